@@ -1,0 +1,75 @@
+# `make demo` and `make test` do all set-up on a fresh machine; `make help` lists the rest.
+
+PYTHON ?= python3
+JOBS ?= 2
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip
+TORCH := torch==2.13.0
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help demo test lint bench conformance docs clean toolchain
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
+
+demo: toolchain $(STAMP) ## set up, then run the first example
+	@echo "examples/01_pow_isinf.py: compiles two kernels, pow and isinf, links them into one super kernel,"
+	@echo "launches it once and checks the output."
+	$(BIN)/python examples/01_pow_isinf.py
+
+# pytest's exit status 5 means that no test was selected: fine for the serial ones only.
+test: toolchain lint ## set up, then check format, lint and types, and run the tests
+	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "not serial and not conformance"
+	$(BIN)/pytest -m "serial and not conformance" || [ $$? -eq 5 ]
+
+lint: $(STAMP) ## check format, lint and types
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+
+bench: toolchain $(STAMP) ## measure what a kernel boundary costs
+	$(BIN)/superkernel bench boundary
+
+conformance: toolchain $(STAMP) ## run the long conformance sweeps
+	@if [ -d tests/conformance ]; then \
+		$(BIN)/pytest tests/conformance -m conformance; \
+	else \
+		echo "There are no conformance tests yet (tests/conformance)."; \
+	fi
+
+docs: $(STAMP) ## rewrite the generated pages under docs/
+	$(BIN)/python tools/write_docs.py
+
+clean: ## remove caches and build products (.venv stays)
+	rm -rf build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -path ./$(VENV) -prune -o -type d \( -name __pycache__ -o -name '*.egg-info' \) -prune -exec rm -rf {} +
+
+toolchain:
+	@missing=; \
+	for tool in g++ ld objcopy; do \
+		command -v $$tool > /dev/null || missing="$$missing $$tool"; \
+	done; \
+	if [ -n "$$missing" ]; then \
+		echo "Missing:$$missing. SuperKernel compiles and links with the GNU tools. Install them first, for example:" >&2; \
+		echo "    sudo apt-get install g++ binutils        (Debian, Ubuntu)" >&2; \
+		echo "    sudo dnf install gcc-c++ binutils        (Fedora, RHEL)" >&2; \
+		exit 1; \
+	fi
+
+# torch goes first and exactly pinned, so that the range in pyproject.toml finds it and chooses no other build.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "$(PYTHON) is missing or older than Python 3.11; name another: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@[ -x $(BIN)/pip ] || $(PYTHON) -m venv $(VENV) || \
+		{ echo "Could not create $(VENV); on Debian and Ubuntu: sudo apt-get install python3-venv" >&2; exit 1; }
+	@echo "Setting up $(VENV); the first time takes a few minutes."
+	$(PIP) install --quiet "setuptools>=77" $(TORCH)
+	$(PIP) install --quiet --no-build-isolation --constraint constraints.txt --editable ".[torch,dev]"
+	@touch $@

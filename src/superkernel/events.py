@@ -1,0 +1,50 @@
+"""events: a 64-bit word that a launch waits for or sets, shared with Python threads, C code and other launches."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+
+SIGNALLED = 1
+_SPINS = 200
+_SLEEP_S = 50e-6
+
+
+class Event:
+    """1 means signalled. Set and wait from Python; `address` gives the word to C or to another kernel."""
+
+    __slots__ = ("__weakref__", "_storage", "_word", "name")
+
+    def __init__(self, name: str | None = None) -> None:
+        self.name = name
+        # a cache line of its own, so that pollers do not disturb neighbours
+        self._storage = ctypes.create_string_buffer(128)
+        start = (ctypes.addressof(self._storage) + 63) & ~63
+        self._word = ctypes.c_int64.from_address(start)
+
+    @property
+    def address(self) -> int:
+        return ctypes.addressof(self._word)
+
+    def set(self) -> None:
+        self._word.value = SIGNALLED
+
+    def clear(self) -> None:
+        self._word.value = 0
+
+    def is_set(self) -> bool:
+        return bool(self._word.value == SIGNALLED)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block until the event is signalled; False when `timeout` seconds pass first."""
+        end = None if timeout is None else time.monotonic() + timeout
+        spins = 0
+        while self._word.value != SIGNALLED:
+            if end is not None and time.monotonic() >= end:
+                return False
+            spins += 1
+            time.sleep(0 if spins < _SPINS else _SLEEP_S)
+        return True
+
+    def __repr__(self) -> str:
+        return f"Event({self.name!r}, {'set' if self.is_set() else 'clear'})"

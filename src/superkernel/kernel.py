@@ -1,0 +1,236 @@
+"""kernel: SuperKernel, what `compile` and `load` return: call it, look into it, dump it, save it, close it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from .buffers import bind, copy_of, same_bits
+from .errors import LaunchError, PlanError, nearest
+from .events import Event
+from .graph import Graph
+from .layout import Layout, make_layout
+from .options import Options
+from .plan import Plan, make_plan, validate
+from .records import Span, spans_of
+from .subkernel import EventId, TilingFunction
+from .targets import Executable, LaunchWishes, Prepared, Target
+from .unfused import Unfused
+
+
+class SuperKernel:
+    """Kernels linked into one, launched by calling it with buffers by name."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        options: Options,
+        target: Target,
+        prepared: Prepared | None,
+        cores: int | None,
+        restored: tuple[Plan, Executable] | None = None,
+    ) -> None:
+        self.graph, self.options, self.target = graph, options, target
+        self._prepared, self._fixed_cores = prepared, cores
+        self._built: dict[int, tuple[Plan, Executable]] = {}
+        self._lock = threading.Lock()
+        self._active = 0
+        self._closed = False
+        self._unfused: Unfused | None = None
+        self.events: Mapping[str, Event] = {e.label: e.bound or Event(e.label) for e in graph.events}
+        self._tilings = {node.name: node.op.tiling for node in graph.nodes if node.op.tiling is not None}
+        self._wishes = LaunchWishes(self.events, self._tilings)
+        self._needs_tiling = tuple(node.name for node in graph.nodes if node.dynamic)
+        if restored is not None:
+            self._fixed_cores = self._fixed_cores or restored[0].cores
+            self._built[self._cores()] = restored
+        self._current()
+
+    # launching
+
+    def __call__(
+        self,
+        buffers: Mapping[str, Any],
+        *,
+        events: Mapping[EventId, Event] | None = None,
+        tiling: Mapping[str, TilingFunction] | None = None,
+    ) -> dict[str, Any]:
+        """Launch once; returns the typed names that were allocated here and written."""
+        if self._closed:
+            raise LaunchError(f"super_kernel_scope {self.name!r}: the kernel is closed")
+        wishes = self._wishes if events is None and tiling is None else self._joined(events or {}, tiling or {})
+        for op in self._needs_tiling:
+            if op not in wishes.tilings:
+                raise LaunchError(
+                    f"super_kernel_scope {self.name!r}: op {op!r} is dynamic: pass tiling={{{op!r}: function}} or give it to its Op"
+                )
+        _, executable = self._current()
+        with self._lock:
+            self._active += 1
+        try:
+            if self.options.debug_replay:
+                return self._replayed(executable, buffers, wishes)
+            return executable.launch(buffers, wishes)
+        finally:
+            with self._lock:
+                self._active -= 1
+
+    def _joined(self, events: Mapping[EventId, Event], tiling: Mapping[str, TilingFunction]) -> LaunchWishes:
+        where = f"super_kernel_scope {self.name!r}: "
+        joined = dict(self.events)
+        for key, event in events.items():
+            label = str(key)
+            if label not in joined:
+                raise LaunchError(f"{where}no op uses the external event {label}{nearest(label, joined)}")
+            if not isinstance(event, Event):
+                raise LaunchError(f"{where}event {label} needs an Event, not {event!r}")
+            joined[label] = event
+        for op in tiling:
+            if op not in self._needs_tiling:
+                raise LaunchError(f"{where}no dynamic op is called {op!r}{nearest(op, self._needs_tiling)}")
+        return LaunchWishes(joined, {**self._tilings, **tiling})
+
+    def _replayed(self, executable: Executable, buffers: Mapping[str, Any], wishes: LaunchWishes) -> dict[str, Any]:
+        """debug-replay: run every op alone as well, on copies, and compare bit for bit."""
+        bound = bind(self.graph, buffers)
+        names = list(self.graph.buffers)
+        live = dict(zip(names, bound.keep, strict=True))
+        copies = {name: copy_of(value) for name, value in live.items()}
+        executable.launch(live, wishes)
+        self.unfused().replay(copies, wishes)
+        for index in self.graph.order:
+            node = self.graph.nodes[index]
+            for param, name in node.arguments():
+                last = max(
+                    (i for i in self.graph.order if self._writes(i, name)), key=self.graph.order.index, default=-1
+                )
+                if param.kind.writes and last == index and self.graph.buffers[name].produced:
+                    if not same_bits(live[name], copies[name]):
+                        raise LaunchError(
+                            f"super_kernel_scope {self.name!r}: debug-replay: op {node.name!r} is the first whose output "
+                            f"{name!r} differs from the same op run alone"
+                        )
+        return bound.made
+
+    def _writes(self, op: int, name: str) -> bool:
+        return any(n == name and p.kind.writes for p, n in self.graph.nodes[op].arguments())
+
+    def unfused(self) -> Unfused:
+        """The same sub-kernels launched one by one through the same run time."""
+        if self._prepared is None:
+            raise LaunchError(
+                f"super_kernel_scope {self.name!r}: a loaded kernel has no separate sub-kernels to run alone"
+            )
+        if self._unfused is None:
+            self._unfused = Unfused(self.graph, self.options, self._prepared, self._cores())
+        return self._unfused
+
+    # what it is made of
+
+    @property
+    def name(self) -> str:
+        return self.graph.name
+
+    @property
+    def plan(self) -> Plan:
+        return self._current()[0]
+
+    @property
+    def source(self) -> str:
+        return self._current()[1].source
+
+    @property
+    def layout(self) -> Layout:
+        return make_layout(self.graph)
+
+    @property
+    def binary(self) -> Path:
+        return self._current()[1].binary
+
+    def records(self) -> tuple[Span, ...]:
+        """What each core did in the last launch, with profiling=1."""
+        plan, executable = self._current()
+        return spans_of(plan, executable.step_times())
+
+    def _cores(self) -> int:
+        return self._fixed_cores or self.target.core_count()
+
+    def _current(self) -> tuple[Plan, Executable]:
+        """The plan and binary for the present number of cores; another number plans and links anew."""
+        cores = self._cores()
+        found = self._built.get(cores)
+        if found is None:
+            with self._lock:
+                found = self._built.get(cores) or self._build(cores)
+                self._built[cores] = found
+        return found
+
+    def _build(self, cores: int) -> tuple[Plan, Executable]:
+        assert self._prepared is not None
+        plan = checked_plan(self.graph, self.options, cores)
+        return plan, self._prepared.build(plan)
+
+    def dump(self, directory: str | Path) -> Path:
+        """Write graph, plan, layout, emitted source and the commands that built it."""
+        folder = Path(directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        plan, executable = self._current()
+        pages = {
+            "graph.txt": str(self.graph),
+            "plan.txt": str(plan),
+            "validation.txt": str(validate(plan)),
+            "layout.txt": str(self.layout),
+            "source.cpp": executable.source,
+            "commands.txt": "\n".join(executable.commands),
+        }
+        for name, text in pages.items():
+            (folder / name).write_text(text + "\n")
+        return folder
+
+    def save(self, directory: str | Path) -> Path:
+        """An artefact that `load` runs in any process, without a compiler."""
+        from .artefact import write_artefact
+
+        plan, executable = self._current()
+        return write_artefact(Path(directory), self, plan, executable, self._cores())
+
+    def close(self) -> None:
+        """Free the binary. Launches that still run are waited for by nobody: closing then is refused."""
+        with self._lock:
+            if self._active:
+                raise LaunchError(
+                    f"super_kernel_scope {self.name!r}: close() while {self._active} launches are running"
+                )
+            if self._closed:
+                return
+            self._closed = True
+        for _, executable in self._built.values():
+            executable.close()
+        if self._unfused is not None:
+            self._unfused.close()
+
+    def __enter__(self) -> SuperKernel:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{len(self.graph.nodes)} ops"
+        return f"<SuperKernel {self.name!r} on {self.target.name}: {state}>"
+
+
+def checked_plan(graph: Graph, options: Options, cores: int) -> Plan:
+    """A plan that does not validate never reaches a target."""
+    plan = make_plan(graph, options, cores)
+    report = validate(plan)
+    if not report.ok:
+        raise PlanError(
+            f"super_kernel_scope {graph.name!r}: the plan does not validate, which is a defect of ours:\n{report}"
+        )
+    return plan

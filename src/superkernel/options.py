@@ -1,0 +1,396 @@
+"""options: an option text such as "early-start=2:profiling=1" comes in, one frozen, hashable Options goes out.
+
+`OPTIONS` is the one table: keys, values, defaults, meaning and what each target does with them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from enum import Enum, IntEnum
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from superkernel.errors import OptionError, nearest
+
+T = TypeVar("T")
+TARGETS = ("cpu", "cuda", "ascend")
+
+
+class StrictScopeCheck(Enum):
+    """What an unfusible op in a scope does when it must not simply split the scope."""
+
+    BYPASS = "bypass"
+    ABORT = "abort"
+
+
+class EarlyStart(IntEnum):
+    """How far arrive and wait are pulled apart between dependent ops."""
+
+    OFF = 0
+    FULL = 1
+    OUTSIDE = 2
+
+
+class PreloadCode(Enum):
+    """How far ahead instructions are prefetched."""
+
+    PER_FUNC = "per-func"
+    MAX = "max"
+    NONE = "none"
+
+
+class Support(Enum):
+    """What one target makes of one option."""
+
+    YES = "yes"
+    NO = "no"
+    FENCE = "fence"
+    FRONT_END = "front end"
+    EMULATOR = "emulator"
+
+
+@dataclass(frozen=True)
+class TargetSupport:
+    """One cell of the support table; the note says how, or why not."""
+
+    level: Support
+    note: str = ""
+
+
+class _Refused(Exception):
+    """A value outside its kind; the row that catches it adds key, value and what is allowed."""
+
+
+@dataclass(frozen=True)
+class ValueKind:
+    """How values of one kind are read from text, checked and brought to one form, and shown as text."""
+
+    allowed: str
+    read: Callable[[str], object]
+    accept: Callable[[object], object]
+    show: Callable[[Any], str]
+
+
+_UNITS: Mapping[str, int] = MappingProxyType({"G": 1 << 30, "M": 1 << 20, "K": 1 << 10})
+
+
+def _read_integer(text: str) -> int:
+    # The length limit keeps int() away from texts it refuses with a ValueError of its own.
+    if not re.fullmatch("[0-9]{1,18}", text):
+        raise _Refused
+    return int(text)
+
+
+def _read_bytes(text: str) -> int:
+    suffix = text[-1:] if text[-1:] in _UNITS else ""
+    return _read_integer(text.removesuffix(suffix)) * _UNITS.get(suffix, 1)
+
+
+def _show_bytes(value: int) -> str:
+    for suffix, unit in _UNITS.items():
+        if value and value % unit == 0:
+            return f"{value // unit}{suffix}"
+    return str(value)
+
+
+def _integers(allowed: str, permitted: Container[int]) -> ValueKind:
+    def accept(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or value not in permitted:
+            raise _Refused
+        return int(value)
+
+    return ValueKind(allowed, _read_integer, accept, str)
+
+
+def _closed(*members: bool | Enum) -> ValueKind:
+    def show(member: bool | Enum) -> str:
+        return str(member.value if isinstance(member, Enum) else int(member))
+
+    def accept(value: object) -> object:
+        # A member may also be given as its text, so that what `allowed` lists is never refused.
+        wanted = by_text.get(value) if isinstance(value, str) else value
+        for member in members:
+            if isinstance(wanted, int | Enum) and wanted == member:
+                return member
+        raise _Refused
+
+    by_text = {show(member): member for member in members}
+    return ValueKind(", ".join(by_text), accept, accept, show)
+
+
+def _read_seconds(text: str) -> float:
+    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
+        raise _Refused
+    return float(text)
+
+
+def _accept_seconds(value: object) -> float:
+    # The comparison also refuses nan, and comes first: float() overflows on a huge int.
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 86400:
+        raise _Refused
+    return float(value)
+
+
+def _show_seconds(value: float) -> str:
+    # Decimal writes small numbers without the exponent that the option text does not have.
+    return f"{Decimal(repr(value)):f}".removesuffix(".0")
+
+
+_ITEM_FAULTS: tuple[tuple[Callable[[str], bool], str], ...] = (
+    (lambda item: not item.strip(), "an item is empty"),
+    (lambda item: item != item.strip(), "an item has white space around it"),
+    (lambda item: "," in item, "a comma separates items, so one that holds a comma, as -Wl,-z,now, cannot be given"),
+    (lambda item: ":" in item, "a colon separates options, so no value can hold one"),
+    (lambda item: not item.isprintable(), "an item has unprintable characters"),
+)
+
+
+def _read_texts(text: str) -> tuple[str, ...]:
+    return tuple(item.strip() for item in text.split(","))
+
+
+def _accept_texts(value: object) -> tuple[str, ...]:
+    if not isinstance(value, tuple | list) or not all(isinstance(item, str) for item in value):
+        raise _Refused("a tuple of strings is needed")
+    for item in value:
+        for is_faulty, fault in _ITEM_FAULTS:
+            if is_faulty(item):
+                raise _Refused(fault)
+    return tuple(value)
+
+
+_FLAG = _closed(False, True)
+_COPIES = _integers("an integer from 1 to 64", range(1, 65))
+_ALIGN = _integers("0, or a power of two from 2 to 65536", frozenset({0, *(1 << bit for bit in range(1, 17))}))
+_CORES = _integers("an integer from 0 to 1000000", range(1_000_001))
+_BYTES = _integers("0, 1 (the target's budget), or bytes up to 1024G, with K, M or G as in 8M", range((1 << 40) + 1))
+_PREFETCH = replace(_BYTES, read=_read_bytes, show=_show_bytes)
+_SECONDS = ValueKind("seconds above 0, up to 86400, as 30 or 0.5", _read_seconds, _accept_seconds, _show_seconds)
+_TEXTS = ValueKind("texts separated by commas, as -g,-O2", _read_texts, _accept_texts, ",".join)
+_OP_TYPES = replace(_TEXTS, allowed="op types separated by commas, as MatMul,Add")
+
+
+def _shown(value: object) -> str:
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of thousands of digits
+        return f"this {type(value).__name__}, too long to show"
+    return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+@dataclass(frozen=True)
+class OptionRow:
+    """One option: everything that is known about it, as data."""
+
+    key: str
+    kind: ValueKind
+    default: str
+    what: str
+    support: Mapping[str, TargetSupport]
+    optional: bool = False
+    target_defaults: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def field(self) -> str:
+        """The name of the Options field."""
+        return self.key.replace("-", "_")
+
+    @property
+    def allowed(self) -> str:
+        """The permitted values, in words."""
+        return self.kind.allowed
+
+    def read(self, text: str) -> object:
+        """The value written as `text`."""
+        try:
+            return self.kind.accept(self.kind.read(text))
+        except _Refused as refused:
+            raise self._error(text, refused) from None
+
+    def accept(self, value: object) -> object:
+        """`value` in its one form: True for 1, an enum member for its value, a tuple for a list."""
+        if value is None and self.optional:
+            return None
+        try:
+            return self.kind.accept(value)
+        except _Refused as refused:
+            raise self._error(value, refused) from None
+
+    def show(self, value: object) -> str:
+        """`value` as `key=value`, as `read` takes it back."""
+        return f"{self.key}={self.kind.show(value)}"
+
+    def _error(self, value: object, refused: _Refused) -> OptionError:
+        because = f" ({refused})" if str(refused) else ""
+        return OptionError(f"option {self.key!r} cannot be {_shown(value)}{because}; allowed: {self.allowed}")
+
+
+def _on(cpu: T, cuda: T, ascend: T) -> Mapping[str, T]:
+    return MappingProxyType(dict(zip(TARGETS, (cpu, cuda, ascend), strict=True)))
+
+
+_YES = TargetSupport(Support.YES)
+_FENCE = TargetSupport(Support.FENCE)
+_EVERYWHERE = _on(_YES, _YES, _YES)
+_FRONT_END = _on(*[TargetSupport(Support.FRONT_END)] * 3)
+_FENCE_OFF_ASCEND = _on(_FENCE, _FENCE, _YES)
+_EMULATED_ON_ASCEND = _on(_YES, _YES, TargetSupport(Support.EMULATOR))
+_ONE_BODY = TargetSupport(Support.NO, "the persistent kernel holds each sub-kernel's body once")
+_ASSEMBLER = TargetSupport(Support.NO, "the assembler aligns the entry")
+_MAX_OF_BOTH = TargetSupport(Support.YES, "cores = max of both")
+_COPY_ENGINE = TargetSupport(Support.YES, "notify/wait with the copy engine")
+
+# fmt: off
+OPTIONS: tuple[OptionRow, ...] = (
+    OptionRow("feed-sync-all", _FLAG, "0", "With 1, idle cores join the all-core barriers of a sub-kernel that has "
+              "fewer blocks than there are cores, as often as it calls them; without, it would hang.", _EVERYWHERE),
+    OptionRow("stream-fusion", _FLAG, "0", "With 1, ops of different streams or of independent branches run side by "
+              "side in one super kernel; with 0, there is one stream.", _EVERYWHERE),
+    OptionRow("strict-scope-check", _closed(*StrictScopeCheck), "unset", "An unfusible op in a scope splits the scope "
+              "(unset), leaves all of it unfused with a warning (bypass), or raises, naming the op (abort); "
+              "collectives are not checked.", _FRONT_END, optional=True),
+    OptionRow("early-start", _closed(*EarlyStart), "1", "Dependent ops meet at a full barrier (0), or arrive and wait "
+              "are split so that a sub-kernel's independent prologue runs before it waits and its signal follows its "
+              "last store (1), or are split in the super kernel only, not inside sub-kernels (2).", _EVERYWHERE),
+    OptionRow("preload-code", _closed(*PreloadCode), "per-func", "Instructions are prefetched one op ahead while this "
+              "one runs (per-func), for the whole kernel at entry (max), or not at all (none).", _EVERYWHERE),
+    OptionRow("split-mode", _COPIES, "4 on ascend, else 1", "Copies of each sub-kernel's code, of which core `c` runs "
+              "copy `c mod n`, to spread instruction fetch.", _on(_YES, _ONE_BODY, _YES),
+              optional=True, target_defaults=_on(cpu=1, cuda=1, ascend=4)),
+    OptionRow("func-align", _ALIGN, "512 on ascend, else 64", "Alignment of the entry function in bytes; 0 asks for "
+              "none.", _on(_YES, _ASSEMBLER, _YES),
+              optional=True, target_defaults=_on(cpu=64, cuda=64, ascend=512)),
+    OptionRow("prefetch-weights", _PREFETCH, "0", "Pulls the next ops' constant inputs towards the cache while this "
+              "op runs or waits.", _on(_YES, _YES, _COPY_ENGINE)),
+    OptionRow("profiling", _FLAG, "0", "Records time stamps per core for the whole kernel, every op, every notify and "
+              "every wait; costs nothing when 0.", _EVERYWHERE),
+    OptionRow("compile-options", _TEXTS, "none", "Appended to the compiler call of the emitted source, as in "
+              "`compile-options=-g`.", _EVERYWHERE),
+    OptionRow("debug-sync-all", _FLAG, "0", "Puts a barrier over all cores after every op.", _EVERYWHERE),
+    OptionRow("debug-dcci-all", _FLAG, "0", "Drains and flushes all data caches after every op.", _FENCE_OFF_ASCEND),
+    OptionRow("dcci-before-kernel-start", _OP_TYPES, "none", "Cache maintenance before ops of these types.",
+              _FENCE_OFF_ASCEND),
+    OptionRow("dcci-after-kernel-end", _OP_TYPES, "none", "Cache maintenance after ops of these types.",
+              _FENCE_OFF_ASCEND),
+    OptionRow("dcci-disable-on-kernel", _OP_TYPES, "none", "No cache maintenance around ops of these types, whatever "
+              "`dcci-before-kernel-start` and `dcci-after-kernel-end` say.", _FENCE_OFF_ASCEND),
+    OptionRow("debug-aic-num", _CORES, "0", "Forces the number of cube cores, not above the machine and not below "
+              "what the ops need; 0 derives it.", _on(_MAX_OF_BOTH, _MAX_OF_BOTH, _YES)),
+    OptionRow("debug-aiv-num", _CORES, "0", "Forces the number of vector cores in the same way; where both are given, "
+              "cube to vector is 1:1 or 1:2.", _on(_MAX_OF_BOTH, _MAX_OF_BOTH, _YES)),
+    OptionRow("debug-watchdog", _SECONDS, "60", "Reports a launch without progress for this many seconds: scope, op "
+              "and what each core was doing.", _EMULATED_ON_ASCEND),
+    OptionRow("debug-replay", _FLAG, "0", "Runs every op alone as well, compares bit for bit and reports the first "
+              "that differs.", _EMULATED_ON_ASCEND),
+)
+# fmt: on
+
+_ROWS: Mapping[str, OptionRow] = MappingProxyType({row.key: row for row in OPTIONS})
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of one scope; every instance is valid, and `Options.parse(str(o)) == o`."""
+
+    feed_sync_all: bool = False
+    stream_fusion: bool = False
+    strict_scope_check: StrictScopeCheck | None = None
+    early_start: EarlyStart = EarlyStart.FULL
+    preload_code: PreloadCode = PreloadCode.PER_FUNC
+    split_mode: int | None = None
+    func_align: int | None = None
+    prefetch_weights: int = 0
+    profiling: bool = False
+    compile_options: tuple[str, ...] = ()
+    debug_sync_all: bool = False
+    debug_dcci_all: bool = False
+    dcci_before_kernel_start: tuple[str, ...] = ()
+    dcci_after_kernel_end: tuple[str, ...] = ()
+    dcci_disable_on_kernel: tuple[str, ...] = ()
+    debug_aic_num: int = 0
+    debug_aiv_num: int = 0
+    debug_watchdog: float = 60.0
+    debug_replay: bool = False
+
+    def __post_init__(self) -> None:
+        for row in OPTIONS:
+            object.__setattr__(self, row.field, row.accept(getattr(self, row.field)))
+        cube, vector = self.debug_aic_num, self.debug_aiv_num
+        if cube and vector and vector not in (cube, 2 * cube):
+            asked = f"debug-aic-num={cube}:debug-aiv-num={vector}"
+            raise OptionError(f"options {asked} cannot go together; allowed: cube to vector 1:0, 0:1, 1:1 or 1:2")
+
+    @classmethod
+    def parse(cls, text: str | Options | None) -> Options:
+        """The options written as `key=value` pairs joined by `:`; None is no opinion, Options pass through."""
+        if isinstance(text, Options):
+            return text
+        if text is None:
+            return cls()
+        if not isinstance(text, str):
+            raise OptionError(f"options cannot be {_shown(text)}; allowed: a text of key=value pairs joined by ':'")
+        given: dict[str, Any] = {}
+        for piece in _unquoted(text).split(":"):
+            if not piece.strip():
+                continue
+            row, value = _pair(piece)
+            if row.field in given:
+                raise OptionError(f"option {row.key!r} is given twice, again as {_shown(value)}; allowed: once")
+            given[row.field] = row.read(value)
+        return cls(**given)
+
+    def __str__(self) -> str:
+        return ":".join(row.show(getattr(self, row.field)) for row in self._set())
+
+    def for_target(self, target: str) -> Options:
+        """These options with the target's own defaults where nothing was asked for."""
+        _check_target(target)
+        unset = [row for row in OPTIONS if row.target_defaults and getattr(self, row.field) is None]
+        filled: dict[str, Any] = {row.field: row.target_defaults[target] for row in unset}
+        return replace(self, **filled)
+
+    def without_effect(self, target: str) -> tuple[str, ...]:
+        """One sentence for every option that was set and that this target cannot follow."""
+        _check_target(target)
+        ignored = [row for row in self._set() if row.support[target].level is Support.NO]
+        # The target's own default may come from for_target(); asking for it changes nothing either.
+        return tuple(
+            f"option {row.show(value)} has no effect on target {target}: {row.support[target].note}"
+            for row, value in ((row, getattr(self, row.field)) for row in ignored)
+            if value != row.target_defaults.get(target)
+        )
+
+    def _set(self) -> list[OptionRow]:
+        return [row for row in OPTIONS if getattr(self, row.field) != getattr(Options, row.field)]
+
+
+def _unquoted(text: str) -> str:
+    text = text.strip()
+    # Only pairs: a closing quote alone may belong to a value such as -DNAME="x".
+    while len(text) >= 2 and text[0] == text[-1] == '"':
+        text = text[1:-1].strip()
+    return text
+
+
+def _pair(piece: str) -> tuple[OptionRow, str]:
+    written, equals, value = (part.strip() for part in piece.partition("="))
+    key = written.replace("_", "-")
+    if not key:
+        raise OptionError(f"option {_shown(piece.strip())} has an empty key; allowed: {', '.join(_ROWS)}")
+    if key not in _ROWS:
+        near = nearest(key.lower(), _ROWS)
+        known = ", ".join(_ROWS)
+        raise OptionError(f"unknown option {_shown(written)} with value {_shown(value)}{near}; known: {known}")
+    row = _ROWS[key]
+    if not equals:
+        raise OptionError(f"option {key!r} has no '=' and no value; allowed: {key}=value, where value is {row.allowed}")
+    return row, value
+
+
+def _check_target(target: str) -> None:
+    if target not in TARGETS:
+        near = nearest(target, TARGETS) if isinstance(target, str) else ""
+        raise OptionError(f"unknown target {_shown(target)}{near}; known: {', '.join(TARGETS)}")

@@ -1,0 +1,137 @@
+"""plan.assemble: placement and syncs -> the sequence of steps, with preloads, prefetches, fences, records and debug steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..graph import Graph, Node
+from ..options import EarlyStart, Options, PreloadCode
+from ..subkernel import Kind
+from .placement import Placement
+from .steps import (
+    AwaitEvent,
+    Barrier,
+    Call,
+    Cores,
+    Feed,
+    Fence,
+    FenceWhen,
+    Point,
+    PrefetchWeights,
+    Preload,
+    Record,
+    ResetEvent,
+    Step,
+    What,
+)
+from .sync import Synced, signals_of
+
+WEIGHT_BUDGET = 256 * 1024  # bytes per core with prefetch-weights=1: a quarter of a common second-level cache
+
+
+def assemble(graph: Graph, placement: Placement, synced: Synced, options: Options) -> tuple[Step, ...]:
+    everyone = tuple(range(placement.cores))
+    steps: list[Step] = [*_record(everyone, What.KERNEL, True, None, options)]
+    preloads = _preloads(graph, placement, options)
+    steps += preloads.get(-1, ())
+    steps += synced.first_requests
+    for rank, op in enumerate(graph.order):
+        steps += _op_steps(graph, op, rank, placement, synced, options, preloads.get(op, ()))
+        steps += synced.ops[op].requests
+    steps += [ResetEvent((core,), event) for core, event in synced.resets]
+    steps += _record(everyone, What.KERNEL, False, None, options)
+    return tuple(steps)
+
+
+def _op_steps(
+    graph: Graph,
+    op: int,
+    rank: int,
+    placement: Placement,
+    synced: Synced,
+    options: Options,
+    preloads: Iterable[Preload],
+) -> Iterable[Step]:
+    node, cores, sync = graph.nodes[op], placement.of[op], synced.ops[op]
+    early = options.early_start is EarlyStart.FULL
+    yield from _prefetch(graph, node, cores, options)
+    yield from _recorded(_gated(sync.before, synced, op, rank), What.WAIT, op, options)
+    yield from _fence(node, cores, FenceWhen.BEFORE, options.dcci_before_kernel_start, options)
+    yield from preloads
+    yield from _record(cores, What.OP, True, op, options)
+    yield from sync.inside
+    team = placement.teams[op]
+    yield Call(cores, op, node.blocks, team)
+    idle = tuple(core for core in team if core not in cores)
+    if idle:
+        yield Feed(idle, op, team)
+    yield from _fence(node, cores, FenceWhen.AFTER, options.dcci_after_kernel_end, options)
+    yield from _record(cores, What.OP, False, op, options)
+    yield from signals_of(synced, op, rank, Point.DONE, early and bool(node.kernel.signals_inside))
+    if options.debug_dcci_all:
+        yield Fence(cores, op, FenceWhen.DEBUG)
+    if options.debug_sync_all and placement.cores > 1:
+        yield Barrier(tuple(range(placement.cores)), op, debug=True)
+    yield from _recorded(sync.notify, What.NOTIFY, op, options)
+
+
+def _gated(before: list[Step], synced: Synced, op: int, rank: int) -> list[Step]:
+    """The gate signal goes right behind the last event its core polls."""
+    polls = [i for i, step in enumerate(before) if isinstance(step, AwaitEvent)]
+    if not polls:
+        return before
+    cut = polls[-1] + 1
+    # a leader that also waits for another op's gate does so before it opens its own
+    leader = before[polls[-1]].cores
+    while cut < len(before) and before[cut].cores == leader:
+        cut += 1
+    return [*before[:cut], *signals_of(synced, op, rank, Point.GATE, inside=False), *before[cut:]]
+
+
+def _preloads(graph: Graph, placement: Placement, options: Options) -> dict[int, list[Preload]]:
+    """Op -> preloads to issue before its call; -1: at entry. Code that a core has run before is there already."""
+    if options.preload_code is PreloadCode.NONE:
+        return {}
+    first_use = {graph.nodes[op].kernel: op for op in reversed(graph.order)}
+    if options.preload_code is PreloadCode.MAX:
+        return {-1: [Preload(tuple(range(placement.cores)), tuple(sorted(first_use.values())))]}
+    previous = [-1] * placement.cores
+    seen: list[set[object]] = [set() for _ in range(placement.cores)]
+    wanted: dict[int, dict[int, list[int]]] = {}  # op before -> op to preload -> cores
+    for op in graph.order:
+        kernel = graph.nodes[op].kernel
+        for core in placement.of[op]:
+            if kernel not in seen[core]:
+                seen[core].add(kernel)
+                wanted.setdefault(previous[core], {}).setdefault(op, []).append(core)
+            previous[core] = op
+    return {at: [Preload(tuple(cores), (op,)) for op, cores in ops.items()] for at, ops in wanted.items()}
+
+
+def _prefetch(graph: Graph, node: Node, cores: Cores, options: Options) -> Iterable[Step]:
+    if not options.prefetch_weights:
+        return
+    names = dict.fromkeys(n for p, n in node.arguments() if p.kind is Kind.IN and graph.buffers[n].constant)
+    if names:
+        budget = WEIGHT_BUDGET if options.prefetch_weights == 1 else options.prefetch_weights
+        yield PrefetchWeights(cores, node.index, tuple(names), budget)
+
+
+def _fence(node: Node, cores: Cores, when: FenceWhen, types: tuple[str, ...], options: Options) -> Iterable[Step]:
+    named = node.kernel.type_name in types and node.kernel.type_name not in options.dcci_disable_on_kernel
+    if named:
+        yield Fence(cores, node.index, when)
+
+
+def _record(cores: Cores, what: What, begin: bool, op: int | None, options: Options) -> Iterable[Step]:
+    if options.profiling:
+        yield Record(cores, what, begin, op)
+
+
+def _recorded(steps: list[Step], what: What, op: int, options: Options) -> Iterable[Step]:
+    """`steps` between a pair of marks on the cores that take part in them."""
+    cores = tuple(sorted({core for step in steps for core in step.cores}))
+    if cores:
+        yield from _record(cores, what, True, op, options)
+        yield from steps
+        yield from _record(cores, what, False, op, options)

@@ -1,0 +1,104 @@
+"""plan.plan: the Plan: who runs what where, the steps, and a page of text that explains them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import cached_property
+
+from ..graph import Edge, Graph
+from ..options import Options
+from .steps import Barrier, Cores, Fence, Step, Wait, spell
+
+
+class SyncKind(Enum):
+    """How a dependency edge is kept."""
+
+    NONE = "none"  # implied by another edge
+    LOCAL = "local"  # producer and consumer blocks share a core
+    FLAG = "flag"  # one producer core
+    COUNTER = "counter"  # several producer cores
+    BARRIER = "barrier"  # everything waits for everything
+    LOCK = "lock"  # through the tiling request of a dynamic op
+
+
+@dataclass(frozen=True)
+class Sync:
+    """A dependency edge and the sync that keeps it."""
+
+    edge: Edge
+    kind: SyncKind
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A set of cores that follows one list of steps."""
+
+    name: str
+    cores: Cores
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    graph: Graph
+    options: Options
+    cores: int  # launch size
+    placements: tuple[Cores, ...]  # per op of the graph: block b runs on placements[op][b % len]
+    lane_cores: tuple[Cores, ...]
+    steps: tuple[Step, ...]
+    syncs: tuple[Sync, ...]
+    notes: tuple[str, ...] = ()
+
+    @cached_property
+    def lanes(self) -> tuple[Lane, ...]:
+        names = ["all"] if len(self.lane_cores) == 1 else [f"lane{i}" for i in range(len(self.lane_cores))]
+        return tuple(
+            Lane(name, cores, tuple(step for step in self.steps if not set(cores).isdisjoint(step.cores)))
+            for name, cores in zip(names, self.lane_cores, strict=True)
+        )
+
+    @property
+    def sync_counts(self) -> dict[str, int]:
+        """Edges by the kind of sync that keeps them."""
+        counts = Counter(sync.kind for sync in self.syncs)
+        return {kind.value: counts[kind] for kind in SyncKind if counts[kind]}
+
+    @property
+    def blocking_steps(self) -> int:
+        """Steps at which a core may have to wait for another one."""
+        return sum(isinstance(step, Wait | Barrier) for step in self.steps)
+
+    def program(self, core: int) -> tuple[Step, ...]:
+        """What one core does."""
+        return tuple(step for step in self.steps if core in step.cores)
+
+    def without_debug(self) -> Plan:
+        """The plain plan: all that debug options added taken out."""
+        steps = tuple(s for s in self.steps if not (isinstance(s, Barrier | Fence) and s.debug))
+        return replace(self, steps=steps, options=replace(self.options, debug_sync_all=False, debug_dcci_all=False))
+
+    def describe(self, step: Step) -> str:
+        """One line of text for one step."""
+        return step.text(self.op_names)
+
+    @cached_property
+    def op_names(self) -> tuple[str, ...]:
+        return tuple(node.name for node in self.graph.nodes)
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{n} {kind}" for kind, n in self.sync_counts.items()) or "none"
+        options = str(self.options) or "defaults"
+        lines = [
+            f"plan {self.graph.name}: {len(self.graph.nodes)} ops on {self.cores} cores, options {options}",
+            f"  {len(self.graph.edges)} dependency edges kept by: {counts}; {self.blocking_steps} blocking steps",
+        ]
+        lines += [f"  {note}" for note in self.notes]
+        for lane in self.lanes:
+            lines.append(f"  lane {lane.name} (cores {spell(lane.cores)}):")
+            width = max((len(spell(step.cores)) for step in lane.steps), default=0)
+            for step in lane.steps:
+                here = tuple(c for c in step.cores if c in lane.cores)
+                lines.append(f"    [{spell(here):>{width}}] {self.describe(step)}")
+        return "\n".join(lines)

@@ -1,0 +1,242 @@
+"""plan.steps: the vocabulary of a plan. A plan is one sequence of steps; every core follows its part of it, in order.
+
+The sequence itself is a legal serial execution: a wait only ever names signals that stand before it. That is why no
+interleaving of the cores can deadlock, and why one core alone can run the whole plan from top to bottom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+Cores = tuple[int, ...]
+Names = Sequence[str]  # the ops' names, by index
+
+
+def spell(cores: Cores) -> str:
+    """(0, 1, 2, 5) -> '0-2,5'."""
+    parts: list[list[int]] = []
+    for core in cores:
+        if parts and core == parts[-1][-1] + 1:
+            parts[-1].append(core)
+        else:
+            parts.append([core])
+    return ",".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
+
+
+class Point(Enum):
+    """What a core has reached when it signals."""
+
+    GATE = 0  # it has seen the external events of the op
+    DONE = 1  # it has finished its blocks of the op
+
+
+@dataclass(frozen=True, order=True)
+class Mark:
+    """A point in the life of an op. Signals and waits are labelled with marks."""
+
+    rank: int  # the op's place in the serial order
+    point: int  # Point.value; an int so that marks order by (rank, point)
+    op: int  # the op's index in the graph
+
+    def text(self, names: Names) -> str:
+        return f"{names[self.op]} {'done' if self.point == Point.DONE.value else 'through its gate'}"
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a wait waits for: every core of `cores`, but the waiting one itself, has signalled `mark`."""
+
+    mark: Mark
+    cores: Cores
+
+    def text(self, names: Names) -> str:
+        return f"{self.mark.text(names)} on {spell(self.cores)}"
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something the cores in `cores` do, in the order of the plan; other cores skip it."""
+
+    cores: Cores
+
+    def text(self, names: Names) -> str:
+        """One line that says what happens, with the user's names."""
+        raise AssertionError(f"{type(self).__name__} says nothing of itself")
+
+
+@dataclass(frozen=True)
+class Preload(Step):
+    """Pull the code of `ops` towards the cores."""
+
+    ops: tuple[int, ...]
+
+    def text(self, names: Names) -> str:
+        return f"preload the code of {', '.join(names[op] for op in self.ops)}"
+
+
+@dataclass(frozen=True)
+class PrefetchWeights(Step):
+    """Pull up to `budget` bytes per core of an op's constant inputs towards the cache."""
+
+    op: int
+    names: tuple[str, ...]
+    budget: int
+
+    def text(self, names: Names) -> str:
+        return f"prefetch weights of {names[self.op]}: {', '.join(self.names)}"
+
+
+@dataclass(frozen=True)
+class AwaitEvent(Step):
+    """One core polls an external word until it is 1."""
+
+    op: int
+    event: str
+
+    def text(self, names: Names) -> str:
+        return f"wait for event {self.event} before {names[self.op]}"
+
+
+@dataclass(frozen=True)
+class Notify(Step):
+    """One core sets an external word to 1."""
+
+    op: int
+    event: str
+
+    def text(self, names: Names) -> str:
+        return f"notify event {self.event} after {names[self.op]}"
+
+
+@dataclass(frozen=True)
+class ResetEvent(Step):
+    """One core sets the word of a received event back to 0."""
+
+    event: str
+
+    def text(self, names: Names) -> str:
+        return f"reset event {self.event}"
+
+
+@dataclass(frozen=True)
+class Request(Step):
+    """One core asks the control agent for the tiling of a dynamic op."""
+
+    op: int
+
+    def text(self, names: Names) -> str:
+        return f"request the tiling of {names[self.op]}"
+
+
+@dataclass(frozen=True)
+class Select(Step):
+    """Each core polls the lock word of a dynamic op, then knows its variant and block count. Ordered after Request."""
+
+    op: int
+
+    def text(self, names: Names) -> str:
+        return f"select the variant of {names[self.op]}"
+
+
+@dataclass(frozen=True)
+class Wait(Step):
+    """Each core blocks until all `needs` are met. inside: at the wait point of the call that follows."""
+
+    op: int
+    needs: tuple[Need, ...]
+    inside: bool = False
+
+    def text(self, names: Names) -> str:
+        where = "at the wait point of" if self.inside else "before"
+        return f"wait {where} {names[self.op]}: {'; '.join(need.text(names) for need in self.needs)}"
+
+
+@dataclass(frozen=True)
+class Barrier(Step):
+    """Every core of `cores` waits until all of them have arrived."""
+
+    op: int
+    debug: bool = False
+
+    def text(self, names: Names) -> str:
+        return f"barrier {'after' if self.debug else 'before'} {names[self.op]}{' (debug)' if self.debug else ''}"
+
+
+@dataclass(frozen=True)
+class Call(Step):
+    """Block b of `blocks` runs on cores[b % len(cores)], blocks of one core in rising order."""
+
+    op: int
+    blocks: int
+    team: Cores = ()  # sync_all only: the cores that join its barriers (the callers and the feeders)
+
+    def text(self, names: Names) -> str:
+        team = f", sync_all joined by {spell(self.team)}" if self.team else ""
+        return f"call {names[self.op]}: {self.blocks} block{'s' if self.blocks > 1 else ''}{team}"
+
+
+@dataclass(frozen=True)
+class Feed(Step):
+    """Cores without a block of a sync_all op join each of its barriers until it ends. Concurrent with its Call."""
+
+    op: int
+    team: Cores
+
+    def text(self, names: Names) -> str:
+        return f"feed the barriers of {names[self.op]}"
+
+
+@dataclass(frozen=True)
+class Signal(Step):
+    """Each core publishes that it has reached `mark`. inside: the preceding call may do so after its last store."""
+
+    mark: Mark
+    inside: bool = False
+
+    def text(self, names: Names) -> str:
+        return f"signal {self.mark.text(names)}{', early if it can' if self.inside else ''}"
+
+
+class FenceWhen(Enum):
+    BEFORE = "before"
+    AFTER = "after"
+    DEBUG = "debug"
+
+
+@dataclass(frozen=True)
+class Fence(Step):
+    """Data cache maintenance around an op."""
+
+    op: int
+    when: FenceWhen
+
+    def text(self, names: Names) -> str:
+        return f"fence {self.when.value} {names[self.op]}"
+
+    @property
+    def debug(self) -> bool:
+        return self.when is FenceWhen.DEBUG
+
+
+class What(Enum):
+    """What a pair of profiling marks encloses."""
+
+    KERNEL = "kernel"
+    OP = "op"
+    WAIT = "wait"
+    NOTIFY = "notify"
+
+
+@dataclass(frozen=True)
+class Record(Step):
+    """Take a time stamp."""
+
+    what: What
+    begin: bool
+    op: int | None = None
+
+    def text(self, names: Names) -> str:
+        whom = "" if self.op is None else f" {names[self.op]}"
+        return f"record the {'begin' if self.begin else 'end'} of {self.what.value}{whom}"

@@ -1,0 +1,250 @@
+"""plan.sync: dependency edges and a placement -> the fewest waits that keep every edge.
+
+Each core keeps a clock: the last mark it knows of every other core. An edge costs a wait only where the clock does not
+cover it yet; a wait hands over all that the signalling core knew. That is a transitive reduction at the grain of cores.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..graph import Edge, Graph, Hazard
+from ..options import EarlyStart, Options
+from .placement import Placement
+from .plan import Sync, SyncKind
+from .steps import AwaitEvent, Barrier, Cores, Mark, Need, Notify, Point, Request, Select, Signal, Step, Wait
+
+Clock = tuple[int, ...]  # per core: the stamp of the last mark known of it
+Needs = dict[int, int]  # producer core -> stamp
+
+
+@dataclass
+class OpSync:
+    """The synchronising steps of one op."""
+
+    before: list[Step] = field(default_factory=list)  # gate, select, waits or barrier
+    inside: list[Wait] = field(default_factory=list)
+    notify: list[Step] = field(default_factory=list)  # after the op has signalled
+    requests: list[Step] = field(default_factory=list)  # tilings that this op was the last to hold up
+
+
+@dataclass(frozen=True)
+class Synced:
+    ops: tuple[OpSync, ...]  # by op index
+    first_requests: tuple[Step, ...]  # before any op
+    signalled: dict[Mark, Cores]
+    resets: tuple[tuple[int, str], ...]  # (core, event)
+    syncs: tuple[Sync, ...]
+
+
+def choose_syncs(graph: Graph, placement: Placement, options: Options) -> Synced:
+    """Waits, signals, barriers, notifies and requests for every op, and the kind of sync of every edge."""
+    return _Chooser(graph, placement, options).run()
+
+
+class _Chooser:
+    def __init__(self, graph: Graph, placement: Placement, options: Options) -> None:
+        self.graph, self.place, self.options = graph, placement, options
+        self.rank = {op: rank for rank, op in enumerate(graph.order)}
+        self.clocks: list[Clock] = [(-1,) * placement.cores for _ in range(placement.cores)]
+        self.published: dict[tuple[int, int], Clock] = {}  # (stamp, core) -> what it knew then
+        self.locks: dict[int, Clock] = {}  # dynamic op -> what its requesting core knew
+        self.signalled: dict[int, set[int]] = {}  # stamp -> cores
+        self.gates: dict[str, tuple[int, int]] = {}  # event -> (core that polls it, stamp)
+        self.stream_ends: dict[int, dict[int, int]] = {}  # stream -> core -> stamp of its last op
+        self.at_send: dict[int, dict[int, int]] = {}  # sending op -> a copy of the above
+        self.ops = [OpSync() for _ in graph.nodes]
+        self.first_requests: list[Step] = []
+        self.syncs: list[Sync] = []
+
+    def run(self) -> Synced:
+        early: dict[int, list[int]] = {}  # op, or -1 -> the dynamic ops whose last producer it is
+        for op in self.graph.order:
+            if self.graph.nodes[op].dynamic:
+                producers = [e.producer for e in self.graph.incoming[op] if _feeds_tiling(e)]
+                early.setdefault(max(producers, key=self.rank.__getitem__, default=-1), []).append(op)
+        for dynamic in early.get(-1, ()):
+            self.first_requests += self._request(dynamic, stamp=-1)
+        for op in self.graph.order:
+            self._one(op)
+            for dynamic in early.get(op, ()):
+                self.ops[op].requests += self._request(dynamic, self._stamp(op, Point.DONE))
+        marks = {self._mark(stamp): tuple(sorted(cores)) for stamp, cores in self.signalled.items()}
+        resets = tuple((core, event) for event, (core, _) in self.gates.items())
+        return Synced(tuple(self.ops), tuple(self.first_requests), marks, resets, tuple(self.syncs))
+
+    # marks are numbered along the serial order, so that one integer per core is a clock
+
+    def _stamp(self, op: int, point: Point) -> int:
+        return 2 * self.rank[op] + point.value
+
+    def _mark(self, stamp: int) -> Mark:
+        return Mark(stamp // 2, stamp % 2, self.graph.order[stamp // 2])
+
+    def _one(self, op: int) -> None:
+        node, cores, sync = self.graph.nodes[op], self.place.of[op], self.ops[op]
+        sync.before += self._gate(op)
+        if node.dynamic:
+            sync.before.append(Select(cores, op))
+            for core in cores:
+                self._learn(core, self.locks[op])
+        edges = [(edge, self._edge_needs(edge)) for edge in self.graph.incoming[op]]
+        inside = bool(node.kernel.waits_inside) and self.options.early_start is EarlyStart.FULL
+        at_once = [needs for edge, needs in edges if edge.before_wait or not inside]
+        waited = self._minimal(self._join(cores, at_once))
+        paid = {core: set(needs.items()) for core, needs in waited.items()}
+        barrier: Cores = ()
+        if self.options.early_start is EarlyStart.OFF and any(waited.values()):
+            barrier = tuple(
+                sorted({c for c, needs in waited.items() if needs} | {d for n in waited.values() for d in n})
+            )
+            sync.before.append(Barrier(barrier, op))
+            self._meet(barrier, self._stamp(op, Point.GATE) - 1)
+        else:
+            sync.before += self._waits(op, waited, inside=False)
+        if inside:
+            late = self._minimal(self._join(cores, [needs for _, needs in edges]))
+            sync.inside += self._waits(op, late, inside=True)
+            paid = {core: paid[core] | set(late[core].items()) for core in cores}
+        self._name_kinds(edges, paid, bool(barrier))
+        self._finish(op)
+
+    def _gate(self, op: int) -> list[Step]:
+        """External events: one core polls each word, the op's other cores are held back until it is through."""
+        node, cores = self.graph.nodes[op], self.place.of[op]
+        if not node.awaits:
+            return []
+        leader, stamp, steps = cores[0], self._stamp(op, Point.GATE), list[Step]()
+        for event in node.awaits:
+            if event not in self.gates:
+                steps.append(AwaitEvent((leader,), op, event))
+                self.gates[event] = (leader, stamp)
+        gates = [self.gates[event] for event in node.awaits]
+        held = self._minimal_after(leader, stamp, {c: {d: s for d, s in gates if d != c} for c in cores})
+        return steps + self._waits(op, held, inside=False)
+
+    def _minimal_after(self, leader: int, stamp: int, needs: dict[int, Needs]) -> dict[int, Needs]:
+        """The leader's own needs come first: what it then knows goes out with its gate signal."""
+        first = self._minimal({leader: needs[leader]})
+        self._publish(leader, stamp)
+        return first | self._minimal({core: need for core, need in needs.items() if core != leader})
+
+    def _edge_needs(self, edge: Edge) -> dict[int, Needs]:
+        """Per core of the consumer: which cores it must see, and how far."""
+        if edge.whole_stream:
+            wanted = dict(self.at_send[edge.producer])
+        else:
+            wanted = {}
+        consumers, producers = self.place.of[edge.consumer], self.place.of[edge.producer]
+        data = [r for r in edge.reasons if r.hazard is not Hazard.EVENT]
+        if any(not r.block_local for r in data) or (data and consumers != producers):
+            wanted |= {core: max(wanted.get(core, -1), self._stamp(edge.producer, Point.DONE)) for core in producers}
+        return {core: {d: stamp for d, stamp in wanted.items() if d != core} for core in consumers}
+
+    def _join(self, cores: Cores, several: list[dict[int, Needs]]) -> dict[int, Needs]:
+        joined: dict[int, Needs] = {core: {} for core in cores}
+        for needs in several:
+            for core, wanted in needs.items():
+                for d, stamp in wanted.items():
+                    joined[core][d] = max(stamp, joined[core].get(d, -1))
+        return joined
+
+    def _minimal(self, needs: dict[int, Needs]) -> dict[int, Needs]:
+        """What is left after the clocks; later marks first, for they carry the knowledge of earlier ones."""
+        left: dict[int, Needs] = {}
+        for core, wanted in needs.items():
+            left[core] = {}
+            for d, stamp in sorted(wanted.items(), key=lambda item: (-item[1], item[0])):
+                if self.clocks[core][d] < stamp:
+                    left[core][d] = stamp
+                    self._learn(core, self.published[stamp, d])
+        return left
+
+    def _waits(self, op: int, waited: dict[int, Needs], inside: bool) -> list[Wait]:
+        """One step for all cores that wait for the same; a core is never told to wait for itself."""
+        by_core: dict[int, dict[int, set[int]]] = {}
+        everyone: dict[int, set[int]] = {}
+        for core, needs in waited.items():
+            for d, stamp in needs.items():
+                by_core.setdefault(core, {}).setdefault(stamp, set()).add(d)
+                everyone.setdefault(stamp, set()).add(d)
+                self.signalled.setdefault(stamp, set()).add(d)
+        alike: dict[tuple[tuple[int, Cores], ...], list[int]] = {}
+        for core, marks in by_core.items():
+            key = tuple((s, tuple(sorted(ds | ({core} & everyone[s])))) for s, ds in sorted(marks.items()))
+            alike.setdefault(key, []).append(core)
+        steps = []
+        for key, cores in alike.items():
+            alone = set(cores) if len(cores) == 1 else set[int]()
+            needs = tuple(Need(self._mark(s), tuple(d for d in ds if d not in alone)) for s, ds in key)
+            steps.append(Wait(tuple(cores), op, needs, inside))
+        return steps
+
+    def _finish(self, op: int) -> None:
+        """The op is done on its cores; senders of external events then tell the world."""
+        node, cores, stamp = self.graph.nodes[op], self.place.of[op], self._stamp(op, Point.DONE)
+        ends = self.stream_ends.setdefault(node.stream, {})
+        for core in cores:
+            self._publish(core, stamp)
+            ends[core] = stamp
+        if node.op.send:
+            self.at_send[op] = dict(ends)
+        if node.notifies:
+            leader = cores[0]
+            waited = self._minimal({leader: {d: s for d, s in ends.items() if d != leader}})
+            self.ops[op].notify += self._waits(op, waited, inside=False)
+            self.ops[op].notify += [Notify((leader,), op, event) for event in node.notifies]
+
+    def _request(self, op: int, stamp: int) -> list[Step]:
+        """One core sees the producers of the inputs done, then asks the agent."""
+        leader = self.place.of[op][0]
+        needs = [self._edge_needs(edge) for edge in self.graph.incoming[op] if _feeds_tiling(edge)]
+        waited = self._minimal({leader: self._join((leader,), [{leader: n[leader]} for n in needs])[leader]})
+        steps: list[Step] = [*self._waits(op, waited, inside=False), Request((leader,), op)]
+        clock = self.clocks[leader]
+        self.locks[op] = (*clock[:leader], max(clock[leader], stamp), *clock[leader + 1 :])
+        return steps
+
+    def _publish(self, core: int, stamp: int) -> None:
+        clock = self.clocks[core]
+        self.clocks[core] = self.published[stamp, core] = (*clock[:core], stamp, *clock[core + 1 :])
+
+    def _learn(self, core: int, news: Clock) -> None:
+        self.clocks[core] = tuple(map(max, self.clocks[core], news))
+
+    def _meet(self, cores: Cores, stamp: int) -> None:
+        """After a barrier every participant knows what all of them knew, and that all have come this far."""
+        known = tuple(map(max, *(self.clocks[core] for core in cores)))
+        known = tuple(max(s, stamp) if core in cores else s for core, s in enumerate(known))
+        for core in cores:
+            self.clocks[core] = known
+
+    def _name_kinds(
+        self, edges: list[tuple[Edge, dict[int, Needs]]], paid: dict[int, set[tuple[int, int]]], barrier: bool
+    ) -> None:
+        """The kind of every edge, from the waits that were really made (`paid`: per core, of whom and how far)."""
+        everyone = set(range(self.place.cores))
+        for edge, needs in edges:
+            seen = {c: {d for d, s in wanted.items() if (d, s) in paid[c]} for c, wanted in needs.items()}
+            producers = set[int]().union(*seen.values())
+            if not any(needs.values()):
+                kind = SyncKind.LOCAL
+            elif not producers:
+                locked = self.graph.nodes[edge.consumer].dynamic and _feeds_tiling(edge)
+                kind = SyncKind.LOCK if locked else SyncKind.NONE
+            elif barrier or (producers == everyone and all(seen.get(c) for c in everyone)):
+                kind = SyncKind.BARRIER
+            else:
+                kind = SyncKind.FLAG if len(producers) == 1 else SyncKind.COUNTER
+            self.syncs.append(Sync(edge, kind))
+
+
+def _feeds_tiling(edge: Edge) -> bool:
+    return any(reason.hazard is Hazard.READ_AFTER_WRITE for reason in edge.reasons)
+
+
+def signals_of(synced: Synced, op: int, rank: int, point: Point, inside: bool) -> list[Signal]:
+    """The signal of one mark, if any core waits for it."""
+    mark = Mark(rank, point.value, op)
+    cores = synced.signalled.get(mark, ())
+    return [Signal(cores, mark, inside)] if cores else []

@@ -1,0 +1,433 @@
+"""subkernel: what a user says about a compiled kernel and its uses -> SubKernel, Param, Op."""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from .errors import BuildError, GraphError, nearest
+from .events import Event
+
+
+class Kind(Enum):
+    IN = "in"
+    OUT = "out"
+    INOUT = "inout"
+    WORKSPACE = "workspace"
+    SCALAR = "scalar"
+
+    @property
+    def reads(self) -> bool:
+        return self in (Kind.IN, Kind.INOUT)
+
+    @property
+    def writes(self) -> bool:
+        return self in (Kind.OUT, Kind.INOUT, Kind.WORKSPACE)
+
+
+class Core(Enum):
+    ANY = "any"
+    CUBE = "cube"
+    VECTOR = "vector"
+    MIX = "mix"
+
+
+class Task(Enum):
+    NORMAL = "normal"
+    DYNAMIC = "dynamic"
+
+
+class Form(Enum):
+    """How the binary of a sub-kernel was handed in."""
+
+    SOURCE = "source"
+    OBJECT = "object"
+    PTX = "ptx"
+
+
+# dtype name -> (bytes, C type); the C type matters for scalars only
+DTYPES: Mapping[str, tuple[int, str]] = {
+    "bool": (1, "bool"),
+    "int8": (1, "int8_t"),
+    "uint8": (1, "uint8_t"),
+    "int16": (2, "int16_t"),
+    "uint16": (2, "uint16_t"),
+    "int32": (4, "int32_t"),
+    "uint32": (4, "uint32_t"),
+    "int64": (8, "int64_t"),
+    "uint64": (8, "uint64_t"),
+    "float16": (2, "uint16_t"),
+    "bfloat16": (2, "uint16_t"),
+    "float8_e4m3fn": (1, "uint8_t"),
+    "float8_e5m2": (1, "uint8_t"),
+    "float32": (4, "float"),
+    "float64": (8, "double"),
+    "complex64": (8, "uint64_t"),
+    "complex128": (16, "void"),
+}
+# scalar dtype -> struct code
+SCALAR_CODES: Mapping[str, str] = {
+    "bool": "?",
+    "int8": "b",
+    "uint8": "B",
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "uint32": "I",
+    "int64": "q",
+    "uint64": "Q",
+    "float32": "f",
+    "float64": "d",
+}
+
+_PARAM = re.compile(
+    r"(?P<kind>[a-z]+):(?P<name>[^:@\[\]\s]+)(?::(?P<dtype>[A-Za-z0-9_]+)(?P<shape>\[[^\]]*\])?)?(?P<block>@block)?"
+)
+
+
+@dataclass(frozen=True)
+class Param:
+    """One parameter of a sub-kernel: `kind:name`, `kind:name:dtype[shape]`, either with `@block`."""
+
+    kind: Kind
+    name: str
+    dtype: str | None = None
+    shape: tuple[int, ...] | None = None
+    block: bool = False
+
+    @classmethod
+    def parse(cls, text: str | Param, where: str = "") -> Param:
+        if isinstance(text, Param):
+            return text
+        found = _PARAM.fullmatch(text) if isinstance(text, str) else None
+        if found is None:
+            raise GraphError(
+                f"{where}parameter {text!r} is not kind:name or kind:name:dtype[shape], with an optional @block"
+            )
+        kinds = [k.value for k in Kind]
+        if found["kind"] not in kinds:
+            hint = nearest(found["kind"], kinds)
+            raise GraphError(
+                f"{where}parameter {text!r}: unknown kind {found['kind']!r}{hint}; kinds are {', '.join(kinds)}"
+            )
+        kind, dtype = Kind(found["kind"]), found["dtype"]
+        if dtype is not None and dtype not in DTYPES:
+            raise GraphError(f"{where}parameter {text!r}: unknown dtype {dtype!r}{nearest(dtype, DTYPES)}")
+        shape = None if found["shape"] is None else _parse_shape(found["shape"], text, where)
+        if kind is Kind.SCALAR:
+            if shape is not None or found["block"]:
+                raise GraphError(f"{where}parameter {text!r}: a scalar has no shape and no @block")
+            if dtype is not None and dtype not in SCALAR_CODES:
+                raise GraphError(
+                    f"{where}parameter {text!r}: a scalar cannot be {dtype}; use {', '.join(SCALAR_CODES)}"
+                )
+        return cls(kind, found["name"], dtype, shape, bool(found["block"]))
+
+    @property
+    def elements(self) -> int | None:
+        return None if self.shape is None else math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int | None:
+        if self.shape is None or self.dtype is None:
+            return None
+        return math.prod(self.shape) * DTYPES[self.dtype][0]
+
+    def __str__(self) -> str:
+        typed = "" if self.dtype is None else f":{self.dtype}"
+        shaped = "" if self.shape is None else "[" + ",".join(map(str, self.shape)) + "]"
+        return f"{self.kind.value}:{self.name}{typed}{shaped}{'@block' if self.block else ''}"
+
+
+def _parse_shape(text: str, whole: str, where: str) -> tuple[int, ...]:
+    inner = text[1:-1].strip()
+    if not inner:
+        return ()
+    sizes = [piece.strip() for piece in inner.split(",")]
+    if not all(re.fullmatch(r"[0-9]{1,18}", size) for size in sizes):
+        raise GraphError(f"{where}parameter {whole!r}: shape {text} is not a list of whole numbers")
+    return tuple(int(size) for size in sizes)
+
+
+@dataclass(frozen=True)
+class Binary:
+    """Where the code of a sub-kernel is."""
+
+    form: Form
+    path: Path
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SubKernel:
+    """A compiled kernel for one target: binary and metadata. None: the target finds it in the object."""
+
+    name: str
+    binary: Binary
+    block_dim: int
+    params: tuple[Param, ...]
+    core: Core = Core.ANY
+    op_type: str | None = None
+    sync_all: bool | None = None
+    early_start: bool | tuple[str, ...] | None = None  # names: parameters that are read before wait_previous()
+    variants: tuple[tuple[int, str], ...] = ()  # tiling key -> symbol, for dynamic ops
+    waits_inside: bool | None = None  # calls wait_previous(); found by the target
+    signals_inside: bool | None = None  # calls set_next(); found by the target
+    code_bytes: int = 0  # found by the target
+
+    def __post_init__(self) -> None:
+        _check_kernel(self)
+
+    @classmethod
+    def from_source(
+        cls,
+        path: str | Path,
+        name: str,
+        *,
+        block_dim: int,
+        params: Sequence[str | Param],
+        core: str = "any",
+        op_type: str | None = None,
+        sync_all: bool | None = None,
+        early_start: bool | Sequence[str] | None = None,
+        flags: Sequence[str] = (),
+        variants: Mapping[int, str] | None = None,
+    ) -> SubKernel:
+        """A kernel in a source file, compiled when it is first needed, with `flags` added to the compiler's."""
+        if isinstance(flags, str):
+            raise GraphError(f"sub-kernel {name!r}: flags is a list of strings, not the string {flags!r}")
+        binary = Binary(Form.SOURCE, _existing(path, name, "source"), tuple(flags))
+        return _make(cls, name, binary, block_dim, params, core, op_type, sync_all, early_start, variants)
+
+    @classmethod
+    def from_object(
+        cls,
+        path: str | Path,
+        name: str,
+        *,
+        block_dim: int,
+        params: Sequence[str | Param],
+        core: str = "any",
+        op_type: str | None = None,
+        sync_all: bool | None = None,
+        early_start: bool | Sequence[str] | None = None,
+        variants: Mapping[int, str] | None = None,
+    ) -> SubKernel:
+        """A kernel in an ELF relocatable object."""
+        binary = Binary(Form.OBJECT, _existing(path, name, "object"))
+        return _make(cls, name, binary, block_dim, params, core, op_type, sync_all, early_start, variants)
+
+    @classmethod
+    def from_ptx(
+        cls,
+        path: str | Path,
+        name: str,
+        *,
+        block_dim: int,
+        params: Sequence[str | Param],
+        core: str = "any",
+        op_type: str | None = None,
+        sync_all: bool | None = None,
+        early_start: bool | Sequence[str] | None = None,
+        variants: Mapping[int, str] | None = None,
+    ) -> SubKernel:
+        """A kernel in a PTX file (for the cuda target)."""
+        binary = Binary(Form.PTX, _existing(path, name, "ptx"))
+        return _make(cls, name, binary, block_dim, params, core, op_type, sync_all, early_start, variants)
+
+    @classmethod
+    def from_json(cls, path: str | Path) -> SubKernel:
+        """A kernel described by the fields of one `kernels` entry of ops.json, in a file of its own."""
+        from .opsfile import read_kernel
+
+        return read_kernel(Path(path))
+
+    @property
+    def type_name(self) -> str:
+        """What cache-maintenance options and statistics call this kernel."""
+        return self.op_type or self.name
+
+    @property
+    def tiling_variants(self) -> tuple[tuple[int, str], ...]:
+        return self.variants or ((0, self.name),)
+
+    @property
+    def read_before_wait(self) -> tuple[str, ...]:
+        return self.early_start if isinstance(self.early_start, tuple) else ()
+
+    def __str__(self) -> str:
+        return f"{self.name}<{self.block_dim}>({', '.join(map(str, self.params))})"
+
+
+def _existing(path: str | Path, name: str, what: str) -> Path:
+    found = Path(path)
+    if not found.is_file():
+        raise BuildError(f"sub-kernel {name!r}: {what} file {str(path)!r} does not exist or is not a file")
+    return found.resolve()
+
+
+def _make(
+    cls: type[SubKernel],
+    name: str,
+    binary: Binary,
+    block_dim: int,
+    params: Sequence[str | Param],
+    core: str,
+    op_type: str | None,
+    sync_all: bool | None,
+    early_start: bool | Sequence[str] | None,
+    variants: Mapping[int, str] | None,
+) -> SubKernel:
+    where = f"sub-kernel {name!r}: "
+    cores = [c.value for c in Core]
+    if core not in cores:
+        raise GraphError(f"{where}unknown core kind {core!r}{nearest(str(core), cores)}; kinds are {', '.join(cores)}")
+    if isinstance(params, str):
+        raise GraphError(f"{where}params is a list of strings, not the string {params!r}")
+    if isinstance(early_start, str):
+        early_start = (early_start,)
+    return cls(
+        name,
+        binary,
+        block_dim,
+        tuple(Param.parse(p, where) for p in params),
+        Core(core),
+        op_type,
+        sync_all,
+        early_start if early_start is None or isinstance(early_start, bool) else tuple(early_start),
+        tuple(sorted((variants or {}).items())),
+    )
+
+
+def _check_kernel(kernel: SubKernel) -> None:
+    where = f"sub-kernel {kernel.name!r}: "
+    if not isinstance(kernel.name, str) or not kernel.name.strip():
+        raise GraphError(f"a sub-kernel needs the name of its symbol, not {kernel.name!r}")
+    if (
+        not isinstance(kernel.block_dim, int)
+        or isinstance(kernel.block_dim, bool)
+        or not 1 <= kernel.block_dim <= 65535
+    ):
+        raise GraphError(f"{where}block_dim is {kernel.block_dim!r}; it must be a whole number from 1 to 65535")
+    names = [p.name for p in kernel.params]
+    for name in names:
+        if names.count(name) > 1:
+            raise GraphError(f"{where}two parameters are called {name!r}")
+    for param in kernel.params:
+        if param.block and param.elements is not None and param.elements % kernel.block_dim:
+            raise GraphError(
+                f"{where}parameter {str(param)!r} promises @block, but {param.elements} elements do not divide "
+                f"into {kernel.block_dim} equal parts"
+            )
+    for name in kernel.read_before_wait:
+        if name not in names:
+            raise GraphError(f"{where}early_start names {name!r}, which is no parameter{nearest(name, names)}")
+    for key, symbol in kernel.variants:
+        if not isinstance(key, int) or isinstance(key, bool) or not isinstance(symbol, str) or not symbol:
+            raise GraphError(f"{where}variants maps whole-number tiling keys to symbols, not {key!r} to {symbol!r}")
+
+
+Number = int | float | bool
+EventId = int | str | Event
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """What a control agent decides for one run of a dynamic op."""
+
+    key: int
+    blocks: int
+
+
+TilingFunction = Callable[[dict[str, Any]], "Tiling | tuple[int, int]"]
+
+
+@dataclass(frozen=True, eq=False)
+class Op:
+    """One use of a sub-kernel. The same argument name is the same memory."""
+
+    kernel: SubKernel
+    args: Sequence[str | Number]
+    name: str | None = None
+    stream: int = 0
+    send: Sequence[EventId] = ()
+    recv: Sequence[EventId] = ()
+    task: str | Task = Task.NORMAL
+    tiling: TilingFunction | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.kernel, SubKernel):
+            raise GraphError(f"an op needs a SubKernel, not {self.kernel!r}")
+        where = f"op {self.name or self.kernel.name!r}: "
+        if self.name is not None and (not isinstance(self.name, str) or not self.name.strip()):
+            raise GraphError(f"op of {self.kernel.name!r}: the name {self.name!r} is blank")
+        if isinstance(self.args, str) or not isinstance(self.args, Sequence):
+            raise GraphError(f"{where}args is a list of names, not {self.args!r}")
+        object.__setattr__(self, "args", tuple(self.args))
+        object.__setattr__(self, "send", _event_ids(self.send, where + "send"))
+        object.__setattr__(self, "recv", _event_ids(self.recv, where + "recv"))
+        if not isinstance(self.stream, int) or isinstance(self.stream, bool) or self.stream < 0:
+            raise GraphError(f"{where}stream is {self.stream!r}; it must be a whole number from 0")
+        tasks = [t.value for t in Task]
+        if not isinstance(self.task, Task):
+            if self.task not in tasks:
+                raise GraphError(
+                    f"{where}unknown task {self.task!r}{nearest(str(self.task), tasks)}; tasks are normal, dynamic"
+                )
+            object.__setattr__(self, "task", Task(self.task))
+        if self.tiling is not None and not callable(self.tiling):
+            raise GraphError(f"{where}tiling must be a function, not {self.tiling!r}")
+        if self.tiling is not None and self.task is not Task.DYNAMIC:
+            raise GraphError(f"{where}a tiling function belongs to task='dynamic'")
+        if self.kernel.variants and self.task is not Task.DYNAMIC:
+            raise GraphError(f"{where}a sub-kernel with variants belongs to task='dynamic'")
+        _check_arguments(self, where)
+
+    @property
+    def dynamic(self) -> bool:
+        return self.task is Task.DYNAMIC
+
+
+def _event_ids(ids: EventId | Sequence[EventId], where: str) -> tuple[EventId, ...]:
+    listed = (ids,) if isinstance(ids, int | str | Event) else tuple(ids)
+    for one in listed:
+        if isinstance(one, bool) or not isinstance(one, int | str | Event) or one == "":
+            raise GraphError(f"{where}: {one!r} is no event id; use a number, a name or an Event")
+    if len(set(listed)) != len(listed):
+        raise GraphError(f"{where}: an event id stands twice in {listed!r}")
+    return listed
+
+
+def _check_arguments(op: Op, where: str) -> None:
+    params = op.kernel.params
+    if len(op.args) != len(params):
+        expected = ", ".join(f"{p.kind.value}:{p.name}" for p in params)
+        raise GraphError(f"{where}{len(op.args)} arguments for {len(params)} parameters ({expected})")
+    for arg, param in zip(op.args, params, strict=True):
+        if isinstance(arg, str):
+            if not arg.strip():
+                raise GraphError(f"{where}the argument for {param.name!r} is a blank name")
+        elif param.kind is not Kind.SCALAR or not isinstance(arg, int | float):
+            raise GraphError(f"{where}the argument for {param.name!r} ({param.kind.value}) must be a name, not {arg!r}")
+        else:
+            scalar_bits(arg, param.dtype, f"{where}scalar {param.name!r}", GraphError)
+
+
+def scalar_bits(value: Number, dtype: str | None, where: str, error: type[Exception]) -> int:
+    """The 64-bit slot that carries `value` as `dtype` (an untyped scalar is an int64)."""
+    dtype = dtype or "int64"
+    if isinstance(value, float) and dtype not in ("float32", "float64"):
+        raise error(f"{where}: {value!r} is no {dtype}; declare the parameter as scalar:name:float32 or float64")
+    if dtype == "bool" and value not in (0, 1):
+        raise error(f"{where}: {value!r} is no bool")
+    try:
+        packed = struct.pack("<" + SCALAR_CODES[dtype], float(value) if dtype.startswith("float") else value)
+    except (struct.error, OverflowError):
+        raise error(f"{where}: {value!r} does not fit {dtype}") from None
+    return int.from_bytes(packed.ljust(8, b"\0"), "little")

@@ -1,0 +1,59 @@
+"""targets.cpu: worker threads as cores, ELF objects as binaries; runs everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...cache import Cache
+from ...plan import Plan
+from ...subkernel import SubKernel
+from .. import Progress
+from .build import Compiled, Workshop, compile_kernels, entry_name, host_library, link, name_symbols
+from .emit import Emitter
+from .numbering import number
+from .openmp import thread_count
+from .run import CpuExecutable
+
+__all__ = ["TARGET"]
+
+
+@dataclass(frozen=True)
+class CpuPrepared:
+    compiled: Mapping[SubKernel, Compiled]
+    shop: Workshop
+
+    @property
+    def kernels(self) -> Mapping[SubKernel, SubKernel]:
+        return {given: compiled.kernel for given, compiled in self.compiled.items()}
+
+    def build(self, plan: Plan) -> CpuExecutable:
+        used = {node.kernel for node in plan.graph.nodes}
+        options = plan.options.for_target(TARGET.name)
+        copies = options.split_mode or 1
+        parts = {c.kernel: (c, name_symbols(c, copies)) for c in self.compiled.values() if c.kernel in used}
+        numbers, entry = number(plan), entry_name(plan.graph.name)
+        source = Emitter(
+            plan, numbers, {kernel: linked for kernel, (_, linked) in parts.items()}, entry, options
+        ).source()
+        binary = link(source, entry, list(parts.values()), plan.options.compile_options, self.shop)
+        return CpuExecutable(plan, numbers, source, binary, host_library(self.shop), tuple(self.shop.commands))
+
+
+@dataclass(frozen=True)
+class CpuTarget:
+    name: str = "cpu"
+
+    def core_count(self) -> int:
+        return thread_count()
+
+    def prepare(self, kernels: Sequence[SubKernel], progress: Progress | None) -> CpuPrepared:
+        shop = Workshop(Cache(), progress)
+        return CpuPrepared(compile_kernels(kernels, shop), shop)
+
+    def restore(self, plan: Plan, directory: Path) -> CpuExecutable:
+        return CpuExecutable.restore(plan, number(plan), directory)
+
+
+TARGET = CpuTarget()

@@ -1,0 +1,227 @@
+"""targets.cpu.elf: a compiled object file in, its functions and its references out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from elftools.elf.constants import SH_FLAGS
+from elftools.elf.elffile import ELFFile
+
+from superkernel.errors import BuildError
+
+_COMPILE_SO = "give the object that g++ -c makes"
+_FOREIGN = {  # how files begin that people pass by mistake
+    b"!<arch>": f"a static archive (.a): {_COMPILE_SO}, or extract one with ar x",
+    b"!<thin>": f"a thin archive (.a): {_COMPILE_SO}",
+    b"BC\xc0\xde": "LLVM bitcode: compile without -flto",
+    b"MZ": "a Windows file",
+    b"\xcf\xfa\xed\xfe": "a macOS file",
+}
+_KINDS = {"ET_EXEC": "an executable", "ET_DYN": "a shared object or an executable", "ET_CORE": "a core dump"}
+_FUNCTION_TYPES = ("STT_FUNC", "STT_GNU_IFUNC", "STT_LOOS")  # pyelftools calls an indirect function either of two names
+_GLOBAL_BINDING, _UNIQUE_BINDING = 1, 10  # STB_GLOBAL and STB_GNU_UNIQUE in a symbol's upper four bits
+_WITHOUT_CONTENTS = ("SHT_NOBITS", "SHT_NULL")
+_MADE_BY_LINKER = "_GLOBAL_OFFSET_TABLE_"
+
+
+class Binding(Enum):
+    """Who may refer to a symbol, and what happens when two objects define it."""
+
+    GLOBAL = "global"
+    WEAK = "weak"
+    LOCAL = "local"
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function that an object defines."""
+
+    name: str
+    size: int  # bytes of code
+    binding: Binding
+
+
+@dataclass(frozen=True)
+class ObjectFile:
+    """What another object can see of a relocatable object, and what it needs from others."""
+
+    path: Path
+    functions: tuple[Function, ...]  # global and weak
+    local_functions: tuple[Function, ...]  # static ones; several may have one name
+    undefined: frozenset[str]
+    text_bytes: int
+
+
+@dataclass(frozen=True)
+class _Symbol:
+    name: str
+    size: int
+    bind: str
+    type: str
+    defined: bool
+    in_code: bool
+
+
+def read_object(path: str | os.PathLike[str]) -> ObjectFile:
+    """The functions and references of a relocatable object for this machine; a BuildError says what else it is."""
+    path = Path(path)
+    try:
+        with path.open("rb") as stream:
+            return _read(path, stream)
+    except IsADirectoryError as reason:
+        raise BuildError(f"{path} is a directory, not an object file") from reason
+    except FileNotFoundError as reason:
+        raise BuildError(f"object file {path} does not exist") from reason
+    except OSError as reason:
+        raise BuildError(f"cannot read object file {path}: {reason}") from reason
+
+
+def symbol_size(object_file: ObjectFile, symbol: str) -> int:
+    """The bytes of code of one function of the object."""
+    for function in (*object_file.functions, *object_file.local_functions):
+        if function.name == symbol:
+            return function.size
+    raise BuildError(f"{object_file.path} does not define the function {symbol!r}")
+
+
+def demote_unique(path: Path) -> None:
+    """Make the object's unique symbols (GNU_UNIQUE) ordinary global ones, in place: objcopy leaves unique ones alone.
+
+    A unique symbol is one variable for a whole process, whatever library it is in: static variables of inline
+    functions and templates would be shared between kernels that have nothing to do with each other.
+    """
+    with path.open("r+b") as stream:
+        elf = ELFFile(stream)
+        table = next(elf.iter_sections("SHT_SYMTAB"), None)
+        if table is None:
+            return
+        start, stride = table["sh_offset"] + (4 if elf.elfclass == 64 else 12), table["sh_entsize"]
+        stream.seek(start)
+        kinds = stream.read(table["sh_size"])[::stride]
+        for number, kind in enumerate(kinds):
+            if kind >> 4 == _UNIQUE_BINDING:
+                stream.seek(start + number * stride)
+                stream.write(bytes([_GLOBAL_BINDING << 4 | kind & 0x0F]))
+
+
+def _read(path: Path, stream: BinaryIO) -> ObjectFile:
+    start = stream.read(8)
+    if not start:
+        raise BuildError(f"object file {path} is empty")
+    for magic, kind in _FOREIGN.items():
+        if start.startswith(magic):
+            raise BuildError(f"{path} is {kind}; it is not an object file")
+    if not start.startswith(b"\x7fELF"):
+        raise BuildError(f"{path} is not an object file: it does not begin like an ELF file; {_COMPILE_SO}")
+    try:
+        elf = ELFFile(stream)
+        _check_kind(path, elf)
+        _check_section_table(path, elf, os.fstat(stream.fileno()).st_size)
+        sections = list(elf.iter_sections())  # once: it is what takes the time
+        _check_sections(path, sections, os.fstat(stream.fileno()).st_size)
+        code = _code_sections(sections)
+        symbols = list(_symbols(path, sections, code))
+    except BuildError:
+        raise
+    except Exception as reason:  # bytes from anywhere: whatever the reader trips over, the file is at fault
+        raise BuildError(f"object file {path} is corrupt: {type(reason).__name__}: {reason}") from reason
+    return _object_file(path, symbols, sum(code.values()))
+
+
+def _object_file(path: Path, symbols: list[_Symbol], text_bytes: int) -> ObjectFile:
+    functions = [
+        Function(symbol.name, symbol.size, _binding(symbol))
+        for symbol in symbols
+        if symbol.defined and symbol.name and _is_function(symbol)
+    ]
+    return ObjectFile(
+        path=path,
+        functions=tuple(function for function in functions if function.binding is not Binding.LOCAL),
+        local_functions=tuple(function for function in functions if function.binding is Binding.LOCAL),
+        undefined=frozenset(symbol.name for symbol in symbols if not symbol.defined) - {"", _MADE_BY_LINKER},
+        text_bytes=text_bytes,
+    )
+
+
+def _binding(symbol: _Symbol) -> Binding:
+    return {"STB_LOCAL": Binding.LOCAL, "STB_WEAK": Binding.WEAK}.get(symbol.bind, Binding.GLOBAL)
+
+
+def _is_function(symbol: _Symbol) -> bool:
+    """Hand-written assembly often leaves its global functions without a type."""
+    untyped = symbol.type == "STT_NOTYPE" and symbol.bind != "STB_LOCAL"
+    return symbol.in_code and (untyped or symbol.type in _FUNCTION_TYPES)
+
+
+def _check_kind(path: Path, elf: Any) -> None:
+    if elf["e_type"] != "ET_REL":
+        kind = _KINDS.get(elf["e_type"], f"an ELF file of type {elf['e_type']}")
+        raise BuildError(f"{path} is {kind}, not a relocatable object: {_COMPILE_SO}")
+    if _architecture(elf) != host_architecture():
+        raise BuildError(
+            f"object file {path} is for {_architecture(elf)}, but this machine is {host_architecture()}: "
+            "compile it for this machine"
+        )
+
+
+def _architecture(elf: Any) -> str:
+    order = "little" if elf.little_endian else "big"
+    return f"{str(elf['e_machine']).removeprefix('EM_')} ({elf.elfclass} bit, {order} endian)"
+
+
+@cache
+def host_architecture() -> str:
+    """What a shared object must be made for to be loaded into this process."""
+    with open("/proc/self/exe", "rb") as program:
+        return _architecture(ELFFile(program))
+
+
+def _check_section_table(path: Path, elf: Any, file_bytes: int) -> None:
+    """The table comes last, so a file that was cut short has lost it."""
+    if not elf["e_shoff"]:
+        raise BuildError(f"object file {path} is corrupt: it has no sections")
+    _check_extent(path, elf["e_shoff"] + elf.num_sections() * elf["e_shentsize"], file_bytes)
+
+
+def _check_sections(path: Path, sections: Sequence[Any], file_bytes: int) -> None:
+    for section in sections:
+        if section["sh_type"] not in _WITHOUT_CONTENTS:
+            _check_extent(path, section["sh_offset"] + section["sh_size"], file_bytes)
+    optimiser_data = any(section.name.startswith(".gnu.lto_") for section in sections)
+    if optimiser_data and not any(_code_sections(sections).values()):
+        raise BuildError(f"object file {path} holds no machine code, only data for -flto: compile it without -flto")
+
+
+def _check_extent(path: Path, end: int, file_bytes: int) -> None:
+    if end > file_bytes:
+        raise BuildError(f"object file {path} is truncated: it has {file_bytes} bytes and refers to byte {end}")
+
+
+def _code_sections(sections: Sequence[Any]) -> dict[int, int]:
+    """The sizes of the sections that hold code, by number."""
+    wanted = SH_FLAGS.SHF_EXECINSTR | SH_FLAGS.SHF_ALLOC
+    return {
+        number: section["sh_size"] for number, section in enumerate(sections) if section["sh_flags"] & wanted == wanted
+    }
+
+
+def _symbols(path: Path, sections: Sequence[Any], code: Mapping[int, int]) -> Iterator[_Symbol]:
+    table = next((section for section in sections if section["sh_type"] == "SHT_SYMTAB"), None)
+    if table is None:
+        raise BuildError(f"object file {path} has no symbols: was it stripped?")
+    for symbol in table.iter_symbols():
+        section = symbol["st_shndx"]
+        yield _Symbol(
+            name=symbol.name,
+            size=symbol["st_size"],
+            bind=symbol["st_info"]["bind"],
+            type=symbol["st_info"]["type"],
+            defined=section != "SHN_UNDEF",
+            in_code=section in code or section == "SHN_XINDEX",  # the latter: more sections than the field can count
+        )

@@ -1,0 +1,165 @@
+"""targets.cpu.emit_steps: one step of a plan -> its lines of C++. One printer per kind of step; nothing is decided here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ...layout import Role
+from ...plan.steps import (
+    AwaitEvent,
+    Barrier,
+    Call,
+    Cores,
+    Feed,
+    Fence,
+    Notify,
+    PrefetchWeights,
+    Preload,
+    Record,
+    Request,
+    ResetEvent,
+    Select,
+    Signal,
+    Step,
+    Wait,
+)
+
+if TYPE_CHECKING:
+    from .emit import Emitter
+
+
+def print_step(e: Emitter, i: int, step: Step) -> Iterator[str]:
+    """The lines of step `i` of the plan."""
+    return _PRINTERS[type(step)](e, i, step)
+
+
+def ranges(cores: Cores) -> list[tuple[int, int]]:
+    """(0, 1, 2, 5) -> [(0, 3), (5, 6)]."""
+    found: list[tuple[int, int]] = []
+    for core in cores:
+        if found and found[-1][1] == core:
+            found[-1] = (found[-1][0], core + 1)
+        else:
+            found.append((core, core + 1))
+    return found
+
+
+def _rank(cores: Cores) -> str:
+    """The place of the running core among `cores`."""
+    spans = ranges(cores)
+    if len(cores) == 1:
+        return "0"
+    if len(spans) > 1:
+        return f"sk::rank(core.id(), {{{', '.join(map(str, cores))}}})"
+    return "core.id()" if cores[0] == 0 else f"core.id() - {cores[0]}"
+
+
+def _preload(e: Emitter, i: int, step: Preload) -> Iterator[str]:
+    for op in step.ops:
+        linked = e.linked[e.plan.graph.nodes[op].kernel]
+        for _, copies in linked.variants:
+            symbol = copies[0] if len(copies) == 1 else f"{copies[0]}_copies[core.id() % {len(copies)}]"
+            yield f"core.preload(reinterpret_cast<const void*>({symbol}), {linked.code_bytes});"
+
+
+def _prefetch(e: Emitter, i: int, step: PrefetchWeights) -> Iterator[str]:
+    for name in step.names:
+        slot = next(s for s in e.slots_of(step.op) if s.source == name and s.role is Role.PARAM)
+        size = f"bytes[at::{e.identifiers[slot.name]}]"
+        yield f"core.prefetch({e.slot(slot)}, {size}, {_rank(step.cores)}, {len(step.cores)}, {step.budget});"
+
+
+def _await_event(e: Emitter, i: int, step: AwaitEvent) -> Iterator[str]:
+    yield f"if (!core.await_event({i}, {e.event_slot(step.op, step.event, Role.RECV)})) return;"
+
+
+def _notify(e: Emitter, i: int, step: Notify) -> Iterator[str]:
+    yield f"core.notify({e.event_slot(step.op, step.event, Role.SEND)});"
+
+
+def _reset_event(e: Emitter, i: int, step: ResetEvent) -> Iterator[str]:
+    slot = next(s for s in e.numbers.layout if s.role is Role.RECV and s.source == step.event)
+    yield f"core.reset_event({e.slot(slot)});"
+
+
+def _request(e: Emitter, i: int, step: Request) -> Iterator[str]:
+    yield f"core.request({e.numbers.tilings[step.op]});"
+
+
+def _select(e: Emitter, i: int, step: Select) -> Iterator[str]:
+    node = e.plan.graph.nodes[step.op]
+    keys = ", ".join(str(key) for key, _ in e.linked[node.kernel].variants)
+    count = len(e.linked[node.kernel].variants)
+    yield f"static const int64_t keys_{step.op}[] = {{{keys}}};"
+    yield f"choice_{step.op} = core.select({i}, {e.numbers.tilings[step.op]}, keys_{step.op}, {count}, {node.blocks});"
+    yield f"if (!choice_{step.op}.ok) return;"
+
+
+def _wait(e: Emitter, i: int, step: Wait) -> Iterator[str]:
+    function = "wait_inside" if step.inside else "wait"
+    for need in step.needs:
+        for first, last in ranges(need.cores):
+            yield f"if (!core.{function}({i}, {e.numbers.stamps[need.mark]}, {first}, {last})) return;"
+
+
+def _barrier(e: Emitter, i: int, step: Barrier) -> Iterator[str]:
+    stamp = e.numbers.barriers[i]
+    (first, last), *others = ranges(step.cores)
+    yield f"if (!core.barrier({i}, {stamp}, {first}, {last})) return;"
+    for first, last in others:
+        yield f"if (!core.wait({i}, {stamp}, {first}, {last})) return;"
+
+
+def _call(e: Emitter, i: int, step: Call) -> Iterator[str]:
+    node = e.plan.graph.nodes[step.op]
+    rank, width = _rank(step.cores), len(step.cores)
+    early = e.early_stamps.get(step.op)
+    if early:
+        yield f"core.signal_early({early});"
+    if step.team:
+        rendezvous = f"core.rendezvous({e.numbers.rendezvous[step.op]})"
+        fed = "true" if len(step.team) > width or node.dynamic else "false"
+        yield f"core.meet_in({rendezvous}, {len(step.team)}, {fed});"
+    yield from e.blocks(i, step, rank, width)
+    if step.team and node.dynamic:
+        yield f"if ({rank} >= choice_{step.op}.blocks && choice_{step.op}.blocks > 0 &&"
+        yield f"    !core.feed({i}, {rendezvous}, {len(step.team)})) return;"
+    if step.team:
+        yield f"core.meeting_over({rank});"
+    if early or step.team or step.op in e.waiting_inside:
+        yield "if (!core.end_call()) return;"
+
+
+def _feed(e: Emitter, i: int, step: Feed) -> Iterator[str]:
+    yield f"if (!core.feed({i}, core.rendezvous({e.numbers.rendezvous[step.op]}), {len(step.team)})) return;"
+
+
+def _signal(e: Emitter, i: int, step: Signal) -> Iterator[str]:
+    yield f"core.signal({e.numbers.stamps[step.mark]});"
+
+
+def _fence(e: Emitter, i: int, step: Fence) -> Iterator[str]:
+    yield "core.fence();"
+
+
+def _record(e: Emitter, i: int, step: Record) -> Iterator[str]:
+    yield f"core.record({i});"
+
+
+_PRINTERS: dict[type[Step], Callable[[Any, int, Any], Iterator[str]]] = {
+    Preload: _preload,
+    PrefetchWeights: _prefetch,
+    AwaitEvent: _await_event,
+    Notify: _notify,
+    ResetEvent: _reset_event,
+    Request: _request,
+    Select: _select,
+    Wait: _wait,
+    Barrier: _barrier,
+    Call: _call,
+    Feed: _feed,
+    Signal: _signal,
+    Fence: _fence,
+    Record: _record,
+}

@@ -1,0 +1,308 @@
+// launch.cpp: a super kernel and its arguments -> one parallel region in which every core runs its part of the plan.
+#include <signal.h>
+#include <string.h>
+
+#include <new>
+#include <thread>
+
+#include "program.h"
+#include "superkernel/wait.h"
+
+namespace sk::host {
+namespace {
+
+// The OpenMP run time of this process, found by the caller: never a second one.
+struct OpenMP {
+    void (*parallel)(void (*)(void*), void*, unsigned, unsigned) = nullptr;
+    int (*thread)() = nullptr;
+    int (*team)() = nullptr;
+} openmp;
+
+constexpr int32_t kFinishedOk = 0;
+
+// Ctrl-C reaches the launch of the main thread through this.
+std::atomic<Running*> interruptible{nullptr};
+struct sigaction python_interrupt;
+
+void on_interrupt(int number, siginfo_t* info, void* context) {
+    Running* running = interruptible.load();
+    if (running != nullptr) running->stop(Fault::kInterrupted, 0, 0);
+    if ((python_interrupt.sa_flags & SA_SIGINFO) != 0) {
+        python_interrupt.sa_sigaction(number, info, context);
+    } else if (python_interrupt.sa_handler != SIG_DFL && python_interrupt.sa_handler != SIG_IGN) {
+        python_interrupt.sa_handler(number);
+    }
+}
+
+void run_core(Running& running, int core) {
+    guard_this_thread();
+    running_here = &running;
+    core_here = core;
+    running.program->facts.entry(&running, core);
+    running_here = nullptr;
+    running.activity[core].doing.store(Doing::kFinished, std::memory_order_relaxed);
+}
+
+// One core runs the plan from top to bottom; the others have nothing to do.
+void run_whole_plan(Running& running) {
+    for (int core = 1; core < running.cores; ++core) running.activity[core].doing.store(Doing::kFinished);
+    guard_this_thread();
+    running_here = &running;
+    core_here = 0;
+    running.program->facts.entry(&running, kWholePlan);
+    running_here = nullptr;
+    running.activity[0].doing.store(Doing::kFinished);
+}
+
+void region(void* data) {
+    Running& running = *static_cast<Running*>(data);
+    const int team = openmp.team();
+    const int core = openmp.thread();
+    if (core == 0) running.team = team;
+    if (team >= running.cores && core < running.cores) run_core(running, core);
+}
+
+// The region was given too few threads (it stands inside another one).
+void run_without_region(Running& running) {
+    if (running.program->facts.needs_team == 0) {
+        run_whole_plan(running);
+        return;
+    }
+    std::vector<std::thread> others;
+    for (int core = 1; core < running.cores; ++core) others.emplace_back([&running, core] { run_core(running, core); });
+    run_core(running, 0);
+    for (std::thread& other : others) other.join();
+}
+
+void wake_agent(Launch* launch, int) {
+    Running& running = *static_cast<Running*>(launch);
+    const std::lock_guard<std::mutex> hold(running.agent_mutex);
+    running.agent_wake.notify_all();
+}
+
+template <class T>
+T* make_array(size_t count) {
+    return count == 0 ? nullptr : new T[count];
+}
+
+Running* make_running(const Program& program) {
+    const Facts& facts = program.facts;
+    auto* running = new Running;
+    running->program = &program;
+    running->cores = facts.cores;
+    running->progress = make_array<Progress>(facts.cores);
+    running->activity = make_array<Activity>(facts.cores);
+    running->rendezvous = make_array<Rendezvous>(facts.rendezvous_count);
+    running->tilings = make_array<Tiling>(facts.tiling_count);
+    running->stamp_count = make_array<uint32_t>(facts.cores);
+    running->stamp_room = uint32_t(facts.stamp_room);
+    running->stamps = make_array<TimeStamp>(size_t(facts.cores) * facts.stamp_room);
+    running->slot_store.resize(facts.slot_count);
+    running->byte_store.resize(facts.slot_count);
+    running->slots = running->slot_store.data();
+    running->bytes = running->byte_store.data();
+    running->request = wake_agent;
+    running->delay_seed = facts.delay_seed;
+    return running;
+}
+
+void free_running(Running* running) {
+    delete[] running->progress;
+    delete[] running->activity;
+    delete[] running->rendezvous;
+    delete[] running->tilings;
+    delete[] running->stamp_count;
+    delete[] running->stamps;
+    delete running;
+}
+
+// Everything back to its start value: a launch never sees an earlier one.
+void reset(Running& running) {
+    const Facts& facts = running.program->facts;
+    running.abort.store(0);
+    running.fault.store(Fault::kNone);
+    running.reported.store(false);
+    running.over = false;
+    running.delay_seed += 1;
+    for (int core = 0; core < facts.cores; ++core) {
+        running.progress[core].stamp.store(0, std::memory_order_relaxed);
+        running.activity[core].step.store(0, std::memory_order_relaxed);
+        running.activity[core].doing.store(Doing::kNotStarted, std::memory_order_relaxed);
+        running.stamp_count[core] = 0;
+    }
+    for (int i = 0; i < facts.rendezvous_count; ++i) {
+        Rendezvous& one = running.rendezvous[i];
+        one.arrived.store(0);
+        one.generation.store(0);
+        one.entered.store(0);
+        one.ended.store(0);
+    }
+    for (int i = 0; i < facts.tiling_count; ++i) {
+        Tiling& one = running.tilings[i];
+        one.key.store(0);
+        one.blocks.store(0);
+        one.lock.store(0);
+        one.requested.store(0);
+    }
+}
+
+uint64_t slot_value(Running& running, int32_t source, uint64_t literal, const uint64_t* values) {
+    if (source >= 0) return values[source];
+    if (source == kLiteral) return literal;
+    const int32_t place = kFirstTiling - source;
+    Tiling& tiling = running.tilings[place / 3];
+    std::atomic<int64_t>* const words[] = {&tiling.key, &tiling.blocks, &tiling.lock};
+    return reinterpret_cast<uint64_t>(words[place % 3]);
+}
+
+void fill_slots(Running& running, const uint64_t* values, const int64_t* bytes) {
+    const Program& program = *running.program;
+    for (int32_t i = 0; i < program.facts.slot_count; ++i) {
+        const int32_t source = program.slot_source[i];
+        running.slot_store[i] = slot_value(running, source, program.slot_literal[i], values);
+        running.byte_store[i] = source >= 0 ? bytes[source] : 0;
+    }
+}
+
+}  // namespace
+}  // namespace sk::host
+
+using namespace sk::host;
+
+extern "C" {
+
+void sk_host_openmp(void* parallel, void* thread, void* team) {
+    openmp.parallel = reinterpret_cast<decltype(openmp.parallel)>(parallel);
+    openmp.thread = reinterpret_cast<decltype(openmp.thread)>(thread);
+    openmp.team = reinterpret_cast<decltype(openmp.team)>(team);
+}
+
+Program* sk_program_create(const Facts* facts) {
+    auto* program = new Program;
+    program->facts = *facts;
+    program->name = facts->name;
+    program->report_path = facts->report_path;
+    program->texts.assign(facts->step_text, facts->step_text + facts->step_count);
+    program->is_call.assign(facts->step_is_call, facts->step_is_call + facts->step_count);
+    program->slot_source.assign(facts->slot_source, facts->slot_source + facts->slot_count);
+    program->slot_literal.assign(facts->slot_literal, facts->slot_literal + facts->slot_count);
+    return program;
+}
+
+void sk_program_destroy(Program* program) {
+    for (Running* running : program->pool) free_running(running);
+    delete program;
+}
+
+// A launch in three parts, so that the control agent of dynamic ops can be given it before it runs.
+Running* sk_launch_begin(Program* program) {
+    Running* running = nullptr;
+    {
+        const std::lock_guard<std::mutex> hold(program->pool_mutex);
+        if (!program->pool.empty()) {
+            running = program->pool.back();
+            program->pool.pop_back();
+        }
+    }
+    return running != nullptr ? running : make_running(*program);
+}
+
+int32_t sk_launch_run(Running* running, const uint64_t* values, const int64_t* bytes, int32_t interrupts) {
+    const Program& program = *running->program;
+    static std::once_flag once;
+    std::call_once(once, install_crash_handlers);
+    fill_slots(*running, values, bytes);
+    watch(running);
+    struct sigaction before = {};
+    if (interrupts != 0) {
+        interruptible.store(running);
+        struct sigaction ours = {};
+        ours.sa_sigaction = on_interrupt;
+        ours.sa_flags = SA_SIGINFO;
+        sigaction(SIGINT, nullptr, &python_interrupt);
+        sigaction(SIGINT, &ours, &before);
+    }
+    const bool timed = running->stamp_room != 0;
+    if (timed) {
+        running->began_ns = sk::now_ns();
+        running->began_ticks = sk::ticks();
+    }
+    running->team = 0;
+    if (program.facts.cores == 1) {
+        run_core(*running, 0);
+    } else {
+        openmp.parallel(region, running, unsigned(program.facts.cores), 0);
+        if (running->team < program.facts.cores) run_without_region(*running);
+    }
+    if (timed) {
+        running->ended_ticks = sk::ticks();
+        running->ended_ns = sk::now_ns();
+    }
+    if (interrupts != 0) {
+        sigaction(SIGINT, &before, nullptr);
+        interruptible.store(nullptr);
+    }
+    unwatch(running);
+    if (program.facts.tiling_count != 0) {
+        const std::lock_guard<std::mutex> hold(running->agent_mutex);
+        running->over = true;
+        running->agent_wake.notify_all();
+    }
+    return running->abort.load() == 0 ? kFinishedOk : int32_t(running->fault.load());
+}
+
+void sk_launch_end(Running* running) {
+    reset(*running);
+    auto* program = const_cast<Program*>(running->program);
+    const std::lock_guard<std::mutex> hold(program->pool_mutex);
+    program->pool.push_back(running);
+}
+
+// begin, run and end in one call, for kernels that need nothing in between
+int32_t sk_launch(Program* program, const uint64_t* values, const int64_t* bytes, int32_t interrupts, Running** failed) {
+    Running* running = sk_launch_begin(program);
+    const int32_t status = sk_launch_run(running, values, bytes, interrupts);
+    if (status == kFinishedOk) {
+        sk_launch_end(running);
+    } else {
+        *failed = running;
+    }
+    return status;
+}
+
+// what went wrong, and what was recorded
+const char* sk_launch_report(Running* running) { return running->reported.load() ? running->report : ""; }
+uint32_t sk_launch_fault_step(Running* running) { return running->fault_step.load(); }
+int64_t sk_launch_fault_detail(Running* running) { return running->fault_detail.load(); }
+const sk::TimeStamp* sk_launch_stamps(Running* running, int core) {
+    return running->stamps + size_t(core) * running->stamp_room;
+}
+uint32_t sk_launch_stamp_count(Running* running, int core) { return running->stamp_count[core]; }
+void sk_launch_clock(Running* running, uint64_t* four) {
+    const uint64_t values[] = {running->began_ns, running->ended_ns, running->began_ticks, running->ended_ticks};
+    memcpy(four, values, sizeof values);
+}
+
+// the control agent: waits for the next request, answers it
+int32_t sk_agent_next(Running* running, const uint8_t* answered) {
+    const int32_t count = running->program->facts.tiling_count;
+    std::unique_lock<std::mutex> hold(running->agent_mutex);
+    for (;;) {
+        for (int32_t i = 0; i < count; ++i) {
+            if (answered[i] == 0 && running->tilings[i].requested.load(std::memory_order_acquire) != 0) return i;
+        }
+        if (running->over || running->abort.load() != 0) return -1;
+        running->agent_wake.wait_for(hold, std::chrono::milliseconds(50));
+    }
+}
+
+void sk_agent_answer(Running* running, int32_t tiling, int64_t key, int64_t blocks) {
+    sk::Tiling& words = running->tilings[tiling];
+    words.key.store(key, std::memory_order_relaxed);
+    words.blocks.store(blocks, std::memory_order_relaxed);
+    words.lock.store(1, std::memory_order_release);
+}
+
+void sk_agent_failed(Running* running, int32_t tiling) { running->stop(sk::Fault::kTilingFailed, 0, tiling); }
+
+}  // extern "C"

@@ -1,0 +1,89 @@
+// program.h: what the host side knows of a loaded super kernel, and of its launches.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "superkernel/state.h"
+
+namespace sk::host {
+
+// The emitted entry: one core's part of the plan, or all of it in order when core is kWholePlan.
+using Entry = void (*)(Launch*, int core);
+constexpr int kWholePlan = -1;
+
+constexpr int kReportBytes = 16 * 1024;
+
+// Facts that do not change between launches. Filled by the caller, copied at creation.
+struct Facts {
+    Entry entry;
+    const char* name;
+    int32_t cores;
+    int32_t slot_count;
+    int32_t source_count;       // names that the caller passes
+    const int32_t* slot_source; // per slot: index of its name, or < 0: see kLiteral and below
+    const uint64_t* slot_literal;
+    int32_t rendezvous_count;
+    int32_t tiling_count;
+    int32_t step_count;
+    const char* const* step_text;  // per step, for reports
+    const uint8_t* step_is_call;   // per step: the core is inside a sub-kernel
+    int32_t stamp_room;            // time stamps per core and launch
+    int32_t needs_team;            // some op calls sync_all: one core alone cannot run the plan
+    double watchdog_s;
+    const char* report_path;
+    uint64_t delay_seed;
+};
+
+constexpr int32_t kLiteral = -1;
+// slots of dynamic op t: -2 - 3t - {0: key, 1: block count, 2: lock}
+constexpr int32_t kFirstTiling = -2;
+
+struct Running : Launch {
+    std::vector<uint64_t> slot_store;
+    std::vector<int64_t> byte_store;
+    const struct Program* program = nullptr;
+    std::atomic<bool> reported{false};
+    char report[kReportBytes];
+    // requests of dynamic ops, answered by the control agent
+    std::mutex agent_mutex;
+    std::condition_variable agent_wake;
+    bool over = false;
+    // the watchdog's memory of this launch
+    uint64_t last_sum = 0;
+    uint64_t last_change_ns = 0;
+    uint64_t began_ns = 0, ended_ns = 0, began_ticks = 0, ended_ticks = 0;
+    int team = 0;
+};
+
+struct Program {
+    Facts facts;
+    std::string name, report_path;
+    std::vector<std::string> texts;
+    std::vector<uint8_t> is_call;
+    std::vector<int32_t> slot_source;
+    std::vector<uint64_t> slot_literal;
+    std::mutex pool_mutex;
+    std::vector<Running*> pool;
+};
+
+// Say in words what each core of a launch is doing.
+void describe(const Running& running, const char* headline, char* text, size_t room);
+
+// Is some unfinished core inside a sub-kernel, as opposed to a wait of ours?
+bool inside_sub_kernel(const Running& running);
+
+// Print the report, leave it in the report file, end the process with status 70.
+[[noreturn]] void give_up(const Running& running, const char* text);
+
+void watch(Running* running);
+void unwatch(Running* running);
+
+void install_crash_handlers();
+void guard_this_thread();
+extern thread_local const Running* running_here;
+extern thread_local int core_here;
+
+}  // namespace sk::host

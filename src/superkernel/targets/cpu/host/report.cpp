@@ -1,0 +1,124 @@
+// report.cpp: a launch that stalled or crashed -> text that names scope, op and cores; crash signals are caught here.
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "program.h"
+
+namespace sk::host {
+
+constexpr int kExitStatus = 70;
+constexpr size_t kSignalStack = 64 * 1024;
+
+thread_local const Running* running_here = nullptr;
+thread_local int core_here = 0;
+
+static const char* spell(Doing doing) {
+    switch (doing) {
+        case Doing::kNotStarted: return "not started";
+        case Doing::kCalling: return "inside";
+        case Doing::kWaiting: return "waiting in";
+        case Doing::kFinished: return "finished";
+    }
+    return "?";
+}
+
+void describe(const Running& running, const char* headline, char* text, size_t room) {
+    const Program& program = *running.program;
+    size_t used = snprintf(text, room, "super_kernel_scope '%s': %s\n", program.name.c_str(), headline);
+    for (int core = 0; core < running.cores && used < room; ++core) {
+        const Doing doing = running.activity[core].doing.load();
+        const uint32_t step = running.activity[core].step.load();
+        const bool busy = doing == Doing::kCalling || doing == Doing::kWaiting;
+        const char* what = busy && step < program.texts.size() ? program.texts[step].c_str() : "";
+        used += snprintf(text + used, room - used, "  core %d: %s %s\n", core, spell(doing), what);
+    }
+}
+
+bool inside_sub_kernel(const Running& running) {
+    for (int core = 0; core < running.cores; ++core) {
+        if (running.activity[core].doing.load() == Doing::kCalling) return true;
+    }
+    return false;
+}
+
+static void write_all(int file, const char* text) {
+    size_t left = strlen(text);
+    while (left > 0) {
+        const ssize_t written = write(file, text, left);
+        if (written <= 0) return;
+        text += written;
+        left -= size_t(written);
+    }
+}
+
+void give_up(const Running& running, const char* text) {
+    write_all(STDERR_FILENO, text);
+    const char* path = running.program->report_path.c_str();
+    const int file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    if (file >= 0) {
+        write_all(file, text);
+        close(file);
+        write_all(STDERR_FILENO, "  report: ");
+        write_all(STDERR_FILENO, path);
+        write_all(STDERR_FILENO, "\n");
+    }
+    _exit(kExitStatus);
+}
+
+// crash signals
+
+static const int kCrashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+static struct sigaction previous_action[NSIG];
+
+static void on_crash(int number, siginfo_t* info, void* context) {
+    if (running_here != nullptr) {
+        const Running& running = *running_here;
+        const uint32_t step = running.activity[core_here].step.load();
+        const char* what = step < running.program->texts.size() ? running.program->texts[step].c_str() : "?";
+        static char headline[1024], text[kReportBytes];
+        snprintf(headline, sizeof headline, "%s on core %d in '%s' (address %p)", strsignal(number), core_here, what,
+                 number == SIGABRT ? nullptr : info->si_addr);
+        describe(running, headline, text, sizeof text);
+        give_up(running, text);
+    }
+    const struct sigaction& old = previous_action[number];
+    if ((old.sa_flags & SA_SIGINFO) != 0 && old.sa_sigaction != nullptr) {
+        old.sa_sigaction(number, info, context);
+    } else if (old.sa_handler != SIG_IGN && old.sa_handler != SIG_DFL) {
+        old.sa_handler(number);
+    } else if (old.sa_handler == SIG_DFL) {
+        signal(number, SIG_DFL);
+        raise(number);
+    }
+}
+
+void install_crash_handlers() {
+    for (const int number : kCrashes) {
+        struct sigaction current;
+        sigaction(number, nullptr, &current);
+        if ((current.sa_flags & SA_SIGINFO) != 0 && current.sa_sigaction == on_crash) continue;
+        previous_action[number] = current;
+        struct sigaction action = {};
+        action.sa_sigaction = on_crash;
+        action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
+        sigaction(number, &action, nullptr);
+    }
+}
+
+void guard_this_thread() {
+    static thread_local bool guarded = false;
+    if (guarded) return;
+    guarded = true;
+    stack_t current;
+    if (sigaltstack(nullptr, &current) == 0 && (current.ss_flags & SS_DISABLE) == 0) return;
+    stack_t stack = {};
+    stack.ss_sp = malloc(kSignalStack);  // lives as long as the thread
+    stack.ss_size = kSignalStack;
+    if (stack.ss_sp != nullptr) sigaltstack(&stack, nullptr);
+}
+
+}  // namespace sk::host

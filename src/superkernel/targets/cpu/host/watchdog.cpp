@@ -1,0 +1,102 @@
+// watchdog.cpp: one thread that looks at all launches of the process and stops those that make no progress.
+#include <algorithm>
+#include <chrono>
+#include <stdio.h>
+#include <thread>
+
+#include "program.h"
+#include "superkernel/wait.h"
+
+namespace sk::host {
+
+namespace {
+
+constexpr auto kPeriod = std::chrono::milliseconds(50);
+constexpr int kIdlePeriods = 20;  // then sleep until a launch comes
+
+struct Watchdog {
+    std::mutex mutex;
+    std::condition_variable wake;
+    std::vector<Running*> launches;
+    bool started = false;
+    bool asleep = false;
+    int idle = 0;
+};
+
+Watchdog& watchdog() {
+    static Watchdog* one = new Watchdog;  // never destroyed: its thread may outlive static destruction
+    return *one;
+}
+
+// Any change in what the cores do, or in how far they are, is progress.
+uint64_t progress_sum(const Running& running) {
+    uint64_t sum = 0;
+    for (int core = 0; core < running.cores; ++core) {
+        sum = sum * 31 + running.progress[core].stamp.load();
+        sum = sum * 31 + running.activity[core].step.load();
+        sum = sum * 31 + uint64_t(running.activity[core].doing.load());
+    }
+    return sum;
+}
+
+void inspect(Running& running, uint64_t now) {
+    const uint64_t sum = progress_sum(running);
+    if (running.last_change_ns == 0 || sum != running.last_sum) {
+        running.last_sum = sum;
+        running.last_change_ns = now;
+        return;
+    }
+    const double limit = running.program->facts.watchdog_s;
+    if (double(now - running.last_change_ns) < limit * 1e9 || running.abort.load() != 0) return;
+    const bool endless = inside_sub_kernel(running);
+    char headline[160];
+    snprintf(headline, sizeof headline, "no progress for %g s (debug-watchdog), %s", limit,
+             endless ? "stalled inside a sub-kernel" : "stalled in waits");
+    describe(running, headline, running.report, sizeof running.report);
+    running.reported.store(true);
+    if (endless) give_up(running, running.report);
+    running.stop(Fault::kStalled, 0, 0);
+}
+
+void loop() {
+    Watchdog& dog = watchdog();
+    std::unique_lock<std::mutex> hold(dog.mutex);
+    for (;;) {
+        if (dog.launches.empty() && ++dog.idle > kIdlePeriods) {
+            dog.asleep = true;
+            dog.wake.wait(hold, [&] { return !dog.launches.empty(); });
+            dog.asleep = false;
+            dog.idle = 0;
+        }
+        if (!dog.launches.empty()) dog.idle = 0;
+        const uint64_t now = now_ns();
+        for (Running* running : dog.launches) inspect(*running, now);
+        dog.wake.wait_for(hold, kPeriod);
+    }
+}
+
+}  // namespace
+
+void watch(Running* running) {
+    Watchdog& dog = watchdog();
+    running->last_change_ns = 0;
+    bool wake;
+    {
+        const std::lock_guard<std::mutex> hold(dog.mutex);
+        dog.launches.push_back(running);
+        wake = dog.asleep;
+        if (!dog.started) {
+            dog.started = true;
+            std::thread(loop).detach();
+        }
+    }
+    if (wake) dog.wake.notify_one();
+}
+
+void unwatch(Running* running) {
+    Watchdog& dog = watchdog();
+    const std::lock_guard<std::mutex> hold(dog.mutex);
+    dog.launches.erase(std::find(dog.launches.begin(), dog.launches.end(), running));
+}
+
+}  // namespace sk::host

@@ -1,0 +1,114 @@
+"""targets.cpu.hostlib: the run time's host library, loaded: its structures and functions as ctypes sees them."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, c_char, c_char_p, c_double, c_int32, c_int64, c_uint8, c_uint32, c_uint64, c_void_p
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from .openmp import openmp
+
+
+class Fault(IntEnum):
+    """Why a launch was stopped; as in state.h."""
+
+    NONE = 0
+    STALLED = 1
+    INTERRUPTED = 2
+    UNKNOWN_KEY = 3
+    BLOCK_COUNT = 4
+    UNDECLARED_SYNC = 5
+    TILING_FAILED = 6
+
+
+class Facts(ctypes.Structure):
+    """As in program.h."""
+
+    _fields_ = (
+        ("entry", c_void_p),
+        ("name", c_char_p),
+        ("cores", c_int32),
+        ("slot_count", c_int32),
+        ("source_count", c_int32),
+        ("slot_source", POINTER(c_int32)),
+        ("slot_literal", POINTER(c_uint64)),
+        ("rendezvous_count", c_int32),
+        ("tiling_count", c_int32),
+        ("step_count", c_int32),
+        ("step_text", POINTER(c_char_p)),
+        ("step_is_call", POINTER(c_uint8)),
+        ("stamp_room", c_int32),
+        ("needs_team", c_int32),
+        ("watchdog_s", c_double),
+        ("report_path", c_char_p),
+        ("delay_seed", c_uint64),
+    )
+
+
+class TimeStamp(ctypes.Structure):
+    _fields_ = (("ticks", c_uint64), ("step", c_uint32), ("unused", c_uint32))
+
+
+class Wanted(ctypes.Structure):
+    """As in bind.cpp."""
+
+    _fields_ = (
+        ("elements", c_int64),
+        ("itemsize", c_int32),
+        ("typekind", c_char),
+        ("written", c_uint8),
+        ("memory", c_uint8),
+    )
+
+
+@dataclass(frozen=True)
+class Host:
+    """`free`: calls that release the GIL. `held`: calls that keep it."""
+
+    path: Path
+    free: ctypes.CDLL
+    held: ctypes.PyDLL
+
+
+# function -> (result, arguments)
+_FREE: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "sk_host_openmp": (None, (c_void_p, c_void_p, c_void_p)),
+    "sk_program_create": (c_void_p, (POINTER(Facts),)),
+    "sk_program_destroy": (None, (c_void_p,)),
+    "sk_launch": (c_int32, (c_void_p, c_void_p, c_void_p, c_int32, c_void_p)),
+    "sk_launch_begin": (c_void_p, (c_void_p,)),
+    "sk_launch_run": (c_int32, (c_void_p, c_void_p, c_void_p, c_int32)),
+    "sk_launch_end": (None, (c_void_p,)),
+    "sk_launch_report": (c_char_p, (c_void_p,)),
+    "sk_launch_fault_step": (c_uint32, (c_void_p,)),
+    "sk_launch_fault_detail": (c_int64, (c_void_p,)),
+    "sk_launch_stamps": (POINTER(TimeStamp), (c_void_p, c_int32)),
+    "sk_launch_stamp_count": (c_uint32, (c_void_p, c_int32)),
+    "sk_launch_clock": (None, (c_void_p, c_void_p)),
+    "sk_agent_next": (c_int32, (c_void_p, c_void_p)),
+    "sk_agent_answer": (None, (c_void_p, c_int32, c_int64, c_int64)),
+    "sk_agent_failed": (None, (c_void_p, c_int32)),
+}
+_HELD: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "sk_bind_python": (None, (c_void_p, c_void_p)),
+    "sk_bind_arrays": (c_int32, (ctypes.py_object, c_void_p, c_int32, c_void_p, c_void_p, c_void_p)),
+    "sk_bind_overlap": (c_int32, (c_int32, c_void_p, c_void_p, c_void_p)),
+}
+
+
+@cache
+def load_host(path: Path) -> Host:
+    free, held = ctypes.CDLL(str(path)), ctypes.PyDLL(str(path))
+    for library, table in ((free, _FREE), (held, _HELD)):
+        for name, (result, arguments) in table.items():
+            function = getattr(library, name)
+            function.restype, function.argtypes = result, arguments
+    run_time = openmp()
+    free.sk_host_openmp(*(run_time.address(f) for f in ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")))
+    python = ctypes.pythonapi
+    held.sk_bind_python(*(ctypes.cast(f, c_void_p) for f in (python.PyList_GetItem, python.PyCapsule_GetPointer)))
+    return Host(path, free, held)

@@ -1,0 +1,249 @@
+// core.h: one core of a running super kernel: where it is, and the steps of the plan as member functions.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <initializer_list>
+
+#include "wait.h"
+
+namespace sk {
+
+constexpr int kPendingWaits = 8;
+constexpr size_t kPreloadBytes = 4096;  // beyond this the processor's own fetch keeps up
+
+struct Choice {
+    bool ok;
+    int64_t key;
+    int blocks;
+};
+
+class Core {
+  public:
+    Core(Launch& launch, int id) : launch_(launch), id_(id), activity_(launch.activity[id]) {
+#ifdef SK_TEST_DELAYS
+        random_ = launch.delay_seed * 0x9E3779B97F4A7C15u + uint64_t(id) + 1;
+#endif
+    }
+
+    int id() const { return id_; }
+    int block() const { return block_; }
+    int blocks() const { return blocks_; }
+    bool in(int first, int last) const { return first <= id_ && id_ < last; }
+    bool alive() const { return launch_.abort.load(std::memory_order_relaxed) == 0; }
+    bool aborted() const { return !alive(); }
+
+    // call: set the scene for one block of an op
+    void begin(uint32_t step, int block, int blocks, bool last_block = true) {
+        delay();
+        block_ = block;
+        blocks_ = blocks;
+        last_block_ = last_block;
+        step_ = step;
+        activity_.step.store(step, std::memory_order_relaxed);
+        activity_.doing.store(Doing::kCalling, std::memory_order_relaxed);
+    }
+
+    // signal: everything this core did up to here is published under `stamp`
+    void signal(uint64_t stamp) {
+        delay();
+        if (published_ < stamp) publish(stamp);
+    }
+    // the call that follows may signal by itself, with set_next()
+    void signal_early(uint64_t stamp) { early_stamp_ = stamp; }
+
+    // wait: until the cores first..last-1, but this one, have signalled `stamp`
+    bool wait(uint32_t step, uint64_t stamp, int first, int last) {
+        delay();
+        for (int other = first; other < last; ++other) {
+            if (other == id_) continue;
+            const std::atomic<uint64_t>& word = launch_.progress[other].stamp;
+            if (word.load(std::memory_order_acquire) >= stamp) continue;
+            const auto reached = [&word, stamp] { return word.load(std::memory_order_acquire) >= stamp; };
+            if (!wait_slowly(launch_, activity_, step, reached)) return false;
+        }
+        return true;
+    }
+    // the same, put off until the call that follows reaches wait_previous()
+    bool wait_inside(uint32_t step, uint64_t stamp, int first, int last) {
+        if (pending_ == kPendingWaits) return wait(step, stamp, first, last);
+        waits_[pending_++] = {step, stamp, first, last};
+        return true;
+    }
+    bool finish_waits() {
+        bool met = true;
+        for (int i = 0; i < pending_ && met; ++i) met = wait(waits_[i].step, waits_[i].stamp, waits_[i].first, waits_[i].last);
+        pending_ = 0;
+        return met;
+    }
+
+    bool barrier(uint32_t step, uint64_t stamp, int first, int last) {
+        signal(stamp);
+        return wait(step, stamp, first, last);
+    }
+
+    Rendezvous& rendezvous(int index) const { return launch_.rendezvous[index]; }
+
+    // sync_all: the op's blocks and the feeding cores meet
+    void meet_in(Rendezvous& rendezvous, int members, bool fed) {
+        rendezvous_ = &rendezvous;
+        members_ = members;
+        fed_ = fed;
+    }
+    void meeting_over(int rank) {
+        if (rank == 0 && fed_) rendezvous_->ended.store(1, std::memory_order_release);
+        rendezvous_ = nullptr;
+    }
+    void sync_all() {
+        if (rendezvous_ == nullptr) {
+            if (blocks_ > 1) launch_.stop(Fault::kUndeclaredSync, step_, 0);
+            return;
+        }
+        if (block_ == 0 && fed_) rendezvous_->entered.fetch_add(1, std::memory_order_release);
+        arrive(*rendezvous_, members_, step_);
+    }
+    bool feed(uint32_t step, Rendezvous& rendezvous, int members) {
+        uint32_t joined = 0;
+        const auto called = [&] { return rendezvous.entered.load(std::memory_order_acquire) > joined; };
+        const auto ended = [&] { return rendezvous.ended.load(std::memory_order_acquire) != 0; };
+        for (;;) {
+            if (!wait_slowly(launch_, activity_, step, [&] { return ended() || called(); })) return false;
+            if (!called()) return true;
+            arrive(rendezvous, members, step);
+            ++joined;
+        }
+    }
+
+    // events: words shared with somebody outside
+    bool await_event(uint32_t step, uint64_t slot) {
+        delay();
+        const auto* word = reinterpret_cast<std::atomic<int64_t>*>(slot);
+        return wait_slowly(launch_, activity_, step, [word] { return word->load(std::memory_order_acquire) == 1; });
+    }
+    void notify(uint64_t slot) { reinterpret_cast<std::atomic<int64_t>*>(slot)->store(1, std::memory_order_release); }
+    void reset_event(uint64_t slot) { reinterpret_cast<std::atomic<int64_t>*>(slot)->store(0, std::memory_order_release); }
+
+    // dynamic ops: ask for a tiling, later take it
+    void request(int tiling) {
+        launch_.tilings[tiling].requested.store(1, std::memory_order_release);
+        launch_.request(&launch_, tiling);
+    }
+    Choice select(uint32_t step, int tiling, const int64_t* keys, int key_count, int most_blocks) {
+        delay();
+        Tiling& words = launch_.tilings[tiling];
+        const auto locked = [&] { return words.lock.load(std::memory_order_acquire) == 1; };
+        if (!wait_slowly(launch_, activity_, step, locked)) return {false, 0, 0};
+        const int64_t key = words.key.load(std::memory_order_relaxed);
+        const int64_t blocks = words.blocks.load(std::memory_order_relaxed);
+        if (std::find(keys, keys + key_count, key) == keys + key_count) {
+            launch_.stop(Fault::kUnknownKey, step, key);
+            return {false, 0, 0};
+        }
+        if (blocks < 0 || blocks > most_blocks) {
+            launch_.stop(Fault::kBlockCount, step, blocks);
+            return {false, 0, 0};
+        }
+        return {true, key, int(blocks)};
+    }
+
+    // preload and prefetch
+    void preload(const void* code, size_t bytes) const {
+        const char* first = static_cast<const char*>(code);
+        for (size_t at = 0; at < std::min(bytes, kPreloadBytes); at += kLine) __builtin_prefetch(first + at, 0, 2);
+    }
+    void prefetch(uint64_t slot, int64_t bytes, int rank, int width, int64_t budget) const {
+        const int64_t share = bytes / width;
+        const char* first = reinterpret_cast<const char*>(slot) + share * rank;
+        for (int64_t at = 0; at < std::min(share, budget); at += kLine) __builtin_prefetch(first + at, 0, 2);
+    }
+
+    void fence() const { std::atomic_thread_fence(std::memory_order_seq_cst); }
+
+    void record(uint32_t step) const {
+        uint32_t& count = launch_.stamp_count[id_];
+        if (count < launch_.stamp_room) launch_.stamps[size_t(id_) * launch_.stamp_room + count++] = {ticks(), step, 0};
+    }
+
+    // what kernel.h offers to a sub-kernel
+    void wait_previous() {
+        if (pending_ != 0) finish_waits();
+    }
+    void set_next() {
+        if (early_stamp_ == 0 || !last_block_) return;
+        if (finish_waits()) signal(early_stamp_);
+    }
+    // after the call: what the sub-kernel did not do itself
+    bool end_call() {
+        early_stamp_ = 0;
+        const bool met = finish_waits();
+        return met && alive();
+    }
+
+  private:
+    struct PendingWait {
+        uint32_t step;
+        uint64_t stamp;
+        int first, last;
+    };
+
+    void publish(uint64_t stamp) {
+        published_ = stamp;
+        launch_.progress[id_].stamp.store(stamp, std::memory_order_release);
+    }
+
+    void arrive(Rendezvous& at, int members, uint32_t step) {
+        delay();
+        const uint32_t generation = at.generation.load(std::memory_order_acquire);
+        if (at.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == uint32_t(members)) {
+            at.arrived.store(0, std::memory_order_relaxed);
+            at.generation.store(generation + 1, std::memory_order_release);
+            return;
+        }
+        wait_slowly(launch_, activity_, step,
+                    [&] { return at.generation.load(std::memory_order_acquire) != generation; });
+    }
+
+    // Under a test switch every step may be late, by an amount that a seed decides.
+    void delay() {
+#ifdef SK_TEST_DELAYS
+        random_ ^= random_ << 13;
+        random_ ^= random_ >> 7;
+        random_ ^= random_ << 17;
+        if (random_ % 16 == 0) sched_yield();
+        for (uint64_t i = random_ % 7 == 0 ? random_ % 4096 : random_ % 64; i > 0; --i) relax();
+#endif
+    }
+
+    Launch& launch_;
+    const int id_;
+    Activity& activity_;
+    int block_ = 0;
+    int blocks_ = 1;
+    bool last_block_ = true;
+    uint32_t step_ = 0;
+    uint64_t published_ = 0;
+    uint64_t early_stamp_ = 0;
+    int pending_ = 0;
+    PendingWait waits_[kPendingWaits];
+    Rendezvous* rendezvous_ = nullptr;
+    int members_ = 0;
+    bool fed_ = false;
+#ifdef SK_TEST_DELAYS
+    uint64_t random_;
+#endif
+};
+
+// The place of core `id` among `cores`.
+inline int rank(int id, std::initializer_list<int> cores) {
+    return int(std::find(cores.begin(), cores.end(), id) - cores.begin());
+}
+
+// A scalar argument as its own type.
+template <class T>
+T as(uint64_t slot) {
+    T value;
+    std::memcpy(&value, &slot, sizeof(T));
+    return value;
+}
+
+}  // namespace sk

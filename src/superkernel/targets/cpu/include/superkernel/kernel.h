@@ -1,0 +1,24 @@
+// kernel.h: what a CPU sub-kernel may ask of the super kernel it runs in. Works in C and in C++.
+#pragma once
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+int sk_block_idx(void);        // which block this call is, from 0
+int sk_block_num(void);        // how many blocks this op has
+void sk_sync_all(void);        // returns when every block of this op has called it
+void sk_wait_previous(void);   // returns when what this op depends on has been stored
+void sk_set_next(void);        // this block will not touch a buffer any more
+
+#ifdef __cplusplus
+}
+
+namespace sk {
+inline int block_idx() { return sk_block_idx(); }
+inline int block_num() { return sk_block_num(); }
+inline void sync_all() { sk_sync_all(); }
+inline void wait_previous() { sk_wait_previous(); }
+inline void set_next() { sk_set_next(); }
+}  // namespace sk
+#endif

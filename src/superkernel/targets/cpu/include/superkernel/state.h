@@ -1,0 +1,86 @@
+// state.h: the memory that the cores of one launch share.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace sk {
+
+constexpr int kLine = 64;
+
+// What a core was doing when somebody had to ask. Only the watchdog reads it.
+enum class Doing : uint32_t { kNotStarted, kCalling, kWaiting, kFinished };
+
+// Why a launch was stopped.
+enum class Fault : uint32_t {
+    kNone,
+    kStalled,         // no core made progress: all were in waits of our own
+    kInterrupted,     // Ctrl-C
+    kUnknownKey,      // the tiling key of a dynamic op has no variant
+    kBlockCount,      // the block count of a dynamic op is out of range
+    kUndeclaredSync,  // a sub-kernel called sync_all although the plan was told it does not
+    kTilingFailed,    // the tiling function raised
+};
+
+// How far a core has come. One writer, many pollers: a line of its own.
+struct alignas(kLine) Progress {
+    std::atomic<uint64_t> stamp{0};
+};
+
+struct alignas(kLine) Activity {
+    std::atomic<uint32_t> step{0};
+    std::atomic<Doing> doing{Doing::kNotStarted};
+};
+
+// The barrier of one sync_all op. `entered` and `ended` tell the feeding cores whether to join once more.
+struct Rendezvous {
+    alignas(kLine) std::atomic<uint32_t> arrived{0};
+    alignas(kLine) std::atomic<uint32_t> generation{0};
+    alignas(kLine) std::atomic<uint32_t> entered{0};
+    std::atomic<uint32_t> ended{0};
+};
+
+// The three words of a dynamic op, and the request that the control agent answers.
+struct alignas(kLine) Tiling {
+    std::atomic<int64_t> key{0};
+    std::atomic<int64_t> blocks{0};
+    std::atomic<int64_t> lock{0};
+    std::atomic<int64_t> requested{0};
+};
+
+struct TimeStamp {
+    uint64_t ticks;
+    uint32_t step;
+    uint32_t unused;
+};
+
+struct Launch {
+    alignas(kLine) std::atomic<uint32_t> abort{0};
+    std::atomic<Fault> fault{Fault::kNone};
+    std::atomic<uint32_t> fault_step{0};
+    std::atomic<int64_t> fault_detail{0};
+
+    alignas(kLine) int cores = 0;
+    const uint64_t* slots = nullptr;
+    const int64_t* bytes = nullptr;  // per slot: the size of the memory behind it
+    Progress* progress = nullptr;    // per core
+    Activity* activity = nullptr;    // per core
+    Rendezvous* rendezvous = nullptr;
+    Tiling* tilings = nullptr;
+    TimeStamp* stamps = nullptr;     // cores * stamp_room
+    uint32_t* stamp_count = nullptr; // per core
+    uint32_t stamp_room = 0;
+    uint64_t delay_seed = 0;         // used under SK_TEST_DELAYS only
+    void (*request)(Launch*, int tiling) = nullptr;  // wakes the control agent
+
+    void stop(Fault why, uint32_t step, int64_t detail) {
+        Fault none = Fault::kNone;
+        if (fault.compare_exchange_strong(none, why)) {
+            fault_step.store(step);
+            fault_detail.store(detail);
+        }
+        abort.store(1);
+    }
+};
+
+}  // namespace sk

@@ -1,0 +1,90 @@
+"""targets.cpu.openmp: the one OpenMP run time of this process -> its functions, its thread count, whether a fork broke it."""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import importlib.util
+import os
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from ...errors import UnsupportedError
+
+_NAMES = ("libgomp", "libomp", "libiomp")
+_forked = False
+
+
+@dataclass(frozen=True)
+class OpenMP:
+    path: Path
+    library: ctypes.CDLL
+
+    def address(self, function: str) -> int:
+        found = ctypes.cast(getattr(self.library, function), ctypes.c_void_p).value
+        assert found is not None
+        return found
+
+    def max_threads(self) -> int:
+        return int(self.library.omp_get_max_threads())
+
+
+def loaded() -> list[Path]:
+    """The OpenMP libraries mapped into this process."""
+    found: dict[Path, None] = {}
+    try:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:
+        return []
+    for line in lines:
+        path = Path(line.rpartition(" ")[2])
+        if path.name.startswith(_NAMES):
+            found[path] = None
+    return list(found)
+
+
+@cache
+def openmp() -> OpenMP:
+    """The run time that torch uses, also when torch comes later; the system's when there is no torch."""
+    for path in [*loaded(), *_torch_libraries(), Path(ctypes.util.find_library("gomp") or "libgomp.so.1")]:
+        try:
+            library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+        except OSError:
+            continue
+        if hasattr(library, "GOMP_parallel"):
+            return OpenMP(path, library)
+    raise UnsupportedError("no OpenMP run time found: install libgomp (apt-get install libgomp1)")
+
+
+def _torch_libraries() -> list[Path]:
+    """The library that torch would load, found without importing torch: a second one must never come in."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or not spec.submodule_search_locations:
+        return []
+    home = Path(next(iter(spec.submodule_search_locations)))
+    return [
+        path for folder in (home / "lib", home.parent / "torch.libs") for path in sorted(folder.glob("libgomp*.so*"))
+    ]
+
+
+def _after_fork() -> None:
+    global _forked
+    _forked = bool(loaded())
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def forked() -> bool:
+    """Is this the child of a fork? The threads of the parent's OpenMP run time are not here: a region would hang."""
+    return _forked
+
+
+def thread_count() -> int:
+    """How many cores a launch may use: torch's setting when torch is there, OpenMP's otherwise."""
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "get_num_threads"):
+        return int(torch.get_num_threads())
+    return openmp().max_threads()

@@ -1,0 +1,149 @@
+"""targets.cpu.toolchain: the machine's compiler, linker and object editor, and one way to run them."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from superkernel.errors import BuildError
+
+COMPILERS = ("g++", "c++", "clang++")
+LINKERS = ("ld.bfd", "ld")  # only GNU ld takes section groups apart in a relocatable link
+TIMEOUT_S = 600.0
+_INSTALL = (
+    "install it, for example: apt-get install g++ binutils (Debian, Ubuntu), dnf install gcc-c++ binutils (Fedora)"
+)
+_FEATURE_LINES = ("flags", "Features", "features", "isa")  # x86, Arm, s390, RISC-V
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """The programs that make objects; `identity` changes when any of them does."""
+
+    cxx: tuple[str, ...]  # several words where CXX says so: "ccache g++"
+    ld: str
+    objcopy: str
+    identity: str
+
+
+def find_toolchain() -> Toolchain:
+    """CXX, or the first C++ compiler on PATH, with GNU ld and objcopy."""
+    return _find(os.environ.get("CXX", "").strip(), os.environ.get("PATH", os.defpath))
+
+
+@cache
+def _find(chosen: str, search: str) -> Toolchain:
+    cxx = _chosen_compiler(chosen, search) if chosen else (_first(COMPILERS, "a C++ compiler", search),)
+    ld = _first(LINKERS, "the GNU linker", search)
+    objcopy = _first(("objcopy",), "GNU objcopy", search)
+    triple = run([*cxx, "-dumpmachine"], what="asking the compiler for its target").strip()
+    tools = [
+        f"{_resolved(cxx)} {_version(cxx)} {triple}",
+        *(f"{_resolved((t,))} {_version((t,))}" for t in (ld, objcopy)),
+    ]
+    return Toolchain(cxx, ld, objcopy, "; ".join(tools))
+
+
+def _chosen_compiler(chosen: str, search: str) -> tuple[str, ...]:
+    try:
+        first, *others = shlex.split(chosen)
+    except ValueError as reason:
+        raise BuildError(f"CXX={chosen!r} is not a command: {reason}") from reason
+    found = shutil.which(first, path=search)
+    if found is None:
+        raise BuildError(f"CXX names the compiler {first!r}, which is not on PATH: unset CXX, or {_INSTALL}")
+    return (found, *others)
+
+
+def _first(names: Sequence[str], what: str, search: str) -> str:
+    for name in names:
+        if found := shutil.which(name, path=search):
+            return found
+    raise BuildError(f"{what} is missing: none of {', '.join(names)} is on PATH; {_INSTALL}")
+
+
+def _resolved(command: Sequence[str]) -> str:
+    return shlex.join([str(Path(command[0]).resolve()), *command[1:]])
+
+
+def _version(command: Sequence[str]) -> str:
+    return run([*command, "--version"], what=f"asking {command[0]} for its version").partition("\n")[0]
+
+
+def run(
+    command: Sequence[str],
+    *,
+    what: str,
+    cwd: Path | None = None,
+    timeout: float = TIMEOUT_S,
+    log: list[str] | None = None,
+    text: str = "",
+) -> str:
+    """What the command prints, given `text` to read; a BuildError that begins with `what` if it fails.
+
+    Bytes that are not UTF-8 survive as surrogates, so that two different outputs never look the same.
+    """
+    if log is not None:
+        log.append(shlex.join(command))
+    # One language for messages, whatever the user speaks: some are searched for symbols.
+    environment = {**os.environ, "LC_ALL": "C.UTF-8", "LANGUAGE": ""}
+    try:
+        done = subprocess.run(
+            command,
+            cwd=cwd,
+            env=environment,
+            input=text.encode("utf-8", "surrogateescape"),
+            capture_output=True,
+            timeout=timeout,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as late:
+        stderr = (late.stderr or b"").decode("utf-8", "replace")
+        raise BuildError(f"{what}: not finished after {timeout:g} s, stopped", command, stderr) from late
+    except OSError as reason:
+        raise BuildError(f"{what}: cannot run {command[0]}: {reason}; {_INSTALL}", command) from reason
+    if done.returncode:
+        raise BuildError(f"{what}: {_ending(done.returncode)}", command, done.stderr.decode("utf-8", "replace"))
+    return done.stdout.decode("utf-8", "surrogateescape")
+
+
+def _ending(status: int) -> str:
+    if status > 0:
+        return f"failed with exit status {status}"
+    try:
+        return f"killed by {signal.Signals(-status).name} (is the machine out of memory?)"
+    except ValueError:
+        return f"killed by signal {-status}"
+
+
+def demangle(symbols: Iterable[str]) -> dict[str, str]:
+    """Each symbol with the C++ name it stands for; itself where it is a C name or c++filt is missing."""
+    names = {symbol: symbol for symbol in symbols}
+    mangled = [symbol for symbol in names if symbol.startswith("_Z")]
+    filt = shutil.which("c++filt")
+    if not mangled or filt is None:
+        return names
+    lines = run([filt], what="demangling symbols", text="\n".join(mangled) + "\n").splitlines()
+    return names | dict(zip(mangled, lines, strict=True)) if len(lines) == len(mangled) else names
+
+
+@cache
+def cpu_features() -> str:
+    """The instruction sets of this machine, in a stable order."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        field, _, value = line.partition(":")
+        if field.strip() in _FEATURE_LINES:
+            return " ".join([platform.machine(), *sorted(set(value.split()))])
+    return platform.machine()

@@ -1,0 +1,41 @@
+"""Test set-up: the hypothesis profiles, and the `gpu` mark that skips where no CUDA GPU is usable."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+from functools import cache
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("ci", max_examples=500, deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("quick", settings.get_profile("ci"), max_examples=50)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    # Asked when such a test is about to run, so that collecting tests imports no torch.
+    if item.get_closest_marker("gpu") and (reason := why_no_gpu()):
+        pytest.skip(reason)
+
+
+@cache
+def why_no_gpu() -> str | None:
+    """The reason why no CUDA GPU can be used here; None if one can."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return "no CUDA driver (libcuda.so.1)"
+    if status := driver.cuInit(0):
+        return f"the CUDA driver does not start (cuInit returned {status})"
+    count = ctypes.c_int(0)
+    if driver.cuDeviceGetCount(ctypes.byref(count)) or not count.value:
+        return "the CUDA driver sees no GPU"
+    if importlib.util.find_spec("torch"):
+        import torch
+
+        if not torch.cuda.is_available():
+            return f"torch {torch.__version__} cannot use the GPU"
+    return None
