@@ -1,4 +1,4 @@
-"""SuperKernel: compiled kernels in, one linked kernel out, launched once, with exactly the synchronisation its data needs."""
+"""SuperKernel: compiled kernels in, one linked kernel out, launched once, with just the syncs its data needs."""
 
 from . import errors
 from .artefact import load

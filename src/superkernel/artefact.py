@@ -10,8 +10,9 @@ from .cache import digest
 from .errors import BuildError
 from .graph import Node, build_graph
 from .options import Options
+from .params import Param
 from .plan import Plan, make_plan
-from .subkernel import Binary, Core, Form, Op, Param, SubKernel
+from .subkernel import Binary, Core, Form, Op, SubKernel
 from .targets import Executable, find_target
 
 if TYPE_CHECKING:

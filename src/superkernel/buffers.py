@@ -1,4 +1,4 @@
-"""buffers: what a caller passes by name -> checked addresses, sizes and scalars; nothing is touched before all is right."""
+"""buffers: what a caller passes by name -> checked addresses, sizes and scalars; no launch until all is right."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from .errors import LaunchError, nearest
 from .graph import Buffer, Graph
-from .subkernel import scalar_bits
+from .params import scalar_bits
 
 # numpy has no bfloat16 and no float8 of its own: the bits in an unsigned integer are accepted
 _NUMPY_STAND_INS = {"bfloat16": "uint16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
@@ -183,4 +183,4 @@ def same_bits(first: Any, second: Any) -> bool:
     if is_tensor(first):
         torch = torch_or_none()
         return bool(torch.equal(first.reshape(-1).view(torch.uint8), second.reshape(-1).view(torch.uint8)))
-    return first.tobytes() == second.tobytes()
+    return bool(first.tobytes() == second.tobytes())

@@ -45,8 +45,8 @@ def forced_cores(options: Options, cores: int | None, available: int, name: str)
         return cores
     if asked > (cores or available):
         raise PlanError(
-            f"super_kernel_scope {name!r}: debug-aic-num={options.debug_aic_num} and debug-aiv-num={options.debug_aiv_num} "
-            f"ask for {asked} cores, there are {cores or available}"
+            f"super_kernel_scope {name!r}: debug-aic-num={options.debug_aic_num} and "
+            f"debug-aiv-num={options.debug_aiv_num} ask for {asked} cores, there are {cores or available}"
         )
     return asked
 

@@ -11,7 +11,8 @@ from functools import cached_property
 
 from .errors import GraphError, PlanError
 from .events import Event
-from .subkernel import EventId, Kind, Op, Param, SubKernel
+from .params import Kind, Param
+from .subkernel import EventId, Op, SubKernel
 
 
 class Hazard(Enum):
@@ -240,7 +241,7 @@ def _inner_events(
     if ops[0].recv:
         label = labels[ops[0].recv[0]]
         raise PlanError(
-            f"op {names[0]!r} is the first of the list and receives event {label}: wait for it before the launch instead"
+            f"op {names[0]!r} is the first of the list and receives event {label}: wait for it before the launch"
         )
     pairs = []
     for i, op in enumerate(ops):
@@ -253,7 +254,8 @@ def _inner_events(
                 raise PlanError(f"op {names[i]!r} sends and receives event {label}: it would wait for itself")
             if sender > i and ops[sender].stream == op.stream:
                 raise PlanError(
-                    f"op {names[i]!r} receives event {label} before op {names[sender]!r} sends it, both in stream {op.stream}"
+                    f"op {names[i]!r} receives event {label} before op {names[sender]!r} sends it, "
+                    f"both in stream {op.stream}"
                 )
             if sender > i and not stream_fusion:
                 raise PlanError(

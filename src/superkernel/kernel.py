@@ -14,6 +14,7 @@ from .events import Event
 from .graph import Graph
 from .layout import Layout, make_layout
 from .options import Options
+from .params import Kind
 from .plan import Plan, make_plan, validate
 from .records import Span, spans_of
 from .subkernel import EventId, TilingFunction
@@ -37,7 +38,6 @@ class SuperKernel:
         self._prepared, self._fixed_cores = prepared, cores
         self._built: dict[int, tuple[Plan, Executable]] = {}
         self._lock = threading.Lock()
-        self._active = 0
         self._closed = False
         self._unfused: Unfused | None = None
         self.events: Mapping[str, Event] = {e.label: e.bound or Event(e.label) for e in graph.events}
@@ -65,18 +65,13 @@ class SuperKernel:
         for op in self._needs_tiling:
             if op not in wishes.tilings:
                 raise LaunchError(
-                    f"super_kernel_scope {self.name!r}: op {op!r} is dynamic: pass tiling={{{op!r}: function}} or give it to its Op"
+                    f"super_kernel_scope {self.name!r}: op {op!r} is dynamic: "
+                    f"pass tiling={{{op!r}: function}} or give it to its Op"
                 )
         _, executable = self._current()
-        with self._lock:
-            self._active += 1
-        try:
-            if self.options.debug_replay:
-                return self._replayed(executable, buffers, wishes)
-            return executable.launch(buffers, wishes)
-        finally:
-            with self._lock:
-                self._active -= 1
+        if self.options.debug_replay:
+            return self._replayed(executable, buffers, wishes)
+        return executable.launch(buffers, wishes)
 
     def _joined(self, events: Mapping[EventId, Event], tiling: Mapping[str, TilingFunction]) -> LaunchWishes:
         where = f"super_kernel_scope {self.name!r}: "
@@ -101,22 +96,23 @@ class SuperKernel:
         copies = {name: copy_of(value) for name, value in live.items()}
         executable.launch(live, wishes)
         self.unfused().replay(copies, wishes)
-        for index in self.graph.order:
-            node = self.graph.nodes[index]
-            for param, name in node.arguments():
-                last = max(
-                    (i for i in self.graph.order if self._writes(i, name)), key=self.graph.order.index, default=-1
+        for name, op in self._last_writers().items():
+            if not same_bits(live[name], copies[name]):
+                raise LaunchError(
+                    f"super_kernel_scope {self.name!r}: debug-replay: op {self.graph.nodes[op].name!r} is the first "
+                    f"whose output {name!r} differs from the same op run alone"
                 )
-                if param.kind.writes and last == index and self.graph.buffers[name].produced:
-                    if not same_bits(live[name], copies[name]):
-                        raise LaunchError(
-                            f"super_kernel_scope {self.name!r}: debug-replay: op {node.name!r} is the first whose output "
-                            f"{name!r} differs from the same op run alone"
-                        )
         return bound.made
 
-    def _writes(self, op: int, name: str) -> bool:
-        return any(n == name and p.kind.writes for p, n in self.graph.nodes[op].arguments())
+    def _last_writers(self) -> dict[str, int]:
+        """Buffer -> the op that writes it last, in the order of those ops."""
+        last: dict[str, int] = {}
+        for index in self.graph.order:
+            for param, name in self.graph.nodes[index].arguments():
+                if param.kind in (Kind.OUT, Kind.INOUT):
+                    last.pop(name, None)
+                    last[name] = index
+        return last
 
     def unfused(self) -> Unfused:
         """The same sub-kernels launched one by one through the same run time."""
@@ -147,8 +143,9 @@ class SuperKernel:
         return make_layout(self.graph)
 
     @property
-    def binary(self) -> Path:
-        return self._current()[1].binary
+    def executable(self) -> Executable:
+        """What the target built for the present number of cores."""
+        return self._current()[1]
 
     def records(self) -> tuple[Span, ...]:
         """What each core did in the last launch, with profiling=1."""
@@ -200,12 +197,11 @@ class SuperKernel:
     def close(self) -> None:
         """Free the binary. Launches that still run are waited for by nobody: closing then is refused."""
         with self._lock:
-            if self._active:
-                raise LaunchError(
-                    f"super_kernel_scope {self.name!r}: close() while {self._active} launches are running"
-                )
             if self._closed:
                 return
+            running = sum(executable.running() for _, executable in self._built.values())
+            if running:
+                raise LaunchError(f"super_kernel_scope {self.name!r}: close() while {running} launches are running")
             self._closed = True
         for _, executable in self._built.values():
             executable.close()

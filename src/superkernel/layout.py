@@ -9,7 +9,7 @@ from functools import cached_property
 
 from .errors import GraphError, nearest
 from .graph import Graph, Node
-from .subkernel import Kind, scalar_bits
+from .params import Kind, scalar_bits
 
 
 class Role(Enum):

@@ -6,14 +6,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .buffers import bind
+from .buffers import Bound, bind
+from .errors import GraphError
 from .graph import Graph, Node, build_graph
 from .options import Options
+from .params import Number, scalar_bits
 from .plan import make_plan
-from .subkernel import Number, Op, Tiling
+from .subkernel import Op, Tiling
 from .targets import Executable, LaunchWishes, Prepared
 
 _ALONE = "alone"
+
+
+@dataclass(frozen=True)
+class Literal:
+    """A number that stands in the op itself."""
+
+    bits: int
 
 
 @dataclass(frozen=True)
@@ -23,6 +32,7 @@ class Solo:
     node: Node
     executable: Executable
     names: Mapping[str, str | Number]  # canonical name -> the op's argument
+    places: tuple[int | Literal, ...]  # per canonical name: its place among the graph's buffers
 
 
 class Unfused:
@@ -30,6 +40,7 @@ class Unfused:
         self.graph = graph
         plain = replace(options, stream_fusion=False, debug_replay=False, debug_sync_all=False, feed_sync_all=True)
         binaries: dict[object, Executable] = {}
+        self._place = {name: place for place, name in enumerate(graph.buffers)}
         self.solos: list[Solo] = []
         for index in graph.order:
             node = graph.nodes[index]
@@ -37,18 +48,24 @@ class Unfused:
             key = (node.kernel, node.dynamic, tuple(names))
             if key not in binaries:
                 binaries[key] = prepared.build(make_plan(_alone(node, names), plain, cores))
-            self.solos.append(Solo(node, binaries[key], names))
+            self.solos.append(Solo(node, binaries[key], names, self._places(node, names)))
         self._binaries = list(binaries.values())
+
+    def _places(self, node: Node, names: Mapping[str, str | Number]) -> tuple[int | Literal, ...]:
+        dtypes = {param.name: param.dtype for param in node.kernel.params}
+        return tuple(
+            self._place[arg] if isinstance(arg, str) else Literal(scalar_bits(arg, dtypes[own], node.name, GraphError))
+            for own, arg in names.items()
+        )
 
     def __call__(self, buffers: Mapping[str, Any], wishes: LaunchWishes | None = None) -> dict[str, Any]:
         """Launch every op alone, in order; returns what a fused launch would."""
         bound = bind(self.graph, buffers)
-        named = dict(zip(self.graph.buffers, bound.keep, strict=True))
         events = wishes.events if wishes else {}
         for solo in self.solos:
             for event in solo.node.awaits:
                 events[event].wait()
-            self._launch(solo, named, wishes.tilings if wishes else {})
+            self._launch(solo, bound, wishes.tilings if wishes else {})
             for event in solo.node.notifies:
                 events[event].set()
         for event in {e for node in self.graph.nodes for e in node.awaits}:
@@ -57,13 +74,17 @@ class Unfused:
 
     def replay(self, buffers: Mapping[str, Any], wishes: LaunchWishes) -> None:
         """After a fused launch: the events have been dealt with, only the work is repeated."""
+        bound = bind(self.graph, buffers)
         for solo in self.solos:
-            self._launch(solo, buffers, wishes.tilings)
+            self._launch(solo, bound, wishes.tilings)
 
-    def _launch(self, solo: Solo, named: Mapping[str, Any], tilings: Mapping[str, Any]) -> None:
-        passed = {own: named[arg] if isinstance(arg, str) else arg for own, arg in solo.names.items()}
+    def _launch(self, solo: Solo, bound: Bound, tilings: Mapping[str, Any]) -> None:
+        values = [bound.values[place] if isinstance(place, int) else place.bits for place in solo.places]
+        sizes = [bound.sizes[place] if isinstance(place, int) else 0 for place in solo.places]
+        named: dict[str, Any] = {}
         alone: dict[str, Any] = {}
         if solo.node.dynamic:
+            named = {own: bound.keep[self._place[arg]] for own, arg in solo.names.items() if isinstance(arg, str)}
             given = tilings[solo.node.name]
 
             def tiling(inputs: dict[str, Any]) -> Tiling | tuple[int, int]:
@@ -71,7 +92,7 @@ class Unfused:
                 return answer
 
             alone[_ALONE] = tiling
-        solo.executable.launch(passed, LaunchWishes({}, alone))
+        solo.executable.launch_addresses(values, sizes, LaunchWishes({}, alone), named)
 
     def close(self) -> None:
         for executable in self._binaries:

@@ -7,6 +7,7 @@ import random
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -132,6 +133,9 @@ class Case:
     @cached_property
     def plan(self) -> Plan:
         return make_plan(self.graph, self.options, self.cores)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(repr(self))
 
     def __repr__(self) -> str:
         lines = [f"cores={self.cores} options={str(self.options)!r}"]

@@ -1,4 +1,4 @@
-"""plan.assemble: placement and syncs -> the sequence of steps, with preloads, prefetches, fences, records and debug steps."""
+"""plan.assemble: placement and syncs -> the sequence of steps, with preloads, fences, records, debug steps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ..graph import Graph, Node
 from ..options import EarlyStart, Options, PreloadCode
-from ..subkernel import Kind
+from ..params import Kind
 from .placement import Placement
 from .steps import (
     AwaitEvent,

@@ -19,6 +19,7 @@ from .steps import (
     Fence,
     FenceWhen,
     Mark,
+    Need,
     Notify,
     Point,
     Request,
@@ -145,26 +146,26 @@ class _Walker:
 
     def _wait(self, wait: Wait) -> None:
         for need in wait.needs:
-            news = self._news(wait, need.mark, need.cores)
+            news = self._news(wait, need)
             for core in wait.cores:
-                self._learn(core, need.mark, need.cores, news)
+                self._learn(core, need, news)
 
-    def _news(self, wait: Wait, mark: Mark, cores: Iterable[int]) -> Clock:
-        """What a core learns that sees all of `cores` signal `mark`; its own signal tells it nothing new."""
+    def _news(self, wait: Wait, need: Need) -> Clock:
+        """What a core learns when `need` is met; its own signal tells it nothing new."""
         signals = []
-        for d in cores:
-            if (mark, d) in self.published:
-                signals.append(self.published[mark, d])
+        for d in need.cores:
+            if (need.mark, d) in self.published:
+                signals.append(self.published[need.mark, d])
             elif set(wait.cores) != {d}:
                 self.fault("P4", f"{self.plan.describe(wait)}: core {d} gives no such signal before")
         return join([(0,) * self.plan.cores, *signals])
 
-    def _learn(self, core: int, mark: Mark, cores: Iterable[int], news: Clock) -> None:
-        for d in cores:
-            if d != core and (mark, d) in self.published:
-                position = self.published[mark, d][d]
+    def _learn(self, core: int, need: Need, news: Clock) -> None:
+        for d in need.cores:
+            if d != core and (need.mark, d) in self.published:
+                position = self.published[need.mark, d][d]
                 if position <= self.seen.get((d, core), 0):
-                    text = f"{mark.text(self.plan.op_names)} on core {d}"
+                    text = f"{need.mark.text(self.plan.op_names)} on core {d}"
                     self.fault("P5", f"core {core} waits for {text} after that signal or a later one of the same core")
                 self.seen[d, core] = max(position, self.seen.get((d, core), 0))
         self.now[core] = join((self.now[core], news))
@@ -178,6 +179,7 @@ class _Walker:
 
     def _call(self, step: Call) -> None:
         finished = list(self.clocks.finished.get(step.op, (0,) * self.plan.cores))
+        news: dict[Need, Clock] = {}  # cores wait for the same things: look them up once
         for core in step.cores:
             self.clocks.starts[step.op, core] = self.now[core]
             for wait in self.pending.pop(core, ()):
@@ -185,7 +187,8 @@ class _Walker:
                     waiting, called = named(self.plan, wait.op), named(self.plan, step.op)
                     self.fault("P4", f"core {core}: the inside wait of {waiting} meets the call of {called}")
                 for need in wait.needs:
-                    self._learn(core, need.mark, need.cores, self._news(wait, need.mark, need.cores))
+                    news[need] = news.get(need) or self._news(wait, need)
+                    self._learn(core, need, news[need])
             self.clocks.bodies[step.op, core] = self.now[core]
             self._advance(core)
             self.after_call[step.op, core] = self.now[core]

@@ -1,4 +1,4 @@
-"""plan.flags: the words that the cores of a simulated launch share: progress marks, counters, barriers, tiling locks."""
+"""plan.flags: the words that the cores of a simulated launch share: marks, counters, barriers and tiling locks."""
 
 from __future__ import annotations
 

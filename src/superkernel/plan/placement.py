@@ -25,8 +25,8 @@ def place(graph: Graph, options: Options, cores: int) -> Placement:
     for node in graph.nodes:
         if node.kernel.sync_all and node.blocks > cores:
             raise PlanError(
-                f"super_kernel_scope {graph.name!r}: op {node.name!r} calls sync_all with {node.blocks} blocks, but there are "
-                f"{cores} cores: its blocks could never all be resident. Lower block_dim or use more cores"
+                f"super_kernel_scope {graph.name!r}: op {node.name!r} calls sync_all with {node.blocks} blocks, but "
+                f"there are {cores} cores: its blocks could never all be resident. Lower block_dim or use more cores"
             )
     serial = _serial(graph, cores)
     if not options.stream_fusion:
@@ -58,8 +58,9 @@ def _checked(graph: Graph, placement: Placement, options: Options, note: str = "
         if node.blocks != placement.cores or node.dynamic:
             blocks = f"up to {node.blocks}" if node.dynamic else str(node.blocks)
             raise PlanError(
-                f"super_kernel_scope {graph.name!r}: op {node.name!r} calls sync_all with {blocks} blocks in a launch of "
-                f"{placement.cores} cores: the idle cores would never arrive. Set feed-sync-all=1, or block_dim={placement.cores}"
+                f"super_kernel_scope {graph.name!r}: op {node.name!r} calls sync_all with {blocks} blocks in a launch "
+                f"of {placement.cores} cores: the idle cores would never arrive. Set feed-sync-all=1, or "
+                f"block_dim={placement.cores}"
             )
     return Placement(placement.cores, placement.of, placement.teams, placement.lanes, note)
 
@@ -120,7 +121,7 @@ def _stream_groups(graph: Graph, cores: int) -> dict[int, Cores]:
     streams = sorted(work, key=lambda s: -work[s])
     if len(streams) >= cores:  # one core each, the heaviest streams spread first
         load = [0.0] * cores
-        groups = {}
+        groups: dict[int, Cores] = {}
         for stream in streams:
             core = load.index(min(load))
             load[core] += work[stream]

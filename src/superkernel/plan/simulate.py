@@ -86,7 +86,7 @@ def simulate(
         errors |= dict.fromkeys(launch.errors)
         for core, trace in enumerate(launch.traces):
             traces[core] += trace
-        if launch.errors or launch.trapped:
+        if launch.deadlock or launch.trapped:
             break
     return Outcome(
         tuple(errors),

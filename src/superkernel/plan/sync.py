@@ -176,8 +176,8 @@ class _Chooser:
         steps = []
         for key, cores in alike.items():
             alone = set(cores) if len(cores) == 1 else set[int]()
-            needs = tuple(Need(self._mark(s), tuple(d for d in ds if d not in alone)) for s, ds in key)
-            steps.append(Wait(tuple(cores), op, needs, inside))
+            awaited = tuple(Need(self._mark(s), tuple(d for d in ds if d not in alone)) for s, ds in key)
+            steps.append(Wait(tuple(cores), op, awaited, inside))
         return steps
 
     def _finish(self, op: int) -> None:

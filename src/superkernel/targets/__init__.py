@@ -1,4 +1,4 @@
-"""targets: the protocol that a target implements, and the table of targets. Nothing else outside a target's folder names one."""
+"""targets: the protocol that a target implements, and the table of targets: nothing outside names one."""
 
 from __future__ import annotations
 
@@ -41,6 +41,10 @@ class Executable(Protocol):
     commands: Sequence[str]
 
     def launch(self, buffers: Mapping[str, Any], wishes: LaunchWishes) -> dict[str, Any]: ...
+    def launch_addresses(
+        self, values: Sequence[int], sizes: Sequence[int], wishes: LaunchWishes, named: Mapping[str, Any]
+    ) -> None: ...  # arguments that have been checked
+    def running(self) -> int: ...  # launches in progress
     def step_times(self) -> Sequence[StepTime]: ...
     def save(self, directory: Path) -> None: ...
     def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""targets.cpu.bind: buffers by name -> the argument arrays of a launch, fast when all is right, in words when not."""
+"""targets.cpu.bind: buffers by name -> the arguments of a launch, fast when all is right, in words when not."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import numpy as np
 from ...buffers import allocate, bind, can_allocate, torch_or_none
 from ...errors import LaunchError
 from ...graph import Buffer, Graph
-from ...subkernel import DTYPES, scalar_bits
-from .hostlib import Host, Wanted
+from ...params import DTYPES, scalar_bits
+from .hostlib import Wanted
 
 _ANY = b"\0"
 _TYPEKINDS = {"float": b"f", "int": b"i", "uint": b"u", "bool": b"b", "complex": b"c"}
@@ -22,7 +22,10 @@ _TYPEKINDS = {"float": b"f", "int": b"i", "uint": b"u", "bool": b"b", "complex":
 
 @dataclass(frozen=True)
 class Arguments:
-    values: Any  # array of uint64, per name and event
+    """Per name either what numpy shows of an array, read by the call that launches, or a value and a size."""
+
+    capsules: list[Any]  # None: see values and sizes
+    values: Any  # array of uint64, per name and event; None where capsules say all
     sizes: Any  # array of int64
     made: dict[str, Any]
     named: Mapping[str, Any]  # every buffer; holding it keeps the memory alive
@@ -31,39 +34,69 @@ class Arguments:
 class FastBinder:
     """Knows what each name must be; whatever does not fit at once is left to `bind`, which finds the words."""
 
-    def __init__(self, graph: Graph, host: Host) -> None:
+    def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._where = f"super_kernel_scope {graph.name!r}: "
         self._buffers = tuple(graph.buffers.values())
         self._names = tuple(graph.buffers)
-        count = len(self._buffers) + len(graph.events)
-        self._values_type = ctypes.c_uint64 * count
-        self._sizes_type = ctypes.c_int64 * count
-        self._places_type = ctypes.c_int32 * len(self._buffers)
-        self._wanted = (Wanted * len(self._buffers))(*(_wanted(b) for b in self._buffers))
-        self._allocated = tuple(can_allocate(b) for b in self._buffers)
-        self._first_event = len(self._buffers)
-        self._arrays, self._overlap = host.held.sk_bind_arrays, host.held.sk_bind_overlap
+        self.count = len(self._buffers)
+        self._values_type = ctypes.c_uint64 * (self.count + len(graph.events))
+        self._sizes_type = ctypes.c_int64 * (self.count + len(graph.events))
+        self._wanted = (Wanted * self.count)(*(_wanted(buffer) for buffer in self._buffers))
+        self.wanted = ctypes.c_void_p(ctypes.addressof(self._wanted))
+        self._elements = tuple(fact.elements for fact in self._wanted)
+        self._allocated = tuple(can_allocate(buffer) for buffer in self._buffers)
         self._torch_dtypes: dict[str, Any] = {}
 
-    def bind(self, passed: Mapping[str, Any], events: Sequence[int]) -> Arguments:
-        values, sizes = self._values_type(), self._sizes_type()
+    def bind_fast(self, passed: Mapping[str, Any], events: Sequence[int]) -> Arguments | None:
+        """None: something is unusual or wrong."""
         made: dict[str, Any] = {}
         named = self._gather(passed, made)
-        if named is None or not self._fill(named, values, sizes):
-            bound = bind(self._graph, passed)  # raises, or accepts what the fast way was too plain for
-            count = len(self._names)
-            values[:count], sizes[:count] = bound.values, bound.sizes
-            made, named = bound.made, dict(zip(self._names, bound.keep, strict=True))
+        if named is None:
+            return None
+        array_type, capsules = np.ndarray, list[Any]()
+        others: list[int] = []
+        for place, name in enumerate(self._names):
+            value = named.get(name)
+            if type(value) is array_type:
+                capsules.append(value.__array_struct__)
+            else:
+                capsules.append(None)
+                others.append(place)
+        if not others and not events:
+            return Arguments(capsules, None, None, made, named)
+        arguments = Arguments(capsules, *self.blank(), made, named)
+        if not all(self._fill(place, named.get(self._names[place]), arguments) for place in others):
+            return None
+        return self._with_events(arguments, events)
+
+    def bind_carefully(self, passed: Mapping[str, Any], events: Sequence[int]) -> Arguments:
+        """Raises with the words that are needed, or accepts what the fast way was too plain for."""
+        bound = bind(self._graph, passed)
+        named = dict(zip(self._names, bound.keep, strict=True))
+        arguments = Arguments([None] * self.count, *self.blank(), bound.made, named)
+        for place, (value, size) in enumerate(zip(bound.values, bound.sizes, strict=True)):
+            arguments.values[place], arguments.sizes[place] = value, size
+        return self._with_events(arguments, events)
+
+    def addresses(self, values: Sequence[int], sizes: Sequence[int], named: Mapping[str, Any]) -> Arguments:
+        """Arguments that need no check."""
+        return Arguments([None] * self.count, self._values_type(*values), self._sizes_type(*sizes), {}, named)
+
+    def blank(self) -> tuple[Any, Any]:
+        """Values and sizes to be filled in."""
+        return self._values_type(), self._sizes_type()
+
+    def _with_events(self, arguments: Arguments, events: Sequence[int]) -> Arguments:
         for i, address in enumerate(events):
-            values[self._first_event + i] = address
-        return Arguments(values, sizes, made, named)
+            arguments.values[self.count + i] = address
+        return arguments
 
     def _gather(self, passed: Mapping[str, Any], made: dict[str, Any]) -> Mapping[str, Any] | None:
         """All names with what was passed or allocated; None: something is wrong with the names."""
         if type(passed) is not dict:
             return None
-        if len(passed) == len(self._names):
+        if len(passed) == self.count:
             return passed
         named = dict(passed)
         torch = torch_or_none()
@@ -76,40 +109,24 @@ class FastBinder:
             named[buffer.name] = value = allocate(buffer, tensors)
             if buffer.produced:
                 made[buffer.name] = value
-        return named if len(named) == len(self._names) else None
+        return named if len(named) == self.count else None
 
-    def _fill(self, named: Mapping[str, Any], values: Any, sizes: Any) -> bool:
-        capsules, places = [], []
-        array_type = np.ndarray
-        for place, name in enumerate(self._names):
-            value = named.get(name)
-            if type(value) is array_type:
-                capsules.append(value.__array_struct__)
-                places.append(place)
-            elif not self._fill_other(place, value, values, sizes):
-                return False
-        if capsules:
-            listed = self._places_type(*places)
-            if self._arrays(capsules, listed, len(places), self._wanted, values, sizes) >= 0:
-                return False
-        return not self._overlap(len(self._names), self._wanted, values, sizes)
-
-    def _fill_other(self, place: int, value: Any, values: Any, sizes: Any) -> bool:
+    def _fill(self, place: int, value: Any, arguments: Arguments) -> bool:
+        """A tensor or a scalar; False: not a plain one, or it does not fit."""
         buffer, torch = self._buffers[place], torch_or_none()
         if buffer.scalar and type(value) in (int, float):
-            values[place] = scalar_bits(value, buffer.dtype, self._where + f"scalar {buffer.name!r}", LaunchError)
+            where = f"{self._where}scalar {buffer.name!r}"
+            arguments.values[place] = scalar_bits(value, buffer.dtype, where, LaunchError)
             return True
         if torch is None or buffer.scalar or type(value) not in (torch.Tensor, torch.nn.Parameter):
             return False
-        if value.layout is not torch.strided:
+        if value.layout is not torch.strided or not value.is_cpu or not value.is_contiguous():
             return False
-        fits = (buffer.dtype is None or value.dtype is self._torch_dtype(buffer.dtype)) and value.is_cpu
-        if not fits or not value.is_contiguous() or value.is_conj() or value.is_neg():
+        if value.is_conj() or value.is_neg() or 0 <= self._elements[place] != value.numel():
             return False
-        wanted = self._wanted[place].elements
-        if 0 <= wanted != value.numel():
+        if buffer.dtype is not None and value.dtype is not self._torch_dtype(buffer.dtype):
             return False
-        values[place], sizes[place] = value.data_ptr(), value.nbytes
+        arguments.values[place], arguments.sizes[place] = value.data_ptr(), value.nbytes
         return True
 
     def _torch_dtype(self, name: str) -> Any:

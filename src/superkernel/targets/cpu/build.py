@@ -26,7 +26,7 @@ from .objects import (
 from .openmp import openmp
 from .reach import references
 from .symbols import find_symbol
-from .toolchain import Toolchain, find_toolchain
+from .toolchain import Toolchain, find_toolchain, run
 
 HOST = Path(__file__).parent / "host"
 _ENTRY_FLAGS = ("-O2", "-Wno-unused-variable")
@@ -117,7 +117,7 @@ def link(
     named = sorted(wanted)
     contents = [f"{unique}:{object_key(path)}:{symbol}" for unique, path, symbol in named]
     key = digest("super kernel", source, entry, *contents, *flags, *map(str, libraries), shop.toolchain.identity)
-    text = shop.cache.make(digest("entry", source), ".cpp", lambda path: path.write_text(source) and None)
+    text = shop.cache.make(digest("entry", source), ".cpp", lambda path: _write(path, source))
     objects = [compile_source(text, flags, shop.toolchain, shop.cache, (INCLUDE,), log=shop.commands)]
     objects += [
         isolate(path, symbol, unique, shop.toolchain, shop.cache, shop.commands) for unique, path, symbol in named
@@ -138,6 +138,10 @@ def link(
     return shop.cache.make(key, ".so", build)
 
 
+def _write(path: Path, text: str) -> None:
+    path.write_text(text)
+
+
 def host_library(shop: Workshop) -> Path:
     """The run time's host side, compiled once."""
     sources = sorted(HOST.glob("*.cpp"))
@@ -146,8 +150,6 @@ def host_library(shop: Workshop) -> Path:
     key = digest("host", *map(object_key, objects), shop.toolchain.identity)
 
     def build(output: Path) -> None:
-        from .toolchain import run
-
         command = [*shop.toolchain.cxx, "-shared", "-fPIC", *map(str, objects), "-lpthread", "-o", str(output)]
         run(command, what="linking the run time", log=shop.commands)
 

@@ -9,6 +9,7 @@ from functools import cached_property
 
 from ...layout import Role, Slot
 from ...options import Options
+from ...params import DTYPES, Kind
 from ...plan import Lane, Plan
 from ...plan.steps import (
     AwaitEvent,
@@ -24,7 +25,7 @@ from ...plan.steps import (
     Wait,
     spell,
 )
-from ...subkernel import DTYPES, Kind, SubKernel
+from ...subkernel import SubKernel
 from .emit_steps import print_step, ranges
 from .numbering import Numbering
 
@@ -60,7 +61,8 @@ class Emitter:
         plan = self.plan
         options = f", options {plan.options}" if str(plan.options) else ""
         return (
-            f"// Super kernel {_comment(plan.graph.name)}: {len(plan.graph.nodes)} ops on {plan.cores} cores{options}.\n"
+            f"// Super kernel {_comment(plan.graph.name)}: "
+            f"{len(plan.graph.nodes)} ops on {plan.cores} cores{options}.\n"
             "// Each lane function is what its cores do, in order; stamps count signals and barriers along the plan.\n"
             "#include <superkernel/entry.h>\n"
         )
@@ -136,7 +138,8 @@ class Emitter:
         aligned = f", aligned({align})" if align else ""
         lines = [
             "// the entry: every core of the launch calls it once; id -1 runs the whole plan",
-            f'extern "C" __attribute__((visibility("default"){aligned})) void {self.entry}(sk::Launch* launch, int id) {{',
+            f'extern "C" __attribute__((visibility("default"){aligned}))',
+            f"void {self.entry}(sk::Launch* launch, int id) {{",
             f"{INDENT}sk::Core core(*launch, id < 0 ? 0 : id);",
             f"{INDENT}sk::current = &core;",
             f"{INDENT}if (id < 0) {{",

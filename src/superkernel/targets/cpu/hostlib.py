@@ -78,8 +78,9 @@ class Host:
 _FREE: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "sk_host_openmp": (None, (c_void_p, c_void_p, c_void_p)),
     "sk_program_create": (c_void_p, (POINTER(Facts),)),
+    "sk_program_close": (c_int32, (c_void_p,)),
     "sk_program_destroy": (None, (c_void_p,)),
-    "sk_launch": (c_int32, (c_void_p, c_void_p, c_void_p, c_int32, c_void_p)),
+    "sk_program_running": (c_int32, (c_void_p,)),
     "sk_launch_begin": (c_void_p, (c_void_p,)),
     "sk_launch_run": (c_int32, (c_void_p, c_void_p, c_void_p, c_int32)),
     "sk_launch_end": (None, (c_void_p,)),
@@ -89,15 +90,19 @@ _FREE: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "sk_launch_stamps": (POINTER(TimeStamp), (c_void_p, c_int32)),
     "sk_launch_stamp_count": (c_uint32, (c_void_p, c_int32)),
     "sk_launch_clock": (None, (c_void_p, c_void_p)),
+    "sk_agent_over": (None, (c_void_p,)),
     "sk_agent_next": (c_int32, (c_void_p, c_void_p)),
     "sk_agent_answer": (None, (c_void_p, c_int32, c_int64, c_int64)),
     "sk_agent_failed": (None, (c_void_p, c_int32)),
 }
 _HELD: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    "sk_bind_python": (None, (c_void_p, c_void_p)),
-    "sk_bind_arrays": (c_int32, (ctypes.py_object, c_void_p, c_int32, c_void_p, c_void_p, c_void_p)),
-    "sk_bind_overlap": (c_int32, (c_int32, c_void_p, c_void_p, c_void_p)),
+    "sk_bind_python": (None, (c_void_p,)),
+    "sk_bind": (c_int32, (ctypes.py_object, c_int32, c_void_p, c_void_p, c_void_p)),
+    "sk_call": (c_int32, (c_void_p, ctypes.py_object, c_int32, c_void_p, c_void_p, c_void_p, c_int32, c_void_p)),
 }
+MISFIT, CLOSED = -1, -2
+# as struct Python in bind.cpp
+_PYTHON = ("PyList_GetItem", "PyCapsule_GetPointer", "PyEval_SaveThread", "PyEval_RestoreThread")
 
 
 @cache
@@ -109,6 +114,6 @@ def load_host(path: Path) -> Host:
             function.restype, function.argtypes = result, arguments
     run_time = openmp()
     free.sk_host_openmp(*(run_time.address(f) for f in ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")))
-    python = ctypes.pythonapi
-    held.sk_bind_python(*(ctypes.cast(f, c_void_p) for f in (python.PyList_GetItem, python.PyCapsule_GetPointer)))
+    functions = [ctypes.cast(getattr(ctypes.pythonapi, name), c_void_p).value for name in _PYTHON]
+    held.sk_bind_python((c_void_p * (len(_PYTHON) + 1))(*functions, id(None)))
     return Host(path, free, held)

@@ -1,4 +1,4 @@
-"""targets.cpu.openmp: the one OpenMP run time of this process -> its functions, its thread count, whether a fork broke it."""
+"""targets.cpu.openmp: the one OpenMP run time of this process: functions, thread count, broken by a fork?"""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import ctypes.util
 import importlib.util
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 from ...errors import UnsupportedError
 
 _NAMES = ("libgomp", "libomp", "libiomp")
-_forked = False
+_fork = {"broken": False}
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,7 @@ def _torch_libraries() -> list[Path]:
 
 
 def _after_fork() -> None:
-    global _forked
-    _forked = bool(loaded())
+    _fork["broken"] = bool(loaded())
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -79,12 +79,18 @@ os.register_at_fork(after_in_child=_after_fork)
 
 def forked() -> bool:
     """Is this the child of a fork? The threads of the parent's OpenMP run time are not here: a region would hang."""
-    return _forked
+    return _fork["broken"]
+
+
+@cache
+def _torch_threads() -> Callable[[], int]:
+    threads: Callable[[], int] = sys.modules["torch"].get_num_threads
+    return threads
 
 
 def thread_count() -> int:
     """How many cores a launch may use: torch's setting when torch is there, OpenMP's otherwise."""
     torch = sys.modules.get("torch")
-    if torch is not None and hasattr(torch, "get_num_threads"):
-        return int(torch.get_num_threads())
-    return openmp().max_threads()
+    if torch is None or not hasattr(torch, "get_num_threads"):  # absent, or being imported right now
+        return openmp().max_threads()
+    return _torch_threads()()

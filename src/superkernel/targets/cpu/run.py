@@ -6,24 +6,31 @@ import ctypes
 import os
 import shutil
 import signal
+import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+import weakref
+from _signal import getsignal  # type: ignore[import-not-found]  # signal.getsignal without its conversion to an enum, which costs microseconds
+from collections.abc import Callable, Mapping, Sequence
+from ctypes import byref, c_void_p
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 from ...cache import default_directory
-from ...errors import LaunchError
+from ...errors import BuildError, LaunchError
 from ...events import Event
 from ...plan import Plan
 from ...plan.steps import Call, Step
 from .. import LaunchWishes, StepTime
 from .agent import Agent
-from .bind import FastBinder
-from .hostlib import Facts, Fault, TimeStamp, load_host
+from .bind import Arguments, FastBinder
+from .hostlib import CLOSED, MISFIT, Facts, Fault, TimeStamp, load_host
 from .numbering import Numbering
 from .openmp import forked
 
 _KERNEL, _HOST, _SOURCE = "kernel.so", "runtime.so", "source.cpp"
+_MAIN = threading.main_thread().ident
+_PARTS = ("begin", "run", "end")
 DELAYS = "SUPERKERNEL_TEST_DELAYS"  # a seed: every step of a launch may be late
 
 
@@ -36,13 +43,16 @@ class CpuExecutable:
         self.plan, self.numbers = plan, numbers
         self.source, self.binary, self.commands = source, binary, commands
         self._host = load_host(host)
-        self._library: ctypes.CDLL | None = ctypes.CDLL(str(binary))
-        self._program = _create_program(plan, numbers, self._library, self._host.free)
-        self._binder = FastBinder(plan.graph, self._host)
         self._free = self._host.free
+        library = ctypes.CDLL(str(binary))
+        self._program = _create_program(plan, numbers, library, self._free)
+        # At close, or when nobody holds this object any more; a thread on its way into a launch does hold it.
+        self._unload = _at_last(self, _dlclose, library._handle)
+        _at_last(self, self._free.sk_program_destroy, self._program)
+        self._binder = FastBinder(plan.graph)
         self._times: Sequence[StepTime] = ()
         self._dynamic = bool(numbers.tilings)
-        self._special = self._dynamic or bool(numbers.records)
+        self._observed = self._dynamic or bool(numbers.records)
 
     @classmethod
     def restore(cls, plan: Plan, numbers: Numbering, directory: Path) -> CpuExecutable:
@@ -55,40 +65,78 @@ class CpuExecutable:
     def launch(self, buffers: Mapping[str, Any], wishes: LaunchWishes) -> dict[str, Any]:
         if forked():
             raise LaunchError(
-                f"super_kernel_scope {self.plan.graph.name!r}: launch in a forked process: the OpenMP threads of the parent "
-                "are not here and a launch would hang. Start the process with the 'spawn' method"
+                f"super_kernel_scope {self.plan.graph.name!r}: launch in a forked process: the OpenMP threads of the "
+                "parent are not here and a launch would hang. Start the process with the 'spawn' method"
             )
-        arguments = self._binder.bind(buffers, self._event_addresses(wishes.events))
-        if self._special:
-            self._launch_observed(arguments.values, arguments.sizes, wishes, arguments.named)
-            return arguments.made
-        self.launch_bound(arguments.values, arguments.sizes)
+        events = self._event_addresses(wishes.events)
+        arguments = self._binder.bind_fast(buffers, events)
+        if arguments is None or self._run(arguments, wishes) == MISFIT:
+            arguments = self._binder.bind_carefully(buffers, events)
+            self._run(arguments, wishes)
         return arguments.made
 
-    def launch_bound(self, values: Any, sizes: Any) -> None:
+    def _run(self, arguments: Arguments, wishes: LaunchWishes) -> int:
+        """One launch; MISFIT: an array was not what the ops take, nothing was run."""
+        held, binder = self._host.held, self._binder
+        if self._observed:
+            return self._run_observed(arguments, wishes)
+        failed = c_void_p()
+        status: int = held.sk_call(
+            self._program,
+            arguments.capsules,
+            binder.count,
+            binder.wanted,
+            arguments.values,
+            arguments.sizes,
+            _may_interrupt(),
+            byref(failed),
+        )
+        if status == CLOSED:
+            raise self._closed()
+        if status > 0:
+            error = self._error(status, failed.value, None, wishes)
+            self._free.sk_launch_end(failed)
+            raise error
+        return status
+
+    def _closed(self) -> LaunchError:
+        return LaunchError(f"super_kernel_scope {self.plan.graph.name!r}: the kernel is closed")
+
+    def launch_addresses(
+        self, values: Sequence[int], sizes: Sequence[int], wishes: LaunchWishes, named: Mapping[str, Any]
+    ) -> None:
         """A launch whose arguments have been checked already."""
-        failed = ctypes.c_void_p()
-        status = self._free.sk_launch(self._program, values, sizes, _may_interrupt(), ctypes.byref(failed))
-        if status:
-            self._raise(status, failed.value, None)
+        self._run(self._binder.addresses(values, sizes, named), wishes)
 
     def _event_addresses(self, events: Mapping[str, Event]) -> list[int]:
         return [events[event.label].address for event in self.plan.graph.events]
 
-    def _launch_observed(self, values: Any, sizes: Any, wishes: LaunchWishes, named: Mapping[str, Any]) -> None:
+    def _run_observed(self, arguments: Arguments, wishes: LaunchWishes) -> int:
         """A launch with a control agent beside it, or with time stamps to collect."""
-        running = self._free.sk_launch_begin(self._program)
-        agent = Agent(self.plan, self.numbers, self._free, running, wishes.tilings, named) if self._dynamic else None
-        if agent:
-            agent.start()
-        status = self._free.sk_launch_run(running, values, sizes, _may_interrupt())
-        if agent:
-            agent.join()
-        if status:
-            self._raise(status, running, agent)
-        if self.numbers.records:
-            self._times = self._collect(running)
-        self._free.sk_launch_end(running)
+        free, binder = self._free, self._binder
+        values, sizes = arguments.values, arguments.sizes
+        if values is None:
+            values, sizes = binder.blank()
+        if self._host.held.sk_bind(arguments.capsules, binder.count, binder.wanted, values, sizes) == MISFIT:
+            return MISFIT
+        running = free.sk_launch_begin(self._program)
+        if not running:
+            raise self._closed()
+        agent = None
+        if self._dynamic:
+            agent = Agent(self.plan, self.numbers, free, running, wishes.tilings, arguments.named, keep=self)
+        try:
+            if agent:
+                agent.start()
+            status: int = free.sk_launch_run(running, values, sizes, _may_interrupt())
+            if status:
+                raise self._error(status, running, agent, wishes)
+            if self.numbers.records:
+                self._times = self._collect(running)
+        finally:
+            if agent is None or agent.finished():
+                free.sk_launch_end(running)
+        return status
 
     def _collect(self, running: int) -> list[StepTime]:
         """Ticks to nanoseconds, by the two clock readings of the launch."""
@@ -104,26 +152,36 @@ class CpuExecutable:
                 times.append(StepTime(core, stamps[i].step, ns))
         return times
 
+    def repeat(self, buffers: Mapping[str, Any], loop: Any, times: int) -> float:
+        """Launch from a C loop (as in bench/clock.cpp); what the loop returns."""
+        arguments = self._binder.bind_carefully(buffers, ())
+        parts = (c_void_p(ctypes.cast(getattr(self._free, f"sk_launch_{part}"), c_void_p).value) for part in _PARTS)
+        return float(loop(*parts, c_void_p(self._program), arguments.values, arguments.sizes, ctypes.c_int64(times)))
+
     def step_times(self) -> Sequence[StepTime]:
         return self._times
 
-    def _raise(self, status: int, running: int | None, agent: Agent | None) -> None:
-        """The launch was stopped: say why, then give its state back, reset."""
-        assert running is not None
+    def _error(
+        self, status: int, running: int | None, agent: Agent | None, wishes: LaunchWishes
+    ) -> LaunchError | KeyboardInterrupt:
+        """Why the launch was stopped. The words it may have waited for are 0 again, as after any launch."""
+        for node in self.plan.graph.nodes:
+            for event in node.awaits:
+                wishes.events[event].clear()
         fault = Fault(status)
         report = self._free.sk_launch_report(running).decode("utf-8", "replace")
         step = self._free.sk_launch_fault_step(running)
         detail = self._free.sk_launch_fault_detail(running)
-        self._free.sk_launch_end(running)
         if fault is Fault.INTERRUPTED:
-            raise KeyboardInterrupt
+            return KeyboardInterrupt()
         where = f"super_kernel_scope {self.plan.graph.name!r}: "
         if fault is Fault.STALLED:
-            raise LaunchError(report.rstrip())
+            return LaunchError(report.rstrip())
         if fault is Fault.TILING_FAILED and agent is not None:
-            op = self._dynamic_op(detail)
-            raise LaunchError(f"{where}the tiling function of op {op!r} failed: {agent.error}") from agent.error
-        raise LaunchError(where + self._explain(fault, step, detail))
+            error = LaunchError(f"{where}the tiling function of op {self._dynamic_op(detail)!r} failed: {agent.error}")
+            error.__cause__ = agent.error
+            return error
+        return LaunchError(where + self._explain(fault, step, detail))
 
     def _explain(self, fault: Fault, step: int, detail: int) -> str:
         node = self.plan.graph.nodes[_op_of(self.plan.steps[step])]
@@ -138,16 +196,28 @@ class CpuExecutable:
         return next(self.plan.graph.nodes[op].name for op, i in self.numbers.tilings.items() if i == index)
 
     def save(self, directory: Path) -> None:
-        shutil.copyfile(self.binary, directory / _KERNEL)
-        shutil.copyfile(self._host.path, directory / _HOST)
+        for origin, name in ((self.binary, _KERNEL), (self._host.path, _HOST)):
+            (directory / name).unlink(missing_ok=True)  # a new file: the old one may be loaded somewhere
+            shutil.copyfile(origin, directory / name)
         (directory / _SOURCE).write_text(self.source)
 
+    def running(self) -> int:
+        return int(self._free.sk_program_running(self._program))
+
     def close(self) -> None:
-        if self._library is None:
-            return
-        self._free.sk_program_destroy(self._program)
-        handle, self._library = self._library._handle, None
-        ctypes.CDLL(None).dlclose(ctypes.c_void_p(handle))
+        """Refuse launches from now on and unload; a launch that is running keeps its binary until this object goes."""
+        if self._free.sk_program_close(self._program) == 0:
+            self._unload()
+
+
+def _at_last(owner: object, act: Callable[..., object], *args: object) -> weakref.finalize[..., object]:
+    finalizer = weakref.finalize(owner, act, *args)
+    finalizer.atexit = False  # other threads may be launching while the process ends
+    return finalizer
+
+
+def _dlclose(handle: int) -> None:
+    ctypes.CDLL(None).dlclose(c_void_p(handle))
 
 
 def _op_of(step: Step) -> int:
@@ -158,9 +228,9 @@ def _op_of(step: Step) -> int:
 
 def _may_interrupt() -> int:
     """1 where Ctrl-C would raise KeyboardInterrupt: in the main thread, with Python's own handler."""
-    if threading.current_thread() is not threading.main_thread():
+    if get_ident() != _MAIN:
         return 0
-    return int(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+    return int(getsignal(signal.SIGINT) is signal.default_int_handler)
 
 
 def _create_program(plan: Plan, numbers: Numbering, library: ctypes.CDLL, host: ctypes.CDLL) -> int:
@@ -194,7 +264,10 @@ def _create_program(plan: Plan, numbers: Numbering, library: ctypes.CDLL, host: 
 
 def report_path(name: str) -> Path:
     """Where a stalled or crashed launch leaves its report."""
-    folder = default_directory() / "reports"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    plain = "".join(c if c.isalnum() else "_" for c in name)
+    try:
+        folder = default_directory() / "reports"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except (OSError, BuildError):  # nothing of ours can be written: a saved kernel runs all the same
+        folder = Path(tempfile.gettempdir())
+    plain = "".join(c if c.isalnum() else "_" for c in name)[:80]
     return folder / f"{plain}-{os.getpid()}.txt"

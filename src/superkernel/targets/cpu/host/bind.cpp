@@ -1,9 +1,11 @@
-// bind.cpp: numpy arrays -> addresses and sizes, checked, without a Python call per fact. Called with the GIL held.
+// bind.cpp: numpy arrays -> addresses and sizes, checked, and the launch, in one call. Entered with the GIL held.
 //
 // Python's own functions come as pointers, so that this library needs neither its headers nor its symbols.
 #include <algorithm>
 #include <cstdint>
 #include <vector>
+
+#include "program.h"
 
 namespace {
 
@@ -24,12 +26,24 @@ constexpr int kContiguous = 0x1;
 constexpr int kNotSwapped = 0x200;
 constexpr int kWriteable = 0x400;
 
-void* (*list_item)(void* list, intptr_t index) = nullptr;         // PyList_GetItem
-void* (*capsule_pointer)(void* capsule, const char* name) = nullptr;  // PyCapsule_GetPointer
+struct Python {
+    void* (*list_item)(void* list, intptr_t index);            // PyList_GetItem
+    void* (*capsule_pointer)(void* capsule, const char* name);  // PyCapsule_GetPointer
+    void* (*save_thread)();                                     // PyEval_SaveThread: gives the GIL away
+    void (*restore_thread)(void* state);                        // PyEval_RestoreThread
+    void* none;
+} python;
 
 }  // namespace
 
+using sk::host::Program;
+using sk::host::Running;
+
 extern "C" {
+
+Running* sk_launch_begin(Program* program);
+int32_t sk_launch_run(Running* running, const uint64_t* values, const int64_t* bytes, int32_t interrupts);
+void sk_launch_end(Running* running);
 
 // What is wanted of one name.
 struct Wanted {
@@ -40,35 +54,32 @@ struct Wanted {
     uint8_t memory;  // 0: a scalar
 };
 
-void sk_bind_python(void* get_item, void* get_pointer) {
-    list_item = reinterpret_cast<decltype(list_item)>(get_item);
-    capsule_pointer = reinterpret_cast<decltype(capsule_pointer)>(get_pointer);
-}
+void sk_bind_python(const Python* functions) { python = *functions; }
 
-// Fill values and sizes of the names listed in `places` from their capsules. -1: all fit; otherwise the place that does not.
-int32_t sk_bind_arrays(void* capsules, const int32_t* places, int32_t count, const Wanted* wanted, uint64_t* values,
-                       int64_t* sizes) {
-    for (int32_t i = 0; i < count; ++i) {
-        const int32_t place = places[i];
+// Fill values and sizes from capsules; where a capsule is None they are filled already. False: something does not fit.
+static bool bind_arrays(void* capsules, int32_t count, const Wanted* wanted, uint64_t* values, int64_t* sizes) {
+    for (int32_t place = 0; place < count; ++place) {
+        void* capsule = python.list_item(capsules, place);
+        if (capsule == python.none) continue;
         const Wanted& want = wanted[place];
-        const auto* array = static_cast<const ArrayInterface*>(capsule_pointer(list_item(capsules, i), nullptr));
-        if (array == nullptr || array->two != 2) return place;
+        const auto* array = static_cast<const ArrayInterface*>(python.capsule_pointer(capsule, nullptr));
+        if (array == nullptr || array->two != 2) return false;
         int64_t elements = 1;
         for (int d = 0; d < array->nd; ++d) elements *= array->shape[d];
-        const bool fits = (want.elements < 0 || elements == want.elements) &&
+        const bool fits = want.memory != 0 && (want.elements < 0 || elements == want.elements) &&
                           (want.itemsize == 0 || array->itemsize == want.itemsize) &&
                           (want.typekind == 0 || array->typekind == want.typekind) && array->typekind != 'O' &&
                           (array->flags & kContiguous) != 0 && (array->flags & kNotSwapped) != 0 &&
                           (want.written == 0 || (array->flags & kWriteable) != 0);
-        if (!fits) return place;
+        if (!fits) return false;
         values[place] = reinterpret_cast<uint64_t>(array->data);
         sizes[place] = elements * array->itemsize;
     }
-    return -1;
+    return true;
 }
 
-// 1 if two names share memory and one of them is written.
-int32_t sk_bind_overlap(int32_t count, const Wanted* wanted, const uint64_t* values, const int64_t* sizes) {
+// Do two names share memory, and one of them is written?
+static bool overlap(int32_t count, const Wanted* wanted, const uint64_t* values, const int64_t* sizes) {
     thread_local std::vector<int32_t> order;
     order.clear();
     for (int32_t i = 0; i < count; ++i) {
@@ -77,12 +88,44 @@ int32_t sk_bind_overlap(int32_t count, const Wanted* wanted, const uint64_t* val
     std::sort(order.begin(), order.end(), [values](int32_t a, int32_t b) { return values[a] < values[b]; });
     uint64_t reach = 0, written_reach = 0;
     for (const int32_t i : order) {
-        if (values[i] < written_reach || (wanted[i].written != 0 && values[i] < reach)) return 1;
+        if (values[i] < written_reach || (wanted[i].written != 0 && values[i] < reach)) return true;
         const uint64_t end = values[i] + uint64_t(sizes[i]);
         reach = std::max(reach, end);
         if (wanted[i].written != 0) written_reach = std::max(written_reach, end);
     }
+    return false;
+}
+
+constexpr int32_t kMisfit = -1;
+constexpr int32_t kClosed = -2;
+
+int32_t sk_bind(void* capsules, int32_t count, const Wanted* wanted, uint64_t* values, int64_t* sizes) {
+    if (!bind_arrays(capsules, count, wanted, values, sizes) || overlap(count, wanted, values, sizes)) return kMisfit;
     return 0;
+}
+
+// Bind and launch. kMisfit, kClosed: nothing was run, the caller finds the words.
+int32_t sk_call(Program* program, void* capsules, int32_t count, const Wanted* wanted, const uint64_t* given_values,
+                const int64_t* given_sizes, int32_t interrupts, Running** failed) {
+    Running* running = sk_launch_begin(program);
+    if (running == nullptr) return kClosed;
+    const int32_t sources = program->facts.source_count;
+    running->values.assign(sources, 0);
+    running->sizes.assign(sources, 0);
+    if (given_values != nullptr) {
+        std::copy(given_values, given_values + sources, running->values.begin());
+        std::copy(given_sizes, given_sizes + sources, running->sizes.begin());
+    }
+    if (sk_bind(capsules, count, wanted, running->values.data(), running->sizes.data()) != 0) {
+        sk_launch_end(running);
+        return kMisfit;
+    }
+    void* thread = python.save_thread();
+    const int32_t status = sk_launch_run(running, running->values.data(), running->sizes.data(), interrupts);
+    if (status == 0) sk_launch_end(running);
+    python.restore_thread(thread);
+    if (status != 0) *failed = running;
+    return status;
 }
 
 }  // extern "C"

@@ -1,4 +1,5 @@
 // launch.cpp: a super kernel and its arguments -> one parallel region in which every core runs its part of the plan.
+#include <setjmp.h>
 #include <signal.h>
 #include <string.h>
 
@@ -22,36 +23,34 @@ constexpr int32_t kFinishedOk = 0;
 
 // Ctrl-C reaches the launch of the main thread through this.
 std::atomic<Running*> interruptible{nullptr};
-struct sigaction python_interrupt;
+struct sigaction python_interrupt;  // what was there before ours
 
-void on_interrupt(int number, siginfo_t* info, void* context) {
+// Python's own handler is not told: the stopped launch raises KeyboardInterrupt, and once is enough.
+void on_interrupt(int) {
     Running* running = interruptible.load();
     if (running != nullptr) running->stop(Fault::kInterrupted, 0, 0);
-    if ((python_interrupt.sa_flags & SA_SIGINFO) != 0) {
-        python_interrupt.sa_sigaction(number, info, context);
-    } else if (python_interrupt.sa_handler != SIG_DFL && python_interrupt.sa_handler != SIG_IGN) {
-        python_interrupt.sa_handler(number);
-    }
 }
 
-void run_core(Running& running, int core) {
+thread_local jmp_buf way_out;
+
+void leave() { longjmp(way_out, 1); }
+
+// No exception may pass: the frames above belong to OpenMP and to Python.
+void enter(Running& running, int core, int part) noexcept {
     guard_this_thread();
     running_here = &running;
     core_here = core;
-    running.program->facts.entry(&running, core);
+    if (_setjmp(way_out) == 0) running.program->facts.entry(&running, part);
     running_here = nullptr;
     running.activity[core].doing.store(Doing::kFinished, std::memory_order_relaxed);
 }
 
+void run_core(Running& running, int core) { enter(running, core, core); }
+
 // One core runs the plan from top to bottom; the others have nothing to do.
 void run_whole_plan(Running& running) {
     for (int core = 1; core < running.cores; ++core) running.activity[core].doing.store(Doing::kFinished);
-    guard_this_thread();
-    running_here = &running;
-    core_here = 0;
-    running.program->facts.entry(&running, kWholePlan);
-    running_here = nullptr;
-    running.activity[0].doing.store(Doing::kFinished);
+    enter(running, 0, kWholePlan);
 }
 
 void region(void* data) {
@@ -82,7 +81,7 @@ void wake_agent(Launch* launch, int) {
 
 template <class T>
 T* make_array(size_t count) {
-    return count == 0 ? nullptr : new T[count];
+    return count == 0 ? nullptr : new T[count]();
 }
 
 Running* make_running(const Program& program) {
@@ -102,6 +101,7 @@ Running* make_running(const Program& program) {
     running->slots = running->slot_store.data();
     running->bytes = running->byte_store.data();
     running->request = wake_agent;
+    running->leave = leave;
     running->delay_seed = facts.delay_seed;
     return running;
 }
@@ -189,16 +189,27 @@ Program* sk_program_create(const Facts* facts) {
     return program;
 }
 
+// Refuse launches from now on, unless one is running; returns how many are. The binary may be unloaded after 0.
+int32_t sk_program_close(Program* program) {
+    const std::lock_guard<std::mutex> hold(program->pool_mutex);
+    if (program->running == 0) program->closed = true;
+    return program->running;
+}
+
+// Only when nobody can reach it any more: a thread may still be on its way into a launch that will be refused.
 void sk_program_destroy(Program* program) {
     for (Running* running : program->pool) free_running(running);
     delete program;
 }
 
 // A launch in three parts, so that the control agent of dynamic ops can be given it before it runs.
+// Null: the program is closed.
 Running* sk_launch_begin(Program* program) {
     Running* running = nullptr;
     {
         const std::lock_guard<std::mutex> hold(program->pool_mutex);
+        if (program->closed) return nullptr;
+        ++program->running;
         if (!program->pool.empty()) {
             running = program->pool.back();
             program->pool.pop_back();
@@ -207,20 +218,24 @@ Running* sk_launch_begin(Program* program) {
     return running != nullptr ? running : make_running(*program);
 }
 
+// No request will come any more: the agent may go.
+void sk_agent_over(Running* running) {
+    const std::lock_guard<std::mutex> hold(running->agent_mutex);
+    running->over = true;
+    running->agent_wake.notify_all();
+}
+
 int32_t sk_launch_run(Running* running, const uint64_t* values, const int64_t* bytes, int32_t interrupts) {
     const Program& program = *running->program;
     static std::once_flag once;
     std::call_once(once, install_crash_handlers);
     fill_slots(*running, values, bytes);
     watch(running);
-    struct sigaction before = {};
     if (interrupts != 0) {
         interruptible.store(running);
         struct sigaction ours = {};
-        ours.sa_sigaction = on_interrupt;
-        ours.sa_flags = SA_SIGINFO;
-        sigaction(SIGINT, nullptr, &python_interrupt);
-        sigaction(SIGINT, &ours, &before);
+        ours.sa_handler = on_interrupt;
+        sigaction(SIGINT, &ours, &python_interrupt);
     }
     const bool timed = running->stamp_room != 0;
     if (timed) {
@@ -239,15 +254,11 @@ int32_t sk_launch_run(Running* running, const uint64_t* values, const int64_t* b
         running->ended_ns = sk::now_ns();
     }
     if (interrupts != 0) {
-        sigaction(SIGINT, &before, nullptr);
+        sigaction(SIGINT, &python_interrupt, nullptr);
         interruptible.store(nullptr);
     }
     unwatch(running);
-    if (program.facts.tiling_count != 0) {
-        const std::lock_guard<std::mutex> hold(running->agent_mutex);
-        running->over = true;
-        running->agent_wake.notify_all();
-    }
+    if (program.facts.tiling_count != 0) sk_agent_over(running);
     return running->abort.load() == 0 ? kFinishedOk : int32_t(running->fault.load());
 }
 
@@ -255,19 +266,13 @@ void sk_launch_end(Running* running) {
     reset(*running);
     auto* program = const_cast<Program*>(running->program);
     const std::lock_guard<std::mutex> hold(program->pool_mutex);
+    --program->running;
     program->pool.push_back(running);
 }
 
-// begin, run and end in one call, for kernels that need nothing in between
-int32_t sk_launch(Program* program, const uint64_t* values, const int64_t* bytes, int32_t interrupts, Running** failed) {
-    Running* running = sk_launch_begin(program);
-    const int32_t status = sk_launch_run(running, values, bytes, interrupts);
-    if (status == kFinishedOk) {
-        sk_launch_end(running);
-    } else {
-        *failed = running;
-    }
-    return status;
+int32_t sk_program_running(Program* program) {
+    const std::lock_guard<std::mutex> hold(program->pool_mutex);
+    return program->running;
 }
 
 // what went wrong, and what was recorded

@@ -44,6 +44,8 @@ constexpr int32_t kFirstTiling = -2;
 struct Running : Launch {
     std::vector<uint64_t> slot_store;
     std::vector<int64_t> byte_store;
+    std::vector<uint64_t> values;  // per name, when the launch was bound here
+    std::vector<int64_t> sizes;
     const struct Program* program = nullptr;
     std::atomic<bool> reported{false};
     char report[kReportBytes];
@@ -67,6 +69,8 @@ struct Program {
     std::vector<uint64_t> slot_literal;
     std::mutex pool_mutex;
     std::vector<Running*> pool;
+    int running = 0;
+    bool closed = false;
 };
 
 // Say in words what each core of a launch is doing.

@@ -76,6 +76,8 @@ static struct sigaction previous_action[NSIG];
 
 static void on_crash(int number, siginfo_t* info, void* context) {
     if (running_here != nullptr) {
+        static std::atomic_flag reporting = ATOMIC_FLAG_INIT;
+        while (reporting.test_and_set()) pause();  // another core crashed first and ends the process
         const Running& running = *running_here;
         const uint32_t step = running.activity[core_here].step.load();
         const char* what = step < running.program->texts.size() ? running.program->texts[step].c_str() : "?";
@@ -109,16 +111,30 @@ void install_crash_handlers() {
     }
 }
 
-void guard_this_thread() {
-    static thread_local bool guarded = false;
-    if (guarded) return;
-    guarded = true;
-    stack_t current;
-    if (sigaltstack(nullptr, &current) == 0 && (current.ss_flags & SS_DISABLE) == 0) return;
+namespace {
+
+// A stack for signal handlers, for when a sub-kernel has used up its own; as long as the thread lives.
+struct SignalStack {
     stack_t stack = {};
-    stack.ss_sp = malloc(kSignalStack);  // lives as long as the thread
-    stack.ss_size = kSignalStack;
-    if (stack.ss_sp != nullptr) sigaltstack(&stack, nullptr);
-}
+
+    SignalStack() {
+        stack_t current;
+        if (sigaltstack(nullptr, &current) == 0 && (current.ss_flags & SS_DISABLE) == 0) return;
+        stack.ss_sp = malloc(kSignalStack);
+        stack.ss_size = kSignalStack;
+        if (stack.ss_sp != nullptr) sigaltstack(&stack, nullptr);
+    }
+    ~SignalStack() {
+        if (stack.ss_sp == nullptr) return;
+        stack_t none = {};
+        none.ss_flags = SS_DISABLE;
+        sigaltstack(&none, nullptr);
+        free(stack.ss_sp);
+    }
+};
+
+}  // namespace
+
+void guard_this_thread() { static thread_local SignalStack stack; }
 
 }  // namespace sk::host

@@ -13,6 +13,7 @@ namespace {
 
 constexpr auto kPeriod = std::chrono::milliseconds(50);
 constexpr int kIdlePeriods = 20;  // then sleep until a launch comes
+constexpr uint64_t kPauseNs = 500'000'000;  // a round this late: the process itself was stopped (Ctrl-Z, a debugger)
 
 struct Watchdog {
     std::mutex mutex;
@@ -21,6 +22,7 @@ struct Watchdog {
     bool started = false;
     bool asleep = false;
     int idle = 0;
+    uint64_t last_round_ns = 0;
 };
 
 Watchdog& watchdog() {
@@ -34,6 +36,7 @@ uint64_t progress_sum(const Running& running) {
     for (int core = 0; core < running.cores; ++core) {
         sum = sum * 31 + running.progress[core].stamp.load();
         sum = sum * 31 + running.activity[core].step.load();
+        sum = sum * 31 + running.activity[core].block.load();
         sum = sum * 31 + uint64_t(running.activity[core].doing.load());
     }
     return sum;
@@ -70,6 +73,10 @@ void loop() {
         }
         if (!dog.launches.empty()) dog.idle = 0;
         const uint64_t now = now_ns();
+        if (now - dog.last_round_ns > kPauseNs) {
+            for (Running* running : dog.launches) running->last_change_ns = 0;
+        }
+        dog.last_round_ns = now;
         for (Running* running : dog.launches) inspect(*running, now);
         dog.wake.wait_for(hold, kPeriod);
     }

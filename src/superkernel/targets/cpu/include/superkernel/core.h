@@ -41,6 +41,7 @@ class Core {
         last_block_ = last_block;
         step_ = step;
         activity_.step.store(step, std::memory_order_relaxed);
+        activity_.block.store(uint32_t(block), std::memory_order_relaxed);
         activity_.doing.store(Doing::kCalling, std::memory_order_relaxed);
     }
 
@@ -96,11 +97,12 @@ class Core {
     }
     void sync_all() {
         if (rendezvous_ == nullptr) {
-            if (blocks_ > 1) launch_.stop(Fault::kUndeclaredSync, step_, 0);
-            return;
+            if (blocks_ <= 1) return;
+            launch_.stop(Fault::kUndeclaredSync, step_, 0);
+            leave();
         }
         if (block_ == 0 && fed_) rendezvous_->entered.fetch_add(1, std::memory_order_release);
-        arrive(*rendezvous_, members_, step_);
+        if (!arrive(*rendezvous_, members_, step_)) leave();
     }
     bool feed(uint32_t step, Rendezvous& rendezvous, int members) {
         uint32_t joined = 0;
@@ -109,7 +111,7 @@ class Core {
         for (;;) {
             if (!wait_slowly(launch_, activity_, step, [&] { return ended() || called(); })) return false;
             if (!called()) return true;
-            arrive(rendezvous, members, step);
+            if (!arrive(rendezvous, members, step)) return false;
             ++joined;
         }
     }
@@ -166,11 +168,12 @@ class Core {
 
     // what kernel.h offers to a sub-kernel
     void wait_previous() {
-        if (pending_ != 0) finish_waits();
+        if (pending_ != 0 && !finish_waits()) leave();
     }
     void set_next() {
         if (early_stamp_ == 0 || !last_block_) return;
-        if (finish_waits()) signal(early_stamp_);
+        if (!finish_waits()) leave();
+        signal(early_stamp_);
     }
     // after the call: what the sub-kernel did not do itself
     bool end_call() {
@@ -191,16 +194,22 @@ class Core {
         launch_.progress[id_].stamp.store(stamp, std::memory_order_release);
     }
 
-    void arrive(Rendezvous& at, int members, uint32_t step) {
+    // A sub-kernel whose wait was broken off must not go on: what it would read next was never written.
+    [[noreturn]] void leave() {
+        launch_.leave();
+        __builtin_unreachable();
+    }
+
+    bool arrive(Rendezvous& at, int members, uint32_t step) {
         delay();
         const uint32_t generation = at.generation.load(std::memory_order_acquire);
         if (at.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == uint32_t(members)) {
             at.arrived.store(0, std::memory_order_relaxed);
             at.generation.store(generation + 1, std::memory_order_release);
-            return;
+            return true;
         }
-        wait_slowly(launch_, activity_, step,
-                    [&] { return at.generation.load(std::memory_order_acquire) != generation; });
+        return wait_slowly(launch_, activity_, step,
+                           [&] { return at.generation.load(std::memory_order_acquire) != generation; });
     }
 
     // Under a test switch every step may be late, by an amount that a seed decides.

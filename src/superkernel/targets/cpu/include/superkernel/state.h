@@ -29,6 +29,7 @@ struct alignas(kLine) Progress {
 
 struct alignas(kLine) Activity {
     std::atomic<uint32_t> step{0};
+    std::atomic<uint32_t> block{0};  // the blocks of one long op are progress too
     std::atomic<Doing> doing{Doing::kNotStarted};
 };
 
@@ -72,6 +73,7 @@ struct Launch {
     uint32_t stamp_room = 0;
     uint64_t delay_seed = 0;         // used under SK_TEST_DELAYS only
     void (*request)(Launch*, int tiling) = nullptr;  // wakes the control agent
+    void (*leave)() = nullptr;  // out of a sub-kernel of a stopped launch; never returns
 
     void stop(Fault why, uint32_t step, int64_t detail) {
         Fault none = Fault::kNone;

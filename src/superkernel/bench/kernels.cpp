@@ -1,0 +1,42 @@
+// kernels.cpp: the sub-kernels of the boundary suite.
+#include <superkernel/kernel.h>
+
+#include <atomic>
+#include <cstdint>
+
+// One step of a chain with next to no work: the boundary is all there is. A block owns one cache line.
+extern "C" void count_up(const int64_t* x, int64_t* y) { y[8 * sk::block_idx()] = x[8 * sk::block_idx()] + 1; }
+
+// 4 KB in, 4 KB out.
+extern "C" void add_1024(const float* __restrict x, const float* __restrict y, float* __restrict z) {
+    const int part = 1024 / sk::block_num(), first = part * sk::block_idx();
+    for (int i = first; i < first + part; ++i) z[i] = x[i] + y[i];
+}
+
+// Enough work for one core to be worth moving to another: 64 KB in, 64 KB out.
+extern "C" void add_16384(const float* __restrict x, const float* __restrict y, float* __restrict z) {
+    for (int i = 0; i < 16384; ++i) z[i] = x[i] + y[i];
+}
+
+// The bare barrier beside it: a counter and a generation, two blocks that meet `times` times.
+struct Meeting {
+    alignas(64) std::atomic<int64_t> arrived;
+    alignas(64) std::atomic<int64_t> generation;
+};
+
+extern "C" void meet(Meeting* meeting, int64_t times) {
+    for (int64_t i = 0; i < times; ++i) {
+        const int64_t generation = meeting->generation.load(std::memory_order_acquire);
+        if (meeting->arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == sk::block_num()) {
+            meeting->arrived.store(0, std::memory_order_relaxed);
+            meeting->generation.store(generation + 1, std::memory_order_release);
+        } else {
+            while (meeting->generation.load(std::memory_order_acquire) == generation) __builtin_ia32_pause();
+        }
+    }
+}
+
+// Eight buffers, nothing done.
+extern "C" void eight(const float*, const float*, const float*, const float*, float*, float*, float*, float* h) {
+    if (sk::block_idx() == 0) h[0] += 1;
+}

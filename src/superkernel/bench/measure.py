@@ -1,0 +1,135 @@
+"""bench.measure: things to call in, median and spread of their times out; all in one run, in alternating order."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from importlib import metadata, util
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Microseconds per call over the rounds."""
+
+    name: str
+    median: float
+    low: float  # lower and upper quartile
+    high: float
+
+    @property
+    def spread(self) -> float:
+        return (self.high - self.low) / self.median if self.median else 0.0
+
+    def __str__(self) -> str:
+        return f"{self.name:<58} {self.median:>10.3f} us   +-{50 * self.spread:.0f} %"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A ratio that was promised. `at_least`: which side of the limit is good."""
+
+    name: str
+    value: float
+    limit: float
+    at_least: bool
+    unit: str = "x"
+
+    @property
+    def met(self) -> bool:
+        return self.value >= self.limit if self.at_least else self.value <= self.limit
+
+    def __str__(self) -> str:
+        side = "at least" if self.at_least else "at most"
+        verdict = "met" if self.met else "NOT MET"
+        return f"{self.name:<58} {self.value:>8.2f} {self.unit:<3} {side} {self.limit:g}: {verdict}"
+
+
+@dataclass
+class Result:
+    suite: str
+    machine: dict[str, Any]
+    checks: dict[str, bool] = field(default_factory=dict)
+    timings: list[Timing] = field(default_factory=list)
+    figures: list[Figure] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Every result that was timed is right. Whether the figures were met is told apart from this."""
+        return all(self.checks.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "suite": self.suite,
+            "ok": self.ok,
+            "figures_met": all(figure.met for figure in self.figures),
+            "machine": self.machine,
+            "checks": self.checks,
+            "timings": [asdict(timing) | {"spread": timing.spread} for timing in self.timings],
+            "figures": [asdict(figure) | {"met": figure.met} for figure in self.figures],
+            "notes": self.notes,
+        }
+
+    def __str__(self) -> str:
+        machine = ", ".join(f"{key} {value}" for key, value in self.machine.items())
+        wrong = [name for name, right in self.checks.items() if not right]
+        lines = [f"suite {self.suite} on {machine}", "", "times: median per call, half the quartile range"]
+        lines += [f"  {timing}" for timing in self.timings]
+        lines += [
+            "",
+            f"results: {len(self.checks)} checked, " + (f"WRONG: {', '.join(wrong)}" if wrong else "all right"),
+        ]
+        lines += ["", "figures"] + [f"  {figure}" for figure in self.figures]
+        return "\n".join(lines + [f"  note: {note}" for note in self.notes])
+
+
+def measure(cases: Mapping[str, Callable[[], object]], rounds: int, budget_s: float = 0.02) -> dict[str, Timing]:
+    """Time every case in every round, each round in another order; a round calls a case for about `budget_s`."""
+    repeats = {name: _repeats(case, budget_s) for name, case in cases.items()}
+    taken: dict[str, list[float]] = {name: [] for name in cases}
+    order = list(cases)
+    for i in range(rounds):
+        for name in order[i % len(order) :] + order[: i % len(order)]:
+            taken[name].append(_time(cases[name], repeats[name]))
+    return {name: summary(name, times) for name, times in taken.items()}
+
+
+def summary(name: str, times: list[float]) -> Timing:
+    if len(times) < 2:
+        return Timing(name, times[0], times[0], times[0])
+    low, _, high = statistics.quantiles(times, n=4)
+    return Timing(name, statistics.median(times), low, high)
+
+
+def _repeats(case: Callable[[], object], budget_s: float) -> int:
+    case()
+    once = _time(case, 3) * 1e-6
+    return max(1, min(20000, int(budget_s / max(once, 1e-9))))
+
+
+def _time(case: Callable[[], object], repeats: int) -> float:
+    start = time.perf_counter()
+    for _ in range(repeats):
+        case()
+    return (time.perf_counter() - start) / repeats * 1e6
+
+
+def describe_machine(cores: int) -> dict[str, Any]:
+    found = {"processor": _processor(), "cores_used": cores, "cores_there": len(os.sched_getaffinity(0))}
+    found |= {"python": platform.python_version()}
+    if util.find_spec("torch"):
+        found["torch"] = metadata.version("torch")
+    return found
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
