@@ -280,7 +280,13 @@ def test_a_missing_source_is_a_build_error_with_its_field(folder: Path) -> None:
 
 
 def test_a_path_that_is_too_long_is_a_build_error(folder: Path) -> None:
-    assert refusal(folder, changed("kernels.add.source", "x" * 5000), BuildError).startswith("kernels.add.source: ")
+    assert refusal(folder, changed("kernels.add.source", "x" * 300), BuildError).startswith("kernels.add.source: ")
+
+
+def test_a_size_with_thousands_of_digits_is_refused(folder: Path) -> None:
+    size = ",".join(["9" * 18] * 300)
+    message = refusal(folder, changed("kernels.add.params.0", f"in:x:int8[{size}]@block"))
+    assert message == "kernels.add.params[0]: the string has 5716 characters; at most 4000 are allowed"
 
 
 def test_a_bad_option_is_an_option_error_with_its_field(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from .errors import LaunchError, nearest
 from .graph import Buffer, Graph
 from .params import scalar_bits
 
+_LINE = 64
 # numpy has no bfloat16 and no float8 of its own: the bits in an unsigned integer are accepted
 _NUMPY_STAND_INS = {"bfloat16": "uint16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
 
@@ -89,7 +91,15 @@ def allocate(buffer: Buffer, as_tensor: bool) -> Any:
     if as_tensor:
         torch = torch_or_none()
         return torch.empty(buffer.shape, dtype=getattr(torch, buffer.dtype))
-    return np.empty(buffer.shape, dtype=_NUMPY_STAND_INS.get(buffer.dtype, buffer.dtype))
+    return aligned_empty(buffer.shape, _NUMPY_STAND_INS.get(buffer.dtype, buffer.dtype))
+
+
+def aligned_empty(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
+    """An array that begins at a cache line, as torch's do: vector loads then never cross lines."""
+    kind = np.dtype(dtype)
+    room = np.empty(math.prod(shape) * kind.itemsize + _LINE, np.uint8)
+    first = -room.ctypes.data % _LINE
+    return room[first : first + room.size - _LINE].view(kind).reshape(shape)
 
 
 def _facts(buffer: Buffer, value: Any, where: str) -> tuple[int, int]:
@@ -106,7 +116,10 @@ def scalar_value(buffer: Buffer, value: Any, where: str) -> int:
     if isinstance(value, np.generic | np.ndarray) or is_tensor(value):
         if value.size != 1 if not is_tensor(value) else value.numel() != 1:
             raise LaunchError(f"{where}scalar {buffer.name!r}: one number is needed, not {value!r}")
-        value = value.item()
+        try:
+            value = value.item()
+        except RuntimeError as reason:  # a tensor without data: on device meta, or fake
+            raise LaunchError(f"{where}scalar {buffer.name!r} has no value: {reason}") from reason
     if not isinstance(value, int | float):
         raise LaunchError(f"{where}scalar {buffer.name!r}: {value!r} is no number")
     return scalar_bits(value, buffer.dtype, f"{where}scalar {buffer.name!r}", LaunchError)
@@ -119,6 +132,8 @@ def _array_facts(buffer: Buffer, array: np.ndarray[Any, Any], where: str) -> tup
             raise LaunchError(f"{where}{buffer.name!r} has dtype {array.dtype}, the ops take {buffer.dtype}")
     elif array.dtype.hasobject:
         raise LaunchError(f"{where}{buffer.name!r} holds Python objects (dtype {array.dtype}), not numbers")
+    elif not array.dtype.isnative:
+        raise LaunchError(f"{where}{buffer.name!r} has dtype {array.dtype}, whose byte order is not this machine's")
     _check_size(buffer, array.shape, array.size, where)
     if not array.flags.c_contiguous:
         raise LaunchError(f"{where}{buffer.name!r} is not contiguous; pass numpy.ascontiguousarray(...)")
@@ -142,7 +157,13 @@ def _tensor_facts(buffer: Buffer, tensor: Any, where: str) -> tuple[int, int]:
         raise LaunchError(
             f"{where}{buffer.name!r} is a lazy conjugate or negation; pass its resolve_conj().resolve_neg()"
         )
-    return tensor.data_ptr(), tensor.nbytes
+    try:
+        address = int(tensor.data_ptr())
+    except RuntimeError as reason:  # a stand-in, as inside torch.func.vmap
+        raise LaunchError(f"{where}{buffer.name!r} has no memory of its own: {reason}") from reason
+    if tensor.nbytes and not address:
+        raise LaunchError(f"{where}{buffer.name!r} has no memory: it is a fake tensor, or its storage was freed")
+    return address, tensor.nbytes
 
 
 def _check_size(buffer: Buffer, shape: tuple[int, ...], elements: int, where: str) -> None:

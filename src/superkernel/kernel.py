@@ -39,7 +39,7 @@ class SuperKernel:
         self._built: dict[int, tuple[Plan, Executable]] = {}
         self._lock = threading.Lock()
         self._closed = False
-        self._unfused: Unfused | None = None
+        self._unfused: dict[int, Unfused] = {}
         self.events: Mapping[str, Event] = {e.label: e.bound or Event(e.label) for e in graph.events}
         self._tilings = {node.name: node.op.tiling for node in graph.nodes if node.op.tiling is not None}
         self._wishes = LaunchWishes(self.events, self._tilings)
@@ -60,7 +60,7 @@ class SuperKernel:
     ) -> dict[str, Any]:
         """Launch once; returns the typed names that were allocated here and written."""
         if self._closed:
-            raise LaunchError(f"super_kernel_scope {self.name!r}: the kernel is closed")
+            raise self._refusal()
         wishes = self._wishes if events is None and tiling is None else self._joined(events or {}, tiling or {})
         for op in self._needs_tiling:
             if op not in wishes.tilings:
@@ -72,6 +72,9 @@ class SuperKernel:
         if self.options.debug_replay:
             return self._replayed(executable, buffers, wishes)
         return executable.launch(buffers, wishes)
+
+    def _refusal(self) -> LaunchError:
+        return LaunchError(f"super_kernel_scope {self.name!r}: the kernel is closed")
 
     def _joined(self, events: Mapping[EventId, Event], tiling: Mapping[str, TilingFunction]) -> LaunchWishes:
         where = f"super_kernel_scope {self.name!r}: "
@@ -94,8 +97,9 @@ class SuperKernel:
         names = list(self.graph.buffers)
         live = dict(zip(names, bound.keep, strict=True))
         copies = {name: copy_of(value) for name, value in live.items()}
+        alone = self.unfused()
         executable.launch(live, wishes)
-        self.unfused().replay(copies, wishes)
+        alone.replay(copies, wishes)
         for name, op in self._last_writers().items():
             if not same_bits(live[name], copies[name]):
                 raise LaunchError(
@@ -120,9 +124,13 @@ class SuperKernel:
             raise LaunchError(
                 f"super_kernel_scope {self.name!r}: a loaded kernel has no separate sub-kernels to run alone"
             )
-        if self._unfused is None:
-            self._unfused = Unfused(self.graph, self.options, self._prepared, self._cores())
-        return self._unfused
+        cores = self._cores()
+        with self._lock:
+            if self._closed:
+                raise self._refusal()
+            if cores not in self._unfused:
+                self._unfused[cores] = Unfused(self.graph, self.options, self._prepared, cores, self._wishes)
+            return self._unfused[cores]
 
     # what it is made of
 
@@ -161,6 +169,8 @@ class SuperKernel:
         found = self._built.get(cores)
         if found is None:
             with self._lock:
+                if self._closed:
+                    raise self._refusal()
                 found = self._built.get(cores) or self._build(cores)
                 self._built[cores] = found
         return found
@@ -205,8 +215,8 @@ class SuperKernel:
             self._closed = True
         for _, executable in self._built.values():
             executable.close()
-        if self._unfused is not None:
-            self._unfused.close()
+        for unfused in self._unfused.values():
+            unfused.close()
 
     def __enter__(self) -> SuperKernel:
         return self

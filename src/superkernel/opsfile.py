@@ -24,6 +24,7 @@ from .subkernel import Core, Form, Op, SubKernel, Task
 
 MAX_BYTES = 64 << 20
 _MAX_DIGITS = 40
+_MAX_TEXT = 4000  # no path is longer; and sizes written in it stay short enough for Python to print
 _SHOWN = 60
 _TILING_KEY = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -184,6 +185,8 @@ class _Place:
         """A string, perhaps blank, without what no file name, symbol or command line can carry."""
         if not isinstance(self.value, str):
             raise self.error(f"{_shown(self.value)} is not a string")
+        if len(self.value) > _MAX_TEXT:
+            raise self.error(f"the string has {len(self.value)} characters; at most {_MAX_TEXT} are allowed")
         if bad := re.search(r"[\x00-\x1f\x7f\ud800-\udfff]", self.value):
             raise self.error(f"{_shown(self.value)} contains the character {bad[0]!r}")
         return self.value

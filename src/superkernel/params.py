@@ -65,6 +65,7 @@ SCALAR_CODES: Mapping[str, str] = {
     "float64": "d",
 }
 
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _PARAM = re.compile(
     r"(?P<kind>[a-z]+):(?P<name>[^:@\[\]\s]+)(?::(?P<dtype>[A-Za-z0-9_]+)(?P<shape>\[[^\]]*\])?)?(?P<block>@block)?"
 )
@@ -134,15 +135,30 @@ def _parse_shape(text: str, whole: str, where: str) -> tuple[int, ...]:
     return tuple(int(size) for size in sizes)
 
 
+def check_name(name: object, what: str) -> None:
+    """A name ends up in reports, in C and in files: it must be a line of text."""
+    if not isinstance(name, str) or not name.strip():
+        raise GraphError(f"{what} is {_shown(name)}; a name is needed")
+    if bad := _UNPRINTABLE.search(name):
+        raise GraphError(f"{what} is {name!r}; a name cannot contain the character {bad[0]!r}")
+
+
+def _shown(value: object) -> str:
+    try:
+        return repr(value)
+    except ValueError:  # an integer of thousands of digits
+        return f"this {type(value).__name__}, too long to show"
+
+
 def scalar_bits(value: Number, dtype: str | None, where: str, error: type[Exception]) -> int:
     """The 64-bit slot that carries `value` as `dtype` (an untyped scalar is an int64)."""
     dtype = dtype or "int64"
     if isinstance(value, float) and dtype not in ("float32", "float64"):
         raise error(f"{where}: {value!r} is no {dtype}; declare the parameter as scalar:name:float32 or float64")
     if dtype == "bool" and value not in (0, 1):
-        raise error(f"{where}: {value!r} is no bool")
+        raise error(f"{where}: {_shown(value)} is no bool")
     try:
         packed = struct.pack("<" + SCALAR_CODES[dtype], float(value) if dtype.startswith("float") else value)
     except (struct.error, OverflowError):
-        raise error(f"{where}: {value!r} does not fit {dtype}") from None
+        raise error(f"{where}: {_shown(value)} does not fit {dtype}") from None
     return int.from_bytes(packed.ljust(8, b"\0"), "little")

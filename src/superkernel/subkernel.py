@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from enum import Enum
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from .errors import BuildError, GraphError, nearest
 from .events import Event
-from .params import Kind, Number, Param, scalar_bits
+from .params import Kind, Number, Param, check_name, scalar_bits
 
 
 class Core(Enum):
@@ -78,8 +79,8 @@ class SubKernel:
         variants: Mapping[int, str] | None = None,
     ) -> SubKernel:
         """A kernel in a source file, compiled when it is first needed, with `flags` added to the compiler's."""
-        if isinstance(flags, str):
-            raise GraphError(f"sub-kernel {name!r}: flags is a list of strings, not the string {flags!r}")
+        if not _is_list_of(flags, str):
+            raise GraphError(f"sub-kernel {name!r}: flags is a list of strings, not {flags!r}")
         binary = Binary(Form.SOURCE, _existing(path, name, "source"), tuple(flags))
         return _make(cls, name, binary, block_dim, params, core, op_type, sync_all, early_start, variants)
 
@@ -144,6 +145,8 @@ class SubKernel:
 
 
 def _existing(path: str | Path, name: str, what: str) -> Path:
+    if not isinstance(path, str | PathLike):
+        raise GraphError(f"sub-kernel {name!r}: the path of its {what} is {path!r}; a path is needed")
     found = Path(path)
     if not found.is_file():
         raise BuildError(f"sub-kernel {name!r}: {what} file {str(path)!r} does not exist or is not a file")
@@ -166,10 +169,14 @@ def _make(
     cores = [c.value for c in Core]
     if core not in cores:
         raise GraphError(f"{where}unknown core kind {core!r}{nearest(str(core), cores)}; kinds are {', '.join(cores)}")
-    if isinstance(params, str):
-        raise GraphError(f"{where}params is a list of strings, not the string {params!r}")
+    if not _is_list_of(params, object):
+        raise GraphError(f"{where}params is a list of strings, not {params!r}")
     if isinstance(early_start, str):
         early_start = (early_start,)
+    if early_start is not None and not isinstance(early_start, bool) and not _is_list_of(early_start, str):
+        raise GraphError(f"{where}early_start is True, False or a list of parameter names, not {early_start!r}")
+    if variants is not None and not isinstance(variants, Mapping):
+        raise GraphError(f"{where}variants maps tiling keys to symbols; it cannot be {variants!r}")
     return cls(
         name,
         binary,
@@ -179,14 +186,25 @@ def _make(
         op_type,
         sync_all,
         early_start if early_start is None or isinstance(early_start, bool) else tuple(early_start),
-        tuple(sorted((variants or {}).items())),
+        tuple(sorted((variants or {}).items(), key=lambda variant: _key_order(variant[0]))),
     )
+
+
+def _is_list_of(value: object, kind: type) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(item, kind) for item in value)
+
+
+def _key_order(key: object) -> int:
+    return key if isinstance(key, int) else 0  # what is no key is refused below
 
 
 def _check_kernel(kernel: SubKernel) -> None:
     where = f"sub-kernel {kernel.name!r}: "
-    if not isinstance(kernel.name, str) or not kernel.name.strip():
-        raise GraphError(f"a sub-kernel needs the name of its symbol, not {kernel.name!r}")
+    check_name(kernel.name, "the name of a sub-kernel's symbol")
+    if kernel.op_type is not None:
+        check_name(kernel.op_type, f"{where}op_type")
+    if kernel.sync_all not in (None, True, False):
+        raise GraphError(f"{where}sync_all is {kernel.sync_all!r}; it must be True, False or None")
     if (
         not isinstance(kernel.block_dim, int)
         or isinstance(kernel.block_dim, bool)
@@ -209,6 +227,7 @@ def _check_kernel(kernel: SubKernel) -> None:
     for key, symbol in kernel.variants:
         if not isinstance(key, int) or isinstance(key, bool) or not isinstance(symbol, str) or not symbol:
             raise GraphError(f"{where}variants maps whole-number tiling keys to symbols, not {key!r} to {symbol!r}")
+        scalar_bits(key, "int64", f"{where}tiling key", GraphError)
 
 
 EventId = int | str | Event
@@ -242,8 +261,8 @@ class Op:
         if not isinstance(self.kernel, SubKernel):
             raise GraphError(f"an op needs a SubKernel, not {self.kernel!r}")
         where = f"op {self.name or self.kernel.name!r}: "
-        if self.name is not None and (not isinstance(self.name, str) or not self.name.strip()):
-            raise GraphError(f"op of {self.kernel.name!r}: the name {self.name!r} is blank")
+        if self.name is not None:
+            check_name(self.name, f"op of {self.kernel.name!r}: its name")
         if isinstance(self.args, str) or not isinstance(self.args, Sequence):
             raise GraphError(f"{where}args is a list of names, not {self.args!r}")
         object.__setattr__(self, "args", tuple(self.args))
@@ -272,6 +291,8 @@ class Op:
 
 
 def _event_ids(ids: EventId | Sequence[EventId], where: str) -> tuple[EventId, ...]:
+    if not isinstance(ids, int | str | Event | Sequence | Set):
+        raise GraphError(f"{where}: {ids!r} is no event id; use numbers, names or Events")
     listed = (ids,) if isinstance(ids, int | str | Event) else tuple(ids)
     for one in listed:
         if isinstance(one, bool) or not isinstance(one, int | str | Event) or one == "":
@@ -288,8 +309,7 @@ def _check_arguments(op: Op, where: str) -> None:
         raise GraphError(f"{where}{len(op.args)} arguments for {len(params)} parameters ({expected})")
     for arg, param in zip(op.args, params, strict=True):
         if isinstance(arg, str):
-            if not arg.strip():
-                raise GraphError(f"{where}the argument for {param.name!r} is a blank name")
+            check_name(arg, f"{where}the argument for {param.name!r}")
         elif param.kind is not Kind.SCALAR or not isinstance(arg, int | float):
             raise GraphError(f"{where}the argument for {param.name!r} ({param.kind.value}) must be a name, not {arg!r}")
         else:

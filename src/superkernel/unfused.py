@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .buffers import Bound, bind
-from .errors import GraphError
+from .errors import GraphError, LaunchError
 from .graph import Graph, Node, build_graph
-from .options import Options
+from .options import EarlyStart, Options
 from .params import Number, scalar_bits
 from .plan import make_plan
 from .subkernel import Op, Tiling
@@ -36,18 +36,26 @@ class Solo:
 
 
 class Unfused:
-    def __init__(self, graph: Graph, options: Options, prepared: Prepared, cores: int) -> None:
-        self.graph = graph
-        plain = replace(options, stream_fusion=False, debug_replay=False, debug_sync_all=False, feed_sync_all=True)
+    def __init__(self, graph: Graph, options: Options, prepared: Prepared, cores: int, wishes: LaunchWishes) -> None:
+        self.graph, self._wishes, self._patience_s = graph, wishes, options.debug_watchdog
+        plain = replace(
+            options,
+            stream_fusion=False,
+            early_start=EarlyStart.FULL,  # alone it means nothing, and one binary serves all settings
+            debug_replay=False,
+            debug_sync_all=False,
+            feed_sync_all=True,
+        )
         binaries: dict[object, Executable] = {}
         self._place = {name: place for place, name in enumerate(graph.buffers)}
         self.solos: list[Solo] = []
         for index in graph.order:
             node = graph.nodes[index]
             names = _canonical(node)
-            key = (node.kernel, node.dynamic, tuple(names))
+            alone = _alone(node, names)
+            key = (node.kernel, node.dynamic, alone.nodes[0].op.args)
             if key not in binaries:
-                binaries[key] = prepared.build(make_plan(_alone(node, names), plain, cores))
+                binaries[key] = prepared.build(make_plan(alone, plain, cores))
             self.solos.append(Solo(node, binaries[key], names, self._places(node, names)))
         self._binaries = list(binaries.values())
 
@@ -61,11 +69,16 @@ class Unfused:
     def __call__(self, buffers: Mapping[str, Any], wishes: LaunchWishes | None = None) -> dict[str, Any]:
         """Launch every op alone, in order; returns what a fused launch would."""
         bound = bind(self.graph, buffers)
-        events = wishes.events if wishes else {}
+        wishes = wishes or self._wishes
+        events = wishes.events
         for solo in self.solos:
             for event in solo.node.awaits:
-                events[event].wait()
-            self._launch(solo, bound, wishes.tilings if wishes else {})
+                if not events[event].wait(self._patience_s):
+                    raise LaunchError(
+                        f"super_kernel_scope {self.graph.name!r}: no event {event} for op {solo.node.name!r} "
+                        f"within {self._patience_s:g} s (debug-watchdog)"
+                    )
+            self._launch(solo, bound, wishes.tilings)
             for event in solo.node.notifies:
                 events[event].set()
         for event in {e for node in self.graph.nodes for e in node.awaits}:

@@ -1,4 +1,4 @@
-"""A plan without its names: ops by rank, cores, buffers and events by first appearance. Equal forms: isomorphic plans."""
+"""A plan without its names: ops by rank; cores, buffers and events by first appearance. Equal forms: isomorphic."""
 
 from __future__ import annotations
 

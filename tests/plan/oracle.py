@@ -1,4 +1,4 @@
-"""Happens-before of a plan as sets of ancestors, by brute force: a second opinion on what validate proves with clocks."""
+"""Happens-before of a plan as sets of ancestors, by brute force: a second opinion on what validate proves."""
 
 from __future__ import annotations
 
@@ -131,29 +131,34 @@ def sent(plan: Plan, op: int) -> set[Where]:
 
 
 def inputs(plan: Plan, op: int) -> set[Where]:
-    """The calls that make what a dynamic op reads."""
-    reads = Hazard.READ_AFTER_WRITE
-    makers = [e.producer for e in plan.graph.incoming[op] if any(reason.hazard is reads for reason in e.reasons)]
-    return {(p, d) for p in makers for d in plan.placements[p]}
+    """The calls that must be over before the tiling of a dynamic op is asked for: it reads what the op reads."""
+    found: set[Where] = set()
+    for edge in plan.graph.incoming[op]:
+        hazards = {reason.hazard for reason in edge.reasons}
+        if Hazard.EVENT in hazards:
+            found |= sent(plan, edge.producer)
+        elif Hazard.READ_AFTER_WRITE in hazards:
+            found |= {(edge.producer, d) for d in plan.placements[edge.producer]}
+    return found
 
 
 def broken(plan: Plan) -> list[str]:
-    """The dependencies, external waits and notifies that the steps of the plan do not enforce."""
+    """The dependencies (P2), external waits and notifies (P6) that the steps of the plan do not enforce."""
     order, faults = order_of(plan), list[str]()
     for edge in plan.graph.edges:
         for reason in edge.reasons:
             for core in plan.placements[edge.consumer]:
                 at = (order.starts if reason.before_wait else order.bodies)[edge.consumer, core]
                 late = [w for w in needs(plan, edge, reason, core) if not order.is_after(at, order.ends[w])]
-                faults += [f"{edge.consumer} on {core} needs {where} ({reason})" for where in late]
+                faults += [f"P2: {edge.consumer} on {core} needs {where} ({reason})" for where in late]
+    for op, at in order.requests.items():
+        faults += [f"P2: request of {op} before {w}" for w in inputs(plan, op) if not order.is_after(at, order.ends[w])]
     for node in plan.graph.nodes:
         for event in node.awaits:
             starts = [order.starts[node.index, core] for core in plan.placements[node.index]]
             starts += [order.requests[node.index]] if node.dynamic else []
             unseen = [s for s in starts if not any(order.is_after(s, poll) for poll in order.polls.get(event, ()))]
-            faults += [f"{node.index} starts without event {event}"] * len(unseen)
+            faults += [f"P6: {node.index} starts without event {event}"] * len(unseen)
     for op, at in order.notifies:
-        faults += [f"notify of {op} before {w}" for w in sent(plan, op) if not order.is_after(at, order.ends[w])]
-    for op, at in order.requests.items():
-        faults += [f"request of {op} before {w}" for w in inputs(plan, op) if not order.is_after(at, order.ends[w])]
+        faults += [f"P6: notify of {op} before {w}" for w in sent(plan, op) if not order.is_after(at, order.ends[w])]
     return faults

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from superkernel.errors import PlanError
 from superkernel.graph import Graph, build_graph
 from superkernel.options import EarlyStart, Options, PreloadCode
+from superkernel.params import Param
 from superkernel.plan import Plan, make_plan
-from superkernel.subkernel import Binary, Form, Op, Param, SubKernel
+from superkernel.subkernel import Binary, Form, Op, SubKernel
 
 BUFFERS = "abcde"
 TYPES = (":float32[12]@block", "", ":float32[12]", "@block", ":float32[3,4]@block")
@@ -202,7 +203,7 @@ def cases(
     options: tuple[Options, ...] = OPTIONS,
     events: bool = True,
     streams: int = 3,
-    max_ops: int = 8,
+    max_ops: int = 10,
     min_cores: int = 1,
 ) -> Case:
     """Inputs that can be planned."""

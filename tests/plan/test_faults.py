@@ -59,9 +59,9 @@ def dropped(*kinds: type[Step], only: Callable[[Step], bool] = lambda step: True
     return plant
 
 
-def repeated(*kinds: type[Step]) -> Fault:
+def repeated(*kinds: type[Step], only: Callable[[Step], bool] = lambda step: True) -> Fault:
     def plant(plan: Plan, rng: random.Random) -> Plan | None:
-        places = steps_of(plan, kinds)
+        places = [at for at in steps_of(plan, kinds) if only(plan.steps[at])]
         if not places:
             return None
         at = rng.choice(places)
@@ -172,6 +172,8 @@ def wider_barrier(plan: Plan, rng: random.Random) -> Plan | None:
     for at in steps_of(plan, Barrier):
         step = plan.steps[at]
         assert isinstance(step, Barrier)
+        if step.debug:
+            continue
         concerned = {*plan.placements[step.op]}
         for edge in plan.graph.incoming[step.op]:
             if edge.whole_stream:
@@ -213,7 +215,7 @@ ALWAYS: dict[str, tuple[Fault, set[str]]] = {
     "a preload is dropped": (dropped(Preload), {"P10"}),
     "a stranger stands in a barrier": (wider_barrier, {"P11"}),
     "a debug step is dropped": (dropped(Barrier, Fence, only=is_debug), {"P12"}),
-    "a debug step is made twice": (repeated(Fence), {"P12"}),
+    "a debug step is made twice": (repeated(Barrier, Fence, only=is_debug), {"P12"}),
     "a mark is not recorded": (dropped(Record), {"P13"}),
     "a feed is dropped": (dropped(Feed), {"P14"}),
     "a core does not feed": (one_core_less(Feed), {"P14"}),
@@ -225,12 +227,13 @@ ALWAYS: dict[str, tuple[Fault, set[str]]] = {
 }
 POOLS = {"feed": SYNC_ALL, "variant": DYNAMIC, "select": DYNAMIC, "tiling": DYNAMIC}
 DEBUG = tuple(one for one in OPTIONS if one.debug_sync_all or one.debug_dcci_all)
+BARRIERS = tuple(one for one in PLAIN if one.early_start is EarlyStart.OFF and one.stream_fusion)
 MANY = tuple(one for one in OPTIONS if not one.dcci_after_kernel_end)
 
 
 def _input(name: str) -> st.SearchStrategy[Case]:
     pool = next((pool for word, pool in POOLS.items() if word in name), None)
-    options = DEBUG if "debug" in name else MANY
+    options = DEBUG if "debug" in name else BARRIERS if "barrier" in name else MANY
     return cases(options=options, min_cores=2) if pool is None else cases(pool=pool, options=options, min_cores=2)
 
 
@@ -323,7 +326,7 @@ SIMULATED: dict[str, tuple[Fault, str]] = {
     "an event is not notified": (dropped(Notify), "P7"),
     "an event is notified before its op": (notified_before_its_op, "P6"),
     "a feed is dropped": (dropped(Feed), "P4"),
-    "a core does not select": (one_core_less(Select), "P4"),
+    "a core does not select": (one_core_less(Select), "P16"),
     "a tiling is not requested": (dropped(Request), "P4"),
 }
 

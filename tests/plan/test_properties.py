@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
+import time
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
@@ -17,7 +19,7 @@ from plan.canonical import canonical
 from plan.oracle import broken, order_needed, order_of
 from plan.strategies import DYNAMIC, OPTIONS, PLAIN, STATIC, SYNC_ALL, Case, cases, kernel
 
-from superkernel.graph import build_graph
+from superkernel.graph import Graph, build_graph
 from superkernel.layout import make_layout
 from superkernel.options import EarlyStart, Options, PreloadCode
 from superkernel.plan import Outcome, Plan, make_plan, simulate, validate
@@ -76,7 +78,7 @@ def test_p01_every_op_runs_once_on_every_block(case: Case, seed: int) -> None:
 
 @given(cases(), SEEDS)
 def test_p02_every_dependency_is_kept(case: Case, seed: int) -> None:
-    assert not broken(case.plan)
+    assert not [fault for fault in broken(case.plan) if fault.startswith("P2")]
     assert not wrong(case.plan, "P2")
     assert not seen(simulate(case.plan, seed), "P2")
 
@@ -127,6 +129,7 @@ def test_p05_waits_of_a_pair_of_cores_follow_its_signals(case: Case) -> None:
 @given(cases(), SEEDS)
 def test_p06_external_waits_hold_every_core_and_notifies_come_last(case: Case, seed: int) -> None:
     assume(any(node.awaits or node.notifies for node in case.graph.nodes))
+    assert not [fault for fault in broken(case.plan) if fault.startswith("P6")]
     assert not wrong(case.plan, "P6")
     assert not seen(simulate(case.plan, seed, launches=1, answering=True), "P6", "P4")
 
@@ -268,7 +271,9 @@ def test_p15_the_text_does_not_depend_on_the_hash_seed() -> None:
     texts = set()
     for seed in ("1", "2"):
         environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": f"{tests}:{tests.parent / 'src'}"}
-        run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+        run = subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+        )
         texts.add(run.stdout)
     assert len(texts) == 1
 
@@ -333,6 +338,14 @@ def test_p18_no_awaited_signal_can_be_left_out(case: Case) -> None:
         assert broken(thinner), text
 
 
+@given(cases(min_cores=2))
+def test_p18_no_signal_is_given_in_vain(case: Case) -> None:
+    waits = [step for step in case.plan.steps if isinstance(step, Wait)]
+    awaited = {(n.mark, d) for w in waits for n in w.needs for core in w.cores for d in n.cores if d != core}
+    given_ = [(s.mark, core) for s in case.plan.steps if isinstance(s, Signal) for core in s.cores]
+    assert sorted(given_) == sorted(awaited)
+
+
 @given(cases(options=FLAGS, min_cores=2))
 def test_p18_independent_ops_are_not_ordered(case: Case) -> None:
     real, needed = order_of(case.plan), order_needed(case.plan)
@@ -372,3 +385,28 @@ def test_p18_blocking_steps_are_counted(graph: str) -> None:
 @given(cases(pool=STATIC, options=PLAIN, streams=1, events=False))
 def test_p18_one_core_never_waits(case: Case) -> None:
     assert make_plan(case.graph, case.options, 1).blocking_steps == 0
+
+
+def long_graph(length: int) -> Graph:
+    rng = random.Random(length)
+    kernels = [
+        kernel(f"k{i}", 1 + i % 2, "in:x", "in:y:float32[8]@block", "out:z:float32[8]@block", waits_inside=i > 3)
+        for i in range(8)
+    ]
+    ops = [Op(rng.choice(kernels), [f"b{rng.randrange(40)}" for _ in range(3)]) for _ in range(length)]
+    return build_graph(ops)
+
+
+@pytest.mark.serial
+def test_a_proof_takes_time_in_proportion_to_the_ops() -> None:
+    times = {}
+    for length in (500, 2000):
+        plan = make_plan(long_graph(length), Options(), 2)
+        runs = []
+        for _ in range(3):
+            begin = time.perf_counter()
+            assert validate(plan).ok
+            runs.append(time.perf_counter() - begin)
+        times[length] = min(runs)
+    assert times[2000] < 1.5
+    assert times[2000] < 4 * 1.5 * times[500] + 0.05  # n log n, with room for noise

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..buffers import aligned_empty
 from ..cache import Cache, digest
 from ..driver import compile
 from ..graph import build_graph
@@ -104,7 +105,7 @@ def _chain(result: Result, rounds: int) -> None:
     add = _kernel("add_1024", 1, ["in:x:float32[1024]", "in:y:float32[1024]", "out:z:float32[1024]"])
     fused = _linked(_added(add, CHAIN), "chain_4k")
     unfused = fused.unfused()
-    buffers = {name: np.full(1024, value, np.float32) for name, value in (("t0", 1.0), ("y", 0.5), ("t1", 0.0))}
+    buffers = {name: _filled(1024, value) for name, value in (("t0", 1.0), ("y", 0.5), ("t1", 0.0))}
     cases: dict[str, Callable[[], object]] = {
         "64 dependent ops of 4 KB, one super kernel": lambda: fused(buffers),
         "the same 64 sub-kernels, one launch each": lambda: unfused(buffers),
@@ -173,7 +174,7 @@ def _local_edges(result: Result, rounds: int) -> None:
     add = _kernel("add_1024", 2, params)
     plain = _linked(_added(add, CHAIN), "block_chain")
     barred = _linked(_added(add, CHAIN), "block_chain_barriers", "debug-sync-all=1")
-    buffers = {name: np.full(1024, value, np.float32) for name, value in (("t0", 1.0), ("y", 0.5), ("t1", 0.0))}
+    buffers = {name: _filled(1024, value) for name, value in (("t0", 1.0), ("y", 0.5), ("t1", 0.0))}
     for name, kernel in (("64 @block adds", plain), ("64 @block adds with barriers", barred)):
         buffers["t0"][:] = 1
         kernel(buffers)
@@ -195,7 +196,7 @@ def _stream_fusion(result: Result, rounds: int) -> None:
     side = _linked(_added(add, 32, "a", stream=0) + _added(add, 32, "b", stream=1), "side", "stream-fusion=1")
     line = _linked(_added(add, 32, "a") + _added(add, 32, "b"), "line")
     names = ("a0", "a1", "b0", "b1", "y")
-    buffers = {name: np.full(16384, 0.5 if name == "y" else 1.0, np.float32) for name in names}
+    buffers = {name: _filled(16384, 0.5 if name == "y" else 1.0) for name in names}
     for name, kernel in (("two chains side by side", side), ("two chains in one stream", line)):
         buffers["a0"][:] = buffers["b0"][:] = 1
         kernel(buffers)
@@ -226,6 +227,12 @@ def _planning(result: Result, rounds: int) -> None:
     result.figures.append(Figure("planning and validating 2000 ops", rows[1].median / 1e6, 5, False, "s"))
     growth = min(taken[2000]) / min(taken[500])
     result.figures.append(Figure("growth from 500 to 2000 ops", growth, 1.15 * n_log_n, False))
+
+
+def _filled(elements: int, value: float) -> np.ndarray[Any, Any]:
+    array = aligned_empty((elements,), "float32")
+    array[:] = value
+    return array
 
 
 def _best(case: Callable[[], object], repeats: int) -> float:

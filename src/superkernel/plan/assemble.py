@@ -53,7 +53,9 @@ def _op_steps(
     preloads: Iterable[Preload],
 ) -> Iterable[Step]:
     node, cores, sync = graph.nodes[op], placement.of[op], synced.ops[op]
-    early = options.early_start is EarlyStart.FULL
+    cleaned = list(_fence(node, cores, FenceWhen.AFTER, options.dcci_after_kernel_end, options))
+    # what is flushed after the call must not be announced during it
+    early = options.early_start is EarlyStart.FULL and bool(node.kernel.signals_inside) and not cleaned
     yield from _prefetch(graph, node, cores, options)
     yield from _recorded(_gated(sync.before, synced, op, rank), What.WAIT, op, options)
     yield from _fence(node, cores, FenceWhen.BEFORE, options.dcci_before_kernel_start, options)
@@ -65,9 +67,9 @@ def _op_steps(
     idle = tuple(core for core in team if core not in cores)
     if idle:
         yield Feed(idle, op, team)
-    yield from _fence(node, cores, FenceWhen.AFTER, options.dcci_after_kernel_end, options)
+    yield from cleaned
     yield from _record(cores, What.OP, False, op, options)
-    yield from signals_of(synced, op, rank, Point.DONE, early and bool(node.kernel.signals_inside))
+    yield from signals_of(synced, op, rank, Point.DONE, early)
     if options.debug_dcci_all:
         yield Fence(cores, op, FenceWhen.DEBUG)
     if options.debug_sync_all and placement.cores > 1:

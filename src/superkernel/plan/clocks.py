@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from ..options import EarlyStart
 from .plan import Plan
 from .steps import (
     AwaitEvent,
@@ -31,7 +32,7 @@ from .steps import (
 
 Clock = tuple[int, ...]
 Fault = Callable[[str, str], None]  # property, message
-BLOCKING = (Barrier, Select, AwaitEvent, Call, Feed)  # and a wait, unless a call makes it
+BLOCKING = (Wait, Barrier, Select, AwaitEvent, Call, Feed)
 
 
 @dataclass
@@ -68,6 +69,7 @@ def walk(plan: Plan, fault: Fault) -> Clocks:
 class _Walker:
     def __init__(self, plan: Plan, fault: Fault) -> None:
         self.plan, self.fault, self.clocks = plan, fault, Clocks()
+        self.early = plan.options.early_start is EarlyStart.FULL
         self.rank = {op: rank for rank, op in enumerate(plan.graph.order)}
         self.now: list[Clock] = [(0,) * plan.cores] * plan.cores
         self.published: dict[tuple[Mark, int], Clock] = {}
@@ -126,7 +128,7 @@ class _Walker:
     def _check_rendezvous(self, step: Step) -> None:
         """No core may block between the moment its team begins a sync_all op and its own arrival."""
         joining = step if isinstance(step, Call | Feed) and step.team else None
-        if self.absent and (isinstance(step, BLOCKING) or (isinstance(step, Wait) and not step.inside)):
+        if self.absent and isinstance(step, BLOCKING):
             for op, cores in self.absent.items():
                 if (joining is None or joining.op != op) and not cores.isdisjoint(step.cores):
                     who, what = min(cores.intersection(step.cores)), self.plan.describe(step)
@@ -139,7 +141,7 @@ class _Walker:
                 del self.absent[joining.op]
 
     def _postpone(self, wait: Wait) -> None:
-        if not self.plan.graph.nodes[wait.op].kernel.waits_inside:
+        if not (self.early and self.plan.graph.nodes[wait.op].kernel.waits_inside):
             self.fault("P2", f"{named(self.plan, wait.op)} has no wait point, but its wait is left to it")
         for core in wait.cores:
             self.pending.setdefault(core, []).append(wait)
@@ -199,7 +201,7 @@ class _Walker:
         mark, text = step.mark, step.mark.text(self.plan.op_names)
         if self.rank.get(mark.op) != mark.rank:
             self.fault("P4", f"the mark {text!r} has rank {mark.rank}, its op {self.rank.get(mark.op)}")
-        if step.inside and not self.plan.graph.nodes[mark.op].kernel.signals_inside:
+        if step.inside and not (self.early and self.plan.graph.nodes[mark.op].kernel.signals_inside):
             self.fault("P2", f"{named(self.plan, mark.op)} does not signal inside, but its signal is left to it")
         for core in step.cores:
             last = self.last_mark[core]

@@ -19,7 +19,7 @@ class Flags:
         self.locks: dict[int, Tiling] = {}  # dynamic op -> what the control agent has answered
         self.requests: list[int] = []
         self._present: dict[object, set[int]] = {}  # barrier -> cores that have arrived
-        self._meant: dict[tuple[int, Mark], list[int]] = {}  # who will wait for a signal
+        self._meant: dict[tuple[int, Mark], dict[int, None]] = {}  # the cores that will wait for a signal
         self._inside: dict[tuple[int, int], Mark] = {}  # (core, op) -> the mark that the call itself may signal
         self._given: list[set[Mark]] = [set() for _ in range(plan.cores)]  # signalled inside, ahead of their step
         self._selects: Counter[int] = Counter()  # dynamic op -> cores that have yet to see its lock
@@ -27,7 +27,7 @@ class Flags:
             if isinstance(step, Wait):
                 for core in step.cores:
                     for d, mark in _needs(core, step):
-                        self._meant.setdefault((d, mark), []).append(core)
+                        self._meant.setdefault((d, mark), {})[core] = None
             elif isinstance(step, Signal) and step.inside:
                 self._inside |= {(core, step.mark.op): step.mark for core in step.cores}
             elif isinstance(step, Select):

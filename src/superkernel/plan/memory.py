@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ..graph import Node
-from ..subkernel import Kind, Param, Tiling
+from ..params import Kind, Param
+from ..subkernel import Tiling
 from .plan import Plan
 
 Cell = tuple[str, int]  # buffer, place

@@ -227,6 +227,8 @@ class _Launch:
 
     def _call(self, core: int, call: Call) -> Moves:
         tiling = self.chosen.get((core, call.op), Tiling(0, call.blocks))
+        if (core, call.op) not in self.chosen and self.plan.graph.nodes[call.op].dynamic:
+            self._fault("P16", f"core {core} calls {self._name(call.op)} before it has selected a variant")
         first = call.cores.index(core)
         blocks = range(first, tiling.blocks, len(call.cores))
         for block in blocks:

@@ -139,7 +139,11 @@ def check_records(plan: Plan, fault: Fault) -> None:
                     fault("P13", f"core {core}: {plan.describe(step)} does not close the mark opened last")
             elif profiling and not stack:
                 fault("P13", f"core {core}: {plan.describe(step)} outside the marks of the kernel")
-            elif profiling and (what := enclosing.get(type(step))) and stack[-1] != (what, getattr(step, "op", None)):
+            elif (
+                profiling
+                and isinstance(step, Call | AwaitEvent | Notify)
+                and stack[-1] != (enclosing[type(step)], step.op)
+            ):
                 fault("P13", f"core {core}: {plan.describe(step)} outside its own marks")
     for core, stack in enumerate(stacks):
         if stack:

@@ -60,7 +60,7 @@ class _Chooser:
     def run(self) -> Synced:
         early: dict[int, list[int]] = {}  # op, or -1 -> the dynamic ops whose last producer it is
         for op in self.graph.order:
-            if self.graph.nodes[op].dynamic:
+            if self.graph.nodes[op].dynamic and not self.graph.nodes[op].awaits:
                 producers = [e.producer for e in self.graph.incoming[op] if _feeds_tiling(e)]
                 early.setdefault(max(producers, key=self.rank.__getitem__, default=-1), []).append(op)
         for dynamic in early.get(-1, ()):
@@ -85,6 +85,8 @@ class _Chooser:
         node, cores, sync = self.graph.nodes[op], self.place.of[op], self.ops[op]
         sync.before += self._gate(op)
         if node.dynamic:
+            if node.awaits:  # what the tiling reads may be what the event announces
+                sync.before += self._request(op, self._stamp(op, Point.GATE))
             sync.before.append(Select(cores, op))
             for core in cores:
                 self._learn(core, self.locks[op])
@@ -240,7 +242,8 @@ class _Chooser:
 
 
 def _feeds_tiling(edge: Edge) -> bool:
-    return any(reason.hazard is Hazard.READ_AFTER_WRITE for reason in edge.reasons)
+    """The tiling reads what the op reads, and may rely on the op's events."""
+    return any(reason.hazard in (Hazard.READ_AFTER_WRITE, Hazard.EVENT) for reason in edge.reasons)
 
 
 def signals_of(synced: Synced, op: int, rank: int, point: Point, inside: bool) -> list[Signal]:

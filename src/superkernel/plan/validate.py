@@ -17,7 +17,7 @@ from .steps import AwaitEvent, Barrier, Call, Notify, Request, ResetEvent, Selec
 
 @dataclass(frozen=True)
 class Finding:
-    """A property of `docs` P1 to P18 that does not hold, and where."""
+    """One of the properties P1 to P18 that does not hold, and where."""
 
     property: str
     message: str
@@ -61,7 +61,7 @@ def validate(plan: Plan, layout: Layout | None = None) -> Report:
         _check_barriers(plan, ends, fault)
         structure.check_debug(plan, fault)
         structure.check_records(plan, fault)
-        _check_dynamic(plan, clocks, fault)
+        _check_dynamic(plan, clocks, ends, fault)
     if layout is not None:
         structure.check_layout(plan, layout, fault)
     return Report(tuple(errors), statistics)
@@ -205,7 +205,7 @@ def _check_barriers(plan: Plan, ends: dict[int, Clock], fault: Fault) -> None:
             fault("P11", f"the barrier before {named(plan, step.op)} is over core {spell(step.cores)} alone")
 
 
-def _check_dynamic(plan: Plan, clocks: Clocks, fault: Fault) -> None:
+def _check_dynamic(plan: Plan, clocks: Clocks, ends: dict[int, Clock], fault: Fault) -> None:
     """P16: a dynamic op is requested once, after its inputs are there, and selected before it is called."""
     requests: Counter[int] = Counter()
     selected: dict[int, list[int]] = {}
@@ -226,12 +226,19 @@ def _check_dynamic(plan: Plan, clocks: Clocks, fault: Fault) -> None:
     for op, clock in clocks.requests.items():
         request = f"the tiling of {named(plan, op)} is requested before"
         for edge in plan.graph.incoming[op]:
-            reads = any(reason.hazard is Hazard.READ_AFTER_WRITE for reason in edge.reasons)
-            if reads and not all(map(ge, clock, clocks.finished.get(edge.producer, clock))):
-                fault("P2", f"{request} {named(plan, edge.producer)} has made its input")
+            if not all(map(ge, clock, _told(edge, clocks, ends))):
+                fault("P2", f"{request} it is known that {named(plan, edge.producer)} is done")
         for event in plan.graph.nodes[op].awaits:
             if not _sees(clock, event, clocks):
                 fault("P6", f"{request} event {event} was seen")
+
+
+def _told(edge: Edge, clocks: Clocks, ends: dict[int, Clock]) -> Clock:
+    """How far every core must be for the control agent to read what the consumer reads, behind the events it receives."""
+    if edge.whole_stream:
+        return ends[edge.producer]
+    reads = any(reason.hazard is Hazard.READ_AFTER_WRITE for reason in edge.reasons)
+    return clocks.finished.get(edge.producer, ()) if reads else ()
 
 
 def _statistics(plan: Plan) -> dict[str, int]:

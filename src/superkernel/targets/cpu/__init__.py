@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from .build import Compiled, Workshop, compile_kernels, entry_name, host_library
 from .emit import Emitter
 from .numbering import number
 from .openmp import thread_count
-from .run import CpuExecutable
+from .run import DELAYS, CpuExecutable
 
 __all__ = ["TARGET"]
 
@@ -37,7 +38,8 @@ class CpuPrepared:
         source = Emitter(
             plan, numbers, {kernel: linked for kernel, (_, linked) in parts.items()}, entry, options
         ).source()
-        binary = link(source, entry, list(parts.values()), plan.options.compile_options, self.shop)
+        flags = (*plan.options.compile_options, *(["-DSK_TEST_DELAYS"] if os.environ.get(DELAYS) else []))
+        binary = link(source, entry, list(parts.values()), flags, self.shop)
         return CpuExecutable(plan, numbers, source, binary, host_library(self.shop), tuple(self.shop.commands))
 
 

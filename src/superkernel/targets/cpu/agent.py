@@ -47,7 +47,7 @@ class Agent(threading.Thread):
                 self._host.sk_launch_end(self._running)
 
     def finished(self) -> bool:
-        """After the launch: has the thread ended? If not, a tiling function holds it; it gives the state back itself."""
+        """After the launch: has the thread ended? If not, a tiling function holds it, and it gives the state back."""
         if self.ident is None:
             return True
         self._host.sk_agent_over(self._running)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,8 +19,7 @@ _ANY = b"\0"
 _TYPEKINDS = {"float": b"f", "int": b"i", "uint": b"u", "bool": b"b", "complex": b"c"}
 
 
-@dataclass(frozen=True)
-class Arguments:
+class Arguments(NamedTuple):
     """Per name either what numpy shows of an array, read by the call that launches, or a value and a size."""
 
     capsules: list[Any]  # None: see values and sizes

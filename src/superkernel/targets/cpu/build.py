@@ -142,15 +142,28 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
+_hosts: dict[tuple[Path, str], tuple[Path, list[str]]] = {}
+
+
 def host_library(shop: Workshop) -> Path:
-    """The run time's host side, compiled once."""
+    """The run time's host side, compiled once; a process looks at its sources once."""
+    at = (shop.cache.directory, shop.toolchain.identity)
+    if at not in _hosts or not _hosts[at][0].is_file():
+        commands: list[str] = []
+        _hosts[at] = _build_host(shop, commands), commands
+    path, commands = _hosts[at]
+    shop.commands.extend(commands)
+    return path
+
+
+def _build_host(shop: Workshop, log: list[str]) -> Path:
     sources = sorted(HOST.glob("*.cpp"))
     jobs = [CompileJob(path, _HOST_FLAGS) for path in sources]
-    objects = compile_sources(jobs, shop.toolchain, shop.cache, (INCLUDE,), None, shop.commands)
+    objects = compile_sources(jobs, shop.toolchain, shop.cache, (INCLUDE,), None, log)
     key = digest("host", *map(object_key, objects), shop.toolchain.identity)
 
     def build(output: Path) -> None:
         command = [*shop.toolchain.cxx, "-shared", "-fPIC", *map(str, objects), "-lpthread", "-o", str(output)]
-        run(command, what="linking the run time", log=shop.commands)
+        run(command, what="linking the run time", log=log)
 
     return shop.cache.make(key, ".so", build)

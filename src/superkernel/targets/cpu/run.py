@@ -31,7 +31,7 @@ from .openmp import forked
 _KERNEL, _HOST, _SOURCE = "kernel.so", "runtime.so", "source.cpp"
 _MAIN = threading.main_thread().ident
 _PARTS = ("begin", "run", "end")
-DELAYS = "SUPERKERNEL_TEST_DELAYS"  # a seed: every step of a launch may be late
+DELAYS = "SUPERKERNEL_TEST_DELAYS"  # a seed: every step of a launch may be late, in kernels built while it is set
 
 
 class CpuExecutable:
@@ -63,11 +63,6 @@ class CpuExecutable:
         return cls(plan, numbers, source, directory / _KERNEL, directory / _HOST, ())
 
     def launch(self, buffers: Mapping[str, Any], wishes: LaunchWishes) -> dict[str, Any]:
-        if forked():
-            raise LaunchError(
-                f"super_kernel_scope {self.plan.graph.name!r}: launch in a forked process: the OpenMP threads of the "
-                "parent are not here and a launch would hang. Start the process with the 'spawn' method"
-            )
         events = self._event_addresses(wishes.events)
         arguments = self._binder.bind_fast(buffers, events)
         if arguments is None or self._run(arguments, wishes) == MISFIT:
@@ -77,6 +72,11 @@ class CpuExecutable:
 
     def _run(self, arguments: Arguments, wishes: LaunchWishes) -> int:
         """One launch; MISFIT: an array was not what the ops take, nothing was run."""
+        if forked():
+            raise LaunchError(
+                f"super_kernel_scope {self.plan.graph.name!r}: launch in a forked process: the OpenMP threads of the "
+                "parent are not here and a launch would hang. Start the process with the 'spawn' method"
+            )
         held, binder = self._host.held, self._binder
         if self._observed:
             return self._run_observed(arguments, wishes)

@@ -1,0 +1,181 @@
+"""The kernels of kernels/*.cpp as sub-kernels, what each computes in numpy, and the comparison of the three ways to run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import superkernel as sk
+from superkernel import SubKernel, SuperKernel
+from superkernel.params import Kind
+from superkernel.unfused import Unfused
+
+HERE = Path(__file__).parent
+KERNELS = HERE / "kernels"
+ROOT = HERE.parents[2]
+N = 48
+ARRAY = f":int64[{N}]"
+Array = np.ndarray[Any, np.dtype[np.int64]]
+At = np.arange(N)
+
+PARAMS = {
+    "scale": (f"in:x{ARRAY}@block", f"out:z{ARRAY}@block"),
+    "mix": (f"in:x{ARRAY}", f"in:y{ARRAY}", f"out:z{ARRAY}"),
+    "fold": (f"inout:x{ARRAY}", f"in:y{ARRAY}"),
+    "chain": (f"in:x{ARRAY}", f"out:z{ARRAY}"),
+    "late": (f"in:x{ARRAY}@block", f"out:z{ARRAY}@block", "scalar:times"),
+    "early": (f"in:x{ARRAY}", f"in:w{ARRAY}", f"out:z{ARRAY}"),
+    "seldom": (f"in:x{ARRAY}", f"out:z{ARRAY}"),
+    "hasty": (f"in:x{ARRAY}", f"out:z{ARRAY}"),
+    "total": (f"in:x{ARRAY}", f"workspace:part{ARRAY}", f"out:z{ARRAY}"),
+    "twice": (f"in:x{ARRAY}", f"inout:z{ARRAY}"),
+    "gather": (f"in:x{ARRAY}", f"workspace:part{ARRAY}", f"out:z{ARRAY}"),
+}
+
+
+def scale(x: Array, z: Array) -> None:
+    z[:] = 5 * x + 1
+
+
+def mix(x: Array, y: Array, z: Array) -> None:
+    z[:] = 3 * x + y[::-1] + At
+
+
+def fold(x: Array, y: Array) -> None:
+    x[:] = 7 * x + y[(5 * At + 1) % N]
+
+
+def chain(x: Array, z: Array) -> None:
+    with np.errstate(over="ignore"):
+        number = np.int64(17)
+        for i in range(N):
+            z[i] = number = np.int64(31) * number + x[i]
+
+
+def late(x: Array, z: Array, times: int) -> None:
+    z[:] = 9 * x + 4
+
+
+def early(x: Array, w: Array, z: Array) -> None:
+    z[:] = 2 * np.roll(x, -7) + 3 * w
+
+
+def seldom(x: Array, z: Array) -> None:
+    z[:] = 11 * x[::-1] + 2
+
+
+def hasty(x: Array, z: Array) -> None:
+    z[:] = 13 * np.roll(x, -1)
+
+
+def total(x: Array, part: Array, z: Array) -> None:
+    z[:] = 3 * x + (x * (At + 1)).sum()
+
+
+def twice(x: Array, z: Array) -> None:
+    z[:] = 2 * x + z
+
+
+def thrice(x: Array, z: Array) -> None:
+    z[:] = 3 * x[::-1] + z
+
+
+def gather(x: Array, part: Array, z: Array) -> None:
+    z[:] = x + x.sum()
+
+
+REFERENCE: dict[str, Callable[..., None]] = {
+    one.__name__: one for one in (scale, mix, fold, chain, late, early, seldom, hasty, total, twice, thrice, gather)
+}
+
+
+def small(name: str, blocks: int = 2, **more: Any) -> SubKernel:
+    """A kernel of small.cpp."""
+    return SubKernel.from_source(KERNELS / "small.cpp", name, block_dim=blocks, params=PARAMS[name], **more)
+
+
+def broken(name: str, blocks: int = 1, *params: str, **more: Any) -> SubKernel:
+    """A kernel of broken.cpp."""
+    listed = params or ("inout:z:int64[48]",)
+    return SubKernel.from_source(KERNELS / "broken.cpp", name, block_dim=blocks, params=listed, **more)
+
+
+def numbers(*names: str, seed: int = 1) -> dict[str, Array]:
+    """Arrays by name, filled with numbers that depend on the seed."""
+    random = np.random.default_rng(seed)
+    return {name: random.integers(-(2**40), 2**40, N) for name in names}
+
+
+def expected(kernel: SuperKernel, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """What numpy makes of the ops, one after the other. Dynamic ops take the variant they are named after."""
+    memory = {name: arrays[name].copy() if name in arrays else np.zeros(N, np.int64) for name in kernel.graph.buffers}
+    with np.errstate(over="ignore"):
+        for index in kernel.graph.order:
+            node = kernel.graph.nodes[index]
+            reference = REFERENCE[node.name if node.dynamic and node.name in REFERENCE else node.kernel.name]
+            reference(*(memory[arg] if isinstance(arg, str) else arg for arg in node.op.args))
+    return memory
+
+
+def compared(kernel: SuperKernel) -> list[str]:
+    """The names whose contents a launch defines: not the work spaces."""
+    kinds: dict[str, set[Kind]] = {}
+    for node in kernel.graph.nodes:
+        for param, name in node.arguments():
+            kinds.setdefault(name, set()).add(param.kind)
+    return [name for name, used in kinds.items() if Kind.WORKSPACE not in used]
+
+
+def launched(run: SuperKernel | Unfused, kernel: SuperKernel, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """One launch on copies: every name, as it is afterwards."""
+    memory = {name: arrays[name].copy() if name in arrays else np.zeros(N, np.int64) for name in kernel.graph.buffers}
+    assert run(memory) == {}
+    return memory
+
+
+def assert_same(kernel: SuperKernel, arrays: Mapping[str, Array], launches: int = 2) -> None:
+    """Fused, unfused and numpy agree to the last bit, and so does every launch that follows."""
+    wanted = expected(kernel, arrays)
+    found = [launched(kernel, kernel, arrays) for _ in range(launches)]
+    found.append(launched(kernel.unfused(), kernel, arrays))
+    for memory in found:
+        for name in compared(kernel):
+            np.testing.assert_array_equal(memory[name], wanted[name], err_msg=f"{name} of {kernel.name}")
+
+
+def differs(kernel: SuperKernel, arrays: Mapping[str, Array], launches: int) -> bool:
+    """Does any of so many launches give something else than numpy?"""
+    wanted = expected(kernel, arrays)
+    for _ in range(launches):
+        memory = launched(kernel, kernel, arrays)
+        if any(not np.array_equal(memory[name], wanted[name]) for name in compared(kernel)):
+            return True
+    return False
+
+
+def child(
+    code: str, *, timeout: float = 60, check: bool = True, env: Mapping[str, str] | None = None, args: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
+    """Run Python code in a process of its own, with the package and the modules of the tests at hand."""
+    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])
+    done = subprocess.run(
+        [sys.executable, "-c", code, *args],
+        env={**os.environ, "PYTHONPATH": paths, **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    if check:
+        assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def compile_ops(ops: Sequence[sk.Op], name: str, options: str = "", cores: int | None = 2) -> SuperKernel:
+    return sk.compile(ops, name, options, cores=cores)
