@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .cache import digest
-from .errors import BuildError
+from .errors import BuildError, GraphError, OptionError, PlanError
 from .graph import Node, build_graph
 from .options import Options
 from .params import Param
@@ -24,13 +25,24 @@ MANIFEST = "superkernel.json"
 
 def write_artefact(folder: Path, kernel: SuperKernel, plan: Plan, executable: Executable, cores: int) -> Path:
     """The manifest goes last: a folder without one is not an artefact."""
+    try:
+        return _write(folder, kernel, plan, executable, cores)
+    except OSError as reason:
+        raise BuildError(f"super_kernel_scope {kernel.name!r}: cannot be saved in {folder}: {reason}") from reason
+
+
+def _write(folder: Path, kernel: SuperKernel, plan: Plan, executable: Executable, cores: int) -> Path:
+    from . import __version__
+
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MANIFEST).unlink(missing_ok=True)
-    executable.save(folder)
+    files = _save_files(folder, executable)
     (folder / "plan.txt").write_text(str(plan) + "\n")
     kernels = list(dict.fromkeys(node.kernel for node in plan.graph.nodes))
     manifest = {
         "version": VERSION,
+        "package": __version__,
+        "files": files,
         "name": plan.graph.name,
         "target": kernel.target.name,
         "options": str(plan.options),
@@ -43,6 +55,17 @@ def write_artefact(folder: Path, kernel: SuperKernel, plan: Plan, executable: Ex
     return folder
 
 
+def _save_files(folder: Path, executable: Executable) -> dict[str, str]:
+    """File -> digest. Each is put in place whole, and as a new file: the old one may be loaded somewhere."""
+    with tempfile.TemporaryDirectory(prefix="unfinished-", dir=folder) as fresh:
+        executable.save(Path(fresh))
+        saved = sorted(Path(fresh).iterdir())
+        digests = {path.name: digest(path.read_bytes()) for path in saved}
+        for path in saved:
+            path.replace(folder / path.name)
+    return digests
+
+
 def load(directory: str | Path) -> SuperKernel:
     """A saved super kernel: planned anew from its manifest, its binary taken as it is."""
     from .kernel import SuperKernel
@@ -50,6 +73,7 @@ def load(directory: str | Path) -> SuperKernel:
     folder = Path(directory)
     manifest = _read(folder / MANIFEST)
     try:
+        _check_files(folder, manifest["files"])
         kernels = [_kernel(fields) for fields in manifest["kernels"]]
         ops = [_op(fields, kernels) for fields in manifest["ops"]]
         options = Options.parse(manifest["options"])
@@ -57,24 +81,42 @@ def load(directory: str | Path) -> SuperKernel:
         graph = build_graph(ops, manifest["name"], options.stream_fusion)
         plan = make_plan(graph, options, cores)
         expected = manifest["plan"]
-    except (KeyError, TypeError, ValueError, IndexError) as reason:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as reason:
         raise BuildError(f"{folder / MANIFEST}: not a manifest of this version: {reason!r}") from reason
+    except (GraphError, OptionError, PlanError) as reason:
+        raise BuildError(f"{folder / MANIFEST}: {reason}") from reason
     if digest(str(plan)) != expected:
         raise BuildError(f"{folder}: was saved by a version that plans differently; compile it again")
     return SuperKernel(graph, options, target, None, cores, (plan, target.restore(plan, folder)))
 
 
 def _read(path: Path) -> dict[str, Any]:
+    from . import __version__
+
     try:
         manifest = json.loads(path.read_text())
     except OSError as reason:
         raise BuildError(f"{path.parent} is no saved super kernel: {reason}") from reason
-    except ValueError as reason:
+    except (ValueError, RecursionError) as reason:
         raise BuildError(f"{path}: not JSON: {reason}") from reason
     if not isinstance(manifest, dict) or manifest.get("version") != VERSION:
         found = manifest.get("version") if isinstance(manifest, dict) else None
         raise BuildError(f"{path}: version {found!r}; this package reads version {VERSION}")
+    if manifest.get("package") != __version__:
+        saved = manifest.get("package")
+        raise BuildError(f"{path}: saved by superkernel {saved}, and this is {__version__}; compile and save it again")
     return manifest
+
+
+def _check_files(folder: Path, files: dict[str, str]) -> None:
+    """A binary that was cut short would take the process down when it is loaded."""
+    for name, expected in files.items():
+        try:
+            found = digest((folder / name).read_bytes())
+        except OSError as reason:
+            raise BuildError(f"{folder} is no saved super kernel: {name} is missing: {reason}") from reason
+        if found != expected:
+            raise BuildError(f"{folder / name} is not what was saved: cut short or changed; save the kernel again")
 
 
 def _kernel_fields(kernel: SubKernel) -> dict[str, Any]:

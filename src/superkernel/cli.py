@@ -184,11 +184,10 @@ def _errors_told(as_json: bool) -> Iterator[None]:
 
 
 def _error_fields(error: SuperKernelError) -> dict[str, Any]:
-    command, stderr = (error.command, error.stderr) if isinstance(error, BuildError) else ((), "")
-    message = str(error).removesuffix(stderr.strip()).rstrip()  # the text of a BuildError ends in both of them
-    if command:
-        message = message.removesuffix("command: " + " ".join(command)).rstrip()
-    return {"kind": type(error).__name__, "message": message, "command": list(command), "stderr": stderr}
+    fields: dict[str, Any] = {"kind": type(error).__name__, "message": str(error), "command": [], "stderr": ""}
+    if isinstance(error, BuildError):
+        fields |= {"message": error.message, "command": list(error.command), "stderr": error.stderr}
+    return fields
 
 
 def _joined(base: Options, text: str) -> Options:
@@ -283,7 +282,7 @@ def _answer_fields(kernel: SuperKernel, target: str) -> dict[str, Any]:
 
 
 def _summary(kernel: SuperKernel, output: Path, files: Sequence[str], dump: Path | None) -> str:
-    lines = str(kernel.plan).splitlines()[: 2 + len(kernel.plan.notes)]  # the rest are the steps
+    lines = [*kernel.plan.summary]
     lines.append(f"saved in {output}{os.sep}: {', '.join(files)}")
     if dump is not None:
         lines.append(f"graph, plan, source and commands in {dump}{os.sep}")

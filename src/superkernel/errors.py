@@ -26,6 +26,7 @@ class BuildError(SuperKernelError):
     """A compiler, linker or object file that did not give what was needed."""
 
     def __init__(self, message: str, command: Sequence[str] = (), stderr: str = "") -> None:
+        self.message = message
         self.command = tuple(command)
         self.stderr = stderr
         parts = [message]

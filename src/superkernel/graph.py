@@ -11,7 +11,7 @@ from functools import cached_property
 
 from .errors import GraphError, PlanError
 from .events import Event
-from .params import Kind, Param
+from .params import Kind, Param, check_name
 from .subkernel import EventId, Op, SubKernel
 
 
@@ -156,14 +156,21 @@ class Graph:
 
 def build_graph(ops: Sequence[Op], name: str = "super_kernel", stream_fusion: bool = False) -> Graph:
     """Name the ops, order them, and find what depends on what."""
-    if not isinstance(name, str) or not name.strip():
-        raise GraphError(f"the super kernel's name is {name!r}; give it a name")
-    ops = list(ops)
+    check_name(name, "the super kernel's name")
+    try:
+        return _build_graph(ops, name, stream_fusion)
+    except (GraphError, PlanError) as error:
+        raise type(error)(f"super_kernel_scope {name!r}: {error}") from None
+
+
+def _build_graph(ops: Sequence[Op], name: str, stream_fusion: bool) -> Graph:
+    if not isinstance(ops, Sequence):
+        raise GraphError(f"ops is a list of Op, not one {type(ops).__name__}")
     if not ops:
-        raise GraphError(f"super_kernel_scope {name!r}: the list of ops is empty")
+        raise GraphError("the list of ops is empty")
     for op in ops:
         if not isinstance(op, Op):
-            raise GraphError(f"super_kernel_scope {name!r}: {op!r} is no Op")
+            raise GraphError(f"the list of ops contains a {type(op).__name__}, which is no Op")
     names = _name_ops(ops)
     labels = _label_events(ops)
     senders = _find_senders(ops, names, labels)

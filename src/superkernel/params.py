@@ -66,6 +66,8 @@ SCALAR_CODES: Mapping[str, str] = {
 }
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+MOST_DIMENSIONS = 32
+MOST_BYTES = 2**47  # what an address can reach
 _PARAM = re.compile(
     r"(?P<kind>[a-z]+):(?P<name>[^:@\[\]\s]+)(?::(?P<dtype>[A-Za-z0-9_]+)(?P<shape>\[[^\]]*\])?)?(?P<block>@block)?"
 )
@@ -100,6 +102,8 @@ class Param:
         if dtype is not None and dtype not in DTYPES:
             raise GraphError(f"{where}parameter {text!r}: unknown dtype {dtype!r}{nearest(dtype, DTYPES)}")
         shape = None if found["shape"] is None else _parse_shape(found["shape"], text, where)
+        if shape is not None and math.prod(shape) * DTYPES[dtype][0] > MOST_BYTES:
+            raise GraphError(f"{where}parameter {text!r}: larger than any memory ({MOST_BYTES} bytes)")
         if kind is Kind.SCALAR:
             if shape is not None or found["block"]:
                 raise GraphError(f"{where}parameter {text!r}: a scalar has no shape and no @block")
@@ -130,6 +134,8 @@ def _parse_shape(text: str, whole: str, where: str) -> tuple[int, ...]:
     if not inner:
         return ()
     sizes = [piece.strip() for piece in inner.split(",")]
+    if len(sizes) > MOST_DIMENSIONS:
+        raise GraphError(f"{where}parameter {whole!r}: more than {MOST_DIMENSIONS} dimensions")
     if not all(re.fullmatch(r"[0-9]{1,18}", size) for size in sizes):
         raise GraphError(f"{where}parameter {whole!r}: shape {text} is not a list of whole numbers")
     return tuple(int(size) for size in sizes)

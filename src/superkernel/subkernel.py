@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from os import PathLike
@@ -147,10 +147,13 @@ class SubKernel:
 def _existing(path: str | Path, name: str, what: str) -> Path:
     if not isinstance(path, str | PathLike):
         raise GraphError(f"sub-kernel {name!r}: the path of its {what} is {path!r}; a path is needed")
-    found = Path(path)
-    if not found.is_file():
-        raise BuildError(f"sub-kernel {name!r}: {what} file {str(path)!r} does not exist or is not a file")
-    return found.resolve()
+    try:
+        found = Path(path).resolve()
+        if found.is_file():
+            return found
+    except (OSError, ValueError) as reason:
+        raise BuildError(f"sub-kernel {name!r}: {what} file {str(path)!r}: {reason}") from reason
+    raise BuildError(f"sub-kernel {name!r}: {what} file {str(path)!r} does not exist or is not a file")
 
 
 def _make(
@@ -291,12 +294,14 @@ class Op:
 
 
 def _event_ids(ids: EventId | Sequence[EventId], where: str) -> tuple[EventId, ...]:
-    if not isinstance(ids, int | str | Event | Sequence | Set):
+    if not isinstance(ids, int | str | Event | Sequence):
         raise GraphError(f"{where}: {ids!r} is no event id; use numbers, names or Events")
     listed = (ids,) if isinstance(ids, int | str | Event) else tuple(ids)
     for one in listed:
-        if isinstance(one, bool) or not isinstance(one, int | str | Event) or one == "":
+        if isinstance(one, bool) or not isinstance(one, int | str | Event):
             raise GraphError(f"{where}: {one!r} is no event id; use a number, a name or an Event")
+        if isinstance(label := one.name if isinstance(one, Event) else one, str):
+            check_name(label, f"{where}: the event")
     if len(set(listed)) != len(listed):
         raise GraphError(f"{where}: an event id stands twice in {listed!r}")
     return listed

@@ -87,14 +87,19 @@ class Plan:
     def op_names(self) -> tuple[str, ...]:
         return tuple(node.name for node in self.graph.nodes)
 
-    def __str__(self) -> str:
+    @property
+    def summary(self) -> tuple[str, ...]:
+        """The first lines of the page: sizes, syncs, what was decided."""
         counts = ", ".join(f"{n} {kind}" for kind, n in self.sync_counts.items()) or "none"
         options = str(self.options) or "defaults"
-        lines = [
+        return (
             f"plan {self.graph.name}: {len(self.graph.nodes)} ops on {self.cores} cores, options {options}",
             f"  {len(self.graph.edges)} dependency edges kept by: {counts}; {self.blocking_steps} blocking steps",
-        ]
-        lines += [f"  {note}" for note in self.notes]
+            *(f"  {note}" for note in self.notes),
+        )
+
+    def __str__(self) -> str:
+        lines = [*self.summary]
         for lane in self.lanes:
             lines.append(f"  lane {lane.name} (cores {spell(lane.cores)}):")
             width = max((len(spell(step.cores)) for step in lane.steps), default=0)

@@ -234,7 +234,7 @@ def _check_dynamic(plan: Plan, clocks: Clocks, ends: dict[int, Clock], fault: Fa
 
 
 def _told(edge: Edge, clocks: Clocks, ends: dict[int, Clock]) -> Clock:
-    """How far every core must be for the control agent to read what the consumer reads, behind the events it receives."""
+    """How far every core must be before the control agent may read what the op reads; empty: it does not care."""
     if edge.whole_stream:
         return ends[edge.producer]
     reads = any(reason.hazard is Hazard.READ_AFTER_WRITE for reason in edge.reasons)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,10 @@ import numpy as np
 import superkernel as sk
 from superkernel import SubKernel, SuperKernel
 from superkernel.params import Kind
+from superkernel.targets.cpu import CpuPrepared
+from superkernel.targets.cpu.build import entry_name, host_library, link, name_symbols
+from superkernel.targets.cpu.numbering import number
+from superkernel.targets.cpu.run import DELAYS, CpuExecutable
 from superkernel.unfused import Unfused
 
 HERE = Path(__file__).parent
@@ -113,13 +118,17 @@ def numbers(*names: str, seed: int = 1) -> dict[str, Array]:
 
 
 def expected(kernel: SuperKernel, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """What numpy makes of the ops, one after the other. Dynamic ops take the variant they are named after."""
+    """What numpy makes of the ops, one after the other."""
     memory = {name: arrays[name].copy() if name in arrays else np.zeros(N, np.int64) for name in kernel.graph.buffers}
     with np.errstate(over="ignore"):
         for index in kernel.graph.order:
             node = kernel.graph.nodes[index]
-            reference = REFERENCE[node.name if node.dynamic and node.name in REFERENCE else node.kernel.name]
-            reference(*(memory[arg] if isinstance(arg, str) else arg for arg in node.op.args))
+            name, blocks = node.kernel.name, 1
+            if node.op.tiling is not None:
+                key, blocks = node.op.tiling({arg: memory[arg] for p, arg in node.arguments() if p.kind.reads})
+                name = dict(node.kernel.tiling_variants)[key]
+            if blocks:
+                REFERENCE[name](*(memory[arg] if isinstance(arg, str) else arg for arg in node.op.args))
     return memory
 
 
@@ -157,6 +166,32 @@ def differs(kernel: SuperKernel, arrays: Mapping[str, Array], launches: int) -> 
         if any(not np.array_equal(memory[name], wanted[name]) for name in compared(kernel)):
             return True
     return False
+
+
+def planted(kernel: SuperKernel, edit: Callable[[str], str], host: Path | None = None) -> SuperKernel:
+    """The same super kernel, linked by the same functions from source that was edited by hand."""
+    plan, executable = kernel._current()
+    prepared = kernel._prepared
+    assert isinstance(prepared, CpuPrepared)
+    source = edit(executable.source)
+    used = {node.kernel for node in plan.graph.nodes}
+    parts = [(c, name_symbols(c, 1)) for c in prepared.compiled.values() if c.kernel in used]
+    flags = ["-DSK_TEST_DELAYS"] if os.environ.get(DELAYS) else []
+    binary = link(source, entry_name(kernel.name), parts, flags, prepared.shop)
+    faulty = CpuExecutable(plan, number(plan), source, binary, host or host_library(prepared.shop), ())
+    return SuperKernel(kernel.graph, kernel.options, kernel.target, prepared, plan.cores, (plan, faulty))
+
+
+def without(pattern: str) -> Callable[[str], str]:
+    """An edit that drops every line with a match, except in the function that runs the whole plan on one core."""
+
+    def edit(source: str) -> str:
+        lanes, mark, rest = source.partition("// the whole plan on one core")
+        kept = [line for line in lanes.splitlines(keepends=True) if not re.search(pattern, line)]
+        assert len(kept) < len(lanes.splitlines()), f"nothing matches {pattern}:\n{lanes}"
+        return "".join(kept) + mark + rest
+
+    return edit
 
 
 def child(

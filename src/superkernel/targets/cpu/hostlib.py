@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import tempfile
 from ctypes import POINTER, c_char, c_char_p, c_double, c_int32, c_int64, c_uint8, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 from enum import IntEnum
@@ -105,9 +106,28 @@ MISFIT, CLOSED = -1, -2
 _PYTHON = ("PyList_GetItem", "PyCapsule_GetPointer", "PyEval_SaveThread", "PyEval_RestoreThread")
 
 
-@cache
+def load_library(path: Path) -> ctypes.CDLL:
+    """Load through a name of its own: the loader would take a file that replaced a loaded one for the old one."""
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="superkernel-")
+    except OSError:  # nowhere to write: the plain name serves unless such a file was replaced
+        return ctypes.CDLL(str(path))
+    with folder as name:
+        alias = Path(name, path.name)
+        alias.symlink_to(path.absolute())
+        return ctypes.CDLL(str(alias))
+
+
 def load_host(path: Path) -> Host:
-    free, held = ctypes.CDLL(str(path)), ctypes.PyDLL(str(path))
+    """The host library of one file, loaded once."""
+    file = path.stat()
+    return _load_host(path, file.st_dev, file.st_ino)
+
+
+@cache
+def _load_host(path: Path, *identity: int) -> Host:
+    free = load_library(path)
+    held = ctypes.PyDLL(str(path), handle=free._handle)
     for library, table in ((free, _FREE), (held, _HELD)):
         for name, (result, arguments) in table.items():
             function = getattr(library, name)

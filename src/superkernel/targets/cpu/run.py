@@ -24,7 +24,7 @@ from ...plan.steps import Call, Step
 from .. import LaunchWishes, StepTime
 from .agent import Agent
 from .bind import Arguments, FastBinder
-from .hostlib import CLOSED, MISFIT, Facts, Fault, TimeStamp, load_host
+from .hostlib import CLOSED, MISFIT, Facts, Fault, TimeStamp, load_host, load_library
 from .numbering import Numbering
 from .openmp import forked
 
@@ -44,7 +44,7 @@ class CpuExecutable:
         self.source, self.binary, self.commands = source, binary, commands
         self._host = load_host(host)
         self._free = self._host.free
-        library = ctypes.CDLL(str(binary))
+        library = load_library(binary)
         self._program = _create_program(plan, numbers, library, self._free)
         # At close, or when nobody holds this object any more; a thread on its way into a launch does hold it.
         self._unload = _at_last(self, _dlclose, library._handle)
@@ -196,9 +196,8 @@ class CpuExecutable:
         return next(self.plan.graph.nodes[op].name for op, i in self.numbers.tilings.items() if i == index)
 
     def save(self, directory: Path) -> None:
-        for origin, name in ((self.binary, _KERNEL), (self._host.path, _HOST)):
-            (directory / name).unlink(missing_ok=True)  # a new file: the old one may be loaded somewhere
-            shutil.copyfile(origin, directory / name)
+        shutil.copyfile(self.binary, directory / _KERNEL)
+        shutil.copyfile(self._host.path, directory / _HOST)
         (directory / _SOURCE).write_text(self.source)
 
     def running(self) -> int:

@@ -1,0 +1,194 @@
+"""The emitted code of hand-picked scenarios, beside the plan it was printed from: golden/*.expected.
+
+After a change on purpose: SUPERKERNEL_UPDATE_GOLDEN=1 pytest tests/targets/cpu/test_emit_golden.py, then read the diff.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from superkernel.graph import build_graph
+from superkernel.options import Options
+from superkernel.params import Param
+from superkernel.plan import Plan, make_plan, validate
+from superkernel.subkernel import Binary, Form, Op, SubKernel
+from superkernel.targets.cpu.build import entry_name
+from superkernel.targets.cpu.emit import Emitter, LinkedKernel
+from superkernel.targets.cpu.numbering import number
+
+GOLDEN = Path(__file__).parent / "golden"
+UPDATE = "SUPERKERNEL_UPDATE_GOLDEN"
+VECTOR = "float32[1024]"
+
+
+def kernel(name: str, block_dim: int, *params: str, **more: object) -> SubKernel:
+    """A sub-kernel as the target would know it, without a file."""
+    facts = {"sync_all": False, "waits_inside": False, "signals_inside": False, "code_bytes": 256, **more}
+    binary = Binary(Form.SOURCE, Path(f"{name}.cpp"))
+    return SubKernel(name, binary, block_dim, tuple(map(Param.parse, params)), **facts)  # type: ignore[arg-type]
+
+
+def planned(name: str, ops: list[Op], options: str = "", cores: int = 2) -> Plan:
+    parsed = Options.parse(options)
+    plan = make_plan(build_graph(ops, name, parsed.stream_fusion), parsed, cores)
+    report = validate(plan)
+    assert report.ok, str(report)
+    return plan
+
+
+def emitted(plan: Plan) -> str:
+    """What the target prints, with symbols that do not depend on a compiler."""
+    options = plan.options.for_target("cpu")
+    linked = {node.kernel: _linked(node.kernel, options.split_mode or 1) for node in plan.graph.nodes}
+    return Emitter(plan, number(plan), linked, entry_name(plan.graph.name), options).source()
+
+
+def _linked(one: SubKernel, copies: int) -> LinkedKernel:
+    variants = [
+        (key, (f"{symbol}_0123abcd", *(f"{symbol}_0123abcd_copy{i}" for i in range(1, copies))))
+        for key, symbol in one.tiling_variants
+    ]
+    return LinkedKernel(tuple(variants), one.code_bytes)
+
+
+ADD = kernel("add", 2, f"in:x:{VECTOR}", f"in:y:{VECTOR}", f"out:z:{VECTOR}")
+PART = kernel("part", 2, f"in:x:{VECTOR}@block", "scalar:factor:float32", f"out:z:{VECTOR}@block")
+SUM = kernel("sum", 1, f"in:x:{VECTOR}", "out:total:float32[1]")
+EARLY = kernel(
+    "early",
+    2,
+    *(f"in:x:{VECTOR}", f"in:w:{VECTOR}", f"out:y:{VECTOR}"),
+    early_start=("w",),
+    waits_inside=True,
+    signals_inside=True,
+)
+
+
+def chain() -> list[Op]:
+    return [Op(ADD, ["a", "b", "t"], "first"), Op(ADD, ["t", "b", "u"], "second"), Op(ADD, ["u", "t", "c"], "third")]
+
+
+def early_chain() -> list[Op]:
+    return [Op(EARLY, ["x", "w1", "t"], "first"), Op(EARLY, ["t", "w2", "y"], "second")]
+
+
+def chain_with_barrier() -> Plan:
+    return planned("chain", chain(), "early-start=0")
+
+
+def block_local() -> Plan:
+    """A literal, a scalar by name, more blocks than cores: nobody waits."""
+    wide = kernel("wide", 5, "in:x:float32[1000]@block", "scalar:n", "out:z:float32[1000]@block")
+    ops = [
+        Op(PART, ["x", 2.0, "t"]),
+        Op(PART, ["t", "f", "y"], "again"),
+        Op(wide, ["p", 7, "q"]),
+        Op(wide, ["q", "n", "r"]),
+    ]
+    return planned("local", ops)
+
+
+def flags_to_one_core() -> Plan:
+    ops = [
+        Op(ADD, ["a", "b", "t"]),
+        Op(SUM, ["t", "s"]),
+        Op(SUM, ["t", "s2"], "again"),
+        Op(ADD, ["t", "t", "u"], "next"),
+    ]
+    return planned("to_one", ops, cores=4)
+
+
+def early_start_0() -> Plan:
+    return planned("early0", early_chain(), "early-start=0")
+
+
+def early_start_1() -> Plan:
+    return planned("early1", early_chain(), "early-start=1")
+
+
+def early_start_2() -> Plan:
+    return planned("early2", early_chain(), "early-start=2")
+
+
+def sync_all_with_feed() -> Plan:
+    meeting = kernel("meeting", 2, f"in:x:{VECTOR}", f"out:y:{VECTOR}", "workspace:sums:float32[2]", sync_all=True)
+    wide = kernel("wide", 4, f"inout:y:{VECTOR}@block")
+    return planned("meetings", [Op(meeting, ["x", "y", "sums"]), Op(wide, ["y"])], "feed-sync-all=1", cores=4)
+
+
+def stream_fusion_lanes() -> Plan:
+    """Two chains side by side, joined at the end."""
+    big = "float32[1000000]"
+    step = kernel("step", 1, f"in:x:{big}", f"out:y:{big}")
+    join = kernel("join", 2, f"in:x:{big}", f"in:y:{big}", f"out:z:{big}")
+    ops = [Op(step, ["a", "b"], "left1"), Op(step, ["p", "q"], "right1", stream=1)]
+    ops += [Op(step, ["b", "c"], "left2"), Op(step, ["q", "r"], "right2", stream=1, send=5)]
+    return planned("lanes", [*ops, Op(join, ["c", "r", "out"], "join", recv=5)], "stream-fusion=1")
+
+
+def dynamic_with_variants() -> Plan:
+    roots = kernel("roots", 4, f"in:x:{VECTOR}", "in:n:int64[1]", f"out:y:{VECTOR}", variants=((1, "few"), (7, "many")))
+    count = kernel("count", 1, f"in:x:{VECTOR}", "out:n:int64[1]")
+    ops = [Op(count, ["x", "n"]), Op(ADD, ["x", "x", "d"]), Op(roots, ["d", "n", "y"], task="dynamic")]
+    return planned("dynamic", ops, cores=4)
+
+
+def external_events() -> Plan:
+    ops = [Op(ADD, ["a", "b", "t"], send="half"), Op(ADD, ["t", "b", "c"], "second", recv="go", send="done")]
+    return planned("events", ops)
+
+
+def profiling() -> Plan:
+    return planned("timed", [*chain()[:2], Op(SUM, ["u", "s"], send="ready")], "profiling=1")
+
+
+def every_debug_option() -> Plan:
+    options = (
+        "split-mode=2:func-align=128:prefetch-weights=8M:preload-code=max:debug-sync-all=1:debug-dcci-all=1:"
+        "dcci-before-kernel-start=add:dcci-after-kernel-end=add,sum:dcci-disable-on-kernel=sum"
+    )
+    return planned("debugged", [*chain()[:2], Op(SUM, ["u", "s"])], options)
+
+
+SCENARIOS: tuple[Callable[[], Plan], ...] = (
+    chain_with_barrier,
+    block_local,
+    flags_to_one_core,
+    early_start_0,
+    early_start_1,
+    early_start_2,
+    sync_all_with_feed,
+    stream_fusion_lanes,
+    dynamic_with_variants,
+    external_events,
+    profiling,
+    every_debug_option,
+)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+def test_the_emitted_code_is_the_expected_one(scenario: Callable[[], Plan]) -> None:
+    plan = scenario()
+    found = f"{plan}\n\n{emitted(plan)}"
+    expected = GOLDEN / f"{scenario.__name__}.expected"
+    if os.environ.get(UPDATE):
+        expected.parent.mkdir(exist_ok=True)
+        expected.write_text(found)
+    assert expected.is_file(), f"{expected} is missing: set {UPDATE}=1 to write it"
+    assert found == expected.read_text(), f"not as expected; after a change on purpose set {UPDATE}=1"
+
+
+def test_no_golden_file_is_left_over() -> None:
+    assert {path.stem for path in GOLDEN.iterdir()} == {scenario.__name__ for scenario in SCENARIOS}
+
+
+def test_every_step_of_a_plan_is_printed_with_its_comment() -> None:
+    for scenario in SCENARIOS:
+        plan = scenario()
+        text = emitted(plan)
+        for step in plan.steps:
+            assert f"] {plan.describe(step)}\n" in text

@@ -1,0 +1,173 @@
+"""targets.cpu: closing: a closed kernel refuses, a running one is not closed, and nothing is left behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from targets.cpu.small import compile_ops, launched, numbers, small
+
+import superkernel as sk
+from superkernel import LaunchError, Op, SuperKernel
+
+OPS = [Op(small("mix"), ["a", "b", "t"]), Op(small("mix"), ["t", "a", "u"])]
+
+
+def resident() -> int:
+    """Bytes of this process in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def binary_of(kernel: SuperKernel) -> Path:
+    return kernel._current()[1].binary
+
+
+def mapped(binary: Path) -> bool:
+    return str(binary) in Path("/proc/self/maps").read_text()
+
+
+def test_a_closed_kernel_refuses_and_closing_twice_is_fine() -> None:
+    k = compile_ops(OPS, "closing")
+    k(numbers("a", "b"))
+    k.close()
+    k.close()
+    assert "closed" in repr(k)
+    for refused in (lambda: k(numbers("a", "b")), k.unfused):
+        with pytest.raises(LaunchError, match=r"super_kernel_scope 'closing': the kernel is closed"):
+            refused()
+
+
+def test_a_with_statement_closes() -> None:
+    with compile_ops(OPS, "with_closing") as k:
+        k(numbers("a", "b"))
+    with pytest.raises(LaunchError, match="closed"):
+        k(numbers("a", "b"))
+
+
+def test_the_unfused_run_is_closed_with_its_kernel() -> None:
+    with compile_ops(OPS, "alone_closing") as k:
+        alone = k.unfused()
+        alone(numbers("a", "b"))
+    with pytest.raises(LaunchError, match="closed"):
+        alone(numbers("a", "b"))
+
+
+def test_what_a_launch_made_outlives_the_kernel() -> None:
+    with compile_ops(OPS, "outlived") as k:
+        made = k(numbers("a", "b"))
+        wanted = {name: value.copy() for name, value in made.items()}
+    for name, value in made.items():
+        np.testing.assert_array_equal(value, wanted[name])
+
+
+def test_a_kernel_is_not_closed_while_it_runs() -> None:
+    ops = [Op(small("scale"), ["a", "t"], send=["begun"]), Op(small("scale"), ["t", "u"], recv=["go"])]
+    k = compile_ops(ops, "busy_closing", "debug-watchdog=20")
+    found: list[dict[str, np.ndarray]] = []
+    thread = threading.Thread(target=lambda: found.append(launched(k, k, numbers("a"))))
+    thread.start()
+    assert k.events["begun"].wait(10)
+    with pytest.raises(LaunchError, match=r"super_kernel_scope 'busy_closing': close\(\) while 1 launches are running"):
+        k.close()
+    k.events["go"].set()
+    thread.join()
+    np.testing.assert_array_equal(found[0]["t"], 5 * numbers("a")["a"] + 1)
+    k.close()
+
+
+def test_threads_on_their_way_into_a_launch_are_refused_and_never_crash() -> None:
+    """Close while four threads launch as fast as they can: each launch is right or refused."""
+    for _ in range(10):
+        k = compile_ops(OPS, "racing")
+        arrays = numbers("a", "b")
+        wanted = launched(k, k, arrays)["u"]
+        wrong: list[object] = []
+        started = threading.Barrier(5)
+
+        def launch(k: SuperKernel = k, wanted: np.ndarray = wanted, started: threading.Barrier = started) -> None:
+            started.wait(10)
+            while True:
+                try:
+                    if not np.array_equal(launched(k, k, numbers("a", "b"))["u"], wanted):
+                        wrong.append("result")
+                except LaunchError as error:
+                    if "closed" not in str(error):
+                        wrong.append(error)
+                    return
+
+        threads = [threading.Thread(target=launch) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        started.wait(10)
+        closed = False
+        while not closed:
+            try:
+                k.close()
+                closed = True
+            except LaunchError:
+                pass
+        for thread in threads:
+            thread.join(30)
+            assert not thread.is_alive()
+        assert wrong == []
+
+
+def test_closing_unloads_the_binary() -> None:
+    k = compile_ops(OPS, f"unloaded_{os.getpid()}")
+    binary = binary_of(k)
+    assert mapped(binary)
+    k.close()
+    assert not mapped(binary)
+
+
+def test_a_forgotten_kernel_is_unloaded_too() -> None:
+    k = compile_ops(OPS, f"forgotten_{os.getpid()}")
+    k(numbers("a", "b"))
+    binary = binary_of(k)
+    del k
+    gc.collect()
+    assert not mapped(binary)
+
+
+@pytest.mark.serial
+def test_create_launch_close_again_and_again_does_not_leak(tmp_path: Path) -> None:
+    dynamic = small("twice", 2, variants={2: "twice"})
+    ops = [*OPS, Op(small("total"), ["u", "ws", "v"]), Op(dynamic, ["v", "z"], name="d", task="dynamic")]
+    with compile_ops(ops, "cycled", "profiling=1") as k:
+        folder = k.save(tmp_path / "saved")
+
+    def cycle() -> None:
+        with sk.load(folder) as k:
+            k(numbers("a", "b", "z"), tiling={"d": lambda inputs: (2, 2)})
+
+    for _ in range(40):
+        cycle()
+    gc.collect()
+    before = resident()
+    for _ in range(200):
+        cycle()
+    gc.collect()
+    assert resident() - before < 4 * 2**20
+
+
+@pytest.mark.serial
+def test_stopped_launches_do_not_leak() -> None:
+    dynamic = small("twice", 2, variants={2: "twice"})
+    with compile_ops([Op(dynamic, ["a", "z"], name="d", task="dynamic")], "failing") as k:
+
+        def fail() -> None:
+            with pytest.raises(LaunchError, match="unknown tiling key"):
+                k(numbers("a", "z"), tiling={"d": lambda inputs: (1, 1)})
+
+        for _ in range(50):
+            fail()
+        gc.collect()
+        before = resident()
+        for _ in range(300):
+            fail()
+        gc.collect()
+        assert resident() - before < 2 * 2**20

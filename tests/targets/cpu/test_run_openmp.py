@@ -1,0 +1,149 @@
+"""targets.cpu: one OpenMP run time per process, shared with torch; launches inside a region of somebody else's."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from targets.cpu.small import child, compile_ops, expected, launched, numbers, small
+
+from superkernel import LaunchError, Op, SuperKernel
+
+needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+
+LIBRARIES = """
+from pathlib import Path
+def libraries():
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return {line.split()[-1] for line in lines if line.split()[-1].split("/")[-1].startswith(("libgomp", "libomp", "libiomp"))}
+def launch():
+    import numpy as np
+    from targets.cpu.small import compile_ops, expected, launched, numbers, small
+    from superkernel import Op
+    k = compile_ops([Op(small("mix"), ["a", "b", "t"]), Op(small("mix"), ["t", "a", "u"])], "one_run_time")
+    arrays = numbers("a", "b")
+    assert np.array_equal(launched(k, k, arrays)["u"], expected(k, arrays)["u"])
+def use_torch():
+    import torch
+    torch.set_num_threads(2)
+    x = torch.arange(200_000.0)
+    assert float((x + 1).sum()) > 0  # large enough for torch to open a parallel region
+"""
+ORDERS = {
+    "never": "launch()",
+    "before": "use_torch(); launch(); use_torch()",
+    "after": "launch(); use_torch(); launch()",
+}
+
+
+@pytest.mark.parametrize("order", [pytest.param(o, marks=() if o == "never" else needs_torch) for o in ORDERS])
+def test_one_run_time_whenever_torch_is_imported(order: str) -> None:
+    found = child(f"{LIBRARIES}\n{ORDERS[order]}\nassert len(libraries()) == 1, libraries()\nprint('done')")
+    assert "done" in found.stdout
+
+
+@needs_torch
+def test_torch_s_thread_count_is_respected() -> None:
+    """A changed count plans anew; a number of cores that was asked for stays. Tensors are buffers as well."""
+    code = """
+import numpy as np, torch
+from targets.cpu.small import compile_ops, expected, launched, numbers, small
+from superkernel import Op
+ops = [Op(small("mix", 4), ["a", "b", "t"]), Op(small("fold", 4), ["t", "a"]), Op(small("early", 4), ["t", "b", "u"])]
+torch.set_num_threads(2)
+follows, stays = compile_ops(ops, "follows", "", None), compile_ops(ops, "stays", "", 3)
+arrays = numbers("a", "b")
+wanted = expected(follows, arrays)["u"]
+for count in (2, 1, 3, 2):
+    torch.set_num_threads(count)
+    for _ in range(3):
+        assert np.array_equal(launched(follows, follows, arrays)["u"], wanted)
+        assert np.array_equal(launched(stays, stays, arrays)["u"], wanted)
+        made = follows({name: torch.from_numpy(value) for name, value in arrays.items()})
+        assert isinstance(made["u"], torch.Tensor) and np.array_equal(made["u"].numpy(), wanted)
+        assert float(torch.arange(200_000.0).sum()) > 0
+    assert np.array_equal(launched(follows.unfused(), follows, arrays)["u"], wanted)
+    assert (follows.plan.cores, stays.plan.cores) == (count, 3), count
+print("done")
+"""
+    assert "done" in child(code).stdout
+
+
+def inside(outside: ctypes.CDLL, act: Callable[[], None], thread: int) -> None:
+    """Act in one thread of a parallel region; what it raises comes out here."""
+    errors: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            act()
+        except BaseException as error:
+            errors.append(error)
+
+    assert outside.call_inside(ctypes.CFUNCTYPE(None)(call), thread) == 2
+    for error in errors:
+        raise error
+
+
+@pytest.mark.parametrize("thread", (0, 1))
+def test_inside_another_region_one_core_runs_the_whole_plan(outside: ctypes.CDLL, thread: int) -> None:
+    chain = small("chain", 1)
+    ops = [
+        Op(small("mix", 4), ["a", "b", "t"], send=["begun"]),
+        Op(small("early", 4), ["t", "a", "u"]),
+        Op(chain, ["u", "v"], stream=1),
+        Op(small("seldom", 6), ["v", "w"], recv=["go"]),
+    ]
+    with compile_ops(ops, "nested", "stream-fusion=1:profiling=1:debug-watchdog=20") as k:
+        for _ in range(5):
+            assert_right_inside(outside, k, thread)
+        spans = k.records()
+        assert {span.core for span in spans} == {0}
+        assert {span.op for span in spans if span.what == "op"} == {"mix", "early", "chain", "seldom"}
+
+
+def assert_right_inside(outside: ctypes.CDLL, kernel: SuperKernel, thread: int) -> None:
+    arrays, found = numbers("a", "b"), dict[str, np.ndarray]()
+
+    def act() -> None:
+        for label in ("go",):
+            if label in kernel.events:
+                kernel.events[label].set()
+        found.update(launched(kernel, kernel, arrays))
+
+    inside(outside, act, thread)
+    wanted = expected(kernel, arrays)
+    for name in wanted:
+        if not name.startswith("ws"):
+            np.testing.assert_array_equal(found[name], wanted[name], err_msg=name)
+
+
+@pytest.mark.parametrize("thread", (0, 1))
+def test_inside_another_region_a_meeting_gets_threads_of_its_own(outside: ctypes.CDLL, thread: int) -> None:
+    ops = [
+        Op(small("mix", 4), ["a", "b", "t"]),
+        Op(small("total", 2), ["t", "ws", "u"]),
+        Op(small("total", 4), ["u", "ws", "v"]),
+    ]
+    with compile_ops(ops, "nested_meeting", "feed-sync-all=1:debug-watchdog=20", 4) as k:
+        for _ in range(20):
+            assert_right_inside(outside, k, thread)
+
+
+def test_a_dynamic_op_inside_another_region(outside: ctypes.CDLL) -> None:
+    dynamic = small("twice", 4, variants={2: "twice", 3: "thrice"})
+    ops = [Op(small("scale", 4), ["a", "t"]), Op(dynamic, ["t", "b"], name="d", task="dynamic")]
+    with compile_ops(ops, "nested_dynamic", "debug-watchdog=20") as k:
+        arrays, found = numbers("a", "b"), dict[str, np.ndarray]()
+
+        def act() -> None:
+            memory = {name: value.copy() for name, value in arrays.items()}
+            k(memory, tiling={"d": lambda inputs: (2, 3)})
+            found.update(memory)
+
+        inside(outside, act, 0)
+        np.testing.assert_array_equal(found["b"], arrays["b"] + 2 * (5 * arrays["a"] + 1))
+        with pytest.raises(LaunchError, match="unknown tiling key 9"):
+            inside(outside, lambda: k(numbers("a", "b"), tiling={"d": lambda inputs: (9, 1)}) and None, 0)
