@@ -248,6 +248,7 @@ def test_a_tensor_that_is_not_plain_memory_on_this_machine(
     refused(adding, tensors(**{name: make()}), repr(name), words)
 
 
+@pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")
 def test_a_tensor_that_only_pretends_to_have_memory(adding: sk.SuperKernel) -> None:
     fake = torch._subclasses.FakeTensorMode().from_tensor(torch.ones(12))
     with pytest.raises(LaunchError, match=f"super_kernel_scope '{SCOPE}'.*'a' has no memory"):
@@ -297,6 +298,18 @@ def test_the_first_mistake_is_found_even_if_the_last_name_has_it(adding: sk.Supe
 def test_wrong_keywords_of_a_launch(adding: sk.SuperKernel) -> None:
     refused(adding, arrays(), "'mark'", "dynamic", tiling={"mark": lambda inputs: (0, 1)})
     refused(adding, arrays(), "event", "go", events={"go": sk.Event()})
+
+
+@pytest.mark.parametrize("changed", [{"a": np.ones(12)}, {"zebra": vector()}, {"t": None}], ids=list)
+def test_the_unfused_and_the_replayed_launch_refuse_the_same(adding: sk.SuperKernel, changed: dict[str, Any]) -> None:
+    fused = refused(adding, arrays(**changed))
+    unfused = adding.unfused()
+    given = arrays(**changed)
+    with pytest.raises(LaunchError) as caught:
+        unfused(given)
+    assert str(caught.value) == fused and given["ran"][0] == 0
+    with compiled(*(node.op for node in adding.graph.nodes), options="debug-replay=1") as replayed:
+        assert refused(replayed, arrays(**changed)) == fused
 
 
 def test_the_careful_way_refuses_the_same_as_the_fast_way(adding: sk.SuperKernel) -> None:

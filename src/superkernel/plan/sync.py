@@ -47,6 +47,8 @@ class _Chooser:
         self.graph, self.place, self.options = graph, placement, options
         self.rank = {op: rank for rank, op in enumerate(graph.order)}
         self.clocks: list[Clock] = [(-1,) * placement.cores for _ in range(placement.cores)]
+        self.nothing: Clock = (-1,) * placement.cores
+        self.joins: dict[tuple[int, Cores], Clock] = {}
         self.published: dict[tuple[int, int], Clock] = {}  # (stamp, core) -> what it knew then
         self.locks: dict[int, Clock] = {}  # dynamic op -> what its requesting core knew
         self.signalled: dict[int, set[int]] = {}  # stamp -> cores
@@ -83,6 +85,7 @@ class _Chooser:
 
     def _one(self, op: int) -> None:
         node, cores, sync = self.graph.nodes[op], self.place.of[op], self.ops[op]
+        self.joins.clear()
         sync.before += self._gate(op)
         if node.dynamic:
             if node.awaits:  # what the tiling reads may be what the event announces
@@ -156,11 +159,25 @@ class _Chooser:
         left: dict[int, Needs] = {}
         for core, wanted in needs.items():
             left[core] = {}
-            for d, stamp in sorted(wanted.items(), key=lambda item: (-item[1], item[0])):
-                if self.clocks[core][d] < stamp:
-                    left[core][d] = stamp
-                    self._learn(core, self.published[stamp, d])
+            clock = self.clocks[core]
+            levels: dict[int, list[int]] = {}
+            for d, stamp in wanted.items():
+                if clock[d] < stamp:
+                    levels.setdefault(stamp, []).append(d)
+            for stamp in sorted(levels, reverse=True):
+                missing = sorted(d for d in levels[stamp] if self.clocks[core][d] < stamp)
+                if missing:
+                    left[core] |= dict.fromkeys(missing, stamp)
+                    self._learn(core, self._known_behind(stamp, core, missing))
         return left
+
+    def _known_behind(self, stamp: int, core: int, others: list[int]) -> Clock:
+        """What a core knows once it has seen `stamp` of the others. Cores that wait alike share the answer."""
+        # a core's own knowledge behind the same stamp adds nothing to it, and makes the sets of all cores equal
+        seen = tuple(sorted({*others, core})) if (stamp, core) in self.published else tuple(others)
+        if (stamp, seen) not in self.joins:
+            self.joins[stamp, seen] = tuple(map(max, *(self.published[stamp, d] for d in seen), self.nothing))
+        return self.joins[stamp, seen]
 
     def _waits(self, op: int, waited: dict[int, Needs], inside: bool) -> list[Wait]:
         """One step for all cores that wait for the same; a core is never told to wait for itself."""

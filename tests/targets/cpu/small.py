@@ -1,4 +1,4 @@
-"""The kernels of kernels/*.cpp as sub-kernels, what each computes in numpy, and the comparison of the three ways to run."""
+"""The kernels of kernels/*.cpp as sub-kernels, what each computes in numpy, and how launches are compared."""
 
 from __future__ import annotations
 
@@ -195,7 +195,12 @@ def without(pattern: str) -> Callable[[str], str]:
 
 
 def child(
-    code: str, *, timeout: float = 60, check: bool = True, env: Mapping[str, str] | None = None, args: Sequence[str] = ()
+    code: str,
+    *,
+    timeout: float = 60,
+    check: bool = True,
+    env: Mapping[str, str] | None = None,
+    args: Sequence[str] = (),
 ) -> subprocess.CompletedProcess[str]:
     """Run Python code in a process of its own, with the package and the modules of the tests at hand."""
     paths = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])

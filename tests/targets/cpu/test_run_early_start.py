@@ -47,7 +47,12 @@ def test_paths_on_which_a_kernel_neither_waits_nor_signals(early: int) -> None:
 def test_a_parameter_that_is_read_before_the_wait_point(early: int) -> None:
     """`w` is produced in the same launch: it must be there when the op starts, not only at its wait point."""
     reads_w, late = small("early", 4, early_start=("w",)), small("late", 4)
-    ops = [Op(late, ["a", "w", 4000]), Op(late, ["b", "x", 4000]), Op(reads_w, ["x", "w", "t"]), Op(late, ["t", "u", 1])]
+    ops = [
+        Op(late, ["a", "w", 4000]),
+        Op(late, ["b", "x", 4000]),
+        Op(reads_w, ["x", "w", "t"]),
+        Op(late, ["t", "u", 1]),
+    ]
     with compile_ops(ops, "before", f"early-start={early}") as k:
         assert_same(k, numbers("a", "b"), launches=50)
 

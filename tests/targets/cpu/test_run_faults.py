@@ -1,4 +1,4 @@
-"""targets.cpu: faults planted in emitted code and in the run time: the comparison with numpy, or the watchdog, finds each.
+"""targets.cpu: faults planted in emitted code and in the run time: comparison with numpy, or the watchdog, finds each.
 
 That is what makes the other tests worth something: a missing wait, signal, barrier or reset does not pass them.
 """
@@ -85,13 +85,12 @@ def test_results_give_away_two_swapped_stamps() -> None:
             assert "stalled in waits" in str(error)
 
 
-def test_results_give_away_an_event_that_is_not_waited_for() -> None:
-    ops = [Op(small("late"), ["a", "t", 10], send=["begun"]), Op(small("mix"), ["t", "b", "u"], recv=["go"])]
-    with compile_ops(ops, "gateless") as k, planted(k, without(r"core\.await_event\(")) as faulty:
-        arrays = {**numbers("a", "b"), "t": np.zeros(48, np.int64), "u": np.zeros(48, np.int64)}
-        faulty(arrays)  # nobody has set the event: a launch that ends has not waited for it
-        with pytest.raises(LaunchError, match="wait for event go"), compile_ops(ops, "gated", "debug-watchdog=0.3") as k:
-            k(arrays)
+def test_a_launch_that_ends_gives_away_an_event_that_is_not_waited_for() -> None:
+    ops = [Op(small("late"), ["a", "t", 10]), Op(small("mix"), ["t", "b", "u"], recv=["never"])]
+    with compile_ops(ops, "gateless", "debug-watchdog=0.3") as k, planted(k, without(r"core\.await_event\(")) as faulty:
+        with pytest.raises(LaunchError, match="wait for event never"):
+            k(numbers("a", "b"))
+        faulty(numbers("a", "b"))
 
 
 def test_the_words_give_away_an_event_that_is_not_reset() -> None:
@@ -105,7 +104,9 @@ def test_the_words_give_away_an_event_that_is_not_reset() -> None:
 
 def test_the_second_launch_gives_away_a_run_time_that_does_not_reset(tmp_path: Path) -> None:
     """Stamps of the first launch would let every wait of the second one through."""
-    faulty_host = host_with(tmp_path, lambda text: edited(text, r"running\.progress\[core\]\.stamp\.store\(0[^;]*;", ""))
+    faulty_host = host_with(
+        tmp_path, lambda text: edited(text, r"running\.progress\[core\]\.stamp\.store\(0[^;]*;", "")
+    )
     sane_host = host_with(tmp_path / "sane", lambda text: text)
     with three_ops("unreset") as k:
         with planted(k, lambda source: source, sane_host) as sane:
@@ -163,10 +164,7 @@ def test_replay_gives_away_a_dropped_wait_and_names_the_op() -> None:
             with pytest.raises(LaunchError) as told:
                 for _ in range(LAUNCHES):
                     faulty(numbers("a", "b"))
-            assert re.search(
-                r"super_kernel_scope 'replayed': debug-replay: op '(mix|mix_1)' is the first whose output '[uv]' differs",
-                str(told.value),
-            )
+            assert re.search(r"'replayed': debug-replay: op '(mix|mix_1)' is the first whose output", str(told.value))
 
 
 def edited(text: str, pattern: str, replacement: str) -> str:

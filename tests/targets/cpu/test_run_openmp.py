@@ -17,8 +17,8 @@ needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reas
 LIBRARIES = """
 from pathlib import Path
 def libraries():
-    lines = Path("/proc/self/maps").read_text().splitlines()
-    return {line.split()[-1] for line in lines if line.split()[-1].split("/")[-1].startswith(("libgomp", "libomp", "libiomp"))}
+    mapped = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines()}
+    return {path for path in mapped if Path(path).name.startswith(("libgomp", "libomp", "libiomp"))}
 def launch():
     import numpy as np
     from targets.cpu.small import compile_ops, expected, launched, numbers, small

@@ -1,4 +1,4 @@
-"""targets.cpu: profiling: every op of every core is there, marks nest, times lie within the launch; nothing when off."""
+"""targets.cpu: profiling: every op of every core is there, marks nest, times lie within the launch."""
 
 from __future__ import annotations
 

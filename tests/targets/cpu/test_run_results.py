@@ -37,7 +37,11 @@ def test_local_edges_need_no_wait(cores: int) -> None:
 
 @pytest.mark.parametrize("cores", (2, 3))
 def test_more_blocks_than_cores_wrap_around(cores: int) -> None:
-    ops = [Op(small("mix", 16), ["a", "b", "t"]), Op(small("scale", 12), ["t", "u"]), Op(small("mix", 5), ["u", "t", "v"])]
+    ops = [
+        Op(small("mix", 16), ["a", "b", "t"]),
+        Op(small("scale", 12), ["t", "u"]),
+        Op(small("mix", 5), ["u", "t", "v"]),
+    ]
     with compile_ops(ops, "wrapped", "", cores) as k:
         assert_same(k, numbers("a", "b"), launches=20)
 

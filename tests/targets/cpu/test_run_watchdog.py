@@ -143,7 +143,9 @@ def test_a_crash_on_a_launch_of_one_core(shared_cache: Path) -> None:
 @pytest.mark.parametrize("cores", (1, 2))
 def test_a_sub_kernel_that_never_returns_ends_the_process_with_a_report(cores: int, shared_cache: Path) -> None:
     clear_reports(shared_cache)
-    assert_reported("endless", cores, shared_cache, "no progress for 0.5 s (debug-watchdog), stalled inside a sub-kernel")
+    assert_reported(
+        "endless", cores, shared_cache, "no progress for 0.5 s (debug-watchdog), stalled inside a sub-kernel"
+    )
 
 
 def clear_reports(folder: Path) -> None:

@@ -124,8 +124,12 @@ class FastBinder:
             return False
         if buffer.dtype is not None and value.dtype is not self._torch_dtype(buffer.dtype):
             return False
-        arguments.values[place], arguments.sizes[place] = value.data_ptr(), value.nbytes
-        return True
+        try:
+            address = value.data_ptr()
+        except RuntimeError:  # a stand-in without memory
+            return False
+        arguments.values[place], arguments.sizes[place] = address, value.nbytes
+        return bool(address) or not value.numel()
 
     def _torch_dtype(self, name: str) -> Any:
         if name not in self._torch_dtypes:

@@ -71,7 +71,7 @@ def compile_kernels(kernels: Sequence[SubKernel], shop: Workshop) -> dict[SubKer
 
 
 def _inspect(kernel: SubKernel, path: Path) -> Compiled:
-    facts = read_object(path)
+    facts = replace(read_object(path), path=kernel.binary.path)  # what is wrong is told of the user's own file
     symbols = tuple((key, find_symbol(facts, name)) for key, name in kernel.tiling_variants)
     called = frozenset().union(*(references(path, symbol) for _, symbol in symbols))
     may_wait = kernel.early_start is not False

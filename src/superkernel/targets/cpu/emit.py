@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -30,6 +30,104 @@ from .emit_steps import print_step, ranges
 from .numbering import Numbering
 
 INDENT = "    "
+_RESERVED = frozenset(
+    [
+        "alignas",
+        "alignof",
+        "and",
+        "and_eq",
+        "asm",
+        "auto",
+        "bitand",
+        "bitor",
+        "bool",
+        "break",
+        "case",
+        "catch",
+        "char",
+        "char8_t",
+        "char16_t",
+        "char32_t",
+        "class",
+        "compl",
+        "concept",
+        "const",
+        "consteval",
+        "constexpr",
+        "constinit",
+        "const_cast",
+        "continue",
+        "co_await",
+        "co_return",
+        "co_yield",
+        "decltype",
+        "default",
+        "delete",
+        "do",
+        "double",
+        "dynamic_cast",
+        "else",
+        "enum",
+        "explicit",
+        "export",
+        "extern",
+        "false",
+        "float",
+        "for",
+        "friend",
+        "goto",
+        "if",
+        "inline",
+        "int",
+        "linux",
+        "long",
+        "mutable",
+        "namespace",
+        "new",
+        "noexcept",
+        "not",
+        "not_eq",
+        "nullptr",
+        "operator",
+        "or",
+        "or_eq",
+        "private",
+        "protected",
+        "public",
+        "register",
+        "reinterpret_cast",
+        "requires",
+        "return",
+        "short",
+        "signed",
+        "sizeof",
+        "static",
+        "static_assert",
+        "static_cast",
+        "struct",
+        "switch",
+        "template",
+        "this",
+        "thread_local",
+        "throw",
+        "true",
+        "try",
+        "typedef",
+        "typeid",
+        "typename",
+        "union",
+        "unix",
+        "unsigned",
+        "using",
+        "virtual",
+        "void",
+        "volatile",
+        "wchar_t",
+        "while",
+        "xor",
+        "xor_eq",
+    ]
+)
 _PARAMETERS = "sk::Core& core, const uint64_t* slot, [[maybe_unused]] const int64_t* bytes"
 _PARAMETERS_UNUSED = "sk::Core&, const uint64_t*, const int64_t*"
 
@@ -70,10 +168,8 @@ class Emitter:
     def _declarations(self) -> str:
         lines = ["// the sub-kernels"]
         for kernel, linked in self.linked.items():
-            types = ", ".join(
-                f"{_ctype(p.dtype) if p.kind is Kind.SCALAR else 'uint64_t'} {_identifier(p.name)}"
-                for p in kernel.params
-            )
+            named = zip(kernel.params, _identifiers([p.name for p in kernel.params]), strict=True)
+            types = ", ".join(f"{_ctype(p.dtype) if p.kind is Kind.SCALAR else 'uint64_t'} {name}" for p, name in named)
             for _, copies in linked.variants:
                 lines += [f'extern "C" void {symbol}({types});' for symbol in copies]
                 if len(copies) > 1:
@@ -81,13 +177,8 @@ class Emitter:
         return "\n".join(lines) + "\n"
 
     def _slots(self) -> str:
-        taken: set[str] = set()
-        for slot in self.numbers.layout:
-            name = _identifier(slot.name)
-            while name in taken:
-                name += "_"
-            taken.add(name)
-            self.identifiers[slot.name] = name
+        names = self.numbers.layout.names
+        self.identifiers.update(zip(names, _identifiers(names), strict=True))
         lines = ["// the argument block: one slot per op parameter, in op order", "namespace at {", "enum : int {"]
         for slot in self.numbers.layout:
             source = slot.source if slot.source is not None else "a literal" if slot.role is Role.PARAM else "run time"
@@ -210,9 +301,17 @@ def _ctype(dtype: str | None) -> str:
     return DTYPES[dtype or "int64"][1]
 
 
-def _identifier(name: str) -> str:
-    word = re.sub(r"\W", "_", name, flags=re.ASCII)
-    return word if word[0].isalpha() else f"_{word}"
+def _identifiers(names: Sequence[str]) -> list[str]:
+    """C++ names for the user's: no two alike, none that the language or its headers have taken."""
+    found: dict[str, None] = {}
+    for name in names:
+        word = re.sub(r"\W", "_", name, flags=re.ASCII)
+        word = word if word[0].isalpha() else f"n{word}"
+        word = f"{word}_x" if word.isupper() else word  # a macro of some header, perhaps
+        while word in _RESERVED or word in found:
+            word += "_"
+        found[word] = None
+    return list(found)
 
 
 def _comment(text: str) -> str:

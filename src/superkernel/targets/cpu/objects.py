@@ -52,6 +52,7 @@ _SHARED = (
     "-Wl,-z,now",
     "-Wl,--gc-sections",
     "-Wl,--as-needed",
+    "-Wl,--exclude-libs,ALL",  # a compiler may link its C++ library statically: none of that is for others to see
 )
 _UNDEFINED = re.compile(r"(?:undefined reference to|hidden symbol|undefined symbol:) ?[`'\"]?([\w.$@]+)")
 

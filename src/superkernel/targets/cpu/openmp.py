@@ -61,7 +61,10 @@ def openmp() -> OpenMP:
 
 def _torch_libraries() -> list[Path]:
     """The library that torch would load, found without importing torch: a second one must never come in."""
-    spec = importlib.util.find_spec("torch")
+    try:
+        spec = importlib.util.find_spec("torch")
+    except (ImportError, ValueError):  # somebody forbids torch here
+        return []
     if spec is None or not spec.submodule_search_locations:
         return []
     home = Path(next(iter(spec.submodule_search_locations)))

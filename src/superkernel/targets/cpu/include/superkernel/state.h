@@ -7,6 +7,7 @@
 namespace sk {
 
 constexpr int kLine = 64;
+constexpr int kApart = 128;  // processors fetch lines in pairs: what two cores write lies two lines apart
 
 // What a core was doing when somebody had to ask. Only the watchdog reads it.
 enum class Doing : uint32_t { kNotStarted, kCalling, kWaiting, kFinished };
@@ -23,11 +24,11 @@ enum class Fault : uint32_t {
 };
 
 // How far a core has come. One writer, many pollers: a line of its own.
-struct alignas(kLine) Progress {
+struct alignas(kApart) Progress {
     std::atomic<uint64_t> stamp{0};
 };
 
-struct alignas(kLine) Activity {
+struct alignas(kApart) Activity {
     std::atomic<uint32_t> step{0};
     std::atomic<uint32_t> block{0};  // the blocks of one long op are progress too
     std::atomic<Doing> doing{Doing::kNotStarted};

@@ -1,0 +1,118 @@
+// tsan.cpp: launches an emitted entry through the host library, with plain threads in place of OpenMP's, for
+// ThreadSanitizer. The compiler's command line says ENTRY, CORES, RENDEZVOUS, TILINGS, TILING_READS (the buffer that the
+// agent looks at), BUFFERS (how many names are memory; the ones behind them are event words), EVENTS, and SLOTS: per slot
+// its source, as Numbering.slot_sources gives it.
+#include <stdio.h>
+#include <string.h>
+
+#include <thread>
+
+#include "program.h"
+#include "superkernel/events.h"
+#include "superkernel/wait.h"
+
+using sk::host::Facts;
+using sk::host::Program;
+using sk::host::Running;
+
+extern "C" {
+void ENTRY(sk::Launch*, int);
+void sk_host_openmp(void* parallel, void* thread, void* team);
+Program* sk_program_create(const Facts* facts);
+void sk_program_destroy(Program* program);
+Running* sk_launch_begin(Program* program);
+int32_t sk_launch_run(Running* running, const uint64_t* values, const int64_t* bytes, int32_t interrupts);
+void sk_launch_end(Running* running);
+int32_t sk_agent_next(Running* running, const uint8_t* answered);
+void sk_agent_answer(Running* running, int32_t tiling, int64_t key, int64_t blocks);
+}
+
+namespace {
+
+constexpr int kLaunchers = 2;
+constexpr int kLaunches = 100;
+constexpr int kNumbers = 48;
+constexpr int kSources = BUFFERS + 2;
+constexpr int32_t kSlots[] = {SLOTS};
+constexpr int kSlotCount = sizeof kSlots / sizeof kSlots[0];
+
+thread_local int thread_here = 0;
+
+void parallel(void (*region)(void*), void* data, unsigned threads, unsigned) {
+    std::vector<std::thread> others;
+    for (unsigned i = 1; i < threads; ++i) {
+        others.emplace_back([=] {
+            thread_here = int(i);
+            region(data);
+        });
+    }
+    thread_here = 0;
+    region(data);
+    for (std::thread& other : others) other.join();
+}
+int thread_number() { return thread_here; }
+int team_size() { return CORES; }
+
+// the control agent of dynamic ops: reads what the op will read, then answers
+void answer(Running* running, const int64_t* input) {
+    uint8_t answered[TILINGS + 1] = {};
+    for (int32_t tiling; (tiling = sk_agent_next(running, answered)) >= 0;) {
+        answered[tiling] = 1;
+        sk_agent_answer(running, tiling, 0, 1 + (input[0] & 1));
+    }
+}
+
+// somebody outside: waits for the first event word, writes the second buffer, sets the second word
+void relay(int64_t* words, int64_t* buffer) {
+    while (!sk_event_is_set(words)) sched_yield();
+    buffer[0] += 1;
+    sk_event_set(words + 1);
+}
+
+void launch_often(Program* program) {
+    static thread_local int64_t buffers[BUFFERS][kNumbers];
+    static thread_local int64_t words[2];
+    uint64_t values[kSources];
+    int64_t sizes[kSources] = {};
+    for (int i = 0; i < BUFFERS; ++i) values[i] = reinterpret_cast<uint64_t>(buffers[i]);
+    for (int i = 0; i < 2; ++i) values[BUFFERS + i] = reinterpret_cast<uint64_t>(words + i);
+    for (int i = 0; i < kLaunches; ++i) {
+        Running* running = sk_launch_begin(program);
+        std::vector<std::thread> beside;
+        int64_t *input = buffers[TILING_READS], *second = buffers[1], *both = words;
+        if (TILINGS != 0) beside.emplace_back([=] { answer(running, input); });
+        if (EVENTS != 0) beside.emplace_back([=] { relay(both, second); });
+        if (sk_launch_run(running, values, sizes, 0) != 0) abort();
+        for (std::thread& one : beside) one.join();
+        sk_event_clear(words);
+        sk_launch_end(running);
+    }
+}
+
+}  // namespace
+
+int main() {
+    sk_host_openmp(reinterpret_cast<void*>(parallel), reinterpret_cast<void*>(thread_number),
+                   reinterpret_cast<void*>(team_size));
+    const uint64_t literals[kSlotCount] = {};
+    Facts facts;
+    memset(&facts, 0, sizeof facts);
+    facts.entry = ENTRY;
+    facts.name = "raced";
+    facts.cores = CORES;
+    facts.slot_count = kSlotCount;
+    facts.source_count = kSources;
+    facts.slot_source = kSlots;
+    facts.slot_literal = literals;
+    facts.rendezvous_count = RENDEZVOUS;
+    facts.tiling_count = TILINGS;
+    facts.watchdog_s = 60;
+    facts.report_path = "/dev/null";
+    facts.delay_seed = 5;
+    Program* program = sk_program_create(&facts);
+    std::vector<std::thread> launchers;
+    for (int i = 0; i < kLaunchers; ++i) launchers.emplace_back(launch_often, program);
+    for (std::thread& launcher : launchers) launcher.join();
+    sk_program_destroy(program);
+    puts("launched");
+}
