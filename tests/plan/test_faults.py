@@ -175,6 +175,9 @@ def wider_barrier(plan: Plan, rng: random.Random) -> Plan | None:
         if step.debug:
             continue
         concerned = {*plan.placements[step.op]}
+        awaits = plan.graph.nodes[step.op].awaits
+        polls = [other for other in plan.steps if isinstance(other, AwaitEvent) and other.event in awaits]
+        concerned.update(core for poll in polls for core in poll.cores)
         for edge in plan.graph.incoming[step.op]:
             if edge.whole_stream:
                 break

@@ -9,7 +9,6 @@ from ..options import EarlyStart, Options, PreloadCode
 from ..params import Kind
 from .placement import Placement
 from .steps import (
-    AwaitEvent,
     Barrier,
     Call,
     Cores,
@@ -57,7 +56,8 @@ def _op_steps(
     # what is flushed after the call must not be announced during it
     early = options.early_start is EarlyStart.FULL and bool(node.kernel.signals_inside) and not cleaned
     yield from _prefetch(graph, node, cores, options)
-    yield from _recorded(_gated(sync.before, synced, op, rank), What.WAIT, op, options)
+    gate = signals_of(synced, op, rank, Point.GATE, inside=False)
+    yield from _recorded([*sync.before[: sync.gate], *gate, *sync.before[sync.gate :]], What.WAIT, op, options)
     yield from _fence(node, cores, FenceWhen.BEFORE, options.dcci_before_kernel_start, options)
     yield from preloads
     yield from _record(cores, What.OP, True, op, options)
@@ -75,19 +75,6 @@ def _op_steps(
     if options.debug_sync_all and placement.cores > 1:
         yield Barrier(tuple(range(placement.cores)), op, debug=True)
     yield from _recorded(sync.notify, What.NOTIFY, op, options)
-
-
-def _gated(before: list[Step], synced: Synced, op: int, rank: int) -> list[Step]:
-    """The gate signal goes right behind the last event its core polls."""
-    polls = [i for i, step in enumerate(before) if isinstance(step, AwaitEvent)]
-    if not polls:
-        return before
-    cut = polls[-1] + 1
-    # a leader that also waits for another op's gate does so before it opens its own
-    leader = before[polls[-1]].cores
-    while cut < len(before) and before[cut].cores == leader:
-        cut += 1
-    return [*before[:cut], *signals_of(synced, op, rank, Point.GATE, inside=False), *before[cut:]]
 
 
 def _preloads(graph: Graph, placement: Placement, options: Options) -> dict[int, list[Preload]]:

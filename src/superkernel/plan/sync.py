@@ -22,7 +22,8 @@ Needs = dict[int, int]  # producer core -> stamp
 class OpSync:
     """The synchronising steps of one op."""
 
-    before: list[Step] = field(default_factory=list)  # gate, select, waits or barrier
+    before: list[Step] = field(default_factory=list)  # events, select, waits or barrier
+    gate: int = 0  # how many of them stand before the signal that the events have been seen
     inside: list[Wait] = field(default_factory=list)
     notify: list[Step] = field(default_factory=list)  # after the op has signalled
     requests: list[Step] = field(default_factory=list)  # tilings that this op was the last to hold up
@@ -86,7 +87,8 @@ class _Chooser:
     def _one(self, op: int) -> None:
         node, cores, sync = self.graph.nodes[op], self.place.of[op], self.ops[op]
         self.joins.clear()
-        sync.before += self._gate(op)
+        sync.before += self._poll(op)
+        sync.gate = len(sync.before)
         if node.dynamic:
             if node.awaits:  # what the tiling reads may be what the event announces
                 sync.before += self._request(op, self._stamp(op, Point.GATE))
@@ -95,56 +97,69 @@ class _Chooser:
                 self._learn(core, self.locks[op])
         edges = [(edge, self._edge_needs(edge)) for edge in self.graph.incoming[op]]
         inside = bool(node.kernel.waits_inside) and self.options.early_start is EarlyStart.FULL
+        events_seen = {core: self._gate_needs(op, core) for core in cores}
         at_once = [needs for edge, needs in edges if edge.before_wait or not inside]
-        waited = self._minimal(self._join(cores, at_once))
-        paid = {core: set(needs.items()) for core, needs in waited.items()}
-        barrier: Cores = ()
-        if self.options.early_start is EarlyStart.OFF and any(waited.values()):
-            barrier = tuple(
-                sorted({c for c, needs in waited.items() if needs} | {d for n in waited.values() for d in n})
-            )
-            sync.before.append(Barrier(barrier, op))
-            self._meet(barrier, self._stamp(op, Point.GATE) - 1)
+        if self.options.early_start is EarlyStart.OFF:
+            waited = self._meet_before(op, self._join(cores, at_once), events_seen)
         else:
+            waited = self._minimal(self._join(cores, [events_seen, *at_once]))
             sync.before += self._waits(op, waited, inside=False)
+        paid = {core: set(needs.items()) for core, needs in waited.items()}
         if inside:
             late = self._minimal(self._join(cores, [needs for _, needs in edges]))
             sync.inside += self._waits(op, late, inside=True)
             paid = {core: paid[core] | set(late[core].items()) for core in cores}
-        self._name_kinds(edges, paid, bool(barrier))
+        self._name_kinds(edges, paid)
         self._finish(op)
 
-    def _gate(self, op: int) -> list[Step]:
-        """External events: one core polls each word, the op's other cores are held back until it is through."""
-        node, cores = self.graph.nodes[op], self.place.of[op]
-        if not node.awaits:
-            return []
-        leader, stamp, steps = cores[0], self._stamp(op, Point.GATE), list[Step]()
-        for event in node.awaits:
-            if event not in self.gates:
-                steps.append(AwaitEvent((leader,), op, event))
-                self.gates[event] = (leader, stamp)
-        gates = [self.gates[event] for event in node.awaits]
-        held = self._minimal_after(leader, stamp, {c: {d: s for d, s in gates if d != c} for c in cores})
-        return steps + self._waits(op, held, inside=False)
+    def _meet_before(self, op: int, data: dict[int, Needs], events_seen: dict[int, Needs]) -> dict[int, Needs]:
+        """early-start=0: a barrier over the cores concerned, if any edge asks for one; events ask for flags only."""
+        before, sync, cores = list(self.clocks), self.ops[op], self.place.of[op]
+        flags = self._minimal(events_seen)
+        if not any(self._minimal(data).values()):
+            sync.before += self._waits(op, flags, inside=False)
+            return flags
+        self.clocks = list(before)
+        gate = self._stamp(op, Point.GATE)  # the op's own events are seen at the barrier, those of earlier ops are not
+        own = {core: {d: s for d, s in needs.items() if s == gate} for core, needs in events_seen.items()}
+        waited = self._minimal(self._join(cores, [data, own]))
+        meeting = _participants(waited, before)
+        sync.before.append(Barrier(meeting, op))
+        self._meet(meeting, gate - 1)
+        sync.before += self._waits(op, self._minimal(events_seen), inside=False)
+        return waited
 
-    def _minimal_after(self, leader: int, stamp: int, needs: dict[int, Needs]) -> dict[int, Needs]:
-        """The leader's own needs come first: what it then knows goes out with its gate signal."""
-        first = self._minimal({leader: needs[leader]})
-        self._publish(leader, stamp)
-        return first | self._minimal({core: need for core, need in needs.items() if core != leader})
+    def _poll(self, op: int) -> list[Step]:
+        """External events: one core polls each word, unless another has for an earlier op."""
+        leader, stamp = self.place.of[op][0], self._stamp(op, Point.GATE)
+        fresh = [event for event in self.graph.nodes[op].awaits if event not in self.gates]
+        if fresh:
+            self.gates |= dict.fromkeys(fresh, (leader, stamp))
+            self._publish(leader, stamp)
+        return [AwaitEvent((leader,), op, event) for event in fresh]
+
+    def _gate_needs(self, op: int, core: int) -> Needs:
+        gates = [self.gates[event] for event in self.graph.nodes[op].awaits]
+        return {d: max(s for g, s in gates if g == d) for d, _ in gates if d != core}
 
     def _edge_needs(self, edge: Edge) -> dict[int, Needs]:
         """Per core of the consumer: which cores it must see, and how far."""
-        if edge.whole_stream:
-            wanted = dict(self.at_send[edge.producer])
-        else:
-            wanted = {}
         consumers, producers = self.place.of[edge.consumer], self.place.of[edge.producer]
-        data = [r for r in edge.reasons if r.hazard is not Hazard.EVENT]
-        if any(not r.block_local for r in data) or (data and consumers != producers):
-            wanted |= {core: max(wanted.get(core, -1), self._stamp(edge.producer, Point.DONE)) for core in producers}
-        return {core: {d: stamp for d, stamp in wanted.items() if d != core} for core in consumers}
+        wanted = dict(self.at_send[edge.producer]) if edge.whole_stream else {}
+        needs = {core: {d: stamp for d, stamp in wanted.items() if d != core} for core in consumers}
+        data = [reason for reason in edge.reasons if reason.hazard is not Hazard.EVENT]
+        if not data:
+            return needs
+        done = self._stamp(edge.producer, Point.DONE)
+        if all(reason.block_local for reason in data):
+            blocks = range(self.graph.nodes[edge.consumer].blocks)
+            pairs = {(consumers[b % len(consumers)], producers[b % len(producers)]) for b in blocks}
+        else:
+            pairs = {(core, d) for core in consumers for d in producers}
+        for core, d in sorted(pairs):
+            if core != d:
+                needs[core][d] = max(done, needs[core].get(d, -1))
+        return needs
 
     def _join(self, cores: Cores, several: list[dict[int, Needs]]) -> dict[int, Needs]:
         joined: dict[int, Needs] = {core: {} for core in cores}
@@ -217,8 +232,9 @@ class _Chooser:
     def _request(self, op: int, stamp: int) -> list[Step]:
         """One core sees the producers of the inputs done, then asks the agent."""
         leader = self.place.of[op][0]
-        needs = [self._edge_needs(edge) for edge in self.graph.incoming[op] if _feeds_tiling(edge)]
-        waited = self._minimal({leader: self._join((leader,), [{leader: n[leader]} for n in needs])[leader]})
+        needs = [self._edge_needs(edge)[leader] for edge in self.graph.incoming[op] if _feeds_tiling(edge)]
+        needs.append(self._gate_needs(op, leader))
+        waited = self._minimal(self._join((leader,), [{leader: need} for need in needs]))
         steps: list[Step] = [*self._waits(op, waited, inside=False), Request((leader,), op)]
         clock = self.clocks[leader]
         self.locks[op] = (*clock[:leader], max(clock[leader], stamp), *clock[leader + 1 :])
@@ -238,11 +254,10 @@ class _Chooser:
         for core in cores:
             self.clocks[core] = known
 
-    def _name_kinds(
-        self, edges: list[tuple[Edge, dict[int, Needs]]], paid: dict[int, set[tuple[int, int]]], barrier: bool
-    ) -> None:
+    def _name_kinds(self, edges: list[tuple[Edge, dict[int, Needs]]], paid: dict[int, set[tuple[int, int]]]) -> None:
         """The kind of every edge, from the waits that were really made (`paid`: per core, of whom and how far)."""
         everyone = set(range(self.place.cores))
+        barrier = self.options.early_start is EarlyStart.OFF
         for edge, needs in edges:
             seen = {c: {d for d, s in wanted.items() if (d, s) in paid[c]} for c, wanted in needs.items()}
             producers = set[int]().union(*seen.values())
@@ -256,6 +271,17 @@ class _Chooser:
             else:
                 kind = SyncKind.FLAG if len(producers) == 1 else SyncKind.COUNTER
             self.syncs.append(Sync(edge, kind))
+
+
+def _participants(waited: dict[int, Needs], known: list[Clock]) -> Cores:
+    """Who must meet: the cores that wait, and of those they wait for the ones that nobody else there can speak for."""
+    waiting = {core for core, needs in waited.items() if needs}
+    meeting = waiting | {d for needs in waited.values() for d in needs}
+    for d in sorted(meeting - waiting):
+        stamp = max(needs[d] for needs in waited.values() if d in needs)
+        if any(known[other][d] >= stamp for other in meeting - {d}):
+            meeting.remove(d)
+    return tuple(sorted(meeting))
 
 
 def _feeds_tiling(edge: Edge) -> bool:

@@ -58,7 +58,7 @@ def validate(plan: Plan, layout: Layout | None = None) -> Report:
         _check_events(plan, clocks, ends, fault)
         _check_event_words(plan, fault)
         structure.check_preloads(plan, fault)
-        _check_barriers(plan, ends, fault)
+        _check_barriers(plan, clocks, ends, fault)
         structure.check_debug(plan, fault)
         structure.check_records(plan, fault)
         _check_dynamic(plan, clocks, ends, fault)
@@ -188,8 +188,8 @@ def _check_event_words(plan: Plan, fault: Fault) -> None:
             fault("P7", f"event {event} is touched by cores {spell(tuple(sorted(cores)))}; it must be one")
 
 
-def _check_barriers(plan: Plan, ends: dict[int, Clock], fault: Fault) -> None:
-    """P11: only cores of the op and of what it waits for."""
+def _check_barriers(plan: Plan, clocks: Clocks, ends: dict[int, Clock], fault: Fault) -> None:
+    """P11: only cores of the op, of what it waits for, and those that poll its events."""
     for step in plan.steps:
         if not isinstance(step, Barrier) or step.debug:
             continue
@@ -198,6 +198,8 @@ def _check_barriers(plan: Plan, ends: dict[int, Clock], fault: Fault) -> None:
             concerned.update(plan.placements[edge.producer])
             if edge.whole_stream:
                 concerned.update(d for d, position in enumerate(ends[edge.producer]) if position)
+        for event in plan.graph.nodes[step.op].awaits:
+            concerned.update(core for core, _ in clocks.polls.get(event, ()))
         extra = sorted(set(step.cores) - concerned)
         if extra:
             fault("P11", f"cores {spell(tuple(extra))} have no part in the barrier before {named(plan, step.op)}")

@@ -168,6 +168,15 @@ def differs(kernel: SuperKernel, arrays: Mapping[str, Array], launches: int) -> 
     return False
 
 
+def binary_of(kernel: SuperKernel) -> Path:
+    return kernel._current()[1].binary
+
+
+def resident() -> int:
+    """Bytes of this process in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 def planted(kernel: SuperKernel, edit: Callable[[str], str], host: Path | None = None) -> SuperKernel:
     """The same super kernel, linked by the same functions from source that was edited by hand."""
     plan, executable = kernel._current()

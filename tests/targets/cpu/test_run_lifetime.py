@@ -10,21 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from targets.cpu.small import compile_ops, expected, launched, numbers, small
+from targets.cpu.small import binary_of, compile_ops, expected, launched, numbers, resident, small
 
 import superkernel as sk
 from superkernel import LaunchError, Op, SuperKernel
 
 OPS = [Op(small("mix"), ["a", "b", "t"]), Op(small("mix"), ["t", "a", "u"])]
-
-
-def resident() -> int:
-    """Bytes of this process in memory."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def binary_of(kernel: SuperKernel) -> Path:
-    return kernel._current()[1].binary
 
 
 def mapped(binary: Path) -> bool:

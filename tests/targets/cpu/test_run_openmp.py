@@ -5,12 +5,14 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
-from targets.cpu.small import child, compile_ops, expected, launched, numbers, small
+from targets.cpu.small import child, compile_ops, expected, launched, numbers, resident, small
 
-from superkernel import LaunchError, Op, SuperKernel
+from superkernel import LaunchError, Op, SubKernel, SuperKernel
+from superkernel.targets.cpu.openmp import loaded
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 
@@ -21,7 +23,7 @@ def libraries():
     return {path for path in mapped if Path(path).name.startswith(("libgomp", "libomp", "libiomp"))}
 def launch():
     import numpy as np
-    from targets.cpu.small import compile_ops, expected, launched, numbers, small
+    from targets.cpu.small import compile_ops, expected, launched, numbers, resident, small
     from superkernel import Op
     k = compile_ops([Op(small("mix"), ["a", "b", "t"]), Op(small("mix"), ["t", "a", "u"])], "one_run_time")
     arrays = numbers("a", "b")
@@ -50,7 +52,7 @@ def test_torch_s_thread_count_is_respected() -> None:
     """A changed count plans anew; a number of cores that was asked for stays. Tensors are buffers as well."""
     code = """
 import numpy as np, torch
-from targets.cpu.small import compile_ops, expected, launched, numbers, small
+from targets.cpu.small import compile_ops, expected, launched, numbers, resident, small
 from superkernel import Op
 ops = [Op(small("mix", 4), ["a", "b", "t"]), Op(small("fold", 4), ["t", "a"]), Op(small("early", 4), ["t", "b", "u"])]
 torch.set_num_threads(2)
@@ -130,6 +132,42 @@ def test_inside_another_region_a_meeting_gets_threads_of_its_own(outside: ctypes
     with compile_ops(ops, "nested_meeting", "feed-sync-all=1:debug-watchdog=20", 4) as k:
         for _ in range(20):
             assert_right_inside(outside, k, thread)
+
+
+@pytest.mark.serial
+def test_threads_of_its_own_leave_nothing_behind(outside: ctypes.CDLL) -> None:
+    ops = [Op(small("mix", 4), ["a", "b", "t"]), Op(small("total", 4), ["t", "ws", "u"])]
+    with compile_ops(ops, "nested_often", "debug-watchdog=20", 4) as k:
+        for _ in range(50):
+            assert_right_inside(outside, k, 0)
+        before = resident()
+        for _ in range(200):
+            assert_right_inside(outside, k, 0)
+        assert resident() - before < 4 * 2**20
+
+
+def test_a_sub_kernel_that_uses_openmp_gets_the_one_run_time(tmp_path: Path) -> None:
+    """It sees the launch's region of two threads; its own region stands inside that one, and works."""
+    (tmp_path / "own.cpp").write_text(
+        """
+#include <omp.h>
+#include <stdint.h>
+#include <superkernel/kernel.h>
+extern "C" void own(const int64_t* x, int64_t* z) {
+    int64_t sum = 0;
+#pragma omp parallel for reduction(+ : sum)
+    for (int i = 0; i < 48; ++i) sum += x[i];
+    z[sk::block_idx()] = sum * 10 + omp_get_num_threads();
+}
+"""
+    )
+    params = ["in:x:int64[48]", "inout:z:int64[48]"]
+    own = SubKernel.from_source(tmp_path / "own.cpp", "own", block_dim=2, params=params, flags=["-fopenmp"])
+    with compile_ops([Op(small("scale"), ["a", "t"]), Op(own, ["t", "z"])], "regions") as k:
+        arrays = numbers("a", "z")
+        k(arrays)
+        assert (arrays["z"][:2] == 10 * (5 * arrays["a"] + 1).sum() + 2).all()
+    assert len(loaded()) == 1
 
 
 def test_a_dynamic_op_inside_another_region(outside: ctypes.CDLL) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from targets.cpu.small import compile_ops, differs, launched, numbers, small
+from targets.cpu.small import binary_of, compile_ops, differs, launched, numbers, small
 
-from superkernel import Op, SubKernel, SuperKernel
+from superkernel import Op, SubKernel
+from superkernel.targets.cpu import build
+from superkernel.targets.cpu.objects import INCLUDE
 
 OPS = [
     Op(small("mix", 4), ["a", "b", "t"]),
@@ -117,6 +120,18 @@ extern "C" void kernel(const int64_t* x, int64_t* z) {{
                 assert (memory["t"] == t).all() and (memory["u"] == u).all() and (memory["v"] == 3 * u + 10).all()
 
 
+def test_other_headers_of_the_run_time_give_another_binary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same emitted source must not find a binary that was made for another layout of the launch's state."""
+    folder = Path(shutil.copytree(INCLUDE, tmp_path / "include"))
+    monkeypatch.setattr(build, "INCLUDE", folder)
+    with compile_ops(OPS, "layouts") as k:
+        before, source = binary_of(k), k.source
+    header = folder / "superkernel" / "state.h"
+    header.write_text(header.read_text().replace("struct Launch {", "struct Launch {\n    int64_t more[8] = {};"))
+    with compile_ops(OPS, "layouts") as k:
+        assert (k.source, binary_of(k) != before) == (source, True)
+
+
 def test_replay_passes_on_kernels_that_are_right() -> None:
     dynamic = small("twice", 4, variants={2: "twice", 3: "thrice"})
     ops = [
@@ -134,7 +149,3 @@ def test_replay_passes_on_kernels_that_are_right() -> None:
             assert set(made) == {"t", "u", "v", "w", "x"}
             assert not (arrays["z"] == before).all()
             assert (k.events["told"].is_set(), k.events["go"].is_set()) == (True, False)
-
-
-def binary_of(kernel: SuperKernel) -> Path:
-    return kernel._current()[1].binary

@@ -115,8 +115,6 @@ def link(
         for unique in names
     }
     named = sorted(wanted)
-    contents = [f"{unique}:{object_key(path)}:{symbol}" for unique, path, symbol in named]
-    key = digest("super kernel", source, entry, *contents, *flags, *map(str, libraries), shop.toolchain.identity)
     text = shop.cache.make(digest("entry", source), ".cpp", lambda path: _write(path, source))
     objects = [compile_source(text, flags, shop.toolchain, shop.cache, (INCLUDE,), log=shop.commands)]
     objects += [
@@ -135,6 +133,8 @@ def link(
         finally:
             merged.unlink(missing_ok=True)
 
+    # by the objects, not by the source: the headers of the run time are in them, and must be those of the host library
+    key = digest("super kernel", entry, *map(object_key, objects), *map(str, needed), shop.toolchain.identity)
     return shop.cache.make(key, ".so", build)
 
 

@@ -55,7 +55,8 @@ def openmp() -> OpenMP:
         except OSError:
             continue
         if hasattr(library, "GOMP_parallel"):
-            return OpenMP(path, library)
+            # a kernel may have to be linked with it: the file, where the loader only was given a name
+            return OpenMP(path if path.is_absolute() else next(iter(loaded()), path), library)
     raise UnsupportedError("no OpenMP run time found: install libgomp (apt-get install libgomp1)")
 
 

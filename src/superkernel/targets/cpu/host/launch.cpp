@@ -31,17 +31,24 @@ void on_interrupt(int) {
     if (running != nullptr) running->stop(Fault::kInterrupted, 0, 0);
 }
 
-thread_local jmp_buf way_out;
+thread_local jmp_buf* way_out = nullptr;
 
-void leave() { longjmp(way_out, 1); }
+void leave() { longjmp(*way_out, 1); }
 
 // No exception may pass: the frames above belong to OpenMP and to Python.
 void enter(Running& running, int core, int part) noexcept {
     guard_this_thread();
+    const Running* const outer = running_here;  // a sub-kernel may call somebody who launches
+    const int outer_core = core_here;
+    jmp_buf* const outer_way = way_out;
+    jmp_buf here;
     running_here = &running;
     core_here = core;
-    if (_setjmp(way_out) == 0) running.program->facts.entry(&running, part);
-    running_here = nullptr;
+    way_out = &here;
+    if (_setjmp(here) == 0) running.program->facts.entry(&running, part);
+    running_here = outer;
+    core_here = outer_core;
+    way_out = outer_way;
     running.activity[core].doing.store(Doing::kFinished, std::memory_order_relaxed);
 }
 
