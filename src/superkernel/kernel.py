@@ -188,7 +188,7 @@ class SuperKernel:
         pages = {
             "graph.txt": str(self.graph),
             "plan.txt": str(plan),
-            "validation.txt": str(validate(plan)),
+            "validation.txt": str(validate(plan, self.layout)),
             "layout.txt": str(self.layout),
             "source.cpp": executable.source,
             "commands.txt": "\n".join(executable.commands),
@@ -234,7 +234,7 @@ class SuperKernel:
 def checked_plan(graph: Graph, options: Options, cores: int) -> Plan:
     """A plan that does not validate never reaches a target."""
     plan = make_plan(graph, options, cores)
-    report = validate(plan)
+    report = validate(plan, make_layout(graph))
     if not report.ok:
         raise PlanError(
             f"super_kernel_scope {graph.name!r}: the plan does not validate, which is a defect of ours:\n{report}"

@@ -31,6 +31,7 @@ CLOCK = Path(__file__).parent / "clock.cpp"
 CORES = 2
 CHAIN = 64
 LONG = 513
+BLOCK_CHAIN = 256
 MEETINGS = 2000
 
 
@@ -170,18 +171,21 @@ def _python_call(result: Result, rounds: int) -> None:
 
 def _local_edges(result: Result, rounds: int) -> None:
     """A chain of @block ops needs no barrier; debug-sync-all=1 puts one after every op."""
-    params = ["in:x:float32[1024]@block", "in:y:float32[1024]@block", "out:z:float32[1024]@block"]
-    add = _kernel("add_1024", 2, params)
-    plain = _linked(_added(add, CHAIN), "block_chain")
-    barred = _linked(_added(add, CHAIN), "block_chain_barriers", "debug-sync-all=1")
-    buffers = {name: _filled(1024, value) for name, value in (("t0", 1.0), ("y", 0.5), ("t1", 0.0))}
-    for name, kernel in (("64 @block adds", plain), ("64 @block adds with barriers", barred)):
+    params = [f"{kind}:float32[512]@block" for kind in ("in:x", "in:y", "out:z")]
+    add = _kernel("add_512", 2, params)
+    plain = _linked(_added(add, BLOCK_CHAIN), "block_chain")
+    barred = _linked(_added(add, BLOCK_CHAIN), "block_chain_barriers", "debug-sync-all=1")
+    buffers = {name: _filled(512, value) for name, value in (("t0", 1.0), ("y", 0.5), ("t1", 0.0))}
+    for name, kernel in ((f"{BLOCK_CHAIN} @block adds", plain), (f"{BLOCK_CHAIN} @block adds with barriers", barred)):
         buffers["t0"][:] = 1
         kernel(buffers)
-        result.checks[name] = bool((buffers["t0"] == 1 + CHAIN * 0.5).all())
-    result.checks["64 @block adds wait for nothing"] = plain.plan.blocking_steps == 0
+        result.checks[name] = bool((buffers["t0"] == 1 + BLOCK_CHAIN * 0.5).all())
+    result.checks["@block adds wait for nothing"] = plain.plan.blocking_steps == 0
     buffers["y"][:] = 0
-    cases = {"64 @block adds": lambda: plain(buffers), "64 @block adds, debug-sync-all=1": lambda: barred(buffers)}
+    cases = {
+        f"{BLOCK_CHAIN} @block adds of 2 KB": lambda: plain(buffers),
+        f"{BLOCK_CHAIN} @block adds of 2 KB, debug-sync-all=1": lambda: barred(buffers),
+    }
     timings = list(measure(cases, rounds).values())
     result.timings += timings
     result.figures.append(Figure("no barrier against a barrier per op", timings[1].median / timings[0].median, 2, True))

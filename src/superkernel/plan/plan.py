@@ -94,7 +94,7 @@ class Plan:
         options = str(self.options) or "defaults"
         return (
             f"plan {self.graph.name}: {len(self.graph.nodes)} ops on {self.cores} cores, options {options}",
-            f"  {len(self.graph.edges)} dependency edges kept by: {counts}; {self.blocking_steps} blocking steps",
+            f"  dependency edges: {len(self.graph.edges)}, kept by {counts}; blocking steps: {self.blocking_steps}",
             *(f"  {note}" for note in self.notes),
         )
 

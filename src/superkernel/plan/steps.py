@@ -122,7 +122,7 @@ class ResetEvent(Step):
 
 @dataclass(frozen=True)
 class Request(Step):
-    """One core asks the control agent for the tiling of a dynamic op."""
+    """One core asks the control agent for the tiling of a dynamic op, once all that the op reads is there."""
 
     op: int
 
@@ -142,14 +142,18 @@ class Select(Step):
 
 @dataclass(frozen=True)
 class Wait(Step):
-    """Each core blocks until all `needs` are met. inside: at the wait point of the call that follows."""
+    """Each core blocks until all `needs` are met. inside: at the wait point of the call that follows.
+
+    A core that turns out to have no block of that call still makes its wait before it goes on.
+    """
 
     op: int
     needs: tuple[Need, ...]
     inside: bool = False
+    behind: bool = False  # after the op, before its notify
 
     def text(self, names: Names) -> str:
-        where = "at the wait point of" if self.inside else "before"
+        where = "at the wait point of" if self.inside else "after" if self.behind else "before"
         return f"wait {where} {names[self.op]}: {'; '.join(need.text(names) for need in self.needs)}"
 
 
@@ -190,7 +194,10 @@ class Feed(Step):
 
 @dataclass(frozen=True)
 class Signal(Step):
-    """Each core publishes that it has reached `mark`. inside: the preceding call may do so after its last store."""
+    """Each core publishes that it has reached `mark`. inside: the preceding call may, after its last buffer access.
+
+    Whatever the call does, the mark is published when the step is passed.
+    """
 
     mark: Mark
     inside: bool = False
@@ -213,7 +220,8 @@ class Fence(Step):
     when: FenceWhen
 
     def text(self, names: Names) -> str:
-        return f"fence {self.when.value} {names[self.op]}"
+        when = "after" if self.debug else self.when.value
+        return f"fence {when} {names[self.op]}{' (debug)' if self.debug else ''}"
 
     @property
     def debug(self) -> bool:

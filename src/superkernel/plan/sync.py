@@ -6,7 +6,7 @@ cover it yet; a wait hands over all that the signalling core knew. That is a tra
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..graph import Edge, Graph, Hazard
 from ..options import EarlyStart, Options
@@ -98,7 +98,7 @@ class _Chooser:
         edges = [(edge, self._edge_needs(edge)) for edge in self.graph.incoming[op]]
         inside = bool(node.kernel.waits_inside) and self.options.early_start is EarlyStart.FULL
         events_seen = {core: self._gate_needs(op, core) for core in cores}
-        at_once = [needs for edge, needs in edges if edge.before_wait or not inside]
+        at_once = [self._edge_needs(edge, early=True) for edge, _ in edges] if inside else [needs for _, needs in edges]
         if self.options.early_start is EarlyStart.OFF:
             waited = self._meet_before(op, self._join(cores, at_once), events_seen)
         else:
@@ -142,12 +142,13 @@ class _Chooser:
         gates = [self.gates[event] for event in self.graph.nodes[op].awaits]
         return {d: max(s for g, s in gates if g == d) for d, _ in gates if d != core}
 
-    def _edge_needs(self, edge: Edge) -> dict[int, Needs]:
-        """Per core of the consumer: which cores it must see, and how far."""
+    def _edge_needs(self, edge: Edge, early: bool = False) -> dict[int, Needs]:
+        """Per core of the consumer: which cores it must see, and how far; early: before its wait point."""
+        reasons = [reason for reason in edge.reasons if reason.before_wait or not early]
         consumers, producers = self.place.of[edge.consumer], self.place.of[edge.producer]
-        wanted = dict(self.at_send[edge.producer]) if edge.whole_stream else {}
+        data = [reason for reason in reasons if reason.hazard is not Hazard.EVENT]
+        wanted = dict(self.at_send[edge.producer]) if len(data) < len(reasons) else {}
         needs = {core: {d: stamp for d, stamp in wanted.items() if d != core} for core in consumers}
-        data = [reason for reason in edge.reasons if reason.hazard is not Hazard.EVENT]
         if not data:
             return needs
         done = self._stamp(edge.producer, Point.DONE)
@@ -226,7 +227,7 @@ class _Chooser:
         if node.notifies:
             leader = cores[0]
             waited = self._minimal({leader: {d: s for d, s in ends.items() if d != leader}})
-            self.ops[op].notify += self._waits(op, waited, inside=False)
+            self.ops[op].notify += [replace(wait, behind=True) for wait in self._waits(op, waited, inside=False)]
             self.ops[op].notify += [Notify((leader,), op, event) for event in node.notifies]
 
     def _request(self, op: int, stamp: int) -> list[Step]:

@@ -32,12 +32,14 @@ At = np.arange(N)
 PARAMS = {
     "scale": (f"in:x{ARRAY}@block", f"out:z{ARRAY}@block"),
     "mix": (f"in:x{ARRAY}", f"in:y{ARRAY}", f"out:z{ARRAY}"),
+    "blend": (f"in:x{ARRAY}", f"in:y{ARRAY}", f"in:w{ARRAY}", f"out:z{ARRAY}"),
     "fold": (f"inout:x{ARRAY}", f"in:y{ARRAY}"),
     "chain": (f"in:x{ARRAY}", f"out:z{ARRAY}"),
     "late": (f"in:x{ARRAY}@block", f"out:z{ARRAY}@block", "scalar:times"),
     "early": (f"in:x{ARRAY}", f"in:w{ARRAY}", f"out:z{ARRAY}"),
     "seldom": (f"in:x{ARRAY}", f"out:z{ARRAY}"),
     "hasty": (f"in:x{ARRAY}", f"out:z{ARRAY}"),
+    "shy": (f"in:x{ARRAY}", f"inout:z{ARRAY}", "scalar:work"),
     "total": (f"in:x{ARRAY}", f"workspace:part{ARRAY}", f"out:z{ARRAY}"),
     "twice": (f"in:x{ARRAY}", f"inout:z{ARRAY}"),
     "gather": (f"in:x{ARRAY}", f"workspace:part{ARRAY}", f"out:z{ARRAY}"),
@@ -50,6 +52,10 @@ def scale(x: Array, z: Array) -> None:
 
 def mix(x: Array, y: Array, z: Array) -> None:
     z[:] = 3 * x + y[::-1] + At
+
+
+def blend(x: Array, y: Array, w: Array, z: Array) -> None:
+    z[:] = 3 * x + 5 * np.roll(y, -1) + 7 * np.roll(w, -2)
 
 
 def fold(x: Array, y: Array) -> None:
@@ -79,6 +85,11 @@ def hasty(x: Array, z: Array) -> None:
     z[:] = 13 * np.roll(x, -1)
 
 
+def shy(x: Array, z: Array, work: int) -> None:
+    if work:
+        z[:] = 3 * x
+
+
 def total(x: Array, part: Array, z: Array) -> None:
     z[:] = 3 * x + (x * (At + 1)).sum()
 
@@ -95,9 +106,8 @@ def gather(x: Array, part: Array, z: Array) -> None:
     z[:] = x + x.sum()
 
 
-REFERENCE: dict[str, Callable[..., None]] = {
-    one.__name__: one for one in (scale, mix, fold, chain, late, early, seldom, hasty, total, twice, thrice, gather)
-}
+_KERNELS = (scale, mix, blend, fold, chain, late, early, seldom, hasty, shy, total, twice, thrice, gather)
+REFERENCE: dict[str, Callable[..., None]] = {one.__name__: one for one in _KERNELS}
 
 
 def small(name: str, blocks: int = 2, **more: Any) -> SubKernel:

@@ -65,6 +65,20 @@ def test_a_kernel_that_must_not_start_early_waits_outside() -> None:
         assert_same(k, numbers("a"), launches=30)
 
 
+@pytest.mark.parametrize("work", (0, 1))
+def test_a_signal_hands_on_what_its_core_has_not_waited_for_itself(work: int) -> None:
+    """The last op only waits for the op in the middle, which must not say that it is done before the first one is."""
+    ops = [
+        Op(small("late", 4), ["a", "t", 20_000]),
+        Op(small("shy", 1), ["t", "z", work]),
+        Op(small("mix", 4), ["t", "z", "u"]),
+    ]
+    with compile_ops(ops, "handed_on", "", 4) as k:
+        waits = [step for step in k.plan.steps if isinstance(step, Wait) and not step.inside]
+        assert [[need.text(k.plan.op_names) for need in step.needs] for step in waits] == [["shy done on 0"]]
+        assert_same(k, numbers("a", "z"), launches=50)
+
+
 def test_more_waits_than_an_op_can_put_off() -> None:
     """Ten producers on lanes of their own: what does not fit is waited for before the op starts."""
     chain = small("chain", 1)

@@ -141,7 +141,7 @@ def test_threads_of_its_own_leave_nothing_behind(outside: ctypes.CDLL) -> None:
         for _ in range(50):
             assert_right_inside(outside, k, 0)
         before = resident()
-        for _ in range(200):
+        for _ in range(800):
             assert_right_inside(outside, k, 0)
         assert resident() - before < 4 * 2**20
 

@@ -96,8 +96,8 @@ def test_one_buffer_written_again_and_again() -> None:
 
 def test_one_kernel_with_different_aliases_runs_unfused_as_fused() -> None:
     """Ops share a binary when run alone only if the same parameters share memory."""
-    mix = small("mix")
-    ops = [Op(mix, ["a", "b", "t"]), Op(mix, ["a", "a", "u"]), Op(mix, ["t", "u", "v"])]
+    blend = small("blend")
+    ops = [Op(blend, ["a", "b", "a", "t"]), Op(blend, ["a", "b", "b", "u"]), Op(blend, ["t", "t", "u", "v"])]
     with compile_ops(ops, "aliases") as k:
         assert_same(k, numbers("a", "b"))
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from ...params import DTYPES, scalar_bits
 from .hostlib import Wanted
 
 _ANY = b"\0"
+_ARRAYS = {np.ndarray}
 _TYPEKINDS = {"float": b"f", "int": b"i", "uint": b"u", "bool": b"b", "complex": b"c"}
 
 
@@ -38,6 +40,9 @@ class FastBinder:
         self._buffers = tuple(graph.buffers.values())
         self._names = tuple(graph.buffers)
         self.count = len(self._buffers)
+        self._pick: Callable[[Mapping[str, Any]], tuple[Any, ...]] = (
+            itemgetter(*self._names) if self.count > 1 else lambda passed: tuple(passed[name] for name in self._names)
+        )
         self._values_type = ctypes.c_uint64 * (self.count + len(graph.events))
         self._sizes_type = ctypes.c_int64 * (self.count + len(graph.events))
         self._wanted = (Wanted * self.count)(*(_wanted(buffer) for buffer in self._buffers))
@@ -45,6 +50,16 @@ class FastBinder:
         self._elements = tuple(fact.elements for fact in self._wanted)
         self._allocated = tuple(can_allocate(buffer) for buffer in self._buffers)
         self._torch_dtypes: dict[str, Any] = {}
+
+    def arrays(self, passed: Mapping[str, Any]) -> list[Any] | None:
+        """The shortest way: all names were passed, all are plain arrays. None: it is not so."""
+        if type(passed) is not dict or len(passed) != self.count:
+            return None
+        try:
+            values = self._pick(passed)
+        except KeyError:
+            return None
+        return [value.__array_struct__ for value in values] if set(map(type, values)) == _ARRAYS else None
 
     def bind_fast(self, passed: Mapping[str, Any], events: Sequence[int]) -> Arguments | None:
         """None: something is unusual or wrong."""

@@ -66,6 +66,12 @@ class Wanted(ctypes.Structure):
     )
 
 
+class Caller(ctypes.Structure):
+    """As in bind.cpp."""
+
+    _fields_ = (("program", c_void_p), ("wanted", c_void_p), ("count", c_int32))
+
+
 @dataclass(frozen=True)
 class Host:
     """`free`: calls that release the GIL. `held`: calls that keep it."""
@@ -86,6 +92,7 @@ _FREE: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "sk_launch_run": (c_int32, (c_void_p, c_void_p, c_void_p, c_int32)),
     "sk_launch_end": (None, (c_void_p,)),
     "sk_launch_report": (c_char_p, (c_void_p,)),
+    "sk_launch_fault": (c_int32, (c_void_p,)),
     "sk_launch_fault_step": (c_uint32, (c_void_p,)),
     "sk_launch_fault_detail": (c_int64, (c_void_p,)),
     "sk_launch_stamps": (POINTER(TimeStamp), (c_void_p, c_int32)),
@@ -99,7 +106,7 @@ _FREE: dict[str, tuple[Any, tuple[Any, ...]]] = {
 _HELD: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "sk_bind_python": (None, (c_void_p,)),
     "sk_bind": (c_int32, (ctypes.py_object, c_int32, c_void_p, c_void_p, c_void_p)),
-    "sk_call": (c_int32, (c_void_p, ctypes.py_object, c_int32, c_void_p, c_void_p, c_void_p, c_int32, c_void_p)),
+    "sk_call": (c_int64, (c_void_p, ctypes.py_object, c_void_p, c_void_p, c_int32)),
 }
 MISFIT, CLOSED = -1, -2
 # as struct Python in bind.cpp

@@ -11,20 +11,19 @@ import threading
 import weakref
 from _signal import getsignal  # type: ignore[import-not-found]  # signal.getsignal without its conversion to an enum, which costs microseconds
 from collections.abc import Callable, Mapping, Sequence
-from ctypes import byref, c_void_p
+from ctypes import c_void_p
 from pathlib import Path
 from threading import get_ident
 from typing import Any
 
 from ...cache import default_directory
 from ...errors import BuildError, LaunchError
-from ...events import Event
 from ...plan import Plan
 from ...plan.steps import Call, Step
 from .. import LaunchWishes, StepTime
 from .agent import Agent
 from .bind import Arguments, FastBinder
-from .hostlib import CLOSED, MISFIT, Facts, Fault, TimeStamp, load_host, load_library
+from .hostlib import CLOSED, MISFIT, Caller, Facts, Fault, TimeStamp, load_host, load_library
 from .numbering import Numbering
 from .openmp import forked
 
@@ -50,9 +49,14 @@ class CpuExecutable:
         self._unload = _at_last(self, _dlclose, library._handle)
         _at_last(self, self._free.sk_program_destroy, self._program)
         self._binder = FastBinder(plan.graph)
+        self._events = tuple(event.label for event in plan.graph.events)
+        self._call = self._host.held.sk_call
+        caller = Caller(self._program, self._binder.wanted, self._binder.count)
+        self._keep, self._caller = caller, c_void_p(ctypes.addressof(caller))
         self._times: Sequence[StepTime] = ()
         self._dynamic = bool(numbers.tilings)
         self._observed = self._dynamic or bool(numbers.records)
+        self._plain = not self._observed and not plan.graph.events
 
     @classmethod
     def restore(cls, plan: Plan, numbers: Numbering, directory: Path) -> CpuExecutable:
@@ -63,7 +67,13 @@ class CpuExecutable:
         return cls(plan, numbers, source, directory / _KERNEL, directory / _HOST, ())
 
     def launch(self, buffers: Mapping[str, Any], wishes: LaunchWishes) -> dict[str, Any]:
-        events = self._event_addresses(wishes.events)
+        if self._plain and not forked() and (capsules := self._binder.arrays(buffers)) is not None:
+            outcome = self._call(self._caller, capsules, None, None, _may_interrupt())
+            if outcome == 0:
+                return {}
+            if outcome != MISFIT:
+                raise self._stopped(outcome, wishes)
+        events = [wishes.events[label].address for label in self._events]
         arguments = self._binder.bind_fast(buffers, events)
         if arguments is None or self._run(arguments, wishes) == MISFIT:
             arguments = self._binder.bind_carefully(buffers, events)
@@ -77,27 +87,20 @@ class CpuExecutable:
                 f"super_kernel_scope {self.plan.graph.name!r}: launch in a forked process: the OpenMP threads of the "
                 "parent are not here and a launch would hang. Start the process with the 'spawn' method"
             )
-        held, binder = self._host.held, self._binder
         if self._observed:
             return self._run_observed(arguments, wishes)
-        failed = c_void_p()
-        status: int = held.sk_call(
-            self._program,
-            arguments.capsules,
-            binder.count,
-            binder.wanted,
-            arguments.values,
-            arguments.sizes,
-            _may_interrupt(),
-            byref(failed),
-        )
-        if status == CLOSED:
-            raise self._closed()
-        if status > 0:
-            error = self._error(status, failed.value, None, wishes)
-            self._free.sk_launch_end(failed)
-            raise error
-        return status
+        outcome: int = self._call(self._caller, arguments[0], arguments[1], arguments[2], _may_interrupt())
+        if outcome not in (0, MISFIT):
+            raise self._stopped(outcome, wishes)
+        return outcome
+
+    def _stopped(self, outcome: int, wishes: LaunchWishes) -> BaseException:
+        """What sk_call says of a launch that was refused or stopped."""
+        if outcome == CLOSED:
+            return self._closed()
+        error = self._error(self._free.sk_launch_fault(outcome), outcome, None, wishes)
+        self._free.sk_launch_end(outcome)
+        return error
 
     def _closed(self) -> LaunchError:
         return LaunchError(f"super_kernel_scope {self.plan.graph.name!r}: the kernel is closed")
@@ -107,9 +110,6 @@ class CpuExecutable:
     ) -> None:
         """A launch whose arguments have been checked already."""
         self._run(self._binder.addresses(values, sizes, named), wishes)
-
-    def _event_addresses(self, events: Mapping[str, Event]) -> list[int]:
-        return [events[event.label].address for event in self.plan.graph.events]
 
     def _run_observed(self, arguments: Arguments, wishes: LaunchWishes) -> int:
         """A launch with a control agent beside it, or with time stamps to collect."""

@@ -30,6 +30,10 @@ void mix(const Number* x, const Number* y, Number* z) {
     for (int i = first(); i < last(); ++i) z[i] = 3 * x[i] + y[N - 1 - i] + Number(i);
 }
 
+void blend(const Number* x, const Number* y, const Number* w, Number* z) {
+    for (int i = first(); i < last(); ++i) z[i] = 3 * x[i] + 5 * y[(i + 1) % N] + 7 * w[(i + 2) % N];
+}
+
 void fold(Number* x, const Number* y) {
     for (int i = first(); i < last(); ++i) x[i] = 7 * x[i] + y[(5 * i + 1) % N];
 }
@@ -70,6 +74,15 @@ void hasty(const Number* x, Number* z) {
     for (int i = first(); i < last(); ++i) z[i] = 13 * x[(i + 1) % N];
     sk::set_next();
     spin(200);
+}
+
+// says that it is done without having waited for anything, unless there is something to do
+void shy(const Number* x, Number* z, int64_t work) {
+    if (work != 0) {
+        sk::wait_previous();
+        for (int i = first(); i < last(); ++i) z[i] = 3 * x[i];
+    }
+    sk::set_next();
 }
 
 // all blocks meet twice

@@ -104,28 +104,37 @@ int32_t sk_bind(void* capsules, int32_t count, const Wanted* wanted, uint64_t* v
     return 0;
 }
 
-// Bind and launch. kMisfit, kClosed: nothing was run, the caller finds the words.
-int32_t sk_call(Program* program, void* capsules, int32_t count, const Wanted* wanted, const uint64_t* given_values,
-                const int64_t* given_sizes, int32_t interrupts, Running** failed) {
-    Running* running = sk_launch_begin(program);
+// What stays the same from call to call.
+struct Caller {
+    Program* program;
+    const Wanted* wanted;
+    int32_t count;
+};
+
+// Bind and launch. 0: done. kMisfit, kClosed: nothing was run, the caller finds the words. Otherwise the address of the
+// launch that was stopped, still to be ended.
+int64_t sk_call(const Caller* caller, void* capsules, const uint64_t* given_values, const int64_t* given_sizes,
+                int32_t interrupts) {
+    Running* running = sk_launch_begin(caller->program);
     if (running == nullptr) return kClosed;
-    const int32_t sources = program->facts.source_count;
-    running->values.assign(sources, 0);
-    running->sizes.assign(sources, 0);
+    const int32_t sources = caller->program->facts.source_count;
+    running->values.resize(sources);
+    running->sizes.resize(sources);
     if (given_values != nullptr) {
         std::copy(given_values, given_values + sources, running->values.begin());
         std::copy(given_sizes, given_sizes + sources, running->sizes.begin());
     }
-    if (sk_bind(capsules, count, wanted, running->values.data(), running->sizes.data()) != 0) {
+    uint64_t* values = running->values.data();
+    int64_t* sizes = running->sizes.data();
+    if (sk_bind(capsules, caller->count, caller->wanted, values, sizes) != 0) {
         sk_launch_end(running);
         return kMisfit;
     }
     void* thread = python.save_thread();
-    const int32_t status = sk_launch_run(running, running->values.data(), running->sizes.data(), interrupts);
+    const int32_t status = sk_launch_run(running, values, sizes, interrupts);
     if (status == 0) sk_launch_end(running);
     python.restore_thread(thread);
-    if (status != 0) *failed = running;
-    return status;
+    return status == 0 ? 0 : reinterpret_cast<int64_t>(running);
 }
 
 }  // extern "C"

@@ -283,6 +283,7 @@ int32_t sk_program_running(Program* program) {
 }
 
 // what went wrong, and what was recorded
+int32_t sk_launch_fault(Running* running) { return int32_t(running->fault.load()); }
 const char* sk_launch_report(Running* running) { return running->reported.load() ? running->report : ""; }
 uint32_t sk_launch_fault_step(Running* running) { return running->fault_step.load(); }
 int64_t sk_launch_fault_detail(Running* running) { return running->fault_detail.load(); }
