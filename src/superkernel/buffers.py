@@ -137,6 +137,8 @@ def _array_facts(buffer: Buffer, array: np.ndarray[Any, Any], where: str) -> tup
     _check_size(buffer, array.shape, array.size, where)
     if not array.flags.c_contiguous:
         raise LaunchError(f"{where}{buffer.name!r} is not contiguous; pass numpy.ascontiguousarray(...)")
+    if not array.flags.aligned:
+        raise LaunchError(f"{where}{buffer.name!r} does not begin at a multiple of its item size; pass a copy of it")
     if buffer.written and not array.flags.writeable:
         raise LaunchError(f"{where}{buffer.name!r} is read-only, but an op writes it")
     return array.__array_interface__["data"][0], array.nbytes
@@ -153,6 +155,11 @@ def _tensor_facts(buffer: Buffer, tensor: Any, where: str) -> tuple[int, int]:
     _check_size(buffer, tuple(tensor.shape), tensor.numel(), where)
     if not tensor.is_contiguous():
         raise LaunchError(f"{where}{buffer.name!r} is not contiguous; pass {buffer.name}.contiguous()")
+    if buffer.written and tensor.requires_grad and torch_or_none().is_grad_enabled():
+        raise LaunchError(
+            f"{where}{buffer.name!r} is written, and requires grad: autograd would not know; "
+            f"pass {buffer.name}.detach() or launch under torch.no_grad()"
+        )
     if tensor.is_conj() or tensor.is_neg():
         raise LaunchError(
             f"{where}{buffer.name!r} is a lazy conjugate or negation; pass its resolve_conj().resolve_neg()"

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from .buffers import bind, copy_of, same_bits
-from .errors import LaunchError, PlanError, nearest
+from .errors import BuildError, LaunchError, PlanError, nearest
 from .events import Event
 from .graph import Graph
 from .layout import Layout, make_layout
@@ -183,7 +183,6 @@ class SuperKernel:
     def dump(self, directory: str | Path) -> Path:
         """Write graph, plan, layout, emitted source and the commands that built it."""
         folder = Path(directory)
-        folder.mkdir(parents=True, exist_ok=True)
         plan, executable = self._current()
         pages = {
             "graph.txt": str(self.graph),
@@ -193,8 +192,12 @@ class SuperKernel:
             "source.cpp": executable.source,
             "commands.txt": "\n".join(executable.commands),
         }
-        for name, text in pages.items():
-            (folder / name).write_text(text + "\n")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, text in pages.items():
+                (folder / name).write_text(text + "\n")
+        except OSError as reason:
+            raise BuildError(f"super_kernel_scope {self.name!r}: cannot be dumped in {folder}: {reason}") from reason
         return folder
 
     def save(self, directory: str | Path) -> Path:

@@ -149,3 +149,18 @@ def test_a_place_where_nothing_can_be_saved(tmp_path: Path) -> None:
             with pytest.raises(BuildError, match=r"super_kernel_scope 'inputs'.*cannot be saved in .*file"):
                 k.save(place)
         k({"a": vector(), "b": vector()})
+
+
+def test_a_kernel_compiled_for_another_processor(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import superkernel.targets.cpu.run as run_time
+
+    monkeypatch.setattr(run_time, "cpu_features", lambda: "fpu")
+    with pytest.raises(sk.UnsupportedError, match="which this one lacks"):
+        sk.load(saved)
+
+
+def test_a_place_where_nothing_can_be_dumped(saved: Path, tmp_path: Path) -> None:
+    taken = tmp_path / "taken"
+    taken.write_text("")
+    with sk.load(saved) as k, pytest.raises(sk.BuildError, match="cannot be dumped"):
+        k.dump(taken)

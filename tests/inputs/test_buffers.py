@@ -324,3 +324,22 @@ def test_the_careful_way_refuses_the_same_as_the_fast_way(adding: sk.SuperKernel
         with pytest.raises(LaunchError) as careful:
             adding(Names(arrays(**changed)))
         assert str(fast.value) == str(careful.value)
+
+
+def test_an_array_between_two_items(adding: sk.SuperKernel) -> None:
+    odd = np.zeros(12 * 4 + 1, np.uint8)[1:].view(np.float32)
+    refused(adding, arrays(a=odd), "'a'", "multiple of its item size")
+
+
+def test_a_written_tensor_that_autograd_follows(adding: sk.SuperKernel) -> None:
+    given = tensors(c=torch.zeros(12, requires_grad=True))
+    refused(adding, given, "'c'", "requires grad", "detach")
+    with torch.no_grad():
+        adding(given)
+    assert (given["c"] == 5).all()
+
+
+def test_a_tensor_that_is_only_read_may_require_grad(adding: sk.SuperKernel) -> None:
+    given = tensors(a=torch.ones(12, requires_grad=True))
+    adding(given)
+    assert (given["c"] == 5).all()

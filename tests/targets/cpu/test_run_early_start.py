@@ -71,7 +71,7 @@ def test_a_signal_hands_on_what_its_core_has_not_waited_for_itself(work: int) ->
     ops = [
         Op(small("late", 4), ["a", "t", 20_000]),
         Op(small("shy", 1), ["t", "z", work]),
-        Op(small("mix", 4), ["t", "z", "u"]),
+        Op(small("mix", 4), ["z", "t", "u"]),
     ]
     with compile_ops(ops, "handed_on", "", 4) as k:
         waits = [step for step in k.plan.steps if isinstance(step, Wait) and not step.inside]

@@ -34,6 +34,8 @@ POOL = (
     small("early", 4, early_start=("w",)),
     small("seldom", 6),
     small("hasty", 3),
+    small("shy", 2),
+    small("blend", 3),
     small("total", 2),
     small("twice", 4, variants={2: "twice", 3: "thrice"}),
 )
@@ -63,10 +65,10 @@ ROWS = st.builds(
 def op_of(i: int, row: Row, sends: list[str], receives: list[str]) -> Op:
     """What is written has a name of its own within the op: no kernel allows more."""
     kernel = POOL[row.kernel]
-    free, args = list(BUFFERS), list[str]()
+    free, args = list(BUFFERS), list[str | int]()
     for param in sorted(kernel.params, key=lambda p: not p.kind.writes):
-        if param.kind is Kind.WORKSPACE:
-            args.append(f"ws{row.buffers % 2}")
+        if param.kind in (Kind.WORKSPACE, Kind.SCALAR):
+            args.append(f"ws{row.buffers % 2}" if param.kind is Kind.WORKSPACE else row.buffers % 2)
             continue
         name = free[row.buffers // 5 ** len(args) % len(free)]
         args.append(name)

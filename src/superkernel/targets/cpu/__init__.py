@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...cache import Cache
+from ...errors import BuildError
 from ...plan import Plan
 from ...subkernel import SubKernel
 from .. import Progress
@@ -39,7 +40,11 @@ class CpuPrepared:
             plan, numbers, {kernel: linked for kernel, (_, linked) in parts.items()}, entry, options
         ).source()
         flags = (*plan.options.compile_options, *(["-DSK_TEST_DELAYS"] if os.environ.get(DELAYS) else []))
-        binary = link(source, entry, list(parts.values()), flags, self.shop)
+        try:
+            binary = link(source, entry, list(parts.values()), flags, self.shop)
+        except BuildError as failure:
+            said = f"super_kernel_scope {plan.graph.name!r}: {failure.message}"
+            raise BuildError(said, failure.command, failure.stderr) from failure
         return CpuExecutable(plan, numbers, source, binary, host_library(self.shop), tuple(self.shop.commands))
 
 

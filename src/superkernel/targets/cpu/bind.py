@@ -135,6 +135,8 @@ class FastBinder:
             return False
         if value.layout is not torch.strided or not value.is_cpu or not value.is_contiguous():
             return False
+        if buffer.written and value.requires_grad:  # refused or not: the careful way knows
+            return False
         if value.is_conj() or value.is_neg() or 0 <= self._elements[place] != value.numel():
             return False
         if buffer.dtype is not None and value.dtype is not self._torch_dtype(buffer.dtype):

@@ -17,7 +17,7 @@ from threading import get_ident
 from typing import Any
 
 from ...cache import default_directory
-from ...errors import BuildError, LaunchError
+from ...errors import BuildError, LaunchError, UnsupportedError
 from ...plan import Plan
 from ...plan.steps import Call, Step
 from .. import LaunchWishes, StepTime
@@ -26,8 +26,9 @@ from .bind import Arguments, FastBinder
 from .hostlib import CLOSED, MISFIT, Caller, Facts, Fault, TimeStamp, load_host, load_library
 from .numbering import Numbering
 from .openmp import forked
+from .toolchain import cpu_features
 
-_KERNEL, _HOST, _SOURCE = "kernel.so", "runtime.so", "source.cpp"
+_KERNEL, _HOST, _SOURCE, _FEATURES = "kernel.so", "runtime.so", "source.cpp", "processor.txt"
 _MAIN = threading.main_thread().ident
 _PARTS = ("begin", "run", "end")
 DELAYS = "SUPERKERNEL_TEST_DELAYS"  # a seed: every step of a launch may be late, in kernels built while it is set
@@ -60,9 +61,13 @@ class CpuExecutable:
 
     @classmethod
     def restore(cls, plan: Plan, numbers: Numbering, directory: Path) -> CpuExecutable:
-        for name in (_KERNEL, _HOST, _SOURCE):
+        for name in (_KERNEL, _HOST, _SOURCE, _FEATURES):
             if not (directory / name).is_file():
                 raise LaunchError(f"{directory} is no saved super kernel: {name} is missing")
+        lacking = sorted({*(directory / _FEATURES).read_text().split()} - {*cpu_features().split()})
+        if lacking:
+            some = ", ".join(lacking[:8])
+            raise UnsupportedError(f"{directory} was compiled for a processor with {some}, which this one lacks")
         source = (directory / _SOURCE).read_text()
         return cls(plan, numbers, source, directory / _KERNEL, directory / _HOST, ())
 
@@ -199,6 +204,7 @@ class CpuExecutable:
         shutil.copyfile(self.binary, directory / _KERNEL)
         shutil.copyfile(self._host.path, directory / _HOST)
         (directory / _SOURCE).write_text(self.source)
+        (directory / _FEATURES).write_text(cpu_features() + "\n")
 
     def running(self) -> int:
         return int(self._free.sk_program_running(self._program))

@@ -44,9 +44,9 @@ void chain(const Number* x, Number* z) {
     for (int i = 0; i < N; ++i) z[i] = sum = 31 * sum + x[i];
 }
 
-// an even block is late, by as much as the caller says
+// an odd block is late, by as much as the caller says
 void late(const Number* x, Number* z, int64_t times) {
-    if (sk::block_idx() % 2 == 0) spin(times);
+    if (sk::block_idx() % 2 == 1) spin(times);
     for (int i = first(); i < last(); ++i) z[i] = 9 * x[i] + 4;
 }
 

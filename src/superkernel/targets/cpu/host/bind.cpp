@@ -23,6 +23,7 @@ struct ArrayInterface {
 };
 
 constexpr int kContiguous = 0x1;
+constexpr int kAligned = 0x100;
 constexpr int kNotSwapped = 0x200;
 constexpr int kWriteable = 0x400;
 
@@ -69,7 +70,8 @@ static bool bind_arrays(void* capsules, int32_t count, const Wanted* wanted, uin
         const bool fits = want.memory != 0 && (want.elements < 0 || elements == want.elements) &&
                           (want.itemsize == 0 || array->itemsize == want.itemsize) &&
                           (want.typekind == 0 || array->typekind == want.typekind) && array->typekind != 'O' &&
-                          (array->flags & kContiguous) != 0 && (array->flags & kNotSwapped) != 0 &&
+                          (array->flags & kContiguous) != 0 && (array->flags & kAligned) != 0 &&
+                          (array->flags & kNotSwapped) != 0 &&
                           (want.written == 0 || (array->flags & kWriteable) != 0);
         if (!fits) return false;
         values[place] = reinterpret_cast<uint64_t>(array->data);
