@@ -11,9 +11,8 @@ from superkernel.plan.steps import Signal, Wait
 SETTINGS = (0, 1, 2)
 
 
-@pytest.mark.parametrize("early", SETTINGS)
-@pytest.mark.parametrize("cores", (1, 2, 4))
-def test_a_kernel_waits_and_signals_inside(early: int, cores: int) -> None:
+@pytest.mark.parametrize(("cores", "early"), [(1, 1), (2, 0), (2, 1), (2, 2), (4, 0), (4, 1)])
+def test_a_kernel_waits_and_signals_inside(cores: int, early: int) -> None:
     first, late = small("early", 4), small("late", 4)
     ops = [
         Op(late, ["a", "t", 3000]),

@@ -103,6 +103,20 @@ print("done")
     assert "done" in child(HEAD + code).stdout
 
 
+def test_a_sub_kernel_that_never_returns_is_still_found_after_ctrl_c() -> None:
+    """The other cores can leave, that one cannot: the watchdog ends the process, as it would without Ctrl-C."""
+    code = """
+from targets.cpu.small import broken
+ops = [Op(small("scale"), ["a", "t"], send=["begun"]), Op(broken("endless"), ["z"])]
+k = compile_ops(ops, "endless", "debug-watchdog=1")
+interrupt_once_begun()
+k(numbers("a", "z"))
+"""
+    done = child(HEAD + code, check=False)
+    assert done.returncode == 70, done.stderr
+    assert "super_kernel_scope 'endless': no progress for 1 s" in done.stderr
+
+
 def test_a_launch_with_a_control_thread_and_records_is_left_too() -> None:
     code = """
 dynamic = small("twice", 2, variants={2: "twice"})

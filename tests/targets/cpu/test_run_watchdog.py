@@ -103,6 +103,12 @@ def test_an_op_of_many_blocks_makes_progress_with_each() -> None:
 
 
 @pytest.mark.serial
+def test_blocks_that_meet_again_and_again_make_progress() -> None:
+    with compile_ops([Op(broken("march", 2, "out:z:int64[48]"), ["z"])], "marching", "debug-watchdog=0.3") as k:
+        np.testing.assert_array_equal(k({})["z"][:2], [0, 1])
+
+
+@pytest.mark.serial
 def test_time_for_which_the_process_was_stopped_does_not_count() -> None:
     assert "survived" in child(STOPPED).stdout
 

@@ -83,7 +83,7 @@ static void on_crash(int number, siginfo_t* info, void* context) {
         const char* what = step < running.program->texts.size() ? running.program->texts[step].c_str() : "?";
         static char headline[1024], text[kReportBytes];
         snprintf(headline, sizeof headline, "%s on core %d in '%s' (address %p)", strsignal(number), core_here, what,
-                 number == SIGABRT ? nullptr : info->si_addr);
+                 info->si_code > 0 ? info->si_addr : nullptr);  // sent by somebody: no address
         describe(running, headline, text, sizeof text);
         give_up(running, text);
     }

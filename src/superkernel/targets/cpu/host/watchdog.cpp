@@ -39,6 +39,9 @@ uint64_t progress_sum(const Running& running) {
         sum = sum * 31 + running.activity[core].block.load();
         sum = sum * 31 + uint64_t(running.activity[core].doing.load());
     }
+    for (int i = 0; i < running.program->facts.rendezvous_count; ++i) {
+        sum = sum * 31 + running.rendezvous[i].generation.load();
+    }
     return sum;
 }
 
@@ -50,8 +53,9 @@ void inspect(Running& running, uint64_t now) {
         return;
     }
     const double limit = running.program->facts.watchdog_s;
-    if (double(now - running.last_change_ns) < limit * 1e9 || running.abort.load() != 0) return;
+    if (double(now - running.last_change_ns) < limit * 1e9) return;
     const bool endless = inside_sub_kernel(running);
+    if (running.abort.load() != 0 && !endless) return;  // stopped, and the cores can leave
     char headline[160];
     snprintf(headline, sizeof headline, "no progress for %g s (debug-watchdog), %s", limit,
              endless ? "stalled inside a sub-kernel" : "stalled in waits");

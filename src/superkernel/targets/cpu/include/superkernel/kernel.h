@@ -1,4 +1,7 @@
 // kernel.h: what a CPU sub-kernel may ask of the super kernel it runs in. Works in C and in C++.
+//
+// In a launch that is stopped (Ctrl-C, the watchdog) sync_all, wait_previous and set_next do not return: what the
+// sub-kernel would read next was never written. Hold nothing across them that somebody else will wait for.
 #pragma once
 
 #ifdef __cplusplus
