@@ -46,6 +46,7 @@ conformance: toolchain $(STAMP) ## run the long conformance sweeps
 
 docs: $(STAMP) ## rewrite the generated pages under docs/
 	$(BIN)/python tools/write_docs.py
+	$(BIN)/python tools/write_benchmarks.py
 
 clean: ## remove caches and build products (.venv stays)
 	rm -rf build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
