@@ -20,8 +20,9 @@ INTRODUCTION = """\
 
 How it is measured: all cases in one run and one process, in an order that changes every round; the median of the
 rounds, and half the distance between the quartiles as the spread. Every result is checked before it is timed, and a
-wrong one fails the run. Figures are ratios from one run, because times on shared machines wander. The eager peer is torch with
-its default settings. *Single launches* are the same sub-kernels launched one by one through the same run time.
+wrong one fails the run. Figures are ratios from one run, because times on shared machines wander. The eager peer is
+torch with its default settings. *One launch each* means the same sub-kernels, launched one by one through the same run
+time.
 
 What this does not establish: anything about kernels that are long. A super kernel removes boundaries; where the work
 between them takes milliseconds there is little to remove.

@@ -9,6 +9,7 @@ import os, signal, threading, time
 import numpy as np
 from targets.cpu.small import compile_ops, expected, launched, numbers, small
 from superkernel import Op
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background jobs with SIGINT ignored
 ops = [
     Op(small("scale"), ["a", "t"], send=["begun"]),
     Op(small("mix"), ["t", "b", "u"], recv=["go"]),
