@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 
+from .collector import without_collection
 from .errors import GraphError, PlanError
 from .events import Event
 from .params import Kind, Param, check_name
@@ -154,6 +155,7 @@ class Graph:
         return "\n".join(lines)
 
 
+@without_collection
 def build_graph(ops: Sequence[Op], name: str = "super_kernel", stream_fusion: bool = False) -> Graph:
     """Name the ops, order them, and find what depends on what."""
     check_name(name, "the super kernel's name")

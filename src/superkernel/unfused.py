@@ -16,6 +16,7 @@ from .subkernel import Op, Tiling
 from .targets import Executable, LaunchWishes, Prepared
 
 _ALONE = "alone"
+_NO_WISHES = LaunchWishes({}, {})
 
 
 @dataclass(frozen=True)
@@ -94,18 +95,17 @@ class Unfused:
     def _launch(self, solo: Solo, bound: Bound, tilings: Mapping[str, Any]) -> None:
         values = [bound.values[place] if isinstance(place, int) else place.bits for place in solo.places]
         sizes = [bound.sizes[place] if isinstance(place, int) else 0 for place in solo.places]
-        named: dict[str, Any] = {}
-        alone: dict[str, Any] = {}
-        if solo.node.dynamic:
-            named = {own: bound.keep[self._place[arg]] for own, arg in solo.names.items() if isinstance(arg, str)}
-            given = tilings[solo.node.name]
+        if not solo.node.dynamic:
+            solo.executable.launch_addresses(values, sizes, _NO_WISHES, {})
+            return
+        named = {own: bound.keep[self._place[arg]] for own, arg in solo.names.items() if isinstance(arg, str)}
+        given = tilings[solo.node.name]
 
-            def tiling(inputs: dict[str, Any]) -> Tiling | tuple[int, int]:
-                answer: Tiling | tuple[int, int] = given({str(solo.names[own]): value for own, value in inputs.items()})
-                return answer
+        def tiling(inputs: dict[str, Any]) -> Tiling | tuple[int, int]:
+            answer: Tiling | tuple[int, int] = given({str(solo.names[own]): value for own, value in inputs.items()})
+            return answer
 
-            alone[_ALONE] = tiling
-        solo.executable.launch_addresses(values, sizes, LaunchWishes({}, alone), named)
+        solo.executable.launch_addresses(values, sizes, LaunchWishes({}, {_ALONE: tiling}), named)
 
     def close(self) -> None:
         for executable in self._binaries:

@@ -31,7 +31,7 @@ CLOCK = Path(__file__).parent / "clock.cpp"
 CORES = 2
 CHAIN = 64
 LONG = 513
-BLOCK_CHAIN = 256
+BLOCK_CHAIN = 512
 MEETINGS = 2000
 
 
@@ -171,11 +171,11 @@ def _python_call(result: Result, rounds: int) -> None:
 
 def _local_edges(result: Result, rounds: int) -> None:
     """A chain of @block ops needs no barrier; debug-sync-all=1 puts one after every op."""
-    params = [f"{kind}:float32[512]@block" for kind in ("in:x", "in:y", "out:z")]
-    add = _kernel("add_512", 2, params)
+    params = [f"{kind}:float32[256]@block" for kind in ("in:x", "in:y", "out:z")]
+    add = _kernel("add_256", 2, params)
     plain = _linked(_added(add, BLOCK_CHAIN), "block_chain")
     barred = _linked(_added(add, BLOCK_CHAIN), "block_chain_barriers", "debug-sync-all=1")
-    buffers = {name: _filled(512, value) for name, value in (("t0", 1.0), ("y", 0.5), ("t1", 0.0))}
+    buffers = {name: _filled(256, value) for name, value in (("t0", 1.0), ("y", 0.5), ("t1", 0.0))}
     for name, kernel in ((f"{BLOCK_CHAIN} @block adds", plain), (f"{BLOCK_CHAIN} @block adds with barriers", barred)):
         buffers["t0"][:] = 1
         kernel(buffers)
@@ -183,8 +183,8 @@ def _local_edges(result: Result, rounds: int) -> None:
     result.checks["@block adds wait for nothing"] = plain.plan.blocking_steps == 0
     buffers["y"][:] = 0
     cases = {
-        f"{BLOCK_CHAIN} @block adds of 2 KB": lambda: plain(buffers),
-        f"{BLOCK_CHAIN} @block adds of 2 KB, debug-sync-all=1": lambda: barred(buffers),
+        f"{BLOCK_CHAIN} @block adds of 1 KB": lambda: plain(buffers),
+        f"{BLOCK_CHAIN} @block adds of 1 KB, debug-sync-all=1": lambda: barred(buffers),
     }
     timings = list(measure(cases, rounds).values())
     result.timings += timings
@@ -221,16 +221,16 @@ def _planning(result: Result, rounds: int) -> None:
     for _ in range(rounds):
         for count, times in taken.items():
             ops = [Op(add, [f"a{i}", f"a{max(0, i - 7)}", f"a{i + 1}"]) for i in range(count)]
-            start = time.perf_counter()
+            start = time.process_time()  # one thread: what other processes do to the clock is left out
             report = validate(make_plan(build_graph(ops), Options(), CORES))
-            times.append((time.perf_counter() - start) * 1e6)
+            times.append((time.process_time() - start) * 1e6)
             result.checks[f"the plan of {count} ops is proven"] = report.ok
     rows = [summary(f"planning and validating {count} ops", times) for count, times in taken.items()]
     result.timings += rows
     n_log_n = 4 * math.log(2000) / math.log(500)
     result.figures.append(Figure("planning and validating 2000 ops", rows[1].median / 1e6, 5, False, "s"))
     growth = min(taken[2000]) / min(taken[500])
-    result.figures.append(Figure("growth from 500 to 2000 ops", growth, 1.15 * n_log_n, False))
+    result.figures.append(Figure("growth from 500 to 2000 ops", growth, n_log_n, False))
 
 
 def _filled(elements: int, value: float) -> np.ndarray[Any, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..collector import without_collection
 from ..graph import Graph
 from ..options import Options
 from .assemble import assemble
@@ -14,6 +15,7 @@ from .validate import Report, validate
 __all__ = ["Lane", "Outcome", "Plan", "Report", "Sync", "SyncKind", "make_plan", "simulate", "validate"]
 
 
+@without_collection
 def make_plan(graph: Graph, options: Options, cores: int) -> Plan:
     """Place the ops, choose the cheapest sync for every edge, and lay out the steps."""
     placement = place(graph, options, cores)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from math import lcm
 from operator import ge
 
+from ..collector import without_collection
 from ..graph import Edge, Hazard, Reason
 from ..layout import Layout
 from . import structure
@@ -41,6 +42,7 @@ class Report:
         return "\n".join([f"{head}: {counts}", *(f"  {error}" for error in self.errors)])
 
 
+@without_collection
 def validate(plan: Plan, layout: Layout | None = None) -> Report:
     """Every property that one plan alone can show; P8 as well if its argument layout is given."""
     errors: dict[Finding, None] = {}

@@ -49,6 +49,7 @@ class FastBinder:
         self.wanted = ctypes.c_void_p(ctypes.addressof(self._wanted))
         self._elements = tuple(fact.elements for fact in self._wanted)
         self._allocated = tuple(can_allocate(buffer) for buffer in self._buffers)
+        self._none = [None] * self.count
         self._torch_dtypes: dict[str, Any] = {}
 
     def arrays(self, passed: Mapping[str, Any]) -> list[Any] | None:
@@ -94,7 +95,7 @@ class FastBinder:
 
     def addresses(self, values: Sequence[int], sizes: Sequence[int], named: Mapping[str, Any]) -> Arguments:
         """Arguments that need no check."""
-        return Arguments([None] * self.count, self._values_type(*values), self._sizes_type(*sizes), {}, named)
+        return Arguments(self._none, self._values_type(*values), self._sizes_type(*sizes), {}, named)
 
     def blank(self) -> tuple[Any, Any]:
         """Values and sizes to be filled in."""

@@ -49,7 +49,7 @@ void enter(Running& running, int core, int part) noexcept {
     running_here = outer;
     core_here = outer_core;
     way_out = outer_way;
-    running.activity[core].doing.store(Doing::kFinished, std::memory_order_relaxed);
+    running.activity[core].doing.store(Doing::kFinished, std::memory_order_release);
 }
 
 void run_core(Running& running, int core) { enter(running, core, core); }
@@ -60,12 +60,24 @@ void run_whole_plan(Running& running) {
     enter(running, 0, kWholePlan);
 }
 
+// OpenMP's own join spins for milliseconds; where another process has the other core's processor, that keeps this one
+// from being lent to it. Our wait gives it away.
+void await_others(Running& running) {
+    for (int core = 1; core < running.cores; ++core) {
+        const std::atomic<Doing>& doing = running.activity[core].doing;
+        const auto finished = [&doing] { return doing.load(std::memory_order_acquire) == Doing::kFinished; };
+        if (!sk::wait_slowly(running, running.activity[0], uint32_t(running.program->facts.step_count), finished)) return;
+    }
+}
+
 void region(void* data) {
     Running& running = *static_cast<Running*>(data);
     const int team = openmp.team();
     const int core = openmp.thread();
     if (core == 0) running.team = team;
-    if (team >= running.cores && core < running.cores) run_core(running, core);
+    if (team < running.cores || core >= running.cores) return;
+    run_core(running, core);
+    if (core == 0) await_others(running);
 }
 
 // The region was given too few threads (it stands inside another one).
@@ -190,6 +202,7 @@ Program* sk_program_create(const Facts* facts) {
     program->name = facts->name;
     program->report_path = facts->report_path;
     program->texts.assign(facts->step_text, facts->step_text + facts->step_count);
+    program->texts.push_back("the end of the launch");
     program->is_call.assign(facts->step_is_call, facts->step_is_call + facts->step_count);
     program->slot_source.assign(facts->slot_source, facts->slot_source + facts->slot_count);
     program->slot_literal.assign(facts->slot_literal, facts->slot_literal + facts->slot_count);
