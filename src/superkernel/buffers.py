@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 from collections.abc import Iterable, Mapping
@@ -14,7 +15,8 @@ from .errors import LaunchError, nearest
 from .graph import Buffer, Graph
 from .params import scalar_bits
 
-_LINE = 64
+_LINE, _PAGE = 64, 4096
+_COLOURS = itertools.cycle(range(0, _PAGE, 5 * _LINE))
 # numpy has no bfloat16 and no float8 of its own: the bits in an unsigned integer are accepted
 _NUMPY_STAND_INS = {"bfloat16": "uint16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
 
@@ -95,11 +97,16 @@ def allocate(buffer: Buffer, as_tensor: bool) -> Any:
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
-    """An array that begins at a cache line, as torch's do: vector loads then never cross lines."""
+    """An array that begins at a cache line, as torch's do, and not where the one before it began in its page.
+
+    Vector loads then never cross lines, and a load is not taken for the store of another array at the same page offset.
+    """
     kind = np.dtype(dtype)
-    room = np.empty(math.prod(shape) * kind.itemsize + _LINE, np.uint8)
-    first = -room.ctypes.data % _LINE
-    return room[first : first + room.size - _LINE].view(kind).reshape(shape)
+    size = math.prod(shape) * kind.itemsize
+    colour = next(_COLOURS) if size >= _PAGE // 4 else 0
+    room = np.empty(size + colour + _LINE, np.uint8)
+    first = -room.ctypes.data % _LINE + colour
+    return room[first : first + size].view(kind).reshape(shape)
 
 
 def _facts(buffer: Buffer, value: Any, where: str) -> tuple[int, int]:

@@ -31,7 +31,8 @@ CLOCK = Path(__file__).parent / "clock.cpp"
 CORES = 2
 CHAIN = 64
 LONG = 513
-BLOCK_CHAIN = 512
+BLOCK_CHAIN = 1024
+STREAM = 64
 MEETINGS = 2000
 
 
@@ -45,7 +46,7 @@ def run(quick: bool = False) -> Result:
     _python_call(result, rounds)
     _local_edges(result, rounds)
     _stream_fusion(result, rounds)
-    _planning(result, 3 if quick else 7)
+    _planning(result, 5 if quick else 11)
     return result
 
 
@@ -57,14 +58,14 @@ def _linked(ops: Sequence[Op], name: str, options: str = "", cores: int = CORES)
     return compile(ops, name, options, cores=cores)
 
 
-def _alternating(kernel: SubKernel, length: int, **op: Any) -> list[Op]:
+def _alternating(kernel: SubKernel, length: int, prefix: str = "t", **op: Any) -> list[Op]:
     """t0 -> t1 -> t0 -> ...: every op needs the one before it."""
-    return [Op(kernel, [f"t{i % 2}", f"t{(i + 1) % 2}"], **op) for i in range(length)]
+    return [Op(kernel, [f"{prefix}{i % 2}", f"{prefix}{(i + 1) % 2}"], **op) for i in range(length)]
 
 
-def _added(kernel: SubKernel, length: int, prefix: str = "t", **op: Any) -> list[Op]:
+def _added(kernel: SubKernel, length: int) -> list[Op]:
     """t1 = t0 + y, t0 = t1 + y, ..."""
-    return [Op(kernel, [f"{prefix}{i % 2}", "y", f"{prefix}{(i + 1) % 2}"], **op) for i in range(length)]
+    return [Op(kernel, [f"t{i % 2}", "y", f"t{(i + 1) % 2}"]) for i in range(length)]
 
 
 def _boundary(result: Result, rounds: int) -> None:
@@ -171,11 +172,11 @@ def _python_call(result: Result, rounds: int) -> None:
 
 def _local_edges(result: Result, rounds: int) -> None:
     """A chain of @block ops needs no barrier; debug-sync-all=1 puts one after every op."""
-    params = [f"{kind}:float32[256]@block" for kind in ("in:x", "in:y", "out:z")]
-    add = _kernel("add_256", 2, params)
+    params = [f"{kind}:float32[128]@block" for kind in ("in:x", "in:y", "out:z")]
+    add = _kernel("add_128", 2, params)
     plain = _linked(_added(add, BLOCK_CHAIN), "block_chain")
     barred = _linked(_added(add, BLOCK_CHAIN), "block_chain_barriers", "debug-sync-all=1")
-    buffers = {name: _filled(256, value) for name, value in (("t0", 1.0), ("y", 0.5), ("t1", 0.0))}
+    buffers = {name: _filled(128, value) for name, value in (("t0", 1.0), ("y", 0.5), ("t1", 0.0))}
     for name, kernel in ((f"{BLOCK_CHAIN} @block adds", plain), (f"{BLOCK_CHAIN} @block adds with barriers", barred)):
         buffers["t0"][:] = 1
         kernel(buffers)
@@ -183,8 +184,8 @@ def _local_edges(result: Result, rounds: int) -> None:
     result.checks["@block adds wait for nothing"] = plain.plan.blocking_steps == 0
     buffers["y"][:] = 0
     cases = {
-        f"{BLOCK_CHAIN} @block adds of 1 KB": lambda: plain(buffers),
-        f"{BLOCK_CHAIN} @block adds of 1 KB, debug-sync-all=1": lambda: barred(buffers),
+        f"{BLOCK_CHAIN} @block adds of 512 B": lambda: plain(buffers),
+        f"{BLOCK_CHAIN} @block adds of 512 B, debug-sync-all=1": lambda: barred(buffers),
     }
     timings = list(measure(cases, rounds).values())
     result.timings += timings
@@ -195,18 +196,23 @@ def _local_edges(result: Result, rounds: int) -> None:
 
 def _stream_fusion(result: Result, rounds: int) -> None:
     """Two independent chains of single-block ops, side by side and in one stream."""
-    params = ["in:x:float32[16384]", "in:y:float32[16384]", "out:z:float32[16384]"]
-    add = _kernel("add_16384", 1, params)
-    side = _linked(_added(add, 32, "a", stream=0) + _added(add, 32, "b", stream=1), "side", "stream-fusion=1")
-    line = _linked(_added(add, 32, "a") + _added(add, 32, "b"), "line")
-    names = ("a0", "a1", "b0", "b1", "y")
-    buffers = {name: _filled(16384, 0.5 if name == "y" else 1.0) for name in names}
-    for name, kernel in (("two chains side by side", side), ("two chains in one stream", line)):
-        buffers["a0"][:] = buffers["b0"][:] = 1
-        kernel(buffers)
-        result.checks[name] = bool((buffers["a0"] == 17).all() and (buffers["b0"] == 17).all())
-    buffers["y"][:] = 0
-    cases = {"two chains of 32, side by side": lambda: side(buffers), "the same in one stream": lambda: line(buffers)}
+    smooth = _kernel("smooth_1024", 1, ["in:x:float32[1024]", "out:z:float32[1024]"])
+    first, second = _alternating(smooth, STREAM, "a", stream=0), _alternating(smooth, STREAM, "b", stream=1)
+    side = _linked(first + second, "side", "stream-fusion=1")
+    line = _linked(_alternating(smooth, STREAM, "a") + _alternating(smooth, STREAM, "b"), "line")
+    start = np.random.default_rng(0).random(1024, np.float32)
+    buffers = {name: _filled(1024, 0) for name in ("a0", "a1", "b0", "b1")}
+    found = []
+    for run_once in (line.unfused(), side, line):
+        buffers["a0"][:], buffers["b0"][:] = start, start[::-1]
+        run_once(buffers)
+        found.append((buffers["a0"].tobytes(), buffers["b0"].tobytes()))
+    result.checks["two chains side by side, as single launches"] = found[1] == found[0]
+    result.checks["two chains in one stream, as single launches"] = found[2] == found[0]
+    cases = {
+        f"two chains of {STREAM}, side by side": lambda: side(buffers),
+        "the same in one stream": lambda: line(buffers),
+    }
     timings = list(measure(cases, rounds).values())
     result.timings += timings
     result.figures.append(Figure("side by side against one stream", timings[1].median / timings[0].median, 1.6, True))
@@ -221,9 +227,11 @@ def _planning(result: Result, rounds: int) -> None:
     for _ in range(rounds):
         for count, times in taken.items():
             ops = [Op(add, [f"a{i}", f"a{max(0, i - 7)}", f"a{i + 1}"]) for i in range(count)]
+            repeats = 2000 // count  # samples of one length: noise then finds them all alike
             start = time.process_time()  # one thread: what other processes do to the clock is left out
-            report = validate(make_plan(build_graph(ops), Options(), CORES))
-            times.append((time.process_time() - start) * 1e6)
+            for _ in range(repeats):
+                report = validate(make_plan(build_graph(ops), Options(), CORES))
+            times.append((time.process_time() - start) / repeats * 1e6)
             result.checks[f"the plan of {count} ops is proven"] = report.ok
     rows = [summary(f"planning and validating {count} ops", times) for count, times in taken.items()]
     result.timings += rows

@@ -13,15 +13,16 @@ extern "C" void add_1024(const float* __restrict x, const float* __restrict y, f
     for (int i = first; i < first + part; ++i) z[i] = x[i] + y[i];
 }
 
-// 1 KB in, 1 KB out.
-extern "C" void add_256(const float* __restrict x, const float* __restrict y, float* __restrict z) {
-    const int part = 256 / sk::block_num(), first = part * sk::block_idx();
-    for (int i = first; i < first + part; ++i) z[i] = x[i] + y[i];
+// 256 bytes in and out for each of two blocks.
+extern "C" void add_128(const float* __restrict x, const float* __restrict y, float* __restrict z) {
+    const int first = 64 * sk::block_idx();
+    for (int i = first; i < first + 64; ++i) z[i] = x[i] + y[i];
 }
 
-// Enough work for one core to be worth moving to another: 64 KB in, 64 KB out.
-extern "C" void add_16384(const float* __restrict x, const float* __restrict y, float* __restrict z) {
-    for (int i = 0; i < 16384; ++i) z[i] = x[i] + y[i];
+// Work that cannot be split into blocks: every element needs the one before it.
+extern "C" void smooth_1024(const float* __restrict x, float* __restrict z) {
+    float last = x[0];
+    for (int i = 0; i < 1024; ++i) z[i] = last = 0.5f * (last + x[i]);
 }
 
 // The bare barrier beside it: a counter and a generation, two blocks that meet `times` times.

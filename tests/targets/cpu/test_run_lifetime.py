@@ -130,7 +130,7 @@ def test_create_launch_close_again_and_again_does_not_leak(tmp_path: Path) -> No
         with sk.load(folder) as k:
             k(numbers("a", "b", "z"), tiling={"d": lambda inputs: (2, 2)})
 
-    for _ in range(40):
+    for _ in range(200):  # until every thread that allocates has its arena
         cycle()
     gc.collect()
     before = resident()

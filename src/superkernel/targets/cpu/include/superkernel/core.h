@@ -10,6 +10,7 @@
 namespace sk {
 
 constexpr int kPendingWaits = 8;
+constexpr int kEagerLooks = 64;
 constexpr size_t kPreloadBytes = 4096;  // beyond this the processor's own fetch keeps up
 
 struct Choice {
@@ -59,8 +60,8 @@ class Core {
         for (int other = first; other < last; ++other) {
             if (other == id_) continue;
             const std::atomic<uint64_t>& word = launch_.progress[other].stamp;
-            if (word.load(std::memory_order_acquire) >= stamp) continue;
             const auto reached = [&word, stamp] { return word.load(std::memory_order_acquire) >= stamp; };
+            if (reached_soon(reached)) continue;
             if (!wait_slowly(launch_, activity_, step, reached)) return false;
         }
         return true;
@@ -188,6 +189,15 @@ class Core {
         uint64_t stamp;
         int first, last;
     };
+
+    // A pause is longer than the way from core to core: look a few times without one.
+    template <class Reached>
+    static bool reached_soon(Reached reached) {
+        for (int i = 0; i < kEagerLooks; ++i) {
+            if (reached()) return true;
+        }
+        return false;
+    }
 
     void publish(uint64_t stamp) {
         published_ = stamp;

@@ -8,8 +8,9 @@
 extern "C" {
 #endif
 
-int sk_block_idx(void);        // which block this call is, from 0
-int sk_block_num(void);        // how many blocks this op has
+// neither changes during a call of the kernel, so the compiler may ask once
+__attribute__((const)) int sk_block_idx(void);  // which block this call is, from 0
+__attribute__((const)) int sk_block_num(void);  // how many blocks this op has
 void sk_sync_all(void);        // returns when every block of this op has called it
 void sk_wait_previous(void);   // returns when what this op depends on has been stored
 void sk_set_next(void);        // this block will not touch a buffer any more
