@@ -29,7 +29,8 @@ from .symbols import find_symbol
 from .toolchain import Toolchain, find_toolchain, run
 
 HOST = Path(__file__).parent / "host"
-_ENTRY_FLAGS = ("-O2", "-Wno-unused-variable")
+# without exceptions the entry needs nothing of the C++ library
+_ENTRY_FLAGS = ("-O2", "-fno-exceptions", "-Wno-unused-variable")
 _HOST_FLAGS = ("-O2", f"-I{HOST}")
 Progress = Callable[[str], None]
 
