@@ -7,7 +7,8 @@ from hypothesis import given
 from plan.strategies import Case, cases, kernel
 
 from superkernel.errors import GraphError
-from superkernel.graph import Graph, Hazard, build_graph
+from superkernel.graph import Graph, build_graph
+from superkernel.hazards import Hazard
 from superkernel.params import Param
 from superkernel.subkernel import Op, SubKernel
 

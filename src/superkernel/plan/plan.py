@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 
-from ..graph import Edge, Graph
+from ..graph import Graph
+from ..hazards import Edge
 from ..options import Options
 from .steps import Barrier, Cores, Fence, Step, Wait, spell
 

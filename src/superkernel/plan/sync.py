@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from ..graph import Edge, Graph, Hazard
+from ..graph import Graph
+from ..hazards import Edge, Hazard
 from ..options import EarlyStart, Options
 from .placement import Placement
 from .plan import Sync, SyncKind

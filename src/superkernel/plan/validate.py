@@ -8,7 +8,7 @@ from math import lcm
 from operator import ge
 
 from ..collector import without_collection
-from ..graph import Edge, Hazard, Reason
+from ..hazards import Edge, Hazard, Reason
 from ..layout import Layout
 from . import structure
 from .clocks import Clock, Clocks, Fault, join, named, walk

@@ -1,0 +1,111 @@
+"""hazards: ops in a legal order -> dependency edges: who must follow whom, and because of which buffer or event."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from .params import Param
+
+if TYPE_CHECKING:
+    from .graph import Node
+
+
+class Hazard(Enum):
+    READ_AFTER_WRITE = "read-after-write"
+    WRITE_AFTER_READ = "write-after-read"
+    WRITE_AFTER_WRITE = "write-after-write"
+    EVENT = "event"
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why one op must follow another: the hazard, and the buffer or event it is on."""
+
+    hazard: Hazard
+    on: str
+    block_local: bool = False  # both sides promise @block with equal parts
+    before_wait: bool = False  # the consumer touches the buffer before its wait point
+
+    def __str__(self) -> str:
+        return f"{self.hazard.value} on {self.on!r}"
+
+
+@dataclass(frozen=True)
+class Edge:
+    """`consumer` needs `producer`; an event edge needs everything before the sender in its stream as well."""
+
+    producer: int
+    consumer: int
+    reasons: tuple[Reason, ...]
+
+    @property
+    def block_local(self) -> bool:
+        return all(reason.block_local for reason in self.reasons)
+
+    @property
+    def before_wait(self) -> bool:
+        return any(reason.before_wait for reason in self.reasons)
+
+    @property
+    def whole_stream(self) -> bool:
+        return any(reason.hazard is Hazard.EVENT for reason in self.reasons)
+
+
+@dataclass
+class _Access:
+    """The accesses to one buffer since, and including, its last write."""
+
+    writer: tuple[int, Param | None] | None = None  # None: not one @block part
+    readers: list[tuple[int, Param | None]] = field(default_factory=list)
+
+
+def find_edges(nodes: tuple[Node, ...], order: tuple[int, ...], pairs: list[tuple[int, int, str]]) -> tuple[Edge, ...]:
+    received: dict[int, list[tuple[int, str]]] = {}
+    for sender, receiver, label in pairs:
+        received.setdefault(receiver, []).append((sender, label))
+    accesses: dict[str, _Access] = {}
+    edges: list[Edge] = []
+    for index in order:
+        found: dict[int, list[Reason]] = {}
+        for name, params in _by_name(nodes[index]).items():
+            for producer, reason in _hazards(nodes, index, name, params, accesses.setdefault(name, _Access())):
+                found.setdefault(producer, []).append(reason)
+        for sender, label in received.get(index, ()):
+            found.setdefault(sender, []).append(Reason(Hazard.EVENT, label))
+        edges += [Edge(producer, index, tuple(dict.fromkeys(found[producer]))) for producer in sorted(found)]
+    return tuple(edges)
+
+
+def _by_name(node: Node) -> dict[str, list[Param]]:
+    by_name: dict[str, list[Param]] = {}
+    for param, name in node.arguments():
+        by_name.setdefault(name, []).append(param)
+    return by_name
+
+
+def _hazards(
+    nodes: tuple[Node, ...], index: int, name: str, params: list[Param], access: _Access
+) -> Iterable[tuple[int, Reason]]:
+    """The hazards of one op on one buffer; `access` is brought up to date."""
+    kernel = nodes[index].kernel
+    reads, writes = any(p.kind.reads for p in params), any(p.kind.writes for p in params)
+    part = params[0] if all(p.block and p.shape == params[0].shape for p in params) else None
+    before_wait = any(p.name in kernel.read_before_wait for p in params)
+
+    def reason(hazard: Hazard, other: tuple[int, Param | None]) -> tuple[int, Reason]:
+        same = part is not None and other[1] is not None and part.shape == other[1].shape
+        local = same and nodes[other[0]].blocks == nodes[index].blocks and not nodes[index].dynamic
+        return other[0], Reason(hazard, name, local and not nodes[other[0]].dynamic, before_wait)
+
+    if reads and access.writer is not None:
+        yield reason(Hazard.READ_AFTER_WRITE, access.writer)
+    if writes:
+        yield from [reason(Hazard.WRITE_AFTER_READ, reader) for reader in access.readers if reader[0] != index]
+        if access.writer is not None and not access.readers:
+            yield reason(Hazard.WRITE_AFTER_WRITE, access.writer)
+        access.writer, access.readers = (index, part), []
+    elif reads:
+        access.readers.append((index, part))
