@@ -89,8 +89,8 @@ def test_a_launch_of_another_thread_is_not_stopped() -> None:
 found = []
 launch = threading.Thread(target=lambda: found.append(launched(k, k, arrays)))
 thread = interrupt_once_begun()
-launch.start()
 try:
+    launch.start()  # the interrupt may come before this returns
     while not found:
         time.sleep(0.01)
     raise SystemExit("no KeyboardInterrupt in the main thread")
