@@ -18,10 +18,6 @@ class Span:
     begin_ns: float
     end_ns: float
 
-    @property
-    def duration_us(self) -> float:
-        return (self.end_ns - self.begin_ns) / 1e3
-
 
 def spans_of(plan: Plan, times: Sequence[StepTime]) -> tuple[Span, ...]:
     """Marks nest on each core, so an end closes the last begin that is open."""

@@ -41,7 +41,6 @@ class Facts(ctypes.Structure):
         ("tiling_count", c_int32),
         ("step_count", c_int32),
         ("step_text", POINTER(c_char_p)),
-        ("step_is_call", POINTER(c_uint8)),
         ("stamp_room", c_int32),
         ("needs_team", c_int32),
         ("watchdog_s", c_double),

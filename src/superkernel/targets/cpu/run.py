@@ -19,7 +19,7 @@ from typing import Any
 from ...cache import default_directory
 from ...errors import BuildError, LaunchError, UnsupportedError
 from ...plan import Plan
-from ...plan.steps import Call, Step
+from ...plan.steps import Step
 from .. import LaunchWishes, StepTime
 from .agent import Agent
 from .bind import Arguments, FastBinder
@@ -256,7 +256,6 @@ def _create_program(plan: Plan, numbers: Numbering, library: ctypes.CDLL, host: 
         tiling_count=len(numbers.tilings),
         step_count=len(steps),
         step_text=(ctypes.c_char_p * len(steps))(*texts),
-        step_is_call=(ctypes.c_uint8 * len(steps))(*(isinstance(step, Call) for step in steps)),
         stamp_room=numbers.records,
         needs_team=bool(numbers.rendezvous),
         watchdog_s=plan.options.debug_watchdog,

@@ -203,7 +203,6 @@ Program* sk_program_create(const Facts* facts) {
     program->report_path = facts->report_path;
     program->texts.assign(facts->step_text, facts->step_text + facts->step_count);
     program->texts.push_back("the end of the launch");
-    program->is_call.assign(facts->step_is_call, facts->step_is_call + facts->step_count);
     program->slot_source.assign(facts->slot_source, facts->slot_source + facts->slot_count);
     program->slot_literal.assign(facts->slot_literal, facts->slot_literal + facts->slot_count);
     return program;

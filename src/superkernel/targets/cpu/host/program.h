@@ -29,7 +29,6 @@ struct Facts {
     int32_t tiling_count;
     int32_t step_count;
     const char* const* step_text;  // per step, for reports
-    const uint8_t* step_is_call;   // per step: the core is inside a sub-kernel
     int32_t stamp_room;            // time stamps per core and launch
     int32_t needs_team;            // some op calls sync_all: one core alone cannot run the plan
     double watchdog_s;
@@ -64,7 +63,6 @@ struct Program {
     Facts facts;
     std::string name, report_path;
     std::vector<std::string> texts;
-    std::vector<uint8_t> is_call;
     std::vector<int32_t> slot_source;
     std::vector<uint64_t> slot_literal;
     std::mutex pool_mutex;

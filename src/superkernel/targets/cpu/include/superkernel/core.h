@@ -32,7 +32,6 @@ class Core {
     int blocks() const { return blocks_; }
     bool in(int first, int last) const { return first <= id_ && id_ < last; }
     bool alive() const { return launch_.abort.load(std::memory_order_relaxed) == 0; }
-    bool aborted() const { return !alive(); }
 
     // call: set the scene for one block of an op
     void begin(uint32_t step, int block, int blocks, bool last_block = true) {
