@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from plan.strategies import Case, cases, kernel
@@ -10,7 +12,7 @@ from superkernel.errors import GraphError
 from superkernel.graph import Graph, build_graph
 from superkernel.hazards import Hazard
 from superkernel.params import Param
-from superkernel.subkernel import Op, SubKernel
+from superkernel.subkernel import Op, Place, SubKernel
 
 READ, WRITE, UPDATE = kernel("read", 2, "in:x"), kernel("write", 2, "out:x"), kernel("update", 2, "inout:x")
 SCRATCH = kernel("scratch", 2, "workspace:x")
@@ -89,6 +91,23 @@ def test_block_local_needs_equal_block_counts_and_no_dynamic_op() -> None:
     assert not edge.block_local
 
 
+def test_places_of_one_name_are_one_buffer_without_a_promise() -> None:
+    write, read = kernel("write", 2, "out:x:float32[8]@block"), kernel("read", 2, "in:x:float32[8]@block")
+    for first, second in (("a", Place("a", 4)), (Place("a", 4), "a"), (Place("a", 4), Place("a", 8))):
+        graph = build_graph([Op(write, [first]), Op(read, [second])])
+        assert edges(graph) == {(0, 1): {RAW}}
+        assert not graph.edges[0].block_local
+    assert build_graph([Op(write, ["a"]), Op(read, [Place("a")])]).edges[0].block_local
+
+
+def test_a_part_says_nothing_of_the_whole() -> None:
+    write, read = kernel("write", 1, "out:x:int8[3]"), kernel("read", 1, "in:x:float64[9]")
+    buffer = build_graph([Op(write, [Place("a", 16)]), Op(read, [Place("a", 24)])]).buffers["a"]
+    assert (buffer.dtype, buffer.shape, buffer.reach, buffer.needs_value) == (None, None, 24, False)
+    with pytest.raises(GraphError, match="says dtype float64 for 'a', an earlier op says int8"):
+        build_graph([Op(write, ["a"]), Op(read, [Place("a", 0)])])
+
+
 def test_a_parameter_read_before_the_wait_marks_its_edge() -> None:
     early = kernel("early", 2, "in:x", "in:w", "out:y", waits_inside=True, early_start=("w",))
     graph = build_graph([Op(WRITE, ["a"]), Op(WRITE, ["b"]), Op(early, ["a", "b", "c"])])
@@ -114,7 +133,9 @@ def touches(op: Op) -> dict[str, tuple[bool, bool, Param | None]]:
     """Buffer -> reads, writes, and the parameter that says which part of it a block touches (None: any)."""
     found: dict[str, list[Param]] = {}
     for param, arg in zip(op.kernel.params, op.args, strict=True):
-        if isinstance(arg, str):
+        if isinstance(arg, Place):
+            found.setdefault(arg.name, []).append(replace(param, block=False))
+        elif isinstance(arg, str):
             found.setdefault(arg, []).append(param)
     return {
         name: (

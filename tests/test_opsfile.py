@@ -12,7 +12,7 @@ from superkernel import opsfile
 from superkernel.errors import BuildError, GraphError, OptionError, SuperKernelError
 from superkernel.opsfile import OpsFile, read_kernel, read_ops
 from superkernel.options import Options
-from superkernel.subkernel import Core, Form, SubKernel, Task
+from superkernel.subkernel import Core, Form, Place, SubKernel, Task
 
 
 def description() -> dict[str, Any]:
@@ -126,6 +126,17 @@ def test_a_scalar_argument_may_be_a_number(folder: Path) -> None:
     assert read(folder, description()).ops[1].args == ("t", 0.5)
 
 
+def test_an_argument_may_be_a_place_in_a_buffer(folder: Path) -> None:
+    args = read(folder, changed("ops.0.args", [{"name": "a", "offset": 128}, {"name": "b"}, "t"])).ops[0].args
+    assert args == (Place("a", 128), Place("b"), "t")
+
+
+def test_libraries_are_names_or_files_beside_the_description(folder: Path) -> None:
+    (folder / "libmore.so").write_text("")
+    whole = changed("kernels.add.libraries", ["m", "./libmore.so", str(folder / "libmore.so")])
+    assert read(folder, whole).ops[0].kernel.libraries == ("m", str(folder / "libmore.so"))
+
+
 def test_a_kernel_without_a_symbol_is_called_like_its_id(folder: Path) -> None:
     assert read(folder, description()).ops[1].kernel.name == "scale"
 
@@ -183,6 +194,7 @@ def test_a_byte_order_mark_is_skipped(folder: Path) -> None:
         ("kernels.add.sync_all", 1, "kernels.add.sync_all: 1 is not true or false"),
         ("kernels.add.early_start", 1, "kernels.add.early_start: 1 is not true or false"),
         ("kernels.add.flags", "-O2", "kernels.add.flags: '-O2' is not a list"),
+        ("kernels.add.libraries", "m", "kernels.add.libraries: 'm' is not a list"),
         ("kernels.add.variants", ["a"], "kernels.add.variants: a list is not an object"),
         ("kernels.add.variants", {"0": 1}, "kernels.add.variants.0: 1 is not a string"),
         ("kernels.add", [], "kernels.add: a list is not an object"),
@@ -191,6 +203,8 @@ def test_a_byte_order_mark_is_skipped(folder: Path) -> None:
         ("ops", [], "ops: the list of ops is empty"),
         ("ops.2", 1, "ops[2]: 1 is not an object"),
         ("ops.1.args.0", ["t"], "ops[1].args[0]: a list is not a string"),
+        ("ops.0.args.0", {"name": 3}, "ops[0].args[0].name: 3 is not a string"),
+        ("ops.0.args.0", {"name": "a", "offset": "8"}, "ops[0].args[0].offset: '8' is not a whole number"),
         ("ops.1.stream", "1", "ops[1].stream: '1' is not a whole number"),
         ("ops.1.send", [1.5], "ops[1].send[0]: 1.5 is not a whole number"),
         ("ops.1.name", 4, "ops[1].name: 4 is not a string"),
@@ -223,11 +237,13 @@ def test_a_missing_field_is_named(folder: Path, place: str, message: str) -> Non
     [
         ("kernel", "kernel: unknown field (did you mean 'kernels'?)"),
         ("kernels.add.block_dims", "kernels.add.block_dims: unknown field (did you mean 'block_dim'?)"),
+        ("ops.0.args.0", "ops[0].args[0].at: unknown field; fields are name, offset"),
         ("ops.1.arg", "ops[1].arg: unknown field (did you mean 'args'?)"),
     ],
 )
 def test_an_unknown_field_is_told_with_the_nearest_known_one(folder: Path, place: str, message: str) -> None:
-    assert refusal(folder, changed(place, 1)).startswith(message)
+    value = {"at": 3} if place.endswith("args.0") else 1
+    assert refusal(folder, changed(place, value)).startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -252,6 +268,9 @@ def test_a_value_outside_its_set_is_told_with_the_nearest(folder: Path, place: s
         ("kernels.add.params.0", "into:x", "kernels.add.params[0]: parameter 'into:x': unknown kind 'into'"),
         ("ops.0.args", ["a"], "ops[0]: op 'add_f32': 1 arguments for 3 parameters"),
         ("ops.1.args.1", 1e300, "ops[1]: op 'half': scalar 'by': 1e+300 does not fit float32"),
+        ("ops.0.args.0", {"name": "a", "offset": -8}, "ops[0]: op 'add_f32': the argument for 'x': the offset in 'a'"),
+        ("ops.1.args.1", {"name": "by"}, "ops[1]: op 'half': the argument for 'by' is the place 'by'; a scalar is "),
+        ("kernels.add.libraries", ["-lm"], "kernels.add: sub-kernel 'add_f32': library '-lm': give a file, or the"),
         ("ops.1.send", [7, 7], "ops[1]: op 'half': send: an event id stands twice"),
     ],
 )
@@ -268,6 +287,17 @@ def test_the_error_of_the_model_is_kept_as_the_cause(folder: Path) -> None:
 def test_two_binaries_of_one_kernel_are_refused(folder: Path) -> None:
     message = refusal(folder, changed("kernels.add.object", "scale.o"))
     assert message == "kernels.add: needs exactly one of source, object, ptx; found source and object"
+
+
+def test_libraries_for_ptx_are_refused(folder: Path) -> None:
+    (folder / "add.ptx").write_text("")
+    whole = changed("kernels.add", {"ptx": "add.ptx", "block_dim": 1, "params": ["in:x"], "libraries": ["m"]})
+    assert refusal(folder, whole) == "kernels.add.libraries: libraries are for sources and objects, and this is ptx"
+
+
+def test_a_library_that_is_missing_is_a_build_error_with_its_kernel(folder: Path) -> None:
+    told = refusal(folder, changed("kernels.add.libraries", ["./libgone.so"]), BuildError)
+    assert "library file" in told and "libgone.so' does not exist" in told
 
 
 def test_flags_for_an_object_are_refused(folder: Path) -> None:

@@ -38,12 +38,13 @@ VALID: dict[str, Any] = {
             "block_dim": 4,
             "params": ["inout:x", "scalar:by:float32", "workspace:w"],
             "variants": {"0": "small", "7": "large"},
+            "libraries": ["m"],
         },
     },
     "ops": [
         {"kernel": "add", "args": ["a", "b", "t"], "send": [1, "done"]},
         {"kernel": "pick", "args": ["t", 0.5, "w"], "task": "dynamic", "name": "picked"},
-        {"kernel": "add", "args": ["t", "b", "c"], "stream": 1, "recv": [1], "task": "normal"},
+        {"kernel": "add", "args": [{"name": "t", "offset": 8}, "b", "c"], "stream": 1, "recv": [1], "task": "normal"},
     ],
 }
 KNOWN = [

@@ -15,7 +15,7 @@ from .errors import (
 from .events import Event
 from .kernel import SuperKernel
 from .options import Options
-from .subkernel import Op, SubKernel, Tiling
+from .subkernel import Op, Place, SubKernel, Tiling
 
 __version__ = "0.1.0"
 
@@ -27,6 +27,7 @@ __all__ = [
     "Op",
     "OptionError",
     "Options",
+    "Place",
     "PlanError",
     "SubKernel",
     "SuperKernel",

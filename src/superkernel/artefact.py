@@ -13,13 +13,13 @@ from .graph import Node, build_graph
 from .options import Options
 from .params import Param
 from .plan import Plan, make_plan
-from .subkernel import Binary, Core, Form, Op, SubKernel
+from .subkernel import Argument, Binary, Core, Form, Op, Place, SubKernel
 from .targets import Executable, find_target
 
 if TYPE_CHECKING:
     from .kernel import SuperKernel
 
-VERSION = 1
+VERSION = 2
 MANIFEST = "superkernel.json"
 
 
@@ -131,8 +131,10 @@ def _kernel_fields(kernel: SubKernel) -> dict[str, Any]:
         "sync_all": kernel.sync_all,
         "early_start": kernel.early_start,
         "variants": [list(variant) for variant in kernel.variants],
+        "libraries": list(kernel.libraries),
         "waits_inside": kernel.waits_inside,
         "signals_inside": kernel.signals_inside,
+        "may_fail": kernel.may_fail,
         "code_bytes": kernel.code_bytes,
     }
 
@@ -149,8 +151,10 @@ def _kernel(fields: dict[str, Any]) -> SubKernel:
         fields["sync_all"],
         tuple(early) if isinstance(early, list) else early,
         tuple((int(key), symbol) for key, symbol in fields["variants"]),
+        tuple(fields["libraries"]),
         fields["waits_inside"],
         fields["signals_inside"],
+        fields["may_fail"],
         fields["code_bytes"],
     )
 
@@ -158,7 +162,7 @@ def _kernel(fields: dict[str, Any]) -> SubKernel:
 def _op_fields(node: Node, kernels: list[SubKernel]) -> dict[str, Any]:
     return {
         "kernel": kernels.index(node.kernel),
-        "args": list(node.op.args),
+        "args": [_saved_argument(arg) for arg in node.op.args],
         "name": node.name,
         "stream": node.stream,
         "send": [str(e) for e in node.sends],
@@ -167,10 +171,17 @@ def _op_fields(node: Node, kernels: list[SubKernel]) -> dict[str, Any]:
     }
 
 
+def _saved_argument(argument: Argument) -> object:
+    """As in ops.json."""
+    if not isinstance(argument, Place):
+        return argument
+    return {"name": argument.name, "offset": argument.offset} if argument.offset else argument.name
+
+
 def _op(fields: dict[str, Any], kernels: list[SubKernel]) -> Op:
     return Op(
         kernels[fields["kernel"]],
-        fields["args"],
+        [Place(**arg) if isinstance(arg, dict) else arg for arg in fields["args"]],
         fields["name"],
         fields["stream"],
         fields["send"],

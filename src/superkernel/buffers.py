@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import math
 import sys
@@ -113,10 +114,14 @@ def _facts(buffer: Buffer, value: Any, where: str) -> tuple[int, int]:
     if buffer.scalar:
         return scalar_value(buffer, value, where), 0
     if isinstance(value, np.ndarray):
-        return _array_facts(buffer, value, where)
-    if is_tensor(value):
-        return _tensor_facts(buffer, value, where)
-    raise LaunchError(f"{where}{buffer.name!r} is a {type(value).__name__}; pass a numpy array or a torch tensor")
+        address, size = _array_facts(buffer, value, where)
+    elif is_tensor(value):
+        address, size = _tensor_facts(buffer, value, where)
+    else:
+        raise LaunchError(f"{where}{buffer.name!r} is a {type(value).__name__}; pass a numpy array or a torch tensor")
+    if size < buffer.reach:
+        raise LaunchError(f"{where}{buffer.name!r} has {size} bytes, and an op takes it from byte {buffer.reach} on")
+    return address, size
 
 
 def scalar_value(buffer: Buffer, value: Any, where: str) -> int:
@@ -211,6 +216,19 @@ def check_overlaps(graph: Graph, values: Iterable[int], sizes: Iterable[int], wh
 
 def copy_of(value: Any) -> Any:
     return value.clone() if is_tensor(value) else value.copy() if isinstance(value, np.ndarray) else value
+
+
+def bytes_at(address: int, size: int) -> np.ndarray[Any, Any]:
+    """The memory behind an address, as it is."""
+    return np.frombuffer((ctypes.c_uint8 * size).from_address(address), np.uint8) if size else np.empty(0, np.uint8)
+
+
+def copy_at(address: int, size: int) -> np.ndarray[Any, Any]:
+    """A copy at the same place in its page: how a kernel deals with an array's ends depends on where they are."""
+    room = np.empty(size + _PAGE, np.uint8)
+    first = (address - room.ctypes.data) % _PAGE
+    room[first : first + size] = bytes_at(address, size)
+    return room[first : first + size]
 
 
 def same_bits(first: Any, second: Any) -> bool:

@@ -13,7 +13,7 @@ from .errors import GraphError, PlanError
 from .events import Event
 from .hazards import Edge, find_edges
 from .params import Kind, Param, check_name
-from .subkernel import EventId, Op, SubKernel
+from .subkernel import EventId, Op, Place, SubKernel, place_of
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,17 @@ class Node:
         """The largest block count it may run with."""
         return self.kernel.block_dim
 
-    def arguments(self) -> Iterable[tuple[Param, str]]:
-        """Parameters that stand for memory, with the buffer's name."""
+    def places(self) -> Iterable[tuple[Param, Place]]:
+        """Parameters whose argument is no number, with the place that it means."""
         for param, arg in zip(self.kernel.params, self.op.args, strict=True):
+            if isinstance(arg, str | Place):
+                yield param, place_of(arg)
+
+    def arguments(self) -> Iterable[tuple[Param, str]]:
+        """Parameters that stand for memory, as what they say of the buffer, with the buffer's name."""
+        for param, place in self.places():
             if param.kind is not Kind.SCALAR:
-                yield param, str(arg)
+                yield place.seen_as(param), place.name
 
 
 @dataclass(frozen=True)
@@ -61,10 +67,15 @@ class Buffer:
     written: bool
     produced: bool  # written by something else than a workspace parameter
     needs_value: bool  # some op reads it before any op has written it
+    reach: int = 0  # the largest offset at which an op takes it, in bytes
 
     @property
     def typed(self) -> bool:
         return self.dtype is not None and self.shape is not None
+
+    @property
+    def nbytes(self) -> int | None:
+        return Param(Kind.IN, self.name, self.dtype, self.shape).nbytes
 
     @property
     def constant(self) -> bool:
@@ -270,18 +281,28 @@ def _collect_buffers(nodes: tuple[Node, ...], order: tuple[int, ...]) -> dict[st
     for index in order:
         node = nodes[index]
         fresh: dict[str, Buffer] = {}
-        for param, arg in zip(node.kernel.params, node.op.args, strict=True):
-            if not isinstance(arg, str):
-                continue
-            before = buffers.get(arg)
-            known = fresh.get(arg, before)
-            fresh[arg] = _join(known, before, param, arg, node.name)
+        for param, place in node.places():
+            before = buffers.get(place.name)
+            known = fresh.get(place.name, before)
+            fresh[place.name] = _join(known, before, place.seen_as(param), place, node.name)
         buffers |= fresh
+    _check_reach(nodes, buffers)
     return buffers
 
 
-def _join(known: Buffer | None, before: Buffer | None, param: Param, name: str, op: str) -> Buffer:
-    scalar = param.kind is Kind.SCALAR
+def _check_reach(nodes: tuple[Node, ...], buffers: dict[str, Buffer]) -> None:
+    for buffer in buffers.values():
+        if buffer.nbytes is None or buffer.reach <= buffer.nbytes:
+            continue
+        far = (buffer.name, buffer.reach)
+        op = next(node.name for node in nodes if any((p.name, p.offset) == far for _, p in node.places()))
+        raise GraphError(
+            f"op {op!r} takes {buffer.name!r} from byte {buffer.reach} on, but it has {buffer.nbytes} bytes"
+        )
+
+
+def _join(known: Buffer | None, before: Buffer | None, param: Param, place: Place, op: str) -> Buffer:
+    scalar, name = param.kind is Kind.SCALAR, place.name
     if known is None:
         known = Buffer(name, None, None, scalar, False, False, False, False)
     if known.scalar != scalar:
@@ -300,6 +321,7 @@ def _join(known: Buffer | None, before: Buffer | None, param: Param, name: str, 
         known.written or param.kind.writes,
         known.produced or param.kind in (Kind.OUT, Kind.INOUT),
         known.needs_value or (param.kind.reads and not (before and before.written)),
+        max(known.reach, place.offset),
     )
 
 

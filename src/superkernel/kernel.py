@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from .buffers import bind, copy_of, same_bits
+from .buffers import bind, bytes_at, copy_at, copy_of, same_bits
 from .errors import BuildError, LaunchError, PlanError, nearest
 from .events import Event
 from .graph import Graph
@@ -39,6 +39,7 @@ class SuperKernel:
         self._built: dict[int, tuple[Plan, Executable]] = {}
         self._lock = threading.Lock()
         self._closed = False
+        self._replays = options.debug_replay
         self._unfused: dict[int, Unfused] = {}
         self.events: Mapping[str, Event] = {e.label: e.bound or Event(e.label) for e in graph.events}
         self._tilings = {node.name: node.op.tiling for node in graph.nodes if node.op.tiling is not None}
@@ -69,9 +70,24 @@ class SuperKernel:
                     f"pass tiling={{{op!r}: function}} or give it to its Op"
                 )
         _, executable = self._current()
-        if self.options.debug_replay:
+        if self._replays:
             return self._replayed(executable, buffers, wishes)
         return executable.launch(buffers, wishes)
+
+    def blank(self) -> tuple[Any, Any]:
+        """Values and sizes for launch_values: ctypes arrays, one place per name, in the order of graph.buffers.
+
+        A value is an address, or the bits of a scalar; a size is in bytes, 0 for a scalar.
+        """
+        return self._current()[1].blank()
+
+    def launch_values(self, values: Any, sizes: Any) -> None:
+        """Launch once with the arrays of blank(), filled in. Nothing is checked: the caller knows what it passes."""
+        found = self._built.get(self._fixed_cores or self.target.core_count()) or self._current()
+        if self._replays:
+            self._replayed_values(found[1], values, sizes)
+        else:
+            found[1].launch_values(values, sizes)
 
     def _refusal(self) -> LaunchError:
         return LaunchError(f"super_kernel_scope {self.name!r}: the kernel is closed")
@@ -100,13 +116,28 @@ class SuperKernel:
         alone = self.unfused()
         executable.launch(live, wishes)
         alone.replay(copies, wishes)
+        self._compare(live, copies)
+        return bound.made
+
+    def _replayed_values(self, executable: Executable, values: Any, sizes: Any) -> None:
+        """The same by addresses; a scalar has no memory."""
+        spans = dict(zip(self.graph.buffers, zip(values, sizes, strict=True), strict=True))
+        memory = {name: span for name, span in spans.items() if not self.graph.buffers[name].scalar}
+        copies = {name: copy_at(*span) for name, span in memory.items()}
+        alone, (own_values, own_sizes) = self.unfused(), executable.blank()
+        for place, (name, (value, size)) in enumerate(spans.items()):
+            own_values[place], own_sizes[place] = copies[name].ctypes.data if name in copies else value, size
+        executable.launch_values(values, sizes)
+        alone.launch_values(own_values, own_sizes)
+        self._compare({name: bytes_at(*span) for name, span in memory.items()}, copies)
+
+    def _compare(self, live: Mapping[str, Any], copies: Mapping[str, Any]) -> None:
         for name, op in self._last_writers().items():
             if not same_bits(live[name], copies[name]):
                 raise LaunchError(
                     f"super_kernel_scope {self.name!r}: debug-replay: op {self.graph.nodes[op].name!r} is the first "
                     f"whose output {name!r} differs from the same op run alone"
                 )
-        return bound.made
 
     def _last_writers(self) -> dict[str, int]:
         """Buffer -> the op that writes it last, in the order of those ops."""

@@ -10,6 +10,7 @@ from functools import cached_property
 from .errors import GraphError, nearest
 from .graph import Graph, Node
 from .params import Kind, scalar_bits
+from .subkernel import Place, place_of
 
 
 class Role(Enum):
@@ -32,13 +33,14 @@ class Slot:
     kind: Kind | None
     source: str | None  # buffer, scalar or event name; None: a literal, or a word of the run time
     literal: int = 0  # the bits of a literal scalar
+    addend: int = 0  # bytes from the beginning of its source
 
     @property
     def offset(self) -> int:
         return 8 * self.index
 
     def __str__(self) -> str:
-        origin = self.source if self.source is not None else f"literal {self.literal:#x}"
+        origin = f"literal {self.literal:#x}" if self.source is None else str(Place(self.source, self.addend))
         if self.role in (Role.TILING_KEY, Role.BLOCK_COUNT, Role.LOCK):
             origin = "run time"
         kind = self.kind.value if self.kind else self.role.value
@@ -87,26 +89,27 @@ def make_layout(graph: Graph) -> Layout:
     slots: list[Slot] = []
     taken: set[str] = set()
     for node in graph.nodes:
-        for suffix, role, kind, source, literal in _wanted(node):
+        for suffix, role, kind, source, literal, addend in _wanted(node):
             name = f"{node.name}_{suffix}"
             while name in taken:
                 name += "_"
             taken.add(name)
-            slots.append(Slot(len(slots), name, node.name, role, kind, source, literal))
+            slots.append(Slot(len(slots), name, node.name, role, kind, source, literal, addend))
     return Layout(tuple(slots))
 
 
-def _wanted(node: Node) -> Iterator[tuple[str, Role, Kind | None, str | None, int]]:
+def _wanted(node: Node) -> Iterator[tuple[str, Role, Kind | None, str | None, int, int]]:
     for param, arg in zip(node.kernel.params, node.op.args, strict=True):
-        if isinstance(arg, str):
-            yield param.name, Role.PARAM, param.kind, arg, 0
+        if isinstance(arg, str | Place):
+            place = place_of(arg)
+            yield param.name, Role.PARAM, param.kind, place.name, 0, place.offset
         else:
             bits = scalar_bits(arg, param.dtype, f"op {node.name!r}: scalar {param.name!r}", GraphError)
-            yield param.name, Role.PARAM, param.kind, None, bits
+            yield param.name, Role.PARAM, param.kind, None, bits, 0
     if node.dynamic:
         for role in (Role.TILING_KEY, Role.BLOCK_COUNT, Role.LOCK):
-            yield role.value, role, None, None, 0
+            yield role.value, role, None, None, 0, 0
     for event in node.notifies:
-        yield f"send_{event}", Role.SEND, None, event, 0
+        yield f"send_{event}", Role.SEND, None, event, 0, 0
     for event in node.awaits:
-        yield f"recv_{event}", Role.RECV, None, event, 0
+        yield f"recv_{event}", Role.RECV, None, event, 0, 0

@@ -2,7 +2,8 @@
 
 The fields are those of `_FILE`, `_KERNEL` and `_OP` below. Of a file, `kernels` and `ops` are required; of a kernel one
 of `source`, `object` and `ptx`, `block_dim` and `params`; of an op `kernel` and `args`. A kernel without a `symbol` is
-called like its id, or like its file if it has one of its own. Paths are relative to the JSON file; null is as absent.
+called like its id, or like its file if it has one of its own. An argument is a name, a number, or a place in a buffer:
+{"name": "x", "offset": 128}, in bytes. Paths are relative to the JSON file; null is as absent.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 from .errors import BuildError, GraphError, SuperKernelError, nearest
 from .options import TARGETS, Options
 from .params import Param
-from .subkernel import Core, Form, Op, SubKernel, Task
+from .subkernel import Argument, Core, Form, Op, Place, SubKernel, Task
 
 MAX_BYTES = 64 << 20
 _MAX_DIGITS = 40
@@ -32,9 +33,10 @@ _FILE = ("name", "target", "options", "kernels", "ops")
 _BINARIES = tuple(form.value for form in Form)
 _KERNEL = (
     *_BINARIES,
-    *("symbol", "block_dim", "params", "core", "op_type", "sync_all", "early_start", "flags", "variants"),
+    *("symbol", "block_dim", "params", "core", "op_type", "sync_all", "early_start", "flags", "variants", "libraries"),
 )
 _OP = ("kernel", "args", "name", "stream", "send", "recv", "task")
+_PLACE = ("name", "offset")
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class OpsFile:
 def read_ops(path: str | Path) -> OpsFile:
     """The ops of an ops.json; every mistake is told with the file and the field it is in."""
     file = Path(path)
-    top = _Place(str(file), "", _parse(file)).fields(_FILE, required=("kernels", "ops"))
+    top = _Value(str(file), "", _parse(file)).fields(_FILE, required=("kernels", "ops"))
     kernels = {name: _kernel(place, file.parent, name) for name, place in top["kernels"].entries().items()}
     ops = tuple(_op(place, kernels) for place in top["ops"].items())
     if not ops:
@@ -65,7 +67,7 @@ def read_ops(path: str | Path) -> OpsFile:
 
 def read_kernel(path: Path) -> SubKernel:
     """One entry of `kernels` in a file of its own."""
-    return _kernel(_Place(str(path), "", _parse(path)), path.parent, path.stem)
+    return _kernel(_Value(str(path), "", _parse(path)), path.parent, path.stem)
 
 
 class _Refused(Exception):
@@ -125,7 +127,7 @@ def _no_constant(name: str) -> None:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Value:
     """A value of the file and where it stands, so that a wrong one can be pointed at."""
 
     file: str
@@ -139,16 +141,16 @@ class _Place:
     def where(self) -> str:
         return f"{self.file}: {self.path}" if self.path else self.file
 
-    def at(self, key: str | int) -> _Place:
+    def at(self, key: str | int) -> _Value:
         if isinstance(key, int):
             step = f"[{key}]"
         elif _PLAIN_KEY.fullmatch(key):
             step = f".{key}" if self.path else key
         else:
             step = f"[{_shown(key)}]"
-        return _Place(self.file, self.path + step, self.value[key])
+        return _Value(self.file, self.path + step, self.value[key])
 
-    def entries(self) -> dict[str, _Place]:
+    def entries(self) -> dict[str, _Value]:
         """The fields of an object, whatever they are called."""
         if not isinstance(self.value, _Object):
             raise self.error(f"{_shown(self.value)} is not an object")
@@ -156,7 +158,7 @@ class _Place:
             raise self.error(f"the key {_shown(self.value.twice)} stands twice")
         return {key: self.at(key) for key in self.value}
 
-    def fields(self, known: Sequence[str], required: Sequence[str]) -> dict[str, _Place]:
+    def fields(self, known: Sequence[str], required: Sequence[str]) -> dict[str, _Value]:
         """The fields of an object that has only known ones; one that is null counts as absent."""
         found = self.entries()
         for key, place in found.items():
@@ -168,7 +170,7 @@ class _Place:
                 raise self.error(f"the field {key!r} is missing")
         return present
 
-    def items(self) -> list[_Place]:
+    def items(self) -> list[_Value]:
         if not isinstance(self.value, list):
             raise self.error(f"{_shown(self.value)} is not a list")
         return [self.at(index) for index in range(len(self.value))]
@@ -223,7 +225,7 @@ def _shown(value: object) -> str:
 
 
 @contextmanager
-def _told_at(place: _Place, binary: _Place | None = None) -> Iterator[None]:
+def _told_at(place: _Value, binary: _Value | None = None) -> Iterator[None]:
     """An error of the same class that also says where in the file its cause is; `binary` names a file."""
     try:
         yield
@@ -235,13 +237,13 @@ def _told_at(place: _Place, binary: _Place | None = None) -> Iterator[None]:
         raise BuildError(f"{(binary or place).where}: {reason}") from reason
 
 
-def _options(place: _Place) -> Options:
+def _options(place: _Value) -> Options:
     text = place.line()
     with _told_at(place):
         return Options.parse(text)
 
 
-def _kernel(place: _Place, folder: Path, name: str) -> SubKernel:
+def _kernel(place: _Value, folder: Path, name: str) -> SubKernel:
     fields = place.fields(_KERNEL, required=("block_dim", "params"))
     given = [form for form in Form if form.value in fields]
     if len(given) != 1:
@@ -250,8 +252,12 @@ def _kernel(place: _Place, folder: Path, name: str) -> SubKernel:
     form = given[0]
     if form is not Form.SOURCE and "flags" in fields:
         raise fields["flags"].error(f"flags are for the compiler of a source, and this is {form.value}")
+    if form is Form.PTX and "libraries" in fields:
+        raise fields["libraries"].error("libraries are for sources and objects, and this is ptx")
     binary = fields[form.value]
     chosen: dict[str, Any] = {key: read(fields[key]) for key, read in _OPTIONAL.items() if key in fields}
+    if "libraries" in chosen:
+        chosen["libraries"] = [str(folder / one) if "/" in one else one for one in chosen["libraries"]]
     symbol = fields.get("symbol", replace(place, value=name)).text()
     path = folder / binary.text()
     block_dim, params = fields["block_dim"].whole(), _params(fields["params"])
@@ -259,7 +265,7 @@ def _kernel(place: _Place, folder: Path, name: str) -> SubKernel:
         return _MAKERS[form](path, symbol, block_dim=block_dim, params=params, **chosen)
 
 
-def _params(place: _Place) -> list[Param]:
+def _params(place: _Value) -> list[Param]:
     params = []
     for item in place.items():
         text = item.text()
@@ -268,14 +274,14 @@ def _params(place: _Place) -> list[Param]:
     return params
 
 
-def _early_start(place: _Place) -> bool | tuple[str, ...]:
+def _early_start(place: _Value) -> bool | tuple[str, ...]:
     """Whether a kernel may start early, or the names of the parameters it reads before it waits."""
     if isinstance(place.value, str):
         return (place.text(),)
     return place.texts() if isinstance(place.value, list) else place.truth()
 
 
-def _variants(place: _Place) -> dict[int, str]:
+def _variants(place: _Value) -> dict[int, str]:
     for key in (entries := place.entries()):
         if not _TILING_KEY.fullmatch(key):
             raise place.error(f'{_shown(key)} is no tiling key; keys are whole numbers such as "0"')
@@ -289,17 +295,18 @@ _MAKERS: Mapping[Form, Callable[..., SubKernel]] = {
     Form.PTX: SubKernel.from_ptx,
 }
 # optional field of a kernel -> what reads it
-_OPTIONAL: Mapping[str, Callable[[_Place], object]] = {
+_OPTIONAL: Mapping[str, Callable[[_Value], object]] = {
     "core": lambda place: place.one_of([core.value for core in Core], "kind of core"),
-    "op_type": _Place.text,
-    "sync_all": _Place.truth,
+    "op_type": _Value.text,
+    "sync_all": _Value.truth,
     "early_start": _early_start,
-    "flags": _Place.texts,
+    "flags": _Value.texts,
     "variants": _variants,
+    "libraries": _Value.texts,
 }
 
 
-def _op(place: _Place, kernels: Mapping[str, SubKernel]) -> Op:
+def _op(place: _Value, kernels: Mapping[str, SubKernel]) -> Op:
     fields = place.fields(_OP, required=("kernel", "args"))
     used = fields["kernel"].text()
     if used not in kernels:
@@ -313,11 +320,14 @@ def _op(place: _Place, kernels: Mapping[str, SubKernel]) -> Op:
         return Op(kernels[used], args, name, stream, send, recv, task)
 
 
-def _argument(place: _Place) -> str | int | float:
-    """The name of a buffer, or the value of a scalar."""
+def _argument(place: _Value) -> Argument:
+    """The name of a buffer, a place in it, or the value of a scalar."""
+    if isinstance(place.value, _Object):
+        fields = place.fields(_PLACE, required=("name",))
+        return Place(fields["name"].text(), fields["offset"].whole() if "offset" in fields else 0)
     return place.value if isinstance(place.value, int | float) else place.text()
 
 
-def _events(place: _Place) -> tuple[int | str, ...]:
+def _events(place: _Value) -> tuple[int | str, ...]:
     listed = place.items() if isinstance(place.value, list) else [place]
     return tuple(item.text() if isinstance(item.value, str) else item.whole() for item in listed)

@@ -1,17 +1,18 @@
-"""subkernel: what a user says about a compiled kernel and its uses -> SubKernel, Param, Op."""
+"""subkernel: what a user says about a compiled kernel and its uses -> SubKernel, Place, Op."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from os import PathLike
 from pathlib import Path
+from types import UnionType
 from typing import Any
 
 from .errors import BuildError, GraphError, nearest
 from .events import Event
-from .params import Kind, Number, Param, check_name, scalar_bits
+from .params import MOST_BYTES, Kind, Number, Param, check_name, scalar_bits
 
 
 class Core(Enum):
@@ -41,6 +42,8 @@ class Binary:
     form: Form
     path: Path
     flags: tuple[str, ...] = ()
+    # Its headers are those of installed packages, whose versions are in the key: the text alone says what it is.
+    keyed_by_text: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,8 +59,10 @@ class SubKernel:
     sync_all: bool | None = None
     early_start: bool | tuple[str, ...] | None = None  # names: parameters that are read before wait_previous()
     variants: tuple[tuple[int, str], ...] = ()  # tiling key -> symbol, for dynamic ops
+    libraries: tuple[str, ...] = ()  # what else it must be linked with: absolute paths, or names as after -l
     waits_inside: bool | None = None  # calls wait_previous(); found by the target
     signals_inside: bool | None = None  # calls set_next(); found by the target
+    may_fail: bool | None = None  # calls fail(); found by the target
     code_bytes: int = 0  # found by the target
 
     def __post_init__(self) -> None:
@@ -77,12 +82,18 @@ class SubKernel:
         early_start: bool | Sequence[str] | None = None,
         flags: Sequence[str] = (),
         variants: Mapping[int, str] | None = None,
+        libraries: Sequence[str | PathLike[str]] = (),
+        keyed_by_text: bool = False,
     ) -> SubKernel:
-        """A kernel in a source file, compiled when it is first needed, with `flags` added to the compiler's."""
+        """A kernel in a source file, compiled when it is first needed, with `flags` added to the compiler's.
+
+        keyed_by_text: it includes no header that may change under the same name, so an object that was made of the same
+        text before is taken without preprocessing.
+        """
         if not _is_list_of(flags, str):
             raise GraphError(f"sub-kernel {name!r}: flags is a list of strings, not {flags!r}")
-        binary = Binary(Form.SOURCE, _existing(path, name, "source"), tuple(flags))
-        return _make(cls, name, binary, block_dim, params, core, op_type, sync_all, early_start, variants)
+        binary = Binary(Form.SOURCE, _existing(path, name, "source"), tuple(flags), bool(keyed_by_text))
+        return _make(cls, name, binary, block_dim, params, core, op_type, sync_all, early_start, variants, libraries)
 
     @classmethod
     def from_object(
@@ -97,10 +108,11 @@ class SubKernel:
         sync_all: bool | None = None,
         early_start: bool | Sequence[str] | None = None,
         variants: Mapping[int, str] | None = None,
+        libraries: Sequence[str | PathLike[str]] = (),
     ) -> SubKernel:
         """A kernel in an ELF relocatable object."""
         binary = Binary(Form.OBJECT, _existing(path, name, "object"))
-        return _make(cls, name, binary, block_dim, params, core, op_type, sync_all, early_start, variants)
+        return _make(cls, name, binary, block_dim, params, core, op_type, sync_all, early_start, variants, libraries)
 
     @classmethod
     def from_ptx(
@@ -144,7 +156,7 @@ class SubKernel:
         return f"{self.name}<{self.block_dim}>({', '.join(map(str, self.params))})"
 
 
-def _existing(path: str | Path, name: str, what: str) -> Path:
+def _existing(path: str | PathLike[str], name: str, what: str) -> Path:
     if not isinstance(path, str | PathLike):
         raise GraphError(f"sub-kernel {name!r}: the path of its {what} is {path!r}; a path is needed")
     try:
@@ -167,6 +179,7 @@ def _make(
     sync_all: bool | None,
     early_start: bool | Sequence[str] | None,
     variants: Mapping[int, str] | None,
+    libraries: Sequence[str | PathLike[str]] = (),
 ) -> SubKernel:
     where = f"sub-kernel {name!r}: "
     cores = [c.value for c in Core]
@@ -190,10 +203,28 @@ def _make(
         sync_all,
         early_start if early_start is None or isinstance(early_start, bool) else tuple(early_start),
         tuple(sorted((variants or {}).items(), key=lambda variant: _key_order(variant[0]))),
+        _libraries(libraries, name),
     )
 
 
-def _is_list_of(value: object, kind: type) -> bool:
+def _libraries(given: Sequence[str | PathLike[str]], name: str) -> tuple[str, ...]:
+    """A string without a slash is a name; anything else is a file."""
+    if not _is_list_of(given, str | PathLike):
+        raise GraphError(f"sub-kernel {name!r}: libraries is a list of files, or of names as after -l, not {given!r}")
+    found: dict[str, None] = {}
+    for one in given:
+        if isinstance(one, str) and "/" not in one:
+            check_name(one, f"sub-kernel {name!r}: a library")
+            if one.startswith("-"):
+                raise GraphError(f"sub-kernel {name!r}: library {one!r}: give a file, or the name that follows -l")
+            found[one] = None
+        else:
+            _existing(one, name, "library")
+            found[str(Path(one).absolute())] = None  # not resolved: its other names lie beside it
+    return tuple(found)
+
+
+def _is_list_of(value: object, kind: type | UnionType) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(item, kind) for item in value)
 
 
@@ -233,6 +264,29 @@ def _check_kernel(kernel: SubKernel) -> None:
         scalar_bits(key, "int64", f"{where}tiling key", GraphError)
 
 
+@dataclass(frozen=True)
+class Place:
+    """An address inside a named buffer, `offset` bytes from its beginning."""
+
+    name: str
+    offset: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.name}+{self.offset}" if self.offset else self.name
+
+    def seen_as(self, param: Param) -> Param:
+        """What `param` says of the buffer: a part of it says nothing of the whole, nor of which block touches what."""
+        return replace(param, dtype=None, shape=None, block=False) if self.offset else param
+
+
+Argument = str | Place | Number
+
+
+def place_of(argument: str | Place) -> Place:
+    """A name is the place where its buffer begins."""
+    return argument if isinstance(argument, Place) else Place(argument)
+
+
 EventId = int | str | Event
 
 
@@ -249,10 +303,10 @@ TilingFunction = Callable[[dict[str, Any]], "Tiling | tuple[int, int]"]
 
 @dataclass(frozen=True, eq=False)
 class Op:
-    """One use of a sub-kernel. The same argument name is the same memory."""
+    """One use of a sub-kernel. The same argument name is the same memory, at whatever offset."""
 
     kernel: SubKernel
-    args: Sequence[str | Number]
+    args: Sequence[Argument]
     name: str | None = None
     stream: int = 0
     send: Sequence[EventId] = ()
@@ -313,9 +367,22 @@ def _check_arguments(op: Op, where: str) -> None:
         expected = ", ".join(f"{p.kind.value}:{p.name}" for p in params)
         raise GraphError(f"{where}{len(op.args)} arguments for {len(params)} parameters ({expected})")
     for arg, param in zip(op.args, params, strict=True):
-        if isinstance(arg, str):
+        if isinstance(arg, Place):
+            _check_place(arg, param, f"{where}the argument for {param.name!r}")
+        elif isinstance(arg, str):
             check_name(arg, f"{where}the argument for {param.name!r}")
         elif param.kind is not Kind.SCALAR or not isinstance(arg, int | float):
             raise GraphError(f"{where}the argument for {param.name!r} ({param.kind.value}) must be a name, not {arg!r}")
         else:
             scalar_bits(arg, param.dtype, f"{where}scalar {param.name!r}", GraphError)
+
+
+def _check_place(place: Place, param: Param, what: str) -> None:
+    check_name(place.name, what)
+    if param.kind is Kind.SCALAR:
+        raise GraphError(f"{what} is the place {str(place)!r}; a scalar is passed as a number, or by its name alone")
+    offset = place.offset
+    if not isinstance(offset, int) or isinstance(offset, bool) or not 0 <= offset <= MOST_BYTES:
+        raise GraphError(
+            f"{what}: the offset in {place.name!r} is {offset!r}; it must be a whole number of bytes from 0"
+        )

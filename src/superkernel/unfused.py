@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,28 +13,24 @@ from .graph import Graph, Node, build_graph
 from .options import EarlyStart, Options
 from .params import Number, scalar_bits
 from .plan import make_plan
-from .subkernel import Op, Tiling
-from .targets import Executable, LaunchWishes, Prepared
+from .subkernel import Op, Place, Tiling, place_of
+from .targets import Executable, KnownAs, LaunchWishes, Leg, Origin, Prepared, Series
 
 _ALONE = "alone"
-_NO_WISHES = LaunchWishes({}, {})
-
-
-@dataclass(frozen=True)
-class Literal:
-    """A number that stands in the op itself."""
-
-    bits: int
 
 
 @dataclass(frozen=True)
 class Solo:
-    """One op as a launch: the binary, shared by all ops that use the kernel alike, and the op's own names."""
+    """One op as a launch. The binary is shared by all ops that use the kernel alike, under names of its own."""
 
     node: Node
-    executable: Executable
-    names: Mapping[str, str | Number]  # canonical name -> the op's argument
-    places: tuple[int | Literal, ...]  # per canonical name: its place among the graph's buffers
+    leg: Leg
+    names: Mapping[str, Place | Number]  # name in the binary -> the op's argument
+    series: Series | None  # the launch as a series of one; None: dynamic, or part of a longer one
+
+    @property
+    def executable(self) -> Executable:
+        return self.leg.executable
 
 
 class Unfused:
@@ -49,6 +46,7 @@ class Unfused:
         )
         binaries: dict[object, Executable] = {}
         self._place = {name: place for place, name in enumerate(graph.buffers)}
+        straight = not graph.events and not any(node.dynamic for node in graph.nodes)
         self.solos: list[Solo] = []
         for index in graph.order:
             node = graph.nodes[index]
@@ -57,19 +55,28 @@ class Unfused:
             key = (node.kernel, node.dynamic, alone.nodes[0].op.args)
             if key not in binaries:
                 binaries[key] = prepared.build(make_plan(alone, plain, cores))
-            self.solos.append(Solo(node, binaries[key], names, self._places(node, names)))
+            leg = Leg(binaries[key], KnownAs(graph.name, node.name), self._origins(node, names))
+            single = None if straight or node.dynamic else prepared.line_up([leg])
+            self.solos.append(Solo(node, leg, names, single))
+        self._series = prepared.line_up([solo.leg for solo in self.solos]) if straight else None
         self._binaries = list(binaries.values())
 
-    def _places(self, node: Node, names: Mapping[str, str | Number]) -> tuple[int | Literal, ...]:
+    def _origins(self, node: Node, names: Mapping[str, Place | Number]) -> tuple[Origin, ...]:
         dtypes = {param.name: param.dtype for param in node.kernel.params}
         return tuple(
-            self._place[arg] if isinstance(arg, str) else Literal(scalar_bits(arg, dtypes[own], node.name, GraphError))
+            Origin(self._place[arg.name], arg.offset)
+            if isinstance(arg, Place)
+            else Origin(None, scalar_bits(arg, dtypes[own], node.name, GraphError))
             for own, arg in names.items()
         )
 
     def __call__(self, buffers: Mapping[str, Any], wishes: LaunchWishes | None = None) -> dict[str, Any]:
         """Launch every op alone, in order; returns what a fused launch would."""
         bound = bind(self.graph, buffers)
+        values, sizes = _arrays(bound)
+        if self._series is not None:
+            self._series.launch_values(values, sizes)
+            return bound.made
         wishes = wishes or self._wishes
         events = wishes.events
         for solo in self.solos:
@@ -79,57 +86,81 @@ class Unfused:
                         f"super_kernel_scope {self.graph.name!r}: no event {event} for op {solo.node.name!r} "
                         f"within {self._patience_s:g} s (debug-watchdog)"
                     )
-            self._launch(solo, bound, wishes.tilings)
+            self._launch(solo, bound, values, sizes, wishes.tilings)
             for event in solo.node.notifies:
                 events[event].set()
         for event in {e for node in self.graph.nodes for e in node.awaits}:
             events[event].clear()
         return bound.made
 
+    def launch_values(self, values: Any, sizes: Any) -> None:
+        """Every op alone, with the arrays of SuperKernel.blank(), filled in; nothing is checked."""
+        assert self._series is not None, "a graph with events or dynamic ops"
+        self._series.launch_values(values, sizes)
+
     def replay(self, buffers: Mapping[str, Any], wishes: LaunchWishes) -> None:
         """After a fused launch: the events have been dealt with, only the work is repeated."""
         bound = bind(self.graph, buffers)
-        for solo in self.solos:
-            self._launch(solo, bound, wishes.tilings)
-
-    def _launch(self, solo: Solo, bound: Bound, tilings: Mapping[str, Any]) -> None:
-        values = [bound.values[place] if isinstance(place, int) else place.bits for place in solo.places]
-        sizes = [bound.sizes[place] if isinstance(place, int) else 0 for place in solo.places]
-        if not solo.node.dynamic:
-            solo.executable.launch_addresses(values, sizes, _NO_WISHES, {})
+        values, sizes = _arrays(bound)
+        if self._series is not None:
+            self._series.launch_values(values, sizes)
             return
-        named = {own: bound.keep[self._place[arg]] for own, arg in solo.names.items() if isinstance(arg, str)}
+        for solo in self.solos:
+            self._launch(solo, bound, values, sizes, wishes.tilings)
+
+    def _launch(self, solo: Solo, bound: Bound, values: Any, sizes: Any, tilings: Mapping[str, Any]) -> None:
+        """With the arrays of all names."""
+        if solo.series is not None:
+            solo.series.launch_values(values, sizes)
+            return
+        taken = [_taken(origin, bound) for origin in solo.leg.origins]
+        places = {own: arg for own, arg in solo.names.items() if isinstance(arg, Place)}
+        named = {own: bound.keep[self._place[place.name]] for own, place in places.items()}
         given = tilings[solo.node.name]
 
         def tiling(inputs: dict[str, Any]) -> Tiling | tuple[int, int]:
-            answer: Tiling | tuple[int, int] = given({str(solo.names[own]): value for own, value in inputs.items()})
+            answer: Tiling | tuple[int, int] = given({places[own].name: value for own, value in inputs.items()})
             return answer
 
-        solo.executable.launch_addresses(values, sizes, LaunchWishes({}, {_ALONE: tiling}), named)
+        alone = LaunchWishes({}, {_ALONE: tiling})
+        values, sizes = [value for value, _ in taken], [size for _, size in taken]
+        solo.executable.launch_addresses(values, sizes, alone, named, solo.leg.known_as)
 
     def close(self) -> None:
         for executable in self._binaries:
             executable.close()
 
 
-def _canonical(node: Node) -> dict[str, str | Number]:
+def _arrays(bound: Bound) -> tuple[Any, Any]:
+    count = len(bound.values)
+    return (ctypes.c_uint64 * count)(*bound.values), (ctypes.c_int64 * count)(*bound.sizes)
+
+
+def _taken(origin: Origin, bound: Bound) -> tuple[int, int]:
+    if origin.place is None:
+        return origin.addend, 0
+    return bound.values[origin.place] + origin.addend, max(0, bound.sizes[origin.place] - origin.addend)
+
+
+def _canonical(node: Node) -> dict[str, Place | Number]:
     """Parameter names instead of argument names, so that ops with one kernel share a binary; aliases stay aliases."""
-    names: dict[str, str | Number] = {}
-    seen: dict[str, str] = {}
+    names: dict[str, Place | Number] = {}
+    seen: set[str] = set()
     for param, arg in zip(node.kernel.params, node.op.args, strict=True):
-        if isinstance(arg, str):
-            if arg in seen:
-                continue
-            seen[arg] = param.name
-        names[param.name] = arg
+        if not isinstance(arg, str | Place):
+            names[param.name] = arg
+            continue
+        place = place_of(arg)
+        if place.offset or place.name not in seen:  # a part of a buffer may be typed otherwise than another part
+            names[param.name] = place
+        if not place.offset:
+            seen.add(place.name)
     return names
 
 
-def _alone(node: Node, names: Mapping[str, str | Number]) -> Graph:
-    owner = {arg: own for own, arg in names.items() if isinstance(arg, str)}
-    args = [
-        owner[arg] if isinstance(arg, str) else param.name
-        for param, arg in zip(node.kernel.params, node.op.args, strict=True)
-    ]
+def _alone(node: Node, names: Mapping[str, Place | Number]) -> Graph:
+    owner = {arg.name: own for own, arg in names.items() if isinstance(arg, Place) and not arg.offset}
+    aliases = {param.name: owner[place.name] for param, place in node.places() if param.name not in names}
+    args = [aliases.get(param.name, param.name) for param in node.kernel.params]
     op = Op(node.kernel, args, name=_ALONE, task=node.op.task)
     return build_graph([op], f"{node.kernel.name}_alone")

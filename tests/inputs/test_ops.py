@@ -11,7 +11,7 @@ import pytest
 from inputs.given import ADD, KERNELS, MARK, TOUCH, VECTOR, kernel
 
 import superkernel as sk
-from superkernel import GraphError, Op
+from superkernel import GraphError, Op, Place
 from superkernel.graph import build_graph
 
 ARGS = ["a", "b", "c"]
@@ -117,6 +117,27 @@ def test_the_number_of_arguments(args: list[str]) -> None:
 @pytest.mark.parametrize("args", ["abc", {"a", "b", "c"}, None, 3, iter("abc")])
 def test_arguments_are_a_list_of_names(args: Any) -> None:
     refusal(lambda: Op(ADD, args), "op 'add'", "list of names")
+
+
+@pytest.mark.parametrize("offset", [-1, 1.0, True, None, "8", 2**60], ids=ascii)
+def test_an_offset_is_a_whole_number_of_bytes_from_0(offset: Any) -> None:
+    refusal(lambda: Op(ADD, ["a", Place("b", offset), "c"]), "op 'add'", "'y'", "offset in 'b'", repr(offset))
+
+
+@pytest.mark.parametrize("offset", [0, 8])
+def test_a_scalar_has_no_place(offset: int) -> None:
+    scaled = kernel("store_float64", "scalar:value:float64", "out:out:int64[1]")
+    refusal(lambda: Op(scaled, [Place("v", offset), "out"]), "op 'store_float64'", "'value'", "scalar")
+
+
+@pytest.mark.parametrize("name", ["", 3, "a\nb"], ids=ascii)
+def test_a_place_has_a_name(name: Any) -> None:
+    refusal(lambda: Op(ADD, ["a", Place(name, 8), "c"]), "op 'add'", "'y'")
+
+
+@pytest.mark.parametrize("libraries", ["m", [3], 3, ["-lm"], [""], ["a\nb"]], ids=ascii)
+def test_libraries_are_files_or_names(libraries: Any) -> None:
+    refusal(lambda: kernel("add", "in:x", libraries=libraries), "sub-kernel 'add'", "librar")
 
 
 @pytest.mark.parametrize("arg", [1, 1.5, None, np.ones(12), ["b"]])

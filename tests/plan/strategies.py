@@ -16,7 +16,7 @@ from superkernel.graph import Graph, build_graph
 from superkernel.options import EarlyStart, Options, PreloadCode
 from superkernel.params import Param
 from superkernel.plan import Plan, make_plan
-from superkernel.subkernel import Binary, Form, Op, SubKernel
+from superkernel.subkernel import Binary, Form, Op, Place, SubKernel
 
 BUFFERS = "abcde"
 TYPES = (":float32[12]@block", "", ":float32[12]", "@block", ":float32[3,4]@block")
@@ -191,6 +191,8 @@ def _ops(rows: list[Row], pool: tuple[Use, ...], fusion: bool, backwards: bool) 
         use = pool[chosen % len(pool)]
         names = iter(BUFFERS[buffers // len(BUFFERS) ** k % len(BUFFERS)] for k in range(3))
         args = [7 if param.kind.value == "scalar" else next(names) for param in use.kernel.params]
+        if buffers % 6 == 1:  # a part of a buffer
+            args = [Place(arg, 8) if isinstance(arg, str) and at % 2 == i % 2 else arg for at, arg in enumerate(args)]
         task = "dynamic" if use.dynamic else "normal"
         ops.append(Op(use.kernel, args, f"op{i}", stream, events.sends[i], events.receives[i], task))
     return tuple(ops)

@@ -40,7 +40,7 @@ from superkernel.plan.steps import (
     Wait,
     What,
 )
-from superkernel.subkernel import Op
+from superkernel.subkernel import Op, Place
 
 SEEDS = st.integers(0, 9999)
 PROFILED = tuple(one for one in OPTIONS if one.profiling)
@@ -297,14 +297,17 @@ def test_p16_an_unknown_tiling_key_never_calls(case: Case, seed: int) -> None:
 @given(cases())
 def test_p17_names_events_and_stream_numbers_do_not_matter(case: Case) -> None:
     events = list(dict.fromkeys(event for op in case.ops for event in (*op.send, *op.recv)))
-    buffers = list(dict.fromkeys(arg for op in case.ops for arg in op.args if isinstance(arg, str)))
+    buffers = list(dict.fromkeys(place.name for node in case.graph.nodes for _, place in node.places()))
     event_ids = {event: 1000 - 7 * i for i, event in enumerate(events)}
     renamed = {name: f"q{len(buffers) - i}" for i, name in enumerate(buffers)}
     ops = tuple(
         replace(
             op,
             name=f"z{99 - i}",
-            args=[renamed.get(arg, arg) for arg in op.args],
+            args=[
+                replace(arg, name=renamed[arg.name]) if isinstance(arg, Place) else renamed.get(arg, arg)
+                for arg in op.args
+            ],
             stream=(2, 0, 1)[op.stream] + 5,
             send=[event_ids[event] for event in op.send],
             recv=[event_ids[event] for event in op.recv],

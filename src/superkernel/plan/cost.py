@@ -12,7 +12,7 @@ SYNC_NS = 150.0  # one core learns of another core's progress
 
 def block_cost(node: Node) -> float:
     """Estimated nanoseconds of one block."""
-    moved = sum(param.nbytes or 0 for param, _ in node.arguments())
+    moved = sum(param.nbytes or 0 for param in node.kernel.params)
     return CALL_NS + moved / node.blocks / BYTES_PER_NS
 
 

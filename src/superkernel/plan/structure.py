@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from ..graph import Node
 from ..layout import Layout, Role
 from ..options import PreloadCode
+from ..subkernel import Place, place_of
 from .clocks import Fault, named
 from .plan import Plan
 from .steps import AwaitEvent, Barrier, Call, Feed, Fence, Notify, Preload, Record, What, spell
@@ -161,14 +162,16 @@ def check_layout(plan: Plan, layout: Layout, fault: Fault) -> None:
         if count > 1:
             fault("P8", f"{count} slots are called {name}")
     for node in plan.graph.nodes:
-        held = Counter((slot.role, slot.source) for slot in layout.of_op.get(node.name, ()))
+        held = Counter((slot.role, slot.source, slot.addend) for slot in layout.of_op.get(node.name, ()))
         if held != Counter(_words(node)):
             fault("P8", f"the slots of {named(plan, node.index)} do not match its parameters and events")
 
 
-def _words(node: Node) -> Iterable[tuple[Role, str | None]]:
-    yield from ((Role.PARAM, arg if isinstance(arg, str) else None) for arg in node.op.args)
+def _words(node: Node) -> Iterable[tuple[Role, str | None, int]]:
+    for arg in node.op.args:
+        place = place_of(arg) if isinstance(arg, str | Place) else None
+        yield (Role.PARAM, place.name, place.offset) if place else (Role.PARAM, None, 0)
     if node.dynamic:
-        yield from ((role, None) for role in (Role.TILING_KEY, Role.BLOCK_COUNT, Role.LOCK))
-    yield from ((Role.SEND, event) for event in node.notifies)
-    yield from ((Role.RECV, event) for event in node.awaits)
+        yield from ((role, None, 0) for role in (Role.TILING_KEY, Role.BLOCK_COUNT, Role.LOCK))
+    yield from ((Role.SEND, event, 0) for event in node.notifies)
+    yield from ((Role.RECV, event, 0) for event in node.awaits)

@@ -14,6 +14,7 @@ from ..plan import Plan
 from ..subkernel import SubKernel, TilingFunction
 
 Progress = Callable[[str], None]
+Text = tuple[str, str]  # what is included; functions whose names no other text defines
 
 
 @dataclass(frozen=True)
@@ -33,21 +34,62 @@ class LaunchWishes:
     tilings: Mapping[str, TilingFunction]
 
 
+@dataclass(frozen=True)
+class KnownAs:
+    """What errors call a launch that is one op of something larger."""
+
+    scope: str
+    op: str
+
+
 class Executable(Protocol):
-    """A built super kernel."""
+    """A built super kernel.
+
+    Values are addresses and scalar bits, sizes are bytes: ctypes arrays in the order of the graph's buffers.
+    """
 
     source: str
     binary: Path
     commands: Sequence[str]
 
     def launch(self, buffers: Mapping[str, Any], wishes: LaunchWishes) -> dict[str, Any]: ...
+    def blank(self) -> tuple[Any, Any]: ...  # values and sizes to be filled in
+    def launch_values(self, values: Any, sizes: Any) -> None: ...  # no checks; not with events or dynamic ops
     def launch_addresses(
-        self, values: Sequence[int], sizes: Sequence[int], wishes: LaunchWishes, named: Mapping[str, Any]
-    ) -> None: ...  # arguments that have been checked
+        self,
+        values: Sequence[int],
+        sizes: Sequence[int],
+        wishes: LaunchWishes,
+        named: Mapping[str, Any],
+        known_as: KnownAs | None = None,
+    ) -> None: ...  # no checks; with events and dynamic ops
     def running(self) -> int: ...  # launches in progress
     def step_times(self) -> Sequence[StepTime]: ...
     def save(self, directory: Path) -> None: ...
     def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a launch of a series takes a value from: a value of the series plus `addend`; or the addend alone."""
+
+    place: int | None
+    addend: int = 0
+
+
+@dataclass(frozen=True)
+class Leg:
+    """One launch of a series: an executable, what errors call it, and where each of its values comes from."""
+
+    executable: Executable
+    known_as: KnownAs
+    origins: tuple[Origin, ...]
+
+
+class Series(Protocol):
+    """Launches that follow each other, started by one call."""
+
+    def launch_values(self, values: Any, sizes: Any) -> None: ...
 
 
 class Prepared(Protocol):
@@ -56,14 +98,18 @@ class Prepared(Protocol):
     kernels: Mapping[SubKernel, SubKernel]  # as given -> with all facts
 
     def build(self, plan: Plan) -> Executable: ...
+    def line_up(self, legs: Sequence[Leg]) -> Series: ...
 
 
 class Target(Protocol):
     name: str
+    device: str  # torch's word for where its tensors lie
 
     def core_count(self) -> int: ...
     def prepare(self, kernels: Sequence[SubKernel], progress: Progress | None) -> Prepared: ...
     def restore(self, plan: Plan, directory: Path) -> Executable: ...
+    def register_kernels(self) -> None: ...  # those that come with the target, for torch's operators
+    def compile_texts(self, texts: Sequence[Text], flags: Sequence[str]) -> list[Path]: ...  # one object per text
 
 
 # name -> module with a TARGET

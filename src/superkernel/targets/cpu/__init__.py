@@ -11,12 +11,14 @@ from ...cache import Cache
 from ...errors import BuildError
 from ...plan import Plan
 from ...subkernel import SubKernel
-from .. import Progress
+from .. import Leg, Progress, Text
 from .build import Compiled, Workshop, compile_kernels, entry_name, host_library, link, name_symbols
 from .emit import Emitter
 from .numbering import number
 from .openmp import thread_count
 from .run import DELAYS, CpuExecutable
+from .series import CpuSeries
+from .texts import compile_texts
 
 __all__ = ["TARGET"]
 
@@ -41,16 +43,21 @@ class CpuPrepared:
         ).source()
         flags = (*plan.options.compile_options, *(["-DSK_TEST_DELAYS"] if os.environ.get(DELAYS) else []))
         try:
-            binary = link(source, entry, list(parts.values()), flags, self.shop)
+            libraries = dict.fromkeys(library for kernel in parts for library in kernel.libraries)
+            binary = link(source, entry, list(parts.values()), flags, self.shop, list(libraries))
         except BuildError as failure:
             said = f"super_kernel_scope {plan.graph.name!r}: {failure.message}"
             raise BuildError(said, failure.command, failure.stderr) from failure
         return CpuExecutable(plan, numbers, source, binary, host_library(self.shop), tuple(self.shop.commands))
 
+    def line_up(self, legs: Sequence[Leg]) -> CpuSeries:
+        return CpuSeries(legs)
+
 
 @dataclass(frozen=True)
 class CpuTarget:
     name: str = "cpu"
+    device: str = "cpu"
 
     def core_count(self) -> int:
         return thread_count()
@@ -58,6 +65,14 @@ class CpuTarget:
     def prepare(self, kernels: Sequence[SubKernel], progress: Progress | None) -> CpuPrepared:
         shop = Workshop(Cache(), progress)
         return CpuPrepared(compile_kernels(kernels, shop), shop)
+
+    def register_kernels(self) -> None:
+        from . import kernels
+
+        kernels.register()
+
+    def compile_texts(self, texts: Sequence[Text], flags: Sequence[str]) -> list[Path]:
+        return compile_texts(texts, flags, Workshop(Cache()))
 
     def restore(self, plan: Plan, directory: Path) -> CpuExecutable:
         return CpuExecutable.restore(plan, number(plan), directory)

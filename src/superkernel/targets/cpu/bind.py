@@ -49,7 +49,6 @@ class FastBinder:
         self.wanted = ctypes.c_void_p(ctypes.addressof(self._wanted))
         self._elements = tuple(fact.elements for fact in self._wanted)
         self._allocated = tuple(can_allocate(buffer) for buffer in self._buffers)
-        self._none = [None] * self.count
         self._torch_dtypes: dict[str, Any] = {}
 
     def arrays(self, passed: Mapping[str, Any]) -> list[Any] | None:
@@ -93,9 +92,9 @@ class FastBinder:
             arguments.values[place], arguments.sizes[place] = value, size
         return self._with_events(arguments, events)
 
-    def addresses(self, values: Sequence[int], sizes: Sequence[int], named: Mapping[str, Any]) -> Arguments:
-        """Arguments that need no check."""
-        return Arguments(self._none, self._values_type(*values), self._sizes_type(*sizes), {}, named)
+    def filled(self, values: Sequence[int], sizes: Sequence[int]) -> tuple[Any, Any]:
+        """Values and sizes that need no check."""
+        return self._values_type(*values), self._sizes_type(*sizes)
 
     def blank(self) -> tuple[Any, Any]:
         """Values and sizes to be filled in."""
@@ -146,8 +145,9 @@ class FastBinder:
             address = value.data_ptr()
         except RuntimeError:  # a stand-in without memory
             return False
-        arguments.values[place], arguments.sizes[place] = address, value.nbytes
-        return bool(address) or not value.numel()
+        size = value.nbytes
+        arguments.values[place], arguments.sizes[place] = address, size
+        return size >= buffer.reach and (bool(address) or not size)
 
     def _torch_dtype(self, name: str) -> Any:
         if name not in self._torch_dtypes:
@@ -162,4 +162,4 @@ def _wanted(buffer: Buffer) -> Wanted:
     if buffer.dtype is not None and not buffer.scalar:
         itemsize = DTYPES[buffer.dtype][0]
         typekind = _TYPEKINDS.get(buffer.dtype.rstrip("0123456789"), b"?")
-    return Wanted(elements, itemsize, typekind, buffer.written, not buffer.scalar)
+    return Wanted(elements, buffer.reach, itemsize, typekind, buffer.written, not buffer.scalar)

@@ -18,6 +18,7 @@ from .objects import (
     compile_source,
     compile_sources,
     isolate,
+    library_key,
     link_shared,
     merge,
     object_key,
@@ -81,6 +82,7 @@ def _inspect(kernel: SubKernel, path: Path) -> Compiled:
         sync_all="sk_sync_all" in called if kernel.sync_all is None else kernel.sync_all,
         waits_inside=may_wait and "sk_wait_previous" in called,
         signals_inside=may_wait and "sk_set_next" in called,
+        may_fail="sk_fail" in called,
         code_bytes=max(symbol_size(facts, symbol) for _, symbol in symbols),
     )
     return Compiled(resolved, path, symbols)
@@ -135,7 +137,7 @@ def link(
             merged.unlink(missing_ok=True)
 
     # by the objects, not by the source: the headers of the run time are in them, and must be those of the host library
-    key = digest("super kernel", entry, *map(object_key, objects), *map(str, needed), shop.toolchain.identity)
+    key = digest("super kernel", entry, *map(object_key, objects), *map(library_key, needed), shop.toolchain.identity)
     return shop.cache.make(key, ".so", build)
 
 

@@ -25,7 +25,7 @@ from ...plan.steps import (
     Wait,
     spell,
 )
-from ...subkernel import SubKernel
+from ...subkernel import Place, SubKernel
 from .emit_steps import print_step, ranges
 from .numbering import Numbering
 
@@ -181,7 +181,9 @@ class Emitter:
         self.identifiers.update(zip(names, _identifiers(names), strict=True))
         lines = ["// the argument block: one slot per op parameter, in op order", "namespace at {", "enum : int {"]
         for slot in self.numbers.layout:
-            source = slot.source if slot.source is not None else "a literal" if slot.role is Role.PARAM else "run time"
+            source = "a literal" if slot.role is Role.PARAM else "run time"
+            if slot.source is not None:
+                source = str(Place(slot.source, slot.addend))
             lines.append(f"{INDENT}{self.identifiers[slot.name]},  // {slot.index}: {_comment(source)}")
         return "\n".join([*lines, "};", "}  // namespace at", ""])
 
@@ -280,9 +282,11 @@ class Emitter:
         """All blocks of the op that one core runs."""
         node = self.plan.graph.nodes[step.op]
         linked = self.linked[node.kernel]
+        stop = ["if (!core.alive()) return;"] if node.kernel.may_fail else []
         if not node.dynamic and step.blocks <= width:
             yield f"core.begin({i}, {rank}, {step.blocks});"
             yield self.call(step.op, linked.variants[0][1])
+            yield from stop
             return
         total = f"choice_{step.op}.blocks" if node.dynamic else str(step.blocks)
         yield f"for (int block = {rank}; block < {total}; block += {width}) {{"
@@ -294,6 +298,7 @@ class Emitter:
             for key, symbols in linked.variants:
                 yield f"{INDENT * 2}case {key}: {self.call(step.op, symbols)} break;"
             yield f"{INDENT}}}"
+        yield from (INDENT + line for line in stop)
         yield "}"
 
 

@@ -24,6 +24,7 @@ class Fault(IntEnum):
     BLOCK_COUNT = 4
     UNDECLARED_SYNC = 5
     TILING_FAILED = 6
+    FAILED = 7
 
 
 class Facts(ctypes.Structure):
@@ -58,6 +59,7 @@ class Wanted(ctypes.Structure):
 
     _fields_ = (
         ("elements", c_int64),
+        ("reach", c_int64),
         ("itemsize", c_int32),
         ("typekind", c_char),
         ("written", c_uint8),
@@ -71,6 +73,17 @@ class Caller(ctypes.Structure):
     _fields_ = (("program", c_void_p), ("wanted", c_void_p), ("count", c_int32))
 
 
+class Leg(ctypes.Structure):
+    """As in values.cpp."""
+
+    _fields_ = (
+        ("program", c_void_p),
+        ("count", c_int32),
+        ("place", POINTER(c_int32)),
+        ("addend", POINTER(c_uint64)),
+    )
+
+
 @dataclass(frozen=True)
 class Host:
     """`free`: calls that release the GIL. `held`: calls that keep it."""
@@ -78,6 +91,12 @@ class Host:
     path: Path
     free: ctypes.CDLL
     held: ctypes.PyDLL
+
+    def unconverted(self, name: str) -> Any:
+        """A function of `free` that takes ctypes objects and small integers as they are: checking them costs time."""
+        function = self.free[name]  # an object of its own, unlike the attribute
+        function.restype = _FREE[name][0]
+        return function
 
 
 # function -> (result, arguments)
@@ -90,7 +109,11 @@ _FREE: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "sk_launch_begin": (c_void_p, (c_void_p,)),
     "sk_launch_run": (c_int32, (c_void_p, c_void_p, c_void_p, c_int32)),
     "sk_launch_end": (None, (c_void_p,)),
+    "sk_call_values": (c_int64, (c_void_p, c_void_p, c_void_p, c_int32)),
+    "sk_call_series": (c_int64, (c_void_p, c_int32, c_void_p, c_void_p, c_int32)),
+    "sk_launch_leg": (c_int32, (c_void_p,)),
     "sk_launch_report": (c_char_p, (c_void_p,)),
+    "sk_launch_failure": (c_char_p, (c_void_p,)),
     "sk_launch_fault": (c_int32, (c_void_p,)),
     "sk_launch_fault_step": (c_uint32, (c_void_p,)),
     "sk_launch_fault_detail": (c_int64, (c_void_p,)),

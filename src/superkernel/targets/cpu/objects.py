@@ -64,6 +64,7 @@ class CompileJob:
     source: Path
     flags: tuple[str, ...] = ()
     extra_key: str = ""
+    keyed_by_text: bool = False
 
 
 def compile_source(
@@ -74,13 +75,21 @@ def compile_source(
     include_dirs: Sequence[Path] = (INCLUDE,),
     extra_key: str = "",
     log: list[str] | None = None,
+    keyed_by_text: bool = False,
 ) -> Path:
-    """The object of a C or C++ source, compiled unless the same text was compiled before in the same way."""
+    """The object of a C or C++ source, compiled unless the same text was compiled before in the same way.
+
+    The text is what the preprocessor makes of the source; or with `keyed_by_text` the source itself, in which case of
+    all its headers only those in `include_dirs` are looked at.
+    """
     options = _options(source, flags)
     command = [*toolchain.cxx, *options, *(f"-I{Path(directory).absolute()}" for directory in include_dirs)]
     where = str(source.absolute())
-    text = run([*command, "-E", "-P", where], what=f"preprocessing {source}")
-    key = digest("compile", text, shlex.join(options), toolchain.identity, cpu_features(), _versions(), extra_key)
+    if keyed_by_text:
+        text = text_key([source], include_dirs)
+    else:
+        text = run([*command, "-E", "-P", where], what=f"preprocessing {source}")
+    key = digest("compile", text, shlex.join(options), toolchain.identity, cpu_features(), versions(), extra_key)
 
     def build(output: Path) -> None:
         run([*command, "-c", where, "-o", str(output)], what=f"compiling {source}")
@@ -101,7 +110,9 @@ def compile_sources(
     """The objects of all jobs, compiled side by side; after a failure no further job starts."""
 
     def compile_one(job: CompileJob) -> Path:
-        return compile_source(job.source, job.flags, toolchain, cache, include_dirs, job.extra_key, log)
+        return compile_source(
+            job.source, job.flags, toolchain, cache, include_dirs, job.extra_key, log, job.keyed_by_text
+        )
 
     if not jobs:
         return []
@@ -123,7 +134,7 @@ def isolate(
     object_path: Path, symbol: str, unique: str, toolchain: Toolchain, cache: Cache, log: list[str] | None = None
 ) -> Path:
     """A copy of the object in which `symbol` is called `unique` and nothing else can be seen by other objects."""
-    key = digest("isolate", object_key(object_path), symbol, unique, toolchain.identity, _versions())
+    key = digest("isolate", object_key(object_path), symbol, unique, toolchain.identity, versions())
 
     def relink(output: Path) -> _Relink:
         return _relink_of([object_path], unique, output, toolchain, f"--redefine-sym={symbol}={unique}")
@@ -139,12 +150,37 @@ def isolate(
     return made
 
 
+def text_key(files: Sequence[Path], include_dirs: Sequence[Path]) -> str:
+    """One digest for the contents of files and folders, and of where the compiler is told to look besides."""
+    folders = [_folder_key(Path(directory).absolute()) for directory in include_dirs]
+    elsewhere = [os.environ.get(name, "") for name in ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH")]
+    try:
+        return digest("text", *(path.read_bytes() for path in files), *folders, *elsewhere)
+    except OSError as reason:
+        raise BuildError(f"cannot read source: {reason}") from reason
+
+
+@remembered
+def _folder_key(folder: Path) -> str:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return digest(*(part for path in files for part in (str(path.relative_to(folder)), path.read_bytes())))
+
+
 def object_key(path: Path) -> str:
     """The digest of a file's contents."""
     try:
         return digest(path.read_bytes())
     except OSError as reason:
         raise BuildError(f"cannot read object file {path}: {reason}") from reason
+
+
+def library_key(library: str | Path) -> str:
+    """A library and, where it is a file, when it was written: it may be an archive, whose code becomes ours."""
+    try:
+        file = os.stat(library)
+    except OSError:  # a name, or a file that the link will miss in better words
+        return str(library)
+    return f"{library} {file.st_size} {file.st_mtime_ns}"
 
 
 def unique_name(symbol: str, path: Path) -> str:
@@ -202,9 +238,12 @@ def _options(source: Path, flags: Sequence[str]) -> tuple[str, ...]:
 
 
 @remembered
-def _versions() -> str:
+def versions() -> str:
     """The versions of this package and of torch, whose headers and libraries kernels may use; never imports torch."""
     return " ".join(f"{package}={_version(package)}" for package in ("superkernel", "torch"))
+
+
+_versions = versions
 
 
 def _version(package: str) -> str:

@@ -28,9 +28,6 @@ class OpenMP:
         assert found is not None
         return found
 
-    def max_threads(self) -> int:
-        return int(self.library.omp_get_max_threads())
-
 
 def loaded() -> list[Path]:
     """The OpenMP libraries mapped into this process."""
@@ -92,9 +89,15 @@ def _torch_threads() -> Callable[[], int]:
     return threads
 
 
+@cache
+def _openmp_threads() -> Callable[[], int]:
+    threads: Callable[[], int] = openmp().library.omp_get_max_threads
+    return threads
+
+
 def thread_count() -> int:
     """How many cores a launch may use: torch's setting when torch is there, OpenMP's otherwise."""
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "get_num_threads"):  # absent, or being imported right now
-        return openmp().max_threads()
+        return _openmp_threads()()
     return _torch_threads()()

@@ -18,9 +18,10 @@ from typing import Any
 
 from ...cache import default_directory
 from ...errors import BuildError, LaunchError, UnsupportedError
+from ...graph import Node
 from ...plan import Plan
 from ...plan.steps import Step
-from .. import LaunchWishes, StepTime
+from .. import KnownAs, LaunchWishes, StepTime
 from .agent import Agent
 from .bind import Arguments, FastBinder
 from .hostlib import CLOSED, MISFIT, Caller, Facts, Fault, TimeStamp, load_host, load_library
@@ -31,6 +32,7 @@ from .toolchain import cpu_features
 _KERNEL, _HOST, _SOURCE, _FEATURES = "kernel.so", "runtime.so", "source.cpp", "processor.txt"
 _MAIN = threading.main_thread().ident
 _PARTS = ("begin", "run", "end")
+_NO_WISHES = LaunchWishes({}, {})
 DELAYS = "SUPERKERNEL_TEST_DELAYS"  # a seed: every step of a launch may be late, in kernels built while it is set
 
 
@@ -42,22 +44,26 @@ class CpuExecutable:
     ) -> None:
         self.plan, self.numbers = plan, numbers
         self.source, self.binary, self.commands = source, binary, commands
-        self._host = load_host(host)
-        self._free = self._host.free
-        library = load_library(binary)
-        self._program = _create_program(plan, numbers, library, self._free)
+        self.host = load_host(host)
+        self._free = self.host.free
+        library = _loaded(binary, plan)
+        self.program = _create_program(plan, numbers, library, self._free)
         # At close, or when nobody holds this object any more; a thread on its way into a launch does hold it.
         self._unload = _at_last(self, _dlclose, library._handle)
-        _at_last(self, self._free.sk_program_destroy, self._program)
+        _at_last(self, self._free.sk_program_destroy, self.program)
         self._binder = FastBinder(plan.graph)
         self._events = tuple(event.label for event in plan.graph.events)
-        self._call = self._host.held.sk_call
-        caller = Caller(self._program, self._binder.wanted, self._binder.count)
+        self._call, self._call_values = self.host.held.sk_call, self.host.unconverted("sk_call_values")
+        caller = Caller(self.program, self._binder.wanted, self._binder.count)
         self._keep, self._caller = caller, c_void_p(ctypes.addressof(caller))
+        self._handle = c_void_p(self.program)
         self._times: Sequence[StepTime] = ()
         self._dynamic = bool(numbers.tilings)
-        self._observed = self._dynamic or bool(numbers.records)
+        self.recorded = bool(numbers.records)
+        self._observed = self._dynamic or self.recorded
         self._plain = not self._observed and not plan.graph.events
+        # one core has nothing to wait for, so a stop would reach it at its end: Python's own handler serves as well
+        self._may_interrupt = may_interrupt if plan.cores > 1 or not self._plain else _never
 
     @classmethod
     def restore(cls, plan: Plan, numbers: Numbering, directory: Path) -> CpuExecutable:
@@ -73,11 +79,11 @@ class CpuExecutable:
 
     def launch(self, buffers: Mapping[str, Any], wishes: LaunchWishes) -> dict[str, Any]:
         if self._plain and not forked() and (capsules := self._binder.arrays(buffers)) is not None:
-            outcome = self._call(self._caller, capsules, None, None, _may_interrupt())
+            outcome = self._call(self._caller, capsules, None, None, self._may_interrupt())
             if outcome == 0:
                 return {}
             if outcome != MISFIT:
-                raise self._stopped(outcome, wishes)
+                raise self.stopped(outcome, wishes)
         events = [wishes.events[label].address for label in self._events]
         arguments = self._binder.bind_fast(buffers, events)
         if arguments is None or self._run(arguments, wishes) == MISFIT:
@@ -87,61 +93,98 @@ class CpuExecutable:
 
     def _run(self, arguments: Arguments, wishes: LaunchWishes) -> int:
         """One launch; MISFIT: an array was not what the ops take, nothing was run."""
+        self.check_process()
+        if self._observed:
+            binder = self._binder
+            values, sizes = (arguments.values, arguments.sizes) if arguments.values else binder.blank()
+            if self.host.held.sk_bind(arguments.capsules, binder.count, binder.wanted, values, sizes) == MISFIT:
+                return MISFIT
+            self._run_observed(values, sizes, wishes, arguments.named)
+            return 0
+        outcome: int = self._call(self._caller, arguments[0], arguments[1], arguments[2], self._may_interrupt())
+        if outcome not in (0, MISFIT):
+            raise self.stopped(outcome, wishes)
+        return outcome
+
+    def check_process(self) -> None:
         if forked():
             raise LaunchError(
                 f"super_kernel_scope {self.plan.graph.name!r}: launch in a forked process: the OpenMP threads of the "
                 "parent are not here and a launch would hang. Start the process with the 'spawn' method"
             )
-        if self._observed:
-            return self._run_observed(arguments, wishes)
-        outcome: int = self._call(self._caller, arguments[0], arguments[1], arguments[2], _may_interrupt())
-        if outcome not in (0, MISFIT):
-            raise self._stopped(outcome, wishes)
-        return outcome
 
-    def _stopped(self, outcome: int, wishes: LaunchWishes) -> BaseException:
-        """What sk_call says of a launch that was refused or stopped."""
+    def stopped(
+        self, outcome: int, wishes: LaunchWishes = _NO_WISHES, known_as: KnownAs | None = None
+    ) -> BaseException:
+        """What the library says of a launch that was refused or stopped."""
         if outcome == CLOSED:
             return self._closed()
-        error = self._error(self._free.sk_launch_fault(outcome), outcome, None, wishes)
+        error = self._error(self._free.sk_launch_fault(outcome), outcome, None, wishes, known_as)
         self._free.sk_launch_end(outcome)
         return error
 
     def _closed(self) -> LaunchError:
         return LaunchError(f"super_kernel_scope {self.plan.graph.name!r}: the kernel is closed")
 
-    def launch_addresses(
-        self, values: Sequence[int], sizes: Sequence[int], wishes: LaunchWishes, named: Mapping[str, Any]
-    ) -> None:
-        """A launch whose arguments have been checked already."""
-        self._run(self._binder.addresses(values, sizes, named), wishes)
+    def blank(self) -> tuple[Any, Any]:
+        """Arrays for launch_values, in the order of the graph's buffers."""
+        if self._dynamic or self._events:
+            what = "a dynamic op" if self._dynamic else "an external event"
+            raise LaunchError(
+                f"super_kernel_scope {self.plan.graph.name!r}: a kernel with {what} cannot be launched by values alone"
+            )
+        return self._binder.blank()
 
-    def _run_observed(self, arguments: Arguments, wishes: LaunchWishes) -> int:
+    def launch_values(self, values: Any, sizes: Any, known_as: KnownAs | None = None) -> None:
+        """A launch with the arrays of blank(), filled in; nothing is checked."""
+        if forked() or not self._plain:
+            self._launch_observed(values, sizes, known_as)
+        elif outcome := self._call_values(self._handle, values, sizes, self._may_interrupt()):
+            raise self.stopped(outcome, known_as=known_as)
+
+    def _launch_observed(self, values: Any, sizes: Any, known_as: KnownAs | None) -> None:
+        assert not self._dynamic and not self._events
+        self.check_process()
+        self._run_observed(values, sizes, _NO_WISHES, {}, known_as)
+
+    def launch_addresses(
+        self,
+        values: Sequence[int],
+        sizes: Sequence[int],
+        wishes: LaunchWishes,
+        named: Mapping[str, Any],
+        known_as: KnownAs | None = None,
+    ) -> None:
+        """A launch whose arguments, events included, have been checked already."""
+        self.check_process()
+        self._run_observed(*self._binder.filled(values, sizes), wishes, named, known_as)
+
+    def _run_observed(
+        self,
+        values: Any,
+        sizes: Any,
+        wishes: LaunchWishes,
+        named: Mapping[str, Any],
+        known_as: KnownAs | None = None,
+    ) -> None:
         """A launch with a control agent beside it, or with time stamps to collect."""
-        free, binder = self._free, self._binder
-        values, sizes = arguments.values, arguments.sizes
-        if values is None:
-            values, sizes = binder.blank()
-        if self._host.held.sk_bind(arguments.capsules, binder.count, binder.wanted, values, sizes) == MISFIT:
-            return MISFIT
-        running = free.sk_launch_begin(self._program)
+        free = self._free
+        running = free.sk_launch_begin(self.program)
         if not running:
             raise self._closed()
         agent = None
         if self._dynamic:
-            agent = Agent(self.plan, self.numbers, free, running, wishes.tilings, arguments.named, keep=self)
+            agent = Agent(self.plan, self.numbers, free, running, wishes.tilings, named, keep=self)
         try:
             if agent:
                 agent.start()
-            status: int = free.sk_launch_run(running, values, sizes, _may_interrupt())
-            if status:
-                raise self._error(status, running, agent, wishes)
-            if self.numbers.records:
+            if status := free.sk_launch_run(running, values, sizes, may_interrupt()):
+                raise self._error(status, running, agent, wishes, known_as)
+            if self.recorded:
                 self._times = self._collect(running)
         finally:
             if agent is None or agent.finished():
                 free.sk_launch_end(running)
-        return status
 
     def _collect(self, running: int) -> list[StepTime]:
         """Ticks to nanoseconds, by the two clock readings of the launch."""
@@ -161,13 +204,13 @@ class CpuExecutable:
         """Launch from a C loop (as in bench/clock.cpp); what the loop returns."""
         arguments = self._binder.bind_carefully(buffers, ())
         parts = (c_void_p(ctypes.cast(getattr(self._free, f"sk_launch_{part}"), c_void_p).value) for part in _PARTS)
-        return float(loop(*parts, c_void_p(self._program), arguments.values, arguments.sizes, ctypes.c_int64(times)))
+        return float(loop(*parts, c_void_p(self.program), arguments.values, arguments.sizes, ctypes.c_int64(times)))
 
     def step_times(self) -> Sequence[StepTime]:
         return self._times
 
     def _error(
-        self, status: int, running: int | None, agent: Agent | None, wishes: LaunchWishes
+        self, status: int, running: int, agent: Agent | None, wishes: LaunchWishes, known_as: KnownAs | None
     ) -> LaunchError | KeyboardInterrupt:
         """Why the launch was stopped. The words it may have waited for are 0 again, as after any launch."""
         for node in self.plan.graph.nodes:
@@ -179,40 +222,46 @@ class CpuExecutable:
         detail = self._free.sk_launch_fault_detail(running)
         if fault is Fault.INTERRUPTED:
             return KeyboardInterrupt()
-        where = f"super_kernel_scope {self.plan.graph.name!r}: "
+        where = f"super_kernel_scope {known_as.scope if known_as else self.plan.graph.name!r}: "
         if fault is Fault.STALLED:
             return LaunchError(report.rstrip())
         if fault is Fault.TILING_FAILED and agent is not None:
-            error = LaunchError(f"{where}the tiling function of op {self._dynamic_op(detail)!r} failed: {agent.error}")
+            op = known_as.op if known_as else self._dynamic_op(detail)
+            error = LaunchError(f"{where}the tiling function of op {op!r} failed: {agent.error}")
             error.__cause__ = agent.error
             return error
-        return LaunchError(where + self._explain(fault, step, detail))
-
-    def _explain(self, fault: Fault, step: int, detail: int) -> str:
         node = self.plan.graph.nodes[_op_of(self.plan.steps[step])]
-        if fault is Fault.UNKNOWN_KEY:
-            keys = ", ".join(str(key) for key, _ in node.kernel.tiling_variants)
-            return f"op {node.name!r} was given the unknown tiling key {detail}; its keys are {keys}"
-        if fault is Fault.BLOCK_COUNT:
-            return f"op {node.name!r} was given {detail} blocks; it can run with 0 to {node.blocks}"
-        return f"op {node.name!r} called sync_all, but sub-kernel {node.kernel.name!r} was declared with sync_all=False"
+        said = self._free.sk_launch_failure(running).decode("utf-8", "replace")
+        why = f": {said}" if fault is Fault.FAILED else _explain(fault, node, detail)
+        return LaunchError(f"{where}op {known_as.op if known_as else node.name!r}{why}")
 
     def _dynamic_op(self, index: int) -> str:
         return next(self.plan.graph.nodes[op].name for op, i in self.numbers.tilings.items() if i == index)
 
     def save(self, directory: Path) -> None:
         shutil.copyfile(self.binary, directory / _KERNEL)
-        shutil.copyfile(self._host.path, directory / _HOST)
+        shutil.copyfile(self.host.path, directory / _HOST)
         (directory / _SOURCE).write_text(self.source)
         (directory / _FEATURES).write_text(cpu_features() + "\n")
 
     def running(self) -> int:
-        return int(self._free.sk_program_running(self._program))
+        return int(self._free.sk_program_running(self.program))
 
     def close(self) -> None:
         """Refuse launches from now on and unload; a launch that is running keeps its binary until this object goes."""
-        if self._free.sk_program_close(self._program) == 0:
+        if self._free.sk_program_close(self.program) == 0:
             self._unload()
+
+
+def _loaded(binary: Path, plan: Plan) -> ctypes.CDLL:
+    try:
+        return load_library(binary)
+    except OSError as reason:
+        libraries = dict.fromkeys(name for node in plan.graph.nodes for name in node.kernel.libraries)
+        needs = f"; its sub-kernels need {', '.join(libraries)}" if libraries else ""
+        raise UnsupportedError(
+            f"super_kernel_scope {plan.graph.name!r}: {binary} cannot be loaded here: {reason}{needs}"
+        ) from reason
 
 
 def _at_last(owner: object, act: Callable[..., object], *args: object) -> weakref.finalize[..., object]:
@@ -225,13 +274,27 @@ def _dlclose(handle: int) -> None:
     ctypes.CDLL(None).dlclose(c_void_p(handle))
 
 
+def _explain(fault: Fault, node: Node, detail: int) -> str:
+    """What the op did, or was given."""
+    if fault is Fault.UNKNOWN_KEY:
+        keys = ", ".join(str(key) for key, _ in node.kernel.tiling_variants)
+        return f" was given the unknown tiling key {detail}; its keys are {keys}"
+    if fault is Fault.BLOCK_COUNT:
+        return f" was given {detail} blocks; it can run with 0 to {node.blocks}"
+    return f" called sync_all, but sub-kernel {node.kernel.name!r} was declared with sync_all=False"
+
+
 def _op_of(step: Step) -> int:
     op = getattr(step, "op", None)
     assert isinstance(op, int)
     return op
 
 
-def _may_interrupt() -> int:
+def _never() -> int:
+    return 0
+
+
+def may_interrupt() -> int:
     """1 where Ctrl-C would raise KeyboardInterrupt: in the main thread, with Python's own handler."""
     if get_ident() != _MAIN:
         return 0
@@ -251,7 +314,7 @@ def _create_program(plan: Plan, numbers: Numbering, library: ctypes.CDLL, host: 
         slot_count=len(slots),
         source_count=len(numbers.sources),
         slot_source=(ctypes.c_int32 * len(slots))(*numbers.slot_sources(plan)),
-        slot_literal=(ctypes.c_uint64 * len(slots))(*(slot.literal for slot in slots)),
+        slot_literal=(ctypes.c_uint64 * len(slots))(*(slot.literal + slot.addend for slot in slots)),
         rendezvous_count=len(numbers.rendezvous),
         tiling_count=len(numbers.tilings),
         step_count=len(steps),

@@ -37,18 +37,17 @@ struct Python {
 
 }  // namespace
 
+using sk::host::kClosed;
+using sk::host::kMisfit;
 using sk::host::Program;
 using sk::host::Running;
 
 extern "C" {
 
-Running* sk_launch_begin(Program* program);
-int32_t sk_launch_run(Running* running, const uint64_t* values, const int64_t* bytes, int32_t interrupts);
-void sk_launch_end(Running* running);
-
 // What is wanted of one name.
 struct Wanted {
     int64_t elements;  // < 0: any
+    int64_t reach;     // at least so many bytes
     int32_t itemsize;  // 0: any
     char typekind;     // 0: any
     uint8_t written;
@@ -68,6 +67,7 @@ static bool bind_arrays(void* capsules, int32_t count, const Wanted* wanted, uin
         int64_t elements = 1;
         for (int d = 0; d < array->nd; ++d) elements *= array->shape[d];
         const bool fits = want.memory != 0 && (want.elements < 0 || elements == want.elements) &&
+                          elements * array->itemsize >= want.reach &&
                           (want.itemsize == 0 || array->itemsize == want.itemsize) &&
                           (want.typekind == 0 || array->typekind == want.typekind) && array->typekind != 'O' &&
                           (array->flags & kContiguous) != 0 && (array->flags & kAligned) != 0 &&
@@ -98,11 +98,8 @@ static bool overlap(int32_t count, const Wanted* wanted, const uint64_t* values,
     return false;
 }
 
-constexpr int32_t kMisfit = -1;
-constexpr int32_t kClosed = -2;
-
 int32_t sk_bind(void* capsules, int32_t count, const Wanted* wanted, uint64_t* values, int64_t* sizes) {
-    if (!bind_arrays(capsules, count, wanted, values, sizes) || overlap(count, wanted, values, sizes)) return kMisfit;
+    if (!bind_arrays(capsules, count, wanted, values, sizes) || overlap(count, wanted, values, sizes)) return int32_t(kMisfit);
     return 0;
 }
 

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <string.h>
 
+#include <algorithm>
 #include <new>
 #include <thread>
 
@@ -23,12 +24,16 @@ constexpr int32_t kFinishedOk = 0;
 
 // Ctrl-C reaches the launch of the main thread through this.
 std::atomic<Running*> interruptible{nullptr};
-struct sigaction python_interrupt;  // what was there before ours
+std::atomic<bool> missed{false};  // it came between two launches
 
 // Python's own handler is not told: the stopped launch raises KeyboardInterrupt, and once is enough.
 void on_interrupt(int) {
     Running* running = interruptible.load();
-    if (running != nullptr) running->stop(Fault::kInterrupted, 0, 0);
+    if (running != nullptr) {
+        running->stop(Fault::kInterrupted, 0, 0);
+    } else {
+        missed.store(true);
+    }
 }
 
 thread_local jmp_buf* way_out = nullptr;
@@ -140,6 +145,7 @@ void reset(Running& running) {
     const Facts& facts = running.program->facts;
     running.abort.store(0);
     running.fault.store(Fault::kNone);
+    running.failure[0] = '\0';
     running.reported.store(false);
     running.over = false;
     running.delay_seed += 1;
@@ -166,7 +172,7 @@ void reset(Running& running) {
 }
 
 uint64_t slot_value(Running& running, int32_t source, uint64_t literal, const uint64_t* values) {
-    if (source >= 0) return values[source];
+    if (source >= 0) return values[source] + literal;
     if (source == kLiteral) return literal;
     const int32_t place = kFirstTiling - source;
     Tiling& tiling = running.tilings[place / 3];
@@ -179,11 +185,55 @@ void fill_slots(Running& running, const uint64_t* values, const int64_t* bytes) 
     for (int32_t i = 0; i < program.facts.slot_count; ++i) {
         const int32_t source = program.slot_source[i];
         running.slot_store[i] = slot_value(running, source, program.slot_literal[i], values);
-        running.byte_store[i] = source >= 0 ? bytes[source] : 0;
+        running.byte_store[i] = source >= 0 ? std::max<int64_t>(0, bytes[source] - int64_t(program.slot_literal[i])) : 0;
     }
 }
 
 }  // namespace
+
+Interrupts::Interrupts(bool wanted) : wanted_(wanted) {
+    if (!wanted_) return;
+    struct sigaction ours = {};
+    ours.sa_handler = on_interrupt;
+    sigaction(SIGINT, &ours, &before_);
+}
+
+Interrupts::~Interrupts() {
+    if (!wanted_) return;
+    sigaction(SIGINT, &before_, nullptr);
+    if (missed.exchange(false)) raise(SIGINT);
+}
+
+int32_t run(Running* running, const uint64_t* values, const int64_t* bytes, const Interrupts& interrupts) {
+    const Program& program = *running->program;
+    static std::once_flag once;
+    std::call_once(once, install_crash_handlers);
+    fill_slots(*running, values, bytes);
+    watch(running);
+    Running* const outer = interrupts.wanted() ? interruptible.exchange(running) : nullptr;
+    if (interrupts.wanted() && missed.exchange(false)) on_interrupt(SIGINT);
+    const bool timed = running->stamp_room != 0;
+    if (timed) {
+        running->began_ns = sk::now_ns();
+        running->began_ticks = sk::ticks();
+    }
+    running->team = 0;
+    if (program.facts.cores == 1) {
+        run_core(*running, 0);
+    } else {
+        openmp.parallel(region, running, unsigned(program.facts.cores), 0);
+        if (running->team < program.facts.cores) run_without_region(*running);
+    }
+    if (timed) {
+        running->ended_ticks = sk::ticks();
+        running->ended_ns = sk::now_ns();
+    }
+    if (interrupts.wanted()) interruptible.store(outer);
+    unwatch(running);
+    if (program.facts.tiling_count != 0) sk_agent_over(running);
+    return running->abort.load() == 0 ? kFinishedOk : int32_t(running->fault.load());
+}
+
 }  // namespace sk::host
 
 using namespace sk::host;
@@ -245,40 +295,8 @@ void sk_agent_over(Running* running) {
 }
 
 int32_t sk_launch_run(Running* running, const uint64_t* values, const int64_t* bytes, int32_t interrupts) {
-    const Program& program = *running->program;
-    static std::once_flag once;
-    std::call_once(once, install_crash_handlers);
-    fill_slots(*running, values, bytes);
-    watch(running);
-    if (interrupts != 0) {
-        interruptible.store(running);
-        struct sigaction ours = {};
-        ours.sa_handler = on_interrupt;
-        sigaction(SIGINT, &ours, &python_interrupt);
-    }
-    const bool timed = running->stamp_room != 0;
-    if (timed) {
-        running->began_ns = sk::now_ns();
-        running->began_ticks = sk::ticks();
-    }
-    running->team = 0;
-    if (program.facts.cores == 1) {
-        run_core(*running, 0);
-    } else {
-        openmp.parallel(region, running, unsigned(program.facts.cores), 0);
-        if (running->team < program.facts.cores) run_without_region(*running);
-    }
-    if (timed) {
-        running->ended_ticks = sk::ticks();
-        running->ended_ns = sk::now_ns();
-    }
-    if (interrupts != 0) {
-        sigaction(SIGINT, &python_interrupt, nullptr);
-        interruptible.store(nullptr);
-    }
-    unwatch(running);
-    if (program.facts.tiling_count != 0) sk_agent_over(running);
-    return running->abort.load() == 0 ? kFinishedOk : int32_t(running->fault.load());
+    const Interrupts handled(interrupts != 0);
+    return run(running, values, bytes, handled);
 }
 
 void sk_launch_end(Running* running) {
@@ -298,6 +316,7 @@ int32_t sk_program_running(Program* program) {
 int32_t sk_launch_fault(Running* running) { return int32_t(running->fault.load()); }
 const char* sk_launch_report(Running* running) { return running->reported.load() ? running->report : ""; }
 uint32_t sk_launch_fault_step(Running* running) { return running->fault_step.load(); }
+const char* sk_launch_failure(Running* running) { return running->failure; }
 int64_t sk_launch_fault_detail(Running* running) { return running->fault_detail.load(); }
 const sk::TimeStamp* sk_launch_stamps(Running* running, int core) {
     return running->stamps + size_t(core) * running->stamp_room;

@@ -1,6 +1,8 @@
 // program.h: what the host side knows of a loaded super kernel, and of its launches.
 #pragma once
 
+#include <signal.h>
+
 #include <condition_variable>
 #include <mutex>
 #include <string>
@@ -24,7 +26,7 @@ struct Facts {
     int32_t slot_count;
     int32_t source_count;       // names that the caller passes
     const int32_t* slot_source; // per slot: index of its name, or < 0: see kLiteral and below
-    const uint64_t* slot_literal;
+    const uint64_t* slot_literal;  // per slot: a literal's bits, or what is added to the value of its name
     int32_t rendezvous_count;
     int32_t tiling_count;
     int32_t step_count;
@@ -57,6 +59,7 @@ struct Running : Launch {
     uint64_t last_change_ns = 0;
     uint64_t began_ns = 0, ended_ns = 0, began_ticks = 0, ended_ticks = 0;
     int team = 0;
+    int32_t leg = 0;  // of a series: which of its launches
 };
 
 struct Program {
@@ -83,9 +86,36 @@ bool inside_sub_kernel(const Running& running);
 void watch(Running* running);
 void unwatch(Running* running);
 
+// While one of these lives, Ctrl-C stops the launch of this thread instead of waiting for Python to see it.
+class Interrupts {
+  public:
+    explicit Interrupts(bool wanted);
+    ~Interrupts();
+    Interrupts(const Interrupts&) = delete;
+    bool wanted() const { return wanted_; }
+
+  private:
+    const bool wanted_;
+    struct sigaction before_;
+};
+
+// One launch, from begin to end of its parallel region; 0, or the Fault that stopped it.
+int32_t run(Running* running, const uint64_t* values, const int64_t* bytes, const Interrupts& interrupts);
+
+// What calls of the library answer instead of a launch that was stopped.
+constexpr int64_t kMisfit = -1;
+constexpr int64_t kClosed = -2;
+
 void install_crash_handlers();
 void guard_this_thread();
 extern thread_local const Running* running_here;
 extern thread_local int core_here;
 
 }  // namespace sk::host
+
+extern "C" {
+sk::host::Running* sk_launch_begin(sk::host::Program* program);
+int32_t sk_launch_run(sk::host::Running* running, const uint64_t* values, const int64_t* bytes, int32_t interrupts);
+void sk_launch_end(sk::host::Running* running);
+void sk_agent_over(sk::host::Running* running);
+}

@@ -175,6 +175,7 @@ class Core {
         if (!finish_waits()) leave();
         signal(early_stamp_);
     }
+    void fail(const char* message) { launch_.fail(step_, message); }
     // after the call: what the sub-kernel did not do itself
     bool end_call() {
         early_stamp_ = 0;

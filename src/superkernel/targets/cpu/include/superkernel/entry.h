@@ -15,4 +15,5 @@ int sk_block_num(void) { return sk::current->blocks(); }
 void sk_sync_all(void) { sk::current->sync_all(); }
 void sk_wait_previous(void) { sk::current->wait_previous(); }
 void sk_set_next(void) { sk::current->set_next(); }
+void sk_fail(const char* message) { sk::current->fail(message); }
 }

@@ -14,6 +14,9 @@ __attribute__((const)) int sk_block_num(void);  // how many blocks this op has
 void sk_sync_all(void);        // returns when every block of this op has called it
 void sk_wait_previous(void);   // returns when what this op depends on has been stored
 void sk_set_next(void);        // this block will not touch a buffer any more
+// The sub-kernel cannot go on: stops the launch, which then raises LaunchError with the first message that was given.
+// Unlike the above it returns, so that destructors run; the sub-kernel should then return too.
+void sk_fail(const char* message);
 
 #ifdef __cplusplus
 }
@@ -24,5 +27,10 @@ inline int block_num() { return sk_block_num(); }
 inline void sync_all() { sk_sync_all(); }
 inline void wait_previous() { sk_wait_previous(); }
 inline void set_next() { sk_set_next(); }
+inline void fail(const char* message) { sk_fail(message); }
+template <class String>
+auto fail(const String& message) -> decltype(sk_fail(message.c_str())) {
+    sk_fail(message.c_str());
+}
 }  // namespace sk
 #endif

@@ -3,10 +3,12 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstring>
 
 namespace sk {
 
 constexpr int kLine = 64;
+constexpr int kFailureBytes = 1024;
 constexpr int kApart = 128;  // processors fetch lines in pairs: what two cores write lies two lines apart
 
 // What a core was doing when somebody had to ask. Only the watchdog reads it.
@@ -21,6 +23,7 @@ enum class Fault : uint32_t {
     kBlockCount,      // the block count of a dynamic op is out of range
     kUndeclaredSync,  // a sub-kernel called sync_all although the plan was told it does not
     kTilingFailed,    // the tiling function raised
+    kFailed,          // a sub-kernel said that it cannot go on
 };
 
 // How far a core has come. One writer, many pollers: a line of its own.
@@ -61,6 +64,7 @@ struct Launch {
     std::atomic<Fault> fault{Fault::kNone};
     std::atomic<uint32_t> fault_step{0};
     std::atomic<int64_t> fault_detail{0};
+    char failure[kFailureBytes] = {};  // what the sub-kernel said; written by the core whose fault it is
 
     alignas(kLine) int cores = 0;
     const uint64_t* slots = nullptr;
@@ -75,6 +79,16 @@ struct Launch {
     uint64_t delay_seed = 0;         // used under SK_TEST_DELAYS only
     void (*request)(Launch*, int tiling) = nullptr;  // wakes the control agent
     void (*leave)() = nullptr;  // out of a sub-kernel of a stopped launch; never returns
+
+    // For the core that fails first, as stop; read when all cores have left.
+    void fail(uint32_t step, const char* message) {
+        Fault none = Fault::kNone;
+        if (fault.compare_exchange_strong(none, Fault::kFailed)) {
+            fault_step.store(step);
+            std::strncpy(failure, message == nullptr ? "" : message, kFailureBytes - 1);
+        }
+        abort.store(1);
+    }
 
     void stop(Fault why, uint32_t step, int64_t detail) {
         Fault none = Fault::kNone;

@@ -1,0 +1,230 @@
+"""frontend.callables: which callable the user compiled, and whether a named scope stands anywhere in its source.
+
+With graph breaks the first graph is compiled before a later one shows its marks, so graphs alone cannot tell.
+"""
+
+from __future__ import annotations
+
+import dis
+import sys
+import weakref
+from collections import defaultdict
+from collections.abc import Iterable
+from contextlib import _GeneratorContextManager, suppress
+from functools import lru_cache, partial
+from itertools import pairwise
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType, NoneType
+from typing import Any
+
+import torch
+
+from ..scope import super_kernel
+
+# Packages whose functions hold no scopes of the user's; what they wrap is still looked at.
+_FOREIGN = frozenset({*sys.stdlib_module_names, "numpy", "superkernel", "torch", "triton"})
+# Run without being named in any source.
+_UNNAMED = frozenset({"forward", "__call__", "__enter__", "__exit__", "__getitem__", "__iter__", "__next__"})
+_MOST_OBJECTS = 20_000
+_IN_EVERY_MODULE = frozenset(vars(torch.nn.Module()))
+_RUN_WITH_MODULE = frozenset({"_modules", "_forward_hooks", "_forward_pre_hooks"})
+_PLAIN = frozenset({NoneType, bool, int, float, str, bytes, torch.Tensor, torch.nn.Parameter, torch.dtype})
+
+# Everything that loads by name; LOAD_CONST would load a text that happens to read like one.
+_LOADS = frozenset(name for name in dis.opmap if name.startswith("LOAD_")) - {"LOAD_CONST"}
+
+_noted: dict[int, weakref.ref[object]] = {}
+
+
+def root_callable() -> object | None:
+    """The module or function given to torch.compile; asked from inside its back end, in the call that compiles."""
+    frame = sys._getframe()
+    while frame := frame.f_back:  # type: ignore[assignment]
+        if frame.f_code.co_name == "compile_wrapper" and frame.f_globals.get("__name__") == "torch._dynamo.eval_frame":
+            return _unwrapped(frame.f_locals.get("fn"))
+    return None
+
+
+def _unwrapped(compiled: object) -> object:
+    if isinstance(compiled, FunctionType) and compiled.__globals__.get("__name__") == "torch._dynamo.external_utils":
+        compiled = getattr(compiled, "__wrapped__", compiled)
+    if isinstance(compiled, MethodType) and isinstance(compiled.__self__, torch.nn.Module):
+        through = ("__call__", "_wrapped_call_impl", "_call_impl", "forward")
+        return compiled.__self__ if compiled.__name__ in through else compiled
+    return compiled
+
+
+def note_mark(root: object) -> None:
+    """Remembers, as long as `root` lives, that a graph of it had a named scope."""
+    key = id(root)
+    with suppress(TypeError):  # an object that cannot be referred to weakly is only known by its source
+        _noted[key] = weakref.ref(root, lambda _: _noted.pop(key, None))
+
+
+def is_marked(root: object) -> bool:
+    """Whether a named scope stands in the source of `root` or of what it calls; `super_kernel(None)` is no name."""
+    reference = _noted.get(id(root))
+    return (reference is not None and reference() is root) or _Search().finds(root)
+
+
+class _Search:
+    """One walk from a callable over everything that it holds or names."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, object] = {}  # holds what it has seen, so that no id is used again
+        self._classes: set[type] = set()
+        self._names: set[str] = set()
+        self._methods: defaultdict[str, list[list[object]]] = defaultdict(list)
+
+    def finds(self, root: object) -> bool:
+        pending = [root]
+        while pending and len(self._seen) < _MOST_OBJECTS:
+            value = pending.pop()
+            if id(value) in self._seen:
+                continue
+            self._seen[id(value)] = value
+            if _is_named_scope(value):
+                return True
+            pending += [held for held in self._held_by(value) if type(held) not in _PLAIN]
+        return False
+
+    def _held_by(self, value: Any) -> Iterable[object]:
+        kind = type(value)
+        if kind is FunctionType:
+            return self._of_function(value)
+        if kind is MethodType:
+            return (value.__func__, value.__self__)
+        if kind is partial:
+            return (value.func, *value.args, *value.keywords.values())
+        if kind in (staticmethod, classmethod):
+            return (value.__func__,)
+        if kind is property:
+            return (value.fget,)
+        if issubclass(kind, dict):
+            return list(value.values())
+        if issubclass(kind, list | tuple | set | frozenset):
+            return list(value)
+        if issubclass(kind, type):
+            return self._of_class(value)
+        if issubclass(kind, torch.nn.Module):
+            return [*self._of_class(kind), *_of_module(value)]
+        if _is_foreign(kind.__module__):
+            return (_own_fields(value).get("__wrapped__"),)  # as in functools.cache
+        return [*self._of_class(kind), *_own_fields(value).values()]
+
+    def _of_function(self, function: FunctionType) -> list[object]:
+        known = function.__globals__
+        held = _wrapped_by(function)
+        if _is_foreign(known.get("__name__")):
+            return held
+        names = _names(function.__code__)
+        for value in [known[name] for name in names if name in known]:
+            if type(value) is ModuleType and not _is_foreign(value.__name__):
+                inside = vars(value)
+                held += [inside[attribute] for attribute in names if attribute in inside]
+            elif value is not super_kernel:  # which has been judged where it is called
+                held.append(value)
+        for name in names - self._names:
+            for overridden in self._methods.get(name, ()):
+                held += _reached(overridden)
+        self._names |= names
+        return held
+
+    def _of_class(self, kind: type) -> list[object]:
+        """The methods that have been named so far; the others wait for their names."""
+        if kind in self._classes:
+            return []
+        self._classes.add(kind)
+        own: defaultdict[str, list[object]] = defaultdict(list)
+        for base in kind.__mro__:
+            if not _is_foreign(base.__module__):
+                for name, attribute in list(vars(base).items()):
+                    own[name].append(attribute)
+        held: list[object] = []
+        for name, overridden in own.items():
+            self._methods[name].append(overridden)
+            if name in _UNNAMED or name in self._names:
+                held += _reached(overridden)
+        return held
+
+
+def _of_module(module: torch.nn.Module) -> list[object]:
+    fields = _own_fields(module)
+    run = [value for name in _RUN_WITH_MODULE if name in fields for value in fields[name].values()]
+    return run + [fields[name] for name in fields.keys() - _IN_EVERY_MODULE]
+
+
+def _wrapped_by(function: FunctionType) -> list[object]:
+    contents = [_content(cell) for cell in function.__closure__ or ()]
+    wrapped = [content for content in contents if content is not super_kernel]
+    return [*wrapped, *(function.__defaults__ or ()), function.__dict__.get("__wrapped__")]
+
+
+def _reached(overridden: list[object]) -> list[object]:
+    """The method that a class runs, and those of its bases that this one calls."""
+    for count, method in enumerate(overridden, 1):
+        code = getattr(method, "__code__", None)
+        if type(code) is not CodeType or "super" not in code.co_names:
+            return overridden[:count]
+    return overridden
+
+
+def _own_fields(value: object) -> dict[str, Any]:
+    try:
+        fields = object.__getattribute__(value, "__dict__")
+    except AttributeError:  # made of slots
+        return {}
+    return fields if isinstance(fields, dict) else {}
+
+
+def _is_foreign(module: object) -> bool:
+    return not isinstance(module, str) or module.partition(".")[0] in _FOREIGN
+
+
+def _is_named_scope(value: Any) -> bool:
+    kind = type(value)
+    if kind is _GeneratorContextManager:  # what decorates a function
+        ours = value.func is super_kernel.__wrapped__  # type: ignore[attr-defined]
+        return ours and value.args[:1] != (None,) and value.kwds.get("scope", "") is not None
+    if kind is FunctionType and value is not super_kernel:
+        return not _is_foreign(value.__globals__.get("__name__")) and _opens_named_scope(value)
+    return value is super_kernel  # in a field or a container, so nobody knows how it is called
+
+
+def _opens_named_scope(function: FunctionType) -> bool:
+    code = function.__code__
+    cells = zip(code.co_freevars, function.__closure__ or (), strict=False)
+    names = {name for name, cell in cells if _content(cell) is super_kernel}
+    known = function.__globals__
+    names |= {name for name in _names(code) if name in known and known[name] is super_kernel}
+    if "super_kernel" in _names(code) and "super_kernel" not in known:
+        names.add("super_kernel")  # an attribute, as in sk.super_kernel, or imported by the function itself
+    return bool(names) and _calls_with_a_name(code, names)
+
+
+def _content(cell: CellType) -> object:
+    try:
+        return cell.cell_contents
+    except ValueError:  # the cell is empty
+        return None
+
+
+def _calls_with_a_name(code: CodeType, names: set[str]) -> bool:
+    """Whether one of `names` is loaded and what follows is not the constant None."""
+    steps = [step for step in dis.get_instructions(code) if step.opname != "PUSH_NULL"]
+    for step, following in pairwise(steps):
+        if step.opname == "IMPORT_FROM" and step.argval in names:
+            names = {*names, following.argval}
+        elif step.opname in _LOADS and step.argval in names and not _loads_none(following):
+            return True
+    return any(_calls_with_a_name(inner, names) for inner in code.co_consts if type(inner) is CodeType)
+
+
+def _loads_none(step: dis.Instruction) -> bool:
+    return step.opname == "LOAD_CONST" and step.argval is None
+
+
+@lru_cache(maxsize=4096)
+def _names(code: CodeType) -> frozenset[str]:
+    """The globals and attributes that a function and the functions inside it name."""
+    inner = (_names(constant) for constant in code.co_consts if type(constant) is CodeType)
+    return frozenset(code.co_names).union(*inner)

@@ -1,0 +1,94 @@
+"""frontend.gate: two ways to run a segment -> the faster one, found on real calls: they take turns, then one stays."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from statistics import median
+from time import perf_counter_ns
+from typing import Any
+
+from ..cache import Cache, digest
+from ..errors import BuildError
+
+TURNS = 5  # measured calls of each way; the first call of each warms it up and is not counted
+
+Launcher = Callable[[Any, Any], None]
+
+
+@dataclass
+class Gate:
+    """Launches a segment, fused or op by op. Both give the same bits, so that any call may be either."""
+
+    fused: Launcher
+    make_unfused: Callable[[], Launcher]
+    key: str
+    cache: Cache | None
+    times: dict[bool, list[int]] = field(default_factory=lambda: {True: [], False: []})
+    fuses: bool | None = None  # None: not decided yet
+    _calls: int = 0
+    _unfused: Launcher | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._recall()
+
+    def __call__(self, values: Any, sizes: Any) -> None:
+        if self.fuses:
+            self.fused(values, sizes)
+        elif self.fuses is None:
+            self._measure(values, sizes)
+        else:
+            self._other()(values, sizes)
+
+    def _other(self) -> Launcher:
+        if self._unfused is None:
+            self._unfused = self.make_unfused()
+        return self._unfused
+
+    def _measure(self, values: Any, sizes: Any) -> None:
+        with self._lock:
+            fused = self._calls % 2 == 0
+            warm = self._calls >= 2
+            self._calls += 1
+        launch = self.fused if fused else self._other()
+        began = perf_counter_ns()
+        launch(values, sizes)
+        took = perf_counter_ns() - began
+        with self._lock:
+            if warm:
+                self.times[fused].append(took)
+            if self.fuses is None and min(map(len, self.times.values())) >= TURNS:
+                self.fuses = median(self.times[True]) <= median(self.times[False])
+                self._remember()
+
+    @property
+    def medians_us(self) -> dict[str, float]:
+        words = {True: "fused", False: "unfused"}
+        return {words[way]: median(times) / 1000 for way, times in self.times.items() if times}
+
+    def _entry(self) -> str:
+        return digest("gate", self.key)
+
+    def _remember(self) -> None:
+        if self.cache is None:
+            return
+        text = json.dumps({"fused": self.times[True], "unfused": self.times[False]})
+        try:
+            self.cache.make(self._entry(), ".json", lambda path: path.write_text(text) and None)
+        except BuildError:
+            pass  # the next process measures again
+
+    def _recall(self) -> None:
+        if self.cache is None or (entry := self.cache.get(self._entry(), ".json")) is None:
+            return
+        try:
+            kept = json.loads(entry.read_text())
+            times = {True: [int(t) for t in kept["fused"]], False: [int(t) for t in kept["unfused"]]}
+        except (OSError, ValueError, KeyError, TypeError):
+            return
+        if all(times.values()):
+            self.times = times
+            self.fuses = median(times[True]) <= median(times[False])

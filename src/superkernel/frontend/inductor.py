@@ -1,0 +1,148 @@
+"""frontend.inductor: the seam to TorchInductor: an FX graph in, the text of its generated program out, nothing compiled.
+
+Everything that depends on Inductor's insides is here and in the three modules that read its text (record, outline,
+flags of the compiler); tests/frontend/test_seam.py says which of its names and signatures that is.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+SUPPORTED = ((2, 11), (2, 12), (2, 13))
+
+_taking = threading.local()
+_hook_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Generated:
+    """What Inductor made of a graph: a Python module that calls C++ kernels and library functions, and its constants."""
+
+    text: str
+    constants: dict[str, Any]
+    origins: dict[str, tuple[Any, ...]]  # buffer -> the graph's nodes that it comes from
+
+
+class _Taken(BaseException):
+    """Thrown through Inductor when the text is there: no Exception, so that nothing on the way treats it as a failure."""
+
+    def __init__(self, generated: Generated) -> None:
+        self.generated = generated
+
+
+def version() -> tuple[int, int]:
+    major, minor = torch.__version__.split(".")[:2]
+    return int(major), int(minor)
+
+
+def supported() -> bool:
+    return version() in SUPPORTED
+
+
+def lower(module: torch.fx.GraphModule, inputs: Sequence[Any], threads: int) -> Generated | None:
+    """Let Inductor optimise and generate code for `module`, which it may change. None: there is nothing to run."""
+    from torch._inductor import config
+    from torch._inductor.compile_fx import compile_fx_inner
+
+    # Its own cache hands out finished programs, in which no text is generated; random numbers come from torch's own
+    # generators, whose state every caller shares.
+    wishes = {
+        "fx_graph_cache": False,
+        "fallback_random": True,
+        "cpp_wrapper": False,
+        "graph_partition": False,
+        "freezing": False,
+        "max_autotune": False,
+        "max_autotune_gemm": False,
+        "cpp.threads": threads,
+    }
+    keep_strides(module)
+    with config.patch(wishes), _taking_text():
+        try:
+            compile_fx_inner(module, list(inputs), is_inference=True)
+        except _Taken as taken:
+            return taken.generated
+    return None
+
+
+@contextmanager
+def _taking_text() -> Iterator[None]:
+    _install_hook()
+    _taking.now = True
+    try:
+        yield
+    finally:
+        _taking.now = False
+
+
+def _install_hook() -> None:
+    """Inductor shows every generated program to this hook before it compiles it. Other threads are let through."""
+    from torch._inductor.graph import GraphLowering
+    from torch._inductor.virtualized import V
+
+    with _hook_lock:
+        others = GraphLowering.save_output_code
+        if getattr(others, "takes_text", False):
+            return
+
+        def take(text: str) -> None:
+            if others is not None:
+                others(text)
+            if getattr(_taking, "now", False):
+                raise _Taken(Generated(text, dict(V.graph.constants), _origins(V.graph)))
+
+        take.takes_text = True  # type: ignore[attr-defined]
+        GraphLowering.save_output_code = staticmethod(take)
+
+
+def _origins(graph: Any) -> dict[str, tuple[Any, ...]]:
+    return {buffer.get_name(): tuple(getattr(buffer, "origins", ())) for buffer in graph.buffers}
+
+
+def stock(module: torch.fx.GraphModule, inputs: Sequence[Any], mode: str | None, **facts: Any) -> Any:
+    """What Inductor itself would run for the graph: a function of a list of inputs."""
+    from torch._inductor import config, list_mode_options
+    from torch._inductor.compile_fx import compile_fx_inner
+    from torch._inductor.fx_passes.joint_graph import joint_graph_passes
+
+    keep_strides(module)
+    with config.patch({"use_joint_graph_passes": True, **list_mode_options(mode or "default")}):
+        return compile_fx_inner(joint_graph_passes(module), list(inputs), **facts)
+
+
+def keep_strides(module: torch.fx.GraphModule) -> None:
+    """Every output is laid out as the graph says: somebody else was compiled for that."""
+    output = next(node for node in module.graph.nodes if node.op == "output")
+    values = list(output.args[0])
+    output.meta["user_visible_output_idxs"] = [i for i, value in enumerate(values) if isinstance(value, torch.fx.Node)]
+
+
+@dataclass(frozen=True)
+class CompilerFlags:
+    """How Inductor compiles a kernel on this machine, so that ours round as its do."""
+
+    flags: tuple[str, ...]
+    libraries: tuple[str, ...]
+
+
+@cache
+def compiler_flags() -> CompilerFlags:
+    from torch._inductor.cpp_builder import CppTorchOptions
+    from torch._inductor.cpu_vec_isa import pick_vec_isa
+
+    options = CppTorchOptions(vec_isa=pick_vec_isa(), warning_all=False)
+    flags = [f"-{flag}" for flag in options.get_cflags() if flag not in ("shared", "fopenmp", "g1", "pedantic", "Wall")]
+    flags += [f"-D{definition.strip()}" for definition in options.get_definitions() if "PRECOMPILE" not in definition]
+    flags += [f"-I{folder}" for folder in options.get_include_dirs()]
+    flags += [word for text in options.get_passthrough_args() for word in text.split()]
+    home = Path(torch.__file__).parent / "lib"
+    libraries = tuple(str(home / name) for name in ("libc10.so", "libtorch_cpu.so"))
+    return CompilerFlags(tuple(dict.fromkeys(flags)), libraries)

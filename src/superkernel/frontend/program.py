@@ -1,0 +1,253 @@
+"""frontend.program: segments and torch calls -> a callable: tensors in, fresh tensors out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from ..errors import UnsupportedError
+from ..kernel import SuperKernel
+from .record import LibraryCall, Origin, Recording, Storage, View
+from .segments import Segment, Step, TorchCall
+
+_LINE = 64
+_allocate = torch._C._dynamo.guards._empty_strided_cpu
+
+
+@dataclass
+class Launch:
+    """A segment with everything that is the same in every call."""
+
+    launch: Callable[[Any, Any], None]
+    inputs: list[tuple[int, int]]  # place, input
+    fresh: list[tuple[int, int]]  # place, fresh tensor
+    results: list[tuple[int, Storage]]  # place, what a torch call returned
+    fixed: list[tuple[int, int]]  # place, address of a constant
+    arena: list[tuple[int, int]]  # place, offset in the arena
+    sizes: list[int]
+    kernel: SuperKernel
+
+
+class Frame:
+    """The memory of one call in progress: intermediates, and the argument arrays of every launch."""
+
+    def __init__(self, nbytes: int, launches: Sequence[Launch]) -> None:
+        self.arena = torch.empty(nbytes + _LINE, dtype=torch.uint8)
+        self.base = -(-self.arena.data_ptr() // _LINE) * _LINE
+        self.arrays = []
+        for launch in launches:
+            values, sizes = launch.kernel.blank()
+            for place, offset in launch.arena:
+                values[place] = self.base + offset
+            for place, address in launch.fixed:
+                values[place] = address
+            for place, size in enumerate(launch.sizes):
+                sizes[place] = size
+            self.arrays.append((values, sizes))
+
+
+class Program:
+    """A scope that can be called: tensors in, fresh tensors out. Several threads may call at once."""
+
+    def __init__(self, recording: Recording, steps: Sequence[Step], scratch: dict[str, int]) -> None:
+        self.recording, self.steps = recording, list(steps)
+        self._homes = _Homes(recording, scratch)
+        self._launches: list[Launch] = []
+        self._plan: list[Launch | TorchCall] = []
+        for step in self.steps:
+            if isinstance(step, Segment):
+                assert step.kernel is not None and step.launch is not None
+                launch = self._homes.launch(step.kernel, step.launch)
+                self._launches.append(launch)
+                self._plan.append(launch)
+            else:
+                self._plan.append(step)
+        self._outputs = [self._homes.output(value) for value in recording.outputs]
+        self._specs = self._homes.fresh_specs()
+        self._frames: list[Frame] = []
+        self.plain = len(self._plan) == 1 and len(self._launches) == 1
+
+    @property
+    def arena_bytes(self) -> int:
+        return self._homes.arena_bytes
+
+    def sizes(self, kernel: SuperKernel) -> dict[str, int]:
+        """Bytes behind each name of a segment."""
+        launch = next(launch for launch in self._launches if launch.kernel is kernel)
+        return dict(zip(kernel.graph.buffers, launch.sizes, strict=True))
+
+    def __call__(self, args: Sequence[Any]) -> list[Any]:
+        frames = self._frames
+        try:
+            frame = frames.pop()
+        except IndexError:
+            frame = Frame(self._homes.arena_bytes, self._launches)
+        fresh = [_allocate(size, stride, dtype) for size, stride, dtype in self._specs]
+        returned: dict[Storage, Any] = {}
+        number = 0
+        for step in self._plan:
+            if type(step) is Launch:
+                values, sizes = frame.arrays[number]
+                number += 1
+                for place, index in step.inputs:
+                    values[place] = args[index].data_ptr()
+                for place, index in step.fresh:
+                    values[place] = fresh[index].data_ptr()
+                for place, storage in step.results:
+                    values[place] = returned[storage].untyped_storage().data_ptr()
+                step.launch(values, sizes)
+            else:
+                assert isinstance(step, TorchCall)
+                self._call_torch(step.call, args, fresh, returned, frame)
+        outputs = [output(args, fresh, returned) for output in self._outputs]
+        frames.append(frame)
+        return outputs
+
+    def _call_torch(
+        self, call: LibraryCall, args: Sequence[Any], fresh: list[Any], returned: dict[Storage, Any], frame: Frame
+    ) -> None:
+        def real(value: Any) -> Any:
+            return self._homes.tensor(value, args, fresh, returned, frame) if isinstance(value, View) else value
+
+        positional, keywords = tree_map(real, (call.args, call.kwargs), is_leaf=lambda value: isinstance(value, View))
+        made = call.op(*positional, **keywords)
+        values = made if isinstance(made, list | tuple) else [made]
+        for view, value in zip(call.results, values, strict=True):
+            if view is not None and view.storage.origin is Origin.RETURNED and view.storage not in returned:
+                returned[view.storage] = _as_recorded(value, view)
+
+
+def _as_recorded(value: Any, view: View) -> Any:
+    """An operator may lay its result out otherwise than it said; kernels were compiled for what it said."""
+    if tuple(value.stride()) == view.strides and value.storage_offset() * value.element_size() == view.offset:
+        return value
+    room = torch.empty(view.storage.nbytes, dtype=torch.uint8)
+    laid_out = torch.empty(0, dtype=view.dtype).set_(room.untyped_storage(), 0, (0,))
+    laid_out = torch.as_strided(laid_out, view.shape, view.strides, view.offset // value.element_size())
+    return laid_out.copy_(value)
+
+
+Output = Callable[[Sequence[Any], Sequence[Any], dict[Storage, Any]], Any]
+
+
+class _Homes:
+    """Where each storage lives in a call: an input, a constant, a fresh tensor, the arena, or a torch call's result."""
+
+    def __init__(self, recording: Recording, scratch: dict[str, int]) -> None:
+        self._recording = recording
+        self._by_name = {storage.name: storage for storage in recording.storages}
+        self._offsets: dict[str, int] = {}
+        self._fresh: dict[str, int] = {}
+        self._specs: list[tuple[Any, Any, Any]] = []
+        self.arena_bytes = 0
+        for storage in recording.storages:
+            if storage.origin is Origin.MADE:
+                if storage.returned:
+                    self._fresh[storage.name] = len(self._specs)
+                    self._specs.append(_fresh_spec(storage, recording.outputs))
+                else:
+                    self._in_arena(storage.name, storage.nbytes)
+        for name, nbytes in scratch.items():
+            self._in_arena(name, nbytes)
+        self._scratch = scratch
+
+    def _in_arena(self, name: str, nbytes: int) -> None:
+        self._offsets[name] = self.arena_bytes
+        self.arena_bytes += -(-nbytes // _LINE) * _LINE
+
+    def fresh_specs(self) -> list[tuple[Any, Any, Any]]:
+        return self._specs
+
+    def launch(self, kernel: SuperKernel, way: Callable[[Any, Any], None]) -> Launch:
+        launch = Launch(way, [], [], [], [], [], [], kernel)
+        for place, name in enumerate(kernel.graph.buffers):
+            storage = self._by_name.get(name)
+            launch.sizes.append(storage.nbytes if storage else self._scratch.get(name, 0))
+            if name in self._offsets:
+                launch.arena.append((place, self._offsets[name]))
+            elif name in self._fresh:
+                launch.fresh.append((place, self._fresh[name]))
+            elif storage is None:
+                raise UnsupportedError(f"a registered kernel uses the buffer {name!r}, which is none of its arguments")
+            elif storage.origin is Origin.INPUT:
+                launch.inputs.append((place, storage.index))
+            elif storage.origin is Origin.CONSTANT:
+                launch.fixed.append((place, self._recording.constants[storage.index].data_ptr()))
+            else:
+                launch.results.append((place, storage))
+        return launch
+
+    def output(self, value: Any) -> Output:
+        if not isinstance(value, View):
+            return lambda args, fresh, returned: value
+        storage = value.storage
+        if storage.origin is Origin.INPUT:
+            index, whole = storage.index, self._recording.inputs[storage.index]
+            if whole == value:
+                return lambda args, fresh, returned: args[index]
+            return lambda args, fresh, returned: _view_of(args[index], value)
+        if storage.origin is Origin.CONSTANT:
+            constant = self._recording.constants[storage.index]
+            return lambda args, fresh, returned: _view_of(constant, value)
+        if storage.origin is Origin.RETURNED:
+            return lambda args, fresh, returned: _seen_as(returned[storage], value)
+        place = self._fresh[storage.name]
+        size, stride, dtype = self._specs[place]
+        if value.offset == 0 and (size, stride, dtype) == (value.shape, value.strides, value.dtype):
+            return lambda args, fresh, returned: fresh[place]
+        return lambda args, fresh, returned: _view_of(fresh[place], value)
+
+    def tensor(
+        self, view: View, args: Sequence[Any], fresh: Sequence[Any], returned: dict[Storage, Any], frame: Frame
+    ) -> Any:
+        storage = view.storage
+        if storage.origin is Origin.INPUT:
+            return _view_of(args[storage.index], view)
+        if storage.origin is Origin.CONSTANT:
+            return _view_of(self._recording.constants[storage.index], view)
+        if storage.name in self._fresh:
+            return _view_of(fresh[self._fresh[storage.name]], view)
+        if storage.name in self._offsets:
+            start = frame.base - frame.arena.data_ptr() + self._offsets[storage.name]
+            return _view_of(frame.arena[start : start + storage.nbytes], view)
+        return _seen_as(returned[storage], view)
+
+
+def _fresh_spec(storage: Storage, outputs: Sequence[Any]) -> tuple[Any, Any, Any]:
+    """How to allocate it: as the output it is, where an output is all of it."""
+    for view in outputs:
+        if isinstance(view, View) and view.storage is storage and view.offset == 0:
+            if _span(view) * torch.empty(0, dtype=view.dtype).element_size() == storage.nbytes:
+                return view.shape, view.strides, view.dtype
+    return (storage.nbytes,), (1,), torch.uint8
+
+
+def _span(view: View) -> int:
+    if 0 in view.shape:
+        return 0
+    return 1 + sum((size - 1) * stride for size, stride in zip(view.shape, view.strides, strict=True))
+
+
+def _view_of(tensor: Any, view: View) -> Any:
+    """The view, its offset counted from where the tensor begins."""
+    nothing = torch.empty(0, dtype=view.dtype)
+    begin = tensor.storage_offset() * tensor.element_size() + view.offset
+    made = nothing.set_(tensor.untyped_storage(), begin // nothing.element_size(), view.shape, view.strides)
+    if view.conjugated:
+        made = torch._conj(made)
+    return torch._neg_view(made) if view.negated else made
+
+
+def _seen_as(tensor: Any, view: View) -> Any:
+    """The view of a storage that a torch call returned; its offset counts from the beginning of the storage."""
+    item = tensor.element_size()
+    if (tuple(tensor.shape), tuple(tensor.stride())) == (view.shape, view.strides) and tensor.dtype == view.dtype:
+        if tensor.storage_offset() * item == view.offset:
+            return tensor
+    nothing = torch.empty(0, dtype=view.dtype)
+    offset = view.offset // nothing.element_size()
+    return nothing.set_(tensor.untyped_storage(), offset, view.shape, view.strides)

@@ -1,0 +1,180 @@
+"""frontend.report: what was compiled -> a report that prints, and that goes into logs and files."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class OpReport:
+    """One op of a segment: a use of a sub-kernel."""
+
+    name: str
+    kernel: str
+    blocks: int
+    origins: tuple[str, ...]  # source lines of the model
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class UnfusibleReport:
+    """An operator in a scope that no sub-kernel stands for, or an op that broke the scope."""
+
+    op: str
+    reason: str
+    origins: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        where = f" ({self.origins[0]})" if self.origins else ""
+        return f"{self.op}: {self.reason}{where}"
+
+
+@dataclass
+class SegmentReport:
+    """One super kernel, or the part of a scope that did not become one."""
+
+    ops: tuple[OpReport, ...]
+    fused: bool
+    reason: str  # why it ended where it did, or why it is not fused
+    syncs: dict[str, int] = field(default_factory=dict)
+    buffers: int = 0
+    buffer_bytes: int = 0
+    gate: Any = None  # the Gate, whose times come in while the model runs
+    kernel: Any = None  # the SuperKernel
+
+    @property
+    def launches(self) -> str:
+        """How it is launched now."""
+        if not self.fused:
+            return "unfused"
+        if self.gate is None:
+            return "fused"
+        return {None: "measuring", True: "fused", False: "unfused"}[self.gate.fuses]
+
+    @property
+    def times_us(self) -> dict[str, float]:
+        return dict(self.gate.medians_us) if self.gate is not None else {}
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "ops": [{"name": o.name, "kernel": o.kernel, "blocks": o.blocks, "origins": list(o.origins)} for o in self.ops],
+            "fused": self.fused,
+            "reason": self.reason,
+            "syncs": dict(self.syncs),
+            "buffers": self.buffers,
+            "bytes": self.buffer_bytes,
+            "launches": self.launches,
+            "gate_us": self.times_us,
+        }  # fmt: skip
+
+
+@dataclass
+class ScopeReport:
+    name: str
+    options: str
+    graph: str  # which graph it is in, such as "1 (inference)"
+    segments: list[SegmentReport] = field(default_factory=list)
+    unfusible: list[UnfusibleReport] = field(default_factory=list)
+
+    @property
+    def fused(self) -> bool:
+        return any(segment.fused for segment in self.segments)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "options": self.options,
+            "graph": self.graph,
+            "segments": [segment.to_dict() for segment in self.segments],
+            "unfusible": [{"op": u.op, "reason": u.reason, "origins": list(u.origins)} for u in self.unfusible],
+        }
+
+
+@dataclass
+class Report:
+    """What the back end made of one callable."""
+
+    scopes: list[ScopeReport] = field(default_factory=list)
+    graphs: int = 0
+    outside: int = 0  # nodes that went through stock Inductor
+    notes: list[str] = field(default_factory=list)
+    cache: Counter[str] = field(default_factory=Counter)  # hits, misses
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "graphs": self.graphs,
+            "scopes": [scope.to_dict() for scope in self.scopes],
+            "outside": self.outside,
+            "notes": list(self.notes),
+            "cache": {"hits": self.cache["hits"], "misses": self.cache["misses"]},
+        }
+
+    def __str__(self) -> str:
+        return "\n".join(_lines(self))
+
+
+def _lines(report: Report) -> Iterator[str]:
+    graphs = _count(report.graphs, "graph")
+    yield (
+        f"{graphs}, {_count(len(report.scopes), 'scope')}; {_count(report.outside, 'op')} outside of scopes (Inductor); "
+        f"cache: {report.cache['hits']} hits, {report.cache['misses']} misses"
+    )
+    yield from (f"  note: {note}" for note in report.notes)
+    for scope in report.scopes:
+        options = f", options {scope.options}" if scope.options else ""
+        yield f"scope {scope.name!r} in graph {scope.graph}: {_count(len(scope.segments), 'segment')}{options}"
+        yield from (f"  unfusible {found}" for found in scope.unfusible)
+        for number, segment in enumerate(scope.segments, 1):
+            yield from _segment_lines(number, segment)
+
+
+def _segment_lines(number: int, segment: SegmentReport) -> Iterator[str]:
+    state = {"fused": "fused", "unfused": "not fused", "measuring": "fused or not: still measuring"}[segment.launches]
+    times = ", ".join(f"{way} {us:.1f} us" for way, us in segment.times_us.items())
+    yield f"  segment {number}: {_count(len(segment.ops), 'op')}, {state}{f' (gate: {times})' if times else ''}; {segment.reason}"
+    if segment.kernel is not None:
+        syncs = ", ".join(f"{count} {kind}" for kind, count in segment.syncs.items()) or "none"
+        yield f"    syncs: {syncs}; {_count(segment.buffers, 'buffer')}, {_bytes(segment.buffer_bytes)}"
+    width = max((len(op.name) for op in segment.ops), default=0)
+    for op in segment.ops:
+        origin = op.origins[0] if op.origins else ""
+        more = f" (+{len(op.origins) - 1} lines)" if len(op.origins) > 1 else ""
+        yield f"    {op.name:<{width}}  {op.blocks:>2} x  {origin}{more}".rstrip()
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _bytes(number: int) -> str:
+    for unit in ("B", "KB", "MB"):
+        if number < 10_000:
+            return f"{number} {unit}"
+        number //= 1024
+    return f"{number} GB"
+
+
+_collecting: ContextVar[Report | None] = ContextVar("superkernel_report", default=None)
+
+
+@contextmanager
+def collecting() -> Iterator[Report]:
+    """Everything that the back end compiles inside is reported."""
+    report = Report()
+    token = _collecting.set(report)
+    try:
+        yield report
+    finally:
+        _collecting.reset(token)
+
+
+def current() -> Report:
+    """The report to add to; one that nobody reads, outside of `collecting`."""
+    return _collecting.get() or Report()

@@ -1,0 +1,156 @@
+"""frontend.settings: the options and the mode given to torch.compile come in, one frozen Settings goes out."""
+
+from __future__ import annotations
+
+import os
+import reprlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from ..errors import OptionError, nearest
+from ..options import OPTIONS, OptionRow, Options
+from ..targets import find_target
+
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+
+class Fuse(Enum):
+    """Which ops become super kernels."""
+
+    AUTO = "auto"  # marked ops if the compiled callable has any mark, else each graph is one scope
+    MARKED = "marked"
+    WHOLE = "whole"
+    OFF = "off"
+
+
+def _dump_from_environment() -> str | None:
+    return os.environ.get("SUPERKERNEL_DUMP") or None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the user asked of the back end; `options` are the scope options of names that give none."""
+
+    target: str = "cpu"
+    cores: int | None = None
+    cache: str | None = None
+    dump: str | None = field(default_factory=_dump_from_environment)
+    profit_gate: bool = True
+    options: str = ""
+    fuse: Fuse = Fuse.AUTO
+    mode: str | None = None
+
+    @classmethod
+    def parse(cls, options: Mapping[str, object] | None = None, mode: str | None = None) -> Settings:
+        """The settings in torch.compile's `options` and `mode`; every scope option may stand among the options."""
+        if not isinstance(options, Mapping | None):
+            raise OptionError(f"backend options cannot be {reprlib.repr(options)}; allowed: a dict, or None")
+        given = _by_name(options or {})
+        if mode is not None:
+            if "mode" in given:
+                raise OptionError(f"backend option 'mode' is given twice, again as {mode!r}; allowed: once")
+            given["mode"] = mode
+        own: dict[str, Any] = {name: _READERS[name](value) for name, value in given.items() if name in _READERS}
+        scope = {name: value for name, value in given.items() if name not in _READERS}
+        own["options"] = _joined(own.get("options", ""), scope)
+        # A setting that reads as None was left to its default, and the default is not always None.
+        return cls(**{name: value for name, value in own.items() if value is not None})
+
+
+def _by_name(options: Mapping[str, object]) -> dict[str, object]:
+    given: dict[str, object] = {}
+    for key, value in options.items():
+        name = key.replace("-", "_") if isinstance(key, str) else ""
+        if name not in _READERS and name not in _ROWS:
+            known = [*_READERS, *(row.key for row in OPTIONS)]
+            near = nearest(key.lower(), known) if isinstance(key, str) else ""
+            raise OptionError(f"unknown backend option {reprlib.repr(key)}{near}; known: {', '.join(known)}")
+        if name in given:
+            raise OptionError(f"backend option {key!r} is given twice, again as {reprlib.repr(value)}; allowed: once")
+        given[name] = value
+    return given
+
+
+def _joined(text: str, scope: Mapping[str, object]) -> str:
+    """The default scope options: those in `text` and those given by their own names."""
+    in_text = {piece.partition("=")[0].strip(' "').replace("-", "_") for piece in text.split(":")}
+    values: dict[str, Any] = {}
+    for name, value in scope.items():
+        row = _ROWS[name]
+        if name in in_text:
+            raise OptionError(f"backend option {row.key!r} is given twice, also in options={text!r}; allowed: once")
+        values[name] = row.read(value) if isinstance(value, str) else row.accept(value)
+    shown = [_ROWS[name].show(value) for name, value in values.items() if value not in (None, ())]
+    # Only now are both halves checked against each other.
+    return str(Options.parse(":".join([str(Options.parse(text)), *shown])))
+
+
+def _refused(name: str, value: object, allowed: str, near: str = "") -> OptionError:
+    return OptionError(f"backend option {name!r} cannot be {reprlib.repr(value)}{near}; allowed: {allowed}")
+
+
+def _target(value: object) -> str:
+    return find_target(value).name  # type: ignore[arg-type]  # what is no target's name is refused there
+
+
+def _cores(value: object) -> int | None:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+        return value
+    raise _refused("cores", value, "an integer from 1, or None for as many as the target has")
+
+
+def _directory(name: str, default: str) -> Callable[[object], str | None]:
+    def read(value: object) -> str | None:
+        if value is None:
+            return None
+        path = os.fspath(value) if isinstance(value, str | os.PathLike) else ""
+        if not isinstance(path, str) or not path.strip():
+            raise _refused(name, value, f"a directory, or None for {default}")
+        return path
+
+    return read
+
+
+def _profit_gate(value: object) -> bool:
+    if isinstance(value, int) and value in (0, 1):
+        return bool(value)
+    raise _refused("profit_gate", value, "0, 1, False, True")
+
+
+def _options(value: object) -> str:
+    if not isinstance(value, str):
+        raise _refused("options", value, "a text of key=value pairs joined by ':'")
+    return value
+
+
+def _fuse(value: object) -> Fuse:
+    if isinstance(value, Fuse):
+        return value
+    words = [member.value for member in Fuse]
+    if value not in words:
+        raise _refused("fuse", value, ", ".join(words), nearest(value, words) if isinstance(value, str) else "")
+    return Fuse(value)
+
+
+def _mode(value: object) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or value not in MODES:
+        near = nearest(value, MODES) if isinstance(value, str) else ""
+        raise _refused("mode", value, f"{', '.join(MODES)}, None", near)
+    return value
+
+
+_READERS: Mapping[str, Callable[[object], object]] = {
+    "target": _target,
+    "cores": _cores,
+    "cache": _directory("cache", "the user's cache directory"),
+    "dump": _directory("dump", "SUPERKERNEL_DUMP"),
+    "profit_gate": _profit_gate,
+    "options": _options,
+    "fuse": _fuse,
+    "mode": _mode,
+}
+_ROWS: Mapping[str, OptionRow] = {row.field: row for row in OPTIONS}

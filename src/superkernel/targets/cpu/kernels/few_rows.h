@@ -1,0 +1,232 @@
+// few_rows.h: matmul with few rows of a, where reading b is the cost: every element of b is read once, in place.
+//
+// The sum of an output element is always taken in the same order, wherever its tile begins, so that results do not
+// depend on the number of blocks.
+#pragma once
+
+#include "problem.h"
+
+namespace {
+
+constexpr int64_t kFewRows = 32;
+constexpr int64_t kRowDepth = 512;                   // how much of k is summed at once
+constexpr int64_t kRowSums = 4096;                   // sums of a tile: half of a first-level cache
+constexpr int kRowGroup = kRegisters == 32 ? 4 : 2;  // rows whose sums fit the registers together
+constexpr int64_t kGranule = 16;                     // columns that are never divided between blocks: a cache line
+constexpr int64_t kStreams = 8;                      // rows of b that are read side by side
+constexpr int64_t kAhead = 8192;                     // bytes that are asked for in advance
+
+// The direction in which b is contiguous.
+enum class Along { kDepth, kColumns };
+
+struct RowScratch {
+    alignas(64) float a[kFewRows * kRowDepth];
+    alignas(64) float sums[kRowSums];
+};
+
+// A piece of the problem: `rows` x `depth` of a, as floats kRowDepth apart, times `depth` x `columns` of b, added to sums.
+template <class T>
+struct Piece {
+    const float* a;
+    const T* b;
+    float* sums;
+    int64_t ldb, ld;
+    int64_t rows, columns, depth;
+};
+
+// Calls tile.template run<R>(row) for groups of R <= kRowGroup rows, as equal as possible.
+template <class Tile>
+SK_INLINE void for_row_groups(int64_t rows, const Tile& tile) {
+    for (int64_t row = 0, groups = divide_up(rows, kRowGroup); row < rows; --groups) {
+        const int64_t size = divide_up(rows - row, groups);
+        switch (size) {
+            case 1: tile.template run<1>(row); break;
+            case 2: tile.template run<2>(row); break;
+            case 3: tile.template run<kRowGroup == 4 ? 3 : 1>(row); break;
+            default: tile.template run<kRowGroup>(row); break;
+        }
+        row += size;
+    }
+}
+
+// Dot products of R rows of a with C columns of b. Columns behind the last one are the last one once more.
+template <class T, int C>
+struct DotTile {
+    const Piece<T>& p;
+    int64_t column;
+
+    template <int R>
+    SK_INLINE void run(int64_t row) const {
+        const float* a = p.a + row * kRowDepth;
+        const T* b[C];
+        T rest[C][kSpan<T>];
+        SK_UNROLL
+        for (int c = 0; c < C; ++c) b[c] = p.b + least(column + c, p.columns - 1) * p.ldb;
+        Vector total[R][C] = {};
+        const int64_t ahead = divide_up(kAhead, C * p.depth * int64_t(sizeof(T))) * C * p.ldb;
+        for (int64_t i = 0; i < p.depth; i += kSpan<T>) {
+            if (__builtin_expect(p.depth - i < kSpan<T>, false)) {
+                for (int c = 0; c < C; ++c) {
+                    copy_some(b[c] + i, p.depth - i, rest[c]);
+                    b[c] = rest[c] - i;
+                }
+            }
+            Span<T> weights[C];
+            SK_UNROLL
+            for (int c = 0; c < C; ++c) {
+                weights[c] = load_span(b[c] + i);
+                if (R > 1) keep(weights[c]);
+                if (row == 0) __builtin_prefetch(b[c] + i + ahead, 0, 2);
+            }
+            SK_UNROLL
+            for (int part = 0; part < kParts<T>; ++part) {
+                Vector rows[R];
+                SK_UNROLL
+                for (int r = 0; r < R; ++r) {
+                    rows[r] = load(a + r * kRowDepth + i + part * kLanes);
+                    keep(rows[r]);
+                }
+                SK_UNROLL
+                for (int c = 0; c < C; ++c) {
+                    const Vector some = part_of(weights[c], part);
+                    SK_UNROLL
+                    for (int r = 0; r < R; ++r) total[r][c] = multiply_add(some, rows[r], total[r][c]);
+                }
+            }
+        }
+        SK_UNROLL
+        for (int r = 0; r < R; ++r) {
+            SK_UNROLL
+            for (int c = 0; c < C; c += 4) {
+                const Quad sum = sum_lanes(total[r][c], total[r][c + 1], total[r][c + 2], total[r][c + 3]);
+                AnyQuad& to = *reinterpret_cast<AnyQuad*>(p.sums + (row + r) * p.ld + column + c);
+                to = to + sum;
+            }
+        }
+    }
+};
+
+// b is contiguous along k: dot products.
+template <class T>
+SK_APART void add_dots(const Piece<T>& p) {
+    if (p.rows == 1) {
+        for (int64_t j = 0; j < p.columns; j += 8) DotTile<T, 8>{p, j}.template run<1>(0);
+    } else {
+        for (int64_t j = 0; j < p.columns; j += 4) for_row_groups(p.rows, DotTile<T, 4>{p, j});
+    }
+}
+
+// Rows [depth, depth_end) of b times R columns of a, over Spans loads of columns; Tail: only `width` columns are there.
+template <class T, int Spans, bool Tail>
+struct StreamTile {
+    const Piece<T>& p;
+    int64_t depth, depth_end, column;
+    int width;
+
+    template <int R>
+    SK_INLINE void run(int64_t row) const {
+        constexpr int parts = kParts<T>;
+        Vector total[R][Spans * parts];
+        float* sums = p.sums + row * p.ld + column;
+        SK_UNROLL
+        for (int r = 0; r < R; ++r)
+            SK_UNROLL
+            for (int v = 0; v < Spans * parts; ++v) total[r][v] = load(sums + r * p.ld + v * kLanes);
+        const T* b = p.b + depth * p.ldb + column;
+        const int64_t ahead = 2 * kStreams * p.ldb;
+        for (int64_t i = depth; i < depth_end; ++i, b += p.ldb) {
+            T some[kSpan<T>];
+            if (Tail) copy_some(b, width, some);
+            Vector weights[Spans * parts];
+            SK_UNROLL
+            for (int v = 0; v < Spans * parts; ++v)
+            {
+                weights[v] = part_of(load_span(Tail ? some : b + v / parts * kSpan<T>), v % parts);
+                if (R > 1) keep(weights[v]);
+                if (row == 0 && v % parts == 0) __builtin_prefetch(b + v / parts * kSpan<T> + ahead, 0, 2);
+            }
+            SK_UNROLL
+            for (int r = 0; r < R; ++r) {
+                const Vector factor = broadcast(p.a[(row + r) * kRowDepth + i]);
+                SK_UNROLL
+                for (int v = 0; v < Spans * parts; ++v) total[r][v] = multiply_add(factor, weights[v], total[r][v]);
+            }
+        }
+        SK_UNROLL
+        for (int r = 0; r < R; ++r)
+            SK_UNROLL
+            for (int v = 0; v < Spans * parts; ++v) store(sums + r * p.ld + v * kLanes, total[r][v]);
+    }
+};
+
+// b is contiguous along n: a few of its rows are streamed at a time, the sums stay in the cache.
+template <class T>
+SK_APART void add_streams(const Piece<T>& p) {
+    constexpr int spans = 4 / kParts<T>;
+    for (int64_t i = 0; i < p.depth; i += kStreams) {
+        const int64_t end = least(i + kStreams, p.depth);
+        int64_t j = 0;
+        for (; j + spans * kSpan<T> <= p.columns; j += spans * kSpan<T>)
+            for_row_groups(p.rows, StreamTile<T, spans, false>{p, i, end, j, 0});
+        for (; j + kSpan<T> <= p.columns; j += kSpan<T>)
+            for (int64_t r = 0; r < p.rows; ++r) StreamTile<T, 1, false>{p, i, end, j, 0}.template run<1>(r);
+        if (j < p.columns)
+            for (int64_t r = 0; r < p.rows; ++r)
+                StreamTile<T, 1, true>{p, i, end, j, int(p.columns - j)}.template run<1>(r);
+    }
+}
+
+// Sums that add_streams kept in the order of load_parts, in the order of the columns.
+template <class T>
+SK_INLINE void order_columns(float* sums, int64_t ld, int64_t rows) {
+    if (kParts<T> == 1) return;
+    for (int64_t i = 0; i < rows * ld; i += 2 * kLanes) {
+        const Vector even = load(sums + i), odd = load(sums + i + kLanes);
+        store(sums + i, interleave_low(even, odd));
+        store(sums + i + kLanes, interleave_high(even, odd));
+    }
+}
+
+// Columns [begin, end) of one batch.
+template <class T>
+SK_APART void few_rows_of(const Problem<T>& p, Along along, int64_t batch, Range columns, RowScratch& scratch) {
+    const int64_t most = kRowSums / p.m / (2 * kLanes) * (2 * kLanes);
+    for (int64_t begin = columns.begin; begin < columns.end; begin += most) {
+        Piece<T> piece;
+        piece.rows = p.m;
+        piece.columns = least(most, columns.end - begin);
+        piece.sums = scratch.sums;
+        piece.ld = round_up(piece.columns, 2 * kLanes);
+        piece.ldb = along == Along::kDepth ? p.of_b.column : p.of_b.row;
+        for (int64_t i = 0; i < piece.rows * piece.ld; i += kLanes) store(scratch.sums + i, Vector{});
+        for (int64_t i = 0; i < p.k; i += kRowDepth) {
+            piece.depth = least(kRowDepth, p.k - i);
+            piece.b = p.b + p.of_b.at(batch, i, begin);
+            const T* a = p.a + p.of_a.at(batch, 0, i);
+            piece.a = scratch.a;
+            if (along == Along::kDepth)
+                gather_rows<kParts<T>>(a, p.of_a.row, p.of_a.column, p.m, piece.depth, scratch.a, kRowDepth);
+            else
+                gather_rows<1>(a, p.of_a.row, p.of_a.column, p.m, piece.depth, scratch.a, kRowDepth);
+            along == Along::kDepth ? add_dots(piece) : add_streams(piece);
+        }
+        if (along == Along::kColumns) order_columns<T>(scratch.sums, piece.ld, p.m);
+        finish(p, batch, 0, begin, p.m, piece.columns, scratch.sums, piece.ld);
+    }
+}
+
+// This block's share: columns, and batches of columns.
+template <class T>
+SK_APART void few_rows(const Problem<T>& p, Along along) {
+    RowScratch scratch;
+    const int64_t granules = divide_up(p.n, kGranule);
+    const Range units = share(p.batches * granules);
+    for (int64_t unit = units.begin; unit < units.end;) {
+        const int64_t batch = unit / granules, first = unit % granules;
+        const int64_t count = least(granules - first, units.end - unit);
+        few_rows_of(p, along, batch, {first * kGranule, least((first + count) * kGranule, p.n)}, scratch);
+        unit += count;
+    }
+}
+
+}  // namespace

@@ -1,0 +1,74 @@
+// matmul.cpp: out = alpha * (a @ b) + beta * c, batched, for any shapes and strides; one kernel per element type.
+//
+// Strides are in elements and may be 0. Sums are floats whatever the element type, and are rounded once. Blocks divide
+// batches, rows and columns of the output, never k, so the result does not depend on their number.
+#include "few_rows.h"
+#include "tiles.h"
+
+namespace {
+
+// out = beta * c, or zeros: the product has nothing to add up.
+template <class T>
+SK_APART void without_product(const Problem<T>& p) {
+    float zeros[256];
+    const Range units = share(p.batches * p.m);
+    for (int64_t unit = units.begin; unit < units.end; ++unit) {
+        for (int64_t column = 0; column < p.n; column += 256) {
+            for (float& zero : zeros) zero = 0;
+            finish(p, unit / p.m, unit % p.m, column, 1, least(256, p.n - column), zeros, 256);
+        }
+    }
+}
+
+template <class T>
+SK_INLINE void swap(T& x, T& y) {
+    const T old = x;
+    x = y;
+    y = old;
+}
+
+// The transposed problem: (a @ b)^T = b^T @ a^T.
+template <class T>
+SK_INLINE void transpose(Problem<T>& p) {
+    swap(p.a, p.b);
+    swap(p.m, p.n);
+    swap(p.of_a, p.of_b);
+    Strides* const all[] = {&p.of_a, &p.of_b, &p.of_c, &p.of_out};
+    for (Strides* strides : all) swap(strides->row, strides->column);
+}
+
+template <class T>
+SK_INLINE void matmul(Problem<T> p) {
+    if (p.batches == 0 || p.m == 0 || p.n == 0) return;
+    if (p.beta == 0) p.c = nullptr;  // c is not even read
+    if (p.k == 0 || p.alpha == 0) {  // nor are a and b, as in BLAS
+        p.alpha = 1;
+        return without_product(p);
+    }
+    if (p.n < p.m && p.n <= kFewRows) transpose(p);
+    const bool along_columns = p.of_b.column == 1 || p.n == 1, along_depth = p.of_b.row == 1;
+    if (p.m <= kFewRows && along_depth && !(along_columns && p.k == 1)) return few_rows(p, Along::kDepth);
+    if (p.m <= kFewRows && along_columns) return few_rows(p, Along::kColumns);
+    tiles(p);
+}
+
+}  // namespace
+
+#define SK_SIZES int64_t batches, int64_t m, int64_t n, int64_t k
+#define SK_STRIDES(of) int64_t of##_batch, int64_t of##_row, int64_t of##_column
+#define SK_STRIDES_OF(of) {of##_batch, of##_row, of##_column}
+
+#define SK_MATMUL(name, T)                                                                                        \
+    extern "C" void name(const T* a, const T* b, T* out, SK_SIZES, SK_STRIDES(a), SK_STRIDES(b), SK_STRIDES(out), \
+                         float alpha) {                                                                           \
+        matmul<T>({a, b, nullptr, out, batches, m, n, k, SK_STRIDES_OF(a), SK_STRIDES_OF(b), {0, 0, 0},           \
+                   SK_STRIDES_OF(out), alpha, 0});                                                                \
+    }                                                                                                             \
+    extern "C" void name##_add(const T* a, const T* b, T* out, SK_SIZES, SK_STRIDES(a), SK_STRIDES(b),            \
+                               SK_STRIDES(out), float alpha, const T* c, SK_STRIDES(c), float beta) {             \
+        matmul<T>({a, b, c, out, batches, m, n, k, SK_STRIDES_OF(a), SK_STRIDES_OF(b), SK_STRIDES_OF(c),          \
+                   SK_STRIDES_OF(out), alpha, beta});                                                             \
+    }
+
+SK_MATMUL(matmul_float32, float)
+SK_MATMUL(matmul_bfloat16, Bfloat16)

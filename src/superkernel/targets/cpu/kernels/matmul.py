@@ -1,0 +1,156 @@
+"""targets.cpu.kernels.matmul: tensors by name in, one op that multiplies them out: mm, addmm, bmm, baddbmm."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol
+
+from ....errors import GraphError, UnsupportedError
+from ....params import scalar_bits
+from ....subkernel import Op, Place, SubKernel
+
+SOURCE = Path(__file__).parent / "matmul.cpp"
+# The sources unroll what needs it; the vectoriser of -O3 would double the time to compile them.
+FLAGS = ("-O2", "-ftree-vectorize", "-fvect-cost-model=dynamic", "-fno-exceptions")
+ELEMENT_BYTES = {"float32": 4, "bfloat16": 2}  # element types with a kernel
+
+# One more block is worth its while if it takes over this much; a boundary between cores costs about 0.1 us.
+_MULTIPLICATIONS_PER_BLOCK = 16_384
+_BYTES_PER_BLOCK = 16_384
+
+_SIZES = tuple(f"scalar:{name}:int64" for name in ("batches", "m", "n", "k"))
+_DIRECTIONS = ("batch", "row", "column")
+
+
+class Tensor(Protocol):
+    """A tensor in a named buffer; `offset` is in bytes, strides are in elements."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def strides(self) -> tuple[int, ...]: ...
+
+
+def mm(self: Tensor, mat2: Tensor, *, out: Tensor, cores: int) -> Op:
+    return matmul_op(self, mat2, out, cores=cores)
+
+
+def addmm(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1, out: Tensor, cores: int) -> Op:
+    return matmul_op(mat1, mat2, out, self, alpha, beta, cores=cores)
+
+
+def bmm(self: Tensor, mat2: Tensor, *, out: Tensor, cores: int) -> Op:
+    return matmul_op(self, mat2, out, cores=cores)
+
+
+def baddbmm(
+    self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1, out: Tensor, cores: int
+) -> Op:
+    return matmul_op(batch1, batch2, out, self, alpha, beta, cores=cores)
+
+
+def matmul_op(
+    a: Tensor,
+    b: Tensor,
+    out: Tensor,
+    c: Tensor | None = None,
+    alpha: Any = 1.0,
+    beta: Any = 1.0,
+    *,
+    cores: int,
+    name: str | None = None,
+) -> Op:
+    """out = alpha * (a @ b) + beta * c, for matrices or batches of them; c is broadcast to the shape of out."""
+    tensors = [a, b, out] if c is None else [a, b, out, c]
+    _check_dtypes(tensors)
+    _check_number("alpha", alpha)
+    _check_number("beta", beta)
+    batches, m, n, k = _sizes(a, b, out)
+    arguments: list[Place | int | float] = [_place(a), _place(b), _place(out), batches, m, n, k]
+    for tensor in (a, b, out):
+        arguments += _three_strides(tensor)
+    arguments.append(float(alpha))
+    if c is not None:
+        arguments += [_place(c), *_broadcast_strides(c, out), float(beta)]
+    blocks = block_count(batches, m, n, k, ELEMENT_BYTES[a.dtype], cores)
+    kernel = _kernel(a.dtype, c is not None, blocks, "MatMul" if len(out.shape) == 2 else "BatchMatMul")
+    return Op(kernel, arguments, name)
+
+
+def block_count(batches: int, m: int, n: int, k: int, element_bytes: int, cores: int) -> int:
+    """As many blocks as there are cores, or fewer where the work is too little to be worth dividing."""
+    multiplications = batches * m * n * k
+    read = batches * (m * k + k * n) * element_bytes
+    parts = max(multiplications // _MULTIPLICATIONS_PER_BLOCK, read // _BYTES_PER_BLOCK)
+    return max(1, min(cores, parts))
+
+
+@cache
+def _kernel(dtype: str, adds: bool, blocks: int, op_type: str) -> SubKernel:
+    params = ["in:a", "in:b", "out:out", *_SIZES, *_stride_params("a"), *_stride_params("b"), *_stride_params("out")]
+    params.append("scalar:alpha:float32")
+    if adds:
+        params += ["in:c", *_stride_params("c"), "scalar:beta:float32"]
+    symbol = f"matmul_{dtype}" + ("_add" if adds else "")
+    return SubKernel.from_source(SOURCE, symbol, block_dim=blocks, params=params, op_type=op_type, flags=FLAGS)
+
+
+def _stride_params(of: str) -> list[str]:
+    return [f"scalar:{of}_{direction}:int64" for direction in _DIRECTIONS]
+
+
+def _place(tensor: Tensor) -> Place:
+    return Place(tensor.name, tensor.offset)
+
+
+def _three_strides(tensor: Tensor) -> tuple[int, ...]:
+    """By batch, row and column; a matrix is a batch of one."""
+    return (0,) * (3 - len(tensor.strides)) + tuple(tensor.strides)
+
+
+def _broadcast_strides(c: Tensor, out: Tensor) -> tuple[int, ...]:
+    """Strides that walk c in step with out: 0 where c is repeated."""
+    missing = len(out.shape) - len(c.shape)
+    shape = (1,) * missing + tuple(c.shape)
+    if missing < 0 or any(size not in (1, wanted) for size, wanted in zip(shape, out.shape, strict=True)):
+        raise GraphError(f"matmul: {_shown(c)} cannot be broadcast to {_shown(out)}")
+    strides = (0,) * missing + tuple(c.strides)
+    stretched = tuple(0 if size == 1 else stride for size, stride in zip(shape, strides, strict=True))
+    return (0,) * (3 - len(stretched)) + stretched
+
+
+def _sizes(a: Tensor, b: Tensor, out: Tensor) -> tuple[int, int, int, int]:
+    """batches, m, n, k."""
+    shapes = a.shape, b.shape, out.shape
+    ranks = {len(shape) for shape in shapes}
+    if ranks in ({2}, {3}):
+        *batch_a, m, k = a.shape
+        *batch_b, depth, n = b.shape
+        if depth == k and batch_a == batch_b and tuple(out.shape) == (*batch_a, m, n):
+            return (batch_a[0] if batch_a else 1), m, n, k
+    raise GraphError(f"matmul: {_shown(a)} times {_shown(b)} cannot give {_shown(out)}")
+
+
+def _check_dtypes(tensors: list[Tensor]) -> None:
+    dtypes = [tensor.dtype for tensor in tensors]
+    if len(set(dtypes)) > 1:
+        raise UnsupportedError(f"matmul of mixed dtypes: {', '.join(dtypes)}")
+    if dtypes[0] not in ELEMENT_BYTES:
+        raise UnsupportedError(f"matmul of {dtypes[0]}; on the CPU there are kernels for {', '.join(ELEMENT_BYTES)}")
+
+
+def _check_number(what: str, value: Any) -> None:
+    if not isinstance(value, int | float):
+        raise UnsupportedError(f"matmul: {what} is {value!r}; a real number is needed")
+    scalar_bits(value, "float32", f"matmul: {what}", UnsupportedError)
+
+
+def _shown(tensor: Tensor) -> str:
+    return f"{tensor.name} ({', '.join(map(str, tensor.shape))})"

@@ -1,0 +1,85 @@
+// problem.h: what one call of a matmul kernel is to compute, its share of it, and how results are stored.
+#pragma once
+
+#include <superkernel/kernel.h>
+
+#include "vector.h"
+
+namespace {
+
+struct Strides {
+    int64_t batch, row, column;
+    SK_INLINE int64_t at(int64_t batch_index, int64_t row_index, int64_t column_index) const {
+        return batch_index * batch + row_index * row + column_index * column;
+    }
+};
+
+// out = alpha * (a @ b) + beta * c; without c: alpha * (a @ b)
+template <class T>
+struct Problem {
+    const T *a, *b, *c;
+    T* out;
+    int64_t batches, m, n, k;
+    Strides of_a, of_b, of_c, of_out;
+    float alpha, beta;
+};
+
+struct Range {
+    int64_t begin, end;
+};
+
+// The part of `units` that belongs to this block.
+SK_INLINE Range share(int64_t units) {
+    const int64_t block = sk::block_idx(), blocks = sk::block_num();
+    return {units * block / blocks, units * (block + 1) / blocks};
+}
+
+SK_INLINE int64_t least(int64_t x, int64_t y) { return x < y ? x : y; }
+SK_INLINE int64_t divide_up(int64_t x, int64_t y) { return (x + y - 1) / y; }
+SK_INLINE int64_t round_up(int64_t x, int64_t y) { return divide_up(x, y) * y; }
+
+// Rows of a matrix as floats, `ld` apart, filled up with zeros to a multiple of the span. Parts > 1: each span is in
+// the order in which load_parts takes it apart.
+template <int Parts, class T>
+SK_APART void gather_rows(const T* from, int64_t row, int64_t column, int64_t rows, int64_t count, float* to,
+                          int64_t ld) {
+    constexpr int span = Parts * kLanes;
+    for (int64_t r = 0; r < rows; ++r, from += row, to += ld) {
+        if (Parts == 1 && column == 1) {
+            for (int64_t i = 0; i < count; ++i) to[i] = to_float(from[i]);
+        } else {
+            for (int64_t i = 0; i < count; ++i)
+                to[i / span * span + i % Parts * kLanes + i % span / Parts] = to_float(from[i * column]);
+        }
+        for (int64_t i = count; i < round_up(count, span); ++i)
+            to[i / span * span + i % Parts * kLanes + i % span / Parts] = 0;
+    }
+}
+
+// The sums of a tile, `ld` apart, to the output: scaled, added to c, rounded once. The sums are overwritten.
+template <class T>
+SK_APART void finish(const Problem<T>& p, int64_t batch, int64_t row, int64_t column, int64_t rows, int64_t columns,
+                     float* sums, int64_t ld) {
+    for (int64_t r = 0; r < rows; ++r, sums += ld) {
+        T* __restrict out = p.out + p.of_out.at(batch, row + r, column);
+        if (p.c != nullptr) {
+            const T* __restrict c = p.c + p.of_c.at(batch, row + r, column);
+            const int64_t step = p.of_c.column;
+            if (step == 1)
+                for (int64_t i = 0; i < columns; ++i)
+                    sums[i] = multiply_add(p.alpha, sums[i], p.beta * to_float(c[i]));
+            else
+                for (int64_t i = 0; i < columns; ++i)
+                    sums[i] = multiply_add(p.alpha, sums[i], p.beta * to_float(c[i * step]));
+        } else if (p.alpha != 1) {
+            for (int64_t i = 0; i < columns; ++i) sums[i] *= p.alpha;
+        }
+        const int64_t step = p.of_out.column;
+        if (step == 1)
+            for (int64_t i = 0; i < columns; ++i) from_float(sums[i], out[i]);
+        else
+            for (int64_t i = 0; i < columns; ++i) from_float(sums[i], out[i * step]);
+    }
+}
+
+}  // namespace

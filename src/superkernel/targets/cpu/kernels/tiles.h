@@ -1,0 +1,148 @@
+// tiles.h: matmul with many rows: tiles of the output, from packed floats, with sums in registers.
+//
+// An output element is always the sum over chunks of k of sums taken one after the other, wherever its tile begins.
+#pragma once
+
+#include "problem.h"
+
+namespace {
+
+constexpr int kTileRows = 6;  // rows and vectors of the sums that are in registers
+constexpr int kTileVectors = kRegisters == 32 ? 4 : 2;
+constexpr int64_t kTileColumns = kTileVectors * kLanes;
+constexpr int64_t kMostRows = 32 * kTileRows;
+constexpr int64_t kMostColumns = 128;
+constexpr int64_t kChunk = 256;
+
+struct TileScratch {
+    alignas(64) float a[kMostRows * kChunk];     // rows, kChunk apart
+    alignas(64) float b[kMostColumns * kChunk];  // panels of kTileColumns columns; in each, row after row
+    alignas(64) float sums[kMostRows * kMostColumns];
+};
+
+// sums (+)= kTileRows rows of a times Vectors vectors of columns of a panel of b
+template <int Vectors>
+SK_APART void register_tile(const float* a, const float* b, int64_t depth, float* sums, bool first) {
+    Vector total[kTileRows][Vectors] = {};
+    for (int64_t i = 0; i < depth; ++i, ++a, b += kTileColumns) {
+        Vector columns[Vectors];
+        SK_UNROLL
+        for (int v = 0; v < Vectors; ++v) {
+            columns[v] = load(b + v * kLanes);
+            keep(columns[v]);
+        }
+        SK_UNROLL
+        for (int r = 0; r < kTileRows; ++r) {
+            const Vector factor = broadcast(a[r * kChunk]);
+            SK_UNROLL
+            for (int v = 0; v < Vectors; ++v) total[r][v] = multiply_add(factor, columns[v], total[r][v]);
+        }
+    }
+    SK_UNROLL
+    for (int r = 0; r < kTileRows; ++r) {
+        SK_UNROLL
+        for (int v = 0; v < Vectors; ++v) {
+            float* to = sums + r * kMostColumns + v * kLanes;
+            store(to, first ? total[r][v] : load(to) + total[r][v]);
+        }
+    }
+}
+
+SK_INLINE void register_tile_of(int64_t vectors, const float* a, const float* b, int64_t depth, float* sums,
+                                bool first) {
+    if (vectors == 1) return register_tile<1>(a, b, depth, sums, first);
+    if (vectors == 2) return register_tile<2>(a, b, depth, sums, first);
+    if (vectors == 3) return register_tile<kTileVectors == 4 ? 3 : 1>(a, b, depth, sums, first);
+    return register_tile<kTileVectors>(a, b, depth, sums, first);
+}
+
+SK_INLINE void transpose(Vector (&rows)[kLanes]) {
+    for (int stage = 1; stage < kLanes; stage *= 2) {
+        Vector mixed[kLanes];
+        SK_UNROLL
+        for (int i = 0; i < kLanes / 2; ++i) {
+            mixed[2 * i] = interleave_low(rows[i], rows[i + kLanes / 2]);
+            mixed[2 * i + 1] = interleave_high(rows[i], rows[i + kLanes / 2]);
+        }
+        SK_UNROLL
+        for (int i = 0; i < kLanes; ++i) rows[i] = mixed[i];
+    }
+}
+
+// `columns` <= kTileColumns columns of b as one panel. Columns that are missing stay as they were: nobody looks at
+// what comes of them.
+template <class T>
+SK_APART void pack_panel(const T* b, int64_t row, int64_t column, int64_t depth, int64_t columns, float* to) {
+    if (column == 1) {
+        for (int64_t i = 0; i < depth; ++i)
+            for (int64_t j = 0; j < columns; ++j) to[i * kTileColumns + j] = to_float(b[i * row + j]);
+        return;
+    }
+    int64_t done = 0;  // rows of the panel
+    if (row == 1) {
+        for (; done + kLanes <= depth; done += kLanes) {
+            for (int64_t j = 0; j < columns; j += kLanes) {
+                Vector block[kLanes];
+                for (int64_t c = 0; c < kLanes; ++c) {
+                    const T* from = b + least(j + c, columns - 1) * column + done;
+                    alignas(64) float line[kLanes];
+                    SK_UNROLL
+                    for (int i = 0; i < kLanes; ++i) line[i] = to_float(from[i]);
+                    block[c] = load(line);
+                }
+                transpose(block);
+                SK_UNROLL
+                for (int i = 0; i < kLanes; ++i) store(to + (done + i) * kTileColumns + j, block[i]);
+            }
+        }
+    }
+    for (int64_t j = 0; j < columns; ++j)
+        for (int64_t i = done; i < depth; ++i) to[i * kTileColumns + j] = to_float(b[i * row + j * column]);
+}
+
+struct Tile {
+    int64_t batch, row, column, rows, columns;
+};
+
+template <class T>
+SK_INLINE void compute_tile(const Problem<T>& p, const Tile& tile, TileScratch& scratch) {
+    for (int64_t k = 0; k < p.k; k += kChunk) {
+        const int64_t depth = least(kChunk, p.k - k);
+        gather_rows<1>(p.a + p.of_a.at(tile.batch, tile.row, k), p.of_a.row, p.of_a.column, tile.rows, depth, scratch.a,
+                       kChunk);
+        for (int64_t j = 0; j < tile.columns; j += kTileColumns) {
+            const int64_t columns = least(kTileColumns, tile.columns - j);
+            float* panel = scratch.b + j * kChunk;
+            pack_panel(p.b + p.of_b.at(tile.batch, k, tile.column + j), p.of_b.row, p.of_b.column, depth, columns, panel);
+            for (int64_t i = 0; i < tile.rows; i += kTileRows)
+                register_tile_of(divide_up(columns, kLanes), scratch.a + i * kChunk, panel, depth,
+                                 scratch.sums + i * kMostColumns + j, k == 0);
+        }
+    }
+    finish(p, tile.batch, tile.row, tile.column, tile.rows, tile.columns, scratch.sums, kMostColumns);
+}
+
+// This block's share of the tiles, which are made smaller until every block has some.
+template <class T>
+SK_APART void tiles(const Problem<T>& p) {
+    TileScratch scratch;
+    const int64_t blocks = sk::block_num();
+    int64_t most_rows = kMostRows, most_columns = kMostColumns;
+    const auto count = [&] { return p.batches * divide_up(p.m, most_rows) * divide_up(p.n, most_columns); };
+    while (count() < blocks && most_columns > kTileColumns) most_columns -= kTileColumns;
+    while (count() < blocks && most_rows > 2 * kTileRows) most_rows -= kTileRows;
+    const int64_t rows = round_up(divide_up(p.m, divide_up(p.m, most_rows)), kTileRows);
+    const int64_t row_tiles = divide_up(p.m, rows), column_tiles = divide_up(p.n, most_columns);
+    const Range units = share(p.batches * row_tiles * column_tiles);
+    for (int64_t unit = units.begin; unit < units.end; ++unit) {
+        Tile tile;
+        tile.row = unit % row_tiles * rows;
+        tile.column = unit / row_tiles % column_tiles * most_columns;
+        tile.batch = unit / row_tiles / column_tiles;
+        tile.rows = least(rows, p.m - tile.row);
+        tile.columns = least(most_columns, p.n - tile.column);
+        compute_tile(p, tile, scratch);
+    }
+}
+
+}  // namespace

@@ -1,0 +1,178 @@
+// vector.h: one vector of floats, as wide as the machine has, and the element types that are read into it.
+//
+// The compiler's vector types instead of <immintrin.h>: that header alone costs more compile time than the kernels.
+#pragma once
+
+#include <stdint.h>
+
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int kLanes = 16;
+constexpr int kRegisters = 32;
+#elif defined(__AVX__)
+constexpr int kLanes = 8;
+constexpr int kRegisters = 16;
+#elif defined(__aarch64__)
+constexpr int kLanes = 4;
+constexpr int kRegisters = 32;
+#else
+constexpr int kLanes = 4;
+constexpr int kRegisters = 16;
+#endif
+constexpr int kVectorBytes = 4 * kLanes;
+
+typedef float Vector __attribute__((vector_size(kVectorBytes)));
+typedef uint32_t Words __attribute__((vector_size(kVectorBytes)));
+typedef float Quad __attribute__((vector_size(16)));
+typedef float AnyVector __attribute__((vector_size(kVectorBytes), aligned(4), may_alias));
+typedef uint32_t AnyWords __attribute__((vector_size(kVectorBytes), aligned(2), may_alias));
+typedef float AnyQuad __attribute__((vector_size(16), aligned(4), may_alias));
+
+#define SK_INLINE inline __attribute__((always_inline))
+// Loops over registers, which the compiler cannot index.
+#define SK_UNROLL _Pragma("GCC unroll 16")
+#define SK_APART __attribute__((noinline))
+
+SK_INLINE Vector load(const float* at) { return *reinterpret_cast<const AnyVector*>(at); }
+SK_INLINE void store(float* at, Vector value) { *reinterpret_cast<AnyVector*>(at) = value; }
+SK_INLINE Vector broadcast(float value) { return value - Vector{}; }
+
+// In a register from here on: GCC likes to load a value again for every use, and loads are what the loops wait for.
+template <class V>
+SK_INLINE void keep(V& value) {
+#if defined(__AVX512F__)
+    asm("" : "+v"(value));
+#elif defined(__SSE2__)
+    asm("" : "+x"(value));
+#elif defined(__aarch64__)
+    asm("" : "+w"(value));
+#endif
+}
+
+// x * y + z with one rounding where the machine can: never left to the compiler, which may choose by place.
+SK_INLINE Vector multiply_add(Vector x, Vector y, Vector z) {
+#if defined(__clang__)
+    return __builtin_elementwise_fma(x, y, z);
+#elif defined(__AVX512F__)
+    return __builtin_ia32_vfmaddps512_mask(x, y, z, uint16_t(-1), 4);
+#elif defined(__FMA__)
+    return __builtin_ia32_vfmaddps256(x, y, z);
+#else
+    return x * y + z;
+#endif
+}
+
+SK_INLINE float multiply_add(float x, float y, float z) {
+#if defined(__FMA__) || defined(__aarch64__)
+    return __builtin_fmaf(x, y, z);
+#else
+    return x * y + z;
+#endif
+}
+
+// Elements of two vectors in turn: the lower halves, the upper halves.
+template <int... I>
+struct Indices {};
+template <int N, int... I>
+struct CountTo : CountTo<N - 1, N - 1, I...> {};
+template <int... I>
+struct CountTo<0, I...> {
+    using type = Indices<I...>;
+};
+
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define SK_HAS_SHUFFLEVECTOR 1
+#define SK_SHUFFLE(x, y, ...) __builtin_shufflevector(x, y, __VA_ARGS__)
+#endif
+#endif
+#ifndef SK_SHUFFLE
+#define SK_SHUFFLE(x, y, ...) __builtin_shuffle(x, y, Whole{__VA_ARGS__})
+typedef int32_t Whole __attribute__((vector_size(kVectorBytes)));
+#endif
+
+template <int Half, int... I>
+SK_INLINE Vector interleave(Vector x, Vector y, Indices<I...>) {
+    return SK_SHUFFLE(x, y, (I / 2 + Half * kLanes / 2 + I % 2 * kLanes)...);
+}
+SK_INLINE Vector interleave_low(Vector x, Vector y) { return interleave<0>(x, y, CountTo<kLanes>::type{}); }
+SK_INLINE Vector interleave_high(Vector x, Vector y) { return interleave<1>(x, y, CountTo<kLanes>::type{}); }
+
+// Inside each group of four lanes: sum x over pairs of lanes, then y.
+template <int... I>
+SK_INLINE Vector add_pairs(Vector x, Vector y, Indices<I...>) {
+    return SK_SHUFFLE(x, y, (I / 4 * 4 + I % 2 * 2 + I % 4 / 2 * kLanes)...) +
+           SK_SHUFFLE(x, y, (I / 4 * 4 + I % 2 * 2 + 1 + I % 4 / 2 * kLanes)...);
+}
+
+// Adds up the groups of four lanes.
+#if SK_HAS_SHUFFLEVECTOR && defined(__AVX512F__)
+SK_INLINE Quad add_groups(Vector x) {
+    typedef float Half __attribute__((vector_size(32)));
+    const Half half = __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7) +
+                      __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15);
+    return __builtin_shufflevector(half, half, 0, 1, 2, 3) + __builtin_shufflevector(half, half, 4, 5, 6, 7);
+}
+#else
+SK_INLINE Quad add_groups(Vector x) {
+    union {
+        Vector whole;
+        Quad group[kLanes / 4];
+    } sums = {x};
+    for (int i = 1; i < kLanes / 4; ++i) sums.group[0] += sums.group[i];
+    return sums.group[0];
+}
+#endif
+
+// The sums over all lanes of four vectors. Every one is added up in the same order.
+SK_INLINE Quad sum_lanes(Vector w, Vector x, Vector y, Vector z) {
+    using Count = CountTo<kLanes>::type;
+    const Vector groups = add_pairs(add_pairs(w, x, Count{}), add_pairs(y, z, Count{}), Count{});
+    return add_groups(groups);
+}
+
+// Elements of type T are loaded by spans of kSpan<T>, which give kParts<T> vectors. Where there are two, the first has
+// the elements 0, 2, 4, ... and the second 1, 3, 5, ..., because that is cheap to take apart.
+struct Bfloat16 {
+    uint16_t bits;
+};
+
+template <class T>
+constexpr int kParts = 1;
+template <>
+constexpr int kParts<Bfloat16> = 2;
+template <class T>
+constexpr int kSpan = kParts<T>* kLanes;
+
+SK_INLINE Vector load_span(const float* at) { return load(at); }
+SK_INLINE Words load_span(const Bfloat16* at) { return *reinterpret_cast<const AnyWords*>(at); }
+SK_INLINE Vector part_of(Vector span, int) { return span; }
+SK_INLINE Vector part_of(Words span, int part) { return Vector(part ? span & 0xffff0000u : span << 16); }
+
+template <class T>
+using Span = decltype(load_span(static_cast<const T*>(nullptr)));
+
+// The first `count` elements, then zeros: what lies behind them may not be ours to read.
+template <class T>
+SK_INLINE void copy_some(const T* from, int64_t count, T (&to)[kSpan<T>]) {
+    for (int64_t i = 0; i < kSpan<T>; ++i) to[i] = i < count ? from[i] : T{};
+}
+
+SK_INLINE float to_float(float value) { return value; }
+SK_INLINE float to_float(Bfloat16 value) {
+    const uint32_t bits = uint32_t(value.bits) << 16;
+    float wide;
+    __builtin_memcpy(&wide, &bits, 4);
+    return wide;
+}
+
+SK_INLINE void from_float(float value, float& to) { to = value; }
+SK_INLINE void from_float(float value, Bfloat16& to) {
+    uint32_t bits;
+    __builtin_memcpy(&bits, &value, 4);
+    const uint32_t nearest_even = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    to.bits = uint16_t(value != value ? 0x7fc0 : nearest_even);
+}
+
+}  // namespace

@@ -1,0 +1,57 @@
+"""targets.cpu.series: several super kernels and where their values come from -> launches in a row, from one C call."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+from .. import Leg
+from . import hostlib
+from .run import CpuExecutable, may_interrupt
+
+
+class CpuSeries:
+    """One launch after the other, each with a state and a parallel region of its own; Python is left once."""
+
+    def __init__(self, legs: Sequence[Leg]) -> None:
+        self._legs = legs
+        self._executables = [_of_this_target(leg) for leg in legs]
+        self._recorded = any(executable.recorded for executable in self._executables)
+        self._keep = [_as_seen_by_c(leg, executable) for leg, executable in zip(legs, self._executables, strict=True)]
+        self._array = (hostlib.Leg * len(legs))(*self._keep)
+        self._call = self._executables[0].host.unconverted("sk_call_series")
+        self._first, self._count = ctypes.c_void_p(ctypes.addressof(self._array)), len(legs)
+
+    def launch_values(self, values: Any, sizes: Any) -> None:
+        if self._recorded:
+            self._launch_each(values, sizes)
+            return
+        self._executables[0].check_process()
+        outcome = self._call(self._first, self._count, values, sizes, may_interrupt())
+        if outcome:
+            leg = 0 if outcome < 0 else self._executables[0].host.free.sk_launch_leg(outcome)
+            raise self._executables[leg].stopped(outcome, known_as=self._legs[leg].known_as)
+
+    def _launch_each(self, values: Any, sizes: Any) -> None:
+        """The time stamps of a launch are collected before the next one."""
+        for leg, executable in zip(self._legs, self._executables, strict=True):
+            own_values, own_sizes = executable.blank()
+            for i, origin in enumerate(leg.origins):
+                own_values[i] = origin.addend + (0 if origin.place is None else values[origin.place])
+                own_sizes[i] = 0 if origin.place is None else max(0, sizes[origin.place] - origin.addend)
+            executable.launch_values(own_values, own_sizes, leg.known_as)
+
+
+def _of_this_target(leg: Leg) -> CpuExecutable:
+    assert isinstance(leg.executable, CpuExecutable)
+    return leg.executable
+
+
+def _as_seen_by_c(leg: Leg, executable: CpuExecutable) -> hostlib.Leg:
+    count = len(leg.origins)
+    places = (-1 if origin.place is None else origin.place for origin in leg.origins)
+    addends = (origin.addend for origin in leg.origins)
+    return hostlib.Leg(
+        executable.program, count, (ctypes.c_int32 * count)(*places), (ctypes.c_uint64 * count)(*addends)
+    )

@@ -1,0 +1,75 @@
+"""targets.cpu.texts: texts of sub-kernels in, one object per text out; texts that are new are compiled together.
+
+What generated kernels include takes most of their compile time, so the new ones share as few compiler calls as there
+are processors. The cache still knows each text by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from ...cache import digest
+from .. import Text
+from .build import Workshop
+from .objects import CXX_FLAGS, INCLUDE, _versions
+from .toolchain import cpu_features, run
+
+
+def compile_texts(texts: Sequence[Text], flags: Sequence[str], shop: Workshop) -> list[Path]:
+    """The object of each text; several may be copies of one object, which then defines more than was asked for."""
+    identity = (*CXX_FLAGS, *flags, shop.toolchain.identity, cpu_features(), _versions())
+    keys = [digest("text", *text, *identity) for text in texts]
+    missing = {key: text for key, text in zip(keys, texts, strict=True) if shop.cache.get(key, ".o") is None}
+    if missing:
+        _compile_missing(missing, flags, shop)
+    # Usually there by now; a file that was damaged or removed meanwhile is compiled alone.
+    return [
+        shop.cache.make(key, ".o", lambda output, text=text: _compile([text], flags, output, shop))
+        for key, text in zip(keys, texts, strict=True)
+    ]
+
+
+def _compile_missing(missing: dict[str, Text], flags: Sequence[str], shop: Workshop) -> None:
+    groups = _balanced(missing, max(1, len(os.sched_getaffinity(0))))
+
+    def compile_group(group: dict[str, Text]) -> None:
+        together = digest("texts", *group)
+        made = shop.cache.make(together, ".o", lambda output: _compile([*group.values()], flags, output, shop))
+        for key in group:
+            shop.cache.make(key, ".o", lambda output: shutil.copyfile(made, output) and None)
+
+    with ThreadPoolExecutor(len(groups), "superkernel-compile") as pool:
+        for done in [pool.submit(compile_group, group) for group in groups]:
+            done.result()
+
+
+def _balanced(texts: dict[str, Text], most: int) -> list[dict[str, Text]]:
+    """At most `most` groups of about equal length, each with one set of includes."""
+    by_includes: dict[str, dict[str, Text]] = {}
+    for key, text in texts.items():
+        by_includes.setdefault(text[0], {})[key] = text
+    groups: list[dict[str, Text]] = []
+    for same in by_includes.values():
+        rooms: list[dict[str, Text]] = [{} for _ in range(min(most, len(same)))]
+        loads = [0] * len(rooms)
+        for key, text in sorted(same.items(), key=lambda pair: -len(pair[1][1])):
+            lightest = loads.index(min(loads))
+            rooms[lightest][key] = text
+            loads[lightest] += len(text[1])
+        groups += rooms
+    return groups
+
+
+def _compile(texts: Sequence[Text], flags: Sequence[str], output: Path, shop: Workshop) -> None:
+    source = output.with_suffix(".cpp")
+    functions = "\n\n".join(text[1] for text in texts)
+    source.write_text(f"{texts[0][0]}\n\n{functions}\n")
+    try:
+        command = [*shop.toolchain.cxx, *CXX_FLAGS, *flags, f"-I{INCLUDE}", "-c", str(source), "-o", str(output)]
+        run(command, what="compiling generated kernels", log=shop.commands)
+    finally:
+        source.unlink(missing_ok=True)
