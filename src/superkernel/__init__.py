@@ -1,6 +1,8 @@
 """SuperKernel: compiled kernels in, one linked kernel out, launched once, with just the syncs its data needs."""
 
-from . import errors
+from typing import TYPE_CHECKING, Any
+
+from . import errors, scope
 from .artefact import load
 from .driver import compile
 from .errors import (
@@ -15,7 +17,12 @@ from .errors import (
 from .events import Event
 from .kernel import SuperKernel
 from .options import Options
+from .registry import TensorArg, register_kernel
+from .scope import super_kernel
 from .subkernel import Op, Place, SubKernel, Tiling
+
+if TYPE_CHECKING:
+    from .frontend.explain import explain
 
 __version__ = "0.1.0"
 
@@ -32,9 +39,23 @@ __all__ = [
     "SubKernel",
     "SuperKernel",
     "SuperKernelError",
+    "TensorArg",
     "Tiling",
     "UnsupportedError",
     "compile",
     "errors",
+    "explain",
     "load",
+    "register_kernel",
+    "scope",
+    "super_kernel",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What needs torch is imported when it is asked for: without torch, the rest works."""
+    if name == "explain":
+        from .frontend.explain import explain
+
+        return explain
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -220,7 +220,7 @@ def copy_of(value: Any) -> Any:
 
 def bytes_at(address: int, size: int) -> np.ndarray[Any, Any]:
     """The memory behind an address, as it is."""
-    return np.frombuffer((ctypes.c_uint8 * size).from_address(address), np.uint8) if size else np.empty(0, np.uint8)
+    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address)) if size else np.empty(0, np.uint8)
 
 
 def copy_at(address: int, size: int) -> np.ndarray[Any, Any]:

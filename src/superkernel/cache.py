@@ -9,8 +9,10 @@ import stat
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +25,8 @@ _SUFFIX = re.compile(r"(\.[A-Za-z0-9.]+)?")
 _UNFINISHED = "unfinished-"
 _SEAL = ".sha256"
 _ABANDONED_AFTER_S = 3600.0
+_chosen: ContextVar[Path | None] = ContextVar("superkernel_cache", default=None)
+totals: Counter[str] = Counter()  # hits and misses of all caches of this process
 _REMEDY = "set SUPERKERNEL_CACHE to a directory that you own and can write"
 
 
@@ -45,8 +49,23 @@ def digest(*parts: str | bytes) -> str:
     return total.hexdigest()
 
 
+@contextmanager
+def cache_in(directory: str | None) -> Iterator[None]:
+    """Inside, the default directory is this one; None: as it was."""
+    if directory is None:
+        yield
+        return
+    token = _chosen.set(Path(directory).absolute())
+    try:
+        yield
+    finally:
+        _chosen.reset(token)
+
+
 def default_directory() -> Path:
-    """SUPERKERNEL_CACHE, else the user's cache directory."""
+    """What `cache_in` says, else SUPERKERNEL_CACHE, else the user's cache directory."""
+    if (inside := _chosen.get()) is not None:
+        return inside
     if chosen := os.environ.get("SUPERKERNEL_CACHE"):
         return Path(chosen).absolute()
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
@@ -94,6 +113,7 @@ class Cache:
         with self._lock:
             self._hits += found
             self._misses += not found
+            totals["hits" if found else "misses"] += 1
         return entry if found else None
 
     def make(self, key: str, suffix: str, build: Callable[[Path], None]) -> Path:

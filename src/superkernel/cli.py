@@ -127,6 +127,21 @@ def compile_command(
             _answer(as_json, answer | {"dump": dump and str(dump)}, _summary(kernel, output, files, dump))
 
 
+@app.command("explain")
+def explain_command(
+    place: Annotated[str, typer.Argument(help="file.py:function, or file.py to run it as a script.")],
+    fuse: Annotated[str, typer.Option(help="auto, marked, whole or off.")] = "auto",
+    options: Annotated[str, typer.Option(help="Scope options for scopes that give none.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Say what became of each scope of a model: segments, why each ended, sub-kernels, syncs."""
+    with _errors_told(as_json):
+        from .frontend.explain import explain_place
+
+        report = explain_place(place, {"fuse": fuse, "options": options})
+        _answer(as_json, report.to_dict(), str(report))
+
+
 @app.command("bench")
 def bench_command(
     suite: Annotated[str, typer.Argument(metavar="SUITE", help="boundary, or all.")],

@@ -12,13 +12,14 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from ..cache import cache_in, totals
 from ..errors import OptionError, SuperKernelError, UnsupportedError
 from ..options import Options, StrictScopeCheck
 from . import inductor
 from .joined import PartCallable, by_interpreter, join
 from .marks import Mark, note_mark, read_marks, scope_options, source_line
 from .partition import Part, example_inputs, partition
-from .report import ScopeReport, SegmentReport, UnfusibleReport, current
+from .report import Report, ScopeReport, SegmentReport, UnfusibleReport, current, leave_traces
 from .scopes import Compiled, Drafted, build, drafted, reported
 from .settings import Fuse, Settings
 
@@ -44,8 +45,18 @@ class GraphContext:
 
 def compile_graph(context: GraphContext, module: GraphModule, inputs: Sequence[Any], **facts: Any) -> PartCallable:
     """Inductor's inner compiler, replaced: called for each inference, forward and backward graph."""
-    context.graphs += 1
+    before = totals.copy()
     report = current()
+    first = len(report.scopes)
+    with cache_in(context.settings.cache):
+        made = _compile(context, module, facts, report)
+    report.cache.update(totals - before)
+    leave_traces(report, report.scopes[first:])
+    return made
+
+
+def _compile(context: GraphContext, module: GraphModule, facts: dict[str, Any], report: Report) -> PartCallable:
+    context.graphs += 1
     report.graphs += 1
     kind = "inference" if facts.get("is_inference") else "backward" if facts.get("is_backward") else "forward"
     with_numbers(module)
@@ -184,11 +195,11 @@ def outside(part: Part, context: GraphContext, facts: dict[str, Any]) -> PartCal
     if all(is_free(node) for node in part.nodes):
         return by_interpreter(part.module)
     kept = {name: facts[name] for name in ("is_inference", "is_backward", "graph_id") if name in facts}
-    compiled = inductor.stock(part.module, example_inputs(part), context.settings.mode, **kept)
-    if isinstance(compiled, str):
-        context.warn_once(f"super_kernel_scope: {compiled}")
+    try:
+        return inductor.stock(part.module, example_inputs(part), context.settings.mode, **kept)  # type: ignore[no-any-return]
+    except inductor.NoCompiler as reason:
+        context.warn_once(f"Inductor has no C++ compiler either, ops run one by one: {reason}")
         return by_interpreter(part.module)
-    return compiled  # type: ignore[no-any-return]
 
 
 def is_free(node: Node) -> bool:

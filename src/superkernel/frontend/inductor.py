@@ -38,6 +38,10 @@ class _Taken(BaseException):
         self.generated = generated
 
 
+class NoCompiler(RuntimeError):
+    """Inductor found no C++ compiler."""
+
+
 def version() -> tuple[int, int]:
     major, minor = torch.__version__.split(".")[:2]
     return int(major), int(minor)
@@ -114,8 +118,13 @@ def stock(module: torch.fx.GraphModule, inputs: Sequence[Any], mode: str | None,
     from torch._inductor.fx_passes.joint_graph import joint_graph_passes
 
     keep_strides(module)
-    with config.patch({"use_joint_graph_passes": True, **list_mode_options(mode or "default")}):
-        return compile_fx_inner(joint_graph_passes(module), list(inputs), **facts)
+    with config.patch({"use_joint_graph_passes": True, "fx_graph_cache": True, **list_mode_options(mode or "default")}):
+        try:
+            return compile_fx_inner(joint_graph_passes(module), list(inputs), **facts)
+        except Exception as failure:
+            if "InvalidCxxCompiler" in repr(failure):
+                raise NoCompiler(str(failure).splitlines()[0]) from failure
+            raise
 
 
 def keep_strides(module: torch.fx.GraphModule) -> None:

@@ -186,7 +186,7 @@ def _openings(place: _Place) -> Iterator[_Place]:
     except SyntaxError:
         return
     imported = [alias for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names]
-    names = {"super_kernel", *(alias.asname for alias in imported if alias.name == "super_kernel")}
+    names = {"super_kernel", *(alias.asname or alias.name for alias in imported if alias.name == "super_kernel")}
     lines: list[int] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.With | ast.AsyncWith):

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
+
+from torch._logging import trace_structured
+
+_log = logging.getLogger("superkernel")
 
 
 @dataclass(frozen=True)
@@ -159,6 +165,28 @@ def _bytes(number: int) -> str:
             return f"{number} {unit}"
         number //= 1024
     return f"{number} GB"
+
+
+def leave_traces(report: Report, scopes: Sequence[ScopeReport]) -> None:
+    """The scopes of one graph: to the log (TORCH_LOGS="superkernel", or "+superkernel"), and to torch's trace for tlparse."""
+    told = Report(list(scopes), 1)
+    for scope in scopes:
+        fused = sum(segment.fused for segment in scope.segments)
+        _log.info("super_kernel_scope %r: %d of %d segments fused", scope.name, fused, len(scope.segments))
+        for found in scope.unfusible:
+            _log.info("super_kernel_scope %r: unfusible %s", scope.name, found)
+    _log.debug("%s", told)
+    _trace("superkernel_report", lambda: str(told))
+    _trace("superkernel_report_json", lambda: json.dumps(told.to_dict(), indent=1))
+    for scope in scopes:
+        for number, segment in enumerate(scope.segments, 1):
+            if segment.kernel is not None:
+                _trace(f"superkernel_{scope.name}_{number}_plan", lambda kernel=segment.kernel: str(kernel.plan))
+                _trace(f"superkernel_{scope.name}_{number}_source", lambda kernel=segment.kernel: kernel.source)
+
+
+def _trace(name: str, payload: Callable[[], str]) -> None:
+    trace_structured("artifact", metadata_fn=lambda: {"name": name, "encoding": "string"}, payload_fn=payload)
 
 
 _collecting: ContextVar[Report | None] = ContextVar("superkernel_report", default=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,9 +11,10 @@ from pathlib import Path
 from ...cache import Cache, digest
 from ...errors import UnsupportedError
 from ...subkernel import Form, SubKernel
-from .elf import read_object, symbol_size
 from .emit import LinkedKernel
+from .facts import facts_of
 from .objects import (
+    CXX_FLAGS,
     INCLUDE,
     CompileJob,
     compile_source,
@@ -22,17 +24,16 @@ from .objects import (
     link_shared,
     merge,
     object_key,
-    unique_name,
+    text_key,
+    versions,
 )
 from .openmp import openmp
-from .reach import references
-from .symbols import find_symbol
-from .toolchain import Toolchain, find_toolchain, run
+from .toolchain import Toolchain, cpu_features, find_toolchain, run
 
 HOST = Path(__file__).parent / "host"
 # without exceptions the entry needs nothing of the C++ library
 _ENTRY_FLAGS = ("-O2", "-fno-exceptions", "-Wno-unused-variable")
-_HOST_FLAGS = ("-O2", f"-I{HOST}")
+_HOST_FLAGS = ("-O2",)
 Progress = Callable[[str], None]
 
 
@@ -55,7 +56,10 @@ class Compiled:
 
     kernel: SubKernel
     object: Path
+    contents: str  # the object's digest
     symbols: tuple[tuple[int, str], ...]  # tiling key -> symbol in the object
+    unique: tuple[str, ...]  # what each is called when it stands beside others
+    undefined: frozenset[str]  # what the object needs from elsewhere
 
 
 def compile_kernels(kernels: Sequence[SubKernel], shop: Workshop) -> dict[SubKernel, Compiled]:
@@ -66,33 +70,34 @@ def compile_kernels(kernels: Sequence[SubKernel], shop: Workshop) -> dict[SubKer
                 f"sub-kernel {kernel.name!r}: PTX is for target='cuda'; the cpu target takes sources and objects"
             )
     sources = dict.fromkeys(k.binary for k in kernels if k.binary.form is Form.SOURCE)
-    jobs = [CompileJob(binary.path, binary.flags) for binary in sources]
+    jobs = [CompileJob(binary.path, binary.flags, keyed_by_text=binary.keyed_by_text) for binary in sources]
     made = compile_sources(jobs, shop.toolchain, shop.cache, (INCLUDE,), shop.progress, shop.commands) if jobs else []
     objects = dict(zip(sources, made, strict=True))
-    return {kernel: _inspect(kernel, objects.get(kernel.binary, kernel.binary.path)) for kernel in kernels}
+    paths = {kernel: objects.get(kernel.binary, kernel.binary.path) for kernel in kernels}
+    contents = {path: object_key(path) for path in dict.fromkeys(paths.values())}
+    return {kernel: _inspect(kernel, path, contents[path], shop.cache) for kernel, path in paths.items()}
 
 
-def _inspect(kernel: SubKernel, path: Path) -> Compiled:
-    facts = replace(read_object(path), path=kernel.binary.path)  # what is wrong is told of the user's own file
-    symbols = tuple((key, find_symbol(facts, name)) for key, name in kernel.tiling_variants)
-    called = frozenset().union(*(references(path, symbol) for _, symbol in symbols))
+def _inspect(kernel: SubKernel, path: Path, contents: str, cache: Cache) -> Compiled:
+    keys, names = zip(*kernel.tiling_variants, strict=True)
+    facts = facts_of(path, contents, names, kernel.binary.path, cache)  # what is wrong is told of the user's own file
     may_wait = kernel.early_start is not False
     resolved = replace(
         kernel,
-        sync_all="sk_sync_all" in called if kernel.sync_all is None else kernel.sync_all,
-        waits_inside=may_wait and "sk_wait_previous" in called,
-        signals_inside=may_wait and "sk_set_next" in called,
-        may_fail="sk_fail" in called,
-        code_bytes=max(symbol_size(facts, symbol) for _, symbol in symbols),
+        sync_all="sk_sync_all" in facts.called if kernel.sync_all is None else kernel.sync_all,
+        waits_inside=may_wait and "sk_wait_previous" in facts.called,
+        signals_inside=may_wait and "sk_set_next" in facts.called,
+        may_fail="sk_fail" in facts.called,
+        code_bytes=facts.code_bytes,
     )
-    return Compiled(resolved, path, symbols)
+    symbols = tuple(zip(keys, facts.symbols, strict=True))
+    return Compiled(resolved, path, contents, symbols, facts.unique, facts.undefined)
 
 
 def name_symbols(compiled: Compiled, copies: int) -> LinkedKernel:
     """What the emitted code will call: per tiling key, the names of the copies."""
     variants = []
-    for key, symbol in compiled.symbols:
-        unique = unique_name(symbol, compiled.object)
+    for (key, _), unique in zip(compiled.symbols, compiled.unique, strict=True):
         variants.append((key, (unique, *(f"{unique}_copy{i}" for i in range(1, copies)))))
     return LinkedKernel(tuple(variants), compiled.kernel.code_bytes)
 
@@ -112,33 +117,45 @@ def link(
     """Compile the entry, give every sub-kernel a name of its own, merge, hide all but the entry, link."""
     flags = (*_ENTRY_FLAGS, *compile_options)
     wanted = {
-        (unique, compiled.object, symbol)
+        (unique, compiled.object, symbol, compiled.contents)
         for compiled, linked in parts
         for (_, symbol), (_, names) in zip(compiled.symbols, linked.variants, strict=True)
         for unique in names
     }
     named = sorted(wanted)
-    text = shop.cache.make(digest("entry", source), ".cpp", lambda path: _write(path, source))
-    objects = [compile_source(text, flags, shop.toolchain, shop.cache, (INCLUDE,), log=shop.commands)]
-    objects += [
-        isolate(path, symbol, unique, shop.toolchain, shop.cache, shop.commands) for unique, path, symbol in named
-    ]
-    origin = {
-        name: compiled.kernel.binary.path for compiled, _ in parts for name in read_object(compiled.object).undefined
-    }
+    origin = {name: compiled.kernel.binary.path for compiled, _ in parts for name in compiled.undefined}
     needed = [*libraries, *([openmp().path] if any(n.startswith(("GOMP_", "omp_")) for n in origin) else [])]
 
-    def build(output: Path) -> None:
-        merged = output.with_suffix(".merged.o")
+    def build(output: Path, log: list[str]) -> None:
+        tools, cache, merged = shop.toolchain, shop.cache, output.with_suffix(".merged.o")
+        text = cache.make(digest("entry", source), ".cpp", lambda path: _write(path, source))
+        objects = [compile_source(text, flags, tools, cache, (INCLUDE,), log=log, keyed_by_text=True)]
+        objects += [isolate(path, symbol, unique, tools, cache, log) for unique, path, symbol, _ in named]
         try:
-            merge(objects, entry, merged, shop.toolchain, shop.commands)
-            link_shared(merged, output, shop.toolchain, (), ["m", *needed], origin, shop.commands)
+            merge(objects, entry, merged, tools, log)
+            link_shared(merged, output, tools, (), ["m", *needed], origin, log)
         finally:
             merged.unlink(missing_ok=True)
 
-    # by the objects, not by the source: the headers of the run time are in them, and must be those of the host library
-    key = digest("super kernel", entry, *map(object_key, objects), *map(library_key, needed), shop.toolchain.identity)
-    return shop.cache.make(key, ".so", build)
+    # all that goes in, so that nothing has to be made to find out that the whole is there
+    parts_key = [part for unique, _, symbol, contents in named for part in (unique, symbol, contents)]
+    key = _key("super kernel", entry, source, *flags, "", *parts_key, "", *map(library_key, needed), shop=shop)
+    return _built(key, build, shop.commands, shop.cache)
+
+
+def _key(*parts: str, shop: Workshop) -> str:
+    """With what every shared object depends on: the headers of entry and host library must be the same."""
+    headers = text_key((), (INCLUDE,))
+    return digest(*parts, headers, *CXX_FLAGS, shop.toolchain.identity, cpu_features(), versions())
+
+
+def _built(key: str, build: Callable[[Path, list[str]], None], commands: list[str], cache: Cache) -> Path:
+    """A shared object; `commands` are told how it was made, whoever made it."""
+    log: list[str] = []
+    made = cache.make(key, ".so", lambda output: build(output, log))
+    told = cache.make(key, ".json", lambda output: _write(output, json.dumps(log)))
+    commands.extend(json.loads(told.read_text()))
+    return made
 
 
 def _write(path: Path, text: str) -> None:
@@ -159,14 +176,11 @@ def host_library(shop: Workshop) -> Path:
     return path
 
 
-def _build_host(shop: Workshop, log: list[str]) -> Path:
-    sources = sorted(HOST.glob("*.cpp"))
-    jobs = [CompileJob(path, _HOST_FLAGS) for path in sources]
-    objects = compile_sources(jobs, shop.toolchain, shop.cache, (INCLUDE,), None, log)
-    key = digest("host", *map(object_key, objects), shop.toolchain.identity)
-
-    def build(output: Path) -> None:
+def _build_host(shop: Workshop, commands: list[str]) -> Path:
+    def build(output: Path, log: list[str]) -> None:
+        jobs = [CompileJob(path, _HOST_FLAGS, keyed_by_text=True) for path in sorted(HOST.glob("*.cpp"))]
+        objects = compile_sources(jobs, shop.toolchain, shop.cache, (INCLUDE, HOST), None, log)
         command = [*shop.toolchain.cxx, "-shared", "-fPIC", *map(str, objects), "-lpthread", "-o", str(output)]
         run(command, what="linking the run time", log=log)
 
-    return shop.cache.make(key, ".so", build)
+    return _built(_key("host", text_key((), (HOST,)), *_HOST_FLAGS, shop=shop), build, commands, shop.cache)

@@ -10,9 +10,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from elftools.elf.constants import SH_FLAGS
-from elftools.elf.elffile import ELFFile
-
 from superkernel.errors import BuildError
 
 _COMPILE_SO = "give the object that g++ -c makes"
@@ -26,6 +23,7 @@ _FOREIGN = {  # how files begin that people pass by mistake
 _KINDS = {"ET_EXEC": "an executable", "ET_DYN": "a shared object or an executable", "ET_CORE": "a core dump"}
 _FUNCTION_TYPES = ("STT_FUNC", "STT_GNU_IFUNC", "STT_LOOS")  # pyelftools calls an indirect function either of two names
 _GLOBAL_BINDING, _UNIQUE_BINDING = 1, 10  # STB_GLOBAL and STB_GNU_UNIQUE in a symbol's upper four bits
+_CODE_FLAGS = 0x4 | 0x2  # SHF_EXECINSTR and SHF_ALLOC
 _WITHOUT_CONTENTS = ("SHT_NOBITS", "SHT_NULL")
 _MADE_BY_LINKER = "_GLOBAL_OFFSET_TABLE_"
 
@@ -97,7 +95,7 @@ def demote_unique(path: Path) -> None:
     functions and templates would be shared between kernels that have nothing to do with each other.
     """
     with path.open("r+b") as stream:
-        elf = ELFFile(stream)
+        elf = _parsed(stream)
         table = next(elf.iter_sections("SHT_SYMTAB"), None)
         if table is None:
             return
@@ -120,7 +118,7 @@ def _read(path: Path, stream: BinaryIO) -> ObjectFile:
     if not start.startswith(b"\x7fELF"):
         raise BuildError(f"{path} is not an object file: it does not begin like an ELF file; {_COMPILE_SO}")
     try:
-        elf = ELFFile(stream)
+        elf = _parsed(stream)
         _check_kind(path, elf)
         _check_section_table(path, elf, os.fstat(stream.fileno()).st_size)
         sections = list(elf.iter_sections())  # once: it is what takes the time
@@ -132,6 +130,12 @@ def _read(path: Path, stream: BinaryIO) -> ObjectFile:
     except Exception as reason:  # bytes from anywhere: whatever the reader trips over, the file is at fault
         raise BuildError(f"object file {path} is corrupt: {type(reason).__name__}: {reason}") from reason
     return _object_file(path, symbols, sum(code.values()))
+
+
+def _parsed(stream: BinaryIO) -> Any:
+    from elftools.elf.elffile import ELFFile  # many modules: not for a process that finds all it needs in the cache
+
+    return ELFFile(stream)
 
 
 def _object_file(path: Path, symbols: list[_Symbol], text_bytes: int) -> ObjectFile:
@@ -179,7 +183,7 @@ def _architecture(elf: Any) -> str:
 def host_architecture() -> str:
     """What a shared object must be made for to be loaded into this process."""
     with open("/proc/self/exe", "rb") as program:
-        return _architecture(ELFFile(program))
+        return _architecture(_parsed(program))
 
 
 def _check_section_table(path: Path, elf: Any, file_bytes: int) -> None:
@@ -205,9 +209,10 @@ def _check_extent(path: Path, end: int, file_bytes: int) -> None:
 
 def _code_sections(sections: Sequence[Any]) -> dict[int, int]:
     """The sizes of the sections that hold code, by number."""
-    wanted = SH_FLAGS.SHF_EXECINSTR | SH_FLAGS.SHF_ALLOC
     return {
-        number: section["sh_size"] for number, section in enumerate(sections) if section["sh_flags"] & wanted == wanted
+        number: section["sh_size"]
+        for number, section in enumerate(sections)
+        if section["sh_flags"] & _CODE_FLAGS == _CODE_FLAGS
     }
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ...cache import Cache, digest
-from .objects import object_key, unique_name, versions
+from .objects import unique_name, versions
 
 _VERSION = "facts 1"  # of the fields below and of how they are found
 
@@ -24,9 +24,9 @@ class ObjectFacts:
     code_bytes: int  # of the largest
 
 
-def facts_of(path: Path, names: Sequence[str], told_as: Path, cache: Cache) -> ObjectFacts:
-    """Mistakes are told of the file `told_as`, and not kept."""
-    key = digest(_VERSION, object_key(path), *names, versions())
+def facts_of(path: Path, contents: str, names: Sequence[str], told_as: Path, cache: Cache) -> ObjectFacts:
+    """`contents` is the object's digest. Mistakes are told of the file `told_as`, and not kept."""
+    key = digest(_VERSION, contents, *names, versions())
 
     def build(output: Path) -> None:
         output.write_text(json.dumps(asdict(_find(path, names, told_as)), default=sorted))

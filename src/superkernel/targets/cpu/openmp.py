@@ -7,7 +7,7 @@ import ctypes.util
 import importlib.util
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -43,10 +43,18 @@ def loaded() -> list[Path]:
     return list(found)
 
 
+def _candidates() -> Iterator[Path]:
+    yield from loaded()
+    yield from _torch_libraries()
+    yield Path("libgomp.so.1")
+    if found := ctypes.util.find_library("gomp"):  # runs programs to find it
+        yield Path(found)
+
+
 @cache
 def openmp() -> OpenMP:
     """The run time that torch uses, also when torch comes later; the system's when there is no torch."""
-    for path in [*loaded(), *_torch_libraries(), Path(ctypes.util.find_library("gomp") or "libgomp.so.1")]:
+    for path in _candidates():
         try:
             library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
         except OSError:

@@ -9,14 +9,17 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from superkernel.cache import Cache, digest
 from superkernel.errors import BuildError
 
 COMPILERS = ("g++", "c++", "clang++")
 LINKERS = ("ld.bfd", "ld")  # only GNU ld takes section groups apart in a relocatable link
+_TOOLS = ("g++", "gcc", "clang", "ld", "objcopy")  # in the name of the file that a program really is
 TIMEOUT_S = 600.0
 _INSTALL = (
     "install it, for example: apt-get install g++ binutils (Debian, Ubuntu), dnf install gcc-c++ binutils (Fedora)"
@@ -44,12 +47,50 @@ def _find(chosen: str, search: str) -> Toolchain:
     cxx = _chosen_compiler(chosen, search) if chosen else (_first(COMPILERS, "a C++ compiler", search),)
     ld = _first(LINKERS, "the GNU linker", search)
     objcopy = _first(("objcopy",), "GNU objcopy", search)
+    return Toolchain(cxx, ld, objcopy, _identity(cxx, ld, objcopy))
+
+
+def _identity(cxx: tuple[str, ...], ld: str, objcopy: str) -> str:
+    """What the programs say of themselves; asked once for the same files, where files are all there is to it."""
+    stamps = [_stamp(program) for program in (cxx[0], ld, objcopy)]
+    if len(cxx) > 1 or None in stamps:
+        return _ask(cxx, ld, objcopy)
+    try:
+        cache, key = Cache(), digest("toolchain", *filter(None, stamps))
+    except BuildError:  # nowhere to keep the answer; whoever needs a cache will say so
+        return _ask(cxx, ld, objcopy)
+    known = cache.get(key, ".txt")
+    answer = known.read_text() if known else _ask(cxx, ld, objcopy)
+    if known is None:
+        with suppress(BuildError):
+            cache.make(key, ".txt", lambda path: _write(path, answer))
+    return answer
+
+
+def _stamp(program: str) -> str | None:
+    """Which file a program is; None: a script or a wrapper such as ccache, behind which anything may be."""
+    path = Path(program).resolve()
+    try:
+        with path.open("rb") as file:
+            binary = file.read(4) == b"\x7fELF"
+        status = path.stat()
+    except OSError:
+        return None
+    known = binary and any(tool in path.name for tool in _TOOLS)
+    return f"{path} {status.st_size} {status.st_mtime_ns} {status.st_ino}" if known else None
+
+
+def _ask(cxx: tuple[str, ...], ld: str, objcopy: str) -> str:
     triple = run([*cxx, "-dumpmachine"], what="asking the compiler for its target").strip()
     tools = [
         f"{_resolved(cxx)} {_version(cxx)} {triple}",
         *(f"{_resolved((t,))} {_version((t,))}" for t in (ld, objcopy)),
     ]
-    return Toolchain(cxx, ld, objcopy, "; ".join(tools))
+    return "; ".join(tools)
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text)
 
 
 def _chosen_compiler(chosen: str, search: str) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ struct RowScratch {
     alignas(64) float sums[kRowSums];
 };
 
-// A piece of the problem: `rows` x `depth` of a, as floats kRowDepth apart, times `depth` x `columns` of b, added to sums.
+// A piece of the problem: `rows` x `depth` of a, as floats, kRowDepth apart, times `depth` x `columns` of b.
 template <class T>
 struct Piece {
     const float* a;
@@ -62,8 +62,9 @@ struct DotTile {
         T rest[C][kSpan<T>];
         SK_UNROLL
         for (int c = 0; c < C; ++c) b[c] = p.b + least(column + c, p.columns - 1) * p.ldb;
-        Vector total[R][C] = {};
+        // Whole tiles in advance, into the second-level cache: the machine's own prefetching begins anew in every column.
         const int64_t ahead = divide_up(kAhead, C * p.depth * int64_t(sizeof(T))) * C * p.ldb;
+        Vector total[R][C] = {};
         for (int64_t i = 0; i < p.depth; i += kSpan<T>) {
             if (__builtin_expect(p.depth - i < kSpan<T>, false)) {
                 for (int c = 0; c < C; ++c) {
@@ -109,14 +110,15 @@ struct DotTile {
 // b is contiguous along k: dot products.
 template <class T>
 SK_APART void add_dots(const Piece<T>& p) {
+    constexpr int wide = kRegisters == 32 || kParts<T> == 1 ? 8 : 4;
     if (p.rows == 1) {
-        for (int64_t j = 0; j < p.columns; j += 8) DotTile<T, 8>{p, j}.template run<1>(0);
+        for (int64_t j = 0; j < p.columns; j += wide) DotTile<T, wide>{p, j}.template run<1>(0);
     } else {
         for (int64_t j = 0; j < p.columns; j += 4) for_row_groups(p.rows, DotTile<T, 4>{p, j});
     }
 }
 
-// Rows [depth, depth_end) of b times R columns of a, over Spans loads of columns; Tail: only `width` columns are there.
+// R rows of a times the rows [depth, depth_end) of b, over Spans spans of columns; Tail: over `width` columns.
 template <class T, int Spans, bool Tail>
 struct StreamTile {
     const Piece<T>& p;
@@ -129,9 +131,10 @@ struct StreamTile {
         Vector total[R][Spans * parts];
         float* sums = p.sums + row * p.ld + column;
         SK_UNROLL
-        for (int r = 0; r < R; ++r)
+        for (int r = 0; r < R; ++r) {
             SK_UNROLL
             for (int v = 0; v < Spans * parts; ++v) total[r][v] = load(sums + r * p.ld + v * kLanes);
+        }
         const T* b = p.b + depth * p.ldb + column;
         const int64_t ahead = 2 * kStreams * p.ldb;
         for (int64_t i = depth; i < depth_end; ++i, b += p.ldb) {
@@ -139,8 +142,7 @@ struct StreamTile {
             if (Tail) copy_some(b, width, some);
             Vector weights[Spans * parts];
             SK_UNROLL
-            for (int v = 0; v < Spans * parts; ++v)
-            {
+            for (int v = 0; v < Spans * parts; ++v) {
                 weights[v] = part_of(load_span(Tail ? some : b + v / parts * kSpan<T>), v % parts);
                 if (R > 1) keep(weights[v]);
                 if (row == 0 && v % parts == 0) __builtin_prefetch(b + v / parts * kSpan<T> + ahead, 0, 2);
@@ -153,9 +155,10 @@ struct StreamTile {
             }
         }
         SK_UNROLL
-        for (int r = 0; r < R; ++r)
+        for (int r = 0; r < R; ++r) {
             SK_UNROLL
             for (int v = 0; v < Spans * parts; ++v) store(sums + r * p.ld + v * kLanes, total[r][v]);
+        }
     }
 };
 
@@ -176,7 +179,7 @@ SK_APART void add_streams(const Piece<T>& p) {
     }
 }
 
-// Sums that add_streams kept in the order of load_parts, in the order of the columns.
+// Sums that add_streams kept by the parts of spans, in the order of the columns.
 template <class T>
 SK_INLINE void order_columns(float* sums, int64_t ld, int64_t rows) {
     if (kParts<T> == 1) return;
@@ -195,6 +198,7 @@ SK_APART void few_rows_of(const Problem<T>& p, Along along, int64_t batch, Range
         Piece<T> piece;
         piece.rows = p.m;
         piece.columns = least(most, columns.end - begin);
+        piece.a = scratch.a;
         piece.sums = scratch.sums;
         piece.ld = round_up(piece.columns, 2 * kLanes);
         piece.ldb = along == Along::kDepth ? p.of_b.column : p.of_b.row;
@@ -203,12 +207,13 @@ SK_APART void few_rows_of(const Problem<T>& p, Along along, int64_t batch, Range
             piece.depth = least(kRowDepth, p.k - i);
             piece.b = p.b + p.of_b.at(batch, i, begin);
             const T* a = p.a + p.of_a.at(batch, 0, i);
-            piece.a = scratch.a;
-            if (along == Along::kDepth)
+            if (along == Along::kDepth) {
                 gather_rows<kParts<T>>(a, p.of_a.row, p.of_a.column, p.m, piece.depth, scratch.a, kRowDepth);
-            else
+                add_dots(piece);
+            } else {
                 gather_rows<1>(a, p.of_a.row, p.of_a.column, p.m, piece.depth, scratch.a, kRowDepth);
-            along == Along::kDepth ? add_dots(piece) : add_streams(piece);
+                add_streams(piece);
+            }
         }
         if (along == Along::kColumns) order_columns<T>(scratch.sums, piece.ld, p.m);
         finish(p, batch, 0, begin, p.m, piece.columns, scratch.sums, piece.ld);

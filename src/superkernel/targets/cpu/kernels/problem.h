@@ -38,21 +38,23 @@ SK_INLINE int64_t least(int64_t x, int64_t y) { return x < y ? x : y; }
 SK_INLINE int64_t divide_up(int64_t x, int64_t y) { return (x + y - 1) / y; }
 SK_INLINE int64_t round_up(int64_t x, int64_t y) { return divide_up(x, y) * y; }
 
-// Rows of a matrix as floats, `ld` apart, filled up with zeros to a multiple of the span. Parts > 1: each span is in
-// the order in which load_parts takes it apart.
+// Rows of a matrix as floats, `ld` apart. Parts > 1: each span is in the order of its parts, and zeros fill the last.
 template <int Parts, class T>
 SK_APART void gather_rows(const T* from, int64_t row, int64_t column, int64_t rows, int64_t count, float* to,
                           int64_t ld) {
     constexpr int span = Parts * kLanes;
+    const auto place = [](int64_t i) { return i / span * span + i % Parts * kLanes + i % span / Parts; };
     for (int64_t r = 0; r < rows; ++r, from += row, to += ld) {
-        if (Parts == 1 && column == 1) {
-            for (int64_t i = 0; i < count; ++i) to[i] = to_float(from[i]);
-        } else {
-            for (int64_t i = 0; i < count; ++i)
-                to[i / span * span + i % Parts * kLanes + i % span / Parts] = to_float(from[i * column]);
+        int64_t done = 0;
+        if (column == 1 && Parts == kParts<T>) {
+            for (; done + span <= count; done += span) {
+                SK_UNROLL
+                for (int part = 0; part < Parts; ++part)
+                    store(to + done + part * kLanes, part_of(load_span(from + done), part));
+            }
         }
-        for (int64_t i = count; i < round_up(count, span); ++i)
-            to[i / span * span + i % Parts * kLanes + i % span / Parts] = 0;
+        for (; done < count; ++done) to[place(done)] = to_float(from[done * column]);
+        for (; done < round_up(count, span); ++done) to[place(done)] = 0;
     }
 }
 

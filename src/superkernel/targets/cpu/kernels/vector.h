@@ -30,9 +30,13 @@ typedef uint32_t AnyWords __attribute__((vector_size(kVectorBytes), aligned(2), 
 typedef float AnyQuad __attribute__((vector_size(16), aligned(4), may_alias));
 
 #define SK_INLINE inline __attribute__((always_inline))
-// Loops over registers, which the compiler cannot index.
-#define SK_UNROLL _Pragma("GCC unroll 16")
 #define SK_APART __attribute__((noinline))
+// Before loops over variables that must be in registers.
+#if defined(__clang__)
+#define SK_UNROLL _Pragma("unroll")
+#else
+#define SK_UNROLL _Pragma("GCC unroll 16")
+#endif
 
 SK_INLINE Vector load(const float* at) { return *reinterpret_cast<const AnyVector*>(at); }
 SK_INLINE void store(float* at, Vector value) { *reinterpret_cast<AnyVector*>(at) = value; }
@@ -71,7 +75,7 @@ SK_INLINE float multiply_add(float x, float y, float z) {
 #endif
 }
 
-// Elements of two vectors in turn: the lower halves, the upper halves.
+// The indices of a shuffle.
 template <int... I>
 struct Indices {};
 template <int N, int... I>
@@ -88,10 +92,12 @@ struct CountTo<0, I...> {
 #endif
 #endif
 #ifndef SK_SHUFFLE
-#define SK_SHUFFLE(x, y, ...) __builtin_shuffle(x, y, Whole{__VA_ARGS__})
-typedef int32_t Whole __attribute__((vector_size(kVectorBytes)));
+#define SK_HAS_SHUFFLEVECTOR 0
+#define SK_SHUFFLE(x, y, ...) __builtin_shuffle(x, y, Places{__VA_ARGS__})
+typedef int32_t Places __attribute__((vector_size(kVectorBytes)));
 #endif
 
+// Elements of two vectors in turn: of their lower halves, of their upper halves.
 template <int Half, int... I>
 SK_INLINE Vector interleave(Vector x, Vector y, Indices<I...>) {
     return SK_SHUFFLE(x, y, (I / 2 + Half * kLanes / 2 + I % 2 * kLanes)...);
@@ -99,7 +105,7 @@ SK_INLINE Vector interleave(Vector x, Vector y, Indices<I...>) {
 SK_INLINE Vector interleave_low(Vector x, Vector y) { return interleave<0>(x, y, CountTo<kLanes>::type{}); }
 SK_INLINE Vector interleave_high(Vector x, Vector y) { return interleave<1>(x, y, CountTo<kLanes>::type{}); }
 
-// Inside each group of four lanes: sum x over pairs of lanes, then y.
+// In each group of four lanes: two sums of pairs of lanes of x, then two of y.
 template <int... I>
 SK_INLINE Vector add_pairs(Vector x, Vector y, Indices<I...>) {
     return SK_SHUFFLE(x, y, (I / 4 * 4 + I % 2 * 2 + I % 4 / 2 * kLanes)...) +
