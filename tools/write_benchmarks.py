@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +18,20 @@ INTRODUCTION = """\
 
 <!-- Written by tools/write_benchmarks.py from benchmarks/results/. Measure again, do not edit. -->
 
-`superkernel bench boundary` measures what stands below; `--json` gives the numbers as data, `--quick` a first look.
+`superkernel bench SUITE` measures what stands below; `--json` gives the numbers as data, `--quick` a first look.
 
 How it is measured: all cases in one run and one process, in an order that changes every round; the median of the
 rounds, and half the distance between the quartiles as the spread. Every result is checked before it is timed, and a
-wrong one fails the run. Figures are ratios from one run, because times on shared machines wander. The eager peer is
-torch with its default settings. *One launch each* means the same sub-kernels, launched one by one through the same run
-time.
+wrong one fails the run. Figures are ratios from one run, because times on shared machines wander.
+"""
+
+# suite -> what one must know of it, before its results
+SUITES = {
+    "boundary": """\
+## boundary: what an op boundary costs
+
+The eager peer is torch with its default settings. *One launch each* means the same sub-kernels, launched one by one
+through the same run time.
 
 Where the gain is smaller, as other workloads showed while this suite was made:
 
@@ -38,21 +47,59 @@ Where the gain is smaller, as other workloads showed while this suite was made:
 
 What this does not establish: anything about kernels that are long. A super kernel removes boundaries; where the work
 between them takes milliseconds there is little to remove.
-"""
+""",
+    "torch": """\
+## torch: compiled models beside eager torch and Inductor
+
+Everything runs with two threads, float32, under `no_grad`, with `fullgraph=True, dynamic=False`. The peers:
+
+| peer | settings |
+| --- | --- |
+| eager | the model as it is |
+| inductor | `torch.compile(model)` |
+| frozen | Inductor with `freezing` and `cpp_wrapper` |
+| max-autotune | Inductor with all of mode `max-autotune`, `freezing` and `cpp_wrapper` |
+
+Each gets its own copy of the model and its own code object, so that none pays for another's guards. Inductor's settings
+are in force while it compiles, and not only given as `options=`: Dynamo asks as well whether weights are frozen, and
+without that nothing is. All caches are empty when the run begins. Our back end has its default options, so the profit
+gate measures during 13 calls before anything is timed; the notes say what it chose. Every compiled result is compared
+with eager's before it is timed, to 1e-4 of the largest value.
+
+- **Host cost of a call**: a function that adds 8 tensors of 64 floats, one super kernel. From the time of its call are
+  taken away what the same function costs with a back end whose function returns a tensor that is there already (guards,
+  and the call that Dynamo makes), and the launch of this super kernel from a C loop; round by round, then the median.
+  What stays is AOTAutograd's wrapper, the allocation of the output, our Python and the way into C. For Inductor the
+  same is given without taking its kernel away, which takes well under a microsecond.
+- **Four blocks** of LayerNorm, Linear 256 to 512, SiLU, Linear 512 to 256 and a residual. *best/ours* is the time of
+  the best peer divided by ours. *Reading alone* is the share of our time that two cores need to read as many bytes as
+  the model has weights, with a loop that only reads, in the same rounds: 100 % would be the speed of the memory.
+- **Others**: models where we expect to gain little, or to lose.
+- **Compile times**: fresh processes, four blocks of 1 row. The clock starts after `import torch`, so that everything a
+  back end imports is on its account, and stops at the first result. *Caches empty*: neither our cache folder nor
+  Inductor's exists, so Inductor's time includes its precompiled header. *Caches warm*: the process after that. The
+  lines with 12 results include what the profit gate builds and measures.
+
+What this does not establish: anything about batches in which a matrix product is bound by arithmetic, about other
+processors, or about memory that does not fit the last cache: these weights do.
+""",
+}
 
 
 def page() -> str:
     """The text of docs/benchmarks.md."""
-    parts = [INTRODUCTION]
+    sections: dict[str, list[str]] = {suite: [text] for suite, text in SUITES.items()}
     for path in sorted(RESULTS.glob("*.json")):
         kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        parts += [_section(result, path) for result in kept["suites"].values()]
-    return "\n".join(parts)
+        for suite, result in kept["suites"].items():
+            sections[suite].append(section(result, path))
+    return "\n".join([INTRODUCTION, *(part for parts in sections.values() for part in parts)])
 
 
-def _section(result: dict[str, Any], path: Path) -> str:
+def section(result: dict[str, Any], path: Path) -> str:
+    """One result as a machine's section of its suite."""
     machine = result["machine"]
-    title = f"## {result['suite']}: {machine['processor']}, {machine['cores_used']} of {machine['cores_there']} cores"
+    title = f"### {result['suite']}: {machine['processor']}, {machine['cores_used']} of {machine['cores_there']} cores"
     facts = ", ".join(f"{key} {machine[key]}" for key in ("python", "torch") if key in machine)
     figures = [
         (f["name"], f"{f['value']:.2f} {f['unit']}", _limit(f), "met" if f["met"] else "**not met**")
@@ -62,8 +109,32 @@ def _section(result: dict[str, Any], path: Path) -> str:
     checks = f"{len(result['checks'])} results checked, " + ("all right" if result["ok"] else "**some wrong**")
     parts = [title, "", f"{facts}; {checks}. Data: `{path.relative_to(ROOT)}`.", ""]
     parts += [_table(("figure", "measured", "promised", ""), figures)]
+    parts += _compared(result.get("comparisons", []))
     parts += [_table(("time per call", "median, us", "spread"), times)]
-    return "\n".join(parts + [f"Note: {note}.\n" for note in result["notes"]])
+    return "\n".join(parts + [f"- {note}." for note in result["notes"]]) + "\n"
+
+
+def _compared(comparisons: list[dict[str, Any]]) -> Iterator[str]:
+    """One table for those with the same peers."""
+    for (unit, *who), group in groupby(comparisons, _columns):
+        rows = list(group)
+        shares = any(row["share"] is not None for row in rows)
+        head = (f"median, {unit}", *who, "best/ours", *(["reading alone"] if shares else []))
+        yield _table(head, [_compared_cells(row, shares) for row in rows])
+
+
+def _columns(comparison: dict[str, Any]) -> tuple[str, ...]:
+    return comparison["unit"], *(timing["name"] for timing in (comparison["ours"], *comparison["peers"]))
+
+
+def _compared_cells(comparison: dict[str, Any], shares: bool) -> tuple[str, ...]:
+    in_microseconds = {"us": 1.0, "s": 1e6}[comparison["unit"]]
+    timings = [comparison["ours"], *comparison["peers"]]
+    cells = [comparison["name"], *(f"{timing['median'] / in_microseconds:.2f}" for timing in timings)]
+    cells.append(f"{comparison['ratio']:.2f} x")
+    if shares:
+        cells.append("" if comparison["share"] is None else f"{100 * comparison['share']:.0f} %")
+    return tuple(cells)
 
 
 def _limit(figure: dict[str, Any]) -> str:

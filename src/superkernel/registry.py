@@ -118,10 +118,10 @@ def make_ops(
         raise
     except TypeError as reason:
         raise GraphError(f"{where}: {reason}") from reason
-    ops = [made] if isinstance(made, Op) else made
-    if not isinstance(ops, Sequence) or isinstance(ops, str) or not ops or not all(isinstance(op, Op) for op in ops):
+    ops = [made] if isinstance(made, Op) else list(made) if isinstance(made, Sequence) else []
+    if not ops or not all(isinstance(op, Op) for op in ops):
         raise GraphError(f"{where} returned {made!r}; it must return an Op, a list of Ops, or raise UnsupportedError")
-    return list(ops)
+    return ops
 
 
 @dataclass

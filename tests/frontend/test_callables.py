@@ -77,6 +77,11 @@ class Tool:
         return marked(x)
 
 
+class Lazy(dict[str, Any]):
+    def values(self) -> Any:
+        raise RuntimeError("would load everything")
+
+
 TOOL = Tool()
 TABLE = {"sin": marked}
 
@@ -178,6 +183,8 @@ def with_hook() -> nn.Module:
         Holds(marked),
         Holds(Tool().apply),
         Holds(functools.partial(marked)),
+        Holds(Lazy(sin=marked)),
+        Holds([(marked,)]),
         with_hook(),
         torch.compile(Marked(), backend="eager"),
         torch.compile(marked, backend="eager"),
@@ -206,6 +213,13 @@ class Unfriendly:
         raise RuntimeError("hands off")
 
 
+class HoldsUnfriendly(nn.Module):
+    tool = Unfriendly()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.tool(x)  # type: ignore[operator,no-any-return]
+
+
 @pytest.mark.parametrize(
     "root",
     [
@@ -223,6 +237,9 @@ class Unfriendly:
         None,
         3,
         closes_over(Unfriendly()),  # type: ignore[arg-type]
+        HoldsUnfriendly(),
+        Holds(Lazy(sin=plain)),
+        Holds(torch),
     ],
 )
 def test_where_no_named_scope_stands_none_is_found(root: object) -> None:

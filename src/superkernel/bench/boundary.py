@@ -24,7 +24,7 @@ from ..targets.cpu.openmp import openmp
 from ..targets.cpu.run import CpuExecutable
 from ..targets.cpu.toolchain import find_toolchain
 from ..targets.cpu.toolchain import run as run_command
-from .measure import Figure, Result, describe_machine, measure, summary
+from .measure import Figure, Result, burst, describe_machine, measure, summary
 
 KERNELS = Path(__file__).parent / "kernels.cpp"
 CLOCK = Path(__file__).parent / "clock.cpp"
@@ -79,14 +79,14 @@ def _boundary(result: Result, rounds: int) -> None:
     meeting = np.zeros(16, np.int64)
     meet({"m": meeting, "n": MEETINGS})
     result.checks["the bare barrier was met 2000 times"] = bool(meeting[8] == MEETINGS)
-    clock = _load_clock()
+    clock = load_clock()
     parallel = ctypes.c_void_p(openmp().address("GOMP_parallel"))
     times: dict[str, list[float]] = {"long": [], "short": [], "meet": [], "no meet": [], "region": []}
     for _ in range(rounds):
-        times["long"].append(_best(lambda: chain(buffers), 20))
-        times["meet"].append(_best(lambda: meet({"m": meeting, "n": MEETINGS}), 10))
-        times["short"].append(_best(lambda: short(buffers), 50))
-        times["no meet"].append(_best(lambda: meet({"m": meeting, "n": 0}), 50))
+        times["long"].append(burst(lambda: chain(buffers), 20))
+        times["meet"].append(burst(lambda: meet({"m": meeting, "n": MEETINGS}), 10))
+        times["short"].append(burst(lambda: short(buffers), 50))
+        times["no meet"].append(burst(lambda: meet({"m": meeting, "n": 0}), 50))
         times["region"].append(clock.time_regions(parallel, CORES, 500))
     boundary = [(a - b) / (LONG - 1) for a, b in zip(times["long"], times["short"], strict=True)]
     bare = [(a - b) / MEETINGS for a, b in zip(times["meet"], times["no meet"], strict=True)]
@@ -157,11 +157,11 @@ def _python_call(result: Result, rounds: int) -> None:
     buffers = {name: np.zeros(64, np.float32) for name in "abcdefgh"}
     kernel(buffers)
     result.checks["eight buffers"] = bool(buffers["h"][0] == 1)
-    clock, executable = _load_clock(), kernel.executable
+    clock, executable = load_clock(), kernel.executable
     assert isinstance(executable, CpuExecutable)
     called, direct = [], []
     for _ in range(rounds):
-        called.append(_best(lambda: kernel(buffers), 300))
+        called.append(burst(lambda: kernel(buffers), 300))
         direct.append(executable.repeat(buffers, clock.time_launches, 300))
     rows = [summary("a call with 8 buffers from Python", called), summary("the same launch from C", direct)]
     extra = [a - b for a, b in zip(called, direct, strict=True)]
@@ -247,15 +247,8 @@ def _filled(elements: int, value: float) -> np.ndarray[Any, Any]:
     return array
 
 
-def _best(case: Callable[[], object], repeats: int) -> float:
-    """Microseconds per call of one short burst."""
-    start = time.perf_counter()
-    for _ in range(repeats):
-        case()
-    return (time.perf_counter() - start) / repeats * 1e6
-
-
-def _load_clock() -> ctypes.CDLL:
+def load_clock() -> ctypes.CDLL:
+    """The loops of clock.cpp."""
     toolchain = find_toolchain()
 
     def build(output: Path) -> None:

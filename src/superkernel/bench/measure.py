@@ -6,9 +6,10 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import metadata, util
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +51,56 @@ class Figure:
         return f"{self.name:<58} {self.value:>8.2f} {self.unit:<3} {side} {self.limit:g}: {verdict}"
 
 
+_IN_MICROSECONDS = {"us": 1.0, "s": 1e6}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One workload, run by us and by every peer; promises nothing."""
+
+    name: str
+    ours: Timing  # each is named after who ran it
+    peers: tuple[Timing, ...]
+    floor: Timing | None = None  # what the machine needs for the data alone
+    unit: str = "us"  # to show it in; timings are in microseconds
+
+    @property
+    def best(self) -> Timing:
+        return min(self.peers, key=lambda peer: peer.median)
+
+    @property
+    def ratio(self) -> float:
+        """How many times faster we are than the best peer."""
+        return self.best.median / self.ours.median
+
+    @property
+    def share(self) -> float | None:
+        return self.floor.median / self.ours.median if self.floor else None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.unit, self.ours.name, *(peer.name for peer in self.peers))
+
+    def shown(self, timing: Timing) -> float:
+        return timing.median / _IN_MICROSECONDS[self.unit]
+
+    def to_dict(self) -> dict[str, Any]:
+        facts = {"best": self.best.name, "ratio": self.ratio, "share": self.share}
+        return asdict(self) | facts
+
+    def __str__(self) -> str:
+        cells = "".join(f"{self.shown(timing):>14.2f}" for timing in (self.ours, *self.peers))
+        share = f"{100 * self.share:>6.0f} %" if self.share is not None else ""
+        return f"{self.name:<40}{cells}{self.ratio:>12.2f} x{share}"
+
+
 @dataclass
 class Result:
     suite: str
     machine: dict[str, Any]
     checks: dict[str, bool] = field(default_factory=dict)
     timings: list[Timing] = field(default_factory=list)
+    comparisons: list[Comparison] = field(default_factory=list)
     figures: list[Figure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -72,6 +117,7 @@ class Result:
             "machine": self.machine,
             "checks": self.checks,
             "timings": [asdict(timing) | {"spread": timing.spread} for timing in self.timings],
+            "comparisons": [comparison.to_dict() for comparison in self.comparisons],
             "figures": [asdict(figure) | {"met": figure.met} for figure in self.figures],
             "notes": self.notes,
         }
@@ -81,12 +127,21 @@ class Result:
         wrong = [name for name, right in self.checks.items() if not right]
         lines = [f"suite {self.suite} on {machine}", "", "times: median per call, half the quartile range"]
         lines += [f"  {timing}" for timing in self.timings]
+        lines += _compared(self.comparisons)
         lines += [
             "",
             f"results: {len(self.checks)} checked, " + (f"WRONG: {', '.join(wrong)}" if wrong else "all right"),
         ]
         lines += ["", "figures"] + [f"  {figure}" for figure in self.figures]
         return "\n".join(lines + [f"  note: {note}" for note in self.notes])
+
+
+def _compared(comparisons: Sequence[Comparison]) -> Iterator[str]:
+    """One table for those with the same peers."""
+    for (unit, *who), rows in groupby(comparisons, lambda comparison: comparison.columns):
+        yield ""
+        yield f"  {f'median, {unit}':<40}{''.join(f'{name:>14}' for name in who)}   best/ours"
+        yield from (f"  {row}" for row in rows)
 
 
 def measure(cases: Mapping[str, Callable[[], object]], rounds: int, budget_s: float = 0.02) -> dict[str, Timing]:
@@ -96,7 +151,7 @@ def measure(cases: Mapping[str, Callable[[], object]], rounds: int, budget_s: fl
     order = list(cases)
     for i in range(rounds):
         for name in order[i % len(order) :] + order[: i % len(order)]:
-            taken[name].append(_time(cases[name], repeats[name]))
+            taken[name].append(burst(cases[name], repeats[name]))
     return {name: summary(name, times) for name, times in taken.items()}
 
 
@@ -109,11 +164,12 @@ def summary(name: str, times: list[float]) -> Timing:
 
 def _repeats(case: Callable[[], object], budget_s: float) -> int:
     case()
-    once = _time(case, 3) * 1e-6
+    once = burst(case, 3) * 1e-6
     return max(1, min(20000, int(budget_s / max(once, 1e-9))))
 
 
-def _time(case: Callable[[], object], repeats: int) -> float:
+def burst(case: Callable[[], object], repeats: int) -> float:
+    """Microseconds per call."""
     start = time.perf_counter()
     for _ in range(repeats):
         case()

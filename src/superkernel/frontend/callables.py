@@ -9,7 +9,7 @@ import dis
 import sys
 import weakref
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import _GeneratorContextManager, suppress
 from functools import lru_cache, partial
 from itertools import pairwise
@@ -27,6 +27,14 @@ _UNNAMED = frozenset({"forward", "__call__", "__enter__", "__exit__", "__getitem
 _MOST_OBJECTS = 20_000
 _IN_EVERY_MODULE = frozenset(vars(torch.nn.Module()))
 _RUN_WITH_MODULE = frozenset({"_modules", "_forward_hooks", "_forward_pre_hooks"})
+# The containers' own ways: a subclass may load whole packages to list what it holds.
+_VALUES: Mapping[type, Callable[[Any], Iterable[object]]] = {
+    dict: dict.values,
+    list: list.__iter__,
+    tuple: tuple.__iter__,
+    set: set.__iter__,
+    frozenset: frozenset.__iter__,
+}
 _PLAIN = frozenset({NoneType, bool, int, float, str, bytes, torch.Tensor, torch.nn.Parameter, torch.dtype})
 
 # Everything that loads by name; LOAD_CONST would load a text that happens to read like one.
@@ -71,7 +79,7 @@ class _Search:
 
     def __init__(self) -> None:
         self._seen: dict[int, object] = {}  # holds what it has seen, so that no id is used again
-        self._classes: set[type] = set()
+        self._classes: dict[int, type] = {}
         self._names: set[str] = set()
         self._methods: defaultdict[str, list[list[object]]] = defaultdict(list)
 
@@ -91,6 +99,8 @@ class _Search:
         kind = type(value)
         if kind is FunctionType:
             return self._of_function(value)
+        if issubclass(kind, torch.nn.Module):
+            return [*self._of_class(kind), *_of_module(value)]
         if kind is MethodType:
             return (value.__func__, value.__self__)
         if kind is partial:
@@ -99,41 +109,48 @@ class _Search:
             return (value.__func__,)
         if kind is property:
             return (value.fget,)
-        if issubclass(kind, dict):
-            return list(value.values())
-        if issubclass(kind, list | tuple | set | frozenset):
-            return list(value)
+        if issubclass(kind, ModuleType):
+            return ()  # walked by name only
+        for container, values in _VALUES.items():
+            if issubclass(kind, container):
+                return list(values(value))
         if issubclass(kind, type):
             return self._of_class(value)
-        if issubclass(kind, torch.nn.Module):
-            return [*self._of_class(kind), *_of_module(value)]
         if _is_foreign(kind.__module__):
             return (_own_fields(value).get("__wrapped__"),)  # as in functools.cache
         return [*self._of_class(kind), *_own_fields(value).values()]
 
     def _of_function(self, function: FunctionType) -> list[object]:
-        known = function.__globals__
-        held = _wrapped_by(function)
+        known, code = function.__globals__, function.__code__
+        inside = {
+            name: _content(cell) for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=False)
+        }
+        held = [*inside.values(), *(function.__defaults__ or ()), function.__dict__.get("__wrapped__")]
         if _is_foreign(known.get("__name__")):
             return held
-        names = _names(function.__code__)
-        for value in [known[name] for name in names if name in known]:
-            if type(value) is ModuleType and not _is_foreign(value.__name__):
-                inside = vars(value)
-                held += [inside[attribute] for attribute in names if attribute in inside]
-            elif value is not super_kernel:  # which has been judged where it is called
+        names = _names(code)
+        inside |= {name: known[name] for name in names if name in known}
+        if (ours := _names_of_scopes(names, inside)) and _calls_with_a_name(code, ours):
+            return [super_kernel]
+        for value in inside.values():
+            if issubclass(type(value), ModuleType):
+                parts = _own_fields(value)
+                if not _is_foreign(parts.get("__name__")):
+                    held += [parts[name] for name in names if name in parts]
+            else:
                 held.append(value)
         for name in names - self._names:
             for overridden in self._methods.get(name, ()):
                 held += _reached(overridden)
         self._names |= names
-        return held
+        # Ours has been judged where it is called.
+        return [value for value in held if value is not super_kernel]
 
     def _of_class(self, kind: type) -> list[object]:
         """The methods that have been named so far; the others wait for their names."""
-        if kind in self._classes:
+        if id(kind) in self._classes:
             return []
-        self._classes.add(kind)
+        self._classes[id(kind)] = kind
         own: defaultdict[str, list[object]] = defaultdict(list)
         for base in kind.__mro__:
             if not _is_foreign(base.__module__):
@@ -150,20 +167,13 @@ class _Search:
 def _of_module(module: torch.nn.Module) -> list[object]:
     fields = _own_fields(module)
     run = [value for name in _RUN_WITH_MODULE if name in fields for value in fields[name].values()]
-    return run + [fields[name] for name in fields.keys() - _IN_EVERY_MODULE]
-
-
-def _wrapped_by(function: FunctionType) -> list[object]:
-    contents = [_content(cell) for cell in function.__closure__ or ()]
-    wrapped = [content for content in contents if content is not super_kernel]
-    return [*wrapped, *(function.__defaults__ or ()), function.__dict__.get("__wrapped__")]
+    return run + [value for name, value in list(fields.items()) if name not in _IN_EVERY_MODULE]
 
 
 def _reached(overridden: list[object]) -> list[object]:
     """The method that a class runs, and those of its bases that this one calls."""
     for count, method in enumerate(overridden, 1):
-        code = getattr(method, "__code__", None)
-        if type(code) is not CodeType or "super" not in code.co_names:
+        if type(method) is not FunctionType or "super" not in method.__code__.co_names:
             return overridden[:count]
     return overridden
 
@@ -181,24 +191,18 @@ def _is_foreign(module: object) -> bool:
 
 
 def _is_named_scope(value: Any) -> bool:
-    kind = type(value)
-    if kind is _GeneratorContextManager:  # what decorates a function
+    if type(value) is _GeneratorContextManager:  # what decorates a function
         ours = value.func is super_kernel.__wrapped__  # type: ignore[attr-defined]
         return ours and value.args[:1] != (None,) and value.kwds.get("scope", "") is not None
-    if kind is FunctionType and value is not super_kernel:
-        return not _is_foreign(value.__globals__.get("__name__")) and _opens_named_scope(value)
-    return value is super_kernel  # in a field or a container, so nobody knows how it is called
+    return value is super_kernel  # called with a name, or held where nobody can see what it is called with
 
 
-def _opens_named_scope(function: FunctionType) -> bool:
-    code = function.__code__
-    cells = zip(code.co_freevars, function.__closure__ or (), strict=False)
-    names = {name for name, cell in cells if _content(cell) is super_kernel}
-    known = function.__globals__
-    names |= {name for name in _names(code) if name in known and known[name] is super_kernel}
-    if "super_kernel" in _names(code) and "super_kernel" not in known:
-        names.add("super_kernel")  # an attribute, as in sk.super_kernel, or imported by the function itself
-    return bool(names) and _calls_with_a_name(code, names)
+def _names_of_scopes(names: frozenset[str], values: Mapping[str, object]) -> set[str]:
+    """The names by which a function knows `super_kernel`."""
+    ours = {name for name, value in values.items() if value is super_kernel}
+    if "super_kernel" in names and "super_kernel" not in values:
+        ours.add("super_kernel")  # an attribute, as in sk.super_kernel, or imported by the function itself
+    return ours
 
 
 def _content(cell: CellType) -> object:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import median
 from time import perf_counter_ns
 from typing import Any
@@ -76,10 +78,8 @@ class Gate:
         if self.cache is None:
             return
         text = json.dumps({"fused": self.times[True], "unfused": self.times[False]})
-        try:
-            self.cache.make(self._entry(), ".json", lambda path: path.write_text(text) and None)
-        except BuildError:
-            pass  # the next process measures again
+        with suppress(BuildError):  # else the next process measures again
+            self.cache.make(self._entry(), ".json", lambda path: _write(path, text))
 
     def _recall(self) -> None:
         if self.cache is None or (entry := self.cache.get(self._entry(), ".json")) is None:
@@ -92,3 +92,7 @@ class Gate:
         if all(times.values()):
             self.times = times
             self.fuses = median(times[True]) <= median(times[False])
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text)

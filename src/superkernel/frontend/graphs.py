@@ -1,10 +1,10 @@
-"""frontend.graphs: a graph from AOTAutograd -> parts by scope, each compiled: super kernels inside, Inductor outside."""
+"""frontend.graphs: a graph of AOTAutograd -> parts by scope, each compiled: super kernels inside, Inductor outside."""
 
 from __future__ import annotations
 
 import logging
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,10 @@ from ..cache import cache_in, totals
 from ..errors import OptionError, SuperKernelError, UnsupportedError
 from ..options import Options, StrictScopeCheck
 from . import inductor
+from .fitness import Misfit, misfit
 from .joined import PartCallable, by_interpreter, join
 from .marks import Mark, note_mark, read_marks, scope_options, source_line
-from .partition import Part, example_inputs, partition
+from .partition import Part, example_inputs, is_free, partition
 from .report import Report, ScopeReport, SegmentReport, UnfusibleReport, current, leave_traces
 from .scopes import Compiled, Drafted, build, drafted, reported
 from .settings import Fuse, Settings
@@ -34,7 +35,6 @@ class GraphContext:
     settings: Settings
     root: object
     marked: bool  # the callable's code has a mark somewhere
-    graphs: int = 0
     warned: set[str] = field(default_factory=set)
 
     def warn_once(self, text: str) -> None:
@@ -48,7 +48,7 @@ def compile_graph(context: GraphContext, module: GraphModule, inputs: Sequence[A
     before = totals.copy()
     report = current()
     first = len(report.scopes)
-    with cache_in(context.settings.cache):
+    with cache_in(context.settings.cache), _strides_kept():
         made = _compile(context, module, facts, report)
     report.cache.update(totals - before)
     leave_traces(report, report.scopes[first:])
@@ -56,79 +56,99 @@ def compile_graph(context: GraphContext, module: GraphModule, inputs: Sequence[A
 
 
 def _compile(context: GraphContext, module: GraphModule, facts: dict[str, Any], report: Report) -> PartCallable:
-    context.graphs += 1
     report.graphs += 1
     kind = "inference" if facts.get("is_inference") else "backward" if facts.get("is_backward") else "forward"
     with_numbers(module)
     marks = read_marks(module.graph)
     options = scope_options(marks, context.settings.options)
-    chosen = _choose(context, marks)
-    names = dict.fromkeys(scope for node in marks if (scope := chosen(node)) is not None)
-    parts = partition(module, chosen)
+    named, scope_of = _choose(context, marks)
+    misfits = {node: found for node in scope_of if (found := misfit(node)) is not None}
     scopes = {}
-    for name in names:
-        own = options.get(name) or Options.parse(context.settings.options)
-        mine = [part for part in parts if part.scope == name]
-        scopes[name] = _Scope(context, ScopeReport(name, str(own), f"{report.graphs} ({kind})"), own, mine)
-        report.scopes.append(scopes[name].report)
+    for name in dict.fromkeys(scope_of.values()):
+        own = options[name] if named else Options.parse(context.settings.options)
+        page = ScopeReport(name, str(own), f"{report.graphs} ({kind})")
+        out = {node: found for node, found in misfits.items() if scope_of[node] == name}
+        scopes[name] = _Scope(context, page, own, out)
+        report.scopes.append(page)
+    for name, scope in scopes.items():
+        if scope.refuses_data(named):
+            scope_of = {node: other for node, other in scope_of.items() if other != name}
+    parts = partition(module, lambda node: scope_of.get(node) if node not in misfits else None)
+    built: dict[Part, PartCallable] = {}
+    for scope in scopes.values():
+        built |= scope.compile(parts)
     functions: list[PartCallable] = []
-    built = {name: scope.compile(parts) for name, scope in scopes.items()}
     for part in parts:
-        function = built[part.scope].get(part) if part.scope is not None else None
-        if function is None:
-            report.outside += len(part.nodes) if part.scope is None else 0
-            function = outside(part, context, facts)
-        functions.append(function)
+        if part.scope is None:
+            report.outside += sum(not is_free(node) for node in part.nodes)
+        functions.append(built.get(part) or outside(part, context, facts))
     return join(module, parts, functions)
 
 
-def _choose(context: GraphContext, marks: dict[Node, Mark | None]) -> Callable[[Node], str | None]:
-    """Which scope each op is fused in."""
+@contextmanager
+def _strides_kept() -> Iterator[None]:
+    """Inductor tells AOTAutograd how outputs lie in memory; not those of parts, and ours lie as the graph says."""
+    context = torch._guards.TracingContext.try_get()
+    if context is None:
+        yield
+        return
+    told, context.output_strides = context.output_strides, None
+    try:
+        yield
+    finally:
+        context.output_strides = told
+
+
+def _choose(context: GraphContext, marks: Mapping[Node, Mark | None]) -> tuple[bool, dict[Node, str]]:
+    """The scope of each op that is to be fused; and whether users named them, or each graph is one."""
     named = any(mark is not None and mark.scope is not None for mark in marks.values())
     if named and context.root is not None:
         note_mark(context.root)
     fuse = context.settings.fuse
-    marked = named or context.marked
-    if fuse is Fuse.MARKED or (fuse in (Fuse.AUTO, Fuse.OFF) and marked):
-        return lambda node: mark.scope if (mark := marks.get(node)) is not None else None
-    return lambda node: WHOLE if node in marks and not _excluded(marks[node]) else None
-
-
-def _excluded(mark: Mark | None) -> bool:
-    return mark is not None and mark.scope is None
+    if fuse is Fuse.MARKED or (fuse is not Fuse.WHOLE and (named or context.marked)):
+        return True, {node: mark.scope for node, mark in marks.items() if mark is not None and mark.scope is not None}
+    return False, {node: WHOLE for node, mark in marks.items() if mark is None or mark.scope is not None}
 
 
 class _Scope:
     """All parts of one scope: drafted, checked together, then built."""
 
-    def __init__(self, context: GraphContext, report: ScopeReport, options: Options, parts: Sequence[Part]) -> None:
-        self.context, self.report, self.options, self.parts = context, report, options, parts
+    def __init__(
+        self, context: GraphContext, report: ScopeReport, options: Options, misfits: Mapping[Node, Misfit]
+    ) -> None:
+        self.context, self.report, self.options, self.misfits = context, report, options, misfits
 
     @property
     def _where(self) -> str:
         return f"super_kernel_scope {self.report.name!r}: "
 
+    def refuses_data(self, named: bool) -> bool:
+        """Sizes that depend on data are an error in a named scope; a graph that is a scope is left to Inductor."""
+        found = [(node, out) for node, out in self.misfits.items() if out.depends_on_data and (out.sizes or not named)]
+        if not found:
+            return False
+        node, out = found[0]
+        told = str(UnfusibleReport(str(node.target), out.reason, lines([node])))
+        if named:
+            raise UnsupportedError(
+                f"{self._where}{told}; a super kernel is compiled for one shape: give it a fixed size "
+                "(torch._dynamo.mark_static for an input), or leave it out of the scope"
+            )
+        self._give_up(UnsupportedError(told))
+        return True
+
     def compile(self, everything: Sequence[Part]) -> dict[Part, PartCallable]:
+        """A callable for each part of the scope that becomes super kernels."""
+        parts = [part for part in everything if part.scope == self.report.name]
         drafts: dict[Part, Drafted] = {}
-        broken = self._broken_by(everything)
-        for part in self.parts:
+        for part in parts:
             try:
                 drafts[part] = drafted(part, self.context.settings)
             except OptionError:
                 raise
             except Exception as reason:  # the first of two fallback points: Inductor compiles what we cannot take
-                self._give_up([part], reason)
-        found = [item for draft in drafts.values() for item in draft.unfusible]
-        self.report.unfusible += [u for u, _ in found]
-        strict = [u for u, collective in found if not collective] + broken
-        if strict and self.options.strict_scope_check is StrictScopeCheck.ABORT:
-            raise UnsupportedError(f"{self._where}strict-scope-check=abort: {'; '.join(map(str, strict))}")
-        if strict and self.options.strict_scope_check is StrictScopeCheck.BYPASS:
-            told = f"{self._where}strict-scope-check=bypass: the scope is not fused: {'; '.join(map(str, strict))}"
-            self.context.warn_once(told)
-            self.report.unfusible += broken
-            for part in drafts:
-                self._add_unfused(part, f"strict-scope-check=bypass: {strict[0]}")
+                self._give_up(reason)
+        if not self._passes(drafts, self._broken_by(everything), len(drafts) < len(parts)):
             return {}
         made: dict[Part, PartCallable] = {}
         for part, draft in drafts.items():
@@ -137,57 +157,69 @@ class _Scope:
             except OptionError:
                 raise
             except Exception as reason:  # the second one: what we took does not build
-                self._give_up([part], reason)
+                self._give_up(reason)
                 continue
             made[part] = compiled.call
             self._add(compiled, part, everything)
         return made
 
+    def _passes(self, drafts: Mapping[Part, Drafted], broken: Sequence[UnfusibleReport], lacks: bool) -> bool:
+        """The strict check: whether the scope is fused, as far as it can be."""
+        inside = [item for draft in drafts.values() for item in draft.unfusible]
+        out = [UnfusibleReport(str(node.target), m.reason, lines([node])) for node, m in self.misfits.items()]
+        self.report.unfusible += [*out, *(found for found, _ in inside)]
+        strict = [*out, *(found for found, collective in inside if not collective), *broken]
+        if strict and self.options.strict_scope_check is StrictScopeCheck.ABORT:
+            raise UnsupportedError(f"{self._where}strict-scope-check=abort: {'; '.join(map(str, strict))}")
+        if self.options.strict_scope_check is not StrictScopeCheck.BYPASS or not (strict or lacks):
+            return True
+        self.report.unfusible += broken
+        for found in strict[:1]:
+            told = "; ".join(map(str, strict))
+            self.context.warn_once(f"{self._where}strict-scope-check=bypass: the scope is not fused: {told}")
+            self.report.segments.append(SegmentReport((), False, f"strict-scope-check=bypass: {found}"))
+        return False
+
     def _add(self, compiled: Compiled, part: Part, everything: Sequence[Part]) -> None:
         segments = reported(compiled, self.context.settings)
         for segment in segments:
             if not segment.reason:
-                segment.reason = _why_ended(part, everything)
+                segment.reason = self._why_ended(part, everything)
         self.report.segments += segments
         _dump(compiled, self.report, self.context.settings)
 
     def _broken_by(self, everything: Sequence[Part]) -> list[UnfusibleReport]:
-        """The first op of everything foreign between the first and the last op of the scope."""
-        if len(self.parts) < 2:
-            return []
-        first, last = everything.index(self.parts[0]), everything.index(self.parts[-1])
-        between = [part for part in everything[first:last] if part.scope != self.report.name]
+        """The first op of each foreign part between the first and the last op of the scope."""
+        mine = [at for at, part in enumerate(everything) if part.scope == self.report.name]
         found = []
-        for part in between:
-            node = next((node for node in part.nodes if not is_free(node)), None)
-            if node is not None:
+        for part in everything[mine[0] : mine[-1]] if mine else []:
+            node = next((node for node in part.nodes if not is_free(node) and node not in self.misfits), None)
+            if part.scope != self.report.name and node is not None:
                 owner = f"of scope {part.scope!r}" if part.scope else "outside of the scope"
                 found.append(UnfusibleReport(str(node.target), f"an op {owner} lies between its ops", lines([node])))
         return found
 
-    def _give_up(self, parts: Sequence[Part], reason: Exception) -> None:
+    def _give_up(self, reason: Exception) -> None:
         """Not taken or not built: Inductor runs it, and says so once; a strict scope is refused."""
         told = f"{type(reason).__name__}: {reason}" if not isinstance(reason, SuperKernelError) else str(reason)
-        strict = self.options.strict_scope_check
-        if strict is StrictScopeCheck.ABORT:
+        told = told.removeprefix(self._where)
+        if self.options.strict_scope_check is StrictScopeCheck.ABORT:
             raise UnsupportedError(f"{self._where}strict-scope-check=abort: {told}") from reason
         self.context.warn_once(f"{self._where}runs unfused through Inductor: {told}")
         _log.debug("%srefused", self._where, exc_info=reason)
-        for part in parts:
-            self._add_unfused(part, told)
+        self.report.segments.append(SegmentReport((), False, told))
 
-    def _add_unfused(self, part: Part, reason: str) -> None:
-        self.report.segments.append(SegmentReport((), False, reason))
-
-
-def _why_ended(part: Part, everything: Sequence[Part]) -> str:
-    following = everything[everything.index(part) + 1 :]
-    if not following:
-        return "ended with the graph"
-    if all(other.scope != part.scope for other in following):
-        return "ended with the scope"
-    node = following[0].nodes[0]
-    return f"ended by {node.target}, which lies outside of the scope"
+    def _why_ended(self, part: Part, everything: Sequence[Part]) -> str:
+        following = everything[everything.index(part) + 1 :]
+        if not following:
+            return "ended with the graph"
+        nodes = following[0].nodes
+        node = next((node for node in nodes if not is_free(node)), nodes[0])
+        if node in self.misfits:
+            return f"ended by {node.target}: {self.misfits[node].reason}"
+        if all(other.scope != part.scope for other in following):
+            return "ended with the scope"
+        return f"ended by {node.target}, which lies outside of the scope"
 
 
 def outside(part: Part, context: GraphContext, facts: dict[str, Any]) -> PartCallable:
@@ -202,11 +234,6 @@ def outside(part: Part, context: GraphContext, facts: dict[str, Any]) -> PartCal
         return by_interpreter(part.module)
 
 
-def is_free(node: Node) -> bool:
-    """It computes nothing: another look at memory, or a choice from several results."""
-    return getattr(node.target, "is_view", False) or node.target is operator.getitem
-
-
 def lines(nodes: Sequence[Node]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(line for node in nodes if (line := source_line(node)) is not None))
 
@@ -217,10 +244,11 @@ def with_numbers(module: GraphModule) -> None:
     for node in list(graph.nodes):
         value = node.meta.get("val")
         if isinstance(value, torch.SymInt) and (number := value.node.maybe_as_int()) is not None:
-            for user in list(node.users):
-                if user.op != "output":
-                    user.args = torch.fx.map_arg(user.args, lambda used: number if used is node else used)
-                    user.kwargs = torch.fx.map_arg(user.kwargs, lambda used: number if used is node else used)
+            for user in [user for user in node.users if user.op != "output"]:
+                known = {node: number}
+                user.args, user.kwargs = torch.fx.map_arg(
+                    (user.args, user.kwargs), lambda used, k=known: k.get(used, used)
+                )
             if node.op != "placeholder" and not node.users:
                 graph.erase_node(node)
 

@@ -1,7 +1,8 @@
-"""frontend.partition: a graph from AOTAutograd and a scope per node -> parts, in program order, each a graph of its own."""
+"""frontend.partition: a graph of AOTAutograd, a scope per node -> parts in program order, each a graph of its own."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,16 +27,53 @@ class Part:
 def partition(module: GraphModule, scope_of: Callable[[Node], str | None]) -> list[Part]:
     """Cut the graph where the scope changes."""
     order = _with_early_copies([node for node in module.graph.nodes if node.op not in _NEUTRAL], scope_of)
-    runs: list[tuple[str | None, list[Node]]] = []
-    for node in order:
-        scope = scope_of(node)
-        if not runs or runs[-1][0] != scope:
-            runs.append((scope, []))
-        runs[-1][1].append(node)
+    runs = _runs(order, scope_of)
     output = next(node for node in module.graph.nodes if node.op == "output")
+    order = [node for _, nodes in runs for node in nodes]
     last_use = _last_uses(order, output)
     position = {node: at for at, node in enumerate(order)}
     return [_part(module, scope, nodes, position, last_use) for scope, nodes in runs]
+
+
+def is_free(node: Node) -> bool:
+    """It computes nothing: another look at memory, or a choice from several results."""
+    return getattr(node.target, "is_view", False) or node.target is operator.getitem
+
+
+def _runs(order: Sequence[Node], scope_of: Callable[[Node], str | None]) -> list[tuple[str | None, list[Node]]]:
+    """Nodes of one scope that follow each other. What computes nothing neither begins nor ends a run."""
+    runs: list[tuple[str | None, list[Node]]] = []
+    home: dict[Node, list[Node]] = {}
+    waiting: list[Node] = []  # free nodes since the last op: each goes with that one or with the next
+
+    def put(node: Node, before: list[Node], after: list[Node]) -> None:
+        sources = [home.get(source) for source in node.all_input_nodes]
+        if node.target is operator.getitem and sources[0] is not None:
+            place = sources[0]  # several results at once do not cross from part to part
+        elif scope_of(node) == runs[-1][0] or any(source is after for source in sources):
+            place = after
+        else:
+            place = before
+        place.append(node)
+        home[node] = place
+
+    for node in order:
+        if is_free(node):
+            waiting.append(node)
+            continue
+        scope = scope_of(node)
+        if not runs or runs[-1][0] != scope:
+            runs.append((scope, []))
+        after = runs[-1][1]
+        before = runs[-2][1] if len(runs) > 1 and not after else after
+        for free in waiting:
+            put(free, before, after)
+        waiting.clear()
+        put(node, after, after)
+    runs = runs or [(None, [])]
+    for free in waiting:
+        put(free, runs[-1][1], runs[-1][1])
+    return [(scope, nodes) for scope, nodes in runs if nodes]
 
 
 def _last_uses(order: Sequence[Node], output: Node) -> dict[Node, int]:
@@ -96,7 +134,7 @@ def _with_early_copies(order: list[Node], scope_of: Callable[[Node], str | None]
         if not isinstance(target, Node) or target.op != "placeholder" or value not in order:
             continue
         at = order.index(copy)
-        goal = order.index(value) + 1  # type: ignore[arg-type]
+        goal = order.index(value) + 1
         while goal < at and scope_of(order[goal]) == scope_of(copy):
             goal += 1
         readers = _readers(target)

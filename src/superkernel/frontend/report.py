@@ -25,6 +25,9 @@ class OpReport:
     blocks: int
     origins: tuple[str, ...]  # source lines of the model
 
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, "kernel": self.kernel, "blocks": self.blocks, "origins": list(self.origins)}
+
     def __str__(self) -> str:
         return self.name
 
@@ -70,7 +73,7 @@ class SegmentReport:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "ops": [{"name": o.name, "kernel": o.kernel, "blocks": o.blocks, "origins": list(o.origins)} for o in self.ops],
+            "ops": [op.to_dict() for op in self.ops],
             "fused": self.fused,
             "reason": self.reason,
             "syncs": dict(self.syncs),
@@ -78,7 +81,7 @@ class SegmentReport:
             "bytes": self.buffer_bytes,
             "launches": self.launches,
             "gate_us": self.times_us,
-        }  # fmt: skip
+        }
 
 
 @dataclass
@@ -127,11 +130,9 @@ class Report:
 
 
 def _lines(report: Report) -> Iterator[str]:
-    graphs = _count(report.graphs, "graph")
-    yield (
-        f"{graphs}, {_count(len(report.scopes), 'scope')}; {_count(report.outside, 'op')} outside of scopes (Inductor); "
-        f"cache: {report.cache['hits']} hits, {report.cache['misses']} misses"
-    )
+    found = f"{_count(report.graphs, 'graph')}, {_count(len(report.scopes), 'scope')}"
+    outside = f"{_count(report.outside, 'op')} outside of scopes (Inductor)"
+    yield f"{found}; {outside}; cache: {report.cache['hits']} hits, {report.cache['misses']} misses"
     yield from (f"  note: {note}" for note in report.notes)
     for scope in report.scopes:
         options = f", options {scope.options}" if scope.options else ""
@@ -144,7 +145,8 @@ def _lines(report: Report) -> Iterator[str]:
 def _segment_lines(number: int, segment: SegmentReport) -> Iterator[str]:
     state = {"fused": "fused", "unfused": "not fused", "measuring": "fused or not: still measuring"}[segment.launches]
     times = ", ".join(f"{way} {us:.1f} us" for way, us in segment.times_us.items())
-    yield f"  segment {number}: {_count(len(segment.ops), 'op')}, {state}{f' (gate: {times})' if times else ''}; {segment.reason}"
+    measured = f" (gate: {times})" if times else ""
+    yield f"  segment {number}: {_count(len(segment.ops), 'op')}, {state}{measured}; {segment.reason}"
     if segment.kernel is not None:
         syncs = ", ".join(f"{count} {kind}" for kind, count in segment.syncs.items()) or "none"
         yield f"    syncs: {syncs}; {_count(segment.buffers, 'buffer')}, {_bytes(segment.buffer_bytes)}"
@@ -168,7 +170,7 @@ def _bytes(number: int) -> str:
 
 
 def leave_traces(report: Report, scopes: Sequence[ScopeReport]) -> None:
-    """The scopes of one graph: to the log (TORCH_LOGS="superkernel", or "+superkernel"), and to torch's trace for tlparse."""
+    """The scopes of one graph: to the log (TORCH_LOGS="superkernel" or "+superkernel") and to torch's trace for tlparse."""
     told = Report(list(scopes), 1)
     for scope in scopes:
         fused = sum(segment.fused for segment in scope.segments)
@@ -180,9 +182,9 @@ def leave_traces(report: Report, scopes: Sequence[ScopeReport]) -> None:
     _trace("superkernel_report_json", lambda: json.dumps(told.to_dict(), indent=1))
     for scope in scopes:
         for number, segment in enumerate(scope.segments, 1):
-            if segment.kernel is not None:
-                _trace(f"superkernel_{scope.name}_{number}_plan", lambda kernel=segment.kernel: str(kernel.plan))
-                _trace(f"superkernel_{scope.name}_{number}_source", lambda kernel=segment.kernel: kernel.source)
+            if (kernel := segment.kernel) is not None:
+                _trace(f"superkernel_{scope.name}_{number}_plan", lambda: str(kernel.plan))
+                _trace(f"superkernel_{scope.name}_{number}_source", lambda: kernel.source)
 
 
 def _trace(name: str, payload: Callable[[], str]) -> None:

@@ -15,7 +15,7 @@ from superkernel.graph import build_graph
 from superkernel.options import Options
 from superkernel.params import Param
 from superkernel.plan import Plan, make_plan, validate
-from superkernel.subkernel import Binary, Form, Op, SubKernel
+from superkernel.subkernel import Binary, Form, Op, Place, SubKernel
 from superkernel.targets.cpu.build import entry_name
 from superkernel.targets.cpu.emit import Emitter, LinkedKernel
 from superkernel.targets.cpu.numbering import number
@@ -154,6 +154,14 @@ def every_debug_option() -> Plan:
     return planned("debugged", [*chain()[:2], Op(SUM, ["u", "s"])], options)
 
 
+def places_and_failures() -> Plan:
+    """Parts of one buffer, and kernels after whose calls somebody must look whether the launch goes on."""
+    pick = kernel("pick", 5, f"in:x:{VECTOR}", f"out:z:{VECTOR}", may_fail=True)
+    one = kernel("one", 1, "in:x", "out:z", may_fail=True)
+    ops = [Op(pick, [Place("x", 64), "t"]), Op(PART, ["t", 2.0, Place("x", 4096)]), Op(one, [Place("x", 4096), "y"])]
+    return planned("parts", ops)
+
+
 SCENARIOS: tuple[Callable[[], Plan], ...] = (
     chain_with_barrier,
     block_local,
@@ -167,6 +175,7 @@ SCENARIOS: tuple[Callable[[], Plan], ...] = (
     external_events,
     profiling,
     every_debug_option,
+    places_and_failures,
 )
 
 

@@ -144,7 +144,7 @@ def test_the_key_knows_header_compiler_machine_versions_and_extra(
     found.add(made())
     monkeypatch.setattr(objects, "cpu_features", lambda: "another machine")
     found.add(made())
-    monkeypatch.setattr(objects, "_versions", lambda: "superkernel=99")
+    monkeypatch.setattr(objects, "versions", lambda: "superkernel=99")
     found.add(made())
     assert len(found) == 6
 

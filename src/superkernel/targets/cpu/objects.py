@@ -160,7 +160,6 @@ def text_key(files: Sequence[Path], include_dirs: Sequence[Path]) -> str:
         raise BuildError(f"cannot read source: {reason}") from reason
 
 
-@remembered
 def _folder_key(folder: Path) -> str:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return digest(*(part for path in files for part in (str(path.relative_to(folder)), path.read_bytes())))
@@ -170,6 +169,8 @@ def object_key(path: Path) -> str:
     """The digest of a file's contents."""
     try:
         return digest(path.read_bytes())
+    except FileNotFoundError as reason:
+        raise BuildError(f"object file {path} does not exist") from reason
     except OSError as reason:
         raise BuildError(f"cannot read object file {path}: {reason}") from reason
 
@@ -241,9 +242,6 @@ def _options(source: Path, flags: Sequence[str]) -> tuple[str, ...]:
 def versions() -> str:
     """The versions of this package and of torch, whose headers and libraries kernels may use; never imports torch."""
     return " ".join(f"{package}={_version(package)}" for package in ("superkernel", "torch"))
-
-
-_versions = versions
 
 
 def _version(package: str) -> str:

@@ -15,13 +15,13 @@ from pathlib import Path
 from ...cache import digest
 from .. import Text
 from .build import Workshop
-from .objects import CXX_FLAGS, INCLUDE, _versions
+from .objects import CXX_FLAGS, INCLUDE, versions
 from .toolchain import cpu_features, run
 
 
 def compile_texts(texts: Sequence[Text], flags: Sequence[str], shop: Workshop) -> list[Path]:
     """The object of each text; several may be copies of one object, which then defines more than was asked for."""
-    identity = (*CXX_FLAGS, *flags, shop.toolchain.identity, cpu_features(), _versions())
+    identity = (*CXX_FLAGS, *flags, shop.toolchain.identity, cpu_features(), versions())
     keys = [digest("text", *text, *identity) for text in texts]
     missing = {key: text for key, text in zip(keys, texts, strict=True) if shop.cache.get(key, ".o") is None}
     if missing:

@@ -59,17 +59,17 @@ struct DotTile {
     SK_INLINE void run(int64_t row) const {
         const float* a = p.a + row * kRowDepth;
         const T* b[C];
-        T rest[C][kSpan<T>];
+        Span<T> rest[C];
         SK_UNROLL
         for (int c = 0; c < C; ++c) b[c] = p.b + least(column + c, p.columns - 1) * p.ldb;
-        // Whole tiles in advance, into the second-level cache: the machine's own prefetching begins anew in every column.
+        // Whole tiles in advance, to the second-level cache: the machine's own prefetching begins anew in every column.
         const int64_t ahead = divide_up(kAhead, C * p.depth * int64_t(sizeof(T))) * C * p.ldb;
         Vector total[R][C] = {};
         for (int64_t i = 0; i < p.depth; i += kSpan<T>) {
             if (__builtin_expect(p.depth - i < kSpan<T>, false)) {
                 for (int c = 0; c < C; ++c) {
-                    copy_some(b[c] + i, p.depth - i, rest[c]);
-                    b[c] = rest[c] - i;
+                    rest[c] = load_some(b[c] + i, p.depth - i);
+                    b[c] = reinterpret_cast<const T*>(&rest[c]) - i;
                 }
             }
             Span<T> weights[C];
@@ -118,12 +118,11 @@ SK_APART void add_dots(const Piece<T>& p) {
     }
 }
 
-// R rows of a times the rows [depth, depth_end) of b, over Spans spans of columns; Tail: over `width` columns.
-template <class T, int Spans, bool Tail>
+// R rows of a times the rows [depth, depth_end) of b, over Spans spans of columns, or over a part of one.
+template <class T, int Spans>
 struct StreamTile {
     const Piece<T>& p;
-    int64_t depth, depth_end, column;
-    int width;
+    int64_t depth, depth_end, column, width;
 
     template <int R>
     SK_INLINE void run(int64_t row) const {
@@ -138,14 +137,17 @@ struct StreamTile {
         const T* b = p.b + depth * p.ldb + column;
         const int64_t ahead = 2 * kStreams * p.ldb;
         for (int64_t i = depth; i < depth_end; ++i, b += p.ldb) {
-            T some[kSpan<T>];
-            if (Tail) copy_some(b, width, some);
             Vector weights[Spans * parts];
             SK_UNROLL
-            for (int v = 0; v < Spans * parts; ++v) {
-                weights[v] = part_of(load_span(Tail ? some : b + v / parts * kSpan<T>), v % parts);
-                if (R > 1) keep(weights[v]);
-                if (row == 0 && v % parts == 0) __builtin_prefetch(b + v / parts * kSpan<T> + ahead, 0, 2);
+            for (int s = 0; s < Spans; ++s) {
+                const T* at = b + s * kSpan<T>;
+                const Span<T> span = Spans > 1 || width == kSpan<T> ? load_span(at) : load_some(at, width);
+                if (row == 0) __builtin_prefetch(at + ahead, 0, 2);
+                SK_UNROLL
+                for (int part = 0; part < parts; ++part) {
+                    weights[s * parts + part] = part_of(span, part);
+                    if (R > 1) keep(weights[s * parts + part]);
+                }
             }
             SK_UNROLL
             for (int r = 0; r < R; ++r) {
@@ -170,12 +172,9 @@ SK_APART void add_streams(const Piece<T>& p) {
         const int64_t end = least(i + kStreams, p.depth);
         int64_t j = 0;
         for (; j + spans * kSpan<T> <= p.columns; j += spans * kSpan<T>)
-            for_row_groups(p.rows, StreamTile<T, spans, false>{p, i, end, j, 0});
-        for (; j + kSpan<T> <= p.columns; j += kSpan<T>)
-            for (int64_t r = 0; r < p.rows; ++r) StreamTile<T, 1, false>{p, i, end, j, 0}.template run<1>(r);
-        if (j < p.columns)
-            for (int64_t r = 0; r < p.rows; ++r)
-                StreamTile<T, 1, true>{p, i, end, j, int(p.columns - j)}.template run<1>(r);
+            for_row_groups(p.rows, StreamTile<T, spans>{p, i, end, j, spans * kSpan<T>});
+        for (; j < p.columns; j += kSpan<T>)
+            for_row_groups(p.rows, StreamTile<T, 1>{p, i, end, j, least(kSpan<T>, p.columns - j)});
     }
 }
 

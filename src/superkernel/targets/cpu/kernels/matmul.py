@@ -99,7 +99,8 @@ def _kernel(dtype: str, adds: bool, blocks: int, op_type: str) -> SubKernel:
     if adds:
         params += ["in:c", *_stride_params("c"), "scalar:beta:float32"]
     symbol = f"matmul_{dtype}" + ("_add" if adds else "")
-    return SubKernel.from_source(SOURCE, symbol, block_dim=blocks, params=params, op_type=op_type, flags=FLAGS)
+    flags = (*FLAGS, f"-DSK_MATMUL_{dtype.upper()}")
+    return SubKernel.from_source(SOURCE, symbol, block_dim=blocks, params=params, op_type=op_type, flags=flags)
 
 
 def _stride_params(of: str) -> list[str]:

@@ -10,7 +10,7 @@ namespace {
 constexpr int kTileRows = 6;  // rows and vectors of the sums that are in registers
 constexpr int kTileVectors = kRegisters == 32 ? 4 : 2;
 constexpr int64_t kTileColumns = kTileVectors * kLanes;
-constexpr int64_t kMostRows = 32 * kTileRows;
+constexpr int64_t kMostRows = 32 * kTileRows;  // of a tile: with a chunk of k, it fits the second-level cache
 constexpr int64_t kMostColumns = 128;
 constexpr int64_t kChunk = 256;
 
@@ -108,12 +108,13 @@ template <class T>
 SK_INLINE void compute_tile(const Problem<T>& p, const Tile& tile, TileScratch& scratch) {
     for (int64_t k = 0; k < p.k; k += kChunk) {
         const int64_t depth = least(kChunk, p.k - k);
-        gather_rows<1>(p.a + p.of_a.at(tile.batch, tile.row, k), p.of_a.row, p.of_a.column, tile.rows, depth, scratch.a,
-                       kChunk);
+        const T* a = p.a + p.of_a.at(tile.batch, tile.row, k);
+        gather_rows<1>(a, p.of_a.row, p.of_a.column, tile.rows, depth, scratch.a, kChunk);
         for (int64_t j = 0; j < tile.columns; j += kTileColumns) {
             const int64_t columns = least(kTileColumns, tile.columns - j);
+            const T* b = p.b + p.of_b.at(tile.batch, k, tile.column + j);
             float* panel = scratch.b + j * kChunk;
-            pack_panel(p.b + p.of_b.at(tile.batch, k, tile.column + j), p.of_b.row, p.of_b.column, depth, columns, panel);
+            pack_panel(b, p.of_b.row, p.of_b.column, depth, columns, panel);
             for (int64_t i = 0; i < tile.rows; i += kTileRows)
                 register_tile_of(divide_up(columns, kLanes), scratch.a + i * kChunk, panel, depth,
                                  scratch.sums + i * kMostColumns + j, k == 0);
@@ -122,15 +123,18 @@ SK_INLINE void compute_tile(const Problem<T>& p, const Tile& tile, TileScratch& 
     finish(p, tile.batch, tile.row, tile.column, tile.rows, tile.columns, scratch.sums, kMostColumns);
 }
 
-// This block's share of the tiles, which are made smaller until every block has some.
+// This block's share of the tiles, which are made smaller until the blocks have about equal work.
 template <class T>
 SK_APART void tiles(const Problem<T>& p) {
     TileScratch scratch;
     const int64_t blocks = sk::block_num();
     int64_t most_rows = kMostRows, most_columns = kMostColumns;
-    const auto count = [&] { return p.batches * divide_up(p.m, most_rows) * divide_up(p.n, most_columns); };
-    while (count() < blocks && most_columns > kTileColumns) most_columns -= kTileColumns;
-    while (count() < blocks && most_rows > 2 * kTileRows) most_rows -= kTileRows;
+    const auto fewer_than = [&](int64_t wanted) {
+        return blocks > 1 && p.batches * divide_up(p.m, most_rows) * divide_up(p.n, most_columns) < wanted;
+    };
+    while (fewer_than(4 * blocks) && most_columns > kTileColumns) most_columns -= kTileColumns;
+    while (fewer_than(2 * blocks) && most_rows > 8 * kTileRows) most_rows -= kTileRows;
+    while (fewer_than(blocks) && most_rows > 2 * kTileRows) most_rows -= kTileRows;
     const int64_t rows = round_up(divide_up(p.m, divide_up(p.m, most_rows)), kTileRows);
     const int64_t row_tiles = divide_up(p.m, rows), column_tiles = divide_up(p.n, most_columns);
     const Range units = share(p.batches * row_tiles * column_tiles);

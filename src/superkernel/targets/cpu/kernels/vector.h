@@ -31,6 +31,11 @@ typedef float AnyQuad __attribute__((vector_size(16), aligned(4), may_alias));
 
 #define SK_INLINE inline __attribute__((always_inline))
 #define SK_APART __attribute__((noinline))
+#if defined(__has_builtin)
+#define SK_HAS(builtin) __has_builtin(builtin)
+#else
+#define SK_HAS(builtin) 0
+#endif
 // Before loops over variables that must be in registers.
 #if defined(__clang__)
 #define SK_UNROLL _Pragma("unroll")
@@ -58,9 +63,9 @@ SK_INLINE void keep(V& value) {
 SK_INLINE Vector multiply_add(Vector x, Vector y, Vector z) {
 #if defined(__clang__)
     return __builtin_elementwise_fma(x, y, z);
-#elif defined(__AVX512F__)
+#elif defined(__AVX512F__) && SK_HAS(__builtin_ia32_vfmaddps512_mask)
     return __builtin_ia32_vfmaddps512_mask(x, y, z, uint16_t(-1), 4);
-#elif defined(__FMA__)
+#elif defined(__FMA__) && !defined(__AVX512F__) && SK_HAS(__builtin_ia32_vfmaddps256)
     return __builtin_ia32_vfmaddps256(x, y, z);
 #else
     return x * y + z;
@@ -85,14 +90,9 @@ struct CountTo<0, I...> {
     using type = Indices<I...>;
 };
 
-#if defined(__has_builtin)
-#if __has_builtin(__builtin_shufflevector)
-#define SK_HAS_SHUFFLEVECTOR 1
+#if SK_HAS(__builtin_shufflevector)
 #define SK_SHUFFLE(x, y, ...) __builtin_shufflevector(x, y, __VA_ARGS__)
-#endif
-#endif
-#ifndef SK_SHUFFLE
-#define SK_HAS_SHUFFLEVECTOR 0
+#else
 #define SK_SHUFFLE(x, y, ...) __builtin_shuffle(x, y, Places{__VA_ARGS__})
 typedef int32_t Places __attribute__((vector_size(kVectorBytes)));
 #endif
@@ -113,7 +113,7 @@ SK_INLINE Vector add_pairs(Vector x, Vector y, Indices<I...>) {
 }
 
 // Adds up the groups of four lanes.
-#if SK_HAS_SHUFFLEVECTOR && defined(__AVX512F__)
+#if defined(__AVX512F__) && SK_HAS(__builtin_shufflevector)
 SK_INLINE Quad add_groups(Vector x) {
     typedef float Half __attribute__((vector_size(32)));
     const Half half = __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7) +
@@ -159,11 +159,26 @@ SK_INLINE Vector part_of(Words span, int part) { return Vector(part ? span & 0xf
 template <class T>
 using Span = decltype(load_span(static_cast<const T*>(nullptr)));
 
-// The first `count` elements, then zeros: what lies behind them may not be ours to read.
+// The first `count` elements of a span, then zeros: what lies behind them may not be ours to read.
 template <class T>
-SK_INLINE void copy_some(const T* from, int64_t count, T (&to)[kSpan<T>]) {
-    for (int64_t i = 0; i < kSpan<T>; ++i) to[i] = i < count ? from[i] : T{};
+SK_INLINE Span<T> load_some(const T* at, int64_t count) {
+    T some[kSpan<T>] = {};
+    for (int64_t i = 0; i < count; ++i) some[i] = at[i];
+    return load_span(some);
 }
+
+#if defined(__AVX512BW__) && !defined(__clang__) && SK_HAS(__builtin_ia32_loaddquhi512_mask)
+template <>
+SK_INLINE Vector load_some(const float* at, int64_t count) {
+    return __builtin_ia32_loadups512_mask(at, Vector{}, uint16_t((1u << count) - 1));
+}
+template <>
+SK_INLINE Words load_some(const Bfloat16* at, int64_t count) {
+    typedef short Halves __attribute__((vector_size(kVectorBytes)));
+    const uint32_t first = uint32_t((uint64_t(1) << count) - 1);
+    return Words(__builtin_ia32_loaddquhi512_mask(reinterpret_cast<const short*>(at), Halves{}, first));
+}
+#endif
 
 SK_INLINE float to_float(float value) { return value; }
 SK_INLINE float to_float(Bfloat16 value) {

@@ -1,0 +1,212 @@
+"""One function, compiled by the back end: its results against eager, against its own unfused run, and called again."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import torch
+from conformance.texts import collecting_texts, compile_together
+from torch.utils._pytree import tree_flatten
+
+from superkernel.frontend.report import Report, collecting
+
+FUSED: dict[str, object] = {"profit_gate": 0}
+UNFUSED: dict[str, object] = {"fuse": "off"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A function and its arguments: for a seed always the same values, in fresh memory, of the same shapes."""
+
+    name: str
+    function: Callable[..., Any]
+    arguments: Callable[[int], tuple[Sequence[Any], dict[str, Any]]]
+    other_data: bool = True  # another seed gives other values, and nothing but other values
+    random: bool = False  # draws random numbers
+    undefined: bool = False  # returns memory that nobody wrote
+    loose: bool = False  # eager computes in another precision: stock Inductor says what is right
+
+
+class State(Enum):
+    FUSED = "fused"
+    PARTLY = "partly fused"  # torch runs some library calls between super kernels
+    FELL_BACK = "fell back"
+    NOTHING = "nothing to fuse"
+    STOCK = "fails under stock Inductor"
+    FAILED = "failed"
+
+
+@dataclass
+class Outcome:
+    name: str
+    state: State
+    reasons: list[str] = field(default_factory=list)  # why not everything is fused; or the failure
+
+
+class Mismatch(AssertionError):
+    """The results are not what they should be."""
+
+
+def warm_up(cases: Sequence[Case], cores: Sequence[int]) -> int:
+    """Compile the kernels of all cases together; how many there are."""
+    with collecting_texts() as texts:
+        for case in cases:
+            for count in cores:
+                try:
+                    run(case, compiled(case, cores=count, **FUSED))
+                except Exception:  # told when the case is checked
+                    continue
+    compile_together(texts)
+    return len(texts)
+
+
+def check(case: Case, cores: int) -> Outcome:
+    """What became of the case; failures are told, not raised."""
+    try:
+        return _checked(case, cores)
+    except Exception as failure:
+        if not isinstance(failure, Mismatch) and _stock_fails(case):
+            return Outcome(case.name, State.STOCK, [f"{type(failure).__name__}: {failure}"])
+        return Outcome(case.name, State.FAILED, [f"{type(failure).__name__}: {failure}"])
+
+
+def _checked(case: Case, cores: int) -> Outcome:
+    want = run(case, case.function)
+    function = compiled(case, cores=cores, **FUSED)
+    with collecting() as report:
+        got = run(case, function)
+    kept = _copies(got)
+    _compare(case, want, got)
+    _compare_with_unfused(case, cores, report, got)
+    seed = 1 if case.other_data else 0
+    again = run(case, function, seed)
+    _same_bits(case, kept, got, "a later call changed the results of an earlier one")
+    if seed:
+        _compare(case, run(case, case.function, seed), again, seed)
+    else:
+        _same_bits(case, kept, again, "the second call differs from the first")
+    return Outcome(case.name, *_state(report))
+
+
+def _compare_with_unfused(case: Case, cores: int, report: Report, got: list[Any]) -> None:
+    """One op alone is launched the same way, fused or not."""
+    if any(len(segment.ops) > 1 for scope in report.scopes for segment in scope.segments):
+        _same_bits(case, run(case, compiled(case, cores=cores, **UNFUSED)), got, "fused differs from fuse=off")
+
+
+def compiled(case: Case, **options: object) -> Callable[..., Any]:
+    torch._dynamo.reset()
+    return torch.compile(case.function, backend="superkernel", dynamic=False, options=options)  # type: ignore[no-any-return]
+
+
+def run(case: Case, function: Callable[..., Any], seed: int = 0) -> list[Any]:
+    """The results, and the arguments as they are after the call."""
+    args, kwargs = case.arguments(seed)
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        made = function(*args, **kwargs)
+    return tree_flatten((made, args, kwargs))[0]
+
+
+def _compare(case: Case, want: list[Any], got: list[Any], seed: int = 0) -> None:
+    if case.undefined or case.random:
+        return _same_form(want, got)
+    try:
+        _close(want, got)
+    except Mismatch:
+        _close(_stock(case, seed), got)
+    return None
+
+
+def _close(want: list[Any], got: list[Any]) -> None:
+    _same_form(want, got)
+    for index, (one, other) in enumerate(zip(want, got, strict=True)):
+        try:
+            torch.testing.assert_close(other, one, equal_nan=True, check_stride=False)
+        except AssertionError as failure:
+            raise Mismatch(f"value {index}: {failure}") from failure
+        except TypeError:  # neither tensors nor numbers
+            if one != other:
+                raise Mismatch(f"value {index}: {other!r} instead of {one!r}") from None
+
+
+def _same_form(want: list[Any], got: list[Any]) -> None:
+    if len(want) != len(got):
+        raise Mismatch(f"{len(got)} values instead of {len(want)}")
+    for index, (one, other) in enumerate(zip(want, got, strict=True)):
+        if _form(one) != _form(other):
+            raise Mismatch(f"value {index}: {_form(other)} instead of {_form(one)}")
+
+
+def _form(value: Any) -> object:
+    return (value.dtype, tuple(value.shape)) if isinstance(value, torch.Tensor) else type(value)
+
+
+def _same_bits(case: Case, want: list[Any], got: list[Any], what: str) -> None:
+    _same_form(want, got)
+    if case.undefined:
+        return
+    for index, (one, other) in enumerate(zip(want, got, strict=True)):
+        if isinstance(one, torch.Tensor) and one.layout is torch.strided and not _equal_bits(one, other):
+            raise Mismatch(f"value {index}: {what}: {other} instead of {one}")
+
+
+def _equal_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return torch.equal(_bits(one), _bits(other))
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    plain = tensor.resolve_conj().resolve_neg().contiguous()
+    return plain.reshape(-1).view(torch.uint8) if plain.numel() else plain.new_empty(0, dtype=torch.uint8)
+
+
+def _copies(values: list[Any]) -> list[Any]:
+    return [value.clone() if isinstance(value, torch.Tensor) else value for value in values]
+
+
+def _stock(case: Case, seed: int) -> list[Any]:
+    torch._dynamo.reset()
+    with torch._inductor.config.patch(fallback_random=True):
+        return run(case, torch.compile(case.function, backend="inductor", dynamic=False), seed)
+
+
+def _stock_fails(case: Case) -> bool:
+    try:
+        _stock(case, 0)
+    except Exception:
+        return True
+    return False
+
+
+def _state(report: Report) -> tuple[State, list[str]]:
+    segments = [segment for scope in report.scopes for segment in scope.segments]
+    unfusible = [found for scope in report.scopes for found in scope.unfusible]
+    reasons = [f"{found.op}: {found.reason}" for found in unfusible]
+    reasons += [segment.reason for segment in segments if not segment.fused]
+    if any(segment.fused for segment in segments):
+        return (State.PARTLY if reasons else State.FUSED), reasons
+    return (State.FELL_BACK if reasons else State.NOTHING), reasons
+
+
+@contextmanager
+def small_chunks() -> Iterator[None]:
+    """Inductor shares even the smallest loops among threads; the back end's warnings are in the report anyway."""
+    log = logging.getLogger("superkernel")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with torch._inductor.config.patch({"cpp.min_chunk_size": 1}):
+            yield
+    finally:
+        log.setLevel(level)
+
+
+def counts(outcomes: Sequence[Outcome]) -> dict[str, int]:
+    found = Counter(outcome.state for outcome in outcomes)
+    return {state.value: found[state] for state in State}

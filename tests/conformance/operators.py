@@ -1,0 +1,78 @@
+"""torch's operator database as cases: each operator with its first samples on float32 CPU tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from functools import cache
+from itertools import islice
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from conformance.checks import Case
+from torch.testing._internal import common_methods_invocations as database
+
+# Only exist for a GPU; fail in eager mode here.
+_ELSEWHERE = "jiterator_"
+_UNDEFINED = ("empty", "new_empty", "empty_like", "empty_strided", "empty_permuted", "new_empty_strided", "resize_", "resize_as_")  # fmt: skip
+
+
+@cache
+def operators() -> dict[str, Any]:
+    """OpInfo by name."""
+    found = {}
+    for op in database.op_db:
+        if op.supports_dtype(torch.float32, "cpu") and not op.name.startswith(_ELSEWHERE):
+            found[f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name] = op
+    return found
+
+
+@contextmanager
+def seeded_outside() -> Iterator[None]:
+    """The database sets the seed inside each random operator, which ends the graph there; we set it before the call."""
+
+    def call(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return op(*args, **kwargs)
+
+    with patch.object(database, "wrapper_set_seed", call):
+        yield
+
+
+def cases(names: Sequence[str], samples: int = 1) -> list[Case]:
+    return [case for name in names for case in _cases(name, operators()[name], samples)]
+
+
+def _cases(name: str, op: Any, samples: int) -> Iterator[Case]:
+    torch.manual_seed(0)
+    made = op.sample_inputs("cpu", torch.float32, requires_grad=False)
+    for number, sample in enumerate(islice(made, samples)):
+        yield Case(
+            name if number == 0 else f"{name}#{number + 1}",
+            op.op,
+            _arguments(sample),
+            other_data=False,
+            random=_is_random(op),
+            undefined=op.name in _UNDEFINED,
+        )
+
+
+def _arguments(sample: Any) -> Callable[[int], tuple[Sequence[Any], dict[str, Any]]]:
+    def fresh(seed: int) -> tuple[Sequence[Any], dict[str, Any]]:
+        return deepcopy(((sample.input, *sample.args), dict(sample.kwargs)))
+
+    return fresh
+
+
+def _is_random(op: Any) -> bool:
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    sample = next(iter(op.sample_inputs("cpu", torch.float32, requires_grad=False)))
+    torch.manual_seed(0)
+    try:
+        with torch.no_grad():
+            op.op(*deepcopy((sample.input, *sample.args)), **deepcopy(sample.kwargs))
+    except RuntimeError:
+        return False
+    return not torch.equal(before, torch.get_rng_state())

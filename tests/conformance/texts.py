@@ -1,0 +1,55 @@
+"""Warming up: the kernels of many compiled functions, found by a first pass that compiles nothing, compiled together.
+
+What a generated kernel includes takes seconds to read, whatever the kernel; a sweep of hundreds of small functions is
+affordable only if many kernels share one compiler call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from superkernel.errors import UnsupportedError
+from superkernel.frontend import inductor
+from superkernel.frontend.joined import by_interpreter
+from superkernel.targets import Text
+from superkernel.targets.cpu import TARGET, CpuTarget
+
+TOGETHER = 64  # texts in one call of compile_texts, which makes as many objects as there are processors
+
+Texts = dict[Text, Sequence[str]]  # with the compiler's flags
+
+
+@contextmanager
+def collecting_texts() -> Iterator[Texts]:
+    """Inside, the back end compiles nothing: it runs every graph op by op, and its kernels' texts are kept."""
+    found: Texts = {}
+
+    def collect(target: CpuTarget, texts: Sequence[Text], flags: Sequence[str]) -> list[Path]:
+        found.update(dict.fromkeys(texts, tuple(flags)))
+        raise UnsupportedError("only the texts are wanted")
+
+    with patch.object(CpuTarget, "compile_texts", collect), without_stock():
+        yield found
+
+
+@contextmanager
+def without_stock() -> Iterator[None]:
+    """Inside, what lies outside of scopes runs op by op instead of through Inductor's compiler."""
+
+    def stock(module: Any, inputs: Sequence[Any], mode: str | None, **facts: Any) -> Any:
+        return by_interpreter(module)
+
+    with patch.object(inductor, "stock", stock):
+        yield
+
+
+def compile_together(texts: Texts) -> None:
+    """All texts into the cache."""
+    for flags in dict.fromkeys(texts.values()):
+        mine = [text for text, own in texts.items() if own == flags]
+        for first in range(0, len(mine), TOGETHER):
+            TARGET.compile_texts(mine[first : first + TOGETHER], flags)

@@ -1,0 +1,134 @@
+"""The seam to Inductor: the names, signatures and texts that superkernel.frontend rests on. Loud when torch changes."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch._inductor import config
+from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+from torch._inductor.graph import GraphLowering
+
+from superkernel.frontend import inductor
+from superkernel.frontend.outline import outline
+from superkernel.frontend.record import KernelCall, LibraryCall, Origin, record
+
+THREADS = 2
+
+
+def traced(function, *inputs):
+    """What AOTAutograd would hand over: an aten graph with example values."""
+    from torch._functorch.aot_autograd import aot_module_simplified
+    from torch._inductor.decomposition import select_decomp_table
+
+    seen = SimpleNamespace()
+
+    def take(module, examples):
+        seen.module, seen.inputs = module, examples
+        return module.forward
+
+    class Model(torch.nn.Module):
+        def forward(self, *args):
+            return (function(*args),)
+
+    exported = torch.export.export(Model(), inputs).module()
+    with torch.no_grad():
+        aot_module_simplified(
+            exported, inputs, fw_compiler=take, inference_compiler=take, decompositions=select_decomp_table()
+        )
+    return seen.module, seen.inputs
+
+
+@pytest.fixture(scope="module")
+def generated():
+    """A full reduction, a softmax and a matmul, for two threads."""
+
+    def function(x, w):
+        return torch.softmax(x @ w, dim=-1) * (x * x).sum()
+
+    module, inputs = traced(function, torch.randn(64, 512), torch.randn(512, 512))
+    return inductor.lower(module, inputs, THREADS), inputs
+
+
+def test_this_torch_is_one_we_know() -> None:
+    assert inductor.version() in inductor.SUPPORTED
+
+
+def test_the_entry_points_take_what_we_pass() -> None:
+    assert {"inner_compile", "config_patches"} <= set(inspect.signature(compile_fx).parameters)
+    assert list(inspect.signature(compile_fx_inner).parameters)[:2] == ["gm", "example_inputs"]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "fx_graph_cache", "fallback_random", "cpp_wrapper", "graph_partition", "freezing", "max_autotune",
+        "max_autotune_gemm", "cpp.threads", "use_joint_graph_passes",
+    ],
+)  # fmt: skip
+def test_the_settings_exist(key: str) -> None:
+    value: object = config
+    for name in key.split("."):
+        value = getattr(value, name)
+
+
+def test_aotautograd_has_a_cache_that_can_be_turned_off() -> None:
+    with torch._functorch.config.patch(enable_autograd_cache=False):
+        assert torch._functorch.config.enable_autograd_cache is False
+
+
+def test_programs_are_shown_to_a_hook_before_they_are_compiled() -> None:
+    assert hasattr(GraphLowering, "save_output_code")
+
+
+def test_modes_can_be_turned_into_settings() -> None:
+    from torch._inductor import list_mode_options
+
+    assert "max_autotune" in list_mode_options("max-autotune")
+
+
+def test_the_compiler_flags_are_complete() -> None:
+    flags = inductor.compiler_flags()
+    assert any(flag.startswith("-I") and flag.endswith("torch/include") for flag in flags.flags)
+    assert any(flag.startswith("-std=c++") for flag in flags.flags)
+    assert not {"-shared", "-fopenmp"} & set(flags.flags)
+    assert all(library.endswith(".so") for library in flags.libraries)
+
+
+def test_the_program_is_text_and_nothing_was_compiled(generated) -> None:
+    program, _ = generated
+    ast.parse(program.text)
+    assert "async_compile.cpp_pybinding([" in program.text
+    assert "def call(" in program.text
+    assert "extern_kernels.mm(" in program.text
+
+
+def test_kernels_are_called_kernel_and_share_work_by_openmp(generated) -> None:
+    program, inputs = generated
+    for text in record(program, inputs).kernels.values():
+        assert 'extern "C"' in text.source and "kernel(" in text.source
+        assert f"#pragma omp parallel num_threads({THREADS})" in text.source
+        assert "int tid = omp_get_thread_num();" in text.source
+
+
+def test_the_calls_of_the_program_can_be_recorded(generated) -> None:
+    program, inputs = generated
+    recording = record(program, inputs)
+    assert any(isinstance(call, KernelCall) for call in recording.calls)
+    assert [call.op for call in recording.calls if isinstance(call, LibraryCall)] == [torch.ops.aten.mm.out]
+    assert [storage.name for storage in recording.storages if storage.origin is Origin.INPUT] == ["arg0_1", "arg1_1"]
+
+
+def test_every_call_knows_the_nodes_it_comes_from(generated) -> None:
+    program, inputs = generated
+    targets = {node.target for call in record(program, inputs).calls for node in call.origins}
+    assert torch.ops.aten.mm.default in targets
+
+
+def test_a_full_reduction_becomes_a_loop_and_the_joining_of_its_results(generated) -> None:
+    program, inputs = generated
+    outlined = [outline(text.source, THREADS) for text in record(program, inputs).kernels.values()]
+    assert [THREADS, 1] in [[part.blocks for part in one.parts if part.workspace] for one in outlined]
