@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,7 @@ def _write(folder: Path, kernel: SuperKernel, plan: Plan, executable: Executable
         "package": __version__,
         "files": files,
         "name": plan.graph.name,
+        "title": plan.graph.title,
         "target": kernel.target.name,
         "options": str(plan.options),
         "cores": cores,
@@ -78,7 +80,7 @@ def load(directory: str | Path) -> SuperKernel:
         ops = [_op(fields, kernels) for fields in manifest["ops"]]
         options = Options.parse(manifest["options"])
         target, cores = find_target(manifest["target"]), int(manifest["cores"])
-        graph = build_graph(ops, manifest["name"], options.stream_fusion)
+        graph = replace(build_graph(ops, manifest["name"], options.stream_fusion), title=manifest["title"])
         plan = make_plan(graph, options, cores)
         expected = manifest["plan"]
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as reason:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from .errors import PlanError
 from .graph import build_graph
@@ -23,14 +24,18 @@ def compile(
     target: str = "cpu",
     *,
     cores: int | None = None,
+    title: str | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> SuperKernel:
-    """Link the sub-kernels of `ops` into one super kernel that is launched by calling it."""
+    """Link the sub-kernels of `ops` into one super kernel that is launched by calling it.
+
+    Super kernels that differ in nothing but their names share a binary if they have the same `title`.
+    """
     chosen = find_target(target)
     parsed = Options.parse(options)
     for sentence in parsed.without_effect(chosen.name):
         _say_once(f"super_kernel_scope {name!r}: {sentence}")
-    graph = build_graph(ops, name, parsed.stream_fusion)
+    graph = replace(build_graph(ops, name, parsed.stream_fusion), title=title)
     forced = forced_cores(parsed, cores, chosen.core_count(), name)
     prepared = chosen.prepare(list(dict.fromkeys(node.kernel for node in graph.nodes)), progress)
     return SuperKernel(graph.with_kernels(dict(prepared.kernels)), parsed, chosen, prepared, forced)

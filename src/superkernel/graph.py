@@ -98,6 +98,12 @@ class Graph:
     edges: tuple[Edge, ...]
     buffers: dict[str, Buffer] = field(hash=False)
     events: tuple[ExternalEvent, ...]
+    title: str | None = None  # what its binary is called: graphs that differ in name only then share it
+
+    @property
+    def label(self) -> str:
+        """The name in emitted code."""
+        return self.title or self.name
 
     @cached_property
     def incoming(self) -> tuple[tuple[Edge, ...], ...]:

@@ -1,4 +1,4 @@
-"""The torch suite in small: peers stay apart, results are checked, fresh processes are measured. No time is asserted."""
+"""The torch suite in small: peers stay apart, results are checked, first calls are fresh. No time is asserted."""
 
 from __future__ import annotations
 
@@ -162,11 +162,10 @@ def test_close_knows_wrong_from_rounded() -> None:
 
 def test_a_workload_is_compared_with_its_peers() -> None:
     result = Result("torch", {})
-    with fresh_caches():
-        found = torch_models.compare(result, small(), (EAGER, Runner("dynamo", "", eager_backend)), rounds=2)
+    found = torch_models.compare(result, small(), (EAGER, Runner("dynamo", "", eager_backend)), rounds=2)
     assert [timing.name for timing in (found.ours, *found.peers)] == ["superkernel", "eager", "dynamo"]
     assert result.checks == {"three ops: superkernel": True, "three ops: dynamo": True}
-    assert result.notes == ["three ops: 1 op in 1 segment, launched fused"]
+    assert result.notes == ["three ops: segment 1: ops 1, fused"]
     assert found.share is None
 
 
@@ -176,8 +175,7 @@ def test_a_wrong_peer_is_found() -> None:
     def wrong(module: Any, inputs: Any) -> Any:
         return lambda *args: (args[0] + 7,)
 
-    with fresh_caches():
-        torch_models.compare(result, small(), (EAGER, Runner("wrong", "", wrong)), rounds=2)
+    torch_models.compare(result, small(), (EAGER, Runner("wrong", "", wrong)), rounds=2)
     assert not result.ok and not result.checks["three ops: wrong"]
 
 
@@ -191,8 +189,7 @@ def test_the_floor_reads_every_weight() -> None:
 def test_the_host_cost_is_that_of_one_super_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_models, "INDUCTOR", Runner("inductor", "", eager_backend))
     result = Result("torch", {})
-    with fresh_caches():
-        torch_models.host_cost(result, rounds=2)
+    torch_models.host_cost(result, rounds=2)
     assert result.ok and result.checks["a call with 8 inputs: one super kernel"]
     assert [figure.name for figure in result.figures] == ["host cost of a call beyond Dynamo"]
     assert len(result.timings) == 7

@@ -111,7 +111,8 @@ def run(case: Case, function: Callable[..., Any], seed: int = 0) -> list[Any]:
     torch.manual_seed(seed)
     with torch.no_grad():
         made = function(*args, **kwargs)
-    return tree_flatten((made, args, kwargs))[0]
+    given = [value for value in tree_flatten((args, kwargs))[0] if isinstance(value, torch.Tensor)]
+    return [*tree_flatten(made)[0], *given]
 
 
 def _compare(case: Case, want: list[Any], got: list[Any], seed: int = 0) -> None:

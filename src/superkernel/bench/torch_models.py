@@ -95,7 +95,7 @@ def host_cost(result: Result, rounds: int) -> None:
     result.figures.append(Figure("host cost of a call beyond Dynamo", summary("", beyond).median, 15, False, "us"))
 
 
-def _returns_a_tensor(module: Any, inputs: Sequence[Any], **_: Any) -> Any:
+def _returns_a_tensor(module: Any, inputs: Sequence[Any]) -> Any:
     results = (torch.empty(64),)
     return lambda *args: results
 
@@ -129,11 +129,8 @@ def _reader(nbytes: int) -> tuple[SuperKernel, dict[str, Any]]:
     read = SubKernel.from_source(KERNELS, "read_all", block_dim=CORES, params=params)
     weights, sums = aligned_empty((nbytes // 4,), "float32"), aligned_empty((128 * CORES,), "float32")
     weights[:] = 1
-    return compile([Op(read, ["x", "n", "sums"])], "read_all", cores=CORES), {
-        "x": weights,
-        "n": nbytes // 4,
-        "sums": sums,
-    }
+    kernel = compile([Op(read, ["x", "n", "sums"])], "read_all", cores=CORES)
+    return kernel, {"x": weights, "n": nbytes // 4, "sums": sums}
 
 
 def _fused_segments(report: Report) -> int:
@@ -148,9 +145,9 @@ def _kernel_of(report: Report) -> SuperKernel:
 
 def _what_became_of_it(report: Report) -> str:
     segments = [segment for scope in report.scopes for segment in scope.segments]
-    ops = sum(len(segment.ops) for segment in segments)
-    ways = ", ".join(segment.launches for segment in segments)
-    return f"{ops} ops in {len(segments)} segment{'s' if len(segments) != 1 else ''}, launched {ways}"
+    return (
+        "; ".join(f"segment {i}: ops {len(s.ops)}, {s.launches}" for i, s in enumerate(segments, 1)) or "nothing fused"
+    )
 
 
 def first_calls(result: Result, rounds: int) -> None:

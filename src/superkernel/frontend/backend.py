@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import weakref
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -10,15 +10,16 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from ..errors import UnsupportedError
 from ..targets import find_target
 from . import inductor
 from .graphs import GraphContext, compile_graph
 from .marks import is_marked, root_callable
+from .report import current
 from .settings import Settings
+from .shapes import nested_input, specialise
 
-_log = logging.getLogger("superkernel")
-_warned: set[str] = set()
+_warned: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()  # by compiled callable
+_warned_of_nobody: set[str] = set()
 
 
 def superkernel(module: GraphModule, inputs: Sequence[Any], *, mode: str | None = None, options: Any = None) -> Any:
@@ -26,16 +27,12 @@ def superkernel(module: GraphModule, inputs: Sequence[Any], *, mode: str | None 
     from torch._inductor.compile_fx import compile_fx
 
     settings = Settings.parse(options, mode)
-    if not inductor.supported():
-        known = ", ".join(f"{major}.{minor}" for major, minor in inductor.SUPPORTED)
-        _warn_once(
-            f"superkernel knows torch {known}, not {torch.__version__}: everything goes through Inductor unfused"
-        )
-        return compile_fx(module, list(inputs))
+    root = root_callable()
+    context = GraphContext(settings, root, is_marked(root) if root is not None else False, _warned_for(root))
+    if (why := _why_not(module)) is not None:
+        return _left_to_inductor(module, inputs, context, why)
     find_target(settings.target).register_kernels()
     specialise(module, inputs)
-    root = root_callable()
-    context = GraphContext(settings, root, is_marked(root) if root is not None else False)
     # AOTAutograd's and Inductor's caches hand out finished programs, in which there is nothing to take. Inductor's
     # passes over the joint graph know no scopes: they are run on what lies outside of scopes, later.
     patches = {"freezing": False, "use_joint_graph_passes": False, "fx_graph_cache": False}
@@ -43,42 +40,28 @@ def superkernel(module: GraphModule, inputs: Sequence[Any], *, mode: str | None 
         return compile_fx(module, list(inputs), inner_compile=partial(compile_graph, context), config_patches=patches)
 
 
-def specialise(module: GraphModule, inputs: Sequence[Any]) -> None:
-    """Sizes that Dynamo left open become numbers: it guards them and comes back for the next shape."""
-    placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
-    for node, value in zip(placeholders, inputs, strict=True):
-        example = node.meta.get("example_value")
-        if isinstance(example, torch.SymInt):
-            _specialised(example, f"input {node.name!r}")
-        elif isinstance(example, torch.Tensor) and not example.is_nested and example.layout is torch.strided:
-            wished = getattr(value, "_dynamo_dynamic_indices", ())
-            for dimension, size in enumerate(example.shape):
-                if not isinstance(size, torch.SymInt):
-                    continue
-                what = f"input {node.name!r}, dimension {dimension}"
-                if dimension in wished:
-                    raise UnsupportedError(
-                        f"super_kernel_scope: {what} was marked dynamic, but a super kernel is compiled for one shape: "
-                        f"use torch._dynamo.mark_static(tensor, {dimension}) instead of mark_dynamic"
-                    )
-                _specialised(size, what)
-            for stride in example.stride():
-                if isinstance(stride, torch.SymInt):
-                    int(stride)
+def _why_not(module: GraphModule) -> str | None:
+    """Why nothing of the graph can be fused; None: something may be."""
+    if not inductor.supported():
+        known = ", ".join(f"{major}.{minor}" for major, minor in inductor.SUPPORTED)
+        return f"superkernel knows torch {known}, not {torch.__version__}"
+    if (name := nested_input(module)) is not None:
+        return f"input {name!r} is a nested tensor, and only plain tensors are fused"
+    return None
 
 
-def _specialised(size: Any, what: str) -> None:
+def _left_to_inductor(module: GraphModule, inputs: Sequence[Any], context: GraphContext, why: str) -> Any:
+    from torch._inductor import list_mode_options
+    from torch._inductor.compile_fx import compile_fx
+
+    context.warn_once(f"super_kernel_scope: everything goes through Inductor, unfused: {why}")
+    current().notes.append(why)
+    return compile_fx(module, list(inputs), config_patches=list_mode_options(context.settings.mode or "default"))
+
+
+def _warned_for(root: object) -> set[str]:
+    """What has been said about a callable, so that its other graphs and shapes do not say it again."""
     try:
-        value = int(size)
-    except torch.fx.experimental.symbolic_shapes.GuardOnDataDependentSymNode as reason:
-        raise UnsupportedError(
-            f"super_kernel_scope: {what} has a size that depends on data; a super kernel is compiled for one shape: "
-            "use torch._dynamo.mark_static, or leave it out of the scope"
-        ) from reason
-    _log.info("%s is compiled for %d; another size compiles anew", what, value)
-
-
-def _warn_once(text: str) -> None:
-    if text not in _warned:
-        _warned.add(text)
-        _log.warning(text)
+        return _warned.setdefault(root, set())
+    except TypeError:  # it cannot be referred to weakly, or has no hash
+        return _warned_of_nobody

@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 
+from .marks import source_line
+
 SUPPORTED = ((2, 11), (2, 12), (2, 13))
 
 _taking = threading.local()
@@ -28,7 +30,7 @@ class Generated:
 
     text: str
     constants: dict[str, Any]
-    origins: dict[str, tuple[Any, ...]]  # buffer -> the graph's nodes that it comes from
+    origins: dict[str, tuple[str, ...]]  # buffer -> the lines of the model that it comes from
 
 
 class _Taken(BaseException):
@@ -107,8 +109,12 @@ def _install_hook() -> None:
         GraphLowering.save_output_code = staticmethod(take)
 
 
-def _origins(graph: Any) -> dict[str, tuple[Any, ...]]:
-    return {buffer.get_name(): tuple(getattr(buffer, "origins", ())) for buffer in graph.buffers}
+def _origins(graph: Any) -> dict[str, tuple[str, ...]]:
+    found = {}
+    for buffer in graph.buffers:
+        lines = (source_line(node) for node in getattr(buffer, "origins", ()))
+        found[buffer.get_name()] = tuple(dict.fromkeys(line for line in lines if line is not None))
+    return found
 
 
 def stock(module: torch.fx.GraphModule, inputs: Sequence[Any], mode: str | None, **facts: Any) -> Any:

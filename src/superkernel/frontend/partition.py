@@ -104,7 +104,7 @@ def _part(
             if used.op == "get_attr" and not isinstance(_attribute(module, used), torch.Tensor):
                 subgraphs.append(used)
                 continue
-            copies[used] = graph.placeholder(used.name)
+            copies[used] = graph.placeholder(f"in{len(inputs)}")  # so that equal parts have equal names
             copies[used].meta = dict(used.meta)
             inputs.append(used)
     for used in subgraphs:

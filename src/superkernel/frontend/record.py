@@ -64,7 +64,7 @@ class KernelCall:
 
     kernel: str
     args: tuple[View | int | float, ...]
-    origins: tuple[Any, ...] = ()  # nodes of the graph that it computes
+    origins: tuple[str, ...] = ()  # lines of the model that it computes
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class LibraryCall:
     kwargs: dict[str, Any]
     results: tuple[View | None, ...]  # what it returns: new memory, or memory it was given
     mutates: tuple[View, ...]
-    origins: tuple[Any, ...] = ()
+    origins: tuple[str, ...] = ()
 
 
 Call = KernelCall | LibraryCall
@@ -167,7 +167,7 @@ def _reinterpret(tensor: Any, size: Sequence[int], stride: Sequence[int], offset
 @dataclass
 class _Recorder:
     kernels: dict[str, KernelText]
-    origins: dict[str, tuple[Any, ...]]
+    origins: dict[str, tuple[str, ...]]
     statement: ast.stmt | None = None  # the one that is being run
     calls: list[Call] = field(default_factory=list)
     storages: dict[int, Storage] = field(default_factory=dict)  # by the identity of the stand-in's storage
@@ -220,8 +220,8 @@ class _Recorder:
 
         return note
 
-    def origins_now(self, types: Sequence[str] = ()) -> tuple[Any, ...]:
-        """The nodes behind the buffers that the present statement writes, as far as its text shows."""
+    def origins_now(self, types: Sequence[str] = ()) -> tuple[str, ...]:
+        """The lines behind the buffers that the present statement writes, as far as its text shows."""
         if self.statement is None:
             return ()
         written: set[str] = set()
@@ -231,7 +231,7 @@ class _Recorder:
             for argument, ctype in zip(call.args, types, strict=False):
                 written |= set() if ctype.startswith("const") else _names(argument)
             written |= {name for keyword in call.keywords if keyword.arg == "out" for name in _names(keyword.value)}
-        return tuple(dict.fromkeys(node for name in sorted(written) for node in self.origins.get(name, ())))
+        return tuple(dict.fromkeys(line for name in sorted(written) for line in self.origins.get(name, ())))
 
     def run(self, function: ast.FunctionDef, scope: dict[str, Any], values: list[Any]) -> list[Any]:
         scope[function.args.args[-1].arg] = values

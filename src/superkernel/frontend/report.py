@@ -170,7 +170,7 @@ def _bytes(number: int) -> str:
 
 
 def leave_traces(report: Report, scopes: Sequence[ScopeReport]) -> None:
-    """The scopes of one graph: to the log (TORCH_LOGS="superkernel" or "+superkernel") and to torch's trace for tlparse."""
+    """The scopes of one graph: to the log (TORCH_LOGS="superkernel", or with a +) and to torch's trace for tlparse."""
     told = Report(list(scopes), 1)
     for scope in scopes:
         fused = sum(segment.fused for segment in scope.segments)

@@ -13,14 +13,13 @@ from ..cache import Cache
 from ..errors import UnsupportedError
 from ..options import Options
 from ..targets import Target, find_target
-from . import inductor
 from .inductor import Generated
 from .joined import PartCallable, by_interpreter
-from .marks import source_line
+from .kept import flags, generate
 from .outline import Outlined, OutlineError, outline
 from .partition import Part, example_inputs
 from .program import Program
-from .record import Call, KernelText, Recording, record
+from .record import KernelText, Recording, record
 from .report import OpReport, SegmentReport, UnfusibleReport
 from .segments import Draft, Segment, Step, cut_into_steps, draft, link_segments
 from .settings import Fuse, Settings
@@ -39,7 +38,7 @@ class Drafted:
         """Each with whether it is a collective."""
         if self.draft is None:
             return []
-        return [(UnfusibleReport(u.operator, u.reason, lines(c)), u.collective) for c, u in self.draft.unfusible]
+        return [(UnfusibleReport(u.operator, u.reason, c.origins), u.collective) for c, u in self.draft.unfusible]
 
 
 @dataclass
@@ -66,13 +65,14 @@ def drafted(part: Part, settings: Settings) -> Drafted:
     for node, value in zip(part.inputs, fakes, strict=True):
         _check_input(node.name, value, target)
     cores = settings.cores or target.core_count()
-    generated = inductor.lower(_fresh(part), fakes, cores)
+    cache = Cache()
+    generated = generate(_fresh(part), fakes, cores, cache)
     if generated is None:
         return Drafted(part, None, None)
     recording = record(generated, fakes)
     outlined, reasons = _outlined(recording.kernels, cores)
     if reasons:
-        alone = inductor.lower(_fresh(part), fakes, 1)
+        alone = generate(_fresh(part), fakes, 1, cache)
         assert alone is not None
         recording, outlined = _with_serial(recording, record(alone, fakes), outlined, reasons)
     return Drafted(part, generated, draft(recording, outlined, target, cores))
@@ -132,15 +132,11 @@ def build(drafted: Drafted, name: str, options: Options, settings: Settings) -> 
     text = drafted.part.module.print_readable(print_output=False)
     if drafted.draft is None:
         return Compiled(by_interpreter(drafted.part.module), [], None, text, None)
-    target = find_target(settings.target)
-    steps = cut_into_steps(drafted.draft, target, inductor.compiler_flags())
-    link_segments(steps, name, options, settings, Cache())
+    target, cache = find_target(settings.target), Cache()
+    steps = cut_into_steps(drafted.draft, target, flags(cache))
+    link_segments(steps, name, options, settings, cache)
     program = Program(drafted.draft.recording, steps, drafted.draft.scratch.sizes)
     return Compiled(program, steps, drafted.generated, text, program)
-
-
-def lines(call: Call) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(line for node in call.origins if (line := source_line(node)) is not None))
 
 
 def reported(compiled: Compiled, settings: Settings) -> list[SegmentReport]:
@@ -151,7 +147,7 @@ def reported(compiled: Compiled, settings: Settings) -> list[SegmentReport]:
             continue
         plan = step.kernel.plan
         ops = tuple(
-            OpReport(node.name, node.kernel.name, node.blocks, lines(call))
+            OpReport(node.name, node.kernel.name, node.blocks, call.origins)
             for node, call in zip(step.kernel.graph.nodes, step.calls, strict=True)
         )
         fused = settings.fuse is not Fuse.OFF

@@ -194,7 +194,9 @@ def link_segments(steps: Sequence[Step], name: str, options: Options, settings: 
     segments = [step for step in steps if isinstance(step, Segment)]
     for number, segment in enumerate(segments, 1):
         full = name if len(segments) == 1 else f"{name}_{number}"
-        kernel = segment.kernel = link_ops(segment.ops, full, options, settings.target, cores=settings.cores)
+        kernel = segment.kernel = link_ops(
+            segment.ops, full, options, settings.target, cores=settings.cores, title="segment"
+        )
         if settings.fuse is Fuse.OFF:
             segment.launch = _unfused(kernel)
         elif settings.profit_gate and len(segment.ops) > 1 and not options.debug_replay:

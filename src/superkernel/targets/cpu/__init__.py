@@ -37,7 +37,7 @@ class CpuPrepared:
         options = plan.options.for_target(TARGET.name)
         copies = options.split_mode or 1
         parts = {c.kernel: (c, name_symbols(c, copies)) for c in self.compiled.values() if c.kernel in used}
-        numbers, entry = number(plan), entry_name(plan.graph.name)
+        numbers, entry = number(plan), entry_name(plan.graph.label)
         source = Emitter(
             plan, numbers, {kernel: linked for kernel, (_, linked) in parts.items()}, entry, options
         ).source()

@@ -159,7 +159,7 @@ class Emitter:
         plan = self.plan
         options = f", options {plan.options}" if str(plan.options) else ""
         return (
-            f"// Super kernel {_comment(plan.graph.name)}: "
+            f"// Super kernel {_comment(plan.graph.label)}: "
             f"{len(plan.graph.nodes)} ops on {plan.cores} cores{options}.\n"
             "// Each lane function is what its cores do, in order; stamps count signals and barriers along the plan.\n"
             "#include <superkernel/entry.h>\n"

@@ -88,7 +88,8 @@ class CpuExecutable:
         arguments = self._binder.bind_fast(buffers, events)
         if arguments is None or self._run(arguments, wishes) == MISFIT:
             arguments = self._binder.bind_carefully(buffers, events)
-            self._run(arguments, wishes)
+            self.check_process()
+            self._run_bound(arguments.values, arguments.sizes, wishes, arguments.named)
         return arguments.made
 
     def _run(self, arguments: Arguments, wishes: LaunchWishes) -> int:
@@ -99,7 +100,7 @@ class CpuExecutable:
             values, sizes = (arguments.values, arguments.sizes) if arguments.values else binder.blank()
             if self.host.held.sk_bind(arguments.capsules, binder.count, binder.wanted, values, sizes) == MISFIT:
                 return MISFIT
-            self._run_observed(values, sizes, wishes, arguments.named)
+            self._run_bound(values, sizes, wishes, arguments.named)
             return 0
         outcome: int = self._call(self._caller, arguments[0], arguments[1], arguments[2], self._may_interrupt())
         if outcome not in (0, MISFIT):
@@ -138,14 +139,14 @@ class CpuExecutable:
     def launch_values(self, values: Any, sizes: Any, known_as: KnownAs | None = None) -> None:
         """A launch with the arrays of blank(), filled in; nothing is checked."""
         if forked() or not self._plain:
-            self._launch_observed(values, sizes, known_as)
+            self._launch_recorded(values, sizes, known_as)
         elif outcome := self._call_values(self._handle, values, sizes, self._may_interrupt()):
             raise self.stopped(outcome, known_as=known_as)
 
-    def _launch_observed(self, values: Any, sizes: Any, known_as: KnownAs | None) -> None:
+    def _launch_recorded(self, values: Any, sizes: Any, known_as: KnownAs | None) -> None:
         assert not self._dynamic and not self._events
         self.check_process()
-        self._run_observed(values, sizes, _NO_WISHES, {}, known_as)
+        self._run_bound(values, sizes, _NO_WISHES, {}, known_as)
 
     def launch_addresses(
         self,
@@ -157,9 +158,9 @@ class CpuExecutable:
     ) -> None:
         """A launch whose arguments, events included, have been checked already."""
         self.check_process()
-        self._run_observed(*self._binder.filled(values, sizes), wishes, named, known_as)
+        self._run_bound(*self._binder.filled(values, sizes), wishes, named, known_as)
 
-    def _run_observed(
+    def _run_bound(
         self,
         values: Any,
         sizes: Any,
@@ -167,7 +168,7 @@ class CpuExecutable:
         named: Mapping[str, Any],
         known_as: KnownAs | None = None,
     ) -> None:
-        """A launch with a control agent beside it, or with time stamps to collect."""
+        """One launch of values that fit; where the plan has them, with a control agent and with time stamps."""
         free = self._free
         running = free.sk_launch_begin(self.program)
         if not running:
@@ -305,7 +306,7 @@ def _create_program(plan: Plan, numbers: Numbering, library: ctypes.CDLL, host: 
     from .build import entry_name
 
     steps, slots = plan.steps, numbers.layout.slots
-    entry = ctypes.cast(getattr(library, entry_name(plan.graph.name)), ctypes.c_void_p)
+    entry = ctypes.cast(getattr(library, entry_name(plan.graph.label)), ctypes.c_void_p)
     texts = [plan.describe(step).encode() for step in steps]
     facts = Facts(
         entry=entry,

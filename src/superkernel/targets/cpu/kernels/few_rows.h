@@ -9,7 +9,7 @@
 namespace {
 
 constexpr int64_t kFewRows = 32;
-constexpr int64_t kRowDepth = 512;                   // how much of k is summed at once
+constexpr int64_t kRowElements = 16384;              // elements of a that are floats in the scratch memory at a time
 constexpr int64_t kRowSums = 4096;                   // sums of a tile: half of a first-level cache
 constexpr int kRowGroup = kRegisters == 32 ? 4 : 2;  // rows whose sums fit the registers together
 constexpr int64_t kGranule = 16;                     // columns that are never divided between blocks: a cache line
@@ -20,17 +20,17 @@ constexpr int64_t kAhead = 8192;                     // bytes that are asked for
 enum class Along { kDepth, kColumns };
 
 struct RowScratch {
-    alignas(64) float a[kFewRows * kRowDepth];
+    alignas(64) float a[kRowElements + kFewRows * kLanes];
     alignas(64) float sums[kRowSums];
 };
 
-// A piece of the problem: `rows` x `depth` of a, as floats, kRowDepth apart, times `depth` x `columns` of b.
+// A piece of the problem: `rows` x `depth` of a, as floats, times `depth` x `columns` of b.
 template <class T>
 struct Piece {
     const float* a;
     const T* b;
     float* sums;
-    int64_t ldb, ld;
+    int64_t lda, ldb, ld;
     int64_t rows, columns, depth;
 };
 
@@ -57,7 +57,8 @@ struct DotTile {
 
     template <int R>
     SK_INLINE void run(int64_t row) const {
-        const float* a = p.a + row * kRowDepth;
+        const int64_t lda = p.lda;
+        const float* a = p.a + row * lda;
         const T* b[C];
         Span<T> rest[C];
         SK_UNROLL
@@ -84,7 +85,7 @@ struct DotTile {
                 Vector rows[R];
                 SK_UNROLL
                 for (int r = 0; r < R; ++r) {
-                    rows[r] = load(a + r * kRowDepth + i + part * kLanes);
+                    rows[r] = load(a + r * lda + i + part * kLanes);
                     keep(rows[r]);
                 }
                 SK_UNROLL
@@ -134,8 +135,8 @@ struct StreamTile {
             SK_UNROLL
             for (int v = 0; v < Spans * parts; ++v) total[r][v] = load(sums + r * p.ld + v * kLanes);
         }
-        const T* b = p.b + depth * p.ldb + column;
         const int64_t ahead = 2 * kStreams * p.ldb;
+        const T* b = p.b + depth * p.ldb + column;
         for (int64_t i = depth; i < depth_end; ++i, b += p.ldb) {
             Vector weights[Spans * parts];
             SK_UNROLL
@@ -151,7 +152,7 @@ struct StreamTile {
             }
             SK_UNROLL
             for (int r = 0; r < R; ++r) {
-                const Vector factor = broadcast(p.a[(row + r) * kRowDepth + i]);
+                const Vector factor = broadcast(p.a[(row + r) * p.lda + i]);
                 SK_UNROLL
                 for (int v = 0; v < Spans * parts; ++v) total[r][v] = multiply_add(factor, weights[v], total[r][v]);
             }
@@ -193,24 +194,26 @@ SK_INLINE void order_columns(float* sums, int64_t ld, int64_t rows) {
 template <class T>
 SK_APART void few_rows_of(const Problem<T>& p, Along along, int64_t batch, Range columns, RowScratch& scratch) {
     const int64_t most = kRowSums / p.m / (2 * kLanes) * (2 * kLanes);
+    const int64_t deepest = least(kRowElements / p.m / (2 * kLanes) * (2 * kLanes), round_up(p.k, 2 * kLanes));
     for (int64_t begin = columns.begin; begin < columns.end; begin += most) {
         Piece<T> piece;
         piece.rows = p.m;
         piece.columns = least(most, columns.end - begin);
         piece.a = scratch.a;
         piece.sums = scratch.sums;
+        piece.lda = deepest + kLanes;  // so that rows do not fall on the same lines of a cache
         piece.ld = round_up(piece.columns, 2 * kLanes);
         piece.ldb = along == Along::kDepth ? p.of_b.column : p.of_b.row;
         for (int64_t i = 0; i < piece.rows * piece.ld; i += kLanes) store(scratch.sums + i, Vector{});
-        for (int64_t i = 0; i < p.k; i += kRowDepth) {
-            piece.depth = least(kRowDepth, p.k - i);
+        for (int64_t i = 0; i < p.k; i += deepest) {
+            piece.depth = least(deepest, p.k - i);
             piece.b = p.b + p.of_b.at(batch, i, begin);
             const T* a = p.a + p.of_a.at(batch, 0, i);
             if (along == Along::kDepth) {
-                gather_rows<kParts<T>>(a, p.of_a.row, p.of_a.column, p.m, piece.depth, scratch.a, kRowDepth);
+                gather_rows<kParts<T>>(a, p.of_a.row, p.of_a.column, p.m, piece.depth, scratch.a, piece.lda);
                 add_dots(piece);
             } else {
-                gather_rows<1>(a, p.of_a.row, p.of_a.column, p.m, piece.depth, scratch.a, kRowDepth);
+                gather_rows<1>(a, p.of_a.row, p.of_a.column, p.m, piece.depth, scratch.a, piece.lda);
                 add_streams(piece);
             }
         }

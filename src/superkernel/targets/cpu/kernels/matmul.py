@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
+from ....cache import digest
 from ....errors import GraphError, UnsupportedError
 from ....params import scalar_bits
 from ....subkernel import Op, Place, SubKernel
@@ -99,8 +100,16 @@ def _kernel(dtype: str, adds: bool, blocks: int, op_type: str) -> SubKernel:
     if adds:
         params += ["in:c", *_stride_params("c"), "scalar:beta:float32"]
     symbol = f"matmul_{dtype}" + ("_add" if adds else "")
-    flags = (*FLAGS, f"-DSK_MATMUL_{dtype.upper()}")
-    return SubKernel.from_source(SOURCE, symbol, block_dim=blocks, params=params, op_type=op_type, flags=flags)
+    flags = (*FLAGS, f"-DSK_MATMUL_{dtype.upper()}", f"-DSK_HEADERS=0x{_headers()}")
+    return SubKernel.from_source(
+        SOURCE, symbol, block_dim=blocks, params=params, op_type=op_type, flags=flags, keyed_by_text=True
+    )
+
+
+@cache
+def _headers() -> str:
+    """What the headers beside the source say: with this among the flags, no compiler is needed to tell them apart."""
+    return digest(*(header.read_bytes() for header in sorted(SOURCE.parent.glob("*.h"))))[:8]
 
 
 def _stride_params(of: str) -> list[str]:
