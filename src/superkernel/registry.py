@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .errors import GraphError, SuperKernelError
+from .errors import GraphError
 from .params import DTYPES
 from .subkernel import Op, Place
 from .targets import find_target
@@ -112,16 +112,26 @@ def make_ops(
     outs = {"out": results[0]} if len(results) == 1 else {f"out{i}": result for i, result in enumerate(results)}
     extras = {"cores": cores, "scratch": scratch}
     where = f"kernel registered for {registered.operator!r} on {registered.target}"
-    try:
+    with _Blamed(where):
         made = registered.function(**arguments, **outs, **{name: extras[name] for name in registered.extras})
-    except SuperKernelError:
-        raise
-    except TypeError as reason:
-        raise GraphError(f"{where}: {reason}") from reason
     ops = [made] if isinstance(made, Op) else list(made) if isinstance(made, Sequence) else []
     if not ops or not all(isinstance(op, Op) for op in ops):
         raise GraphError(f"{where} returned {made!r}; it must return an Op, a list of Ops, or raise UnsupportedError")
     return ops
+
+
+@dataclass(frozen=True)
+class _Blamed:
+    """An error that leaves the body says whose it is."""
+
+    where: str
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is not None:
+            error.add_note(f"from the {self.where}")
 
 
 @dataclass
@@ -164,13 +174,12 @@ def _operator_name(op: Any) -> str:
         if op.count("::") != 1 or not all(op.split("::")):
             raise GraphError(f"register_kernel({op!r}): an operator is named like 'library::operator'")
         return op
+    op = getattr(op, "_opoverload", op)  # from what torch.library.custom_op returns
     if hasattr(op, "_qualified_op_name") and not hasattr(op, "_schema"):  # all overloads
         return str(op._qualified_op_name)
     if hasattr(op, "_schema"):
         overload = op._schema.overload_name
         return f"{op._schema.name}.{overload}" if overload else str(op._schema.name)
-    if hasattr(op, "_opoverload"):  # what torch.library.custom_op returns
-        return _operator_name(op._opoverload)
     raise GraphError(f"register_kernel({op!r}): pass an operator (torch.ops.library.name) or its name")
 
 

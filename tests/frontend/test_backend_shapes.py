@@ -11,6 +11,7 @@ from frontend.fused import check, compiled, refused, run
 from torch import Tensor
 
 from superkernel.errors import UnsupportedError
+from superkernel.frontend.report import collecting
 from superkernel.scope import super_kernel
 
 X = torch.linspace(-2, 2, 64).reshape(4, 16)
@@ -114,17 +115,28 @@ def test_a_size_that_depends_on_data_may_stand_beside_a_scope(captured: None) ->
         torch.testing.assert_close(one, other)
 
 
-def test_a_number_that_depends_on_data_splits_a_scope(captured: None) -> None:
+def test_a_whole_number_that_depends_on_data_splits_a_scope(captured: None) -> None:
     def model(x: Tensor) -> Tensor:
         with super_kernel("a"):
             y = x.sin()
-            y = y * x[0, 0].item()
-            return y.sum(0)
+            return y.sum(0) + x[0, 0].to(torch.int64).item()
 
     ran = run(model, X, fullgraph=True)
     torch.testing.assert_close(ran.outputs, model(X))
     torch.testing.assert_close(ran.function(2 * X), model(2 * X))
-    assert ran.scopes["a"].unfusible
+    assert {found.op for found in ran.scopes["a"].unfusible} == {"aten._local_scalar_dense.default", "aten.add.Tensor"}
+
+
+def test_a_float_that_becomes_an_input_stays_in_its_scope() -> None:
+    def model(x: Tensor, factor: float) -> Tensor:
+        with super_kernel("a", "strict-scope-check=abort"):
+            return (x.sin() * factor).sum(0)
+
+    function = compiled(model, dynamic=None)
+    with collecting() as report:
+        for factor in (1.5, 2.5, 3.5):
+            torch.testing.assert_close(function(X, factor), model(X, factor))
+    assert [len(scope.segments) for scope in report.scopes] == [1, 1] and report.outside == 0
 
 
 # higher-order operators
@@ -167,12 +179,21 @@ def test_an_unmarked_model_with_a_higher_order_operator_is_fused_around_it() -> 
     assert [len(segment.ops) for segment in ran.scopes["graph"].segments] == [1, 1]
 
 
-def test_loops_and_scans_run_right() -> None:
+def test_a_scope_inside_of_a_higher_order_operator_says_that_it_is_not_fused() -> None:
+    def branch(x: Tensor) -> Tensor:
+        with super_kernel("inner"):
+            return x.sin()
+
+    ran = check(lambda x: torch.cond(x.sum() > 0, branch, lambda x: x.cos(), (x,)), X + 1)
+    assert ran.scopes["inner"].segments[0].reason.startswith("it lies inside of cond")
+    (warning,) = ran.warnings
+    assert warning.startswith("super_kernel_scope 'inner': runs unfused through Inductor: it lies inside of cond")
+
+
+def test_loops_run_right() -> None:
     def model(x: Tensor) -> Any:
         steps = torch.zeros((), dtype=torch.int64)
-        _, grown = torch._higher_order_ops.while_loop(
-            lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), (steps, x.sin())
-        )
+        _, grown = torch._higher_order_ops.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), (steps, x.sin()))
         return grown.cos()
 
     check(model, X)

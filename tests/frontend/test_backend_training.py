@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -96,7 +97,8 @@ class Net(nn.Module):
             return self.second(self.norm(self.first(x)).relu())
 
 
-@pytest.mark.parametrize("optimiser", [torch.optim.SGD, torch.optim.Adam])
+# Adam divides by the size of the gradient; where that is rounding noise, a large eps keeps the noise small.
+@pytest.mark.parametrize("optimiser", [torch.optim.SGD, partial(torch.optim.Adam, eps=1e-2)], ids=["sgd", "adam"])
 def test_steps_of_an_optimiser_follow_those_of_eager(optimiser: Any) -> None:
     mine = Net()
     plain = copy.deepcopy(mine)

@@ -311,6 +311,13 @@ def test_autocast() -> None:
     assert plain.dtype is torch.bfloat16
 
 
+def test_another_default_device_makes_no_difference() -> None:
+    function = compiled(several)
+    expected = function(X)
+    with torch.device("meta"):
+        assert_same_bits(function(X), expected)
+
+
 def test_another_number_of_threads_gives_the_same_bits() -> None:
     def model(x: Tensor) -> Tensor:
         return (x.sin() + 1).softmax(-1).sum(0)

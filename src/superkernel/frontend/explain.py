@@ -7,7 +7,8 @@ import importlib.util
 import inspect
 import runpy
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,7 +29,11 @@ def explain(
     mode: str | None = None,
     **keywords: Any,
 ) -> Report:
-    """Compile `model` for these inputs and say what became of it. It is run once, on copies of the inputs."""
+    """Compile `model` for these inputs and say what became of it.
+
+    It is run once, on copies of the inputs, and the buffers of a module are put back as they were. Where gradients are
+    wanted, the backward graph is compiled as well.
+    """
     plain = _uncompiled(model)
     if not callable(plain):
         raise GraphError(f"explain needs a model or a function, not {model!r}")
@@ -39,7 +44,13 @@ def explain(
 
     own_inputs, own_keywords = _copies(inputs), _copies(keywords)
     limits = {"recompile_limit": 10_000, "accumulated_recompile_limit": 100_000}
-    with collecting() as report, torch.random.fork_rng(devices=[]), torch._dynamo.config.patch(limits):
+    with (
+        collecting() as report,
+        torch.random.fork_rng([]),
+        torch._dynamo.config.patch(limits),
+        torch._functorch.config.patch(force_non_lazy_backward_lowering=True),
+        _buffers_kept(plain),
+    ):
         try:
             torch.compile(plain, backend=backend, dynamic=False)(*own_inputs, **own_keywords)
         except torch._dynamo.exc.BackendCompilerFailed as failure:
@@ -53,6 +64,22 @@ def _uncompiled(model: Any) -> Any:
     if isinstance(model, torch._dynamo.eval_frame.OptimizedModule):
         return model._orig_mod
     return getattr(model, "_torchdynamo_orig_callable", model)
+
+
+@contextmanager
+def _buffers_kept(model: Any) -> Iterator[None]:
+    """What a run leaves in the buffers of a module, such as counts and means, is undone."""
+    modules = list(model.modules()) if isinstance(model, torch.nn.Module) else []
+    before = [(module, dict(module._buffers)) for module in modules]
+    values = [(buffer, buffer.clone()) for _, buffers in before for buffer in buffers.values() if buffer is not None]
+    try:
+        yield
+    finally:
+        for module, buffers in before:
+            module._buffers.update(buffers)
+        with torch.no_grad():
+            for buffer, value in values:
+                buffer.copy_(value)
 
 
 def _copies(values: Any) -> Any:

@@ -70,6 +70,10 @@ def _compile(context: GraphContext, module: GraphModule, facts: dict[str, Any], 
         out = {node: found for node, found in misfits.items() if scope_of[node] == name}
         scopes[name] = _Scope(context, page, own, out)
         report.scopes.append(page)
+    for name, (owner, own) in dict(_inner_scopes(module, context.settings.options)).items():
+        page = ScopeReport(name, str(own), f"{report.graphs} ({kind})")
+        _Scope(context, page, own, {}).lies_inside(owner)
+        report.scopes.append(page)
     for name, scope in scopes.items():
         if scope.refuses_data(named):
             scope_of = {node: other for node, other in scope_of.items() if other != name}
@@ -110,6 +114,18 @@ def _choose(context: GraphContext, marks: Mapping[Node, Mark | None]) -> tuple[b
     return False, {node: WHOLE for node, mark in marks.items() if mark is None or mark.scope is not None}
 
 
+def _inner_scopes(module: GraphModule, default: str) -> Iterator[tuple[str, tuple[str, Options]]]:
+    """Scopes in the branches and bodies of higher-order operators: name, operator and options."""
+    for node in module.graph.nodes:
+        if isinstance(node.target, torch._ops.HigherOrderOperator):
+            for used in node.all_input_nodes:
+                inner = getattr(module, str(used.target), None) if used.op == "get_attr" else None
+                if isinstance(inner, GraphModule):
+                    for name, options in scope_options(read_marks(inner.graph), default).items():
+                        yield name, (str(node.target), options)
+                    yield from _inner_scopes(inner, default)
+
+
 class _Scope:
     """All parts of one scope: drafted, checked together, then built."""
 
@@ -136,6 +152,11 @@ class _Scope:
             )
         self._give_up(UnsupportedError(told))
         return True
+
+    def lies_inside(self, owner: str) -> None:
+        self._give_up(
+            UnsupportedError(f"it lies inside of {owner}, a higher-order operator, which is left to Inductor")
+        )
 
     def compile(self, everything: Sequence[Part]) -> dict[Part, PartCallable]:
         """A callable for each part of the scope that becomes super kernels."""
@@ -201,8 +222,9 @@ class _Scope:
 
     def _give_up(self, reason: Exception) -> None:
         """Not taken or not built: Inductor runs it, and says so once; a strict scope is refused."""
-        told = f"{type(reason).__name__}: {reason}" if not isinstance(reason, SuperKernelError) else str(reason)
-        told = told.removeprefix(self._where)
+        kind = "" if isinstance(reason, SuperKernelError) else f"{type(reason).__name__}: "
+        notes = "".join(f" ({note})" for note in getattr(reason, "__notes__", ()))
+        told = f"{kind}{reason}{notes}".removeprefix(self._where)
         if self.options.strict_scope_check is StrictScopeCheck.ABORT:
             raise UnsupportedError(f"{self._where}strict-scope-check=abort: {told}") from reason
         self.context.warn_once(f"{self._where}runs unfused through Inductor: {told}")

@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 _NEUTRAL = ("placeholder", "get_attr", "output")
+_TRACED = frozenset({"stack_trace", "from_node", "original_aten", "seq_nr"})  # what tracing knows of a node
 _NOT_THE_USERS = tuple(f"{folder}{os.sep}" for folder in (Path(torch.__file__).parent, Path(__file__).parents[1]))
 
 
@@ -57,8 +58,10 @@ def read_marks(graph: Graph) -> dict[Node, Mark | None]:
     from_inputs: set[Node] = set()  # what no op computed: views and sizes of the graph's inputs
     for node, mark in traced.items():
         values = _values(node)
-        origins[node] = mark or _common([origins[value] for value in values if value in origins])
-        if _computes_nothing(node) and all(value.op in _NEUTRAL or value in from_inputs for value in values):
+        computed = [value for value in values if value in origins and not (_came_later(node) and value in from_inputs)]
+        origins[node] = mark or _common([origins[value] for value in computed])
+        free = _computes_nothing(node) or _came_later(node)
+        if free and all(value.op in _NEUTRAL or value in from_inputs for value in values):
             from_inputs.add(node)
     marks = dict(traced)
     # Backwards, so that the marks of a node's users are final when the node is reached.
@@ -67,6 +70,8 @@ def read_marks(graph: Graph) -> dict[Node, Mark | None]:
         users = [marks[user] for user in node.users if user.op != "output"]
         if _writes_an_input(node) or _adds_gradients(node):
             marks[node] = origin
+        elif _came_later(node):
+            marks[node] = origin or (_common(users) if node in from_inputs else None)
         elif _computes_nothing(node):
             marks[node] = _common([origin, *users]) or (_common(users) if node in from_inputs else None)
     return marks
@@ -84,7 +89,8 @@ def _values(node: Node) -> list[Node]:
         return [value for value in node.args[1:2] if isinstance(value, Node)]
     if _is_view(node):
         return [value for value in node.args[:1] if isinstance(value, Node)]
-    return list(node.all_input_nodes) if _computes_nothing(node) or _adds_gradients(node) else []
+    follows = _computes_nothing(node) or _adds_gradients(node) or _came_later(node)
+    return list(node.all_input_nodes) if follows else []
 
 
 def _writes_an_input(node: Node) -> bool:
@@ -94,6 +100,11 @@ def _writes_an_input(node: Node) -> bool:
 
 def _adds_gradients(node: Node) -> bool:
     return GRADIENT_ACC_SPECIAL_STACK in (node.meta.get("stack_trace") or "")
+
+
+def _came_later(node: Node) -> bool:
+    """A pass put it in place of an op that was traced, as for a Python float that became an input."""
+    return not _TRACED & node.meta.keys()
 
 
 def _computes_nothing(node: Node) -> bool:

@@ -7,6 +7,7 @@ result per thread in arrays: those go to a workspace, the loop and the code that
 
 from __future__ import annotations
 
+import math
 import re
 import textwrap
 from collections.abc import Sequence
@@ -15,17 +16,21 @@ from dataclasses import dataclass
 from .cpptext import Loop, TextError, identifiers, inside, is_block, loop, statements
 
 ROOM_PER_RESULT = 2048  # bytes of a workspace for one thread's partial result; checked by the compiler
+MOST_ROWS = 64  # iterations around a parallel region that are outlined
 
 _SIGNATURE = re.compile(r'extern\s+"C"\s+void\s+kernel\s*\((.*?)\)\s*(?=\{)', re.DOTALL)
 _PARAMETER = re.compile(r"(const\s+)?(\w+(?:::\w+)*)\s*(\*?)\s*(\w+)$")
 _PARALLEL = re.compile(r"#pragma omp parallel(?: num_threads\((\d+)\))?$")
 _SHARED_LOOP = re.compile(r"#pragma omp for(?: collapse\((\d+)\))?$")
 _SINGLE = "#pragma omp single"
+_HINTS = ("#pragma GCC ivdep",)
 _THREAD = "int tid = omp_get_thread_num();"
 _ALIAS = re.compile(r"auto (\w+) = (\w+);$")
 _ARRAY = re.compile(r"([\w:<>, ]+?) (\w+)\[(\d+)\];$")
 _VARIABLE = re.compile(r"([\w:<>, ]+?) (\w+) = ([^;]*);$")
 _FILL = re.compile(r"for \(int i = 0; i < \d+; i\+\+\)\s*\{\s*(\w+)\[i\] = [^;]*;\s*\}$", re.DOTALL)
+_NUMBER = re.compile(r"(?:static_cast<int64_t>\()?(-?\d+)L?\)?$")
+_ATOMIC = re.compile(r"\batomic_add\w*(?:<[^()]*>)?\(&?(\w+)")
 # How a kernel learns of an integer division by zero on another thread; ours throws where it happens, and is caught.
 _DIVISION = re.compile(r"inductor_cpu_integer_div_error|inductor_cpu_throw_if_integer_div_error")
 
@@ -162,33 +167,33 @@ class _Cutter:
         if pending:
             raise OutlineError(f"{pending!r} stands before nothing")
 
-    def _reduction(self, block: str) -> None:
-        """A parallel region between variables and the code that joins its results."""
-        if not is_block(block):
-            raise OutlineError("a parallel region inside a loop")
-        items = statements(inside(block))
-        if len(items) == 1:
-            self._reduction(items[0])
-            return
-        regions = [at for at, item in enumerate(items) if _PARALLEL.match(item)]
-        if len(regions) != 1 or "#pragma omp" in "".join(items[: regions[0]] + items[regions[0] + 2 :]):
+    def _reduction(self, statement: str) -> None:
+        """A parallel region between variables and the code that joins its results, perhaps inside of loops.
+
+        Iterations of loops around a region depend on nothing but their own: all regions may come before all joining.
+        """
+        loops, items = _down_to_region(statement)
+        at = next(at for at, item in enumerate(items) if _PARALLEL.match(item))
+        if "#pragma omp" in "".join(items[:at] + items[at + 2 :]):
             raise OutlineError("several parallel regions inside one block")
-        at = regions[0]
         self._check_threads(items[at])
         variables, arrays = self._variables(items[:at])
-        loop_items = statements(inside(items[at + 1]))
+        region = statements(inside(items[at + 1]))
+        if not region or region[0] != _THREAD:
+            raise OutlineError("a parallel region that does not begin with the number of the thread")
         for _, name, _ in arrays:
-            if not any(re.match(rf"{name}\[tid\] = ", item) for item in loop_items):
+            if not any(re.match(rf"{name}\[tid\] = ", item) for item in region):
                 raise OutlineError(f"{name} is not assigned once per thread")
+        rows = math.prod(map(_count, loops))
+        if rows > MOST_ROWS:
+            raise OutlineError(f"a parallel region inside a loop of {rows} iterations")
         self._workspaces += 1
         workspace = f"results{self._workspaces}"
         room = max(1, len(arrays)) * self._threads * ROOM_PER_RESULT
-        shared = self._results(arrays, room)
-        loop_text = "\n".join([*variables, *shared, "const int tid = sk::block_idx();", self._shared(loop_items[1:])])
-        if loop_items[0] != _THREAD:
-            raise OutlineError(f"a parallel region begins with {loop_items[0]!r}")
-        self._add(_Piece(self._threads, _block(loop_text), workspace, room))
-        self._add(_Piece(1, _block("\n".join([*variables, *shared, *items[at + 2 :]])), workspace, room))
+        begin = [*variables, *self._results(arrays, room)]
+        share = [*begin, "const int tid = sk::block_idx();", self._shared(region[1:])]
+        self._add(_Piece(self._threads, _around(loops, share, room), workspace, rows * room))
+        self._add(_Piece(1, _around(loops, [*begin, *items[at + 2 :]], room), workspace, rows * room))
 
     def _variables(self, items: Sequence[str]) -> tuple[list[str], list[tuple[str, str, str]]]:
         """What stands before the region: variables, which every part has for itself, and one array per result."""
@@ -211,7 +216,7 @@ class _Cutter:
         lines = []
         offset = "0"
         for ctype, name, size in arrays:
-            lines.append(f"auto* const {name} = reinterpret_cast<{ctype}*>(results + ({offset}));")
+            lines.append(f"auto* const {name} = reinterpret_cast<{ctype}*>(room + ({offset}));")
             offset += f" + sk::room_for<{ctype}>({size})"
         return [*lines, f"static_assert({offset} <= {room});"]
 
@@ -239,7 +244,15 @@ class _Cutter:
                 lines.append(item)
         if not collapsed:
             raise OutlineError("a parallel region without a shared loop")
-        return "\n".join(lines)
+        text = "\n".join(lines)
+        self._check_order(text)
+        return text
+
+    def _check_order(self, text: str) -> None:
+        """Sums of rounded numbers depend on the order in which threads come, and two runs must agree in every bit."""
+        whole = {parameter.name for parameter in self._parameters if re.match(r"u?int|bool", parameter.ctype)}
+        if rounded := set(_ATOMIC.findall(text)) - whole:
+            raise OutlineError(f"threads add to {min(rounded)} in any order")
 
     def _finished(self, piece: _Piece) -> Part:
         """Only the aliases and parameters that the text mentions."""
@@ -254,6 +267,41 @@ class _Cutter:
 
 def _block(text: str) -> str:
     return "{\n" + textwrap.indent(text, "    ") + "\n}"
+
+
+def _down_to_region(statement: str) -> tuple[list[Loop], list[str]]:
+    """The loops around the block in which the parallel region stands, and the statements of that block."""
+    loops: list[Loop] = []
+    while True:
+        if not is_block(statement):
+            loops.append(loop(statement))
+            statement = loops[-1].body
+        items = [item for item in statements(inside(statement)) if item not in _HINTS]
+        if any(_PARALLEL.match(item) for item in items):
+            return loops, items
+        if len(items) != 1:
+            raise OutlineError("a parallel region beside other code inside a block")
+        statement = items[0]
+
+
+def _count(one: Loop) -> int:
+    """How often the loop runs."""
+    bounds = [_NUMBER.match(text) for text in (one.first, one.last, one.step)]
+    if None in bounds:
+        raise OutlineError(f"a parallel region inside a loop up to {one.last}")
+    first, last, step = (int(bound.group(1)) for bound in bounds if bound)
+    return len(range(first, last, step))
+
+
+def _around(loops: Sequence[Loop], items: Sequence[str], room: int) -> str:
+    """The items in every iteration of the loops, each with a room of its own in the workspace."""
+    if not loops:
+        return _block("\n".join(["char* const room = results;", *items]))
+    text = _block("\n".join([f"char* const room = results + row++ * {room};", *items]))
+    for one in reversed(loops):
+        head = f"for (int64_t {one.variable} = {one.first}; {one.variable} < {one.last}; {one.variable} += {one.step})"
+        text = f"{head}\n{_block(text)}"
+    return _block(f"int64_t row = 0;\n{text}")
 
 
 def _divided(statement: str, depth: int) -> str:

@@ -36,7 +36,7 @@ class Frame:
     """The memory of one call in progress: intermediates, and the argument arrays of every launch."""
 
     def __init__(self, nbytes: int, launches: Sequence[Launch]) -> None:
-        self.arena = torch.empty(nbytes + _LINE, dtype=torch.uint8)
+        self.arena = torch.empty(nbytes + _LINE, dtype=torch.uint8, device="cpu")
         self.base = -(-self.arena.data_ptr() // _LINE) * _LINE
         self.arrays = []
         for launch in launches:
@@ -125,8 +125,8 @@ def _as_recorded(value: Any, view: View) -> Any:
     """An operator may lay its result out otherwise than it said; kernels were compiled for what it said."""
     if tuple(value.stride()) == view.strides and value.storage_offset() * value.element_size() == view.offset:
         return value
-    room = torch.empty(view.storage.nbytes, dtype=torch.uint8)
-    laid_out = torch.empty(0, dtype=view.dtype).set_(room.untyped_storage(), 0, (0,))
+    room = torch.empty(view.storage.nbytes, dtype=torch.uint8, device="cpu")
+    laid_out = torch.empty(0, dtype=view.dtype, device="cpu").set_(room.untyped_storage(), 0, (0,))
     laid_out = torch.as_strided(laid_out, view.shape, view.strides, view.offset // value.element_size())
     return laid_out.copy_(value)
 
@@ -221,7 +221,7 @@ def _fresh_spec(storage: Storage, outputs: Sequence[Any]) -> tuple[Any, Any, Any
     """How to allocate it: as the output it is, where an output is all of it."""
     for view in outputs:
         if isinstance(view, View) and view.storage is storage and view.offset == 0:
-            if _span(view) * torch.empty(0, dtype=view.dtype).element_size() == storage.nbytes:
+            if _span(view) * torch.empty(0, dtype=view.dtype, device="cpu").element_size() == storage.nbytes:
                 return view.shape, view.strides, view.dtype
     return (storage.nbytes,), (1,), torch.uint8
 
@@ -234,9 +234,12 @@ def _span(view: View) -> int:
 
 def _view_of(tensor: Any, view: View) -> Any:
     """The view, its offset counted from where the tensor begins."""
-    nothing = torch.empty(0, dtype=view.dtype)
+    nothing = torch.empty(0, dtype=view.dtype, device="cpu")
     begin = tensor.storage_offset() * tensor.element_size() + view.offset
-    made = nothing.set_(tensor.untyped_storage(), begin // nothing.element_size(), view.shape, view.strides)
+    return _with_bits(nothing.set_(tensor.untyped_storage(), begin // nothing.element_size(), view.shape, view.strides), view)
+
+
+def _with_bits(made: Any, view: View) -> Any:
     if view.conjugated:
         made = torch._conj(made)
     return torch._neg_view(made) if view.negated else made
@@ -245,9 +248,10 @@ def _view_of(tensor: Any, view: View) -> Any:
 def _seen_as(tensor: Any, view: View) -> Any:
     """The view of a storage that a torch call returned; its offset counts from the beginning of the storage."""
     item = tensor.element_size()
-    if (tuple(tensor.shape), tuple(tensor.stride())) == (view.shape, view.strides) and tensor.dtype == view.dtype:
+    form = (tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, tensor.is_conj(), tensor.is_neg())
+    if form == (view.shape, view.strides, view.dtype, view.conjugated, view.negated):
         if tensor.storage_offset() * item == view.offset:
             return tensor
-    nothing = torch.empty(0, dtype=view.dtype)
+    nothing = torch.empty(0, dtype=view.dtype, device="cpu")
     offset = view.offset // nothing.element_size()
-    return nothing.set_(tensor.untyped_storage(), offset, view.shape, view.strides)
+    return _with_bits(nothing.set_(tensor.untyped_storage(), offset, view.shape, view.strides), view)

@@ -36,6 +36,7 @@ def source_of(name: str, outlined: Outlined) -> KernelSource:
     readable = re.sub(r"\W", "_", name.removeprefix("cpp_"))[:60]
     symbols = tuple(_symbol(readable, mark, index, len(bodies)) for index in range(len(bodies)))
     functions = "\n\n".join(f'extern "C" void {symbol}{body}' for symbol, body in zip(symbols, bodies, strict=True))
+    functions = f'#line 1 "{readable}"\n{functions}'  # what a failed check names: the file is gone by then
     includes = f"{outlined.includes}\n#include <exception>\n#include <superkernel/share.h>"
     return KernelSource(includes, functions, symbols)
 

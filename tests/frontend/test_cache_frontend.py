@@ -1,0 +1,187 @@
+"""What the front end keeps: equal scopes share a binary, another process calls no compiler, damage is repaired."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+import torch
+from frontend.fused import refused, run
+from torch import Tensor
+
+import superkernel as sk
+from superkernel.errors import UnsupportedError
+from superkernel.scope import super_kernel
+
+X = torch.linspace(-2, 2, 64).reshape(4, 16)
+
+
+def binary(ran: Any, scope: str) -> Path:
+    (segment,) = ran.scopes[scope].segments
+    return segment.kernel.executable.binary  # type: ignore[no-any-return]
+
+
+def twice(x: Tensor) -> Tensor:
+    with super_kernel("first"):
+        x = x.sin()
+    x = torch.sort(x, 0).values  # something between, so that Inductor sees two graphs
+    with super_kernel("second"):
+        return x.sin()
+
+
+def test_equal_scopes_share_one_binary() -> None:
+    ran = run(twice, X)
+    assert binary(ran, "first") == binary(ran, "second")
+
+
+def test_another_option_or_another_input_makes_another_binary() -> None:
+    def scale(x: Tensor, by: Tensor | None = None) -> Tensor:
+        with super_kernel("a"):
+            return x.sin() if by is None else x.sin() * by
+
+    def made(*inputs: Tensor, **options: Any) -> Path:
+        torch._dynamo.reset()
+        return binary(run(scale, *inputs, **options), "a")
+
+    plain = made(X)
+    assert made(X) == plain
+    assert len({plain, made(X, early_start=0), made(X, compile_options="-DOTHER"), made(X, X)}) == 4
+
+
+def test_the_report_counts_what_was_found_and_what_was_made() -> None:
+    never_seen = f"-DAT_{time.time_ns()}"
+    first = run(twice, X, compile_options=never_seen)
+    torch._dynamo.reset()
+    again = run(twice, X, compile_options=never_seen)
+    assert first.report.cache["misses"] > 0
+    assert again.report.cache["hits"] > 0 and again.report.cache["misses"] == 0
+
+
+# other processes
+
+SCRIPT = dedent("""
+    import sys
+    import torch
+    import superkernel as sk
+    from superkernel.frontend.report import collecting
+
+    def model(x):
+        with sk.super_kernel("a"):
+            return x.sin()
+
+    x = torch.linspace(-2, 2, 64).reshape(4, 16)
+    with collecting() as report:
+        made = torch.compile(model, backend="superkernel", options={"profit_gate": 0})(x)
+    torch.testing.assert_close(made, model(x))
+    assert report.scopes[0].fused, report
+    print(made.numpy().tobytes().hex())
+""")
+
+WRAPPER = """#!/bin/sh
+echo "$0 $*" >> "{log}"
+exec "{tool}" "$@"
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder with the script, and compiler, linker and objcopy that write down how they are called."""
+    (tmp_path / "model.py").write_text(SCRIPT)
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("g++", "ld", "ld.bfd", "objcopy"):
+        if (tool := shutil.which(name)) is not None:
+            (tools / name).write_text(WRAPPER.format(log=tmp_path / "calls.log", tool=tool))
+            (tools / name).chmod(0o755)
+    return tmp_path
+
+
+def start(place: Path) -> subprocess.Popen[str]:
+    environment = {
+        **os.environ,
+        "PATH": f"{place / 'tools'}{os.pathsep}{os.environ['PATH']}",
+        "SUPERKERNEL_CACHE": str(place / "cache"),
+        "PYTHONPATH": str(Path(sk.__file__).parents[1]),
+    }
+    return subprocess.Popen(
+        [sys.executable, "model.py"],
+        cwd=place,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    out, errors = process.communicate()
+    assert process.returncode == 0, errors
+    return out
+
+
+def calls(place: Path) -> list[str]:
+    """Calls that made something for our cache, since the last time."""
+    log = place / "calls.log"
+    lines = log.read_text().splitlines() if log.exists() else []
+    log.unlink(missing_ok=True)
+    return [line for line in lines if str(place / "cache") in line]
+
+
+def test_processes_share_the_cache_and_repair_it(place: Path) -> None:
+    both = [start(place), start(place)]  # at once, nothing is there yet
+    first, second = [finish(process) for process in both]
+    assert first == second
+    assert calls(place)
+    assert finish(start(place)) == first
+    assert not calls(place)  # everything was found
+    for entry in (place / "cache").rglob("*"):
+        if entry.suffix in (".so", ".o", ".json", ".cpp"):
+            entry.write_bytes(entry.read_bytes()[:100] + b"damage")
+    assert finish(start(place)) == first
+    assert calls(place)
+
+
+# no room
+
+
+@pytest.mark.parametrize("directory", ["/dev/null/cache", "/proc/superkernel"])
+def test_a_cache_that_cannot_be_made_leaves_the_model_to_inductor(directory: str) -> None:
+    def model(x: Tensor) -> Tensor:
+        with super_kernel("a"):
+            return x.sin()
+
+    ran = run(model, X, cache=directory)
+    torch.testing.assert_close(ran.outputs, X.sin())
+    (warning,) = ran.warnings
+    assert "super_kernel_scope 'a'" in warning and directory in warning and "SUPERKERNEL_CACHE" in warning
+    message = refused(model, X, kind=UnsupportedError, cache=directory, strict_scope_check="abort")
+    assert directory in message
+
+
+def test_a_full_disk_leaves_the_model_to_inductor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(unfinished: Path, entry: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("superkernel.cache._publish", full)
+    ran = run(lambda x: x.sin(), X, cache=str(tmp_path))
+    torch.testing.assert_close(ran.outputs, X.sin())
+    (warning,) = ran.warnings
+    assert "No space left on device" in warning and "free some space" in warning
+    assert not list(tmp_path.rglob("unfinished-*"))
+
+
+def test_what_is_dumped_says_how_it_was_made(tmp_path: Path) -> None:
+    ran = run(twice, X, dump=str(tmp_path))
+    assert ran.scopes["first"].fused
+    for scope in ("first", "second"):
+        files = {path.name for path in (tmp_path / scope).rglob("*") if path.is_file()}
+        assert files >= {"graph.py", "inductor.py", "plan.txt", "source.cpp", "commands.txt"}
+    assert json.dumps(ran.report.to_dict())

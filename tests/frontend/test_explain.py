@@ -1,0 +1,223 @@
+"""explain: what became of each scope, as text, as JSON, from the shell, in logs and in torch's trace."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+import torch
+from frontend.fused import assert_same_bits, compiled
+from torch import Tensor, nn
+from typer.testing import CliRunner
+
+import superkernel as sk
+from superkernel.cli import app
+from superkernel.errors import GraphError, OptionError, UnsupportedError
+
+X = torch.linspace(-2, 2, 64).reshape(4, 16)
+
+
+def model(x: Tensor) -> Tensor:
+    x = x + 1
+    with sk.super_kernel("a", "early-start=2"):
+        x = x.sin()
+        x = x.sort(0).values
+        x = x.sum(0)
+    return x
+
+
+def test_the_text_names_scopes_segments_ops_lines_and_reasons() -> None:
+    report = sk.explain(model, X)
+    text = str(report)
+    assert text.startswith("1 graph, 1 scope; 1 op outside of scopes (Inductor); cache: ")
+    assert "scope 'a' in graph 1 (inference): 2 segments, options early-start=2" in text
+    assert "unfusible aten::sort: no cpu sub-kernel is registered for it (" in text and "x = x.sort(0).values" in text
+    assert "segment 1: 1 op, fused; ended by aten::sort: no cpu sub-kernel is registered for it" in text
+    assert "segment 2: 1 op, fused; ended with the graph" in text
+    assert "x = x.sin()" in text and "syncs: none; 2 buffers" in text
+
+
+def test_the_report_is_data_too() -> None:
+    report = sk.explain(model, X)
+    (scope,) = report.scopes
+    assert (scope.name, scope.options, len(scope.segments), len(scope.unfusible)) == ("a", "early-start=2", 2, 1)
+    assert all(segment.fused and segment.reason and segment.syncs == {} for segment in scope.segments)
+    facts = json.loads(json.dumps(report.to_dict()))
+    assert set(facts) == {"graphs", "scopes", "outside", "notes", "cache"}
+    (page,) = facts["scopes"]
+    assert page["unfusible"][0]["op"] == "aten::sort"
+    assert [segment["fused"] for segment in page["segments"]] == [True, True]
+    (op,) = page["segments"][0]["ops"]
+    assert op["blocks"] == 1 and "x = x.sin()" in op["origins"][0]
+    assert set(facts["cache"]) == {"hits", "misses"}
+
+
+class Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(16))
+
+    def forward(self, x: Tensor, *, scale: float = 1.0) -> Tensor:
+        self.count.add_(1)
+        x.mul_(scale)
+        return x + self.count
+
+
+def test_it_changes_neither_inputs_nor_buffers_nor_random_numbers() -> None:
+    counting, x = Counting(), X.clone()
+    torch.manual_seed(5)
+    expected = torch.rand(2)
+    torch.manual_seed(5)
+    report = sk.explain(counting, x, scale=2.0)
+    assert report.scopes and torch.equal(x, X) and not counting.count.any()
+    assert torch.equal(torch.rand(2), expected)
+
+
+def test_a_compiled_model_is_explained_anew_and_keeps_working() -> None:
+    function = compiled(model)
+    before = function(X)
+    for _ in range(3):
+        assert len(sk.explain(function, X).scopes) == 1
+    assert_same_bits(function(X), before)
+    module = torch.compile(Counting(), backend="superkernel")
+    assert sk.explain(module, X).scopes[0].fused
+
+
+def test_options_and_training_graphs() -> None:
+    report = sk.explain(model, X, options={"fuse": "off"})
+    assert not report.scopes[0].fused and "fuse=off" in str(report)
+    report = sk.explain(lambda x: x.sin().sum(0), X.clone().requires_grad_())
+    assert [scope.graph for scope in report.scopes] == ["1 (forward)", "2 (backward)"]
+
+
+def test_errors_are_raised_as_they_are() -> None:
+    def wrong(x: Tensor) -> Tensor:
+        with sk.super_kernel("a", "early-strat=2"):
+            return x.sin()
+
+    def strict(x: Tensor) -> Tensor:
+        with sk.super_kernel("a", "strict-scope-check=abort"):
+            return x.sort(0).values
+
+    with pytest.raises(OptionError, match=r"super_kernel_scope 'a': unknown option 'early-strat'"):
+        sk.explain(wrong, X)
+    with pytest.raises(UnsupportedError, match=r"super_kernel_scope 'a'.*aten::sort"):
+        sk.explain(strict, X)
+    with pytest.raises(OptionError, match="unknown backend option 'fuze'"):
+        sk.explain(model, X, options={"fuze": "off"})
+    with pytest.raises(GraphError, match="needs a model"):
+        sk.explain(3)  # type: ignore[arg-type]
+
+
+# from the shell
+
+SCRIPT = """
+import torch
+import superkernel as sk
+
+X = torch.linspace(-2, 2, 64).reshape(4, 16)
+
+def model(x):
+    with sk.super_kernel("a"):
+        return x.sin().sum(0)
+
+def model_inputs():
+    return (X,)
+
+def both():
+    return model, X
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        return model(x)
+
+net = Net()
+
+def net_inputs():
+    return X
+
+def needs(x):
+    return x
+
+def strict():
+    with sk.super_kernel("a", "strict-scope-check=abort"):
+        return X.sort(0).values
+
+number = 3
+
+if __name__ == "__main__":
+    torch.compile(model, backend="superkernel")(X)
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> str:
+    path = tmp_path / "some_model.py"
+    path.write_text(dedent(SCRIPT))
+    return str(path)
+
+
+def shell(*words: str) -> Any:
+    return CliRunner().invoke(app, ["explain", *words])
+
+
+@pytest.mark.parametrize("place", [":model", ":both", ":net", ""])
+def test_the_shell_explains_functions_models_and_scripts(script: str, place: str) -> None:
+    done = shell(script + place)
+    assert done.exit_code == 0, done.output
+    assert "scope 'a' in graph 1 (inference): 1 segment" in done.output
+    assert "return x.sin().sum(0)" in done.output
+
+
+def test_the_shell_answers_in_json(script: str) -> None:
+    done = shell(f"{script}:model", "--json", "--options", "profiling=1")
+    facts = json.loads(done.stdout)
+    assert done.exit_code == 0 and facts["scopes"][0]["options"] == "profiling=1"
+    done = shell(f"{script}:strict", "--json")
+    facts = json.loads(done.stdout)
+    assert done.exit_code == 1 and not facts["ok"] and facts["error"]["kind"] == "UnsupportedError"
+
+
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [
+        (":modle", "did you mean 'model'?"),
+        (":needs", "needs inputs: give the file a function needs_inputs()"),
+        (":number", "'number' is a int, nothing that can be compiled"),
+        (":strict", "super_kernel_scope 'a'"),
+        ("x.py:model", "is no file"),
+    ],
+)
+def test_the_shell_says_what_is_wrong(script: str, place: str, told: str) -> None:
+    done = shell(script + place)
+    assert done.exit_code == 1 and done.stderr.startswith("error: ") and told in done.stderr
+
+
+def test_a_broken_file_and_a_bad_option_are_told(tmp_path: Path, script: str) -> None:
+    broken = tmp_path / "broken.py"
+    broken.write_text("def (:\n")
+    done = shell(f"{broken}:model")
+    assert done.exit_code == 1 and isinstance(done.exception, SyntaxError)  # with its own traceback
+    done = shell(f"{script}:model", "--fuse", "of")
+    assert done.exit_code == 1 and "did you mean 'off'?" in done.stderr
+
+
+# logs and traces
+
+
+def test_torch_logs_and_torch_trace_show_the_report(script: str, tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    environment = {**os.environ, "TORCH_LOGS": "superkernel", "TORCH_TRACE": str(trace)}
+    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "super_kernel_scope 'a': 1 of 1 segments fused" in done.stderr
+    written = "".join(path.read_text() for path in trace.iterdir())
+    for name in ("superkernel_report", "superkernel_report_json", "superkernel_a_1_plan", "superkernel_a_1_source"):
+        assert f'"name": "{name}"' in written
+    assert "scope 'a' in graph 1 (inference): 1 segment" in written
