@@ -97,7 +97,8 @@ def loop(statement: str) -> Loop:
     match = _FOR.match(statement)
     if match is None:
         raise TextError(f"{statement[:80]!r} is no counting loop")
-    return Loop(*match.groups(), statement[match.end() :])
+    variable, first, last, step = match.groups()
+    return Loop(variable, first, last, step, statement[match.end() :])
 
 
 def identifiers(text: str) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""frontend.inductor: the seam to TorchInductor: an FX graph in, the text of its generated program out, nothing compiled.
+"""frontend.inductor: the seam to TorchInductor: an FX graph in, the text of the program it generates out.
 
 Everything that depends on Inductor's insides is here and in the three modules that read its text (record, outline,
 flags of the compiler); tests/frontend/test_seam.py says which of its names and signatures that is.
@@ -26,7 +26,7 @@ _hook_lock = threading.Lock()
 
 @dataclass(frozen=True)
 class Generated:
-    """What Inductor made of a graph: a Python module that calls C++ kernels and library functions, and its constants."""
+    """What Inductor made of a graph: a Python module that calls C++ kernels and libraries, and its constants."""
 
     text: str
     constants: dict[str, Any]
@@ -34,7 +34,7 @@ class Generated:
 
 
 class _Taken(BaseException):
-    """Thrown through Inductor when the text is there: no Exception, so that nothing on the way treats it as a failure."""
+    """Thrown through Inductor when the text is there: no Exception, so that nothing on the way handles it."""
 
     def __init__(self, generated: Generated) -> None:
         self.generated = generated

@@ -68,7 +68,7 @@ def _has_a_name(node: Node) -> bool:
     """A name that means the same thing in another process."""
     if node.op != "call_function":
         return node.op in ("placeholder", "output")
-    return isinstance(node.target, torch._ops.OpOverload) or getattr(node.target, "__module__", "") == operator.getitem.__module__
+    return isinstance(node.target, torch._ops.OpOverload) or node.target is operator.getitem
 
 
 def _described(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""frontend.scopes: one part of a scope -> Inductor's program, recorded, its calls matched with sub-kernels, then linked."""
+"""frontend.scopes: one part of a scope -> Inductor's program, recorded, matched with sub-kernels, then linked."""
 
 from __future__ import annotations
 

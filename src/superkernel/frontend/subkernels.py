@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..cache import digest
 from ..subkernel import SubKernel
-from .outline import Outlined, Part, Parameter
+from .outline import Outlined, Parameter, Part
 
 _SCALARS = {
     "int64_t": "int64", "int32_t": "int32", "long": "int64", "int": "int32", "float": "float32", "double": "float64",

@@ -27,10 +27,11 @@ def compile_texts(texts: Sequence[Text], flags: Sequence[str], shop: Workshop) -
     if missing:
         _compile_missing(missing, flags, shop)
     # Usually there by now; a file that was damaged or removed meanwhile is compiled alone.
-    return [
-        shop.cache.make(key, ".o", lambda output, text=text: _compile([text], flags, output, shop))
-        for key, text in zip(keys, texts, strict=True)
-    ]
+    return [_alone(key, text, flags, shop) for key, text in zip(keys, texts, strict=True)]
+
+
+def _alone(key: str, text: Text, flags: Sequence[str], shop: Workshop) -> Path:
+    return shop.cache.make(key, ".o", lambda output: _compile([text], flags, output, shop))
 
 
 def _compile_missing(missing: dict[str, Text], flags: Sequence[str], shop: Workshop) -> None:
@@ -40,11 +41,15 @@ def _compile_missing(missing: dict[str, Text], flags: Sequence[str], shop: Works
         together = digest("texts", *group)
         made = shop.cache.make(together, ".o", lambda output: _compile([*group.values()], flags, output, shop))
         for key in group:
-            shop.cache.make(key, ".o", lambda output: shutil.copyfile(made, output) and None)
+            shop.cache.make(key, ".o", lambda output: _copy(made, output))
 
     with ThreadPoolExecutor(len(groups), "superkernel-compile") as pool:
         for done in [pool.submit(compile_group, group) for group in groups]:
             done.result()
+
+
+def _copy(made: Path, output: Path) -> None:
+    shutil.copyfile(made, output)
 
 
 def _balanced(texts: dict[str, Text], most: int) -> list[dict[str, Text]]:
