@@ -26,6 +26,8 @@ _UNFINISHED = "unfinished-"
 _SEAL = ".sha256"
 _ABANDONED_AFTER_S = 3600.0
 _chosen: ContextVar[Path | None] = ContextVar("superkernel_cache", default=None)
+_building: dict[Path, threading.Lock] = {}  # what threads of this process are building, whatever cache object they use
+_building_lock = threading.Lock()
 totals: Counter[str] = Counter()  # hits and misses of all caches of this process
 _REMEDY = "set SUPERKERNEL_CACHE to a directory that you own and can write"
 
@@ -86,7 +88,6 @@ class Cache:
     def __init__(self, directory: str | os.PathLike[str] | None = None) -> None:
         self.directory = default_directory() if directory is None else Path(directory).absolute()
         self._lock = threading.Lock()
-        self._building: dict[Path, threading.Lock] = {}
         self._hits = 0
         self._misses = 0
         _own(self.directory)
@@ -123,8 +124,8 @@ class Cache:
         a whole file either way.
         """
         entry = self.path(key, suffix)
-        with self._lock:
-            building = self._building.setdefault(entry, threading.Lock())
+        with _building_lock:
+            building = _building.setdefault(entry, threading.Lock())
         with building:
             if self.get(key, suffix) is None:
                 self._build(entry, build)

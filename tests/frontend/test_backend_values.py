@@ -80,11 +80,9 @@ def layouts() -> dict[str, Tensor]:
     }
 
 
-@pytest.mark.parametrize("layout", list(layouts()))
-def test_inputs_may_lie_in_memory_as_they_like(layout: str) -> None:
-    x = layouts()[layout]
-    ran = check(lambda x: (x + 1).relu(), x)
-    assert ran.report.scopes[0].fused or not x.numel()
+def test_inputs_may_lie_in_memory_as_they_like() -> None:
+    ran = check(lambda *given: [(x + 1).relu() for x in given], *layouts().values())
+    assert [len(scope.segments) for scope in ran.report.scopes] == [1]
 
 
 def test_an_input_at_another_offset_is_another_input() -> None:
@@ -99,11 +97,9 @@ def test_inputs_that_are_the_same_memory() -> None:
     def model(x: Tensor, y: Tensor) -> Tensor:
         return x.sin() + y
 
-    x = X.clone()
-    check(lambda x: model(x, x), x)
     function = compiled(model)
     big = torch.linspace(-3, 3, 128)
-    torch.testing.assert_close(function(x, x), model(x, x))
+    torch.testing.assert_close(function(big[:64], big[:64]), model(big[:64], big[:64]))
     torch.testing.assert_close(function(big[:64], big[32:96]), model(big[:64], big[32:96]))
 
 
@@ -112,31 +108,22 @@ def test_numbers_and_scalars() -> None:
         return x * i + f * s, i + 1, f, b, s.exp(), x.sum()
 
     check(model, X, 3, 0.5, True, torch.tensor(1.5))
-    check(lambda s: (s.exp(), s + 1), torch.tensor(2.0))
 
 
 def test_a_number_that_changes_is_seen() -> None:
-    def model(x: Tensor, i: int, f: float) -> Tensor:
-        return x * i + f
-
-    function = compiled(model, dynamic=None)
-    for i, f in [(1, 0.5), (2, 0.25), (3, -1.0), (3, 8.5)]:
-        torch.testing.assert_close(function(X, i, f), model(X, i, f))
+    function = compiled(lambda x, i: x * i, dynamic=None)
+    for i in (2, 3, 2):
+        assert torch.equal(function(X, i), X * i)
 
 
-@pytest.mark.parametrize(
-    "dtype",
-    [torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int8, torch.uint8, torch.bool],
-    ids=str,
-)
-def test_every_plain_dtype_is_fused(dtype: torch.dtype) -> None:
-    x = (X * 10).to(dtype)
+def test_every_plain_dtype_is_fused() -> None:
+    def model(*given: Tensor) -> Any:
+        return [(torch.where(x > 1, x, x + x), x.float()) for x in given]
 
-    def model(x: Tensor) -> Any:
-        return torch.where(x > 1, x, x + x), x.float()
-
-    ran = check(model, x)
-    assert ran.scopes["graph"].fused
+    floating = [torch.float64, torch.float16, torch.bfloat16]
+    whole = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool]
+    ran = check(model, *((X * 10).to(dtype) for dtype in [*floating, *whole]))
+    assert [len(scope.segments) for scope in ran.report.scopes] == [1] and not ran.scopes["graph"].unfusible
 
 
 def test_complex_numbers_are_left_to_torch_with_a_reason() -> None:
@@ -163,45 +150,32 @@ def test_an_input_written_in_place_is_one_segment_and_written_in_every_call() ->
     assert torch.equal(x, X + 1 + 1)
 
 
-def index_copy(cache: Tensor, new: Tensor, at: Tensor) -> Tensor:
-    cache.index_copy_(1, at, new)
-    return (cache * 2).sum(-1)
+def update(caches: list[Tensor], new: Tensor, at: Tensor) -> list[Tensor]:
+    """One step of a decoder's cache, in all the ways to write one."""
+    copied, put, sliced, scattered = caches
+    copied.index_copy_(1, at, new)
+    put[:, at] = new
+    sliced[:, 3:5] = new
+    scattered.scatter_(1, at.reshape(1, 2, 1).expand(2, 2, 8), new)
+    return [(cache * 2).sum(-1) for cache in caches]
 
 
-def index_put(cache: Tensor, new: Tensor, at: Tensor) -> Tensor:
-    cache[:, at] = new
-    return (cache * 2).sum(-1)
+def test_caches_are_updated_in_place_within_one_segment() -> None:
+    caches, new, at = [torch.randn(2, 16, 8) for _ in range(4)], torch.randn(2, 2, 8), torch.tensor([3, 11])
 
-
-def slice_assignment(cache: Tensor, new: Tensor, at: Tensor) -> Tensor:
-    cache[:, 3:5] = new
-    return (cache * 2).sum(-1)
-
-
-def scatter(cache: Tensor, new: Tensor, at: Tensor) -> Tensor:
-    cache.scatter_(1, at.reshape(1, 2, 1).expand(2, 2, 8), new)
-    return (cache * 2).sum(-1)
-
-
-@pytest.mark.parametrize("update", [index_copy, index_put, slice_assignment, scatter])
-def test_a_cache_is_updated_in_place_within_one_segment(update: Any) -> None:
-    cache, new, at = torch.randn(2, 16, 8), torch.randn(2, 2, 8), torch.tensor([3, 11])
-
-    def model(cache: Tensor, new: Tensor, at: Tensor) -> Tensor:
+    def model(caches: list[Tensor], new: Tensor, at: Tensor) -> list[Tensor]:
         with super_kernel("cache", "strict-scope-check=abort"):
-            return update(cache, new.sin(), at)
+            return update(caches, new.sin(), at)
 
-    ran = check(model, cache, new, at)
+    ran = check(model, caches, new, at)
     assert len(ran.scopes["cache"].segments) == 1 and ran.report.outside == 0
-    mine, address = cache.clone(), 0
+    mine, expected = copy.deepcopy(caches), copy.deepcopy(caches)
+    addresses = [cache.data_ptr() for cache in mine]
     for step in range(3):
-        address = address or mine.data_ptr()
         ran.function(mine, new + step, at + step)
-        assert mine.data_ptr() == address
-    expected = cache.clone()
-    for step in range(3):
         update(expected, (new + step).sin(), at + step)
     torch.testing.assert_close(mine, expected)
+    assert [cache.data_ptr() for cache in mine] == addresses
 
 
 def test_a_view_of_an_input_written_in_place() -> None:

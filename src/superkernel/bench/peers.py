@@ -13,6 +13,7 @@ from types import FunctionType
 from typing import Any
 
 import torch
+from torch._inductor import config, list_mode_options
 
 from ..frontend.report import Report, collecting
 from .first_call import CALLS
@@ -41,7 +42,7 @@ TUNED = Runner(
     "max-autotune",
     "Inductor with mode max-autotune, freezing and cpp_wrapper",
     "inductor",
-    inductor={**torch._inductor.list_mode_options("max-autotune"), **_FROZEN},
+    inductor={**list_mode_options("max-autotune"), **_FROZEN},
 )
 PEERS = (EAGER, INDUCTOR, FROZEN, TUNED)
 
@@ -60,7 +61,7 @@ def prepare(runner: Runner, model: Callable[..., Any], inputs: Sequence[Any]) ->
         dynamic=False,
     )
     # As torch.compile's own options they would reach Inductor too late: Dynamo asks as well whether weights are frozen.
-    with torch._inductor.config.patch(dict(runner.inductor)), _quiet(), collecting() as report:
+    with config.patch(dict(runner.inductor)), _quiet(), collecting() as report:
         for _ in range(CALLS + 1):
             compiled(*inputs)
     return lambda: compiled(*inputs), report
@@ -86,7 +87,7 @@ def _quiet() -> Iterator[None]:
     printed = select_algorithm.PRINT_AUTOTUNE
     select_algorithm.PRINT_AUTOTUNE = False
     try:
-        with torch._inductor.config.patch(max_autotune_report_choices_stats=False), warnings.catch_warnings():
+        with config.patch(max_autotune_report_choices_stats=False), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:

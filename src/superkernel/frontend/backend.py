@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
+from ..cache import cache_in
 from ..targets import find_target
 from . import inductor
 from .graphs import GraphContext, compile_graph
@@ -31,7 +32,10 @@ def superkernel(module: GraphModule, inputs: Sequence[Any], *, mode: str | None 
     context = GraphContext(settings, root, is_marked(root) if root is not None else False, _warned_for(root))
     if (why := _why_not(module)) is not None:
         return _left_to_inductor(module, inputs, context, why)
-    find_target(settings.target).register_kernels()
+    target = find_target(settings.target)
+    target.register_kernels()
+    with cache_in(settings.cache):
+        target.warm_up()
     specialise(module, inputs)
     # AOTAutograd's and Inductor's caches hand out finished programs, in which there is nothing to take. Inductor's
     # passes over the joint graph know no scopes: they are run on what lies outside of scopes, later.

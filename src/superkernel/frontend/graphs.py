@@ -70,7 +70,7 @@ def _compile(context: GraphContext, module: GraphModule, facts: dict[str, Any], 
         out = {node: found for node, found in misfits.items() if scope_of[node] == name}
         scopes[name] = _Scope(context, page, own, out)
         report.scopes.append(page)
-    for name, (owner, own) in dict(_inner_scopes(module, context.settings.options)).items():
+    for name, (owner, own) in _inner_scopes(module, marks, context.settings.options).items():
         page = ScopeReport(name, str(own), f"{report.graphs} ({kind})")
         _Scope(context, page, own, {}).lies_inside(owner)
         report.scopes.append(page)
@@ -114,16 +114,23 @@ def _choose(context: GraphContext, marks: Mapping[Node, Mark | None]) -> tuple[b
     return False, {node: WHOLE for node, mark in marks.items() if mark is None or mark.scope is not None}
 
 
-def _inner_scopes(module: GraphModule, default: str) -> Iterator[tuple[str, tuple[str, Options]]]:
-    """Scopes in the branches and bodies of higher-order operators: name, operator and options."""
+def _inner_scopes(
+    module: GraphModule, marks: Mapping[Node, Mark | None], default: str
+) -> dict[str, tuple[str, Options]]:
+    """Scopes that begin in a branch or body of a higher-order operator: name -> operator, options."""
+    found: dict[str, tuple[str, Options]] = {}
     for node in module.graph.nodes:
-        if isinstance(node.target, torch._ops.HigherOrderOperator):
-            for used in node.all_input_nodes:
-                inner = getattr(module, str(used.target), None) if used.op == "get_attr" else None
-                if isinstance(inner, GraphModule):
-                    for name, options in scope_options(read_marks(inner.graph), default).items():
-                        yield name, (str(node.target), options)
-                    yield from _inner_scopes(inner, default)
+        if not isinstance(node.target, torch._ops.HigherOrderOperator):
+            continue
+        for used in node.all_input_nodes:
+            inner = getattr(module, str(used.target), None) if used.op == "get_attr" else None
+            if isinstance(inner, GraphModule):
+                own = read_marks(inner.graph)
+                around, options = marks[node], scope_options(own, default)
+                outer = around.scope if around is not None else None
+                found |= {name: (str(node.target), options[name]) for name in options if name != outer}
+                found |= _inner_scopes(inner, own, default)
+    return found
 
 
 class _Scope:

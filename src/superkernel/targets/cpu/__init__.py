@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...cache import Cache
-from ...errors import BuildError
+from ...errors import BuildError, SuperKernelError
 from ...plan import Plan
 from ...subkernel import SubKernel
 from .. import Leg, Progress, Text
@@ -66,6 +68,11 @@ class CpuTarget:
         shop = Workshop(Cache(), progress)
         return CpuPrepared(compile_kernels(kernels, shop), shop)
 
+    def warm_up(self) -> None:
+        """Compile the run time, if it is not there, while the caller is busy with something else."""
+        shop = Workshop(Cache())
+        threading.Thread(target=_build_quietly, args=(shop,), name="superkernel-warm-up", daemon=True).start()
+
     def register_kernels(self) -> None:
         from . import kernels
 
@@ -76,6 +83,11 @@ class CpuTarget:
 
     def restore(self, plan: Plan, directory: Path) -> CpuExecutable:
         return CpuExecutable.restore(plan, number(plan), directory)
+
+
+def _build_quietly(shop: Workshop) -> None:
+    with suppress(SuperKernelError):  # whoever needs it will be told
+        host_library(shop)
 
 
 TARGET = CpuTarget()
