@@ -58,7 +58,7 @@ Everything runs with two threads, float32, under `no_grad`, with `fullgraph=True
 | eager | the model as it is |
 | inductor | `torch.compile(model)` |
 | frozen | Inductor with `freezing` and `cpp_wrapper` |
-| max-autotune | Inductor with all of mode `max-autotune`, `freezing` and `cpp_wrapper` |
+| max-autotune | Inductor with mode `max-autotune-no-cudagraphs`, `freezing` and `cpp_wrapper` |
 
 Each gets its own copy of the model and its own code object, so that none pays for another's guards. Inductor's settings
 are in force while it compiles, and not only given as `options=`: Dynamo asks as well whether weights are frozen, and

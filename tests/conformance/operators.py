@@ -1,4 +1,4 @@
-"""torch's operator database as cases: each operator with its first samples on float32 CPU tensors."""
+"""torch's operator database as cases: each operator with its first samples on CPU tensors, float32 where it can be."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from conformance.checks import Case
 from torch.testing._internal import common_methods_invocations as database
 from torch.utils._pytree import tree_map
 
+_DTYPES = (torch.float32, torch.int64, torch.bool, torch.complex64, torch.bfloat16)
 # Only exist for a GPU; fail in eager mode here.
 _ELSEWHERE = "jiterator_"
 _UNDEFINED = ("empty", "new_empty", "empty_like", "empty_strided", "empty_permuted", "new_empty_strided", "resize_", "resize_as_")  # fmt: skip
@@ -24,9 +25,18 @@ def operators() -> dict[str, Any]:
     """OpInfo by name."""
     found = {}
     for op in database.op_db:
-        if op.supports_dtype(torch.float32, "cpu") and not op.name.startswith(_ELSEWHERE):
+        if _dtype(op) is not None and not op.name.startswith(_ELSEWHERE):
             found[f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name] = op
     return found
+
+
+def _dtype(op: Any) -> torch.dtype | None:
+    return next((dtype for dtype in _DTYPES if op.supports_dtype(dtype, "cpu")), None)
+
+
+def _samples(op: Any) -> Iterator[Any]:
+    torch.manual_seed(0)
+    return iter(op.sample_inputs("cpu", _dtype(op), requires_grad=False))
 
 
 @contextmanager
@@ -45,9 +55,7 @@ def cases(names: Sequence[str], samples: int = 1) -> list[Case]:
 
 
 def _cases(name: str, op: Any, samples: int) -> Iterator[Case]:
-    torch.manual_seed(0)
-    made = op.sample_inputs("cpu", torch.float32, requires_grad=False)
-    for number, sample in enumerate(islice(made, samples)):
+    for number, sample in enumerate(islice(_samples(op), samples)):
         yield Case(
             name if number == 0 else f"{name}#{number + 1}",
             op.op,
@@ -78,10 +86,9 @@ def _copy(value: Any) -> Any:
 
 
 def _is_random(op: Any) -> bool:
+    sample = next(_samples(op))
     torch.manual_seed(0)
     before = torch.get_rng_state()
-    sample = next(iter(op.sample_inputs("cpu", torch.float32, requires_grad=False)))
-    torch.manual_seed(0)
     try:
         with torch.no_grad():
             args, kwargs = _arguments(sample)(0)

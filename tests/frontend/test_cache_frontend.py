@@ -110,6 +110,7 @@ def start(place: Path, op: str) -> subprocess.Popen[str]:
         "PATH": f"{place / 'tools'}{os.pathsep}{os.environ['PATH']}",
         "SUPERKERNEL_CACHE": str(place / "cache"),
         "PYTHONPATH": str(Path(sk.__file__).parents[1]),
+        "TORCHINDUCTOR_VEC_ISA_OK": "1",  # else Inductor tries out the processor, in processes of its own
     }
     return subprocess.Popen(
         [sys.executable, "model.py", op],

@@ -118,6 +118,8 @@ def test_errors_are_raised_as_they_are() -> None:
 # from the shell
 
 SCRIPT = """
+import sys
+
 import torch
 import superkernel as sk
 
@@ -153,6 +155,7 @@ number = 3
 
 if __name__ == "__main__":
     torch.compile(model, backend="superkernel")(X)
+    sys.exit(len(sys.argv) - 1)
 """
 
 
@@ -199,11 +202,19 @@ def test_the_shell_says_what_is_wrong(script: str, place: str, told: str) -> Non
     assert done.exit_code == 1 and done.stderr.startswith("error: ") and told in done.stderr
 
 
-def test_a_broken_file_and_a_bad_option_are_told(tmp_path: Path, script: str) -> None:
+def test_a_broken_file_a_script_that_fails_and_a_bad_option_are_told(tmp_path: Path, script: str) -> None:
     broken = tmp_path / "broken.py"
     broken.write_text("def (:\n")
     done = shell(f"{broken}:model")
     assert done.exit_code == 1 and isinstance(done.exception, SyntaxError)  # with its own traceback
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text(Path(script).read_text() + "    with_abort = torch.compile(strict, backend='superkernel')()\n")
+    wrong.write_text(wrong.read_text().replace("    sys.exit(len(sys.argv) - 1)\n", ""))
+    done = shell(str(wrong))
+    assert done.exit_code == 1 and done.stderr.startswith("error: super_kernel_scope 'a': strict-scope-check=abort")
+    wrong.write_text("raise SystemExit(3)")
+    done = shell(str(wrong))
+    assert done.exit_code == 1 and "wrong.py ended with status 3" in done.stderr
     done = shell(f"{script}:model", "--fuse", "of")
     assert done.exit_code == 1 and "did you mean 'off'?" in done.stderr
 

@@ -40,9 +40,9 @@ INDUCTOR = Runner("inductor", "torch.compile, default settings", "inductor")
 FROZEN = Runner("frozen", "Inductor with freezing and cpp_wrapper", "inductor", inductor=_FROZEN)
 TUNED = Runner(
     "max-autotune",
-    "Inductor with mode max-autotune, freezing and cpp_wrapper",
+    "Inductor with mode max-autotune (less CUDA graphs), freezing and cpp_wrapper",
     "inductor",
-    inductor={**list_mode_options("max-autotune"), **_FROZEN},
+    inductor={**list_mode_options("max-autotune-no-cudagraphs"), **_FROZEN},
 )
 PEERS = (EAGER, INDUCTOR, FROZEN, TUNED)
 

@@ -40,6 +40,8 @@ def run(quick: bool = False) -> Result:
     result.notes += [f"{runner.name}: {runner.what}" for runner in (OURS, *peers)]
     if quick:
         result.notes.append("quick: without max-autotune, and fewer rows and rounds")
+    if (load := os.getloadavg()[0]) > 0.5:
+        result.notes.append(f"other processes were running (load {load:.1f}): times of two threads mean little")
     torch.manual_seed(0)
     with threads(CORES), torch.no_grad(), fresh_caches():
         host_cost(result, 4 * rounds)

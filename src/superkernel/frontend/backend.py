@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from torch.fx import GraphModule
 
 from ..cache import cache_in
+from ..errors import BuildError
 from ..targets import find_target
 from . import inductor
 from .graphs import GraphContext, compile_graph
@@ -34,7 +36,7 @@ def superkernel(module: GraphModule, inputs: Sequence[Any], *, mode: str | None 
         return _left_to_inductor(module, inputs, context, why)
     target = find_target(settings.target)
     target.register_kernels()
-    with cache_in(settings.cache):
+    with cache_in(settings.cache), suppress(BuildError):  # whoever needs what is missing will say so
         target.warm_up()
     specialise(module, inputs)
     # AOTAutograd's and Inductor's caches hand out finished programs, in which there is nothing to take. Inductor's

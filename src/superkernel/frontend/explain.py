@@ -50,14 +50,21 @@ def explain(
         torch._dynamo.config.patch(limits),
         torch._functorch.config.patch(force_non_lazy_backward_lowering=True),
         _buffers_kept(plain),
+        _our_errors(),
     ):
-        try:
-            torch.compile(plain, backend=backend, dynamic=False)(*own_inputs, **own_keywords)
-        except torch._dynamo.exc.BackendCompilerFailed as failure:
-            if isinstance(failure.inner_exception, SuperKernelError):
-                raise failure.inner_exception from failure
-            raise
+        torch.compile(plain, backend=backend, dynamic=False)(*own_inputs, **own_keywords)
     return report
+
+
+@contextmanager
+def _our_errors() -> Iterator[None]:
+    """What torch.compile wraps comes out as it was raised."""
+    try:
+        yield
+    except torch._dynamo.exc.BackendCompilerFailed as failure:
+        if isinstance(failure.inner_exception, SuperKernelError):
+            raise failure.inner_exception from failure
+        raise
 
 
 def _uncompiled(model: Any) -> Any:
@@ -100,8 +107,8 @@ def explain_place(place: str, options: Mapping[str, Any] | None = None) -> Repor
     if not path.is_file():
         raise GraphError(f"{file!r} is no file; explain takes file.py:function, or file.py to run it as a script")
     if not name:
-        with collecting() as report:
-            runpy.run_path(str(path), run_name="__main__")
+        with collecting() as report, _our_errors():
+            _run_script(path)
         return report
     module = _imported(path)
     if not hasattr(module, name):
@@ -111,12 +118,26 @@ def explain_place(place: str, options: Mapping[str, Any] | None = None) -> Repor
     return explain(model, *inputs, options=options)
 
 
+def _run_script(path: Path) -> None:
+    """As `python path` would, without arguments."""
+    words, places = sys.argv, sys.path
+    sys.argv, sys.path = [str(path)], [str(path.parent.resolve()), *places]
+    try:
+        runpy.run_path(str(path), run_name="__main__")
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            raise GraphError(f"{path} ended with status {end.code}") from end
+    finally:
+        sys.argv, sys.path = words, places
+
+
 def _imported(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    name = path.stem if path.stem not in sys.modules else f"explained_{path.stem}"  # no module is to be replaced
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise GraphError(f"{path} cannot be imported as Python")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
+    sys.modules[name] = module
     sys.path.insert(0, str(path.parent))
     try:
         spec.loader.exec_module(module)

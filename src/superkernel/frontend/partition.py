@@ -11,6 +11,9 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 _NEUTRAL = ("placeholder", "get_attr", "output")
+# An op with effects takes a token and returns the next one, so that nothing is reordered. Parts run in order anyway:
+# each begins and ends its own row of tokens.
+_MAKE_TOKEN, _SINK_TOKENS = torch.ops.prims._make_token.default, torch.ops.prims._sink_tokens.default
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,9 @@ class Part:
 
 def partition(module: GraphModule, scope_of: Callable[[Node], str | None]) -> list[Part]:
     """Cut the graph where the scope changes."""
-    order = _with_early_copies([node for node in module.graph.nodes if node.op not in _NEUTRAL], scope_of)
+    order = [node for node in module.graph.nodes if node.op not in _NEUTRAL]
+    order = [node for node in order if node.target not in (_MAKE_TOKEN, _SINK_TOKENS)]
+    order = _with_early_copies(order, scope_of)
     runs = _runs(order, scope_of)
     output = next(node for node in module.graph.nodes if node.op == "output")
     order = [node for _, nodes in runs for node in nodes]
@@ -101,6 +106,8 @@ def _part(
         for used in node.all_input_nodes:
             if used in mine or used in copies or used in subgraphs:
                 continue
+            if _is_token(used):
+                continue
             if used.op == "get_attr" and not isinstance(_attribute(module, used), torch.Tensor):
                 subgraphs.append(used)
                 continue
@@ -110,11 +117,22 @@ def _part(
     for used in subgraphs:
         copies[used] = graph.get_attr(str(used.target))
         copies[used].meta = dict(used.meta)
+    for token in [used for node in nodes for used in node.all_input_nodes if _is_token(used) and used not in mine]:
+        copies[token] = graph.call_function(_MAKE_TOKEN)
+        copies[token].meta = dict(token.meta)
     for node in nodes:
         copies[node] = graph.node_copy(node, lambda used: copies[used])
-    outputs = tuple(node for node in nodes if last_use.get(node, -1) > end)
+    if last_tokens := [copies[node] for node in nodes if _is_token(node) and not mine & set(node.users)]:
+        graph.call_function(_SINK_TOKENS, (last_tokens,))
+    outputs = tuple(node for node in nodes if last_use.get(node, -1) > end and not _is_token(node))
     graph.output(tuple(copies[node] for node in outputs))
     return Part(scope, tuple(nodes), GraphModule(module, graph), tuple(inputs), outputs)
+
+
+def _is_token(node: Node) -> bool:
+    if node.target is operator.getitem and node.args[1] == 0:
+        return node.args[0].target is torch.ops.higher_order.with_effects  # type: ignore[union-attr]
+    return node.target is _MAKE_TOKEN
 
 
 def _attribute(module: GraphModule, node: Node) -> Any:

@@ -1,0 +1,32 @@
+"""torch's operator database through the back end: what works under Inductor works, with the same results."""
+
+from __future__ import annotations
+
+import pytest
+from conformance.operators import cases, operators, seeded_outside
+from conformance.sweep import sweep
+
+# One of each kind: pointwise, reductions, normalisation, indexing, joining, matmul, library calls, random, complex.
+FIXED = (
+    "add", "where", "nn.functional.gelu", "bitwise_and", "logical_not", "floor_divide", "isnan", "clamp",
+    "sum", "var", "argmax", "amax", "all", "softmax.with_dtype", "nn.functional.layer_norm", "nn.functional.group_norm",
+    "gather", "index_put", "scatter_add", "nn.functional.embedding", "cat", "stack", "nn.functional.pad.reflect",
+    "addmm", "bmm", "cumsum", "sort", "topk", "linalg.inv", "nn.functional.conv2d", "nn.functional.dropout", "fft.ifft",
+)  # fmt: skip
+
+
+def test_one_operator_of_each_kind() -> None:
+    with seeded_outside():
+        done = sweep("op_db-fixed", cases(FIXED), cores=(2,))
+    assert not done.failures, done.failures
+
+
+@pytest.mark.conformance
+@pytest.mark.timeout(7200)
+def test_every_operator(capsys: pytest.CaptureFixture[str]) -> None:
+    with seeded_outside():
+        done = sweep("op_db", cases(list(operators()), samples=3), cores=(1, 2))
+    path = done.write()
+    with capsys.disabled():
+        print(f"\n{done}\n{path}")
+    assert not done.failures, done.failures
