@@ -117,7 +117,9 @@ def run(case: Case, function: Callable[..., Any], seed: int = 0) -> list[Any]:
 
 
 def _shared(result: Any, given: Sequence[torch.Tensor]) -> list[int]:
-    return [index for index, value in enumerate(given) if _memory(result) is not None and _memory(result) == _memory(value)]
+    return [
+        index for index, value in enumerate(given) if _memory(result) is not None and _memory(result) == _memory(value)
+    ]
 
 
 def _memory(value: Any) -> int | None:

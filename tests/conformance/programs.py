@@ -273,7 +273,9 @@ def _matmul(w: _Writer) -> _Statement:
     right = y.name if y.tensor.shape[-2] == inner else f"{y.name}.transpose(-1, -2)"
     if x.tensor.dim() == 2 and y.tensor.dim() == 2:
         bias = w.any(lambda value: value.tensor.dtype is torch.float32)
-        word = w.choose.choice(["torch.mm({x}, {y}) * 0.2", "torch.addmm({b}, {x}, {y}, alpha=0.2)", "({x} @ {y}) * 0.2"])
+        word = w.choose.choice(
+            ["torch.mm({x}, {y}) * 0.2", "torch.addmm({b}, {x}, {y}, alpha=0.2)", "({x} @ {y}) * 0.2"]
+        )
         return _Statement(word.format(x=x.name, y=right, b=bias.name))
     return _Statement(f"torch.matmul({x.name}, {right}) * 0.2")
 
@@ -286,12 +288,24 @@ def _look(w: _Writer) -> _Statement:
     if n >= 1:
         d = w.dim(x)
         start = w.choose.randrange(max(1, shape[d]))
-        words += [f"{{x}}.narrow({d}, {start}, {max(0, shape[d] - start)})", "{x}[::2]", "{x}[-1]", "{x}[:1]", "{x}[1:]"]
+        words += [
+            f"{{x}}.narrow({d}, {start}, {max(0, shape[d] - start)})",
+            "{x}[::2]",
+            "{x}[-1]",
+            "{x}[:1]",
+            "{x}[1:]",
+        ]
         words += [f"{{x}}.unsqueeze(-1).expand({', '.join('-1' for _ in shape)}, 3)", f"{{x}}.select({d}, 0)"]
     if n >= 2:
         order = list(range(n))
         w.choose.shuffle(order)
-        words += ["{x}.transpose(0, -1)", "{x}.mT", f"{{x}}.permute({', '.join(map(str, order))})", "{x}[:, 1:]", "{x}[..., ::2]"]
+        words += [
+            "{x}.transpose(0, -1)",
+            "{x}.mT",
+            f"{{x}}.permute({', '.join(map(str, order))})",
+            "{x}[:, 1:]",
+            "{x}[..., ::2]",
+        ]
         words += ["{x}.diagonal(0, 0, 1)", "{x}.flatten(0, 1)", "{x}.t() if {x}.dim() == 2 else {x}"]
     return _Statement(w.choose.choice(words).format(x=x.name), x.exact)
 
@@ -306,7 +320,9 @@ def _join(w: _Writer) -> _Statement:
     x = w.any(lambda value: value.tensor.dim() >= 1)
     y = w.any(lambda other: other.tensor.shape == x.tensor.shape and other.tensor.dtype == x.tensor.dtype)
     d = w.dim(x)
-    word = w.choose.choice(["torch.cat([{x}, {y}], {d})", "torch.stack([{x}, {y}], {d})", "torch.cat([{y}, {x}, {y}], {d})"])
+    word = w.choose.choice(
+        ["torch.cat([{x}, {y}], {d})", "torch.stack([{x}, {y}], {d})", "torch.cat([{y}, {x}, {y}], {d})"]
+    )
     return _Statement(word.format(x=x.name, y=y.name, d=d), x.exact and y.exact)
 
 
@@ -322,7 +338,10 @@ def _gather(w: _Writer) -> _Statement:
     d = w.dim(x)
     size = x.tensor.shape[d]
     within = f"({index.name} % {size})"
-    words = [f"{{x}}.index_select({d}, {within}.reshape(-1)[:9])", f"{{x}}[{within}.reshape(-1)[:7] % {x.tensor.shape[0]}]"]
+    words = [
+        f"{{x}}.index_select({d}, {within}.reshape(-1)[:9])",
+        f"{{x}}[{within}.reshape(-1)[:7] % {x.tensor.shape[0]}]",
+    ]
     if x.tensor.shape == index.tensor.shape:
         words += [f"{{x}}.gather({d}, {within})", f"torch.take_along_dim({{x}}, {within}, {d})"]
     if x.tensor.dim() == 2:
@@ -332,7 +351,9 @@ def _gather(w: _Writer) -> _Statement:
 
 def _scatter(w: _Writer) -> _Statement:
     """Written without ties: the order in which equal places are written is nobody's promise."""
-    x = w.any(lambda value: value.tensor.dim() == 1 and 1 <= value.tensor.numel() <= 64 and value.tensor.is_floating_point())
+    x = w.any(
+        lambda value: value.tensor.dim() == 1 and 1 <= value.tensor.numel() <= 64 and value.tensor.is_floating_point()
+    )
     n = x.tensor.numel()
     words = [
         f"torch.zeros({n + 3}, dtype={{x}}.dtype).scatter(0, torch.arange({n}).flip(0), {{x}})",
@@ -347,7 +368,9 @@ def _cast(w: _Writer) -> _Statement:
     if x.exact and w.choose.random() < 0.4:
         return _Statement(f"{x.name}.to({w.choose.choice([torch.int64, torch.bool, torch.int32])})", True)
     dtype = w.choose.choice(FLOATS)
-    return _Statement(f"{x.name}.to({dtype})", x.exact and x.tensor.dtype in (torch.bool, torch.float32, torch.bfloat16))
+    return _Statement(
+        f"{x.name}.to({dtype})", x.exact and x.tensor.dtype in (torch.bool, torch.float32, torch.bfloat16)
+    )
 
 
 def _library(w: _Writer) -> _Statement:

@@ -51,7 +51,9 @@ class Sweep:
         """How often each reason for something unfused was given, on the largest number of cores."""
         outcomes = self.outcomes[max(self.outcomes)]
         shown = (State.FELL_BACK, State.PARTLY)
-        return Counter(reason for outcome in outcomes if outcome.state in shown for reason in dict.fromkeys(outcome.reasons))
+        return Counter(
+            reason for outcome in outcomes if outcome.state in shown for reason in dict.fromkeys(outcome.reasons)
+        )
 
     def write(self) -> Path:
         """The summary that is kept beside the sweeps."""

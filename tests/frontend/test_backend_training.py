@@ -90,13 +90,12 @@ def test_only_the_gradients_that_are_asked_for() -> None:
 class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.first = nn.Linear(16, 16)
-        self.norm = nn.BatchNorm1d(16)
-        self.second = nn.Linear(16, 4)
+        self.linear = nn.Linear(16, 8)
+        self.norm = nn.BatchNorm1d(8)
 
     def forward(self, x: Tensor) -> Tensor:
         with super_kernel("net"):
-            return self.second(self.norm(self.first(x)).relu())
+            return self.norm(self.linear(x)).relu()
 
 
 # Adam divides by the size of the gradient; where that is rounding noise, a large eps keeps the noise small.
@@ -104,7 +103,7 @@ class Net(nn.Module):
 def test_steps_of_an_optimiser_follow_those_of_eager(optimiser: Any) -> None:
     mine = Net()
     plain = copy.deepcopy(mine)
-    target = torch.randn(4, 4)
+    target = torch.randn(4, 8)
 
     def train(step: Callable[[Tensor], Tensor], parameters: Any) -> None:
         chosen = optimiser(parameters, lr=0.05)
@@ -151,14 +150,15 @@ def test_dropout_keeps_the_expected_share_and_its_gradient_uses_the_same_mask(ma
 
 
 def test_a_checkpointed_block_recomputes_the_same() -> None:
-    def block(x: Tensor) -> Tensor:
+    def inner(x: Tensor) -> Tensor:
         with super_kernel("a"):
-            return x.sin().exp().cos()
+            return x.sin().cos()
 
     def model(x: Tensor) -> Tensor:
-        return torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)
+        return torch.utils.checkpoint.checkpoint(inner, x, use_reentrant=False)
 
-    check_gradients(model, X)
+    for one, other in zip(gradients(compiled(model), X), gradients(model, X), strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def test_an_input_that_needs_no_gradient_is_written_in_place() -> None:

@@ -228,7 +228,7 @@ class _Cutter:
             raise OutlineError(f"{pragma!r} for {self._threads} threads")
 
     def _shared(self, items: Sequence[str]) -> str:
-        """The statements of one thread with one shared loop among them, each block taking its part of the iterations."""
+        """One thread's statements with one shared loop among them; each block takes its part of the iterations."""
         lines, collapsed = [], 0
         for item in items:
             if match := _SHARED_LOOP.match(item):
@@ -326,7 +326,7 @@ def _divided_nest(loops: Sequence[Loop]) -> str:
     outer, inner = loops[:-1], loops[-1]
     counts = [f"sk::iterations({one.first}, {one.last}, {one.step})" for one in loops]
     rows = " * ".join(counts[:-1])
-    lines = []
+    lines: list[str] = []
     below = "1"
     for one, count in reversed(list(zip(outer, counts[:-1], strict=True))):
         lines.insert(0, f"const int64_t {one.variable} = {one.first} + row / ({below}) % {count} * ({one.step});")

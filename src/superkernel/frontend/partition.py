@@ -131,7 +131,7 @@ def _part(
 
 def _is_token(node: Node) -> bool:
     if node.target is operator.getitem and node.args[1] == 0:
-        return node.args[0].target is torch.ops.higher_order.with_effects  # type: ignore[union-attr]
+        return node.args[0].target is torch.ops.higher_order.with_effects
     return node.target is _MAKE_TOKEN
 
 

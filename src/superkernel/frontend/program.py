@@ -220,23 +220,31 @@ class _Homes:
 def _fresh_spec(storage: Storage, outputs: Sequence[Any]) -> tuple[Any, Any, Any]:
     """How to allocate it: as the output it is, where an output is all of it."""
     for view in outputs:
-        if isinstance(view, View) and view.storage is storage and view.offset == 0:
-            if _span(view) * torch.empty(0, dtype=view.dtype, device="cpu").element_size() == storage.nbytes:
-                return view.shape, view.strides, view.dtype
+        if (
+            isinstance(view, View)
+            and view.storage is storage
+            and view.offset == 0
+            and _span_bytes(view) == storage.nbytes
+        ):
+            return view.shape, view.strides, view.dtype
     return (storage.nbytes,), (1,), torch.uint8
 
 
-def _span(view: View) -> int:
+def _span_bytes(view: View) -> int:
+    """From the first element to behind the last."""
     if 0 in view.shape:
         return 0
-    return 1 + sum((size - 1) * stride for size, stride in zip(view.shape, view.strides, strict=True))
+    elements = 1 + sum((size - 1) * stride for size, stride in zip(view.shape, view.strides, strict=True))
+    return elements * int(view.dtype.itemsize)
 
 
 def _view_of(tensor: Any, view: View) -> Any:
     """The view, its offset counted from where the tensor begins."""
     nothing = torch.empty(0, dtype=view.dtype, device="cpu")
     begin = tensor.storage_offset() * tensor.element_size() + view.offset
-    return _with_bits(nothing.set_(tensor.untyped_storage(), begin // nothing.element_size(), view.shape, view.strides), view)
+    return _with_bits(
+        nothing.set_(tensor.untyped_storage(), begin // nothing.element_size(), view.shape, view.strides), view
+    )
 
 
 def _with_bits(made: Any, view: View) -> Any:
@@ -249,9 +257,9 @@ def _seen_as(tensor: Any, view: View) -> Any:
     """The view of a storage that a torch call returned; its offset counts from the beginning of the storage."""
     item = tensor.element_size()
     form = (tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, tensor.is_conj(), tensor.is_neg())
-    if form == (view.shape, view.strides, view.dtype, view.conjugated, view.negated):
-        if tensor.storage_offset() * item == view.offset:
-            return tensor
+    same = form == (view.shape, view.strides, view.dtype, view.conjugated, view.negated)
+    if same and tensor.storage_offset() * item == view.offset:
+        return tensor
     nothing = torch.empty(0, dtype=view.dtype, device="cpu")
     offset = view.offset // nothing.element_size()
     return _with_bits(nothing.set_(tensor.untyped_storage(), offset, view.shape, view.strides), view)

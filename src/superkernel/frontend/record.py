@@ -139,9 +139,8 @@ def _namespace(module: ast.Module, recorder: _Recorder) -> dict[str, Any]:
     """The module's own names, without its kernels and without what only runs or measures it."""
     wanted: list[ast.stmt] = []
     for node in module.body:
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            wanted.append(node)
-        elif isinstance(node, ast.Assign) and not {_KERNELS, "runner", "Runner"} & _names(node):
+        is_name = isinstance(node, ast.Assign) and not {_KERNELS, "runner", "Runner"} & _names(node)
+        if is_name or isinstance(node, ast.Import | ast.ImportFrom):
             wanted.append(node)
     scope: dict[str, Any] = {}
     exec(compile(ast.Module(wanted, []), "<inductor>", "exec"), scope)
