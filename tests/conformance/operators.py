@@ -17,7 +17,16 @@ from torch.utils._pytree import tree_map
 _DTYPES = (torch.float32, torch.int64, torch.bool, torch.complex64, torch.bfloat16)
 # Only exist for a GPU; fail in eager mode here.
 _ELSEWHERE = "jiterator_"
-_UNDEFINED = ("empty", "new_empty", "empty_like", "empty_strided", "empty_permuted", "new_empty_strided", "resize_", "resize_as_")  # fmt: skip
+_UNDEFINED = (
+    "empty",
+    "new_empty",
+    "empty_like",
+    "empty_strided",
+    "empty_permuted",
+    "new_empty_strided",
+    "resize_",
+    "resize_as_",
+)
 
 
 @cache

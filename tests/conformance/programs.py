@@ -167,10 +167,20 @@ class _Statement:
 
 _UNARY = ("{x}.neg()", "{x}.abs()", "torch.relu({x})", "torch.clamp({x}, -1, 1)")
 _SMOOTH = (
-    "torch.tanh({x})", "torch.sigmoid({x})", "torch.nn.functional.gelu({x})", "torch.nn.functional.silu({x})",
-    "torch.exp(-{x}.abs())", "torch.rsqrt({x} * {x} + 1)", "torch.sqrt({x}.abs() + 1)", "torch.log1p({x}.abs())",
-    "torch.sin({x})", "torch.erf({x})", "torch.nn.functional.softplus({x})", "{x} / ({x}.abs() + 1)", "{x}.square()",
-)  # fmt: skip
+    "torch.tanh({x})",
+    "torch.sigmoid({x})",
+    "torch.nn.functional.gelu({x})",
+    "torch.nn.functional.silu({x})",
+    "torch.exp(-{x}.abs())",
+    "torch.rsqrt({x} * {x} + 1)",
+    "torch.sqrt({x}.abs() + 1)",
+    "torch.log1p({x}.abs())",
+    "torch.sin({x})",
+    "torch.erf({x})",
+    "torch.nn.functional.softplus({x})",
+    "{x} / ({x}.abs() + 1)",
+    "{x}.square()",
+)
 
 
 def _unary(w: _Writer) -> _Statement:
@@ -184,13 +194,26 @@ def _smooth(w: _Writer) -> _Statement:
 
 def _binary(w: _Writer) -> _Statement:
     x = w.float()
-    word = w.choose.choice(["{x} + {y}", "{x} * {y}", "{x} - {y}", "torch.maximum({x}, {x} * {y})", "torch.lerp({x}, {x} * {y}, 0.25)"])  # fmt: skip
+    word = w.choose.choice(
+        ["{x} + {y}", "{x} * {y}", "{x} - {y}", "torch.maximum({x}, {x} * {y})", "torch.lerp({x}, {x} * {y}, 0.25)"]
+    )
     return _Statement(word.format(x=x.name, y=w.partner(x)))
 
 
 def _integer(w: _Writer) -> _Statement:
     x = w.any(lambda value: value.tensor.dtype is torch.int64)
-    word = w.choose.choice(["{x} + {y}", "{x} * 2 - {y}", "{x} // 3", "{x} % 5", "{x} & 7", "torch.div({x}, 2, rounding_mode='floor')", "{x}.bitwise_xor(3)", "{x}.clamp(0, 3)"])  # fmt: skip
+    word = w.choose.choice(
+        [
+            "{x} + {y}",
+            "{x} * 2 - {y}",
+            "{x} // 3",
+            "{x} % 5",
+            "{x} & 7",
+            "torch.div({x}, 2, rounding_mode='floor')",
+            "{x}.bitwise_xor(3)",
+            "{x}.clamp(0, 3)",
+        ]
+    )
     y = w.any(lambda v: v.tensor.dtype in (torch.int64, torch.bool) and _broadcasts(x.tensor.shape, v.tensor.shape))
     return _Statement(word.format(x=x.name, y=y.name), True)
 
@@ -203,7 +226,9 @@ def _comparison(w: _Writer) -> _Statement:
 
 def _logical(w: _Writer) -> _Statement:
     x = w.any(lambda value: value.tensor.dtype is torch.bool)
-    word = w.choose.choice(["~{x}", "{x}.any()", "{x}.all()", "{x}.logical_or({x}.any())", "{x}.sum()", "{x}.to(torch.int64)"])  # fmt: skip
+    word = w.choose.choice(
+        ["~{x}", "{x}.any()", "{x}.all()", "{x}.logical_or({x}.any())", "{x}.sum()", "{x}.to(torch.int64)"]
+    )
     return _Statement(word.format(x=x.name), True)
 
 
@@ -219,12 +244,26 @@ def _sum(w: _Writer) -> _Statement:
     keep = w.choose.choice(["", ", keepdim=True"])
     n = x.tensor.dim()
     if w.choose.random() < 0.3 or n == 0:
-        word = w.choose.choice(["{x}.mean()", "{x}.sum() * 0.01", "{x}.float().var()", "{x}.float().std(correction=0)", "{x}.float().norm() * 0.1", "{x}.abs().amax()"])  # fmt: skip
+        word = w.choose.choice(
+            [
+                "{x}.mean()",
+                "{x}.sum() * 0.01",
+                "{x}.float().var()",
+                "{x}.float().std(correction=0)",
+                "{x}.float().norm() * 0.1",
+                "{x}.abs().amax()",
+            ]
+        )
         return _Statement(word.format(x=x.name))
     dims = f"({w.dim(x)},)" if n == 1 or w.choose.random() < 0.7 else "(0, -1)" if n > 1 else "0"
     word = w.choose.choice(
-        ["{x}.mean({d}{k})", "({x} * 0.1).sum({d}{k})", "{x}.float().var({d}, correction=0{k})", "torch.logsumexp({x}.float(), {d}{k})"]
-    )  # fmt: skip
+        [
+            "{x}.mean({d}{k})",
+            "({x} * 0.1).sum({d}{k})",
+            "{x}.float().var({d}, correction=0{k})",
+            "torch.logsumexp({x}.float(), {d}{k})",
+        ]
+    )
     return _Statement(word.format(x=x.name, d=dims, k=keep))
 
 
@@ -235,7 +274,16 @@ def _extreme(w: _Writer) -> _Statement:
     if x.tensor.dim() == 0 or w.choose.random() < 0.3:
         return _Statement(f"{x.name}.{w.choose.choice(['amax', 'amin'])}()", True)
     dim = w.dim(x)
-    word = w.choose.choice(["{x}.amax({d})", "{x}.amin({d}, keepdim=True)", "{x}.argmax({d})", "{x}.argmin({d}, keepdim=True)", "{x}.max({d}).values", "{x}.argmax()"])  # fmt: skip
+    word = w.choose.choice(
+        [
+            "{x}.amax({d})",
+            "{x}.amin({d}, keepdim=True)",
+            "{x}.argmax({d})",
+            "{x}.argmin({d}, keepdim=True)",
+            "{x}.max({d}).values",
+            "{x}.argmax()",
+        ]
+    )
     return _Statement(word.format(x=x.name, d=dim), True)
 
 
@@ -254,7 +302,13 @@ def _softmax(w: _Writer) -> _Statement:
 def _norm(w: _Writer) -> _Statement:
     x = w.ranked(1)
     size = x.tensor.shape[-1]
-    word = w.choose.choice(["torch.nn.functional.layer_norm({x}, ({n},), eps=0.1)", "torch.nn.functional.rms_norm({x}, ({n},), eps=0.1)", "{x} * torch.rsqrt({x}.float().pow(2).mean(-1, keepdim=True) + 0.1)"])  # fmt: skip
+    word = w.choose.choice(
+        [
+            "torch.nn.functional.layer_norm({x}, ({n},), eps=0.1)",
+            "torch.nn.functional.rms_norm({x}, ({n},), eps=0.1)",
+            "{x} * torch.rsqrt({x}.float().pow(2).mean(-1, keepdim=True) + 0.1)",
+        ]
+    )
     return _Statement(word.format(x=x.name, n=size))
 
 
@@ -312,7 +366,15 @@ def _look(w: _Writer) -> _Statement:
 
 def _copy(w: _Writer) -> _Statement:
     x = w.any()
-    word = w.choose.choice(["{x}.clone()", "{x}.contiguous()", "{x}.flip(0) if {x}.dim() else {x}.clone()", "torch.roll({x}, 1)", "{x}.repeat_interleave(2)[:200]"])  # fmt: skip
+    word = w.choose.choice(
+        [
+            "{x}.clone()",
+            "{x}.contiguous()",
+            "{x}.flip(0) if {x}.dim() else {x}.clone()",
+            "torch.roll({x}, 1)",
+            "{x}.repeat_interleave(2)[:200]",
+        ]
+    )
     return _Statement(word.format(x=x.name), x.exact)
 
 
@@ -378,7 +440,14 @@ def _library(w: _Writer) -> _Statement:
     x = w.any(lambda value: value.exact and value.tensor.dim() >= 1 and value.tensor.dtype is not torch.bool)
     d = w.dim(x)
     n = x.tensor.shape[d]
-    word = w.choose.choice(["torch.sort({x}, {d}).values", "torch.topk({x}, {k}, {d}).values", "torch.cumsum({x}, {d}) * 0.125", "torch.cummax({x}, {d}).values"])  # fmt: skip
+    word = w.choose.choice(
+        [
+            "torch.sort({x}, {d}).values",
+            "torch.topk({x}, {k}, {d}).values",
+            "torch.cumsum({x}, {d}) * 0.125",
+            "torch.cummax({x}, {d}).values",
+        ]
+    )
     if n == 0:
         raise Rejected
     return _Statement(word.format(x=x.name, d=d, k=min(3, n)), "cumsum" not in word)
@@ -386,7 +455,16 @@ def _library(w: _Writer) -> _Statement:
 
 def _in_place(w: _Writer) -> _Statement:
     x = w.any(lambda value: value.may_write and value.tensor.is_floating_point())
-    words = ["{x}.mul_({y})", "{x}.add_({y})", "{x}.tanh_()", "{x}.clamp_(-1, 1)", "{x}.copy_({x} * 0.5 + 1)", "{x}.zero_()", "{x}.fill_(0.25)", "{x}.relu_()"]  # fmt: skip
+    words = [
+        "{x}.mul_({y})",
+        "{x}.add_({y})",
+        "{x}.tanh_()",
+        "{x}.clamp_(-1, 1)",
+        "{x}.copy_({x} * 0.5 + 1)",
+        "{x}.zero_()",
+        "{x}.fill_(0.25)",
+        "{x}.relu_()",
+    ]
     if x.tensor.dim() >= 1 and x.tensor.shape[0] >= 2:
         words += ["{x}[1:].mul_(0.5)", "{x}[0] = 0.5", "{x}[::2].add_({x}[1])", "{x}[:1].copy_({x}[-1:])"]
     y = w.partner(x)
@@ -402,15 +480,45 @@ def _memory(value: Value) -> int:
 def _create(w: _Writer) -> _Statement:
     x = w.any()
     shape = tuple(x.tensor.shape)
-    word = w.choose.choice(["torch.zeros({s})", "torch.ones({s}, dtype=torch.float64)", "torch.full({s}, 0.75)", "torch.arange(12).reshape(3, 4)", "torch.eye(4)", "torch.tensor([1.0, 2.0, 4.0])", "{x}.new_full({s}, 1)"])  # fmt: skip
+    word = w.choose.choice(
+        [
+            "torch.zeros({s})",
+            "torch.ones({s}, dtype=torch.float64)",
+            "torch.full({s}, 0.75)",
+            "torch.arange(12).reshape(3, 4)",
+            "torch.eye(4)",
+            "torch.tensor([1.0, 2.0, 4.0])",
+            "{x}.new_full({s}, 1)",
+        ]
+    )
     return _Statement(word.format(s=shape, x=x.name), True)
 
 
 _KINDS: tuple[tuple[Callable[[_Writer], _Statement], int], ...] = (
-    (_unary, 3), (_smooth, 6), (_binary, 8), (_integer, 2), (_comparison, 2), (_logical, 2), (_where, 3), (_sum, 6),
-    (_extreme, 3), (_integer_sum, 2), (_softmax, 3), (_norm, 3), (_matmul, 5), (_look, 8), (_copy, 2), (_join, 3),
-    (_split, 2), (_gather, 4), (_scatter, 1), (_cast, 4), (_library, 2), (_in_place, 5), (_create, 1),
-)  # fmt: skip
+    (_unary, 3),
+    (_smooth, 6),
+    (_binary, 8),
+    (_integer, 2),
+    (_comparison, 2),
+    (_logical, 2),
+    (_where, 3),
+    (_sum, 6),
+    (_extreme, 3),
+    (_integer_sum, 2),
+    (_softmax, 3),
+    (_norm, 3),
+    (_matmul, 5),
+    (_look, 8),
+    (_copy, 2),
+    (_join, 3),
+    (_split, 2),
+    (_gather, 4),
+    (_scatter, 1),
+    (_cast, 4),
+    (_library, 2),
+    (_in_place, 5),
+    (_create, 1),
+)
 
 
 def write(seed: int) -> Program:
@@ -502,7 +610,7 @@ def _tame(tensor: torch.Tensor) -> bool:
 
 
 def _results(writer: _Writer, lines: Sequence[str]) -> list[str]:
-    """What no statement uses, so that nothing is computed in vain; some other values; sometimes an input, or one twice."""
+    """What no statement uses, so that nothing is computed in vain; others; sometimes an input, or one twice."""
     choose = writer.choose
     made = [value.name for value in writer.values if not value.is_input]
     used = Counter(word for line in lines for word in re.findall(r"\bt\d+", line))

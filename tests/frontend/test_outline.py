@@ -52,7 +52,8 @@ def reduction(inner: str = "100", into: str = "out_ptr0[0]") -> str:
         f"    float tmp_acc0_arr[{THREADS}];\n"
         f"    for (int i = 0; i < {THREADS}; i++)\n    {{\n        tmp_acc0_arr[i] = 0;\n    }}\n"
         f"{indent(region(shared), '    ')}\n"
-        f"    for (int tid = 0; tid < {THREADS}; tid++)\n    {{\n        tmp_acc0 = tmp_acc0 + tmp_acc0_arr[tid];\n    }}\n"
+        f"    for (int tid = 0; tid < {THREADS}; tid++)\n"
+        "    {\n        tmp_acc0 = tmp_acc0 + tmp_acc0_arr[tid];\n    }\n"
         f"    {into} = static_cast<float>(tmp_acc0);\n"
         "}"
     )
