@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -18,7 +17,7 @@ from frontend.fused import refused, run
 from torch import Tensor
 
 import superkernel as sk
-from superkernel.errors import UnsupportedError
+from superkernel.errors import BuildError, UnsupportedError
 from superkernel.scope import super_kernel
 
 X = torch.linspace(-2, 2, 64).reshape(4, 16)
@@ -181,9 +180,20 @@ def test_a_full_disk_leaves_the_model_to_inductor(tmp_path: Path, monkeypatch: p
 
 
 def test_what_is_dumped_says_how_it_was_made(tmp_path: Path) -> None:
-    ran = run(twice, X, dump=str(tmp_path))
-    assert ran.scopes["first"].fused
-    for scope in ("first", "second"):
-        files = {path.name for path in (tmp_path / scope).rglob("*") if path.is_file()}
+    def model(x: Tensor) -> Tensor:
+        with super_kernel("../odd name"):
+            x = x.sin()
+        x = torch.sort(x, 0).values
+        with super_kernel("../odd name"):
+            return x.sin()
+
+    for _ in range(2):
+        torch._dynamo.reset()
+        run(model, X, dump=str(tmp_path))
+    folders = sorted(path.name for path in (tmp_path / "___odd_name").iterdir())
+    assert folders == [f"{number}_inference" for number in (1, 2, 3, 4)]  # two parts, twice
+    for folder in folders:
+        files = {path.name for path in (tmp_path / "___odd_name" / folder).rglob("*") if path.is_file()}
         assert files >= {"graph.py", "inductor.py", "plan.txt", "source.cpp", "commands.txt"}
-    assert json.dumps(ran.report.to_dict())
+    message = refused(model, X, kind=BuildError, dump="/dev/null/dump")
+    assert "super_kernel_scope '../odd name'" in message and "/dev/null/dump" in message

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,7 +15,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from ..cache import cache_in, totals
-from ..errors import OptionError, SuperKernelError, UnsupportedError
+from ..errors import BuildError, OptionError, SuperKernelError, UnsupportedError
 from ..options import Options, StrictScopeCheck
 from . import inductor
 from .fitness import Misfit, misfit
@@ -26,6 +28,7 @@ from .settings import Fuse, Settings
 
 _log = logging.getLogger("superkernel")
 WHOLE = "graph"  # the name of the scope that nobody named
+_dumped: Counter[Path] = Counter()
 
 
 @dataclass
@@ -66,12 +69,12 @@ def _compile(context: GraphContext, module: GraphModule, facts: dict[str, Any], 
     scopes = {}
     for name in dict.fromkeys(scope_of.values()):
         own = options[name] if named else Options.parse(context.settings.options)
-        page = ScopeReport(name, str(own), f"{report.graphs} ({kind})")
+        page = ScopeReport(name, str(own), report.graphs, kind)
         out = {node: found for node, found in misfits.items() if scope_of[node] == name}
         scopes[name] = _Scope(context, page, own, out)
         report.scopes.append(page)
     for name, (owner, own) in _inner_scopes(module, marks, context.settings.options).items():
-        page = ScopeReport(name, str(own), f"{report.graphs} ({kind})")
+        page = ScopeReport(name, str(own), report.graphs, kind)
         _Scope(context, page, own, {}).lies_inside(owner)
         report.scopes.append(page)
     for name, scope in scopes.items():
@@ -283,9 +286,14 @@ def with_numbers(module: GraphModule) -> None:
 
 
 def _dump(compiled: Compiled, report: ScopeReport, settings: Settings) -> None:
+    """Each part of each graph in a folder of its own: scope/1_inference, scope/2_backward, ..."""
     if settings.dump is None:
         return
-    plain = "".join(c if c.isalnum() or c in "-_." else "_" for c in report.name)
-    folder = Path(settings.dump) / plain / f"graph{report.graph.split()[0]}"
-    folder.mkdir(parents=True, exist_ok=True)
-    compiled.dump(folder)
+    place = Path(settings.dump) / re.sub(r"[^\w-]", "_", report.name)
+    _dumped[place] += 1
+    folder = place / f"{_dumped[place]}_{report.kind}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        compiled.dump(folder)
+    except OSError as reason:
+        raise BuildError(f"super_kernel_scope {report.name!r}: cannot be dumped in {folder}: {reason}") from reason

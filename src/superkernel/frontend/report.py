@@ -88,9 +88,14 @@ class SegmentReport:
 class ScopeReport:
     name: str
     options: str
-    graph: str  # which graph it is in, such as "1 (inference)"
+    number: int  # of its graph
+    kind: str  # of its graph: inference, forward, backward
     segments: list[SegmentReport] = field(default_factory=list)
     unfusible: list[UnfusibleReport] = field(default_factory=list)
+
+    @property
+    def graph(self) -> str:
+        return f"{self.number} ({self.kind})"
 
     @property
     def fused(self) -> bool:
