@@ -9,11 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from conformance.texts import collecting_texts, compile_together
 from torch.utils._pytree import tree_flatten
 
+from superkernel.frontend import outline
 from superkernel.frontend.report import Report, collecting
 
 FUSED: dict[str, object] = {"profit_gate": 0}
@@ -221,12 +223,12 @@ def _state(report: Report) -> tuple[State, list[str]]:
 
 @contextmanager
 def small_chunks() -> Iterator[None]:
-    """Inductor shares even the smallest loops among threads; the back end's warnings are in the report anyway."""
+    """Even the smallest loops are shared among threads; the back end's warnings are in the report anyway."""
     log = logging.getLogger("superkernel")
     level = log.level
     log.setLevel(logging.ERROR)
     try:
-        with torch._inductor.config.patch({"cpp.min_chunk_size": 1}):
+        with torch._inductor.config.patch({"cpp.min_chunk_size": 1}), patch.object(outline, "WORTH_A_SYNC", 0):
             yield
     finally:
         log.setLevel(level)

@@ -6,7 +6,7 @@ from textwrap import dedent, indent
 
 import pytest
 
-from superkernel.frontend.outline import MOST_ROWS, ROOM_PER_RESULT, OutlineError, outline
+from superkernel.frontend.outline import MOST_ROWS, ROOM_PER_RESULT, WORTH_A_SYNC, OutlineError, outline
 from superkernel.frontend.subkernels import source_of
 
 THREADS = 2
@@ -74,6 +74,17 @@ def test_code_without_a_region_is_one_serial_part() -> None:
     serial = "{\n" + loop("x0", number(100), "out_ptr0[x0] = in_ptr0[x0];") + "\n}"
     assert blocks(serial) == [1]
     assert blocks(serial + "\n" + serial) == [1]
+
+
+def test_short_loops_that_wait_for_each_other_are_serial() -> None:
+    def region(count: int) -> str:
+        shared = "{\n#pragma omp for\n" + loop("x0", number(count), "out_ptr0[x0] = in_ptr0[x0];") + "\n}\n"
+        return f"#pragma omp parallel num_threads({THREADS})\n{{\nint tid = omp_get_thread_num();\n{shared * 3}}}"
+
+    assert blocks(region(100)) == [1]
+    assert blocks(region(WORTH_A_SYNC * THREADS)) == [THREADS] * 3
+    (part,) = outline(kernel(region(100)), THREADS).parts
+    assert "omp" not in part.body and part.body.count("for") == 3
 
 
 def test_a_shared_loop_is_a_part_of_as_many_blocks_as_threads() -> None:

@@ -39,11 +39,13 @@ def superkernel(module: GraphModule, inputs: Sequence[Any], *, mode: str | None 
     with cache_in(settings.cache), suppress(BuildError):  # whoever needs what is missing will say so
         target.warm_up()
     specialise(module, inputs)
+    context.inputs = sum(node.op == "placeholder" for node in module.graph.nodes)
     # AOTAutograd's and Inductor's caches hand out finished programs, in which there is nothing to take. Inductor's
     # passes over the joint graph know no scopes: they are run on what lies outside of scopes, later.
     patches = {"freezing": False, "use_joint_graph_passes": False, "fx_graph_cache": False}
     with torch._functorch.config.patch(enable_autograd_cache=False):
-        return compile_fx(module, list(inputs), inner_compile=partial(compile_graph, context), config_patches=patches)
+        made = compile_fx(module, list(inputs), inner_compile=partial(compile_graph, context), config_patches=patches)
+    return context.direct or made
 
 
 def _why_not(module: GraphModule) -> str | None:

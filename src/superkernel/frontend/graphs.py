@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ from ..cache import cache_in, totals
 from ..errors import BuildError, OptionError, SuperKernelError, UnsupportedError
 from ..options import Options, StrictScopeCheck
 from . import inductor
+from .direct import direct
 from .fitness import Misfit, misfit
 from .joined import PartCallable, by_interpreter, join
 from .marks import Mark, note_mark, read_marks, scope_options, source_line
@@ -39,6 +40,8 @@ class GraphContext:
     root: object
     marked: bool  # the callable's code has a mark somewhere
     warned: set[str] = field(default_factory=set)
+    inputs: int = 0  # of the graph that Dynamo gave
+    direct: Callable[..., Any] | None = None  # what Dynamo may call instead of AOTAutograd's wrappers
 
     def warn_once(self, text: str) -> None:
         if text not in self.warned:
@@ -89,6 +92,8 @@ def _compile(context: GraphContext, module: GraphModule, facts: dict[str, Any], 
         if part.scope is None:
             report.outside += sum(not is_free(node) for node in part.nodes)
         functions.append(built.get(part) or outside(part, context, facts))
+    if facts.get("is_inference"):
+        context.direct = direct(module, parts, functions, context.inputs)
     return join(module, parts, functions)
 
 

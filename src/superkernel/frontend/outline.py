@@ -1,14 +1,16 @@
 """frontend.outline: an Inductor kernel (C++ with OpenMP) -> parts that are sub-kernels: serial, or blocks of one loop.
 
 Inductor shares work by `omp for` inside `omp parallel`. A part is what may run without waiting for anybody: one shared
-loop (its blocks divide the iterations as libgomp would), or serial code (one block). A full reduction keeps one partial
-result per thread in arrays: those go to a workspace, the loop and the code that joins the results become two parts.
+loop (its blocks divide the iterations as libgomp would), or serial code (one block). Short loops that wait for each
+other are serial code as well. A full reduction keeps one partial result per thread in arrays: those go to a workspace,
+the loop and the code that joins the results become two parts.
 """
 
 from __future__ import annotations
 
 import math
 import re
+import sys
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,11 +19,13 @@ from .cpptext import Loop, TextError, identifiers, inside, is_block, loop, state
 
 ROOM_PER_RESULT = 2048  # bytes of a workspace for one thread's partial result; checked by the compiler
 MOST_ROWS = 64  # iterations around a parallel region that are outlined
+WORTH_A_SYNC = 2048  # elements that others must take over for one more synchronisation to pay
 
 _SIGNATURE = re.compile(r'extern\s+"C"\s+void\s+kernel\s*\((.*?)\)\s*(?=\{)', re.DOTALL)
 _PARAMETER = re.compile(r"(const\s+)?(\w+(?:::\w+)*)\s*(\*?)\s*(\w+)$")
 _PARALLEL = re.compile(r"#pragma omp parallel(?: num_threads\((\d+)\))?$")
 _SHARED_LOOP = re.compile(r"#pragma omp for(?: collapse\((\d+)\))?$")
+_SHARED_ANYWHERE = re.compile(r"#pragma omp for[^\n]*\n")
 _SINGLE = "#pragma omp single"
 _HINTS = ("#pragma GCC ivdep",)
 _THREAD = "int tid = omp_get_thread_num();"
@@ -29,6 +33,7 @@ _ALIAS = re.compile(r"auto (\w+) = (\w+);$")
 _ARRAY = re.compile(r"([\w:<>, ]+?) (\w+)\[(\d+)\];$")
 _VARIABLE = re.compile(r"([\w:<>, ]+?) (\w+) = ([^;]*);$")
 _FILL = re.compile(r"for \(int i = 0; i < \d+; i\+\+\)\s*\{\s*(\w+)\[i\] = [^;]*;\s*\}$", re.DOTALL)
+_EXTENT = re.compile(r"for\s*\(int64_t (\w+)=[^;]*;\s*\1<([^;]*);")
 _NUMBER = re.compile(r"(?:static_cast<int64_t>\()?(-?\d+)L?\)?$")
 _ATOMIC = re.compile(r"\batomic_add\w*(?:<[^()]*>)?\(&?(\w+)")
 # How a kernel learns of an integer division by zero on another thread; ours throws where it happens, and is caught.
@@ -152,6 +157,7 @@ class _Cutter:
         if items and items[0] == _THREAD:
             items = items[1:]
         pending = ""
+        shares = self._worth_sharing([item for item in items if not item.startswith("#")])
         for item in items:
             if pending:
                 if pending != _SINGLE or not is_block(item):
@@ -161,11 +167,17 @@ class _Cutter:
             elif item.startswith("#"):
                 pending = item
             elif is_block(item) and item.count("#pragma omp") == 1:
-                self._add(_Piece(self._threads, self._shared(statements(inside(item)))))
+                shared = self._shared(statements(inside(item)))
+                self._add(_Piece(self._threads, shared) if shares else _Piece(1, _SHARED_ANYWHERE.sub("", item)))
             else:
                 raise OutlineError(f"every thread runs {item[:60]!r}")
         if pending:
             raise OutlineError(f"{pending!r} stands before nothing")
+
+    def _worth_sharing(self, blocks: Sequence[str]) -> bool:
+        """Loops in a row, each waiting for the one before, are shared if that saves more than the waits cost."""
+        handed_over = sum(map(_elements, blocks)) * (self._threads - 1) // self._threads
+        return handed_over >= WORTH_A_SYNC * (len(blocks) - 1)
 
     def _reduction(self, statement: str) -> None:
         """A parallel region between variables and the code that joins its results, perhaps inside of loops.
@@ -263,6 +275,15 @@ class _Cutter:
         used = identifiers(body)
         mine = tuple(parameter for parameter in self._parameters if parameter.name in used)
         return Part(mine, piece.blocks, piece.workspace, piece.workspace_bytes, body)
+
+
+def _elements(text: str) -> int:
+    """How many elements the loops of a block go over; beyond counting if a bound is no number."""
+    extents: dict[str, int] = {}
+    for variable, bound in _EXTENT.findall(text):
+        number = _NUMBER.match(bound)
+        extents[variable] = max(extents.get(variable, 1), int(number.group(1)) if number else sys.maxsize)
+    return math.prod(extents.values())
 
 
 def _block(text: str) -> str:

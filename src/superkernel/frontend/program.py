@@ -69,7 +69,16 @@ class Program:
         self._outputs = [self._homes.output(value) for value in recording.outputs]
         self._specs = self._homes.fresh_specs()
         self._frames: list[Frame] = []
-        self.plain = len(self._plan) == 1 and len(self._launches) == 1
+
+    @property
+    def launches_once(self) -> bool:
+        """One launch and nothing besides, whose outputs are all its own."""
+        outputs = [value for value in self.recording.outputs if isinstance(value, View)]
+        return (
+            len(self._plan) == 1
+            and len(self._launches) == 1
+            and all(view.storage.origin in (Origin.MADE, Origin.CONSTANT) for view in outputs)
+        )
 
     @property
     def arena_bytes(self) -> int:
@@ -106,6 +115,31 @@ class Program:
         outputs = [output(args, fresh, returned) for output in self._outputs]
         frames.append(frame)
         return outputs
+
+    def bound(self, order: Sequence[int]) -> Callable[[Sequence[Any]], list[Any]]:
+        """The same for a program that launches once, with everything looked up: input i is args[order[i]]."""
+        (launch,) = self._launches
+        frames, start, specs, outputs = self._frames, launch.launch, self._specs, self._outputs
+        inputs = [(place, order[index]) for place, index in launch.inputs]
+        fresh_places = launch.fresh
+        as_made = self._homes.made_as_returned(self.recording.outputs)
+
+        def call(args: Sequence[Any]) -> list[Any]:
+            try:
+                frame = frames.pop()
+            except IndexError:
+                frame = Frame(self._homes.arena_bytes, self._launches)
+            values, sizes = frame.arrays[0]
+            for place, index in inputs:
+                values[place] = args[index].data_ptr()
+            fresh = [_allocate(size, stride, dtype) for size, stride, dtype in specs]
+            for place, index in fresh_places:
+                values[place] = fresh[index].data_ptr()
+            start(values, sizes)
+            frames.append(frame)
+            return fresh if as_made else [output((), fresh, {}) for output in outputs]
+
+        return call
 
     def _call_torch(
         self, call: LibraryCall, args: Sequence[Any], fresh: list[Any], returned: dict[Storage, Any], frame: Frame
@@ -200,6 +234,17 @@ class _Homes:
         if value.offset == 0 and (size, stride, dtype) == (value.shape, value.strides, value.dtype):
             return lambda args, fresh, returned: fresh[place]
         return lambda args, fresh, returned: _view_of(fresh[place], value)
+
+    def made_as_returned(self, outputs: Sequence[Any]) -> bool:
+        """Whether the outputs are the fresh tensors, all of them, in that order."""
+        return len(outputs) == len(self._specs) and all(
+            isinstance(value, View)
+            and self._fresh.get(value.storage.name) == at
+            and value.offset == 0
+            and self._specs[at] == (value.shape, value.strides, value.dtype)
+            and not (value.conjugated or value.negated)
+            for at, value in enumerate(outputs)
+        )
 
     def tensor(
         self, view: View, args: Sequence[Any], fresh: Sequence[Any], returned: dict[Storage, Any], frame: Frame
