@@ -29,6 +29,8 @@ def direct(module: GraphModule, parts: Sequence[Part], calls: Sequence[Any], giv
     (results,) = module.graph.output_node().args
     if not isinstance(call, Program) or not call.launches_once or tuple(results) != part.outputs:
         return None
+    if not set(part.inputs) <= set(placeholders):  # a constant of the graph
+        return None
     return _function(call, [placeholders.index(node) for node in part.inputs], _mutated(metadata))
 
 

@@ -30,10 +30,17 @@ def generate(module: GraphModule, inputs: Sequence[Any], threads: int, cache: Ca
     key = key_of(module, inputs, threads)
     if key is not None and (kept := _recalled(key, cache)) is not None:
         return kept
-    generated = lower(module, inputs, threads)
+    generated = lower(_copy(module), inputs, threads)
     if key is not None and generated is not None and not generated.constants:
         _keep(key, generated, cache)
     return generated
+
+
+def _copy(module: GraphModule) -> GraphModule:
+    """Inductor changes the graph it is given."""
+    graph = torch.fx.Graph()
+    graph.output(graph.graph_copy(module.graph, {}))
+    return GraphModule(module, graph)
 
 
 def flags(cache: Cache) -> CompilerFlags:

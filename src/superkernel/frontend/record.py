@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_map
 from ..errors import UnsupportedError
 from .inductor import Generated
 
-_CALL, _KERNELS, _CPP = "call", "async_compile", "cpp_pybinding"
+_CALL, _KERNELS, _CPP, _LIBRARY = "call", "async_compile", "cpp_pybinding", "extern_kernels"
 
 
 class Origin(Enum):
@@ -107,7 +107,7 @@ def record(generated: Generated, inputs: Sequence[Any]) -> Recording:
     recorder = _Recorder(kernels, generated.origins)
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
         values = [recorder.input(index, value) for index, value in enumerate(inputs)]
-        scope = _namespace(module, recorder)
+        scope = _namespace(module, recorder, _names(_call_function(module)))
         for name, value in generated.constants.items():
             scope[name] = recorder.constant(name, value)
         outputs = recorder.run(_call_function(module), scope, values)
@@ -135,20 +135,39 @@ def _call_function(module: ast.Module) -> ast.FunctionDef:
     raise UnsupportedError(f"Inductor's program has no function {_CALL!r}")
 
 
-def _namespace(module: ast.Module, recorder: _Recorder) -> dict[str, Any]:
-    """The module's own names, without its kernels and without what only runs or measures it."""
+def _namespace(module: ast.Module, recorder: _Recorder, used: set[str]) -> dict[str, Any]:
+    """The module's own names as far as its function uses them, without its kernels."""
     wanted: list[ast.stmt] = []
-    for node in module.body:
-        is_name = isinstance(node, ast.Assign) and not {_KERNELS, "runner", "Runner"} & _names(node)
-        if is_name or isinstance(node, ast.Import | ast.ImportFrom):
-            wanted.append(node)
-    scope: dict[str, Any] = {}
+    for node in reversed(module.body):
+        if isinstance(node, ast.Assign) and used & _names(node.targets[0]) and _KERNELS not in _names(node):
+            wanted.insert(0, node)
+            used = used | _names(node.value)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names = [name for name in node.names if (name.asname or name.name).partition(".")[0] in used]
+            if names and not _stands_in(node, names):
+                wanted.insert(0, node)
+    scope: dict[str, Any] = {_LIBRARY: _Library()}
     exec(compile(ast.Module(wanted, []), "<inductor>", "exec"), scope)
     scope.update({name: recorder.kernel(name) for name in recorder.kernels})
     scope["assert_size_stride"] = scope["assert_alignment"] = _nothing
     scope["empty_strided_cpu"] = recorder.allocate
     scope["reinterpret_tensor"] = _reinterpret
     return scope
+
+
+def _stands_in(node: ast.Import | ast.ImportFrom, names: Sequence[ast.alias]) -> bool:
+    return isinstance(node, ast.ImportFrom) and [name.name for name in names] == [_LIBRARY]
+
+
+class _Library:
+    """Inductor's functions of libraries. Those that are plain torch functions are had without importing Inductor."""
+
+    mm, bmm, addmm, baddbmm = torch.mm, torch.bmm, torch.addmm, torch.baddbmm
+
+    def __getattr__(self, name: str) -> Any:
+        from torch._inductor.select_algorithm import extern_kernels
+
+        return getattr(extern_kernels, name)
 
 
 def _names(node: ast.AST) -> set[str]:

@@ -46,11 +46,11 @@ class Compiled:
     call: PartCallable
     steps: Sequence[Step]
     generated: Generated | None
-    module_text: str
+    part: Part
     program: Program | None
 
     def dump(self, folder: Path) -> None:
-        (folder / "graph.py").write_text(self.module_text)
+        (folder / "graph.py").write_text(self.part.module.print_readable(print_output=False))
         if self.generated is not None:
             (folder / "inductor.py").write_text(self.generated.text)
         for number, step in enumerate((step for step in self.steps if isinstance(step, Segment)), 1):
@@ -66,29 +66,16 @@ def drafted(part: Part, settings: Settings) -> Drafted:
         _check_input(node.name, value, target)
     cores = settings.cores or target.core_count()
     cache = Cache()
-    generated = generate(_fresh(part), fakes, cores, cache)
+    generated = generate(part.module, fakes, cores, cache)
     if generated is None:
         return Drafted(part, None, None)
     recording = record(generated, fakes)
     outlined, reasons = _outlined(recording.kernels, cores)
     if reasons:
-        alone = generate(_fresh(part), fakes, 1, cache)
+        alone = generate(part.module, fakes, 1, cache)
         assert alone is not None
         recording, outlined = _with_serial(recording, record(alone, fakes), outlined, reasons)
     return Drafted(part, generated, draft(recording, outlined, target, cores))
-
-
-def _fresh(part: Part) -> Any:
-    """Inductor changes the graph it is given."""
-    return torch.fx.GraphModule(part.module, _copied(part.module.graph))
-
-
-def _copied(graph: Any) -> Any:
-    copy = torch.fx.Graph()
-    values: dict[Any, Any] = {}
-    output = copy.graph_copy(graph, values)
-    copy.output(output)
-    return copy
 
 
 def _check_input(name: str, value: Any, target: Target) -> None:
@@ -129,14 +116,13 @@ def _with_serial(
 
 def build(drafted: Drafted, name: str, options: Options, settings: Settings) -> Compiled:
     """Compile, link, and make it callable."""
-    text = drafted.part.module.print_readable(print_output=False)
     if drafted.draft is None:
-        return Compiled(by_interpreter(drafted.part.module), [], None, text, None)
+        return Compiled(by_interpreter(drafted.part.module), [], None, drafted.part, None)
     target, cache = find_target(settings.target), Cache()
     steps = cut_into_steps(drafted.draft, target, flags(cache))
     link_segments(steps, name, options, settings, cache)
     program = Program(drafted.draft.recording, steps, drafted.draft.scratch.sizes)
-    return Compiled(program, steps, drafted.generated, text, program)
+    return Compiled(program, steps, drafted.generated, drafted.part, program)
 
 
 def reported(compiled: Compiled, settings: Settings) -> list[SegmentReport]:

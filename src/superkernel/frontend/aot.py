@@ -1,0 +1,76 @@
+"""frontend.aot: a Dynamo graph and a compiler -> AOTAutograd calls that compiler with graphs of plain operators.
+
+Inductor does the same, and is what we use for training. For inference its own way costs more than all the rest of a
+warm start: to hand the graph on, it first imports every lowering and template that it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._dynamo.utils import detect_fake_mode
+from torch._functorch.aot_autograd import aot_module_simplified
+from torch.fx import GraphModule
+
+GraphCompiler = Callable[..., Callable[..., Any]]
+
+
+class _NeedsGradients(BaseException):
+    """Thrown through AOTAutograd when it wants a forward and a backward graph after all."""
+
+
+def hand_on(module: GraphModule, inputs: Sequence[Any], compiler: GraphCompiler) -> Any:
+    """What Dynamo is to call; `compiler` has been given each graph."""
+    # AOTAutograd's and Inductor's caches hand out finished programs, in which there is nothing to take.
+    with torch._functorch.config.patch(enable_autograd_cache=False):
+        if _is_inference(inputs):
+            try:
+                return _inference(module, inputs, compiler)
+            except _NeedsGradients:
+                pass
+        return _with_gradients(module, inputs, compiler)
+
+
+def _is_inference(inputs: Sequence[Any]) -> bool:
+    needs = any(isinstance(value, torch.Tensor) and value.requires_grad for value in inputs)
+    return not (torch.is_grad_enabled() and needs)
+
+
+def _inference(module: GraphModule, inputs: Sequence[Any], compiler: GraphCompiler) -> Any:
+    from torch._inductor.decomposition import select_decomp_table
+    from torch._inductor.virtualized import V
+
+    fake_mode = detect_fake_mode(inputs) or torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True)
+    context = torch._guards.TracingContext.try_get() or torch._guards.TracingContext(fake_mode)
+
+    def inference(graph: GraphModule, examples: Sequence[Any]) -> Any:
+        return compiler(graph, examples, is_inference=True)
+
+    def forward(graph: GraphModule, examples: Sequence[Any]) -> Any:
+        raise _NeedsGradients
+
+    with (
+        V.set_fake_mode(fake_mode),
+        torch._guards.tracing(context),
+        torch._dynamo.compiled_autograd._disable(),
+        torch._functorch.config.patch(unlift_effect_tokens=True),
+    ):
+        made = aot_module_simplified(
+            module,
+            list(inputs),
+            fw_compiler=forward,
+            inference_compiler=inference,
+            decompositions=select_decomp_table(),
+            keep_inference_input_mutations=True,
+        )
+    return torch._dynamo.disable(made, reason="compiled already")
+
+
+def _with_gradients(module: GraphModule, inputs: Sequence[Any], compiler: GraphCompiler) -> Any:
+    from torch._inductor.compile_fx import compile_fx
+
+    # Inductor's passes over the joint graph know no scopes: they are run on what lies outside of scopes, later.
+    patches = {"freezing": False, "use_joint_graph_passes": False, "fx_graph_cache": False}
+    return compile_fx(module, list(inputs), inner_compile=compiler, config_patches=patches)
