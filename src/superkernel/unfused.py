@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -44,18 +46,17 @@ class Unfused:
             debug_sync_all=False,
             feed_sync_all=True,
         )
-        binaries: dict[object, Executable] = {}
         self._place = {name: place for place, name in enumerate(graph.buffers)}
         straight = not graph.events and not any(node.dynamic for node in graph.nodes)
         self.solos: list[Solo] = []
-        for index in graph.order:
-            node = graph.nodes[index]
-            names = _canonical(node)
-            alone = _alone(node, names)
-            key = (node.kernel, node.dynamic, alone.nodes[0].op.args)
-            if key not in binaries:
-                binaries[key] = prepared.build(make_plan(alone, plain, cores))
-            leg = Leg(binaries[key], KnownAs(graph.name, node.name), self._origins(node, names))
+        nodes = [graph.nodes[index] for index in graph.order]
+        named = [(node, _canonical(node)) for node in nodes]
+        alone = {_key(node, names): _alone(node, names) for node, names in named}
+        with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:  # they wait for the compiler most of the time
+            plans = [make_plan(one, plain, cores) for one in alone.values()]
+            binaries = dict(zip(alone, pool.map(prepared.build, plans), strict=True))
+        for node, names in named:
+            leg = Leg(binaries[_key(node, names)], KnownAs(graph.name, node.name), self._origins(node, names))
             single = None if straight or node.dynamic else prepared.line_up([leg])
             self.solos.append(Solo(node, leg, names, single))
         self._series = prepared.line_up([solo.leg for solo in self.solos]) if straight else None
@@ -158,9 +159,17 @@ def _canonical(node: Node) -> dict[str, Place | Number]:
     return names
 
 
-def _alone(node: Node, names: Mapping[str, Place | Number]) -> Graph:
+def _key(node: Node, names: Mapping[str, Place | Number]) -> object:
+    """Ops that are alike in this share a binary."""
+    return node.kernel, node.dynamic, _arguments(node, names)
+
+
+def _arguments(node: Node, names: Mapping[str, Place | Number]) -> tuple[str, ...]:
     owner = {arg.name: own for own, arg in names.items() if isinstance(arg, Place) and not arg.offset}
     aliases = {param.name: owner[place.name] for param, place in node.places() if param.name not in names}
-    args = [aliases.get(param.name, param.name) for param in node.kernel.params]
-    op = Op(node.kernel, args, name=_ALONE, task=node.op.task)
+    return tuple(aliases.get(param.name, param.name) for param in node.kernel.params)
+
+
+def _alone(node: Node, names: Mapping[str, Place | Number]) -> Graph:
+    op = Op(node.kernel, list(_arguments(node, names)), name=_ALONE, task=node.op.task)
     return build_graph([op], f"{node.kernel.name}_alone")

@@ -12,6 +12,7 @@ from frontend.fused import run
 from torch import Tensor
 
 from superkernel.cache import Cache
+from superkernel.errors import BuildError
 from superkernel.frontend import gate
 from superkernel.frontend.gate import TURNS, Gate
 from superkernel.scope import super_kernel
@@ -126,6 +127,36 @@ def test_threads_launch_once_per_call(clock: Clock) -> None:
     for thread in threads:
         thread.join()
     assert len(clock.launched) == 80 and made.fuses is not None
+
+
+def test_the_other_way_is_built_aside_and_the_second_call_waits_for_it(clock: Clock) -> None:
+    building, may_build = threading.Event(), threading.Event()
+
+    def build() -> Any:
+        building.set()
+        may_build.wait(60)
+        return clock.launcher("unfused", 5)
+
+    made = Gate(clock.launcher("fused", 10), build, "k", None)
+    made.begin_to_build()
+    assert building.wait(60)
+    made(None, None)
+    assert clock.launched == ["fused"]
+    threading.Timer(0.05, may_build.set).start()
+    for _ in range(MEASURED - 1):
+        made(None, None)
+    assert clock.launched == ["fused", "unfused"] * (TURNS + 1) and made.fuses is False
+
+
+def test_a_failed_build_is_told_to_the_call_that_needs_it(clock: Clock) -> None:
+    def build() -> Any:
+        raise BuildError("no disk")
+
+    made = Gate(clock.launcher("fused", 10), build, "k", None)
+    made.begin_to_build()
+    made(None, None)
+    with pytest.raises(BuildError, match="no disk"):
+        made(None, None)
 
 
 # in a model

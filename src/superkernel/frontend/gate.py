@@ -13,7 +13,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from ..cache import Cache, digest
-from ..errors import BuildError
+from ..errors import BuildError, SuperKernelError
 
 TURNS = 5  # measured calls of each way; the first call of each warms it up and is not counted
 
@@ -32,6 +32,7 @@ class Gate:
     fuses: bool | None = None  # None: not decided yet
     _calls: int = 0
     _unfused: Launcher | None = None
+    _builder: threading.Thread | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -45,7 +46,19 @@ class Gate:
         else:
             self._other()(values, sizes)
 
+    def begin_to_build(self) -> None:
+        """The ops as launches of their own, in a thread: the second call needs them."""
+        if self.fuses is None:
+            self._builder = threading.Thread(target=self._build, name="superkernel-gate", daemon=True)
+            self._builder.start()
+
+    def _build(self) -> None:
+        with suppress(SuperKernelError):  # whoever needs it will be told
+            self._unfused = self.make_unfused()
+
     def _other(self) -> Launcher:
+        if self._builder is not None:
+            self._builder.join()
         if self._unfused is None:
             self._unfused = self.make_unfused()
         return self._unfused

@@ -202,11 +202,14 @@ def link_segments(steps: Sequence[Step], name: str, options: Options, settings: 
         elif settings.profit_gate and len(segment.ops) > 1 and not options.debug_replay:
             key = f"{kernel.executable.binary.name} {kernel.plan.cores}"
             segment.launch = segment.gate = Gate(kernel.launch_values, partial(_unfused, kernel), key, cache)
+            segment.gate.begin_to_build()
         else:
             segment.launch = kernel.launch_values
 
 
 def _unfused(kernel: SuperKernel) -> Callable[[Any, Any], None]:
+    kernel.unfused()
+
     def launch(values: Any, sizes: Any) -> None:
         kernel.unfused().launch_values(values, sizes)  # asked anew: the number of threads may have changed
 
