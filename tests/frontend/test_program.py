@@ -1,9 +1,14 @@
-"""Torch calls in a scope: what they return is seen as the program sees it. Nothing here needs a kernel."""
+"""Torch calls in a scope: what they return is seen as the program sees it."""
 
 from __future__ import annotations
 
 import torch
 from frontend.fused import check
+
+from superkernel.frontend.inductor import Generated
+from superkernel.frontend.record import Origin, record
+from superkernel.frontend.segments import draft
+from superkernel.targets import find_target
 
 X = torch.linspace(-2, 2, 60).reshape(3, 4, 5)
 
@@ -12,3 +17,29 @@ def test_a_result_may_be_lazily_conjugated() -> None:
     found = check(torch.fft.hfft2, X)
     assert not found.report.scopes[0].segments
     check(lambda x: torch.fft.fft(x).conj(), X)
+
+
+REUSE = """
+import torch
+from torch._inductor.select_algorithm import extern_kernels
+def call(args):
+    in0, in1 = args
+    args.clear()
+    buf0 = torch.ops.aten.linalg_qr.default(in0)
+    buf1 = buf0[0]
+    buf2 = empty_strided_cpu((16, 16), (16, 1), torch.float32)
+    extern_kernels.mm(buf1, in1, out=buf2)
+    buf3 = reinterpret_tensor(buf1, (16, 16), (16, 1), 0); del buf1  # reuse
+    extern_kernels.mm(buf2, in1, out=buf3)
+    return (buf3,)
+"""
+
+
+def test_memory_that_a_torch_call_returned_stays_what_it_is_when_a_kernel_writes_to_it() -> None:
+    recording = record(Generated(REUSE, {}, {}), [torch.rand(16, 16), torch.rand(16, 16)])
+    target = find_target("cpu")
+    target.register_kernels()
+    found = draft(recording, {}, target, cores=2)
+    assert [unfusible.operator for _, unfusible in found.unfusible] == ["aten::linalg_qr"]
+    (output,) = recording.outputs
+    assert output.storage.origin is Origin.RETURNED

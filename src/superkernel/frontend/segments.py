@@ -160,9 +160,10 @@ def _registered(call: LibraryCall, target: Target, cores: int, scratch: Scratch)
         ops = make_ops(registered, given, [_tensor(view) for view in results], cores, scratch)
     except UnsupportedError as reason:
         return Unfusible(name, str(reason))
-    for view in results:
-        if view.storage.origin is Origin.RETURNED:
-            view.storage.origin = Origin.MADE
+    if not outs:  # memory that the operator would have returned; `out` may lie in what another one did return
+        for view in results:
+            if view.storage.origin is Origin.RETURNED:
+                view.storage.origin = Origin.MADE
     return [op if op.name else replace(op, name=name.split("::")[1]) for op in ops]
 
 
