@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cache
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from ....cache import digest
 from ....errors import GraphError, UnsupportedError
 from ....params import scalar_bits
 from ....subkernel import Op, Place, SubKernel
+from .common import Tensor, place, shipped, shown
 
-SOURCE = Path(__file__).parent / "matmul.cpp"
-# The sources unroll what needs it; the vectoriser of -O3 would double the time to compile them.
-FLAGS = ("-O2", "-ftree-vectorize", "-fvect-cost-model=dynamic", "-fno-exceptions")
 ELEMENT_BYTES = {"float32": 4, "bfloat16": 2}  # element types with a kernel
 
 # One more block is worth its while if it takes over this much; a boundary between cores costs about 0.1 us.
@@ -22,21 +17,6 @@ _BYTES_PER_BLOCK = 16_384
 
 _SIZES = tuple(f"scalar:{name}:int64" for name in ("batches", "m", "n", "k"))
 _DIRECTIONS = ("batch", "row", "column")
-
-
-class Tensor(Protocol):
-    """A tensor in a named buffer; `offset` is in bytes, strides are in elements."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def offset(self) -> int: ...
-    @property
-    def dtype(self) -> str: ...
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-    @property
-    def strides(self) -> tuple[int, ...]: ...
 
 
 def mm(self: Tensor, mat2: Tensor, *, out: Tensor, cores: int) -> Op:
@@ -74,12 +54,12 @@ def matmul_op(
     _check_number("alpha", alpha)
     _check_number("beta", beta)
     batches, m, n, k = _sizes(a, b, out)
-    arguments: list[Place | int | float] = [_place(a), _place(b), _place(out), batches, m, n, k]
+    arguments: list[Place | int | float] = [place(a), place(b), place(out), batches, m, n, k]
     for tensor in (a, b, out):
         arguments += _three_strides(tensor)
     arguments.append(float(alpha))
     if c is not None:
-        arguments += [_place(c), *_broadcast_strides(c, out), float(beta)]
+        arguments += [place(c), *_broadcast_strides(c, out), float(beta)]
     blocks = block_count(batches, m, n, k, ELEMENT_BYTES[a.dtype], cores)
     kernel = _kernel(a.dtype, c is not None, blocks, "MatMul" if len(out.shape) == 2 else "BatchMatMul")
     return Op(kernel, arguments, name)
@@ -93,31 +73,18 @@ def block_count(batches: int, m: int, n: int, k: int, element_bytes: int, cores:
     return max(1, min(cores, parts))
 
 
-@cache
 def _kernel(dtype: str, adds: bool, blocks: int, op_type: str) -> SubKernel:
     params = ["in:a", "in:b", "out:out", *_SIZES, *_stride_params("a"), *_stride_params("b"), *_stride_params("out")]
     params.append("scalar:alpha:float32")
     if adds:
         params += ["in:c", *_stride_params("c"), "scalar:beta:float32"]
     symbol = f"matmul_{dtype}" + ("_add" if adds else "")
-    flags = (*FLAGS, f"-DSK_MATMUL_{dtype.upper()}", f"-DSK_HEADERS=0x{_headers()}")
-    return SubKernel.from_source(
-        SOURCE, symbol, block_dim=blocks, params=params, op_type=op_type, flags=flags, keyed_by_text=True
-    )
-
-
-@cache
-def _headers() -> str:
-    """What the headers beside the source say: with this among the flags, no compiler is needed to tell them apart."""
-    return digest(*(header.read_bytes() for header in sorted(SOURCE.parent.glob("*.h"))))[:8]
+    defines = (f"SK_MATMUL_{dtype.upper()}",)
+    return shipped("matmul.cpp", symbol, tuple(params), blocks=blocks, op_type=op_type, defines=defines)
 
 
 def _stride_params(of: str) -> list[str]:
     return [f"scalar:{of}_{direction}:int64" for direction in _DIRECTIONS]
-
-
-def _place(tensor: Tensor) -> Place:
-    return Place(tensor.name, tensor.offset)
 
 
 def _three_strides(tensor: Tensor) -> tuple[int, ...]:
@@ -130,7 +97,7 @@ def _broadcast_strides(c: Tensor, out: Tensor) -> tuple[int, ...]:
     missing = len(out.shape) - len(c.shape)
     shape = (1,) * missing + tuple(c.shape)
     if missing < 0 or any(size not in (1, wanted) for size, wanted in zip(shape, out.shape, strict=True)):
-        raise GraphError(f"matmul: {_shown(c)} cannot be broadcast to {_shown(out)}")
+        raise GraphError(f"matmul: {shown(c)} cannot be broadcast to {shown(out)}")
     strides = (0,) * missing + tuple(c.strides)
     stretched = tuple(0 if size == 1 else stride for size, stride in zip(shape, strides, strict=True))
     return (0,) * (3 - len(stretched)) + stretched
@@ -145,7 +112,7 @@ def _sizes(a: Tensor, b: Tensor, out: Tensor) -> tuple[int, int, int, int]:
         *batch_b, depth, n = b.shape
         if depth == k and batch_a == batch_b and tuple(out.shape) == (*batch_a, m, n):
             return (batch_a[0] if batch_a else 1), m, n, k
-    raise GraphError(f"matmul: {_shown(a)} times {_shown(b)} cannot give {_shown(out)}")
+    raise GraphError(f"matmul: {shown(a)} times {shown(b)} cannot give {shown(out)}")
 
 
 def _check_dtypes(tensors: list[Tensor]) -> None:
@@ -160,7 +127,3 @@ def _check_number(what: str, value: Any) -> None:
     if not isinstance(value, int | float):
         raise UnsupportedError(f"matmul: {what} is {value!r}; a real number is needed")
     scalar_bits(value, "float32", f"matmul: {what}", UnsupportedError)
-
-
-def _shown(tensor: Tensor) -> str:
-    return f"{tensor.name} ({', '.join(map(str, tensor.shape))})"

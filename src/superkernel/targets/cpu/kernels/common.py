@@ -1,0 +1,60 @@
+"""targets.cpu.kernels.common: what the modules of shipped kernels share: tensors as they see them, their sources."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Protocol
+
+from ....cache import digest
+from ....subkernel import Place, SubKernel
+
+HERE = Path(__file__).parent
+# The sources unroll what needs it; the vectoriser of -O3 would double the time to compile them.
+FLAGS = ("-O2", "-ftree-vectorize", "-fvect-cost-model=dynamic", "-fno-exceptions")
+
+
+class Tensor(Protocol):
+    """A tensor in a named buffer; `offset` is in bytes, strides are in elements."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def strides(self) -> tuple[int, ...]: ...
+
+
+@cache
+def shipped(
+    source: str,
+    symbol: str,
+    params: tuple[str, ...],
+    *,
+    blocks: int,
+    op_type: str,
+    defines: tuple[str, ...] = (),
+) -> SubKernel:
+    """The kernel `symbol` of a file beside this one; each set of `defines` makes an object of its own."""
+    flags = (*FLAGS, *(f"-D{name}" for name in defines), f"-DSK_HEADERS=0x{_headers()}")
+    return SubKernel.from_source(
+        HERE / source, symbol, block_dim=blocks, params=list(params), op_type=op_type, flags=flags, keyed_by_text=True
+    )
+
+
+@cache
+def _headers() -> str:
+    """What the headers beside the sources say: with this among the flags, no compiler is needed to tell them apart."""
+    return digest(*(header.read_bytes() for header in sorted(HERE.glob("*.h"))))[:8]
+
+
+def place(tensor: Tensor) -> Place:
+    return Place(tensor.name, tensor.offset)
+
+
+def shown(tensor: Tensor) -> str:
+    return f"{tensor.name} ({', '.join(map(str, tensor.shape))})"
