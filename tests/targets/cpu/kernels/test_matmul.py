@@ -19,7 +19,7 @@ from superkernel.targets.cpu.kernels import matmul  # noqa: E402
 
 BLOCKS = (1, 2, 3, 7)
 UNTOUCHED = 77.0
-EPSILON = {"float32": 2.0**-23, "bfloat16": 2.0**-8}
+EPSILON = {"float32": 2.0**-23, "bfloat16": 2.0**-8, "float16": 2.0**-11}
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ SIZES = st.sampled_from([1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 18, 19, 31, 33, 48,
 DEPTHS = st.one_of(SIZES, st.sampled_from([64, 255, 256, 257, 513, 1024, 1041, 2100]))
 LAYOUTS = st.sampled_from(["rows", "columns", "padded", "spread", "repeated", "batch inside"])
 OUT_LAYOUTS = st.sampled_from(["rows", "columns", "padded", "spread", "batch inside"])
-DTYPES = st.sampled_from([torch.float32, torch.bfloat16])
+DTYPES = st.sampled_from([torch.float32, torch.bfloat16, torch.float16])
 FACTORS = st.sampled_from([0, 1, 1.0, -0.5, 2, 1 / 3])
 
 
@@ -179,7 +179,7 @@ def test_any_shape_and_strides_give_what_float64_gives_and_block_counts_the_same
         assert torch.equal(bits(again), bits(first)), f"{blocks} blocks give other bits than one"
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("layout", ["rows", "columns", "spread"])
 @pytest.mark.parametrize(("m", "n"), [(1, 40), (3, 100), (16, 64), (40, 1), (70, 70)])
 def test_nan_and_infinity_reach_exactly_the_elements_they_reach_in_torch(
@@ -205,7 +205,7 @@ def test_what_lies_behind_a_row_is_not_read_into_the_sum(launch: Launcher, m: in
     assert bool((product(launch, a, b) == 42).all())
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_beta_zero_does_not_read_c_and_alpha_zero_does_not_multiply(launch: Launcher, dtype: torch.dtype) -> None:
     ones, nans = torch.ones(5, 5, dtype=dtype), torch.full((5, 5), math.nan, dtype=dtype)
     assert bool((product(launch, operand(ones), operand(ones), operand(nans), 2, 0) == 10).all())
@@ -213,7 +213,7 @@ def test_beta_zero_does_not_read_c_and_alpha_zero_does_not_multiply(launch: Laun
     assert bool((product(launch, operand(nans), operand(ones), operand(nans), 0, 0) == 0).all())
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("shape", [(0, 4, 5), (4, 0, 5), (4, 5, 0), (0, 0, 0), (0, 5, 0), (20, 0, 30)])
 @pytest.mark.parametrize("batch", [(), (0,), (3,)])
 def test_sizes_of_zero(
@@ -227,6 +227,24 @@ def test_sizes_of_zero(
     assert torch.equal(product(launch, a, b, bias, 2, 3), wanted)
     if k == 0:
         assert torch.equal(product(launch, a, b, bias, math.inf, 3), wanted)
+
+
+def test_every_float16_is_read_and_every_sum_rounded_as_torch_does(launch: Launcher) -> None:
+    every = torch.arange(-(2**15), 2**15, dtype=torch.int16).view(torch.float16).reshape(1, -1)
+    wide = every.float() * (1 + 2.0**-11)  # halfway between neighbours, or nearly
+    for values in (every, wide.clamp(-70000, 70000).half()):
+        b, one = operand(values), operand(torch.ones(1, 1, dtype=torch.float16))
+        out = operand(torch.zeros_like(values))
+        op = matmul.mm(one.named("a"), b.named("b"), out=out.named("out"), cores=2)
+        launch(op, {"a": one.base, "b": b.base, "out": out.base}, 2)
+        torch.testing.assert_close(out.view, values, rtol=0, atol=0, equal_nan=True)
+    scale = torch.tensor([[1.0], [2.0**-9], [2.0**-14], [3 * 2.0**-11]]).half()
+    a, b = operand(scale), operand(every)
+    out = operand(torch.zeros(4, every.shape[1], dtype=torch.float16))
+    op = matmul.mm(a.named("a"), b.named("b"), out=out.named("out"), cores=1)
+    launch(op, {"a": a.base, "b": b.base, "out": out.base}, 1)
+    expected = (scale.float() * every.float()).half()
+    torch.testing.assert_close(out.view, expected, rtol=0, atol=0, equal_nan=True)
 
 
 def test_bfloat16_is_rounded_once_to_nearest_even(launch: Launcher) -> None:

@@ -34,16 +34,24 @@ struct Piece {
     int64_t rows, columns, depth;
 };
 
-// Calls tile.template run<R>(row) for groups of R <= kRowGroup rows, as equal as possible.
-template <class Tile>
+// Which of the `Width` lines that a tile reads at a time are asked for in advance by one group of rows: memory is to
+// be busy while any group computes, not only while the first one does.
+struct Ahead {
+    int first, last;
+};
+
+// Calls tile.template run<R>(row, ahead) for groups of R <= kRowGroup rows, as equal as possible.
+template <int Width, class Tile>
 SK_INLINE void for_row_groups(int64_t rows, const Tile& tile) {
-    for (int64_t row = 0, groups = divide_up(rows, kRowGroup); row < rows; --groups) {
-        const int64_t size = divide_up(rows - row, groups);
+    const int64_t groups = divide_up(rows, kRowGroup);
+    for (int64_t row = 0, group = 0; row < rows; ++group) {
+        const int64_t size = divide_up(rows - row, groups - group);
+        const Ahead ahead{int(Width * group / groups), int(Width * (group + 1) / groups)};
         switch (size) {
-            case 1: tile.template run<1>(row); break;
-            case 2: tile.template run<2>(row); break;
-            case 3: tile.template run<kRowGroup == 4 ? 3 : 1>(row); break;
-            default: tile.template run<kRowGroup>(row); break;
+            case 1: tile.template run<1>(row, ahead); break;
+            case 2: tile.template run<2>(row, ahead); break;
+            case 3: tile.template run<kRowGroup == 4 ? 3 : 1>(row, ahead); break;
+            default: tile.template run<kRowGroup>(row, ahead); break;
         }
         row += size;
     }
@@ -56,7 +64,7 @@ struct DotTile {
     int64_t column;
 
     template <int R>
-    SK_INLINE void run(int64_t row) const {
+    SK_INLINE void run(int64_t row, Ahead lines) const {
         const int64_t lda = p.lda;
         const float* a = p.a + row * lda;
         const T* b[C];
@@ -64,7 +72,7 @@ struct DotTile {
         SK_UNROLL
         for (int c = 0; c < C; ++c) b[c] = p.b + least(column + c, p.columns - 1) * p.ldb;
         // Whole tiles in advance, to the second-level cache: the machine's own prefetching begins anew in every column.
-        const int64_t ahead = divide_up(kAhead, C * p.depth * int64_t(sizeof(T))) * C * p.ldb;
+        const T* next = p.b + (column + divide_up(kAhead, C * p.depth * int64_t(sizeof(T))) * C) * p.ldb;
         Vector total[R][C] = {};
         for (int64_t i = 0; i < p.depth; i += kSpan<T>) {
             if (__builtin_expect(p.depth - i < kSpan<T>, false)) {
@@ -78,8 +86,8 @@ struct DotTile {
             for (int c = 0; c < C; ++c) {
                 weights[c] = load_span(b[c] + i);
                 if (R > 1) keep(weights[c]);
-                if (row == 0) __builtin_prefetch(b[c] + i + ahead, 0, 2);
             }
+            for (int c = lines.first; c < lines.last; ++c) __builtin_prefetch(next + c * p.ldb + i, 0, 2);
             SK_UNROLL
             for (int part = 0; part < kParts<T>; ++part) {
                 Vector rows[R];
@@ -113,9 +121,9 @@ template <class T>
 SK_APART void add_dots(const Piece<T>& p) {
     constexpr int wide = kRegisters == 32 || kParts<T> == 1 ? 8 : 4;
     if (p.rows == 1) {
-        for (int64_t j = 0; j < p.columns; j += wide) DotTile<T, wide>{p, j}.template run<1>(0);
+        for (int64_t j = 0; j < p.columns; j += wide) DotTile<T, wide>{p, j}.template run<1>(0, {0, wide});
     } else {
-        for (int64_t j = 0; j < p.columns; j += 4) for_row_groups(p.rows, DotTile<T, 4>{p, j});
+        for (int64_t j = 0; j < p.columns; j += 4) for_row_groups<4>(p.rows, DotTile<T, 4>{p, j});
     }
 }
 
@@ -126,7 +134,7 @@ struct StreamTile {
     int64_t depth, depth_end, column, width;
 
     template <int R>
-    SK_INLINE void run(int64_t row) const {
+    SK_INLINE void run(int64_t row, Ahead lines) const {
         constexpr int parts = kParts<T>;
         Vector total[R][Spans * parts];
         float* sums = p.sums + row * p.ld + column;
@@ -143,7 +151,7 @@ struct StreamTile {
             for (int s = 0; s < Spans; ++s) {
                 const T* at = b + s * kSpan<T>;
                 const Span<T> span = Spans > 1 || width == kSpan<T> ? load_span(at) : load_some(at, width);
-                if (row == 0) __builtin_prefetch(at + ahead, 0, 2);
+                if (s >= lines.first && s < lines.last) __builtin_prefetch(at + ahead, 0, 2);
                 SK_UNROLL
                 for (int part = 0; part < parts; ++part) {
                     weights[s * parts + part] = part_of(span, part);
@@ -173,9 +181,9 @@ SK_APART void add_streams(const Piece<T>& p) {
         const int64_t end = least(i + kStreams, p.depth);
         int64_t j = 0;
         for (; j + spans * kSpan<T> <= p.columns; j += spans * kSpan<T>)
-            for_row_groups(p.rows, StreamTile<T, spans>{p, i, end, j, spans * kSpan<T>});
+            for_row_groups<spans>(p.rows, StreamTile<T, spans>{p, i, end, j, spans * kSpan<T>});
         for (; j < p.columns; j += kSpan<T>)
-            for_row_groups(p.rows, StreamTile<T, 1>{p, i, end, j, least(kSpan<T>, p.columns - j)});
+            for_row_groups<1>(p.rows, StreamTile<T, 1>{p, i, end, j, least(kSpan<T>, p.columns - j)});
     }
 }
 

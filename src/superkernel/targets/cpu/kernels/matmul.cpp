@@ -1,6 +1,7 @@
 // matmul.cpp: out = alpha * (a @ b) + beta * c, batched, for any shapes and strides.
 //
-// Compiled with SK_MATMUL_FLOAT32 or SK_MATMUL_BFLOAT16 defined: one object per element type, when it is needed.
+// Compiled with SK_MATMUL_FLOAT32, SK_MATMUL_BFLOAT16 or SK_MATMUL_FLOAT16 defined: one object per element type, when
+// it is needed.
 // Strides are in elements and may be 0. Sums are floats whatever the element type, and are rounded once. Blocks divide
 // batches, rows and columns of the output, never k, so the result does not depend on their number.
 #include "few_rows.h"
@@ -76,4 +77,7 @@ SK_MATMUL(matmul_float32, float)
 #endif
 #ifdef SK_MATMUL_BFLOAT16
 SK_MATMUL(matmul_bfloat16, Bfloat16)
+#endif
+#ifdef SK_MATMUL_FLOAT16
+SK_MATMUL(matmul_float16, Float16)
 #endif

@@ -9,7 +9,7 @@ from ....params import scalar_bits
 from ....subkernel import Op, Place, SubKernel
 from .common import Tensor, place, shipped, shown
 
-ELEMENT_BYTES = {"float32": 4, "bfloat16": 2}  # element types with a kernel
+ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}  # element types with a kernel
 
 # One more block is worth its while if it takes over this much; a boundary between cores costs about 0.1 us.
 _MULTIPLICATIONS_PER_BLOCK = 16_384

@@ -143,6 +143,28 @@ SK_INLINE Quad sum_lanes(Vector w, Vector x, Vector y, Vector z) {
 struct Bfloat16 {
     uint16_t bits;
 };
+struct Float16 {
+    uint16_t bits;
+};
+
+SK_INLINE float as_float(uint32_t bits) {
+    float value;
+    __builtin_memcpy(&value, &bits, 4);
+    return value;
+}
+SK_INLINE uint32_t as_bits(float value) {
+    uint32_t bits;
+    __builtin_memcpy(&bits, &value, 4);
+    return bits;
+}
+
+// The exponent moves by a multiplication, which also makes the smallest numbers normal.
+SK_INLINE float to_float(Float16 value) {
+    const uint32_t magnitude = uint32_t(value.bits & 0x7fff) << 13;
+    const uint32_t special = magnitude >= 0x0f800000 ? 0x7f800000 : 0;  // infinity, not a number
+    const float wide = as_float(magnitude) * as_float(0x77800000);
+    return as_float((special ? special | magnitude : as_bits(wide)) | uint32_t(value.bits & 0x8000) << 16);
+}
 
 template <class T>
 constexpr int kParts = 1;
@@ -153,6 +175,20 @@ constexpr int kSpan = kParts<T>* kLanes;
 
 SK_INLINE Vector load_span(const float* at) { return load(at); }
 SK_INLINE Words load_span(const Bfloat16* at) { return *reinterpret_cast<const AnyWords*>(at); }
+typedef short Halves __attribute__((vector_size(kVectorBytes / 2)));
+typedef short AnyHalves __attribute__((vector_size(kVectorBytes / 2), aligned(2), may_alias));
+SK_INLINE Halves load_span(const Float16* at) { return *reinterpret_cast<const AnyHalves*>(at); }
+SK_INLINE Vector part_of(Halves span, int) {
+#if defined(__AVX512F__) && !defined(__clang__) && SK_HAS(__builtin_ia32_vcvtph2ps512_mask)
+    return __builtin_ia32_vcvtph2ps512_mask(span, Vector{}, uint16_t(-1), 4);
+#elif defined(__F16C__) && !defined(__AVX512F__) && SK_HAS(__builtin_ia32_vcvtph2ps256)
+    return __builtin_ia32_vcvtph2ps256(span);
+#else
+    Vector wide;
+    for (int i = 0; i < kLanes; ++i) wide[i] = to_float(Float16{uint16_t(span[i])});
+    return wide;
+#endif
+}
 SK_INLINE Vector part_of(Vector span, int) { return span; }
 SK_INLINE Vector part_of(Words span, int part) { return Vector(part ? span & 0xffff0000u : span << 16); }
 
@@ -174,26 +210,29 @@ SK_INLINE Vector load_some(const float* at, int64_t count) {
 }
 template <>
 SK_INLINE Words load_some(const Bfloat16* at, int64_t count) {
-    typedef short Halves __attribute__((vector_size(kVectorBytes)));
+    typedef short Elements __attribute__((vector_size(kVectorBytes)));
     const uint32_t first = uint32_t((uint64_t(1) << count) - 1);
-    return Words(__builtin_ia32_loaddquhi512_mask(reinterpret_cast<const short*>(at), Halves{}, first));
+    return Words(__builtin_ia32_loaddquhi512_mask(reinterpret_cast<const short*>(at), Elements{}, first));
 }
 #endif
 
 SK_INLINE float to_float(float value) { return value; }
-SK_INLINE float to_float(Bfloat16 value) {
-    const uint32_t bits = uint32_t(value.bits) << 16;
-    float wide;
-    __builtin_memcpy(&wide, &bits, 4);
-    return wide;
-}
+SK_INLINE float to_float(Bfloat16 value) { return as_float(uint32_t(value.bits) << 16); }
 
 SK_INLINE void from_float(float value, float& to) { to = value; }
 SK_INLINE void from_float(float value, Bfloat16& to) {
-    uint32_t bits;
-    __builtin_memcpy(&bits, &value, 4);
+    const uint32_t bits = as_bits(value);
     const uint32_t nearest_even = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
     to.bits = uint16_t(value != value ? 0x7fc0 : nearest_even);
+}
+// Numbers below the normal ones are rounded by an addition, the others by their bits: to the nearest, to even.
+SK_INLINE void from_float(float value, Float16& to) {
+    const uint32_t bits = as_bits(value), magnitude = bits & 0x7fffffff;
+    const uint32_t tiny = as_bits(as_float(magnitude) + 0.5f) - as_bits(0.5f);
+    const uint32_t normal = (magnitude - (112u << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13;
+    uint32_t rounded = magnitude < 0x38800000 ? tiny : normal;
+    if (magnitude >= 0x477ff000) rounded = magnitude > 0x7f800000 ? 0x7e00 : 0x7c00;
+    to.bits = uint16_t(rounded | (bits >> 16 & 0x8000));
 }
 
 }  // namespace
