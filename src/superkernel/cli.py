@@ -144,7 +144,7 @@ def explain_command(
 
 @app.command("bench")
 def bench_command(
-    suite: Annotated[str, typer.Argument(metavar="SUITE", help="boundary, torch, or all.")],
+    suite: Annotated[str, typer.Argument(metavar="SUITE", help="boundary, torch, moe, decode, attention, or all.")],
     quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions, for a first look.")] = False,
     as_json: AsJson = False,
 ) -> None:

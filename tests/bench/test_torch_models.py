@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from superkernel import bench  # noqa: E402
-from superkernel.bench import torch_models  # noqa: E402
+from superkernel.bench import compared, torch_models  # noqa: E402
 from superkernel.bench.first_call import CALLS, blocks, close  # noqa: E402
 from superkernel.bench.measure import Result  # noqa: E402
 from superkernel.bench.peers import (  # noqa: E402
@@ -162,7 +162,7 @@ def test_close_knows_wrong_from_rounded() -> None:
 
 def test_a_workload_is_compared_with_its_peers() -> None:
     result = Result("torch", {})
-    found = torch_models.compare(result, small(), (EAGER, Runner("dynamo", "", eager_backend)), rounds=2)
+    found = compared.compare(result, small(), (EAGER, Runner("dynamo", "", eager_backend)), rounds=2)
     assert [timing.name for timing in (found.ours, *found.peers)] == ["superkernel", "eager", "dynamo"]
     assert result.checks == {"three ops: superkernel": True, "three ops: dynamo": True}
     assert result.notes == ["three ops: segment 1: ops 1, fused"]
@@ -175,12 +175,12 @@ def test_a_wrong_peer_is_found() -> None:
     def wrong(module: Any, inputs: Any) -> Any:
         return lambda *args: (args[0] + 7,)
 
-    torch_models.compare(result, small(), (EAGER, Runner("wrong", "", wrong)), rounds=2)
+    compared.compare(result, small(), (EAGER, Runner("wrong", "", wrong)), rounds=2)
     assert not result.ok and not result.checks["three ops: wrong"]
 
 
 def test_the_floor_reads_every_weight() -> None:
-    kernel, buffers = torch_models._reader(4 * 1024 * 256)
+    kernel, buffers = compared.reader(4 * 1024 * 256)
     with kernel:
         kernel(buffers)
     assert buffers["sums"].sum() == 1024 * 256

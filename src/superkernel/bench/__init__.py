@@ -9,7 +9,13 @@ from ..errors import OptionError, UnsupportedError, nearest
 from .measure import Result
 
 # suite -> module with a `run(quick) -> Result`
-SUITES = {"boundary": "superkernel.bench.boundary", "torch": "superkernel.bench.torch_models"}
+SUITES = {
+    "boundary": "superkernel.bench.boundary",
+    "torch": "superkernel.bench.torch_models",
+    "moe": "superkernel.bench.moe",
+    "decode": "superkernel.bench.decode",
+    "attention": "superkernel.bench.attention",
+}
 
 
 def run(suite: str, quick: bool = False) -> Result:

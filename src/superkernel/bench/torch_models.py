@@ -14,36 +14,24 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..buffers import aligned_empty
-from ..driver import compile
 from ..errors import BuildError
 from ..frontend.report import Report
 from ..kernel import SuperKernel
-from ..subkernel import Op, SubKernel
 from ..targets.cpu.run import CpuExecutable
 from . import first_call
-from .boundary import KERNELS, load_clock
-from .measure import Comparison, Figure, Result, burst, describe_machine, measure, summary
-from .peers import EAGER, INDUCTOR, OURS, PEERS, TUNED, Runner, caches_in, fresh_caches, prepare, threads
-from .workloads import Workload, eight_inputs, four_blocks, others
+from .boundary import load_clock
+from .compared import CORES, compare, suite
+from .measure import Comparison, Figure, Result, burst, summary
+from .peers import INDUCTOR, OURS, Runner, caches_in, prepare
+from .workloads import eight_inputs, four_blocks, others
 
-CORES = 2
 ROWS = (1, 2, 4, 8)
 BURST = 50  # calls, of about a millisecond: shorter than what a scheduler gives to others
-FLOOR = "reading the weights alone"
 
 
 def run(quick: bool = False) -> Result:
     rounds = 15 if quick else 61
-    peers = tuple(peer for peer in PEERS if not (quick and peer is TUNED))
-    result = Result("torch", describe_machine(CORES))
-    result.notes += [f"{runner.name}: {runner.what}" for runner in (OURS, *peers)]
-    if quick:
-        result.notes.append("quick: without max-autotune, and fewer rows and rounds")
-    if (load := os.getloadavg()[0]) > 0.5:
-        result.notes.append(f"other processes were running (load {load:.1f}): times of two threads mean little")
-    torch.manual_seed(0)
-    with threads(CORES), torch.no_grad(), fresh_caches():
+    with suite("torch", quick) as (result, peers):
         host_cost(result, 4 * rounds)
         for rows in ROWS[::2] if quick else ROWS:
             compared = compare(result, four_blocks(rows), peers, rounds)
@@ -102,39 +90,6 @@ def _returns_a_tensor(module: Any, inputs: Sequence[Any]) -> Any:
     return lambda *args: results
 
 
-def compare(result: Result, workload: Workload, peers: Sequence[Runner], rounds: int) -> Comparison:
-    """All runners of one workload, checked, then timed in alternating order."""
-    expected = workload.model(*workload.inputs)
-    cases = {}
-    for runner in (OURS, *peers):
-        call, report = prepare(runner, workload.model, workload.inputs)
-        if runner is not EAGER:
-            result.checks[f"{workload.name}: {runner.name}"] = first_call.close(call(), expected)
-        if runner is OURS:
-            result.notes.append(f"{workload.name}: {_what_became_of_it(report)}")
-        cases[runner.name] = call
-    reader = _reader(workload.weight_bytes) if workload.weight_bytes else None
-    if reader is not None:
-        kernel, buffers = reader
-        cases[FLOOR] = lambda: kernel(buffers)
-    timings = measure(cases, rounds, budget_s=0.005)
-    floor = timings.pop(FLOOR, None)
-    ours, *theirs = timings.values()
-    compared = Comparison(workload.name, ours, tuple(theirs), floor)
-    result.comparisons.append(compared)
-    return compared
-
-
-def _reader(nbytes: int) -> tuple[SuperKernel, dict[str, Any]]:
-    """A super kernel that reads as many bytes with all cores, and does nothing with them."""
-    params = ["in:x:float32", "scalar:n:int64", "out:sums:float32"]
-    read = SubKernel.from_source(KERNELS, "read_all", block_dim=CORES, params=params)
-    weights, sums = aligned_empty((nbytes // 4,), "float32"), aligned_empty((128 * CORES,), "float32")
-    weights[:] = 1
-    kernel = compile([Op(read, ["x", "n", "sums"])], "read_all", cores=CORES)
-    return kernel, {"x": weights, "n": nbytes // 4, "sums": sums}
-
-
 def _fused_segments(report: Report) -> int:
     return sum(segment.fused for scope in report.scopes for segment in scope.segments)
 
@@ -143,13 +98,6 @@ def _kernel_of(report: Report) -> SuperKernel:
     kernel = next(segment.kernel for scope in report.scopes for segment in scope.segments if segment.fused)
     assert isinstance(kernel, SuperKernel)
     return kernel
-
-
-def _what_became_of_it(report: Report) -> str:
-    segments = [segment for scope in report.scopes for segment in scope.segments]
-    return (
-        "; ".join(f"segment {i}: ops {len(s.ops)}, {s.launches}" for i, s in enumerate(segments, 1)) or "nothing fused"
-    )
 
 
 def first_calls(result: Result, rounds: int) -> None:

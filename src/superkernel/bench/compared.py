@@ -1,0 +1,78 @@
+"""bench.compared: a workload in, its times by us and by every peer out, each result checked before it is timed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from ..buffers import aligned_empty
+from ..driver import compile
+from ..frontend.report import Report
+from ..kernel import SuperKernel
+from ..subkernel import Op, SubKernel
+from . import first_call
+from .boundary import KERNELS
+from .measure import Comparison, Result, describe_machine, measure
+from .peers import EAGER, OURS, PEERS, TUNED, Runner, fresh_caches, prepare, threads
+from .workloads import Workload
+
+CORES = 2
+FLOOR = "reading the weights alone"
+
+
+@contextmanager
+def suite(name: str, quick: bool) -> Iterator[tuple[Result, tuple[Runner, ...]]]:
+    """A result to fill in, and the peers; two threads, no gradients, empty caches."""
+    peers = tuple(peer for peer in PEERS if not (quick and peer is TUNED))
+    result = Result(name, describe_machine(CORES))
+    result.notes += [f"{runner.name}: {runner.what}" for runner in (OURS, *peers)]
+    if quick:
+        result.notes.append("quick: without max-autotune, and fewer cases and rounds")
+    if (load := os.getloadavg()[0]) > 0.5:
+        result.notes.append(f"other processes were running (load {load:.1f}): times of two threads mean little")
+    torch.manual_seed(0)
+    with threads(CORES), torch.no_grad(), fresh_caches():
+        yield result, peers
+
+
+def compare(result: Result, workload: Workload, peers: Sequence[Runner], rounds: int) -> Comparison:
+    """All runners of one workload, checked, then timed in alternating order."""
+    expected = workload.model(*workload.inputs)
+    cases: dict[str, Callable[[], object]] = {}
+    for runner in (OURS, *peers):
+        call, report = prepare(runner, workload.model, workload.inputs)
+        if runner is not EAGER:
+            result.checks[f"{workload.name}: {runner.name}"] = first_call.close(call(), expected)
+        if runner is OURS:
+            result.notes.append(f"{workload.name}: {what_became_of_it(report)}")
+        cases[runner.name] = call
+    if workload.weight_bytes:
+        kernel, buffers = reader(workload.weight_bytes)
+        cases[FLOOR] = lambda: kernel(buffers)
+    timings = measure(cases, rounds, budget_s=0.005)
+    floor = timings.pop(FLOOR, None)
+    ours, *theirs = timings.values()
+    compared = Comparison(workload.name, ours, tuple(theirs), floor)
+    result.comparisons.append(compared)
+    return compared
+
+
+def reader(nbytes: int) -> tuple[SuperKernel, dict[str, Any]]:
+    """A super kernel that reads as many bytes with all cores, and does nothing with them."""
+    params = ["in:x:float32", "scalar:n:int64", "out:sums:float32"]
+    read = SubKernel.from_source(KERNELS, "read_all", block_dim=CORES, params=params)
+    weights, sums = aligned_empty((nbytes // 4,), "float32"), aligned_empty((128 * CORES,), "float32")
+    weights[:] = 1
+    kernel = compile([Op(read, ["x", "n", "sums"])], "read_all", cores=CORES)
+    return kernel, {"x": weights, "n": nbytes // 4, "sums": sums}
+
+
+def what_became_of_it(report: Report) -> str:
+    segments = [segment for scope in report.scopes for segment in scope.segments]
+    told = "; ".join(f"segment {i}: ops {len(s.ops)}, {s.launches}" for i, s in enumerate(segments, 1))
+    unfusible = [item.op for scope in report.scopes for item in scope.unfusible]
+    return (told or "nothing fused") + (f"; left to torch: {', '.join(unfusible)}" if unfusible else "")
