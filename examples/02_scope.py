@@ -5,7 +5,8 @@
     x2 --+
 
 The same model is compiled twice for the back end "superkernel": with fuse=off its kernels are launched one by one, and
-with a scope around them they are one super kernel. The results are the same, bit for bit.
+with a scope around them they are one super kernel. The results are the same, bit for bit; with and without a bias.
+Pass --small for matrices that take no time.
 """
 
 from __future__ import annotations
@@ -17,44 +18,46 @@ import torch
 from torch import Tensor
 
 import superkernel as sk
+from superkernel import ops
 
-ROWS, DEPTH, COLUMNS = 64, 512, 256
-
-
-def quant_matmul(x1: Tensor, x2: Tensor, scale: Tensor, pertoken_scale: Tensor) -> Tensor:
-    """Whole numbers times whole numbers: exact in float32 as long as the sums stay below 2**24."""
-    product = x1.float() @ x2.float().t()
-    return (product * scale * pertoken_scale.unsqueeze(1)).to(torch.bfloat16)
-
-
-def dequant_swiglu_quant(x: Tensor, weight_scale: Tensor) -> tuple[Tensor, Tensor]:
-    gate, up = (x.float() * weight_scale).chunk(2, dim=-1)
-    product = torch.nn.functional.silu(gate) * up
-    scale = product.abs().amax(-1) / 127
-    return (product / scale.unsqueeze(1)).round().to(torch.int8), scale
+FULL = (864, 7168, 4096)  # rows of x1, depth, columns
+SMALL = (64, 512, 256)
+ALWAYS = {"profit_gate": 0}  # fused in every call, also in those that would be measured unfused
 
 
 class ModelOrigin(torch.nn.Module):
-    def forward(self, x1: Tensor, x2: Tensor, scale: Tensor, pertoken_scale: Tensor, weight_scale: Tensor) -> tuple:
-        product = quant_matmul(x1, x2, scale, pertoken_scale)
-        return *dequant_swiglu_quant(product, weight_scale), product
+    def forward(
+        self,
+        x1: Tensor,
+        x2: Tensor,
+        scale: Tensor,
+        offset: Tensor | None,
+        bias: Tensor | None,
+        pertoken_scale: Tensor,
+        weight_scale: Tensor,
+    ) -> tuple[Tensor, ...]:
+        product = ops.quant_matmul(
+            x1, x2, scale, offset=offset, bias=bias, pertoken_scale=pertoken_scale, output_dtype=torch.bfloat16
+        )
+        return *ops.dequant_swiglu_quant(product, weight_scale=weight_scale), product
 
 
-class ModelSuperKernel(torch.nn.Module):
-    def forward(self, x1: Tensor, x2: Tensor, scale: Tensor, pertoken_scale: Tensor, weight_scale: Tensor) -> tuple:
+class ModelSuperKernel(ModelOrigin):
+    def forward(self, *given: Tensor | None) -> tuple[Tensor, ...]:
         with sk.scope.super_kernel("sp1", ""):
-            product = quant_matmul(x1, x2, scale, pertoken_scale)
-            return *dequant_swiglu_quant(product, weight_scale), product
+            return super().forward(*given)
 
 
-def inputs() -> tuple[Tensor, ...]:
+def inputs(sizes: tuple[int, int, int], with_bias: bool) -> tuple[Tensor | None, ...]:
+    m, k, n = sizes
     random = torch.Generator().manual_seed(1)
-    x1 = torch.randint(-10, 10, (ROWS, DEPTH), dtype=torch.int8, generator=random)
-    x2 = torch.randint(-10, 10, (COLUMNS, DEPTH), dtype=torch.int8, generator=random)
-    scale = torch.randn(COLUMNS, generator=random)
-    pertoken_scale = torch.randn(ROWS, generator=random)
-    weight_scale = torch.randn(ROWS, COLUMNS, generator=random)
-    return x1, x2, scale, pertoken_scale, weight_scale
+    x1 = torch.randint(-10, 10, (m, k), dtype=torch.int8, generator=random)
+    x2 = torch.randint(-10, 10, (n, k), dtype=torch.int8, generator=random).t()  # a view: nothing is copied
+    scale = torch.randn(n, generator=random)
+    pertoken_scale = torch.randn(m, generator=random)
+    bias = torch.randint(-1, 1, (n,), generator=random).to(torch.bfloat16) if with_bias else None
+    weight_scale = torch.randn(m, n, generator=random)
+    return x1, x2, scale, None, bias, pertoken_scale, weight_scale
 
 
 def check(expected: tuple[Tensor, ...], found: tuple[Tensor, ...]) -> list[str]:
@@ -69,17 +72,21 @@ def _bits(tensor: Tensor) -> np.ndarray:
 
 
 def main() -> int:
-    given = inputs()
-    print("-------------------- run no sk ----------------------------")
-    unfused = torch.compile(ModelOrigin(), backend="superkernel", dynamic=False, options={"fuse": "off"})
-    expected = unfused(*given)
+    sizes = SMALL if "--small" in sys.argv[1:] else FULL
+    wrong = []
+    for with_bias in (False, True):
+        given = inputs(sizes, with_bias)
+        told = "with a bias" if with_bias else "without a bias"
+        print(f"-------------------- run no sk, {told} --------------------")
+        unfused = torch.compile(ModelOrigin(), backend="superkernel", dynamic=False, options={"fuse": "off"})
+        expected = unfused(*given)
 
-    print("-------------------- run sk -------------------------------")
-    fused = torch.compile(ModelSuperKernel(), backend="superkernel", dynamic=False)
-    found = fused(*given)
-    print(sk.explain(ModelSuperKernel(), *given))
+        print(f"-------------------- run sk, {told} -----------------------")
+        fused = torch.compile(ModelSuperKernel(), backend="superkernel", dynamic=False, options=ALWAYS)
+        found = fused(*given)
+        wrong += [f"{name} {told}" for name in check(expected, found)]
+    print(sk.explain(ModelSuperKernel(), *given, options=ALWAYS))
 
-    wrong = check(expected, found)
     if wrong:
         print(f"Precision ====== Failed: {', '.join(wrong)}", file=sys.stderr)
         return 1

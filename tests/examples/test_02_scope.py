@@ -10,9 +10,10 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-import torch
 
-import superkernel as sk
+torch = pytest.importorskip("torch")
+
+import superkernel as sk  # noqa: E402
 
 PROGRAM = Path(__file__).resolve().parents[2] / "examples" / "02_scope.py"
 
@@ -28,24 +29,34 @@ def example() -> ModuleType:
 
 def test_it_runs_from_any_folder_and_says_that_the_bits_are_equal(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(sk.__file__).parents[1])}
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM)], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, str(PROGRAM), "--small"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("Precision ====== Success!!!\n")
+    assert "with a bias" in done.stdout and "without a bias" in done.stdout
     assert "scope 'sp1' in graph 1 (inference): 1 segment\n" in done.stdout
+    assert "segment 1: 2 ops, fused" in done.stdout
 
 
-def test_both_models_compute_the_same(example: ModuleType) -> None:
-    given = example.inputs()
-    rows, scales, product = example.ModelOrigin()(*given)
-    assert example.check((rows, scales, product), example.ModelSuperKernel()(*given)) == []
-    exact = (given[0].long() @ given[1].long().t()).double() * given[2].double() * given[3].double().unsqueeze(1)
-    torch.testing.assert_close(product, exact.to(torch.bfloat16), rtol=1e-2, atol=0)
+def test_the_sizes_are_those_of_the_sample(example: ModuleType) -> None:
+    assert example.FULL == (864, 7168, 4096)
+    x1, x2, *_ = example.inputs(example.SMALL, False)
+    assert x1.dtype is x2.dtype is torch.int8 and x2.stride(0) == 1
+
+
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_both_models_compute_the_same(example: ModuleType, with_bias: bool) -> None:
+    given = example.inputs(example.SMALL, with_bias)
+    x1, x2, scale, _, bias, rows, _ = given
+    found = example.ModelOrigin()(*given)
+    assert example.check(found, example.ModelSuperKernel()(*given)) == []
+    exact = (x1.long() @ x2.long()).double() * scale.double() * rows.double().unsqueeze(1)
+    exact = exact if bias is None else exact + bias.double()
+    torch.testing.assert_close(found[2], exact.to(torch.bfloat16), rtol=1e-2, atol=1e-2)
 
 
 def test_the_check_finds_every_difference(example: ModuleType) -> None:
-    expected = example.ModelOrigin()(*example.inputs())
+    expected = example.ModelOrigin()(*example.inputs(example.SMALL, True))
     for number, name in enumerate(("rows", "scales", "product")):
         found = [value.clone() for value in expected]
         found[number].view(-1)[0] += 1

@@ -39,7 +39,6 @@ def _is_inference(inputs: Sequence[Any]) -> bool:
 
 
 def _inference(module: GraphModule, inputs: Sequence[Any], compiler: GraphCompiler) -> Any:
-    from torch._inductor.decomposition import select_decomp_table
     from torch._inductor.virtualized import V
 
     fake_mode = detect_fake_mode(inputs) or torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True)
@@ -62,7 +61,7 @@ def _inference(module: GraphModule, inputs: Sequence[Any], compiler: GraphCompil
             list(inputs),
             fw_compiler=forward,
             inference_compiler=inference,
-            decompositions=select_decomp_table(),
+            decompositions=_decompositions(),
             keep_inference_input_mutations=True,
         )
     return torch._dynamo.disable(made, reason="compiled already")
@@ -73,4 +72,14 @@ def _with_gradients(module: GraphModule, inputs: Sequence[Any], compiler: GraphC
 
     # Inductor's passes over the joint graph know no scopes: they are run on what lies outside of scopes, later.
     patches = {"freezing": False, "use_joint_graph_passes": False, "fx_graph_cache": False}
-    return compile_fx(module, list(inputs), inner_compile=compiler, config_patches=patches)
+    return compile_fx(
+        module, list(inputs), inner_compile=compiler, config_patches=patches, decompositions=_decompositions()
+    )
+
+
+def _decompositions() -> dict[Any, Any]:
+    """Inductor's, less those that write a matmul of one row as products and a sum: our kernels read weights once."""
+    from torch._inductor.decomposition import select_decomp_table
+
+    matmuls = (torch.ops.aten.mm.default, torch.ops.aten.bmm.default, torch.ops.aten.addmm.default)
+    return {op: function for op, function in select_decomp_table().items() if op not in matmuls}

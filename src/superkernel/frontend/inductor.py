@@ -107,6 +107,24 @@ def _install_hook() -> None:
 
         take.takes_text = True  # type: ignore[attr-defined]
         GraphLowering.save_output_code = staticmethod(take)
+        _keep_small_matmuls()
+
+
+def _keep_small_matmuls() -> None:
+    """Inductor writes a batched matmul of one row or column as products and a sum; a sub-kernel reads weights once."""
+    from torch._inductor.lowering import fallback_handler, lowerings
+
+    bmm = torch.ops.aten.bmm.default
+    stock, whole = lowerings[bmm], fallback_handler(bmm, add_to_fallback_set=False)
+
+    def lower_bmm(left: Any, right: Any, *args: Any, **kwargs: Any) -> Any:
+        is_ours = getattr(_taking, "now", False) and left.get_device().type == "cpu"
+        is_thin = left.get_size()[1] == 1 or right.get_size()[2] == 1
+        if is_ours and is_thin and left.get_dtype() in (torch.float32, torch.bfloat16, torch.float16):
+            return whole(left, right, *args, **kwargs)
+        return stock(left, right, *args, **kwargs)
+
+    lowerings[bmm] = lower_bmm
 
 
 def _origins(graph: Any) -> dict[str, tuple[str, ...]]:

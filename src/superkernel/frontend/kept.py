@@ -21,6 +21,7 @@ from .. import __version__
 from ..cache import Cache, digest
 from ..errors import BuildError
 from ..targets.cpu.toolchain import cpu_features
+from . import inductor
 from .inductor import CompilerFlags, Generated, compiler_flags, lower
 from .marks import source_line
 
@@ -68,7 +69,7 @@ def key_of(module: GraphModule, inputs: Sequence[Any], threads: int) -> str | No
         value = tree_map(_described, node.meta.get("val"))
         lines.append(f"{node.op} {node.name} {node.target} {node.args} {node.kwargs} {value} {source_line(node)}")
     described = [str(_described(value)) for value in inputs]
-    return digest("generated", _machine(), str(threads), config.get_hash().hex(), *described, *lines)
+    return digest("generated", _machine(), _seam(), str(threads), config.get_hash().hex(), *described, *lines)
 
 
 def _has_a_name(node: Node) -> bool:
@@ -82,6 +83,12 @@ def _described(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return f"{value.dtype} {value.device} {tuple(value.shape)} {tuple(value.stride())} {value.storage_offset()}"
     return value
+
+
+@cache
+def _seam() -> str:
+    """What we ask of Inductor is part of what it answers."""
+    return digest(Path(inductor.__file__).read_bytes())
 
 
 @cache

@@ -15,6 +15,7 @@ constexpr int kRowGroup = kRegisters == 32 ? 4 : 2;  // rows whose sums fit the 
 constexpr int64_t kGranule = 16;                     // columns that are never divided between blocks: a cache line
 constexpr int64_t kStreams = 8;                      // rows of b that are read side by side
 constexpr int64_t kAhead = 8192;                     // bytes that are asked for in advance
+constexpr int64_t kEarly = 32768;                    // bytes of b that are asked for before a is there
 
 // The direction in which b is contiguous.
 enum class Along { kDepth, kColumns };
@@ -228,6 +229,19 @@ SK_APART void few_rows_of(const Problem<T>& p, Along along, int64_t batch, Range
         if (along == Along::kColumns) order_columns<T>(scratch.sums, piece.ld, p.m);
         finish(p, batch, 0, begin, p.m, piece.columns, scratch.sums, piece.ld);
     }
+}
+
+// Asks for the weights that this block will read first, while somebody else still computes a.
+template <class T>
+SK_APART void ask_for_weights(const Problem<T>& p, Along along) {
+    const int64_t granules = divide_up(p.n, kGranule), unit = share(p.batches * granules).begin;
+    const T* first = p.b + p.of_b.at(unit / granules, 0, unit % granules * kGranule);
+    const int64_t step = along == Along::kDepth ? p.of_b.column : p.of_b.row;
+    const int64_t lines = along == Along::kDepth ? p.n : p.k;  // of memory, `length` elements each
+    const int64_t length = along == Along::kDepth ? p.k : least(p.n, divide_up(p.n, sk::block_num()));
+    constexpr int64_t kLine = 64 / sizeof(T);
+    for (int64_t line = 0, asked = 0; line < lines && asked < kEarly; ++line, first += step)
+        for (int64_t i = 0; i < length && asked < kEarly; i += kLine, asked += 64) __builtin_prefetch(first + i, 0, 2);
 }
 
 // This block's share: columns, and batches of columns.

@@ -39,19 +39,24 @@ SK_INLINE void transpose(Problem<T>& p) {
     for (Strides* strides : all) swap(strides->row, strides->column);
 }
 
+// What is known before anything is computed: which way to take, and which weights come first.
 template <class T>
 SK_INLINE void matmul(Problem<T> p) {
-    if (p.batches == 0 || p.m == 0 || p.n == 0) return;
+    const bool nothing = p.batches == 0 || p.m == 0 || p.n == 0;
     if (p.beta == 0) p.c = nullptr;  // c is not even read
-    if (p.k == 0 || p.alpha == 0) {  // nor are a and b, as in BLAS
+    const bool no_product = p.k == 0 || p.alpha == 0;
+    if (p.n < p.m && p.n <= kFewRows) transpose(p);
+    const bool along_columns = p.of_b.column == 1 || p.n == 1, along_depth = p.of_b.row == 1;
+    const bool few = p.m <= kFewRows && (along_depth || along_columns);
+    const Along along = along_depth && !(along_columns && p.k == 1) ? Along::kDepth : Along::kColumns;
+    if (few && !nothing && !no_product) ask_for_weights(p, along);
+    sk::wait_previous();
+    if (nothing) return;
+    if (no_product) {  // a and b are not read either, as in BLAS
         p.alpha = 1;
         return without_product(p);
     }
-    if (p.n < p.m && p.n <= kFewRows) transpose(p);
-    const bool along_columns = p.of_b.column == 1 || p.n == 1, along_depth = p.of_b.row == 1;
-    if (p.m <= kFewRows && along_depth && !(along_columns && p.k == 1)) return few_rows(p, Along::kDepth);
-    if (p.m <= kFewRows && along_columns) return few_rows(p, Along::kColumns);
-    tiles(p);
+    return few ? few_rows(p, along) : tiles(p);
 }
 
 }  // namespace
