@@ -1,5 +1,6 @@
 """SuperKernel: compiled kernels in, one linked kernel out, launched once, with just the syncs its data needs."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from . import errors, scope
@@ -22,6 +23,7 @@ from .scope import super_kernel
 from .subkernel import Op, Place, SubKernel, Tiling
 
 if TYPE_CHECKING:
+    from . import ops
     from .frontend.explain import explain
 
 __version__ = "0.1.0"
@@ -46,6 +48,7 @@ __all__ = [
     "errors",
     "explain",
     "load",
+    "ops",
     "register_kernel",
     "scope",
     "super_kernel",
@@ -58,4 +61,6 @@ def __getattr__(name: str) -> Any:
         from .frontend.explain import explain
 
         return explain
+    if name == "ops":
+        return import_module(f"{__name__}.ops")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 from .errors import GraphError
@@ -57,7 +58,8 @@ class Registered:
 
 
 _registered: dict[tuple[str, str], Registered] = {}
-_shipped: dict[tuple[str, str], Registered] = {}  # what comes with a target; what a user registers goes before it
+# What comes with a target, or where it is; what a user registers goes before it.
+_shipped: dict[tuple[str, str], Registered | str] = {}
 
 
 def register_kernel(op: Any, target: str = "cpu") -> Callable[[KernelFunction], KernelFunction]:
@@ -84,11 +86,14 @@ def register_kernel(op: Any, target: str = "cpu") -> Callable[[KernelFunction], 
     return register
 
 
-def ship_kernel(operator: str, target: str, function: KernelFunction) -> None:
-    """Like register_kernel, for kernels that come with a target."""
-    names = _parameter_names(function, operator) or []
-    extras = tuple(name for name in _EXTRAS if name in names)
-    _shipped[operator, target] = Registered(operator, target, function, extras)
+def ship_kernel(operator: str, target: str, function: KernelFunction | str) -> None:
+    """Like register_kernel, for kernels that come with a target. "module:function" is imported when it is needed."""
+    _shipped[operator, target] = function if isinstance(function, str) else _described(operator, target, function)
+
+
+def _described(operator: str, target: str, function: KernelFunction) -> Registered:
+    names = inspect.signature(function).parameters
+    return Registered(operator, target, function, tuple(name for name in _EXTRAS if name in names))
 
 
 def find_kernel(overload: Any, target: str) -> Registered | None:
@@ -96,6 +101,9 @@ def find_kernel(overload: Any, target: str) -> Registered | None:
     name, functional = overload._schema.name, _functional_overload(overload)
     for key in (f"{name}.{functional}", name):
         found = _registered.get((key, target)) or _shipped.get((key, target))
+        if isinstance(found, str):
+            module, _, function = found.partition(":")
+            found = _shipped[key, target] = _described(key, target, getattr(import_module(module), function))
         if found is not None:
             return found
     return None

@@ -1,0 +1,135 @@
+// int8_few.h: int8 products with few rows of a, where reading b is the cost: every column of b is read once, in place.
+//
+// For b that is contiguous along k. Here a is the unsigned operand of VNNI: 128 is added to it, and 128 times the sum
+// of a column of b is taken off.
+#pragma once
+
+#include "int8.h"
+
+namespace {
+
+constexpr int64_t kInt8FewRows = 16;
+constexpr int64_t kDotDepth = 2048;  // elements of k at a time: four rows and four columns fit a first-level cache
+constexpr int64_t kDotWords = kDotDepth / kPerWord;
+constexpr int64_t kDotStep = kDotWords + kLanes;  // so that rows do not fall on the same lines of a cache
+constexpr int kDotColumns = 4;
+constexpr int kDotRows = kRegisters == 32 ? 4 : 2;
+constexpr int64_t kDotGranule = 16;  // columns that are never divided between blocks
+
+struct DotScratch {
+    alignas(64) int32_t a[kInt8FewRows * kDotStep];
+    alignas(64) int32_t sums[kInt8FewRows * kInt8MostColumns];
+};
+
+SK_INLINE int32_t sum_of_lanes(Sums sums) {
+    uint32_t total = 0;
+    for (int i = 0; i < kLanes; ++i) total += uint32_t(sums[i]);
+    return int32_t(total);
+}
+
+// sums += Rows rows of a times columns of b, `column_step` apart. `count` <= kDotColumns of them are wanted.
+template <int Rows>
+SK_APART void int8_dots(const int32_t* a, const int8_t* b, int64_t column_step, int64_t depth, int64_t count,
+                        int32_t* sums, bool first) {
+    constexpr int64_t span = kLanes * kPerWord;
+    const int8_t* columns[kDotColumns];
+    SK_UNROLL
+    for (int c = 0; c < kDotColumns; ++c) columns[c] = b + least(c, count - 1) * column_step;
+    const int64_t ahead = kDotColumns * column_step;
+    Sums total[Rows][kDotColumns] = {}, of_column[kDotColumns] = {};
+    for (int64_t i = 0; i < depth; i += span) {
+        Sums weights[kDotColumns];
+        if (__builtin_expect(depth - i < span, false)) {
+            for (int c = 0; c < kDotColumns; ++c) {
+                int8_t rest[span] = {};
+                for (int64_t j = 0; j < depth - i; ++j) rest[j] = columns[c][i + j];
+                weights[c] = int8_words<false>(rest);
+            }
+        } else {
+            SK_UNROLL
+            for (int c = 0; c < kDotColumns; ++c) {
+                weights[c] = int8_words<false>(columns[c] + i);
+                if (first) __builtin_prefetch(columns[c] + i + ahead, 0, 2);  // the next columns, for all rows
+            }
+        }
+        SK_UNROLL
+        for (int c = 0; c < kDotColumns; ++c) {
+            keep(weights[c]);
+            if (SK_VNNI) add_products(of_column[c], 0x01010101 - Sums{}, weights[c]);
+        }
+        SK_UNROLL
+        for (int r = 0; r < Rows; ++r) {
+            Sums row = load_sums(a + r * kDotStep + i / kPerWord);
+            keep(row);
+            SK_UNROLL
+            for (int c = 0; c < kDotColumns; ++c) add_products(total[r][c], row, weights[c]);
+        }
+    }
+    for (int64_t c = 0; c < count; ++c) {
+        const uint32_t offset = SK_VNNI ? uint32_t(sum_of_lanes(of_column[c])) * 128 : 0;
+        for (int r = 0; r < Rows; ++r) {
+            int32_t& sum = sums[r * kInt8MostColumns + c];
+            sum = int32_t(uint32_t(sum) + uint32_t(sum_of_lanes(total[r][c])) - offset);
+        }
+    }
+}
+
+// Rows of a as words of the unsigned operand; the last vector of words is filled with what adds nothing.
+SK_APART void pack_int8_dots(const int8_t* a, int64_t row, int64_t column, int64_t rows, int64_t depth, int32_t* to) {
+    for (int64_t r = 0; r < rows; ++r, a += row, to += kDotStep) {
+        int64_t word = 0;
+        if (column == 1)
+            for (; (word + kLanes) * kPerWord <= depth; word += kLanes)
+                store_sums(to + word, int8_words<true>(a + word * kPerWord));
+        for (; word * kPerWord < depth; ++word)
+            to[word] = int8_word<true>(a + word * kPerWord * column, column, least(kPerWord, depth - word * kPerWord));
+        for (; word % kLanes != 0; ++word) to[word] = 0;
+    }
+}
+
+// One tile of all rows: its sums, row by row, to finish(row, sums).
+template <class Finish>
+SK_INLINE void int8_few_sums(const Int8Problem& p, const Tile& tile, DotScratch& scratch, Finish& finish) {
+    for (int64_t i = 0; i < p.m * kInt8MostColumns; ++i) scratch.sums[i] = 0;
+    for (int64_t k = 0; k < p.k; k += kDotDepth) {
+        const int64_t depth = least(kDotDepth, p.k - k);
+        pack_int8_dots(p.a + p.of_a.at(tile.batch, 0, k), p.of_a.row, p.of_a.column, p.m, depth, scratch.a);
+        for (int64_t j = 0; j < tile.columns; j += kDotColumns) {
+            const int8_t* b = p.b + p.of_b.at(tile.batch, k, tile.column + j);
+            const int64_t count = least(kDotColumns, tile.columns - j), step = p.of_b.column;
+            int32_t* sums = scratch.sums + j;
+            int64_t r = 0;
+            for (; r + kDotRows <= p.m; r += kDotRows, sums += kDotRows * kInt8MostColumns)
+                int8_dots<kDotRows>(scratch.a + r * kDotStep, b, step, depth, count, sums, r == 0);
+            for (; r < p.m; ++r, sums += kInt8MostColumns)
+                int8_dots<1>(scratch.a + r * kDotStep, b, step, depth, count, sums, r == 0);
+        }
+    }
+    finish.columns(tile);
+    for (int64_t r = 0; r < p.m; ++r) finish.row(tile, r, scratch.sums + r * kInt8MostColumns);
+}
+
+// This block's share: columns, and batches of columns.
+template <class Finish>
+SK_APART void int8_few_rows(const Int8Problem& p, Finish& finish) {
+    DotScratch scratch;
+    const int64_t granules = divide_up(p.n, kDotGranule);
+    const Range units = share(p.batches * granules);
+    for (int64_t unit = units.begin; unit < units.end;) {
+        const int64_t batch = unit / granules, first = unit % granules;
+        const int64_t count = least(least(granules - first, units.end - unit), kInt8MostColumns / kDotGranule);
+        const int64_t column = first * kDotGranule;
+        const Tile tile{batch, 0, column, p.m, least(count * kDotGranule, p.n - column)};
+        int8_few_sums(p, tile, scratch, finish);
+        unit += count;
+    }
+}
+
+// The way that suits the shape.
+template <class Finish>
+SK_INLINE void int8_products(const Int8Problem& p, Finish& finish) {
+    if (p.m <= kInt8FewRows && p.of_b.row == 1 && p.k > 0) return int8_few_rows(p, finish);
+    int8_product(p, finish);
+}
+
+}  // namespace

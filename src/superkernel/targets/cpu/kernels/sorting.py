@@ -1,0 +1,86 @@
+"""targets.cpu.kernels.sorting: a tensor by name in, one op that sorts its lines out: sort, topk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ....errors import UnsupportedError
+from ....params import DTYPES
+from ....subkernel import Op, Place
+from .common import Tensor, place, shipped
+from .lines import element, line_arguments, line_params, lines_of
+
+_FEW = 64  # as in sorting.cpp: so many are sorted without memory beside the stack
+_LONGEST = 2**32 - 1  # what an index of the lists can be
+
+_PARAMS = (
+    "in:self",
+    "out:values",
+    "out:indices",
+    "workspace:room",
+    *(f"scalar:{name}:int64" for name in ("length", "count", "largest")),
+    *line_params("self", "values", "indices"),
+)
+
+Scratch = Callable[[int], Place]
+
+
+def sort(
+    self: Tensor,
+    dim: int = -1,
+    descending: bool = False,
+    *,
+    stable: bool | None = None,
+    out0: Tensor,
+    out1: Tensor,
+    cores: int,
+    scratch: Scratch,
+) -> Op:
+    """Always stable, which serves those who ask for it and those who do not."""
+    length = self.shape[dim] if self.shape else 1
+    return _first("sort", self, out0, out1, dim, length, length, descending, cores, scratch)
+
+
+def topk(
+    self: Tensor,
+    k: int,
+    dim: int = -1,
+    largest: bool = True,
+    sorted: bool = True,
+    *,
+    out0: Tensor,
+    out1: Tensor,
+    cores: int,
+    scratch: Scratch,
+) -> Op:
+    """Always sorted, and of equal elements the first: both are among the results that torch may give."""
+    length = self.shape[dim] if self.shape else 1
+    if not 0 <= k <= length:
+        raise UnsupportedError(f"topk: {k} of the {length} elements of dimension {dim}")
+    return _first("topk", self, out0, out1, dim, length, k, largest, cores, scratch)
+
+
+def _first(
+    operator: str,
+    self: Tensor,
+    values: Tensor,
+    indices: Tensor,
+    dim: int,
+    length: int,
+    count: int,
+    largest: bool,
+    cores: int,
+    scratch: Scratch,
+) -> Op:
+    defines = (f"SK_ELEMENT={element(operator, self)}",)
+    if indices.dtype != "int64" or values.dtype != self.dtype:
+        raise UnsupportedError(f"{operator} of {self.dtype} to {values.dtype} and {indices.dtype}")
+    if length > _LONGEST:
+        raise UnsupportedError(f"{operator} of lines of {length} elements; at most {_LONGEST} have a kernel")
+    lines = lines_of(operator, dim, self, values, indices)
+    key_bytes = 8 if DTYPES[self.dtype][0] == 8 else 4
+    room = scratch(cores * length * 2 * (key_bytes + 4) if count > _FEW else 8)
+    blocks = lines.blocks(length, cores)
+    kernel = shipped("sorting.cpp", "sorted_lines", _PARAMS, blocks=blocks, op_type=operator, defines=defines)
+    arguments: list[Place | int] = [place(self), place(values), place(indices), room, length, count, int(largest)]
+    return Op(kernel, [*arguments, *line_arguments(lines)], operator)

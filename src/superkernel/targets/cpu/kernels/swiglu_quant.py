@@ -1,0 +1,82 @@
+"""targets.cpu.kernels.swiglu_quant: tensors by name in, the op that dequantises, applies SwiGLU and quantises out."""
+
+from __future__ import annotations
+
+from ....errors import UnsupportedError
+from ....subkernel import Op
+from .common import Tensor, place, shipped
+from .quant_matmul import DTYPES, Argument
+
+_DTYPES_PER_BLOCK = 2048  # one more block is worth its while if it takes over this much
+
+
+def _along_params(name: str) -> tuple[str, ...]:
+    return (f"in:{name}", *(f"scalar:{name}_{what}:int64" for what in ("dtype", "row", "column")))
+
+
+_PARAMS = (
+    *_along_params("x"),
+    "out:y",
+    "out:scale",
+    *(f"scalar:{name}:int64" for name in ("rows", "half", "left", "dynamic")),
+    *_along_params("weight_scale"),
+    *_along_params("activation_scale"),
+    *_along_params("bias"),
+    *_along_params("quant_scale"),
+    *_along_params("quant_offset"),
+    "in:group_index",
+    "scalar:groups:int64",
+    "scalar:group_step:int64",
+)
+
+
+def dequant_swiglu_quant(
+    x: Tensor,
+    *,
+    weight_scale: Tensor | None,
+    activation_scale: Tensor | None,
+    bias: Tensor | None,
+    quant_scale: Tensor | None,
+    quant_offset: Tensor | None,
+    group_index: Tensor | None,
+    activate_left: bool,
+    quant_mode: int,
+    out0: Tensor,
+    out1: Tensor,
+    cores: int,
+) -> Op:
+    """The arguments are those that the operator accepts."""
+    rows, width = x.shape
+    if rows > 1 and tuple(out0.strides) != (width // 2, 1):
+        raise UnsupportedError("dequant_swiglu_quant: a result that is not contiguous")
+    arguments: list[Argument] = [*_along(x, x), place(out0), place(out1)]
+    arguments += [rows, width // 2, int(activate_left), int(quant_mode == 1)]
+    for tensor in (weight_scale, _by_row(activation_scale), bias, quant_scale, quant_offset):
+        arguments += _along(tensor, x)
+    if group_index is None:
+        arguments += [place(x), -1, 0]
+    else:
+        arguments += [place(group_index), group_index.shape[0], group_index.strides[0]]
+    blocks = max(1, min(cores, rows, rows * width // _DTYPES_PER_BLOCK))
+    kernel = shipped("swiglu_quant.cpp", "swiglu_quant", _PARAMS, blocks=blocks, op_type="DequantSwigluQuant")
+    return Op(kernel, arguments)
+
+
+class _Column:
+    """A vector of one element per row, as a matrix of one column."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.name, self.offset, self.dtype = tensor.name, tensor.offset, tensor.dtype
+        self.shape, self.strides = (tensor.shape[0], 1), (tensor.strides[0], 0)
+
+
+def _by_row(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else _Column(tensor)
+
+
+def _along(tensor: Tensor | None, instead: Tensor) -> list[Argument]:
+    """Where, what, and strides by row and column: 0 where it is repeated; `instead` if it is missing."""
+    if tensor is None:
+        return [place(instead), 0, 0, 0]
+    strides = [0 if size == 1 else stride for size, stride in zip(tensor.shape, tensor.strides, strict=True)]
+    return [place(tensor), DTYPES[tensor.dtype], *[0] * (2 - len(strides)), *strides]
