@@ -83,6 +83,26 @@ with eager's before it is timed, to 1e-4 of the largest value.
 What this does not establish: anything about batches in which a matrix product is bound by arithmetic, about other
 processors, or about memory that does not fit the last cache: these weights do.
 """,
+    "moe": """\
+## moe: layers of experts
+
+Six layers of RMSNorm, gate, softmax, the best two of eight experts, two batched matmuls over all experts and SwiGLU,
+float32, two threads; peers, checks and settings as in the suite torch. *Reading alone* is the share of our time that
+two cores need to read as many bytes as the model has weights.
+""",
+    "decode": """\
+## decode: one token of a Llama-like model
+
+Six layers, batch 1, float32, a cache of 256 tokens that the step writes to, 4096 words; hidden sizes 288, 512, 1024,
+two threads; peers, checks and settings as in the suite torch. Before them the matmuls alone: a linear layer of 1 to 8
+rows with 128 MB of weights beside a loop that only reads as much, and large ones beside MKL through torch.
+""",
+    "attention": """\
+## attention: scaled dot-product attention
+
+Eight heads of 64, float32, two threads: one query over a cache, and causal prompts; peers, checks and settings as in
+the suite torch. No figure is promised: this shows where we gain and lose.
+""",
 }
 
 

@@ -18,11 +18,6 @@ from superkernel.targets.cpu.kernels import attention
 OPERATOR = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
 
-@pytest.fixture(autouse=True)
-def _shipped() -> None:
-    ship_kernel("aten::_scaled_dot_product_flash_attention_for_cpu", "cpu", attention.flash_attention_for_cpu)
-
-
 def check_whole(model: Callable[..., Any], *inputs: Any, **options: Any) -> Run:
     """Everything is in one segment, in which there is attention."""
     with torch.no_grad():
