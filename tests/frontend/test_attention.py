@@ -12,9 +12,6 @@ from frontend.fused import Run, check
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from superkernel.registry import ship_kernel
-from superkernel.targets.cpu.kernels import attention
-
 OPERATOR = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
 

@@ -9,7 +9,6 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from frontend.library_ops import ship  # noqa: E402
 
 from models import zoo  # noqa: E402
 from superkernel.frontend.report import collecting  # noqa: E402
@@ -19,12 +18,6 @@ ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 # Calls of that operator; DeepSeek's heads have values of another width than keys, which torch computes without it.
 ATTENTIONS = dict.fromkeys(zoo.ALL, 2) | {"deepseek_v3": 0}
 TASKS = [(name, "prefill") for name in zoo.ALL] + [(name, "decode") for name in zoo.DECODERS]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def shipped() -> Iterator[None]:
-    ship()
-    yield
 
 
 @pytest.fixture(autouse=True)

@@ -24,6 +24,7 @@ from .joined import PartCallable, by_interpreter, join
 from .marks import Mark, note_mark, read_marks, scope_options, source_line
 from .partition import Part, example_inputs, is_free, partition
 from .report import Report, ScopeReport, SegmentReport, UnfusibleReport, current, leave_traces
+from .rewrites import share_heads
 from .scopes import Compiled, Drafted, build, drafted, reported
 from .settings import Fuse, Settings
 
@@ -65,6 +66,7 @@ def _compile(context: GraphContext, module: GraphModule, facts: dict[str, Any], 
     report.graphs += 1
     kind = "inference" if facts.get("is_inference") else "backward" if facts.get("is_backward") else "forward"
     with_numbers(module)
+    share_heads(module.graph)
     marks = read_marks(module.graph)
     options = scope_options(marks, context.settings.options)
     named, scope_of = _choose(context, marks)

@@ -12,13 +12,13 @@ using To = SK_TO;
 
 constexpr int64_t kSide = 32;  // lines that are followed side by side
 
-// Calls run(first, count) for this block's lines, up to kSide neighbours of the last direction at a time.
+// Calls run(first, count) for this block's lines, up to `most` neighbours of the last direction at a time.
 template <class Run>
-SK_INLINE void for_neighbours(const Around& around, const Run& run) {
+SK_INLINE void for_neighbours(const Around& around, int64_t most, const Run& run) {
     const Part lines = part_of_block(around.count());
     for (int64_t line = lines.begin; line < lines.end;) {
         int64_t count = around.sizes[2] - line % around.sizes[2];
-        if (count > kSide) count = kSide;
+        if (count > most) count = most;
         if (count > lines.end - line) count = lines.end - line;
         run(line, count);
         line += count;
@@ -97,7 +97,9 @@ SK_APART void best_so_far(const From* from, To* values, int64_t* indices, int64_
 extern "C" void scanned_lines(const From* self, To* out, int64_t length, SK_AROUND, SK_LINE(self), SK_LINE(out)) {
     const Around around = SK_AROUND_OF;
     const LineStrides of_self = SK_LINE_OF(self), of_out = SK_LINE_OF(out);
-    for_neighbours(around, [&](int64_t line, int64_t count) {
+    // Side by side only where that is the way in which elements lie side by side.
+    const int64_t most = of_self.around[2] < of_self.along ? kSide : 1;
+    for_neighbours(around, most, [&](int64_t line, int64_t count) {
         const From* from = self + of_self.at(around, line);
         To* to = out + of_out.at(around, line);
         const int64_t from_next = of_self.around[2], to_next = of_out.around[2];
