@@ -226,36 +226,40 @@ def test_with_none_marks_only_all_graphs_are_scopes() -> None:
 # what cannot be fused
 
 
-def sorted_between(x: Tensor, options: str = "") -> Tensor:
+def summed_between(x: Tensor, options: str = "") -> Tensor:
     with super_kernel("a", options):
         x = x.sin()
-        x = x.sort(0).values
+        x = x.logcumsumexp(0)
         return x.sum(0)
 
 
 def test_an_unfusible_op_splits_the_scope_and_is_named_with_its_line() -> None:
-    ran = check(sorted_between, X)
+    ran = check(summed_between, X)
     scope = ran.scopes["a"]
     assert [len(segment.ops) for segment in scope.segments] == [1, 1]
     (found,) = scope.unfusible
-    assert found.op == "aten::sort" and "x.sort(0)" in found.origins[0] and "no cpu sub-kernel" in found.reason
-    assert scope.segments[0].reason.startswith("ended by aten::sort: no cpu sub-kernel")
+    assert (
+        found.op == "aten::logcumsumexp"
+        and "x.logcumsumexp(0)" in found.origins[0]
+        and "no cpu sub-kernel" in found.reason
+    )
+    assert scope.segments[0].reason.startswith("ended by aten::logcumsumexp: no cpu sub-kernel")
     assert scope.segments[1].reason == "ended with the graph"
     assert not ran.warnings
 
 
 def test_abort_refuses_an_unfusible_op_with_scope_op_and_line() -> None:
-    message = refused(lambda x: sorted_between(x, "strict-scope-check=abort"), X, kind=UnsupportedError)
-    assert message.startswith("super_kernel_scope 'a': strict-scope-check=abort: aten::sort: ")
-    assert "test_backend_scopes.py" in message and "x = x.sort(0).values" in message
+    message = refused(lambda x: summed_between(x, "strict-scope-check=abort"), X, kind=UnsupportedError)
+    assert message.startswith("super_kernel_scope 'a': strict-scope-check=abort: aten::logcumsumexp: ")
+    assert "test_backend_scopes.py" in message and "x = x.logcumsumexp(0)" in message
 
 
 def test_bypass_warns_once_and_leaves_the_whole_scope_unfused() -> None:
-    ran = check(lambda x: sorted_between(x, "strict-scope-check=bypass"), X)
+    ran = check(lambda x: summed_between(x, "strict-scope-check=bypass"), X)
     scope = ran.scopes["a"]
-    assert not scope.fused and scope.unfusible[0].op == "aten::sort"
+    assert not scope.fused and scope.unfusible[0].op == "aten::logcumsumexp"
     (warning,) = ran.warnings
-    assert warning.startswith("super_kernel_scope 'a': strict-scope-check=bypass") and "aten::sort" in warning
+    assert warning.startswith("super_kernel_scope 'a': strict-scope-check=bypass") and "aten::logcumsumexp" in warning
 
 
 def foreign_between(x: Tensor, options: str, inner: str | None) -> Tensor:
@@ -320,7 +324,7 @@ def test_the_strict_check_of_one_scope_says_nothing_of_another() -> None:
         with super_kernel("a", "strict-scope-check=abort"):
             x = x.sin()
         with super_kernel("b"):
-            return x.sort(0).values
+            return x.logcumsumexp(0)
 
     ran = check(model, X)
     assert ran.scopes["a"].fused and not ran.scopes["b"].fused
@@ -329,10 +333,10 @@ def test_the_strict_check_of_one_scope_says_nothing_of_another() -> None:
 def test_a_scope_with_nothing_but_unfusible_ops_runs_right() -> None:
     def model(x: Tensor) -> Tensor:
         with super_kernel("a"):
-            return x.sort(0).values
+            return x.logcumsumexp(0)
 
     ran = check(model, X)
-    assert ran.scopes["a"].segments == [] and ran.scopes["a"].unfusible[0].op == "aten::sort"
+    assert ran.scopes["a"].segments == [] and ran.scopes["a"].unfusible[0].op == "aten::logcumsumexp"
 
 
 def test_two_scopes_of_one_graph_keep_their_own_options() -> None:

@@ -27,7 +27,7 @@ def model(x: Tensor) -> Tensor:
     x = x + 1
     with sk.super_kernel("a", "early-start=2"):
         x = x.sin()
-        x = x.sort(0).values
+        x = x.logcumsumexp(0)
         x = x.sum(0)
     return x
 
@@ -37,8 +37,11 @@ def test_the_text_names_scopes_segments_ops_lines_and_reasons() -> None:
     text = str(report)
     assert text.startswith("1 graph, 1 scope; 1 op outside of scopes (Inductor); cache: ")
     assert "scope 'a' in graph 1 (inference): 2 segments, options early-start=2" in text
-    assert "unfusible aten::sort: no cpu sub-kernel is registered for it (" in text and "x = x.sort(0).values" in text
-    assert "segment 1: 1 op, fused; ended by aten::sort: no cpu sub-kernel is registered for it" in text
+    assert (
+        "unfusible aten::logcumsumexp: no cpu sub-kernel is registered for it (" in text
+        and "x = x.logcumsumexp(0)" in text
+    )
+    assert "segment 1: 1 op, fused; ended by aten::logcumsumexp: no cpu sub-kernel is registered for it" in text
     assert "segment 2: 1 op, fused; ended with the graph" in text
     assert "x = x.sin()" in text and "syncs: none; 2 buffers" in text
 
@@ -51,7 +54,7 @@ def test_the_report_is_data_too() -> None:
     facts = json.loads(json.dumps(report.to_dict()))
     assert set(facts) == {"graphs", "scopes", "outside", "notes", "cache"}
     (page,) = facts["scopes"]
-    assert page["unfusible"][0]["op"] == "aten::sort"
+    assert page["unfusible"][0]["op"] == "aten::logcumsumexp"
     assert [segment["fused"] for segment in page["segments"]] == [True, True]
     (op,) = page["segments"][0]["ops"]
     assert op["blocks"] == 1 and "x = x.sin()" in op["origins"][0]
@@ -103,11 +106,11 @@ def test_errors_are_raised_as_they_are() -> None:
 
     def strict(x: Tensor) -> Tensor:
         with sk.super_kernel("a", "strict-scope-check=abort"):
-            return x.sort(0).values
+            return x.logcumsumexp(0)
 
     with pytest.raises(OptionError, match=r"super_kernel_scope 'a': unknown option 'early-strat'"):
         sk.explain(wrong, X)
-    with pytest.raises(UnsupportedError, match=r"super_kernel_scope 'a'.*aten::sort"):
+    with pytest.raises(UnsupportedError, match=r"super_kernel_scope 'a'.*aten::logcumsumexp"):
         sk.explain(strict, X)
     with pytest.raises(OptionError, match="unknown backend option 'fuze'"):
         sk.explain(model, X, options={"fuze": "off"})
@@ -149,7 +152,7 @@ def needs(x):
 
 def strict():
     with sk.super_kernel("a", "strict-scope-check=abort"):
-        return X.sort(0).values
+        return X.logcumsumexp(0)
 
 number = 3
 
