@@ -33,6 +33,7 @@ struct Piece {
     float* sums;
     int64_t lda, ldb, ld;
     int64_t rows, columns, depth;
+    int64_t ours;  // columns from here on that this block will read
 };
 
 // Which of the `Width` lines that a tile reads at a time are asked for in advance by one group of rows: memory is to
@@ -73,7 +74,9 @@ struct DotTile {
         SK_UNROLL
         for (int c = 0; c < C; ++c) b[c] = p.b + least(column + c, p.columns - 1) * p.ldb;
         // Whole tiles in advance, to the second-level cache: the machine's own prefetching begins anew in every column.
-        const T* next = p.b + (column + divide_up(kAhead, C * p.depth * int64_t(sizeof(T))) * C) * p.ldb;
+        const int64_t later = divide_up(kAhead, C * p.depth * int64_t(sizeof(T))) * C;
+        const int64_t ahead = later * p.ldb;
+        if (column + later >= p.ours) lines.last = lines.first;  // somebody else's, or nobody's
         Vector total[R][C] = {};
         for (int64_t i = 0; i < p.depth; i += kSpan<T>) {
             if (__builtin_expect(p.depth - i < kSpan<T>, false)) {
@@ -87,8 +90,9 @@ struct DotTile {
             for (int c = 0; c < C; ++c) {
                 weights[c] = load_span(b[c] + i);
                 if (R > 1) keep(weights[c]);
+                // one row: loads are all there is, and a branch beside each would cost more than it saves
+                if (R == 1 || (c >= lines.first && c < lines.last)) __builtin_prefetch(b[c] + i + ahead, 0, 2);
             }
-            for (int c = lines.first; c < lines.last; ++c) __builtin_prefetch(next + c * p.ldb + i, 0, 2);
             SK_UNROLL
             for (int part = 0; part < kParts<T>; ++part) {
                 Vector rows[R];
@@ -208,6 +212,7 @@ SK_APART void few_rows_of(const Problem<T>& p, Along along, int64_t batch, Range
         Piece<T> piece;
         piece.rows = p.m;
         piece.columns = least(most, columns.end - begin);
+        piece.ours = columns.end - begin;
         piece.a = scratch.a;
         piece.sums = scratch.sums;
         piece.lda = deepest + kLanes;  // so that rows do not fall on the same lines of a cache
