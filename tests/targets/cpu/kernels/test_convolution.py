@@ -54,7 +54,7 @@ def check(
         assert same_bits(out, first), f"{blocks} blocks give other bits than one"
 
 
-@settings(max_examples=min(120, settings().max_examples))
+@settings(max_examples=min(60, settings().max_examples))
 @given(
     data=st.data(),
     images=st.sampled_from([0, 1, 2]),

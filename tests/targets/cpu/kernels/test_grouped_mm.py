@@ -58,7 +58,7 @@ def assert_close(found: torch.Tensor, wanted: torch.Tensor, size: torch.Tensor, 
     assert not bool(wrong.any()), f"{int(wrong.sum())} of {wrong.numel()} elements of {tuple(found.shape)}"
 
 
-@settings(max_examples=min(120, settings().max_examples))
+@settings(max_examples=min(60, settings().max_examples))
 @given(
     data=st.data(),
     dtype=DTYPES,
