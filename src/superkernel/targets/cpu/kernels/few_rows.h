@@ -13,7 +13,9 @@ constexpr int64_t kRowElements = 16384;              // elements of a that are f
 constexpr int64_t kRowSums = 4096;                   // sums of a tile: half of a first-level cache
 constexpr int kRowGroup = kRegisters == 32 ? 4 : 2;  // rows whose sums fit the registers together
 constexpr int64_t kGranule = 16;                     // columns that are never divided between blocks: a cache line
-constexpr int64_t kStreams = 8;                      // rows of b that are read side by side
+constexpr int64_t kStreamsOfOne = 4;                 // rows of b that are read side by side for one row of a,
+constexpr int64_t kStreamsOfMany = 16;               // and for several: their sums are loaded and stored less often
+constexpr int64_t kStreamAhead = 16384;              // bytes of those that are asked for in advance, at least
 constexpr int64_t kAhead = 8192;                     // bytes that are asked for in advance
 constexpr int64_t kEarly = 32768;                    // bytes of b that are asked for before a is there
 
@@ -136,7 +138,7 @@ SK_APART void add_dots(const Piece<T>& p) {
 template <class T, int Spans>
 struct StreamTile {
     const Piece<T>& p;
-    int64_t depth, depth_end, column, width;
+    int64_t depth, depth_end, column, width, ahead;
 
     template <int R>
     SK_INLINE void run(int64_t row, Ahead lines) const {
@@ -148,7 +150,6 @@ struct StreamTile {
             SK_UNROLL
             for (int v = 0; v < Spans * parts; ++v) total[r][v] = load(sums + r * p.ld + v * kLanes);
         }
-        const int64_t ahead = 2 * kStreams * p.ldb;
         const T* b = p.b + depth * p.ldb + column;
         for (int64_t i = depth; i < depth_end; ++i, b += p.ldb) {
             Vector weights[Spans * parts];
@@ -182,13 +183,16 @@ struct StreamTile {
 template <class T>
 SK_APART void add_streams(const Piece<T>& p) {
     constexpr int spans = 4 / kParts<T>;
-    for (int64_t i = 0; i < p.depth; i += kStreams) {
-        const int64_t end = least(i + kStreams, p.depth);
+    const int64_t streams = p.rows == 1 ? kStreamsOfOne : kStreamsOfMany;
+    const int64_t rows_ahead = p.ldb == 0 ? 1 : divide_up(kStreamAhead, p.ldb * int64_t(sizeof(T)));
+    const int64_t ahead = (rows_ahead > streams ? rows_ahead : streams) * p.ldb;
+    for (int64_t i = 0; i < p.depth; i += streams) {
+        const int64_t end = least(i + streams, p.depth);
         int64_t j = 0;
         for (; j + spans * kSpan<T> <= p.columns; j += spans * kSpan<T>)
-            for_row_groups<spans>(p.rows, StreamTile<T, spans>{p, i, end, j, spans * kSpan<T>});
+            for_row_groups<spans>(p.rows, StreamTile<T, spans>{p, i, end, j, spans * kSpan<T>, ahead});
         for (; j < p.columns; j += kSpan<T>)
-            for_row_groups<1>(p.rows, StreamTile<T, 1>{p, i, end, j, least(kSpan<T>, p.columns - j)});
+            for_row_groups<1>(p.rows, StreamTile<T, 1>{p, i, end, j, least(kSpan<T>, p.columns - j), ahead});
     }
 }
 
