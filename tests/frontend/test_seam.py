@@ -132,3 +132,15 @@ def test_a_full_reduction_becomes_a_loop_and_the_joining_of_its_results(generate
     program, inputs = generated
     outlined = [outline(text.source, THREADS) for text in record(program, inputs).kernels.values()]
     assert [THREADS, 1] in [[part.blocks for part in one.parts if part.workspace] for one in outlined]
+
+
+def test_aotautograd_says_what_its_wrappers_would_do() -> None:
+    from torch._functorch._aot_autograd.schemas import OutputType, ViewAndMutationMeta
+
+    told = {*ViewAndMutationMeta.__dataclass_fields__, *inspect.getsource(ViewAndMutationMeta).split()}
+    text = " ".join(told)
+    for name in ("input_info", "output_info", "num_intermediate_bases", "tokens", "num_graphsafe_rng_states",
+                 "subclass_inp_meta", "subclass_fw_graph_out_meta", "mutated_inp_runtime_indices",
+                 "is_rng_op_functionalized", "mutated_graph_handled_indices_seen_by_autograd"):  # fmt: skip
+        assert name in text, name
+    assert OutputType.non_alias.name == "non_alias"

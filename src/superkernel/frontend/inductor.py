@@ -118,9 +118,12 @@ def _keep_small_matmuls() -> None:
     stock, whole = lowerings[bmm], fallback_handler(bmm, add_to_fallback_set=False)
 
     def lower_bmm(left: Any, right: Any, *args: Any, **kwargs: Any) -> Any:
-        is_ours = getattr(_taking, "now", False) and left.get_device().type == "cpu"
         is_thin = left.get_size()[1] == 1 or right.get_size()[2] == 1
-        if is_ours and is_thin and left.get_dtype() in (torch.float32, torch.bfloat16, torch.float16):
+        if (
+            getattr(_taking, "now", False)
+            and is_thin
+            and left.get_dtype() in (torch.float32, torch.bfloat16, torch.float16)
+        ):
             return whole(left, right, *args, **kwargs)
         return stock(left, right, *args, **kwargs)
 

@@ -10,7 +10,7 @@ from typing import Any
 from ....errors import GraphError, UnsupportedError
 from ....params import scalar_bits
 from ....subkernel import Op, Place, SubKernel
-from .common import Tensor, place, shipped, shown
+from .shipping import Tensor, place, shipped, shown
 
 ELEMENTS = ("float32", "bfloat16", "float16")  # element types with a kernel
 MOST_SIZE = 512  # of a head: the kernels keep rows on their stack

@@ -9,7 +9,7 @@ from typing import Any
 
 from ....errors import GraphError, UnsupportedError
 from ....subkernel import Op, Place
-from .common import Tensor, place, shipped, shown
+from .shipping import Tensor, place, shipped, shown
 
 _TILE = 64  # output positions that are computed together, or fewer, so that their patches stay in a cache
 _TILE_BYTES = 256 * 1024

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ....errors import UnsupportedError
 from ....subkernel import Op
-from .common import Tensor, place, shipped
 from .quant_matmul import DTYPES, Argument
+from .shipping import Tensor, place, shipped
 
 _SCORES_PER_BLOCK = 256  # one more block is worth its while if it takes over this much
 _PARAMS = (

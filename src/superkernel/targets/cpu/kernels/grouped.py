@@ -9,9 +9,9 @@ from typing import Any
 
 from ....errors import UnsupportedError
 from ....subkernel import Op
-from .common import Tensor, place, shipped
 from .matmul import ELEMENT_BYTES, block_count
 from .quant_matmul import DTYPES, Argument
+from .shipping import Tensor, place, shipped
 
 _SIZES = ("list_kind", "list_step", "groups", "first_group", "count", "rows", "n", "k")
 _STRIDES = ("x_row", "x_column", "weight_group", "weight_row", "weight_column", "out_row")

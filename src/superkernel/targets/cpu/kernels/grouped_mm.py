@@ -7,9 +7,9 @@ from typing import Any
 
 from ....errors import GraphError, UnsupportedError
 from ....subkernel import Op
-from .common import Tensor, place, shipped, shown
 from .lines import element
 from .matmul import matmul_op
+from .shipping import Tensor, place, shipped, shown
 
 _DTYPES = ("float32", "bfloat16", "float16")
 _MULTIPLICATIONS_PER_BLOCK = 16_384  # one more block is worth its while if it takes over this much

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ....errors import UnsupportedError
-from .common import Tensor
+from .shipping import Tensor
 
 _DIRECTIONS = 3  # around a line, as in lines.h
 

@@ -7,7 +7,7 @@ from typing import Any
 from ....errors import GraphError, UnsupportedError
 from ....params import scalar_bits
 from ....subkernel import Op, Place, SubKernel
-from .common import Tensor, place, shipped, shown
+from .shipping import Tensor, place, shipped, shown
 
 ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}  # element types with a kernel
 

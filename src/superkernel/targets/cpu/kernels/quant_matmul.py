@@ -7,8 +7,8 @@ from typing import Any
 
 from ....errors import UnsupportedError
 from ....subkernel import Op, Place
-from .common import Tensor, place, shipped
 from .matmul import block_count
+from .shipping import Tensor, place, shipped
 
 # As `DType` in quant_elements.h names them; 0 is a tensor that is not given.
 DTYPES = {"float32": 1, "bfloat16": 2, "float16": 3, "int32": 4, "int8": 5}

@@ -6,8 +6,8 @@ from typing import Any
 
 from ....errors import UnsupportedError
 from ....subkernel import Op
-from .common import Tensor, place, shipped
 from .lines import element, line_arguments, line_params, lines_of
+from .shipping import Tensor, place, shipped
 
 _TOTALS = ("uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
 

@@ -9,8 +9,8 @@ from typing import Any
 from ....errors import UnsupportedError
 from ....params import scalar_bits
 from ....subkernel import Op, Place
-from .common import Tensor, place, shipped
 from .lines import Lines, element, line_arguments, line_params, lines_of
+from .shipping import Tensor, place, shipped
 
 _NUMBERS = ("uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
 _REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")  # in the order of scatter.cpp

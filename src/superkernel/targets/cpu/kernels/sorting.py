@@ -7,8 +7,8 @@ from collections.abc import Callable
 from ....errors import UnsupportedError
 from ....params import DTYPES
 from ....subkernel import Op, Place
-from .common import Tensor, place, shipped
 from .lines import element, line_arguments, line_params, lines_of
+from .shipping import Tensor, place, shipped
 
 _FEW = 64  # as in sorting.cpp: so many are sorted without memory beside the stack
 _LONGEST = 2**32 - 1  # what an index of the lists can be

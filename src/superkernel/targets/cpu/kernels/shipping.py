@@ -1,4 +1,4 @@
-"""targets.cpu.kernels.common: what the modules of shipped kernels share: tensors as they see them, their sources."""
+"""targets.cpu.kernels.shipping: what the modules of shipped kernels share: tensors as they see them, their sources."""
 
 from __future__ import annotations
 
