@@ -144,13 +144,20 @@ def _compared(comparisons: Sequence[Comparison]) -> Iterator[str]:
         yield from (f"  {row}" for row in rows)
 
 
-def measure(cases: Mapping[str, Callable[[], object]], rounds: int, budget_s: float = 0.02) -> dict[str, Timing]:
-    """Time every case in every round, each round in another order; a round calls a case for about `budget_s`."""
+def measure(
+    cases: Mapping[str, Callable[[], object]], rounds: int, budget_s: float = 0.02, lead: int = 0
+) -> dict[str, Timing]:
+    """Time every case in every round, each round in another order; a round calls a case for about `budget_s`.
+
+    `lead`: calls that are not timed before those, because another case left the caches to them.
+    """
     repeats = {name: _repeats(case, budget_s) for name, case in cases.items()}
     taken: dict[str, list[float]] = {name: [] for name in cases}
     order = list(cases)
     for i in range(rounds):
         for name in order[i % len(order) :] + order[: i % len(order)]:
+            for _ in range(lead):
+                cases[name]()
             taken[name].append(burst(cases[name], repeats[name]))
     return {name: summary(name, times) for name, times in taken.items()}
 

@@ -69,6 +69,7 @@ class Program:
         self._outputs = [self._homes.output(value) for value in recording.outputs]
         self._specs = self._homes.fresh_specs()
         self._frames: list[Frame] = []
+        self._settled = False
 
     @property
     def launches_once(self) -> bool:
@@ -94,7 +95,7 @@ class Program:
         try:
             frame = frames.pop()
         except IndexError:
-            frame = Frame(self._homes.arena_bytes, self._launches)
+            frame = self._frame(args)
         fresh = [_allocate(size, stride, dtype) for size, stride, dtype in self._specs]
         returned: dict[Storage, Any] = {}
         number = 0
@@ -128,7 +129,7 @@ class Program:
             try:
                 frame = frames.pop()
             except IndexError:
-                frame = Frame(self._homes.arena_bytes, self._launches)
+                frame = self._frame([args[index] for index in order])
             values, sizes = frame.arrays[0]
             for place, index in inputs:
                 values[place] = args[index].data_ptr()
@@ -140,6 +141,16 @@ class Program:
             return fresh if as_made else [output((), fresh, {}) for output in outputs]
 
         return call
+
+    def _frame(self, args: Sequence[Any]) -> Frame:
+        """A new frame. Before the first one the target may settle what every call will read: weights and caches."""
+        if not self._settled:
+            self._settled = True
+            for launch in self._launches:
+                given = {args[index].data_ptr(): launch.sizes[place] for place, index in launch.inputs}
+                given |= {address: launch.sizes[place] for place, address in launch.fixed}
+                launch.kernel.target.settle(list(given.items()))
+        return Frame(self._homes.arena_bytes, self._launches)
 
     def _call_torch(
         self, call: LibraryCall, args: Sequence[Any], fresh: list[Any], returned: dict[Storage, Any], frame: Frame

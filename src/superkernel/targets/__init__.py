@@ -110,6 +110,9 @@ class Target(Protocol):
     def restore(self, plan: Plan, directory: Path) -> Executable: ...
     def warm_up(self) -> None: ...  # begin with what every compilation needs
     def register_kernels(self) -> None: ...  # those that come with the target, for torch's operators
+    def settle(
+        self, spans: Sequence[tuple[int, int]]
+    ) -> int: ...  # memory (address, bytes) that launches will read often
     def compile_texts(self, texts: Sequence[Text], flags: Sequence[str]) -> list[Path]: ...  # one object per text
 
 

@@ -18,6 +18,7 @@ from .build import Compiled, Workshop, compile_kernels, entry_name, host_library
 from .emit import Emitter
 from .numbering import number
 from .openmp import thread_count
+from .pages import settle
 from .run import DELAYS, CpuExecutable
 from .series import CpuSeries
 from .texts import compile_texts
@@ -77,6 +78,9 @@ class CpuTarget:
         from . import kernels
 
         kernels.register()
+
+    def settle(self, spans: Sequence[tuple[int, int]]) -> int:
+        return settle(spans)
 
     def compile_texts(self, texts: Sequence[Text], flags: Sequence[str]) -> list[Path]:
         return compile_texts(texts, flags, Workshop(Cache()))

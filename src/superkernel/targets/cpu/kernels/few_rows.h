@@ -61,7 +61,26 @@ SK_INLINE void for_row_groups(int64_t rows, const Tile& tile) {
     }
 }
 
-// Dot products of R rows of a with C columns of b. Columns behind the last one are the last one once more.
+// C columns of b, read side by side. Two pointers and one distance stay in registers whatever C is; left alone, the
+// compiler keeps C pointers to read from and C to prefetch from, more than there are registers.
+template <class T, int C>
+struct Columns {
+    const T *first, *fifth;
+    int64_t step;
+
+    SK_INLINE Columns(const T* b, int64_t ldb) : first(b), fifth(b + (C > 4 ? 4 * ldb : 0)), step(ldb) {}
+    SK_INLINE const T* operator[](int c) const { return (c < 4 ? first : fifth) + (c % 4) * step; }
+    SK_INLINE void go_on(int64_t elements) {
+        first += elements;
+        fifth += elements;
+        stay(first);
+        if (C > 4) stay(fifth);
+    }
+    static SK_INLINE void stay(const T*& pointer) { asm("" : "+r"(pointer)); }
+};
+
+// Dot products of R rows of a with C columns of b. Of the last tile only `there` columns may exist: the others are the
+// last one once more.
 template <class T, int C>
 struct DotTile {
     const Piece<T>& p;
@@ -69,47 +88,17 @@ struct DotTile {
 
     template <int R>
     SK_INLINE void run(int64_t row, Ahead lines) const {
-        const int64_t lda = p.lda;
-        const float* a = p.a + row * lda;
-        const T* b[C];
-        Span<T> rest[C];
-        SK_UNROLL
-        for (int c = 0; c < C; ++c) b[c] = p.b + least(column + c, p.columns - 1) * p.ldb;
-        // Whole tiles in advance, to the second-level cache: the machine's own prefetching begins anew in every column.
-        const int64_t later = divide_up(kAhead, C * p.depth * int64_t(sizeof(T))) * C;
-        const int64_t ahead = later * p.ldb;
-        if (column + later >= p.ours) lines.last = lines.first;  // somebody else's, or nobody's
         Vector total[R][C] = {};
-        for (int64_t i = 0; i < p.depth; i += kSpan<T>) {
-            if (__builtin_expect(p.depth - i < kSpan<T>, false)) {
-                for (int c = 0; c < C; ++c) {
-                    rest[c] = load_some(b[c] + i, p.depth - i);
-                    b[c] = reinterpret_cast<const T*>(&rest[c]) - i;
-                }
-            }
+        const int64_t there = p.columns - column;
+        const T* b = p.b + column * p.ldb;
+        const float* a = p.a + row * p.lda;
+        const int64_t whole = there < C ? 0 : p.depth / kSpan<T> * kSpan<T>;
+        if (whole > 0) products<R>(a, b, whole, lines, total);
+        for (int64_t i = whole; i < p.depth; i += kSpan<T>) {
             Span<T> weights[C];
-            SK_UNROLL
-            for (int c = 0; c < C; ++c) {
-                weights[c] = load_span(b[c] + i);
-                if (R > 1) keep(weights[c]);
-                // one row: loads are all there is, and a branch beside each would cost more than it saves
-                if (R == 1 || (c >= lines.first && c < lines.last)) __builtin_prefetch(b[c] + i + ahead, 0, 2);
-            }
-            SK_UNROLL
-            for (int part = 0; part < kParts<T>; ++part) {
-                Vector rows[R];
-                SK_UNROLL
-                for (int r = 0; r < R; ++r) {
-                    rows[r] = load(a + r * lda + i + part * kLanes);
-                    keep(rows[r]);
-                }
-                SK_UNROLL
-                for (int c = 0; c < C; ++c) {
-                    const Vector some = part_of(weights[c], part);
-                    SK_UNROLL
-                    for (int r = 0; r < R; ++r) total[r][c] = multiply_add(some, rows[r], total[r][c]);
-                }
-            }
+            for (int c = 0; c < C; ++c)
+                weights[c] = load_some(b + least(c, there - 1) * p.ldb + i, least(kSpan<T>, p.depth - i));
+            add<R>(a + i, weights, total);
         }
         SK_UNROLL
         for (int r = 0; r < R; ++r) {
@@ -118,6 +107,47 @@ struct DotTile {
                 const Quad sum = sum_lanes(total[r][c], total[r][c + 1], total[r][c + 2], total[r][c + 3]);
                 AnyQuad& to = *reinterpret_cast<AnyQuad*>(p.sums + (row + r) * p.ld + column + c);
                 to = to + sum;
+            }
+        }
+    }
+
+    // Whole spans of whole tiles.
+    template <int R>
+    SK_INLINE void products(const float* a, const T* first, int64_t depth, Ahead lines, Vector (&total)[R][C]) const {
+        // Whole tiles in advance, to the second-level cache: the machine's own prefetching begins anew in every column.
+        const int64_t later = divide_up(kAhead, C * p.depth * int64_t(sizeof(T))) * C;
+        if (column + later >= p.ours) lines.last = lines.first;  // somebody else's, or nobody's
+        Columns<T, C> b(first, p.ldb), ahead(first + later * p.ldb, p.ldb);
+        for (const float* end = a + depth; a < end; a += kSpan<T>) {
+            Span<T> weights[C];
+            SK_UNROLL
+            for (int c = 0; c < C; ++c) {
+                weights[c] = load_span(b[c]);
+                if (R > 1) keep(weights[c]);
+                // one row: loads are all there is, and a branch beside each would cost more than it saves
+                if (R == 1 || (c >= lines.first && c < lines.last)) __builtin_prefetch(ahead[c], 0, 2);
+            }
+            add<R>(a, weights, total);
+            b.go_on(kSpan<T>);
+            ahead.go_on(kSpan<T>);
+        }
+    }
+
+    template <int R>
+    SK_INLINE void add(const float* a, const Span<T> (&weights)[C], Vector (&total)[R][C]) const {
+        SK_UNROLL
+        for (int part = 0; part < kParts<T>; ++part) {
+            Vector rows[R];
+            SK_UNROLL
+            for (int r = 0; r < R; ++r) {
+                rows[r] = load(a + r * p.lda + part * kLanes);
+                keep(rows[r]);
+            }
+            SK_UNROLL
+            for (int c = 0; c < C; ++c) {
+                const Vector some = part_of(weights[c], part);
+                SK_UNROLL
+                for (int r = 0; r < R; ++r) total[r][c] = multiply_add(some, rows[r], total[r][c]);
             }
         }
     }
