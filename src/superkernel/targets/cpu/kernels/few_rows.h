@@ -13,8 +13,9 @@ constexpr int64_t kRowElements = 16384;              // elements of a that are f
 constexpr int64_t kRowSums = 4096;                   // sums of a tile: half of a first-level cache
 constexpr int kRowGroup = kRegisters == 32 ? 4 : 2;  // rows whose sums fit the registers together
 constexpr int64_t kGranule = 16;                     // columns that are never divided between blocks: a cache line
-constexpr int64_t kStreamsOfOne = 4;                 // rows of b that are read side by side for one row of a,
+constexpr int64_t kStreamsOfOne = 8;                 // rows of b that are read side by side for one row of a,
 constexpr int64_t kStreamsOfMany = 16;               // and for several: their sums are loaded and stored less often
+constexpr int64_t kPage = 4096;
 constexpr int64_t kStreamAhead = 16384;              // bytes of those that are asked for in advance, at least
 constexpr int64_t kAhead = 8192;                     // bytes that are asked for in advance
 constexpr int64_t kEarly = 32768;                    // bytes of b that are asked for before a is there
@@ -210,20 +211,29 @@ struct StreamTile {
 };
 
 // b is contiguous along n: a few of its rows are streamed at a time, the sums stay in the cache.
-template <class T>
-SK_APART void add_streams(const Piece<T>& p) {
-    constexpr int spans = 4 / kParts<T>;
-    const int64_t streams = p.rows == 1 ? kStreamsOfOne : kStreamsOfMany;
+template <class T, int Spans>
+SK_INLINE void add_streams_by(const Piece<T>& p, int64_t streams) {
     const int64_t rows_ahead = p.ldb == 0 ? 1 : divide_up(kStreamAhead, p.ldb * int64_t(sizeof(T)));
     const int64_t ahead = (rows_ahead > streams ? rows_ahead : streams) * p.ldb;
     for (int64_t i = 0; i < p.depth; i += streams) {
         const int64_t end = least(i + streams, p.depth);
         int64_t j = 0;
-        for (; j + spans * kSpan<T> <= p.columns; j += spans * kSpan<T>)
-            for_row_groups<spans>(p.rows, StreamTile<T, spans>{p, i, end, j, spans * kSpan<T>, ahead});
+        for (; j + Spans * kSpan<T> <= p.columns; j += Spans * kSpan<T>)
+            for_row_groups<Spans>(p.rows, StreamTile<T, Spans>{p, i, end, j, Spans * kSpan<T>, ahead});
         for (; j < p.columns; j += kSpan<T>)
             for_row_groups<1>(p.rows, StreamTile<T, 1>{p, i, end, j, least(kSpan<T>, p.columns - j), ahead});
     }
+}
+
+// One row needs few sums at a time and is nothing but loads. Long rows of b lie in different pages, where more of them
+// side by side keep the memory busier; of short ones, which the caches may hold, fewer are faster.
+template <class T>
+SK_APART void add_streams(const Piece<T>& p) {
+    const bool long_rows = p.ldb * int64_t(sizeof(T)) >= kPage;
+    if (p.rows == 1 && long_rows)
+        add_streams_by<T, 2 / kParts<T>>(p, kStreamsOfOne);
+    else
+        add_streams_by<T, 4 / kParts<T>>(p, p.rows == 1 ? kStreamsOfOne / 2 : kStreamsOfMany);
 }
 
 // Sums that add_streams kept by the parts of spans, in the order of the columns.
