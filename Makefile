@@ -37,12 +37,9 @@ lint: $(STAMP) ## check format, lint and types
 bench: toolchain $(STAMP) ## measure what a kernel boundary costs
 	$(BIN)/superkernel bench boundary
 
-conformance: toolchain $(STAMP) ## run the long conformance sweeps
-	@if [ -d tests/conformance ]; then \
-		$(BIN)/pytest -n $(JOBS) tests/conformance -m conformance; \
-	else \
-		echo "There are no conformance tests yet (tests/conformance)."; \
-	fi
+conformance: toolchain $(STAMP) ## run the long conformance sweeps (RESUME=--resume goes on with a stopped run)
+	$(BIN)/pytest -n $(JOBS) tests/conformance -m conformance
+	$(BIN)/python tests/conformance/run.py --jobs $(JOBS) $(RESUME)
 
 docs: $(STAMP) ## rewrite the generated pages under docs/
 	$(BIN)/python tools/write_docs.py
