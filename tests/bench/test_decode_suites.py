@@ -59,6 +59,15 @@ def test_matmuls_are_checked_and_compared(monkeypatch: pytest.MonkeyPatch) -> No
     assert [(figure.limit, figure.unit) for figure in result.figures] == [(90, "%"), (0.95, "x")]
 
 
+def test_quantised_ops_are_checked_and_compared() -> None:
+    result = Result("moe", {})
+    with compared.threads(compared.CORES):
+        moe.quantised_ops(result, (8, 64, 32), rounds=2)
+    assert result.ok and len(result.checks) == 3
+    assert [figure.limit for figure in result.figures] == [0.98, 2]
+    assert moe.QUANTISED == (864, 7168, 4096)
+
+
 def test_attention_is_compared() -> None:
     result = Result("attention", {})
     found = compared.compare(result, attention.decode(16), (EAGER,), rounds=2)
