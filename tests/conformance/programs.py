@@ -521,9 +521,9 @@ _KINDS: tuple[tuple[Callable[[_Writer], _Statement], int], ...] = (
 )
 
 
-def write(seed: int) -> Program:
-    """The program of a seed."""
-    choose = random.Random(seed)
+def write(seed: int, choose: random.Random | None = None) -> Program:
+    """The program of a seed, or of somebody else's choices."""
+    choose = choose or random.Random(seed)
     inputs = _inputs(choose)
     writer = _Writer(seed, choose)
     tensors = make_inputs(inputs, 0)

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import random
+
 from conformance.programs import write
 from conformance.sweep import sweep
 from conformance.texts import without_stock
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-FIXED = range(7)
+FIXED = range(5)
 
 
 def test_some_programs() -> None:
     with without_stock():
         done = sweep("programs-fixed", [write(seed).case() for seed in FIXED], cores=(2,))
+    assert not done.failures, done.failures
+
+
+@given(st.randoms(use_true_random=False))
+@settings(max_examples=3, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+def test_programs_that_hypothesis_chooses(choose: random.Random) -> None:
+    """What fails here is made smaller by hypothesis, statement by statement."""
+    with without_stock():
+        done = sweep("programs-chosen", [write(0, choose).case()], cores=(2,))
     assert not done.failures, done.failures
