@@ -31,7 +31,7 @@ from conformance.sweep import Sweep, sweep  # noqa: E402
 
 BATCH = 20
 CORES = (1, 2)
-SAMPLES = 3
+SAMPLES = int(os.environ.get("SAMPLES", "1"))  # of each operator; more take as much longer
 PROGRAMS = 1000
 TITLES = ("op_db", "programs")
 
