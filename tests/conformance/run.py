@@ -9,14 +9,14 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import multiprocessing
 import os
 import shutil
+import subprocess
 import sys
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -107,16 +107,23 @@ def run(title: str, jobs: int, resume: bool) -> bool:
 
 
 def _checked(title: str, left: Sequence[int], kept: Path, jobs: int) -> Iterator[str]:
+    """A process for each batch: Dynamo keeps what it compiled, and one that dies takes one batch with it."""
     began = time.monotonic()
-    # a new process now and then: Dynamo keeps what it compiled
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"), max_tasks_per_child=4) as pool:
-        waiting = {pool.submit(check_batch, title, number, kept): number for number in left}
+    with ThreadPoolExecutor(jobs) as pool:
+        waiting = {pool.submit(_in_process, title, number, kept): number for number in left}
         for done, future in enumerate(as_completed(waiting), 1):
-            cases = future.result()
             yield (
-                f"{title}: batch {waiting[future]}, {cases} checks; {done} of {len(left)} batches, "
+                f"{title}: batch {waiting[future]}, {future.result()} checks; {done} of {len(left)} batches, "
                 f"{time.monotonic() - began:.0f} s"
             )
+
+
+def _in_process(title: str, number: int, kept: Path) -> int:
+    command = [sys.executable, __file__, title, "--batch", str(number), "--kept", str(kept)]
+    ran = subprocess.run(command, capture_output=True, text=True)
+    if ran.returncode != 0:
+        raise SystemExit(f"{title}: batch {number} died with status {ran.returncode}\n{ran.stderr[-4000:]}")
+    return int(ran.stdout.split()[-1])
 
 
 def main() -> int:
@@ -124,11 +131,16 @@ def main() -> int:
     parser.add_argument("sweeps", nargs="*", metavar="SWEEP", help=f"{' or '.join(TITLES)}; both if none is given")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: all processors)")
     parser.add_argument("--resume", action="store_true", help="keep the batches of an earlier run")
+    parser.add_argument("--batch", type=int, help=argparse.SUPPRESS)  # one batch, in this process
+    parser.add_argument("--kept", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if unknown := [name for name in given.sweeps if name not in TITLES]:
         parser.error(f"unknown sweep {unknown[0]!r}; there are {', '.join(TITLES)}")
     if given.jobs < 1:
         parser.error("--jobs needs at least 1")
+    if given.batch is not None:
+        print(check_batch(given.sweeps[0], given.batch, given.kept))
+        return 0
     os.environ.setdefault("OMP_NUM_THREADS", str(max(CORES)))
     return 0 if all([run(title, given.jobs, given.resume) for title in given.sweeps or TITLES]) else 1
 
