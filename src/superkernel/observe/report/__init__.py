@@ -14,6 +14,7 @@ from .data import (
     Split,
     Sync,
 )
+from .write import write_report
 
 __all__ = [
     "Benefit",
@@ -28,4 +29,5 @@ __all__ = [
     "SpanKind",
     "Split",
     "Sync",
+    "write_report",
 ]
