@@ -11,7 +11,7 @@ import pytest
 from observe.report import samples
 from observe.report.browser import FLAGS, Opened, find_browser
 
-from superkernel.observe.report import Kernel, Op, ReportData, Run, Span, SpanKind, write_report
+from superkernel.observe.report import Kernel, Launch, Op, ReportData, Run, Span, SpanKind, write_report
 
 driver = pytest.importorskip("playwright.sync_api", reason="no playwright to drive a browser: pip install playwright")
 
@@ -133,7 +133,17 @@ def test_buttons_and_keys_zoom_and_move(opened: Open, way: str) -> None:
 def test_each_run_has_a_timeline_of_its_own(opened: Open) -> None:
     report = opened(samples.both())
     report.page.click('button[data-timeline="1"][data-do="in"]')
-    assert (report.shown_range(0), report.shown_range(1)) == ((0, 150), (25, 75))
+    assert (report.shown_range(0), report.shown_range(1)) == ((0, 150), (37.5, 112.5))
+
+
+def test_two_runs_share_a_scale_until_asked_not_to_or_too_different(opened: Open) -> None:
+    report = opened(samples.both())
+    assert (report.shown_range(0), report.shown_range(1)) == ((0, 150), (0, 150))
+    report.page.uncheck("#timeline-shared")
+    assert (report.shown_range(0), report.shown_range(1)) == ((0, 150), (0, 100))
+    long = Run("long", launches=(Launch("a", "A", 0, 5000),))
+    report = opened(ReportData("t", (long, samples.after())))
+    assert (report.shown_range(0), report.shown_range(1)) == ((0, 5000), (0, 100))
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,13 @@ def test_a_wait_inside_an_op_is_waiting() -> None:
     assert (shares.cores, shares.elapsed_us, shares.working, shares.waiting) == (2, 10, 8 / 20, 7 / 20)
 
 
+def test_time_between_launches_is_not_the_cores() -> None:
+    spans = tuple(Span(0, "a", SpanKind.OP, begin, begin + 5) for begin in (0, 1000))
+    shares = core_shares(Run("r", spans=spans))
+    assert shares is not None
+    assert (shares.elapsed_us, shares.working) == (10, 1)
+
+
 def test_without_spans_there_are_no_shares() -> None:
     assert core_shares(Run("r")) is None
     assert core_shares(Run("r", spans=(Span(0, "a", SpanKind.OP, 1, 1),))) is None

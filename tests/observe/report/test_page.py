@@ -78,7 +78,7 @@ def test_it_has_every_section_with_a_title_and_a_link_to_it() -> None:
     [
         ("summary", ("23.3 % less", "120 µs before, 92.0 µs after", "50.0 % less", "4 before, 2 after")),
         ("summary", ("A processor with 2 cores", "20.0 GB/s", "measured together", "fused: one call, of three")),
-        ("summary", ("81.4 %", "of 2 cores")),
+        ("summary", ("81.4 %", "fused, inside of launches, 2 cores; 6.9 % waiting, 11.7 % between ops")),
         ("bars", ("SuperKernel", "MatMul", "Softmax", "-60.0 µs", "+62.0 µs")),
         ("timeline", ("unfused", "Launches only")),
         ("graph", ("barrier", "counter", "read-after-write on 't0'", "sk1 (scope attention)")),
@@ -189,6 +189,19 @@ def test_ops_without_bytes_are_listed_and_not_drawn() -> None:
     assert "bandwidth was not measured" in read.texts["roofline"]
     assert "1.00 µs" in read.texts["roofline"]
     assert "roofline" not in [values.get("data-chart") for _, values in read.elements]
+
+
+def test_ops_that_were_launched_one_by_one_are_no_super_kernel() -> None:
+    kernel = samples.after().kernels[0]
+    runs = {name: Run("r", kernels=(replace(kernel, fused=fused),)) for name, fused in (("yes", True), ("no", False))}
+    texts = {name: Read(page(ReportData("t", (run,)))).texts["summary"] for name, run in runs.items()}
+    assert "Super kernels" in texts["yes"] and "Super kernels" not in texts["no"]
+
+
+def test_a_span_outside_of_super_kernels_has_the_type_of_its_launch() -> None:
+    run = Run("r", launches=(Launch("cast", "Cast", 0, 5),), spans=(Span(0, "x", SpanKind.OP, 1, 2, "cast"),))
+    data = Read(page(ReportData("t", (run,)))).data
+    assert data["types"][data["timelines"][0]["spans"][0][5]] == "Cast"
 
 
 def test_a_kernel_without_ops_has_no_graph_and_does_not_shift_the_others() -> None:

@@ -76,7 +76,7 @@ class Span:
     kind: SpanKind
     begin_us: float
     end_us: float
-    kernel: str = ""  # the super kernel, or the launch, that it was part of
+    kernel: str = ""  # the Kernel whose op it is, fused or not; the launch where there is none
 
     def __post_init__(self) -> None:
         where = f"span {self.op or self.kind.value!r} on core {self.core}"
@@ -124,7 +124,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A super kernel: its ops, what depends on what, and the texts it was made from. Op names differ inside one."""
+    """The ops of a super kernel, what depends on what, and the texts it was made from. Op names differ inside one."""
 
     name: str
     scope: str = ""
@@ -133,6 +133,7 @@ class Kernel:
     edges: tuple[Edge, ...] = ()
     plan: str = ""
     source: str = ""
+    fused: bool = True  # False: its ops were launched one by one
 
     def __post_init__(self) -> None:
         names = {op.name for op in self.ops}

@@ -38,7 +38,7 @@ class OpRow:
 
 @dataclass(frozen=True)
 class CoreShares:
-    """How the cores spent the time between the first and the last span."""
+    """How the cores spent the time in which any of them did something."""
 
     cores: int
     elapsed_us: float
@@ -79,7 +79,7 @@ def core_shares(run: Run) -> CoreShares | None:
     inner = [span for span in run.spans if span.kind is not SpanKind.KERNEL]
     if not inner:
         return None
-    elapsed = max(span.end_us for span in run.spans) - min(span.begin_us for span in run.spans)
+    elapsed = _covered(run.spans)  # what the host did between launches is not theirs
     cores = len({span.core for span in run.spans})
     if elapsed <= 0:
         return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .data import Kernel, ReportData, Run
+from .data import Fact, Kernel, ReportData, Run
 from .figures import by_type, core_shares, op_rows
 from .markup import Column, escaped, folded, listing, paragraph, table
 from .units import bytes_text, change_text, percent_text, rate_text, time_text
@@ -74,27 +74,32 @@ def _cards(data: ReportData) -> Iterator[tuple[str, str, str]]:
             change_text(benefit.launch_percent),
             f"{benefit.before_launches:,} before, {benefit.after_launches:,} after",
         )
-    for run in data.runs:
-        title = "Super kernels" if len(data.runs) == 1 else f"Super kernels: {run.title}"
-        if run.kernels:
-            yield title, f"{len(run.kernels):,}", f"{sum(len(kernel.ops) for kernel in run.kernels):,} ops inside"
-        shares = core_shares(run)
-        if shares is not None:
-            idle = max(0.0, 1 - shares.working - shares.waiting)
-            note = f"{percent_text(shares.waiting)} waiting, {percent_text(idle)} between ops"
-            yield f"Cores at work: {run.title}", percent_text(shares.working), f"of {shares.cores} cores; {note}"
+    last = data.runs[-1]
+    if fused := [kernel for kernel in last.kernels if kernel.fused]:
+        yield "Super kernels", f"{len(fused):,}", f"{sum(len(kernel.ops) for kernel in fused):,} ops inside"
+    if shares := core_shares(last):
+        idle = max(0.0, 1 - shares.working - shares.waiting)
+        where = f"{last.title}, inside of launches, {shares.cores} cores"
+        note = f"{where}; {percent_text(shares.waiting)} waiting, {percent_text(idle)} between ops"
+        yield "Cores at work", percent_text(shares.working), note
 
 
 def _machines(data: ReportData) -> str:
-    rows = [(run.title, fact.name, fact.value) for run in data.runs for fact in run.machine]
-    rows += [
-        (run.title, "measured read bandwidth", rate_text(run.read_bytes_per_s))
-        for run in data.runs
-        if run.read_bytes_per_s is not None
-    ]
-    if not rows:
+    """One row per fact, one column per run."""
+    found = [[*run.machine, *_measured(run)] for run in data.runs]
+    names = list(dict.fromkeys(fact.name for facts in found for fact in facts))
+    if not names:
         return paragraph("Nothing was recorded about the machine.", "absent")
-    return table((Column("run"), Column("what"), Column("value")), rows, "Machine")
+    rows = [
+        (name, *(", ".join(fact.value for fact in facts if fact.name == name) for facts in found)) for name in names
+    ]
+    return table((Column("machine"), *(Column(run.title) for run in data.runs)), rows, "Machine")
+
+
+def _measured(run: Run) -> list[Fact]:
+    if run.read_bytes_per_s is None:
+        return []
+    return [Fact("measured read bandwidth", rate_text(run.read_bytes_per_s))]
 
 
 def _bars(data: ReportData) -> str:
@@ -125,7 +130,10 @@ def _bars(data: ReportData) -> str:
 
 
 def _timelines(data: ReportData) -> str:
-    return "\n".join(_timeline(number, run) for number, run in enumerate(data.runs))
+    drawn = [bool(run.launches or run.spans) for run in data.runs]
+    shared = '<label><input type="checkbox" id="timeline-shared"> one scale for both runs</label>'
+    tools = f'<div class="tools">{shared}</div>\n' if drawn == [True, True] else ""
+    return tools + "\n".join(_timeline(number, run) for number, run in enumerate(data.runs))
 
 
 def _timeline(number: int, run: Run) -> str:

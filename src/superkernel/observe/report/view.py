@@ -60,6 +60,7 @@ def cut_short(run: Run) -> tuple[str, ...]:
 def _timeline(run: Run, types: _Names) -> dict[str, Any]:
     names = _Names()
     known = {(kernel.name, op.name): op.type for kernel in run.kernels for op in kernel.ops}
+    launched = {launch.name: launch.type for launch in run.launches if launch.type != SUPER_KERNEL}
     launches = sorted(run.launches, key=lambda launch: launch.start_us)[:MOST_LAUNCHES]
     spans = sorted(run.spans, key=lambda span: span.begin_us)[:MOST_SPANS]
     cores = sorted({span.core for span in spans})
@@ -72,7 +73,7 @@ def _timeline(run: Run, types: _Names) -> dict[str, Any]:
             _short(span.end_us),
             kinds.index(span.kind.value),
             names.number(span.op),
-            types.number(known.get((span.kernel, span.op)) or "op"),
+            types.number(known.get((span.kernel, span.op)) or launched.get(span.kernel) or "op"),
             names.number(span.kernel),
         )
         for span in spans

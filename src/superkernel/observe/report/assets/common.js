@@ -14,8 +14,9 @@ const SYNC_LINES = {
   counter: { type: "dashed", width: 3 }, barrier: { type: "solid", width: 4 }, lock: { type: "dotted", width: 3 },
 };
 
+// The first colour belongs to super kernels alone, however many other types there are.
 function colourOfType(type) {
-  return PALETTE[type % PALETTE.length];
+  return type === 0 ? PALETTE[0] : PALETTE[1 + ((type - 1) % (PALETTE.length - 1))];
 }
 
 function colour(name) {
@@ -85,7 +86,8 @@ function legend(names, more = {}) {
     type: "scroll",
     top: 0,
     data: names,
-    textStyle: { color: colour("text"), fontSize: 12 },
+    textStyle: { color: colour("text"), fontSize: 12, width: 170, overflow: "truncate" },
+    tooltip: { show: true, formatter: (item) => tip(item.name, []) },
     pageTextStyle: { color: colour("text") },
     pageIconColor: colour("text"),
     pageIconInactiveColor: colour("line"),

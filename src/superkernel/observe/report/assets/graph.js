@@ -13,7 +13,7 @@ function drawGraph(element) {
   const implied = document.getElementById("graph-implied").checked;
   const edges = graph.edges.filter(([, , sync]) => implied || sync !== "none");
   const box = boxOf(graph.ops);
-  const height = Math.max(220, Math.min(640, box.bottom + 2 * MARGIN));
+  const height = Math.max(220, Math.min(900, box.bottom + 2 * MARGIN));
   element.style.height = height + "px";
   const small = narrow(element);
   const labelWidth = small ? 110 : 165;

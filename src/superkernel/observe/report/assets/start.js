@@ -46,6 +46,7 @@ function listen() {
   }).observe(document.documentElement);
 }
 
+chooseShared();
 if (document.getElementById("graph-kernel")) chooseImplied();
 drawAll();
 listen();

@@ -1,13 +1,14 @@
 // The timeline of one run: launches above, then a row per core; zoom by wheel, slider, buttons and keys.
 
 const LEAST_VISIBLE_US = 0.02; // the narrowest range that zooming in leads to
+const COMPARABLE = 10; // a run that is so many times as long as the other gets a scale of its own
 const ROW_LAUNCHES = 0;
 const FIELD = { row: 0, begin: 1, end: 2, index: 3 };
 
 function drawTimeline(element) {
   const run = data.timelines[Number(element.dataset.number)];
   const rows = ["launches", ...run.cores.map((core) => "core " + core)];
-  const end = lastEnd(run);
+  const end = axisEnd(run);
   const height = Math.max(8, Math.min(34, 900 / rows.length));
   element.style.height = 130 + height * rows.length + "px";
   const groups = groupsOf(run);
@@ -17,7 +18,10 @@ function drawTimeline(element) {
     tooltip: tooltip((item) => describe(run, item.data)),
     xAxis: axis("time since the run began (µs)", {
       type: "value", min: 0, max: end, nameGap: 26,
-      axisLabel: { color: colour("text"), fontSize: 12, hideOverlap: true, formatter: (value) => number(value) },
+      axisLabel: {
+        color: colour("text"), fontSize: 12, hideOverlap: true, showMaxLabel: false,
+        formatter: (value) => number(value),
+      },
     }),
     yAxis: axis("", {
       type: "category", data: rows, inverse: true, axisTick: { show: false },
@@ -109,6 +113,19 @@ function lastEnd(run) {
   return last || 1;
 }
 
+// Two runs on one scale show at once which is longer.
+function axisEnd(run) {
+  const shared = document.getElementById("timeline-shared")?.checked;
+  return shared ? Math.max(...data.timelines.map(lastEnd)) : lastEnd(run);
+}
+
+function chooseShared() {
+  const box = document.getElementById("timeline-shared");
+  if (!box) return;
+  const ends = data.timelines.map(lastEnd);
+  box.checked = Math.max(...ends) <= COMPARABLE * Math.min(...ends);
+}
+
 function nameOf(run, [row, , , index]) {
   if (row === ROW_LAUNCHES) return run.names[run.launches[index][2]];
   const [, , , kind, name] = run.spans[index];
@@ -149,7 +166,7 @@ function showRange(element, chart) {
 
 function setRange(element, from, to) {
   const chart = charts[element.id];
-  const end = lastEnd(data.timelines[Number(element.dataset.number)]);
+  const end = axisEnd(data.timelines[Number(element.dataset.number)]);
   const span = Math.min(end, Math.max(to - from, LEAST_VISIBLE_US));
   const start = Math.min(Math.max(0, from), end - span);
   chart.dispatchAction({ type: "dataZoom", dataZoomIndex: 0, startValue: start, endValue: start + span });
@@ -169,6 +186,7 @@ function move(element, how) {
 }
 
 function listenToTimelines() {
+  document.getElementById("timeline-shared")?.addEventListener("change", () => redraw("timeline"));
   for (const button of document.querySelectorAll("button[data-timeline]")) {
     const element = document.getElementById("timeline-" + button.dataset.timeline);
     button.addEventListener("click", () => move(element, button.dataset.do));
