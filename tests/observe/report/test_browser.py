@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +154,7 @@ def test_two_runs_share_a_scale_until_asked_not_to_or_too_different(opened: Open
         (10, 2, ["matmul_0", "op, type MatMul, core 1", "21 µs", "from 3 µs to 24 µs", "in sk1"]),
         (27, 2, ["matmul_1", "barrier, core 1", "6 µs", "from 24.5 µs to 30.5 µs", "in sk1"]),
         (23.7, 1, ["softmax", "waits before it, core 0", "1.5 µs", "from 23 µs to 24.5 µs", "in sk1"]),
-        (55, 2, ["sk1", "super kernel, core 1", "58 µs", "from 2 µs to 60 µs"]),
+        (55, 2, ["sk1", "the whole launch, core 1", "58 µs", "from 2 µs to 60 µs"]),
         (30, 0, ["sk1", "launch, type SuperKernel", "62 µs", "from 0 µs to 62 µs", "scope attention"]),
     ],
 )
@@ -320,3 +321,20 @@ def test_without_scripts_all_numbers_are_there(opened: Open) -> None:
     report = opened(samples.both(), java_script_enabled=False)
     assert report.page.locator("noscript").is_visible()
     assert "23.3 % less" in report.page.inner_text("#summary")
+
+
+def test_the_roof_is_drawn_once_for_equal_bandwidths_and_named_for_different_ones(opened: Open) -> None:
+    def labels(data: ReportData) -> list[str]:
+        return list(
+            opened(data).run(
+                """() => superkernelReport.charts["roofline-0"].getOption().series
+                    .filter((one) => one.markLine).map((one) => one.markLine.label.formatter)"""
+            )
+        )
+
+    assert labels(samples.both()) == ["measured read bandwidth: 20 GB/s"]
+    slower = replace(samples.before(), read_bytes_per_s=10e9)
+    assert labels(ReportData("t", (slower, samples.after()))) == [
+        "measured read bandwidth: 10 GB/s (unfused)",
+        "measured read bandwidth: 20 GB/s (fused)",
+    ]

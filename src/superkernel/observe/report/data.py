@@ -23,7 +23,7 @@ VERSION = 1
 class SpanKind(Enum):
     """What a core did."""
 
-    KERNEL = "kernel"  # the whole super kernel, around all others
+    KERNEL = "kernel"  # the whole launch, around all others
     OP = "op"
     WAIT = "wait"
     BARRIER = "barrier"

@@ -256,9 +256,7 @@ def _roofline(data: ReportData) -> str:
     if all(run.read_bytes_per_s is None for run in data.runs):
         notes += paragraph("The memory's bandwidth was not measured, so there is no roof to compare with.", "absent")
     drawn = missing < len(rows)
-    chart = (
-        _chart("roofline", 0, "Bytes that each op moves, and how fast, below the measured bandwidth") if drawn else ""
-    )
+    chart = _chart("roofline", 0, "Bytes that each op moves, and how fast, and the measured bandwidth") if drawn else ""
     said = "Ops above the line found their data in a cache. Ops far below it compute, wait, or are too short to matter."
     columns = (
         *map(Column, ("run", "super kernel", "op", "op type")),

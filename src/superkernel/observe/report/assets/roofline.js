@@ -10,7 +10,7 @@ function drawRoofline(element) {
     symbolSize: 11,
     itemStyle: { color: colours[at], borderColor: colour("panel"), borderWidth: 1, opacity: 0.9 },
     data: run.points.map((point) => ({ value: [point[0], point[1]], point })),
-    markLine: run.roof === null ? undefined : {
+    markLine: !hasLine(at) ? undefined : {
       silent: true,
       symbol: "none",
       lineStyle: { color: colour("text"), type: "dashed", width: 1.5 },
@@ -52,7 +52,12 @@ function decades(values) {
   return { min: 10 ** low, max: 10 ** Math.max(high, low + 1) };
 }
 
-// Two runs on one machine have one roof: its line is labelled once.
+// Two runs on one machine have one roof, drawn once.
+function hasLine(at) {
+  const { roof } = data.roofline[at];
+  return roof !== null && data.roofline.findIndex((run) => run.roof === roof) === at;
+}
+
 function otherRun(at) {
   const roofs = data.roofline.map((run) => run.roof);
   return roofs.length === 2 && roofs[0] !== roofs[1] ? " (" + data.runs[at] + ")" : "";

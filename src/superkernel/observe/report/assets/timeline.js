@@ -54,7 +54,7 @@ function groupsOf(run) {
     run.spans.forEach((span, index) => {
       const [row, begin, end, kindNumber, , type] = span;
       if (run.kinds[kindNumber] !== kind) return;
-      const name = kind === "op" ? data.types[type] : kind === "kernel" ? "inside a super kernel" : kind;
+      const name = kind === "op" ? data.types[type] : kind === "kernel" ? "inside a launch" : kind;
       add(name, kind === "op" ? colourOfType(type) : colour(kind), depth[kind], [row + 1, begin, end, index]);
     });
   }
@@ -147,7 +147,7 @@ function describe(run, item) {
   const title = run.names[name] || run.names[kernel] || what;
   const role = {
     op: "op, type " + data.types[type], wait: "waits before it", barrier: "barrier", notify: "notifies",
-    kernel: "super kernel",
+    kernel: "the whole launch",
   }[what];
   const inside = run.names[kernel] && run.names[kernel] !== title ? "in " + run.names[kernel] : "";
   return tip(title, [role + ", core " + run.cores[row - 1], length, when, inside]);
