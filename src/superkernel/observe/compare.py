@@ -116,7 +116,7 @@ def table(comparison: Comparison) -> RenderableType:
     first, second = (Path(title).name or title for title in comparison.titles)
     shown = Table(title=Text(f"{first}, then {second}: Total Time(us) of launches"), title_justify="left")
     for name in ("OP Type", "Core Type"):
-        shown.add_column(name)
+        shown.add_column(name, overflow="fold")
     for name in (f"{first}\nCount", "Total Time(us)", f"{second}\nCount", "Total Time(us)", "change(us)", "change(%)"):
         shown.add_column(Text(name), justify="right", vertical="bottom")
     for row in comparison.rows:
