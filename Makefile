@@ -19,10 +19,12 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
-demo: toolchain $(STAMP) ## set up, then run the first example
+demo: toolchain $(STAMP) ## set up, then run the first example and the comparison
 	@echo "examples/01_pow_isinf.py: compiles two kernels, pow and isinf, links them into one super kernel,"
 	@echo "launches it once and checks the output."
 	$(BIN)/python examples/01_pow_isinf.py
+	@echo "examples/03_moe_compare.py: runs a model of six scopes fused and unfused, and shows what that changed."
+	$(BIN)/python examples/03_moe_compare.py
 
 # pytest's exit status 5 means that no test was selected: fine for the serial ones only.
 test: toolchain lint ## set up, then check format, lint and types, and run the tests

@@ -17,6 +17,7 @@ from .errors import (
 )
 from .events import Event
 from .kernel import SuperKernel
+from .observe.profiling import profile
 from .options import Options
 from .registry import TensorArg, register_kernel
 from .scope import super_kernel
@@ -49,6 +50,7 @@ __all__ = [
     "explain",
     "load",
     "ops",
+    "profile",
     "register_kernel",
     "scope",
     "super_kernel",

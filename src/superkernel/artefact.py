@@ -20,7 +20,7 @@ from .targets import Executable, find_target
 if TYPE_CHECKING:
     from .kernel import SuperKernel
 
-VERSION = 2
+VERSION = 3
 MANIFEST = "superkernel.json"
 
 

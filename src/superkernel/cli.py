@@ -162,6 +162,47 @@ def bench_command(
         raise typer.Exit(0 if ok else 1)
 
 
+@app.command("compare")
+def compare_command(
+    before: Annotated[Path, typer.Argument(metavar="A", help="A profile directory: the run before.")],
+    after: Annotated[Path, typer.Argument(metavar="B", help="Another one: the run after.")],
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write a report on both.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What changed between two profiles: op by op, in total, in kernels; the benefit of B over A in percent."""
+    from .bench.bandwidth import read_rate
+    from .observe import compare, shell
+
+    with _errors_told(as_json):
+        found = shell.compared(before, after, html, read_rate)
+        if not as_json:
+            _print(compare.table(found))
+        page = [f"report: {html}"] if html else []
+        fields = {"ok": True, **found.to_dict(), "html": html and str(html)}
+        _answer(as_json, fields, "\n".join([*found.summary(), *page]))
+
+
+@app.command("trace", context_settings={"ignore_unknown_options": True})
+def trace_command(
+    script: Annotated[Path, typer.Argument(metavar="SCRIPT.py", help="The script to run.")],
+    words: Annotated[list[str] | None, typer.Argument(metavar="ARGS", help="Its arguments.")] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where the profile is left.")] = Path(
+        "prof_result/trace"
+    ),
+    as_json: AsJson = False,
+) -> None:
+    """Run a script, keep its exit status, and leave what it launched: tables, trace.json for Perfetto, report.html."""
+    from .bench.bandwidth import read_rate
+    from .observe import shell
+
+    with _errors_told(as_json):
+        shown = shell.traced(script, words or [], output, as_json, read_rate)
+        if shown.failure:
+            typer.echo(shown.failure, err=True, nl=False)
+        _answer(as_json, shown.fields, "\n".join(shown.lines))
+        raise typer.Exit(shown.status)
+
+
 @cache_app.command("info")
 def cache_info(as_json: AsJson = False) -> None:
     """Where the cache is and what it holds."""
@@ -303,6 +344,14 @@ def _summary(kernel: SuperKernel, output: Path, files: Sequence[str], dump: Path
         lines.append(f"graph, plan, source and commands in {dump}{os.sep}")
     lines.append(f"to launch it: superkernel.load({str(output)!r})(buffers by name)")
     return "\n".join(lines)
+
+
+def _print(shown: Any) -> None:
+    """As wide as its content where nobody looks: a file or a pipe has no width."""
+    from rich.console import Console
+
+    console = Console()
+    (console if console.is_terminal else Console(width=160)).print(shown)
 
 
 def _print_report(report: Report) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from . import watch
 from .buffers import bind, bytes_at, copy_at, copy_of, same_bits
 from .errors import BuildError, LaunchError, PlanError, nearest
 from .events import Event
@@ -20,6 +23,7 @@ from .records import Span, spans_of
 from .subkernel import EventId, TilingFunction
 from .targets import Executable, LaunchWishes, Prepared, Target
 from .unfused import Unfused
+from .watched import Seen, WatchedExecutable
 
 
 class SuperKernel:
@@ -40,7 +44,9 @@ class SuperKernel:
         self._lock = threading.Lock()
         self._closed = False
         self._replays = options.debug_replay
-        self._unfused: dict[int, Unfused] = {}
+        self._unfused: dict[tuple[int, bool], Unfused] = {}  # by cores, and whether they take time stamps
+        self._watched = self._recording = False
+        self.note = watch.Note(graph.name)
         self.events: Mapping[str, Event] = {e.label: e.bound or Event(e.label) for e in graph.events}
         self._tilings = {node.name: node.op.tiling for node in graph.nodes if node.op.tiling is not None}
         self._wishes = LaunchWishes(self.events, self._tilings)
@@ -49,6 +55,7 @@ class SuperKernel:
             self._fixed_cores = self._fixed_cores or restored[0].cores
             self._built[self._cores()] = restored
         self._current()
+        watch.register(self)
 
     # launching
 
@@ -159,9 +166,14 @@ class SuperKernel:
         with self._lock:
             if self._closed:
                 raise self._refusal()
-            if cores not in self._unfused:
-                self._unfused[cores] = Unfused(self.graph, self.options, self._prepared, cores, self._wishes)
-            return self._unfused[cores]
+            found = self._unfused.get((cores, self._recording))
+            if found is None:
+                options = replace(self.options, profiling=True) if self._recording else self.options
+                found = Unfused(self.graph, options, self._prepared, cores, self._wishes, self.note)
+                if self._watched:
+                    found.begin_watch()
+                self._unfused[cores, self._recording] = found
+            return found
 
     # what it is made of
 
@@ -202,14 +214,46 @@ class SuperKernel:
             with self._lock:
                 if self._closed:
                     raise self._refusal()
-                found = self._built.get(cores) or self._build(cores)
-                self._built[cores] = found
+                found = self._built.get(cores)
+                if found is None:
+                    plan, executable = self._build(cores, self.options)
+                    found = plan, self._watch(plan, executable, cores) if self._watched else executable
+                    self._built[cores] = found
         return found
 
-    def _build(self, cores: int) -> tuple[Plan, Executable]:
+    def _build(self, cores: int, options: Options) -> tuple[Plan, Executable]:
         assert self._prepared is not None
-        plan = checked_plan(self.graph, self.options, cores)
+        plan = checked_plan(self.graph, options, cores)
         return plan, self._prepared.build(plan)
+
+    # being watched: other executables take the place of the plain ones, so that nothing is asked while nobody watches
+
+    def begin_watch(self, detail: bool) -> None:
+        with self._lock:
+            self._watched, self._recording = True, detail and not self.options.profiling and self._prepared is not None
+            for cores, (plan, executable) in list(self._built.items()):
+                self._built[cores] = plan, self._watch(plan, _plain(executable), cores)
+            for unfused in self._unfused.values():
+                unfused.begin_watch()
+
+    def end_watch(self) -> None:
+        with self._lock:
+            self._watched = self._recording = False
+            for cores, (plan, executable) in list(self._built.items()):
+                plain = _plain(executable)
+                plain.time_launches(False)
+                self._built[cores] = plan, plain
+            for unfused in self._unfused.values():
+                unfused.end_watch()
+
+    def _watch(self, plan: Plan, executable: Executable, cores: int) -> WatchedExecutable:
+        return WatchedExecutable(executable, partial(self._seen, plan, executable, cores, self._recording))
+
+    def _seen(self, plan: Plan, executable: Executable, cores: int, recording: bool) -> Seen:
+        """What is launched while somebody watches: the kernel itself, or its twin that takes time stamps."""
+        if recording:
+            plan, executable = self._build(cores, replace(self.options, profiling=True))
+        return Seen(executable, watch.Whole(self.graph, self.note, plan, executable.source))
 
     def dump(self, directory: str | Path) -> Path:
         """Write graph, plan, layout, emitted source and the commands that built it."""
@@ -263,6 +307,10 @@ class SuperKernel:
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{len(self.graph.nodes)} ops"
         return f"<SuperKernel {self.name!r} on {self.target.name}: {state}>"
+
+
+def _plain(executable: Executable) -> Executable:
+    return executable.plain if isinstance(executable, WatchedExecutable) else executable
 
 
 def checked_plan(graph: Graph, options: Options, cores: int) -> Plan:

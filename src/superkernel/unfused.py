@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from .buffers import Bound, bind
@@ -17,6 +18,8 @@ from .params import Number, scalar_bits
 from .plan import make_plan
 from .subkernel import Op, Place, Tiling, place_of
 from .targets import Executable, KnownAs, LaunchWishes, Leg, Origin, Prepared, Series
+from .watch import Alone, Note
+from .watched import Seen, WatchedExecutable, WatchedSeries
 
 _ALONE = "alone"
 
@@ -36,7 +39,9 @@ class Solo:
 
 
 class Unfused:
-    def __init__(self, graph: Graph, options: Options, prepared: Prepared, cores: int, wishes: LaunchWishes) -> None:
+    def __init__(
+        self, graph: Graph, options: Options, prepared: Prepared, cores: int, wishes: LaunchWishes, note: Note
+    ) -> None:
         self.graph, self._wishes, self._patience_s = graph, wishes, options.debug_watchdog
         plain = replace(
             options,
@@ -46,6 +51,7 @@ class Unfused:
             debug_sync_all=False,
             feed_sync_all=True,
         )
+        self._prepared = prepared
         self._place = {name: place for place, name in enumerate(graph.buffers)}
         straight = not graph.events and not any(node.dynamic for node in graph.nodes)
         self.solos: list[Solo] = []
@@ -59,8 +65,27 @@ class Unfused:
             leg = Leg(binaries[_key(node, names)], KnownAs(graph.name, node.name), self._origins(node, names))
             single = None if straight or node.dynamic else prepared.line_up([leg])
             self.solos.append(Solo(node, leg, names, single))
-        self._series = prepared.line_up([solo.leg for solo in self.solos]) if straight else None
+        self._series: Series | None = prepared.line_up([solo.leg for solo in self.solos]) if straight else None
         self._binaries = list(binaries.values())
+        self._plain = self.solos, self._series
+        own_plans = dict(zip(alone, plans, strict=True))
+        self._alone = [Alone(graph, note, node, own_plans[_key(node, names)]) for node, names in named]
+
+    def begin_watch(self) -> None:
+        """Series and executables that tell of their launches take the place of the plain ones."""
+        solos, series = self._plain
+        self.solos = [self._watched(solo, alone) for solo, alone in zip(solos, self._alone, strict=True)]
+        if series is not None:
+            self._series = WatchedSeries(series, [solo.leg for solo in solos], self._alone, self._prepared)
+
+    def _watched(self, solo: Solo, alone: Alone) -> Solo:
+        if solo.series is not None:
+            return replace(solo, series=WatchedSeries(solo.series, [solo.leg], [alone], self._prepared))
+        executable = WatchedExecutable(solo.executable, partial(Seen, solo.executable, alone))
+        return replace(solo, leg=replace(solo.leg, executable=executable))
+
+    def end_watch(self) -> None:
+        self.solos, self._series = self._plain
 
     def _origins(self, node: Node, names: Mapping[str, Place | Number]) -> tuple[Origin, ...]:
         dtypes = {param.name: param.dtype for param in node.kernel.params}

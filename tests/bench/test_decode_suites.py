@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from frontend.fused import run  # noqa: E402
 
 from superkernel import bench  # noqa: E402
-from superkernel.bench import attention, compared, decode, moe  # noqa: E402
+from superkernel.bench import attention, compared, decode, moe, quantised  # noqa: E402
 from superkernel.bench.decode_models import decode_step, expert_layers  # noqa: E402
 from superkernel.bench.measure import Result  # noqa: E402
 from superkernel.bench.peers import EAGER, PEERS  # noqa: E402
@@ -62,10 +62,10 @@ def test_matmuls_are_checked_and_compared(monkeypatch: pytest.MonkeyPatch) -> No
 def test_quantised_ops_are_checked_and_compared() -> None:
     result = Result("moe", {})
     with compared.threads(compared.CORES):
-        moe.quantised_ops(result, (8, 64, 32), rounds=2)
+        quantised.quantised_ops(result, (8, 64, 32), rounds=2)
     assert result.ok and len(result.checks) == 3
     assert [figure.limit for figure in result.figures] == [0.98, 2]
-    assert moe.QUANTISED == (864, 7168, 4096)
+    assert quantised.SIZES == (864, 7168, 4096)
 
 
 def test_attention_is_compared() -> None:

@@ -17,9 +17,11 @@ from torch.fx import GraphModule, Node
 from ..cache import cache_in, totals
 from ..errors import BuildError, OptionError, SuperKernelError, UnsupportedError
 from ..options import Options, StrictScopeCheck
+from ..watch import Note
 from . import inductor
 from .direct import direct
 from .fitness import Misfit, misfit
+from .foreign import watched
 from .joined import PartCallable, by_interpreter, join
 from .marks import Mark, note_mark, read_marks, scope_options, source_line
 from .partition import Part, example_inputs, is_free, partition
@@ -93,7 +95,7 @@ def _compile(context: GraphContext, module: GraphModule, facts: dict[str, Any], 
     for part in parts:
         if part.scope is None:
             report.outside += sum(not is_free(node) for node in part.nodes)
-        functions.append(built.get(part) or outside(part, context, facts))
+        functions.append(built.get(part) or _outside(part, context, facts, scopes))
     if facts.get("is_inference"):
         context.direct = direct(module, parts, functions, context.inputs)
     return join(module, parts, functions)
@@ -224,6 +226,11 @@ class _Scope:
             if not segment.reason:
                 segment.reason = self._why_ended(part, everything)
         self.report.segments += segments
+        unfusible = tuple(map(str, self.report.unfusible))
+        for segment in segments:
+            note: Note = segment.kernel.note
+            note.scope, note.reason, note.unfusible = self.report.name, segment.reason, unfusible
+            note.origins = {op.name: op.origins for op in segment.ops}
         _dump(compiled, self.report, self.context.settings)
 
     def _broken_by(self, everything: Sequence[Part]) -> list[UnfusibleReport]:
@@ -259,6 +266,14 @@ class _Scope:
         if all(other.scope != part.scope for other in following):
             return "ended with the scope"
         return f"ended by {node.target}, which lies outside of the scope"
+
+
+def _outside(part: Part, context: GraphContext, facts: dict[str, Any], scopes: Mapping[str, _Scope]) -> PartCallable:
+    """The same, told of while somebody watches; with the reason, where a scope was meant to take it."""
+    scope = scopes.get(part.scope or "")
+    reasons = [segment.reason for segment in scope.report.segments if not segment.fused] if scope else []
+    made = outside(part, context, facts)
+    return watched(made, "inductor", part.scope or "", reasons[-1] if reasons else "")  # type: ignore[no-any-return]
 
 
 def outside(part: Part, context: GraphContext, facts: dict[str, Any]) -> PartCallable:

@@ -9,9 +9,11 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
+from .. import watch
 from ..errors import UnsupportedError
 from ..kernel import SuperKernel
-from .record import LibraryCall, Origin, Recording, Storage, View
+from ..watch import Foreign, told
+from .record import Origin, Recording, Storage, View
 from .segments import Segment, Step, TorchCall
 
 _LINE = 64
@@ -53,8 +55,8 @@ class Frame:
 class Program:
     """A scope that can be called: tensors in, fresh tensors out. Several threads may call at once."""
 
-    def __init__(self, recording: Recording, steps: Sequence[Step], scratch: dict[str, int]) -> None:
-        self.recording, self.steps = recording, list(steps)
+    def __init__(self, recording: Recording, steps: Sequence[Step], scratch: dict[str, int], scope: str = "") -> None:
+        self.recording, self.steps, self.scope = recording, list(steps), scope
         self._homes = _Homes(recording, scratch)
         self._launches: list[Launch] = []
         self._plan: list[Launch | TorchCall] = []
@@ -70,6 +72,8 @@ class Program:
         self._specs = self._homes.fresh_specs()
         self._frames: list[Frame] = []
         self._settled = False
+        if any(isinstance(step, TorchCall) for step in self._plan):
+            watch.register(self)
 
     @property
     def launches_once(self) -> bool:
@@ -112,7 +116,7 @@ class Program:
                 step.launch(values, sizes)
             else:
                 assert isinstance(step, TorchCall)
-                self._call_torch(step.call, args, fresh, returned, frame)
+                self._call_torch(step, args, fresh, returned, frame)
         outputs = [output(args, fresh, returned) for output in self._outputs]
         frames.append(frame)
         return outputs
@@ -152,9 +156,24 @@ class Program:
                 launch.kernel.target.settle(list(given.items()))
         return Frame(self._homes.arena_bytes, self._launches)
 
+    def begin_watch(self, detail: bool) -> None:
+        """What torch runs between segments is told as well."""
+
+        def call(step: TorchCall, *given: Any) -> None:
+            name = step.call.op._schema.name
+            with told(Foreign(name.split("::")[-1], name, self.scope, step.why.reason)):
+                Program._call_torch(self, step, *given)
+
+        self.__dict__["_call_torch"] = call  # before the method of that name
+
+    def end_watch(self) -> None:
+        self.__dict__.pop("_call_torch", None)
+
     def _call_torch(
-        self, call: LibraryCall, args: Sequence[Any], fresh: list[Any], returned: dict[Storage, Any], frame: Frame
+        self, step: TorchCall, args: Sequence[Any], fresh: list[Any], returned: dict[Storage, Any], frame: Frame
     ) -> None:
+        call = step.call
+
         def real(value: Any) -> Any:
             return self._homes.tensor(value, args, fresh, returned, frame) if isinstance(value, View) else value
 

@@ -121,7 +121,7 @@ def build(drafted: Drafted, name: str, options: Options, settings: Settings) -> 
     target, cache = find_target(settings.target), Cache()
     steps = cut_into_steps(drafted.draft, target, flags(cache))
     link_segments(steps, name, options, settings, cache)
-    program = Program(drafted.draft.recording, steps, drafted.draft.scratch.sizes)
+    program = Program(drafted.draft.recording, steps, drafted.draft.scratch.sizes, name)
     return Compiled(program, steps, drafted.generated, drafted.part, program)
 
 

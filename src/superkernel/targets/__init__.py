@@ -26,6 +26,12 @@ class StepTime:
     ns: float
 
 
+class Recording(Protocol):
+    """What the marks of one launch left; read when it is wanted."""
+
+    def step_times(self) -> Sequence[StepTime]: ...
+
+
 @dataclass(frozen=True)
 class LaunchWishes:
     """What a caller may add to the buffers of a launch."""
@@ -64,7 +70,10 @@ class Executable(Protocol):
         known_as: KnownAs | None = None,
     ) -> None: ...  # no checks; with events and dynamic ops
     def running(self) -> int: ...  # launches in progress
-    def step_times(self) -> Sequence[StepTime]: ...
+    def step_times(self) -> Sequence[StepTime]: ...  # of the last launch, if the plan has marks
+    def recording(self) -> Recording | None: ...  # of the calling thread's last launch
+    def time_launches(self, wanted: bool) -> None: ...  # all that share its run time
+    def last_launch(self) -> tuple[int, int]: ...  # of the calling thread: dispatch and completion, if it was timed
     def save(self, directory: Path) -> None: ...
     def close(self) -> None: ...
 
@@ -90,6 +99,8 @@ class Series(Protocol):
     """Launches that follow each other, started by one call."""
 
     def launch_values(self, values: Any, sizes: Any) -> None: ...
+    def launch_timed(self, values: Any, sizes: Any, moments: list[tuple[int, int]]) -> None:
+        """The same; dispatch and completion of each launch are appended, also when a later one is stopped."""
 
 
 class Prepared(Protocol):

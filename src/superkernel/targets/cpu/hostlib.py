@@ -50,10 +50,6 @@ class Facts(ctypes.Structure):
     )
 
 
-class TimeStamp(ctypes.Structure):
-    _fields_ = (("ticks", c_uint64), ("step", c_uint32), ("unused", c_uint32))
-
-
 class Wanted(ctypes.Structure):
     """As in bind.cpp."""
 
@@ -110,16 +106,17 @@ _FREE: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "sk_launch_run": (c_int32, (c_void_p, c_void_p, c_void_p, c_int32)),
     "sk_launch_end": (None, (c_void_p,)),
     "sk_call_values": (c_int64, (c_void_p, c_void_p, c_void_p, c_int32)),
-    "sk_call_series": (c_int64, (c_void_p, c_int32, c_void_p, c_void_p, c_int32)),
+    "sk_call_recorded": (c_int64, (c_void_p, c_void_p, c_void_p, c_int32, c_void_p)),
+    "sk_call_series": (c_int64, (c_void_p, c_int32, c_void_p, c_void_p, c_int32, c_void_p)),
+    "sk_time_launches": (None, (c_int32,)),
+    "sk_last_launch": (None, (c_void_p,)),
     "sk_launch_leg": (c_int32, (c_void_p,)),
     "sk_launch_report": (c_char_p, (c_void_p,)),
     "sk_launch_failure": (c_char_p, (c_void_p,)),
     "sk_launch_fault": (c_int32, (c_void_p,)),
     "sk_launch_fault_step": (c_uint32, (c_void_p,)),
     "sk_launch_fault_detail": (c_int64, (c_void_p,)),
-    "sk_launch_stamps": (POINTER(TimeStamp), (c_void_p, c_int32)),
-    "sk_launch_stamp_count": (c_uint32, (c_void_p, c_int32)),
-    "sk_launch_clock": (None, (c_void_p, c_void_p)),
+    "sk_launch_record": (None, (c_void_p, c_void_p)),
     "sk_agent_over": (None, (c_void_p,)),
     "sk_agent_next": (c_int32, (c_void_p, c_void_p)),
     "sk_agent_answer": (None, (c_void_p, c_int32, c_int64, c_int64)),

@@ -24,9 +24,10 @@ from ...plan.steps import Step
 from .. import KnownAs, LaunchWishes, StepTime
 from .agent import Agent
 from .bind import Arguments, FastBinder
-from .hostlib import CLOSED, MISFIT, Caller, Facts, Fault, TimeStamp, load_host, load_library
+from .hostlib import CLOSED, MISFIT, Caller, Facts, Fault, load_host, load_library
 from .numbering import Numbering
 from .openmp import forked
+from .stamps import Stamps, room_for
 from .toolchain import cpu_features
 
 _KERNEL, _HOST, _SOURCE, _FEATURES = "kernel.so", "runtime.so", "source.cpp", "processor.txt"
@@ -57,9 +58,11 @@ class CpuExecutable:
         caller = Caller(self.program, self._binder.wanted, self._binder.count)
         self._keep, self._caller = caller, c_void_p(ctypes.addressof(caller))
         self._handle = c_void_p(self.program)
-        self._times: Sequence[StepTime] = ()
+        self._stamps: Stamps | None = None  # of the last launch
+        self._own = threading.local()  # the same of each thread
         self._dynamic = bool(numbers.tilings)
         self.recorded = bool(numbers.records)
+        self._stamp_room = room_for(plan.cores, numbers.records)
         self._observed = self._dynamic or self.recorded
         self._plain = not self._observed and not plan.graph.events
         # one core has nothing to wait for, so a stop would reach it at its end: Python's own handler serves as well
@@ -170,6 +173,12 @@ class CpuExecutable:
     ) -> None:
         """One launch of values that fit; where the plan has them, with a control agent and with time stamps."""
         free = self._free
+        if self.recorded and not self._dynamic:
+            stamps = self._stamp_room()
+            if outcome := free.sk_call_recorded(self.program, values, sizes, may_interrupt(), stamps):
+                raise self.stopped(outcome, wishes, known_as)
+            self._keep_stamps(stamps)
+            return
         running = free.sk_launch_begin(self.program)
         if not running:
             raise self._closed()
@@ -182,24 +191,16 @@ class CpuExecutable:
             if status := free.sk_launch_run(running, values, sizes, may_interrupt()):
                 raise self._error(status, running, agent, wishes, known_as)
             if self.recorded:
-                self._times = self._collect(running)
+                stamps = self._stamp_room()
+                free.sk_launch_record(running, stamps)
+                self._keep_stamps(stamps)
         finally:
             if agent is None or agent.finished():
                 free.sk_launch_end(running)
 
-    def _collect(self, running: int) -> list[StepTime]:
-        """Ticks to nanoseconds, by the two clock readings of the launch."""
-        clock = (ctypes.c_uint64 * 4)()
-        self._free.sk_launch_clock(running, clock)
-        began_ns, ended_ns, began_ticks, ended_ticks = clock
-        rate = (ended_ns - began_ns) / max(1, ended_ticks - began_ticks)
-        times = []
-        for core in range(self.plan.cores):
-            stamps: ctypes.Array[TimeStamp] = self._free.sk_launch_stamps(running, core)
-            for i in range(self._free.sk_launch_stamp_count(running, core)):
-                ns = began_ns + (stamps[i].ticks - began_ticks) * rate
-                times.append(StepTime(core, stamps[i].step, ns))
-        return times
+    def _keep_stamps(self, raw: Any) -> None:
+        """They are read when somebody asks: a launch does not wait for that."""
+        self._stamps = self._own.stamps = Stamps(self.plan.cores, raw)
 
     def repeat(self, buffers: Mapping[str, Any], loop: Any, times: int) -> float:
         """Launch from a C loop (as in bench/clock.cpp); what the loop returns."""
@@ -208,7 +209,19 @@ class CpuExecutable:
         return float(loop(*parts, c_void_p(self.program), arguments.values, arguments.sizes, ctypes.c_int64(times)))
 
     def step_times(self) -> Sequence[StepTime]:
-        return self._times
+        return self._stamps.step_times() if self._stamps else ()
+
+    def recording(self) -> Stamps | None:
+        stamps: Stamps | None = getattr(self._own, "stamps", None)
+        return stamps
+
+    def time_launches(self, wanted: bool) -> None:
+        self._free.sk_time_launches(wanted)
+
+    def last_launch(self) -> tuple[int, int]:
+        two = (ctypes.c_uint64 * 2)()
+        self._free.sk_last_launch(two)
+        return two[0], two[1]
 
     def _error(
         self, status: int, running: int, agent: Agent | None, wishes: LaunchWishes, known_as: KnownAs | None

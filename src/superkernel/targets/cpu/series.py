@@ -25,15 +25,28 @@ class CpuSeries:
 
     def launch_values(self, values: Any, sizes: Any) -> None:
         if self._recorded:
-            self._launch_each(values, sizes)
+            self._launch_each(values, sizes, [])
             return
+        self._launch_all(values, sizes, None)
+
+    def launch_timed(self, values: Any, sizes: Any, moments: list[tuple[int, int]]) -> None:
+        if self._recorded:
+            self._launch_each(values, sizes, moments)
+            return
+        times = (ctypes.c_uint64 * (2 * self._count))()
+        try:
+            self._launch_all(values, sizes, times)
+        finally:
+            moments += [(times[2 * i], times[2 * i + 1]) for i in range(self._count) if times[2 * i + 1]]
+
+    def _launch_all(self, values: Any, sizes: Any, moments: Any) -> None:
         self._executables[0].check_process()
-        outcome = self._call(self._first, self._count, values, sizes, may_interrupt())
+        outcome = self._call(self._first, self._count, values, sizes, may_interrupt(), moments)
         if outcome:
             leg = 0 if outcome < 0 else self._executables[0].host.free.sk_launch_leg(outcome)
             raise self._executables[leg].stopped(outcome, known_as=self._legs[leg].known_as)
 
-    def _launch_each(self, values: Any, sizes: Any) -> None:
+    def _launch_each(self, values: Any, sizes: Any, moments: list[tuple[int, int]]) -> None:
         """The time stamps of a launch are collected before the next one."""
         for leg, executable in zip(self._legs, self._executables, strict=True):
             own_values, own_sizes = executable.blank()
@@ -41,6 +54,7 @@ class CpuSeries:
                 own_values[i] = origin.addend + (0 if origin.place is None else values[origin.place])
                 own_sizes[i] = 0 if origin.place is None else max(0, sizes[origin.place] - origin.addend)
             executable.launch_values(own_values, own_sizes, leg.known_as)
+            moments.append(executable.last_launch())
 
 
 def _of_this_target(leg: Leg) -> CpuExecutable:

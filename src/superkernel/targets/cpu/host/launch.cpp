@@ -26,6 +26,9 @@ constexpr int32_t kFinishedOk = 0;
 std::atomic<Running*> interruptible{nullptr};
 std::atomic<bool> missed{false};  // it came between two launches
 
+std::atomic<bool> timing{false};  // somebody wants to know how long launches take
+thread_local uint64_t last_launch[2] = {0, 0};  // when the last one of this thread was dispatched, and completed
+
 // Python's own handler is not told: the stopped launch raises KeyboardInterrupt, and once is enough.
 void on_interrupt(int) {
     Running* running = interruptible.load();
@@ -231,6 +234,10 @@ int32_t run(Running* running, const uint64_t* values, const int64_t* bytes, cons
     if (interrupts.wanted()) interruptible.store(outer);
     unwatch(running);
     if (program.facts.tiling_count != 0) sk_agent_over(running);
+    if (timing.load(std::memory_order_relaxed)) {
+        last_launch[0] = running->dispatched_ns;
+        last_launch[1] = running->completed_ns = sk::now_ns();
+    }
     return running->abort.load() == 0 ? kFinishedOk : int32_t(running->fault.load());
 }
 
@@ -274,6 +281,7 @@ void sk_program_destroy(Program* program) {
 // A launch in three parts, so that the control agent of dynamic ops can be given it before it runs.
 // Null: the program is closed.
 Running* sk_launch_begin(Program* program) {
+    const uint64_t now = timing.load(std::memory_order_relaxed) ? sk::now_ns() : 0;
     Running* running = nullptr;
     {
         const std::lock_guard<std::mutex> hold(program->pool_mutex);
@@ -284,8 +292,16 @@ Running* sk_launch_begin(Program* program) {
             program->pool.pop_back();
         }
     }
-    return running != nullptr ? running : make_running(*program);
+    if (running == nullptr) running = make_running(*program);
+    running->dispatched_ns = now;
+    return running;
 }
+
+// Whether launches are timed, from dispatch to completion.
+void sk_time_launches(int32_t wanted) { timing.store(wanted != 0); }
+
+// Of the calling thread.
+void sk_last_launch(uint64_t* two) { memcpy(two, last_launch, sizeof last_launch); }
 
 // No request will come any more: the agent may go.
 void sk_agent_over(Running* running) {
@@ -318,13 +334,18 @@ const char* sk_launch_report(Running* running) { return running->reported.load()
 uint32_t sk_launch_fault_step(Running* running) { return running->fault_step.load(); }
 const char* sk_launch_failure(Running* running) { return running->failure; }
 int64_t sk_launch_fault_detail(Running* running) { return running->fault_detail.load(); }
-const sk::TimeStamp* sk_launch_stamps(Running* running, int core) {
-    return running->stamps + size_t(core) * running->stamp_room;
-}
-uint32_t sk_launch_stamp_count(Running* running, int core) { return running->stamp_count[core]; }
-void sk_launch_clock(Running* running, uint64_t* four) {
-    const uint64_t values[] = {running->began_ns, running->ended_ns, running->began_ticks, running->ended_ticks};
-    memcpy(four, values, sizeof values);
+// Four readings of clocks, then how many time stamps each core has taken, then these, core by core.
+void sk_launch_record(Running* running, uint64_t* room) {
+    const uint64_t clock[] = {running->began_ns, running->ended_ns, running->began_ticks, running->ended_ticks};
+    memcpy(room, clock, sizeof clock);
+    room += 4;
+    auto* stamps = reinterpret_cast<sk::TimeStamp*>(room + running->cores);
+    for (int core = 0; core < running->cores; ++core) {
+        const uint32_t count = running->stamp_count[core];
+        room[core] = count;
+        memcpy(stamps, running->stamps + size_t(core) * running->stamp_room, count * sizeof *stamps);
+        stamps += count;
+    }
 }
 
 // the control agent: waits for the next request, answers it

@@ -58,6 +58,7 @@ struct Running : Launch {
     uint64_t last_sum = 0;
     uint64_t last_change_ns = 0;
     uint64_t began_ns = 0, ended_ns = 0, began_ticks = 0, ended_ticks = 0;
+    uint64_t dispatched_ns = 0, completed_ns = 0;  // while launches are timed
     int team = 0;
     int32_t leg = 0;  // of a series: which of its launches
 };
@@ -118,4 +119,5 @@ sk::host::Running* sk_launch_begin(sk::host::Program* program);
 int32_t sk_launch_run(sk::host::Running* running, const uint64_t* values, const int64_t* bytes, int32_t interrupts);
 void sk_launch_end(sk::host::Running* running);
 void sk_agent_over(sk::host::Running* running);
+void sk_launch_record(sk::host::Running* running, uint64_t* room);
 }

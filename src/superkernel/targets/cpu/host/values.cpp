@@ -16,6 +16,17 @@ int64_t sk_call_values(Program* program, const uint64_t* values, const int64_t* 
     return 0;
 }
 
+// The same with time stamps, which `room` is filled with as sk_launch_record says.
+int64_t sk_call_recorded(Program* program, const uint64_t* values, const int64_t* sizes, int32_t interrupts,
+                         uint64_t* room) {
+    Running* running = sk_launch_begin(program);
+    if (running == nullptr) return kClosed;
+    if (sk_launch_run(running, values, sizes, interrupts) != 0) return reinterpret_cast<int64_t>(running);
+    sk_launch_record(running, room);
+    sk_launch_end(running);
+    return 0;
+}
+
 // One launch of a series: per value of its own, the value of the series that it is, plus an addend.
 struct Leg {
     Program* program;
@@ -35,7 +46,9 @@ static void take(const Leg& leg, Running& running, const uint64_t* values, const
 }
 
 // One launch after the other, until one is stopped; it then knows which leg it is. Answers as sk_call_values.
-int64_t sk_call_series(const Leg* legs, int32_t count, const uint64_t* values, const int64_t* sizes, int32_t interrupts) {
+// Where `moments` are wanted, and launches are timed: when each was dispatched and when it completed.
+int64_t sk_call_series(const Leg* legs, int32_t count, const uint64_t* values, const int64_t* sizes, int32_t interrupts,
+                       uint64_t* moments) {
     const Interrupts handled(interrupts != 0);
     for (int32_t i = 0; i < count; ++i) {
         Running* running = sk_launch_begin(legs[i].program);
@@ -44,6 +57,10 @@ int64_t sk_call_series(const Leg* legs, int32_t count, const uint64_t* values, c
         running->leg = i;
         if (run(running, running->values.data(), running->sizes.data(), handled) != 0) {
             return reinterpret_cast<int64_t>(running);
+        }
+        if (moments != nullptr) {
+            moments[2 * i] = running->dispatched_ns;
+            moments[2 * i + 1] = running->completed_ns;
         }
         sk_launch_end(running);
     }

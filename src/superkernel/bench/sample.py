@@ -1,0 +1,63 @@
+"""bench.sample: the model of the comparison sample, end to end beside its peers, and its launches fused and not."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import tempfile
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from ..observe.compare import Comparison, compare
+from ..observe.profiling import profile
+from . import compared
+from .measure import Figure, Result
+from .peers import Runner, with_own_code
+from .workloads import Workload
+
+SAMPLE = Path(__file__).resolve().parents[3] / "examples" / "03_moe_compare.py"
+WAYS: dict[str, dict[str, Any]] = {"unfused": {"fuse": "off"}, "fused": {"profit_gate": 0}}
+
+
+def run_sample(result: Result, peers: tuple[Runner, ...], rounds: int) -> None:
+    """The model of the sample end to end, and what its launches take fused and unfused."""
+    sample = _loaded(SAMPLE)
+    model, inputs = sample.Model().eval(), sample.inputs()
+    name = "sample of six scopes"
+    done = compared.compare(result, Workload(name, lambda *given: torch.cat(model(*given)), inputs), peers, rounds)
+    result.figures.append(Figure(f"{name}: the best peer's time to ours", done.ratio, 2.0, True))
+    result.notes.append(f"{name}: peers run superkernel.ops as torch has them, by their references in Python")
+    changed = _profiled(model, inputs, 10 * rounds)
+    result.checks[f"{name}: fused and unfused ran the same"] = changed.same_model and not changed.notes
+    told = (
+        (f"{name}: less time in launches", changed.benefit_percent),
+        (f"{name}: fewer launches", changed.kernel_drop_percent),
+    )
+    result.figures += [Figure(what, percent or 0.0, 25, True, "%") for what, percent in told]
+
+
+def _profiled(model: torch.nn.Module, inputs: tuple[Any, ...], calls: int) -> Comparison:
+    """Turns of both ways, so that what else the machine does hits both; the last turn of each is compared."""
+    compiled = {
+        way: torch.compile(with_own_code(model), backend="superkernel", options=options, fullgraph=True, dynamic=False)
+        for way, options in WAYS.items()
+    }
+    with tempfile.TemporaryDirectory(prefix="superkernel-bench-") as folder:
+        for _ in range(3):
+            for way, call in compiled.items():
+                with profile(Path(folder, way)):
+                    for _ in range(calls):
+                        call(*inputs)
+        return compare(*(Path(folder, way) for way in WAYS))
+
+
+def _loaded(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("superkernel_sample", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # its dataclasses look for themselves there
+    spec.loader.exec_module(module)
+    return module

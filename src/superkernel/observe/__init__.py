@@ -1,0 +1,1 @@
+"""observe: what ran: records in; tables, traces, comparisons and reports out."""

@@ -1,0 +1,187 @@
+"""observe.compare: two profiles, before and after -> what changed, op by op and in total."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import store
+from .facts import Profile
+from .tables import Row, statistic
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One type of op on one kind of cores, in both runs."""
+
+    op_type: str
+    core_type: str
+    before_count: int
+    before_us: float
+    after_count: int
+    after_us: float
+
+    @property
+    def change_us(self) -> float:
+        return self.after_us - self.before_us
+
+    @property
+    def change_percent(self) -> float | None:
+        return 100 * self.change_us / self.before_us if self.before_us else None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"change_us": self.change_us, "change_percent": self.change_percent}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    before: Profile
+    after: Profile
+    titles: tuple[str, str]
+
+    @property
+    def rows(self) -> list[Difference]:
+        """Types of both runs: those of the first by their time there, then those that only the second has."""
+        sides: list[dict[tuple[str, str], Row]] = [
+            {(row.op_type, row.core_type): row for row in statistic(one.launches)} for one in (self.before, self.after)
+        ]
+        return [
+            Difference(*key, *_count_and_time(sides[0].get(key)), *_count_and_time(sides[1].get(key)))
+            for key in dict.fromkeys([*sides[0], *sides[1]])
+        ]
+
+    @property
+    def benefit_percent(self) -> float | None:
+        """How much less time the second run took."""
+        return _percent_less(self.before.total_us, self.after.total_us)
+
+    @property
+    def kernel_drop_percent(self) -> float | None:
+        return _percent_less(len(self.before.launches), len(self.after.launches))
+
+    @property
+    def same_model(self) -> bool:
+        return self.before.model.keys() == self.after.model.keys()
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader must know before believing the numbers."""
+        return list(_notes(self))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "before": _side(self.titles[0], self.before),
+            "after": _side(self.titles[1], self.after),
+            "same_model": self.same_model,
+            "rows": [row.to_dict() for row in self.rows],
+            "total": {
+                "before_us": self.before.total_us,
+                "after_us": self.after.total_us,
+                "change_us": self.after.total_us - self.before.total_us,
+            },
+            "kernels": {
+                "before": len(self.before.launches),
+                "after": len(self.after.launches),
+                "drop_percent": self.kernel_drop_percent,
+            },
+            "benefit_percent": self.benefit_percent,
+            "notes": self.notes,
+        }
+
+    def summary(self) -> list[str]:
+        before, after = self.before, self.after
+        lines = [
+            f"kernels: {len(before.launches)} -> {len(after.launches)} ({_shown(self.kernel_drop_percent)} fewer)",
+            f"total time: {before.total_us:.2f} us -> {after.total_us:.2f} us",
+            f"benefit: {_shown(self.benefit_percent)}",
+        ]
+        return [*lines, *(f"note: {note}" for note in self.notes)]
+
+
+def compare(before: str | Path, after: str | Path) -> Comparison:
+    """Two profile directories."""
+    return Comparison(store.read(before), store.read(after), (str(before), str(after)))
+
+
+def table(comparison: Comparison) -> RenderableType:
+    """Both op tables side by side."""
+    from rich.table import Table
+    from rich.text import Text
+
+    first, second = (Path(title).name or title for title in comparison.titles)
+    shown = Table(title=Text(f"{first}, then {second}: Total Time(us) of launches"), title_justify="left")
+    for name in ("OP Type", "Core Type"):
+        shown.add_column(name, overflow="fold")
+    for name in (f"{first}\nCount", "Total Time(us)", f"{second}\nCount", "Total Time(us)", "change(us)", "change(%)"):
+        shown.add_column(Text(name), justify="right", vertical="bottom")
+    for row in comparison.rows:
+        shown.add_row(Text(row.op_type), Text(row.core_type), *_cells(row))
+    shown.add_section()
+    before, after = comparison.before, comparison.after
+    total = Difference("Total", "", len(before.launches), before.total_us, len(after.launches), after.total_us)
+    shown.add_row("Total", "", *_cells(total), style="bold")
+    return shown
+
+
+def _cells(row: Difference) -> list[str]:
+    sides = ((row.before_count, row.before_us), (row.after_count, row.after_us))
+    cells = [cell for count, us in sides for cell in ((str(count), f"{us:.2f}") if count else ("", ""))]
+    percent = "" if row.change_percent is None else f"{row.change_percent:+.1f}"
+    return [*cells, f"{row.change_us:+.2f}", percent]
+
+
+def _count_and_time(row: Row | None) -> tuple[int, float]:
+    return (row.count, row.total_us) if row else (0, 0.0)
+
+
+def _percent_less(before: float, after: float) -> float | None:
+    return 100 * (before - after) / before if before else None
+
+
+def _shown(percent: float | None) -> str:
+    return "not known: the first run launched nothing" if percent is None else f"{percent:.2f} %"
+
+
+def _side(title: str, profile: Profile) -> dict[str, Any]:
+    return {
+        "directory": title,
+        "package": profile.package,
+        "detail": profile.detail,
+        "launches": len(profile.launches),
+        "total_us": profile.total_us,
+        "machine": profile.machine,
+        "model": profile.model,
+    }
+
+
+def _notes(comparison: Comparison) -> Iterator[str]:
+    before, after = comparison.before, comparison.after
+    if not comparison.same_model:
+        shared = before.model.keys() & after.model.keys()
+        names = [sorted({k.name for k in one.kernels if k.identity not in shared}) for one in (before, after)]
+        told = "; ".join(
+            f"only {title}: {', '.join(n)}" for title, n in zip(comparison.titles, names, strict=True) if n
+        )
+        what = "partly different models" if shared else "different models"
+        yield f"these are runs of {what}: the totals do not say what fusion gained ({told})"
+    counts = {(before.model[one], after.model[one]) for one in before.model.keys() & after.model.keys()}
+    if any(one != other for one, other in counts):
+        told = ", ".join(f"{one} and {other} times" for one, other in sorted(counts) if one != other)
+        yield f"the same graph ran {told}: compare averages, not totals"
+    facts = [(k, before.machine.get(k), after.machine.get(k)) for k in before.machine.keys() | after.machine.keys()]
+    for key, one, other in sorted(facts):
+        if one != other and not (key == "cores used" and 0 in (one, other)):
+            yield f"recorded with another {key}: {one}, then {other}"
+    if before.package != after.package:
+        yield f"recorded with superkernel {before.package}, then {after.package}"
+    if before.detail != after.detail:
+        yield "only one of the two recorded what cores did, which takes time as well"
+    for title, one in zip(comparison.titles, (before, after), strict=True):
+        if not one.launches:
+            yield f"{title} has no launches"
+        yield from (f"{title}: {note}" for note in one.notes)

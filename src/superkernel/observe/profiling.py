@@ -1,0 +1,88 @@
+"""observe.profiling: `with profile(directory):` -> the launches of this process while it lasts, in files."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+
+from .. import watch
+from ..errors import OptionError, SuperKernelError
+from ..watch import Launched
+from . import store
+from .facts import Profile
+from .gather import gather
+from .machine import machine_facts
+
+MOST_RECORDED = 20_000  # launches whose time stamps are kept: a day's worth of them would not fit anywhere
+
+_open: set[Path] = set()
+_open_lock = threading.Lock()
+
+
+class profile:  # a name that users write, like contextlib.suppress
+    """Record every launch of this process, in all its threads, from `with` to its end; then write the directory.
+
+    detail: also what every core did. Kernels that do not record it are compiled anew when they are launched.
+    """
+
+    def __init__(self, directory: str | Path, detail: bool = False) -> None:
+        if not isinstance(detail, bool | int):
+            raise OptionError(f"profile: detail is {detail!r}; it must be True or False")
+        try:
+            self.directory = Path(directory).absolute()
+        except TypeError:
+            raise OptionError(f"profile: the directory is {directory!r}; a path is needed") from None
+        self.detail = bool(detail)
+        self.facts: Profile | None = None  # after the end
+        self._launches: list[Launched] = []
+        self._recorded = 0
+        self._began: tuple[int, int] | None = None
+
+    def __enter__(self) -> profile:
+        with _open_lock:
+            if self.directory in _open:
+                raise OptionError(
+                    f"profile directory {str(self.directory)!r}: another profile is being recorded into it"
+                )
+            store.prepare(self.directory)
+            _open.add(self.directory)
+        self._launches, self._recorded, self.facts = [], 0, None
+        self._began = time.monotonic_ns(), time.time_ns()
+        watch.add(self)
+        return self
+
+    def launched(self, launch: Launched) -> None:
+        """Called for every launch, from any thread."""
+        if launch.recording is not None:
+            self._recorded += 1
+            if self._recorded > MOST_RECORDED:
+                launch = Launched(launch.what, launch.begin_ns, launch.end_ns, launch.thread, launch.sizes)
+        self._launches.append(launch)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        watch.remove(self)
+        assert self._began is not None
+        try:
+            self.facts = self._gathered(*self._began)
+            store.write(self.directory, self.facts)
+        except SuperKernelError as failure:
+            if error is None:
+                raise
+            error.add_note(str(failure))  # what went wrong first matters more
+        finally:
+            with _open_lock:
+                _open.discard(self.directory)
+
+    def _gathered(self, began_ns: int, epoch_ns: int) -> Profile:
+        from .. import __version__
+
+        launches = list(self._launches)
+        dropped = max(0, self._recorded - MOST_RECORDED)
+        notes = [f"what cores did is kept for the first {MOST_RECORDED} launches, not for {dropped} later ones"]
+        return gather(
+            launches, began_ns, epoch_ns, self.detail, __version__, machine_facts(launches), notes if dropped else []
+        )

@@ -1,0 +1,62 @@
+"""observe.report.page: the data of a report -> the text of one HTML page that needs no other file."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from functools import cache
+from importlib import resources
+from string import Template
+
+from .data import ReportData
+from .markup import escaped
+from .sections import sections
+from .view import view
+
+_SCRIPTS = ("common.js", "bars.js", "timeline.js", "graph.js", "roofline.js", "start.js")
+
+
+def page(data: ReportData) -> str:
+    from ... import __version__
+
+    charts, own = _asset("echarts/echarts.min.js"), _own_script()
+    return Template(_asset("assets/page.html")).substitute(
+        title=escaped(data.title),
+        created=escaped(data.created),
+        version=escaped(__version__),
+        policy=_policy(charts, own),
+        style=_asset("assets/style.css"),
+        links="".join(f'<a href="#{section.id}">{escaped(section.title)}</a>' for section in sections(data)),
+        sections="\n".join(section.html for section in sections(data)),
+        data=_embedded(view(data)),
+        charts=charts,
+        script=own,
+    )
+
+
+def _policy(*scripts: str) -> str:
+    """Nothing is loaded, and no script runs but ours, whatever names and sources say."""
+    hashes = " ".join(f"'sha256-{_hash(script)}'" for script in scripts)
+    return f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src {hashes}"
+
+
+def _hash(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def _embedded(value: object) -> str:
+    """JSON inside a script element: no text in it may end the element or begin a comment."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+@cache
+def _own_script() -> str:
+    parts = "\n".join(_asset(f"assets/{name}") for name in _SCRIPTS)
+    return f'(() => {{\n"use strict";\n{parts}}})();'
+
+
+@cache
+def _asset(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")

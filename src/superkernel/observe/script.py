@@ -1,0 +1,73 @@
+"""observe.script: a script and its arguments -> run under a detailed profile, as `python script` would run it."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import OptionError
+from .facts import Profile
+from .profiling import profile
+
+_INTERRUPTED = 130  # what shells report of a process that Ctrl-C ended
+
+
+@dataclass(frozen=True)
+class Traced:
+    """What became of the script, and what was recorded until it ended."""
+
+    status: int
+    profile: Profile
+    failure: str  # the traceback; empty if there is none
+
+
+def run_script(script: Path, words: Sequence[str], directory: Path, quiet: bool) -> Traced:
+    """quiet: what the script prints goes to the error output."""
+    if not script.is_file():
+        what = "is no file" if script.exists() else "does not exist"
+        raise OptionError(f"{str(script)!r} {what}; trace takes a Python script and its arguments")
+    status, failure = 0, ""
+    recorded = profile(directory, detail=True)
+    with recorded, _as_main(script, words), redirect_stdout(sys.stderr if quiet else sys.stdout):
+        try:
+            runpy.run_path(str(script), run_name="__main__")
+        except SystemExit as end:
+            status = _status_of(end)
+        except KeyboardInterrupt:
+            status, failure = _INTERRUPTED, "interrupted\n"
+        except BaseException as error:
+            status, failure = 1, "".join(traceback.format_exception(_from_script_on(error, script)))
+    assert recorded.facts is not None
+    return Traced(status, recorded.facts, failure)
+
+
+def _status_of(end: SystemExit) -> int:
+    """As the interpreter does: nothing is success, a number is the status, anything else is printed."""
+    if end.code is None or isinstance(end.code, int):
+        return int(end.code or 0)
+    print(end.code, file=sys.stderr)
+    return 1
+
+
+def _from_script_on(error: BaseException, script: Path) -> BaseException:
+    """Without the frames that led to the script."""
+    names = {str(script), str(script.resolve())}
+    frame = error.__traceback__
+    while frame is not None and frame.tb_frame.f_code.co_filename not in names:
+        frame = frame.tb_next
+    return error.with_traceback(frame) if frame is not None else error
+
+
+@contextmanager
+def _as_main(script: Path, words: Sequence[str]) -> Iterator[None]:
+    before = sys.argv, sys.path
+    sys.argv, sys.path = [str(script), *words], [str(script.parent.resolve()), *sys.path]
+    try:
+        yield
+    finally:
+        sys.argv, sys.path = before

@@ -1,0 +1,136 @@
+"""observe.timeline: a profile -> trace.json in the trace event format, which Perfetto and chrome://tracing open.
+
+Its clock is that of torch's profiler: microseconds since `baseTimeNanoseconds`, which both round alike, so that the
+events of both can stand in one file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ..errors import BuildError, OptionError
+from .facts import LaunchFact, Profile
+
+# torch counts from the last multiple of this many seconds (a quarter of a year), to keep its numbers short
+_QUARTER_S = 7889238
+LAUNCHES, CORES = 1_000_001, 1_000_002  # processes that no system has: they stand for our tracks
+_SPACING = 1000  # of the numbers of cores' tracks, thread by thread
+
+
+def base_ns(epoch_ns: int) -> int:
+    return epoch_ns // 1_000_000_000 // _QUARTER_S * _QUARTER_S * 1_000_000_000
+
+
+def trace(profile: Profile) -> dict[str, Any]:
+    base = base_ns(profile.began_ns)
+    shift_us = (profile.began_ns - base) / 1000
+    events = [*_tracks(profile), *_launches(profile, shift_us), *_spans(profile, shift_us)]
+    return {
+        "displayTimeUnit": "ns",
+        "baseTimeNanoseconds": base,
+        "traceEvents": events,
+        "superkernel": {"package": profile.package, "machine": profile.machine},
+    }
+
+
+def _tracks(profile: Profile) -> Iterator[dict[str, Any]]:
+    """Names and order: launches above, cores below."""
+    for pid, name, order in ((LAUNCHES, "SuperKernel launches", -2), (CORES, "SuperKernel cores", -1)):
+        yield _named("process_name", pid, 0, name=name)
+        yield _named("process_sort_index", pid, 0, sort_index=order)
+    for thread in sorted({launch.thread for launch in profile.launches}):
+        yield _named("thread_name", LAUNCHES, thread, name=f"launches of thread {thread}")
+    for thread, core in sorted({(profile.launches[s.launch].thread, s.core) for s in profile.spans}):
+        own = f" of thread {thread}" if thread else ""
+        yield _named("thread_name", CORES, thread * _SPACING + core, name=f"core {core}{own}")
+        yield _named("thread_sort_index", CORES, thread * _SPACING + core, sort_index=thread * _SPACING + core)
+
+
+def _named(what: str, pid: int, tid: int, **args: Any) -> dict[str, Any]:
+    return {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": args}
+
+
+def _launches(profile: Profile, shift_us: float) -> Iterator[dict[str, Any]]:
+    for launch in profile.launches:
+        yield {
+            "ph": "X",
+            "cat": "launch",
+            "name": launch.name,
+            "pid": LAUNCHES,
+            "tid": launch.thread,
+            "ts": _rounded(launch.start_us + shift_us),
+            "dur": _rounded(launch.duration_us),
+            "args": _launch_args(profile, launch),
+        }
+
+
+def _launch_args(profile: Profile, launch: LaunchFact) -> dict[str, Any]:
+    args: dict[str, Any] = {"type": launch.type, "core type": launch.core_type, "scope": launch.scope}
+    args |= {"block dim": launch.block_dim, "stream": launch.stream, "wait_us": _rounded(launch.wait_us)}
+    if launch.kernel >= 0 and (kernel := profile.kernels[launch.kernel]).fused:
+        args |= {"ops": len(kernel.ops), "cores": kernel.cores, "options": kernel.options}
+    return args
+
+
+def _spans(profile: Profile, shift_us: float) -> Iterator[dict[str, Any]]:
+    facts = [{op.name: op for op in kernel.ops} for kernel in profile.kernels]
+    for span in profile.spans:
+        launch = profile.launches[span.launch]
+        op = facts[launch.kernel].get(span.op) if launch.kernel >= 0 else None
+        name = span.op if span.kind == "op" else f"{span.kind} before {span.op}" if span.op else launch.name
+        if span.kind == "notify":
+            name = f"notify after {span.op}"
+        args: dict[str, Any] = {"kind": span.kind, "super kernel": launch.name, "scope": launch.scope}
+        if op is not None:
+            args |= {"type": op.type, "blocks": op.blocks}
+            args |= {"bytes read": op.bytes_read, "bytes written": op.bytes_written} if span.kind == "op" else {}
+            args |= {"line": op.origin} if op.origin else {}
+        yield {
+            "ph": "X",
+            "cat": span.kind,
+            "name": name,
+            "pid": CORES,
+            "tid": launch.thread * _SPACING + span.core,
+            "ts": _rounded(span.begin_us + shift_us),
+            "dur": _rounded(span.end_us - span.begin_us),
+            "args": args,
+        }
+
+
+def _rounded(us: float) -> float:
+    return round(us, 3)
+
+
+def trace_json(profile: Profile) -> str:
+    return json.dumps(trace(profile), separators=(",", ":"), allow_nan=False)
+
+
+def merged(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
+    """The trace of torch's profiler with our tracks in it, on its clock."""
+    shift_us = (ours["baseTimeNanoseconds"] - theirs.get("baseTimeNanoseconds", 0)) / 1000
+    moved = [
+        {**event, "ts": _rounded(event["ts"] + shift_us)} if "ts" in event else event for event in ours["traceEvents"]
+    ]
+    return {**theirs, "traceEvents": [*theirs["traceEvents"], *moved]}
+
+
+def merge_files(directory: str | Path, torch_trace: str | Path, output: str | Path) -> Path:
+    """Our trace of a profile directory and one that torch's profiler exported -> one file."""
+    traces = []
+    for path in (Path(directory) / "trace.json", Path(torch_trace)):
+        try:
+            found = json.loads(path.read_text())
+            assert isinstance(found["traceEvents"], list)
+        except OSError as reason:
+            raise OptionError(f"{path}: {reason.strerror}: not a trace that can be read") from reason
+        except (ValueError, KeyError, TypeError, AssertionError, RecursionError) as reason:
+            raise OptionError(f"{path} is no trace with traceEvents") from reason
+        traces.append(found)
+    try:
+        Path(output).write_text(json.dumps(merged(*traces)))
+    except OSError as reason:
+        raise BuildError(f"cannot write {output}: {reason}") from reason
+    return Path(output)

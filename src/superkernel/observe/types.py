@@ -1,0 +1,123 @@
+"""observe.types: a launch -> its OP Type and its Core Type, in the words of the tables.
+
+A super kernel is a SuperKernel. An op has the type that its sub-kernel declares. What torch launches, and what Inductor
+generates, is called by the operator it computes; a generated kernel of several operators keeps its generated name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from ..graph import Node
+from ..subkernel import Core
+from ..watch import Alone, Foreign, Launched, Whole
+
+SUPER_KERNEL = "SuperKernel"
+TORCH = "torch"  # the core type of what our run time did not launch
+_GENERATED = "fused_"
+
+# operator -> type, where the name alone would say little or another name is usual
+_TYPES = {
+    "mm": "MatMul",
+    "addmm": "MatMul",
+    "linear": "MatMul",
+    "bmm": "BatchMatMul",
+    "baddbmm": "BatchMatMul",
+    "mean": "ReduceMean",
+    "sum": "ReduceSum",
+    "amax": "ReduceMax",
+    "amin": "ReduceMin",
+    "prod": "ReduceProd",
+    "var_mean": "ReduceVarMean",
+    "cat": "Concat",
+    "stack": "Concat",
+    "split": "Split",
+    "split_with_sizes": "Split",
+    "unbind": "Split",
+    "chunk": "Split",
+    "_to_copy": "Cast",
+    "convert_element_type": "Cast",
+    "slice": "StridedSlice",
+    "as_strided": "StridedSlice",
+    "repeat": "Tile",
+    "tile": "Tile",
+    "expand": "Tile",
+    "transpose": "Transpose",
+    "permute": "Transpose",
+    "t": "Transpose",
+    "clone": "Clone",
+    "copy": "Copy",
+    "copy_": "Copy",
+    "topk": "TopK",
+    "_softmax": "Softmax",
+    "native_layer_norm": "LayerNorm",
+    "_scaled_dot_product_flash_attention_for_cpu": "Attention",
+    "index_put": "IndexPut",
+    "scatter_reduce": "ScatterReduce",
+    "histc": "Histogram",
+}
+# operators that only move data or look at it otherwise: beside one that computes they do not name a kernel
+_MOVES = {"clone", "copy", "view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "lift_fresh", "detach", "alias"}
+# of what is left, an operator that says more about a copy than its neighbours comes first
+_KINDS_OF_COPY = ("cat", "stack", "repeat", "tile", "split", "split_with_sizes", "permute", "transpose", "t", "slice")
+
+
+def type_of(launch: Launched) -> str:
+    what = launch.what
+    if isinstance(what, Whole):
+        return SUPER_KERNEL
+    return op_type(what.node) if isinstance(what, Alone) else operator_type(what.operator)
+
+
+def op_type(node: Node) -> str:
+    """What its sub-kernel is called, except that a generated one is called by what it computes."""
+    name = node.kernel.type_name
+    return operator_type(name) if name.startswith(_GENERATED) else name
+
+
+def operator_type(name: str) -> str:
+    """'aten::mm' -> 'MatMul'; 'fused_mean_0' -> 'ReduceMean'; 'MoeGatingTopK' as it is."""
+    plain = re.sub(r"_\d+$", "", name.rpartition("::")[2])
+    if not plain.startswith(_GENERATED):
+        return _TYPES.get(plain) or _spelt(plain)
+    found = operators_in(plain.removeprefix(_GENERATED))
+    if len(found) > 1:
+        found = [one for one in found if one not in _MOVES] or found[:1]
+    if len(found) > 1 and all(one in _KINDS_OF_COPY for one in found):
+        found = [min(found, key=_KINDS_OF_COPY.index)]
+    return _TYPES.get(found[0]) or _spelt(found[0]) if len(found) == 1 else plain
+
+
+def operators_in(words: str) -> list[str]:
+    """'_to_copy_add_mean' -> '_to_copy', 'add', 'mean': Inductor joins the operators of a kernel, in order."""
+    found, rest = [], words
+    while rest:
+        known = [name for name in _NAMES if rest == name or rest.startswith(f"{name}_")]
+        name = max(known, key=len) if known else rest.split("_")[0] or rest
+        found.append(name)
+        rest = rest[len(name) + 1 :]
+    return found
+
+
+_NAMES = (*_TYPES, *_MOVES, "_softmax", "leaky_relu", "masked_fill", "index_select", "native_dropout")
+
+
+def _spelt(name: str) -> str:
+    """'masked_fill' -> 'MaskedFill'; what has capitals was spelt by somebody."""
+    if name != name.lower():
+        return name
+    return "".join(word[:1].upper() + word[1:] for word in name.strip("_").split("_") if word) or name
+
+
+def core_type_of(launch: Launched) -> str:
+    what = launch.what
+    if isinstance(what, Foreign):
+        return TORCH
+    return cores_of(what.graph.nodes if isinstance(what, Whole) else [what.node])
+
+
+def cores_of(nodes: Iterable[Node]) -> str:
+    """The kind of cores that the ops ask for; mix, if they ask for several."""
+    kinds = {node.kernel.core for node in nodes}
+    return kinds.pop().value if len(kinds) == 1 else Core.MIX.value

@@ -1,0 +1,130 @@
+"""The numbers of a report, and where the ops of its graph stand."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from observe.report import samples
+
+from superkernel.observe.report import Edge, Kernel, Launch, Op, ReportData, Run, Span, SpanKind, Sync
+from superkernel.observe.report.figures import by_type, core_shares, op_rows
+from superkernel.observe.report.layers import DOWN, place
+from superkernel.observe.report.units import bytes_text, change_text, rate_text, time_text
+
+
+def test_launches_are_added_up_by_type_and_the_longest_comes_first() -> None:
+    rows = by_type(samples.both())
+    assert [(row.type, row.time_us, row.count) for row in rows] == [
+        ("SuperKernel", (0, 62), (0, 1)),
+        ("MatMul", (60, 0), (2, 0)),
+        ("Cast", (30, 30), (1, 1)),
+        ("Softmax", (30, 0), (1, 0)),
+    ]
+
+
+def test_a_launch_that_stands_for_many_counts_as_many() -> None:
+    run = Run("r", launches=(Launch("a", "A", 0, 50, count=10), Launch("b", "A", 50, 1)))
+    (row,) = by_type(ReportData("t", (run,)))
+    assert (row.time_us, row.count) == ((51,), (11,))
+    assert (run.launch_count, run.total_us) == (11, 51)
+
+
+def test_an_ops_time_is_from_the_first_cores_begin_to_the_last_cores_end() -> None:
+    rows = {row.name: row for row in op_rows(samples.after())}
+    assert rows["matmul_0"].time_us == 21  # 3 to 24, over two cores
+    assert rows["matmul_0"].bytes_moved == 404_000
+    assert rows["matmul_0"].bytes_per_s == pytest.approx(404_000 / 21e-6)
+    assert rows["matmul_0"].share == pytest.approx(404_000 / 21e-6 / samples.READ_RATE)
+    assert rows["matmul_1"].bytes_moved == 200_000  # what is known counts
+    assert (rows["print"].bytes_moved, rows["print"].bytes_per_s, rows["print"].share) == (None, None, None)
+
+
+def test_of_several_runs_the_median_is_taken_and_a_given_time_wins() -> None:
+    spans = tuple(
+        Span(core, name, SpanKind.OP, 100.0 * at, 100.0 * at + length, "k")
+        for name in ("a", "b")
+        for core in (0, 1)
+        for at, length in enumerate((9.0, 1.0, 2.0))
+    )
+    run = Run("r", spans=spans, kernels=(Kernel("k", ops=(Op("a"), Op("b", duration_us=5.0))),))
+    first, second = op_rows(run)
+    assert (first.runs, first.time_us) == (3, 2.0)
+    assert (second.runs, second.time_us) == (3, 5.0)
+
+
+def test_an_op_too_short_for_the_clock_has_no_speed() -> None:
+    run = Run("r", spans=(Span(0, "a", SpanKind.OP, 1, 1, "k"),), kernels=(Kernel("k", ops=(Op("a", bytes_read=8),)),))
+    (row,) = op_rows(run)
+    assert (row.time_us, row.bytes_per_s) == (0, None)
+
+
+def test_ops_of_the_same_name_in_two_kernels_are_two_ops() -> None:
+    spans = (Span(0, "a", SpanKind.OP, 0, 1, "k"), Span(0, "a", SpanKind.OP, 2, 4, "l"))
+    run = Run("r", spans=spans, kernels=(Kernel("k", ops=(Op("a"),)), Kernel("l", ops=(Op("a"),))))
+    assert [row.time_us for row in op_rows(run)] == [1, 2]
+
+
+def test_a_wait_inside_an_op_is_waiting() -> None:
+    spans = (
+        Span(0, "a", SpanKind.OP, 0, 10),
+        Span(0, "a", SpanKind.WAIT, 2, 4),
+        Span(1, "", SpanKind.KERNEL, 0, 10),
+        Span(1, "a", SpanKind.BARRIER, 0, 5),
+    )
+    shares = core_shares(Run("r", spans=spans))
+    assert shares is not None
+    assert (shares.cores, shares.elapsed_us, shares.working, shares.waiting) == (2, 10, 8 / 20, 7 / 20)
+
+
+def test_time_between_launches_is_not_the_cores() -> None:
+    spans = tuple(Span(0, "a", SpanKind.OP, begin, begin + 5) for begin in (0, 1000))
+    shares = core_shares(Run("r", spans=spans))
+    assert shares is not None
+    assert (shares.elapsed_us, shares.working) == (10, 1)
+
+
+def test_without_spans_there_are_no_shares() -> None:
+    assert core_shares(Run("r")) is None
+    assert core_shares(Run("r", spans=(Span(0, "a", SpanKind.OP, 1, 1),))) is None
+
+
+def test_producers_stand_above_consumers_and_no_two_ops_in_one_place() -> None:
+    names = [f"op{number}" for number in range(6)]
+    edges = [Edge(names[a], names[b], Sync.FLAG) for a, b in ((0, 2), (1, 2), (2, 3), (2, 4), (0, 5), (4, 5))]
+    points = dict(zip(names, place(names, edges), strict=True))
+    assert all(points[edge.producer][1] < points[edge.consumer][1] for edge in edges)
+    assert len(set(points.values())) == len(names)
+    assert {y // DOWN for _, y in points.values()} == {0, 1, 2, 3}
+
+
+def test_ops_stand_near_what_they_depend_on() -> None:
+    """Two chains whose second layer is listed the other way round do not cross."""
+    points = place(["a", "b", "after b", "after a"], [Edge("a", "after a", Sync.FLAG), Edge("b", "after b", Sync.FLAG)])
+    a, b, after_b, after_a = (x for x, _ in points)
+    assert (a < b) == (after_a < after_b)
+
+
+@given(st.integers(1, 12).flatmap(lambda n: st.tuples(st.just(n), st.lists(st.tuples(*[st.integers(0, n - 1)] * 2)))))
+def test_any_edges_get_a_place_even_cycles(drawn: tuple[int, list[tuple[int, int]]]) -> None:
+    count, pairs = drawn
+    names = [str(number) for number in range(count)]
+    points = place(names, [Edge(names[a], names[b], Sync.NONE) for a, b in pairs])
+    assert len(set(points)) == count
+
+
+def test_numbers_have_units() -> None:
+    assert [time_text(us) for us in (None, 0, 0.0005, 0.25, 1, 12.34, 1234, 2.5e6, -3)] == [
+        "–",  # noqa: RUF001
+        "0",
+        "0.50 ns",
+        "250 ns",
+        "1.00 µs",
+        "12.3 µs",
+        "1.23 ms",
+        "2.50 s",
+        "-3.00 µs",
+    ]
+    assert [bytes_text(count) for count in (1, 999, 4096, 5e6)] == ["1 B", "999 B", "4.10 kB", "5.00 MB"]
+    assert rate_text(20e9) == "20.0 GB/s"
+    assert [change_text(percent) for percent in (25.0, -3.21, 0.01)] == ["25.0 % less", "3.2 % more", "unchanged"]

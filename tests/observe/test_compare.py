@@ -1,0 +1,215 @@
+"""superkernel compare: what it says of two profiles, and of what are none."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from observe.kernels import buffers, kernel, twice
+from typer.testing import CliRunner
+
+import superkernel as sk
+from superkernel.cli import app
+from superkernel.observe import store
+from superkernel.observe.compare import Comparison, compare
+from superkernel.observe.facts import LaunchFact, Profile
+
+shell = CliRunner()
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The same graph unfused and fused."""
+    folder = tmp_path_factory.mktemp("compare")
+    with twice(folder) as k:
+        with sk.profile(folder / "before"):
+            k.unfused()(buffers())
+        with sk.profile(folder / "after"):
+            k(buffers())
+    return folder / "before", folder / "after"
+
+
+def launch(kind: str, us: float, kernel: int = -1) -> LaunchFact:
+    return LaunchFact(kind, kind, "any", 2, 0.0, us, 0.0, 0, 0, "s", kernel)
+
+
+def made(*launches: LaunchFact) -> Profile:
+    return Profile("1", 0, False, {}, launches, ())
+
+
+def test_differences_counts_and_benefit() -> None:
+    before = made(launch("A", 60), launch("A", 20), launch("B", 20))
+    after = made(launch("SuperKernel", 40), launch("B", 10))
+    found = Comparison(before, after, ("x", "y"))
+    assert [(row.op_type, row.before_count, row.before_us, row.after_count, row.after_us) for row in found.rows] == [
+        ("A", 2, 80, 0, 0),
+        ("B", 1, 20, 1, 10),
+        ("SuperKernel", 0, 0, 1, 40),
+    ]
+    assert [row.change_percent for row in found.rows] == [-100, -50, None]
+    assert found.benefit_percent == 50
+    assert found.kernel_drop_percent == pytest.approx(100 / 3)
+
+
+def test_a_run_that_launched_nothing_has_no_percentages() -> None:
+    found = Comparison(made(), made(launch("A", 1)), ("x", "y"))
+    assert found.benefit_percent is None and found.kernel_drop_percent is None
+    assert "x has no launches" in found.notes
+
+
+def test_the_shell_prints_a_table_and_the_benefit(both: tuple[Path, Path]) -> None:
+    done = shell.invoke(app, ["compare", *map(str, both)])
+    assert done.exit_code == 0, done.output
+    for words in ("OP Type", "Addition", "SuperKernel", "Total", "kernels: 2 -> 1 (50.00 % fewer)", "benefit: "):
+        assert words in done.output
+    assert "note" not in done.output  # one model, one machine
+
+
+def test_as_json(both: tuple[Path, Path]) -> None:
+    done = shell.invoke(app, ["compare", *map(str, both), "--json"])
+    found = json.loads(done.stdout)
+    assert done.exit_code == 0 and found["ok"] and found["same_model"]
+    assert found["kernels"] == {"before": 2, "after": 1, "drop_percent": 50.0}
+    total = found["total"]
+    assert found["benefit_percent"] == pytest.approx(100 * (1 - total["after_us"] / total["before_us"]))
+    assert {row["op_type"] for row in found["rows"]} == {"Addition", "SuperKernel"}
+
+
+def test_a_report_of_both(both: tuple[Path, Path], tmp_path: Path) -> None:
+    done = shell.invoke(app, ["compare", *map(str, both), "--html", str(tmp_path / "page.html")])
+    assert done.exit_code == 0, done.output
+    text = (tmp_path / "page.html").read_text()
+    assert "before" in text and "after" in text and "Addition" in text
+
+
+def test_runs_of_different_models_are_told(both: tuple[Path, Path], tmp_path: Path) -> None:
+    rest = kernel(tmp_path, "rest")
+    with sk.compile([sk.Op(rest, ["a", "z"])], "other") as k, sk.profile(tmp_path / "other"):
+        k({"a": buffers()["a"]})
+    done = shell.invoke(app, ["compare", str(both[0]), str(tmp_path / "other")])
+    assert done.exit_code == 0
+    assert "note: these are runs of different models" in done.output and "other" in done.output
+    assert not compare(both[0], tmp_path / "other").same_model
+
+
+def test_names_and_options_do_not_make_another_model(both: tuple[Path, Path], tmp_path: Path) -> None:
+    with twice(tmp_path, "renamed", "debug-sync-all=1") as k, sk.profile(tmp_path / "p"):
+        k(buffers())
+    assert compare(both[0], tmp_path / "p").same_model
+
+
+def test_other_numbers_of_runs_are_told(both: tuple[Path, Path], tmp_path: Path) -> None:
+    with twice(tmp_path) as k, sk.profile(tmp_path / "p"):
+        for _ in range(3):
+            k(buffers())
+    (note,) = compare(both[0], tmp_path / "p").notes
+    assert "1 and 3 times" in note
+
+
+def test_another_machine_is_told(both: tuple[Path, Path]) -> None:
+    first, second = map(store.read, both)
+    second = replace(second, machine={**second.machine, "processor": "an abacus"})
+    (note,) = Comparison(first, second, ("x", "y")).notes
+    assert "processor" in note and "an abacus" in note
+
+
+# what is no profile
+
+
+def refused(*words: str) -> str:
+    done = shell.invoke(app, ["compare", *words, "--json"])
+    found = json.loads(done.stdout)
+    assert done.exit_code == 1 and found["ok"] is False
+    return f"{found['error']['kind']}: {found['error']['message']}"
+
+
+def test_missing(both: tuple[Path, Path], tmp_path: Path) -> None:
+    assert "no such directory" in refused(str(tmp_path / "none"), str(both[1]))
+    assert "is a file" in refused(__file__, str(both[1]))
+
+
+def test_not_ours(both: tuple[Path, Path], tmp_path: Path) -> None:
+    assert "is no profile" in refused(str(both[0]), str(tmp_path))
+    (tmp_path / store.FACTS).write_text('{"traceEvents": []}')
+    assert "is not ours" in refused(str(both[0]), str(tmp_path))
+
+
+def copied(source: Path, target: Path) -> Path:
+    target.mkdir()
+    for path in source.iterdir():
+        (target / path.name).write_bytes(path.read_bytes())
+    return target
+
+
+def test_half_written(both: tuple[Path, Path], tmp_path: Path) -> None:
+    whole = copied(both[0], tmp_path / "whole")
+    assert store.read(whole) == store.read(both[0])
+    without = copied(both[0], tmp_path / "without")
+    (without / store.FACTS).unlink()
+    assert "half written" in refused(str(without), str(both[1]))
+    cut = copied(both[0], tmp_path / "cut")
+    (cut / store.FACTS).write_text((cut / store.FACTS).read_text()[:-100])
+    assert "half written" in refused(str(cut), str(both[1]))
+    short = copied(both[0], tmp_path / "short")
+    (short / "trace.json").write_text("{}")
+    assert "trace.json has another size" in refused(str(short), str(both[1]))
+    missing = copied(both[0], tmp_path / "missing")
+    (missing / "op_statistic.csv").unlink()
+    assert "op_statistic.csv is missing" in refused(str(missing), str(both[1]))
+
+
+def test_another_version(both: tuple[Path, Path], tmp_path: Path) -> None:
+    old = copied(both[0], tmp_path / "old")
+    facts = json.loads((old / store.FACTS).read_text())
+    (old / store.FACTS).write_text(json.dumps({**facts, "version": 99, "package": "9.9"}))
+    told = refused(str(old), str(both[1]))
+    assert told.startswith("UnsupportedError") and "version 99" in told and "9.9" in told
+
+
+@pytest.mark.parametrize("field", ["launches", "kernels", "spans", "machine", "began_ns"])
+@pytest.mark.parametrize("value", [None, 7.5, "x", [1], [{}]])
+def test_fields_that_are_not_as_they_should_be(
+    both: tuple[Path, Path], tmp_path: Path, field: str, value: object
+) -> None:
+    bad = copied(both[0], tmp_path / "bad")
+    facts = json.loads((bad / store.FACTS).read_text())
+    (bad / store.FACTS).write_text(json.dumps({**facts, field: value}))
+    assert "not as a profile is" in refused(str(bad), str(both[1]))
+
+
+FULL_DISK = """
+import resource, sys
+from pathlib import Path
+import superkernel as sk
+from observe.kernels import buffers, twice
+
+folder = Path(sys.argv[1])
+k = twice(folder)
+with sk.profile(folder / "p"):
+    k(buffers())
+kept = (folder / "p" / "profile.json").read_text()
+try:
+    with sk.profile(folder / "p"):
+        for _ in range(50):
+            k(buffers())
+        resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))  # what is written beyond this fails
+except sk.BuildError as error:
+    assert "cannot be written" in str(error) and "make room" in str(error), error
+else:
+    raise SystemExit("it was written")
+assert (folder / "p" / "profile.json").read_text() == kept
+assert not [path for path in (folder / "p").iterdir() if "unfinished" in path.name]
+"""
+
+
+def test_a_full_disk_leaves_the_earlier_profile_and_nothing_else(tmp_path: Path) -> None:
+    places = [str(Path(sk.__file__).parents[1]), str(Path(__file__).parents[1])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
+    command = [sys.executable, "-c", FULL_DISK, str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

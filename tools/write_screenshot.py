@@ -1,0 +1,120 @@
+"""tools.write_screenshot: examples/03_moe_compare.py, profiled with all details -> docs/report.png.
+
+The model is called often, fused and unfused, and of each the fastest call is shown: a picture of one call, on a machine
+that others use as well. Needs Chromium (apt-get install chromium) and playwright.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import torch
+
+import superkernel as sk
+from superkernel.bench.bandwidth import read_rate
+from superkernel.observe.report import Launch, ReportData, Run, write_report
+from superkernel.observe.reportable import run_of
+
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLE = ROOT / "examples" / "03_moe_compare.py"
+PICTURE = ROOT / "docs" / "report.png"
+WIDTH, HEIGHT = 1200, 900
+EDGE = 10
+ROUNDS, CALLS = 8, 25  # a report draws 2000 launches at most
+CORES = 2
+
+
+def example() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("moe_compare", EXAMPLE)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # its dataclasses look for it there
+    spec.loader.exec_module(module)
+    return module
+
+
+def record(sample: ModuleType, options: dict[str, object], title: str, bytes_per_s: float) -> Run:
+    """The fastest of many calls."""
+    torch._dynamo.reset()
+    model = sample.Model().eval()
+    compiled = torch.compile(model, backend="superkernel", fullgraph=True, dynamic=False, options=options)
+    given = sample.inputs()
+    runs = []
+    with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
+        compiled(*given)
+        for _ in range(ROUNDS):
+            with sk.profile(folder, detail=True) as recorded:
+                for _ in range(CALLS):
+                    compiled(*given)
+            assert recorded.facts is not None
+            runs.append(fastest_call(run_of(recorded.facts, title)))
+    best = min(runs, key=lambda run: _ends(run.launches)[1])
+    return replace(best, read_bytes_per_s=bytes_per_s)
+
+
+def fastest_call(run: Run) -> Run:
+    """Every call launches the same: the launches are cut into calls, and one of them is kept."""
+    each, rest = divmod(len(run.launches), CALLS)
+    assert each and not rest, f"{len(run.launches)} launches in {CALLS} calls"
+    calls = [run.launches[start : start + each] for start in range(0, len(run.launches), each)]
+    begin, end = min(map(_ends, calls), key=lambda ends: ends[1] - ends[0])
+    best = [launch for launch in run.launches if begin <= launch.start_us < end]
+    launches = tuple(replace(launch, start_us=launch.start_us - begin) for launch in best)
+    spans = tuple(
+        replace(span, begin_us=span.begin_us - begin, end_us=span.end_us - begin)
+        for span in run.spans
+        if begin <= span.begin_us <= end
+    )
+    return replace(run, launches=launches, spans=spans)
+
+
+def _ends(call: Sequence[Launch]) -> tuple[float, float]:
+    return call[0].start_us, call[-1].start_us + call[-1].duration_us
+
+
+def take_picture(report: Path, picture: Path) -> None:
+    """The timelines, and the graph of the first super kernel."""
+    from playwright.sync_api import sync_playwright
+
+    browser = os.environ.get("SUPERKERNEL_BROWSER") or shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        sys.exit("no Chromium on this machine: apt-get install chromium")
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox"])
+        page = started.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
+        page.goto(report.absolute().as_uri())
+        page.select_option("#graph-kernel", label="fused: sk1")
+        first, last = (page.locator(name).bounding_box() for name in ("#timeline", "#graph-0"))
+        assert first is not None and last is not None
+        top, bottom = first["y"] - EDGE, last["y"] + last["height"] + EDGE
+        page.screenshot(path=picture, full_page=True, clip={"x": 0, "y": top, "width": WIDTH, "height": bottom - top})
+        started.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--report", type=Path, help="keep the report here")
+    given = parser.parse_args()
+    sample = example()
+    rate = read_rate(CORES)
+    runs = record(sample, sample.UNFUSED, "unfused", rate), record(sample, sample.FUSED, "fused", rate)
+    data = ReportData(
+        "A mixture-of-experts model of six scopes", runs, notes=(f"the fastest of {ROUNDS * CALLS} calls each",)
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        report = write_report(given.report or Path(folder, "report.html"), data)
+        take_picture(report, PICTURE)
+    print(PICTURE)
+
+
+if __name__ == "__main__":
+    main()
