@@ -9,16 +9,15 @@ from types import TracebackType
 from typing import Any
 
 from .buffers import bind, bytes_at, copy_at, copy_of, same_bits
-from .errors import BuildError, LaunchError, PlanError, nearest
+from .errors import BuildError, LaunchError, UnsupportedError, nearest
 from .events import Event
 from .graph import Graph
-from .layout import Layout, make_layout
+from .layout import Layout
 from .options import Options
 from .params import Kind
-from .plan import Plan, make_plan, validate
-from .records import Span, spans_of
+from .records import Span
 from .subkernel import EventId, TilingFunction
-from .targets import Executable, LaunchWishes, Prepared, Target
+from .targets import Emulated, Executable, LaunchPlan, LaunchWishes, Prepared, Target
 from .unfused import Unfused
 
 
@@ -32,11 +31,11 @@ class SuperKernel:
         target: Target,
         prepared: Prepared | None,
         cores: int | None,
-        restored: tuple[Plan, Executable] | None = None,
+        restored: tuple[LaunchPlan, Executable] | None = None,
     ) -> None:
         self.graph, self.options, self.target = graph, options, target
         self._prepared, self._fixed_cores = prepared, cores
-        self._built: dict[int, tuple[Plan, Executable]] = {}
+        self._built: dict[int, tuple[LaunchPlan, Executable]] = {}
         self._lock = threading.Lock()
         self._closed = False
         self._replays = options.debug_replay
@@ -73,6 +72,25 @@ class SuperKernel:
         if self._replays:
             return self._replayed(executable, buffers, wishes)
         return executable.launch(buffers, wishes)
+
+    def emulate(
+        self,
+        buffers: Mapping[str, Any],
+        *,
+        seed: int = 0,
+        events: Mapping[EventId, Event] | None = None,
+        tiling: Mapping[str, TilingFunction] | None = None,
+        **more: Any,
+    ) -> dict[str, Any]:
+        """As a launch, on a model of the target's cores, where it has one; the seed decides who is late."""
+        if self._closed:
+            raise self._refusal()
+        executable = self._current()[1]
+        if not isinstance(executable, Emulated):
+            raise UnsupportedError(
+                f"super_kernel_scope {self.name!r}: target {self.target.name!r} has no emulator: launch the kernel"
+            )
+        return executable.emulate(buffers, self._joined(events or {}, tiling or {}), seed=seed, **more)
 
     def blank(self) -> tuple[Any, Any]:
         """Values and sizes for launch_values: ctypes arrays, one place per name, in the order of graph.buffers.
@@ -170,7 +188,7 @@ class SuperKernel:
         return self.graph.name
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> LaunchPlan:
         return self._current()[0]
 
     @property
@@ -179,7 +197,7 @@ class SuperKernel:
 
     @property
     def layout(self) -> Layout:
-        return make_layout(self.graph)
+        return self._current()[0].layout
 
     @property
     def executable(self) -> Executable:
@@ -188,13 +206,12 @@ class SuperKernel:
 
     def records(self) -> tuple[Span, ...]:
         """What each core did in the last launch, with profiling=1."""
-        plan, executable = self._current()
-        return spans_of(plan, executable.step_times())
+        return self._current()[1].spans()
 
     def _cores(self) -> int:
         return self._fixed_cores or self.target.core_count()
 
-    def _current(self) -> tuple[Plan, Executable]:
+    def _current(self) -> tuple[LaunchPlan, Executable]:
         """The plan and binary for the present number of cores; another number plans and links anew."""
         cores = self._cores()
         found = self._built.get(cores)
@@ -206,9 +223,9 @@ class SuperKernel:
                 self._built[cores] = found
         return found
 
-    def _build(self, cores: int) -> tuple[Plan, Executable]:
+    def _build(self, cores: int) -> tuple[LaunchPlan, Executable]:
         assert self._prepared is not None
-        plan = checked_plan(self.graph, self.options, cores)
+        plan = self.target.plan(self.graph, self.options, cores)
         return plan, self._prepared.build(plan)
 
     def dump(self, directory: str | Path) -> Path:
@@ -218,7 +235,7 @@ class SuperKernel:
         pages = {
             "graph.txt": str(self.graph),
             "plan.txt": str(plan),
-            "validation.txt": str(validate(plan, self.layout)),
+            "validation.txt": str(self.target.validate(plan)),
             "layout.txt": str(self.layout),
             "source.cpp": executable.source,
             "commands.txt": "\n".join(executable.commands),
@@ -263,14 +280,3 @@ class SuperKernel:
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{len(self.graph.nodes)} ops"
         return f"<SuperKernel {self.name!r} on {self.target.name}: {state}>"
-
-
-def checked_plan(graph: Graph, options: Options, cores: int) -> Plan:
-    """A plan that does not validate never reaches a target."""
-    plan = make_plan(graph, options, cores)
-    report = validate(plan, make_layout(graph))
-    if not report.ok:
-        raise PlanError(
-            f"super_kernel_scope {graph.name!r}: the plan does not validate, which is a defect of ours:\n{report}"
-        )
-    return plan

@@ -21,6 +21,7 @@ from ...errors import BuildError, LaunchError, UnsupportedError
 from ...graph import Node
 from ...plan import Plan
 from ...plan.steps import Step
+from ...records import Span, spans_of
 from .. import KnownAs, LaunchWishes, StepTime
 from .agent import Agent
 from .bind import Arguments, FastBinder
@@ -44,6 +45,7 @@ class CpuExecutable:
     ) -> None:
         self.plan, self.numbers = plan, numbers
         self.source, self.binary, self.commands = source, binary, commands
+        self.remarks: Sequence[str] = ()
         self.host = load_host(host)
         self._free = self.host.free
         library = _loaded(binary, plan)
@@ -209,6 +211,9 @@ class CpuExecutable:
 
     def step_times(self) -> Sequence[StepTime]:
         return self._times
+
+    def spans(self) -> tuple[Span, ...]:
+        return spans_of(self.plan, self._times)
 
     def _error(
         self, status: int, running: int, agent: Agent | None, wishes: LaunchWishes, known_as: KnownAs | None

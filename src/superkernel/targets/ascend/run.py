@@ -1,0 +1,94 @@
+"""targets.ascend.run: an emitted super kernel: looked into, saved, emulated; launched where there is an NPU."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ...errors import LaunchError
+from ...records import Span
+from .. import KnownAs, LaunchWishes
+from .build import BUILD_SCRIPT, BuildPlan, Built
+from .emitted import EmittedKernel
+from .plan import AscendPlan
+
+
+class AscendExecutable:
+    """The emitted source, its descriptor and the commands that build it; and the object, where it could be built."""
+
+    def __init__(
+        self, plan: AscendPlan, emitted: EmittedKernel, descriptor: Mapping[str, Any], build: BuildPlan, built: Built
+    ) -> None:
+        self.plan, self.emitted, self.descriptor, self.build, self.built = plan, emitted, descriptor, build, built
+        self.source = emitted.source
+        self.binary = built.binary or Path(f"{emitted.name}.o")
+        self.commands: Sequence[str] = build.lines()
+        self.remarks: Sequence[str] = (built.status,)
+        self.emulation: Any = None
+
+    # an NPU is needed
+
+    def launch(self, buffers: Mapping[str, Any], wishes: LaunchWishes) -> NoReturn:
+        raise self._cannot_run()
+
+    def blank(self) -> NoReturn:
+        raise self._cannot_run()
+
+    def launch_values(self, values: Any, sizes: Any) -> NoReturn:
+        raise self._cannot_run()
+
+    def launch_addresses(
+        self,
+        values: Sequence[int],
+        sizes: Sequence[int],
+        wishes: LaunchWishes,
+        named: Mapping[str, Any],
+        known_as: KnownAs | None = None,
+    ) -> NoReturn:
+        raise self._cannot_run()
+
+    def _cannot_run(self) -> LaunchError:
+        return LaunchError(
+            f"super_kernel_scope {self.emitted.name!r}: an Ascend super kernel needs an NPU and CANN's run time; "
+            "it cannot be launched here. Try it with k.emulate(buffers, seed=...), or load the saved object there"
+        )
+
+    def running(self) -> int:
+        return 0
+
+    # what can be done here
+
+    def emulate(self, buffers: Mapping[str, Any], wishes: LaunchWishes, *, seed: int, **more: Any) -> dict[str, Any]:
+        """One launch on the host emulator; `emulation` is all that it saw."""
+        from .emulator import emulate
+
+        self.emulation = emulate(self.emitted, self.plan.graph, buffers, wishes, seed=seed, **more)
+        made: dict[str, Any] = self.emulation.made
+        return made
+
+    def spans(self) -> tuple[Span, ...]:
+        """What each core did in the last emulated launch."""
+        return tuple(self.emulation.spans) if self.emulation is not None else ()
+
+    def files(self) -> dict[str, bytes]:
+        """What is saved: source, descriptor, how to build it; and the object, if there is one."""
+        name = self.emitted.name
+        files = {
+            f"{name}_kernel.cpp": self.source.encode(),
+            f"{name}.json": (json.dumps(self.descriptor, indent=2) + "\n").encode(),
+            BUILD_SCRIPT: self.build.script().encode(),
+        }
+        if self.built.binary is not None:
+            files[f"{name}.o"] = self.built.binary.read_bytes()
+        return files
+
+    def save(self, directory: Path) -> None:
+        for name, content in self.files().items():
+            (directory / name).write_bytes(content)
+            if name == BUILD_SCRIPT:
+                (directory / name).chmod(0o755)
+
+    def close(self) -> None:
+        self.emulation = None
