@@ -11,12 +11,19 @@ from ...errors import PlanError, UnsupportedError
 from ...graph import Graph
 from ...opsfile import OpsFile
 from ...options import Options
+from ...plan import Report
 from ...subkernel import SubKernel
 from .. import Leg, Progress, Series, Text
+from .build import plan_build
 from .chips import Chip, find_chip
-from .facts import complete
+from .descriptor import describe
+from .facts import AscendFacts, complete, facts_from_json, facts_to_json
+from .make import emit
+from .objects import build
+from .oplist import read_op_list
 from .plan import AscendPlan, make_ascend_plan
 from .run import AscendExecutable
+from .validate import validate
 
 __all__ = ["TARGET"]
 
@@ -26,12 +33,10 @@ class AscendPrepared:
     kernels: Mapping[SubKernel, SubKernel]
 
     def build(self, plan: AscendPlan) -> AscendExecutable:
-        from .build import BuildPlan, Built
-        from .descriptor import describe
-        from .make import emit
-
         emitted = emit(plan)
-        return AscendExecutable(plan, emitted, describe(plan, emitted, None), BuildPlan(), Built(None, "not built"))
+        commands = plan_build(emitted, plan.options.compile_options)
+        built = build(commands, emitted.source)
+        return AscendExecutable(plan, emitted, describe(plan, emitted, built.binary), commands, built)
 
     def line_up(self, legs: Sequence[Leg]) -> Series:
         raise UnsupportedError(
@@ -52,9 +57,7 @@ class AscendTarget:
         return asdict(self.chip)
 
     def read_ops(self, path: Path) -> OpsFile:
-        from ...opsfile import read_ops
-
-        return read_ops(path)
+        return read_op_list(path, self.chip)
 
     def core_count(self) -> int:
         return self.chip.cube_cores + self.chip.vector_cores
@@ -68,10 +71,22 @@ class AscendTarget:
             )
 
     def plan(self, graph: Graph, options: Options, cores: int) -> AscendPlan:
-        return make_ascend_plan(graph, options, self.chip)
+        plan = make_ascend_plan(graph, options, self.chip)
+        report = validate(plan)
+        if not report.ok:
+            raise PlanError(
+                f"super_kernel_scope {graph.name!r}: the plan does not validate, which is a defect of ours:\n{report}"
+            )
+        return plan
 
-    def validate(self, plan: AscendPlan) -> object:
-        return ""
+    def validate(self, plan: AscendPlan) -> Report:
+        return validate(plan)
+
+    def facts_to_json(self, kernel: SubKernel) -> Any:
+        return facts_to_json(kernel)
+
+    def facts_from_json(self, fields: Any) -> AscendFacts:
+        return facts_from_json(fields)
 
     def prepare(self, kernels: Sequence[SubKernel], progress: Progress | None) -> AscendPrepared:
         return AscendPrepared({kernel: complete(kernel) for kernel in kernels})
@@ -86,7 +101,7 @@ class AscendTarget:
         raise UnsupportedError("the ascend target takes compiled sub-kernels; it has no compiler for generated ones")
 
     def restore(self, plan: AscendPlan, directory: Path) -> AscendExecutable:
-        raise UnsupportedError("not yet")
+        return AscendExecutable.restore(plan, directory)
 
 
 TARGET = AscendTarget(find_chip(None))

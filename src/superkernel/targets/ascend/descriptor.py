@@ -9,6 +9,7 @@ from typing import Any
 from ...layout import Role
 from .emitted import EmittedKernel, EmittedOp
 from .facts import facts_of
+from .oplist import ORDER_EVENT
 from .plan import AscendPlan
 from .types import CoreClass
 
@@ -85,8 +86,8 @@ def _op(plan: AscendPlan, op: EmittedOp) -> dict[str, Any]:
         "task_type": "dynamic" if op.dynamic else "normal",
         "split_mode": op.copies,
         "stream_id": op.stream,
-        "send_event_list": list(node.notifies),
-        "recv_event_list": list(node.awaits),
+        "send_event_list": [event for event in node.sends if not event.startswith(ORDER_EVENT)],
+        "recv_event_list": [event for event in node.receives if not event.startswith(ORDER_EVENT)],
         "debugOptions": list(facts_of(node.kernel).debug_options),
         "arg_list": {
             "param_offset": 8 * op.first_slot,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from ...cache import digest
 from ...errors import GraphError
 from ...subkernel import Core, Form, SubKernel
+from .archive import code_bytes, read_binary
 from .types import CUBE, CoreClass, KernelType, OpClass
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -46,6 +49,7 @@ class AscendFacts:
     debug_options: tuple[str, ...] = ()
     debug_bytes: int = 0
     origin: str = ""  # the metadata file
+    saved_as: str = ""  # what its binary is called beside a saved super kernel
 
     @property
     def op_class(self) -> OpClass:
@@ -76,7 +80,8 @@ def complete(kernel: SubKernel) -> SubKernel:
     where = f"sub-kernel {kernel.name!r}: "
     if kernel.binary.form is Form.PTX:
         raise GraphError(f"{where}PTX is for NVIDIA GPUs; the ascend target takes sources, objects and archives")
-    facts = facts_of(kernel)
+    saved_as = f"{digest(read_binary(kernel.binary.path))[:8]}_{kernel.binary.path.name}"
+    facts = replace(facts_of(kernel), saved_as=saved_as)
     for _, _, code in facts.codes:
         check_identifier(code.symbol, f"{where}its symbol")
     text = _text(kernel.binary.path) if kernel.binary.form is Form.SOURCE else ""
@@ -92,7 +97,15 @@ def complete(kernel: SubKernel) -> SubKernel:
         if kernel.signals_inside is not None
         else kernel.early_start is not False and (starts_early or _found(text, "sk_set_next")),
         may_fail=False,
+        code_bytes=kernel.code_bytes or _code_bytes(kernel, facts),
     )
+
+
+def _code_bytes(kernel: SubKernel, facts: AscendFacts) -> int:
+    """The largest of its functions; 0: a source, which only the device compiler can measure."""
+    if kernel.binary.form is not Form.OBJECT:
+        return 0
+    return max(code_bytes(kernel.binary.path, code.objects) for _, _, code in facts.codes)
 
 
 def _text(path: Path) -> str:
@@ -104,6 +117,23 @@ def _text(path: Path) -> str:
 
 def _found(text: str, function: str) -> bool:
     return re.search(rf"\b{function}\b", text) is not None
+
+
+def facts_to_json(kernel: SubKernel) -> Any:
+    """As a saved super kernel keeps them."""
+    facts = facts_of(kernel)
+    fields = asdict(replace(facts, codes=()))
+    codes = [[one.value, key, code.symbol, code.objects, code.split] for one, key, code in facts.codes]
+    return fields | {"type": facts.type.value, "codes": codes}
+
+
+def facts_from_json(fields: Any) -> AscendFacts:
+    codes = tuple(
+        (CoreClass(one), int(key), Code(symbol, tuple(objects), tuple(map(tuple, split))))
+        for one, key, symbol, objects, split in fields["codes"]
+    )
+    more = {"type": KernelType(fields["type"]), "codes": codes, "debug_options": tuple(fields["debug_options"])}
+    return AscendFacts(**(fields | more))
 
 
 def cube_or_vector(one: CoreClass) -> str:

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 from ...errors import LaunchError
 from ...records import Span
+from ...subkernel import SubKernel
 from .. import KnownAs, LaunchWishes
-from .build import BUILD_SCRIPT, BuildPlan, Built
+from .build import BUILD_SCRIPT, BuildPlan, Built, plan_build
 from .emitted import EmittedKernel
+from .facts import facts_of
+from .make import emit
 from .plan import AscendPlan
+
+
+def _beside(kernel: SubKernel, directory: Path) -> SubKernel:
+    """The sub-kernel with its binary where it was saved."""
+    path = directory.resolve() / facts_of(kernel).saved_as
+    return replace(kernel, binary=replace(kernel.binary, path=path))
 
 
 class AscendExecutable:
@@ -27,6 +37,24 @@ class AscendExecutable:
         self.commands: Sequence[str] = build.lines()
         self.remarks: Sequence[str] = (built.status,)
         self.emulation: Any = None
+
+    @classmethod
+    def restore(cls, plan: AscendPlan, directory: Path) -> AscendExecutable:
+        """A saved one: planned and printed anew, which must give what was saved."""
+        name = plan.graph.name
+        try:
+            descriptor = json.loads((directory / f"{name}.json").read_text())
+            source = (directory / f"{name}_kernel.cpp").read_text()
+        except (OSError, ValueError) as reason:
+            raise LaunchError(f"{directory} is no saved super kernel: {reason}") from reason
+        there = {node.kernel: _beside(node.kernel, directory) for node in plan.graph.nodes}
+        plan = replace(plan, graph=plan.graph.with_kernels(there))
+        emitted = emit(plan)
+        if emitted.source != source:
+            raise LaunchError(f"{directory}: {name}_kernel.cpp is not what this version emits; compile it again")
+        binary = directory / f"{name}.o"
+        built = Built(binary, f"{binary} as saved") if binary.is_file() else Built(None, f"{name}.o was not built")
+        return cls(plan, emitted, descriptor, plan_build(emitted, plan.options.compile_options), built)
 
     # an NPU is needed
 
@@ -73,13 +101,14 @@ class AscendExecutable:
         return tuple(self.emulation.spans) if self.emulation is not None else ()
 
     def files(self) -> dict[str, bytes]:
-        """What is saved: source, descriptor, how to build it; and the object, if there is one."""
+        """What is saved: source, descriptor, sub-kernels, how to build it; and the object, if there is one."""
         name = self.emitted.name
         files = {
             f"{name}_kernel.cpp": self.source.encode(),
             f"{name}.json": (json.dumps(self.descriptor, indent=2) + "\n").encode(),
             BUILD_SCRIPT: self.build.script().encode(),
         }
+        files |= {one.name: one.path.read_bytes() for one in self.build.inputs}
         if self.built.binary is not None:
             files[f"{name}.o"] = self.built.binary.read_bytes()
         return files

@@ -293,7 +293,7 @@ class _Scheduler:
             before = self.call_of[op]
 
     def _flat(self) -> Iterable[Step]:
-        pending = _Pending()
+        pending = Pending()
         for step in self._sequence():
             if isinstance(step, DebugBarrier):
                 yield pending.seen_by(step)
@@ -347,7 +347,7 @@ class _Scheduler:
             yield Record(classes, op, What.OP, False)
 
 
-class _Pending:
+class Pending:
     """Signals under way, as a walk along the steps finds them."""
 
     def __init__(self) -> None:
