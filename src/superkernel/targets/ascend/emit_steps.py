@@ -231,7 +231,7 @@ class StepPrinter:
             f"key_{op} = sk_fetch({self._word(op, Role.TILING_KEY)});",
             f"blocks_{op} = sk_fetch({self._word(op, Role.BLOCK_COUNT)});",
             f"check_{self.named[node.kernel].label}(key_{op});",
-            f"if (blocks_{op} > {node.blocks}) trap();",
+            f"if (blocks_{op} == 0 || blocks_{op} > {node.blocks}) trap();",
         ]
 
     def _guard(self, op: int, one: CoreClass) -> str:

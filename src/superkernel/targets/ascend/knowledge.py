@@ -27,6 +27,7 @@ class Item:
 
     op: int
     classes: Classes
+    reached: str  # what cores that have passed it are, in words that the op's name follows
     body: list[Step] = field(default_factory=list)
     ahead: list[Step] = field(default_factory=list)  # preloads, before anything that may block
     before: list[Step] = field(default_factory=list)  # syncs
@@ -178,7 +179,7 @@ class Knowledge:
         if item == reach and target.may_arrive_inside and fresh and one in target.classes:
             target.arrives_inside.add(one)
         else:
-            target.after.append(Arrive((one,), target.op))
+            target.after.append(Arrive((one,), target.op, target.reached))
         return item
 
     def _last_op(self, one: CoreClass, place: Place) -> int:

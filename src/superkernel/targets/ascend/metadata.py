@@ -28,14 +28,15 @@ _REQUIRED = (
     "sub_operator_early_start_set_flag",
     "sub_operator_early_start_wait_flag",
 )
-_FENCES = {
-    "fence_before": "sub_operator_call_dcci_before_kernel_start",
-    "fence_after": "sub_operator_call_dcci_after_kernel_end",
-    "fence_never": "sub_operator_call_dcci_disable_on_kernel",
-}
 _OPTIONAL = (
-    *("split_mode", "sub_op_with_sync_all", "sub_operator_op_type", "debugOptions", "debugBufSize"),
-    *_FENCES.values(),
+    "split_mode",
+    "sub_op_with_sync_all",
+    "sub_operator_op_type",
+    "sub_operator_call_dcci_before_kernel_start",
+    "sub_operator_call_dcci_after_kernel_end",
+    "sub_operator_call_dcci_disable_on_kernel",
+    "debugOptions",
+    "debugBufSize",
 )
 _DYNAMIC = "dynamic_func_names"
 _ANY_CORE = "AiCore"
@@ -67,7 +68,9 @@ def read_metadata(path: Path, binary: Path, task: Task, chip: Chip) -> SubKernel
         debug_options=debug,
         debug_bytes=_debug_bytes(fields, debug),
         origin=str(path),
-        **{fact: fields[key].truth() for fact, key in _FENCES.items() if key in fields},
+        fence_before=_truth(fields, "sub_operator_call_dcci_before_kernel_start"),
+        fence_after=_truth(fields, "sub_operator_call_dcci_after_kernel_end"),
+        fence_never=_truth(fields, "sub_operator_call_dcci_disable_on_kernel"),
     )
     keys = sorted({key for _, key, _, _ in codes})
     symbols = {key: code.symbol for _, key, code, _ in reversed(codes)}
@@ -79,7 +82,7 @@ def read_metadata(path: Path, binary: Path, task: Task, chip: Chip) -> SubKernel
             _params(fields["sub_operator_params"]),
             _CORE_OF[kind.op_class],
             fields["sub_operator_op_type"].text() if "sub_operator_op_type" in fields else None,
-            fields["sub_op_with_sync_all"].truth() if "sub_op_with_sync_all" in fields else False,
+            _truth(fields, "sub_op_with_sync_all"),
             None,
             tuple((key, symbols[key]) for key in keys) if task is Task.DYNAMIC else (),
             waits_inside=waits,
@@ -95,6 +98,10 @@ def _fields(top: JsonValue) -> dict[str, JsonValue]:
             others = [other for other in found if other not in (*_REQUIRED, *_OPTIONAL)]
             raise top.error(f"the field {key!r} is missing{nearest(key, others)}")
     return found
+
+
+def _truth(fields: Mapping[str, JsonValue], key: str) -> bool:
+    return key in fields and fields[key].truth()
 
 
 def _kind(place: JsonValue) -> KernelType:

@@ -106,14 +106,17 @@ class _Scheduler:
         leader = self._leader(op)
         for event in node.awaits:
             if event not in self.poll_of:
-                self.poll_of[event] = leader[0], self._item(op, leader, AwaitEvent(leader, op, event))
+                self.poll_of[event] = (
+                    leader[0],
+                    self._item(op, leader, "past the events of", AwaitEvent(leader, op, event)),
+                )
         if node.dynamic:
             if node.awaits:  # what the tiling reads may be what the event announces
                 self._request(op)
             self._select(op)
         self._call(op)
         if node.notifies:
-            at = self._item(op, leader, *(Notify(leader, op, event) for event in node.notifies))
+            at = self._item(op, leader, "past the notify of", *(Notify(leader, op, event) for event in node.notifies))
             ends = self.at_send[op]
             self._sync(at, op, "to notify after", {leader[0]: ends})
             self._record_around(at, What.NOTIFY)
@@ -121,7 +124,7 @@ class _Scheduler:
     def _call(self, op: int) -> None:
         node, facts = self.graph.nodes[op], self.facts[op]
         classes = facts.op_class.classes
-        at = self.state.add(Item(op, classes))
+        at = self.state.add(Item(op, classes, "done with"))
         item = self.state.items[at]
         full = self.early is EarlyStart.FULL and not node.kernel.sync_all
         item.may_arrive_inside = full and bool(node.kernel.signals_inside) and not self._fenced(op, FenceWhen.AFTER)
@@ -192,7 +195,7 @@ class _Scheduler:
 
     def _request(self, op: int) -> None:
         leader = self._leader(op)
-        at = self._item(op, leader, Request(leader, op))
+        at = self._item(op, leader, "past the request of", Request(leader, op))
         needs: Reach = {}
         for edge in self.graph.incoming[op]:
             if _feeds_tiling(edge):
@@ -213,19 +216,19 @@ class _Scheduler:
 
     def _select(self, op: int) -> None:
         classes = self.facts[op].op_class.classes
-        at = self._item(op, classes, Select(classes, op))
+        at = self._item(op, classes, "past the lock of", Select(classes, op))
         self.selected[op] = at
         for one in classes:
             self.state.learn(one, self.lock_of[op], at)
 
     def _reset_lock(self, op: int) -> None:
         leader = self._leader(op)
-        at = self._item(op, leader, ResetLock(leader, op))
+        at = self._item(op, leader, "past the reset of", ResetLock(leader, op))
         needs = dict.fromkeys(self.facts[op].op_class.classes, self.selected[op])
         self._sync(at, op, "to reset the lock of", {leader[0]: needs})
 
-    def _item(self, op: int, classes: Classes, *body: Step) -> int:
-        return self.state.add(Item(op, classes, list(body)))
+    def _item(self, op: int, classes: Classes, reached: str, *body: Step) -> int:
+        return self.state.add(Item(op, classes, reached, list(body)))
 
     def _sync(self, at: int, op: int, purpose: str, needs: dict[CoreClass, Reach]) -> None:
         self.pairs += [(op, pair) for pair in self.state.sync(at, op, purpose, self.state.missing(needs))]

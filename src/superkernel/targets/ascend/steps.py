@@ -34,11 +34,13 @@ class Preload(Step):
 
 @dataclass(frozen=True)
 class Arrive(Step):
-    """Each core of the class says that it has come this far: `op` and all before it are done there."""
+    """Each core of the class says that it has come this far, and done all before."""
+
+    reached: str = "done with"
 
     def text(self, names: Names) -> str:
-        after = f"done with {names[self.op]}" if self.op >= 0 else "that have done nothing yet"
-        return f"arrive: {_who(self.classes)} {after}"
+        place = f"{self.reached} {names[self.op]}" if self.op >= 0 else "at the beginning"
+        return f"arrive: {_who(self.classes)} {place}"
 
 
 @dataclass(frozen=True)
