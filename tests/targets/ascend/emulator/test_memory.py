@@ -74,7 +74,7 @@ def test_a_transfer_is_on_its_way_until_a_barrier() -> None:
     wait_flag_dev(14);
     bulk(slot(3));
 """
-    with pytest.raises(LaunchError, match="is still on its way|without being ordered"):
+    with pytest.raises(LaunchError, match=r"is still on its way|without being ordered"):
         launched(body, 0, ops)
     assert not all(launched(body, seed, ops, races=False) for seed in range(1, 30))
     assert launched(body.replace("PIPE_S", "PIPE_MTE3"), 0, ops)

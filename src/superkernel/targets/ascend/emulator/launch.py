@@ -26,14 +26,7 @@ from .library import ACTS, Record, Settings, load_library
 from .modules import Module
 from .trace import Step, printed_text, profiled_spans, spans_of_steps, steps_of
 
-_TYPES = {
-    KernelType.AIV_ONLY: 0,
-    KernelType.AIC_ONLY: 1,
-    KernelType.MIX_AIV_1_0: 2,
-    KernelType.MIX_AIC_1_0: 3,
-    KernelType.MIX_AIC_1_1: 4,
-    KernelType.MIX_AIC_1_2: 5,
-}
+_TYPES = {kind: number for number, kind in enumerate(KernelType)}  # as in machine.h
 STEP_LIMIT = 20_000_000
 _ASKED, _ANSWERED = 2, 1  # in the lock word of a dynamic op
 
@@ -57,6 +50,7 @@ class Emulation:
     profiled: tuple[Span, ...]  # what the kernel wrote itself, with profiling=1
     printed: str
     words: dict[str, int]  # slot name -> the word it points to, after the launch
+    addresses: dict[int, str]  # address of such a word -> slot name
     step_count: int
 
     @property
@@ -249,6 +243,7 @@ class Emulator:
             profiled_spans(self.emitted, arena.view(PROFILING)) if self.emitted.profiling else (),
             self._printed(arena),
             {slots[slot].name: arena.word(slot) for slot in arena.words},
+            {address: slots[slot].name for slot, address in arena.words.items()},
             self._calls.sk_emu_steps(machine),
         )
 

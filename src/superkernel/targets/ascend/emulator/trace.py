@@ -38,6 +38,7 @@ class What(Enum):
     CLEAN = 10
     SYNC_ALL = 11
     STORE = 12  # value: address; by the entry
+    AGENT = 13  # no core, but somebody outside; detail: which
 
 
 @dataclass(frozen=True)

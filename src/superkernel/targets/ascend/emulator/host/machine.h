@@ -32,7 +32,7 @@ enum class Order : int32_t { clock, random, priority, held };
 
 enum class What : uint32_t {  // as in launch.py
     kernel_begin, kernel_end, op_begin, op_waited, op_set, op_end,
-    wait_begin, wait_end, signal, preload, clean, sync_all, store
+    wait_begin, wait_end, signal, preload, clean, sync_all, store, agent
 };
 
 struct Record {
@@ -232,7 +232,7 @@ private:
     bool waits_in_vain(const Core& core) const;
     bool stuck() const;
     void hold_some();
-    std::string deadlock() const;
+    std::string standing() const;  // what each core does or waits for
     void unwind();
     CachedLine& cached_line(uint64_t line, bool speculative);
     void drop(Core& core, uint64_t line);

@@ -20,7 +20,6 @@ namespace {
 
 constexpr size_t kStack = 256 * 1024, kGuard = 4096;
 constexpr int64_t kLong = 4096;  // steps in a row, at most
-constexpr uint64_t kLow = 1024, kHigh = 1 << 20;  // priorities of cores that poll, and of the others
 constexpr uint64_t kPatience = 96;  // polls without any progress anywhere before a core counts as stuck
 
 // Stacks are kept for the next launch of this thread.
@@ -95,7 +94,7 @@ void Machine::step(uint64_t cost) {
     steps = steps + 1;
     core.time += cost;
     if (steps > settings.step_limit) {
-        stop("no end after " + std::to_string(settings.step_limit) + " steps: is this an endless loop?");
+        stop("no end after " + std::to_string(settings.step_limit) + " steps: is this an endless loop?" + standing());
     }
     disturb(core);
     if (--core.budget <= 0 || core.time > core.run_until) give_way();
@@ -103,7 +102,6 @@ void Machine::step(uint64_t cost) {
 
 void Machine::give_way() {
     Core& core = *running;
-    if (core.polls) core.priority = random.below(kLow);  // who polls lets others go first
     if (_setjmp(core.context) == 0) _longjmp(scheduler, 1);
     if (stopping && !std::uncaught_exceptions()) throw Stop{};
 }
@@ -159,17 +157,22 @@ Core* Machine::choose() {
         first->run_until = second;
         return first;
     }
-    if (order == Order::priority) {
-        Core* best = *std::max_element(ready.begin(), ready.end(), [](Core* a, Core* b) { return a->priority < b->priority; });
-        best->budget = int64_t(1 + random.below(8 * mean));
-        if (random.chance(24)) best->priority = kLow + random.below(kHigh);
-        return best;
-    }
-    if (order == Order::held) {
-        if (steps >= held_until) hold_some();
-        auto held = [&](Core* core) { return is_held[core->index] || (core->polls && core->poll_progress == progress); };
-        auto end = std::partition(ready.begin(), ready.end(), [&](Core* core) { return !held(core); });
-        if (end != ready.begin()) ready.erase(end, ready.end());
+    if (order != Order::random) {
+        if (order == Order::held && steps >= held_until) hold_some();
+        // who polls and has seen no change lets others go first, as do those that are held
+        auto later = [&](Core* core) {
+            return (order == Order::held && is_held[core->index]) || (core->polls && core->poll_progress == progress);
+        };
+        auto end = std::partition(ready.begin(), ready.end(), [&](Core* core) { return !later(core); });
+        bool only_later = end == ready.begin();
+        if (!only_later) ready.erase(end, ready.end());
+        if (order == Order::priority && !only_later) {
+            auto lower = [](Core* a, Core* b) { return a->priority < b->priority; };
+            Core* best = *std::max_element(ready.begin(), ready.end(), lower);
+            best->budget = int64_t(1 + random.below(8 * mean));
+            if (random.chance(24)) best->priority = random.next();
+            return best;
+        }
     }
     Core* chosen = ready[random.below(ready.size())];
     chosen->budget = int64_t(1 + random.below(2 * mean));
@@ -189,6 +192,7 @@ bool Machine::act(bool nobody_else) {
         if (nobody_else || steps >= agent.due) {
             agent.done = true;
             ++progress;
+            if (settings.record) records.push_back({++sequence, 0, kNone, uint32_t(What::agent), kNone, uint32_t(i), 0});
             if (agent_acts(int(i))) {
                 if (!stopping) error = "an agent outside the kernel failed";
                 stopping = true;
@@ -269,14 +273,16 @@ std::string Machine::where(const Core& core) const {
     return text;
 }
 
-std::string Machine::deadlock() const {
-    std::string text = "deadlock: no core can go on";
+std::string Machine::standing() const {
+    std::string text;
     std::map<std::string, std::vector<std::string>> groups;  // what, where -> who
     for (const auto& core : cores) {
         if (core->state == State::done) continue;
         std::string what;
         if (core->state == State::waiting) {
             what = "wait for flag " + std::to_string(core->waits_for);
+        } else if (!core->polls) {
+            what = "run";
         } else {
             char address[32];
             snprintf(address, sizeof address, "0x%" PRIx64, core->polled);
@@ -304,7 +310,7 @@ void Machine::unwind() {
 
 void Machine::run() {
     is_held.assign(cores.size(), false);
-    for (auto& core : cores) core->priority = kLow + random.below(kHigh);
+    for (auto& core : cores) core->priority = random.next();
     while (!stopping) {
         act(false);
         if (!links.empty()) follow_links();
@@ -315,7 +321,7 @@ void Machine::run() {
         } else if (std::all_of(cores.begin(), cores.end(), [](auto& core) { return core->state == State::done; })) {
             break;
         } else if (!act(true) && !wait_for_host()) {
-            error = deadlock();
+            error = "deadlock: no core can go on" + standing();
             stopping = true;
         }
     }
