@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -139,16 +139,16 @@ class Case:
     uses: tuple[Use, ...]
     options: str
     outside: tuple[Outside, ...] = ()
-    extra: Mapping[str, str] = field(default_factory=dict, hash=False)
+    prefix: str = "op"  # of the ops' names
 
     def ops(self) -> list[Op]:
-        return [use.op(f"op{i}") for i, use in enumerate(self.uses)]
+        return [use.op(f"{self.prefix}{i}") for i, use in enumerate(self.uses)]
 
     def emitted(self) -> tuple[EmittedKernel, Graph]:
         return emitted_of(self.ops(), self.name, self.options)
 
     def tilings(self) -> dict[str, TilingFunction]:
-        return {f"op{i}": _tiler(use) for i, use in enumerate(self.uses) if use.shape.dynamic}
+        return {f"{self.prefix}{i}": _tiler(use) for i, use in enumerate(self.uses) if use.shape.dynamic}
 
     def buffers(self, seed: int) -> dict[str, np.ndarray[Any, Any]]:
         random_numbers = np.random.default_rng(seed)

@@ -15,7 +15,9 @@ from superkernel.subkernel import Binary, Form
 from superkernel.targets.cpu.objects import CompileJob, compile_sources, isolate, link_shared, object_key, unique_name
 from superkernel.targets.cpu.toolchain import Toolchain, find_toolchain, run
 
-from ..emitted import EmittedKernel
+from ..archive import is_archive, members
+from ..emitted import EmittedKernel, EmittedOp
+from ..facts import facts_of
 from ..types import CoreClass
 from .library import INCLUDE, Library, load_library
 
@@ -30,6 +32,7 @@ class Body:
 
     binary: Binary
     symbol: str
+    members: tuple[str, ...] = ()  # of an archive
 
 
 @dataclass(frozen=True)
@@ -106,13 +109,23 @@ def _functions(one: CoreClass, kernels: Iterable[EmittedKernel]) -> dict[str, tu
     for kernel in kernels:
         for op in kernel.ops:
             for variant in op.variants.get(one, ()):
-                body = Body(op.kernel.binary, op.symbols[one][variant.key])
                 for copy, function in enumerate(variant.functions):
+                    body = _body(op, one, variant.key, copy)
                     if found.setdefault(function, (body, copy)) != (body, copy):
                         raise BuildError(
                             f"super_kernel_scope {kernel.name!r}: {function!r} stands for two different functions"
                         )
     return found
+
+
+def _body(op: EmittedOp, one: CoreClass, key: int, copy: int) -> Body:
+    """Copies share their code, unless they come ready made."""
+    code = facts_of(op.kernel).of_class(one).get(key)
+    objects = code.objects if code is not None else ()
+    if code is not None and 0 < copy <= len(code.split):
+        objects = code.split[copy - 1]
+    archived = op.kernel.binary.form is Form.OBJECT and is_archive(op.kernel.binary.path)
+    return Body(op.kernel.binary, op.symbols[one][key], objects if archived else ())
 
 
 def _objects(bodies: Iterable[Body], defines: tuple[str, ...], tools: Toolchain, cache: Cache) -> dict[Body, Isolated]:
@@ -127,9 +140,26 @@ def _objects(bodies: Iterable[Body], defines: tuple[str, ...], tools: Toolchain,
         if body.binary.form is Form.PTX:
             raise UnsupportedError(f"{body.binary.path}: PTX is for the cuda target")
         path = compiled.get(body.binary, body.binary.path)
+        if body.members or (body.binary.form is Form.OBJECT and is_archive(path)):
+            path = _unpacked(path, body.members, tools, cache)
         name = unique_name(body.symbol, path)
         objects[body] = Isolated(name, isolate(path, body.symbol, name, tools, cache))
     return objects
+
+
+def _unpacked(archive: Path, wanted: tuple[str, ...], tools: Toolchain, cache: Cache) -> Path:
+    """Members of an archive, joined into one object; none named: all."""
+    contents = members(archive)
+    chosen = {name: contents[name] for name in wanted or contents}
+
+    def build(output: Path) -> None:
+        with TemporaryDirectory() as folder:
+            paths = [Path(folder, f"{place}.o") for place in range(len(chosen))]
+            for path, content in zip(paths, chosen.values(), strict=True):
+                path.write_bytes(content)
+            run([tools.ld, "-r", *map(str, paths), "-o", str(output)], what=f"joining members of {archive}")
+
+    return cache.make(digest("unpacked", *chosen.values(), tools.identity), ".o", build)
 
 
 def _entries(kernels: Sequence[EmittedKernel]) -> str:

@@ -327,6 +327,10 @@ void Machine::run() {
     }
     while (!stopping && act(true)) {}  // those that were waiting for the last notify
     follow_links();
+    for (const Link& link : links) {  // what the kernel has reset
+        bool reset = taken.count(link.device) && *reinterpret_cast<const uint64_t*>(link.device) == 0;
+        if (reset && !link.to_host) *reinterpret_cast<volatile uint64_t*>(link.host) = 0;
+    }
     if (stopping) unwind();
     for (auto& core : cores) {
         if (core->stack) stacks.free.push_back(core->stack);
