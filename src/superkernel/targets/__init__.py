@@ -141,6 +141,7 @@ class Prepared(Protocol):
 class Target(Protocol):
     name: str
     device: str  # torch's word for where its tensors lie
+    takes_models: bool  # there is a compiler for the kernels that a model needs
 
     def on(
         self, chip: str | Path | Mapping[str, Any] | None

@@ -63,6 +63,7 @@ class CpuPrepared:
 class CpuTarget:
     name: str = "cpu"
     device: str = "cpu"
+    takes_models: bool = True
 
     def on(self, chip: object) -> CpuTarget:
         if chip is not None:
