@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from targets.ascend.conftest import MIX, TILED, entry, metadata
+from targets.ascend.conftest import DEVICE_HEADER, MIX, TILED, entry, metadata
 from targets.ascend.test_metadata import compiled
 
 import superkernel as sk
@@ -172,28 +172,6 @@ arguments = [one for one in sys.argv[1:] if not one.startswith(dropped)]
 stub = {stub!r}
 sys.exit(subprocess.run(["g++", "-I", stub, *arguments]).returncode)
 """
-_STUB = """#pragma once
-#include <cstdint>
-#define __aicore__
-#define __global__
-#define __gm__
-enum { PIPE_ALL, PIPE_MTE2, PIPE_MTE3, PIPE_FIX, PIPE_S };
-enum class cache_line_t { SINGLE_CACHE_LINE, ENTIRE_DATA_CACHE };
-enum class dcci_dst_t { CACHELINE_OUT, CACHELINE_ALL, CACHELINE_ATOMIC };
-static inline uint64_t get_block_idx() { return 0; }
-static inline uint64_t get_subblockid() { return 0; }
-static inline uint64_t get_subblockdim() { return 1; }
-static inline uint64_t get_coreid() { return 0; }
-static inline uint64_t get_sys_cnt() { return 0; }
-static inline uint64_t* get_para_base() { return nullptr; }
-static inline void set_ffts_base_addr(uint64_t) {}
-static inline void ffts_cross_core_sync(int, uint64_t) {}
-static inline void wait_flag_dev(int) {}
-static inline void pipe_barrier(int) {}
-static inline void dcci(void*, cache_line_t, dcci_dst_t) {}
-static inline void preload(const void*, int64_t) {}
-static inline void trap() { __builtin_trap(); }
-"""
 
 
 @pytest.fixture
@@ -203,7 +181,7 @@ def cann(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     tools = home / "compiler" / "ccec_compiler" / "bin"
     tools.mkdir(parents=True)
     (home / "stub").mkdir()
-    (home / "stub" / "kernel_operator.h").write_text(_STUB)
+    (home / "stub" / "kernel_operator.h").write_text(DEVICE_HEADER)
     (tools / "bisheng").write_text(_STAND_IN.format(python=sys.executable, stub=str(home / "stub")))
     (tools / "bisheng").chmod(0o755)
     for device, host in (("ld.lld", "ld"), ("llvm-objcopy", "objcopy"), ("llvm-ar", "ar"), ("llvm-size", "size")):

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from targets.ascend.conftest import DEVICE_HEADER
 from targets.ascend.random_lists import kernel
 
 from superkernel.graph import build_graph
@@ -396,6 +398,19 @@ def test_the_emitted_code_is_the_expected_one(scenario: Callable[[], AscendPlan]
         expected.write_text(found)
     assert expected.is_file(), f"{expected} is missing: set {UPDATE}=1 to write it"
     assert found == expected.read_text(), f"not as expected; after a change on purpose set {UPDATE}=1"
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+def test_the_emitted_code_compiles_for_each_class(scenario: Callable[[], AscendPlan], tmp_path: Path) -> None:
+    """As for a device, with a header that declares the primitives."""
+    emitted = emit(scenario())
+    (tmp_path / "kernel_operator.h").write_text(DEVICE_HEADER)
+    (tmp_path / "kernel.cpp").write_text(emitted.source)
+    checks = ("-fsyntax-only", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-Wno-attributes", "-Wno-pedantic")
+    for one in emitted.launch.classes:
+        command = ["g++", *checks, *emitted.defines[one], "-I", str(tmp_path), str(tmp_path / "kernel.cpp")]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
 
 
 def test_no_golden_file_is_left_over() -> None:

@@ -84,7 +84,7 @@ class Emitter:
             yield f"{per_class[VECTOR]}#endif\n\n"
 
     def _caller(self, kernel: SubKernel, named: Named, one: CoreClass, dynamic: bool, preloaded: bool) -> str:
-        takes = "uint64_t core, uint64_t key" if dynamic else "uint64_t core"
+        takes = "uint64_t core, int64_t key" if dynamic else "uint64_t core"
         lines = self.printer.lines_of(kernel)
         texts = [
             self._switch(f"call_{named.label}({takes}, uint64_t first_slot)", named, one, dynamic, "{}(first_slot)")
@@ -94,7 +94,7 @@ class Emitter:
             texts.append(self._switch(f"preload_{named.label}({takes})", named, one, dynamic, request))
         if dynamic:
             keys = " && ".join(f"key != {variant.key}" for variant in named.variants[one])
-            check = f"static inline __aicore__ void check_{named.label}(uint64_t key) {{\n    if ({keys}) trap();\n}}\n"
+            check = f"static inline __aicore__ void check_{named.label}(int64_t key) {{\n    if ({keys}) trap();\n}}\n"
             texts.insert(0, check)
         return f"// {self.printer.comment(str(kernel))}\n" + "".join(texts) + "\n"
 
@@ -103,7 +103,7 @@ class Emitter:
         if not dynamic:
             lines += indented(self._copies(named.variants[one][0].functions, statement))
         else:
-            lines.append("    switch ((int64_t)key) {")
+            lines.append("    switch (key) {")
             for variant in named.variants[one]:
                 lines.append(f"        case {variant.key}:")
                 lines += indented(self._copies(variant.functions, statement), 3)

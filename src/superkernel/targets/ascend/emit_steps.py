@@ -125,7 +125,8 @@ class StepPrinter:
             lines.append("uint64_t records = 0;")
         for step in steps:
             if isinstance(step, Select):
-                lines.append(f"uint64_t key_{step.op} = 0, blocks_{step.op} = 0;  // of {self._name(step.op)}")
+                lines.append(f"int64_t key_{step.op} = 0;  // of {self._name(step.op)}")
+                lines.append(f"uint64_t blocks_{step.op} = 0;")
         return lines
 
     def closing(self) -> list[str]:
@@ -228,7 +229,7 @@ class StepPrinter:
         node = self.nodes[op]
         return [
             f"sk_await({self._word(op, Role.LOCK)}, 1);",
-            f"key_{op} = sk_fetch({self._word(op, Role.TILING_KEY)});",
+            f"key_{op} = (int64_t)sk_fetch({self._word(op, Role.TILING_KEY)});",
             f"blocks_{op} = sk_fetch({self._word(op, Role.BLOCK_COUNT)});",
             f"check_{self.named[node.kernel].label}(key_{op});",
             f"if (blocks_{op} == 0 || blocks_{op} > {node.blocks}) trap();",
