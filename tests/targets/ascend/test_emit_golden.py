@@ -228,6 +228,10 @@ def stream_fusion() -> AscendPlan:
     return planned("lanes", lanes(), "split-mode=1:stream-fusion=1")
 
 
+def stream_fusion_preload_max() -> AscendPlan:
+    return planned("lanes_at_once", lanes(), "split-mode=1:stream-fusion=1:preload-code=max")
+
+
 def stream_fusion_receiver_first() -> AscendPlan:
     """In the list the receiver stands before its sender; in its lane it cannot."""
     ops = [Op(CUBE_OP, ["x", "w", "a"], "first"), Op(CUBE_OP, ["a", "w", "b"], "receives", recv=[3])]
@@ -363,6 +367,7 @@ SCENARIOS: tuple[Callable[[], AscendPlan], ...] = (
     one_event_for_two_ops,
     inner_events,
     stream_fusion,
+    stream_fusion_preload_max,
     stream_fusion_receiver_first,
     stream_fusion_one_class,
     dynamic,

@@ -125,7 +125,7 @@ class _Builder:
         self.emitted, self.flags = emitted, flags
         self.inputs: dict[Path, Input] = {}
         self.commands: dict[Stage, list[Command]] = {stage: [] for stage in Stage}
-        self.unpacked: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
+        self.once: set[Command] = set()  # those that several functions of a sub-kernel share
         self.mixed = emitted.launch.mixed
 
     def plan(self) -> BuildPlan:
@@ -227,7 +227,8 @@ class _Builder:
         folder: str = ".",
     ) -> None:
         command = Command(stage, tool, arguments, reads, makes, folder)
-        if command not in self.commands[stage]:
+        if command not in self.once:
+            self.once.add(command)
             self.commands[stage].append(command)
 
     def _input(self, kernel: SubKernel) -> str:

@@ -123,6 +123,7 @@ class Emitter:
 
     def _entry(self) -> Iterator[str]:
         if self.plan.order.lanes:
+            yield f'extern "C" __global__ __aicore__ void {self.entry}();\n\n'
             for classes in self.plan.lanes:
                 yield from self._lane(classes)
         align = self.plan.options.func_align

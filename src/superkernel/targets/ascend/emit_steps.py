@@ -68,6 +68,10 @@ class StepPrinter:
     def __init__(self, plan: AscendPlan, named: Mapping[SubKernel, Named], entry: str) -> None:
         self.plan, self.named, self.entry = plan, named, entry
         self.nodes, self.slots, self.launch = plan.graph.nodes, plan.slots, plan.launch
+        # per op: looking a sub-kernel up means hashing all that is known of it
+        self._named = [named[node.kernel] for node in self.nodes]
+        self._chosen_at_run_time = [self.is_dynamic(node.kernel) for node in self.nodes]
+        self._chosen = [self.has_caller(node.kernel) for node in self.nodes]
 
     def comment(self, text: str) -> str:
         """A line of comment must not end in a backslash: it would swallow the next."""
@@ -218,11 +222,10 @@ class StepPrinter:
         if op < 0:
             chip = self.plan.chip
             return f"preload((const void*){self.entry}, {chip.preload_bytes // chip.preload_line});"
-        kernel = self.nodes[op].kernel
-        named = self.named[kernel]
-        if not self.has_caller(kernel):
-            return f"preload((const void*){named.function}, {self.lines_of(kernel)});"
-        key = f", key_{op}" if self.is_dynamic(kernel) else ""
+        named = self._named[op]
+        if not self._chosen[op]:
+            return f"preload((const void*){named.function}, {self.lines_of(self.nodes[op].kernel)});"
+        key = f", key_{op}" if self._chosen_at_run_time[op] else ""
         return f"preload_{named.label}(core{key});"
 
     def _select(self, op: int) -> list[str]:
@@ -231,7 +234,7 @@ class StepPrinter:
             f"sk_await({self._word(op, Role.LOCK)}, 1);",
             f"key_{op} = (int64_t)sk_fetch({self._word(op, Role.TILING_KEY)});",
             f"blocks_{op} = sk_fetch({self._word(op, Role.BLOCK_COUNT)});",
-            f"check_{self.named[node.kernel].label}(key_{op});",
+            f"check_{self._named[op].label}(key_{op});",
             f"if (blocks_{op} == 0 || blocks_{op} > {node.blocks}) trap();",
         ]
 
@@ -272,11 +275,10 @@ class StepPrinter:
         return [*lines, "}", "pipe_barrier(PIPE_ALL);"]
 
     def _called(self, op: int) -> str:
-        kernel = self.nodes[op].kernel
-        named, slot = self.named[kernel], f"at(slots, {self.slots.first[op]})"
-        if not self.has_caller(kernel):
+        named, slot = self._named[op], f"at(slots, {self.slots.first[op]})"
+        if not self._chosen[op]:
             return f"{named.function}({slot})"
-        key = f", key_{op}" if self.is_dynamic(kernel) else ""
+        key = f", key_{op}" if self._chosen_at_run_time[op] else ""
         return f"call_{named.label}(core{key}, {slot})"
 
     def _context(self, step: Call, one: CoreClass) -> list[str]:

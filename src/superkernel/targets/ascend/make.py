@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...collector import without_collection
 from ...layout import Role
 from ...subkernel import SubKernel
 from .emit import Emitter
@@ -13,6 +14,7 @@ from .schedule import weights_of
 from .types import CUBE, CoreClass
 
 
+@without_collection
 def emit(plan: AscendPlan) -> EmittedKernel:
     graph, slots = plan.graph, plan.slots
     copies = {node.kernel: plan.copies[node.index] for node in graph.nodes}

@@ -13,6 +13,8 @@ class CoreClass(Enum):
     CUBE = "cube"
     VECTOR = "vector"
 
+    __hash__ = object.__hash__  # a key of most tables here; members are single objects
+
 
 CUBE, VECTOR = CoreClass.CUBE, CoreClass.VECTOR
 
@@ -26,12 +28,15 @@ class OpClass(Enum):
 
     @property
     def classes(self) -> tuple[CoreClass, ...]:
-        return {OpClass.AIC: (CUBE,), OpClass.AIV: (VECTOR,), OpClass.MIX: (CUBE, VECTOR)}[self]
+        return _OF_CLASS[self.value]
 
     @property
     def leader(self) -> CoreClass:
         """The class whose block 0 touches the op's event words."""
         return CUBE if self is OpClass.AIC else VECTOR
+
+
+_OF_CLASS: tuple[tuple[CoreClass, ...], ...] = ((CUBE,), (VECTOR,), (CUBE, VECTOR))  # by value
 
 
 class KernelType(Enum):
