@@ -28,6 +28,7 @@ ELEMENTS = LINES * LINE
 BUFFERS = tuple(f"b{i}" for i in range(6))
 TYPED = f"uint32[{ELEMENTS}]"
 TYPES = tuple(KernelType)
+DUMP_BYTES = 72 * 1024
 CACHED = "Cached"  # the op type of kernels that leave the cache to the entry
 
 
@@ -35,13 +36,14 @@ CACHED = "Cached"  # the op type of kernels that leave the cache to the entry
 class Shape:
     """A sub-kernel of kernels.cpp: its function, what it runs on and how many buffers it takes."""
 
-    function: str  # plain, cached, early, early_wait, early_set, meets, tiled, tiled_meets
+    function: str  # plain, prints, cached, early, early_wait, early_set, meets, tiled, tiled_meets
     type: KernelType
     blocks: int
     ins: int
     outs: int
     inouts: int
     own_cache: bool = False
+    fenced: bool = False  # its metadata ask for cache maintenance
 
     @property
     def workers_per_block(self) -> int:
@@ -92,7 +94,14 @@ def sub_kernel(shape: Shape) -> SubKernel:
         early_start=None if waits or sets else False,
         waits_inside=waits,
         signals_inside=sets,
-        target_facts=AscendFacts(shape.type, codes),
+        target_facts=AscendFacts(
+            shape.type,
+            codes,
+            fence_before=shape.fenced,
+            fence_after=shape.fenced,
+            debug_options=("printf",) if shape.function == "prints" else (),
+            debug_bytes=DUMP_BYTES if shape.function == "prints" else 0,
+        ),
     )
 
 
@@ -198,14 +207,15 @@ def _draw(rng: random.Random, name: str, most_blocks: int) -> Case:
 
 def _draw_shape(rng: random.Random, types: Sequence[KernelType], most_blocks: int, entry_cleans: bool) -> Shape:
     function = rng.choices(
-        ("plain", "cached", "early", "early_wait", "early_set", "meets", "tiled", "tiled_meets"),
-        (4, 2, 3, 1, 1, 1.5, 1, 0.3),
+        ("plain", "prints", "cached", "early", "early_wait", "early_set", "meets", "tiled", "tiled_meets"),
+        (4, 0.3, 2, 3, 1, 1, 1.5, 1, 0.3),
     )[0]
     ins, outs, inouts = rng.randint(0, 2), rng.randint(0, 2), rng.randint(0, 1)
     if outs + inouts == 0:
         outs = 1
-    own_cache = function == "cached" and not entry_cleans
-    return Shape(function, rng.choice(types), rng.randint(1, most_blocks), ins, outs, inouts, own_cache)
+    fenced = function == "cached" and not entry_cleans and rng.random() < 0.5
+    own_cache = function == "cached" and not entry_cleans and not fenced
+    return Shape(function, rng.choice(types), rng.randint(1, most_blocks), ins, outs, inouts, own_cache, fenced)
 
 
 def _draw_options(rng: random.Random, fusion: bool) -> str:

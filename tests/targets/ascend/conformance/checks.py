@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -63,6 +63,7 @@ def check(ready: Ready, seed: int) -> Emulation:
     check_preloads(ready, emulation)
     check_copies(ready, emulation.steps)
     check_profiling(ready, emulation)
+    check_printed(ready, emulation)
     return emulation
 
 
@@ -230,3 +231,14 @@ def check_profiling(ready: Ready, emulation: Emulation) -> None:
     ran = {(s.core, s.op) for s in emulation.steps if s.what is What.OP_BEGIN}
     seen = {(span.core, span.op) for span in emulation.profiled if span.what == "op"}
     assert ran <= seen, f"P13: no op span for {sorted(ran - seen)[:4]}"
+
+
+def check_printed(ready: Ready, emulation: Emulation) -> None:
+    """One line per core that ran an op that prints, under the name of that core."""
+    ops = dict(zip((op.name for op in ready.emitted.ops), ready.case.uses, strict=True))
+    wanted = Counter()
+    for step in emulation.steps:
+        if step.what is What.OP_BEGIN and step.op is not None and ops[step.op].shape.function == "prints":
+            use, name = ops[step.op], core_name(ready.emitted.launch, step.core)
+            wanted[f"[{name}] salt {use.salt} block {step.value} of {use.shape.blocks}"] += 1
+    assert Counter(emulation.printed.splitlines()) == wanted

@@ -90,6 +90,11 @@ struct Work {
 
 extern "C" {
 void plain(uint64_t slots) { Work(slots).run(); }
+void prints(uint64_t slots) {
+    Work work(slots);
+    sk::print("salt %d block %d of %d\n", int(work.salt), int(sk::block_idx()), int(sk::block_num()));
+    work.run();
+}
 void cached(uint64_t slots) { Work(slots, By::cache).run(); }
 void early(uint64_t slots) {
     sk::work(40);

@@ -252,7 +252,8 @@ class Emulator:
         if dump is None:
             return ""
         first = dump.offset - self.emitted.feed_bytes
-        return printed_text(self.emitted, arena.view(DUMP)[first : first + dump.bytes])
+        size = dump.bytes_per_core * (self.emitted.launch.cubes + self.emitted.launch.vectors)
+        return printed_text(self.emitted, arena.view(DUMP)[first : first + size])
 
     def _give_back(self, arena: Arena, bound: Bound) -> None:
         """Only what ops write goes back: what was passed to be read is left alone."""
