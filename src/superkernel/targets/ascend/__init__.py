@@ -17,7 +17,7 @@ from .. import Leg, Progress, Series, Text
 from .build import plan_build
 from .chips import Chip, find_chip
 from .descriptor import describe
-from .facts import AscendFacts, complete, facts_from_json, facts_to_json
+from .facts import AscendFacts, as_type, complete, facts_from_json, facts_to_json
 from .make import emit
 from .objects import build
 from .oplist import read_op_list
@@ -25,7 +25,7 @@ from .plan import AscendPlan, make_ascend_plan
 from .run import AscendExecutable
 from .validate import validate
 
-__all__ = ["TARGET"]
+__all__ = ["TARGET", "as_type"]
 
 
 @dataclass(frozen=True)

@@ -39,8 +39,10 @@ def describe(plan: AscendPlan, emitted: EmittedKernel, binary: Path | None) -> d
             "header_bytes": emitted.profiling.header_bytes,
             "marks": [[mark.what, mark.op, "begin" if mark.begin else "end"] for mark in emitted.profiling.marks],
         }
+    debug = sorted({option for node in plan.graph.nodes for option in facts_of(node.kernel).debug_options})
+    if debug:
+        fields["debugOptions"] = ",".join(debug)
     if emitted.dump is not None:
-        fields["debugOptions"] = ",".join(emitted.dump.options)
         fields["debugBufSize"] = emitted.dump.bytes
         fields["dump"] = {"workspace_offset": emitted.dump.offset, "bytes_per_core": emitted.dump.bytes_per_core}
     if emitted.prefetches:

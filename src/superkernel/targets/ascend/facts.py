@@ -11,7 +11,8 @@ from ...cache import digest
 from ...errors import GraphError
 from ...subkernel import Core, Form, SubKernel
 from .archive import code_bytes, read_binary
-from .types import CUBE, CoreClass, KernelType, OpClass
+from .reach import calls
+from .types import CUBE, CoreClass, KernelType, OpClass, kernel_type
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # the words that C++ keeps for itself and that a symbol could be called by mistake
@@ -20,6 +21,7 @@ auto bool break case char class const continue default delete do double else enu
 inline int long main namespace new operator private protected public register return short signed sizeof static struct
 switch template this throw true try typedef typename union unsigned using virtual void volatile while
 """.split()  # noqa: SIM905
+CORE_OF = {OpClass.AIC: Core.CUBE, OpClass.AIV: Core.VECTOR, OpClass.MIX: Core.MIX}
 _TYPE_OF_CORE = {
     Core.ANY: KernelType.AIV_ONLY,
     Core.VECTOR: KernelType.AIV_ONLY,
@@ -68,6 +70,13 @@ def facts_of(kernel: SubKernel) -> AscendFacts:
     return AscendFacts(kind, codes)
 
 
+def as_type(kernel: SubKernel, text: str) -> SubKernel:
+    """A sub-kernel built in Python as one of CANN's kernel types; `core` alone cannot say 1:1."""
+    kind = kernel_type(text, f"sub-kernel {kernel.name!r}: ")
+    codes = tuple((one, key, Code(symbol)) for one in kind.op_class.classes for key, symbol in kernel.tiling_variants)
+    return replace(kernel, core=CORE_OF[kind.op_class], target_facts=AscendFacts(kind, codes))
+
+
 def check_identifier(name: str, what: str) -> None:
     if not _IDENTIFIER.fullmatch(name) or name in _RESERVED:
         raise GraphError(
@@ -85,17 +94,23 @@ def complete(kernel: SubKernel) -> SubKernel:
     for _, _, code in facts.codes:
         check_identifier(code.symbol, f"{where}its symbol")
     text = _text(kernel.binary.path) if kernel.binary.form is Form.SOURCE else ""
-    starts_early = kernel.early_start is not None and kernel.early_start is not False
+    symbols = {code.symbol for _, _, code in facts.codes}
+
+    def calls_any(function: str) -> bool:
+        return any(calls(text, symbol, function) for symbol in symbols)
+
+    def pair(known: bool | None, function: str) -> bool:
+        """Half of the early-start pair: as metadata says, as the user says, or as the text does."""
+        if known is not None:
+            return known
+        return calls_any(function) if kernel.early_start is None else kernel.early_start is not False
+
     return replace(
         kernel,
         target_facts=facts,
-        sync_all=_found(text, "sk_sync_all") if kernel.sync_all is None else kernel.sync_all,
-        waits_inside=kernel.waits_inside
-        if kernel.waits_inside is not None
-        else kernel.early_start is not False and (starts_early or _found(text, "sk_wait_previous")),
-        signals_inside=kernel.signals_inside
-        if kernel.signals_inside is not None
-        else kernel.early_start is not False and (starts_early or _found(text, "sk_set_next")),
+        sync_all=calls_any("sync_all") if kernel.sync_all is None else kernel.sync_all,
+        waits_inside=pair(kernel.waits_inside, "wait_previous"),
+        signals_inside=pair(kernel.signals_inside, "set_next"),
         may_fail=False,
         code_bytes=kernel.code_bytes or _code_bytes(kernel, facts),
     )
@@ -113,10 +128,6 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""  # whoever compiles it will say why
-
-
-def _found(text: str, function: str) -> bool:
-    return re.search(rf"\b{function}\b", text) is not None
 
 
 def facts_to_json(kernel: SubKernel) -> Any:

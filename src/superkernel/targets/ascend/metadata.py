@@ -13,11 +13,11 @@ from pathlib import Path
 from ...errors import GraphError, nearest
 from ...opsfile import JsonValue, parse_json, told_at
 from ...params import Param
-from ...subkernel import Binary, Core, Form, SubKernel, Task
+from ...subkernel import Binary, Form, SubKernel, Task
 from .archive import check_members, is_archive
 from .chips import Chip
-from .facts import AscendFacts, Code, check_identifier
-from .types import CUBE, CoreClass, KernelType, OpClass, kernel_type
+from .facts import CORE_OF, AscendFacts, Code, check_identifier
+from .types import CUBE, CoreClass, KernelType, kernel_type
 
 _REQUIRED = (
     "kernelName",
@@ -42,7 +42,6 @@ _DYNAMIC = "dynamic_func_names"
 _ANY_CORE = "AiCore"
 _KEY = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_CORE_OF = {OpClass.AIC: Core.CUBE, OpClass.AIV: Core.VECTOR, OpClass.MIX: Core.MIX}
 _PRINTING = ("printf", "assert", "timestamp")
 MOST_COPIES = 64
 MOST_DUMP = 1 << 40
@@ -80,7 +79,7 @@ def read_metadata(path: Path, binary: Path, task: Task, chip: Chip) -> SubKernel
             Binary(Form.OBJECT, binary.resolve()),
             _between(fields["blockDim"], 1, 65535),
             _params(fields["sub_operator_params"]),
-            _CORE_OF[kind.op_class],
+            CORE_OF[kind.op_class],
             fields["sub_operator_op_type"].text() if "sub_operator_op_type" in fields else None,
             _truth(fields, "sub_op_with_sync_all"),
             None,

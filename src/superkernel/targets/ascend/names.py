@@ -11,6 +11,16 @@ from .emitted import Variant
 from .facts import check_identifier, cube_or_vector, facts_of
 from .types import CoreClass
 
+# What the emitted code calls its own variables and functions, and the primitives it uses: a sub-kernel with such a name
+# is linked under another.
+_OURS = """
+slots block vector core workspace place area task records at word on_cube on_vector cube_lane vector_lane cube_flag
+vector_flag vectors_to_cube_flag cube_to_vectors_flag arrive_cubes arrive_vectors vectors_to_cube cube_to_vectors
+profiling_header get_block_idx get_subblockid get_subblockdim get_block_num get_coreid get_para_base get_sys_cnt
+set_ffts_base_addr ffts_cross_core_sync wait_flag_dev pipe_barrier dcci preload trap cache_line_t dcci_dst_t
+""".split()  # noqa: SIM905
+_OUR_BEGINNINGS = ("sk_", "SK_", "call_", "preload_", "check_", "key_", "blocks_", "PIPE_", "KERNEL_")
+
 
 @dataclass(frozen=True)
 class Named:
@@ -34,7 +44,7 @@ def entry_name(name: str) -> str:
 def name_functions(name: str, kernels: Sequence[tuple[SubKernel, int]]) -> dict[SubKernel, Named]:
     """Names for each sub-kernel in so many copies; a name that two of them use is made different for the second."""
     check_identifier(name, f"super_kernel_scope {name!r}: the super kernel's name")
-    taken = {entry_name(name)}
+    taken = {entry_name(name), *_OURS}
     labels: set[str] = set()
     named: dict[SubKernel, Named] = {}
     for kernel, copies in kernels:
@@ -68,9 +78,9 @@ def _shared_symbols(kernel: SubKernel) -> set[str]:
 def _fresh(base: str, copies: int, taken: set[str]) -> tuple[str, ...]:
     number = 1
     while True:
-        stem = base if number == 1 else f"{base}_{number}"
+        stem = base if number == 1 else f"kernel_{base}" if number == 2 else f"kernel{number}_{base}"
         names = (stem, *(f"{stem}_split{copy}" for copy in range(1, copies)))
-        if taken.isdisjoint(names):
+        if taken.isdisjoint(names) and not stem.startswith(_OUR_BEGINNINGS):
             taken.update(names)
             return names
         number += 1

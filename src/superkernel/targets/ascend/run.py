@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ...errors import LaunchError
+from ...graph import Graph
 from ...records import Span
 from ...subkernel import SubKernel
 from .. import KnownAs, LaunchWishes
@@ -17,6 +18,7 @@ from .emitted import EmittedKernel
 from .facts import facts_of
 from .make import emit
 from .plan import AscendPlan
+from .replay import replayed
 
 
 def _beside(kernel: SubKernel, directory: Path) -> SubKernel:
@@ -92,7 +94,13 @@ class AscendExecutable:
         """One launch on the host emulator; `emulation` is all that it saw."""
         from .emulator import emulate
 
-        self.emulation = emulate(self.emitted, self.plan.graph, buffers, wishes, seed=seed, **more)
+        def run(emitted: EmittedKernel, graph: Graph, given: Mapping[str, Any], wanted: LaunchWishes) -> Any:
+            return emulate(emitted, graph, given, wanted, seed=seed, **more)
+
+        if self.plan.options.debug_replay:
+            self.emulation = replayed(self.plan, self.emitted, buffers, wishes, run)
+        else:
+            self.emulation = run(self.emitted, self.plan.graph, buffers, wishes)
         made: dict[str, Any] = self.emulation.made
         return made
 
