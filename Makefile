@@ -39,7 +39,7 @@ bench: toolchain $(STAMP) ## measure what a kernel boundary costs
 
 conformance: toolchain $(STAMP) ## run the long conformance sweeps
 	@if [ -d tests/conformance ]; then \
-		$(BIN)/pytest -n $(JOBS) tests/conformance -m conformance; \
+		$(BIN)/pytest -n $(JOBS) tests/conformance tests/targets/ascend/conformance -m conformance; \
 	else \
 		echo "There are no conformance tests yet (tests/conformance)."; \
 	fi
