@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -136,11 +138,23 @@ def test_an_exception_of_a_sub_kernel_arrives() -> None:
 
 
 def test_a_loop_without_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("superkernel.targets.ascend.emulator.launch.STEP_LIMIT", 100_000)
+    monkeypatch.setattr("superkernel.targets.ascend.emulator.launch.STALL_LIMIT", 100_000)
     ops = [HandOp("endless", ("a", "b"), AIV, 1)]
     emitted, graph = emitted_by_hand("    endless(slot(1));\n", ops, vector_launch(1))
-    with pytest.raises(LaunchError, match=r"in op 'op0': no end after 100000 steps"):
+    with pytest.raises(LaunchError, match=r"in op 'op0': no progress in the last \d+ steps"):
         run(emitted, graph, arrays(ops))
+
+
+def test_ctrl_c_stops_a_loop_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("superkernel.targets.ascend.emulator.launch.STALL_LIMIT", 2**60)
+    ops = [HandOp("endless", ("a", "b"), AIV, 1)]
+    emitted, graph = emitted_by_hand("    endless(slot(1));\n", ops, vector_launch(1))
+    run(*emitted_by_hand("", ops, vector_launch(1)), arrays(ops))  # the emulator is compiled and loaded
+    timer = threading.Timer(0.2, signal.raise_signal, [signal.SIGINT])
+    with pytest.raises(KeyboardInterrupt):
+        timer.start()
+        run(emitted, graph, arrays(ops))
+    timer.join()
 
 
 def test_a_core_that_polls_in_vain_is_a_deadlock() -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import random
-from collections.abc import Callable, Mapping, Sequence
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +30,8 @@ from .modules import Module
 from .trace import Step, printed_text, profiled_spans, spans_of_steps, steps_of
 
 _TYPES = {kind: number for number, kind in enumerate(KernelType)}  # as in machine.h
-STEP_LIMIT = 20_000_000
+STALL_LIMIT = 5_000_000  # steps in which no core finishes an op, changes memory or passes a flag
+_LINE = 64
 _ASKED, _ANSWERED = 2, 1  # in the lock word of a dynamic op
 
 
@@ -105,18 +109,28 @@ class Emulator:
         return emulation
 
     def _settings(self, arena: Arena) -> Settings:
-        launch, delays = self.emitted.launch, self.delays
+        launch, delays, chip = self.emitted.launch, self.delays, self.emitted.chip
+        if chip.cache_line % _LINE:
+            raise LaunchError(
+                f"{self._where}chip {chip.name} has cache lines of {chip.cache_line} bytes; "
+                f"the emulator knows multiples of {_LINE}"
+            )
         return Settings(
             seed=self.seed,
             para_base=arena.parameters,
-            step_limit=STEP_LIMIT,
+            stall_limit=STALL_LIMIT,
             watchdog_s=self.emitted.watchdog_s,
             patience_s=self.emitted.watchdog_s,
             cubes=launch.cubes,
             vectors=launch.vectors,
             vectors_per_block=max(launch.type.vectors, 1),
             order=delays.turn.value,
-            flag_limit=self.emitted.chip.flag_limit,
+            flag_limit=chip.flag_limit,
+            cube_flag=chip.cube_flag,
+            vector_flag=chip.vector_flag,
+            vectors_to_cube_flag=chip.vectors_to_cube_flag,
+            cube_to_vectors_flag=chip.cube_to_vectors_flag,
+            cache_line=chip.cache_line,
             evict=delays.evict,
             speculate=delays.speculate,
             quantum=delays.quantum,
@@ -209,7 +223,11 @@ class Emulator:
     # running
 
     def _run(self, machine: int, agents: Sequence[_Agent]) -> None:
+        pressed: list[int] = []  # signals of Ctrl-C
+
         def acts(index: int) -> int:
+            if index < 0:
+                return len(pressed)
             try:
                 agents[index].act()
             except BaseException as failure:  # whatever the user's function raises goes to whoever launched
@@ -221,7 +239,10 @@ class Emulator:
             self.modules[one].address(self.emitted.entry) if one in self.emitted.launch.classes else None
             for one in CoreClass
         ]
-        failed = self._calls.sk_emu_run(machine, *entries, ACTS(acts))
+        with _ctrl_c(pressed):
+            failed = self._calls.sk_emu_run(machine, *entries, ACTS(acts))
+        if pressed:
+            raise KeyboardInterrupt
         if self._failure is not None:
             raise self._failure
         if failed:
@@ -260,6 +281,20 @@ class Emulator:
         for buffer, address, size in zip(self.graph.buffers.values(), bound.values, bound.sizes, strict=True):
             if buffer.written and not buffer.scalar and size:
                 bytes_at(address, size)[:] = arena.view(buffer_region(buffer.name))[:size]
+
+
+@contextmanager
+def _ctrl_c(pressed: list[int]) -> Iterator[None]:
+    """Inside, Ctrl-C is noted: an exception could not pass through the cores' stacks. Other threads never see it."""
+    usual = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or usual is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
 
 
 def _as_passed(arena: Arena, name: str, like: Any) -> Any:

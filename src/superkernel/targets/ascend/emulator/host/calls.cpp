@@ -7,35 +7,42 @@ namespace {
 
 constexpr uint64_t kCallCost = 16;
 constexpr int kFix = 10, kOut = 6;  // as in kernel_operator.h
-enum Flag { all_cubes = 11, to_cube = 12, to_vectors = 13, all_vectors = 14 };
+enum Action { none, wait_class, signal_block, wait_block };
 
 uint64_t config(int mode, int flag) { return 1u | uint64_t(mode) << 4 | uint64_t(flag) << 8; }
 
-// One row per pair of classes, producer then consumer (0 cube, 1 vector, 2 both). Positive: wait. Negative: signal.
+// One row per pair of classes, producer then consumer (0 cube, 1 vector, 2 both): wait for all of the own class, signal
+// the other side of the block, wait for it.
 struct Row {
-    int cube[4], vector[4];
+    Action cube[3], vector[3];
 };
+constexpr Row kToVectors = {{wait_class, signal_block}, {wait_block}};
+constexpr Row kToCube = {{wait_block}, {wait_class, signal_block}};
 constexpr Row kRows[3][3] = {
-    {{{all_cubes}, {}}, {{all_cubes, -to_vectors}, {to_vectors}}, {{all_cubes, -to_vectors}, {to_vectors}}},
-    {{{to_cube}, {all_vectors, -to_cube}}, {{}, {all_vectors}}, {{to_cube}, {all_vectors, -to_cube}}},
-    {{{all_cubes, to_cube}, {all_vectors, -to_cube}},
-     {{all_cubes, -to_vectors}, {all_vectors, to_vectors}},
-     {{all_cubes, -to_vectors, to_cube}, {all_vectors, -to_cube, to_vectors}}},
+    {{{wait_class}, {}}, kToVectors, kToVectors},
+    {kToCube, {{}, {wait_class}}, kToCube},
+    {{{wait_class, wait_block}, {wait_class, signal_block}},
+     {{wait_class, signal_block}, {wait_class, wait_block}},
+     {{wait_class, signal_block, wait_block}, {wait_class, signal_block, wait_block}}},
 };
 
 void follow(Machine& m, int producer, int consumer) {
     const Row& row = kRows[producer][consumer];
+    const Settings& known = m.settings;
     bool cube = m.running->kind == Class::cube;
-    for (int flag : cube ? row.cube : row.vector) {
-        if (flag > 0) m.wait(flag);
-        if (flag < 0) m.signal(cube ? kFix : kOut, config(2, -flag));
+    for (Action action : cube ? row.cube : row.vector) {
+        if (action == wait_class) m.wait(cube ? known.cube_flag : known.vector_flag);
+        if (action == wait_block) m.wait(cube ? known.vectors_to_cube_flag : known.cube_to_vectors_flag);
+        if (action == signal_block) {
+            m.signal(cube ? kFix : kOut, config(2, cube ? known.cube_to_vectors_flag : known.vectors_to_cube_flag));
+        }
     }
 }
 
 // Behind the transfers of this core.
 void arrive(Machine& m) {
     bool cube = m.running->kind == Class::cube;
-    m.signal(cube ? kFix : kOut, config(0, cube ? all_cubes : all_vectors));
+    m.signal(cube ? kFix : kOut, config(0, cube ? m.settings.cube_flag : m.settings.vector_flag));
 }
 
 bool on_cubes(Type type) { return type != Type::vector_only && type != Type::mix_vector; }
@@ -74,6 +81,7 @@ void Machine::call(const char* function, int copy, uint64_t first_slot, void (*b
     if (sk_emu_op_block() >= sk_emu_op_blocks()) {
         stop(called + " as block " + std::to_string(sk_emu_op_block()) + " of " + std::to_string(sk_emu_op_blocks()));
     }
+    ++progress;
     step(kCallCost);
     note(What::op_begin, uint32_t(copy), uint64_t(sk_emu_op_block()));
     body(first_slot);
@@ -118,7 +126,7 @@ void Machine::sync_all() {
     if (on_cubes(type) && on_vectors(type)) {
         follow(*this, 2, 2);
     } else {
-        wait(core.kind == Class::cube ? all_cubes : all_vectors);
+        wait(core.kind == Class::cube ? settings.cube_flag : settings.vector_flag);
     }
 }
 

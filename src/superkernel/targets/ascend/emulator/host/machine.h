@@ -136,12 +136,14 @@ struct MemoryLine {  // what is known of a line that somebody touched
 struct Settings {  // as in library.py
     uint64_t seed;
     uint64_t para_base;
-    uint64_t step_limit;
+    uint64_t stall_limit;      // steps of all cores together in which nothing comes of them
     double watchdog_s;
     double patience_s;         // how long to wait for words that the host sets
     int32_t cubes, vectors, vectors_per_block;
     int32_t order;
     int32_t flag_limit;
+    int32_t cube_flag, vector_flag, vectors_to_cube_flag, cube_to_vectors_flag;
+    int32_t cache_line;        // bytes that one dcci covers
     int32_t evict, speculate;  // per 1024 steps
     int32_t quantum;
     int32_t shuffle;           // core ids in a random order
@@ -175,6 +177,7 @@ struct Machine {
     volatile uint64_t steps = 0;
     uint64_t progress = 0, sequence = 0;
     uint64_t held_until = 0;
+    uint64_t seen_progress = 0, stalled_steps = 0;
     bool stopping = false;
     std::vector<bool> is_held;
     std::vector<Core*> ready;
@@ -183,6 +186,7 @@ struct Machine {
     void run();
     void step(uint64_t cost);
     void give_way();
+    void look_around();  // now and then: does anything come of all these steps, does the user want to stop
     [[noreturn]] void stop(const std::string& why);
     std::string who(const Core& core) const;
     std::string where(const Core& core) const;

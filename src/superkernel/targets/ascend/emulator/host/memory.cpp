@@ -147,7 +147,9 @@ void Machine::clean(uint64_t address, bool entire) {
         std::vector<uint64_t> all = core.cached;
         for (uint64_t line : all) drop(core, line);
     } else {
-        drop(core, address & ~(kLine - 1));
+        auto size = uint64_t(settings.cache_line);
+        uint64_t first = address & ~(size - 1);
+        for (uint64_t line = first; line < first + size; line += kLine) drop(core, line);
     }
     step(entire ? 32 : 4);
 }

@@ -18,7 +18,9 @@ thread_local Machine* machine = nullptr;
 
 namespace {
 
-constexpr size_t kStack = 256 * 1024, kGuard = 4096;
+constexpr size_t kStack = 2 << 20, kGuard = 4096;  // room for what a sub-kernel keeps in local memory
+constexpr uint64_t kRound = 1 << 15;  // steps between two looks around
+constexpr int kInterrupted = -1;  // asked of Python: has the user pressed Ctrl-C
 constexpr int64_t kLong = 4096;  // steps in a row, at most
 constexpr uint64_t kPatience = 96;  // polls without any progress anywhere before a core counts as stuck
 
@@ -93,11 +95,18 @@ void Machine::step(uint64_t cost) {
     }
     steps = steps + 1;
     core.time += cost;
-    if (steps > settings.step_limit) {
-        stop("no end after " + std::to_string(settings.step_limit) + " steps: is this an endless loop?" + standing());
-    }
+    if (steps % kRound == 0) look_around();
     disturb(core);
     if (--core.budget <= 0 || core.time > core.run_until) give_way();
+}
+
+void Machine::look_around() {
+    if (agent_acts(kInterrupted)) stop("interrupted");
+    stalled_steps = progress == seen_progress ? stalled_steps + kRound : 0;
+    seen_progress = progress;
+    if (stalled_steps > settings.stall_limit) {
+        stop("no progress in the last " + std::to_string(stalled_steps) + " steps: is this an endless loop?" + standing());
+    }
 }
 
 void Machine::give_way() {
