@@ -61,13 +61,7 @@ class SuperKernel:
         """Launch once; returns the typed names that were allocated here and written."""
         if self._closed:
             raise self._refusal()
-        wishes = self._wishes if events is None and tiling is None else self._joined(events or {}, tiling or {})
-        for op in self._needs_tiling:
-            if op not in wishes.tilings:
-                raise LaunchError(
-                    f"super_kernel_scope {self.name!r}: op {op!r} is dynamic: "
-                    f"pass tiling={{{op!r}: function}} or give it to its Op"
-                )
+        wishes = self._wishes_of(events, tiling)
         _, executable = self._current()
         if self._replays:
             return self._replayed(executable, buffers, wishes)
@@ -90,7 +84,7 @@ class SuperKernel:
             raise UnsupportedError(
                 f"super_kernel_scope {self.name!r}: target {self.target.name!r} has no emulator: launch the kernel"
             )
-        return executable.emulate(buffers, self._joined(events or {}, tiling or {}), seed=seed, **more)
+        return executable.emulate(buffers, self._wishes_of(events, tiling), seed=seed, **more)
 
     def blank(self) -> tuple[Any, Any]:
         """Values and sizes for launch_values: ctypes arrays, one place per name, in the order of graph.buffers.
@@ -109,6 +103,18 @@ class SuperKernel:
 
     def _refusal(self) -> LaunchError:
         return LaunchError(f"super_kernel_scope {self.name!r}: the kernel is closed")
+
+    def _wishes_of(
+        self, events: Mapping[EventId, Event] | None, tiling: Mapping[str, TilingFunction] | None
+    ) -> LaunchWishes:
+        wishes = self._wishes if events is None and tiling is None else self._joined(events or {}, tiling or {})
+        for op in self._needs_tiling:
+            if op not in wishes.tilings:
+                raise LaunchError(
+                    f"super_kernel_scope {self.name!r}: op {op!r} is dynamic: "
+                    f"pass tiling={{{op!r}: function}} or give it to its Op"
+                )
+        return wishes
 
     def _joined(self, events: Mapping[EventId, Event], tiling: Mapping[str, TilingFunction]) -> LaunchWishes:
         where = f"super_kernel_scope {self.name!r}: "
@@ -169,6 +175,11 @@ class SuperKernel:
 
     def unfused(self) -> Unfused:
         """The same sub-kernels launched one by one through the same run time."""
+        if not self.target.launches:
+            raise UnsupportedError(
+                f"super_kernel_scope {self.name!r}: target {self.target.name!r} launches nothing from here: neither "
+                "the super kernel nor its ops alone"
+            )
         if self._prepared is None:
             raise LaunchError(
                 f"super_kernel_scope {self.name!r}: a loaded kernel has no separate sub-kernels to run alone"

@@ -52,7 +52,12 @@ class OpsFile:
 def read_ops(path: str | Path) -> OpsFile:
     """The ops of an ops.json; every mistake is told with the file and the field it is in."""
     file = Path(path)
-    top = JsonValue(str(file), "", parse_json(file)).fields(_FILE, required=("kernels", "ops"))
+    whole = JsonValue(str(file), "", parse_json(file))
+    if isinstance(whole.value, list):
+        raise whole.error(
+            "is a list; an object with kernels and ops is needed. If it is another tool's, name its --target"
+        )
+    top = whole.fields(_FILE, required=("kernels", "ops"))
     kernels = {name: _kernel(place, file.parent, name) for name, place in top["kernels"].entries().items()}
     ops = tuple(_op(place, kernels) for place in top["ops"].items())
     if not ops:

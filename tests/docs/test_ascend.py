@@ -1,4 +1,4 @@
-"""docs/ascend.md: its super kernel compiles, emulates, and has the entry on the page; its tables are those of the code."""
+"""docs/ascend.md: its super kernel runs and has the entry on the page; its tables are those of the code."""
 
 from __future__ import annotations
 

@@ -142,6 +142,7 @@ class Target(Protocol):
     name: str
     device: str  # torch's word for where its tensors lie
     takes_models: bool  # there is a compiler for the kernels that a model needs
+    launches: bool  # this process can launch what it builds
 
     def on(
         self, chip: str | Path | Mapping[str, Any] | None

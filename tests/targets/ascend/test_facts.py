@@ -103,6 +103,31 @@ def test_debug_replay_runs_every_op_alone_and_compares(source: Path) -> None:
         assert k.records()
 
 
+def test_a_saved_kernel_is_loaded_and_emulated(source: Path, tmp_path: Path) -> None:
+    x = np.arange(128, dtype=np.int32)
+    with sk.compile([sk.Op(made(source, "copy"), ["x", "y"])], name="kept", target="ascend") as k:
+        k.save(tmp_path / "kept")
+    source.unlink()
+    with sk.load(tmp_path / "kept") as again:
+        assert (again.emulate({"x": x})["y"] == x + 1).all()
+
+
+def test_a_dynamic_op_without_a_tiling_is_refused(source: Path) -> None:
+    with sk.compile([sk.Op(made(source, "copy"), ["x", "y"], "late", task="dynamic")], target="ascend") as k:
+        with pytest.raises(sk.LaunchError, match="'late' is dynamic"):
+            k.emulate({"x": np.arange(128, dtype=np.int32)})
+        made_by = k.emulate({"x": np.arange(128, dtype=np.int32)}, tiling={"late": lambda inputs: (0, 3)})
+        assert made_by["y"][127] == 128
+        with pytest.raises(sk.LaunchError):
+            k.emulate({"x": np.arange(128, dtype=np.int32)}, tiling={"late": lambda inputs: (5, 3)})
+
+
+def test_ops_alone_are_not_launched_either(source: Path) -> None:
+    ops = [sk.Op(made(source, "copy"), ["x", "y"])]
+    with sk.compile(ops, target="ascend") as k, pytest.raises(sk.UnsupportedError, match="launches nothing"):
+        k.unfused()
+
+
 def test_debug_replay_names_the_op_that_differs(source: Path, tmp_path: Path) -> None:
     """A kernel whose result depends on how large the launch is."""
     (tmp_path / "sly.cpp").write_text(

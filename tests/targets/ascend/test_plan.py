@@ -70,6 +70,15 @@ def test_arrivals_far_ahead_of_their_waits_never_fill_a_flag() -> None:
     plan_of(ops)
 
 
+@pytest.mark.parametrize("limit", [2, 3])
+def test_flags_that_hold_little_are_never_filled(limit: int) -> None:
+    chip = replace(CHIP, flag_limit=limit)
+    for seed in range(60):
+        graph, options = case(seed, 50)
+        report = validate(make_ascend_plan(graph, options, chip))
+        assert report.ok, f"seed {seed}, {options}\n{report}"
+
+
 def test_a_sync_that_is_left_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every sync is needed, except where one that comes later happens to do its work as well."""
     whole = knowledge.Knowledge.sync
@@ -289,18 +298,19 @@ def test_orders_that_cannot_be(build: Callable[[Any], list[Op]], words: str) -> 
 # figures
 
 
-def emitting_time(count: int) -> float:
+def emitting_times(count: int) -> tuple[float, float]:
+    """Seconds of the processor, and of the clock."""
     kinds = list(KernelType)
     kernels = [kernel(f"k{i}", kinds[i % 6], 16, *PARAMS) for i in range(24)]
     ops = [Op(kernels[i % 24], [f"b{i}", f"w{i}", f"b{i + 1}"], f"op{i}") for i in range(count)]
-    begin = time.perf_counter()
-    graph = build_graph(ops, "big")
-    emit(TARGET.plan(graph, Options(), TARGET.core_count()))
-    return time.perf_counter() - begin
+    begin, clock = time.process_time(), time.perf_counter()
+    emit(TARGET.plan(build_graph(ops, "big"), Options(), TARGET.core_count()))
+    return time.process_time() - begin, time.perf_counter() - clock
 
 
 @pytest.mark.serial
 def test_emitting_two_thousand_ops_takes_less_than_ten_seconds_and_grows_linearly() -> None:
-    small, large = (min(emitting_time(count) for _ in range(3)) for count in (1000, 2000))
-    assert large < 60  # ten on a machine that does nothing else
-    assert large < 2 * 1.2 * small * 1.25  # the last factor is for others on the machine
+    rounds = [(emitting_times(1000), emitting_times(2000)) for _ in range(5)]
+    small, large = (min(times[which][0] for times in rounds) for which in (0, 1))
+    assert large <= 2 * 1.2 * small
+    assert min(times[1][1] for times in rounds) < 30  # ten, on a machine that does nothing else

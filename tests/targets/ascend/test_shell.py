@@ -69,6 +69,11 @@ def test_a_bad_list_writes_nothing(write: Write, tmp_path: Path) -> None:
     assert status == 1 and "blockDim" in said and not (tmp_path / "out").exists()
 
 
+def test_a_list_without_a_target_says_so(ops: Path, tmp_path: Path) -> None:
+    status, said = called("compile", ops, "-o", tmp_path / "out")
+    assert status == 1 and "--target" in said and not (tmp_path / "out").exists()
+
+
 def test_dump_shows_every_stage(ops: Path, tmp_path: Path) -> None:
     status, said = called("compile", ops, "--target", "ascend", "-o", tmp_path / "out", "--dump", tmp_path / "dump")
     assert status == 0, said

@@ -50,6 +50,7 @@ class AscendTarget:
     name: str = "ascend"
     device: str = "npu"
     takes_models: bool = False
+    launches: bool = False
 
     def on(self, chip: str | Path | Mapping[str, Any] | None) -> AscendTarget:
         return self if chip is None else AscendTarget(find_chip(chip))

@@ -89,8 +89,12 @@ class Knowledge:
         """Teach the classes what they need in front of an item, or inside its call; the rows that did it."""
         if not wanted:
             return ()
+        if inside is not None:  # a pair code teaches every class of the op what any of them needs
+            for of in CoreClass:
+                reach = max((item for (one, _), item in wanted.items() if one is of), default=-1)
+                wanted |= {(of, by): reach for by in inside.classes if reach >= 0}
         self._make_room(wanted)
-        if inside is None:
+        if inside is None or any(by not in inside.classes for _, by in wanted):
             return self._meet(at, op, purpose, pairs_for(frozenset(wanted)), wanted, frozenset(), self.split)
         pairs = (pair_of(frozenset(of for of, _ in wanted), inside),)
         return self._meet(at, op, purpose, pairs, wanted, frozenset(inside.classes), self.split)

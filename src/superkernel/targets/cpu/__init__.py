@@ -64,6 +64,7 @@ class CpuTarget:
     name: str = "cpu"
     device: str = "cpu"
     takes_models: bool = True
+    launches: bool = True
 
     def on(self, chip: object) -> CpuTarget:
         if chip is not None:
