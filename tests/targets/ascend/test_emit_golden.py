@@ -276,7 +276,7 @@ def debug_options() -> AscendPlan:
 
 
 def profiling() -> AscendPlan:
-    ops = [Op(VECTOR_OP, ["x", "y", "t"], "a", send=["half"]), Op(CUBE_OP, ["t", "y", "z"], "b")]
+    ops = [Op(VECTOR_OP, ["x", "y", "t"], "a", send=["half"]), Op(CUBE_OP, ["t", "y", "z"], "b", recv=["go"])]
     return planned("timed", ops, "split-mode=1:profiling=1")
 
 

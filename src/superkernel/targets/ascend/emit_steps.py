@@ -310,7 +310,7 @@ class StepPrinter:
 
     def _record(self, step: Record, one: CoreClass) -> list[str]:
         taken = f"sk_record(area, records, task | {self._marks[mark_of(self.plan.graph, step)]});"
-        if step.what is What.NOTIFY:
+        if step.first_only:
             return self._first(one, taken)
         guard = self._guard(step.op, one) if step.what is What.OP else ""
         return [f"if ({guard}) {taken}" if guard else taken]

@@ -106,10 +106,9 @@ class _Scheduler:
         leader = self._leader(op)
         for event in node.awaits:
             if event not in self.poll_of:
-                self.poll_of[event] = (
-                    leader[0],
-                    self._item(op, leader, "past the events of", AwaitEvent(leader, op, event)),
-                )
+                at = self._item(op, leader, "past the events of", AwaitEvent(leader, op, event))
+                self._record_item(at, What.WAIT, first_only=True)
+                self.poll_of[event] = leader[0], at
         if node.dynamic:
             if node.awaits:  # what the tiling reads may be what the event announces
                 self._request(op)
@@ -119,7 +118,7 @@ class _Scheduler:
             at = self._item(op, leader, "past the notify of", *(Notify(leader, op, event) for event in node.notifies))
             ends = self.at_send[op]
             self._sync(at, op, "to notify after", {leader[0]: ends})
-            self._record_around(at, What.NOTIFY)
+            self._record_item(at, What.NOTIFY, first_only=True)
 
     def _call(self, op: int) -> None:
         node, facts = self.graph.nodes[op], self.facts[op]
@@ -143,7 +142,7 @@ class _Scheduler:
         else:
             made = self.state.sync(at, op, "before", wanted, facts.op_class if inside else None)
         self.pairs += [(op, pair) for pair in made]
-        self._record_around(at, What.WAIT)
+        self._record_before(at)
         self.state.note_call(at, bool(node.kernel.sync_all))
         self.call_of[op] = at
         ends = self.stream_ends.setdefault(node.stream, {})
@@ -217,6 +216,7 @@ class _Scheduler:
     def _select(self, op: int) -> None:
         classes = self.facts[op].op_class.classes
         at = self._item(op, classes, "past the lock of", Select(classes, op))
+        self._record_item(at, What.WAIT, first_only=False)
         self.selected[op] = at
         for one in classes:
             self.state.learn(one, self.lock_of[op], at)
@@ -248,19 +248,20 @@ class _Scheduler:
         kind = node.kernel.type_name
         return (asked or kind in named) and not facts.fence_never and kind not in self.options.dcci_disable_on_kernel
 
-    def _record_around(self, at: int, what: What) -> None:
-        """Marks around what blocks in front of an item; for a notify, around the item itself."""
-        if not self.options.profiling:
-            return
+    def _record_before(self, at: int) -> None:
+        """Marks around what blocks in front of an item."""
         item = self.state.items[at]
-        if what is What.NOTIFY:
-            item.body[:0] = [Record(item.classes, item.op, what, True)]
-            item.body.append(Record(item.classes, item.op, what, False))
-            return
         classes = tuple(dict.fromkeys(one for step in item.before for one in step.classes))
-        if classes:
-            item.before[:0] = [Record(classes, item.op, what, True)]
-            item.before.append(Record(classes, item.op, what, False))
+        if self.options.profiling and classes:
+            item.before[:0] = [Record(classes, item.op, What.WAIT, True)]
+            item.before.append(Record(classes, item.op, What.WAIT, False))
+
+    def _record_item(self, at: int, what: What, first_only: bool) -> None:
+        """Marks around an item itself."""
+        item = self.state.items[at]
+        if self.options.profiling:
+            item.body[:0] = [Record(item.classes, item.op, what, True, first_only)]
+            item.body.append(Record(item.classes, item.op, what, False, first_only))
 
     def _preload(self) -> None:
         """One op ahead on each class. Which code a dynamic op runs is known when it is selected."""

@@ -188,6 +188,7 @@ class Record(Step):
 
     what: What
     begin: bool
+    first_only: bool = False  # by block 0 alone, which does what is marked
 
     def text(self, names: Names) -> str:
         whom = "" if self.op < 0 else f" {names[self.op]}"
