@@ -40,7 +40,7 @@ bench: toolchain $(STAMP) ## measure what a kernel boundary costs
 	$(BIN)/superkernel bench boundary
 
 conformance: toolchain $(STAMP) ## run the long conformance sweeps (RESUME=--resume goes on with a stopped run)
-	$(BIN)/pytest -n $(JOBS) tests/conformance -m conformance
+	$(BIN)/pytest -n $(JOBS) tests/conformance tests/targets/ascend/conformance -m conformance
 	$(BIN)/python tests/conformance/run.py --jobs $(JOBS) $(RESUME)
 
 docs: $(STAMP) ## rewrite the generated pages under docs/

@@ -13,9 +13,8 @@ from .errors import BuildError, GraphError, OptionError, PlanError
 from .graph import Node, build_graph
 from .options import Options
 from .params import Param
-from .plan import Plan, make_plan
 from .subkernel import Argument, Binary, Core, Form, Op, Place, SubKernel
-from .targets import Executable, find_target
+from .targets import Executable, LaunchPlan, Target, find_target
 
 if TYPE_CHECKING:
     from .kernel import SuperKernel
@@ -24,7 +23,7 @@ VERSION = 3
 MANIFEST = "superkernel.json"
 
 
-def write_artefact(folder: Path, kernel: SuperKernel, plan: Plan, executable: Executable, cores: int) -> Path:
+def write_artefact(folder: Path, kernel: SuperKernel, plan: LaunchPlan, executable: Executable, cores: int) -> Path:
     """The manifest goes last: a folder without one is not an artefact."""
     try:
         return _write(folder, kernel, plan, executable, cores)
@@ -32,7 +31,7 @@ def write_artefact(folder: Path, kernel: SuperKernel, plan: Plan, executable: Ex
         raise BuildError(f"super_kernel_scope {kernel.name!r}: cannot be saved in {folder}: {reason}") from reason
 
 
-def _write(folder: Path, kernel: SuperKernel, plan: Plan, executable: Executable, cores: int) -> Path:
+def _write(folder: Path, kernel: SuperKernel, plan: LaunchPlan, executable: Executable, cores: int) -> Path:
     from . import __version__
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -50,7 +49,8 @@ def _write(folder: Path, kernel: SuperKernel, plan: Plan, executable: Executable
         "options": str(plan.options),
         "cores": cores,
         "plan": digest(str(plan)),
-        "kernels": [_kernel_fields(k) for k in kernels],
+        "chip": kernel.target.chip_fields(),
+        "kernels": [_kernel_fields(k, kernel.target) for k in kernels],
         "ops": [_op_fields(node, kernels) for node in plan.graph.nodes],
     }
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
@@ -76,12 +76,12 @@ def load(directory: str | Path) -> SuperKernel:
     manifest = _read(folder / MANIFEST)
     try:
         _check_files(folder, manifest["files"])
-        kernels = [_kernel(fields) for fields in manifest["kernels"]]
+        target, cores = find_target(manifest["target"]).on(manifest["chip"]), int(manifest["cores"])
+        kernels = [_kernel(fields, target) for fields in manifest["kernels"]]
         ops = [_op(fields, kernels) for fields in manifest["ops"]]
         options = Options.parse(manifest["options"])
-        target, cores = find_target(manifest["target"]), int(manifest["cores"])
         graph = replace(build_graph(ops, manifest["name"], options.stream_fusion), title=manifest["title"])
-        plan = make_plan(graph, options, cores)
+        plan = target.plan(graph, options, cores)
         expected = manifest["plan"]
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as reason:
         raise BuildError(f"{folder / MANIFEST}: not a manifest of this version: {reason!r}") from reason
@@ -121,7 +121,7 @@ def _check_files(folder: Path, files: dict[str, str]) -> None:
             raise BuildError(f"{folder / name} is not what was saved: cut short or changed; save the kernel again")
 
 
-def _kernel_fields(kernel: SubKernel) -> dict[str, Any]:
+def _kernel_fields(kernel: SubKernel, target: Target) -> dict[str, Any]:
     return {
         "name": kernel.name,
         "file": kernel.binary.path.name,
@@ -138,10 +138,11 @@ def _kernel_fields(kernel: SubKernel) -> dict[str, Any]:
         "signals_inside": kernel.signals_inside,
         "may_fail": kernel.may_fail,
         "code_bytes": kernel.code_bytes,
+        "facts": target.facts_to_json(kernel),
     }
 
 
-def _kernel(fields: dict[str, Any]) -> SubKernel:
+def _kernel(fields: dict[str, Any], target: Target) -> SubKernel:
     early = fields["early_start"]
     return SubKernel(
         fields["name"],
@@ -158,6 +159,7 @@ def _kernel(fields: dict[str, Any]) -> SubKernel:
         fields["signals_inside"],
         fields["may_fail"],
         fields["code_bytes"],
+        target.facts_from_json(fields["facts"]),
     )
 
 

@@ -25,6 +25,7 @@ from .kernel import SuperKernel
 from .opsfile import read_ops
 from .options import Options
 from .subkernel import Form, Op
+from .targets import find_target
 
 if TYPE_CHECKING:
     from .doctor import Report
@@ -106,6 +107,9 @@ def compile_command(
         typer.Option(metavar="TEXT", help="More options, as key=value:key=value; they win over those of the file."),
     ] = "",
     cores: Annotated[int | None, typer.Option(help="Plan for this many cores.")] = None,
+    chip: Annotated[
+        str | None, typer.Option(metavar="NAME|FILE.json", help="The part to compile for, on targets with several.")
+    ] = None,
     dump: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Also write graph, plan, source and commands there.")
     ] = None,
@@ -114,16 +118,19 @@ def compile_command(
     """Link the kernels of OPS.json into one super kernel that runs without a compiler."""
     with _errors_told(as_json):
         _check_output(output, dump)
-        described = read_ops(ops)
+        described = find_target(target).on(chip).read_ops(ops) if target else read_ops(ops)
         chosen = target or described.target
         joined = _joined(described.options, options)
         with _progress(described.ops, hidden=as_json) as progress:
-            kernel = compile_ops(described.ops, described.name, joined, chosen, cores=cores, progress=progress)
+            kernel = compile_ops(
+                described.ops, described.name, joined, chosen, cores=cores, chip=chip, progress=progress
+            )
         with kernel:
             if dump is not None:
                 _dump(kernel, dump)
             files = _save(kernel, output)
             answer = _answer_fields(kernel, chosen) | {"artefact": str(output), "files": files}
+            answer["remarks"] = list(kernel.executable.remarks)
             _answer(as_json, answer | {"dump": dump and str(dump)}, _summary(kernel, output, files, dump))
 
 
@@ -342,7 +349,7 @@ def _summary(kernel: SuperKernel, output: Path, files: Sequence[str], dump: Path
     lines.append(f"saved in {output}{os.sep}: {', '.join(files)}")
     if dump is not None:
         lines.append(f"graph, plan, source and commands in {dump}{os.sep}")
-    lines.append(f"to launch it: superkernel.load({str(output)!r})(buffers by name)")
+    lines += kernel.executable.remarks or [f"to launch it: superkernel.load({str(output)!r})(buffers by name)"]
     return "\n".join(lines)
 
 

@@ -12,16 +12,16 @@ from typing import Any
 
 from . import watch
 from .buffers import bind, bytes_at, copy_at, copy_of, same_bits
-from .errors import BuildError, LaunchError, PlanError, nearest
+from .errors import BuildError, LaunchError, UnsupportedError, nearest
 from .events import Event
 from .graph import Graph
-from .layout import Layout, make_layout
+from .layout import Layout
 from .options import Options
 from .params import Kind
-from .plan import Plan, make_plan, validate
-from .records import Span, spans_of
+from .plan import Plan
+from .records import Span
 from .subkernel import EventId, TilingFunction
-from .targets import Executable, LaunchWishes, Prepared, Target
+from .targets import Emulated, Executable, LaunchPlan, LaunchWishes, Prepared, Target
 from .unfused import Unfused
 from .watched import Seen, WatchedExecutable
 
@@ -36,11 +36,11 @@ class SuperKernel:
         target: Target,
         prepared: Prepared | None,
         cores: int | None,
-        restored: tuple[Plan, Executable] | None = None,
+        restored: tuple[LaunchPlan, Executable] | None = None,
     ) -> None:
         self.graph, self.options, self.target = graph, options, target
         self._prepared, self._fixed_cores = prepared, cores
-        self._built: dict[int, tuple[Plan, Executable]] = {}
+        self._built: dict[int, tuple[LaunchPlan, Executable]] = {}
         self._lock = threading.Lock()
         self._closed = False
         self._replays = options.debug_replay
@@ -55,7 +55,8 @@ class SuperKernel:
             self._fixed_cores = self._fixed_cores or restored[0].cores
             self._built[self._cores()] = restored
         self._current()
-        watch.register(self)
+        if target.launches:
+            watch.register(self)
 
     # launching
 
@@ -69,17 +70,30 @@ class SuperKernel:
         """Launch once; returns the typed names that were allocated here and written."""
         if self._closed:
             raise self._refusal()
-        wishes = self._wishes if events is None and tiling is None else self._joined(events or {}, tiling or {})
-        for op in self._needs_tiling:
-            if op not in wishes.tilings:
-                raise LaunchError(
-                    f"super_kernel_scope {self.name!r}: op {op!r} is dynamic: "
-                    f"pass tiling={{{op!r}: function}} or give it to its Op"
-                )
+        wishes = self._wishes_of(events, tiling)
         _, executable = self._current()
         if self._replays:
             return self._replayed(executable, buffers, wishes)
         return executable.launch(buffers, wishes)
+
+    def emulate(
+        self,
+        buffers: Mapping[str, Any],
+        *,
+        seed: int = 0,
+        events: Mapping[EventId, Event] | None = None,
+        tiling: Mapping[str, TilingFunction] | None = None,
+        **more: Any,
+    ) -> dict[str, Any]:
+        """As a launch, on a model of the target's cores, where it has one; the seed decides who is late."""
+        if self._closed:
+            raise self._refusal()
+        executable = self._current()[1]
+        if not isinstance(executable, Emulated):
+            raise UnsupportedError(
+                f"super_kernel_scope {self.name!r}: target {self.target.name!r} has no emulator: launch the kernel"
+            )
+        return executable.emulate(buffers, self._wishes_of(events, tiling), seed=seed, **more)
 
     def blank(self) -> tuple[Any, Any]:
         """Values and sizes for launch_values: ctypes arrays, one place per name, in the order of graph.buffers.
@@ -98,6 +112,18 @@ class SuperKernel:
 
     def _refusal(self) -> LaunchError:
         return LaunchError(f"super_kernel_scope {self.name!r}: the kernel is closed")
+
+    def _wishes_of(
+        self, events: Mapping[EventId, Event] | None, tiling: Mapping[str, TilingFunction] | None
+    ) -> LaunchWishes:
+        wishes = self._wishes if events is None and tiling is None else self._joined(events or {}, tiling or {})
+        for op in self._needs_tiling:
+            if op not in wishes.tilings:
+                raise LaunchError(
+                    f"super_kernel_scope {self.name!r}: op {op!r} is dynamic: "
+                    f"pass tiling={{{op!r}: function}} or give it to its Op"
+                )
+        return wishes
 
     def _joined(self, events: Mapping[EventId, Event], tiling: Mapping[str, TilingFunction]) -> LaunchWishes:
         where = f"super_kernel_scope {self.name!r}: "
@@ -158,6 +184,11 @@ class SuperKernel:
 
     def unfused(self) -> Unfused:
         """The same sub-kernels launched one by one through the same run time."""
+        if not self.target.launches:
+            raise UnsupportedError(
+                f"super_kernel_scope {self.name!r}: target {self.target.name!r} launches nothing from here: neither "
+                "the super kernel nor its ops alone"
+            )
         if self._prepared is None:
             raise LaunchError(
                 f"super_kernel_scope {self.name!r}: a loaded kernel has no separate sub-kernels to run alone"
@@ -182,7 +213,7 @@ class SuperKernel:
         return self.graph.name
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> LaunchPlan:
         return self._current()[0]
 
     @property
@@ -191,7 +222,7 @@ class SuperKernel:
 
     @property
     def layout(self) -> Layout:
-        return make_layout(self.graph)
+        return self._current()[0].layout
 
     @property
     def executable(self) -> Executable:
@@ -200,13 +231,12 @@ class SuperKernel:
 
     def records(self) -> tuple[Span, ...]:
         """What each core did in the last launch, with profiling=1."""
-        plan, executable = self._current()
-        return spans_of(plan, executable.step_times())
+        return self._current()[1].spans()
 
     def _cores(self) -> int:
         return self._fixed_cores or self.target.core_count()
 
-    def _current(self) -> tuple[Plan, Executable]:
+    def _current(self) -> tuple[LaunchPlan, Executable]:
         """The plan and binary for the present number of cores; another number plans and links anew."""
         cores = self._cores()
         found = self._built.get(cores)
@@ -221,9 +251,9 @@ class SuperKernel:
                     self._built[cores] = found
         return found
 
-    def _build(self, cores: int, options: Options) -> tuple[Plan, Executable]:
+    def _build(self, cores: int, options: Options) -> tuple[LaunchPlan, Executable]:
         assert self._prepared is not None
-        plan = checked_plan(self.graph, options, cores)
+        plan = self.target.plan(self.graph, options, cores)
         return plan, self._prepared.build(plan)
 
     # being watched: other executables take the place of the plain ones, so that nothing is asked while nobody watches
@@ -246,13 +276,14 @@ class SuperKernel:
             for unfused in self._unfused.values():
                 unfused.end_watch()
 
-    def _watch(self, plan: Plan, executable: Executable, cores: int) -> WatchedExecutable:
+    def _watch(self, plan: LaunchPlan, executable: Executable, cores: int) -> WatchedExecutable:
         return WatchedExecutable(executable, partial(self._seen, plan, executable, cores, self._recording))
 
-    def _seen(self, plan: Plan, executable: Executable, cores: int, recording: bool) -> Seen:
+    def _seen(self, plan: LaunchPlan, executable: Executable, cores: int, recording: bool) -> Seen:
         """What is launched while somebody watches: the kernel itself, or its twin that takes time stamps."""
         if recording:
             plan, executable = self._build(cores, replace(self.options, profiling=True))
+        assert isinstance(plan, Plan)  # of every target that launches
         return Seen(executable, watch.Whole(self.graph, self.note, plan, executable.source))
 
     def dump(self, directory: str | Path) -> Path:
@@ -262,7 +293,7 @@ class SuperKernel:
         pages = {
             "graph.txt": str(self.graph),
             "plan.txt": str(plan),
-            "validation.txt": str(validate(plan, self.layout)),
+            "validation.txt": str(self.target.validate(plan)),
             "layout.txt": str(self.layout),
             "source.cpp": executable.source,
             "commands.txt": "\n".join(executable.commands),
@@ -311,14 +342,3 @@ class SuperKernel:
 
 def _plain(executable: Executable) -> Executable:
     return executable.plain if isinstance(executable, WatchedExecutable) else executable
-
-
-def checked_plan(graph: Graph, options: Options, cores: int) -> Plan:
-    """A plan that does not validate never reaches a target."""
-    plan = make_plan(graph, options, cores)
-    report = validate(plan, make_layout(graph))
-    if not report.ok:
-        raise PlanError(
-            f"super_kernel_scope {graph.name!r}: the plan does not validate, which is a defect of ours:\n{report}"
-        )
-    return plan

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -20,6 +20,20 @@ class Role(Enum):
     LOCK = "lock"
     SEND = "send"
     RECV = "recv"
+    # those of targets that need more than ops do
+    SYNC_BASE = "sync_base"
+    PREFETCH = "prefetch"  # a word that asks a copy engine for weights
+    PREFETCHED = "prefetched"  # its answer
+    WORKSPACE = "workspace"
+    PROFILING = "profiling"
+    TASK_ID = "task_id"
+
+
+# what a caller or an op names; all other slots are filled in by the run time
+_NAMED = (Role.PARAM, Role.SEND, Role.RECV)
+
+
+Wanted = tuple[str, Role, Kind | None, str | None, int, int]  # as the fields of a Slot, with the end of its name
 
 
 @dataclass(frozen=True)
@@ -41,7 +55,7 @@ class Slot:
 
     def __str__(self) -> str:
         origin = f"literal {self.literal:#x}" if self.source is None else str(Place(self.source, self.addend))
-        if self.role in (Role.TILING_KEY, Role.BLOCK_COUNT, Role.LOCK):
+        if self.role not in _NAMED:
             origin = "run time"
         kind = self.kind.value if self.kind else self.role.value
         return f"{self.index:>4} +{self.offset:<6} {self.name:<28} {kind:<11} {origin}"
@@ -86,19 +100,24 @@ class Layout:
 
 def make_layout(graph: Graph) -> Layout:
     """Per op its parameters; if dynamic tiling key, block count and lock; then one slot per event."""
+    return number_slots((node.name, wanted) for node in graph.nodes for wanted in slots_of(node))
+
+
+def number_slots(wanted: Iterable[tuple[str, Wanted]]) -> Layout:
+    """A slot for each thing that an op (or nobody: "") wants, in order, with a name of its own."""
     slots: list[Slot] = []
     taken: set[str] = set()
-    for node in graph.nodes:
-        for suffix, role, kind, source, literal, addend in _wanted(node):
-            name = f"{node.name}_{suffix}"
-            while name in taken:
-                name += "_"
-            taken.add(name)
-            slots.append(Slot(len(slots), name, node.name, role, kind, source, literal, addend))
+    for op, (suffix, role, kind, source, literal, addend) in wanted:
+        name = f"{op}_{suffix}" if op else suffix
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        slots.append(Slot(len(slots), name, op, role, kind, source, literal, addend))
     return Layout(tuple(slots))
 
 
-def _wanted(node: Node) -> Iterator[tuple[str, Role, Kind | None, str | None, int, int]]:
+def slots_of(node: Node) -> Iterator[Wanted]:
+    """What one op wants, in order."""
     for param, arg in zip(node.kernel.params, node.op.args, strict=True):
         if isinstance(arg, str | Place):
             place = place_of(arg)

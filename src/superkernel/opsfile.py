@@ -52,7 +52,12 @@ class OpsFile:
 def read_ops(path: str | Path) -> OpsFile:
     """The ops of an ops.json; every mistake is told with the file and the field it is in."""
     file = Path(path)
-    top = _Value(str(file), "", _parse(file)).fields(_FILE, required=("kernels", "ops"))
+    whole = JsonValue(str(file), "", parse_json(file))
+    if isinstance(whole.value, list):
+        raise whole.error(
+            "is a list; an object with kernels and ops is needed. If it is another tool's, name its --target"
+        )
+    top = whole.fields(_FILE, required=("kernels", "ops"))
     kernels = {name: _kernel(place, file.parent, name) for name, place in top["kernels"].entries().items()}
     ops = tuple(_op(place, kernels) for place in top["ops"].items())
     if not ops:
@@ -60,14 +65,14 @@ def read_ops(path: str | Path) -> OpsFile:
     return OpsFile(
         top["name"].text() if "name" in top else "super_kernel",
         top["target"].one_of(TARGETS, "target") if "target" in top else "cpu",
-        _options(top["options"]) if "options" in top else Options(),
+        read_options(top["options"]) if "options" in top else Options(),
         ops,
     )
 
 
 def read_kernel(path: Path) -> SubKernel:
     """One entry of `kernels` in a file of its own."""
-    return _kernel(_Value(str(path), "", _parse(path)), path.parent, path.stem)
+    return _kernel(JsonValue(str(path), "", parse_json(path)), path.parent, path.stem)
 
 
 class _Refused(Exception):
@@ -83,7 +88,7 @@ class _Object(dict[str, Any]):
         self.twice = next((key for key, count in counts.items() if count > 1), None)
 
 
-def _parse(file: Path) -> Any:
+def parse_json(file: Path) -> Any:
     try:
         with file.open("rb") as stream:
             raw = stream.read(MAX_BYTES + 1)
@@ -127,7 +132,7 @@ def _no_constant(name: str) -> None:
 
 
 @dataclass(frozen=True)
-class _Value:
+class JsonValue:
     """A value of the file and where it stands, so that a wrong one can be pointed at."""
 
     file: str
@@ -141,24 +146,24 @@ class _Value:
     def where(self) -> str:
         return f"{self.file}: {self.path}" if self.path else self.file
 
-    def at(self, key: str | int) -> _Value:
+    def at(self, key: str | int) -> JsonValue:
         if isinstance(key, int):
             step = f"[{key}]"
         elif _PLAIN_KEY.fullmatch(key):
             step = f".{key}" if self.path else key
         else:
-            step = f"[{_shown(key)}]"
-        return _Value(self.file, self.path + step, self.value[key])
+            step = f"[{shown(key)}]"
+        return JsonValue(self.file, self.path + step, self.value[key])
 
-    def entries(self) -> dict[str, _Value]:
+    def entries(self) -> dict[str, JsonValue]:
         """The fields of an object, whatever they are called."""
         if not isinstance(self.value, _Object):
-            raise self.error(f"{_shown(self.value)} is not an object")
+            raise self.error(f"{shown(self.value)} is not an object")
         if self.value.twice is not None:
-            raise self.error(f"the key {_shown(self.value.twice)} stands twice")
+            raise self.error(f"the key {shown(self.value.twice)} stands twice")
         return {key: self.at(key) for key in self.value}
 
-    def fields(self, known: Sequence[str], required: Sequence[str]) -> dict[str, _Value]:
+    def fields(self, known: Sequence[str], required: Sequence[str]) -> dict[str, JsonValue]:
         """The fields of an object that has only known ones; one that is null counts as absent."""
         found = self.entries()
         for key, place in found.items():
@@ -170,15 +175,15 @@ class _Value:
                 raise self.error(f"the field {key!r} is missing")
         return present
 
-    def items(self) -> list[_Value]:
+    def items(self) -> list[JsonValue]:
         if not isinstance(self.value, list):
-            raise self.error(f"{_shown(self.value)} is not a list")
+            raise self.error(f"{shown(self.value)} is not a list")
         return [self.at(index) for index in range(len(self.value))]
 
     def text(self) -> str:
         """A string that can be a name, a path or a symbol."""
         if not isinstance(self.value, str):
-            raise self.error(f"{_shown(self.value)} is not a string")
+            raise self.error(f"{shown(self.value)} is not a string")
         if not self.value.strip():
             raise self.error("the string is blank")
         return self.line()
@@ -186,34 +191,34 @@ class _Value:
     def line(self) -> str:
         """A string, perhaps blank, without what no file name, symbol or command line can carry."""
         if not isinstance(self.value, str):
-            raise self.error(f"{_shown(self.value)} is not a string")
+            raise self.error(f"{shown(self.value)} is not a string")
         if len(self.value) > _MAX_TEXT:
             raise self.error(f"the string has {len(self.value)} characters; at most {_MAX_TEXT} are allowed")
         if bad := re.search(r"[\x00-\x1f\x7f\ud800-\udfff]", self.value):
-            raise self.error(f"{_shown(self.value)} contains the character {bad[0]!r}")
+            raise self.error(f"{shown(self.value)} contains the character {bad[0]!r}")
         return self.value
 
     def one_of(self, known: Sequence[str], what: str) -> str:
         text = self.text()
         if text not in known:
-            raise self.error(f"{_shown(text)} is no {what}{nearest(text, known)}; there are {', '.join(known)}")
+            raise self.error(f"{shown(text)} is no {what}{nearest(text, known)}; there are {', '.join(known)}")
         return text
 
     def whole(self) -> int:
         if not isinstance(self.value, int) or isinstance(self.value, bool):
-            raise self.error(f"{_shown(self.value)} is not a whole number")
+            raise self.error(f"{shown(self.value)} is not a whole number")
         return self.value
 
     def truth(self) -> bool:
         if not isinstance(self.value, bool):
-            raise self.error(f"{_shown(self.value)} is not true or false")
+            raise self.error(f"{shown(self.value)} is not true or false")
         return self.value
 
     def texts(self) -> tuple[str, ...]:
         return tuple(item.text() for item in self.items())
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """A value for a message: short, and containers by their kind only, for they may be deep."""
     if isinstance(value, dict):
         return "an object"
@@ -225,7 +230,7 @@ def _shown(value: object) -> str:
 
 
 @contextmanager
-def _told_at(place: _Value, binary: _Value | None = None) -> Iterator[None]:
+def told_at(place: JsonValue, binary: JsonValue | None = None) -> Iterator[None]:
     """An error of the same class that also says where in the file its cause is; `binary` names a file."""
     try:
         yield
@@ -237,13 +242,13 @@ def _told_at(place: _Value, binary: _Value | None = None) -> Iterator[None]:
         raise BuildError(f"{(binary or place).where}: {reason}") from reason
 
 
-def _options(place: _Value) -> Options:
+def read_options(place: JsonValue) -> Options:
     text = place.line()
-    with _told_at(place):
+    with told_at(place):
         return Options.parse(text)
 
 
-def _kernel(place: _Value, folder: Path, name: str) -> SubKernel:
+def _kernel(place: JsonValue, folder: Path, name: str) -> SubKernel:
     fields = place.fields(_KERNEL, required=("block_dim", "params"))
     given = [form for form in Form if form.value in fields]
     if len(given) != 1:
@@ -260,31 +265,31 @@ def _kernel(place: _Value, folder: Path, name: str) -> SubKernel:
         chosen["libraries"] = [str(folder / one) if "/" in one else one for one in chosen["libraries"]]
     symbol = fields.get("symbol", replace(place, value=name)).text()
     path = folder / binary.text()
-    block_dim, params = fields["block_dim"].whole(), _params(fields["params"])
-    with _told_at(place, binary):
+    block_dim, params = fields["block_dim"].whole(), read_params(fields["params"])
+    with told_at(place, binary):
         return _MAKERS[form](path, symbol, block_dim=block_dim, params=params, **chosen)
 
 
-def _params(place: _Value) -> list[Param]:
+def read_params(place: JsonValue) -> list[Param]:
     params = []
     for item in place.items():
         text = item.text()
-        with _told_at(item):
+        with told_at(item):
             params.append(Param.parse(text))
     return params
 
 
-def _early_start(place: _Value) -> bool | tuple[str, ...]:
+def _early_start(place: JsonValue) -> bool | tuple[str, ...]:
     """Whether a kernel may start early, or the names of the parameters it reads before it waits."""
     if isinstance(place.value, str):
         return (place.text(),)
     return place.texts() if isinstance(place.value, list) else place.truth()
 
 
-def _variants(place: _Value) -> dict[int, str]:
+def _variants(place: JsonValue) -> dict[int, str]:
     for key in (entries := place.entries()):
         if not _TILING_KEY.fullmatch(key):
-            raise place.error(f'{_shown(key)} is no tiling key; keys are whole numbers such as "0"')
+            raise place.error(f'{shown(key)} is no tiling key; keys are whole numbers such as "0"')
     return {int(key): symbol.text() for key, symbol in entries.items()}
 
 
@@ -295,32 +300,36 @@ _MAKERS: Mapping[Form, Callable[..., SubKernel]] = {
     Form.PTX: SubKernel.from_ptx,
 }
 # optional field of a kernel -> what reads it
-_OPTIONAL: Mapping[str, Callable[[_Value], object]] = {
+_OPTIONAL: Mapping[str, Callable[[JsonValue], object]] = {
     "core": lambda place: place.one_of([core.value for core in Core], "kind of core"),
-    "op_type": _Value.text,
-    "sync_all": _Value.truth,
+    "op_type": JsonValue.text,
+    "sync_all": JsonValue.truth,
     "early_start": _early_start,
-    "flags": _Value.texts,
+    "flags": JsonValue.texts,
     "variants": _variants,
-    "libraries": _Value.texts,
+    "libraries": JsonValue.texts,
 }
 
 
-def _op(place: _Value, kernels: Mapping[str, SubKernel]) -> Op:
+def _op(place: JsonValue, kernels: Mapping[str, SubKernel]) -> Op:
     fields = place.fields(_OP, required=("kernel", "args"))
     used = fields["kernel"].text()
     if used not in kernels:
-        raise fields["kernel"].error(f"{_shown(used)} is no kernel{nearest(used, kernels)}")
-    args = [_argument(item) for item in fields["args"].items()]
+        raise fields["kernel"].error(f"{shown(used)} is no kernel{nearest(used, kernels)}")
+    args = read_arguments(fields["args"])
     name = fields["name"].text() if "name" in fields else None
     stream = fields["stream"].whole() if "stream" in fields else 0
-    send, recv = (_events(fields[key]) if key in fields else () for key in ("send", "recv"))
+    send, recv = (read_events(fields[key]) if key in fields else () for key in ("send", "recv"))
     task = fields["task"].one_of([task.value for task in Task], "task") if "task" in fields else Task.NORMAL
-    with _told_at(place):
+    with told_at(place):
         return Op(kernels[used], args, name, stream, send, recv, task)
 
 
-def _argument(place: _Value) -> Argument:
+def read_arguments(place: JsonValue) -> list[Argument]:
+    return [_argument(item) for item in place.items()]
+
+
+def _argument(place: JsonValue) -> Argument:
     """The name of a buffer, a place in it, or the value of a scalar."""
     if isinstance(place.value, _Object):
         fields = place.fields(_PLACE, required=("name",))
@@ -328,6 +337,6 @@ def _argument(place: _Value) -> Argument:
     return place.value if isinstance(place.value, int | float) else place.text()
 
 
-def _events(place: _Value) -> tuple[int | str, ...]:
+def read_events(place: JsonValue) -> tuple[int | str, ...]:
     listed = place.items() if isinstance(place.value, list) else [place]
     return tuple(item.text() if isinstance(item.value, str) else item.whole() for item in listed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from os import PathLike
@@ -64,6 +64,7 @@ class SubKernel:
     signals_inside: bool | None = None  # calls set_next(); found by the target
     may_fail: bool | None = None  # calls fail(); found by the target
     code_bytes: int = 0  # found by the target
+    target_facts: Hashable = None  # what only its target understands
 
     def __post_init__(self) -> None:
         _check_kernel(self)

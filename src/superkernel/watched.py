@@ -9,7 +9,8 @@ from threading import get_ident
 from typing import Any, TypeVar
 
 from . import watch
-from .targets import Executable, KnownAs, LaunchWishes, Leg, Prepared, Recording, Series, StepTime
+from .records import Span
+from .targets import Executable, KnownAs, LaunchWishes, Leg, Prepared, Recording, Series
 from .watch import Alone, Launched, Whole
 
 Result = TypeVar("Result")
@@ -32,7 +33,12 @@ class WatchedExecutable:
 
     def __init__(self, plain: Executable, seen: Callable[[], Seen]) -> None:
         self.plain, self._make = plain, seen
-        self.source, self.binary, self.commands = plain.source, plain.binary, plain.commands
+        self.source, self.binary, self.commands, self.remarks = (
+            plain.source,
+            plain.binary,
+            plain.commands,
+            plain.remarks,
+        )
         self._seen: Seen | None = None
         plain.time_launches(True)
 
@@ -80,8 +86,8 @@ class WatchedExecutable:
     def running(self) -> int:
         return sum(executable.running() for executable in self._executables())
 
-    def step_times(self) -> Sequence[StepTime]:
-        return self.plain.step_times()
+    def spans(self) -> tuple[Span, ...]:
+        return self.plain.spans()
 
     def recording(self) -> Recording | None:
         return self.plain.recording()

@@ -97,7 +97,7 @@ def test_a_file_that_was_changed(copy: Path) -> None:
 @pytest.mark.parametrize(
     ("edit", "words"),
     [
-        (lambda manifest: manifest.update(version=1), ("version 1", "version 2")),
+        (lambda manifest: manifest.update(version=1), ("version 1", "version 3")),
         (lambda manifest: manifest.pop("version"), ("version None",)),
         (lambda manifest: manifest.update(package="0.0.0"), ("superkernel 0.0.0", "again")),
         (lambda manifest: manifest.update(plan="0" * 64), ("plans differently", "again")),
@@ -130,8 +130,8 @@ def test_a_manifest_that_is_no_json_object(copy: Path, text: bytes) -> None:
 
 
 def test_a_target_that_this_version_lacks(copy: Path) -> None:
-    change(copy, lambda manifest: manifest.update(target="ascend"))
-    with pytest.raises(sk.UnsupportedError, match="'ascend'"):
+    change(copy, lambda manifest: manifest.update(target="cuda"))
+    with pytest.raises(sk.UnsupportedError, match="'cuda'"):
         sk.load(copy)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from ..errors import OptionError, nearest
+from ..errors import OptionError, UnsupportedError, nearest
 from ..options import OPTIONS, OptionRow, Options
 from ..targets import find_target
 
@@ -92,7 +92,10 @@ def _refused(name: str, value: object, allowed: str, near: str = "") -> OptionEr
 
 
 def _target(value: object) -> str:
-    return find_target(value).name  # type: ignore[arg-type]  # what is no target's name is refused there
+    target = find_target(value)  # type: ignore[arg-type]  # what is no target's name is refused there
+    if not target.takes_models:
+        raise UnsupportedError(f"target {target.name!r} takes compiled sub-kernels only, through superkernel.compile")
+    return target.name
 
 
 def _cores(value: object) -> int | None:

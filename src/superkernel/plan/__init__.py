@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..collector import without_collection
+from ..errors import PlanError
 from ..graph import Graph
 from ..options import Options
 from .assemble import assemble
@@ -12,7 +13,19 @@ from .simulate import Outcome, simulate
 from .sync import choose_syncs
 from .validate import Report, validate
 
-__all__ = ["Lane", "Outcome", "Plan", "Report", "Sync", "SyncKind", "make_plan", "simulate", "validate"]
+__all__ = [
+    "Lane",
+    "Outcome",
+    "Plan",
+    "Report",
+    "Sync",
+    "SyncKind",
+    "checked_plan",
+    "forced_cores",
+    "make_plan",
+    "simulate",
+    "validate",
+]
 
 
 @without_collection
@@ -23,3 +36,29 @@ def make_plan(graph: Graph, options: Options, cores: int) -> Plan:
     steps = assemble(graph, placement, synced, options)
     notes = (placement.note,) if placement.note else ()
     return Plan(graph, options, placement.cores, placement.of, placement.lanes, steps, synced.syncs, notes)
+
+
+def checked_plan(graph: Graph, options: Options, cores: int) -> Plan:
+    """A plan that does not validate never reaches a target."""
+    plan = make_plan(graph, options, cores)
+    report = validate(plan, plan.layout)
+    if not report.ok:
+        raise PlanError(
+            f"super_kernel_scope {graph.name!r}: the plan does not validate, which is a defect of ours:\n{report}"
+        )
+    return plan
+
+
+def forced_cores(options: Options, cores: int | None, available: int, name: str) -> int | None:
+    """How many cores were asked for, if any; debug-aic-num and debug-aiv-num win."""
+    if cores is not None and (not isinstance(cores, int) or isinstance(cores, bool) or not 1 <= cores <= 4096):
+        raise PlanError(f"super_kernel_scope {name!r}: cores={cores!r}; it must be a whole number from 1 to 4096")
+    asked = max(options.debug_aic_num, options.debug_aiv_num)
+    if not asked:
+        return cores
+    if asked > (cores or available):
+        raise PlanError(
+            f"super_kernel_scope {name!r}: debug-aic-num={options.debug_aic_num} and "
+            f"debug-aiv-num={options.debug_aiv_num} ask for {asked} cores, there are {cores or available}"
+        )
+    return asked

@@ -9,6 +9,7 @@ from functools import cached_property
 
 from ..graph import Graph
 from ..hazards import Edge
+from ..layout import Layout, make_layout
 from ..options import Options
 from .steps import Barrier, Cores, Fence, Step, Wait, spell
 
@@ -59,6 +60,11 @@ class Plan:
             Lane(name, cores, tuple(step for step in self.steps if not set(cores).isdisjoint(step.cores)))
             for name, cores in zip(names, self.lane_cores, strict=True)
         )
+
+    @property
+    def layout(self) -> Layout:
+        """One argument slot per op parameter."""
+        return make_layout(self.graph)
 
     @property
     def sync_counts(self) -> dict[str, int]:

@@ -6,12 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from ..errors import OptionError, UnsupportedError, nearest
 from ..events import Event
-from ..plan import Plan
+from ..graph import Graph
+from ..layout import Layout
+from ..options import Options
 from ..subkernel import SubKernel, TilingFunction
+
+if TYPE_CHECKING:
+    from ..opsfile import OpsFile
+    from ..records import Span
 
 Progress = Callable[[str], None]
 Text = tuple[str, str]  # what is included; functions whose names no other text defines
@@ -48,6 +54,27 @@ class KnownAs:
     op: str
 
 
+class LaunchPlan(Protocol):
+    """What a target decided about a graph. Its steps are the target's own; this much every one can say."""
+
+    @property
+    def graph(self) -> Graph: ...
+    @property
+    def options(self) -> Options: ...
+    @property
+    def cores(self) -> int: ...  # of the launch
+    @property
+    def layout(self) -> Layout: ...  # of the arguments
+    @property
+    def notes(self) -> tuple[str, ...]: ...
+    @property
+    def summary(self) -> tuple[str, ...]: ...  # the first lines of its page
+    @property
+    def sync_counts(self) -> dict[str, int]: ...
+    @property
+    def blocking_steps(self) -> int: ...
+
+
 class Executable(Protocol):
     """A built super kernel.
 
@@ -57,6 +84,7 @@ class Executable(Protocol):
     source: str
     binary: Path
     commands: Sequence[str]
+    remarks: Sequence[str]  # what whoever compiled it should know, such as what could not be built here
 
     def launch(self, buffers: Mapping[str, Any], wishes: LaunchWishes) -> dict[str, Any]: ...
     def blank(self) -> tuple[Any, Any]: ...  # values and sizes to be filled in
@@ -70,12 +98,21 @@ class Executable(Protocol):
         known_as: KnownAs | None = None,
     ) -> None: ...  # no checks; with events and dynamic ops
     def running(self) -> int: ...  # launches in progress
-    def step_times(self) -> Sequence[StepTime]: ...  # of the last launch, if the plan has marks
+    def spans(self) -> tuple[Span, ...]: ...  # what each core did in the last launch, if it was recorded
     def recording(self) -> Recording | None: ...  # of the calling thread's last launch
     def time_launches(self, wanted: bool) -> None: ...  # all that share its run time
     def last_launch(self) -> tuple[int, int]: ...  # of the calling thread: dispatch and completion, if it was timed
     def save(self, directory: Path) -> None: ...
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class Emulated(Protocol):
+    """An executable whose launch can also be tried on a model of the target's cores."""
+
+    def emulate(
+        self, buffers: Mapping[str, Any], wishes: LaunchWishes, *, seed: int, **more: Any
+    ) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True)
@@ -108,17 +145,29 @@ class Prepared(Protocol):
 
     kernels: Mapping[SubKernel, SubKernel]  # as given -> with all facts
 
-    def build(self, plan: Plan) -> Executable: ...
+    def build(self, plan: Any) -> Executable: ...  # of a plan that the target made
     def line_up(self, legs: Sequence[Leg]) -> Series: ...
 
 
 class Target(Protocol):
     name: str
     device: str  # torch's word for where its tensors lie
+    takes_models: bool  # there is a compiler for the kernels that a model needs
+    launches: bool  # this process can launch what it builds
 
+    def on(
+        self, chip: str | Path | Mapping[str, Any] | None
+    ) -> Target: ...  # for another part, where there are several
+    def chip_fields(self) -> Mapping[str, Any] | None: ...  # the part, as `on` takes it; None: there is only one
+    def read_ops(self, path: Path) -> OpsFile: ...  # ops.json, or what the target's own tools write instead
     def core_count(self) -> int: ...
+    def forced_cores(self, options: Options, cores: int | None, name: str) -> int | None: ...  # if any are asked for
+    def plan(self, graph: Graph, options: Options, cores: int) -> LaunchPlan: ...  # proven, or a PlanError
+    def validate(self, plan: Any) -> object: ...  # the proof, as text
+    def facts_to_json(self, kernel: SubKernel) -> Any: ...  # what only the target knows of a sub-kernel, to save it
+    def facts_from_json(self, fields: Any) -> Any: ...
     def prepare(self, kernels: Sequence[SubKernel], progress: Progress | None) -> Prepared: ...
-    def restore(self, plan: Plan, directory: Path) -> Executable: ...
+    def restore(self, plan: Any, directory: Path) -> Executable: ...
     def warm_up(self) -> None: ...  # begin with what every compilation needs
     def register_kernels(self) -> None: ...  # those that come with the target, for torch's operators
     def settle(
@@ -128,7 +177,7 @@ class Target(Protocol):
 
 
 # name -> module with a TARGET
-_MODULES = {"cpu": "superkernel.targets.cpu"}
+_MODULES = {"cpu": "superkernel.targets.cpu", "ascend": "superkernel.targets.ascend"}
 KNOWN = ("cpu", "cuda", "ascend")
 
 

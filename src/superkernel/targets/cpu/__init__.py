@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...cache import Cache
-from ...errors import BuildError, SuperKernelError
-from ...plan import Plan
+from ...errors import BuildError, OptionError, SuperKernelError
+from ...graph import Graph
+from ...opsfile import OpsFile, read_ops
+from ...options import Options
+from ...plan import Plan, Report, checked_plan, forced_cores, validate
 from ...subkernel import SubKernel
 from .. import Leg, Progress, Text
 from .build import Compiled, Workshop, compile_kernels, entry_name, host_library, link, name_symbols
@@ -61,9 +64,37 @@ class CpuPrepared:
 class CpuTarget:
     name: str = "cpu"
     device: str = "cpu"
+    takes_models: bool = True
+    launches: bool = True
+
+    def on(self, chip: object) -> CpuTarget:
+        if chip is not None:
+            raise OptionError(f"chip {chip!r}: the cpu target has no chips to choose from; it runs on this machine")
+        return self
+
+    def chip_fields(self) -> None:
+        return None
+
+    def read_ops(self, path: Path) -> OpsFile:
+        return read_ops(path)
 
     def core_count(self) -> int:
         return thread_count()
+
+    def forced_cores(self, options: Options, cores: int | None, name: str) -> int | None:
+        return forced_cores(options, cores, self.core_count(), name)
+
+    def plan(self, graph: Graph, options: Options, cores: int) -> Plan:
+        return checked_plan(graph, options, cores)
+
+    def validate(self, plan: Plan) -> Report:
+        return validate(plan, plan.layout)
+
+    def facts_to_json(self, kernel: SubKernel) -> None:
+        return None
+
+    def facts_from_json(self, fields: object) -> None:
+        return None
 
     def prepare(self, kernels: Sequence[SubKernel], progress: Progress | None) -> CpuPrepared:
         shop = Workshop(Cache(), progress)

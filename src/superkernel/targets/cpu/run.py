@@ -21,6 +21,7 @@ from ...errors import BuildError, LaunchError, UnsupportedError
 from ...graph import Node
 from ...plan import Plan
 from ...plan.steps import Step
+from ...records import Span, spans_of
 from .. import KnownAs, LaunchWishes, StepTime
 from .agent import Agent
 from .bind import Arguments, FastBinder
@@ -45,6 +46,7 @@ class CpuExecutable:
     ) -> None:
         self.plan, self.numbers = plan, numbers
         self.source, self.binary, self.commands = source, binary, commands
+        self.remarks: Sequence[str] = ()
         self.host = load_host(host)
         self._free = self.host.free
         library = _loaded(binary, plan)
@@ -222,6 +224,9 @@ class CpuExecutable:
         two = (ctypes.c_uint64 * 2)()
         self._free.sk_last_launch(two)
         return two[0], two[1]
+
+    def spans(self) -> tuple[Span, ...]:
+        return spans_of(self.plan, self.step_times())
 
     def _error(
         self, status: int, running: int, agent: Agent | None, wishes: LaunchWishes, known_as: KnownAs | None

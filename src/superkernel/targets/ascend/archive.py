@@ -1,0 +1,98 @@
+"""targets.ascend.archive: an object file or an ar archive in, its members and the bytes of their code out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+
+from ...errors import BuildError, nearest
+
+_MAGIC = b"!<arch>\n"
+_THIN = b"!<thin>\n"
+_HEADER = 60
+_CODE_FLAGS = 0x4 | 0x2  # SHF_EXECINSTR and SHF_ALLOC
+
+
+def is_archive(path: Path) -> bool:
+    try:
+        with path.open("rb") as stream:
+            return stream.read(len(_MAGIC)) in (_MAGIC, _THIN)
+    except OSError as reason:
+        raise BuildError(f"{path}: cannot be read: {reason.strerror or reason}") from reason
+
+
+def members(path: Path) -> dict[str, bytes]:
+    """Name -> content. An object file is its own only member."""
+    content = read_binary(path)
+    if content.startswith(_THIN):
+        raise BuildError(f"{path} is a thin archive, which holds names of files only: make it with ar rc, not with T")
+    if not content.startswith(_MAGIC):
+        return {path.name: content}
+    found: dict[str, bytes] = {}
+    for name, body in _entries(path, content):
+        if name in found:
+            raise BuildError(f"archive {path} holds {name!r} twice: only one of them could be unpacked")
+        found[name] = body
+    return found
+
+
+def _entries(path: Path, content: bytes) -> Iterator[tuple[str, bytes]]:
+    long_names = b""
+    at = len(_MAGIC)
+    while at + _HEADER <= len(content):
+        header = content[at : at + _HEADER]
+        if header[58:60] != b"`\n":
+            raise BuildError(f"archive {path} is corrupt: no member begins at byte {at}")
+        try:
+            size = int(header[48:58])
+        except ValueError:
+            raise BuildError(f"archive {path} is corrupt: the member at byte {at} has no size") from None
+        body = content[at + _HEADER : at + _HEADER + size]
+        if len(body) < size:
+            raise BuildError(f"archive {path} is truncated: it has {len(content)} bytes")
+        raw = header[:16].rstrip()
+        if raw == b"//":
+            long_names = body
+        elif raw not in (b"/", b"/SYM64/"):
+            yield _name(path, raw, long_names), body
+        at += _HEADER + size + size % 2
+
+
+def _name(path: Path, raw: bytes, long_names: bytes) -> str:
+    if raw.startswith(b"/") and raw[1:].isdigit():
+        begin = int(raw[1:])
+        raw = long_names[begin : long_names.find(b"\n", begin)]
+    return raw.rstrip(b"/").decode("utf-8", "backslashreplace")
+
+
+def check_members(path: Path, wanted: tuple[str, ...], where: str) -> None:
+    """Every object that metadata names is there."""
+    found = members(path)
+    for name in wanted:
+        if name not in found:
+            held = ", ".join(found) or "nothing"
+            raise BuildError(f"{where}: {path} has no object {name!r}{nearest(name, found)}; it holds {held}")
+
+
+def code_bytes(path: Path, wanted: tuple[str, ...] = ()) -> int:
+    """The bytes of code in an object, or in some members of an archive; whatever processor it is for."""
+    from elftools.common.exceptions import ELFError
+    from elftools.elf.elffile import ELFFile
+
+    found = members(path)
+    total = 0
+    for name in wanted or tuple(found):
+        try:
+            sections = ELFFile(BytesIO(found[name])).iter_sections()
+            total += sum(s["sh_size"] for s in sections if s["sh_flags"] & _CODE_FLAGS == _CODE_FLAGS)
+        except (ELFError, KeyError, ValueError) as reason:
+            raise BuildError(f"{path}: {name} is no object file: {reason}") from reason
+    return total
+
+
+def read_binary(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as reason:
+        raise BuildError(f"{path}: cannot be read: {reason.strerror or reason}") from reason

@@ -1,0 +1,238 @@
+"""targets.ascend.build: an emitted super kernel -> the commands that make its object, as data."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from ...subkernel import Form, SubKernel
+from .archive import is_archive
+from .emitted import EmittedKernel, EmittedOp
+from .facts import Code, cube_or_vector, facts_of
+from .tools import HOME, Tool
+from .types import CUBE, CoreClass
+
+BUILD_SCRIPT = "build.sh"
+WORK = "work"
+_INCLUDES = ("include", "compiler/tikcpp/tikcfw", "compiler/tikcpp/tikcfw/interface", "compiler/tikcpp/tikcfw/impl")
+
+
+class Stage(Enum):
+    """What a command is for, in the order of the build."""
+
+    UNPACK = "unpack the objects of the sub-kernels"
+    COMPILE = "compile for one class of cores"
+    MEASURE = "measure the code"
+    RENAME = "one copy per function name, with nothing else to be seen from outside"
+    MERGE_OBJECTS = "merge the sub-kernels of one class"
+    MERGE = "merge: cube entry, cube objects, vector entry, vector objects"
+    LINK = "link at address 0"
+    LOCALISE = "make every symbol but the entry local"
+
+
+@dataclass(frozen=True)
+class Command:
+    """One call of a tool, in the folder of the build. Paths are relative to it."""
+
+    stage: Stage
+    tool: Tool
+    arguments: tuple[str, ...]
+    reads: tuple[str, ...]
+    makes: tuple[str, ...]
+    folder: str = "."
+
+    def line(self) -> str:
+        """As it stands in the script."""
+        call = f'"${self.tool.value}"' + (" $CCE_FLAGS" if self.tool is Tool.COMPILER else "")
+        text = f"{call} {shlex.join(self.arguments)}"
+        return text if self.folder == "." else f"(cd {shlex.quote(self.folder)} && {text})"
+
+
+@dataclass(frozen=True)
+class Input:
+    """A file of the user's, under the name it has in the folder of the build."""
+
+    path: Path
+    name: str
+
+
+@dataclass(frozen=True)
+class BuildPlan:
+    name: str
+    entries: tuple[str, ...]  # the symbols that stay visible
+    inputs: tuple[Input, ...]
+    commands: tuple[Command, ...]
+    product: str
+
+    def lines(self) -> tuple[str, ...]:
+        return tuple(command.line() for command in self.commands)
+
+    def without_compiler(self) -> tuple[Command, ...]:
+        """The commands that need nothing a compiler would have to make first."""
+        made: set[str] = {one.name for one in self.inputs}
+        chosen = []
+        for command in self.commands:
+            if command.tool is not Tool.COMPILER and made.issuperset(command.reads):
+                chosen.append(command)
+                made.update(command.makes)
+        return tuple(chosen)
+
+    def script(self) -> str:
+        """The whole build for a machine with CANN; run it in its folder."""
+        includes = " ".join(f"-I${HOME}/{folder}" for folder in _INCLUDES)
+        lines = [
+            "#!/bin/sh",
+            f"# Builds {self.product} from {self.name}_kernel.cpp and the sub-kernels beside it. Needs CANN.",
+            "set -eu",
+            'cd "$(dirname "$0")"',
+            f': "${{{HOME}:?set it to the folder of the CANN toolkit}}"',
+            f'TOOLS="${{TOOLS:-${HOME}/compiler/ccec_compiler/bin}}"',
+            'BISHENG="${BISHENG:-$TOOLS/bisheng}"',
+            'LD="${LD:-$TOOLS/ld.lld}"',
+            'OBJCOPY="${OBJCOPY:-$TOOLS/llvm-objcopy}"',
+            'AR="${AR:-$TOOLS/llvm-ar}"',
+            'SIZE="${SIZE:-$TOOLS/llvm-size}"',
+            f'CCE_FLAGS="${{CCE_FLAGS:-{includes}}}"',
+            f"mkdir -p {' '.join(sorted({shlex.quote(folder) for folder in self.folders()}))}",
+        ]
+        stage = None
+        for command in self.commands:
+            if command.stage is not stage:
+                lines += ["", f"# {command.stage.value}"]
+                stage = command.stage
+            lines.append(command.line())
+        return "\n".join(lines) + "\n"
+
+    def folders(self) -> set[str]:
+        return {WORK} | {command.folder for command in self.commands if command.folder != "."}
+
+
+@dataclass(frozen=True)
+class Built:
+    binary: Path | None
+    status: str
+
+
+def plan_build(emitted: EmittedKernel, flags: Sequence[str]) -> BuildPlan:
+    return _Builder(emitted, tuple(flags)).plan()
+
+
+class _Builder:
+    def __init__(self, emitted: EmittedKernel, flags: tuple[str, ...]) -> None:
+        self.emitted, self.flags = emitted, flags
+        self.inputs: dict[Path, Input] = {}
+        self.commands: dict[Stage, list[Command]] = {stage: [] for stage in Stage}
+        self.once: set[Command] = set()  # those that several functions of a sub-kernel share
+        self.mixed = emitted.launch.mixed
+
+    def plan(self) -> BuildPlan:
+        emitted = self.emitted
+        source = f"{emitted.name}_kernel.cpp"
+        per_class = {one: self._objects(one) for one in emitted.launch.classes}
+        merged: list[str] = []
+        entries = []
+        for one, objects in per_class.items():
+            symbol = f"{emitted.entry}_{cube_or_vector(one)}" if self.mixed else emitted.entry
+            renamed = (f"-D{emitted.entry}={symbol}",) if self.mixed else ()
+            entry = f"{WORK}/{one.value}_entry.o"
+            self._add(Stage.COMPILE, Tool.COMPILER, self._compile(one, source, entry, renamed), (source,), (entry,))
+            joined = f"{WORK}/{one.value}_objects.o"
+            self._add(Stage.MERGE_OBJECTS, Tool.LINKER, ("-r", "-o", joined, *objects), objects, (joined,))
+            merged += [entry, joined]
+            entries.append(symbol)
+        whole, linked, product = f"{WORK}/merged.o", f"{WORK}/linked.o", f"{emitted.name}.o"
+        self._add(Stage.MERGE, Tool.LINKER, ("-r", "-o", whole, *merged), tuple(merged), (whole,))
+        link = ("-Ttext=0", "-e", entries[0], "-static", "-o", linked, whole)
+        self._add(Stage.LINK, Tool.LINKER, link, (whole,), (linked,))
+        keep = tuple(f"--keep-global-symbol={symbol}" for symbol in entries)
+        self._add(Stage.LOCALISE, Tool.EDITOR, (*keep, linked, product), (linked,), (product,))
+        commands = tuple(command for stage in Stage for command in self.commands[stage])
+        return BuildPlan(emitted.name, tuple(entries), tuple(self.inputs.values()), commands, product)
+
+    def _add(
+        self,
+        stage: Stage,
+        tool: Tool,
+        arguments: tuple[str, ...],
+        reads: tuple[str, ...],
+        makes: tuple[str, ...],
+        folder: str = ".",
+    ) -> None:
+        self.commands[stage].append(Command(stage, tool, arguments, reads, makes, folder))
+
+    def _compile(self, one: CoreClass, source: str, output: str, more: tuple[str, ...]) -> tuple[str, ...]:
+        architecture = f"{self.emitted.chip.architecture}-{'cube' if one is CUBE else 'vec'}"
+        return (
+            *("-c", "-xcce", "-std=c++17", "-O2", "--cce-aicore-only", f"--cce-aicore-arch={architecture}"),
+            *self.emitted.defines[one],
+            *more,
+            *self.flags,
+            *(source, "-o", output),
+        )
+
+    def _objects(self, one: CoreClass) -> tuple[str, ...]:
+        """An object per function that cores of this class call, in the order of the ops."""
+        made: dict[str, None] = {}
+        seen: set[SubKernel] = set()
+        for op in self.emitted.ops:
+            if one in op.variants and op.kernel not in seen:
+                seen.add(op.kernel)
+                made |= dict.fromkeys(self._of_kernel(op, one))
+        return tuple(made)
+
+    def _of_kernel(self, op: EmittedOp, one: CoreClass) -> Iterator[str]:
+        codes = facts_of(op.kernel).of_class(one)
+        for variant in op.variants[one]:
+            code = codes[variant.key]
+            for copy, function in enumerate(variant.functions):
+                ready = bool(copy and code.split)
+                base = self._base(op.kernel, one, code, code.split[copy - 1] if ready else code.objects)
+                output = f"{WORK}/{function}.o"
+                edits = (f"--redefine-sym={code.symbol}={function}",) if function != code.symbol else ()
+                arguments = (*edits, f"--keep-global-symbol={function}", base, output)
+                self._add(Stage.RENAME, Tool.EDITOR, arguments, (base,), (output,))
+                yield output
+
+    def _base(self, kernel: SubKernel, one: CoreClass, code: Code, objects: tuple[str, ...]) -> str:
+        """The object that has a function: compiled, unpacked, or given as it is."""
+        given = self._input(kernel)
+        if kernel.binary.form is Form.SOURCE:
+            output = f"{WORK}/{given.rpartition('.')[0]}_{one.value}.o"
+            flags = tuple(kernel.binary.flags)
+            self._once(Stage.COMPILE, Tool.COMPILER, self._compile(one, given, output, flags), (given,), (output,))
+            return output
+        if not is_archive(kernel.binary.path):
+            self._once(Stage.MEASURE, Tool.SIZER, ("-A", given), (given,), ())
+            return given
+        folder = f"{WORK}/{given}.d"
+        files = tuple(f"{folder}/{name}" for name in objects)
+        self._once(Stage.UNPACK, Tool.ARCHIVER, ("x", f"../../{given}", *objects), (given,), files, folder)
+        self._once(Stage.MEASURE, Tool.SIZER, ("-A", *files), files, ())
+        if len(files) == 1:
+            return files[0]
+        joined = f"{folder}/{code.symbol}_{one.value}_joined.o"
+        self._once(Stage.UNPACK, Tool.LINKER, ("-r", "-o", joined, *files), files, (joined,))
+        return joined
+
+    def _once(
+        self,
+        stage: Stage,
+        tool: Tool,
+        arguments: tuple[str, ...],
+        reads: tuple[str, ...],
+        makes: tuple[str, ...],
+        folder: str = ".",
+    ) -> None:
+        command = Command(stage, tool, arguments, reads, makes, folder)
+        if command not in self.once:
+            self.once.add(command)
+            self.commands[stage].append(command)
+
+    def _input(self, kernel: SubKernel) -> str:
+        path = kernel.binary.path
+        if path not in self.inputs:
+            self.inputs[path] = Input(path, facts_of(kernel).saved_as or path.name)
+        return self.inputs[path].name

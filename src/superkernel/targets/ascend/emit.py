@@ -1,0 +1,153 @@
+"""targets.ascend.emit: a plan -> the Ascend C source of its super kernel. Steps in, text out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ...subkernel import SubKernel
+from .emit_steps import StepPrinter, indented
+from .names import Named, entry_name
+from .plan import AscendPlan
+from .prelude import constants, helpers
+from .steps import Classes, Preload
+from .types import CUBE, VECTOR, CoreClass
+
+
+class Emitter:
+    def __init__(self, plan: AscendPlan, named: Mapping[SubKernel, Named]) -> None:
+        self.plan, self.named = plan, named
+        self.launch, self.chip = plan.launch, plan.chip
+        self.entry = entry_name(plan.graph.name)
+        self.printer = StepPrinter(plan, named, self.entry)
+
+    def source(self) -> str:
+        entry = "".join(self._entry())
+        callers = "".join(self._callers())
+        code = callers + entry
+        parts = [
+            self._head(),
+            constants(self.chip, self.launch.mixed, bool(self.launch.cubes)),
+            self._area_constants(),
+            "\n".join(helpers(code)),
+            self._declarations(),
+            callers,
+            entry,
+        ]
+        return "\n".join(part for part in parts if part)
+
+    def _head(self) -> str:
+        plan = self.plan
+        lines = [
+            f"// Super kernel {plan.graph.name}: {len(plan.graph.nodes)} ops, {self.launch} of chip {self.chip.name}.",
+            f"// Options: {plan.options}",
+            *(f"// {note}" for note in plan.notes),
+            "#include <cstdint>",
+            "",
+            '#include "kernel_operator.h"',
+        ]
+        return "\n".join(lines) + "\n"
+
+    def _area_constants(self) -> str:
+        profiling = self.plan.areas.profiling
+        if profiling is None:
+            return ""
+        return f"constexpr uint64_t profiling_header = {profiling.header_bytes // 8};  // words before the records\n"
+
+    # the sub-kernels
+
+    def _declarations(self) -> str:
+        lines = ["// the sub-kernels: each takes the address of its op's first slot"]
+        seen: dict[str, None] = {}
+        for one in self.named.values():
+            for variants in one.variants.values():
+                seen |= dict.fromkeys(name for variant in variants for name in variant.functions)
+        lines += [f'extern "C" __aicore__ void {name}(uint64_t first_slot);' for name in seen]
+        return "\n".join(lines) + "\n"
+
+    def _callers(self) -> Iterator[str]:
+        """A function per sub-kernel that has several bodies: copies, tiling keys, classes."""
+        preloaded = {
+            self.plan.graph.nodes[step.op].kernel
+            for step in self.plan.steps
+            if isinstance(step, Preload) and step.op >= 0
+        }
+        for kernel, named in self.named.items():
+            if not self.printer.has_caller(kernel):
+                continue
+            dynamic = self.printer.is_dynamic(kernel)
+            per_class = {one: self._caller(kernel, named, one, dynamic, kernel in preloaded) for one in named.variants}
+            if len(per_class) == 1:
+                yield from per_class.values()
+                continue
+            macros = {CUBE: self.chip.cube_macro, VECTOR: self.chip.vector_macro}
+            yield f"#if defined({macros[CUBE]})\n{per_class[CUBE]}#elif defined({macros[VECTOR]})\n"
+            yield f"{per_class[VECTOR]}#endif\n\n"
+
+    def _caller(self, kernel: SubKernel, named: Named, one: CoreClass, dynamic: bool, preloaded: bool) -> str:
+        takes = "uint64_t core, int64_t key" if dynamic else "uint64_t core"
+        lines = self.printer.lines_of(kernel)
+        texts = [
+            self._switch(f"call_{named.label}({takes}, uint64_t first_slot)", named, one, dynamic, "{}(first_slot)")
+        ]
+        if preloaded:
+            request = f"preload((const void*){{}}, {lines})"
+            texts.append(self._switch(f"preload_{named.label}({takes})", named, one, dynamic, request))
+        if dynamic:
+            keys = " && ".join(f"key != {variant.key}" for variant in named.variants[one])
+            check = f"static inline __aicore__ void check_{named.label}(int64_t key) {{\n    if ({keys}) trap();\n}}\n"
+            texts.insert(0, check)
+        return f"// {self.printer.comment(str(kernel))}\n" + "".join(texts) + "\n"
+
+    def _switch(self, head: str, named: Named, one: CoreClass, dynamic: bool, statement: str) -> str:
+        lines = [f"static inline __aicore__ void {head} {{"]
+        if not dynamic:
+            lines += indented(self._copies(named.variants[one][0].functions, statement))
+        else:
+            lines.append("    switch (key) {")
+            for variant in named.variants[one]:
+                lines.append(f"        case {variant.key}:")
+                lines += indented(self._copies(variant.functions, statement), 3)
+                lines.append("            return;")
+            lines += ["        default:", "            trap();", "    }"]
+        return "\n".join([*lines, "}"]) + "\n"
+
+    def _copies(self, functions: tuple[str, ...], statement: str) -> list[str]:
+        if len(functions) == 1:
+            return [f"(void)core;  {statement.format(functions[0])};"]
+        lines = [f"switch (core % {len(functions)}) {{"]
+        for copy, name in enumerate(functions[:-1]):
+            lines.append(f"    case {copy}: {statement.format(name)}; break;")
+        return [*lines, f"    default: {statement.format(functions[-1])};", "}"]
+
+    # the entry
+
+    def _entry(self) -> Iterator[str]:
+        if self.plan.order.lanes:
+            yield f'extern "C" __global__ __aicore__ void {self.entry}();\n\n'
+            for classes in self.plan.lanes:
+                yield from self._lane(classes)
+        align = self.plan.options.func_align
+        attribute = f" __attribute__((aligned({align})))" if align else ""
+        yield "// the entry: every core of the launch calls it once\n"
+        yield f'extern "C" __global__ __aicore__{attribute} void {self.entry}() {{\n'
+        yield "#ifdef KERNEL_TASK_TYPE_DEFAULT\n"
+        yield f"    KERNEL_TASK_TYPE_DEFAULT({self.launch.type.macro});\n#endif\n"
+        if self.plan.order.lanes:
+            yield f"#if defined({self.chip.cube_macro})\n    cube_lane();\n#else\n    vector_lane();\n#endif\n"
+        else:
+            yield from self._body(self.launch.classes)
+        yield "}\n"
+
+    def _lane(self, classes: Classes) -> Iterator[str]:
+        one = classes[0]
+        macro = self.chip.cube_macro if one is CUBE else self.chip.vector_macro
+        yield f"#if defined({macro})\n// what the {one.value} cores do, in order\n"
+        yield f"static __aicore__ void {one.value}_lane() {{\n"
+        yield from self._body(classes)
+        yield "}\n#endif\n\n"
+
+    def _body(self, classes: Classes) -> Iterator[str]:
+        steps = [step for step in self.plan.steps if not set(classes).isdisjoint(step.classes)]
+        lines = self.printer.printed(steps, classes)
+        opening = self.printer.opening(classes, steps, "\n".join(lines))
+        yield from (f"{line}\n" for line in indented([*opening, *lines, *self.printer.closing()]))

@@ -1,0 +1,332 @@
+"""targets.ascend.emit_steps: prints one step of a plan, for the classes that follow it; decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+
+from ...layout import Role
+from ...subkernel import SubKernel
+from .areas import mark_of
+from .emitted import MarkPoint
+from .facts import facts_of
+from .names import Named
+from .pairs import PAIRS, Action
+from .plan import AscendPlan, cores_of
+from .slots import SYNC_BASE
+from .steps import (
+    Arrive,
+    AwaitEvent,
+    Call,
+    Classes,
+    ClearFeed,
+    DebugBarrier,
+    Fence,
+    FenceWhen,
+    InitDump,
+    Meet,
+    Notify,
+    PrefetchDone,
+    PrefetchGo,
+    Preload,
+    Record,
+    Request,
+    ResetEvent,
+    ResetLock,
+    Select,
+    Step,
+    What,
+)
+from .types import CUBE, VECTOR, CoreClass, KernelType, LaunchType, OpClass
+
+_CACHE_OUT = "dcci((__gm__ void*)0, cache_line_t::ENTIRE_DATA_CACHE, dcci_dst_t::CACHELINE_OUT);"
+_ARRIVE = {
+    CUBE: "ffts_cross_core_sync(PIPE_FIX, arrive_cubes);",
+    VECTOR: "ffts_cross_core_sync(PIPE_MTE3, arrive_vectors);",
+}
+_ACTIONS: Mapping[CoreClass, Mapping[Action, str]] = {
+    CUBE: {
+        Action.WAIT_ALL: "wait_flag_dev(cube_flag);",
+        Action.SIGNAL: "ffts_cross_core_sync(PIPE_FIX, cube_to_vectors);",
+        Action.WAIT_BLOCK: "wait_flag_dev(vectors_to_cube_flag);",
+    },
+    VECTOR: {
+        Action.WAIT_ALL: "wait_flag_dev(vector_flag);",
+        Action.SIGNAL: "ffts_cross_core_sync(PIPE_MTE3, vectors_to_cube);",
+        Action.WAIT_BLOCK: "wait_flag_dev(cube_to_vectors_flag);",
+    },
+}
+_FIRST = {CUBE: "block == 0", VECTOR: "vector == 0"}
+_OTHER = {CUBE: VECTOR, VECTOR: CUBE}
+
+
+def indented(lines: Iterable[str], depth: int = 1) -> list[str]:
+    return [line if line.startswith("#") else "    " * depth + line for line in lines]
+
+
+class StepPrinter:
+    def __init__(self, plan: AscendPlan, named: Mapping[SubKernel, Named], entry: str) -> None:
+        self.plan, self.named, self.entry = plan, named, entry
+        self.nodes, self.slots, self.launch = plan.graph.nodes, plan.slots, plan.launch
+        # per op: looking a sub-kernel up means hashing all that is known of it
+        self._named = [named[node.kernel] for node in self.nodes]
+        self._chosen_at_run_time = [self.is_dynamic(node.kernel) for node in self.nodes]
+        self._chosen = [self.has_caller(node.kernel) for node in self.nodes]
+
+    def comment(self, text: str) -> str:
+        """A line of comment must not end in a backslash: it would swallow the next."""
+        return text.replace("\\", "|")
+
+    @cached_property
+    def _dynamic(self) -> set[SubKernel]:
+        return {node.kernel for node in self.nodes if node.dynamic}
+
+    def is_dynamic(self, kernel: SubKernel) -> bool:
+        return kernel in self._dynamic
+
+    def has_caller(self, kernel: SubKernel) -> bool:
+        """Whether a call has more than one function to choose from."""
+        named = self.named[kernel]
+        return named.copies > 1 or len(named.variants) > 1 or self.is_dynamic(kernel)
+
+    def lines_of(self, kernel: SubKernel) -> int:
+        """Lines of code to preload; as much as is worth it where the size is not known."""
+        chip = self.plan.chip
+        size = min(kernel.code_bytes or chip.preload_bytes, chip.preload_bytes)
+        return -(-size // chip.preload_line)
+
+    # before and after the steps
+
+    def opening(self, classes: Classes, steps: Sequence[Step], body: str) -> list[str]:
+        """Variables that the steps name; only those that `body` uses."""
+        plan = self.plan
+        lines = [
+            "__gm__ uint64_t* const slots = get_para_base();",
+            f"set_ffts_base_addr(sk_load(slots + {SYNC_BASE}));",
+        ]
+        numbered = plan.areas.profiling is not None or plan.areas.dump is not None
+        if self.launch.type is LaunchType.MIX_AIV_1_0:
+            lines.append("[[maybe_unused]] const uint64_t vector = get_block_idx();")
+        else:
+            lines.append("[[maybe_unused]] const uint64_t block = get_block_idx();")
+            if VECTOR in classes:
+                numbers = "block * get_subblockdim() + get_subblockid()"
+                lines.append(f"[[maybe_unused]] const uint64_t vector = {numbers};")
+        if "(core" in body:
+            lines.append("const uint64_t core = get_coreid();")
+        if plan.areas.workspace_bytes:
+            workspace = self.slots.find(Role.WORKSPACE)
+            lines.append(f"[[maybe_unused]] const uint64_t workspace = sk_load(slots + {workspace});")
+        if numbered:
+            number = {CUBE: "block", VECTOR: f"{self.launch.cubes} + vector" if self.launch.cubes else "vector"}
+            text = number[classes[0]] if len(classes) == 1 else f"on_cube ? {number[CUBE]} : {number[VECTOR]}"
+            lines.append(f"const uint64_t place = {text};  // of this core in areas that have a part for each")
+        if plan.areas.profiling is not None:
+            where, task = self.slots.find(Role.PROFILING), self.slots.find(Role.TASK_ID)
+            words = plan.areas.profiling.bytes_per_core // 8
+            lines.append(f"__gm__ uint64_t* const area = word(slots, {where}) + {words} * place;")
+            lines.append(f"const uint64_t task = sk_load(slots + {task}) << 32;")
+            lines.append("uint64_t records = 0;")
+        for step in steps:
+            if isinstance(step, Select):
+                lines.append(f"int64_t key_{step.op} = 0;  // of {self._name(step.op)}")
+                lines.append(f"uint64_t blocks_{step.op} = 0;")
+        return lines
+
+    def closing(self) -> list[str]:
+        if self.plan.areas.profiling is None:
+            return []
+        return ["sk_store(area, records);", _CACHE_OUT]
+
+    # steps
+
+    def printed(self, steps: Sequence[Step], classes: Classes) -> list[str]:
+        """Each step's comment and code; what one class does in a row of steps stands together."""
+        groups: list[tuple[CoreClass | None, list[str]]] = []
+        for step in steps:
+            for one, lines in self._one(step, classes):
+                if groups and groups[-1][0] is one:
+                    groups[-1][1].extend(lines)
+                else:
+                    groups.append((one, lines))
+        text: list[str] = []
+        for one, lines in groups:
+            text += lines if one is None else [f"if constexpr (on_{one.value}) {{", *indented(lines), "}"]
+        return text
+
+    def _one(self, step: Step, classes: Classes) -> list[tuple[CoreClass | None, list[str]]]:
+        """Its lines, for all classes that follow the list, or class by class where they differ."""
+        here = tuple(one for one in step.classes if one in classes)
+        texts = {one: self._code(step, one) for one in here}
+        comment = f"// {self.comment(self.plan.describe(step))}"
+        if here == classes and len({tuple(text) for text in texts.values()}) == 1:
+            return [(None, [comment, *texts[here[0]]])]
+        if len(here) == 1:
+            return [(here[0], [comment, *texts[here[0]]])]
+        return [(None, [comment]), *((one, text) for one, text in texts.items() if text)]
+
+    def _code(self, step: Step, one: CoreClass) -> list[str]:
+        match step:
+            case Preload():
+                return [self._preload(step.op)]
+            case Arrive():
+                return [_ARRIVE[one]]
+            case Meet():
+                return [_ACTIONS[one][action] for action in step.actions]
+            case AwaitEvent():
+                return self._first(one, f"sk_await({self._event(Role.RECV, step.event)}, 1);")
+            case Notify():
+                return self._first(one, f"sk_publish({self._event(Role.SEND, step.event)}, 1);")
+            case ResetEvent():
+                return self._first(one, f"sk_publish({self._event(Role.RECV, step.event)}, 0);")
+            case Request():
+                return self._first(one, f"sk_publish({self._word(step.op, Role.LOCK)}, 2);")
+            case ResetLock():
+                return self._first(one, f"sk_publish({self._word(step.op, Role.LOCK)}, 0);")
+            case Select():
+                return self._select(step.op)
+            case PrefetchGo():
+                return self._first(one, f"sk_publish({self._word(step.op, Role.PREFETCH)}, 1);")
+            case PrefetchDone():
+                word = self._word(step.op, Role.PREFETCHED)
+                return self._first(one, f"sk_await({word}, 1);", f"sk_publish({word}, 0);")
+            case Call():
+                return self._call(step, one)
+            case Fence():
+                return [*(["pipe_barrier(PIPE_ALL);"] if step.when is FenceWhen.DEBUG else []), _CACHE_OUT]
+            case DebugBarrier():
+                return self._debug_barrier(step, one)
+            case Record():
+                return self._record(step, one)
+            case ClearFeed():
+                return self._clear_feed(one)
+            case InitDump():
+                return self._init_dump()
+        raise AssertionError(f"no text for {step}")
+
+    def _name(self, op: int) -> str:
+        return self.comment(self.nodes[op].name)
+
+    def _event(self, role: Role, label: str) -> str:
+        return f"word(slots, {self.slots.event(role, label)})"
+
+    def _word(self, op: int, role: Role) -> str:
+        return f"word(slots, {self.slots.one(self.nodes[op].name, role)})"
+
+    def _first(self, one: CoreClass, *statements: str) -> list[str]:
+        if len(statements) == 1:
+            return [f"if ({_FIRST[one]}) {statements[0]}"]
+        return [f"if ({_FIRST[one]}) {{", *indented(statements), "}"]
+
+    def _preload(self, op: int) -> str:
+        if op < 0:
+            chip = self.plan.chip
+            return f"preload((const void*){self.entry}, {chip.preload_bytes // chip.preload_line});"
+        named = self._named[op]
+        if not self._chosen[op]:
+            return f"preload((const void*){named.function}, {self.lines_of(self.nodes[op].kernel)});"
+        key = f", key_{op}" if self._chosen_at_run_time[op] else ""
+        return f"preload_{named.label}(core{key});"
+
+    def _select(self, op: int) -> list[str]:
+        node = self.nodes[op]
+        return [
+            f"sk_await({self._word(op, Role.LOCK)}, 1);",
+            f"key_{op} = (int64_t)sk_fetch({self._word(op, Role.TILING_KEY)});",
+            f"blocks_{op} = sk_fetch({self._word(op, Role.BLOCK_COUNT)});",
+            f"check_{self._named[op].label}(key_{op});",
+            f"if (blocks_{op} == 0 || blocks_{op} > {node.blocks}) trap();",
+        ]
+
+    def _guard(self, op: int, one: CoreClass) -> str:
+        """Which cores of a class have a block; empty: all of them."""
+        node = self.nodes[op]
+        kind = facts_of(node.kernel).type
+        count = f"blocks_{op}" if node.dynamic else str(node.blocks)
+        everyone = not node.dynamic and cores_of(node, self.launch, one) == self.launch.cores(one)
+        if everyone:
+            return ""
+        if kind.op_class is OpClass.AIV:
+            return f"vector < {count}"
+        halved = one is VECTOR and kind is KernelType.MIX_AIC_1_1 and self.launch.type is LaunchType.MIX_AIC_1_2
+        whole = not node.dynamic and node.blocks == self.launch.blocks
+        tests = [*([] if whole else [f"block < {count}"]), *(["get_subblockid() == 0"] if halved else [])]
+        return " && ".join(tests)
+
+    def _call(self, step: Call, one: CoreClass) -> list[str]:
+        node, guard = self.nodes[step.op], self._guard(step.op, one)
+        working = [*self._context(step, one), f"{self._called(step.op)};"]
+        fed = one in step.fed
+        if fed:
+            working += self._first(one, f"sk_end_barriers(sk_control(workspace, {step.op}));")
+        idle: list[str] = []
+        if step.inside:
+            inside = step.inside[step.classes.index(one)]
+            idle += [_ACTIONS[one][action] for action in inside.actions]
+            idle += [_ARRIVE[one]] if inside.arrives else []
+        if fed:
+            mixed = facts_of(node.kernel).op_class is OpClass.MIX
+            join = f"sk_join_barriers<{'true' if mixed else 'false'}>(sk_control(workspace, {step.op}));"
+            idle.append(join)
+        if not guard:
+            return [*working, "pipe_barrier(PIPE_ALL);"]
+        lines = [f"if ({guard}) {{", *indented(working)]
+        lines += ["} else {", *indented(idle)] if idle else []
+        return [*lines, "}", "pipe_barrier(PIPE_ALL);"]
+
+    def _called(self, op: int) -> str:
+        named, slot = self._named[op], f"at(slots, {self.slots.first[op]})"
+        if not self._chosen[op]:
+            return f"{named.function}({slot})"
+        key = f", key_{op}" if self._chosen_at_run_time[op] else ""
+        return f"call_{named.label}(core{key}, {slot})"
+
+    def _context(self, step: Call, one: CoreClass) -> list[str]:
+        """What the sub-kernel cannot know of itself; nothing for those that do not ask."""
+        node = self.nodes[step.op]
+        if not (node.dynamic or node.kernel.sync_all or step.inside):
+            return []
+        inside = step.inside[step.classes.index(one)] if step.inside else None
+        pair = -1 if inside is None or inside.pair is None else inside.pair.code
+        arrives = int(inside is not None and inside.arrives)
+        blocks = f"(uint32_t)blocks_{step.op}" if node.dynamic else str(node.blocks)
+        feed = f"{_FIRST[one]} ? sk_control(workspace, {step.op}) : 0" if one in step.fed else "0"
+        return [f"sk_call_context({blocks}, {pair}, {arrives}, {feed});"]
+
+    def _debug_barrier(self, step: DebugBarrier, one: CoreClass) -> list[str]:
+        row, other = PAIRS[step.pair][one], _OTHER[one]
+        arrivals, signals = dict(step.pending_arrivals), dict(step.pending_signals)
+        lines = [_ARRIVE[one]]
+        for action in row:
+            again = {Action.WAIT_ALL: arrivals.get(one, 0), Action.WAIT_BLOCK: signals.get(other, 0)}.get(action, 0)
+            lines += [_ACTIONS[one][action]] * (1 + again)
+        lines += [_ARRIVE[one]] * arrivals.get(one, 0)
+        return lines + [_ACTIONS[one][Action.SIGNAL]] * signals.get(one, 0)
+
+    @cached_property
+    def _marks(self) -> dict[MarkPoint, int]:
+        area = self.plan.areas.profiling
+        return {mark: place for place, mark in enumerate(area.marks if area else ())}
+
+    def _record(self, step: Record, one: CoreClass) -> list[str]:
+        taken = f"sk_record(area, records, task | {self._marks[mark_of(self.plan.graph, step)]});"
+        if step.first_only:
+            return self._first(one, taken)
+        guard = self._guard(step.op, one) if step.what is What.OP else ""
+        return [f"if ({guard}) {taken}" if guard else taken]
+
+    def _clear_feed(self, one: CoreClass) -> list[str]:
+        index = "block" if one is CUBE else "vector"
+        return [
+            f"for (uint64_t op = {index}; op < {len(self.nodes)}; op += {self.launch.cores(one)}) {{",
+            "    sk_publish((__gm__ uint64_t*)sk_control(workspace, op), 0);",
+            "}",
+            "sk_arrive_and_wait<false>();",
+        ]
+
+    def _init_dump(self) -> list[str]:
+        dump = self.plan.areas.dump
+        assert dump is not None
+        return [
+            f"sk_dump_begin(workspace + {dump.offset} + {dump.bytes_per_core} * place, {dump.bytes_per_core});",
+        ]

@@ -1,0 +1,157 @@
+"""targets.ascend.emulator.arena: slots and buffers of a launch -> emulated global memory and the parameter block."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from superkernel.buffers import Bound, bytes_at
+from superkernel.graph import Graph
+
+from ..emitted import EmittedKernel
+
+_ALIGNMENT = 512  # and room between regions, so that a step over an end is seen
+_SYNC_BYTES = 64
+_WORKSPACE, _FEED = "the workspace", "the control words of feed-sync-all"
+DUMP, PROFILING = "the dump area", "the profiling area"
+
+
+@dataclass(frozen=True)
+class Region:
+    """A piece of emulated memory. `words`: cores and agents talk through it."""
+
+    name: str
+    address: int
+    bytes: int
+    words: bool = False
+
+
+@dataclass
+class Arena:
+    """The memory of one launch."""
+
+    room: np.ndarray[tuple[int], np.dtype[np.uint8]]
+    regions: dict[str, Region]
+    parameters: int  # address of the parameter block
+    words: dict[int, int] = field(default_factory=dict)  # slot -> address of the word it points to
+
+    def view(self, name: str) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+        """The bytes of a region."""
+        region = self.regions[name]
+        first = region.address - self.room.ctypes.data
+        return self.room[first : first + region.bytes]
+
+    def word(self, slot: int) -> int:
+        """The value of the word that a slot points to."""
+        return ctypes.c_uint64.from_address(self.words[slot]).value
+
+
+def lay_out(emitted: EmittedKernel, graph: Graph, bound: Bound, passed: Mapping[str, object], seed: int) -> Arena:
+    """Copy what was passed, fill the rest with bytes that depend on the seed, and write the parameter block."""
+    sizes = dict(_wanted(emitted, graph, bound))
+    total = sum(-(-size // _ALIGNMENT) * _ALIGNMENT + 2 * _ALIGNMENT for size, _ in sizes.values()) + _ALIGNMENT
+    room = np.zeros(total, np.uint8)
+    place, regions = -(-room.ctypes.data // _ALIGNMENT) * _ALIGNMENT, {}
+    for name, (size, words) in sizes.items():
+        regions[name] = Region(name, place, size, words)
+        place += -(-size // _ALIGNMENT) * _ALIGNMENT + _ALIGNMENT
+    _split_workspace(regions, emitted.feed_bytes)
+    arena = Arena(room, regions, regions["the parameter block"].address)
+    _fill(arena, graph, bound, passed, seed)
+    _write_slots(arena, emitted, graph, bound)
+    return arena
+
+
+def buffer_region(name: str) -> str:
+    return f"buffer {name!r}"
+
+
+def _wanted(emitted: EmittedKernel, graph: Graph, bound: Bound) -> Iterator[tuple[str, tuple[int, bool]]]:
+    """Regions by name: how many bytes, and whether cores talk through them."""
+    yield "the parameter block", (8 * len(emitted.layout.slots), False)
+    yield "the sync area", (_SYNC_BYTES, True)
+    for buffer, size in zip(graph.buffers.values(), bound.sizes, strict=True):
+        if not buffer.scalar:
+            yield buffer_region(buffer.name), (max(size, 1), False)
+    for name in _word_names(emitted).values():
+        yield name, (8, True)
+    if emitted.workspace_bytes:
+        yield _WORKSPACE, (emitted.workspace_bytes, False)
+    if emitted.profiling is not None:
+        cores = emitted.launch.cubes + emitted.launch.vectors
+        yield PROFILING, (emitted.profiling.bytes_per_core * cores, False)
+
+
+def _split_workspace(regions: dict[str, Region], feed_bytes: int) -> None:
+    """Control words come first; the dump area is what is left."""
+    whole = regions.pop(_WORKSPACE, None)
+    if whole is None:
+        return
+    if feed_bytes:
+        regions[_FEED] = Region(_FEED, whole.address, feed_bytes, True)
+    if whole.bytes > feed_bytes:
+        regions[DUMP] = Region(DUMP, whole.address + feed_bytes, whole.bytes - feed_bytes)
+
+
+def _word_names(emitted: EmittedKernel) -> dict[int, str]:
+    """Slots that point to a word of their own, and what errors call it. One event is one word, whoever uses it."""
+    names = {event.slot: f"event {event.label}" for event in emitted.events}
+    for tiling in emitted.tilings:
+        names[tiling.key_slot] = f"the tiling key of op {tiling.op!r}"
+        names[tiling.blocks_slot] = f"the block count of op {tiling.op!r}"
+        names[tiling.lock_slot] = f"the lock of op {tiling.op!r}"
+    for number, prefetch in enumerate(emitted.prefetches):
+        names[prefetch.go_slot] = f"the go word of prefetch {number} (op {prefetch.op!r})"
+        names[prefetch.done_slot] = f"the done word of prefetch {number} (op {prefetch.op!r})"
+    return names
+
+
+def _fill(arena: Arena, graph: Graph, bound: Bound, passed: Mapping[str, object], seed: int) -> None:
+    random = np.random.default_rng(seed)
+    for buffer, address, size in zip(graph.buffers.values(), bound.values, bound.sizes, strict=True):
+        if buffer.scalar:
+            continue
+        view = arena.view(buffer_region(buffer.name))
+        if buffer.name in passed:
+            view[:size] = bytes_at(address, size)
+        else:
+            view[:] = random.integers(0, 256, view.size, np.uint8)
+    for name in (_FEED, DUMP):
+        if name in arena.regions:  # nobody clears them before a launch
+            view = arena.view(name)
+            view[:] = random.integers(0, 256, view.size, np.uint8)
+
+
+def _write_slots(arena: Arena, emitted: EmittedKernel, graph: Graph, bound: Bound) -> None:
+    block = arena.view("the parameter block").view(np.uint64)
+    values = dict(zip(graph.buffers, bound.values, strict=True))
+    named = _word_names(emitted)
+    special = {0: arena.regions["the sync area"].address}
+    if emitted.workspace_slot is not None:
+        special[emitted.workspace_slot] = _workspace(arena)
+    if emitted.profiling_slot is not None:
+        special[emitted.profiling_slot] = arena.regions[PROFILING].address
+    if emitted.task_id_slot is not None:
+        special[emitted.task_id_slot] = 1
+    for slot in emitted.layout:
+        if slot.index in special:
+            block[slot.index] = special[slot.index]
+        elif slot.index in named:
+            arena.words[slot.index] = arena.regions[named[slot.index]].address
+            block[slot.index] = arena.words[slot.index]
+        elif slot.source is None:
+            block[slot.index] = slot.literal
+        elif graph.buffers[slot.source].scalar:
+            block[slot.index] = values[slot.source]
+        else:
+            block[slot.index] = arena.regions[buffer_region(slot.source)].address + slot.addend
+
+
+def _workspace(arena: Arena) -> int:
+    for name in (_FEED, DUMP):
+        if name in arena.regions:
+            return arena.regions[name].address
+    return 0

@@ -1,0 +1,41 @@
+"""targets.ascend.emulator.delays: a seed -> in which order the cores get on, and what their caches do meanwhile."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Turn(Enum):
+    """Which core goes on; as in machine.h."""
+
+    CLOCK = 0  # the one that is furthest behind in time: as the chip would, if all cores were equally fast
+    RANDOM = 1
+    PRIORITY = 2  # the same one as long as it can, now and then another
+    HELD = 3  # some are held back for long: one core, one class, all but one
+
+
+@dataclass(frozen=True)
+class Delays:
+    """How a launch is disturbed. Probabilities are per 1024 steps of a core."""
+
+    turn: Turn = Turn.CLOCK
+    quantum: int = 4  # about how many steps a core makes in a row
+    evict: int = 0  # a cached line is dropped; if dirty, written back
+    speculate: int = 0  # a line that nobody asked for is read into the cache
+    shuffle: bool = False  # core ids in a random order
+
+
+def delays_of(seed: int) -> Delays:
+    """Seed 0 disturbs nothing; every other one in a way of its own."""
+    if seed == 0:
+        return Delays()
+    choice = random.Random(seed)
+    return Delays(
+        choice.choice((Turn.RANDOM, Turn.PRIORITY, Turn.HELD)),
+        choice.choice((1, 4, 32)),
+        choice.choice((0, 0, 8, 128)),
+        choice.choice((0, 16, 128)),
+        choice.random() < 0.5,
+    )

@@ -1,0 +1,180 @@
+// calls.cpp: sub-kernels as the entry calls them.
+#include "machine.h"
+
+namespace emulator {
+
+namespace {
+
+constexpr uint64_t kCallCost = 16;
+constexpr int kFix = 10, kOut = 6;  // as in kernel_operator.h
+enum Action { none, wait_class, signal_block, wait_block };
+
+uint64_t config(int mode, int flag) { return 1u | uint64_t(mode) << 4 | uint64_t(flag) << 8; }
+
+// One row per pair of classes, producer then consumer (0 cube, 1 vector, 2 both): wait for all of the own class, signal
+// the other side of the block, wait for it.
+struct Row {
+    Action cube[3], vector[3];
+};
+constexpr Row kToVectors = {{wait_class, signal_block}, {wait_block}};
+constexpr Row kToCube = {{wait_block}, {wait_class, signal_block}};
+constexpr Row kRows[3][3] = {
+    {{{wait_class}, {}}, kToVectors, kToVectors},
+    {kToCube, {{}, {wait_class}}, kToCube},
+    {{{wait_class, wait_block}, {wait_class, signal_block}},
+     {{wait_class, signal_block}, {wait_class, wait_block}},
+     {{wait_class, signal_block, wait_block}, {wait_class, signal_block, wait_block}}},
+};
+
+void follow(Machine& m, int producer, int consumer) {
+    const Row& row = kRows[producer][consumer];
+    const Settings& known = m.settings;
+    bool cube = m.running->kind == Class::cube;
+    for (Action action : cube ? row.cube : row.vector) {
+        if (action == wait_class) m.wait(cube ? known.cube_flag : known.vector_flag);
+        if (action == wait_block) m.wait(cube ? known.vectors_to_cube_flag : known.cube_to_vectors_flag);
+        if (action == signal_block) {
+            m.signal(cube ? kFix : kOut, config(2, cube ? known.cube_to_vectors_flag : known.vectors_to_cube_flag));
+        }
+    }
+}
+
+// Behind the transfers of this core.
+void arrive(Machine& m) {
+    bool cube = m.running->kind == Class::cube;
+    m.signal(cube ? kFix : kOut, config(0, cube ? m.settings.cube_flag : m.settings.vector_flag));
+}
+
+bool on_cubes(Type type) { return type != Type::vector_only && type != Type::mix_vector; }
+bool on_vectors(Type type) { return type != Type::cube_only && type != Type::mix_cube; }
+
+}  // namespace
+
+uint32_t Machine::find_op(const char* function, uint64_t first_slot) {
+    std::string key = std::string("\n") + function + "\n";
+    uint32_t found = kNone;
+    for (uint32_t i = 0; i < ops.size(); ++i) {
+        if (ops[i].first_slot != first_slot || ops[i].functions.find(key) == std::string::npos) continue;
+        if (found == kNone) found = i;
+        if (!running->ran[i]) return i;  // ops without slots share an address: they run in order
+    }
+    if (found == kNone) {
+        stop(std::string("calls ") + function + " with the first slot of no op that it belongs to (" +
+             std::to_string(int64_t(first_slot - settings.para_base)) + " bytes into the parameter block)");
+    }
+    return found;
+}
+
+void Machine::call(const char* function, int copy, uint64_t first_slot, void (*body)(uint64_t)) {
+    Core& core = *running;
+    uint32_t index = find_op(function, first_slot);
+    const Op& op = ops[index];
+    std::string called = "runs op '" + op.name + "'";
+    if (core.ran[index]) stop(called + " twice");
+    core.ran[index] = true;
+    if (core.kind == Class::cube ? !on_cubes(op.type) : !on_vectors(op.type)) stop(called + ", which is of the other class");
+    if (op.type == Type::mix_1_1 && core.sub_block) stop(called + " on a second vector core; a 1:1 op has one per block");
+    core.op = index;
+    core.barriers = 0;
+    core.waited = core.wait_pair < 0;
+    core.has_set = !core.arrives;
+    if (sk_emu_op_block() >= sk_emu_op_blocks()) {
+        stop(called + " as block " + std::to_string(sk_emu_op_block()) + " of " + std::to_string(sk_emu_op_blocks()));
+    }
+    ++progress;
+    step(kCallCost);
+    note(What::op_begin, uint32_t(copy), uint64_t(sk_emu_op_block()));
+    body(first_slot);
+    step(1);
+    if (!core.waited) stop("op '" + op.name + "' never made the wait that it is said to make inside");
+    if (!core.has_set) stop("op '" + op.name + "' never made the signal that it is said to make inside");
+    note(What::op_end, uint32_t(copy), core.barriers);
+    core.last_op = index;
+    core.op = kNone;
+    core.context_blocks = 0, core.wait_pair = -1, core.arrives = false, core.feed_word = 0;
+}
+
+void Machine::wait_previous() {
+    Core& core = *running;
+    if (!core.waited) {  // else the entry has waited
+        core.waited = true;
+        follow(*this, core.wait_pair >> 2, core.wait_pair & 3);
+    }
+    note(What::op_waited);
+}
+
+void Machine::set_next() {
+    Core& core = *running;
+    note(What::op_set);
+    if (core.has_set) return;
+    core.has_set = true;
+    arrive(*this);
+}
+
+void Machine::sync_all() {
+    Core& core = *running;
+    if (core.op == kNone) stop("sync_all outside an op");
+    ++core.barriers;
+    note(What::sync_all, uint32_t(core.barriers));
+    land(core, -1);
+    if (core.feed_word && core.block == 0 && core.sub_block == 0) {
+        store(core.feed_word, core.barriers, 8);
+        clean(core.feed_word, false);
+    }
+    arrive(*this);
+    Type type = ops[core.op].type;
+    if (on_cubes(type) && on_vectors(type)) {
+        follow(*this, 2, 2);
+    } else {
+        wait(core.kind == Class::cube ? settings.cube_flag : settings.vector_flag);
+    }
+}
+
+}  // namespace emulator
+
+using emulator::Class;
+using emulator::machine;
+using emulator::Type;
+
+extern "C" {
+
+void sk_emu_call(const char* function, int copy, uint64_t first_slot, void (*body)(uint64_t)) {
+    machine->call(function, copy, first_slot, body);
+}
+
+int64_t sk_emu_op_block(void) {
+    const auto& core = *machine->running;
+    if (core.op == emulator::kNone) machine->stop("asks for its block outside an op");
+    bool spread = machine->ops[core.op].type == Type::vector_only || machine->ops[core.op].type == Type::mix_vector;
+    if (core.kind == Class::cube || !spread || !machine->settings.cubes) return core.block;
+    return core.block * machine->settings.vectors_per_block + core.sub_block;
+}
+
+int64_t sk_emu_op_blocks(void) {
+    const auto& core = *machine->running;
+    if (core.op == emulator::kNone) machine->stop("asks for its block count outside an op");
+    const auto& op = machine->ops[core.op];
+    return core.context_blocks ? int64_t(core.context_blocks) : op.blocks;
+}
+
+int64_t sk_emu_op_sub_block(void) {
+    const auto& core = *machine->running;
+    return core.op != emulator::kNone && machine->ops[core.op].type == Type::mix_1_2 ? core.sub_block : 0;
+}
+
+int64_t sk_emu_op_sub_blocks(void) {
+    const auto& core = *machine->running;
+    return core.op != emulator::kNone && machine->ops[core.op].type == Type::mix_1_2 ? machine->settings.vectors_per_block : 1;
+}
+
+void sk_emu_call_context(uint32_t blocks, int32_t wait_pair, int32_t arrives, uint64_t feed_word) {
+    auto& core = *machine->running;
+    if (wait_pair > 10 || (wait_pair >= 0 && (wait_pair & 3) == 3)) machine->stop("unknown pair code " + std::to_string(wait_pair));
+    core.context_blocks = blocks, core.wait_pair = wait_pair, core.arrives = arrives != 0, core.feed_word = feed_word;
+}
+void sk_emu_dump_context(uint64_t address) { machine->running->dump = address; }
+uint64_t sk_emu_dump(void) { return machine->running->dump; }
+void sk_emu_sync_all(void) { machine->sync_all(); }
+void sk_emu_wait_previous(void) { machine->wait_previous(); }
+void sk_emu_set_next(void) { machine->set_next(); }
+}

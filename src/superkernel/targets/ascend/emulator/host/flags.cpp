@@ -1,0 +1,145 @@
+// flags.cpp: the flags between cores. Each core counts, per flag, how often it was set for it and not yet waited for.
+#include <algorithm>
+
+#include "machine.h"
+
+namespace emulator {
+
+namespace {
+constexpr uint64_t kSignalCost = 8, kWaitCost = 4;
+enum Mode { all_of_class = 0, vectors_of_block = 1, across_block = 2 };
+
+uint32_t round_key(Class kind, int64_t flag, uint32_t core) { return uint32_t(kind) << 24 | uint32_t(flag) << 16 | core; }
+}  // namespace
+
+void Machine::raise(Core& core, int64_t flag, uint64_t time, const Clock& clock) {
+    auto& count = core.flags[flag];
+    if (int64_t(count.size()) >= settings.flag_limit) {
+        stop("sets flag " + std::to_string(flag) + " of the " + who(core) + " for the " + std::to_string(count.size() + 1) +
+             "th time before it is waited for; a flag counts to " + std::to_string(settings.flag_limit));
+    }
+    count.emplace_back(time, clock);
+    if (core.state == State::waiting && core.waits_for == flag) core.state = State::ready;
+    ++progress;
+}
+
+// All cores of a class: the k-th round is complete when every core has arrived k times.
+void Machine::arrive_all(int64_t flag) {
+    Core& core = *running;
+    auto& mine = arrived[round_key(core.kind, flag, core.index)];
+    if (int64_t(mine.size()) >= settings.flag_limit) {
+        stop("arrives at flag " + std::to_string(flag) + " for the " + std::to_string(mine.size() + 1) +
+             "th time while others of its class have not arrived; a flag counts to " + std::to_string(settings.flag_limit));
+    }
+    mine.emplace_back(core.time, core.clock);
+    uint64_t time = 0;
+    Clock clock;
+    for (auto& other : cores) {
+        if (other->kind != core.kind) continue;
+        auto& theirs = arrived[round_key(core.kind, flag, other->index)];
+        if (theirs.empty()) return;
+    }
+    for (auto& other : cores) {
+        if (other->kind != core.kind) continue;
+        auto& theirs = arrived[round_key(core.kind, flag, other->index)];
+        time = std::max(time, theirs.front().first);
+        clock.join(theirs.front().second);
+        theirs.pop_front();
+    }
+    for (auto& other : cores) {
+        if (other->kind == core.kind) raise(*other, flag, time, clock);
+    }
+}
+
+// Inside a block: a cube sets the flag of each of its vectors; the vectors together set that of their cube.
+void Machine::arrive_block(int64_t flag) {
+    Core& core = *running;
+    if (core.kind == Class::cube) {
+        for (auto& other : cores) {
+            if (other->kind == Class::vector && other->block == core.block) raise(*other, flag, core.time, core.clock);
+        }
+        return;
+    }
+    arrived[round_key(core.kind, flag, core.index)].emplace_back(core.time, core.clock);
+    uint64_t time = 0;
+    Clock clock;
+    for (int pass = 0; pass < 2; ++pass) {
+        for (auto& other : cores) {
+            if (other->kind != Class::vector || other->block != core.block) continue;
+            auto& theirs = arrived[round_key(core.kind, flag, other->index)];
+            if (theirs.empty()) return;
+            if (pass == 1) {
+                time = std::max(time, theirs.front().first);
+                clock.join(theirs.front().second);
+                theirs.pop_front();
+            }
+        }
+    }
+    for (auto& other : cores) {
+        if (other->kind == Class::cube && other->block == core.block) raise(*other, flag, time, clock);
+    }
+}
+
+// A signal stands in the queue of its pipe: transfers of that pipe land first, those of others need not.
+void Machine::signal(int pipe, uint64_t config) {
+    Core& core = *running;
+    auto mode = int(config >> 4 & 3);
+    auto flag = int64_t(config >> 8 & 15);
+    if ((config & 1) == 0 || config >> 12) stop("ffts_cross_core_sync with the malformed configuration " + std::to_string(config));
+    core.polls = 0;
+    land(core, pipe);
+    step(kSignalCost);
+    note(What::signal, uint32_t(flag), uint64_t(mode));
+    if (mode == all_of_class) {
+        arrive_all(flag);
+    } else if (mode == across_block) {
+        if (!settings.cubes || !settings.vectors) stop("sets flag " + std::to_string(flag) + " inside a block that has one class of cores only");
+        arrive_block(flag);
+    } else {
+        stop("ffts_cross_core_sync with mode " + std::to_string(mode) + "; only 0 (a class) and 2 (a block) are known");
+    }
+    core.clock.advance(core.index);
+    step(1);
+}
+
+void Machine::wait(int64_t flag) {
+    Core& core = *running;
+    if (flag < 0 || flag >= kFlags) stop("waits for flag " + std::to_string(flag) + "; flags are 0 to 15");
+    core.polls = 0;
+    step(kWaitCost);
+    note(What::wait_begin, uint32_t(flag));
+    read_ahead();
+    while (core.flags[flag].empty()) {
+        core.state = State::waiting;
+        core.waits_for = flag;
+        give_way();
+    }
+    core.waits_for = -1;
+    auto& [time, clock] = core.flags[flag].front();
+    core.time = std::max(core.time, time);
+    core.clock.join(clock);
+    core.flags[flag].pop_front();
+    ++progress;
+    note(What::wait_end, uint32_t(flag));
+    step(1);
+}
+
+// A second launch must find every flag as the first one did.
+void Machine::check_leaks() {
+    std::string text;
+    int left = 0;
+    for (auto& core : cores) {
+        for (int flag = 0; flag < kFlags; ++flag) {
+            size_t waiting = core->flags[flag].size();
+            size_t rounds = arrived[round_key(core->kind, flag, core->index)].size();
+            if (!waiting && !rounds) continue;
+            if (++left > 8) continue;
+            text += "\n  flag " + std::to_string(flag) + ", " + who(*core) + ": ";
+            if (waiting) text += "set " + std::to_string(waiting) + " times and never waited for";
+            if (rounds) text += std::string(waiting ? "; " : "") + "arrived " + std::to_string(rounds) + " times without the others";
+        }
+    }
+    if (left) error = "flags are left set at the end, a second launch would go wrong: " + std::to_string(left) + " of them" + text;
+}
+
+}  // namespace emulator

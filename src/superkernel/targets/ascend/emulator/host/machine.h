@@ -1,0 +1,249 @@
+// machine.h: the emulated chip of one launch: cores with their flags and caches, memory, and what was recorded.
+#pragma once
+#include <setjmp.h>
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "../include/superkernel/emulator.h"
+#include "clocks.h"
+#include "random.h"
+
+namespace emulator {
+
+constexpr int kFlags = 16;
+constexpr uint64_t kLine = 64;
+constexpr uint32_t kNone = UINT32_MAX;
+
+struct Stop {};  // thrown through the stack of a core when the launch is stopped
+
+enum class Class : uint32_t { cube, vector };
+
+enum class Type : int32_t { vector_only, cube_only, mix_vector, mix_cube, mix_1_1, mix_1_2 };
+
+// What the scheduler does with cores that could go on; as in launch.py.
+enum class Order : int32_t { clock, random, priority, held };
+
+enum class What : uint32_t {  // as in launch.py
+    kernel_begin, kernel_end, op_begin, op_waited, op_set, op_end,
+    wait_begin, wait_end, signal, preload, clean, sync_all, store, agent
+};
+
+struct Record {
+    uint64_t sequence;  // the order in which it happened
+    uint64_t time;      // the core's clock, in ticks
+    uint32_t core;
+    uint32_t what;
+    uint32_t op;
+    uint32_t detail;    // block, flag, copy, function, ...
+    uint64_t value;
+};
+
+struct Op {
+    std::string name;
+    std::string functions;  // "\nadd\nadd_split1\n"
+    uint64_t first_slot = 0;
+    Type type = Type::vector_only;
+    int64_t blocks = 0;
+};
+
+struct Region {
+    uint64_t begin = 0, end = 0;
+    std::string name;
+    bool words = false;  // cores talk through these: a load that sees a store is ordered after it
+};
+
+struct CachedLine {
+    uint8_t bytes[kLine];
+    bool dirty = false;
+    bool speculative = false;
+    uint64_t version = 0;  // of the memory line when it was read
+};
+
+struct Transfer {  // a copy to memory that is on its way
+    uint64_t address;
+    int pipe;
+    uint32_t op;
+    std::vector<uint8_t> bytes;
+};
+
+enum class State { ready, waiting, done };
+
+struct Core {
+    uint32_t index = 0;
+    Class kind = Class::cube;
+    int64_t block = 0, sub_block = 0, core_id = 0;
+
+    State state = State::ready;
+    int64_t waits_for = -1;
+    int line = 0;  // where it is in the emitted source
+    bool has_ffts_base = false;
+    uint64_t time = 0;
+    Clock clock;
+    std::deque<std::pair<uint64_t, Clock>> flags[kFlags];  // set and not yet waited for: when, and after what
+
+    std::unordered_map<uint64_t, CachedLine> cache;
+    std::vector<uint64_t> cached;  // the keys of `cache`, to choose one at random
+    std::deque<Transfer> transfers;
+
+    // the call under way, and what the entry said of it
+    uint32_t op = kNone, last_op = kNone;
+    uint32_t context_blocks = 0;
+    int32_t wait_pair = -1;
+    bool arrives = false, waited = false, has_set = false;
+    uint64_t feed_word = 0, dump = 0;
+    uint64_t barriers = 0;
+    std::vector<bool> ran;  // op -> this core has run it
+
+    // polling
+    uint64_t polled = 0, poll_value = 0, polls = 0, poll_progress = 0;
+
+    // scheduling
+    int64_t budget = 0;
+    uint64_t run_until = UINT64_MAX;
+    uint64_t priority = 0;
+    jmp_buf context;
+    void* stack = nullptr;
+};
+
+struct Agent {  // something outside the cores that writes words
+    uint64_t trigger = 0;  // a word that must have this value first; 0: none
+    uint64_t value = 1;
+    uint64_t delay = 0;    // steps from then on
+    bool armed = false, done = false;
+    uint64_t due = 0;
+};
+
+struct Link {  // a word of the emulated memory and one of the host that stand for each other
+    uint64_t device = 0, host = 0;
+    bool to_host = false;
+};
+
+struct MemoryLine {  // what is known of a line that somebody touched
+    uint64_t version = 0;
+    uint64_t time = 0;
+    uint32_t writer = kNone;
+    Clock released;  // words: what a load of it is ordered after
+    std::unique_ptr<Shadow> shadow;
+};
+
+struct Settings {  // as in library.py
+    uint64_t seed;
+    uint64_t para_base;
+    uint64_t stall_limit;      // steps of all cores together in which nothing comes of them
+    double watchdog_s;
+    double patience_s;         // how long to wait for words that the host sets
+    int32_t cubes, vectors, vectors_per_block;
+    int32_t order;
+    int32_t flag_limit;
+    int32_t cube_flag, vector_flag, vectors_to_cube_flag, cube_to_vectors_flag;
+    int32_t cache_line;        // bytes that one dcci covers
+    int32_t evict, speculate;  // per 1024 steps
+    int32_t quantum;
+    int32_t shuffle;           // core ids in a random order
+    int32_t races;             // look for unordered accesses
+    int32_t record;
+};
+
+struct Machine {
+    Settings settings{};
+    Random random;
+    std::vector<std::unique_ptr<Core>> cores;
+    std::vector<Op> ops;
+    std::map<uint64_t, Region> regions;  // by their end
+    std::unordered_map<uint64_t, MemoryLine> lines;
+    std::vector<Record> records;
+    std::vector<Agent> agents;
+    std::vector<Link> links;
+    std::set<uint64_t> taken;  // words that the host has set
+    int (*agent_acts)(int) = nullptr;
+    std::unordered_map<const void*, std::string> functions;
+    std::vector<std::string> function_names;
+    std::unordered_map<std::string, uint32_t> function_numbers;
+    std::string error;
+
+    // rounds of class-wide flags: per flag and core, arrivals that others have yet to match
+    std::unordered_map<uint32_t, std::deque<std::pair<uint64_t, Clock>>> arrived;
+
+    Core* running = nullptr;
+    jmp_buf scheduler;
+    void (*entry[2])() = {nullptr, nullptr};
+    volatile uint64_t steps = 0;
+    uint64_t progress = 0, sequence = 0;
+    uint64_t held_until = 0;
+    uint64_t seen_progress = 0, stalled_steps = 0;
+    bool stopping = false;
+    std::vector<bool> is_held;
+    std::vector<Core*> ready;
+
+    // scheduler.cpp
+    void run();
+    void step(uint64_t cost);
+    void give_way();
+    void look_around();  // now and then: does anything come of all these steps, does the user want to stop
+    [[noreturn]] void stop(const std::string& why);
+    std::string who(const Core& core) const;
+    std::string where(const Core& core) const;
+    void note(What what, uint32_t detail = 0, uint64_t value = 0);
+
+    // memory.cpp
+    const Region& region(uint64_t address, uint64_t bytes, const char* doing);
+    uint64_t load(uint64_t address, int bytes);
+    void store(uint64_t address, uint64_t value, int bytes);
+    void copy_in(void* local, uint64_t address, uint64_t bytes);
+    void copy_out(uint64_t address, const void* local, uint64_t bytes);
+    void clean(uint64_t address, bool entire);
+    void land(Core& core, int pipe);  // transfers of a pipe reach memory; -1: of all
+    void disturb(Core& core);         // random evictions, fills and landings
+    void read_any_line();
+    void read_ahead();
+    void finish_memory(Core& core);
+
+    // races.cpp
+    void saw_read(uint64_t address, uint64_t bytes);
+    void saw_write(Core& core, uint64_t address, uint64_t bytes, uint32_t op);
+    void saw_intent(uint64_t address, uint64_t bytes, bool cached);
+    void saw_stale(uint64_t line, const CachedLine& cached);
+
+    // flags.cpp
+    void signal(int pipe, uint64_t config);
+    void arrive_all(int64_t flag);
+    void arrive_block(int64_t flag);
+    void wait(int64_t flag);
+    void check_leaks();
+
+    // calls.cpp
+    void call(const char* function, int copy, uint64_t first_slot, void (*body)(uint64_t));
+    uint32_t find_op(const char* function, uint64_t first_slot);
+    void sync_all();
+    void wait_previous();
+    void set_next();
+
+    void write_word(uint64_t address, uint64_t value);  // by somebody outside
+
+private:
+    Core* choose();
+    void resume(Core& core);
+    bool act(bool nobody_else);
+    bool follow_links();
+    bool wait_for_host();
+    bool waits_in_vain(const Core& core) const;
+    bool stuck() const;
+    void hold_some();
+    std::string standing() const;  // what each core does or waits for
+    void unwind();
+    CachedLine& cached_line(uint64_t line, bool speculative);
+    void drop(Core& core, uint64_t line);
+    void put(Core& core, uint64_t address, const uint8_t* bytes, uint64_t count, uint32_t op);
+    void raise(Core& core, int64_t flag, uint64_t time, const Clock& clock);
+};
+
+extern thread_local Machine* machine;  // of the launch that this thread runs
+
+}  // namespace emulator

@@ -1,0 +1,238 @@
+// memory.cpp: global memory as the cores see it.
+//
+// The scalar unit of a core goes through a data cache of its own: a load fills a line, a store dirties it, and nothing
+// keeps caches coherent. A dirty line reaches memory, as a whole, when dcci cleans it or when it happens to be evicted;
+// a clean one stays, however old, until dcci drops it or it happens to be evicted. Caches may also read lines ahead.
+// The transfer engines go past the caches. A copy in reads memory; a copy out is on its way until a pipe barrier, a
+// signal on its pipe, or chance lets it land.
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+
+#include "machine.h"
+
+namespace emulator {
+
+namespace {
+constexpr int kReadAhead = 16;
+constexpr uint64_t kHit = 1, kMiss = 20, kCacheLines = 256, kPiece = 1024, kBytesPerTick = 32;
+constexpr int kFixPipe = 10, kOutPipe = 6;  // as in kernel_operator.h: results of cube and vector cores
+
+std::string hex(uint64_t value) {
+    char text[32];
+    snprintf(text, sizeof text, "0x%" PRIx64, value);
+    return text;
+}
+}  // namespace
+
+const Region& Machine::region(uint64_t address, uint64_t bytes, const char* doing) {
+    auto found = regions.upper_bound(address);
+    if (found != regions.end() && found->second.begin <= address && address + bytes <= found->second.end &&
+        address + bytes >= address) {
+        return found->second;
+    }
+    std::string text = std::string(doing) + " of " + std::to_string(bytes) + " bytes at " + hex(address) + ": ";
+    if (found != regions.end() && found->second.begin <= address) {
+        const Region& inside = found->second;
+        stop(text + "byte " + std::to_string(address - inside.begin) + " of " + inside.name + ", which has " +
+             std::to_string(inside.end - inside.begin));
+    }
+    if (found != regions.begin()) {
+        const Region& before = std::prev(found)->second;
+        if (address - before.end < 4096) {
+            stop(text + std::to_string(address - before.end) + " bytes behind the end of " + before.name);
+        }
+    }
+    stop(text + "no buffer is there");
+}
+
+void Machine::put(Core& core, uint64_t address, const uint8_t* bytes, uint64_t count, uint32_t op) {
+    saw_write(core, address, count, op);
+    auto* memory = reinterpret_cast<uint8_t*>(address);
+    if (std::memcmp(memory, bytes, count) != 0) ++progress;
+    std::memcpy(memory, bytes, count);
+    for (uint64_t line = address & ~(kLine - 1); line < address + count; line += kLine) {
+        MemoryLine& known = lines[line];
+        ++known.version;
+        known.time = core.time;
+        known.writer = core.index;
+    }
+}
+
+void Machine::drop(Core& core, uint64_t line) {
+    auto found = core.cache.find(line);
+    if (found == core.cache.end()) return;
+    if (found->second.dirty) {
+        auto place = regions.upper_bound(line);
+        uint64_t count = place == regions.end() ? kLine : std::min(kLine, place->second.end - line);
+        put(core, line, found->second.bytes, count, kNone);
+        if (place != regions.end() && place->second.words) {
+            MemoryLine& known = lines[line];
+            known.released.join(core.clock);
+            core.clock.advance(core.index);
+        }
+    }
+    core.cache.erase(found);
+    auto key = std::find(core.cached.begin(), core.cached.end(), line);
+    *key = core.cached.back();
+    core.cached.pop_back();
+}
+
+CachedLine& Machine::cached_line(uint64_t line, bool speculative) {
+    Core& core = *running;
+    auto found = core.cache.find(line);
+    if (found != core.cache.end()) {
+        if (!speculative) core.time += kHit;
+        return found->second;
+    }
+    if (core.cached.size() >= kCacheLines) drop(core, core.cached[random.below(core.cached.size())]);
+    MemoryLine& known = lines[line];
+    auto place = regions.upper_bound(line);
+    uint64_t count = place == regions.end() ? 0 : std::min(kLine, place->second.end - line);
+    CachedLine& fresh = core.cache[line];
+    std::memset(fresh.bytes, 0, kLine);
+    std::memcpy(fresh.bytes, reinterpret_cast<const void*>(line), count);
+    fresh.version = known.version;
+    fresh.speculative = speculative;
+    core.cached.push_back(line);
+    if (!speculative) core.time += kMiss;
+    return fresh;
+}
+
+uint64_t Machine::load(uint64_t address, int bytes) {
+    Core& core = *running;
+    const Region& place = region(address, uint64_t(bytes), "a load");
+    uint64_t line = address & ~(kLine - 1);
+    if ((address + uint64_t(bytes) - 1) / kLine != address / kLine) stop("a load of " + hex(address) + " crosses a cache line");
+    CachedLine& cached = cached_line(line, false);
+    if (place.words) {
+        // seeing what another core stored orders this core after that store, and not before it in time either
+        MemoryLine& known = lines[line];
+        if (cached.version == known.version) {
+            core.clock.join(known.released);
+            core.time = std::max(core.time, known.time);
+        }
+    } else {
+        if (!cached.dirty) saw_stale(line, cached);
+        saw_read(address, uint64_t(bytes));
+    }
+    uint64_t value = 0;
+    std::memcpy(&value, cached.bytes + (address - line), size_t(bytes));
+    bool again = core.polled == address && core.poll_value == value && core.poll_progress == progress;
+    core.polls = again ? core.polls + 1 : 0;
+    core.polled = address, core.poll_value = value, core.poll_progress = progress;
+    if (core.polls > 1) core.budget = 0;
+    step(1);
+    return value;
+}
+
+void Machine::store(uint64_t address, uint64_t value, int bytes) {
+    Core& core = *running;
+    const Region& place = region(address, uint64_t(bytes), "a store");
+    uint64_t line = address & ~(kLine - 1);
+    if ((address + uint64_t(bytes) - 1) / kLine != address / kLine) stop("a store to " + hex(address) + " crosses a cache line");
+    CachedLine& cached = cached_line(line, false);
+    if (!place.words) saw_intent(address, uint64_t(bytes), true);
+    std::memcpy(cached.bytes + (address - line), &value, size_t(bytes));
+    cached.dirty = true;
+    cached.speculative = false;
+    core.polls = 0;
+    step(1);
+}
+
+void Machine::clean(uint64_t address, bool entire) {
+    Core& core = *running;
+    if (entire) {
+        std::vector<uint64_t> all = core.cached;
+        for (uint64_t line : all) drop(core, line);
+    } else {
+        auto size = uint64_t(settings.cache_line);
+        uint64_t first = address & ~(size - 1);
+        for (uint64_t line = first; line < first + size; line += kLine) drop(core, line);
+    }
+    step(entire ? 32 : 4);
+}
+
+void Machine::copy_in(void* local, uint64_t address, uint64_t bytes) {
+    Core& core = *running;
+    if (!bytes) return;
+    region(address, bytes, "a copy in");
+    core.polls = 0;
+    for (uint64_t done = 0; done < bytes; done += kPiece) {
+        uint64_t count = std::min(kPiece, bytes - done);
+        saw_read(address + done, count);
+        std::memcpy(static_cast<uint8_t*>(local) + done, reinterpret_cast<const void*>(address + done), count);
+        step(1 + count / kBytesPerTick);
+    }
+}
+
+void Machine::copy_out(uint64_t address, const void* local, uint64_t bytes) {
+    Core& core = *running;
+    if (!bytes) return;
+    region(address, bytes, "a copy out");
+    core.polls = 0;
+    int pipe = core.kind == Class::cube ? kFixPipe : kOutPipe;
+    for (uint64_t done = 0; done < bytes; done += kPiece) {
+        uint64_t count = std::min(kPiece, bytes - done);
+        saw_intent(address + done, count, false);
+        auto* from = static_cast<const uint8_t*>(local) + done;
+        core.transfers.push_back({address + done, pipe, core.op, std::vector<uint8_t>(from, from + count)});
+        step(1 + count / kBytesPerTick);
+    }
+}
+
+void Machine::land(Core& core, int pipe) {
+    // one at a time: putting takes no step, so nothing else touches the list meanwhile
+    for (size_t i = 0; i < core.transfers.size();) {
+        if (pipe >= 0 && core.transfers[i].pipe != pipe) {
+            ++i;
+            continue;
+        }
+        Transfer transfer = std::move(core.transfers[i]);
+        core.transfers.erase(core.transfers.begin() + ptrdiff_t(i));
+        put(core, transfer.address, transfer.bytes.data(), transfer.bytes.size(), transfer.op);
+    }
+}
+
+void Machine::disturb(Core& core) {
+    if (!core.transfers.empty() && random.chance(96)) {
+        Transfer transfer = std::move(core.transfers.front());
+        core.transfers.pop_front();
+        put(core, transfer.address, transfer.bytes.data(), transfer.bytes.size(), transfer.op);
+    }
+    if (settings.evict && !core.cached.empty() && random.chance(uint64_t(settings.evict))) {
+        drop(core, core.cached[random.below(core.cached.size())]);
+    }
+    if (settings.speculate && random.chance(uint64_t(settings.speculate))) read_any_line();
+}
+
+void Machine::read_any_line() {
+    auto place = regions.begin();
+    std::advance(place, ptrdiff_t(random.below(regions.size())));
+    uint64_t count = (place->second.end - place->second.begin + kLine - 1) / kLine;
+    cached_line(place->second.begin + kLine * random.below(count), true);
+}
+
+// While a core waits, its cache may read lines that are stored to a moment later.
+void Machine::read_ahead() {
+    if (!settings.speculate || !random.chance(256 + uint64_t(settings.speculate))) return;
+    for (int i = 0; i < kReadAhead; ++i) read_any_line();
+}
+
+// When a core ends, its transfers land; a line that is still dirty is lost, or overwrites something later.
+void Machine::finish_memory(Core& core) {
+    land(core, -1);
+    std::vector<uint64_t> all = core.cached;
+    for (uint64_t line : all) {
+        if (core.cache[line].dirty) {
+            auto place = regions.upper_bound(line);
+            stop("ends while its data cache holds a store to byte " + std::to_string(line - place->second.begin) + " of " +
+                 place->second.name + " or behind it that nothing cleaned");
+        }
+        drop(core, line);
+    }
+    step(1);
+}
+
+}  // namespace emulator

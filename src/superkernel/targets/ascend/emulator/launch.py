@@ -1,0 +1,314 @@
+"""targets.ascend.emulator.launch: an emitted kernel, its shared objects and buffers -> one emulated launch."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from superkernel.buffers import Bound, bind, bytes_at
+from superkernel.cache import Cache
+from superkernel.errors import LaunchError
+from superkernel.graph import Graph
+from superkernel.params import Kind
+from superkernel.records import Span
+from superkernel.targets import LaunchWishes
+
+from ..emitted import EmittedKernel
+from ..types import CoreClass, KernelType
+from .arena import DUMP, PROFILING, Arena, buffer_region, lay_out
+from .delays import Delays, delays_of
+from .library import ACTS, Record, Settings, load_library
+from .modules import Module
+from .trace import Step, printed_text, profiled_spans, spans_of_steps, steps_of
+
+_TYPES = {kind: number for number, kind in enumerate(KernelType)}  # as in machine.h
+STALL_LIMIT = 5_000_000  # steps in which no core finishes an op, changes memory or passes a flag
+_LINE = 64
+_ASKED, _ANSWERED = 2, 1  # in the lock word of a dynamic op
+
+
+@dataclass(frozen=True)
+class Outside:
+    """Somebody outside the kernel who sets event `sets`, once event `after` is signalled; None: at any time."""
+
+    sets: str
+    after: str | None = None
+    delay: int | None = None  # in steps of the emulator; None: the seed says
+
+
+@dataclass(frozen=True)
+class Emulation:
+    """What an emulated launch did."""
+
+    made: dict[str, Any]
+    steps: tuple[Step, ...]
+    preloads: tuple[str, ...]  # names of the functions that PRELOAD steps number
+    profiled: tuple[Span, ...]  # what the kernel wrote itself, with profiling=1
+    printed: str
+    words: dict[str, int]  # slot name -> the word it points to, after the launch
+    addresses: dict[int, str]  # address of such a word -> slot name
+    step_count: int
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """What the kernel recorded of itself; without profiling=1, what the emulator saw."""
+        return self.profiled or spans_of_steps(self.steps)
+
+
+@dataclass(frozen=True)
+class _Agent:
+    trigger: int
+    value: int
+    delay: int
+    act: Callable[[], None]
+
+
+class Emulator:
+    """One launch: set up, run, read back."""
+
+    def __init__(
+        self,
+        emitted: EmittedKernel,
+        graph: Graph,
+        modules: Mapping[CoreClass, Module],
+        cache: Cache,
+        seed: int,
+        delays: Delays | None,
+        outside: Sequence[Outside],
+        races: bool,
+        record: bool,
+    ) -> None:
+        self.emitted, self.graph, self.modules = emitted, graph, modules
+        self.seed, self.delays = seed, delays or delays_of(seed)
+        self.outside, self.races, self.record = outside, races, record
+        self._calls = load_library(cache).calls
+        self._where = f"super_kernel_scope {emitted.name!r}: "
+        self._random = random.Random(seed)
+        self._failure: BaseException | None = None
+
+    def run(self, buffers: Mapping[str, Any], wishes: LaunchWishes) -> Emulation:
+        bound = bind(self.graph, buffers)
+        arena = lay_out(self.emitted, self.graph, bound, buffers, self.seed)
+        machine = self._calls.sk_emu_new(ctypes.byref(self._settings(arena)))
+        try:
+            self._describe(machine, arena)
+            agents = self._agents(machine, arena, bound, wishes)
+            self._run(machine, agents)
+            emulation = self._outcome(machine, arena, bound)
+        finally:
+            self._calls.sk_emu_free(machine)
+        self._give_back(arena, bound)
+        return emulation
+
+    def _settings(self, arena: Arena) -> Settings:
+        launch, delays, chip = self.emitted.launch, self.delays, self.emitted.chip
+        if chip.cache_line % _LINE:
+            raise LaunchError(
+                f"{self._where}chip {chip.name} has cache lines of {chip.cache_line} bytes; "
+                f"the emulator knows multiples of {_LINE}"
+            )
+        return Settings(
+            seed=self.seed,
+            para_base=arena.parameters,
+            stall_limit=STALL_LIMIT,
+            watchdog_s=self.emitted.watchdog_s,
+            patience_s=self.emitted.watchdog_s,
+            cubes=launch.cubes,
+            vectors=launch.vectors,
+            vectors_per_block=max(launch.type.vectors, 1),
+            order=delays.turn.value,
+            flag_limit=chip.flag_limit,
+            cube_flag=chip.cube_flag,
+            vector_flag=chip.vector_flag,
+            vectors_to_cube_flag=chip.vectors_to_cube_flag,
+            cube_to_vectors_flag=chip.cube_to_vectors_flag,
+            cache_line=chip.cache_line,
+            evict=delays.evict,
+            speculate=delays.speculate,
+            quantum=delays.quantum,
+            shuffle=delays.shuffle,
+            races=self.races,
+            record=self.record,
+        )
+
+    def _describe(self, machine: int, arena: Arena) -> None:
+        for region in arena.regions.values():
+            name = region.name.encode()
+            self._calls.sk_emu_region(machine, region.address, region.bytes, name, region.words)
+        for op in self.emitted.ops:
+            functions = [f for variants in op.variants.values() for v in variants for f in v.functions]
+            self._calls.sk_emu_op(
+                machine,
+                op.name.encode(),
+                "\n".join(["", *functions, ""]).encode(),
+                arena.parameters + 8 * op.first_slot,
+                _TYPES[op.kernel_type],
+                op.blocks,
+            )
+        for module in self.modules.values():
+            self._calls.sk_emu_functions(machine, module.address("sk_functions"), module.function_count)
+
+    # who else touches memory
+
+    def _agents(self, machine: int, arena: Arena, bound: Bound, wishes: LaunchWishes) -> list[_Agent]:
+        words = {event.label: arena.words[event.slot] for event in self.emitted.events}
+        agents = [self._setter(machine, words, one) for one in self.outside]
+        agents += [self._tiler(machine, arena, bound, wishes, place) for place in range(len(self.emitted.tilings))]
+        for prefetch in self.emitted.prefetches:
+            done = arena.words[prefetch.done_slot]
+            agents.append(_Agent(arena.words[prefetch.go_slot], 1, self._delay(None), self._writer(machine, {done: 1})))
+        for agent in agents:
+            self._calls.sk_emu_agent(machine, agent.trigger, agent.value, agent.delay)
+        set_here = {one.sets for one in self.outside}
+        for event in self.emitted.events:
+            if event.label not in set_here and event.label in wishes.events:
+                host = wishes.events[event.label].address
+                self._calls.sk_emu_link(machine, words[event.label], host, event.sent)
+        return agents
+
+    def _setter(self, machine: int, words: Mapping[str, int], one: Outside) -> _Agent:
+        for label in filter(None, (one.sets, one.after)):
+            if label not in words:
+                raise LaunchError(f"{self._where}no op uses the external event {label}")
+        trigger = words[one.after] if one.after else 0
+        return _Agent(trigger, 1, self._delay(one.delay), self._writer(machine, {words[one.sets]: 1}))
+
+    def _tiler(self, machine: int, arena: Arena, bound: Bound, wishes: LaunchWishes, place: int) -> _Agent:
+        slots = self.emitted.tilings[place]
+        node = next(node for node in self.graph.nodes if node.name == slots.op)
+        function = wishes.tilings.get(slots.op)
+        if function is None:
+            raise LaunchError(f"{self._where}op {slots.op!r} is dynamic: pass tiling={{{slots.op!r}: function}}")
+        arrays = dict(zip(self.graph.buffers, bound.keep, strict=True))
+
+        def act() -> None:
+            inputs = {
+                str(name): _as_passed(arena, name, arrays[name])
+                for param, name in node.arguments()
+                if param.kind in (Kind.IN, Kind.INOUT)
+            }
+            key, blocks = _key_and_blocks(function(inputs), slots.op)
+            if not 0 <= blocks <= node.blocks:
+                raise LaunchError(
+                    f"{self._where}the tiling function of op {slots.op!r} wants {blocks} blocks; "
+                    f"it may have 0 to {node.blocks}"
+                )
+            key_word, count_word = arena.words[slots.key_slot], arena.words[slots.blocks_slot]
+            self._writer(
+                machine, {key_word: key % 2**64, count_word: blocks, arena.words[slots.lock_slot]: _ANSWERED}
+            )()
+
+        return _Agent(arena.words[slots.lock_slot], _ASKED, self._delay(None), act)
+
+    def _writer(self, machine: int, values: Mapping[int, int]) -> Callable[[], None]:
+        def act() -> None:
+            for address, value in values.items():
+                self._calls.sk_emu_write_word(machine, address, value)
+
+        return act
+
+    def _delay(self, given: int | None) -> int:
+        if given is not None:
+            return given
+        return self._random.choice((0, 20, 1000)) * self._random.randrange(1, 8) if self.seed else 0
+
+    # running
+
+    def _run(self, machine: int, agents: Sequence[_Agent]) -> None:
+        pressed: list[int] = []  # signals of Ctrl-C
+
+        def acts(index: int) -> int:
+            if index < 0:
+                return len(pressed)
+            try:
+                agents[index].act()
+            except BaseException as failure:  # whatever the user's function raises goes to whoever launched
+                self._failure = failure
+                return 1
+            return 0
+
+        entries = [
+            self.modules[one].address(self.emitted.entry) if one in self.emitted.launch.classes else None
+            for one in CoreClass
+        ]
+        with _ctrl_c(pressed):
+            failed = self._calls.sk_emu_run(machine, *entries, ACTS(acts))
+        if pressed:
+            raise KeyboardInterrupt
+        if self._failure is not None:
+            raise self._failure
+        if failed:
+            text = self._calls.sk_emu_error(machine).decode("utf-8", "replace")
+            raise LaunchError(f"{self._where}emulated with seed={self.seed}: {text}")
+
+    def _outcome(self, machine: int, arena: Arena, bound: Bound) -> Emulation:
+        count = ctypes.c_uint64()
+        address = self._calls.sk_emu_records(machine, ctypes.byref(count))
+        raw = (Record * count.value).from_address(address) if count.value else (Record * 0)()
+        steps = steps_of(raw, [op.name for op in self.emitted.ops])
+        numbers = {step.detail for step in steps if step.what.name == "PRELOAD"}
+        names = [self._calls.sk_emu_function_name(machine, n).decode() for n in range(max(numbers, default=-1) + 1)]
+        slots = self.emitted.layout.slots
+        return Emulation(
+            bound.made,
+            steps,
+            tuple(names),
+            profiled_spans(self.emitted, arena.view(PROFILING)) if self.emitted.profiling else (),
+            self._printed(arena),
+            {slots[slot].name: arena.word(slot) for slot in arena.words},
+            {address: slots[slot].name for slot, address in arena.words.items()},
+            self._calls.sk_emu_steps(machine),
+        )
+
+    def _printed(self, arena: Arena) -> str:
+        dump = self.emitted.dump
+        if dump is None:
+            return ""
+        first = dump.offset - self.emitted.feed_bytes
+        size = dump.bytes_per_core * (self.emitted.launch.cubes + self.emitted.launch.vectors)
+        return printed_text(self.emitted, arena.view(DUMP)[first : first + size])
+
+    def _give_back(self, arena: Arena, bound: Bound) -> None:
+        """Only what ops write goes back: what was passed to be read is left alone."""
+        for buffer, address, size in zip(self.graph.buffers.values(), bound.values, bound.sizes, strict=True):
+            if buffer.written and not buffer.scalar and size:
+                bytes_at(address, size)[:] = arena.view(buffer_region(buffer.name))[:size]
+
+
+@contextmanager
+def _ctrl_c(pressed: list[int]) -> Iterator[None]:
+    """Inside, Ctrl-C is noted: an exception could not pass through the cores' stacks. Other threads never see it."""
+    usual = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or usual is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+
+
+def _as_passed(arena: Arena, name: str, like: Any) -> Any:
+    """A copy of a buffer's present contents, as an array or tensor of the kind that was passed."""
+    copy = like.clone() if hasattr(like, "clone") else np.array(like)
+    address = copy.data_ptr() if hasattr(copy, "data_ptr") else copy.ctypes.data
+    bytes_at(address, copy.nbytes)[:] = arena.view(buffer_region(name))[: copy.nbytes]
+    return copy
+
+
+def _key_and_blocks(answer: object, op: str) -> tuple[int, int]:
+    pair = (answer.key, answer.blocks) if hasattr(answer, "key") and hasattr(answer, "blocks") else answer
+    if isinstance(pair, tuple) and len(pair) == 2 and all(hasattr(n, "__index__") for n in pair):
+        key, blocks = (n.__index__() for n in pair)
+        if -(2**63) <= key < 2**63 and -(2**63) <= blocks < 2**63:
+            return key, blocks
+    raise LaunchError(f"the tiling function of op {op!r} returned {answer!r}; return (tiling key, block count)")

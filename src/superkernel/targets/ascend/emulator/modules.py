@@ -1,0 +1,188 @@
+"""targets.ascend.emulator.modules: emitted kernels and their sub-kernels -> shared objects, one per class of cores."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache as remembered
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from superkernel.cache import Cache, digest
+from superkernel.errors import BuildError, UnsupportedError
+from superkernel.subkernel import Binary, Form
+from superkernel.targets.cpu.objects import CompileJob, compile_sources, isolate, link_shared, object_key, unique_name
+from superkernel.targets.cpu.toolchain import Toolchain, find_toolchain, run
+
+from ..archive import is_archive, members
+from ..emitted import EmittedKernel, EmittedOp
+from ..facts import facts_of
+from ..types import CoreClass
+from .library import INCLUDE, Library, load_library
+
+# where subkernel.h is: what sub-kernels include on the chip as well
+_INCLUDES = (INCLUDE, Path(__file__).parent.parent / "include")
+_EMULATED = ("-DSK_EMULATED", "-w", "-O1")
+
+
+@dataclass(frozen=True)
+class Body:
+    """A function of a sub-kernel: where its code is, and what it is called there."""
+
+    binary: Binary
+    symbol: str
+    members: tuple[str, ...] = ()  # of an archive
+
+
+@dataclass(frozen=True)
+class Isolated:
+    """An object that shows one function, under a name that no other object uses."""
+
+    name: str
+    path: Path
+
+
+@dataclass(frozen=True)
+class Module:
+    """The loaded shared object of one class, with the entries of kernels that have it."""
+
+    path: Path
+    library: ctypes.CDLL = field(hash=False, compare=False)
+
+    def address(self, symbol: str) -> int:
+        return ctypes.addressof(ctypes.c_char.in_dll(self.library, symbol))
+
+    @property
+    def function_count(self) -> int:
+        return ctypes.c_int64.in_dll(self.library, "sk_function_count").value
+
+
+def build_modules(kernels: Sequence[EmittedKernel], cache: Cache) -> dict[CoreClass, Module]:
+    """One shared object per class for all these kernels, whose names must differ; those that lack the class have no
+    entry in it. Their sub-kernels are compiled once each."""
+    library, tools = load_library(cache), find_toolchain()
+    modules = {}
+    for one in CoreClass:
+        having = [kernel for kernel in kernels if one in kernel.launch.classes]
+        if having:
+            modules[one] = _build(one, having, library, tools, cache)
+    return modules
+
+
+def _build(
+    one: CoreClass, kernels: Sequence[EmittedKernel], library: Library, tools: Toolchain, cache: Cache
+) -> Module:
+    functions = _functions(one, kernels)
+    defines = tuple(dict.fromkeys(define for kernel in kernels for define in kernel.defines[one]))
+    objects = _objects(dict.fromkeys(body for body, _ in functions.values()), defines, tools, cache)
+    text = "\n".join([_entries(kernels), _wrappers(functions, objects)])
+    key = digest(
+        "emulated", text, *(object_key(o.path) for o in objects.values()), str(library.path), *defines, tools.identity
+    )
+
+    def build(output: Path) -> None:
+        with TemporaryDirectory() as folder:
+            source, made = Path(folder, "entries.cpp"), Path(folder, "entries.o")
+            source.write_text(text)
+            includes = [f"-I{path}" for path in _INCLUDES]
+            flags = ["-std=c++17", "-fPIC", "-g0", "-fno-gnu-unique", *_EMULATED, *defines, *includes]
+            name = ", ".join(kernel.name for kernel in kernels[:3])
+            run([*tools.cxx, *flags, "-c", str(source), "-o", str(made)], what=f"compiling the entry of {name}")
+            joined = [made, *(o.path for o in objects.values())]
+            merged = Path(folder, "merged.o")
+            run([tools.ld, "-r", *map(str, joined), "-o", str(merged)], what=f"merging {name}")
+            link_shared(merged, output, tools, ["-Wl,-Bsymbolic"], [library.path])
+
+    path = cache.make(key, ".so", build)
+    return Module(path, _loaded(path))
+
+
+@remembered
+def _loaded(path: Path) -> ctypes.CDLL:
+    return ctypes.CDLL(str(path))
+
+
+def _functions(one: CoreClass, kernels: Iterable[EmittedKernel]) -> dict[str, tuple[Body, int]]:
+    """What the entries call -> the code behind it, and which copy of it."""
+    found: dict[str, tuple[Body, int]] = {}
+    for kernel in kernels:
+        for op in kernel.ops:
+            for variant in op.variants.get(one, ()):
+                for copy, function in enumerate(variant.functions):
+                    body = _body(op, one, variant.key, copy)
+                    if found.setdefault(function, (body, copy)) != (body, copy):
+                        raise BuildError(
+                            f"super_kernel_scope {kernel.name!r}: {function!r} stands for two different functions"
+                        )
+    return found
+
+
+def _body(op: EmittedOp, one: CoreClass, key: int, copy: int) -> Body:
+    """Copies share their code, unless they come ready made."""
+    code = facts_of(op.kernel).of_class(one).get(key)
+    objects = code.objects if code is not None else ()
+    if code is not None and 0 < copy <= len(code.split):
+        objects = code.split[copy - 1]
+    archived = op.kernel.binary.form is Form.OBJECT and is_archive(op.kernel.binary.path)
+    return Body(op.kernel.binary, op.symbols[one][key], objects if archived else ())
+
+
+def _objects(bodies: Iterable[Body], defines: tuple[str, ...], tools: Toolchain, cache: Cache) -> dict[Body, Isolated]:
+    """Per function an object that shows nothing else."""
+    bodies = list(bodies)
+    binaries = list(dict.fromkeys(body.binary for body in bodies))
+    sources = [binary for binary in binaries if binary.form is Form.SOURCE]
+    jobs = [CompileJob(binary.path, (*binary.flags, *defines, *_EMULATED)) for binary in sources]
+    compiled = dict(zip(sources, compile_sources(jobs, tools, cache, _INCLUDES), strict=True))
+    objects = {}
+    for body in bodies:
+        if body.binary.form is Form.PTX:
+            raise UnsupportedError(f"{body.binary.path}: PTX is for the cuda target")
+        path = compiled.get(body.binary, body.binary.path)
+        if body.members or (body.binary.form is Form.OBJECT and is_archive(path)):
+            path = _unpacked(path, body.members, tools, cache)
+        name = unique_name(body.symbol, path)
+        objects[body] = Isolated(name, isolate(path, body.symbol, name, tools, cache))
+    return objects
+
+
+def _unpacked(archive: Path, wanted: tuple[str, ...], tools: Toolchain, cache: Cache) -> Path:
+    """Members of an archive, joined into one object; none named: all."""
+    contents = members(archive)
+    chosen = {name: contents[name] for name in wanted or contents}
+
+    def build(output: Path) -> None:
+        with TemporaryDirectory() as folder:
+            paths = [Path(folder, f"{place}.o") for place in range(len(chosen))]
+            for path, content in zip(paths, chosen.values(), strict=True):
+                path.write_bytes(content)
+            run([tools.ld, "-r", *map(str, paths), "-o", str(output)], what=f"joining members of {archive}")
+
+    return cache.make(digest("unpacked", *chosen.values(), tools.identity), ".o", build)
+
+
+def _entries(kernels: Sequence[EmittedKernel]) -> str:
+    """Each emitted file in a namespace of its own; functions that are extern "C" are the same in all of them."""
+    lines = ['#include "kernel_operator.h"', "#include <cstdint>"]
+    for number, kernel in enumerate(kernels):
+        lines += [f"namespace emitted_{number} {{", f'#line 1 "{kernel.name}_kernel.cpp"', kernel.source, "}"]
+    return "\n".join(lines)
+
+
+def _wrappers(functions: Mapping[str, tuple[Body, int]], objects: Mapping[Body, Isolated]) -> str:
+    """Every function the entries call, as a wrapper that tells the emulator; and the tables it finds them by."""
+    lines = ['#line 1 "wrappers.cpp"', 'extern "C" {']
+    lines += [f"void {name}(uint64_t);" for name in dict.fromkeys(o.name for o in objects.values())]
+    for function, (body, copy) in functions.items():
+        lines.append(
+            f"void {function}(uint64_t first_slot) "
+            f'{{ sk_emu_call("{function}", {copy}, first_slot, {objects[body].name}); }}'
+        )
+    lines.append("}")
+    table = ", ".join(f'{{"{function}", (const void*){function}}}' for function in functions)
+    lines += [
+        f'extern "C" const SkFunction sk_functions[] = {{{table or "{nullptr, nullptr}"}}};',
+        f'extern "C" const int64_t sk_function_count = {len(functions)};',
+    ]
+    return "\n".join(lines)

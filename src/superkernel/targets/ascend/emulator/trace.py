@@ -1,0 +1,137 @@
+"""targets.ascend.emulator.trace: what an emulated launch recorded -> spans, and what was called where."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from superkernel.errors import LaunchError
+from superkernel.records import Span
+
+from ..emitted import EmittedKernel
+from ..launch import Launch
+from ..types import CUBE, VECTOR, CoreClass
+from .library import Record
+
+NS_PER_TICK = 1.0  # a tick is the emulator's unit of time; it says nothing of a chip's clock
+_NO_OP = 2**32 - 1
+_MAGIC = 0x534B44554D50
+
+
+class What(Enum):
+    """As in machine.h."""
+
+    KERNEL_BEGIN = 0
+    KERNEL_END = 1
+    OP_BEGIN = 2  # detail: copy; value: block
+    OP_WAITED = 3
+    OP_SET = 4
+    OP_END = 5  # value: all-core barriers inside
+    WAIT_BEGIN = 6  # detail: flag
+    WAIT_END = 7
+    SIGNAL = 8  # detail: flag; value: mode
+    PRELOAD = 9  # detail: function; value: lines
+    CLEAN = 10
+    SYNC_ALL = 11
+    STORE = 12  # value: address; by the entry
+    AGENT = 13  # no core, but somebody outside; detail: which
+
+
+@dataclass(frozen=True)
+class CoreName:
+    """Which core of a launch an index means: cubes first, then vectors."""
+
+    kind: CoreClass
+    block: int
+    sub_block: int
+
+    def __str__(self) -> str:
+        return f"{self.kind.value} {self.block}" + (f".{self.sub_block}" if self.sub_block else "")
+
+
+def core_name(launch: Launch, index: int) -> CoreName:
+    if index < launch.cubes:
+        return CoreName(CUBE, index, 0)
+    return CoreName(VECTOR, *divmod(index - launch.cubes, launch.type.vectors))
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing a core did. `sequence` is the order in which they happened, `time` the core's clock in ticks."""
+
+    sequence: int
+    time: int
+    core: int
+    what: What
+    op: str | None
+    detail: int
+    value: int
+
+
+def steps_of(raw: ctypes.Array[Record], ops: Sequence[str]) -> tuple[Step, ...]:
+    return tuple(
+        Step(r.sequence, r.time, r.core, What(r.what), None if r.op == _NO_OP else ops[r.op], r.detail, r.value)
+        for r in raw
+    )
+
+
+def spans_of_steps(steps: Iterable[Step]) -> tuple[Span, ...]:
+    """Kernel, op and wait spans per core; an op encloses the waits it makes inside."""
+    ends = {What.KERNEL_END: What.KERNEL_BEGIN, What.OP_END: What.OP_BEGIN, What.WAIT_END: What.WAIT_BEGIN}
+    named = {What.KERNEL_BEGIN: "kernel", What.OP_BEGIN: "op", What.WAIT_BEGIN: "wait"}
+    begun: dict[tuple[int, What], Step] = {}
+    spans = []
+    for step in steps:
+        if step.what in named:
+            begun[step.core, step.what] = step
+        elif step.what in ends:
+            first = begun.pop((step.core, ends[step.what]))
+            times = (first.time * NS_PER_TICK, step.time * NS_PER_TICK)
+            spans.append(Span(step.core, named[first.what], first.op, *times))
+    return tuple(spans)
+
+
+def profiled_spans(emitted: EmittedKernel, area: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> tuple[Span, ...]:
+    """What the kernel itself wrote with profiling=1: marks nest on each core, so an end closes the last begin."""
+    room = emitted.profiling
+    assert room is not None
+    spans = []
+    for core, part in enumerate(area.reshape(-1, room.bytes_per_core)):
+        count = int(part[:8].view(np.uint64)[0])
+        words = part[room.header_bytes :].view(np.uint64)
+        if 2 * count > words.size:
+            raise LaunchError(
+                f"profiling: core {core} says it wrote {count} records, there is room for {words.size // 2}"
+            )
+        open_marks: list[tuple[int, int]] = []
+        for mark, ticks in words[: 2 * count].reshape(-1, 2).tolist():
+            index = mark & 0xFFFFFFFF
+            point = room.marks[index]
+            if point.begin:
+                open_marks.append((index, ticks))
+                continue
+            begun = room.marks[open_marks[-1][0]] if open_marks else None
+            if begun is None or (begun.what, begun.op) != (point.what, point.op):
+                raise LaunchError(f"profiling: on core {core} the end of {point.what} {point.op or ''} closes no begin")
+            spans.append(Span(core, point.what, point.op, open_marks.pop()[1] * NS_PER_TICK, ticks * NS_PER_TICK))
+        if open_marks:
+            raise LaunchError(f"profiling: core {core} left {len(open_marks)} marks open")
+    return tuple(spans)
+
+
+def printed_text(emitted: EmittedKernel, area: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> str:
+    """What the sub-kernels printed, core by core."""
+    assert emitted.dump is not None
+    lines = []
+    for index, part in enumerate(area.reshape(-1, emitted.dump.bytes_per_core)):
+        magic, room, used = part[:24].view(np.uint64).tolist()
+        name = core_name(emitted.launch, index)
+        if magic != _MAGIC or used > room:
+            raise LaunchError(f"the dump area of core {name} was never initialised, or something overwrote it")
+        text = bytes(part[64 : 64 + used]).decode("utf-8", "replace")
+        lines += [f"[{name}] {line}" for line in text.splitlines()]
+    return "\n".join(lines)

@@ -1,0 +1,152 @@
+"""targets.ascend.facts: what only this target knows of a sub-kernel: its type, its functions, its debug needs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ...cache import digest
+from ...errors import GraphError
+from ...subkernel import Core, Form, SubKernel
+from .archive import code_bytes, read_binary
+from .reach import calls
+from .types import CUBE, CoreClass, KernelType, OpClass, kernel_type
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# the words that C++ keeps for itself and that a symbol could be called by mistake
+_RESERVED = """
+auto bool break case char class const continue default delete do double else enum extern false float for friend goto if
+inline int long main namespace new operator private protected public register return short signed sizeof static struct
+switch template this throw true try typedef typename union unsigned using virtual void volatile while
+""".split()  # noqa: SIM905
+CORE_OF = {OpClass.AIC: Core.CUBE, OpClass.AIV: Core.VECTOR, OpClass.MIX: Core.MIX}
+_TYPE_OF_CORE = {
+    Core.ANY: KernelType.AIV_ONLY,
+    Core.VECTOR: KernelType.AIV_ONLY,
+    Core.CUBE: KernelType.AIC_ONLY,
+    Core.MIX: KernelType.MIX_AIC_1_2,
+}
+
+
+@dataclass(frozen=True)
+class Code:
+    """One function of a sub-kernel for one core class, and the objects it is in."""
+
+    symbol: str
+    objects: tuple[str, ...] = ()  # members of the sub-kernel's archive; empty: the sub-kernel's own file
+    split: tuple[tuple[str, ...], ...] = ()  # the objects of copies 1, 2, ... where they come ready made
+
+
+@dataclass(frozen=True)
+class AscendFacts:
+    type: KernelType
+    codes: tuple[tuple[CoreClass, int, Code], ...]  # class, tiling key (0: static), function
+    split_mode: int | None = None
+    flags_declared: bool = False  # its own early-start flags cannot be switched off
+    fence_before: bool = False
+    fence_after: bool = False
+    fence_never: bool = False
+    debug_options: tuple[str, ...] = ()
+    debug_bytes: int = 0
+    origin: str = ""  # the metadata file
+    saved_as: str = ""  # what its binary is called beside a saved super kernel
+
+    @property
+    def op_class(self) -> OpClass:
+        return self.type.op_class
+
+    def of_class(self, one: CoreClass) -> dict[int, Code]:
+        return {key: code for found, key, code in self.codes if found is one}
+
+
+def facts_of(kernel: SubKernel) -> AscendFacts:
+    """Those that metadata gave, or what the fields of a SubKernel say."""
+    if isinstance(kernel.target_facts, AscendFacts):
+        return kernel.target_facts
+    kind = _TYPE_OF_CORE[kernel.core]
+    codes = tuple((one, key, Code(symbol)) for one in kind.op_class.classes for key, symbol in kernel.tiling_variants)
+    return AscendFacts(kind, codes)
+
+
+def as_type(kernel: SubKernel, text: str) -> SubKernel:
+    """A sub-kernel built in Python as one of CANN's kernel types; `core` alone cannot say 1:1."""
+    kind = kernel_type(text, f"sub-kernel {kernel.name!r}: ")
+    codes = tuple((one, key, Code(symbol)) for one in kind.op_class.classes for key, symbol in kernel.tiling_variants)
+    return replace(kernel, core=CORE_OF[kind.op_class], target_facts=AscendFacts(kind, codes))
+
+
+def check_identifier(name: str, what: str) -> None:
+    if not _IDENTIFIER.fullmatch(name) or name in _RESERVED:
+        raise GraphError(
+            f"{what} is {name!r}, which is no C identifier: use letters, digits and _, not beginning with a digit"
+        )
+
+
+def complete(kernel: SubKernel) -> SubKernel:
+    """The sub-kernel with all that plan and emitter ask for filled in; refuses what this target cannot take."""
+    where = f"sub-kernel {kernel.name!r}: "
+    if kernel.binary.form is Form.PTX:
+        raise GraphError(f"{where}PTX is for NVIDIA GPUs; the ascend target takes sources, objects and archives")
+    saved_as = f"{digest(read_binary(kernel.binary.path))[:8]}_{kernel.binary.path.name}"
+    facts = replace(facts_of(kernel), saved_as=saved_as)
+    for _, _, code in facts.codes:
+        check_identifier(code.symbol, f"{where}its symbol")
+    text = _text(kernel.binary.path) if kernel.binary.form is Form.SOURCE else ""
+    symbols = {code.symbol for _, _, code in facts.codes}
+
+    def calls_any(function: str) -> bool:
+        return any(calls(text, symbol, function) for symbol in symbols)
+
+    def pair(known: bool | None, function: str) -> bool:
+        """Half of the early-start pair: as metadata says, as the user says, or as the text does."""
+        if known is not None:
+            return known
+        return calls_any(function) if kernel.early_start is None else kernel.early_start is not False
+
+    return replace(
+        kernel,
+        target_facts=facts,
+        sync_all=calls_any("sync_all") if kernel.sync_all is None else kernel.sync_all,
+        waits_inside=pair(kernel.waits_inside, "wait_previous"),
+        signals_inside=pair(kernel.signals_inside, "set_next"),
+        may_fail=False,
+        code_bytes=kernel.code_bytes or _code_bytes(kernel, facts),
+    )
+
+
+def _code_bytes(kernel: SubKernel, facts: AscendFacts) -> int:
+    """The largest of its functions; 0: a source, which only the device compiler can measure."""
+    if kernel.binary.form is not Form.OBJECT:
+        return 0
+    return max(code_bytes(kernel.binary.path, code.objects) for _, _, code in facts.codes)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""  # whoever compiles it will say why
+
+
+def facts_to_json(kernel: SubKernel) -> Any:
+    """As a saved super kernel keeps them."""
+    facts = facts_of(kernel)
+    fields = asdict(replace(facts, codes=()))
+    codes = [[one.value, key, code.symbol, code.objects, code.split] for one, key, code in facts.codes]
+    return fields | {"type": facts.type.value, "codes": codes}
+
+
+def facts_from_json(fields: Any) -> AscendFacts:
+    codes = tuple(
+        (CoreClass(one), int(key), Code(symbol, tuple(objects), tuple(map(tuple, split))))
+        for one, key, symbol, objects, split in fields["codes"]
+    )
+    more = {"type": KernelType(fields["type"]), "codes": codes, "debug_options": tuple(fields["debug_options"])}
+    return AscendFacts(**(fields | more))
+
+
+def cube_or_vector(one: CoreClass) -> str:
+    """The suffix of what exists once per class in one object."""
+    return "mix_aic" if one is CUBE else "mix_aiv"

@@ -1,0 +1,86 @@
+"""targets.ascend.names: sub-kernels -> the function names that the entry calls, one per class, tiling key and copy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...errors import GraphError
+from ...subkernel import SubKernel
+from .emitted import Variant
+from .facts import check_identifier, cube_or_vector, facts_of
+from .types import CoreClass
+
+# What the emitted code calls its own variables and functions, and the primitives it uses: a sub-kernel with such a name
+# is linked under another.
+_OURS = """
+slots block vector core workspace place area task records at word on_cube on_vector cube_lane vector_lane cube_flag
+vector_flag vectors_to_cube_flag cube_to_vectors_flag arrive_cubes arrive_vectors vectors_to_cube cube_to_vectors
+profiling_header get_block_idx get_subblockid get_subblockdim get_block_num get_coreid get_para_base get_sys_cnt
+set_ffts_base_addr ffts_cross_core_sync wait_flag_dev pipe_barrier dcci preload trap cache_line_t dcci_dst_t
+""".split()  # noqa: SIM905
+_OUR_BEGINNINGS = ("sk_", "SK_", "call_", "preload_", "check_", "key_", "blocks_", "PIPE_", "KERNEL_")
+
+
+@dataclass(frozen=True)
+class Named:
+    """One sub-kernel as it is linked."""
+
+    label: str  # of the functions that choose one of its bodies
+    variants: dict[CoreClass, tuple[Variant, ...]]
+    symbols: dict[CoreClass, dict[int, str]]  # tiling key -> name in its own object
+    copies: int
+
+    @property
+    def function(self) -> str:
+        """The only one, of a sub-kernel that has one body."""
+        return next(iter(self.variants.values()))[0].functions[0]
+
+
+def entry_name(name: str) -> str:
+    return f"auto_gen_{name}_kernel"
+
+
+def name_functions(name: str, kernels: Sequence[tuple[SubKernel, int]]) -> dict[SubKernel, Named]:
+    """Names for each sub-kernel in so many copies; a name that two of them use is made different for the second."""
+    check_identifier(name, f"super_kernel_scope {name!r}: the super kernel's name")
+    taken = {entry_name(name), *_OURS}
+    labels: set[str] = set()
+    named: dict[SubKernel, Named] = {}
+    for kernel, copies in kernels:
+        facts = facts_of(kernel)
+        shared = _shared_symbols(kernel)
+        variants: dict[CoreClass, tuple[Variant, ...]] = {}
+        symbols: dict[CoreClass, dict[int, str]] = {}
+        for one in facts.op_class.classes:
+            codes = facts.of_class(one)
+            if not codes:
+                raise GraphError(
+                    f"sub-kernel {kernel.name!r} ({facts.type.value}) has no function for {one.value} cores"
+                )
+            found = []
+            for key, code in sorted(codes.items()):
+                base = f"{code.symbol}_{cube_or_vector(one)}" if code.symbol in shared else code.symbol
+                found.append(Variant(key, _fresh(base, copies, taken)))
+            variants[one] = tuple(found)
+            symbols[one] = {key: code.symbol for key, code in codes.items()}
+        named[kernel] = Named(_fresh(facts.codes[0][2].symbol, 1, labels)[0], variants, symbols, copies)
+    return named
+
+
+def _shared_symbols(kernel: SubKernel) -> set[str]:
+    """Symbols that one kernel uses on both classes: linked together they must differ."""
+    facts = facts_of(kernel)
+    per_class = [{code.symbol for code in facts.of_class(one).values()} for one in facts.op_class.classes]
+    return set.intersection(*per_class) if len(per_class) > 1 else set()
+
+
+def _fresh(base: str, copies: int, taken: set[str]) -> tuple[str, ...]:
+    number = 1
+    while True:
+        stem = base if number == 1 else f"kernel_{base}" if number == 2 else f"kernel{number}_{base}"
+        names = (stem, *(f"{stem}_split{copy}" for copy in range(1, copies)))
+        if taken.isdisjoint(names) and not stem.startswith(_OUR_BEGINNINGS):
+            taken.update(names)
+            return names
+        number += 1

@@ -1,0 +1,71 @@
+"""targets.ascend.objects: the commands of a build -> files: all with the device compiler, else what works here."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...cache import Cache, digest
+from ...errors import BuildError
+from ..cpu.toolchain import run
+from .build import BuildPlan, Built, Command
+from .tools import Tool, Tools, find_tools
+
+
+def build(plan: BuildPlan, source: str) -> Built:
+    """The object, where the device compiler is; else a sentence that says what is missing and what to do."""
+    tools = find_tools()
+    if tools.missing_compiler:
+        return Built(
+            None,
+            f"{plan.product} was not built: {tools.missing_compiler}. The source, its descriptor and build.sh are "
+            "complete: save them, and run build.sh on a machine with CANN",
+        )
+    return Built(_cached(plan, source, tools), f"{plan.product} was built with {tools.path(Tool.COMPILER)}")
+
+
+def _cached(plan: BuildPlan, source: str, tools: Tools) -> Path:
+    key = digest(
+        "ascend",
+        source,
+        plan.script(),
+        *(one.path.read_bytes() for one in plan.inputs),
+        *(f"{tool.value}={path}" for tool, path in tools.found),
+    )
+
+    def make(output: Path) -> None:
+        with tempfile.TemporaryDirectory(prefix="superkernel-ascend-") as folder:
+            execute(plan, plan.commands, source, Path(folder), tools)
+            shutil.copyfile(Path(folder, plan.product), output)
+
+    return Cache().make(key, ".o", make)
+
+
+def prepare_objects(plan: BuildPlan, source: str, folder: Path) -> tuple[Command, ...]:
+    """Everything that needs no device compiler, done in `folder`: unpacked, measured, renamed, localised, merged."""
+    commands = plan.without_compiler()
+    execute(plan, commands, source, folder, find_tools())
+    return commands
+
+
+def execute(plan: BuildPlan, commands: Sequence[Command], source: str, folder: Path, tools: Tools) -> list[str]:
+    """Run commands in a folder, beginning with source and inputs; what each printed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{plan.name}_kernel.cpp").write_text(source)
+    for one in plan.inputs:
+        shutil.copyfile(one.path, folder / one.name)
+    for name in plan.folders():
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    printed = []
+    for command in commands:
+        program = tools.path(command.tool)
+        if program is None:
+            raise BuildError(
+                f"super_kernel_scope {plan.name!r}: {command.stage.value}: no {command.tool.value.lower()} was found; "
+                "install binutils, or set ASCEND_HOME_PATH"
+            )
+        what = f"super_kernel_scope {plan.name!r}: {command.stage.value}"
+        printed.append(run([program, *command.arguments], what=what, cwd=folder / command.folder))
+    return printed

@@ -1,0 +1,197 @@
+"""targets.ascend.plan: a graph and options -> an AscendPlan: launch, order, steps, slots and areas; printable.
+
+The engine's plan gives every op a set of alike cores. Here cores come in two classes whose flags are collective and
+carry no labels, so the same graph and the same edges get a schedule of their own, one clock per class instead of one
+per core. What it must keep is the same: the properties P1 to P18.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from ...collector import without_collection
+from ...errors import PlanError
+from ...graph import Graph, Node
+from ...layout import Layout
+from ...options import EarlyStart, Options
+from .areas import Areas, make_areas, prints
+from .chips import Chip
+from .facts import facts_of
+from .launch import Launch, Sized, launch_of
+from .order import Order, choose_order
+from .pairs import Action, Pair
+from .schedule import make_schedule, weights_of
+from .slots import Slots, make_slots
+from .steps import Arrive, Call, Classes, DebugBarrier, Fence, FenceWhen, Meet, Step
+from .types import CoreClass, OpClass
+
+WEIGHT_BUDGET = 8 << 20  # bytes per op that prefetch-weights=1 asks the copy engine for
+
+
+@dataclass(frozen=True)
+class AscendPlan:
+    graph: Graph
+    options: Options  # with the target's defaults
+    chip: Chip
+    launch: Launch
+    order: Order
+    steps: tuple[Step, ...]
+    pairs: tuple[tuple[int, Pair], ...]
+    slots: Slots
+    areas: Areas
+    copies: tuple[int, ...]  # per op
+
+    @property
+    def layout(self) -> Layout:
+        return self.slots.layout
+
+    @property
+    def cores(self) -> int:
+        return self.launch.cubes + self.launch.vectors
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return (self.order.note,) if self.order.note else ()
+
+    @property
+    def lanes(self) -> tuple[Classes, ...]:
+        """One list of steps for all cores, or one per class."""
+        return tuple((one,) for one in self.launch.classes) if self.order.lanes else (self.launch.classes,)
+
+    @cached_property
+    def op_names(self) -> tuple[str, ...]:
+        return tuple(node.name for node in self.graph.nodes)
+
+    @property
+    def sync_counts(self) -> dict[str, int]:
+        """Syncs by the row of the pair table that they follow."""
+        words = {OpClass.AIC: "cube", OpClass.AIV: "vector", OpClass.MIX: "mix"}
+        counts = Counter(f"{words[pair.producer]}-{words[pair.consumer]}" for _, pair in self.pairs)
+        return dict(sorted(counts.items()))
+
+    @property
+    def blocking_steps(self) -> int:
+        """Steps at which a core may have to wait for another one."""
+        return sum(
+            isinstance(step, Meet) and any(action is not Action.SIGNAL for action in step.actions)
+            for step in self.steps
+        ) + sum(bool(inside.actions) for step in self.steps if isinstance(step, Call) for inside in step.inside)
+
+    @property
+    def flag_actions(self) -> int:
+        """Arrivals, signals and waits: what the syncs cost. A barrier over both classes costs eight."""
+        count = 0
+        for step in self.steps:
+            if isinstance(step, Arrive):
+                count += 1
+            elif isinstance(step, Meet):
+                count += len(step.actions)
+            elif isinstance(step, Call):
+                count += sum(len(inside.actions) + inside.arrives for inside in step.inside)
+        return count
+
+    def describe(self, step: Step) -> str:
+        return step.text(self.op_names)
+
+    def without_debug(self) -> AscendPlan:
+        """The plain plan: all that debug options added taken out."""
+        steps = tuple(
+            step
+            for step in self.steps
+            if not isinstance(step, DebugBarrier) and not (isinstance(step, Fence) and step.when is FenceWhen.DEBUG)
+        )
+        return replace(self, steps=steps, options=replace(self.options, debug_sync_all=False, debug_dcci_all=False))
+
+    @property
+    def summary(self) -> tuple[str, ...]:
+        counts = ", ".join(f"{n} {kind}" for kind, n in self.sync_counts.items()) or "none"
+        return (
+            f"plan {self.graph.name}: {len(self.graph.nodes)} ops on chip {self.chip.name}, {self.launch}",
+            f"  options {self.options}",
+            f"  dependency edges: {len(self.graph.edges)}; syncs: {counts}; {self.flag_actions} flag actions",
+            *(f"  {note}" for note in self.notes),
+        )
+
+    def __str__(self) -> str:
+        lines = [*self.summary]
+        for classes in self.lanes:
+            name = " and ".join(one.value for one in classes)
+            lines.append(f"  {name} {'lane' if self.order.lanes else 'cores'}:")
+            for step in self.steps:
+                here = [one for one in step.classes if one in classes]
+                if here:
+                    who = "both" if len(here) == 2 else here[0].value
+                    lines.append(f"    [{who:>6}] {self.describe(step)}")
+        return "\n".join(lines)
+
+
+@without_collection
+def make_ascend_plan(graph: Graph, options: Options, chip: Chip) -> AscendPlan:
+    """Everything that is decided; a plan that cannot be right is refused here, before anything is compiled."""
+    where = f"super_kernel_scope {graph.name!r}: "
+    chosen = options.for_target("ascend")
+    sized = [Sized(node.name, facts_of(node.kernel).type, node.blocks) for node in graph.nodes]
+    launch = launch_of(sized, chip, options.debug_aic_num, options.debug_aiv_num, where)
+    order = choose_order(graph, launch, options.stream_fusion)
+    copies = tuple(_copies(node, options, chosen, where) for node in graph.nodes)
+    for node in graph.nodes:
+        _check_early_start(node, options, order, where)
+    fed = {node.index: classes for node in graph.nodes if (classes := _fed(node, launch, options, where))}
+    schedule = make_schedule(graph, launch, chip, chosen, order, fed, prints(graph))
+    areas = make_areas(graph, launch, chip, bool(fed), schedule.steps)
+    prefetched = frozenset(node.index for node in graph.nodes if options.prefetch_weights and weights_of(graph, node))
+    slots = make_slots(graph, prefetched, areas.workspace_bytes > 0, options.profiling)
+    return AscendPlan(graph, chosen, chip, launch, order, schedule.steps, schedule.pairs, slots, areas, copies)
+
+
+def cores_of(node: Node, launch: Launch, one: CoreClass) -> int:
+    """How many cores of a class have a block of the op."""
+    cubes, vectors = facts_of(node.kernel).type.cores(node.blocks)
+    return cubes if one is CoreClass.CUBE else vectors
+
+
+def _copies(node: Node, options: Options, chosen: Options, where: str) -> int:
+    """split-mode, unless the sub-kernel comes in copies already."""
+    facts = facts_of(node.kernel)
+    if facts.split_mode is None:
+        return chosen.split_mode or 1
+    if options.split_mode is not None and options.split_mode != facts.split_mode:
+        raise PlanError(
+            f"{where}op {node.name!r}: split-mode={options.split_mode}, but {facts.origin} says "
+            f"split_mode {facts.split_mode}: leave the option out, or compile the sub-kernel again"
+        )
+    return facts.split_mode
+
+
+def _check_early_start(node: Node, options: Options, order: Order, where: str) -> None:
+    facts, kernel = facts_of(node.kernel), node.kernel
+    if not facts.flags_declared or not (kernel.waits_inside or kernel.signals_inside):
+        return
+    why = ""
+    if order.lanes:
+        why = "stream-fusion=1 switches early start off"
+    elif options.early_start is not EarlyStart.FULL:
+        why = f"early-start={options.early_start.value} leaves waits and signals to the super kernel"
+    if why:
+        raise PlanError(
+            f"{where}op {node.name!r}: {facts.origin} says that it sets or waits for early-start flags itself, "
+            f"but {why}: use early-start=1, or compile the sub-kernel without its flags"
+        )
+
+
+def _fed(node: Node, launch: Launch, options: Options, where: str) -> Classes:
+    """The classes of a sync_all op that have cores without a block of it."""
+    if not node.kernel.sync_all:
+        return ()
+    classes = facts_of(node.kernel).op_class.classes
+    idle = tuple(one for one in classes if node.dynamic or cores_of(node, launch, one) < launch.cores(one))
+    if idle and not options.feed_sync_all:
+        blocks = f"up to {node.blocks}" if node.dynamic else str(node.blocks)
+        raise PlanError(
+            f"{where}op {node.name!r} calls sync_all with {blocks} blocks in a launch of {launch.blocks} blocks "
+            f"({launch.type.value}): the idle cores would never arrive. Set feed-sync-all=1, or "
+            f"block_dim={launch.blocks}"
+        )
+    return idle

@@ -1,0 +1,205 @@
+"""targets.ascend.prelude: what stands before the entry: constants, and small functions over the primitives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .areas import CONTROL_STRIDE, DUMP_HEADER, DUMP_MAGIC, OP_STRIDE
+from .chips import Chip
+
+_LOAD_STORE = """\
+#ifndef SK_EMULATED
+static inline __aicore__ uint64_t sk_load(__gm__ uint64_t* word) { return *(volatile __gm__ uint64_t*)word; }
+static inline __aicore__ void sk_store(__gm__ uint64_t* word, uint64_t value) {
+    *(volatile __gm__ uint64_t*)word = value;
+}
+#endif
+"""
+_AT = """\
+// the address of a slot, as sub-kernels take it
+static inline __aicore__ uint64_t at(__gm__ uint64_t* slots, uint64_t slot) { return (uint64_t)(slots + slot); }
+"""
+_WORD = """\
+// the word whose address a slot holds
+static inline __aicore__ __gm__ uint64_t* word(__gm__ uint64_t* slots, uint64_t slot) {
+    return (__gm__ uint64_t*)sk_load(slots + slot);
+}
+"""
+_LINE = """\
+static inline __aicore__ void sk_line_out(__gm__ uint64_t* word) {
+    dcci((__gm__ void*)word, cache_line_t::SINGLE_CACHE_LINE, dcci_dst_t::CACHELINE_OUT);
+}
+"""
+_FETCH = """\
+// what memory holds, not what this core's cache remembers
+static inline __aicore__ uint64_t sk_fetch(__gm__ uint64_t* word) {
+    sk_line_out(word);
+    return sk_load(word);
+}
+"""
+_AWAIT = """\
+static inline __aicore__ void sk_await(__gm__ uint64_t* word, uint64_t value) {
+    while (sk_fetch(word) != value) {
+    }
+}
+"""
+_PUBLISH = """\
+static inline __aicore__ void sk_publish(__gm__ uint64_t* word, uint64_t value) {
+    sk_store(word, value);
+    sk_line_out(word);
+}
+"""
+_CONTEXT = """\
+// What the next call is told: its block count, the pair code that it waits for itself (-1: none), whether it arrives
+// itself, and the control word in which block 0 publishes its barriers (0: nobody joins them).
+#ifndef SK_EMULATED
+#ifndef SK_CORE_LOCAL
+#define SK_CORE_LOCAL [[block_local]]
+#endif
+extern "C" {
+SK_CORE_LOCAL uint64_t SK_OWN(sk_early_start) = 15;
+SK_CORE_LOCAL uint64_t SK_OWN(sk_feed) = 0;
+}
+static inline __aicore__ void sk_call_context(uint32_t blocks, int32_t wait_pair, int32_t arrives, uint64_t feed_word) {
+    (void)blocks;
+    SK_OWN(sk_early_start) = (wait_pair < 0 ? 15 : (uint64_t)wait_pair) | (arrives ? 16 : 0);
+    SK_OWN(sk_feed) = feed_word;
+}
+#endif
+"""
+_CONTROL = f"""\
+// the control word of an op for the cores of this class
+static inline __aicore__ uint64_t sk_control(uint64_t workspace, uint64_t op) {{
+    return workspace + {OP_STRIDE} * op + (on_cube ? 0 : {CONTROL_STRIDE});
+}}
+"""
+_JOIN = """\
+// A core without a block joins each barrier that is published, until the op's end is.
+template <bool mixed>
+static inline __aicore__ void sk_join_barriers(uint64_t control) {
+    constexpr uint64_t end = 1ull << 63;
+    uint64_t joined = 0;
+    while (true) {
+        const uint64_t published = sk_fetch((__gm__ uint64_t*)control);
+        if ((published & ~end) > joined) {
+            ++joined;
+            sk_arrive_and_wait<mixed>();
+        } else if (published & end) {
+            return;
+        }
+    }
+}
+static inline __aicore__ void sk_end_barriers(uint64_t control) {
+    sk_publish((__gm__ uint64_t*)control, sk_fetch((__gm__ uint64_t*)control) | 1ull << 63);
+}
+"""
+_BARRIER = """\
+// a barrier over the cores of this class, or over all
+template <bool mixed>
+static inline __aicore__ void sk_arrive_and_wait() {
+    if constexpr (on_cube) {
+        ffts_cross_core_sync(PIPE_FIX, arrive_cubes);
+        wait_flag_dev(cube_flag);
+        if constexpr (mixed) {
+            ffts_cross_core_sync(PIPE_FIX, cube_to_vectors);
+            wait_flag_dev(vectors_to_cube_flag);
+        }
+    } else {
+        ffts_cross_core_sync(PIPE_MTE3, arrive_vectors);
+        wait_flag_dev(vector_flag);
+        if constexpr (mixed) {
+            ffts_cross_core_sync(PIPE_MTE3, vectors_to_cube);
+            wait_flag_dev(cube_to_vectors_flag);
+        }
+    }
+}
+"""
+_RECORD = """\
+static inline __aicore__ void sk_record(__gm__ uint64_t* area, uint64_t& records, uint64_t mark) {
+    __gm__ uint64_t* const record = area + profiling_header + 2 * records;
+    sk_store(record, mark);
+    sk_store(record + 1, get_sys_cnt());
+    ++records;
+}
+"""
+_DUMP = f"""\
+#ifndef SK_EMULATED
+#ifndef SK_CORE_LOCAL
+#define SK_CORE_LOCAL [[block_local]]
+#endif
+extern "C" {{
+SK_CORE_LOCAL uint64_t SK_OWN(sk_dump) = 0;
+}}
+static inline __aicore__ void sk_dump_context(uint64_t part) {{ SK_OWN(sk_dump) = part; }}
+#endif
+// this core's part of the dump area: magic, room, bytes used; text follows
+static inline __aicore__ void sk_dump_begin(uint64_t part, uint64_t bytes) {{
+    __gm__ uint64_t* const header = (__gm__ uint64_t*)part;
+    sk_store(header, 0x{DUMP_MAGIC:x});
+    sk_store(header + 1, bytes - {DUMP_HEADER});
+    sk_store(header + 2, 0);
+    sk_line_out(header);
+    sk_dump_context(part);
+}}
+"""
+# in the order in which they build on each other: the word whose use asks for it, its text, and what that uses
+_PARTS: tuple[tuple[str, str], ...] = (
+    ("sk_load", _LOAD_STORE),
+    ("at", _AT),
+    ("word", _WORD),
+    ("sk_line_out", _LINE),
+    ("sk_fetch", _FETCH),
+    ("sk_await", _AWAIT),
+    ("sk_publish", _PUBLISH),
+    ("sk_call_context", _CONTEXT),
+    ("sk_control", _CONTROL),
+    ("sk_arrive_and_wait", _BARRIER),
+    ("sk_join_barriers", _JOIN),
+    ("sk_record", _RECORD),
+    ("sk_dump_begin", _DUMP),
+)
+
+
+def constants(chip: Chip, mixed: bool, only_cube: bool) -> str:
+    """Class tests and flags; a launch with one class has no test to make."""
+    if mixed:
+        tests = [
+            f"#if defined({chip.cube_macro})",
+            "constexpr bool on_cube = true;",
+            "#define SK_OWN(name) name##_cube",
+            f"#elif defined({chip.vector_macro})",
+            "constexpr bool on_cube = false;",
+            "#define SK_OWN(name) name##_vector",
+            "#else",
+            f'#error "define {chip.cube_macro} or {chip.vector_macro}: this file is compiled once per core class"',
+            "#endif",
+            "constexpr bool on_vector = !on_cube;",
+        ]
+    else:
+        own = "cube" if only_cube else "vector"
+        tests = [
+            f"constexpr bool on_cube = {'true' if only_cube else 'false'};",
+            f"#define SK_OWN(name) name##_{own}",
+        ]
+    flags = [
+        f"constexpr int32_t cube_flag = {chip.cube_flag};  // all cube cores",
+        f"constexpr int32_t vector_flag = {chip.vector_flag};  // all vector cores",
+        f"constexpr int32_t vectors_to_cube_flag = {chip.vectors_to_cube_flag};  // inside a block",
+        f"constexpr int32_t cube_to_vectors_flag = {chip.cube_to_vectors_flag};",
+        "constexpr uint64_t arrive_cubes = 1 | 0 << 4 | cube_flag << 8;  // mode 0: the class",
+        "constexpr uint64_t arrive_vectors = 1 | 0 << 4 | vector_flag << 8;",
+        "constexpr uint64_t vectors_to_cube = 1 | 2 << 4 | vectors_to_cube_flag << 8;  // mode 2: the block",
+        "constexpr uint64_t cube_to_vectors = 1 | 2 << 4 | cube_to_vectors_flag << 8;",
+    ]
+    return "\n".join([*tests, *flags]) + "\n"
+
+
+def helpers(body: str) -> Iterable[str]:
+    """The functions that `body` uses, directly or through one another."""
+    used = body
+    chosen: list[str] = []
+    for name, text in reversed(_PARTS):
+        if f"{name}(" in used or f"{name}<" in used:
+            chosen.append(text)
+            used += text
+    return reversed(chosen)

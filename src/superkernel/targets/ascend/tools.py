@@ -1,0 +1,74 @@
+"""targets.ascend.tools: the device compiler and its object tools, found through ASCEND_HOME_PATH, and the host's."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+HOME = "ASCEND_HOME_PATH"
+# where the compiler lies in an installation of CANN
+_FOLDERS = ("bin", "compiler/ccec_compiler/bin", "tools/ccec_compiler/bin", "compiler/bin")
+
+
+class Tool(Enum):
+    """What a command of the build calls; the value is its name in build.sh."""
+
+    COMPILER = "BISHENG"
+    LINKER = "LD"
+    EDITOR = "OBJCOPY"
+    ARCHIVER = "AR"
+    SIZER = "SIZE"
+
+
+_DEVICE_NAMES: Mapping[Tool, tuple[str, ...]] = {
+    Tool.COMPILER: ("bisheng",),
+    Tool.LINKER: ("ld.lld",),
+    Tool.EDITOR: ("llvm-objcopy",),
+    Tool.ARCHIVER: ("llvm-ar",),
+    Tool.SIZER: ("llvm-size",),
+}
+_HOST_NAMES: Mapping[Tool, tuple[str, ...]] = {
+    Tool.LINKER: ("ld.bfd", "ld"),
+    Tool.EDITOR: ("objcopy", "llvm-objcopy"),
+    Tool.ARCHIVER: ("ar", "llvm-ar"),
+    Tool.SIZER: ("size", "llvm-size"),
+}
+
+
+@dataclass(frozen=True)
+class Tools:
+    found: tuple[tuple[Tool, str], ...]
+    missing_compiler: str  # why there is none; empty: there is one
+
+    def path(self, tool: Tool) -> str | None:
+        return dict(self.found).get(tool)
+
+
+def find_tools() -> Tools:
+    """The compiler's own folder first: what it makes is no code for the host's linker."""
+    home = os.environ.get(HOME, "").strip()
+    folders = [Path(home, folder) for folder in _FOLDERS] if home else []
+    search = os.pathsep.join(map(str, folders))
+    found: dict[Tool, str] = {}
+    for tool, names in _DEVICE_NAMES.items():
+        if home and (path := _first(names, search)):
+            found[tool] = path
+    for tool, names in _HOST_NAMES.items():
+        if tool not in found and (path := _first(names, None)):
+            found[tool] = path
+    missing = ""
+    if Tool.COMPILER not in found:
+        looked = f"not in {HOME}={home} ({', '.join(_FOLDERS)})" if home else f"{HOME} is not set"
+        missing = f"the device compiler bisheng was not found: {looked}"
+    return Tools(tuple(found.items()), missing)
+
+
+def _first(names: Sequence[str], search: str | None) -> str | None:
+    for name in names:
+        if found := shutil.which(name, path=search):
+            return found
+    return None

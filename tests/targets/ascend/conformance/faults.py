@@ -1,0 +1,87 @@
+"""Faults planted in emitted text: one statement less, or one flag for another. Each must be caught by some seed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from targets.ascend.conformance.cases import Case
+from targets.ascend.conformance.checks import Ready, check, prepare
+
+from superkernel.cache import digest
+from superkernel.errors import LaunchError
+from superkernel.graph import Graph
+from superkernel.targets.ascend.emitted import EmittedKernel
+
+SYNC = re.compile(r"^\s*(wait_flag_dev|ffts_cross_core_sync)\(.*\);$")
+FLAGS = {
+    "cube_flag": "vectors_to_cube_flag",
+    "vector_flag": "cube_to_vectors_flag",
+    "vectors_to_cube_flag": "cube_flag",
+    "cube_to_vectors_flag": "vector_flag",
+    "arrive_cubes": "cube_to_vectors",
+    "arrive_vectors": "vectors_to_cube",
+    "vectors_to_cube": "arrive_vectors",
+    "cube_to_vectors": "arrive_cubes",
+}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A kernel whose text was changed in one line."""
+
+    what: str
+    case: Case
+    emitted: EmittedKernel
+    graph: Graph
+
+
+def entry_lines(source: str) -> Iterator[tuple[int, str]]:
+    """The lines of entry and lanes: what comes before them is shared by all steps."""
+    lines = source.splitlines()
+    begins = ("// the entry", "// what the cube cores do", "// what the vector cores do")
+    first = next(i for i, line in enumerate(lines) if line.startswith(begins))
+    yield from ((i, line) for i, line in enumerate(lines) if i > first)
+
+
+def without_line(case: Case, emitted: EmittedKernel, graph: Graph, number: int) -> Fault:
+    """The statement of a line left out."""
+    line = emitted.source.splitlines()[number]
+    return _changed(case, emitted, graph, number, ";", f"without line {number + 1}: {line.strip()}")
+
+
+def with_other_flag(case: Case, emitted: EmittedKernel, graph: Graph, number: int) -> Fault | None:
+    """The flag of a line replaced by another one of the same core."""
+    line = emitted.source.splitlines()[number]
+    for old, new in FLAGS.items():
+        changed = re.sub(rf"\b{old}\b", new, line)
+        if changed != line:
+            return _changed(case, emitted, graph, number, changed, f"{new} for {old} in line {number + 1}")
+    return None
+
+
+def _changed(case: Case, emitted: EmittedKernel, graph: Graph, number: int, line: str, what: str) -> Fault:
+    """Compiled beside the others, so under a name of its own."""
+    lines = emitted.source.splitlines()
+    lines[number] = line
+    suffix = f"_{number}_{digest(line)[:6]}"
+    text = "\n".join(lines).replace(emitted.entry, emitted.entry + suffix)
+    renamed = replace(emitted, name=emitted.name + suffix, entry=emitted.entry + suffix, source=text)
+    return Fault(f"{case.name}: {what}", case, renamed, graph)
+
+
+def uncaught(faults: Sequence[Fault], seeds: Sequence[int]) -> list[str]:
+    """Faults with which every seed runs to its end, right values and all."""
+    ready = prepare([(fault.case, fault.emitted, fault.graph) for fault in faults])
+    return [fault.what for fault, one in zip(faults, ready, strict=True) if not caught(one, seeds)]
+
+
+def caught(ready: Ready, seeds: Sequence[int]) -> str | None:
+    """The first complaint, of the emulator or of a check."""
+    for seed in seeds:
+        try:
+            check(ready, seed)
+        except (LaunchError, AssertionError) as complaint:
+            return str(complaint)
+    return None

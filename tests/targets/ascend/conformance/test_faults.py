@@ -1,0 +1,155 @@
+"""Planted faults: each statement of each row of the pair-code table, each cache operation, each reset must matter."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from targets.ascend.conformance.cases import Case, Shape, Use
+from targets.ascend.conformance.faults import SYNC, Fault, entry_lines, uncaught, with_other_flag, without_line
+
+from superkernel.targets.ascend.emulator import Outside
+from superkernel.targets.ascend.types import KernelType
+
+SEEDS = range(12)
+CLASSES = {"cube": KernelType.AIC_ONLY, "vector": KernelType.AIV_ONLY, "mix": KernelType.MIX_AIC_1_2}
+
+
+def use(kind: KernelType, names: tuple[str, ...], function: str = "plain", blocks: int = 3, salt: int = 5) -> Use:
+    return Use(Shape(function, kind, blocks, 1, 1, 0), salt, names)
+
+
+def faults_in(case: Case, wanted: str, flags: bool = False) -> list[Fault]:
+    """One fault per line of the entry that contains `wanted` and can go without a syntax error."""
+    emitted, graph = case.emitted()
+    found = []
+    for number, line in entry_lines(emitted.source):
+        if wanted in line and line.rstrip().endswith(";"):
+            found.append(without_line(case, emitted, graph, number))
+            other = with_other_flag(case, emitted, graph, number) if flags else None
+            found += [other] if other else []
+    return found
+
+
+@pytest.mark.parametrize("options", ["early-start=0", "early-start=1", "stream-fusion=1"])
+@pytest.mark.parametrize("consumer", CLASSES)
+@pytest.mark.parametrize("producer", CLASSES)
+def test_each_statement_of_a_pair_code_row_matters(producer: str, consumer: str, options: str) -> None:
+    """p -> i and back, so that stores that were not waited for meet reads, and reads meet stores."""
+    kinds = (CLASSES[producer], CLASSES[consumer])
+    uses = (use(kinds[0], ("b0", "b1")), use(kinds[1], ("b1", "b2")), use(kinds[0], ("b2", "b3")))
+    case = Case(f"pair_{producer}_{consumer}", uses, f"{options}:split-mode=1:preload-code=none")
+    emitted, graph = case.emitted()
+    lines = [number for number, line in entry_lines(emitted.source) if SYNC.match(line)]
+    assert lines
+    faults = [without_line(case, emitted, graph, number) for number in lines]
+    faults += [fault for number in lines if (fault := with_other_flag(case, emitted, graph, number))]
+    assert not uncaught(faults, SEEDS)
+
+
+@pytest.mark.parametrize("consumer", CLASSES)
+@pytest.mark.parametrize("producer", CLASSES)
+def test_each_wrong_promise_of_early_start_matters(producer: str, consumer: str) -> None:
+    """What a sub-kernel is told to wait for and to signal, wrong in one place."""
+    kinds = (CLASSES[producer], CLASSES[consumer])
+    uses = (
+        use(kinds[0], ("b0", "b1"), "early"),
+        use(kinds[1], ("b1", "b2"), "early"),
+        use(kinds[0], ("b2", "b3"), "early"),
+    )
+    case = Case(f"early_{producer}_{consumer}", uses, "early-start=1:split-mode=1:preload-code=none")
+    faults = faults_in(case, "sk_call_context")
+    assert faults
+    emitted, graph = case.emitted()
+    lines = [number for number, line in entry_lines(emitted.source) if SYNC.match(line)]
+    faults += [without_line(case, emitted, graph, number) for number in lines]
+    assert not uncaught(faults, SEEDS)
+
+
+def test_each_cache_operation_around_an_op_matters() -> None:
+    kind = KernelType.AIV_ONLY
+    uses = tuple(use(kind, (f"b{i}", f"b{i + 1}"), "cached", 4) for i in range(3))
+    clean = "dcci-before-kernel-start=Cached:dcci-after-kernel-end=Cached"
+    case = Case("caches", uses, f"{clean}:split-mode=1:preload-code=none")
+    faults = faults_in(case, "dcci(")
+    assert len(faults) == 6
+    assert not uncaught(faults[1:], range(40))  # before the first op nothing of this launch can be old
+
+
+EVENTS = Case(
+    "events",
+    (
+        Use(Shape("plain", KernelType.AIV_ONLY, 3, 1, 1, 0), 3, ("b0", "b1"), 0, ("sent",), ()),
+        Use(Shape("plain", KernelType.AIC_ONLY, 2, 1, 1, 0), 4, ("b1", "b2"), 0, (), ("received",)),
+        Use(Shape("plain", KernelType.AIV_ONLY, 4, 1, 1, 0), 5, ("b2", "b3")),
+    ),
+    "split-mode=1:preload-code=none",
+    (Outside("received", "sent", 500),),
+)
+TILED = Case(
+    "tiled",
+    (
+        Use(Shape("plain", KernelType.AIC_ONLY, 3, 1, 1, 0), 3, ("b0", "b1")),
+        Use(Shape("tiled", KernelType.AIV_ONLY, 4, 1, 1, 0), 4, ("b1", "b2")),
+        Use(Shape("plain", KernelType.AIC_ONLY, 2, 1, 1, 0), 5, ("b2", "b3")),
+    ),
+    "split-mode=1:preload-code=none",
+)
+FED = Case(
+    "fed",
+    (
+        Use(Shape("plain", KernelType.AIV_ONLY, 6, 1, 1, 0), 3, ("b0", "b1")),
+        Use(Shape("meets", KernelType.AIV_ONLY, 3, 1, 1, 0), 4, ("b1", "b2")),
+        Use(Shape("meets", KernelType.AIV_ONLY, 4, 1, 1, 0), 5, ("b2", "b3")),
+    ),
+    "feed-sync-all=1:split-mode=1:preload-code=none",
+)
+
+
+@pytest.mark.parametrize(
+    ("case", "wanted"),
+    [
+        (EVENTS, "sk_publish"),
+        (EVENTS, "sk_await"),
+        (TILED, "sk_publish"),
+        (TILED, "sk_await"),
+        (TILED, "sk_fetch"),
+        (FED, "sk_end_barriers"),
+        (FED, "sk_join_barriers"),
+        (FED, "sk_call_context"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.name,
+)
+def test_each_word_that_is_awaited_or_set_matters(case: Case, wanted: str) -> None:
+    faults = faults_in(case, wanted)
+    assert faults
+    assert not uncaught(faults, SEEDS)
+
+
+@pytest.mark.parametrize(
+    ("case", "old", "new"),
+    [
+        (EVENTS, "    sk_line_out(word);\n    return sk_load(word);", "    return sk_load(word);"),
+        (EVENTS, "    sk_store(word, value);\n    sk_line_out(word);", "    sk_store(word, value);"),
+        (TILED, "    sk_line_out(word);\n    return sk_load(word);", "    return sk_load(word);"),
+        (TILED, "    sk_store(word, value);\n    sk_line_out(word);", "    sk_store(word, value);"),
+        (FED, "    sk_line_out(word);\n    return sk_load(word);", "    return sk_load(word);"),
+        (FED, "    sk_store(word, value);\n    sk_line_out(word);", "    sk_store(word, value);"),
+    ],
+)
+def test_each_cache_operation_on_words_matters(case: Case, old: str, new: str) -> None:
+    emitted, graph = case.emitted()
+    assert old in emitted.source
+    line = emitted.source[: emitted.source.index(old)].count("\n")
+    spread = [*emitted.source.splitlines()]
+    spread[line] = new
+    del spread[line + 1]
+    broken = Fault(case.name, case, replace(emitted, source="\n".join(spread)), graph)
+    assert not uncaught([broken], SEEDS)
+
+
+def test_text_without_a_fault_passes() -> None:
+    """What the tests above would also catch is nothing."""
+    for case in (EVENTS, TILED, FED):
+        emitted, graph = case.emitted()
+        assert uncaught([Fault(case.name, case, emitted, graph)], SEEDS) == [case.name]

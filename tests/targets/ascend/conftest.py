@@ -1,0 +1,135 @@
+"""Sub-kernels as CANN's tools would leave them, made of host objects."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# declares what emitted code uses of CANN's kernel_operator.h, and does nothing
+DEVICE_HEADER = """#pragma once
+#include <cstdint>
+#define __aicore__
+#define __global__
+#define __gm__
+enum { PIPE_ALL, PIPE_MTE2, PIPE_MTE3, PIPE_FIX, PIPE_S };
+enum class cache_line_t { SINGLE_CACHE_LINE, ENTIRE_DATA_CACHE };
+enum class dcci_dst_t { CACHELINE_OUT, CACHELINE_ALL, CACHELINE_ATOMIC };
+static inline uint64_t get_block_idx() { return 0; }
+static inline uint64_t get_subblockid() { return 0; }
+static inline uint64_t get_subblockdim() { return 1; }
+static inline uint64_t get_coreid() { return 0; }
+static inline uint64_t get_sys_cnt() { return 0; }
+static inline uint64_t* get_para_base() { return nullptr; }
+static inline void set_ffts_base_addr(uint64_t) {}
+static inline void ffts_cross_core_sync(int, uint64_t) {}
+static inline void wait_flag_dev(int) {}
+static inline void pipe_barrier(int) {}
+static inline void dcci(void*, cache_line_t, dcci_dst_t) {}
+static inline void preload(const void*, int64_t) {}
+static inline void trap() { __builtin_trap(); }
+"""
+
+
+def host_object(folder: Path, name: str, *functions: str) -> Path:
+    """An object that defines some functions, each with a helper that others must not see."""
+    text = "#include <cstdint>\nint shared_helper(int x) { return x + 1; }\n"
+    for function in functions:
+        text += f'extern "C" void {function}(uint64_t slots) {{ *(volatile int*)slots = shared_helper(7); }}\n'
+    source = folder / f"{name}.cpp"
+    source.write_text(text)
+    made = folder / f"{name}.o"
+    subprocess.run(["g++", "-c", "-O1", str(source), "-o", str(made)], check=True)
+    return made
+
+
+def archive(folder: Path, name: str, *objects: Path) -> Path:
+    made = folder / name
+    made.unlink(missing_ok=True)
+    subprocess.run(["ar", "rc", str(made), *map(str, objects)], check=True)
+    return made
+
+
+@pytest.fixture(scope="session")
+def binaries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """vec.a with vec.o; mix.a with one object per class; tiled.a with two functions and a ready-made copy."""
+    folder = tmp_path_factory.mktemp("binaries")
+    archive(folder, "vec.a", host_object(folder, "vec", "vec_func"))
+    parts = [host_object(folder, f"mix_{one}", f"mix_{one}_func") for one in ("cube", "vec")]
+    archive(folder, "mix.a", *parts)
+    archive(
+        folder, "tiled.a", host_object(folder, "tiled", "few", "many"), host_object(folder, "tiled_copy", "few", "many")
+    )
+    (folder / "empty.a").write_bytes(b"!<arch>\n")
+    return folder
+
+
+def metadata(name: str = "vec", **changes: Any) -> dict[str, Any]:
+    """A static vector kernel; a change to None leaves a field out."""
+    fields: dict[str, Any] = {
+        "kernelName": name,
+        "blockDim": 8,
+        "sub_operator_kernel_type": "KERNEL_TYPE_AIV_ONLY",
+        "sub_operator_kernel_name": {"AiCore": {"func_name": f"{name}_func", "obj_files": f"{name}.o"}},
+        "sub_operator_params": ["in:x", "out:y"],
+        "sub_operator_early_start_set_flag": False,
+        "sub_operator_early_start_wait_flag": False,
+        "binFileName": name,
+        "magic": "RT_DEV_BINARY_MAGIC_ELF",
+    }
+    fields |= changes
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+MIX = {
+    "kernelName": "mix",
+    "blockDim": 4,
+    "sub_operator_kernel_type": "KERNEL_TYPE_MIX_AIC_1_2",
+    "sub_operator_kernel_name": {
+        "dav-c220-cube": {"func_name": "mix_cube_func", "obj_files": ["mix_cube.o"]},
+        "dav-c220-vec": {"func_name": "mix_vec_func", "obj_files": ["mix_vec.o"]},
+    },
+}
+TILED = {
+    "kernelName": "tiled",
+    "sub_operator_kernel_name": {
+        "dynamic_func_names": {
+            "1": {"AiCore": {"func_name": "few", "obj_files": "tiled.o"}},
+            "7": {"dav-c220-vec": {"func_name": "many", "obj_files": "tiled.o"}},
+        }
+    },
+}
+
+
+def entry(of: str, /, **changes: Any) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "json_path": f"{of}.json",
+        "bin_path": f"{of}.a",
+        "stream_id": 0,
+        "task_type": "normal",
+        "send_event_list": [],
+        "recv_event_list": [],
+    }
+    return {key: value for key, value in (fields | changes).items() if value is not None}
+
+
+@pytest.fixture
+def write(tmp_path: Path, binaries: Path) -> Callable[..., Path]:
+    """Writes metadata files and an op list beside the archives; gives the list's path."""
+
+    def written(entries: Any, **files: dict[str, Any]) -> Path:
+        for made in binaries.iterdir():
+            link = tmp_path / made.name
+            if not link.exists():
+                link.symlink_to(made)
+        for name, fields in files.items():
+            (tmp_path / f"{name}.json").write_text(json.dumps(fields))
+        path = tmp_path / "ops.json"
+        path.write_text(json.dumps(entries))
+        return path
+
+    return written

@@ -1,0 +1,209 @@
+"""Sub-kernels on emulated cores: who is called with what, what they may ask, and what goes wrong there."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from targets.ascend.emulator.hand import HandOp, emitted_by_hand, mixed_launch, numbers, run, turned, vector_launch
+
+from superkernel.errors import BuildError, LaunchError
+from superkernel.targets.ascend.emulator.trace import What
+from superkernel.targets.ascend.types import KernelType
+
+AIV, AIC = KernelType.AIV_ONLY, KernelType.AIC_ONLY
+MIX_1_1, MIX_1_2 = KernelType.MIX_AIC_1_1, KernelType.MIX_AIC_1_2
+SEEDS = range(8)
+
+
+def arrays(ops: list[HandOp], seed: int = 0) -> dict[str, np.ndarray]:
+    a = numbers(ops[0].blocks, seed)
+    names = dict.fromkeys(n for op in ops for n in op.args if isinstance(n, str))
+    return {name: a if name == "a" else np.zeros_like(a) for name in names}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_all_core_barriers_inside_a_sub_kernel(seed: int) -> None:
+    ops = [HandOp("meeting", ("a", "b", "c"), AIV, 8)]
+    emitted, graph = emitted_by_hand("    meeting(slot(1));\n    pipe_barrier(PIPE_ALL);\n", ops, vector_launch(8))
+    buffers = arrays(ops, seed)
+    outcome = run(emitted, graph, buffers, seed)
+    assert np.array_equal(buffers["b"], turned(turned(buffers["a"])))
+    assert {step.value for step in outcome.steps if step.what is What.OP_END} == {2}
+
+
+def test_a_barrier_that_idle_cores_do_not_join_is_a_deadlock_inside_the_op() -> None:
+    ops = [HandOp("meeting", ("a", "b", "c"), AIV, 6)]
+    body = "    if (vector_index() < 6) meeting(slot(1));\n    pipe_barrier(PIPE_ALL);\n"
+    emitted, graph = emitted_by_hand(body, ops, vector_launch(8))
+    with pytest.raises(LaunchError, match=r"deadlock.*\n *6 wait for flag 14, in op 'op0'"):
+        run(emitted, graph, arrays(ops))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_early_start_waits_and_signals_inside(seed: int) -> None:
+    ops = [HandOp("early", ("a", "b"), AIV, 8), HandOp("early", ("b", "c"), AIV, 8)]
+    body = """
+    sk_call_context(0, -1, 1, 0);
+    early(slot(1));
+    sk_call_context(0, 5, 0, 0);
+    early(slot(3));
+    pipe_barrier(PIPE_ALL);
+"""
+    emitted, graph = emitted_by_hand(body, ops, vector_launch(8))
+    buffers = arrays(ops, seed)
+    outcome = run(emitted, graph, buffers, seed)
+    assert np.array_equal(buffers["c"], turned(turned(buffers["a"])))
+    last_set = max(s.sequence for s in outcome.steps if s.what is What.OP_SET and s.op == "op0")
+    waited = [s.sequence for s in outcome.steps if s.what is What.OP_WAITED and s.op == "op1"]
+    assert min(waited) > last_set
+
+
+def test_a_sub_kernel_that_keeps_no_promise_is_named() -> None:
+    ops = [HandOp("late", ("a", "b"), AIV, 8)]
+    for context, what in (("0, 5, 0, 0", "wait"), ("0, -1, 1, 0", "signal")):
+        emitted, graph = emitted_by_hand(
+            f"    sk_call_context({context});\n    late(slot(1));\n", ops, vector_launch(8)
+        )
+        with pytest.raises(LaunchError, match=f"op 'op0' never made the {what}"):
+            run(emitted, graph, arrays(ops))
+
+
+@pytest.mark.parametrize(
+    ("kind", "guard", "problem"),
+    [
+        (AIV, "!is_cube", "as block 8 of 8|as block 9 of 8|as block 1. of 8"),
+        (AIV, "is_cube", "which is of the other class"),
+        (AIC, "!is_cube", "which is of the other class"),
+        (MIX_1_1, "!is_cube", "on a second vector core"),
+    ],
+)
+def test_an_op_runs_only_where_it_may(kind: KernelType, guard: str, problem: str) -> None:
+    ops = [HandOp("bulk", ("a", "b"), kind, 8)]
+    emitted, graph = emitted_by_hand(f"    if ({guard}) bulk(slot(1));\n", ops, mixed_launch(8))
+    emitted.ops[0].variants  # both classes call it here
+    with pytest.raises((LaunchError, BuildError), match=f"{problem}|undefined: bulk"):
+        run(emitted, graph, arrays(ops))
+
+
+def test_an_op_runs_once_per_core() -> None:
+    ops = [HandOp("bulk", ("a", "b"), AIV, 8)]
+    emitted, graph = emitted_by_hand("    bulk(slot(1));\n    bulk(slot(1));\n", ops, vector_launch(8))
+    with pytest.raises(LaunchError, match="runs op 'op0' twice"):
+        run(emitted, graph, arrays(ops))
+
+
+def test_a_call_with_a_wrong_slot_is_refused() -> None:
+    ops = [HandOp("bulk", ("a", "b"), AIV, 8)]
+    emitted, graph = emitted_by_hand("    bulk(slot(2));\n", ops, vector_launch(8))
+    with pytest.raises(LaunchError, match=r"calls bulk with the first slot of no op.*16 bytes into"):
+        run(emitted, graph, arrays(ops))
+
+
+def test_copies_of_one_function_are_told_apart() -> None:
+    ops = [HandOp("bulk", ("a", "b"), AIV, 8, ("bulk", "bulk_split1"))]
+    body = "    if (get_coreid() % 2) bulk_split1(slot(1)); else bulk(slot(1));\n    pipe_barrier(PIPE_ALL);\n"
+    emitted, graph = emitted_by_hand(body, ops, vector_launch(8))
+    outcome = run(emitted, graph, arrays(ops))
+    assert {s.core: s.detail for s in outcome.steps if s.what is What.OP_BEGIN} == {c: c % 2 for c in range(8)}
+
+
+def test_a_preload_names_its_function() -> None:
+    ops = [HandOp("bulk", ("a", "b"), AIV, 8)]
+    body = "    preload((const void*)bulk, 2);\n    bulk(slot(1));\n    pipe_barrier(PIPE_ALL);\n"
+    emitted, graph = emitted_by_hand(body, ops, vector_launch(8))
+    outcome = run(emitted, graph, arrays(ops))
+    preloads = [s for s in outcome.steps if s.what is What.PRELOAD]
+    assert {(outcome.preloads[s.detail], s.value) for s in preloads} == {("bulk", 2)}
+
+
+def test_a_function_nobody_defines_is_a_build_error() -> None:
+    ops = [HandOp("bulk", ("a", "b"), AIV, 8)]
+    emitted, graph = emitted_by_hand("    extern void other(uint64_t);\n    other(1);\n", ops, vector_launch(8))
+    with pytest.raises(BuildError, match="other"):
+        run(emitted, graph, arrays(ops))
+
+
+def test_an_exception_of_a_sub_kernel_arrives() -> None:
+    ops = [HandOp("throws", ("a", "b"), AIV, 8)]
+    emitted, graph = emitted_by_hand("    throws(slot(1));\n", ops, vector_launch(8))
+    with pytest.raises(LaunchError, match=r"in op 'op0': a sub-kernel threw: no more"):
+        run(emitted, graph, arrays(ops))
+
+
+def test_a_loop_without_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("superkernel.targets.ascend.emulator.launch.STALL_LIMIT", 100_000)
+    ops = [HandOp("endless", ("a", "b"), AIV, 1)]
+    emitted, graph = emitted_by_hand("    endless(slot(1));\n", ops, vector_launch(1))
+    with pytest.raises(LaunchError, match=r"in op 'op0': no progress in the last \d+ steps"):
+        run(emitted, graph, arrays(ops))
+
+
+def test_ctrl_c_stops_a_loop_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("superkernel.targets.ascend.emulator.launch.STALL_LIMIT", 2**60)
+    ops = [HandOp("endless", ("a", "b"), AIV, 1)]
+    emitted, graph = emitted_by_hand("    endless(slot(1));\n", ops, vector_launch(1))
+    run(*emitted_by_hand("", ops, vector_launch(1)), arrays(ops))  # the emulator is compiled and loaded
+    timer = threading.Timer(0.2, signal.raise_signal, [signal.SIGINT])
+    with pytest.raises(KeyboardInterrupt):
+        timer.start()
+        run(emitted, graph, arrays(ops))
+    timer.join()
+
+
+def test_a_core_that_polls_in_vain_is_a_deadlock() -> None:
+    ops = [HandOp("bulk", ("a", "b"), AIV, 2)]
+    body = """
+    uint64_t* word = (uint64_t*)*(uint64_t*)slot(1);
+    do {
+        dcci(word, SINGLE_CACHE_LINE, CACHELINE_OUT);
+    } while (sk_load(word) != 12345);
+"""
+    emitted, graph = emitted_by_hand(body, ops, vector_launch(2))
+    with pytest.raises(LaunchError, match=r"deadlock.*\n *2 poll buffer 'a' and see \d+, before its first op"):
+        run(emitted, graph, arrays(ops))
+
+
+def test_a_hang_without_steps_ends_the_process_with_a_report() -> None:
+    """Such a sub-kernel cannot be stopped: status 70, as on the other targets."""
+    script = """
+from targets.ascend.emulator.hand import *
+ops = [HandOp("hangs", ("a", "b"), KernelType.AIV_ONLY, 2)]
+emitted, graph = emitted_by_hand("    hangs(slot(1));\\n", ops, vector_launch(2))
+a = numbers(2)
+run(emitted, graph, {"a": a, "b": a.copy()})
+"""
+    tests = Path(__file__).parents[3]
+    paths = os.pathsep.join([str(tests), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 70, done.stderr
+    assert "makes no progress: vector core 0 of block 0, in op 'op0'" in done.stderr
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    ops = [HandOp("early", ("a", "b"), AIV, 8), HandOp("meeting", ("b", "c", "d"), AIV, 8)]
+    body = """
+    early(slot(1));
+    arrive(14);
+    wait_flag_dev(14);
+    meeting(slot(3));
+    pipe_barrier(PIPE_ALL);
+"""
+    emitted, graph = emitted_by_hand(body, ops, vector_launch(8))
+    for seed in (0, 1, 2, 3, 4):
+        first, second = (run(emitted, graph, arrays(ops), seed) for _ in range(2))
+        assert [(s.core, s.what, s.time) for s in first.steps] == [(s.core, s.what, s.time) for s in second.steps]
+    orders = {tuple((s.core, s.what) for s in run(emitted, graph, arrays(ops), seed).steps) for seed in range(1, 9)}
+    assert len(orders) == 8

@@ -1,0 +1,232 @@
+"""The build as data, and run: all that needs no device compiler on host objects, the whole with one that stands in."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from targets.ascend.conftest import DEVICE_HEADER, MIX, TILED, entry, metadata
+from targets.ascend.test_metadata import compiled
+
+import superkernel as sk
+from superkernel.errors import BuildError, LaunchError
+from superkernel.targets.ascend.archive import code_bytes, members
+from superkernel.targets.ascend.build import Stage
+from superkernel.targets.ascend.objects import execute, prepare_objects
+from superkernel.targets.ascend.tools import Tool, find_tools
+from superkernel.targets.cpu.elf import read_object
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def mixed(write: Write) -> Path:
+    """A vector op, a mix op, and the vector op again."""
+    ops = [entry("vec", args=["a", "b"]), entry("mix", args=["b", "c"]), entry("vec", args=["c", "d"])]
+    return write(ops, vec=metadata(), mix=metadata(**MIX))
+
+
+def visible(path: Path) -> set[str]:
+    return {function.name for function in read_object(path).functions}
+
+
+def test_the_commands_in_order(mixed: Path) -> None:
+    with compiled(mixed, "split-mode=2:compile-options=-g") as k:
+        build = k.executable.build
+        stages = [command.stage for command in build.commands]
+        assert stages == sorted(stages, key=list(Stage).index)
+        assert {*stages} == {*Stage}
+        compiles = [command for command in build.commands if command.tool is Tool.COMPILER]
+        assert [c.arguments[c.arguments.index("--cce-aicore-only") + 1] for c in compiles] == [
+            "--cce-aicore-arch=dav-c220-cube",
+            "--cce-aicore-arch=dav-c220-vec",
+        ]
+        assert all("-g" in command.arguments for command in compiles)
+        merge = next(command for command in build.commands if command.stage is Stage.MERGE)
+        assert merge.reads == (
+            "work/cube_entry.o",
+            "work/cube_objects.o",
+            "work/vector_entry.o",
+            "work/vector_objects.o",
+        )
+        assert build.entries == ("auto_gen_ops_kernel_mix_aic", "auto_gen_ops_kernel_mix_aiv")
+
+
+def test_what_needs_no_compiler_is_really_done(mixed: Path, tmp_path: Path) -> None:
+    with compiled(mixed, "split-mode=2") as k:
+        executable = k.executable
+        done = prepare_objects(executable.build, executable.source, tmp_path / "work here")
+        assert {command.stage for command in done} == {Stage.UNPACK, Stage.MEASURE, Stage.RENAME, Stage.MERGE_OBJECTS}
+    folder = tmp_path / "work here" / "work"
+    assert visible(folder / "vec_func_split1.o") == {"vec_func_split1"}
+    assert visible(folder / "vector_objects.o") == {
+        *("vec_func", "vec_func_split1", "mix_vec_func", "mix_vec_func_split1"),
+    }
+    assert visible(folder / "cube_objects.o") == {"mix_cube_func", "mix_cube_func_split1"}
+
+
+def test_ready_made_copies_are_taken(write: Write, tmp_path: Path) -> None:
+    names = {"AiCore": {"func_name": "few", "obj_files": "tiled.o", "obj_files_split1": "tiled_copy.o"}}
+    path = write([entry("tiled")], tiled=metadata("tiled", split_mode=2, sub_operator_kernel_name=names))
+    with compiled(path) as k:
+        renames = [c for c in k.executable.build.commands if c.stage is Stage.RENAME]
+        assert [command.reads[0].rpartition("/")[2] for command in renames] == ["tiled.o", "tiled_copy.o"]
+        prepare_objects(k.executable.build, k.source, tmp_path / "there")
+        assert visible(tmp_path / "there" / "work" / "vector_objects.o") == {"few", "few_split1"}
+
+
+def test_a_function_per_tiling_key_out_of_one_object(write: Write, tmp_path: Path) -> None:
+    path = write([entry("tiled", task_type="dynamic")], tiled=metadata(**TILED))
+    with compiled(path, "split-mode=1") as k:
+        prepare_objects(k.executable.build, k.source, tmp_path / "there")
+        assert visible(tmp_path / "there" / "work" / "few.o") == {"few"}
+        assert visible(tmp_path / "there" / "work" / "vector_objects.o") == {"few", "many"}
+
+
+def test_members_and_their_code(binaries: Path) -> None:
+    assert list(members(binaries / "mix.a")) == ["mix_cube.o", "mix_vec.o"]
+    assert members(binaries / "vec.o") == {"vec.o": (binaries / "vec.o").read_bytes()}
+    assert 0 < code_bytes(binaries / "mix.a", ("mix_cube.o",)) < code_bytes(binaries / "mix.a")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"!<thin>\n", "thin archive"),
+        (b"!<arch>\n" + b"x" * 60, "corrupt"),
+        (b"!<arch>\nvec.o/          0           0     0     644     999       `\nshort", "truncated"),
+    ],
+)
+def test_an_archive_that_is_broken(tmp_path: Path, content: bytes, words: str) -> None:
+    (tmp_path / "broken.a").write_bytes(content)
+    with pytest.raises(BuildError, match=words):
+        members(tmp_path / "broken.a")
+
+
+def test_an_archive_whose_member_is_no_object(write: Write, tmp_path: Path) -> None:
+    (tmp_path / "vec.o").write_text("not code")
+    subprocess.run(["ar", "rc", str(tmp_path / "fake.a"), str(tmp_path / "vec.o")], check=True)
+    (tmp_path / "vec.o").unlink()
+    with pytest.raises(BuildError, match=r"fake\.a: vec\.o is no object file"):
+        compiled(write([entry("vec", bin_path="fake.a")], vec=metadata()))
+
+
+def test_a_long_member_name(tmp_path: Path, binaries: Path) -> None:
+    name = "a_very_long_name_of_an_object_file_that_needs_the_table.o"
+    shutil.copy(binaries / "vec.o", tmp_path / name)
+    subprocess.run(["ar", "rc", "long.a", name], check=True, cwd=tmp_path)
+    assert list(members(tmp_path / "long.a")) == [name]
+
+
+# without the compiler
+
+
+def test_the_status_says_what_is_missing_and_what_to_do(mixed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ASCEND_HOME_PATH", raising=False)
+    with compiled(mixed) as k:
+        (status,) = k.executable.remarks
+    assert "not built" in status and "ASCEND_HOME_PATH is not set" in status and "build.sh" in status
+
+
+def test_a_launch_says_that_it_needs_an_npu(mixed: Path) -> None:
+    with compiled(mixed) as k, pytest.raises(LaunchError, match=r"NPU.*k\.emulate"):
+        k({})
+
+
+def test_saved_files_are_complete_and_loaded_again(mixed: Path, tmp_path: Path) -> None:
+    with compiled(mixed) as k:
+        folder = k.save(tmp_path / "saved")
+        source, layout = k.source, str(k.layout)
+    names = {path.name for path in folder.iterdir()}
+    assert {"ops_kernel.cpp", "ops.json", "build.sh", "superkernel.json", "plan.txt"} <= names
+    assert os.access(folder / "build.sh", os.X_OK)
+    descriptor = json.loads((folder / "ops.json").read_text())
+    assert descriptor["taskRation"] == "1:2" and descriptor["blockDim"] == 4
+    with sk.load(folder) as again:
+        assert again.source == source and str(again.layout) == layout
+        assert again.target.chip.name == "a3"
+        again.save(tmp_path / "twice")
+
+
+def test_build_sh_is_a_script_and_asks_for_cann(mixed: Path, tmp_path: Path) -> None:
+    with compiled(mixed) as k:
+        folder = k.save(tmp_path / "saved")
+    environment = {key: value for key, value in os.environ.items() if key != "ASCEND_HOME_PATH"}
+    done = subprocess.run(["sh", "build.sh"], cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode and "ASCEND_HOME_PATH" in done.stderr
+
+
+# with something that stands in for the compiler
+
+_STAND_IN = """#!{python}
+import subprocess, sys
+dropped = ("-xcce", "--cce-")
+arguments = [one for one in sys.argv[1:] if not one.startswith(dropped)]
+stub = {stub!r}
+sys.exit(subprocess.run(["g++", "-I", stub, *arguments]).returncode)
+"""
+
+
+@pytest.fixture
+def cann(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that looks like CANN; its compiler is the host's, with a header that does nothing."""
+    home = tmp_path / "cann"
+    tools = home / "compiler" / "ccec_compiler" / "bin"
+    tools.mkdir(parents=True)
+    (home / "stub").mkdir()
+    (home / "stub" / "kernel_operator.h").write_text(DEVICE_HEADER)
+    (tools / "bisheng").write_text(_STAND_IN.format(python=sys.executable, stub=str(home / "stub")))
+    (tools / "bisheng").chmod(0o755)
+    for device, host in (("ld.lld", "ld"), ("llvm-objcopy", "objcopy"), ("llvm-ar", "ar"), ("llvm-size", "size")):
+        (tools / device).symlink_to(str(shutil.which(host)))
+    monkeypatch.setenv("ASCEND_HOME_PATH", str(home))
+    monkeypatch.setenv("SUPERKERNEL_CACHE", str(tmp_path / "cache"))
+    return home
+
+
+def test_with_the_compiler_the_object_has_the_entries_and_nothing_else(mixed: Path, cann: Path, tmp_path: Path) -> None:
+    tools = find_tools()
+    assert tools.path(Tool.COMPILER) and not tools.missing_compiler
+    with compiled(mixed, "split-mode=2:profiling=1") as k:
+        assert "was built with" in k.executable.remarks[0]
+        folder = k.save(tmp_path / "saved")
+    nm = subprocess.run(["nm", "-g", "--defined-only", "ops.o"], cwd=folder, capture_output=True, text=True, check=True)
+    seen = {line.split()[-1] for line in nm.stdout.splitlines()}
+    assert {one for one in seen if not one.startswith("_")} == {
+        *("auto_gen_ops_kernel_mix_aic", "auto_gen_ops_kernel_mix_aiv")
+    }
+    descriptor = json.loads((folder / "ops.json").read_text())
+    assert len(descriptor["sha256"]) == 64
+
+
+def test_build_sh_makes_the_same_object(mixed: Path, cann: Path, tmp_path: Path) -> None:
+    with compiled(mixed) as k:
+        folder = k.save(tmp_path / "saved")
+    (folder / "ops.o").unlink()
+    subprocess.run(["sh", "build.sh"], cwd=folder, check=True)
+    assert (folder / "ops.o").is_file()
+
+
+def test_a_compiler_that_fails_is_quoted(mixed: Path, cann: Path) -> None:
+    tool = cann / "compiler" / "ccec_compiler" / "bin" / "bisheng"
+    tool.write_text("#!/bin/sh\necho 'no licence' >&2\nexit 3\n")
+    tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
+    with pytest.raises(BuildError) as caught:
+        compiled(mixed)
+    assert "no licence" in str(caught.value) and "exit status 3" in str(caught.value) and "bisheng" in str(caught.value)
+
+
+def test_a_missing_tool_is_named(mixed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with compiled(mixed) as k:
+        build, source = k.executable.build, k.source
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("ASCEND_HOME_PATH", raising=False)
+    with pytest.raises(BuildError, match="no ar was found"):
+        execute(build, build.without_compiler(), source, tmp_path / "there", find_tools())

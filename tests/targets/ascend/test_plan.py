@@ -1,0 +1,316 @@
+"""Plans of random lists validate; what is left out or lost is found; what need not wait does not."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from targets.ascend.random_lists import kernel, random_ops, random_options
+
+from superkernel.errors import PlanError
+from superkernel.graph import Graph, build_graph
+from superkernel.options import Options
+from superkernel.subkernel import Op
+from superkernel.targets.ascend import TARGET, knowledge
+from superkernel.targets.ascend.chips import find_chip
+from superkernel.targets.ascend.make import emit
+from superkernel.targets.ascend.pairs import PAIRS, Action, Pair, pairs_for
+from superkernel.targets.ascend.plan import AscendPlan, make_ascend_plan
+from superkernel.targets.ascend.steps import Arrive, Call, Meet
+from superkernel.targets.ascend.types import CUBE, VECTOR, CoreClass, KernelType, OpClass
+from superkernel.targets.ascend.validate import validate
+
+CHIP = find_chip("a3")
+PARAMS = ("in:x", "in:y", "out:z")
+AIV, AIC, MIX = KernelType.AIV_ONLY, KernelType.AIC_ONLY, KernelType.MIX_AIC_1_2
+
+
+def case(seed: int, most: int = 25) -> tuple[Graph, Options]:
+    choose = random.Random(seed)
+    ops, options = random_ops(choose, choose.randint(1, most)), Options.parse(random_options(choose))
+    return build_graph(ops, "case", options.stream_fusion), options
+
+
+def plan_of(ops: list[Op], options: str = "") -> AscendPlan:
+    parsed = Options.parse(options)
+    plan = make_ascend_plan(build_graph(ops, "small", parsed.stream_fusion), parsed, CHIP)
+    assert validate(plan).ok, str(validate(plan))
+    return plan
+
+
+@pytest.mark.parametrize("batch", range(10))
+def test_random_lists_have_valid_plans(batch: int) -> None:
+    for seed in range(40 * batch, 40 * batch + 40):
+        graph, options = case(seed)
+        plan = make_ascend_plan(graph, options, CHIP)
+        report = validate(plan)
+        assert report.ok, f"seed {seed}, {options}\n{report}"
+        assert str(plan) == str(make_ascend_plan(graph, options, CHIP))
+
+
+def test_a_long_list_never_fills_a_flag() -> None:
+    """Cubes that vectors follow, and nothing that ever holds the cubes back."""
+    vec, cube = kernel("vec", AIV, 8, *PARAMS), kernel("cube", AIC, 4, *PARAMS)
+    ops = []
+    for i in range(60):
+        ops += [Op(cube, [f"x{i}", "w", f"c{i}"]), Op(vec, [f"c{i}", "w", f"v{i}"])]
+    late = [Op(vec, [f"v{i}", "w", f"y{i}"]) for i in range(60)]
+    for options in ("", "early-start=2", "stream-fusion=1", "early-start=0"):
+        plan_of([*ops, *late], options)
+
+
+def test_arrivals_far_ahead_of_their_waits_never_fill_a_flag() -> None:
+    vec = kernel("vec", AIV, 8, *PARAMS)
+    ops = [Op(vec, [f"x{i}", "w", f"t{i}"]) for i in range(40)] + [Op(vec, [f"t{i}", "w", f"y{i}"]) for i in range(40)]
+    plan_of(ops)
+
+
+@pytest.mark.parametrize("limit", [2, 3])
+def test_flags_that_hold_little_are_never_filled(limit: int) -> None:
+    chip = replace(CHIP, flag_limit=limit)
+    for seed in range(60):
+        graph, options = case(seed, 50)
+        report = validate(make_ascend_plan(graph, options, chip))
+        assert report.ok, f"seed {seed}, {options}\n{report}"
+
+
+def test_a_sync_that_is_left_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every sync is needed, except where one that comes later happens to do its work as well."""
+    whole = knowledge.Knowledge.sync
+    left_out = found = 0
+    for seed in range(60):
+        graph, options = case(seed, 12)
+        if options.early_start == 0 and not options.stream_fusion:
+            continue
+        made: list[int] = []
+
+        def counting(self: Any, *args: Any, made: list[int] = made) -> tuple[Pair, ...]:
+            made.extend([1] * bool(args[3]))
+            return whole(self, *args)
+
+        monkeypatch.setattr(knowledge.Knowledge, "sync", counting)
+        make_ascend_plan(graph, options, CHIP)
+        for missing in range(len(made)):
+            seen: list[int] = []
+
+            def skipping(self: Any, *args: Any, seen: list[int] = seen, missing: int = missing) -> tuple[Pair, ...]:
+                seen.extend([1] * bool(args[3]))
+                return () if args[3] and len(seen) == missing + 1 else whole(self, *args)
+
+            monkeypatch.setattr(knowledge.Knowledge, "sync", skipping)
+            left_out += 1
+            found += not validate(make_ascend_plan(graph, options, CHIP)).ok
+    assert left_out > 200 and found >= 0.98 * left_out
+
+
+@pytest.mark.parametrize("kind", [Arrive, Meet, Call])
+def test_a_step_that_is_lost_is_found(kind: type) -> None:
+    lost = 0
+    for seed in range(40):
+        graph, options = case(seed, 12)
+        plan = make_ascend_plan(graph, options, CHIP)
+        for place in [place for place, step in enumerate(plan.steps) if isinstance(step, kind)]:
+            steps = plan.steps[:place] + plan.steps[place + 1 :]
+            assert not validate(replace(plan, steps=steps)).ok, f"seed {seed}: {plan.describe(plan.steps[place])}"
+            lost += 1
+    assert lost > 50
+
+
+def test_debug_options_only_add_steps() -> None:
+    for seed in range(60):
+        graph, options = case(seed)
+        plain = replace(options, debug_sync_all=False, debug_dcci_all=False)
+        debugged = replace(options, debug_sync_all=True, debug_dcci_all=True)
+        assert (
+            make_ascend_plan(graph, debugged, CHIP).without_debug().steps == make_ascend_plan(graph, plain, CHIP).steps
+        )
+
+
+def test_names_and_event_numbers_do_not_matter() -> None:
+    def renamed(op: Op, i: int) -> Op:
+        return Op(
+            op.kernel,
+            [f"n{arg}" for arg in op.args],
+            f"other{i}",
+            op.stream,
+            [int(e) + 5000 for e in op.send],
+            [int(e) + 5000 for e in op.recv],
+            op.task,
+        )  # type: ignore[arg-type]
+
+    for seed in range(40):
+        choose = random.Random(seed)
+        ops, options = random_ops(choose, 12), Options.parse(random_options(choose))
+        first, second = (
+            make_ascend_plan(build_graph(listed, "p17", options.stream_fusion), options, CHIP)
+            for listed in (ops, [renamed(op, i) for i, op in enumerate(ops)])
+        )
+        assert [(type(a), a.classes, a.op) for a in first.steps] == [(type(b), b.classes, b.op) for b in second.steps]
+
+
+# the pair table
+
+
+def test_the_pair_codes() -> None:
+    codes = {str(pair.producer.name)[2:] + str(pair.consumer.name)[2:]: pair.code for pair in PAIRS}
+    assert codes == {"CC": 0, "CV": 1, "CX": 2, "VC": 4, "VV": 5, "VX": 6, "XC": 8, "XV": 9, "XX": 10}
+
+
+def test_sub_kernels_follow_the_same_table() -> None:
+    """The rows of the header that sub-kernels include, as bits, are those of the table."""
+    from superkernel.targets import ascend
+
+    header = (Path(ascend.__file__).parent / "include" / "superkernel" / "subkernel.h").read_text()
+    rows = [line for line in header.splitlines() if "sk_pair_row[16] =" in line]
+    bits = {Action.WAIT_ALL: 1, Action.SIGNAL: 2, Action.WAIT_BLOCK: 4}
+    for one, line in zip((CUBE, VECTOR), rows, strict=True):
+        found = [int(number) for number in line.split("{")[1].split("}")[0].split(",")]
+        expected = [0] * 16
+        for pair, row in PAIRS.items():
+            expected[pair.code] = sum(bits[action] for action in row[one])
+        assert found == expected
+
+
+def test_any_need_is_met_by_one_row_or_by_one_per_class() -> None:
+    needs = [(a, b) for a in CoreClass for b in CoreClass]
+    for chosen in range(1, 16):
+        wanted = frozenset(need for bit, need in enumerate(needs) if chosen >> bit & 1)
+        rows = [PAIRS[pair] for pair in pairs_for(wanted)]
+        for of, by in wanted:
+            part = [row for row in rows if Action.WAIT_ALL in row[of]]
+            assert part, f"{wanted}: nobody waits for all {of}"
+            assert of is by or any(Action.SIGNAL in row[of] and Action.WAIT_BLOCK in row[by] for row in part)
+
+
+@pytest.mark.parametrize(("first", "second"), [(a, b) for a in OpClass for b in OpClass])
+def test_neighbours_sync_by_the_row_of_their_pair(first: OpClass, second: OpClass) -> None:
+    of = {OpClass.AIC: AIC, OpClass.AIV: AIV, OpClass.MIX: MIX}
+    ops = [
+        Op(kernel("a", of[first], 4, *PARAMS), ["x", "y", "t"]),
+        Op(kernel("b", of[second], 4, *PARAMS), ["t", "y", "z"]),
+    ]
+    plan = plan_of([*ops, Op(kernel("c", MIX, 4, *PARAMS), ["p", "q", "r"])])
+    row = PAIRS[Pair(first, second)]
+    for one in CoreClass:
+        actions = [
+            action
+            for step in plan.steps
+            if isinstance(step, Meet) and step.classes == (one,)
+            for action in step.actions
+        ]
+        assert tuple(actions) == row[one]
+        arrivals = sum(isinstance(step, Arrive) and step.classes == (one,) for step in plan.steps)
+        assert arrivals == (one in first.classes)
+
+
+# what need not wait does not
+
+
+def test_independent_ops_do_not_wait() -> None:
+    ops = [
+        Op(kernel(f"k{i}", kind, 4, *PARAMS), [f"x{i}", "y", f"z{i}"]) for i, kind in enumerate((AIV, AIC, MIX, AIV))
+    ]
+    for options in ("", "early-start=0", "early-start=2", "stream-fusion=1"):
+        assert plan_of(ops, options).flag_actions == 0
+
+
+def test_an_implied_edge_costs_nothing() -> None:
+    vec = kernel("vec", AIV, 8, *PARAMS)
+    ops = [Op(vec, ["x", "y", "a"]), Op(vec, ["a", "y", "b"]), Op(vec, ["a", "b", "c"])]
+    plan = plan_of(ops)
+    assert len(plan.graph.edges) == 3 and plan.sync_counts == {"vector-vector": 2}
+
+
+def moe_layer() -> list[Op]:
+    """Sixty ops of a mixture-of-experts layer: norm, attention, gating, experts side by side, quantisation, sums."""
+    ops: list[Op] = []
+
+    def add(name: str, kind: KernelType, blocks: int, reads: list[str], writes: str) -> None:
+        params = [f"in:x{i}" for i in range(len(reads))] + ["out:y"]
+        ops.append(Op(kernel(name, kind, blocks, *params), [*reads, writes], f"{name}_{len(ops)}"))
+
+    add("norm", AIV, 40, ["h", "g0"], "n")
+    for part in "qkv":
+        add("matmul", AIC, 20, ["n", f"w{part}"], part)
+    add("rope", AIV, 40, ["q", "cos"], "qr")
+    add("rope", AIV, 40, ["k", "cos"], "kr")
+    add("attention", MIX, 20, ["qr", "kr", "v"], "a")
+    add("matmul", AIC, 20, ["a", "wo"], "o")
+    add("residual", AIV, 40, ["o", "h"], "r")
+    add("norm", AIV, 40, ["r", "g1"], "m")
+    add("gating", AIV, 40, ["m", "wg"], "scores")
+    add("topk", AIV, 8, ["scores"], "chosen")
+    add("route", AIV, 40, ["m", "chosen"], "routed")
+    for expert in range(11):
+        add("grouped", AIC, 20, ["routed", f"up{expert}"], f"e{expert}")
+        add("swiglu", AIV, 40, [f"e{expert}", f"s{expert}"], f"g{expert}")
+        add("quant", AIV, 40, [f"g{expert}"], f"q{expert}")
+        add("grouped", AIC, 20, [f"q{expert}", f"down{expert}"], f"d{expert}")
+    add("combine", AIV, 40, [f"d{expert}" for expert in range(11)], "c")
+    add("residual", AIV, 40, ["c", "r"], "out")
+    add("cast", AIV, 40, ["out"], "out16")
+    return ops
+
+
+def test_a_layer_of_experts_needs_at_most_half_of_a_full_barrier_per_op() -> None:
+    """A full barrier over both classes is eight flag actions: arrive, wait, signal, wait on each."""
+    ops = moe_layer()
+    assert len(ops) == 60
+    for options in ("", "stream-fusion=1", "early-start=2"):
+        plan = plan_of(ops, options)
+        assert plan.flag_actions <= 4 * len(ops), f"{options}: {plan.flag_actions} flag actions"
+        assert plan.blocking_steps <= 8 * len(ops) // 2
+
+
+# refusals of events and streams
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (lambda k: [Op(k, ["x", "y", "z"], recv=[1])], "first of the list"),
+        (lambda k: [Op(k, ["x", "y", "z"]), Op(k, ["a", "b", "c"], send=[1], recv=[1])], "wait for itself"),
+        (lambda k: [Op(k, ["x", "y", "z"], send=[1]), Op(k, ["a", "b", "c"], send=[1])], "two senders"),
+        (
+            lambda k: [Op(k, ["x", "y", "z"]), Op(k, ["a", "b", "c"], recv=[1]), Op(k, ["d", "e", "f"], send=[1])],
+            "before",
+        ),
+        (
+            lambda k: [
+                Op(k, ["x", "y", "z"]),
+                Op(k, ["a", "b", "c"], recv=[1]),
+                Op(k, ["d", "e", "f"], stream=1, send=[1]),
+            ],
+            "stream-fusion=1",
+        ),
+    ],
+)
+def test_orders_that_cannot_be(build: Callable[[Any], list[Op]], words: str) -> None:
+    with pytest.raises(PlanError, match=words):
+        plan_of(build(kernel("k", AIV, 4, *PARAMS)))
+
+
+# figures
+
+
+def emitting_times(count: int) -> tuple[float, float]:
+    """Seconds of the processor, and of the clock."""
+    kinds = list(KernelType)
+    kernels = [kernel(f"k{i}", kinds[i % 6], 16, *PARAMS) for i in range(24)]
+    ops = [Op(kernels[i % 24], [f"b{i}", f"w{i}", f"b{i + 1}"], f"op{i}") for i in range(count)]
+    begin, clock = time.process_time(), time.perf_counter()
+    emit(TARGET.plan(build_graph(ops, "big"), Options(), TARGET.core_count()))
+    return time.process_time() - begin, time.perf_counter() - clock
+
+
+@pytest.mark.serial
+def test_emitting_two_thousand_ops_takes_less_than_ten_seconds_and_grows_linearly() -> None:
+    rounds = [(emitting_times(1000), emitting_times(2000)) for _ in range(5)]
+    small, large = (min(times[which][0] for times in rounds) for which in (0, 1))
+    assert large <= 2 * 1.2 * small
+    assert min(times[1][1] for times in rounds) < 30  # ten, on a machine that does nothing else
