@@ -190,6 +190,17 @@ def random_case(seed: int, name: str | None = None, most_blocks: int = 5) -> tup
     raise AssertionError(f"seed {seed}: twenty draws in a row cannot be planned")
 
 
+def plain_case(seed: int) -> Case:
+    """Ops that depend on each other through buffers and on nothing else."""
+    rng, uses = random.Random(seed), []
+    for _ in range(rng.randint(3, 8)):
+        shape = replace(_draw_shape(rng, TYPES, 4, False), function="plain", own_cache=False, fenced=False)
+        names = rng.sample(BUFFERS, shape.ins + shape.outs + shape.inouts)
+        uses.append(Use(shape, rng.randrange(1, 100), tuple(names)))
+    fusion = int(rng.random() < 0.3)
+    return Case(f"plain{seed}", tuple(uses), f"stream-fusion={fusion}:early-start=1:split-mode=1:preload-code=none")
+
+
 def _draw(rng: random.Random, name: str, most_blocks: int) -> Case:
     fusion = rng.random() < 0.4
     options = _draw_options(rng, fusion)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from targets.ascend.conformance.cases import Case
@@ -14,6 +15,7 @@ from superkernel.errors import LaunchError
 from superkernel.graph import Graph
 from superkernel.targets.ascend.emitted import EmittedKernel
 
+_SYNC_TITLE = re.compile(r"// (sync before \w+: .* \(pair code \d+\))")
 SYNC = re.compile(r"^\s*(wait_flag_dev|ffts_cross_core_sync)\(.*\);$")
 FLAGS = {
     "cube_flag": "vectors_to_cube_flag",
@@ -61,11 +63,45 @@ def with_other_flag(case: Case, emitted: EmittedKernel, graph: Graph, number: in
     return None
 
 
+def without_syncs(case: Case, emitted: EmittedKernel, graph: Graph) -> list[Fault]:
+    """One fault per sync of a pair: all its statements left out, and the arrivals they wait for.
+
+    Nothing hangs then and no flag is left over: only an order that is not kept can tell.
+    """
+    parts: dict[str, list[int]] = {}
+    waits, arrivals = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
+    title = None
+    for number, line in entry_lines(emitted.source):
+        if line.strip().startswith("//"):
+            found = _SYNC_TITLE.search(line)
+            title = found[1] if found else None
+        elif SYNC.match(line):
+            if title:
+                parts.setdefault(title, []).append(number)
+            for kind in ("cube", "vector"):
+                if f"arrive_{kind}s" in line:
+                    arrivals[kind].append(number)
+                if f"wait_flag_dev({kind}_flag)" in line:
+                    waits[kind].append(number)
+    faults = []
+    for title, numbers in parts.items():
+        # flags count: the n-th wait of a class takes its n-th arrival
+        met = [arrivals[kind][waits[kind].index(n)] for kind in waits for n in numbers if n in waits[kind]]
+        gone = dict.fromkeys([*numbers, *met], ";")
+        faults.append(_replaced(case, emitted, graph, gone, f"without {title}"))
+    return faults
+
+
 def _changed(case: Case, emitted: EmittedKernel, graph: Graph, number: int, line: str, what: str) -> Fault:
+    return _replaced(case, emitted, graph, {number: line}, what)
+
+
+def _replaced(case: Case, emitted: EmittedKernel, graph: Graph, changes: Mapping[int, str], what: str) -> Fault:
     """Compiled beside the others, so under a name of its own."""
     lines = emitted.source.splitlines()
-    lines[number] = line
-    suffix = f"_{number}_{digest(line)[:6]}"
+    for number, line in changes.items():
+        lines[number] = line
+    suffix = f"_{digest(what)[:8]}"
     text = "\n".join(lines).replace(emitted.entry, emitted.entry + suffix)
     renamed = replace(emitted, name=emitted.name + suffix, entry=emitted.entry + suffix, source=text)
     return Fault(f"{case.name}: {what}", case, renamed, graph)
