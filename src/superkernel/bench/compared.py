@@ -46,7 +46,7 @@ def compare(result: Result, workload: Workload, peers: Sequence[Runner], rounds:
     for runner in (OURS, *peers):
         call, report = prepare(runner, workload.model, workload.inputs)
         if runner is not EAGER:
-            result.checks[f"{workload.name}: {runner.name}"] = first_call.close(call(), expected)
+            result.checks[f"{workload.name}: {runner.name}"] = first_call.close(call(), expected, workload.tolerance)
         if runner is OURS:
             result.notes.append(f"{workload.name}: {what_became_of_it(report)}")
         cases[runner.name] = call

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -38,14 +39,20 @@ def run(quick: bool = False) -> Result:
     return result
 
 
-def _run_sample(result: Result, peers: tuple[Runner, ...], rounds: int) -> None:
+def _run_sample(result: Result, peers: Sequence[Runner], rounds: int) -> None:
     """The model of the sample end to end, and what its launches take fused and unfused."""
     sample = _loaded(SAMPLE)
     model, inputs = sample.Model().eval(), sample.inputs()
     name = "sample of six scopes"
-    done = compared.compare(result, Workload(name, lambda *given: torch.cat(model(*given)), inputs), peers, rounds)
+    # An int8 that rounds to its neighbour, after another order of additions, changes more than the last bits.
+    workload = Workload(name, lambda *given: torch.cat(model(*given)), inputs, tolerance=1e-2)
+    able = [peer for peer in peers if not peer.inductor]
+    done = compared.compare(result, workload, able, rounds)
     result.figures.append(Figure(f"{name}: the best peer's time to ours", done.ratio, 2.0, True))
-    result.notes.append(f"{name}: peers run superkernel.ops as torch has them, by their references in Python")
+    result.notes.append(
+        f"{name}: peers run superkernel.ops by their references in Python; those with cpp_wrapper are left out: "
+        "torch 2.13 crashes in operators that take optional lists of tensors"
+    )
     changed = _profiled(model, inputs, 10 * rounds)
     result.checks[f"{name}: fused and unfused ran the same"] = changed.same_model and not changed.notes
     told = (

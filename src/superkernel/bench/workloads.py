@@ -18,6 +18,7 @@ class Workload:
     name: str
     model: Callable[..., Any]
     inputs: tuple[Any, ...]
+    tolerance: float = 1e-4  # of the largest value
 
     @property
     def weight_bytes(self) -> int:
