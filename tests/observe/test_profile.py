@@ -225,3 +225,13 @@ def test_nothing_ran_is_a_profile_too(tmp_path: Path) -> None:
         pass
     assert (tmp_path / "p" / "op_statistic.csv").read_text() == ",".join(STATISTIC) + "\n"
     assert store.read(tmp_path / "p").launches == ()
+
+
+def test_launches_are_timed_whichever_host_library_runs_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that fill an empty cache together replace each other's host library: one of them may load two."""
+    with twice(tmp_path) as k, sk.profile(tmp_path / "p", detail=True) as p:
+        monkeypatch.setenv("SUPERKERNEL_CACHE", str(tmp_path / "another"))  # where its twin with time stamps is built
+        k(buffers())
+    assert p.facts is not None
+    (launch,) = p.facts.launches
+    assert launch.duration_us > 0 and launch.start_us >= 0

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import tempfile
+import threading
 from ctypes import POINTER, c_char, c_char_p, c_double, c_int32, c_int64, c_uint8, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from .openmp import openmp
@@ -162,4 +164,21 @@ def _load_host(path: Path, *identity: int) -> Host:
     free.sk_host_openmp(*(run_time.address(f) for f in ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")))
     functions = [ctypes.cast(getattr(ctypes.pythonapi, name), c_void_p).value for name in _PYTHON]
     held.sk_bind_python((c_void_p * (len(_PYTHON) + 1))(*functions, id(None)))
+    with _timing_lock:
+        free.sk_time_launches(_timing.wanted)
+        _loaded.append(free)
     return Host(path, free, held)
+
+
+# Another process may have replaced the file in the cache meanwhile: then this one has loaded two.
+_loaded: list[ctypes.CDLL] = []
+_timing = SimpleNamespace(wanted=False)
+_timing_lock = threading.Lock()
+
+
+def time_launches(wanted: bool) -> None:
+    """Whether launches are timed, whichever host library runs them."""
+    with _timing_lock:
+        _timing.wanted = wanted
+        for free in _loaded:
+            free.sk_time_launches(wanted)

@@ -25,7 +25,7 @@ from ...records import Span, spans_of
 from .. import KnownAs, LaunchWishes, StepTime
 from .agent import Agent
 from .bind import Arguments, FastBinder
-from .hostlib import CLOSED, MISFIT, Caller, Facts, Fault, load_host, load_library
+from .hostlib import CLOSED, MISFIT, Caller, Facts, Fault, load_host, load_library, time_launches
 from .numbering import Numbering
 from .openmp import forked
 from .stamps import Stamps, room_for
@@ -218,7 +218,7 @@ class CpuExecutable:
         return stamps
 
     def time_launches(self, wanted: bool) -> None:
-        self._free.sk_time_launches(wanted)
+        time_launches(wanted)
 
     def last_launch(self) -> tuple[int, int]:
         two = (ctypes.c_uint64 * 2)()
