@@ -28,7 +28,7 @@ demo: toolchain $(STAMP) ## set up, then run the first example and the compariso
 
 # pytest's exit status 5 means that no test was selected: fine for the serial ones only.
 test: toolchain lint ## set up, then check format, lint and types, and run the tests
-	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "not serial and not conformance"
+	$(BIN)/pytest -n $(JOBS) --dist worksteal --durations 25 -m "not serial and not conformance"
 	$(BIN)/pytest -m "serial and not conformance" || [ $$? -eq 5 ]
 
 lint: $(STAMP) ## check format, lint and types

@@ -10,7 +10,7 @@ from conformance.texts import without_stock
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-FIXED = range(5)
+FIXED = range(3)
 
 
 def test_some_programs() -> None:
@@ -20,7 +20,7 @@ def test_some_programs() -> None:
 
 
 @given(st.randoms(use_true_random=False))
-@settings(max_examples=3, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=2, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_programs_that_hypothesis_chooses(choose: random.Random) -> None:
     """What fails here is made smaller by hypothesis, statement by statement."""
     with without_stock():
