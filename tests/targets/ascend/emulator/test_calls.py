@@ -161,7 +161,7 @@ try:
 except LaunchError:
     print("stalled")
 launch.STALL_LIMIT = 2**60
-threading.Timer(0.3, signal.raise_signal, [signal.SIGINT]).start()
+threading.Timer(3.0, signal.raise_signal, [signal.SIGINT]).start()
 try:
     go()
 except KeyboardInterrupt:
@@ -207,6 +207,7 @@ def _in_process(script: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
+        timeout=120,
     )
 
 
