@@ -98,7 +98,8 @@ two cores need to read as many bytes as the model has weights.
 What limits it: at 4 tokens every weight is multiplied four times, 9.4 million multiplications per call, for which two
 cores of this EPYC with one 512-bit multiplier each need 120 to 250 us, whoever writes the loop. At one token eager
 torch reads the weights of hidden 512 at a third of the memory's speed here, and at three quarters of it on the Xeon,
-where reading at full speed can gain no more than 1.3x. The two quantised ops are those of `examples/02_scope.py`, at its sizes.
+where reading at full speed can gain no more than 1.3x. The two quantised ops are those of
+`examples/02_scope.py`, at its sizes.
 """,
     "decode": """\
 ## decode: one token of a Llama-like model
