@@ -160,13 +160,17 @@ def _compared(comparisons: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _columns(comparison: dict[str, Any]) -> tuple[str, ...]:
-    return comparison["unit"], *(timing["name"] for timing in (comparison["ours"], *comparison["peers"]))
+    return comparison["unit"], *(timing["name"] for timing in _timed(comparison))
+
+
+def _timed(comparison: dict[str, Any]) -> list[dict[str, Any]]:
+    """Us, also without fusion where that was timed, and every peer."""
+    return [comparison["ours"], *filter(None, [comparison.get("unfused")]), *comparison["peers"]]
 
 
 def _compared_cells(comparison: dict[str, Any], shares: bool) -> tuple[str, ...]:
     in_microseconds = {"us": 1.0, "s": 1e6}[comparison["unit"]]
-    timings = [comparison["ours"], *comparison["peers"]]
-    cells = [comparison["name"], *(f"{timing['median'] / in_microseconds:.2f}" for timing in timings)]
+    cells = [comparison["name"], *(f"{timing['median'] / in_microseconds:.2f}" for timing in _timed(comparison))]
     cells.append(f"{comparison['ratio']:.2f} x")
     if shares:
         cells.append("" if comparison["share"] is None else f"{100 * comparison['share']:.0f} %")

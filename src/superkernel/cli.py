@@ -153,6 +153,7 @@ def explain_command(
 def bench_command(
     suite: Annotated[str, typer.Argument(metavar="SUITE", help="boundary, torch, moe, decode, attention, or all.")],
     quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions, for a first look.")] = False,
+    cores: Annotated[int | None, typer.Option(metavar="N", help="For us and for every peer; otherwise 2.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure against named peers; every result is checked before it is timed."""
@@ -162,7 +163,7 @@ def bench_command(
         known = [*bench.SUITES, "all"]
         if suite not in known:
             raise OptionError(f"unknown suite {suite!r}{nearest(suite, known)}; suites are {', '.join(known)}")
-        results = {name: bench.run(name, quick) for name in (bench.SUITES if suite == "all" else [suite])}
+        results = {name: bench.run(name, quick, cores) for name in (bench.SUITES if suite == "all" else [suite])}
         ok = all(result.ok for result in results.values())
         tables = {name: result.to_dict() for name, result in results.items()}
         _answer(as_json, {"ok": ok, "suites": tables}, "\n\n".join(map(str, results.values())))

@@ -51,7 +51,7 @@ def test_experts_give_what_eager_gives() -> None:
 def test_matmuls_are_checked_and_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decode, "DEPTH", 64)
     monkeypatch.setattr(decode, "COLUMNS", 128)
-    result = Result("decode", {})
+    result = Result("decode", {"cores_used": 2})
     with compared.threads(compared.CORES):
         decode.few_rows(result, 2, rounds=2)
         decode.many_rows(result, 512, rounds=2)
@@ -60,7 +60,7 @@ def test_matmuls_are_checked_and_compared(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_quantised_ops_are_checked_and_compared() -> None:
-    result = Result("moe", {})
+    result = Result("moe", {"cores_used": 2})
     with compared.threads(compared.CORES):
         quantised.quantised_ops(result, (8, 64, 32), rounds=2)
     assert result.ok and len(result.checks) == 3
@@ -69,7 +69,7 @@ def test_quantised_ops_are_checked_and_compared() -> None:
 
 
 def test_attention_is_compared() -> None:
-    result = Result("attention", {})
+    result = Result("attention", {"cores_used": 2})
     found = compared.compare(result, attention.decode(16), (EAGER,), rounds=2)
     assert result.ok and found.name.startswith("one query")
     causal = attention.prompt(16)

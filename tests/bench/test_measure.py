@@ -70,3 +70,18 @@ def test_every_case_is_timed_in_every_round() -> None:
 def test_a_suite_that_is_not_there_is_told_with_the_nearest() -> None:
     with pytest.raises(OptionError, match="did you mean 'torch'"):
         bench.run("torhc")
+
+
+def test_cores_that_are_not_there_are_refused() -> None:
+    with pytest.raises(OptionError, match="cores=4096 is not possible here"):
+        bench.run("boundary", cores=4096)
+
+
+@pytest.mark.parametrize(
+    ("median", "quartiles", "met"),
+    [(99.0, (99.0, 99.0), True), (97.0, (97.0, 97.0), False), (97.0, (92.0, 102.0), True), (90.0, (88.0, 92.0), False)],
+)
+def test_fusion_may_cost_two_percent_or_the_spread(median: float, quartiles: tuple[float, float], met: bool) -> None:
+    ours = Timing("superkernel", 100.0, 100.0, 100.0)
+    found = Comparison("a model", ours, (ours,), unfused=Timing("fuse=off", median, *quartiles))
+    assert found.fusion.met is met

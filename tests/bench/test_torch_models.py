@@ -161,16 +161,17 @@ def test_close_knows_wrong_from_rounded() -> None:
 
 
 def test_a_workload_is_compared_with_its_peers() -> None:
-    result = Result("torch", {})
+    result = Result("torch", {"cores_used": 2})
     found = compared.compare(result, small(), (EAGER, Runner("dynamo", "", eager_backend)), rounds=2)
-    assert [timing.name for timing in (found.ours, *found.peers)] == ["superkernel", "eager", "dynamo"]
-    assert result.checks == {"three ops: superkernel": True, "three ops: dynamo": True}
+    assert found.columns == ("us", "superkernel", "fuse=off", "eager", "dynamo")
+    assert result.checks == dict.fromkeys((f"three ops: {who}" for who in ("superkernel", "fuse=off", "dynamo")), True)
+    assert [figure.name for figure in result.figures] == ["three ops: time with fuse=off to ours"]
     assert result.notes == ["three ops: segment 1: ops 1, fused"]
     assert found.share is None
 
 
 def test_a_wrong_peer_is_found() -> None:
-    result = Result("torch", {})
+    result = Result("torch", {"cores_used": 2})
 
     def wrong(module: Any, inputs: Any) -> Any:
         return lambda *args: (args[0] + 7,)
@@ -180,7 +181,7 @@ def test_a_wrong_peer_is_found() -> None:
 
 
 def test_the_floor_reads_every_weight() -> None:
-    kernel, buffers = compared.reader(4 * 1024 * 256)
+    kernel, buffers = compared.reader(4 * 1024 * 256, 2)
     with kernel:
         kernel(buffers)
     assert buffers["sums"].sum() == 1024 * 256
@@ -188,7 +189,7 @@ def test_the_floor_reads_every_weight() -> None:
 
 def test_the_host_cost_is_that_of_one_super_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_models, "INDUCTOR", Runner("inductor", "", eager_backend))
-    result = Result("torch", {})
+    result = Result("torch", {"cores_used": 2})
     torch_models.host_cost(result, rounds=2)
     assert result.ok and result.checks["a call with 8 inputs: one super kernel"]
     assert [figure.name for figure in result.figures] == ["host cost of a call beyond Dynamo"]
@@ -200,12 +201,12 @@ def test_first_results_come_from_fresh_processes(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(torch_models, "INDUCTOR", Runner("theirs", "", "eager"))
     asked = []
 
-    def told(backend: str, folder: str) -> dict[str, Any]:
+    def told(backend: str, folder: str, cores: int) -> dict[str, Any]:
         asked.append(folder)
         return {"first": 1.0, "settled": 2.0, "right": True}
 
     monkeypatch.setattr(torch_models, "first_call_of", told)
-    result = Result("torch", {})
+    result = Result("torch", {"cores_used": 2})
     torch_models.first_calls(result, rounds=1)
     assert asked[0] == asked[1] != asked[2] == asked[3]  # what is warm is what this back end left
     assert [c.name for c in result.comparisons][:2] == ["first result, caches empty", f"{CALLS} results, caches empty"]
@@ -213,13 +214,13 @@ def test_first_results_come_from_fresh_processes(monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_script_says_how_long_it_took(tmp_path: Any) -> None:
-    told = torch_models.first_call_of("eager", str(tmp_path))
+    told = torch_models.first_call_of("eager", str(tmp_path), 2)
     assert told["right"] and 0 < told["first"] <= told["settled"]
 
 
 def test_a_first_call_that_fails_says_why(tmp_path: Any) -> None:
     with pytest.raises(BuildError, match="no_such_back_end"):
-        torch_models.first_call_of("no_such_back_end", str(tmp_path))
+        torch_models.first_call_of("no_such_back_end", str(tmp_path), 2)
 
 
 def test_blocks_are_four() -> None:

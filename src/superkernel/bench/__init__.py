@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from importlib import import_module
 
 from ..errors import OptionError, UnsupportedError, nearest
 from .measure import Result
 
-# suite -> module with a `run(quick) -> Result`
+# suite -> module with a `run(quick, cores) -> Result`
 SUITES = {
     "boundary": "superkernel.bench.boundary",
     "torch": "superkernel.bench.torch_models",
@@ -18,13 +19,18 @@ SUITES = {
 }
 
 
-def run(suite: str, quick: bool = False) -> Result:
+def run(suite: str, quick: bool = False, cores: int | None = None) -> Result:
+    """`cores`: for us and for every peer; the promised figures are those of two."""
     if suite not in SUITES:
         raise OptionError(f"unknown suite {suite!r}{nearest(suite, SUITES)}; suites are {', '.join(SUITES)}")
+    there = len(os.sched_getaffinity(0))
+    cores = min(2, there) if cores is None else cores
+    if not 1 <= cores <= there:
+        raise OptionError(f"cores={cores} is not possible here: this process has {there} cores, so 1 to {there}")
     try:
-        runner: Callable[[bool], Result] = import_module(SUITES[suite]).run
+        runner: Callable[[bool, int], Result] = import_module(SUITES[suite]).run
     except ModuleNotFoundError as reason:
         if reason.name != "torch":
             raise
         raise UnsupportedError(f"suite {suite!r} needs torch: pip install 'superkernel[torch]'") from reason
-    return runner(quick)
+    return runner(quick, cores)

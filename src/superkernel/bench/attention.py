@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .compared import compare, suite
+from .compared import CORES, compare, suite
 from .measure import Result
 from .workloads import Workload
 
@@ -15,9 +15,9 @@ CACHES = (128, 1024, 4096)
 PROMPTS = (128, 512)
 
 
-def run(quick: bool = False) -> Result:
+def run(quick: bool = False, cores: int = CORES) -> Result:
     rounds = 11 if quick else 41
-    with suite("attention", quick) as (result, peers):
+    with suite("attention", quick, cores) as (result, peers):
         for length in CACHES[:1] if quick else CACHES:
             compare(result, decode(length), peers, rounds)
         for length in PROMPTS[:1] if quick else PROMPTS:

@@ -36,11 +36,13 @@ STREAM = 64
 MEETINGS = 2000
 
 
-def run(quick: bool = False) -> Result:
+def run(quick: bool = False, cores: int = CORES) -> Result:
     rounds = 9 if quick else 41
     result = Result("boundary", describe_machine(CORES))
     if result.machine["cores_there"] < CORES:
         result.notes.append("only one core: no figure below means anything")
+    if cores != CORES:
+        result.notes.append(f"a boundary between two cores, not {cores}: so are the peers")
     _boundary(result, rounds)
     _chain(result, rounds)
     _python_call(result, rounds)

@@ -17,26 +17,26 @@ from ..subkernel import Op, SubKernel
 from . import first_call
 from .boundary import KERNELS
 from .measure import Comparison, Result, describe_machine, measure
-from .peers import EAGER, OURS, PEERS, TUNED, Runner, fresh_caches, prepare, threads
+from .peers import EAGER, OURS, PEERS, TUNED, UNFUSED, Runner, fresh_caches, prepare, threads
 from .workloads import Workload
 
-CORES = 2
+CORES = 2  # unless others are asked for; those of the promised figures
 BURST_S = 0.05  # of calls in a row, as a model that generates text makes them: each finds the caches as it left them
 FLOOR = "reading the weights alone"
 
 
 @contextmanager
-def suite(name: str, quick: bool) -> Iterator[tuple[Result, tuple[Runner, ...]]]:
-    """A result to fill in, and the peers; two threads, no gradients, empty caches."""
+def suite(name: str, quick: bool, cores: int = CORES) -> Iterator[tuple[Result, tuple[Runner, ...]]]:
+    """A result to fill in, and the peers; so many threads for each, no gradients, empty caches."""
     peers = tuple(peer for peer in PEERS if not (quick and peer is TUNED))
-    result = Result(name, describe_machine(CORES))
-    result.notes += [f"{runner.name}: {runner.what}" for runner in (OURS, *peers)]
+    result = Result(name, describe_machine(cores))
+    result.notes += [f"{runner.name}: {runner.what}" for runner in (OURS, UNFUSED, *peers)]
     if quick:
         result.notes.append("quick: without max-autotune, and fewer cases and rounds")
     if (load := os.getloadavg()[0]) > 0.5:
-        result.notes.append(f"other processes were running (load {load:.1f}): times of two threads mean little")
+        result.notes.append(f"other processes were running (load {load:.1f}): times of several threads mean little")
     torch.manual_seed(0)
-    with threads(CORES), torch.no_grad(), fresh_caches():
+    with threads(cores), torch.no_grad(), fresh_caches():
         yield result, peers
 
 
@@ -44,7 +44,7 @@ def compare(result: Result, workload: Workload, peers: Sequence[Runner], rounds:
     """All runners of one workload, checked, then timed in alternating order."""
     expected = workload.model(*workload.inputs)
     cases: dict[str, Callable[[], object]] = {}
-    for runner in (OURS, *peers):
+    for runner in (OURS, UNFUSED, *peers):
         call, report = prepare(runner, workload.model, workload.inputs)
         if runner is not EAGER:
             result.checks[f"{workload.name}: {runner.name}"] = first_call.close(call(), expected, workload.tolerance)
@@ -52,23 +52,24 @@ def compare(result: Result, workload: Workload, peers: Sequence[Runner], rounds:
             result.notes.append(f"{workload.name}: {what_became_of_it(report)}")
         cases[runner.name] = call
     if workload.weight_bytes:
-        kernel, buffers = reader(workload.weight_bytes)
+        kernel, buffers = reader(workload.weight_bytes, result.cores)
         cases[FLOOR] = lambda: kernel(buffers)
     timings = measure(cases, rounds, budget_s=BURST_S, lead=1)
     floor = timings.pop(FLOOR, None)
-    ours, *theirs = timings.values()
-    compared = Comparison(workload.name, ours, tuple(theirs), floor)
+    ours, unfused, *theirs = timings.values()
+    compared = Comparison(workload.name, ours, tuple(theirs), floor, unfused=unfused)
     result.comparisons.append(compared)
+    result.figures.append(compared.fusion)
     return compared
 
 
-def reader(nbytes: int) -> tuple[SuperKernel, dict[str, Any]]:
+def reader(nbytes: int, cores: int) -> tuple[SuperKernel, dict[str, Any]]:
     """A super kernel that reads as many bytes with all cores, and does nothing with them."""
     params = ["in:x:float32", "scalar:n:int64", "out:sums:float32"]
-    read = SubKernel.from_source(KERNELS, "read_all", block_dim=CORES, params=params)
-    weights, sums = aligned_empty((nbytes // 4,), "float32"), aligned_empty((128 * CORES,), "float32")
+    read = SubKernel.from_source(KERNELS, "read_all", block_dim=cores, params=params)
+    weights, sums = aligned_empty((nbytes // 4,), "float32"), aligned_empty((128 * cores,), "float32")
     weights[:] = 1
-    kernel = compile([Op(read, ["x", "n", "sums"])], "read_all", cores=CORES)
+    kernel = compile([Op(read, ["x", "n", "sums"])], "read_all", cores=cores)
     return kernel, {"x": weights, "n": nbytes // 4, "sums": sums}
 
 

@@ -21,9 +21,9 @@ ROWS = (1, 2, 4, 8)
 LARGE = (512, 1024, 2048)
 
 
-def run(quick: bool = False) -> Result:
+def run(quick: bool = False, cores: int = CORES) -> Result:
     rounds = 11 if quick else 41
-    with suite("decode", quick) as (result, peers):
+    with suite("decode", quick, cores) as (result, peers):
         for rows in ROWS[::3] if quick else ROWS:
             few_rows(result, rows, rounds)
         for rows in LARGE[:1] if quick else LARGE:
@@ -41,11 +41,11 @@ def run(quick: bool = False) -> Result:
 def few_rows(result: Result, rows: int, rounds: int) -> None:
     """A linear layer whose weights come from memory, beside reading as many bytes."""
     x, weights = torch.randn(rows, DEPTH), torch.randn(COLUMNS, DEPTH)
-    ours, out = launcher(x, weights.t())
+    ours, out = launcher(x, weights.t(), result.cores)
     ours()
     name = f"matmul, {rows} x {DEPTH} x {COLUMNS}"
     result.checks[name] = _close(out, x @ weights.t())
-    kernel, buffers = reader(weights.nbytes)
+    kernel, buffers = reader(weights.nbytes, result.cores)
     cases: dict[str, Callable[[], object]] = {"superkernel": ours, FLOOR: lambda: kernel(buffers)}
     cases["torch.mm"] = lambda: torch.mm(x, weights.t(), out=out)
     timings = measure(cases, rounds, budget_s=0.03, lead=1)
@@ -58,7 +58,7 @@ def few_rows(result: Result, rows: int, rounds: int) -> None:
 def many_rows(result: Result, rows: int, rounds: int) -> None:
     """Matmuls where the processor is the limit, beside MKL through torch."""
     x, weights = torch.randn(rows, 1024), torch.randn(1024, 1024)
-    ours, out = launcher(x, weights.t())
+    ours, out = launcher(x, weights.t(), result.cores)
     ours()
     name = f"matmul, {rows} x 1024 x 1024"
     result.checks[name] = _close(out, x @ weights.t())
@@ -69,13 +69,13 @@ def many_rows(result: Result, rows: int, rounds: int) -> None:
     result.figures.append(Figure(f"{name}: MKL's time to ours", compared.ratio, 0.95, True))
 
 
-def launcher(a: torch.Tensor, b: torch.Tensor) -> tuple[Callable[[], None], torch.Tensor]:
+def launcher(a: torch.Tensor, b: torch.Tensor, cores: int) -> tuple[Callable[[], None], torch.Tensor]:
     """a @ b as a super kernel of one op: how to launch it, and where its result is."""
     out = torch.empty(a.shape[0], b.shape[1])
     tensors = {"a": a, "b": b, "out": out}
     named = {name: _argument(name, tensor) for name, tensor in tensors.items()}
-    op = matmul_op(named["a"], named["b"], named["out"], cores=CORES)
-    kernel = compile([op], "matmul", cores=CORES)
+    op = matmul_op(named["a"], named["b"], named["out"], cores=cores)
+    kernel = compile([op], "matmul", cores=cores)
     values, sizes = kernel.blank()
     for place, name in enumerate(kernel.graph.buffers):
         values[place], sizes[place] = tensors[name].data_ptr(), tensors[name].untyped_storage().nbytes()

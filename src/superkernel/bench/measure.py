@@ -63,6 +63,7 @@ class Comparison:
     peers: tuple[Timing, ...]
     floor: Timing | None = None  # what the machine needs for the data alone
     unit: str = "us"  # to show it in; timings are in microseconds
+    unfused: Timing | None = None  # the same sub-kernels, one launch each
 
     @property
     def best(self) -> Timing:
@@ -78,8 +79,21 @@ class Comparison:
         return self.floor.median / self.ours.median if self.floor else None
 
     @property
+    def fusion(self) -> Figure:
+        """That fusing costs nothing: 2 %, or what the rounds differ by, is no loss."""
+        assert self.unfused is not None
+        noise = max(self.ours.spread, self.unfused.spread) / 2
+        ratio = self.unfused.median / self.ours.median
+        return Figure(f"{self.name}: time with fuse=off to ours", ratio, min(0.98, 1 - noise), True)
+
+    @property
     def columns(self) -> tuple[str, ...]:
-        return (self.unit, self.ours.name, *(peer.name for peer in self.peers))
+        return (self.unit, *(timing.name for timing in self.timed))
+
+    @property
+    def timed(self) -> tuple[Timing, ...]:
+        """Us, also without fusion, and every peer."""
+        return (self.ours, *([self.unfused] if self.unfused else []), *self.peers)
 
     def shown(self, timing: Timing) -> float:
         return timing.median / _IN_MICROSECONDS[self.unit]
@@ -89,7 +103,7 @@ class Comparison:
         return asdict(self) | facts
 
     def __str__(self) -> str:
-        cells = "".join(f"{self.shown(timing):>14.2f}" for timing in (self.ours, *self.peers))
+        cells = "".join(f"{self.shown(timing):>14.2f}" for timing in self.timed)
         share = f"{100 * self.share:>6.0f} %" if self.share is not None else ""
         return f"{self.name:<40}{cells}{self.ratio:>12.2f} x{share}"
 
@@ -103,6 +117,11 @@ class Result:
     comparisons: list[Comparison] = field(default_factory=list)
     figures: list[Figure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def cores(self) -> int:
+        """How many every runner had."""
+        return int(self.machine["cores_used"])
 
     @property
     def ok(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .compared import compare, suite
+from .compared import CORES, compare, suite
 from .decode_models import expert_layers
 from .measure import Figure, Result
 from .quantised import SIZES, quantised_ops
@@ -11,9 +11,9 @@ from .sample import SAMPLE, run_sample
 LAYERS = {(128, 4): 2.5, (256, 1): 2.5, (512, 1): 2.0}  # hidden size, tokens -> the promised ratio to the best peer
 
 
-def run(quick: bool = False) -> Result:
+def run(quick: bool = False, cores: int = CORES) -> Result:
     rounds = 11 if quick else 41
-    with suite("moe", quick) as (result, peers):
+    with suite("moe", quick, cores) as (result, peers):
         for (width, tokens), limit in list(LAYERS.items())[: 1 if quick else None]:
             compared = compare(result, expert_layers(width, tokens), peers, rounds)
             result.figures.append(Figure(f"{compared.name}: the best peer's time to ours", compared.ratio, limit, True))

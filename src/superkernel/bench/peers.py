@@ -35,6 +35,7 @@ class Runner:
 
 _FROZEN = {"freezing": True, "cpp_wrapper": True}
 OURS = Runner("superkernel", "torch.compile(backend='superkernel'), default options", "superkernel")
+UNFUSED = Runner("fuse=off", "the same without fusion: one launch per sub-kernel", "superkernel", {"fuse": "off"})
 EAGER = Runner("eager", "the model as it is")
 INDUCTOR = Runner("inductor", "torch.compile, default settings", "inductor")
 FROZEN = Runner("frozen", "Inductor with freezing and cpp_wrapper", "inductor", inductor=_FROZEN)

@@ -29,9 +29,9 @@ ROWS = (1, 2, 4, 8)
 BURST = 50  # calls, of about a millisecond: shorter than what a scheduler gives to others
 
 
-def run(quick: bool = False) -> Result:
+def run(quick: bool = False, cores: int = CORES) -> Result:
     rounds = 15 if quick else 61
-    with suite("torch", quick) as (result, peers):
+    with suite("torch", quick, cores) as (result, peers):
         host_cost(result, 4 * rounds)
         for rows in ROWS[::2] if quick else ROWS:
             compared = compare(result, four_blocks(rows), peers, rounds)
@@ -108,7 +108,7 @@ def first_calls(result: Result, rounds: int) -> None:
         for backend in runners if i % 2 == 0 else runners[::-1]:
             with tempfile.TemporaryDirectory(prefix="superkernel-bench-", ignore_cleanup_errors=True) as folder:
                 for state in ("cold", "warm"):
-                    told = first_call_of(backend, folder)
+                    told = first_call_of(backend, folder, result.cores)
                     result.checks[f"first results, {state}: {backend}"] = told["right"]
                     for until in ("first", "settled"):
                         taken.setdefault((state + " " + until, backend), []).append(1e6 * told[until])
@@ -129,9 +129,9 @@ def first_calls(result: Result, rounds: int) -> None:
     result.figures.append(Figure("first result with warm caches", made["warm first"].ours.median / 1e6, 3, False, "s"))
 
 
-def first_call_of(backend: str, folder: str) -> dict[str, Any]:
+def first_call_of(backend: str, folder: str, cores: int) -> dict[str, Any]:
     """What first_call.py says in a process of its own, whose caches are in `folder`."""
-    environment = {**os.environ, **caches_in(folder), "OMP_NUM_THREADS": str(CORES)}
+    environment = {**os.environ, **caches_in(folder), "OMP_NUM_THREADS": str(cores)}
     command = [sys.executable, "-P", str(Path(first_call.__file__)), backend]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if ended.returncode:
