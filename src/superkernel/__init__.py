@@ -17,7 +17,6 @@ from .errors import (
 )
 from .events import Event
 from .kernel import SuperKernel
-from .observe.profiling import profile
 from .options import Options
 from .registry import TensorArg, register_kernel
 from .scope import super_kernel
@@ -26,6 +25,7 @@ from .subkernel import Op, Place, SubKernel, Tiling
 if TYPE_CHECKING:
     from . import ops
     from .frontend.explain import explain
+    from .observe.profiling import profile
 
 __version__ = "0.1.0"
 
@@ -58,11 +58,15 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """What needs torch is imported when it is asked for: without torch, the rest works."""
+    """Imported when it is asked for: what needs torch, since the rest works without, and what few programs use."""
     if name == "explain":
         from .frontend.explain import explain
 
         return explain
+    if name == "profile":
+        from .observe.profiling import profile
+
+        return profile
     if name == "ops":
         return import_module(f"{__name__}.ops")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
