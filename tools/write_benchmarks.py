@@ -18,7 +18,8 @@ INTRODUCTION = """\
 
 <!-- Written by tools/write_benchmarks.py from benchmarks/results/. Measure again, do not edit. -->
 
-`superkernel bench SUITE` measures what stands below; `--json` gives the numbers as data, `--quick` a first look.
+`superkernel bench SUITE` measures what stands below; `--json` gives the numbers as data, `--quick` a first look,
+`--cores N` another number of cores for us and for every peer. What is promised is promised for two.
 
 How it is measured: all cases in one run and one process, in an order that changes every round; the median of the
 rounds, and half the distance between the quartiles as the spread. Every result is checked before it is timed, and a
@@ -51,7 +52,8 @@ between them takes milliseconds there is little to remove.
     "torch": """\
 ## torch: compiled models beside eager torch and Inductor
 
-Everything runs with two threads, float32, under `no_grad`, with `fullgraph=True, dynamic=False`. The peers:
+Everything runs with as many threads as the heading says, float32, under `no_grad`, with `fullgraph=True,
+dynamic=False`. The peers:
 
 | peer | settings |
 | --- | --- |
@@ -64,7 +66,8 @@ Each gets its own copy of the model and its own code object, so that none pays f
 are in force while it compiles, and not only given as `options=`: Dynamo asks as well whether weights are frozen, and
 without that nothing is. All caches are empty when the run begins. Our back end has its default options, so the profit
 gate measures during 13 calls before anything is timed; the notes say what it chose. Every compiled result is compared
-with eager's before it is timed, to 1e-4 of the largest value.
+with eager's before it is timed, to 1e-4 of the largest value. *fuse=off* is no peer: the same sub-kernels, one launch
+each. Fusing must not cost more than 2 % or half the distance between the quartiles, whichever is more.
 
 A round calls a case for 50 ms, after one call that is not timed: a model that generates text calls itself again and
 again, and finds the last cache as it left it, not as another model did. Our back end puts weights of 2 MB and more into
@@ -92,7 +95,7 @@ processors, or about memory that does not fit the last cache: these weights do.
 ## moe: layers of experts
 
 Six layers of RMSNorm, gate, softmax, the best two of eight experts, two batched matmuls over all experts and SwiGLU,
-float32, two threads; peers, checks and settings as in the suite torch. *Reading alone* is the share of our time that
+float32; peers, checks and settings as in the suite torch. *Reading alone* is the share of our time that
 two cores need to read as many bytes as the model has weights.
 
 What limits it: at 4 tokens every weight is multiplied four times, 9.4 million multiplications per call, for which two
@@ -104,8 +107,8 @@ where reading at full speed can gain no more than 1.3x. The two quantised ops ar
     "decode": """\
 ## decode: one token of a Llama-like model
 
-Six layers, batch 1, float32, a cache of 256 tokens that the step writes to, 4096 words; hidden sizes 288, 512, 1024,
-two threads; peers, checks and settings as in the suite torch. Before them the matmuls alone: a linear layer of 1 to 8
+Six layers, batch 1, float32, a cache of 256 tokens that the step writes to, 4096 words; hidden sizes 288, 512, 1024;
+peers, checks and settings as in the suite torch. Before them the matmuls alone: a linear layer of 1 to 8
 rows with 128 MB of weights beside a loop that only reads as much, and large ones beside MKL through torch.
 
 What limits it: weights and cache of hidden 288 are 32 MB, as much as the last cache of this EPYC, which other virtual
@@ -116,7 +119,7 @@ peer. At 8 rows the multiplications of 128 MB of weights take as long as reading
     "attention": """\
 ## attention: scaled dot-product attention
 
-Eight heads of 64, float32, two threads: one query over a cache, and causal prompts; peers, checks and settings as in
+Eight heads of 64, float32: one query over a cache, and causal prompts; peers, checks and settings as in
 the suite torch. No figure is promised: this shows where we gain and lose.
 """,
 }
