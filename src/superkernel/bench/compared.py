@@ -34,7 +34,9 @@ def suite(name: str, quick: bool, cores: int = CORES) -> Iterator[tuple[Result, 
     if quick:
         result.notes.append("quick: without max-autotune, and fewer cases and rounds")
     if (load := os.getloadavg()[0]) > 0.5:
-        result.notes.append(f"other processes were running (load {load:.1f}): times of several threads mean little")
+        result.notes.append(
+            f"the load was {load:.1f} when it began: if others made it, times of several threads mean little"
+        )
     torch.manual_seed(0)
     with threads(cores), torch.no_grad(), fresh_caches():
         yield result, peers
