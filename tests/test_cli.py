@@ -338,12 +338,12 @@ class FakeResult:
 
 
 @pytest.fixture
-def suites(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
+def suites(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool, int | None]]:
     """Two suites, of which the second fails; returns the calls."""
-    calls: list[tuple[str, bool]] = []
+    calls: list[tuple[str, bool, int | None]] = []
 
-    def run(suite: str, quick: bool = False) -> FakeResult:
-        calls.append((suite, quick))
+    def run(suite: str, quick: bool = False, cores: int | None = None) -> FakeResult:
+        calls.append((suite, quick, cores))
         return FakeResult(suite, ok=suite == "boundary")
 
     monkeypatch.setattr(bench, "SUITES", {"boundary": "", "other": ""})
@@ -356,9 +356,9 @@ def test_bench_prints_the_table(shell: Shell) -> None:
     assert shell("bench", "boundary") == Outcome(0, "table of boundary\n", "")
 
 
-def test_bench_all_runs_every_suite(shell: Shell, suites: list[tuple[str, bool]]) -> None:
-    shell("bench", "all", "--quick")
-    assert suites == [("boundary", True), ("other", True)]
+def test_bench_all_runs_every_suite(shell: Shell, suites: list[tuple[str, bool, int | None]]) -> None:
+    shell("bench", "all", "--quick", "--cores", "1")
+    assert suites == [("boundary", True, 1), ("other", True, 1)]
 
 
 @pytest.mark.usefixtures("suites")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -57,10 +55,12 @@ class Unfused:
         self.solos: list[Solo] = []
         nodes = [graph.nodes[index] for index in graph.order]
         named = [(node, _canonical(node)) for node in nodes]
-        alone = {_key(node, names): _alone(node, names) for node, names in named}
-        with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:  # they wait for the compiler most of the time
-            plans = [make_plan(one, plain, cores) for one in alone.values()]
-            binaries = dict(zip(alone, pool.map(prepared.build, plans), strict=True))
+        alone: dict[object, Graph] = {}
+        for node, names in named:
+            if (key := _key(node, names)) not in alone:
+                alone[key] = _alone(node, names, len(alone))
+        plans = [make_plan(one, plain, cores) for one in alone.values()]
+        binaries = dict(zip(alone, prepared.build_together(plans), strict=True))
         for node, names in named:
             leg = Leg(binaries[_key(node, names)], KnownAs(graph.name, node.name), self._origins(node, names))
             single = None if straight or node.dynamic else prepared.line_up([leg])
@@ -195,6 +195,7 @@ def _arguments(node: Node, names: Mapping[str, Place | Number]) -> tuple[str, ..
     return tuple(aliases.get(param.name, param.name) for param in node.kernel.params)
 
 
-def _alone(node: Node, names: Mapping[str, Place | Number]) -> Graph:
+def _alone(node: Node, names: Mapping[str, Place | Number], number: int) -> Graph:
+    """The op as a graph; kernels may have the same name, so a number makes each an entry of its own."""
     op = Op(node.kernel, list(_arguments(node, names)), name=_ALONE, task=node.op.task)
-    return build_graph([op], f"{node.kernel.name}_alone")
+    return build_graph([op], f"{node.kernel.name}_alone{number}")

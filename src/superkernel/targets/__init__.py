@@ -146,6 +146,7 @@ class Prepared(Protocol):
     kernels: Mapping[SubKernel, SubKernel]  # as given -> with all facts
 
     def build(self, plan: Any) -> Executable: ...  # of a plan that the target made
+    def build_together(self, plans: Sequence[Any]) -> Sequence[Executable]: ...  # with the same options, other names
     def line_up(self, legs: Sequence[Leg]) -> Series: ...
 
 

@@ -196,7 +196,7 @@ def planted(kernel: SuperKernel, edit: Callable[[str], str], host: Path | None =
     used = {node.kernel for node in plan.graph.nodes}
     parts = [(c, name_symbols(c, 1)) for c in prepared.compiled.values() if c.kernel in used]
     flags = ["-DSK_TEST_DELAYS"] if os.environ.get(DELAYS) else []
-    binary = link(source, entry_name(kernel.name), parts, flags, prepared.shop)
+    binary = link({entry_name(kernel.name): source}, parts, flags, prepared.shop)
     faulty = CpuExecutable(plan, number(plan), source, binary, host or host_library(prepared.shop), ())
     return SuperKernel(kernel.graph, kernel.options, kernel.target, prepared, plan.cores, (plan, faulty))
 

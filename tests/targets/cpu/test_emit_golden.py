@@ -17,7 +17,7 @@ from superkernel.params import Param
 from superkernel.plan import Plan, make_plan, validate
 from superkernel.subkernel import Binary, Form, Op, Place, SubKernel
 from superkernel.targets.cpu.build import entry_name
-from superkernel.targets.cpu.emit import Emitter, LinkedKernel
+from superkernel.targets.cpu.emit import Emitter, LinkedKernel, side_by_side
 from superkernel.targets.cpu.numbering import number
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -201,3 +201,13 @@ def test_every_step_of_a_plan_is_printed_with_its_comment() -> None:
         text = emitted(plan)
         for step in plan.steps:
             assert f"] {plan.describe(step)}\n" in text
+
+
+def test_entries_in_one_file_stand_in_namespaces_of_their_own() -> None:
+    include = "#include <superkernel/entry.h>\n"
+    assert side_by_side([f"// one\n{include}int a;\n"]) == f"// one\n{include}int a;\n"
+    expected = include + (
+        "namespace entry_0 {\n\n// one\nint a;\n}  // namespace entry_0\n"
+        "namespace entry_1 {\n\n// two\nint a;\n}  // namespace entry_1\n"
+    )
+    assert side_by_side([f"// one\n{include}int a;\n", f"// two\n{include}int a;\n"]) == expected

@@ -52,7 +52,7 @@ def make(tools: Toolchain, cache: Cache, write: Write) -> Write:
 
 
 def load(parts: list[Path], entry: Path, folder: Path, tools: Toolchain, **options: object) -> ctypes.CDLL:
-    merge([entry, *parts], "entry", folder / "merged.o", tools)
+    merge([entry, *parts], ["entry"], folder / "merged.o", tools)
     link_shared(folder / "merged.o", folder / "k.so", tools, **options)
     return ctypes.CDLL(str(folder / "k.so"))
 
@@ -344,13 +344,13 @@ def test_an_object_without_fpic_is_named(make: Write, tools: Toolchain, cache: C
 def test_a_duplicate_names_the_symbol_and_both_files(make: Write, tmp_path: Path, tools: Toolchain) -> None:
     first, second = make("a.cpp", "void twice(int) {}"), make("b.cpp", "void twice(int) {} int more;")
     with pytest.raises(BuildError, match=rf"'twice\(int\)' is defined more than once: in {first} and in {second}"):
-        merge([first, second], "entry", tmp_path / "m.o", tools)
+        merge([first, second], ["entry"], tmp_path / "m.o", tools)
     assert not list(tmp_path.glob("m.o*"))
 
 
 def test_a_missing_entry_is_named(make: Write, tmp_path: Path, tools: Toolchain) -> None:
     with pytest.raises(BuildError, match=r"merging the objects of entry(.|\n)*`entry' not defined"):
-        merge([make("a.c", "void other(void) {}")], "entry", tmp_path / "m.o", tools)
+        merge([make("a.c", "void other(void) {}")], ["entry"], tmp_path / "m.o", tools)
 
 
 def test_undefined_symbols_are_named_with_the_file_that_refers_to_them(

@@ -38,6 +38,9 @@ class AscendPrepared:
         built = build(commands, emitted.source)
         return AscendExecutable(plan, emitted, describe(plan, emitted, built.binary), commands, built)
 
+    def build_together(self, plans: Sequence[AscendPlan]) -> list[AscendExecutable]:
+        return [self.build(plan) for plan in plans]
+
     def line_up(self, legs: Sequence[Leg]) -> Series:
         raise UnsupportedError(
             "an Ascend super kernel cannot be launched from here, nor can its ops: use k.emulate(...)"

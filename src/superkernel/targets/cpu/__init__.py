@@ -39,25 +39,39 @@ class CpuPrepared:
         return {given: compiled.kernel for given, compiled in self.compiled.items()}
 
     def build(self, plan: Plan) -> CpuExecutable:
-        used = {node.kernel for node in plan.graph.nodes}
-        options = plan.options.for_target(TARGET.name)
+        return self.build_together([plan])[0]
+
+    def build_together(self, plans: Sequence[Plan]) -> list[CpuExecutable]:
+        """One shared object with an entry for each plan. Their options are the same."""
+        used = {kernel for plan in plans for kernel in _kernels_of(plan)}
+        options = plans[0].options.for_target(TARGET.name)
         copies = options.split_mode or 1
         parts = {c.kernel: (c, name_symbols(c, copies)) for c in self.compiled.values() if c.kernel in used}
-        numbers, entry = number(plan), entry_name(plan.graph.label)
-        source = Emitter(
-            plan, numbers, {kernel: linked for kernel, (_, linked) in parts.items()}, entry, options
-        ).source()
-        flags = (*plan.options.compile_options, *(["-DSK_TEST_DELAYS"] if os.environ.get(DELAYS) else []))
+        numbers = [number(plan) for plan in plans]
+        entries = {}
+        for plan, numbered in zip(plans, numbers, strict=True):
+            linked = {kernel: parts[kernel][1] for kernel in parts if kernel in _kernels_of(plan)}
+            entry = entry_name(plan.graph.label)
+            entries[entry] = Emitter(plan, numbered, linked, entry, options).source()
+        flags = (*plans[0].options.compile_options, *(["-DSK_TEST_DELAYS"] if os.environ.get(DELAYS) else []))
         try:
             libraries = dict.fromkeys(library for kernel in parts for library in kernel.libraries)
-            binary = link(source, entry, list(parts.values()), flags, self.shop, list(libraries))
+            binary = link(entries, list(parts.values()), flags, self.shop, list(libraries))
         except BuildError as failure:
-            said = f"super_kernel_scope {plan.graph.name!r}: {failure.message}"
+            said = f"super_kernel_scope {plans[0].graph.name!r}: {failure.message}"
             raise BuildError(said, failure.command, failure.stderr) from failure
-        return CpuExecutable(plan, numbers, source, binary, host_library(self.shop), tuple(self.shop.commands))
+        host, commands = host_library(self.shop), tuple(self.shop.commands)
+        return [
+            CpuExecutable(plan, numbered, source, binary, host, commands)
+            for plan, numbered, source in zip(plans, numbers, entries.values(), strict=True)
+        ]
 
     def line_up(self, legs: Sequence[Leg]) -> CpuSeries:
         return CpuSeries(legs)
+
+
+def _kernels_of(plan: Plan) -> set[SubKernel]:
+    return {node.kernel for node in plan.graph.nodes}
 
 
 @dataclass(frozen=True)

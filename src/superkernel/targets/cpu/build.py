@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...cache import Cache, digest
 from ...errors import UnsupportedError
 from ...subkernel import Form, SubKernel
-from .emit import LinkedKernel
+from .emit import LinkedKernel, side_by_side
 from .facts import facts_of
 from .objects import (
     CXX_FLAGS,
@@ -107,14 +107,14 @@ def entry_name(name: str) -> str:
 
 
 def link(
-    source: str,
-    entry: str,
+    entries: Mapping[str, str],
     parts: Sequence[tuple[Compiled, LinkedKernel]],
     compile_options: Sequence[str],
     shop: Workshop,
     libraries: Sequence[str | Path] = (),
 ) -> Path:
-    """Compile the entry, give every sub-kernel a name of its own, merge, hide all but the entry, link."""
+    """Compile the entries (name -> source), give every sub-kernel a name of its own, merge, hide the rest, link."""
+    source = side_by_side(list(entries.values()))
     flags = (*_ENTRY_FLAGS, *compile_options)
     wanted = {
         (unique, compiled.object, symbol, compiled.contents)
@@ -132,14 +132,14 @@ def link(
         objects = [compile_source(text, flags, tools, cache, (INCLUDE,), log=log, keyed_by_text=True)]
         objects += [isolate(path, symbol, unique, tools, cache, log) for unique, path, symbol, _ in named]
         try:
-            merge(objects, entry, merged, tools, log)
+            merge(objects, list(entries), merged, tools, log)
             link_shared(merged, output, tools, (), ["m", *needed], origin, log)
         finally:
             merged.unlink(missing_ok=True)
 
     # all that goes in, so that nothing has to be made to find out that the whole is there
     parts_key = [part for unique, _, symbol, contents in named for part in (unique, symbol, contents)]
-    key = _key("super kernel", entry, source, *flags, "", *parts_key, "", *map(library_key, needed), shop=shop)
+    key = _key("super kernel", *entries, "", source, *flags, "", *parts_key, "", *map(library_key, needed), shop=shop)
     return _built(key, build, shop.commands, shop.cache)
 
 

@@ -128,6 +128,7 @@ _RESERVED = frozenset(
         "xor_eq",
     ]
 )
+_INCLUDE = "#include <superkernel/entry.h>"
 _PARAMETERS = "sk::Core& core, const uint64_t* slot, [[maybe_unused]] const int64_t* bytes"
 _PARAMETERS_UNUSED = "sk::Core&, const uint64_t*, const int64_t*"
 
@@ -162,7 +163,7 @@ class Emitter:
             f"// Super kernel {_comment(plan.graph.label)}: "
             f"{len(plan.graph.nodes)} ops on {plan.cores} cores{options}.\n"
             "// Each lane function is what its cores do, in order; stamps count signals and barriers along the plan.\n"
-            "#include <superkernel/entry.h>\n"
+            f"{_INCLUDE}\n"
         )
 
     def _declarations(self) -> str:
@@ -322,3 +323,14 @@ def _identifiers(names: Sequence[str]) -> list[str]:
 def _comment(text: str) -> str:
     """User names may hold anything; a comment must stay one line."""
     return "".join(c if c.isprintable() else "?" for c in text).replace("\\", "/")
+
+
+def side_by_side(sources: Sequence[str]) -> str:
+    """Several entries in one file. They call their lanes and slots alike, so each stands in a namespace of its own."""
+    if len(sources) == 1:
+        return sources[0]
+    parts = [_INCLUDE]
+    for i, source in enumerate(sources):
+        body = source.replace(f"{_INCLUDE}\n", "", 1)
+        parts += [f"namespace entry_{i} {{", "", body + f"}}  // namespace entry_{i}"]
+    return "\n".join(parts) + "\n"

@@ -137,7 +137,7 @@ def isolate(
     key = digest("isolate", object_key(object_path), symbol, unique, toolchain.identity, versions())
 
     def relink(output: Path) -> _Relink:
-        return _relink_of([object_path], unique, output, toolchain, f"--redefine-sym={symbol}={unique}")
+        return _relink_of([object_path], [unique], output, toolchain, f"--redefine-sym={symbol}={unique}")
 
     def build(output: Path) -> None:
         if symbol not in {function.name for function in read_object(object_path).functions}:
@@ -192,13 +192,13 @@ def unique_name(symbol: str, path: Path) -> str:
 
 
 def merge(
-    objects: Sequence[Path], entry: str, output: Path, toolchain: Toolchain, log: list[str] | None = None
+    objects: Sequence[Path], entries: Sequence[str], output: Path, toolchain: Toolchain, log: list[str] | None = None
 ) -> None:
-    """Join the objects into one in which they find each other and only `entry` can be seen from outside."""
-    relink = _relink_of(objects, entry, output, toolchain)
+    """Join the objects into one in which they find each other and only the entries can be seen from outside."""
+    relink = _relink_of(objects, entries, output, toolchain)
     _note(log, *relink.commands)
     try:
-        _relink(relink, f"merging the objects of {entry}")
+        _relink(relink, f"merging the objects of {', '.join(entries)}")
     except BuildError as failure:
         if duplicates := _defined_twice(objects):
             raise BuildError("; ".join(duplicates), failure.command, failure.stderr) from failure
@@ -264,12 +264,14 @@ class _Relink:
     commands: tuple[tuple[str, ...], tuple[str, ...]]
 
 
-def _relink_of(objects: Sequence[Path], keep: str, output: Path, toolchain: Toolchain, rename: str = "") -> _Relink:
+def _relink_of(
+    objects: Sequence[Path], keep: Sequence[str], output: Path, toolchain: Toolchain, rename: str = ""
+) -> _Relink:
     output = output.absolute()
     joined = output.with_name(output.name + ".joined")
     inputs = [str(path.absolute()) for path in objects]
-    required = [] if rename else [f"--require-defined={keep}"]
-    edits = [*([rename] if rename else []), f"--keep-global-symbol={keep}", *_WITHOUT_LTO]
+    required = [] if rename else [f"--require-defined={name}" for name in keep]
+    edits = [*([rename] if rename else []), *(f"--keep-global-symbol={name}" for name in keep), *_WITHOUT_LTO]
     join = (toolchain.ld, *_RELOCATABLE, *required, *inputs, "-o", str(joined))
     return _Relink(joined, (join, (toolchain.objcopy, *edits, str(joined), str(output))))
 
