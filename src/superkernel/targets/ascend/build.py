@@ -124,8 +124,7 @@ class _Builder:
     def __init__(self, emitted: EmittedKernel, flags: tuple[str, ...]) -> None:
         self.emitted, self.flags = emitted, flags
         self.inputs: dict[Path, Input] = {}
-        self.commands: dict[Stage, list[Command]] = {stage: [] for stage in Stage}
-        self.once: set[Command] = set()  # those that several functions of a sub-kernel share
+        self.commands: dict[Command, None] = {}
         self.mixed = emitted.launch.mixed
 
     def plan(self) -> BuildPlan:
@@ -149,7 +148,8 @@ class _Builder:
         self._add(Stage.LINK, Tool.LINKER, link, (whole,), (linked,))
         keep = tuple(f"--keep-global-symbol={symbol}" for symbol in entries)
         self._add(Stage.LOCALISE, Tool.EDITOR, (*keep, linked, product), (linked,), (product,))
-        commands = tuple(command for stage in Stage for command in self.commands[stage])
+        stages = list(Stage)
+        commands = tuple(sorted(self.commands, key=lambda command: stages.index(command.stage)))
         return BuildPlan(emitted.name, tuple(entries), tuple(self.inputs.values()), commands, product)
 
     def _add(
@@ -161,7 +161,8 @@ class _Builder:
         makes: tuple[str, ...],
         folder: str = ".",
     ) -> None:
-        self.commands[stage].append(Command(stage, tool, arguments, reads, makes, folder))
+        """Once: several functions of a sub-kernel, and several classes, may ask for the same."""
+        self.commands[Command(stage, tool, arguments, reads, makes, folder)] = None
 
     def _compile(self, one: CoreClass, source: str, output: str, more: tuple[str, ...]) -> tuple[str, ...]:
         architecture = f"{self.emitted.chip.architecture}-{'cube' if one is CUBE else 'vec'}"
@@ -202,34 +203,20 @@ class _Builder:
         if kernel.binary.form is Form.SOURCE:
             output = f"{WORK}/{given.rpartition('.')[0]}_{one.value}.o"
             flags = tuple(kernel.binary.flags)
-            self._once(Stage.COMPILE, Tool.COMPILER, self._compile(one, given, output, flags), (given,), (output,))
+            self._add(Stage.COMPILE, Tool.COMPILER, self._compile(one, given, output, flags), (given,), (output,))
             return output
         if not is_archive(kernel.binary.path):
-            self._once(Stage.MEASURE, Tool.SIZER, ("-A", given), (given,), ())
+            self._add(Stage.MEASURE, Tool.SIZER, ("-A", given), (given,), ())
             return given
         folder = f"{WORK}/{given}.d"
         files = tuple(f"{folder}/{name}" for name in objects)
-        self._once(Stage.UNPACK, Tool.ARCHIVER, ("x", f"../../{given}", *objects), (given,), files, folder)
-        self._once(Stage.MEASURE, Tool.SIZER, ("-A", *files), files, ())
+        self._add(Stage.UNPACK, Tool.ARCHIVER, ("x", f"../../{given}", *objects), (given,), files, folder)
+        self._add(Stage.MEASURE, Tool.SIZER, ("-A", *files), files, ())
         if len(files) == 1:
             return files[0]
         joined = f"{folder}/{code.symbol}_{one.value}_joined.o"
-        self._once(Stage.UNPACK, Tool.LINKER, ("-r", "-o", joined, *files), files, (joined,))
+        self._add(Stage.UNPACK, Tool.LINKER, ("-r", "-o", joined, *files), files, (joined,))
         return joined
-
-    def _once(
-        self,
-        stage: Stage,
-        tool: Tool,
-        arguments: tuple[str, ...],
-        reads: tuple[str, ...],
-        makes: tuple[str, ...],
-        folder: str = ".",
-    ) -> None:
-        command = Command(stage, tool, arguments, reads, makes, folder)
-        if command not in self.once:
-            self.once.add(command)
-            self.commands[stage].append(command)
 
     def _input(self, kernel: SubKernel) -> str:
         path = kernel.binary.path

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 from ...layout import Role
+from ...plan.steps import FenceWhen, What
 from ...subkernel import SubKernel
 from .areas import mark_of
 from .emitted import MarkPoint
@@ -22,7 +23,6 @@ from .steps import (
     ClearFeed,
     DebugBarrier,
     Fence,
-    FenceWhen,
     InitDump,
     Meet,
     Notify,
@@ -35,7 +35,6 @@ from .steps import (
     ResetLock,
     Select,
     Step,
-    What,
 )
 from .types import CUBE, VECTOR, CoreClass, KernelType, LaunchType, OpClass
 

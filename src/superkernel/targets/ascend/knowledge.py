@@ -29,7 +29,6 @@ class Item:
     classes: Classes
     reached: str  # what cores that have passed it are, in words that the op's name follows
     body: list[Step] = field(default_factory=list)
-    ahead: list[Step] = field(default_factory=list)  # preloads, before anything that may block
     before: list[Step] = field(default_factory=list)  # syncs
     after: list[Step] = field(default_factory=list)
     inside: dict[CoreClass, Inside] = field(default_factory=dict)

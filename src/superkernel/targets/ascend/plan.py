@@ -16,15 +16,17 @@ from ...errors import PlanError
 from ...graph import Graph, Node
 from ...layout import Layout
 from ...options import EarlyStart, Options
+from ...plan.steps import FenceWhen
 from .areas import Areas, make_areas, prints
+from .assemble import assemble
 from .chips import Chip
 from .facts import facts_of
 from .launch import Launch, Sized, launch_of
 from .order import Order, choose_order
 from .pairs import Action, Pair
-from .schedule import make_schedule, weights_of
+from .schedule import make_schedule
 from .slots import Slots, make_slots
-from .steps import Arrive, Call, Classes, DebugBarrier, Fence, FenceWhen, Meet, Step
+from .steps import Arrive, Call, Classes, DebugBarrier, Fence, Meet, Step
 from .types import CoreClass, OpClass
 
 WEIGHT_BUDGET = 8 << 20  # bytes per op that prefetch-weights=1 asks the copy engine for
@@ -139,11 +141,12 @@ def make_ascend_plan(graph: Graph, options: Options, chip: Chip) -> AscendPlan:
     for node in graph.nodes:
         _check_early_start(node, options, order, where)
     fed = {node.index: classes for node in graph.nodes if (classes := _fed(node, launch, options, where))}
-    schedule = make_schedule(graph, launch, chip, chosen, order, fed, prints(graph))
-    areas = make_areas(graph, launch, chip, bool(fed), schedule.steps)
-    prefetched = frozenset(node.index for node in graph.nodes if options.prefetch_weights and weights_of(graph, node))
+    schedule = make_schedule(graph, launch, chip, chosen, order)
+    steps = assemble(graph, launch, chosen, schedule, fed, prints(graph))
+    areas = make_areas(graph, launch, chip, bool(fed), steps)
+    prefetched = frozenset(node.index for node in graph.nodes if options.prefetch_weights and graph.weights_of(node))
     slots = make_slots(graph, prefetched, areas.workspace_bytes > 0, options.profiling)
-    return AscendPlan(graph, chosen, chip, launch, order, schedule.steps, schedule.pairs, slots, areas, copies)
+    return AscendPlan(graph, chosen, chip, launch, order, steps, schedule.pairs, slots, areas, copies)
 
 
 def cores_of(node: Node, launch: Launch, one: CoreClass) -> int:

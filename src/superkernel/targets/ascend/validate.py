@@ -10,8 +10,8 @@ from ...hazards import Edge, Hazard, Reason
 from ...plan.validate import Finding, Report
 from .facts import facts_of
 from .launch import Sized, launch_of
+from .pending import Pending
 from .plan import AscendPlan, cores_of
-from .schedule import Pending
 from .steps import Arrive, Call, Meet, Preload, Record, ResetEvent, ResetLock, Select, Step
 from .types import CoreClass
 from .walk import Clock, Fault, Walked, walk
