@@ -11,7 +11,7 @@ from pathlib import Path
 from ...subkernel import Form, SubKernel
 from .archive import is_archive
 from .emitted import EmittedKernel, EmittedOp
-from .facts import Code, cube_or_vector, facts_of
+from .facts import Code, cube_or_vector, facts_of, split_name
 from .tools import HOME, Tool
 from .types import CUBE, CoreClass
 
@@ -192,7 +192,9 @@ class _Builder:
                 ready = bool(copy and code.split)
                 base = self._base(op.kernel, one, code, code.split[copy - 1] if ready else code.objects)
                 output = f"{WORK}/{function}.o"
-                edits = (f"--redefine-sym={code.symbol}={function}",) if function != code.symbol else ()
+                # a copy that comes ready made may have its name already
+                olds = (code.symbol, *((split_name(code.symbol, copy),) if ready else ()))
+                edits = tuple(f"--redefine-sym={old}={function}" for old in olds if old != function)
                 arguments = (*edits, f"--keep-global-symbol={function}", base, output)
                 self._add(Stage.RENAME, Tool.EDITOR, arguments, (base,), (output,))
                 yield output

@@ -234,7 +234,7 @@ class StepPrinter:
             f"key_{op} = (int64_t)sk_fetch({self._word(op, Role.TILING_KEY)});",
             f"blocks_{op} = sk_fetch({self._word(op, Role.BLOCK_COUNT)});",
             f"check_{self._named[op].label}(key_{op});",
-            f"if (blocks_{op} == 0 || blocks_{op} > {node.blocks}) trap();",
+            f"if (blocks_{op} > {node.blocks}) trap();",
         ]
 
     def _guard(self, op: int, one: CoreClass) -> str:
@@ -266,7 +266,8 @@ class StepPrinter:
         if fed:
             mixed = facts_of(node.kernel).op_class is OpClass.MIX
             join = f"sk_join_barriers<{'true' if mixed else 'false'}>(sk_control(workspace, {step.op}));"
-            idle.append(join)
+            # an op with no block at all has nobody who would end them
+            idle.append(f"if (blocks_{step.op} > 0) {join}" if node.dynamic else join)
         if not guard:
             return [*working, "pipe_barrier(PIPE_ALL);"]
         lines = [f"if ({guard}) {{", *indented(working)]

@@ -172,16 +172,17 @@ def _check_early_start(node: Node, options: Options, order: Order, where: str) -
     facts, kernel = facts_of(node.kernel), node.kernel
     if not facts.flags_declared or not (kernel.waits_inside or kernel.signals_inside):
         return
-    why = ""
     if order.lanes:
-        why = "stream-fusion=1 switches early start off"
+        why, instead = "stream-fusion=1 switches early start off", "stream-fusion=0"
     elif options.early_start is not EarlyStart.FULL:
         why = f"early-start={options.early_start.value} leaves waits and signals to the super kernel"
-    if why:
-        raise PlanError(
-            f"{where}op {node.name!r}: {facts.origin} says that it sets or waits for early-start flags itself, "
-            f"but {why}: use early-start=1, or compile the sub-kernel without its flags"
-        )
+        instead = "early-start=1"
+    else:
+        return
+    raise PlanError(
+        f"{where}op {node.name!r}: {facts.origin} says that it sets or waits for early-start flags itself, "
+        f"but {why}: use {instead}, or compile the sub-kernel without its flags"
+    )
 
 
 def _fed(node: Node, launch: Launch, options: Options, where: str) -> Classes:
@@ -193,8 +194,17 @@ def _fed(node: Node, launch: Launch, options: Options, where: str) -> Classes:
     if idle and not options.feed_sync_all:
         blocks = f"up to {node.blocks}" if node.dynamic else str(node.blocks)
         raise PlanError(
-            f"{where}op {node.name!r} calls sync_all with {blocks} blocks in a launch of {launch.blocks} blocks "
-            f"({launch.type.value}): the idle cores would never arrive. Set feed-sync-all=1, or "
-            f"block_dim={launch.blocks}"
+            f"{where}op {node.name!r} calls sync_all with {blocks} blocks in a launch of {launch.cubes} cube and "
+            f"{launch.vectors} vector cores: the idle {' and '.join(one.value for one in idle)} cores would never "
+            f"arrive. Set feed-sync-all=1{_filling(node, launch)}"
         )
     return idle
+
+
+def _filling(node: Node, launch: Launch) -> str:
+    """The advice to give an op a block for every core, where that is possible."""
+    classes = facts_of(node.kernel).op_class.classes
+    blocks = launch.cores(classes[0]) if len(classes) == 1 else launch.blocks
+    cores = dict(zip(CoreClass, facts_of(node.kernel).type.cores(blocks), strict=True))
+    fills = not node.dynamic and all(cores[one] == launch.cores(one) for one in classes)
+    return f", or block_dim={blocks}" if fills else ""

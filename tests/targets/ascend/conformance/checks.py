@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 from targets.ascend.conformance.cases import Case, random_case, tiling
@@ -107,8 +108,9 @@ def check_cores(
         begun = [step.core for step in steps[op.name][What.OP_BEGIN]] if op.name in steps else []
         assert len(begun) == len(set(begun)), f"P1: {op.name} ran twice on a core"
         assert set(begun) == cores_of(ready, op, blocks[op.name]), f"P1: {op.name} ({use}) ran on {sorted(begun)}"
-        counts = {step.value for step in steps[op.name][What.OP_END]}
-        assert counts == {0 if not use.shape.meets else 1 + use.salt % 2}, f"barriers of {op.name}: {counts}"
+        counts = {step.value for step in steps[op.name][What.OP_END]} if begun else set()
+        wanted_barriers = {0 if not use.shape.meets else 1 + use.salt % 2} if begun else set()
+        assert counts == wanted_barriers, f"barriers of {op.name}: {counts}"
 
 
 def _block_counts(ready: Ready, before: Mapping[str, np.ndarray]) -> dict[str, int]:
@@ -140,6 +142,16 @@ def stored(op: EmittedOp) -> What:
     return What.OP_SET if op.signals_inside else What.OP_END
 
 
+def first_of(steps: OpSteps, op: EmittedOp) -> float:
+    """When the first core passed the op's wait point; never, for a dynamic op without a block."""
+    return min((step.sequence for step in steps[op.name][wait_point(op)]), default=inf)
+
+
+def last_of(steps: OpSteps, op: EmittedOp) -> float:
+    """When the last core had stored."""
+    return max((step.sequence for step in steps[op.name][stored(op)]), default=-inf)
+
+
 def check_orders(ready: Ready, steps: OpSteps) -> None:
     """P2: no block passes its wait point before all blocks of its producers have stored."""
     ops = {op.name: op for op in ready.emitted.ops}
@@ -148,9 +160,9 @@ def check_orders(ready: Ready, steps: OpSteps) -> None:
         if order.whole_stream:
             sender = ops[order.producer]
             producers += [op.name for op in ops.values() if op.stream == sender.stream and op.index < sender.index]
-        passed = min(step.sequence for step in steps[order.consumer][wait_point(ops[order.consumer])])
+        passed = first_of(steps, ops[order.consumer])
         for name in producers:
-            last = max(step.sequence for step in steps[name][stored(ops[name])])
+            last = last_of(steps, ops[name])
             assert last < passed, (
                 f"P2: {order.consumer} passed its wait point before {name} had stored ({order.because})"
             )
@@ -184,10 +196,10 @@ def check_events(ready: Ready, emulation: Emulation, steps: OpSteps) -> None:
         assert len(stores) == 1, f"P6: the word of event {event.label} is stored {len(stores)} times"
         op = ops[event.op]
         if event.sent:
-            last = max(s.sequence for s in steps[op.name][stored(op)])
+            last = last_of(steps, op)
             assert stores[0] > last, f"P6: {event.label} is notified before {op.name} has stored"
         else:
-            first = min(s.sequence for s in steps[op.name][wait_point(op)])
+            first = first_of(steps, op)
             assert set_at[event.label] < first, f"P6: {op.name} did not wait for {event.label}"
     for words in (*ready.emitted.tilings,):
         assert emulation.words[slots[words.lock_slot].name] == 0, f"the lock of {words.op} is left set"
