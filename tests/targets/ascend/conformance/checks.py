@@ -10,6 +10,7 @@ from math import inf
 import numpy as np
 from targets.ascend.conformance.cases import Case, random_case, tiling
 from targets.ascend.conformance.oracle import expected
+from targets.ascend.conformance.pairing import check_pairing, producers_of, stored, wait_point
 
 from superkernel.cache import Cache
 from superkernel.graph import Graph
@@ -60,6 +61,8 @@ def check(ready: Ready, seed: int) -> Emulation:
     check_cores(ready, steps, wanted, before)
     check_orders(ready, steps)
     check_streams(ready, emulation.steps)
+    if not ready.emitted.tilings:
+        check_pairing(ready.emitted, emulation.steps)
     check_events(ready, emulation, steps)
     check_preloads(ready, emulation)
     check_copies(ready, emulation.steps)
@@ -134,14 +137,6 @@ def _cut(graph: Graph, place: int) -> Graph:
     return _Cut(graph.order[:place])  # type: ignore[return-value]
 
 
-def wait_point(op: EmittedOp) -> What:
-    return What.OP_WAITED if op.waits_inside else What.OP_BEGIN
-
-
-def stored(op: EmittedOp) -> What:
-    return What.OP_SET if op.signals_inside else What.OP_END
-
-
 def first_of(steps: OpSteps, op: EmittedOp) -> float:
     """When the first core passed the op's wait point; never, for a dynamic op without a block."""
     return min((step.sequence for step in steps[op.name][wait_point(op)]), default=inf)
@@ -155,17 +150,10 @@ def last_of(steps: OpSteps, op: EmittedOp) -> float:
 def check_orders(ready: Ready, steps: OpSteps) -> None:
     """P2: no block passes its wait point before all blocks of its producers have stored."""
     ops = {op.name: op for op in ready.emitted.ops}
-    for order in ready.emitted.orders:
-        producers = [order.producer]
-        if order.whole_stream:
-            sender = ops[order.producer]
-            producers += [op.name for op in ops.values() if op.stream == sender.stream and op.index < sender.index]
-        passed = first_of(steps, ops[order.consumer])
+    for consumer, producers in producers_of(ready.emitted).items():
+        passed = first_of(steps, ops[consumer])
         for name in producers:
-            last = last_of(steps, ops[name])
-            assert last < passed, (
-                f"P2: {order.consumer} passed its wait point before {name} had stored ({order.because})"
-            )
+            assert last_of(steps, ops[name]) < passed, f"P2: {consumer} passed its wait point before {name} had stored"
 
 
 def check_streams(ready: Ready, steps: Iterable[Step]) -> None:

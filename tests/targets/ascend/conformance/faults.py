@@ -92,6 +92,21 @@ def without_syncs(case: Case, emitted: EmittedKernel, graph: Graph) -> list[Faul
     return faults
 
 
+def one_signal_early(case: Case, emitted: EmittedKernel, graph: Graph, kind: str) -> Fault:
+    """One more arrival at the begin and one more wait at the end: all counts agree, and every wait takes the signal
+    before the one that it was meant for."""
+    lines = emitted.source.splitlines()
+    begin = next(number for number, line in entry_lines(emitted.source) if "set_ffts_base_addr" in line)
+    end = max(number for number, line in entry_lines(emitted.source) if line == "}")
+    pipe = {"cube": "PIPE_FIX", "vector": "PIPE_MTE3"}[kind]
+    only = f"if constexpr (on_cube == {'true' if kind == 'cube' else 'false'}) "
+    changes = {
+        begin: f"{lines[begin]} {only}ffts_cross_core_sync({pipe}, arrive_{kind}s);",
+        end: f"    {only}wait_flag_dev({kind}_flag);\n}}",
+    }
+    return _replaced(case, emitted, graph, changes, f"one signal of {kind} cores early")
+
+
 def _changed(case: Case, emitted: EmittedKernel, graph: Graph, number: int, line: str, what: str) -> Fault:
     return _replaced(case, emitted, graph, {number: line}, what)
 

@@ -6,15 +6,18 @@ from dataclasses import replace
 
 import pytest
 from targets.ascend.conformance.cases import Case, Shape, Use, plain_case
+from targets.ascend.conformance.checks import launch, prepare
 from targets.ascend.conformance.faults import (
     SYNC,
     Fault,
     entry_lines,
+    one_signal_early,
     uncaught,
     with_other_flag,
     without_line,
     without_syncs,
 )
+from targets.ascend.conformance.pairing import check_pairing
 
 from superkernel.targets.ascend.emulator import Outside
 from superkernel.targets.ascend.types import KernelType
@@ -166,6 +169,26 @@ def test_p18_syncs_are_needed_and_missed(first: int) -> None:
     faults = [fault for case in cases for fault in without_syncs(case, *case.emitted())]
     assert len(faults) > 40
     assert len(uncaught(faults, range(4))) <= len(faults) // 50
+
+
+@pytest.mark.parametrize("kind", ["cube", "vector"])
+def test_p5_a_wait_that_takes_the_signal_of_another_is_caught(kind: str) -> None:
+    """Ops that only events order: no value is wrong and no flag is left over, whoever takes whose signal."""
+    of = CLASSES[kind]
+    chain = [
+        Use(Shape("plain", of, 3, 1, 1, 0), 5, (f"b{i}", f"b{i + 3}"), 0, (f"e{i}",), (f"e{i - 1}",) if i else ())
+        for i in range(3)
+    ]
+    case = Case(f"p5_{kind}", tuple(chain), "early-start=1:split-mode=1:preload-code=none")
+    emitted, graph = case.emitted()
+    shifted = one_signal_early(case, emitted, graph, kind)
+    right, wrong = prepare([(case, emitted, graph), (case, shifted.emitted, graph)])
+    for seed in SEEDS:
+        emulation, _ = launch(right, seed)
+        check_pairing(right.emitted, emulation.steps)
+        emulation, _ = launch(wrong, seed)  # the emulator itself sees nothing wrong
+        with pytest.raises(AssertionError, match="P5: no signal"):
+            check_pairing(wrong.emitted, emulation.steps)
 
 
 def test_text_without_a_fault_passes() -> None:

@@ -1,4 +1,4 @@
-"""Random super kernels under random interleavings: values, P1 to P4, P6, P7, P10, P13 and P14 of the emitted code."""
+"""Random super kernels under random interleavings: values, P1 to P7, P10, P13 and P14 of the emitted code."""
 
 from __future__ import annotations
 
