@@ -14,6 +14,7 @@ from targets.ascend.conformance.pairing import check_pairing, producers_of, stor
 
 from superkernel.cache import Cache
 from superkernel.graph import Graph
+from superkernel.options import Options, PreloadCode
 from superkernel.targets import LaunchWishes
 from superkernel.targets.ascend.emitted import EmittedKernel, EmittedOp
 from superkernel.targets.ascend.emulator.launch import Emulation, Emulator
@@ -197,7 +198,7 @@ def check_events(ready: Ready, emulation: Emulation, steps: OpSteps) -> None:
 
 def check_preloads(ready: Ready, emulation: Emulation) -> None:
     """P10: with per-func the code of an op is preloaded before its call, on the core that calls it."""
-    if "preload-code=per-func" not in ready.case.options:
+    if Options.parse(ready.case.options).preload_code is not PreloadCode.PER_FUNC:
         return
     ops = {op.name: op for op in ready.emitted.ops}
     loaded: dict[int, set[str]] = defaultdict(set)

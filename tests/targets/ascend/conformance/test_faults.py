@@ -6,14 +6,16 @@ from dataclasses import replace
 
 import pytest
 from targets.ascend.conformance.cases import Case, Shape, Use, plain_case
-from targets.ascend.conformance.checks import launch, prepare
+from targets.ascend.conformance.checks import check, launch, prepare
 from targets.ascend.conformance.faults import (
     SYNC,
     Fault,
     entry_lines,
     one_signal_early,
     uncaught,
+    with_calls_exchanged,
     with_other_flag,
+    with_other_text,
     without_line,
     without_syncs,
 )
@@ -159,6 +161,42 @@ def test_each_cache_operation_on_words_matters(case: Case, old: str, new: str) -
     assert not uncaught([broken], SEEDS)
 
 
+PLAIN = Case(
+    "plain",
+    (
+        use(KernelType.AIV_ONLY, ("b0", "b1"), blocks=4),
+        use(KernelType.AIC_ONLY, ("b1", "b2"), blocks=2),
+        use(KernelType.MIX_AIC_1_1, ("b2", "b3"), "prints", blocks=2),
+        use(KernelType.MIX_AIC_1_2, ("b3", "b4"), blocks=2),
+        use(KernelType.AIV_ONLY, ("b4", "b5"), "tiled", blocks=6),
+    ),
+    "split-mode=2:profiling=1",
+)
+
+
+@pytest.mark.parametrize(
+    ("what", "old", "new"),
+    [
+        ("P1: a call left out", r"^ *call_\w+\(.*\);$", ";"),
+        ("P1: a call without its guard", r"^( *)if \((vector|block) < \w+.*\) \{$", r"\1{"),
+        ("P1: a call under another guard", r"if \((vector|block) < (\w+)(.*)\) \{$", r"if (\1 + 1 < \2\3) {"),
+        ("P1: both vectors of a 1:1 op", r"if \((.*) && get_subblockid\(\) == 0\) \{$", r"if (\1) {"),
+        ("P8: an op with the slots of another", r"(?<!first_slot, )at\(slots, (\d+)\)\);$", r"at(slots, \1 + 1));"),
+        ("P10: a preload left out", r"^ *preload_\w+\(core\);$", ";"),
+        ("P13: a mark left out", r"^( *)sk_record\(area.*\);$", ";"),
+        ("P13: a mark for another", r"task \| (\d+)\)", r"task | (\1 ^ 1))"),
+        ("P16: the key of another variant", r"key_4 = \(int64_t\)sk_fetch", "key_4 = 4 + (int64_t)sk_fetch"),
+        ("P16: more blocks than there are", r"blocks_4 = sk_fetch", "blocks_4 = 9 + sk_fetch"),
+        ("P6: a lock that nobody asks for", r"sk_publish\((word\(slots, \d+\)), 2\)", r"sk_publish(\1, 3)"),
+        ("prints without a part of the dump area", r"^ *sk_dump_begin\(.*\);$", ";"),
+    ],
+)
+def test_each_other_statement_matters(what: str, old: str, new: str) -> None:
+    faults = with_other_text(PLAIN, *PLAIN.emitted(), old, new)
+    assert faults, f"{what}: nothing to break in\n{PLAIN.emitted()[0].source}"
+    assert not uncaught(faults, SEEDS)
+
+
 @pytest.mark.parametrize("first", range(0, 60, 20))
 def test_p18_syncs_are_needed_and_missed(first: int) -> None:
     """Left out as a whole, a sync leaves something unordered: it is caught, and it was not there for nothing.
@@ -169,6 +207,18 @@ def test_p18_syncs_are_needed_and_missed(first: int) -> None:
     faults = [fault for case in cases for fault in without_syncs(case, *case.emitted())]
     assert len(faults) > 40
     assert len(uncaught(faults, range(4))) <= len(faults) // 50
+
+
+def test_p3_ops_of_a_stream_in_another_order_are_caught() -> None:
+    """They are independent: nothing else is wrong."""
+    kind = KernelType.AIV_ONLY
+    case = Case("p3", (use(kind, ("b0", "b1")), use(kind, ("b0", "b2"), salt=6)), "split-mode=1")
+    emitted, graph = case.emitted()
+    [wrong] = prepare([(case, with_calls_exchanged(case, emitted, graph).emitted, graph)])
+    for seed in SEEDS:
+        launch(wrong, seed)
+        with pytest.raises(AssertionError, match="P3: core"):
+            check(wrong, seed)
 
 
 @pytest.mark.parametrize("kind", ["cube", "vector"])
@@ -193,6 +243,6 @@ def test_p5_a_wait_that_takes_the_signal_of_another_is_caught(kind: str) -> None
 
 def test_text_without_a_fault_passes() -> None:
     """What the tests above would also catch is nothing."""
-    for case in (EVENTS, TILED, FED):
+    for case in (EVENTS, TILED, FED, PLAIN):
         emitted, graph = case.emitted()
         assert uncaught([Fault(case.name, case, emitted, graph)], SEEDS) == [case.name]
