@@ -12,12 +12,14 @@ from ...subkernel import Form, SubKernel
 from .archive import is_archive
 from .emitted import EmittedKernel, EmittedOp
 from .facts import Code, cube_or_vector, facts_of, split_name
-from .tools import HOME, Tool
+from .tools import FLAGS, HOME, INCLUDES, Tool
 from .types import CUBE, CoreClass
 
 BUILD_SCRIPT = "build.sh"
 WORK = "work"
-_INCLUDES = ("include", "compiler/tikcpp/tikcfw", "compiler/tikcpp/tikcfw/interface", "compiler/tikcpp/tikcfw/impl")
+INCLUDE = f"{WORK}/include"  # where sub-kernels that come as sources find ours
+HEADERS = f"{INCLUDE}/superkernel"
+_SUBKERNEL_H = Path(__file__).parent / "include" / "superkernel" / "subkernel.h"
 
 
 class Stage(Enum):
@@ -46,7 +48,7 @@ class Command:
 
     def line(self) -> str:
         """As it stands in the script."""
-        call = f'"${self.tool.value}"' + (" $CCE_FLAGS" if self.tool is Tool.COMPILER else "")
+        call = f'"${self.tool.value}"' + (f" ${FLAGS}" if self.tool is Tool.COMPILER else "")
         text = f"{call} {shlex.join(self.arguments)}"
         return text if self.folder == "." else f"(cd {shlex.quote(self.folder)} && {text})"
 
@@ -66,6 +68,7 @@ class BuildPlan:
     inputs: tuple[Input, ...]
     commands: tuple[Command, ...]
     product: str
+    headers: tuple[Input, ...] = ()  # saved beside the source, and copied to HEADERS
 
     def lines(self) -> tuple[str, ...]:
         return tuple(command.line() for command in self.commands)
@@ -82,7 +85,7 @@ class BuildPlan:
 
     def script(self) -> str:
         """The whole build for a machine with CANN; run it in its folder."""
-        includes = " ".join(f"-I${HOME}/{folder}" for folder in _INCLUDES)
+        includes = " ".join(f"-I${HOME}/{folder}" for folder in INCLUDES)
         lines = [
             "#!/bin/sh",
             f"# Builds {self.product} from {self.name}_kernel.cpp and the sub-kernels beside it. Needs CANN.",
@@ -95,8 +98,9 @@ class BuildPlan:
             'OBJCOPY="${OBJCOPY:-$TOOLS/llvm-objcopy}"',
             'AR="${AR:-$TOOLS/llvm-ar}"',
             'SIZE="${SIZE:-$TOOLS/llvm-size}"',
-            f'CCE_FLAGS="${{CCE_FLAGS:-{includes}}}"',
+            f'{FLAGS}="${{{FLAGS}:-{includes}}}"',
             f"mkdir -p {' '.join(sorted({shlex.quote(folder) for folder in self.folders()}))}",
+            *(f"cp {one.name} {HEADERS}/" for one in self.headers),
         ]
         stage = None
         for command in self.commands:
@@ -107,7 +111,8 @@ class BuildPlan:
         return "\n".join(lines) + "\n"
 
     def folders(self) -> set[str]:
-        return {WORK} | {command.folder for command in self.commands if command.folder != "."}
+        ours = {WORK, HEADERS} if self.headers else {WORK}
+        return ours | {command.folder for command in self.commands if command.folder != "."}
 
 
 @dataclass(frozen=True)
@@ -137,7 +142,8 @@ class _Builder:
             symbol = f"{emitted.entry}_{cube_or_vector(one)}" if self.mixed else emitted.entry
             renamed = (f"-D{emitted.entry}={symbol}",) if self.mixed else ()
             entry = f"{WORK}/{one.value}_entry.o"
-            self._add(Stage.COMPILE, Tool.COMPILER, self._compile(one, source, entry, renamed), (source,), (entry,))
+            arguments = self._compile(one, source, entry, (*renamed, *self.flags))
+            self._add(Stage.COMPILE, Tool.COMPILER, arguments, (source,), (entry,))
             joined = f"{WORK}/{one.value}_objects.o"
             self._add(Stage.MERGE_OBJECTS, Tool.LINKER, ("-r", "-o", joined, *objects), objects, (joined,))
             merged += [entry, joined]
@@ -150,7 +156,9 @@ class _Builder:
         self._add(Stage.LOCALISE, Tool.EDITOR, (*keep, linked, product), (linked,), (product,))
         stages = list(Stage)
         commands = tuple(sorted(self.commands, key=lambda command: stages.index(command.stage)))
-        return BuildPlan(emitted.name, tuple(entries), tuple(self.inputs.values()), commands, product)
+        sources = any(op.kernel.binary.form is Form.SOURCE for op in emitted.ops)
+        headers = (Input(_SUBKERNEL_H, _SUBKERNEL_H.name),) if sources else ()
+        return BuildPlan(emitted.name, tuple(entries), tuple(self.inputs.values()), commands, product, headers)
 
     def _add(
         self,
@@ -170,7 +178,6 @@ class _Builder:
             *("-c", "-xcce", "-std=c++17", "-O2", "--cce-aicore-only", f"--cce-aicore-arch={architecture}"),
             *self.emitted.defines[one],
             *more,
-            *self.flags,
             *(source, "-o", output),
         )
 
@@ -204,7 +211,7 @@ class _Builder:
         given = self._input(kernel)
         if kernel.binary.form is Form.SOURCE:
             output = f"{WORK}/{given.rpartition('.')[0]}_{one.value}.o"
-            flags = tuple(kernel.binary.flags)
+            flags = (f"-I{INCLUDE}", *kernel.binary.flags)
             self._add(Stage.COMPILE, Tool.COMPILER, self._compile(one, given, output, flags), (given,), (output,))
             return output
         if not is_archive(kernel.binary.path):
