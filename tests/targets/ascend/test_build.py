@@ -17,6 +17,7 @@ from targets.ascend.test_metadata import compiled
 
 import superkernel as sk
 from superkernel.errors import BuildError, LaunchError
+from superkernel.targets import find_target
 from superkernel.targets.ascend.archive import code_bytes, members
 from superkernel.targets.ascend.build import Stage
 from superkernel.targets.ascend.objects import execute, prepare_objects
@@ -226,7 +227,10 @@ def test_sub_kernels_that_come_as_sources_find_our_header(cann: Path, tmp_path: 
     )
     ops = [sk.Op(early, ["a", "b"]), sk.Op(early, ["b", "c"])]
     options = "compile-options=-DFOR_THE_ENTRY,-DSK_CORE_LOCAL="
-    with sk.compile(ops, name="two", options=options, target="ascend") as k:
+    chip = {**find_target("ascend").chip_fields(), "cube_flag": 1, "vector_macro": "ON_A_VECTOR"}
+    (tmp_path / "chip.json").write_text(json.dumps(chip))
+    with sk.compile(ops, name="two", options=options, target="ascend", chip=tmp_path / "chip.json") as k:
+        assert "-DSK_CUBE_FLAG=1" in "\n".join(k.executable.commands)
         assert k.executable.built.binary is not None
         folder = k.save(tmp_path / "saved")
     (folder / "two.o").unlink()

@@ -68,13 +68,28 @@ def test_arrivals_far_ahead_of_their_waits_never_fill_a_flag() -> None:
     plan_of(ops)
 
 
-@pytest.mark.parametrize("limit", [2, 3])
+@pytest.mark.parametrize("limit", [3, 4])
 def test_flags_that_hold_little_are_never_filled(limit: int) -> None:
     chip = replace(CHIP, flag_limit=limit)
     for seed in range(60):
         graph, options = case(seed, 50)
         report = validate(make_ascend_plan(graph, options, chip))
         assert report.ok, f"seed {seed}, {options}\n{report}"
+
+
+def test_a_plan_that_may_fill_a_flag_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever class runs ahead: planned for flags that hold more than those of the chip."""
+    begin = knowledge.Knowledge.__init__
+    monkeypatch.setattr(
+        knowledge.Knowledge, "__init__", lambda self, launch, limit, split: begin(self, launch, limit + 4, split)
+    )
+    vec, cube = kernel("vec", AIV, 8, *PARAMS), kernel("cube", AIC, 4, *PARAMS)
+    for first, second in ((cube, vec), (vec, cube)):
+        ops = [Op(one, [f"x{i}", "w", f"{one.name}{i}"]) for i in range(12) for one in (cube, vec)]
+        ops += [Op(second, [f"{first.name}{i}", "w", f"y{i}"]) for i in range(12)]
+        options = Options()
+        plan = make_ascend_plan(build_graph(ops, "full"), options, replace(CHIP, flag_limit=6))
+        assert {finding.property for finding in validate(plan).errors} == {"P5"}
 
 
 def test_a_sync_that_is_left_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -211,7 +211,7 @@ class _Builder:
         given = self._input(kernel)
         if kernel.binary.form is Form.SOURCE:
             output = f"{WORK}/{given.rpartition('.')[0]}_{one.value}.o"
-            flags = (f"-I{INCLUDE}", *kernel.binary.flags)
+            flags = (f"-I{INCLUDE}", *self._header_flags(one), *kernel.binary.flags)
             self._add(Stage.COMPILE, Tool.COMPILER, self._compile(one, given, output, flags), (given,), (output,))
             return output
         if not is_archive(kernel.binary.path):
@@ -226,6 +226,16 @@ class _Builder:
         joined = f"{folder}/{code.symbol}_{one.value}_joined.o"
         self._add(Stage.UNPACK, Tool.LINKER, ("-r", "-o", joined, *files), files, (joined,))
         return joined
+
+    def _header_flags(self, one: CoreClass) -> Iterator[str]:
+        """What subkernel.h cannot know of a chip that somebody described."""
+        chip = self.emitted.chip
+        if one is CUBE:
+            yield "-DSK_ON_CUBE"
+        yield f"-DSK_CUBE_FLAG={chip.cube_flag}"
+        yield f"-DSK_VECTOR_FLAG={chip.vector_flag}"
+        yield f"-DSK_VECTORS_TO_CUBE_FLAG={chip.vectors_to_cube_flag}"
+        yield f"-DSK_CUBE_TO_VECTORS_FLAG={chip.cube_to_vectors_flag}"
 
     def _input(self, kernel: SubKernel) -> str:
         path = kernel.binary.path

@@ -294,14 +294,13 @@ class StepPrinter:
         return [f"sk_call_context({blocks}, {pair}, {arrives}, {feed});"]
 
     def _debug_barrier(self, step: DebugBarrier, one: CoreClass) -> list[str]:
-        row, other = PAIRS[step.pair][one], _OTHER[one]
+        """What is under way is taken before the own signals are given: so nobody gives it again too early."""
         arrivals, signals = dict(step.pending_arrivals), dict(step.pending_signals)
-        lines = [_ARRIVE[one]]
-        for action in row:
-            again = {Action.WAIT_ALL: arrivals.get(one, 0), Action.WAIT_BLOCK: signals.get(other, 0)}.get(action, 0)
-            lines += [_ACTIONS[one][action]] * (1 + again)
-        lines += [_ARRIVE[one]] * arrivals.get(one, 0)
-        return lines + [_ACTIONS[one][Action.SIGNAL]] * signals.get(one, 0)
+        lines = [_ACTIONS[one][Action.WAIT_ALL]] * arrivals[one]
+        lines += [_ACTIONS[one][Action.WAIT_BLOCK]] * signals.get(_OTHER[one], 0)
+        lines += [_ARRIVE[one], *(_ACTIONS[one][action] for action in PAIRS[step.pair][one])]
+        lines += [_ARRIVE[one]] * arrivals[one]
+        return lines + [_ACTIONS[one][Action.SIGNAL]] * signals[one]
 
     @cached_property
     def _marks(self) -> dict[MarkPoint, int]:

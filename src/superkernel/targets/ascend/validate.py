@@ -28,10 +28,11 @@ def validate(plan: AscendPlan) -> Report:
 
     plain = plan.without_debug()
     walked = walk(plain.steps, plan.launch, fault)
+    most = walked.most_pending
     if plain.steps != plan.steps:  # with debug steps the flags must come out even as well
-        walk(plan.steps, plan.launch, fault)
-    if walked.most_pending > plan.chip.flag_limit:
-        fault("P5", f"{walked.most_pending} signals may be under way, a flag holds {plan.chip.flag_limit}")
+        most = max(most, walk(plan.steps, plan.launch, fault).most_pending)
+    if most > plan.chip.flag_limit:
+        fault("P5", f"{most} signals may be under way, a flag holds {plan.chip.flag_limit}")
     _check_calls(plan, walked, fault)
     if not errors:
         _check_edges(plan, walked, fault)
