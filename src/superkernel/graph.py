@@ -112,6 +112,11 @@ class Graph:
             lists[edge.consumer].append(edge)
         return tuple(tuple(edges) for edges in lists)
 
+    def weights_of(self, node: Node) -> tuple[str, ...]:
+        """The inputs of an op that no op of the graph writes."""
+        names = (name for param, name in node.arguments() if param.kind is Kind.IN and self.buffers[name].constant)
+        return tuple(dict.fromkeys(names))
+
     def with_kernels(self, resolved: dict[SubKernel, SubKernel]) -> Graph:
         """The same graph with what the target found out about its sub-kernels."""
         nodes = tuple(replace(node, kernel=resolved.get(node.kernel, node.kernel)) for node in self.nodes)

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from superkernel.options import Options
 from superkernel.targets.ascend import metadata, oplist
-from superkernel.targets.ascend.chips import known_chips
+from superkernel.targets.ascend.chips import find_chip, known_chips
+from superkernel.targets.ascend.tools import FLAGS, INCLUDES, Tool
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "ascend.md").read_text()
 
@@ -44,3 +46,29 @@ def test_every_chip_is_on_the_page() -> None:
 
 def test_it_says_plainly_that_nothing_ran_on_an_npu() -> None:
     assert "Nothing here has run on an NPU" in PAGE
+    assert "(emulator.md)" in PAGE and "unverified" in PAGE
+
+
+def test_every_option_is_on_the_page() -> None:
+    keys = [key.replace("_", "-") for key in Options.__dataclass_fields__]
+    table = PAGE[PAGE.index("## Options") : PAGE.index("## What comes out")]
+    told = re.findall(r"`([a-z-]+?)(\.\.\.)?`", table)
+    for key in keys:
+        assert any(key == name or (short and key.startswith(name)) for name, short in told), key
+
+
+def test_the_assumptions_on_the_page_are_those_of_the_build() -> None:
+    build = PAGE[PAGE.index("## Building on a machine with CANN") : PAGE.index("## What is verified")]
+    chip = find_chip("a3")
+    for word in (
+        *Tool,
+        FLAGS,
+        chip.cube_macro,
+        chip.vector_macro,
+        f"{chip.architecture}-cube",
+        "-xcce",
+        "[[block_local]]",
+    ):
+        assert str(getattr(word, "value", word)) in build, word
+    for folder in INCLUDES:
+        assert folder.rpartition("/")[2] in build

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from examples.program import EXAMPLES, load, run
 
 import superkernel as sk
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PROGRAM = "01_pow_isinf.py"
 STEPS = (
     "topology by strings",
@@ -28,20 +24,9 @@ STEPS = (
 )
 
 
-def run(program: Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(Path(sk.__file__).parents[1])}
-    return subprocess.run(
-        [sys.executable, str(program)], cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
-
-
 @pytest.fixture(scope="module")
 def example() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("pow_isinf", EXAMPLES / PROGRAM)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load(PROGRAM)
 
 
 def test_it_runs_from_any_folder_and_names_its_steps(tmp_path: Path) -> None:

@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from examples.program import EXAMPLES, load, run
 
 torch = pytest.importorskip("torch")
 
-import superkernel as sk  # noqa: E402
 
-PROGRAM = Path(__file__).resolve().parents[2] / "examples" / "02_scope.py"
+PROGRAM = "02_scope.py"
 
 
 @pytest.fixture(scope="module")
 def example() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("scope_example", PROGRAM)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load(PROGRAM)
 
 
 def test_it_runs_from_any_folder_and_says_that_the_bits_are_equal(tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(Path(sk.__file__).parents[1])}
-    command = [sys.executable, str(PROGRAM), "--small"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = run(EXAMPLES / PROGRAM, tmp_path, "--small")
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("Precision ====== Success!!!\n")
     assert "with a bias" in done.stdout and "without a bias" in done.stdout

@@ -2,38 +2,26 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from examples.program import EXAMPLES, load, run
 
 torch = pytest.importorskip("torch")
 
-import superkernel as sk  # noqa: E402
 from superkernel.observe.compare import compare  # noqa: E402
 
-PROGRAM = Path(__file__).resolve().parents[2] / "examples" / "03_moe_compare.py"
+PROGRAM = "03_moe_compare.py"
 
 
 @pytest.fixture(scope="module")
 def example() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("moe_compare_example", PROGRAM)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # its dataclass looks for itself there
-    spec.loader.exec_module(module)
-    return module
+    return load(PROGRAM)
 
 
 def test_it_runs_from_any_folder_and_leaves_both_profiles(tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(Path(sk.__file__).parents[1])}
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM)], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
+    done = run(EXAMPLES / PROGRAM, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("execute sample success\n")
     for told in ("sk1 and sk3: one binary, shared", "sk2 and sk4: one binary, shared", "sk5: a binary of its own"):

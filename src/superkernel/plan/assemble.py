@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from ..graph import Graph, Node
 from ..options import EarlyStart, Options, PreloadCode
-from ..params import Kind
 from .placement import Placement
 from .steps import (
     Barrier,
@@ -100,10 +99,9 @@ def _preloads(graph: Graph, placement: Placement, options: Options) -> dict[int,
 def _prefetch(graph: Graph, node: Node, cores: Cores, options: Options) -> Iterable[Step]:
     if not options.prefetch_weights:
         return
-    names = dict.fromkeys(n for p, n in node.arguments() if p.kind is Kind.IN and graph.buffers[n].constant)
-    if names:
+    if names := graph.weights_of(node):
         budget = WEIGHT_BUDGET if options.prefetch_weights == 1 else options.prefetch_weights
-        yield PrefetchWeights(cores, node.index, tuple(names), budget)
+        yield PrefetchWeights(cores, node.index, names, budget)
 
 
 def _fence(node: Node, cores: Cores, when: FenceWhen, types: tuple[str, ...], options: Options) -> Iterable[Step]:

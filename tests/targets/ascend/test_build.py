@@ -17,6 +17,7 @@ from targets.ascend.test_metadata import compiled
 
 import superkernel as sk
 from superkernel.errors import BuildError, LaunchError
+from superkernel.targets import find_target
 from superkernel.targets.ascend.archive import code_bytes, members
 from superkernel.targets.ascend.build import Stage
 from superkernel.targets.ascend.objects import execute, prepare_objects
@@ -169,20 +170,19 @@ _STAND_IN = """#!{python}
 import subprocess, sys
 dropped = ("-xcce", "--cce-")
 arguments = [one for one in sys.argv[1:] if not one.startswith(dropped)]
-stub = {stub!r}
-sys.exit(subprocess.run(["g++", "-I", stub, *arguments]).returncode)
+sys.exit(subprocess.run(["g++", *arguments]).returncode)
 """
 
 
 @pytest.fixture
 def cann(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that looks like CANN; its compiler is the host's, with a header that does nothing."""
+    """A folder that looks like CANN; its compiler is the host's, its header does nothing and lies where CANN's does."""
     home = tmp_path / "cann"
     tools = home / "compiler" / "ccec_compiler" / "bin"
     tools.mkdir(parents=True)
-    (home / "stub").mkdir()
-    (home / "stub" / "kernel_operator.h").write_text(DEVICE_HEADER)
-    (tools / "bisheng").write_text(_STAND_IN.format(python=sys.executable, stub=str(home / "stub")))
+    (home / "compiler" / "tikcpp" / "tikcfw").mkdir(parents=True)
+    (home / "compiler" / "tikcpp" / "tikcfw" / "kernel_operator.h").write_text(DEVICE_HEADER)
+    (tools / "bisheng").write_text(_STAND_IN.format(python=sys.executable))
     (tools / "bisheng").chmod(0o755)
     for device, host in (("ld.lld", "ld"), ("llvm-objcopy", "objcopy"), ("llvm-ar", "ar"), ("llvm-size", "size")):
         (tools / device).symlink_to(str(shutil.which(host)))
@@ -212,6 +212,30 @@ def test_build_sh_makes_the_same_object(mixed: Path, cann: Path, tmp_path: Path)
     (folder / "ops.o").unlink()
     subprocess.run(["sh", "build.sh"], cwd=folder, check=True)
     assert (folder / "ops.o").is_file()
+
+
+def test_sub_kernels_that_come_as_sources_find_our_header(cann: Path, tmp_path: Path) -> None:
+    """At once, and where the folder was carried to; the entry's options are not theirs."""
+    (tmp_path / "early.cpp").write_text(
+        '#include "kernel_operator.h"\n#include <superkernel/subkernel.h>\n'
+        "#ifdef FOR_THE_ENTRY\n#error not for sub-kernels\n#endif\n"
+        'extern "C" __aicore__ void early(uint64_t) { sk_wait_previous(); sk_set_next(); }\n'
+    )
+    params = ["in:x:int32[64]", "out:y:int32[64]"]
+    early = sk.SubKernel.from_source(
+        tmp_path / "early.cpp", "early", block_dim=4, params=params, flags=["-DSK_CORE_LOCAL="]
+    )
+    ops = [sk.Op(early, ["a", "b"]), sk.Op(early, ["b", "c"])]
+    options = "compile-options=-DFOR_THE_ENTRY,-DSK_CORE_LOCAL="
+    chip = {**find_target("ascend").chip_fields(), "cube_flag": 1, "vector_macro": "ON_A_VECTOR"}
+    (tmp_path / "chip.json").write_text(json.dumps(chip))
+    with sk.compile(ops, name="two", options=options, target="ascend", chip=tmp_path / "chip.json") as k:
+        assert "-DSK_CUBE_FLAG=1" in "\n".join(k.executable.commands)
+        assert k.executable.built.binary is not None
+        folder = k.save(tmp_path / "saved")
+    (folder / "two.o").unlink()
+    subprocess.run(["sh", "build.sh"], cwd=folder, check=True)
+    assert (folder / "two.o").is_file()
 
 
 def test_a_compiler_that_fails_is_quoted(mixed: Path, cann: Path) -> None:

@@ -134,7 +134,7 @@ def test_a_chip_without_a_field_or_with_a_wrong_one(tmp_path: Path, field: str) 
         ({"cube_flag": 14}, "must differ"),
         ({"cube_flag": 16}, "between 0 and 15"),
         ({"cache_line": 48}, "power of two"),
-        ({"flag_limit": 1}, "at least 2"),
+        ({"flag_limit": 2}, "at least 3"),
         ({"cube_cores": 0, "vector_cores": 0}, "both 0"),
         ({"cube_macro": "not one"}, "no C identifier"),
         ({"vector_macro": "__DAV_C220_CUBE__"}, "the same"),

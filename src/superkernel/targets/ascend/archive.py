@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 from ...errors import BuildError, nearest
 
@@ -75,20 +76,45 @@ def check_members(path: Path, wanted: tuple[str, ...], where: str) -> None:
             raise BuildError(f"{where}: {path} has no object {name!r}{nearest(name, found)}; it holds {held}")
 
 
+def check_function(path: Path, wanted: tuple[str, ...], names: tuple[str, ...], where: str) -> None:
+    """One of the objects defines the function, under one of its names."""
+    defined = [function for _, file in _objects(path, wanted) for function in _functions(file)]
+    if not set(names) & set(defined):
+        held = ", ".join(defined) or "none"
+        objects = f"{path} ({', '.join(wanted)})" if wanted else str(path)
+        raise BuildError(
+            f"{where}: {objects} defines no function {names[0]!r}{nearest(names[0], defined)}; its functions are {held}"
+        )
+
+
 def code_bytes(path: Path, wanted: tuple[str, ...] = ()) -> int:
     """The bytes of code in an object, or in some members of an archive; whatever processor it is for."""
+    total = 0
+    for _, file in _objects(path, wanted):
+        total += sum(s["sh_size"] for s in file.iter_sections() if s["sh_flags"] & _CODE_FLAGS == _CODE_FLAGS)
+    return total
+
+
+def _objects(path: Path, wanted: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    """Some members of an archive, or all, parsed."""
     from elftools.common.exceptions import ELFError
     from elftools.elf.elffile import ELFFile
 
     found = members(path)
-    total = 0
     for name in wanted or tuple(found):
         try:
-            sections = ELFFile(BytesIO(found[name])).iter_sections()
-            total += sum(s["sh_size"] for s in sections if s["sh_flags"] & _CODE_FLAGS == _CODE_FLAGS)
+            yield name, ELFFile(BytesIO(found[name]))
         except (ELFError, KeyError, ValueError) as reason:
             raise BuildError(f"{path}: {name} is no object file: {reason}") from reason
-    return total
+
+
+def _functions(file: Any) -> Iterator[str]:
+    """The global symbols that an object defines."""
+    table = file.get_section_by_name(".symtab")
+    for symbol in table.iter_symbols() if table is not None else ():
+        visible = symbol["st_info"]["bind"] in ("STB_GLOBAL", "STB_WEAK")
+        if visible and symbol["st_shndx"] != "SHN_UNDEF" and symbol.name:
+            yield symbol.name
 
 
 def read_binary(path: Path) -> bytes:

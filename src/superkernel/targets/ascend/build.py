@@ -11,13 +11,15 @@ from pathlib import Path
 from ...subkernel import Form, SubKernel
 from .archive import is_archive
 from .emitted import EmittedKernel, EmittedOp
-from .facts import Code, cube_or_vector, facts_of
-from .tools import HOME, Tool
+from .facts import Code, cube_or_vector, facts_of, split_name
+from .tools import FLAGS, HOME, INCLUDES, Tool
 from .types import CUBE, CoreClass
 
 BUILD_SCRIPT = "build.sh"
 WORK = "work"
-_INCLUDES = ("include", "compiler/tikcpp/tikcfw", "compiler/tikcpp/tikcfw/interface", "compiler/tikcpp/tikcfw/impl")
+INCLUDE = f"{WORK}/include"  # where sub-kernels that come as sources find ours
+HEADERS = f"{INCLUDE}/superkernel"
+_SUBKERNEL_H = Path(__file__).parent / "include" / "superkernel" / "subkernel.h"
 
 
 class Stage(Enum):
@@ -46,7 +48,7 @@ class Command:
 
     def line(self) -> str:
         """As it stands in the script."""
-        call = f'"${self.tool.value}"' + (" $CCE_FLAGS" if self.tool is Tool.COMPILER else "")
+        call = f'"${self.tool.value}"' + (f" ${FLAGS}" if self.tool is Tool.COMPILER else "")
         text = f"{call} {shlex.join(self.arguments)}"
         return text if self.folder == "." else f"(cd {shlex.quote(self.folder)} && {text})"
 
@@ -66,6 +68,7 @@ class BuildPlan:
     inputs: tuple[Input, ...]
     commands: tuple[Command, ...]
     product: str
+    headers: tuple[Input, ...] = ()  # saved beside the source, and copied to HEADERS
 
     def lines(self) -> tuple[str, ...]:
         return tuple(command.line() for command in self.commands)
@@ -82,7 +85,7 @@ class BuildPlan:
 
     def script(self) -> str:
         """The whole build for a machine with CANN; run it in its folder."""
-        includes = " ".join(f"-I${HOME}/{folder}" for folder in _INCLUDES)
+        includes = " ".join(f"-I${HOME}/{folder}" for folder in INCLUDES)
         lines = [
             "#!/bin/sh",
             f"# Builds {self.product} from {self.name}_kernel.cpp and the sub-kernels beside it. Needs CANN.",
@@ -95,8 +98,9 @@ class BuildPlan:
             'OBJCOPY="${OBJCOPY:-$TOOLS/llvm-objcopy}"',
             'AR="${AR:-$TOOLS/llvm-ar}"',
             'SIZE="${SIZE:-$TOOLS/llvm-size}"',
-            f'CCE_FLAGS="${{CCE_FLAGS:-{includes}}}"',
+            f'{FLAGS}="${{{FLAGS}:-{includes}}}"',
             f"mkdir -p {' '.join(sorted({shlex.quote(folder) for folder in self.folders()}))}",
+            *(f"cp {one.name} {HEADERS}/" for one in self.headers),
         ]
         stage = None
         for command in self.commands:
@@ -107,7 +111,8 @@ class BuildPlan:
         return "\n".join(lines) + "\n"
 
     def folders(self) -> set[str]:
-        return {WORK} | {command.folder for command in self.commands if command.folder != "."}
+        ours = {WORK, HEADERS} if self.headers else {WORK}
+        return ours | {command.folder for command in self.commands if command.folder != "."}
 
 
 @dataclass(frozen=True)
@@ -124,8 +129,7 @@ class _Builder:
     def __init__(self, emitted: EmittedKernel, flags: tuple[str, ...]) -> None:
         self.emitted, self.flags = emitted, flags
         self.inputs: dict[Path, Input] = {}
-        self.commands: dict[Stage, list[Command]] = {stage: [] for stage in Stage}
-        self.once: set[Command] = set()  # those that several functions of a sub-kernel share
+        self.commands: dict[Command, None] = {}
         self.mixed = emitted.launch.mixed
 
     def plan(self) -> BuildPlan:
@@ -138,7 +142,8 @@ class _Builder:
             symbol = f"{emitted.entry}_{cube_or_vector(one)}" if self.mixed else emitted.entry
             renamed = (f"-D{emitted.entry}={symbol}",) if self.mixed else ()
             entry = f"{WORK}/{one.value}_entry.o"
-            self._add(Stage.COMPILE, Tool.COMPILER, self._compile(one, source, entry, renamed), (source,), (entry,))
+            arguments = self._compile(one, source, entry, (*renamed, *self.flags))
+            self._add(Stage.COMPILE, Tool.COMPILER, arguments, (source,), (entry,))
             joined = f"{WORK}/{one.value}_objects.o"
             self._add(Stage.MERGE_OBJECTS, Tool.LINKER, ("-r", "-o", joined, *objects), objects, (joined,))
             merged += [entry, joined]
@@ -149,8 +154,11 @@ class _Builder:
         self._add(Stage.LINK, Tool.LINKER, link, (whole,), (linked,))
         keep = tuple(f"--keep-global-symbol={symbol}" for symbol in entries)
         self._add(Stage.LOCALISE, Tool.EDITOR, (*keep, linked, product), (linked,), (product,))
-        commands = tuple(command for stage in Stage for command in self.commands[stage])
-        return BuildPlan(emitted.name, tuple(entries), tuple(self.inputs.values()), commands, product)
+        stages = list(Stage)
+        commands = tuple(sorted(self.commands, key=lambda command: stages.index(command.stage)))
+        sources = any(op.kernel.binary.form is Form.SOURCE for op in emitted.ops)
+        headers = (Input(_SUBKERNEL_H, _SUBKERNEL_H.name),) if sources else ()
+        return BuildPlan(emitted.name, tuple(entries), tuple(self.inputs.values()), commands, product, headers)
 
     def _add(
         self,
@@ -161,7 +169,8 @@ class _Builder:
         makes: tuple[str, ...],
         folder: str = ".",
     ) -> None:
-        self.commands[stage].append(Command(stage, tool, arguments, reads, makes, folder))
+        """Once: several functions of a sub-kernel, and several classes, may ask for the same."""
+        self.commands[Command(stage, tool, arguments, reads, makes, folder)] = None
 
     def _compile(self, one: CoreClass, source: str, output: str, more: tuple[str, ...]) -> tuple[str, ...]:
         architecture = f"{self.emitted.chip.architecture}-{'cube' if one is CUBE else 'vec'}"
@@ -169,7 +178,6 @@ class _Builder:
             *("-c", "-xcce", "-std=c++17", "-O2", "--cce-aicore-only", f"--cce-aicore-arch={architecture}"),
             *self.emitted.defines[one],
             *more,
-            *self.flags,
             *(source, "-o", output),
         )
 
@@ -191,7 +199,9 @@ class _Builder:
                 ready = bool(copy and code.split)
                 base = self._base(op.kernel, one, code, code.split[copy - 1] if ready else code.objects)
                 output = f"{WORK}/{function}.o"
-                edits = (f"--redefine-sym={code.symbol}={function}",) if function != code.symbol else ()
+                # a copy that comes ready made may have its name already
+                olds = (code.symbol, *((split_name(code.symbol, copy),) if ready else ()))
+                edits = tuple(f"--redefine-sym={old}={function}" for old in olds if old != function)
                 arguments = (*edits, f"--keep-global-symbol={function}", base, output)
                 self._add(Stage.RENAME, Tool.EDITOR, arguments, (base,), (output,))
                 yield output
@@ -201,35 +211,31 @@ class _Builder:
         given = self._input(kernel)
         if kernel.binary.form is Form.SOURCE:
             output = f"{WORK}/{given.rpartition('.')[0]}_{one.value}.o"
-            flags = tuple(kernel.binary.flags)
-            self._once(Stage.COMPILE, Tool.COMPILER, self._compile(one, given, output, flags), (given,), (output,))
+            flags = (f"-I{INCLUDE}", *self._header_flags(one), *kernel.binary.flags)
+            self._add(Stage.COMPILE, Tool.COMPILER, self._compile(one, given, output, flags), (given,), (output,))
             return output
         if not is_archive(kernel.binary.path):
-            self._once(Stage.MEASURE, Tool.SIZER, ("-A", given), (given,), ())
+            self._add(Stage.MEASURE, Tool.SIZER, ("-A", given), (given,), ())
             return given
         folder = f"{WORK}/{given}.d"
         files = tuple(f"{folder}/{name}" for name in objects)
-        self._once(Stage.UNPACK, Tool.ARCHIVER, ("x", f"../../{given}", *objects), (given,), files, folder)
-        self._once(Stage.MEASURE, Tool.SIZER, ("-A", *files), files, ())
+        self._add(Stage.UNPACK, Tool.ARCHIVER, ("x", f"../../{given}", *objects), (given,), files, folder)
+        self._add(Stage.MEASURE, Tool.SIZER, ("-A", *files), files, ())
         if len(files) == 1:
             return files[0]
         joined = f"{folder}/{code.symbol}_{one.value}_joined.o"
-        self._once(Stage.UNPACK, Tool.LINKER, ("-r", "-o", joined, *files), files, (joined,))
+        self._add(Stage.UNPACK, Tool.LINKER, ("-r", "-o", joined, *files), files, (joined,))
         return joined
 
-    def _once(
-        self,
-        stage: Stage,
-        tool: Tool,
-        arguments: tuple[str, ...],
-        reads: tuple[str, ...],
-        makes: tuple[str, ...],
-        folder: str = ".",
-    ) -> None:
-        command = Command(stage, tool, arguments, reads, makes, folder)
-        if command not in self.once:
-            self.once.add(command)
-            self.commands[stage].append(command)
+    def _header_flags(self, one: CoreClass) -> Iterator[str]:
+        """What subkernel.h cannot know of a chip that somebody described."""
+        chip = self.emitted.chip
+        if one is CUBE:
+            yield "-DSK_ON_CUBE"
+        yield f"-DSK_CUBE_FLAG={chip.cube_flag}"
+        yield f"-DSK_VECTOR_FLAG={chip.vector_flag}"
+        yield f"-DSK_VECTORS_TO_CUBE_FLAG={chip.vectors_to_cube_flag}"
+        yield f"-DSK_CUBE_TO_VECTORS_FLAG={chip.cube_to_vectors_flag}"
 
     def _input(self, kernel: SubKernel) -> str:
         path = kernel.binary.path

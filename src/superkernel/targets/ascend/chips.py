@@ -109,8 +109,8 @@ def _check_whole(path: Path, chip: Chip) -> None:
         raise OptionError(f"chip {path}: preload_bytes is {chip.preload_bytes}, less than one preload_line")
     if len(set(chip.flags)) < len(chip.flags) or max(chip.flags) > 15:
         raise OptionError(f"chip {path}: the four flags are {chip.flags}; they must differ and lie between 0 and 15")
-    if chip.flag_limit < 2:
-        raise OptionError(f"chip {path}: flag_limit is {chip.flag_limit}; a flag must hold at least 2 signals")
+    if chip.flag_limit < 3:
+        raise OptionError(f"chip {path}: flag_limit is {chip.flag_limit}; a flag must hold at least 3 signals")
     for key in ("cube_macro", "vector_macro"):
         if not getattr(chip, key).isidentifier():
             raise OptionError(f"chip {path}: {key} is {getattr(chip, key)!r}, which is no C identifier")

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 from ...layout import Role
+from ...plan.steps import FenceWhen, What
 from ...subkernel import SubKernel
 from .areas import mark_of
 from .emitted import MarkPoint
@@ -22,7 +23,6 @@ from .steps import (
     ClearFeed,
     DebugBarrier,
     Fence,
-    FenceWhen,
     InitDump,
     Meet,
     Notify,
@@ -35,7 +35,6 @@ from .steps import (
     ResetLock,
     Select,
     Step,
-    What,
 )
 from .types import CUBE, VECTOR, CoreClass, KernelType, LaunchType, OpClass
 
@@ -235,7 +234,7 @@ class StepPrinter:
             f"key_{op} = (int64_t)sk_fetch({self._word(op, Role.TILING_KEY)});",
             f"blocks_{op} = sk_fetch({self._word(op, Role.BLOCK_COUNT)});",
             f"check_{self._named[op].label}(key_{op});",
-            f"if (blocks_{op} == 0 || blocks_{op} > {node.blocks}) trap();",
+            f"if (blocks_{op} > {node.blocks}) trap();",
         ]
 
     def _guard(self, op: int, one: CoreClass) -> str:
@@ -267,7 +266,8 @@ class StepPrinter:
         if fed:
             mixed = facts_of(node.kernel).op_class is OpClass.MIX
             join = f"sk_join_barriers<{'true' if mixed else 'false'}>(sk_control(workspace, {step.op}));"
-            idle.append(join)
+            # an op with no block at all has nobody who would end them
+            idle.append(f"if (blocks_{step.op} > 0) {join}" if node.dynamic else join)
         if not guard:
             return [*working, "pipe_barrier(PIPE_ALL);"]
         lines = [f"if ({guard}) {{", *indented(working)]
@@ -294,14 +294,13 @@ class StepPrinter:
         return [f"sk_call_context({blocks}, {pair}, {arrives}, {feed});"]
 
     def _debug_barrier(self, step: DebugBarrier, one: CoreClass) -> list[str]:
-        row, other = PAIRS[step.pair][one], _OTHER[one]
+        """What is under way is taken before the own signals are given: so nobody gives it again too early."""
         arrivals, signals = dict(step.pending_arrivals), dict(step.pending_signals)
-        lines = [_ARRIVE[one]]
-        for action in row:
-            again = {Action.WAIT_ALL: arrivals.get(one, 0), Action.WAIT_BLOCK: signals.get(other, 0)}.get(action, 0)
-            lines += [_ACTIONS[one][action]] * (1 + again)
-        lines += [_ARRIVE[one]] * arrivals.get(one, 0)
-        return lines + [_ACTIONS[one][Action.SIGNAL]] * signals.get(one, 0)
+        lines = [_ACTIONS[one][Action.WAIT_ALL]] * arrivals[one]
+        lines += [_ACTIONS[one][Action.WAIT_BLOCK]] * signals.get(_OTHER[one], 0)
+        lines += [_ARRIVE[one], *(_ACTIONS[one][action] for action in PAIRS[step.pair][one])]
+        lines += [_ARRIVE[one]] * arrivals[one]
+        return lines + [_ACTIONS[one][Action.SIGNAL]] * signals[one]
 
     @cached_property
     def _marks(self) -> dict[MarkPoint, int]:

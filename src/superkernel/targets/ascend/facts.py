@@ -147,6 +147,11 @@ def facts_from_json(fields: Any) -> AscendFacts:
     return AscendFacts(**(fields | more))
 
 
+def split_name(function: str, copy: int) -> str:
+    """What copy 1, 2, ... of a function is called."""
+    return f"{function}_split{copy}"
+
+
 def cube_or_vector(one: CoreClass) -> str:
     """The suffix of what exists once per class in one object."""
     return "mix_aic" if one is CUBE else "mix_aiv"

@@ -29,7 +29,6 @@ class Item:
     classes: Classes
     reached: str  # what cores that have passed it are, in words that the op's name follows
     body: list[Step] = field(default_factory=list)
-    ahead: list[Step] = field(default_factory=list)  # preloads, before anything that may block
     before: list[Step] = field(default_factory=list)  # syncs
     after: list[Step] = field(default_factory=list)
     inside: dict[CoreClass, Inside] = field(default_factory=dict)
@@ -39,7 +38,8 @@ class Item:
 
 class Knowledge:
     def __init__(self, launch: Launch, flag_limit: int, split: bool) -> None:
-        self.launch, self.limit = launch, flag_limit
+        # a flag also has room for what a debug barrier leaves for the next one to take
+        self.launch, self.limit = launch, flag_limit - 1
         self.split = split  # arrive as early as possible; else right before the wait
         self.items: list[Item] = []
         self.known = {a: dict.fromkeys(CoreClass, -1) for a in CoreClass}  # by whom -> of whom -> item

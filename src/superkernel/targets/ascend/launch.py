@@ -58,6 +58,9 @@ def launch_of(ops: Sequence[Sized], chip: Chip, cubes: int, vectors: int, where:
     if chosen.cubes > chip.cube_cores or chosen.vectors > chip.vector_cores:
         wanted = f"{chosen.cubes} cube and {chosen.vectors} vector cores ({chosen.type.macro})"
         have = f"chip {chip.name} has {chip.cube_cores} and {chip.vector_cores}"
+        if cubes or vectors:
+            asked = f"{_asked(cubes, vectors)} makes a launch of {wanted}, {have}: ask for fewer"
+            raise PlanError(f"{where}{asked}, or name a larger chip")
         raise PlanError(f"{where}the ops together need {wanted}, {have}: lower block_dim, or name a larger chip")
     return chosen
 
@@ -85,7 +88,6 @@ def _derived(ops: Sequence[Sized]) -> Launch:
 
 def _forced(ops: Sequence[Sized], derived: Launch, cubes: int, vectors: int, where: str) -> Launch:
     """The launch with these numbers of cores; of several the one of the derived type."""
-    asked = f"debug-aic-num={cubes}:debug-aiv-num={vectors}"
     shapes = []
     for kind in (derived.type, *LaunchType):
         for blocks in dict.fromkeys((cubes, vectors // kind.vectors if kind.vectors else 0)):
@@ -97,7 +99,11 @@ def _forced(ops: Sequence[Sized], derived: Launch, cubes: int, vectors: int, whe
         if not _unfit(ops, shape):
             return shape
     why = reasons[0] if reasons else "no launch has that many: cube to vector is 1:0, 0:1, 1:1 or 1:2"
-    raise PlanError(f"{where}{asked}: {why}; derived from the ops: {derived}")
+    raise PlanError(f"{where}{_asked(cubes, vectors)}: {why}; derived from the ops: {derived}")
+
+
+def _asked(cubes: int, vectors: int) -> str:
+    return f"debug-aic-num={cubes}:debug-aiv-num={vectors}"
 
 
 def _unfit(ops: Sequence[Sized], launch: Launch) -> str:

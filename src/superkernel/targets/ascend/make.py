@@ -10,7 +10,6 @@ from .emitted import EmittedKernel, EmittedOp, EventWord, Order, Prefetch, Tilin
 from .facts import facts_of
 from .names import Named, entry_name, name_functions
 from .plan import WEIGHT_BUDGET, AscendPlan
-from .schedule import weights_of
 from .types import CUBE, CoreClass
 
 
@@ -102,7 +101,7 @@ def _prefetches(plan: AscendPlan) -> list[Prefetch]:
             node.name,
             plan.slots.one(node.name, Role.PREFETCH),
             plan.slots.one(node.name, Role.PREFETCHED),
-            weights_of(plan.graph, node),
+            plan.graph.weights_of(node),
             budget,
         )
         for node in plan.graph.nodes

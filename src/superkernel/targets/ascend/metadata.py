@@ -14,9 +14,9 @@ from ...errors import GraphError, nearest
 from ...opsfile import JsonValue, parse_json, told_at
 from ...params import Param
 from ...subkernel import Binary, Form, SubKernel, Task
-from .archive import check_members, is_archive
+from .archive import check_function, check_members, is_archive
 from .chips import Chip
-from .facts import CORE_OF, AscendFacts, Code, check_identifier
+from .facts import CORE_OF, AscendFacts, Code, check_identifier, split_name
 from .types import CUBE, CoreClass, KernelType, kernel_type
 
 _REQUIRED = (
@@ -233,6 +233,9 @@ def _check_objects(path: Path, binary: Path, codes: Sequence[Found]) -> None:
         wanted = (*code.objects, *(name for names in code.split for name in names))
         if archive or wanted != (binary.name,):
             check_members(binary, wanted, entry.where)
+        check_function(binary, code.objects, (code.symbol,), entry.where)
+        for copy, names in enumerate(code.split, 1):
+            check_function(binary, names, (code.symbol, split_name(code.symbol, copy)), entry.where)
 
 
 def _debug_options(place: JsonValue | None) -> tuple[str, ...]:

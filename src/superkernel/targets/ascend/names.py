@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ...errors import GraphError
 from ...subkernel import SubKernel
 from .emitted import Variant
-from .facts import check_identifier, cube_or_vector, facts_of
+from .facts import check_identifier, cube_or_vector, facts_of, split_name
 from .types import CoreClass
 
 # What the emitted code calls its own variables and functions, and the primitives it uses: a sub-kernel with such a name
@@ -79,7 +79,7 @@ def _fresh(base: str, copies: int, taken: set[str]) -> tuple[str, ...]:
     number = 1
     while True:
         stem = base if number == 1 else f"kernel_{base}" if number == 2 else f"kernel{number}_{base}"
-        names = (stem, *(f"{stem}_split{copy}" for copy in range(1, copies)))
+        names = (stem, *(split_name(stem, copy) for copy in range(1, copies)))
         if taken.isdisjoint(names) and not stem.startswith(_OUR_BEGINNINGS):
             taken.update(names)
             return names

@@ -10,7 +10,7 @@ from pathlib import Path
 from ...cache import Cache, digest
 from ...errors import BuildError
 from ..cpu.toolchain import run
-from .build import BuildPlan, Built, Command
+from .build import HEADERS, BuildPlan, Built, Command
 from .tools import Tool, Tools, find_tools
 
 
@@ -31,8 +31,9 @@ def _cached(plan: BuildPlan, source: str, tools: Tools) -> Path:
         "ascend",
         source,
         plan.script(),
-        *(one.path.read_bytes() for one in plan.inputs),
+        *(one.path.read_bytes() for one in (*plan.inputs, *plan.headers)),
         *(f"{tool.value}={path}" for tool, path in tools.found),
+        *tools.compiler_flags,
     )
 
     def make(output: Path) -> None:
@@ -58,6 +59,8 @@ def execute(plan: BuildPlan, commands: Sequence[Command], source: str, folder: P
         shutil.copyfile(one.path, folder / one.name)
     for name in plan.folders():
         (folder / name).mkdir(parents=True, exist_ok=True)
+    for one in plan.headers:
+        shutil.copyfile(one.path, folder / HEADERS / one.name)
     printed = []
     for command in commands:
         program = tools.path(command.tool)
@@ -67,5 +70,6 @@ def execute(plan: BuildPlan, commands: Sequence[Command], source: str, folder: P
                 "install binutils, or set ASCEND_HOME_PATH"
             )
         what = f"super_kernel_scope {plan.name!r}: {command.stage.value}"
-        printed.append(run([program, *command.arguments], what=what, cwd=folder / command.folder))
+        flags = tools.compiler_flags if command.tool is Tool.COMPILER else ()
+        printed.append(run([program, *flags, *command.arguments], what=what, cwd=folder / command.folder))
     return printed

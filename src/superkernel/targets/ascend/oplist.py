@@ -26,9 +26,12 @@ def read_op_list(path: Path, chip: Chip) -> OpsFile:
     found = parse_json(path)
     top = JsonValue(str(path), "", found)
     if isinstance(found, dict) and "op_list" not in found:
+        if found.keys().isdisjoint(("kernels", "ops")):
+            raise top.error("has neither op_list nor kernels and ops: what should be compiled?")
         return read_ops(path)
     fields = top.fields(_FILE, required=("op_list",)) if isinstance(found, dict) else {"op_list": top}
-    entries = [_entry(place, path.parent, chip) for place in fields["op_list"].items()]
+    known: dict[_Files, SubKernel] = {}  # most lists use a kernel more than once
+    entries = [_entry(place, path.parent, chip, known) for place in fields["op_list"].items()]
     if not entries:
         raise fields["op_list"].error("the list of ops is empty")
     stem = path.stem if path.stem.isidentifier() and path.stem.isascii() else "super_kernel"
@@ -38,6 +41,9 @@ def read_op_list(path: Path, chip: Chip) -> OpsFile:
         read_options(fields["options"]) if "options" in fields else Options(),
         _ops(entries),
     )
+
+
+_Files = tuple[Path, Path, Task]
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,7 @@ class _Entry:
     recv: tuple[EventId, ...]
 
 
-def _entry(place: JsonValue, folder: Path, chip: Chip) -> _Entry:
+def _entry(place: JsonValue, folder: Path, chip: Chip, known: dict[_Files, SubKernel]) -> _Entry:
     fields = place.fields((*_ENTRY, *_MORE), required=_ENTRY)
     task = Task(fields["task_type"].one_of([task.value for task in Task], "task type"))
     metadata, binary = (folder / fields[key].text() for key in ("json_path", "bin_path"))
@@ -62,7 +68,8 @@ def _entry(place: JsonValue, folder: Path, chip: Chip) -> _Entry:
     stream = fields["stream_id"].whole()
     if stream < 0:
         raise fields["stream_id"].error(f"{stream} is out of range; streams count from 0")
-    kernel = read_metadata(metadata, binary, task, chip)
+    files = metadata, binary, task
+    kernel = known[files] = known.get(files) or read_metadata(*files, chip)
     name = fields["name"].text() if "name" in fields else None
     args = tuple(read_arguments(fields["args"])) if "args" in fields else None
     if args is not None and len(args) != len(kernel.params):

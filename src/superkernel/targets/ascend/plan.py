@@ -16,15 +16,17 @@ from ...errors import PlanError
 from ...graph import Graph, Node
 from ...layout import Layout
 from ...options import EarlyStart, Options
+from ...plan.steps import FenceWhen
 from .areas import Areas, make_areas, prints
+from .assemble import assemble
 from .chips import Chip
 from .facts import facts_of
 from .launch import Launch, Sized, launch_of
 from .order import Order, choose_order
 from .pairs import Action, Pair
-from .schedule import make_schedule, weights_of
+from .schedule import make_schedule
 from .slots import Slots, make_slots
-from .steps import Arrive, Call, Classes, DebugBarrier, Fence, FenceWhen, Meet, Step
+from .steps import Arrive, Call, Classes, DebugBarrier, Fence, Meet, Step
 from .types import CoreClass, OpClass
 
 WEIGHT_BUDGET = 8 << 20  # bytes per op that prefetch-weights=1 asks the copy engine for
@@ -139,11 +141,12 @@ def make_ascend_plan(graph: Graph, options: Options, chip: Chip) -> AscendPlan:
     for node in graph.nodes:
         _check_early_start(node, options, order, where)
     fed = {node.index: classes for node in graph.nodes if (classes := _fed(node, launch, options, where))}
-    schedule = make_schedule(graph, launch, chip, chosen, order, fed, prints(graph))
-    areas = make_areas(graph, launch, chip, bool(fed), schedule.steps)
-    prefetched = frozenset(node.index for node in graph.nodes if options.prefetch_weights and weights_of(graph, node))
+    schedule = make_schedule(graph, launch, chip, chosen, order)
+    steps = assemble(graph, launch, chosen, schedule, fed, prints(graph))
+    areas = make_areas(graph, launch, chip, bool(fed), steps)
+    prefetched = frozenset(node.index for node in graph.nodes if options.prefetch_weights and graph.weights_of(node))
     slots = make_slots(graph, prefetched, areas.workspace_bytes > 0, options.profiling)
-    return AscendPlan(graph, chosen, chip, launch, order, schedule.steps, schedule.pairs, slots, areas, copies)
+    return AscendPlan(graph, chosen, chip, launch, order, steps, schedule.pairs, slots, areas, copies)
 
 
 def cores_of(node: Node, launch: Launch, one: CoreClass) -> int:
@@ -169,16 +172,17 @@ def _check_early_start(node: Node, options: Options, order: Order, where: str) -
     facts, kernel = facts_of(node.kernel), node.kernel
     if not facts.flags_declared or not (kernel.waits_inside or kernel.signals_inside):
         return
-    why = ""
     if order.lanes:
-        why = "stream-fusion=1 switches early start off"
+        why, instead = "stream-fusion=1 switches early start off", "stream-fusion=0"
     elif options.early_start is not EarlyStart.FULL:
         why = f"early-start={options.early_start.value} leaves waits and signals to the super kernel"
-    if why:
-        raise PlanError(
-            f"{where}op {node.name!r}: {facts.origin} says that it sets or waits for early-start flags itself, "
-            f"but {why}: use early-start=1, or compile the sub-kernel without its flags"
-        )
+        instead = "early-start=1"
+    else:
+        return
+    raise PlanError(
+        f"{where}op {node.name!r}: {facts.origin} says that it sets or waits for early-start flags itself, "
+        f"but {why}: use {instead}, or compile the sub-kernel without its flags"
+    )
 
 
 def _fed(node: Node, launch: Launch, options: Options, where: str) -> Classes:
@@ -190,8 +194,17 @@ def _fed(node: Node, launch: Launch, options: Options, where: str) -> Classes:
     if idle and not options.feed_sync_all:
         blocks = f"up to {node.blocks}" if node.dynamic else str(node.blocks)
         raise PlanError(
-            f"{where}op {node.name!r} calls sync_all with {blocks} blocks in a launch of {launch.blocks} blocks "
-            f"({launch.type.value}): the idle cores would never arrive. Set feed-sync-all=1, or "
-            f"block_dim={launch.blocks}"
+            f"{where}op {node.name!r} calls sync_all with {blocks} blocks in a launch of {launch.cubes} cube and "
+            f"{launch.vectors} vector cores: the idle {' and '.join(one.value for one in idle)} cores would never "
+            f"arrive. Set feed-sync-all=1{_filling(node, launch)}"
         )
     return idle
+
+
+def _filling(node: Node, launch: Launch) -> str:
+    """The advice to give an op a block for every core, where that is possible."""
+    classes = facts_of(node.kernel).op_class.classes
+    blocks = launch.cores(classes[0]) if len(classes) == 1 else launch.blocks
+    cores = dict(zip(CoreClass, facts_of(node.kernel).type.cores(blocks), strict=True))
+    fills = not node.dynamic and all(cores[one] == launch.cores(one) for one in classes)
+    return f", or block_dim={blocks}" if fills else ""

@@ -125,7 +125,7 @@ class AscendExecutable:
             f"{name}.json": (json.dumps(self.descriptor, indent=2) + "\n").encode(),
             BUILD_SCRIPT: self.build.script().encode(),
         }
-        files |= {one.name: one.path.read_bytes() for one in self.build.inputs}
+        files |= {one.name: one.path.read_bytes() for one in (*self.build.inputs, *self.build.headers)}
         if self.built.binary is not None:
             files[f"{name}.o"] = self.built.binary.read_bytes()
         return files

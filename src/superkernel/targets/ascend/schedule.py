@@ -1,75 +1,54 @@
-"""targets.ascend.schedule: a graph, a launch and options -> the steps of a plan: calls, pair-coded syncs, events."""
+"""targets.ascend.schedule: a graph, a launch and options -> what a launch does, item by item, with pair-coded syncs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from ...graph import Graph, Node
 from ...hazards import Edge, Hazard, Reason
-from ...options import EarlyStart, Options, PreloadCode
-from ...params import Kind
+from ...options import EarlyStart, Options
+from ...plan.steps import FenceWhen
 from .chips import Chip
 from .facts import AscendFacts, facts_of
-from .knowledge import Item, Knowledge, whole_pair
+from .knowledge import Item, Knowledge
 from .launch import Launch
 from .order import Order
-from .pairs import Action, Pair
-from .steps import (
-    Arrive,
-    AwaitEvent,
-    Call,
-    Classes,
-    ClearFeed,
-    DebugBarrier,
-    Fence,
-    FenceWhen,
-    InitDump,
-    Inside,
-    Meet,
-    Notify,
-    PrefetchDone,
-    PrefetchGo,
-    Preload,
-    Record,
-    Request,
-    ResetEvent,
-    ResetLock,
-    Select,
-    Step,
-    What,
-)
-from .types import CUBE, VECTOR, CoreClass
+from .pairs import Pair
+from .steps import AwaitEvent, Classes, Notify, Request, ResetLock, Select, Step
+from .types import CoreClass
 
 Reach = dict[CoreClass, int]  # class -> item
 
 
 @dataclass(frozen=True)
 class Schedule:
-    steps: tuple[Step, ...]
+    """What is done in one order: calls, polls, requests, notifies; each with the syncs in front of it and behind it."""
+
+    items: Sequence[Item]
+    ops: Sequence[int]  # in the order in which they are issued
+    calls: Mapping[int, int]  # op -> the item of its call
+    polls: Mapping[str, CoreClass]  # external event -> the class that sees it
     pairs: tuple[tuple[int, Pair], ...]  # op -> the rows of its syncs
-    fed: dict[int, Classes]  # sync_all ops whose barriers idle cores join
 
 
-def make_schedule(
-    graph: Graph, launch: Launch, chip: Chip, options: Options, order: Order, fed: dict[int, Classes], dump: bool
-) -> Schedule:
-    return _Scheduler(graph, launch, chip, options, order, fed, dump).run()
+def make_schedule(graph: Graph, launch: Launch, chip: Chip, options: Options, order: Order) -> Schedule:
+    return _Scheduler(graph, launch, chip, options, order).run()
+
+
+def fenced(node: Node, options: Options, when: FenceWhen) -> bool:
+    """Whether metadata or an option ask for cache maintenance before or after an op; disabling wins over both."""
+    facts, kind = facts_of(node.kernel), node.kernel.type_name
+    if when is FenceWhen.BEFORE:
+        asked = facts.fence_before or kind in options.dcci_before_kernel_start
+    else:
+        asked = facts.fence_after or kind in options.dcci_after_kernel_end
+    return asked and not facts.fence_never and kind not in options.dcci_disable_on_kernel
 
 
 class _Scheduler:
-    def __init__(
-        self,
-        graph: Graph,
-        launch: Launch,
-        chip: Chip,
-        options: Options,
-        order: Order,
-        fed: dict[int, Classes],
-        dump: bool,
-    ) -> None:
-        self.graph, self.launch, self.options, self.order = graph, launch, options, order
-        self.fed, self.dump = fed, dump
+    def __init__(self, graph: Graph, launch: Launch, chip: Chip, options: Options, order: Order) -> None:
+        self.graph, self.options, self.order = graph, options, order
         self.facts: list[AscendFacts] = [facts_of(node.kernel) for node in graph.nodes]
         # two lanes switch early start off: who arrives also waits
         self.early = EarlyStart.OFF if order.lanes else options.early_start
@@ -82,7 +61,6 @@ class _Scheduler:
         self.stream_ends: dict[int, Reach] = {}
         self.at_send: dict[int, Reach] = {}
         self.pairs: list[tuple[int, Pair]] = []
-        self.at_entry: list[Step] = []
 
     def run(self) -> Schedule:
         requests = self._early_requests()
@@ -95,9 +73,8 @@ class _Scheduler:
         for op in self.order.ops:
             if self.graph.nodes[op].dynamic:
                 self._reset_lock(op)
-        self._preload()
-        self._prefetch()
-        return Schedule(tuple(self._flat()), tuple(self.pairs), self.fed)
+        polls = {event: one for event, (one, _) in self.poll_of.items()}
+        return Schedule(self.state.items, self.order.ops, self.call_of, polls, tuple(self.pairs))
 
     # the items of one op
 
@@ -107,7 +84,6 @@ class _Scheduler:
         for event in node.awaits:
             if event not in self.poll_of:
                 at = self._item(op, leader, "past the events of", AwaitEvent(leader, op, event))
-                self._record_item(at, What.WAIT, first_only=True)
                 self.poll_of[event] = leader[0], at
         if node.dynamic:
             if node.awaits:  # what the tiling reads may be what the event announces
@@ -118,7 +94,6 @@ class _Scheduler:
             at = self._item(op, leader, "past the notify of", *(Notify(leader, op, event) for event in node.notifies))
             ends = self.at_send[op]
             self._sync(at, op, "to notify after", {leader[0]: ends})
-            self._record_item(at, What.NOTIFY, first_only=True)
 
     def _call(self, op: int) -> None:
         node, facts = self.graph.nodes[op], self.facts[op]
@@ -126,7 +101,9 @@ class _Scheduler:
         at = self.state.add(Item(op, classes, "done with"))
         item = self.state.items[at]
         full = self.early is EarlyStart.FULL and not node.kernel.sync_all
-        item.may_arrive_inside = full and bool(node.kernel.signals_inside) and not self._fenced(op, FenceWhen.AFTER)
+        item.may_arrive_inside = (
+            full and bool(node.kernel.signals_inside) and not fenced(node, self.options, FenceWhen.AFTER)
+        )
         needs, at_once = self._needs(op)
         wanted = self.state.missing({one: needs for one in classes})
         urgent = any(item > self.state.known[one][of] for one in classes for of, item in at_once.items())
@@ -135,14 +112,13 @@ class _Scheduler:
             and bool(node.kernel.waits_inside)
             and not urgent
             and not node.awaits
-            and not self._fenced(op, FenceWhen.BEFORE)
+            and not fenced(node, self.options, FenceWhen.BEFORE)
         )
         if wanted and self.barriers:
             made = self.state.barrier(at, op, "before")
         else:
             made = self.state.sync(at, op, "before", wanted, facts.op_class if inside else None)
         self.pairs += [(op, pair) for pair in made]
-        self._record_before(at)
         self.state.note_call(at, bool(node.kernel.sync_all))
         self.call_of[op] = at
         ends = self.stream_ends.setdefault(node.stream, {})
@@ -216,7 +192,6 @@ class _Scheduler:
     def _select(self, op: int) -> None:
         classes = self.facts[op].op_class.classes
         at = self._item(op, classes, "past the lock of", Select(classes, op))
-        self._record_item(at, What.WAIT, first_only=False)
         self.selected[op] = at
         for one in classes:
             self.state.learn(one, self.lock_of[op], at)
@@ -236,159 +211,6 @@ class _Scheduler:
     def _leader(self, op: int) -> Classes:
         return (self.facts[op].op_class.leader,)
 
-    # what surrounds the calls
-
-    def _fenced(self, op: int, when: FenceWhen) -> bool:
-        node, facts = self.graph.nodes[op], self.facts[op]
-        named = {
-            FenceWhen.BEFORE: self.options.dcci_before_kernel_start,
-            FenceWhen.AFTER: self.options.dcci_after_kernel_end,
-        }[when]
-        asked = facts.fence_before if when is FenceWhen.BEFORE else facts.fence_after
-        kind = node.kernel.type_name
-        return (asked or kind in named) and not facts.fence_never and kind not in self.options.dcci_disable_on_kernel
-
-    def _record_before(self, at: int) -> None:
-        """Marks around what blocks in front of an item."""
-        item = self.state.items[at]
-        classes = tuple(dict.fromkeys(one for step in item.before for one in step.classes))
-        if self.options.profiling and classes:
-            item.before[:0] = [Record(classes, item.op, What.WAIT, True)]
-            item.before.append(Record(classes, item.op, What.WAIT, False))
-
-    def _record_item(self, at: int, what: What, first_only: bool) -> None:
-        """Marks around an item itself."""
-        item = self.state.items[at]
-        if self.options.profiling:
-            item.body[:0] = [Record(item.classes, item.op, what, True, first_only)]
-            item.body.append(Record(item.classes, item.op, what, False, first_only))
-
-    def _preload(self) -> None:
-        """One op ahead on each class. Which code a dynamic op runs is known when it is selected."""
-        if self.options.preload_code is not PreloadCode.PER_FUNC:
-            return
-        wanted: dict[tuple[int, int], list[CoreClass]] = {}  # (item, op) -> classes; item -1: at entry
-        for one in self.launch.classes:
-            before, kernel = -1, None
-            for op in self.order.ops:
-                if one not in self.facts[op].op_class.classes:
-                    continue
-                node = self.graph.nodes[op]
-                if node.dynamic:
-                    wanted.setdefault((self.call_of[op], op), []).append(one)
-                elif node.kernel != kernel:
-                    wanted.setdefault((before, op), []).append(one)
-                before, kernel = self.call_of[op], node.kernel
-        for (item, op), on in wanted.items():
-            where = self.at_entry if item < 0 else self.state.items[item].ahead
-            where.append(Preload(tuple(on), op))
-
-    def _prefetch(self) -> None:
-        """The copy engine is asked one op ahead."""
-        if not self.options.prefetch_weights:
-            return
-        before = -1
-        for op in self.order.ops:
-            if weights_of(self.graph, self.graph.nodes[op]):
-                leader = self._leader(op)
-                asked = self.at_entry if before < 0 else self.state.items[before].ahead
-                asked.append(PrefetchGo(leader, op))
-                self.state.items[self.call_of[op]].ahead.append(PrefetchDone(leader, op))
-            before = self.call_of[op]
-
-    def _flat(self) -> Iterable[Step]:
-        pending = Pending()
-        for step in self._sequence():
-            if isinstance(step, DebugBarrier):
-                yield pending.seen_by(step)
-            else:
-                pending.take(step)
-                yield step
-
-    def _sequence(self) -> Iterable[Step]:
-        everyone = self.launch.classes
-        if self.options.profiling:
-            yield Record(everyone, -1, What.KERNEL, True)
-        if self.options.preload_code is PreloadCode.MAX:
-            yield Preload(everyone, -1)
-        yield from self.at_entry
-        if self.dump:
-            yield InitDump(everyone, -1)
-        if feeding := tuple(one for one in everyone if any(one in classes for classes in self.fed.values())):
-            yield ClearFeed(feeding, -1)
-        calls = set(self.call_of.values())
-        for at, item in enumerate(self.state.items):
-            yield from item.ahead
-            yield from item.before
-            yield from self._call_steps(item) if at in calls else item.body
-            yield from item.after
-        for event, (one, _) in self.poll_of.items():
-            yield ResetEvent((one,), -1, event)
-        if self.options.profiling:
-            yield Record(everyone, -1, What.KERNEL, False)
-
-    def _call_steps(self, item: Item) -> Iterable[Step]:
-        op, classes = item.op, item.classes
-        kernel = self.graph.nodes[op].kernel
-        if self._fenced(op, FenceWhen.BEFORE):
-            yield Fence(classes, op, FenceWhen.BEFORE)
-        if self.options.profiling:
-            yield Record(classes, op, What.OP, True)
-        inside: tuple[Inside, ...] = ()
-        if kernel.waits_inside or kernel.signals_inside:
-            nothing = Inside(None, (), False)
-            inside = tuple(
-                replace(item.inside.get(one, nothing), arrives=one in item.arrives_inside) for one in classes
-            )
-        yield Call(classes, op, inside, self.fed.get(op, ()))
-        if self._fenced(op, FenceWhen.AFTER):
-            yield Fence(classes, op, FenceWhen.AFTER)
-        if self.options.debug_dcci_all:
-            yield Fence(classes, op, FenceWhen.DEBUG)
-        if self.options.debug_sync_all:
-            yield DebugBarrier(self.launch.classes, op, whole_pair(self.launch))
-        if self.options.profiling:
-            yield Record(classes, op, What.OP, False)
-
-
-class Pending:
-    """Signals under way, as a walk along the steps finds them."""
-
-    def __init__(self) -> None:
-        self.arrivals = dict.fromkeys(CoreClass, 0)
-        self.signals = dict.fromkeys(CoreClass, 0)
-
-    def take(self, step: Step) -> None:
-        if isinstance(step, Arrive):
-            self._arrive(step.classes[0])
-        elif isinstance(step, Meet):
-            self._act(step.classes[0], step.actions)
-        elif isinstance(step, Call):
-            for one, inside in zip(step.classes, step.inside, strict=False):
-                self._act(one, inside.actions)
-                if inside.arrives:
-                    self._arrive(one)
-
-    def _arrive(self, one: CoreClass) -> None:
-        self.arrivals[one] += 1
-
-    def _act(self, one: CoreClass, actions: tuple[Action, ...]) -> None:
-        other = VECTOR if one is CUBE else CUBE
-        for action in actions:
-            if action is Action.WAIT_ALL:
-                self.arrivals[one] -= 1
-            elif action is Action.SIGNAL:
-                self.signals[one] += 1
-            else:
-                self.signals[other] -= 1
-
-    def seen_by(self, barrier: DebugBarrier) -> DebugBarrier:
-        return replace(
-            barrier,
-            pending_arrivals=tuple((one, self.arrivals[one]) for one in barrier.classes),
-            pending_signals=tuple((one, self.signals[one]) for one in barrier.classes),
-        )
-
 
 def _raise(reach: Reach, other: Reach) -> None:
     for one, item in other.items():
@@ -398,9 +220,3 @@ def _raise(reach: Reach, other: Reach) -> None:
 def _feeds_tiling(edge: Edge) -> bool:
     """The tiling reads what the op reads, and may rely on the op's events."""
     return any(reason.hazard in (Hazard.READ_AFTER_WRITE, Hazard.EVENT) for reason in edge.reasons)
-
-
-def weights_of(graph: Graph, node: Node) -> tuple[str, ...]:
-    """The inputs of an op that no op of the launch writes."""
-    names = (name for param, name in node.arguments() if param.kind is Kind.IN and graph.buffers[name].constant)
-    return tuple(dict.fromkeys(names))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 
+from ...plan.steps import FenceWhen, Names, What
 from .pairs import Action, Pair
 from .types import CoreClass
 
 Classes = tuple[CoreClass, ...]
-Names = Sequence[str]  # the ops' names, by index
 
 
 @dataclass(frozen=True)
@@ -146,12 +144,6 @@ class Call(Step):
         return f"call {names[self.op]} on {_who(self.classes)}{fed}"
 
 
-class FenceWhen(Enum):
-    BEFORE = "before"
-    AFTER = "after"
-    DEBUG = "debug"
-
-
 @dataclass(frozen=True)
 class Fence(Step):
     """Write back and invalidate the whole data cache."""
@@ -173,13 +165,6 @@ class DebugBarrier(Step):
 
     def text(self, names: Names) -> str:
         return f"barrier over all cores after {names[self.op]} (debug)"
-
-
-class What(Enum):
-    KERNEL = "kernel"
-    OP = "op"
-    WAIT = "wait"
-    NOTIFY = "notify"
 
 
 @dataclass(frozen=True)

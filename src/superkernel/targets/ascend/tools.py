@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,9 @@ from pathlib import Path
 HOME = "ASCEND_HOME_PATH"
 # where the compiler lies in an installation of CANN
 _FOLDERS = ("bin", "compiler/ccec_compiler/bin", "tools/ccec_compiler/bin", "compiler/bin")
+# where the device compiler finds kernel_operator.h and what that includes
+INCLUDES = ("include", "compiler/tikcpp/tikcfw", "compiler/tikcpp/tikcfw/interface", "compiler/tikcpp/tikcfw/impl")
+FLAGS = "CCE_FLAGS"  # instead of those folders
 
 
 class Tool(Enum):
@@ -43,6 +47,7 @@ _HOST_NAMES: Mapping[Tool, tuple[str, ...]] = {
 class Tools:
     found: tuple[tuple[Tool, str], ...]
     missing_compiler: str  # why there is none; empty: there is one
+    compiler_flags: tuple[str, ...] = ()  # as build.sh gives them
 
     def path(self, tool: Tool) -> str | None:
         return dict(self.found).get(tool)
@@ -64,7 +69,12 @@ def find_tools() -> Tools:
     if Tool.COMPILER not in found:
         looked = f"not in {HOME}={home} ({', '.join(_FOLDERS)})" if home else f"{HOME} is not set"
         missing = f"the device compiler bisheng was not found: {looked}"
-    return Tools(tuple(found.items()), missing)
+    return Tools(tuple(found.items()), missing, _flags(home))
+
+
+def _flags(home: str) -> tuple[str, ...]:
+    given = os.environ.get(FLAGS)
+    return tuple(shlex.split(given)) if given else tuple(f"-I{Path(home, folder)}" for folder in INCLUDES if home)
 
 
 def _first(names: Sequence[str], search: str | None) -> str | None:

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 
 from ...collector import without_collection
 from ...hazards import Edge, Hazard, Reason
+from ...options import PreloadCode
 from ...plan.validate import Finding, Report
 from .facts import facts_of
 from .launch import Sized, launch_of
+from .pending import Pending
 from .plan import AscendPlan, cores_of
-from .schedule import Pending
 from .steps import Arrive, Call, Meet, Preload, Record, ResetEvent, ResetLock, Select, Step
 from .types import CoreClass
 from .walk import Clock, Fault, Walked, walk
@@ -27,10 +28,11 @@ def validate(plan: AscendPlan) -> Report:
 
     plain = plan.without_debug()
     walked = walk(plain.steps, plan.launch, fault)
+    most = walked.most_pending
     if plain.steps != plan.steps:  # with debug steps the flags must come out even as well
-        walk(plan.steps, plan.launch, fault)
-    if walked.most_pending > plan.chip.flag_limit:
-        fault("P5", f"{walked.most_pending} signals may be under way, a flag holds {plan.chip.flag_limit}")
+        most = max(most, walk(plan.steps, plan.launch, fault).most_pending)
+    if most > plan.chip.flag_limit:
+        fault("P5", f"{most} signals may be under way, a flag holds {plan.chip.flag_limit}")
     _check_calls(plan, walked, fault)
     if not errors:
         _check_edges(plan, walked, fault)
@@ -206,13 +208,27 @@ def _check_launch(plan: AscendPlan, fault: Fault) -> None:
 
 
 def _check_preloads(plan: AscendPlan, fault: Fault) -> None:
-    """P10: code is asked for before it is called."""
-    called: set[tuple[int, CoreClass]] = set()
-    for step in plan.steps:
-        if isinstance(step, Call):
-            called |= {(step.op, one) for one in step.classes}
-        elif isinstance(step, Preload) and any((step.op, one) in called for one in step.classes):
-            fault("P10", f"the code of {_named(plan, step.op)} is preloaded after its call")
+    """P10: code is asked for before it is called: one op ahead, unless it is the first, or chosen at run time."""
+    if plan.options.preload_code is not PreloadCode.PER_FUNC:
+        return
+    nodes = plan.graph.nodes
+    for one in plan.launch.classes:
+        asked: dict[int, int] = {}  # op -> calls before
+        calls: list[int] = []
+        for step in plan.steps:
+            if one not in step.classes:
+                continue
+            if isinstance(step, Preload):
+                asked[step.op] = len(calls)
+            if not isinstance(step, Call):
+                continue
+            node = nodes[step.op]
+            there = calls and not node.dynamic and nodes[calls[-1]].kernel == node.kernel
+            place = len(calls) if node.dynamic or not calls else len(calls) - 1
+            if not there and asked.get(step.op) != place:
+                told = "is never asked for" if step.op not in asked else f"is asked for after {asked[step.op]} calls"
+                fault("P10", f"the code of {_named(plan, step.op)} {told} on {one.value} cores, not after {place}")
+            calls.append(step.op)
 
 
 def _check_records(plan: AscendPlan, fault: Fault) -> None:

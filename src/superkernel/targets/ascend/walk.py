@@ -1,14 +1,16 @@
 """targets.ascend.walk: the steps of a plan -> what each class is sure of at every call; both classes run side by side.
 
 Knows nothing of how plans are made. A class is followed as one agent: its cores do the same, and what it knows of a
-class is how far all cores of that class are. Flags are queues of what was known when they were set.
+class is how far all cores of that class are. Flags are queues of what was known when they were set. How full they get
+is judged by what the setting class knows to be taken, whatever this walk has seen the other one do.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from .launch import Launch
@@ -21,15 +23,26 @@ Fault = Callable[[str, str], None]  # property, message
 _OTHER = {CUBE: VECTOR, VECTOR: CUBE}
 
 
+@dataclass(frozen=True)
+class News:
+    """What a signal says: what its class knew, where its sender was; and whether it is a debug barrier's own."""
+
+    known: Clock
+    position: int
+    own: bool = False
+
+
 class Deed(Enum):
     ARRIVE = "arrive"
     WAIT_ALL = "wait for the class"
     SIGNAL = "signal in the block"
     WAIT_BLOCK = "wait in the block"
+    DRAIN_ALL = "take what the class has under way at a debug barrier"
+    DRAIN_BLOCK = "take what the block has under way at a debug barrier"
     MARKED_ARRIVE = "arrive at a debug barrier"
-    DRAIN_ALL = "wait for the class at a debug barrier"
-    DRAIN_BLOCK = "wait in the block at a debug barrier"
+    MARKED_WAIT_ALL = "wait for the class at a debug barrier"
     MARKED_SIGNAL = "signal at a debug barrier"
+    MARKED_WAIT_BLOCK = "wait in the block at a debug barrier"
     REFILL = "give signals again behind a debug barrier"
     BEGIN = "begin a call"
     WAIT_POINT = "pass a wait point"
@@ -43,6 +56,13 @@ _OF_ACTION = {
     Action.SIGNAL: Deed.SIGNAL,
     Action.WAIT_BLOCK: Deed.WAIT_BLOCK,
 }
+_OWN_ACTION = {
+    Action.WAIT_ALL: Deed.MARKED_WAIT_ALL,
+    Action.SIGNAL: Deed.MARKED_SIGNAL,
+    Action.WAIT_BLOCK: Deed.MARKED_WAIT_BLOCK,
+}
+_PLANNED = (Deed.WAIT_ALL, Deed.WAIT_BLOCK)
+_OWN = (Deed.MARKED_WAIT_ALL, Deed.MARKED_WAIT_BLOCK)
 
 
 @dataclass
@@ -70,11 +90,13 @@ class _Walker:
         self.moves = {one: list(_moves(steps, one)) for one in launch.classes}
         self.at = dict.fromkeys(launch.classes, 0)
         self.known: dict[CoreClass, Clock] = {a: dict.fromkeys(launch.classes, 0) for a in launch.classes}
-        self.arrivals: dict[CoreClass, deque[Clock | None]] = {one: deque() for one in CoreClass}
-        self.signals: dict[CoreClass, deque[Clock | None]] = {one: deque() for one in CoreClass}
-        self.arrived: dict[CoreClass, list[Clock]] = {one: [] for one in CoreClass}  # all that was ever set
-        self.signalled: dict[CoreClass, list[Clock]] = {one: [] for one in CoreClass}
-        self.to_drain: dict[tuple[CoreClass, Deed], int] = {}
+        self.arrivals: dict[CoreClass, deque[News]] = {one: deque() for one in CoreClass}
+        self.signals: dict[CoreClass, deque[News]] = {one: deque() for one in CoreClass}
+        self.arrived: dict[CoreClass, list[News]] = {one: [] for one in CoreClass}  # all that the plan ever set
+        self.signalled: dict[CoreClass, list[News]] = {one: [] for one in CoreClass}
+        self.given = dict.fromkeys(CoreClass, 0)  # signals
+        self.taken: dict[CoreClass, list[int]] = {one: [] for one in CoreClass}  # where the other class took them
+        self.beside = dict.fromkeys(CoreClass, 0)  # how far the other class is in the own block
 
     def run(self) -> Walked:
         moved = True
@@ -96,9 +118,9 @@ class _Walker:
 
     def _can(self, one: CoreClass) -> bool:
         deed, step = self.moves[one][self.at[one]]
-        if deed in (Deed.WAIT_ALL, Deed.DRAIN_ALL):
+        if deed in (Deed.WAIT_ALL, Deed.DRAIN_ALL, Deed.MARKED_WAIT_ALL):
             return bool(self.arrivals[one])
-        if deed in (Deed.WAIT_BLOCK, Deed.DRAIN_BLOCK):
+        if deed in (Deed.WAIT_BLOCK, Deed.DRAIN_BLOCK, Deed.MARKED_WAIT_BLOCK):
             return bool(self.signals[_OTHER[one]])
         if isinstance(step, Select):
             return step.op in self.walked.requests
@@ -109,21 +131,20 @@ class _Walker:
         position, known = self.at[one], self.known[one]
         match deed:
             case Deed.ARRIVE:
-                self._set(self.arrivals[one], self.arrived[one], {**known, one: position})
+                self._arrive(one, News({**known, one: position}, position))
             case Deed.SIGNAL:
-                self._set(self.signals[one], self.signalled[one], dict(known))
+                self._signal(one, News(dict(known), position))
             case Deed.MARKED_ARRIVE:
-                self.arrivals[one].append(None)
+                self._arrive(one, News({**known, one: position}, position, own=True))
             case Deed.MARKED_SIGNAL:
-                self.signals[one].append(None)
-            case Deed.WAIT_ALL:
-                self._learn(one, self.arrivals[one].popleft())
-            case Deed.WAIT_BLOCK:
-                self._learn(one, self.signals[_OTHER[one]].popleft())
-            case Deed.DRAIN_ALL:
-                self._drain(one, deed, step, self.arrivals[one])
-            case Deed.DRAIN_BLOCK:
-                self._drain(one, deed, step, self.signals[_OTHER[one]])
+                self._signal(one, News(dict(known), position, own=True))
+            case Deed.WAIT_ALL | Deed.DRAIN_ALL | Deed.MARKED_WAIT_ALL:
+                self._learn(one, deed, step, self.arrivals[one].popleft())
+            case Deed.WAIT_BLOCK | Deed.DRAIN_BLOCK | Deed.MARKED_WAIT_BLOCK:
+                news = self.signals[_OTHER[one]].popleft()
+                self.beside[one] = max(self.beside[one], news.position)
+                self.taken[_OTHER[one]].append(position)
+                self._learn(one, deed, step, news)
             case Deed.REFILL:
                 self._refill(one, step)
             case Deed.BEGIN:
@@ -136,47 +157,49 @@ class _Walker:
                 self.walked.ends[step.op, one] = position
             case Deed.OTHER:
                 self._other(one, step, position)
-        pending = [len(self.arrivals[one]), len(self.signals[one])]
-        self.walked.most_pending = max(self.walked.most_pending, *pending)
 
     def _begin(self, one: CoreClass, step: Step) -> None:
         assert isinstance(step, Call)
         self.walked.begins[step.op, one] = dict(self.known[one])
 
-    def _learn(self, one: CoreClass, news: Clock | None) -> None:
-        if news is None:
+    def _arrive(self, one: CoreClass, news: News) -> None:
+        """A flag of the class: no core is further ahead than its own waits let it be."""
+        self.arrivals[one].append(news)
+        if not news.own:
+            self.arrived[one].append(news)
+        self.walked.most_pending = max(self.walked.most_pending, len(self.arrivals[one]))
+
+    def _signal(self, one: CoreClass, news: News) -> None:
+        """A flag in the block: only what is known to be taken has made room."""
+        self.signals[one].append(news)
+        if not news.own:
+            self.signalled[one].append(news)
+        self.given[one] += 1
+        seen = max(self.beside[one], self.known[one].get(_OTHER[one], 0))
+        pending = self.given[one] - bisect_right(self.taken[one], seen)
+        self.walked.most_pending = max(self.walked.most_pending, pending)
+
+    def _learn(self, one: CoreClass, deed: Deed, step: Step, news: News) -> None:
+        """A wait of the plan takes a signal of the plan; a debug barrier takes those under way, then its own."""
+        if deed in _PLANNED and news.own:
             self.fault("P5", f"{one.value} cores take a signal of a debug barrier for one of the plan")
-            return
-        known = self.known[one]
-        for of, position in news.items():
-            known[of] = max(known[of], position)
-
-    def _set(self, queue: deque[Clock | None], history: list[Clock], known: Clock) -> None:
-        queue.append(known)
-        history.append(known)
-
-    def _drain(self, one: CoreClass, deed: Deed, step: Step, queue: deque[Clock | None]) -> None:
-        """The last of what a debug barrier takes is its own signal: only then it is a barrier."""
-        assert isinstance(step, DebugBarrier)
-        pending = (
-            dict(step.pending_arrivals)[one] if deed is Deed.DRAIN_ALL else dict(step.pending_signals)[_OTHER[one]]
-        )
-        left = self.to_drain.pop((one, deed), 1 + pending) - 1
-        own = queue.popleft() is None
-        if own != (left == 0):
+        if deed not in _PLANNED and news.own != (deed in _OWN):
             self.fault("P12", f"{one.value} cores: the debug barrier after op {step.op} miscounts what is under way")
-        if left:
-            self.to_drain[one, deed] = left
+        self._join(one, news.known)
+
+    def _join(self, one: CoreClass, other: Clock) -> None:
+        known = self.known[one]
+        for of, position in other.items():
+            known[of] = max(known[of], position)
 
     def _refill(self, one: CoreClass, step: Step) -> None:
         assert isinstance(step, DebugBarrier)
-        arrivals, signals = dict(step.pending_arrivals)[one], dict(step.pending_signals)[one]
-        for queue, history, count in (
-            (self.arrivals[one], self.arrived[one], arrivals),
-            (self.signals[one], self.signalled[one], signals),
+        for give, history, pending in (
+            (self._arrive, self.arrived[one], dict(step.pending_arrivals)[one]),
+            (self._signal, self.signalled[one], dict(step.pending_signals)[one]),
         ):
-            for known in history[len(history) - count :]:
-                self._set(queue, history, known)
+            for news in history[len(history) - pending :]:
+                give(one, replace(news, position=self.at[one]))
 
     def _other(self, one: CoreClass, step: Step, position: int) -> None:
         known = self.known[one]
@@ -192,7 +215,7 @@ class _Walker:
             self.walked.lock_resets[step.op] = dict(known)
         elif isinstance(step, Select):
             self.walked.locks_seen[step.op, one] = position
-            self._learn(one, self.walked.requests[step.op][2])
+            self._join(one, self.walked.requests[step.op][2])
 
 
 def _moves(steps: tuple[Step, ...], one: CoreClass) -> Iterator[Move]:
@@ -219,13 +242,8 @@ def _moves(steps: tuple[Step, ...], one: CoreClass) -> Iterator[Move]:
 
 
 def _debug_moves(step: DebugBarrier, one: CoreClass) -> Iterator[Move]:
-    arrivals, signals = dict(step.pending_arrivals), dict(step.pending_signals)
+    yield from [(Deed.DRAIN_ALL, step)] * dict(step.pending_arrivals)[one]
+    yield from [(Deed.DRAIN_BLOCK, step)] * dict(step.pending_signals).get(_OTHER[one], 0)
     yield Deed.MARKED_ARRIVE, step
-    for action in PAIRS[step.pair][one]:
-        if action is Action.WAIT_ALL:
-            yield from [(Deed.DRAIN_ALL, step)] * (1 + arrivals[one])
-        elif action is Action.SIGNAL:
-            yield Deed.MARKED_SIGNAL, step
-        else:
-            yield from [(Deed.DRAIN_BLOCK, step)] * (1 + signals[_OTHER[one]])
+    yield from ((_OWN_ACTION[action], step) for action in PAIRS[step.pair][one])
     yield Deed.REFILL, step

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 from targets.ascend.conformance.cases import Case, random_case, tiling
 from targets.ascend.conformance.oracle import expected
+from targets.ascend.conformance.pairing import check_pairing, producers_of, stored, wait_point
 
 from superkernel.cache import Cache
 from superkernel.graph import Graph
+from superkernel.options import Options, PreloadCode
 from superkernel.targets import LaunchWishes
 from superkernel.targets.ascend.emitted import EmittedKernel, EmittedOp
 from superkernel.targets.ascend.emulator.launch import Emulation, Emulator
@@ -59,6 +62,8 @@ def check(ready: Ready, seed: int) -> Emulation:
     check_cores(ready, steps, wanted, before)
     check_orders(ready, steps)
     check_streams(ready, emulation.steps)
+    if not ready.emitted.tilings:
+        check_pairing(ready.emitted, emulation.steps)
     check_events(ready, emulation, steps)
     check_preloads(ready, emulation)
     check_copies(ready, emulation.steps)
@@ -107,8 +112,9 @@ def check_cores(
         begun = [step.core for step in steps[op.name][What.OP_BEGIN]] if op.name in steps else []
         assert len(begun) == len(set(begun)), f"P1: {op.name} ran twice on a core"
         assert set(begun) == cores_of(ready, op, blocks[op.name]), f"P1: {op.name} ({use}) ran on {sorted(begun)}"
-        counts = {step.value for step in steps[op.name][What.OP_END]}
-        assert counts == {0 if not use.shape.meets else 1 + use.salt % 2}, f"barriers of {op.name}: {counts}"
+        counts = {step.value for step in steps[op.name][What.OP_END]} if begun else set()
+        wanted_barriers = {0 if not use.shape.meets else 1 + use.salt % 2} if begun else set()
+        assert counts == wanted_barriers, f"barriers of {op.name}: {counts}"
 
 
 def _block_counts(ready: Ready, before: Mapping[str, np.ndarray]) -> dict[str, int]:
@@ -132,28 +138,23 @@ def _cut(graph: Graph, place: int) -> Graph:
     return _Cut(graph.order[:place])  # type: ignore[return-value]
 
 
-def wait_point(op: EmittedOp) -> What:
-    return What.OP_WAITED if op.waits_inside else What.OP_BEGIN
+def first_of(steps: OpSteps, op: EmittedOp) -> float:
+    """When the first core passed the op's wait point; never, for a dynamic op without a block."""
+    return min((step.sequence for step in steps[op.name][wait_point(op)]), default=inf)
 
 
-def stored(op: EmittedOp) -> What:
-    return What.OP_SET if op.signals_inside else What.OP_END
+def last_of(steps: OpSteps, op: EmittedOp) -> float:
+    """When the last core had stored."""
+    return max((step.sequence for step in steps[op.name][stored(op)]), default=-inf)
 
 
 def check_orders(ready: Ready, steps: OpSteps) -> None:
     """P2: no block passes its wait point before all blocks of its producers have stored."""
     ops = {op.name: op for op in ready.emitted.ops}
-    for order in ready.emitted.orders:
-        producers = [order.producer]
-        if order.whole_stream:
-            sender = ops[order.producer]
-            producers += [op.name for op in ops.values() if op.stream == sender.stream and op.index < sender.index]
-        passed = min(step.sequence for step in steps[order.consumer][wait_point(ops[order.consumer])])
+    for consumer, producers in producers_of(ready.emitted).items():
+        passed = first_of(steps, ops[consumer])
         for name in producers:
-            last = max(step.sequence for step in steps[name][stored(ops[name])])
-            assert last < passed, (
-                f"P2: {order.consumer} passed its wait point before {name} had stored ({order.because})"
-            )
+            assert last_of(steps, ops[name]) < passed, f"P2: {consumer} passed its wait point before {name} had stored"
 
 
 def check_streams(ready: Ready, steps: Iterable[Step]) -> None:
@@ -184,10 +185,10 @@ def check_events(ready: Ready, emulation: Emulation, steps: OpSteps) -> None:
         assert len(stores) == 1, f"P6: the word of event {event.label} is stored {len(stores)} times"
         op = ops[event.op]
         if event.sent:
-            last = max(s.sequence for s in steps[op.name][stored(op)])
+            last = last_of(steps, op)
             assert stores[0] > last, f"P6: {event.label} is notified before {op.name} has stored"
         else:
-            first = min(s.sequence for s in steps[op.name][wait_point(op)])
+            first = first_of(steps, op)
             assert set_at[event.label] < first, f"P6: {op.name} did not wait for {event.label}"
     for words in (*ready.emitted.tilings,):
         assert emulation.words[slots[words.lock_slot].name] == 0, f"the lock of {words.op} is left set"
@@ -197,7 +198,7 @@ def check_events(ready: Ready, emulation: Emulation, steps: OpSteps) -> None:
 
 def check_preloads(ready: Ready, emulation: Emulation) -> None:
     """P10: with per-func the code of an op is preloaded before its call, on the core that calls it."""
-    if "preload-code=per-func" not in ready.case.options:
+    if Options.parse(ready.case.options).preload_code is not PreloadCode.PER_FUNC:
         return
     ops = {op.name: op for op in ready.emitted.ops}
     loaded: dict[int, set[str]] = defaultdict(set)

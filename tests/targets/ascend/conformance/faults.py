@@ -53,6 +53,17 @@ def without_line(case: Case, emitted: EmittedKernel, graph: Graph, number: int) 
     return _changed(case, emitted, graph, number, ";", f"without line {number + 1}: {line.strip()}")
 
 
+def with_other_text(case: Case, emitted: EmittedKernel, graph: Graph, old: str, new: str) -> list[Fault]:
+    """One fault per line of the entry in which a pattern is found, with something else in its place."""
+    found = []
+    for number, line in entry_lines(emitted.source):
+        changed = re.sub(old, new, line)
+        if changed != line:
+            what = f"{changed.strip()} in line {number + 1}"
+            found.append(_changed(case, emitted, graph, number, changed, what))
+    return found
+
+
 def with_other_flag(case: Case, emitted: EmittedKernel, graph: Graph, number: int) -> Fault | None:
     """The flag of a line replaced by another one of the same core."""
     line = emitted.source.splitlines()[number]
@@ -90,6 +101,32 @@ def without_syncs(case: Case, emitted: EmittedKernel, graph: Graph) -> list[Faul
         gone = dict.fromkeys([*numbers, *met], ";")
         faults.append(_replaced(case, emitted, graph, gone, f"without {title}"))
     return faults
+
+
+def with_calls_exchanged(case: Case, emitted: EmittedKernel, graph: Graph) -> Fault:
+    """The first two ops, which have one sub-kernel, each called with the slots of the other."""
+    first, second = (f"at(slots, {op.first_slot}))" for op in emitted.ops[:2])
+    changes = {}
+    for number, line in entry_lines(emitted.source):
+        for old, new in ((first, second), (second, first)):
+            if old in line:
+                changes[number] = line.replace(old, new)
+    return _replaced(case, emitted, graph, changes, "two calls exchanged")
+
+
+def one_signal_early(case: Case, emitted: EmittedKernel, graph: Graph, kind: str) -> Fault:
+    """One more arrival at the begin and one more wait at the end: all counts agree, and every wait takes the signal
+    before the one that it was meant for."""
+    lines = emitted.source.splitlines()
+    begin = next(number for number, line in entry_lines(emitted.source) if "set_ffts_base_addr" in line)
+    end = max(number for number, line in entry_lines(emitted.source) if line == "}")
+    pipe = {"cube": "PIPE_FIX", "vector": "PIPE_MTE3"}[kind]
+    only = f"if constexpr (on_cube == {'true' if kind == 'cube' else 'false'}) "
+    changes = {
+        begin: f"{lines[begin]} {only}ffts_cross_core_sync({pipe}, arrive_{kind}s);",
+        end: f"    {only}wait_flag_dev({kind}_flag);\n}}",
+    }
+    return _replaced(case, emitted, graph, changes, f"one signal of {kind} cores early")
 
 
 def _changed(case: Case, emitted: EmittedKernel, graph: Graph, number: int, line: str, what: str) -> Fault:

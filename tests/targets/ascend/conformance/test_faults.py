@@ -6,15 +6,20 @@ from dataclasses import replace
 
 import pytest
 from targets.ascend.conformance.cases import Case, Shape, Use, plain_case
+from targets.ascend.conformance.checks import check, launch, prepare
 from targets.ascend.conformance.faults import (
     SYNC,
     Fault,
     entry_lines,
+    one_signal_early,
     uncaught,
+    with_calls_exchanged,
     with_other_flag,
+    with_other_text,
     without_line,
     without_syncs,
 )
+from targets.ascend.conformance.pairing import check_pairing
 
 from superkernel.targets.ascend.emulator import Outside
 from superkernel.targets.ascend.types import KernelType
@@ -156,6 +161,42 @@ def test_each_cache_operation_on_words_matters(case: Case, old: str, new: str) -
     assert not uncaught([broken], SEEDS)
 
 
+PLAIN = Case(
+    "plain",
+    (
+        use(KernelType.AIV_ONLY, ("b0", "b1"), blocks=4),
+        use(KernelType.AIC_ONLY, ("b1", "b2"), blocks=2),
+        use(KernelType.MIX_AIC_1_1, ("b2", "b3"), "prints", blocks=2),
+        use(KernelType.MIX_AIC_1_2, ("b3", "b4"), blocks=2),
+        use(KernelType.AIV_ONLY, ("b4", "b5"), "tiled", blocks=6),
+    ),
+    "split-mode=2:profiling=1",
+)
+
+
+@pytest.mark.parametrize(
+    ("what", "old", "new"),
+    [
+        ("P1: a call left out", r"^ *call_\w+\(.*\);$", ";"),
+        ("P1: a call without its guard", r"^( *)if \((vector|block) < \w+.*\) \{$", r"\1{"),
+        ("P1: a call under another guard", r"if \((vector|block) < (\w+)(.*)\) \{$", r"if (\1 + 1 < \2\3) {"),
+        ("P1: both vectors of a 1:1 op", r"if \((.*) && get_subblockid\(\) == 0\) \{$", r"if (\1) {"),
+        ("P8: an op with the slots of another", r"(?<!first_slot, )at\(slots, (\d+)\)\);$", r"at(slots, \1 + 1));"),
+        ("P10: a preload left out", r"^ *preload_\w+\(core\);$", ";"),
+        ("P13: a mark left out", r"^( *)sk_record\(area.*\);$", ";"),
+        ("P13: a mark for another", r"task \| (\d+)\)", r"task | (\1 ^ 1))"),
+        ("P16: the key of another variant", r"key_4 = \(int64_t\)sk_fetch", "key_4 = 4 + (int64_t)sk_fetch"),
+        ("P16: more blocks than there are", r"blocks_4 = sk_fetch", "blocks_4 = 9 + sk_fetch"),
+        ("P6: a lock that nobody asks for", r"sk_publish\((word\(slots, \d+\)), 2\)", r"sk_publish(\1, 3)"),
+        ("prints without a part of the dump area", r"^ *sk_dump_begin\(.*\);$", ";"),
+    ],
+)
+def test_each_other_statement_matters(what: str, old: str, new: str) -> None:
+    faults = with_other_text(PLAIN, *PLAIN.emitted(), old, new)
+    assert faults, f"{what}: nothing to break in\n{PLAIN.emitted()[0].source}"
+    assert not uncaught(faults, SEEDS)
+
+
 @pytest.mark.parametrize("first", range(0, 60, 20))
 def test_p18_syncs_are_needed_and_missed(first: int) -> None:
     """Left out as a whole, a sync leaves something unordered: it is caught, and it was not there for nothing.
@@ -168,8 +209,40 @@ def test_p18_syncs_are_needed_and_missed(first: int) -> None:
     assert len(uncaught(faults, range(4))) <= len(faults) // 50
 
 
+def test_p3_ops_of_a_stream_in_another_order_are_caught() -> None:
+    """They are independent: nothing else is wrong."""
+    kind = KernelType.AIV_ONLY
+    case = Case("p3", (use(kind, ("b0", "b1")), use(kind, ("b0", "b2"), salt=6)), "split-mode=1")
+    emitted, graph = case.emitted()
+    [wrong] = prepare([(case, with_calls_exchanged(case, emitted, graph).emitted, graph)])
+    for seed in SEEDS:
+        launch(wrong, seed)
+        with pytest.raises(AssertionError, match="P3: core"):
+            check(wrong, seed)
+
+
+@pytest.mark.parametrize("kind", ["cube", "vector"])
+def test_p5_a_wait_that_takes_the_signal_of_another_is_caught(kind: str) -> None:
+    """Ops that only events order: no value is wrong and no flag is left over, whoever takes whose signal."""
+    of = CLASSES[kind]
+    chain = [
+        Use(Shape("plain", of, 3, 1, 1, 0), 5, (f"b{i}", f"b{i + 3}"), 0, (f"e{i}",), (f"e{i - 1}",) if i else ())
+        for i in range(3)
+    ]
+    case = Case(f"p5_{kind}", tuple(chain), "early-start=1:split-mode=1:preload-code=none")
+    emitted, graph = case.emitted()
+    shifted = one_signal_early(case, emitted, graph, kind)
+    right, wrong = prepare([(case, emitted, graph), (case, shifted.emitted, graph)])
+    for seed in SEEDS:
+        emulation, _ = launch(right, seed)
+        check_pairing(right.emitted, emulation.steps)
+        emulation, _ = launch(wrong, seed)  # the emulator itself sees nothing wrong
+        with pytest.raises(AssertionError, match="P5: no signal"):
+            check_pairing(wrong.emitted, emulation.steps)
+
+
 def test_text_without_a_fault_passes() -> None:
     """What the tests above would also catch is nothing."""
-    for case in (EVENTS, TILED, FED):
+    for case in (EVENTS, TILED, FED, PLAIN):
         emitted, graph = case.emitted()
         assert uncaught([Fault(case.name, case, emitted, graph)], SEEDS) == [case.name]

@@ -1,30 +1,63 @@
-"""Random super kernels under random interleavings: values, P1 to P4, P6, P7, P10, P13 and P14 of the emitted code."""
+"""Random super kernels under random interleavings: values, P1 to P7, P10, P13 and P14 of the emitted code."""
 
 from __future__ import annotations
 
 import pytest
-from targets.ascend.conformance.checks import check, random_cases
+from targets.ascend.conformance import cases
+from targets.ascend.conformance.cases import Case, Shape, Use
+from targets.ascend.conformance.checks import check, prepare
+from targets.ascend.figures import CHUNK, run_cases
 
-CHUNK = 40  # cases that are compiled together
+from superkernel.targets.ascend import TARGET
+from superkernel.targets.ascend.types import KernelType
+
 CASES, MANY_CASES = 320, 1000
-
-
-def run_chunk(first: int, count: int, seeds_per_case: int, most_blocks: int = 5) -> None:
-    for number, ready in enumerate(random_cases(range(first, first + count), most_blocks)):
-        for seed in range(seeds_per_case):  # seed 0 disturbs nothing
-            check(ready, (first + number) * seed * 7 + seed)
 
 
 @pytest.mark.parametrize("first", range(0, CASES, CHUNK))
 def test_random_cases(first: int) -> None:
-    run_chunk(first, CHUNK, 2)
+    run_cases(first, CHUNK, 2)
 
 
 def test_cases_as_large_as_the_chip() -> None:
-    run_chunk(50_000, 6, 3, most_blocks=24)
+    run_cases(50_000, 6, 3, most_blocks=24)
+
+
+ODD_CHIP = {
+    **{"name": "odd", "cube_cores": 7, "vector_cores": 14, "cache_line": 128, "flag_limit": 3},
+    **{"cube_flag": 1, "vector_flag": 2, "vectors_to_cube_flag": 3, "cube_to_vectors_flag": 0},
+    **{"cube_macro": "ON_A_CUBE", "vector_macro": "ON_A_VECTOR"},
+}
+
+
+def test_cases_on_a_chip_with_other_flags_that_hold_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cases, "TARGET", TARGET.on({**TARGET.chip_fields(), **ODD_CHIP}))
+    run_cases(7_000, CHUNK, 3)
+
+
+@pytest.mark.parametrize("limit", [3, 15])
+@pytest.mark.parametrize("options", ["early-start=1", "stream-fusion=1"])
+def test_debug_barriers_while_many_signals_are_under_way(
+    monkeypatch: pytest.MonkeyPatch, options: str, limit: int
+) -> None:
+    """Both classes run ahead of each other, as far as the flags hold."""
+    monkeypatch.setattr(cases, "TARGET", TARGET.on({**TARGET.chip_fields(), "flag_limit": limit}))
+
+    def use(kind: KernelType, source: str, target: str) -> Use:
+        return Use(Shape("plain", kind, 2, 1, 1, 0), 5, (source, target))
+
+    aic, aiv = KernelType.AIC_ONLY, KernelType.AIV_ONLY
+    uses = [use(kind, "x", f"{kind.name}{i}") for i in range(18) for kind in (aic, aiv)]
+    uses += [use(aiv, f"{aic.name}{i}", f"v{i}") for i in range(18)] + [
+        use(aic, f"{aiv.name}{i}", f"c{i}") for i in range(18)
+    ]
+    case = Case("barriers", tuple(uses), f"{options}:debug-sync-all=1:split-mode=1:preload-code=none")
+    [ready] = prepare([(case, *case.emitted())])
+    for seed in range(12):
+        check(ready, seed)
 
 
 @pytest.mark.conformance
 @pytest.mark.parametrize("first", range(100_000, 100_000 + MANY_CASES, 2 * CHUNK))
 def test_many_random_cases(first: int) -> None:
-    run_chunk(first, 2 * CHUNK, 4)
+    run_cases(first, 2 * CHUNK, 4)

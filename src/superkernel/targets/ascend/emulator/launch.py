@@ -93,6 +93,7 @@ class Emulator:
         self._where = f"super_kernel_scope {emitted.name!r}: "
         self._random = random.Random(seed)
         self._failure: BaseException | None = None
+        self._notes: list[str] = []  # what was strange before something failed
 
     def run(self, buffers: Mapping[str, Any], wishes: LaunchWishes) -> Emulation:
         bound = bind(self.graph, buffers)
@@ -201,6 +202,10 @@ class Emulator:
                     f"{self._where}the tiling function of op {slots.op!r} wants {blocks} blocks; "
                     f"it may have 0 to {node.blocks}"
                 )
+            keys = [known for known, _ in node.kernel.tiling_variants]
+            if key not in keys:  # the cores will find out; who reads their report should not have to
+                told = ", ".join(map(str, keys))
+                self._notes.append(f"op {slots.op!r} was given the unknown tiling key {key}; its keys are {told}")
             key_word, count_word = arena.words[slots.key_slot], arena.words[slots.blocks_slot]
             self._writer(
                 machine, {key_word: key % 2**64, count_word: blocks, arena.words[slots.lock_slot]: _ANSWERED}
@@ -247,7 +252,8 @@ class Emulator:
             raise self._failure
         if failed:
             text = self._calls.sk_emu_error(machine).decode("utf-8", "replace")
-            raise LaunchError(f"{self._where}emulated with seed={self.seed}: {text}")
+            notes = "".join(f"\n{note}" for note in self._notes)
+            raise LaunchError(f"{self._where}emulated with seed={self.seed}: {text}{notes}")
 
     def _outcome(self, machine: int, arena: Arena, bound: Bound) -> Emulation:
         count = ctypes.c_uint64()

@@ -1,0 +1,48 @@
+"""targets.ascend.pending: a walk along steps -> the signals under way at each of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .pairs import Action
+from .steps import Arrive, Call, DebugBarrier, Meet, Step
+from .types import CUBE, VECTOR, CoreClass
+
+
+class Pending:
+    """Signals under way, as a walk along the steps finds them."""
+
+    def __init__(self) -> None:
+        self.arrivals = dict.fromkeys(CoreClass, 0)
+        self.signals = dict.fromkeys(CoreClass, 0)
+
+    def take(self, step: Step) -> None:
+        if isinstance(step, Arrive):
+            self._arrive(step.classes[0])
+        elif isinstance(step, Meet):
+            self._act(step.classes[0], step.actions)
+        elif isinstance(step, Call):
+            for one, inside in zip(step.classes, step.inside, strict=False):
+                self._act(one, inside.actions)
+                if inside.arrives:
+                    self._arrive(one)
+
+    def _arrive(self, one: CoreClass) -> None:
+        self.arrivals[one] += 1
+
+    def _act(self, one: CoreClass, actions: tuple[Action, ...]) -> None:
+        other = VECTOR if one is CUBE else CUBE
+        for action in actions:
+            if action is Action.WAIT_ALL:
+                self.arrivals[one] -= 1
+            elif action is Action.SIGNAL:
+                self.signals[one] += 1
+            else:
+                self.signals[other] -= 1
+
+    def seen_by(self, barrier: DebugBarrier) -> DebugBarrier:
+        return replace(
+            barrier,
+            pending_arrivals=tuple((one, self.arrivals[one]) for one in barrier.classes),
+            pending_signals=tuple((one, self.signals[one]) for one in barrier.classes),
+        )
