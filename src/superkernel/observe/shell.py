@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ def compared(before: Path, after: Path, html: Path | None, read_rate: ReadRate) 
     """Two directories; with a page of both, where that is wanted."""
     found = compare(before, after)
     if html is not None:
-        first, second = (_with_rate(one, read_rate) for one in (found.before, found.after))
+        rate = cache(read_rate)  # one machine has one roof, however much two measurements differ
+        first, second = (_with_rate(one, rate) for one in (found.before, found.after))
         write_report(html, of_two(replace(found, before=first, after=second)))
     return found
 

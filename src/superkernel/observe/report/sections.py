@@ -165,7 +165,8 @@ def _graphs(data: ReportData) -> str:
     kernels = [kernel for _, kernel in _kernels(data)]
     if not any(kernel.ops for kernel in kernels):
         return paragraph("No super kernel was recorded.", "absent")
-    first = next(number for number, kernel in enumerate(kernels) if kernel.ops)
+    drawn = [number for number, kernel in enumerate(kernels) if kernel.ops]
+    first = next((number for number in drawn if kernels[number].fused), drawn[0])
     options = "".join(
         f'<option value="{number}"{" selected" if number == first else ""}>{escaped(title)}</option>'
         for number, (title, kernel) in enumerate(_kernels(data))
