@@ -32,6 +32,14 @@ def test_the_timeline_begins_with_the_first_launch() -> None:
     assert run_of(replace(recorded(), launches=(), spans=(), kernels=()), "r").launches == ()
 
 
+def test_what_is_left_out_is_said_only_where_something_is() -> None:
+    many = replace(recorded(), launches=recorded().launches[:1] * 3000)
+    cut = [SpanFact(launch, 0, "op", "first", LATE_US + 1, LATE_US + 2) for launch in (0, 2999)]
+    assert any("the first 2000 launches" in note for note in run_of(replace(many, spans=tuple(cut)), "r").notes)
+    (note,) = run_of(replace(many, spans=()), "r").notes
+    assert "recorded without detail" in note
+
+
 def test_a_part_is_shown_with_the_line_that_it_ended_at() -> None:
     (split,) = run_of(recorded(), "r").splits
     assert (split.scope, split.fused, split.origin) == ("s", True, "model.py:4")

@@ -41,7 +41,7 @@ def run_of(profile: Profile, title: str) -> Run:
         if one.launch < len(shown)
     )
     notes = list(profile.notes)
-    if len(profile.launches) > len(shown):
+    if len(spans) < len(profile.spans):
         notes.append(f"the timeline shows what cores did in the first {len(shown)} launches")
     if not profile.spans:
         notes.append("recorded without detail: what each core did is not known (detail=True, or superkernel trace)")
