@@ -193,7 +193,12 @@ def compare_command(
 @app.command("trace", context_settings={"ignore_unknown_options": True})
 def trace_command(
     script: Annotated[Path, typer.Argument(metavar="SCRIPT.py", help="The script to run.")],
-    words: Annotated[list[str] | None, typer.Argument(metavar="ARGS", help="Its arguments.")] = None,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="ARGS", help="Its arguments. After -- they are the script's even if trace has them too."
+        ),
+    ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where the profile is left.")] = Path(
         "prof_result/trace"
     ),
@@ -205,8 +210,6 @@ def trace_command(
 
     with _errors_told(as_json):
         shown = shell.traced(script, words or [], output, as_json, read_rate)
-        if shown.failure:
-            typer.echo(shown.failure, err=True, nl=False)
         _answer(as_json, shown.fields, "\n".join(shown.lines))
         raise typer.Exit(shown.status)
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from observe.kernels import buffers, kernel, twice
@@ -97,6 +98,24 @@ def test_runs_of_different_models_are_told(both: tuple[Path, Path], tmp_path: Pa
     assert not compare(both[0], tmp_path / "other").same_model
 
 
+def test_what_torch_launched_belongs_to_the_model() -> None:
+    before, after = made(launch("MatMul", 1), launch("Relu", 1)), made(launch("MatMul", 1), launch("Cumsum", 1))
+    found = Comparison(before, after, ("x", "y"))
+    assert not found.same_model
+    (note,) = found.notes
+    assert "different models" in note and "only x: Relu; only y: Cumsum" in note
+    assert Comparison(before, made(launch("Relu", 2), launch("MatMul", 2)), ("x", "y")).same_model
+
+
+def test_one_run_twice_is_told(both: tuple[Path, Path]) -> None:
+    (note,) = compare(both[0], both[0]).notes
+    assert "one and the same run" in note
+
+
+def test_more_kernels_are_not_fewer(both: tuple[Path, Path]) -> None:
+    assert "kernels: 1 -> 2 (100.00 % more)" in compare(both[1], both[0]).summary()
+
+
 def test_names_and_options_do_not_make_another_model(both: tuple[Path, Path], tmp_path: Path) -> None:
     with twice(tmp_path, "renamed", "debug-sync-all=1") as k, sk.profile(tmp_path / "p"):
         k(buffers())
@@ -180,6 +199,40 @@ def test_fields_that_are_not_as_they_should_be(
     facts = json.loads((bad / store.FACTS).read_text())
     (bad / store.FACTS).write_text(json.dumps({**facts, field: value}))
     assert "not as a profile is" in refused(str(bad), str(both[1]))
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("launches", 0, "kernel"), 7),
+        (("launches", 0, "kernel"), -2),
+        (("launches", 0, "duration_us"), 10**400),
+        (("kernels", 0, "edges", 0, "reasons"), [1]),
+        (("kernels", 0, "edges", 0, "sync"), "x"),
+        (("spans",), [{"launch": 99, "core": 0, "kind": "op", "op": "", "begin_us": 0, "end_us": 1}]),
+        (("spans",), [{"launch": 0, "core": 0, "kind": "x", "op": "", "begin_us": 0, "end_us": 1}]),
+        (("machine", "cores used"), [2]),
+    ],
+)
+def test_what_refers_to_nothing_is_refused(
+    both: tuple[Path, Path], tmp_path: Path, path: tuple[Any, ...], value: object
+) -> None:
+    bad = copied(both[0], tmp_path / "bad")
+    facts = json.loads((bad / store.FACTS).read_text())
+    at = facts
+    for key in path[:-1]:
+        at = at[key]
+    at[path[-1]] = value
+    (bad / store.FACTS).write_text(json.dumps(facts))
+    assert "not as a profile is" in refused(str(bad), str(both[1]))
+
+
+def test_what_is_no_number_is_refused(both: tuple[Path, Path], tmp_path: Path) -> None:
+    bad = copied(both[0], tmp_path / "bad")
+    facts = json.loads((bad / store.FACTS).read_text())
+    facts["launches"][0]["duration_us"] = float("nan")
+    (bad / store.FACTS).write_text(json.dumps(facts))
+    assert "NaN is no number" in refused(str(bad), str(both[1]))
 
 
 FULL_DISK = """

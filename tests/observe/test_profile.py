@@ -155,6 +155,9 @@ def test_two_profiles_of_one_directory_at_once_are_refused(tmp_path: Path) -> No
         pass
     with sk.profile(tmp_path / "p"):  # afterwards it is free again
         pass
+    (tmp_path / "link").symlink_to("p")
+    with sk.profile(tmp_path / "p"), pytest.raises(sk.OptionError, match="another profile"):
+        sk.profile(tmp_path / "link").__enter__()
 
 
 def test_an_exception_leaves_the_profile_of_what_ran(tmp_path: Path) -> None:
@@ -209,7 +212,7 @@ def test_other_files_stay_and_an_earlier_profile_is_replaced(tmp_path: Path) -> 
     assert sorted(path.name for path in place.iterdir()) == sorted([*store.FILES, store.FACTS, "mine.txt"])
 
 
-@pytest.mark.parametrize("directory", [None, 7, b"x"])
+@pytest.mark.parametrize("directory", [None, 7, b"x", "", "a\0b"])
 def test_what_is_no_directory_is_refused(directory: object) -> None:
     with pytest.raises(sk.OptionError, match="a path is needed"):
         sk.profile(directory)  # type: ignore[arg-type]

@@ -15,6 +15,7 @@ import superkernel as sk
 from superkernel.observe import store
 
 SCRIPT = """
+import os
 import sys
 from pathlib import Path
 import numpy as np
@@ -30,6 +31,9 @@ add = sk.SubKernel.from_source(
 k = sk.compile([sk.Op(add, ["a", "b", "t"]), sk.Op(add, ["t", "b", "c"])], "twice")
 one = np.ones(1024, np.float32)
 k({"a": one, "b": one})
+if "move" in sys.argv:
+    os.chdir("elsewhere")
+    print("file:", Path(__file__).is_file())
 if "raise" in sys.argv:
     raise ValueError("on purpose")
 if "leave" in sys.argv:
@@ -46,10 +50,11 @@ def script(tmp_path: Path) -> Path:
     return path
 
 
-def trace(script: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def trace(script: Path, *words: str, start: Path | None = None) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(Path(sk.__file__).parents[1])}
     command = [sys.executable, "-m", "superkernel", "trace", str(script), *words]
-    return subprocess.run(command, cwd=script.parent, env=environment, capture_output=True, text=True, check=False)
+    start = start or script.parent
+    return subprocess.run(command, cwd=start, env=environment, capture_output=True, text=True, check=False)
 
 
 def test_a_script_with_arguments_leaves_everything(script: Path) -> None:
@@ -85,6 +90,53 @@ def test_as_json_the_output_is_one_object(script: Path) -> None:
     found = json.loads(done.stdout)
     assert (found["ok"], found["status"], found["launches"]) == (False, 1, 1)
     assert "on purpose" in found["failure"] and "words:" in done.stderr
+
+
+def test_a_script_that_changes_directory_leaves_everything_where_it_was_started(script: Path) -> None:
+    elsewhere = script.parent / "elsewhere"
+    elsewhere.mkdir()
+    done = trace(Path(script.name), "move", "-o", "out", start=script.parent)
+    assert done.returncode == 0, done.stderr
+    assert "file: True" in done.stdout  # as under python, __file__ is good anywhere
+    assert (script.parent / "out" / store.REPORT).is_file() and not list(elsewhere.iterdir())
+    assert len(store.read(script.parent / "out").launches) == 2
+
+
+def test_after_two_dashes_everything_is_the_scripts(script: Path) -> None:
+    done = trace(Path("-o"), "out", "--", script.name, "--help", "-o", "mine", start=script.parent)
+    assert done.returncode == 0, done.stderr
+    assert "words: ['--help', '-o', 'mine']" in done.stdout and (script.parent / "out" / store.REPORT).is_file()
+
+
+def test_a_script_that_is_no_python_shows_where_and_nothing_of_ours(tmp_path: Path) -> None:
+    script = tmp_path / "wrong.py"
+    script.write_text("def f(:\n    pass\n")
+    done = trace(script, "-o", "out")
+    assert done.returncode == 1
+    assert 'wrong.py", line 1' in done.stderr and "SyntaxError" in done.stderr
+    assert "runpy" not in done.stderr and "run_script" not in done.stderr
+
+
+def test_a_script_without_launches_is_told_so(tmp_path: Path) -> None:
+    script = tmp_path / "idle.py"
+    script.write_text("print('nothing to do')\n")
+    done = trace(script, "-o", "out")
+    assert done.returncode == 0 and "nothing was launched" in done.stdout
+    assert store.read(tmp_path / "out").launches == () and (tmp_path / "out" / store.REPORT).is_file()
+
+
+def test_the_traceback_is_shown_also_when_nothing_can_be_written(tmp_path: Path) -> None:
+    script = tmp_path / "fills.py"
+    script.write_text(
+        "import resource, signal\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))  # a full disk\n"
+        "raise ValueError('on purpose')\n"
+    )
+    done = trace(script, "-o", "out")
+    assert done.returncode == 1
+    assert "ValueError: on purpose" in done.stderr
+    assert "cannot be written" in done.stderr and "make room" in done.stderr
 
 
 def test_what_is_no_script_is_refused(tmp_path: Path) -> None:

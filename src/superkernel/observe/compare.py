@@ -66,7 +66,8 @@ class Comparison:
 
     @property
     def same_model(self) -> bool:
-        return self.before.model.keys() == self.after.model.keys()
+        before, after = self.before, self.after
+        return before.model.keys() == after.model.keys() and before.outside == after.outside
 
     @property
     def notes(self) -> list[str]:
@@ -96,7 +97,7 @@ class Comparison:
     def summary(self) -> list[str]:
         before, after = self.before, self.after
         lines = [
-            f"kernels: {len(before.launches)} -> {len(after.launches)} ({_shown(self.kernel_drop_percent)} fewer)",
+            f"kernels: {len(before.launches)} -> {len(after.launches)} ({_change(self.kernel_drop_percent)})",
             f"total time: {before.total_us:.2f} us -> {after.total_us:.2f} us",
             f"benefit: {_shown(self.benefit_percent)}",
         ]
@@ -116,9 +117,11 @@ def table(comparison: Comparison) -> RenderableType:
     first, second = (Path(title).name or title for title in comparison.titles)
     shown = Table(title=Text(f"{first}, then {second}: Total Time(us) of launches"), title_justify="left")
     for name in ("OP Type", "Core Type"):
-        shown.add_column(name, overflow="fold")
-    for name in (f"{first}\nCount", "Total Time(us)", f"{second}\nCount", "Total Time(us)", "change(us)", "change(%)"):
-        shown.add_column(Text(name), justify="right", vertical="bottom")
+        shown.add_column(f"\n{name}", overflow="fold")
+    for over, name in ((first, "Count"), ("", "Total Time(us)"), (second, "Count"), ("", "Total Time(us)")):
+        shown.add_column(Text(f"{over}\n{name}"), justify="right")
+    for name in ("change(us)", "change(%)"):
+        shown.add_column(f"\n{name}", justify="right")
     for row in comparison.rows:
         shown.add_row(Text(row.op_type), Text(row.core_type), *_cells(row))
     shown.add_section()
@@ -147,6 +150,10 @@ def _shown(percent: float | None) -> str:
     return "not known: the first run launched nothing" if percent is None else f"{percent:.2f} %"
 
 
+def _change(drop: float | None) -> str:
+    return _shown(drop) if drop is None else f"{_shown(abs(drop))} {'fewer' if drop >= 0 else 'more'}"
+
+
 def _side(title: str, profile: Profile) -> dict[str, Any]:
     return {
         "directory": title,
@@ -161,9 +168,15 @@ def _side(title: str, profile: Profile) -> dict[str, Any]:
 
 def _notes(comparison: Comparison) -> Iterator[str]:
     before, after = comparison.before, comparison.after
+    if before == after:
+        yield "these are one and the same run"
     if not comparison.same_model:
         shared = before.model.keys() & after.model.keys()
-        names = [sorted({k.name for k in one.kernels if k.identity not in shared}) for one in (before, after)]
+        outside = before.outside & after.outside
+        names = [
+            sorted({k.name for k in one.kernels if k.identity not in shared} | (one.outside - outside))
+            for one in (before, after)
+        ]
         told = "; ".join(
             f"only {title}: {', '.join(n)}" for title, n in zip(comparison.titles, names, strict=True) if n
         )

@@ -8,8 +8,13 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from ..plan.plan import SyncKind
+
 FORMAT = "superkernel profile"
 VERSION = 1
+SPAN_KINDS = ("kernel", "op", "wait", "barrier", "notify")
+SYNC_KINDS = tuple(kind.value for kind in SyncKind)
+_MOST = 2**63  # what is larger is no time and no size
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,7 @@ class OpFact:
 class EdgeFact:
     producer: str
     consumer: str
-    sync: str
+    sync: str  # one of SYNC_KINDS
     reasons: tuple[str, ...]
 
 
@@ -69,7 +74,7 @@ class KernelFact:
 class SpanFact:
     launch: int  # which launch
     core: int
-    kind: str  # kernel, op, wait, barrier, notify
+    kind: str  # one of SPAN_KINDS
     op: str
     begin_us: float
     end_us: float
@@ -109,6 +114,11 @@ class Profile:
             runs[kernel.identity] = runs.get(kernel.identity, 0) + kernel.runs
         return runs
 
+    @property
+    def outside(self) -> set[str]:
+        """What torch launched: the types of it."""
+        return {launch.type for launch in self.launches if launch.kernel < 0}
+
     def to_dict(self) -> dict[str, Any]:
         return {"format": FORMAT, "version": VERSION, **asdict(self)}
 
@@ -126,7 +136,7 @@ class Profile:
             )
             for one in given["kernels"]
         )
-        return cls(
+        found = cls(
             **{
                 **_known(cls, given),
                 "launches": tuple(LaunchFact(**_known(LaunchFact, one)) for one in given["launches"]),
@@ -136,6 +146,22 @@ class Profile:
                 "kernels": kernels,
             }
         )
+        found._check_references()
+        return found
+
+    def _check_references(self) -> None:
+        """Launches and spans name others by number, and kinds by a word: each of them must be known."""
+        for launch in self.launches:
+            if not -1 <= launch.kernel < len(self.kernels):
+                raise ValueError(f"a launch is of kernel {launch.kernel}, and there are {len(self.kernels)}")
+        for span in self.spans:
+            if not 0 <= span.launch < len(self.launches):
+                raise ValueError(f"a span is of launch {span.launch}, and there are {len(self.launches)}")
+            if span.kind not in SPAN_KINDS:
+                raise ValueError(f"a span is of kind {span.kind!r}")
+        for edge in (edge for kernel in self.kernels for edge in kernel.edges):
+            if edge.sync not in SYNC_KINDS:
+                raise ValueError(f"an edge is kept by {edge.sync!r}")
 
 
 def _edge(given: dict[str, Any]) -> EdgeFact:
@@ -159,8 +185,15 @@ _PLAIN: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (i
 def _fits(value: object, wanted: str) -> bool:
     if wanted.endswith(" | None"):
         return value is None or _fits(value, wanted.removesuffix(" | None"))
-    if wanted.startswith("dict"):
-        return isinstance(value, dict)
+    if wanted.startswith("dict"):  # of a machine: words and numbers
+        return isinstance(value, dict) and all(_fits(one, "str") or _fits(one, "int") for one in value.values())
     if wanted.startswith("tuple"):
-        return isinstance(value, list | tuple)
-    return isinstance(value, _PLAIN[wanted]) and (wanted == "bool" or not isinstance(value, bool))
+        of_words = wanted == "tuple[str, ...]"
+        return isinstance(value, list | tuple) and not (of_words and not all(isinstance(one, str) for one in value))
+    if isinstance(value, int | float) and wanted != "bool":
+        return not isinstance(value, bool) and isinstance(value, _PLAIN[wanted]) and _is_number(value)
+    return isinstance(value, _PLAIN[wanted])
+
+
+def _is_number(value: int | float) -> bool:
+    return abs(value) < _MOST  # infinity is not, and neither is what is no number

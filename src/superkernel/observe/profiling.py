@@ -31,8 +31,10 @@ class profile:  # a name that users write, like contextlib.suppress
         if not isinstance(detail, bool | int):
             raise OptionError(f"profile: detail is {detail!r}; it must be True or False")
         try:
-            self.directory = Path(directory).absolute()
-        except TypeError:
+            if not directory:  # a variable that was not set, rather than the current directory
+                raise TypeError
+            self.directory = Path(directory).resolve()  # one directory has one name, and the program may go elsewhere
+        except (TypeError, ValueError):
             raise OptionError(f"profile: the directory is {directory!r}; a path is needed") from None
         self.detail = bool(detail)
         self.facts: Profile | None = None  # after the end

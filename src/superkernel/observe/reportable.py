@@ -25,18 +25,23 @@ def of_two(comparison: Comparison) -> ReportData:
 
 
 def run_of(profile: Profile, title: str) -> Run:
+    """Times are counted from the first launch: before it a script may have compiled for minutes."""
     shown = profile.launches[:MOST_LAUNCHES]
-    launches = tuple(Launch(one.name, one.type, one.start_us, one.duration_us, one.scope) for one in profile.launches)
+    begins = [*(one.start_us for one in profile.launches), *(one.begin_us for one in profile.spans)]
+    first = min(begins, default=0.0)
+    launches = tuple(
+        Launch(one.name, one.type, one.start_us - first, one.duration_us, one.scope) for one in profile.launches
+    )
     titled = _titled(profile)
     titles = list(titled)
     names = [titles[one.kernel] if one.kernel >= 0 else one.name for one in shown]
     spans = tuple(
-        Span(one.core, one.op, SpanKind(one.kind), one.begin_us, one.end_us, names[one.launch])
+        Span(one.core, one.op, SpanKind(one.kind), one.begin_us - first, one.end_us - first, names[one.launch])
         for one in profile.spans
         if one.launch < len(shown)
     )
     notes = list(profile.notes)
-    if len(profile.launches) > len(shown):
+    if len(spans) < len(profile.spans):
         notes.append(f"the timeline shows what cores did in the first {len(shown)} launches")
     if not profile.spans:
         notes.append("recorded without detail: what each core did is not known (detail=True, or superkernel trace)")
@@ -65,13 +70,17 @@ def _kernel(kernel: KernelFact, name: str) -> Kernel:
 
 def _splits(profile: Profile) -> tuple[Split, ...]:
     found = [
-        Split(kernel.scope, kernel.reason, kernel.fused, tuple(op.name for op in kernel.ops))
+        Split(kernel.scope, kernel.reason, kernel.fused, tuple(op.name for op in kernel.ops), _last_line(kernel))
         for kernel in profile.kernels
         if kernel.reason
     ]
     found += [Split(kernel.scope, told, False) for kernel in profile.kernels for told in kernel.unfusible]
     found += [Split(one.scope, one.reason, False, (one.name,)) for one in profile.foreign]
     return tuple(dict.fromkeys(found))
+
+
+def _last_line(kernel: KernelFact) -> str:
+    return next((op.origin for op in reversed(kernel.ops) if op.origin), "")
 
 
 def _when(profile: Profile) -> str:

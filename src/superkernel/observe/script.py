@@ -27,7 +27,7 @@ class Traced:
 
 
 def run_script(script: Path, words: Sequence[str], directory: Path, quiet: bool) -> Traced:
-    """quiet: what the script prints goes to the error output."""
+    """quiet: what the script prints goes to the error output, where its traceback goes in any case."""
     if not script.is_file():
         what = "is no file" if script.exists() else "does not exist"
         raise OptionError(f"{str(script)!r} {what}; trace takes a Python script and its arguments")
@@ -35,13 +35,14 @@ def run_script(script: Path, words: Sequence[str], directory: Path, quiet: bool)
     recorded = profile(directory, detail=True)
     with recorded, _as_main(script, words), redirect_stdout(sys.stderr if quiet else sys.stdout):
         try:
-            runpy.run_path(str(script), run_name="__main__")
+            runpy.run_path(str(script.absolute()), run_name="__main__")
         except SystemExit as end:
             status = _status_of(end)
         except KeyboardInterrupt:
             status, failure = _INTERRUPTED, "interrupted\n"
         except BaseException as error:
-            status, failure = 1, "".join(traceback.format_exception(_from_script_on(error, script)))
+            status, failure = 1, "".join(traceback.format_exception(_from_script_on(error, script.absolute())))
+        print(failure, end="", file=sys.stderr)  # before anything is written: that may fail as well
     assert recorded.facts is not None
     return Traced(status, recorded.facts, failure)
 
@@ -55,12 +56,12 @@ def _status_of(end: SystemExit) -> int:
 
 
 def _from_script_on(error: BaseException, script: Path) -> BaseException:
-    """Without the frames that led to the script."""
-    names = {str(script), str(script.resolve())}
+    """Without the frames that led to the script; none are left if it could not even be compiled."""
     frame = error.__traceback__
-    while frame is not None and frame.tb_frame.f_code.co_filename not in names:
+    while frame is not None and frame.tb_frame.f_code.co_filename != str(script):
         frame = frame.tb_next
-    return error.with_traceback(frame) if frame is not None else error
+    unread = isinstance(error, SyntaxError) and error.filename == str(script)
+    return error.with_traceback(frame) if frame is not None or unread else error
 
 
 @contextmanager

@@ -98,7 +98,7 @@ def read(directory: str | Path) -> Profile:
 
 def _parsed(text: str, folder: Path) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        found = json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError) as reason:
         raise OptionError(f"{folder / FACTS} is half written, or no JSON: {reason}; {_REMEDY}") from reason
     if not isinstance(found, dict) or found.get("format") != FORMAT:
@@ -110,3 +110,7 @@ def _parsed(text: str, folder: Path) -> dict[str, Any]:
             f"reads version {VERSION}: {_REMEDY}"
         )
     return found
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is no number in JSON")

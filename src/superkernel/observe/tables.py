@@ -60,9 +60,9 @@ def statistic_csv(profile: Profile) -> str:
 
 def details_csv(profile: Profile) -> str:
     """Launches in the order they were dispatched; behind a super kernel its ops, where they were recorded."""
-    inside: dict[int, list[SpanFact]] = {}
+    inside: dict[tuple[int, str], list[SpanFact]] = {}
     for span in profile.spans:
-        inside.setdefault(span.launch, []).append(span)
+        inside.setdefault((span.launch, span.op), []).append(span)
     rows: list[Sequence[object]] = []
     for number, launch in enumerate(profile.launches):
         rows.append(
@@ -74,14 +74,14 @@ def details_csv(profile: Profile) -> str:
         kernel = profile.kernels[launch.kernel] if launch.kernel >= 0 else None
         if kernel is None or not kernel.fused:
             continue
-        spans = inside.get(number, [])
         for op in kernel.ops:
-            runs = [span for span in spans if span.op == op.name and span.kind == "op"]
+            spans = inside.get((number, op.name), [])
+            runs = [span for span in spans if span.kind == "op"]
             if not runs:
                 continue
             begin, end = min(span.begin_us for span in runs), max(span.end_us for span in runs)
-            waits = [span for span in spans if span.op == op.name and span.kind in ("wait", "barrier")]
-            wait = max((span.end_us - span.begin_us for span in waits), default=0.0)
+            waits = [span.end_us - span.begin_us for span in spans if span.kind in ("wait", "barrier")]
+            wait = max(waits, default=0.0)
             rows.append(
                 (op.name, op.type, op.blocks, _us(begin), _us(end - begin), _us(wait), op.stream, launch.scope,
                  kernel.name)

@@ -1,7 +1,7 @@
 """observe.timeline: a profile -> trace.json in the trace event format, which Perfetto and chrome://tracing open.
 
-Its clock is that of torch's profiler: microseconds since `baseTimeNanoseconds`, which both round alike, so that the
-events of both can stand in one file.
+Times are microseconds since `baseTimeNanoseconds`, as they are in the traces of torch's profiler; ours begins with the
+profile, as numbers that count from far away would lose the nanoseconds.
 """
 
 from __future__ import annotations
@@ -14,23 +14,18 @@ from typing import Any
 from ..errors import BuildError, OptionError
 from .facts import LaunchFact, Profile
 
-# torch counts from the last multiple of this many seconds (a quarter of a year), to keep its numbers short
-_QUARTER_S = 7889238
 LAUNCHES, CORES = 1_000_001, 1_000_002  # processes that no system has: they stand for our tracks
 _SPACING = 1000  # of the numbers of cores' tracks, thread by thread
-
-
-def base_ns(epoch_ns: int) -> int:
-    return epoch_ns // 1_000_000_000 // _QUARTER_S * _QUARTER_S * 1_000_000_000
+# Viewers turn begin and duration into whole nanoseconds apart, and drop what then seems to overlap its neighbour or to
+# outlast what it stands in. Inside a kernel everything is shown shorter by this much.
+_SLACK_NS = 3
 
 
 def trace(profile: Profile) -> dict[str, Any]:
-    base = base_ns(profile.began_ns)
-    shift_us = (profile.began_ns - base) / 1000
-    events = [*_tracks(profile), *_launches(profile, shift_us), *_spans(profile, shift_us)]
+    events = [*_tracks(profile), *_launches(profile), *_spans(profile)]
     return {
         "displayTimeUnit": "ns",
-        "baseTimeNanoseconds": base,
+        "baseTimeNanoseconds": profile.began_ns,
         "traceEvents": events,
         "superkernel": {"package": profile.package, "machine": profile.machine},
     }
@@ -53,7 +48,7 @@ def _named(what: str, pid: int, tid: int, **args: Any) -> dict[str, Any]:
     return {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": args}
 
 
-def _launches(profile: Profile, shift_us: float) -> Iterator[dict[str, Any]]:
+def _launches(profile: Profile) -> Iterator[dict[str, Any]]:
     for launch in profile.launches:
         yield {
             "ph": "X",
@@ -61,7 +56,7 @@ def _launches(profile: Profile, shift_us: float) -> Iterator[dict[str, Any]]:
             "name": launch.name,
             "pid": LAUNCHES,
             "tid": launch.thread,
-            "ts": _rounded(launch.start_us + shift_us),
+            "ts": _rounded(launch.start_us),
             "dur": _rounded(launch.duration_us),
             "args": _launch_args(profile, launch),
         }
@@ -75,7 +70,7 @@ def _launch_args(profile: Profile, launch: LaunchFact) -> dict[str, Any]:
     return args
 
 
-def _spans(profile: Profile, shift_us: float) -> Iterator[dict[str, Any]]:
+def _spans(profile: Profile) -> Iterator[dict[str, Any]]:
     facts = [{op.name: op for op in kernel.ops} for kernel in profile.kernels]
     for span in profile.spans:
         launch = profile.launches[span.launch]
@@ -88,14 +83,15 @@ def _spans(profile: Profile, shift_us: float) -> Iterator[dict[str, Any]]:
             args |= {"type": op.type, "blocks": op.blocks}
             args |= {"bytes read": op.bytes_read, "bytes written": op.bytes_written} if span.kind == "op" else {}
             args |= {"line": op.origin} if op.origin else {}
+        begin_ns, end_ns = round(span.begin_us * 1000), round(span.end_us * 1000)
         yield {
             "ph": "X",
             "cat": span.kind,
             "name": name,
             "pid": CORES,
             "tid": launch.thread * _SPACING + span.core,
-            "ts": _rounded(span.begin_us + shift_us),
-            "dur": _rounded(span.end_us - span.begin_us),
+            "ts": begin_ns / 1000,
+            "dur": max(0, end_ns - begin_ns - (_SLACK_NS if span.kind != "kernel" else 0)) / 1000,
             "args": args,
         }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from observe.report import samples
 from observe.report.browser import FLAGS, Opened, find_browser
 
-from superkernel.observe.report import Kernel, Launch, Op, ReportData, Run, Span, SpanKind, write_report
+from superkernel.observe.report import Edge, Kernel, Launch, Op, ReportData, Run, Span, SpanKind, Sync, write_report
 
 driver = pytest.importorskip("playwright.sync_api", reason="no playwright to drive a browser: pip install playwright")
 
@@ -190,7 +191,7 @@ def test_hover_on_an_edge_tells_its_sync_and_why(opened: Open) -> None:
             const at = (name) => chart.convertToPixel({ seriesIndex: 0 }, nodes.getItemLayout(nodes.indexOfName(name)));
             const [[x0, y0], [x1, y1]] = [at("1"), at("2")];
             const box = document.getElementById("graph-0").getBoundingClientRect();
-            return [box.left + (x0 + x1) / 2, box.top + y0 + (y1 - y0) / 4];
+            return [box.left + x0 + (x1 - x0) / 4, box.top + y0 + (y1 - y0) / 4];
         }"""
     )
     assert report.hover_at("graph-0", *middle) == [
@@ -206,7 +207,10 @@ def test_edges_carry_their_sync_and_implied_ones_can_be_hidden(opened: Open) -> 
 
     def syncs() -> list[str]:
         return sorted(
-            report.run("() => superkernelReport.charts['graph-0'].getOption().series[0].edges.map((edge) => edge.sync)")
+            report.run(
+                """() => superkernelReport.charts["graph-0"].getOption().series[0].edges
+                    .map((edge) => edge.sync).filter((sync) => sync !== undefined)"""
+            )
         )
 
     texts = report.run(
@@ -216,6 +220,55 @@ def test_edges_carry_their_sync_and_implied_ones_can_be_hidden(opened: Open) -> 
     assert syncs() == ["barrier", "counter", "local", "none"]
     report.page.uncheck("#graph-implied")
     assert syncs() == ["barrier", "counter", "local"]
+
+
+def skipping() -> ReportData:
+    """Experts in a layer: edges pass up to five others."""
+    names = ["norm", "mm", "gating", "transpose", "sort", "counts", "rows", "matmul", "swiglu", "matmul_2", "mean"]
+    pairs = [(0, 1), (1, 2), (2, 3), (3, 4), (3, 5), (0, 6), (4, 6), (6, 7), (5, 7), (5, 9), (7, 8), (8, 9), (9, 10)]
+    edges = [Edge(names[one], names[other], Sync.COUNTER) for one, other in [*pairs, (2, 10), (4, 10)]]
+    return ReportData("t", (Run("r", kernels=(Kernel("k", ops=tuple(map(Op, names)), edges=tuple(edges)),)),))
+
+
+def test_texts_of_the_graph_do_not_stand_on_each_other(opened: Open) -> None:
+    report = opened(skipping())
+    texts = report.run(
+        """() => superkernelReport.charts["graph-0"].getZr().storage.getDisplayList()
+            .filter((one) => one.style.text).map((one) => {
+                const box = one.getBoundingRect().clone();
+                box.applyTransform(one.getComputedTransform());
+                return [one.style.text, box.x, box.y, box.x + box.width, box.y + box.height];
+            })"""
+    )
+    assert sorted(text for text, *_ in texts).count("counter") == 15 and len(texts) == 11 + 15
+    for (one, *a), (other, *b) in combinations(texts, 2):
+        assert a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1], (one, a, other, b)
+
+
+def test_hover_where_edges_go_together_tells_of_all(opened: Open) -> None:
+    report = opened(skipping())
+    middle = report.run(
+        """() => {
+            const chart = superkernelReport.charts["graph-0"];
+            const series = chart.getModel().getSeriesByIndex(0);
+            const nodes = series.getData();
+            // from the op whose edges to two others begin as one
+            const piece = series.option.edges.find((one) => one.source === "5" && one.sync === undefined);
+            const at = (name) => chart.convertToPixel({ seriesIndex: 0 }, nodes.getItemLayout(nodes.indexOfName(name)));
+            const [[x0, y0], [x1, y1]] = [at(piece.source), at(piece.target)];
+            document.getElementById("graph-0").scrollIntoView({ block: "start", behavior: "instant" });
+            const box = document.getElementById("graph-0").getBoundingClientRect();
+            return [box.left + (x0 + x1) / 2, box.top + (y0 + y1) / 2];
+        }"""
+    )
+    found = report.hover_at("graph-0", *middle)
+    assert found == ["counter", "matmul after counts", "matmul_2 after counts"]
+
+
+def test_the_graph_first_shown_is_a_fused_one(opened: Open) -> None:
+    kernels = [Kernel("k", ops=(Op(name),), fused=name == "fused") for name in ("alone", "fused")]
+    report = opened(ReportData("t", tuple(Run(kernel.ops[0].name, kernels=(kernel,)) for kernel in kernels)))
+    assert report.page.locator("#graph-kernel option:checked").inner_text() == "fused: k"
 
 
 def test_another_super_kernel_can_be_chosen(opened: Open) -> None:

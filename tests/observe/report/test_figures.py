@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from observe.report import samples
 
 from superkernel.observe.report import Edge, Kernel, Launch, Op, ReportData, Run, Span, SpanKind, Sync
 from superkernel.observe.report.figures import by_type, core_shares, op_rows
-from superkernel.observe.report.layers import DOWN, place
+from superkernel.observe.report.layers import ACROSS, DOWN, lay_out
 from superkernel.observe.report.units import bytes_text, change_text, rate_text, time_text
 
 
@@ -92,7 +94,7 @@ def test_without_spans_there_are_no_shares() -> None:
 def test_producers_stand_above_consumers_and_no_two_ops_in_one_place() -> None:
     names = [f"op{number}" for number in range(6)]
     edges = [Edge(names[a], names[b], Sync.FLAG) for a, b in ((0, 2), (1, 2), (2, 3), (2, 4), (0, 5), (4, 5))]
-    points = dict(zip(names, place(names, edges), strict=True))
+    points = dict(zip(names, lay_out(names, edges).points, strict=True))
     assert all(points[edge.producer][1] < points[edge.consumer][1] for edge in edges)
     assert len(set(points.values())) == len(names)
     assert {y // DOWN for _, y in points.values()} == {0, 1, 2, 3}
@@ -100,8 +102,8 @@ def test_producers_stand_above_consumers_and_no_two_ops_in_one_place() -> None:
 
 def test_ops_stand_near_what_they_depend_on() -> None:
     """Two chains whose second layer is listed the other way round do not cross."""
-    points = place(["a", "b", "after b", "after a"], [Edge("a", "after a", Sync.FLAG), Edge("b", "after b", Sync.FLAG)])
-    a, b, after_b, after_a = (x for x, _ in points)
+    edges = [Edge("a", "after a", Sync.FLAG), Edge("b", "after b", Sync.FLAG)]
+    a, b, after_b, after_a = (x for x, _ in lay_out(["a", "b", "after b", "after a"], edges).points)
     assert (a < b) == (after_a < after_b)
 
 
@@ -109,8 +111,34 @@ def test_ops_stand_near_what_they_depend_on() -> None:
 def test_any_edges_get_a_place_even_cycles(drawn: tuple[int, list[tuple[int, int]]]) -> None:
     count, pairs = drawn
     names = [str(number) for number in range(count)]
-    points = place(names, [Edge(names[a], names[b], Sync.NONE) for a, b in pairs])
-    assert len(set(points)) == count
+    found = lay_out(names, [Edge(names[a], names[b], Sync.NONE) for a, b in pairs])
+    assert len(found.points) == len(set(found.points)) == count and len(found.ways) == len(pairs)
+    by_layer: dict[float, list[float]] = {}
+    for x, y in found.points:
+        by_layer.setdefault(y, []).append(x)
+    for layer in map(sorted, by_layer.values()):  # no op stands on another
+        assert all(other - one >= ACROSS - 1 for one, other in pairwise(layer))
+
+
+def test_an_edge_that_passes_layers_goes_beside_the_ops_there() -> None:
+    names = ["a", "b", "c", "d"]
+    chain = [Edge(one, other, Sync.FLAG) for one, other in pairwise(names)]
+    found = lay_out(names, [*chain, Edge("a", "d", Sync.FLAG), Edge("a", "c", Sync.FLAG), Edge("b", "d", Sync.LOCAL)])
+    assert [len(way) for way in found.ways] == [0, 0, 0, 2, 1, 1]
+    assert found.ways[4] == found.ways[3][:1]  # they go the same way for a while
+    assert found.ways[5][0] not in found.ways[3]  # kept otherwise: a line of its own
+    for way, depth in ((found.ways[3], 1), (found.ways[5], 2)):
+        for step, place in enumerate(way):
+            x, y = found.passed[place]
+            op_x, op_y = found.points[depth + step]
+            assert y == op_y and abs(x - op_x) >= ACROSS / 2
+
+
+def test_a_dense_graph_is_laid_out_all_the_same() -> None:
+    names = [str(number) for number in range(200)]
+    edges = [Edge(names[a], names[b], Sync.NONE) for b in range(200) for a in range(b)]
+    found = lay_out(names, edges)
+    assert len(found.ways) == len(edges) and 0 < len(found.passed) <= 3000
 
 
 def test_numbers_have_units() -> None:

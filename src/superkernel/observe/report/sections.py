@@ -79,7 +79,7 @@ def _cards(data: ReportData) -> Iterator[tuple[str, str, str]]:
         yield "Super kernels", f"{len(fused):,}", f"{sum(len(kernel.ops) for kernel in fused):,} ops inside"
     if shares := core_shares(last):
         idle = max(0.0, 1 - shares.working - shares.waiting)
-        where = f"{last.title}, inside of launches, {shares.cores} cores"
+        where = f"{last.title}, inside of launches, {shares.cores} {'core' if shares.cores == 1 else 'cores'}"
         note = f"{where}; {percent_text(shares.waiting)} waiting, {percent_text(idle)} between ops"
         yield "Cores at work", percent_text(shares.working), note
 
@@ -165,7 +165,8 @@ def _graphs(data: ReportData) -> str:
     kernels = [kernel for _, kernel in _kernels(data)]
     if not any(kernel.ops for kernel in kernels):
         return paragraph("No super kernel was recorded.", "absent")
-    first = next(number for number, kernel in enumerate(kernels) if kernel.ops)
+    drawn = [number for number, kernel in enumerate(kernels) if kernel.ops]
+    first = next((number for number in drawn if kernels[number].fused), drawn[0])
     options = "".join(
         f'<option value="{number}"{" selected" if number == first else ""}>{escaped(title)}</option>'
         for number, (title, kernel) in enumerate(_kernels(data))
@@ -239,7 +240,7 @@ def _splits(data: ReportData) -> str:
     ]
     if not rows:
         return paragraph("Nothing was recorded about how scopes were split.", "absent")
-    titles = ("run", "scope", "became", "why it ended there", "ops", "source line")
+    titles = ("run", "scope", "became", "why it ended there", "ops", "its last line")
     return table(tuple(map(Column, titles)), rows, "Parts of scopes, and why each ended")
 
 

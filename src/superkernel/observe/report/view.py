@@ -7,7 +7,7 @@ from typing import Any
 
 from .data import Kernel, ReportData, Run, SpanKind
 from .figures import by_type, op_rows
-from .layers import place
+from .layers import lay_out
 
 # More would make a page of tens of megabytes; the tables and the trace have them all.
 MOST_LAUNCHES = 20_000
@@ -94,15 +94,17 @@ def _timeline(run: Run, types: _Names) -> dict[str, Any]:
 
 def _graph(kernel: Kernel, types: _Names) -> dict[str, Any]:
     number = {op.name: index for index, op in enumerate(kernel.ops)}
-    points = place(list(number), kernel.edges)
+    layout = lay_out(list(number), kernel.edges)
     return {
         "ops": [
             {"name": op.name, "type": types.number(op.type or "op"), "x": x, "y": y, "blocks": op.blocks}
             | ({"origin": op.origin} if op.origin else {})
-            for op, (x, y) in zip(kernel.ops, points, strict=True)
+            for op, (x, y) in zip(kernel.ops, layout.points, strict=True)
         ],
+        "passed": layout.passed,
         "edges": [
-            (number[edge.producer], number[edge.consumer], edge.sync.value, edge.reasons) for edge in kernel.edges
+            (number[edge.producer], number[edge.consumer], edge.sync.value, edge.reasons, way)
+            for edge, way in zip(kernel.edges, layout.ways, strict=True)
         ],
     }
 

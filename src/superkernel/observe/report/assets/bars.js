@@ -22,7 +22,7 @@ function drawTotals(element) {
   }));
   chartIn(element, {
     legend: legend(series.map((one) => one.name)),
-    grid: { left: 8, right: 24, top: 36, bottom: 28, containLabel: true },
+    grid: { left: 8, right: narrow(element) ? 24 : 48, top: 36, bottom: 28, containLabel: true },
     tooltip: tooltip((item) => tip(item.seriesName, [item.name, METRICS[metric].text(item.value)])),
     xAxis: axis(METRICS[metric].axis, { type: "value", nameGap: 28 }),
     yAxis: axis("", { type: "category", data: data.runs, inverse: true, axisLabel: runLabels(element) }),

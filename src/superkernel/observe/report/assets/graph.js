@@ -3,6 +3,7 @@
 const MANY_EDGES = 100; // from here on, edges that others imply are hidden at first
 const LEAST_BOX = 80;
 const MARGIN = 50;
+const NOTHING = { symbolSize: 0, label: { show: false }, tooltip: { show: false }, silent: true }; // a place, unseen
 
 function chosenGraph() {
   return data.graphs[Number(document.getElementById("graph-kernel").value)];
@@ -12,7 +13,7 @@ function drawGraph(element) {
   const graph = chosenGraph();
   const implied = document.getElementById("graph-implied").checked;
   const edges = graph.edges.filter(([, , sync]) => implied || sync !== "none");
-  const box = boxOf(graph.ops);
+  const box = boxOf([...graph.ops, ...graph.passed.map(([x, y]) => ({ x, y }))]);
   const height = Math.max(220, Math.min(900, box.bottom + 2 * MARGIN));
   element.style.height = height + "px";
   const small = narrow(element);
@@ -37,9 +38,9 @@ function drawGraph(element) {
       },
       edgeLabel: {
         // back from the arrow: at any other place the text would be turned with the edge
-        show: true, position: "end", distance: -30, align: "center", verticalAlign: "middle",
+        show: true, position: "end", align: "center", verticalAlign: "middle",
         fontSize: 11, color: colour("text"), backgroundColor: colour("panel"), padding: [1, 3],
-        formatter: (item) => item.data.sync,
+        formatter: (item) => item.data.sync ?? "",
       },
       data: [...corners(box), ...graph.ops.map((op, at) => ({
         id: String(at),
@@ -53,18 +54,8 @@ function drawGraph(element) {
         symbolSize: 30,
         itemStyle: { color: colourOfType(op.type) },
         label: { borderColor: colourOfType(op.type) },
-      }))],
-      edges: edges.map(([producer, consumer, sync, reasons]) => {
-        const curveness = bend(graph, graph.ops[producer], graph.ops[consumer], labelWidth);
-        return {
-          source: String(producer),
-          target: String(consumer),
-          sync,
-          reasons,
-          lineStyle: { color: SYNC_COLOURS[sync], ...SYNC_LINES[sync], opacity: 1, curveness },
-          label: curveness ? { position: "middle", distance: 0 } : {},
-        };
-      }),
+      })), ...graph.passed.map(([x, y], at) => ({ ...NOTHING, id: passedName(at), name: passedName(at), x, y }))],
+      edges: edges.flatMap((edge) => pieces(graph, edge, labelWidth)).filter(firstOfEach()),
     }],
   });
 }
@@ -78,13 +69,47 @@ function boxOf(ops) {
   return { left, right, bottom };
 }
 
-// Nothing to see: they keep the box as large as it is.
+// They keep the box as large as it is.
 function corners(box) {
-  const nothing = { symbolSize: 0, label: { show: false }, tooltip: { show: false }, silent: true };
   return [
-    { ...nothing, id: "top left", name: "top left", x: box.left, y: 0 },
-    { ...nothing, id: "bottom right", name: "bottom right", x: box.right, y: box.bottom },
+    { ...NOTHING, id: "top left", name: "top left", x: box.left, y: 0 },
+    { ...NOTHING, id: "bottom right", name: "bottom right", x: box.right, y: box.bottom },
   ];
+}
+
+function passedName(at) {
+  return "passed " + at;
+}
+
+// An edge from place to place; the last piece has the arrow and the text.
+function pieces(graph, edge, labelWidth) {
+  const [producer, consumer, sync, , way] = edge;
+  const places = [String(producer), ...way.map(passedName), String(consumer)];
+  const curveness = way.length ? 0 : bend(graph, graph.ops[producer], graph.ops[consumer], labelWidth);
+  const lineStyle = { color: SYNC_COLOURS[sync], ...SYNC_LINES[sync], opacity: 1, curveness };
+  return places.slice(1).map((target, at) => {
+    const piece = { source: places[at], target, lineStyle, edge };
+    if (at < places.length - 2) return { ...piece, symbol: ["none", "none"], label: { show: false } };
+    const distance = curveness ? 0 : beforeArrow(graph, edge);
+    return { ...piece, sync, label: { distance, ...(curveness ? { position: "middle" } : {}) } };
+  });
+}
+
+// How far back a text is that stands clear of the op below, however slanted the edge is.
+function beforeArrow(graph, [producer, consumer, , , way]) {
+  const to = graph.ops[consumer];
+  const [x, y] = way.length ? graph.passed[way[way.length - 1]] : [graph.ops[producer].x, graph.ops[producer].y];
+  const length = Math.hypot(to.x - x, to.y - y);
+  return -Math.min(40 * length / (Math.abs(to.y - y) || 1) - 15, 0.6 * length);
+}
+
+// Edges that go the same way for a while are one line there.
+function firstOfEach() {
+  const seen = new Set();
+  return ({ source, target, sync }) => {
+    const key = source + ">" + target;
+    return sync !== undefined || (seen.has(key) ? false : seen.add(key));
+  };
 }
 
 function layerHeight(graph) {
@@ -92,7 +117,7 @@ function layerHeight(graph) {
   return steps.length ? steps.reduce((a, b) => Math.min(a, b)) : Infinity;
 }
 
-// An edge that passes a layer goes around what stands there.
+// An edge that passes a layer, and has no place of its own there, goes around what stands there.
 function bend(graph, producer, consumer, labelWidth) {
   const length = Math.hypot(consumer.x - producer.x, consumer.y - producer.y);
   if (consumer.y - producer.y <= layerHeight(graph)) return 0;
@@ -113,9 +138,21 @@ function describeOp({ op }) {
   ]);
 }
 
-function describeEdge(graph, edge) {
-  const [producer, consumer] = [graph.ops[Number(edge.source)], graph.ops[Number(edge.target)]];
-  return tip(edge.sync, [consumer.name + " after " + producer.name, ...edge.reasons]);
+// A piece that several edges share tells of all of them.
+function describeEdge(graph, piece) {
+  const [producer, , sync, reasons] = piece.edge;
+  if (piece.sync !== undefined) return tip(sync, [afterWhat(graph, piece.edge), ...reasons]);
+  const sharing = graph.edges.filter((one) => one[0] === producer && one[2] === sync && passes(one, piece));
+  return tip(sync, sharing.length > 1
+    ? sharing.map((one) => afterWhat(graph, one)) : [afterWhat(graph, piece.edge), ...reasons]);
+}
+
+function passes([, , , , way], piece) {
+  return way.some((at) => passedName(at) === piece.target);
+}
+
+function afterWhat(graph, [producer, consumer]) {
+  return graph.ops[consumer].name + " after " + graph.ops[producer].name;
 }
 
 function chooseImplied() {
