@@ -10,18 +10,22 @@ import os
 import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 from ...cache import digest
+from ...errors import BuildError
 from .. import Text
 from .build import Workshop
-from .objects import CXX_FLAGS, INCLUDE, versions
+from .objects import CXX_FLAGS, INCLUDE, text_key, versions
+from .precompiled import precompiled
 from .toolchain import cpu_features, run
 
 
 def compile_texts(texts: Sequence[Text], flags: Sequence[str], shop: Workshop) -> list[Path]:
     """The object of each text; several may be copies of one object, which then defines more than was asked for."""
-    identity = (*CXX_FLAGS, *flags, shop.toolchain.identity, cpu_features(), versions())
+    headers = text_key((), (INCLUDE,))
+    identity = (*CXX_FLAGS, *flags, shop.toolchain.identity, cpu_features(), versions(), headers)
     keys = [digest("text", *text, *identity) for text in texts]
     missing = {key: text for key, text in zip(keys, texts, strict=True) if shop.cache.get(key, ".o") is None}
     if missing:
@@ -36,10 +40,16 @@ def _alone(key: str, text: Text, flags: Sequence[str], shop: Workshop) -> Path:
 
 def _compile_missing(missing: dict[str, Text], flags: Sequence[str], shop: Workshop) -> None:
     groups = _balanced(missing, max(1, len(os.sched_getaffinity(0))))
+    includes = dict.fromkeys(text[0] for text in missing.values())
+    headers = {one: precompiled(one, _command(flags, shop), shop) for one in includes}
+
+    def compile_all(group: dict[str, Text], output: Path) -> None:
+        texts = list(group.values())
+        _compile(texts, flags, output, shop, headers[texts[0][0]])
 
     def compile_group(group: dict[str, Text]) -> None:
         together = digest("texts", *group)
-        made = shop.cache.make(together, ".o", lambda output: _compile([*group.values()], flags, output, shop))
+        made = shop.cache.make(together, ".o", lambda output: compile_all(group, output))
         for key in group:
             shop.cache.make(key, ".o", lambda output: _copy(made, output))
 
@@ -69,12 +79,24 @@ def _balanced(texts: dict[str, Text], most: int) -> list[dict[str, Text]]:
     return groups
 
 
-def _compile(texts: Sequence[Text], flags: Sequence[str], output: Path, shop: Workshop) -> None:
-    source = output.with_suffix(".cpp")
+def _command(flags: Sequence[str], shop: Workshop) -> list[str]:
+    return [*shop.toolchain.cxx, *CXX_FLAGS, *flags, f"-I{INCLUDE}"]
+
+
+def _compile(
+    texts: Sequence[Text], flags: Sequence[str], output: Path, shop: Workshop, header: Path | None = None
+) -> None:
+    source, (includes, _) = output.with_suffix(".cpp"), texts[0]
     functions = "\n\n".join(text[1] for text in texts)
-    source.write_text(f"{texts[0][0]}\n\n{functions}\n")
+    command = _command(flags, shop)
+    files = ["-c", str(source), "-o", str(output)]
     try:
-        command = [*shop.toolchain.cxx, *CXX_FLAGS, *flags, f"-I{INCLUDE}", "-c", str(source), "-o", str(output)]
-        run(command, what="compiling generated kernels", log=shop.commands)
+        if header is not None:
+            source.write_text(f"{functions}\n")
+            with suppress(BuildError):  # the fault of the kernels or of the header: without the latter it will be seen
+                run([*command, "-include", str(header), *files], what="compiling generated kernels", log=shop.commands)
+                return
+        source.write_text(f"{includes}\n\n{functions}\n")
+        run([*command, *files], what="compiling generated kernels", log=shop.commands)
     finally:
         source.unlink(missing_ok=True)

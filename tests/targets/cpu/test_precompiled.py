@@ -1,0 +1,94 @@
+"""Includes of generated kernels: read ahead once they are needed often, and never what decides the result."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from superkernel.cache import Cache
+from superkernel.errors import BuildError
+from superkernel.targets.cpu.build import Workshop
+from superkernel.targets.cpu.precompiled import PLAIN_USES
+from superkernel.targets.cpu.texts import compile_texts
+
+INCLUDES = "#include <cmath>\n#include <vector>"
+
+
+def text(number: int, includes: str = INCLUDES) -> tuple[str, str]:
+    body = f"std::vector<double> v({number + 1}, std::sqrt(4.0)); return v.back() + {number};"
+    return includes, f'extern "C" double made_{number}() {{ {body} }}'
+
+
+def value(path: Path, number: int, folder: Path) -> float:
+    library = folder / f"{number}.so"
+    subprocess.run(["g++", "-shared", path, "-o", library], check=True)
+    function = getattr(ctypes.CDLL(str(library)), f"made_{number}")
+    function.restype = ctypes.c_double
+    return float(function())
+
+
+def headers(cache: Cache) -> list[Path]:
+    return list(cache.directory.glob("*/*.gch"))
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Workshop:
+    return Workshop(Cache(tmp_path / "cache"))
+
+
+def test_they_are_read_ahead_once_they_were_needed_a_few_times(shop: Workshop, tmp_path: Path) -> None:
+    for number in range(PLAIN_USES + 2):
+        (made,) = compile_texts([text(number)], [], shop)
+        assert value(made, number, tmp_path) == 2 + number
+        assert len(headers(shop.cache)) == (number >= PLAIN_USES)
+    with_header = [command for command in shop.commands if "-include" in command]
+    assert len(with_header) == 2
+    assert sum("c++-header" in command for command in shop.commands) == 1
+
+
+def test_texts_of_one_call_count_once(shop: Workshop) -> None:
+    compile_texts([text(number) for number in range(9)], [], shop)
+    assert not any("-include" in command for command in shop.commands)
+    (uses,) = shop.cache.directory.glob("*/*.uses")
+    assert len(uses.read_text()) == 1
+
+
+def test_other_flags_have_a_header_of_their_own(shop: Workshop) -> None:
+    for number in range(PLAIN_USES + 1):
+        compile_texts([text(number)], ["-O1"], shop)
+    compile_texts([text(0)], ["-O2"], shop)
+    assert len(headers(shop.cache)) == 1
+    assert "-include" not in shop.commands[-1]
+
+
+def test_a_header_that_is_damaged_or_gone_is_made_again_or_done_without(shop: Workshop, tmp_path: Path) -> None:
+    for number in range(PLAIN_USES + 1):
+        compile_texts([text(number)], [], shop)
+    (header,) = headers(shop.cache)
+    header.write_bytes(b"no header")
+    (made,) = compile_texts([text(20)], [], shop)
+    assert value(made, 20, tmp_path) == 22
+    header.unlink()
+    (made,) = compile_texts([text(21)], [], shop)
+    assert value(made, 21, tmp_path) == 23
+    assert header.stat().st_size > 1000
+
+
+def test_an_error_in_a_kernel_is_told_as_without_a_header(shop: Workshop) -> None:
+    for number in range(PLAIN_USES + 1):
+        compile_texts([text(number)], [], shop)
+    with pytest.raises(BuildError, match="compiling generated kernels") as failed:
+        compile_texts([(INCLUDES, "not C++")], [], shop)
+    assert re.search(r"not.*does not name a type|'not'|expected", failed.value.stderr)
+    assert "-include" not in (failed.value.command or [])
+
+
+def test_includes_that_do_not_exist_are_told(shop: Workshop) -> None:
+    for number in range(PLAIN_USES + 2):
+        with pytest.raises(BuildError, match="compiling generated kernels"):
+            compile_texts([text(number, "#include <no_such_header>")], [], shop)
+    assert not headers(shop.cache)
