@@ -218,7 +218,7 @@ QUERIES = st.sampled_from([1, 1, 1, 2, 3, 5, 8, 9, 16, 17, 33, 64, 65, 100, 130]
 LAYOUTS = st.sampled_from(["heads outside", "rows outside"])
 
 
-@settings(max_examples=min(100, settings().max_examples))  # each runs four kernels and float64 beside them
+@settings(max_examples=min(50, settings().max_examples))  # each runs four kernels and float64 beside them
 @given(
     data=st.data(),
     dtype=st.sampled_from(DTYPES),

@@ -147,7 +147,7 @@ DTYPES = st.sampled_from([torch.float32, torch.bfloat16, torch.float16])
 FACTORS = st.sampled_from([0, 1, 1.0, -0.5, 2, 1 / 3])
 
 
-@settings(max_examples=min(100, settings().max_examples))  # each runs four kernels and float64 beside them
+@settings(max_examples=min(50, settings().max_examples))  # each runs four kernels and float64 beside them
 @given(data=st.data(), dtype=DTYPES, batches=st.sampled_from([None, None, 1, 2, 5]), m=SIZES, n=SIZES, k=DEPTHS)
 def test_any_shape_and_strides_give_what_float64_gives_and_block_counts_the_same_bits(
     launch: Launcher,

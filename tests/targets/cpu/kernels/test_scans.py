@@ -59,7 +59,7 @@ def elements(shape: tuple[int, ...], dtype: torch.dtype, special: bool = False) 
     return x.to(dtype)
 
 
-@settings(max_examples=min(60, settings().max_examples))
+@settings(max_examples=min(40, settings().max_examples))
 @given(
     data=st.data(),
     total=st.sampled_from(TOTALS),
@@ -87,7 +87,7 @@ def test_running_totals_have_the_bits_of_torch(
         assert same_bits(out, wanted), f"{blocks} blocks"
 
 
-@settings(max_examples=min(60, settings().max_examples))
+@settings(max_examples=min(40, settings().max_examples))
 @given(
     data=st.data(),
     name=st.sampled_from(["cummax", "cummin"]),

@@ -40,7 +40,7 @@ def elements(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0) -> torch
     )
 
 
-@settings(max_examples=min(60, settings().max_examples))
+@settings(max_examples=min(40, settings().max_examples))
 @given(
     data=st.data(),
     shape=SHAPES,
@@ -129,7 +129,7 @@ def test_elements_are_put_where_indices_say(
         torch.testing.assert_close(mine, wanted, rtol=2e-2 if dtype is torch.bfloat16 else 1e-6, atol=1e-6)
 
 
-@settings(max_examples=min(60, settings().max_examples))
+@settings(max_examples=min(40, settings().max_examples))
 @given(
     values=st.lists(st.floats(-3, 3, width=32) | st.sampled_from([math.nan, 0.0, 1.0, 2.0, 3.0, 7.0]), max_size=60),
     bins=st.integers(1, 40),
@@ -161,7 +161,7 @@ def test_a_histogram_over_no_finite_range_stops_the_launch(launch: Launcher) -> 
         launch(scatter.histc, 2, torch.tensor([1.0, math.nan]), 4, out=torch.empty(4))
 
 
-@settings(max_examples=min(60, settings().max_examples))
+@settings(max_examples=min(40, settings().max_examples))
 @given(
     shape=st.sampled_from([(), (1,), (9,), (4, 6), (2, 3, 5), (3, 0)]),
     length=st.sampled_from([0, 1, 2, 7, 100]),

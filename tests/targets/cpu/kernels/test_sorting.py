@@ -65,7 +65,7 @@ def sorted_by_kernel(
     return values, indices
 
 
-@settings(max_examples=min(60, settings().max_examples))
+@settings(max_examples=min(40, settings().max_examples))
 @given(
     data=st.data(),
     shape=SHAPES,
@@ -93,7 +93,7 @@ def test_sort_gives_the_bits_of_a_stable_sort_of_torch(
         assert torch.equal(indices, wanted.indices) and same_bits(values, wanted.values), f"{blocks} blocks"
 
 
-@settings(max_examples=min(60, settings().max_examples))
+@settings(max_examples=min(40, settings().max_examples))
 @given(
     data=st.data(),
     shape=SHAPES,
