@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -144,3 +145,37 @@ def test_aotautograd_says_what_its_wrappers_would_do() -> None:
                  "is_rng_op_functionalized", "mutated_graph_handled_indices_seen_by_autograd"):  # fmt: skip
         assert name in text, name
     assert OutputType.non_alias.name == "non_alias"
+
+
+def test_instruction_sets_are_tried_side_by_side_and_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._inductor import cpu_vec_isa
+
+    together = threading.Barrier(2, timeout=30)
+
+    class Set:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __str__(self) -> str:
+            return self.name
+
+        def __bool__(self) -> bool:
+            together.wait()
+            return True
+
+    monkeypatch.setattr(cpu_vec_isa, "x86_isa_checker", lambda: ["wide", "narrow", "more"])
+    monkeypatch.setattr(cpu_vec_isa, "supported_vec_isa_list", [Set("wide more"), Set("narrow"), Set("absent")])
+    inductor.try_processor.cache_clear()
+    inductor.try_processor()
+    assert not together.broken
+    inductor.try_processor()  # asks nobody: one alone would wait until the barrier breaks
+    inductor.try_processor.cache_clear()
+
+
+def test_inductor_remembers_which_instruction_sets_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._inductor import cpu_vec_isa
+
+    inductor.try_processor()
+    monkeypatch.setattr(cpu_vec_isa.VecISA, "check_build", lambda *args: pytest.fail("tried again"))
+    cpu_vec_isa.valid_vec_isa_list.cache_clear()
+    assert cpu_vec_isa.pick_vec_isa() in cpu_vec_isa.supported_vec_isa_list

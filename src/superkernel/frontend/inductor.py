@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -71,12 +72,29 @@ def lower(module: torch.fx.GraphModule, inputs: Sequence[Any], threads: int) -> 
         "cpp.threads": threads,
     }
     keep_strides(module)
+    try_processor()
     with config.patch(wishes), _taking_text():
         try:
             compile_fx_inner(module, list(inputs), is_inference=True)
         except _Taken as taken:
             return taken.generated
     return None
+
+
+@cache
+def try_processor() -> None:
+    """Find out, for Inductor, which instruction sets work here.
+
+    It tries one after the other, each with a compiler and a process that loads what was made, and remembers the
+    answers; asked side by side they come in less than half the time.
+    """
+    from torch._inductor import cpu_vec_isa
+
+    known = cpu_vec_isa.x86_isa_checker()
+    there = [isa for isa in cpu_vec_isa.supported_vec_isa_list if all(flag in known for flag in str(isa).split())]
+    if there:
+        with ThreadPoolExecutor(len(there), "superkernel-processor") as pool:
+            list(pool.map(bool, there))
 
 
 @contextmanager
@@ -174,6 +192,7 @@ def compiler_flags() -> CompilerFlags:
     from torch._inductor.cpp_builder import CppTorchOptions
     from torch._inductor.cpu_vec_isa import pick_vec_isa
 
+    try_processor()
     options = CppTorchOptions(vec_isa=pick_vec_isa(), warning_all=False)
     flags = [f"-{flag}" for flag in options.get_cflags() if flag not in ("shared", "fopenmp", "g1", "pedantic", "Wall")]
     flags += [f"-D{definition.strip()}" for definition in options.get_definitions() if "PRECOMPILE" not in definition]
