@@ -48,6 +48,7 @@ SK_APART void best_of(const float* values, int64_t count, int64_t wanted, int32_
 SK_APART void norms(const Gating& p, int64_t token, GatingScratch& scratch) {
     double* wide = scratch.wide;
     read_doubles(p.x_dtype, p.x, token * p.x_row, p.x_column, p.experts, wide);
+    for (int64_t i = p.experts; i % kDoubles != 0; ++i) wide[i] = 0;  // computed, too
     if (p.sigmoid) {
         for (int64_t i = 0; i < p.experts; i += kDoubles)
             store_doubles(wide + i, 1.0 / (1.0 + exp(-load_doubles(wide + i))));
@@ -103,8 +104,11 @@ extern "C" void gating(const void* x, DType x_dtype, int64_t x_row, int64_t x_co
     const Gating p{x,       bias,    x_dtype, bias_dtype,  x_row,         x_column,     bias_step,
                    y,       expert,  norm,      tokens,        experts,       k,            k_group,
                    group_count, best_two != 0, sigmoid != 0, norm_wanted != 0, factor, eps};
-    GatingScratch scratch = {};  // what lies behind the last expert is computed, too
-    if (bias_dtype != DType::kNone) read_floats(bias_dtype, bias, 0, bias_step, experts, scratch.bias);
+    GatingScratch scratch;
+    if (bias_dtype != DType::kNone)
+        read_floats(bias_dtype, bias, 0, bias_step, experts, scratch.bias);
+    else
+        for (int64_t i = 0; i < experts; ++i) scratch.bias[i] = 0;
     const Range share_of_tokens = share(tokens);
     for (int64_t token = share_of_tokens.begin; token < share_of_tokens.end; ++token) choose_experts(p, token, scratch);
 }

@@ -21,10 +21,34 @@ struct DotScratch {
     alignas(64) int32_t sums[kInt8FewRows * kInt8MostColumns];
 };
 
-SK_INLINE int32_t sum_of_lanes(Sums sums) {
-    uint32_t total = 0;
-    for (int i = 0; i < kLanes; ++i) total += uint32_t(sums[i]);
-    return int32_t(total);
+typedef uint32_t Four __attribute__((vector_size(16)));
+
+// The sums over all lanes of four vectors; what is too large wraps around.
+SK_INLINE Four sums_of_lanes(const Sums (&of)[kDotColumns]) {
+    static_assert(kDotColumns == 4, "one lane of the result for each");
+    typedef CountTo<kLanes>::type All;
+    const Words low = add_pairs(Words(of[0]), Words(of[1]), All{}), high = add_pairs(Words(of[2]), Words(of[3]), All{});
+    union {
+        Words whole;
+        Four group[kLanes / 4];
+    } sums = {add_pairs(low, high, All{})};
+    for (int i = 1; i < kLanes / 4; ++i) sums.group[0] += sums.group[i];
+    return sums.group[0];
+}
+
+// The words of `count` elements, fewer than a vector has, then words of zeros: what lies behind may not be ours to read.
+template <bool Unsigned>
+SK_INLINE Sums some_int8_words(const int8_t* from, int64_t count) {
+#if SK_VNNI && defined(__AVX512BW__) && !defined(__clang__) && SK_HAS(__builtin_ia32_loaddquqi512_mask)
+    typedef char Bytes __attribute__((vector_size(kVectorBytes)));
+    const uint64_t first = (uint64_t(1) << count) - 1;
+    const Sums words = Sums(__builtin_ia32_loaddquqi512_mask(reinterpret_cast<const char*>(from), Bytes{}, first));
+    return Unsigned ? words ^ int32_t(0x80808080) : words;
+#else
+    int8_t some[kLanes * kPerWord] = {};
+    for (int64_t i = 0; i < count; ++i) some[i] = from[i];
+    return int8_words<Unsigned>(some);
+#endif
 }
 
 // sums += Rows rows of a times columns of b, `column_step` apart. `count` <= kDotColumns of them are wanted.
@@ -40,11 +64,8 @@ SK_APART void int8_dots(const int32_t* a, const int8_t* b, int64_t column_step, 
     for (int64_t i = 0; i < depth; i += span) {
         Sums weights[kDotColumns];
         if (__builtin_expect(depth - i < span, false)) {
-            for (int c = 0; c < kDotColumns; ++c) {
-                int8_t rest[span] = {};
-                for (int64_t j = 0; j < depth - i; ++j) rest[j] = columns[c][i + j];
-                weights[c] = int8_words<false>(rest);
-            }
+            SK_UNROLL
+            for (int c = 0; c < kDotColumns; ++c) weights[c] = some_int8_words<false>(columns[c] + i, depth - i);
         } else {
             SK_UNROLL
             for (int c = 0; c < kDotColumns; ++c) {
@@ -65,22 +86,25 @@ SK_APART void int8_dots(const int32_t* a, const int8_t* b, int64_t column_step, 
             for (int c = 0; c < kDotColumns; ++c) add_products(total[r][c], row, weights[c]);
         }
     }
-    for (int64_t c = 0; c < count; ++c) {
-        const uint32_t offset = SK_VNNI ? uint32_t(sum_of_lanes(of_column[c])) * 128 : 0;
-        for (int r = 0; r < Rows; ++r) {
-            int32_t& sum = sums[r * kInt8MostColumns + c];
-            sum = int32_t(uint32_t(sum) + uint32_t(sum_of_lanes(total[r][c])) - offset);
-        }
+    const Four offset = SK_VNNI ? sums_of_lanes(of_column) * 128 : Four{};
+    for (int r = 0; r < Rows; ++r) {
+        const Four added = sums_of_lanes(total[r]) - offset;
+        int32_t* to = sums + r * kInt8MostColumns;
+        for (int64_t c = 0; c < count; ++c) to[c] = int32_t(uint32_t(to[c]) + added[c]);
     }
 }
 
-// Rows of a as words of the unsigned operand; the last vector of words is filled with what adds nothing.
+// Rows of a as words of the unsigned operand; the last vector is filled up with what meets zeros of b.
 SK_APART void pack_int8_dots(const int8_t* a, int64_t row, int64_t column, int64_t rows, int64_t depth, int32_t* to) {
     for (int64_t r = 0; r < rows; ++r, a += row, to += kDotStep) {
         int64_t word = 0;
-        if (column == 1)
+        if (column == 1) {
             for (; (word + kLanes) * kPerWord <= depth; word += kLanes)
                 store_sums(to + word, int8_words<true>(a + word * kPerWord));
+            if (word * kPerWord < depth)
+                store_sums(to + word, some_int8_words<true>(a + word * kPerWord, depth - word * kPerWord));
+            continue;
+        }
         for (; word * kPerWord < depth; ++word)
             to[word] = int8_word<true>(a + word * kPerWord * column, column, least(kPerWord, depth - word * kPerWord));
         for (; word % kLanes != 0; ++word) to[word] = 0;
@@ -101,8 +125,10 @@ SK_INLINE void int8_few_sums(const Int8Problem& p, const Tile& tile, DotScratch&
             int64_t r = 0;
             for (; r + kDotRows <= p.m; r += kDotRows, sums += kDotRows * kInt8MostColumns)
                 int8_dots<kDotRows>(scratch.a + r * kDotStep, b, step, depth, count, sums, r == 0);
-            for (; r < p.m; ++r, sums += kInt8MostColumns)
-                int8_dots<1>(scratch.a + r * kDotStep, b, step, depth, count, sums, r == 0);
+            const int32_t* a = scratch.a + r * kDotStep;
+            if (p.m - r == 1) int8_dots<1>(a, b, step, depth, count, sums, r == 0);
+            if (p.m - r == 2) int8_dots<2>(a, b, step, depth, count, sums, r == 0);
+            if (p.m - r == 3) int8_dots<3>(a, b, step, depth, count, sums, r == 0);
         }
     }
     finish.columns(tile);

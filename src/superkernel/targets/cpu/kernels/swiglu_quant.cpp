@@ -65,6 +65,7 @@ SK_APART void products(const SwigluProblem& p, int64_t row, int64_t group, int64
                        SwigluScratch& scratch) {
     dequantise(p, row, group, column + (p.left ? 0 : p.half), count, scratch.gate, scratch.other);
     dequantise(p, row, group, column + (p.left ? p.half : 0), count, scratch.value, scratch.other);
+    for (int64_t i = count; i % kDoubles != 0; ++i) scratch.gate[i] = scratch.value[i] = 0;  // computed, too
     for (int64_t i = 0; i < count; i += kDoubles) {
         const Doubles gate = load_doubles(scratch.gate + i), value = load_doubles(scratch.value + i);
         store_doubles(scratch.value + i, gate / (1.0 + exp(-gate)) * value);
@@ -76,8 +77,29 @@ SK_APART void products(const SwigluProblem& p, int64_t row, int64_t group, int64
 SK_INLINE double larger(double x, double y) { return x > y || x != x ? x : y; }
 
 SK_INLINE double largest_size(const double* values, int64_t count, double so_far) {
-    for (int64_t i = 0; i < count; ++i) so_far = larger(so_far, __builtin_fabs(values[i]));
+    Doubles most = so_far - Doubles{};
+    int64_t i = 0;
+    for (; i + kDoubles <= count; i += kDoubles) {
+        const Doubles size = Doubles(Longs(load_doubles(values + i)) & INT64_MAX);
+        most = choose((most > size) | (most != most), most, size);
+    }
+    for (; i < count; ++i) so_far = larger(so_far, __builtin_fabs(values[i]));
+    for (int lane = 0; lane < kDoubles; ++lane) so_far = larger(so_far, most[lane]);
     return so_far;
+}
+
+// As from_double, side by side: an integer limit can be applied before the value is rounded.
+SK_INLINE void round_to_int8(const double* values, int64_t count, int8_t* y) {
+    typedef int8_t Bytes __attribute__((vector_size(kDoubles), aligned(1), may_alias));
+    constexpr double shift = 0x1.8p52;  // added and taken away, it leaves the nearest integer, of two the even one
+    int64_t i = 0;
+    for (; i + kDoubles <= count; i += kDoubles) {
+        const Doubles value = load_doubles(values + i);
+        const Doubles low = choose(value < -128.0, -128.0 - Doubles{}, value);
+        const Doubles bounded = choose(low > 127.0, 127.0 - Doubles{}, choose(value != value, Doubles{}, low));
+        *reinterpret_cast<Bytes*>(y + i) = __builtin_convertvector(bounded + shift - shift, Bytes);
+    }
+    for (; i < count; ++i) from_double(values[i], y[i]);
 }
 
 SK_APART void quantise_row(const SwigluProblem& p, int64_t row, int64_t group, SwigluScratch& scratch) {
@@ -107,12 +129,12 @@ SK_APART void quantise_row(const SwigluProblem& p, int64_t row, int64_t group, S
             read_doubles(offset.dtype, offset.at, first, offset.column, count, scratch.other);
             for (int64_t j = 0; j < count; ++j) values[j] += scratch.other[j];
         }
-        for (int64_t j = 0; j < count; ++j) from_double(values[j], y[i + j]);
+        round_to_int8(values, count, y + i);
     }
 }
 
 SK_APART void swiglu_rows(const SwigluProblem& p) {
-    SwigluScratch scratch = {};  // what lies behind the end of a row is computed, too
+    SwigluScratch scratch;
     const Range rows = share(p.rows);
     if (p.group_index == nullptr) {
         for (int64_t row = rows.begin; row < rows.end; ++row) quantise_row(p, row, row, scratch);

@@ -7,7 +7,7 @@ from ....subkernel import Op
 from .quant_matmul import DTYPES, Argument
 from .shipping import Tensor, place, shipped
 
-_DTYPES_PER_BLOCK = 2048  # one more block is worth its while if it takes over this much
+_ELEMENTS_PER_BLOCK = 512  # one more block is worth its while if it takes over this much
 
 
 def _along_params(name: str) -> tuple[str, ...]:
@@ -57,7 +57,7 @@ def dequant_swiglu_quant(
         arguments += [place(x), -1, 0]
     else:
         arguments += [place(group_index), group_index.shape[0], group_index.strides[0]]
-    blocks = max(1, min(cores, rows, rows * width // _DTYPES_PER_BLOCK))
+    blocks = max(1, min(cores, rows, rows * width // _ELEMENTS_PER_BLOCK))
     kernel = shipped("swiglu_quant.cpp", "swiglu_quant", _PARAMS, blocks=blocks, op_type="DequantSwigluQuant")
     return Op(kernel, arguments)
 

@@ -106,8 +106,8 @@ SK_INLINE Vector interleave_low(Vector x, Vector y) { return interleave<0>(x, y,
 SK_INLINE Vector interleave_high(Vector x, Vector y) { return interleave<1>(x, y, CountTo<kLanes>::type{}); }
 
 // In each group of four lanes: two sums of pairs of lanes of x, then two of y.
-template <int... I>
-SK_INLINE Vector add_pairs(Vector x, Vector y, Indices<I...>) {
+template <class V, int... I>
+SK_INLINE V add_pairs(V x, V y, Indices<I...>) {
     return SK_SHUFFLE(x, y, (I / 4 * 4 + I % 2 * 2 + I % 4 / 2 * kLanes)...) +
            SK_SHUFFLE(x, y, (I / 4 * 4 + I % 2 * 2 + 1 + I % 4 / 2 * kLanes)...);
 }
