@@ -92,3 +92,12 @@ def test_includes_that_do_not_exist_are_told(shop: Workshop) -> None:
         with pytest.raises(BuildError, match="compiling generated kernels"):
             compile_texts([text(number, "#include <no_such_header>")], [], shop)
     assert not headers(shop.cache)
+    assert sum("c++-header" in command for command in shop.commands) == 1  # not tried again
+
+
+def test_another_torch_has_a_header_of_its_own(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(PLAIN_USES + 1):
+        compile_texts([text(number)], [], shop)
+    monkeypatch.setattr("superkernel.targets.cpu.precompiled.versions", lambda: "torch=99")
+    compile_texts([text(50)], [], shop)
+    assert "-include" not in shop.commands[-1]

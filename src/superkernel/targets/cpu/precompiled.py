@@ -14,29 +14,30 @@ from pathlib import Path
 from ...cache import digest
 from ...errors import BuildError
 from .build import Workshop
-from .objects import INCLUDE, text_key
-from .toolchain import run
+from .objects import INCLUDE, text_key, versions
+from .toolchain import cpu_features, run
 
 PLAIN_USES = 3
-_ready: dict[Path, bool] = {}  # headers -> whether the compiler has read it, as this process found
+_found: dict[Path, bool] = {}  # header -> it was whole when this process looked; False: it could not be made
 _lock = threading.Lock()
 
 
 def precompiled(includes: str, command: Sequence[str], shop: Workshop) -> Path | None:
     """What to name with -include instead of the includes; None: it does not pay yet, or cannot be made."""
-    key = digest("includes", includes, *command, shop.toolchain.identity, text_key((), (INCLUDE,)))
+    # The compiler does not look whether a header has changed since it read it: torch's versions stand for torch's.
+    identity = (shop.toolchain.identity, cpu_features(), versions(), text_key((), (INCLUDE,)))
+    key = digest("includes", includes, *command, *identity)
     with _lock, suppress(OSError, BuildError):
         header = shop.cache.path(key, ".h")
-        if not header.with_name(header.name + ".gch").is_file():
-            _ready.pop(header, None)
-            if not _needed_often(header, includes):
-                return None
-        if header not in _ready:
-            _ready[header] = False
+        there = shop.cache.path(key, ".h.gch").is_file()
+        if _found.get(header) is False or not (there or _needed_often(header, includes)):
+            return None
+        if not (there and _found.get(header)):
+            _found[header] = False
             ahead = [*command, "-x", "c++-header", str(header), "-o"]
             shop.cache.make(key, ".h.gch", lambda output: _read(ahead, output, shop))
-            _ready[header] = True
-        return header if _ready[header] else None
+            _found[header] = True
+        return header
     return None
 
 
