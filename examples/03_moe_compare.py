@@ -14,7 +14,6 @@ prof_result/sk_model and prof_result/no_sk_model of the current directory.
 
 from __future__ import annotations
 
-import csv
 import math
 import shutil
 import sys
@@ -141,21 +140,15 @@ def profiled(model: nn.Module, options: dict[str, object], directory: str) -> tu
         compiled(*given)
     turn, least = Path(f"{directory}.turn"), math.inf
     for _ in range(TURNS):
-        with sk.profile(turn):
+        with sk.profile(turn) as recorded:
             for _ in range(CALLS):
                 found = compiled(*given)
-        if (total := total_us(turn)) < least:
-            least = total
+        if recorded.facts.total_us < least:
+            least = recorded.facts.total_us
             shutil.rmtree(directory, ignore_errors=True)
             turn.rename(directory)
     shutil.rmtree(turn, ignore_errors=True)
     return found
-
-
-def total_us(directory: Path) -> float:
-    """The time of all launches of a profile."""
-    with (directory / "op_statistic.csv").open(newline="") as rows:
-        return sum(float(row["Total Time(us)"]) for row in csv.DictReader(rows))
 
 
 def check(expected: tuple[Tensor, ...], found: tuple[Tensor, ...]) -> list[str]:

@@ -7,7 +7,6 @@ that others use as well. Needs Chromium (apt-get install chromium) and playwrigh
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 import shutil
 import sys
@@ -21,25 +20,16 @@ import torch
 
 import superkernel as sk
 from superkernel.bench.bandwidth import read_rate
+from superkernel.bench.sample import load_sample
 from superkernel.observe.report import Launch, ReportData, Run, write_report
 from superkernel.observe.reportable import run_of
 
 ROOT = Path(__file__).resolve().parents[1]
-EXAMPLE = ROOT / "examples" / "03_moe_compare.py"
 PICTURE = ROOT / "docs" / "report.png"
 WIDTH, HEIGHT = 1200, 900
 EDGE = 10
 ROUNDS, CALLS = 8, 25  # a report draws 2000 launches at most
 CORES = 2
-
-
-def example() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("moe_compare", EXAMPLE)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # its dataclasses look for it there
-    spec.loader.exec_module(module)
-    return module
 
 
 def record(sample: ModuleType, options: dict[str, object], title: str, bytes_per_s: float) -> Run:
@@ -104,7 +94,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--report", type=Path, help="keep the report here")
     given = parser.parse_args()
-    sample = example()
+    sample = load_sample()
     rate = read_rate(CORES)
     runs = record(sample, sample.UNFUSED, "unfused", rate), record(sample, sample.FUSED, "fused", rate)
     data = ReportData(

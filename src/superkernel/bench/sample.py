@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import importlib.util
 import sys
 import tempfile
@@ -27,7 +26,7 @@ WAYS: dict[str, dict[str, Any]] = {"unfused": {"fuse": "off"}, "fused": {"profit
 
 def run_sample(result: Result, peers: Sequence[Runner], rounds: int) -> None:
     """The model of the sample end to end, and what its launches take fused and unfused."""
-    sample = _loaded(SAMPLE)
+    sample = load_sample()
     model, inputs = sample.Model().eval(), sample.inputs()
     name = "sample of six scopes"
     # An int8 that rounds to its neighbour, after another order of additions, changes more than the last bits.
@@ -55,23 +54,19 @@ def _profiled(model: torch.nn.Module, inputs: tuple[Any, ...], calls: int) -> Co
         for way, options in WAYS.items()
     }
     with tempfile.TemporaryDirectory(prefix="superkernel-bench-") as folder:
-        turns: dict[str, list[Path]] = {way: [] for way in WAYS}
+        turns: dict[str, dict[Path, float]] = {way: {} for way in WAYS}
         for turn in range(TURNS):
             for way, call in compiled.items():
-                turns[way].append(Path(folder, f"{way}{turn}"))
-                with profile(turns[way][-1]):
+                with profile(Path(folder, f"{way}{turn}")) as recorded:
                     for _ in range(calls):
                         call(*inputs)
-        return compare(*(min(turns[way], key=_total_us) for way in WAYS))
+                assert recorded.facts is not None
+                turns[way][recorded.directory] = recorded.facts.total_us
+        return compare(*(min(taken, key=taken.__getitem__) for taken in turns.values()))
 
 
-def _total_us(directory: Path) -> float:
-    with (directory / "op_statistic.csv").open(newline="") as rows:
-        return sum(float(row["Total Time(us)"]) for row in csv.DictReader(rows))
-
-
-def _loaded(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("superkernel_sample", path)
+def load_sample() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("superkernel_sample", SAMPLE)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # its dataclasses look for themselves there
