@@ -4,21 +4,18 @@
 // depend on the number of blocks.
 #pragma once
 
-#include "problem.h"
+#include "runs.h"
 
 namespace {
 
 constexpr int64_t kFewRows = 32;
 constexpr int64_t kRowElements = 16384;              // elements of a that are floats in the scratch memory at a time
 constexpr int64_t kRowSums = 4096;                   // sums of a tile: half of a first-level cache
-constexpr int kRowGroup = kRegisters == 32 ? 4 : 2;  // rows whose sums fit the registers together
-constexpr int64_t kGranule = 16;                     // columns that are never divided between blocks: a cache line
-constexpr int64_t kStreamsOfOne = 8;                 // rows of b that are read side by side for one row of a,
-constexpr int64_t kStreamsOfMany = 16;               // and for several: their sums are loaded and stored less often
-constexpr int64_t kPage = 4096;
-constexpr int64_t kStreamAhead = 16384;              // bytes of those that are asked for in advance, at least
-constexpr int64_t kAhead = 8192;                     // bytes that are asked for in advance
-constexpr int64_t kEarly = 32768;                    // bytes of b that are asked for before a is there
+constexpr int64_t kGranule = 16;         // columns that are never divided between blocks: a cache line
+constexpr int64_t kStreams = 16;         // rows of b that are read side by side: sums are loaded and stored less often
+constexpr int64_t kStreamAhead = 16384;  // bytes of those that are asked for in advance, at least
+constexpr int64_t kAhead = 8192;         // bytes that are asked for in advance
+constexpr int64_t kEarly = 32768;        // bytes of b that are asked for before a is there
 
 // The direction in which b is contiguous.
 enum class Along { kDepth, kColumns };
@@ -26,17 +23,6 @@ enum class Along { kDepth, kColumns };
 struct RowScratch {
     alignas(64) float a[kRowElements + kFewRows * kLanes];
     alignas(64) float sums[kRowSums];
-};
-
-// A piece of the problem: `rows` x `depth` of a, as floats, times `depth` x `columns` of b.
-template <class T>
-struct Piece {
-    const float* a;
-    const T* b;
-    float* sums;
-    int64_t lda, ldb, ld;
-    int64_t rows, columns, depth;
-    int64_t ours;  // columns from here on that this block will read
 };
 
 // Which of the `Width` lines that a tile reads at a time are asked for in advance by one group of rows: memory is to
@@ -125,8 +111,7 @@ struct DotTile {
             for (int c = 0; c < C; ++c) {
                 weights[c] = load_span(b[c]);
                 if (R > 1) keep(weights[c]);
-                // one row: loads are all there is, and a branch beside each would cost more than it saves
-                if (R == 1 || (c >= lines.first && c < lines.last)) __builtin_prefetch(ahead[c], 0, 2);
+                if (c >= lines.first && c < lines.last) __builtin_prefetch(ahead[c], 0, 2);
             }
             add<R>(a, weights, total);
             b.go_on(kSpan<T>);
@@ -157,12 +142,8 @@ struct DotTile {
 // b is contiguous along k: dot products.
 template <class T>
 SK_APART void add_dots(const Piece<T>& p) {
-    constexpr int wide = kRegisters == 32 || kParts<T> == 1 ? 8 : 4;
-    if (p.rows == 1) {
-        for (int64_t j = 0; j < p.columns; j += wide) DotTile<T, wide>{p, j}.template run<1>(0, {0, wide});
-    } else {
-        for (int64_t j = 0; j < p.columns; j += 4) for_row_groups<4>(p.rows, DotTile<T, 4>{p, j});
-    }
+    const int64_t done = by_runs(p.rows, true, p.from_memory) ? add_runs_of_columns(p) : 0;
+    for (int64_t j = done; j < p.columns; j += 4) for_row_groups<4>(p.rows, DotTile<T, 4>{p, j});
 }
 
 // R rows of a times the rows [depth, depth_end) of b, over Spans spans of columns, or over a part of one.
@@ -211,29 +192,20 @@ struct StreamTile {
 };
 
 // b is contiguous along n: a few of its rows are streamed at a time, the sums stay in the cache.
-template <class T, int Spans>
-SK_INLINE void add_streams_by(const Piece<T>& p, int64_t streams) {
+template <class T>
+SK_APART void add_streams(const Piece<T>& p) {
+    constexpr int spans = 4 / kParts<T>;
     const int64_t rows_ahead = p.ldb == 0 ? 1 : divide_up(kStreamAhead, p.ldb * int64_t(sizeof(T)));
-    const int64_t ahead = (rows_ahead > streams ? rows_ahead : streams) * p.ldb;
-    for (int64_t i = 0; i < p.depth; i += streams) {
-        const int64_t end = least(i + streams, p.depth);
+    const int64_t ahead = (rows_ahead > kStreams ? rows_ahead : kStreams) * p.ldb;
+    const int64_t done = by_runs(p.rows, false, p.from_memory) ? add_runs_of_rows(p) : 0;
+    for (int64_t i = done; i < p.depth; i += kStreams) {
+        const int64_t end = least(i + kStreams, p.depth);
         int64_t j = 0;
-        for (; j + Spans * kSpan<T> <= p.columns; j += Spans * kSpan<T>)
-            for_row_groups<Spans>(p.rows, StreamTile<T, Spans>{p, i, end, j, Spans * kSpan<T>, ahead});
+        for (; j + spans * kSpan<T> <= p.columns; j += spans * kSpan<T>)
+            for_row_groups<spans>(p.rows, StreamTile<T, spans>{p, i, end, j, spans * kSpan<T>, ahead});
         for (; j < p.columns; j += kSpan<T>)
             for_row_groups<1>(p.rows, StreamTile<T, 1>{p, i, end, j, least(kSpan<T>, p.columns - j), ahead});
     }
-}
-
-// One row needs few sums at a time and is nothing but loads. Long rows of b lie in different pages, where more of them
-// side by side keep the memory busier; of short ones, which the caches may hold, fewer are faster.
-template <class T>
-SK_APART void add_streams(const Piece<T>& p) {
-    const bool long_rows = p.ldb * int64_t(sizeof(T)) >= kPage;
-    if (p.rows == 1 && long_rows)
-        add_streams_by<T, 2 / kParts<T>>(p, kStreamsOfOne);
-    else
-        add_streams_by<T, 4 / kParts<T>>(p, p.rows == 1 ? kStreamsOfOne / 2 : kStreamsOfMany);
 }
 
 // Sums that add_streams kept by the parts of spans, in the order of the columns.
@@ -247,24 +219,40 @@ SK_INLINE void order_columns(float* sums, int64_t ld, int64_t rows) {
     }
 }
 
+// How much of the problem is a piece: what fits the scratch memory.
+struct Extent {
+    int64_t columns, depth;
+};
+
+template <class T>
+SK_INLINE Extent extent_of_pieces(const Problem<T>& p) {
+    constexpr int64_t unit = 2 * kLanes;
+    return {kRowSums / p.m / unit * unit, least(kRowElements / p.m / unit * unit, round_up(p.k, unit))};
+}
+
+template <class T>
+SK_INLINE bool from_memory(const Problem<T>& p) {
+    return p.batches * p.n * p.k * int64_t(sizeof(T)) > kFromMemory;
+}
+
 // Columns [begin, end) of one batch.
 template <class T>
 SK_APART void few_rows_of(const Problem<T>& p, Along along, int64_t batch, Range columns, RowScratch& scratch) {
-    const int64_t most = kRowSums / p.m / (2 * kLanes) * (2 * kLanes);
-    const int64_t deepest = least(kRowElements / p.m / (2 * kLanes) * (2 * kLanes), round_up(p.k, 2 * kLanes));
-    for (int64_t begin = columns.begin; begin < columns.end; begin += most) {
+    const Extent most = extent_of_pieces(p);
+    for (int64_t begin = columns.begin; begin < columns.end; begin += most.columns) {
         Piece<T> piece;
         piece.rows = p.m;
-        piece.columns = least(most, columns.end - begin);
+        piece.columns = least(most.columns, columns.end - begin);
         piece.ours = columns.end - begin;
+        piece.from_memory = from_memory(p);
         piece.a = scratch.a;
         piece.sums = scratch.sums;
-        piece.lda = deepest + kLanes;  // so that rows do not fall on the same lines of a cache
+        piece.lda = most.depth + kLanes;  // so that rows do not fall on the same lines of a cache
         piece.ld = round_up(piece.columns, 2 * kLanes);
         piece.ldb = along == Along::kDepth ? p.of_b.column : p.of_b.row;
         for (int64_t i = 0; i < piece.rows * piece.ld; i += kLanes) store(scratch.sums + i, Vector{});
-        for (int64_t i = 0; i < p.k; i += deepest) {
-            piece.depth = least(deepest, p.k - i);
+        for (int64_t i = 0; i < p.k; i += most.depth) {
+            piece.depth = least(most.depth, p.k - i);
             piece.b = p.b + p.of_b.at(batch, i, begin);
             const T* a = p.a + p.of_a.at(batch, 0, i);
             if (along == Along::kDepth) {
@@ -280,17 +268,29 @@ SK_APART void few_rows_of(const Problem<T>& p, Along along, int64_t batch, Range
     }
 }
 
+// Asks for the first bytes of `lines` rows of memory, `step` apart.
+template <class T>
+SK_INLINE void ask_for(const T* first, int64_t step, int64_t lines, int64_t length, int64_t bytes) {
+    constexpr int64_t kLine = 64 / sizeof(T);
+    for (int64_t line = 0, asked = 0; line < lines && asked < bytes; ++line, first += step)
+        for (int64_t i = 0; i < length && asked < bytes; i += kLine, asked += 64) __builtin_prefetch(first + i, 0, 2);
+}
+
 // Asks for the weights that this block will read first, while somebody else still computes a.
 template <class T>
 SK_APART void ask_for_weights(const Problem<T>& p, Along along) {
-    const int64_t granules = divide_up(p.n, kGranule), unit = share(p.batches * granules).begin;
-    const T* first = p.b + p.of_b.at(unit / granules, 0, unit % granules * kGranule);
-    const int64_t step = along == Along::kDepth ? p.of_b.column : p.of_b.row;
-    const int64_t lines = along == Along::kDepth ? p.n : p.k;  // of memory, `length` elements each
-    const int64_t length = along == Along::kDepth ? p.k : least(p.n, divide_up(p.n, sk::block_num()));
-    constexpr int64_t kLine = 64 / sizeof(T);
-    for (int64_t line = 0, asked = 0; line < lines && asked < kEarly; ++line, first += step)
-        for (int64_t i = 0; i < length && asked < kEarly; i += kLine, asked += 64) __builtin_prefetch(first + i, 0, 2);
+    const int64_t granules = divide_up(p.n, kGranule);
+    const Range units = share(p.batches * granules);
+    const int64_t batch = units.begin / granules, begin = units.begin % granules * kGranule;
+    const Extent most = extent_of_pieces(p);
+    const int64_t columns = least(most.columns, least(p.n - begin, (units.end - units.begin) * kGranule));
+    const bool along_depth = along == Along::kDepth;
+    const T* first = p.b + p.of_b.at(batch, 0, begin);
+    const int64_t step = along_depth ? p.of_b.column : p.of_b.row;
+    const int64_t lines = along_depth ? columns : least(most.depth, p.k), length = along_depth ? p.k : columns;
+    const int64_t runs = by_runs(p.m, along_depth, from_memory(p)) && lines >= kRuns ? kRuns : 1;
+    for (int64_t run = 0; run < runs; ++run, first += lines / runs * step)
+        ask_for(first, step, lines / runs, length, kEarly / runs);
 }
 
 // This block's share: columns, and batches of columns.
