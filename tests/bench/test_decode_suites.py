@@ -28,6 +28,9 @@ def test_the_models_have_the_weights_of_the_published_table() -> None:
     sizes = [round(decode_step(width).weight_bytes / 1e6) for width in (288, 512)]
     assert sizes == [29, 84]
     assert round(expert_layers(128, 4).weight_bytes / 1e6, 1) == 9.5
+    decode, experts = decode_step(288), expert_layers(128, 4)
+    assert decode.read_bytes == decode.weight_bytes + 6 * 2 * 256 * 288 * 4  # keys and values of six layers
+    assert experts.read_bytes == experts.weight_bytes
     assert round(expert_layers(256, 1).weight_bytes / 1e6) == 38
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from frontend.fused import compiled
 
-from superkernel.frontend import graphs
+from superkernel.frontend import graphs, program
 
 
 @pytest.fixture
@@ -49,6 +49,28 @@ def test_one_super_kernel_is_called_directly(made: list[bool], model: Callable[.
         x, w = torch.randn(8, 16), torch.randn(16, 4)
         expected = model(x.clone(), w)
         torch.testing.assert_close(function(x, w), expected)
+    assert made == [True]
+
+
+def test_tensors_are_found_where_they_are_now(made: list[bool]) -> None:
+    """Every call asks anew: guards do not know addresses, and parameters may get other memory."""
+    layer = torch.nn.Linear(16, 4)
+    function = compiled(layer)
+    x = torch.randn(3, 16)
+    with torch.no_grad():
+        for _ in range(3):
+            layer.weight.data = torch.randn(4, 16)
+            torch.testing.assert_close(function(x), layer(x))
+            torch.testing.assert_close(function(x.clone()[1:]), layer(x[1:]))
+    assert set(made) == {True}
+
+
+def test_without_torchs_help_tensors_are_asked_one_by_one(made: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "_ADDRESS_OF", None)
+    function = compiled(two)
+    x, w = torch.randn(8, 16), torch.randn(16, 4)
+    for got, expected in zip(function(x, w), two(x, w), strict=True):
+        torch.testing.assert_close(got, expected)
     assert made == [True]
 
 

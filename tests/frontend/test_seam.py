@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import ctypes
 import inspect
 import threading
 from types import SimpleNamespace
@@ -56,6 +57,14 @@ def generated():
 
 def test_this_torch_is_one_we_know() -> None:
     assert inductor.version() in inductor.SUPPORTED
+
+
+def test_torch_says_where_the_function_is_that_finds_the_memory_of_a_tensor() -> None:
+    address = torch._C._dynamo.guards._torchinductor_pyobject_tensor_data_ptr
+    function = ctypes.PYFUNCTYPE(ctypes.c_size_t, ctypes.py_object)(address)
+    x = torch.randn(4, 4)
+    assert function(x) == x.data_ptr() and function(x[2:]) == x.data_ptr() + 32
+    assert function(torch.nn.Parameter(x)) == x.data_ptr()
 
 
 def test_the_entry_points_take_what_we_pass() -> None:

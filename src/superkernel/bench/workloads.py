@@ -25,6 +25,12 @@ class Workload:
         parameters = self.model.parameters() if isinstance(self.model, torch.nn.Module) else ()
         return sum(parameter.nbytes for parameter in parameters)
 
+    @property
+    def read_bytes(self) -> int:
+        """What every call reads once: weights, and the caches of a decode step."""
+        buffers = self.model.buffers() if isinstance(self.model, torch.nn.Module) else ()
+        return self.weight_bytes + sum(buffer.nbytes for buffer in buffers)
+
 
 def four_blocks(rows: int) -> Workload:
     name = f"four blocks, {rows} row" + ("s" if rows > 1 else "")

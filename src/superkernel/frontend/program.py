@@ -12,12 +12,15 @@ from torch.utils._pytree import tree_map
 from .. import watch
 from ..errors import UnsupportedError
 from ..kernel import SuperKernel
+from ..targets import Filler
 from ..watch import Foreign, told
 from .record import Origin, Recording, Storage, View
 from .segments import Segment, Step, TorchCall
 
 _LINE = 64
 _allocate = torch._C._dynamo.guards._empty_strided_cpu
+# the address of a function of torch's that takes a tensor and returns the address of its memory
+_ADDRESS_OF = getattr(torch._C._dynamo.guards, "_torchinductor_pyobject_tensor_data_ptr", None)
 
 
 @dataclass
@@ -121,22 +124,22 @@ class Program:
         frames.append(frame)
         return outputs
 
-    def bound(self, order: Sequence[int]) -> Callable[[Sequence[Any]], list[Any]]:
+    def bound(self, order: Sequence[int]) -> Callable[[tuple[Any, ...]], list[Any]]:
         """The same for a program that launches once, with everything looked up: input i is args[order[i]]."""
         (launch,) = self._launches
         frames, start, specs, outputs = self._frames, launch.launch, self._specs, self._outputs
         inputs = [(place, order[index]) for place, index in launch.inputs]
+        fill = _filler(launch.kernel, inputs)
         fresh_places = launch.fresh
         as_made = self._homes.made_as_returned(self.recording.outputs)
 
-        def call(args: Sequence[Any]) -> list[Any]:
+        def call(args: tuple[Any, ...]) -> list[Any]:
             try:
                 frame = frames.pop()
             except IndexError:
                 frame = self._frame([args[index] for index in order])
             values, sizes = frame.arrays[0]
-            for place, index in inputs:
-                values[place] = args[index].data_ptr()
+            fill(args, values)
             fresh = [_allocate(size, stride, dtype) for size, stride, dtype in specs]
             for place, index in fresh_places:
                 values[place] = fresh[index].data_ptr()
@@ -183,6 +186,18 @@ class Program:
         for view, value in zip(call.results, values, strict=True):
             if view is not None and view.storage.origin is Origin.RETURNED and view.storage not in returned:
                 returned[view.storage] = _as_recorded(value, view)
+
+
+def _filler(kernel: SuperKernel, inputs: Sequence[tuple[int, int]]) -> Filler:
+    """What writes the addresses of inputs (place, index) into the values of a launch."""
+    if _ADDRESS_OF and (fill := kernel.target.filler(inputs, _ADDRESS_OF)):
+        return fill
+
+    def one_by_one(args: tuple[Any, ...], values: Any) -> None:
+        for place, index in inputs:
+            values[place] = args[index].data_ptr()
+
+    return one_by_one
 
 
 def _as_recorded(value: Any, view: View) -> Any:

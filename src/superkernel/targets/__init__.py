@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str], None]
 Text = tuple[str, str]  # what is included; functions whose names no other text defines
+Filler = Callable[[tuple[Any, ...], Any], None]  # tensors, values
 
 
 @dataclass(frozen=True)
@@ -174,6 +175,11 @@ class Target(Protocol):
     def settle(
         self, spans: Sequence[tuple[int, int]]
     ) -> int: ...  # memory (address, bytes) that launches will read often
+    def filler(
+        self, inputs: Sequence[tuple[int, int]], address: int
+    ) -> (
+        Filler | None
+    ): ...  # of values with addresses of tensors (place, index), found by torch's function at `address`
     def compile_texts(self, texts: Sequence[Text], flags: Sequence[str]) -> list[Path]: ...  # one object per text
 
 

@@ -16,9 +16,10 @@ from ...opsfile import OpsFile, read_ops
 from ...options import Options
 from ...plan import Plan, Report, checked_plan, forced_cores, validate
 from ...subkernel import SubKernel
-from .. import Leg, Progress, Text
+from .. import Filler, Leg, Progress, Text
 from .build import Compiled, Workshop, compile_kernels, entry_name, host_library, link, name_symbols
 from .emit import Emitter
+from .hostlib import filler
 from .numbering import number
 from .openmp import thread_count
 from .pages import settle
@@ -126,6 +127,9 @@ class CpuTarget:
 
     def settle(self, spans: Sequence[tuple[int, int]]) -> int:
         return settle(spans)
+
+    def filler(self, inputs: Sequence[tuple[int, int]], address: int) -> Filler | None:
+        return filler(inputs, address)
 
     def compile_texts(self, texts: Sequence[Text], flags: Sequence[str]) -> list[Path]:
         return compile_texts(texts, flags, Workshop(Cache()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import tempfile
 import threading
+from collections.abc import Sequence
 from ctypes import POINTER, c_char, c_char_p, c_double, c_int32, c_int64, c_uint8, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 from enum import IntEnum
@@ -13,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from .. import Filler
 from .openmp import openmp
 
 
@@ -69,6 +71,12 @@ class Caller(ctypes.Structure):
     """As in bind.cpp."""
 
     _fields_ = (("program", c_void_p), ("wanted", c_void_p), ("count", c_int32))
+
+
+class TensorInput(ctypes.Structure):
+    """As in bind.cpp."""
+
+    _fields_ = (("place", c_int32), ("index", c_int32))
 
 
 class Leg(ctypes.Structure):
@@ -128,10 +136,11 @@ _HELD: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "sk_bind_python": (None, (c_void_p,)),
     "sk_bind": (c_int32, (ctypes.py_object, c_int32, c_void_p, c_void_p, c_void_p)),
     "sk_call": (c_int64, (c_void_p, ctypes.py_object, c_void_p, c_void_p, c_int32)),
+    "sk_fill": (None, (ctypes.py_object, c_void_p, c_int32, c_void_p, c_void_p)),
 }
 MISFIT, CLOSED = -1, -2
 # as struct Python in bind.cpp
-_PYTHON = ("PyList_GetItem", "PyCapsule_GetPointer", "PyEval_SaveThread", "PyEval_RestoreThread")
+_PYTHON = ("PyList_GetItem", "PyCapsule_GetPointer", "PyEval_SaveThread", "PyEval_RestoreThread", "PyTuple_GetItem")
 
 
 def load_library(path: Path) -> ctypes.CDLL:
@@ -166,12 +175,29 @@ def _load_host(path: Path, *identity: int) -> Host:
     held.sk_bind_python((c_void_p * (len(_PYTHON) + 1))(*functions, id(None)))
     with _timing_lock:
         free.sk_time_launches(_timing.wanted)
-        _loaded.append(free)
-    return Host(path, free, held)
+        host = Host(path, free, held)
+        _loaded.append(host)
+    return host
+
+
+def filler(inputs: Sequence[tuple[int, int]], address: int) -> Filler | None:
+    """`inputs`: place in the values, index in the tuple. `address`: of the function that finds a tensor's memory."""
+    with _timing_lock:
+        if not _loaded:
+            return None
+        held = _loaded[-1].held
+    table = (TensorInput * len(inputs))(*(TensorInput(*pair) for pair in inputs))
+    fill, count = held.sk_fill, len(inputs)
+    of_tensor = c_void_p(address)
+
+    def call(tensors: tuple[Any, ...], values: Any) -> None:
+        fill(tensors, table, count, values, of_tensor)
+
+    return call
 
 
 # Another process may have replaced the file in the cache meanwhile: then this one has loaded two.
-_loaded: list[ctypes.CDLL] = []
+_loaded: list[Host] = []
 _timing = SimpleNamespace(wanted=False)
 _timing_lock = threading.Lock()
 
@@ -180,5 +206,5 @@ def time_launches(wanted: bool) -> None:
     """Whether launches are timed, whichever host library runs them."""
     with _timing_lock:
         _timing.wanted = wanted
-        for free in _loaded:
-            free.sk_time_launches(wanted)
+        for host in _loaded:
+            host.free.sk_time_launches(wanted)

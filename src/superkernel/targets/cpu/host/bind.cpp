@@ -1,4 +1,5 @@
-// bind.cpp: numpy arrays -> addresses and sizes, checked, and the launch, in one call. Entered with the GIL held.
+// bind.cpp: numpy arrays -> addresses and sizes, checked, and the launch, in one call; tensors -> addresses. Entered
+// with the GIL held.
 //
 // Python's own functions come as pointers, so that this library needs neither its headers nor its symbols.
 #include <algorithm>
@@ -32,6 +33,7 @@ struct Python {
     void* (*capsule_pointer)(void* capsule, const char* name);  // PyCapsule_GetPointer
     void* (*save_thread)();                                     // PyEval_SaveThread: gives the GIL away
     void (*restore_thread)(void* state);                        // PyEval_RestoreThread
+    void* (*tuple_item)(void* tuple, intptr_t index);           // PyTuple_GetItem
     void* none;
 } python;
 
@@ -101,6 +103,26 @@ static bool overlap(int32_t count, const Wanted* wanted, const uint64_t* values,
 int32_t sk_bind(void* capsules, int32_t count, const Wanted* wanted, uint64_t* values, int64_t* sizes) {
     if (!bind_arrays(capsules, count, wanted, values, sizes) || overlap(count, wanted, values, sizes)) return int32_t(kMisfit);
     return 0;
+}
+
+// Item `index` of a tuple is a tensor, whose address belongs to `place`.
+struct TensorInput {
+    int32_t place, index;
+};
+
+// The addresses of tensors, as torch's own function finds them. A launch that has read a model's weights leaves nothing
+// else in the caches: everything is asked for before the first is looked at, the tensors' objects, then what their first
+// words point to. Where those are no pointers, that was in vain and no more.
+void sk_fill(void* tuple, const TensorInput* inputs, int32_t count, uint64_t* values, void* (*address)(void* tensor)) {
+    constexpr int kFirst = 2, kLast = 4;  // words behind an object's reference count and type
+    for (int32_t i = 0; i < count; ++i) __builtin_prefetch(python.tuple_item(tuple, inputs[i].index));
+    for (int32_t i = 0; i < count; ++i) {
+        void* const* const tensor = static_cast<void**>(python.tuple_item(tuple, inputs[i].index));
+        for (int word = kFirst; word < kLast; ++word) __builtin_prefetch(tensor[word]);
+    }
+    for (int32_t i = 0; i < count; ++i) {
+        values[inputs[i].place] = reinterpret_cast<uint64_t>(address(python.tuple_item(tuple, inputs[i].index)));
+    }
 }
 
 // What stays the same from call to call.

@@ -142,7 +142,7 @@ struct DotTile {
 // b is contiguous along k: dot products.
 template <class T>
 SK_APART void add_dots(const Piece<T>& p) {
-    const int64_t done = by_runs(p.rows, true, p.from_memory) ? add_runs_of_columns(p) : 0;
+    const int64_t done = by_runs(p.rows, true, p.b_bytes) ? add_runs_of_columns(p) : 0;
     for (int64_t j = done; j < p.columns; j += 4) for_row_groups<4>(p.rows, DotTile<T, 4>{p, j});
 }
 
@@ -197,7 +197,7 @@ SK_APART void add_streams(const Piece<T>& p) {
     constexpr int spans = 4 / kParts<T>;
     const int64_t rows_ahead = p.ldb == 0 ? 1 : divide_up(kStreamAhead, p.ldb * int64_t(sizeof(T)));
     const int64_t ahead = (rows_ahead > kStreams ? rows_ahead : kStreams) * p.ldb;
-    const int64_t done = by_runs(p.rows, false, p.from_memory) ? add_runs_of_rows(p) : 0;
+    const int64_t done = by_runs(p.rows, false, p.b_bytes) ? add_runs_of_rows(p) : 0;
     for (int64_t i = done; i < p.depth; i += kStreams) {
         const int64_t end = least(i + kStreams, p.depth);
         int64_t j = 0;
@@ -231,8 +231,8 @@ SK_INLINE Extent extent_of_pieces(const Problem<T>& p) {
 }
 
 template <class T>
-SK_INLINE bool from_memory(const Problem<T>& p) {
-    return p.batches * p.n * p.k * int64_t(sizeof(T)) > kFromMemory;
+SK_INLINE int64_t bytes_of_b(const Problem<T>& p) {
+    return p.batches * p.n * p.k * int64_t(sizeof(T));
 }
 
 // Columns [begin, end) of one batch.
@@ -244,7 +244,7 @@ SK_APART void few_rows_of(const Problem<T>& p, Along along, int64_t batch, Range
         piece.rows = p.m;
         piece.columns = least(most.columns, columns.end - begin);
         piece.ours = columns.end - begin;
-        piece.from_memory = from_memory(p);
+        piece.b_bytes = bytes_of_b(p);
         piece.a = scratch.a;
         piece.sums = scratch.sums;
         piece.lda = most.depth + kLanes;  // so that rows do not fall on the same lines of a cache
@@ -288,7 +288,7 @@ SK_APART void ask_for_weights(const Problem<T>& p, Along along) {
     const T* first = p.b + p.of_b.at(batch, 0, begin);
     const int64_t step = along_depth ? p.of_b.column : p.of_b.row;
     const int64_t lines = along_depth ? columns : least(most.depth, p.k), length = along_depth ? p.k : columns;
-    const int64_t runs = by_runs(p.m, along_depth, from_memory(p)) && lines >= kRuns ? kRuns : 1;
+    const int64_t runs = by_runs(p.m, along_depth, bytes_of_b(p)) && lines >= kRuns ? kRuns : 1;
     for (int64_t run = 0; run < runs; ++run, first += lines / runs * step)
         ask_for(first, step, lines / runs, length, kEarly / runs);
 }

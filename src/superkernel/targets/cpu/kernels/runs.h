@@ -10,8 +10,9 @@ namespace {
 
 constexpr int kRuns = 4;
 constexpr int kRowGroup = kRegisters == 32 ? 4 : 2;  // rows of a whose sums or factors fit the registers together
-constexpr int64_t kFromMemory = 1 << 20;             // a longer b, in bytes, is not expected to be in a cache
-constexpr int64_t kRunAhead = 1024;                  // bytes of a run that are asked for in advance, if so
+constexpr int64_t kNear = 1 << 20;                   // bytes of a b that the caches are expected to hold
+constexpr int64_t kNearRuns = 1 << 19;               // the same where only asking too early is to be feared
+constexpr int64_t kRunAhead = 1024;                  // bytes of a run that are asked for in advance, unless b is near
 
 // A piece of the problem: `rows` x `depth` of a, as floats, times `depth` x `columns` of b.
 template <class T>
@@ -21,8 +22,8 @@ struct Piece {
     float* sums;
     int64_t lda, ldb, ld;
     int64_t rows, columns, depth;
-    int64_t ours;  // columns from here on that this block will read
-    bool from_memory;
+    int64_t ours;     // columns from here on that this block will read
+    int64_t b_bytes;  // of the whole problem
 };
 
 // The same elements of all runs.
@@ -124,14 +125,14 @@ SK_APART int64_t add_runs_of_rows(const Piece<T>& p) {
 }
 
 // Several rows of a: only where b is near, because runs are multiplied more slowly than tiles.
-SK_INLINE bool by_runs(int64_t rows, bool along_depth, bool from_memory) {
-    return rows == 1 || (!along_depth && !from_memory && rows <= kRowGroup);
+SK_INLINE bool by_runs(int64_t rows, bool along_depth, int64_t b_bytes) {
+    return rows == 1 || (!along_depth && b_bytes <= kNear && rows <= kRowGroup);
 }
 
 template <class T>
 SK_INLINE int64_t add_runs_of_rows(const Piece<T>& p) {
     switch (p.rows) {
-        case 1: return p.from_memory ? add_runs_of_rows<T, 1, true>(p) : add_runs_of_rows<T, 1, false>(p);
+        case 1: return p.b_bytes > kNearRuns ? add_runs_of_rows<T, 1, true>(p) : add_runs_of_rows<T, 1, false>(p);
         case 2: return add_runs_of_rows<T, 2, false>(p);
         case 3: return add_runs_of_rows<T, kRowGroup == 4 ? 3 : 1, false>(p);
         default: return add_runs_of_rows<T, kRowGroup, false>(p);
@@ -140,7 +141,7 @@ SK_INLINE int64_t add_runs_of_rows(const Piece<T>& p) {
 
 template <class T>
 SK_INLINE int64_t add_runs_of_columns(const Piece<T>& p) {
-    return p.from_memory ? add_runs_of_columns<T, true>(p) : add_runs_of_columns<T, false>(p);
+    return p.b_bytes > kNearRuns ? add_runs_of_columns<T, true>(p) : add_runs_of_columns<T, false>(p);
 }
 
 }  // namespace
