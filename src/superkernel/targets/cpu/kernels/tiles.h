@@ -10,9 +10,10 @@ namespace {
 constexpr int kTileRows = 6;  // rows and vectors of the sums that are in registers
 constexpr int kTileVectors = kRegisters == 32 ? 4 : 2;
 constexpr int64_t kTileColumns = kTileVectors * kLanes;
-constexpr int64_t kMostRows = 32 * kTileRows;  // of a tile: with a chunk of k, it fits the second-level cache
-constexpr int64_t kMostColumns = 128;
-constexpr int64_t kChunk = 256;
+// Of a tile: large, so that little is gathered and packed again for the next one; all of it fits the second-level cache.
+constexpr int64_t kMostRows = 64 * kTileRows;
+constexpr int64_t kMostColumns = 256;
+constexpr int64_t kChunk = 128;  // of k: a panel of b fits the first-level cache
 
 struct TileScratch {
     alignas(64) float a[kMostRows * kChunk];     // rows, kChunk apart
@@ -69,6 +70,19 @@ SK_INLINE void transpose(Vector (&rows)[kLanes]) {
     }
 }
 
+// As many elements as a vector has.
+template <class T>
+SK_INLINE Vector load_floats(const T* from) {
+    alignas(64) float line[kLanes];
+    SK_UNROLL
+    for (int i = 0; i < kLanes; ++i) line[i] = to_float(from[i]);
+    return load(line);
+}
+template <>
+SK_INLINE Vector load_floats(const float* from) {
+    return load(from);
+}
+
 // `columns` <= kTileColumns columns of b as one panel. Columns that are missing stay as they were: nobody looks at
 // what comes of them.
 template <class T>
@@ -84,11 +98,7 @@ SK_APART void pack_panel(const T* b, int64_t row, int64_t column, int64_t depth,
             for (int64_t j = 0; j < columns; j += kLanes) {
                 Vector block[kLanes];
                 for (int64_t c = 0; c < kLanes; ++c) {
-                    const T* from = b + least(j + c, columns - 1) * column + done;
-                    alignas(64) float line[kLanes];
-                    SK_UNROLL
-                    for (int i = 0; i < kLanes; ++i) line[i] = to_float(from[i]);
-                    block[c] = load(line);
+                    block[c] = load_floats(b + least(j + c, columns - 1) * column + done);
                 }
                 transpose(block);
                 SK_UNROLL
