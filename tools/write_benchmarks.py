@@ -81,7 +81,8 @@ huge pages as well. Peers leave memory as torch allocates it.
   same is given without taking its kernel away, which takes well under a microsecond.
 - **Four blocks** of LayerNorm, Linear 256 to 512, SiLU, Linear 512 to 256 and a residual. *best/ours* is the time of
   the best peer divided by ours. *Reading alone* is the share of our time that two cores need to read as many bytes as
-  the model has weights, with a loop that only reads, in the same rounds: 100 % would be the speed of the memory.
+  the model has weights and caches, with a loop that only reads, in the same rounds: 100 % would be the speed of the
+  memory.
 - **Others**: models where we expect to gain little, or to lose.
 - **Compile times**: fresh processes, four blocks of 1 row. The clock starts after `import torch`, so that everything a
   back end imports is on its account, and stops at the first result. *Caches empty*: neither our cache folder nor
@@ -99,9 +100,11 @@ float32; peers, checks and settings as in the suite torch. *Reading alone* is th
 two cores need to read as many bytes as the model has weights.
 
 What limits it: at 4 tokens every weight is multiplied four times, 9.4 million multiplications per call, for which two
-cores of this EPYC with one 512-bit multiplier each need 120 to 250 us, whoever writes the loop. At one token eager
-torch reads the weights of hidden 512 at a third of the memory's speed here, and at three quarters of it on the Xeon,
-where reading at full speed can gain no more than 1.3x. The two quantised ops are those of
+cores of this EPYC with one 512-bit multiplier each need 96 us where they are two, and about 200 us in the hours when
+both virtual cores seem to be one real one: launches then take 217 us instead of 132, all of them. Guards add 40 to 60
+us, for every peer. The best peer takes 312 us in good hours, so that 2.5x would be 125 us for multiplications, guards
+and the rest. At one token the matmuls run at the speed of the memory; eager torch reads the weights of hidden 512 at
+half of it here, and at three quarters of it on the Xeon, where reading at full speed can gain no more than 1.3x. The two quantised ops are those of
 `examples/02_scope.py`, at its sizes. The sample is the model of `examples/03_moe_compare.py`; its launches are profiled
 in seven turns of both ways, and the calmest of each are compared: on this virtual machine a launch that both cores must
 be there for now and then takes milliseconds, so that single turns gave anything from -35 % to 56 %. By
@@ -116,8 +119,10 @@ rows with 128 MB of weights beside a loop that only reads as much, and large one
 
 What limits it: weights and cache of hidden 288 are 32 MB, as much as the last cache of this EPYC, which other virtual
 machines use as well: within one hour the loop that only reads took between 0.25 and 0.75 ms. Guards and Python take 50
-us where they find their data in the cache, and 200 to 300 us after 30 MB have passed through it, for us and for every
-peer. At 8 rows the multiplications of 128 MB of weights take as long as reading them, and the two overlap only in part.
+us where they find their data in the cache, and 200 to 450 us after 30 MB and more have passed through it, for us and
+for every peer. Of a step of hidden 512 that takes 3.3 ms the launch is 2.75 ms, as long as the loop needs that only
+reads; guards take 0.44 ms, and Python of our own 0.1 ms. At 8 rows the multiplications of 128 MB of weights take 2.8 ms
+where both virtual cores are real ones, as long as reading them, and twice that where they are not.
 """,
     "attention": """\
 ## attention: scaled dot-product attention
