@@ -12,7 +12,9 @@ constexpr int64_t kFewRows = 32;
 constexpr int64_t kRowElements = 16384;              // elements of a that are floats in the scratch memory at a time
 constexpr int64_t kRowSums = 4096;                   // sums of a tile: half of a first-level cache
 constexpr int64_t kGranule = 16;         // columns that are never divided between blocks: a cache line
-constexpr int64_t kStreams = 16;         // rows of b that are read side by side: sums are loaded and stored less often
+constexpr int64_t kStreamsOfOne = 8;     // rows of b that are read side by side for one row of a,
+constexpr int64_t kStreamsOfMany = 16;   // and for several: their sums are loaded and stored less often
+constexpr int64_t kPage = 4096;
 constexpr int64_t kStreamAhead = 16384;  // bytes of those that are asked for in advance, at least
 constexpr int64_t kAhead = 8192;         // bytes that are asked for in advance
 constexpr int64_t kEarly = 32768;        // bytes of b that are asked for before a is there
@@ -142,7 +144,7 @@ struct DotTile {
 // b is contiguous along k: dot products.
 template <class T>
 SK_APART void add_dots(const Piece<T>& p) {
-    const int64_t done = by_runs(p.rows, true, p.b_bytes) ? add_runs_of_columns(p) : 0;
+    const int64_t done = by_runs_of_columns(p.rows) ? add_runs_of_columns(p) : 0;
     for (int64_t j = done; j < p.columns; j += 4) for_row_groups<4>(p.rows, DotTile<T, 4>{p, j});
 }
 
@@ -191,21 +193,31 @@ struct StreamTile {
     }
 };
 
-// b is contiguous along n: a few of its rows are streamed at a time, the sums stay in the cache.
-template <class T>
-SK_APART void add_streams(const Piece<T>& p) {
-    constexpr int spans = 4 / kParts<T>;
+// b is contiguous along n: from the row `first` on, a few of its rows are streamed at a time, the sums stay in the cache.
+template <class T, int Spans>
+SK_INLINE void add_streams_by(const Piece<T>& p, int64_t first, int64_t streams) {
     const int64_t rows_ahead = p.ldb == 0 ? 1 : divide_up(kStreamAhead, p.ldb * int64_t(sizeof(T)));
-    const int64_t ahead = (rows_ahead > kStreams ? rows_ahead : kStreams) * p.ldb;
-    const int64_t done = by_runs(p.rows, false, p.b_bytes) ? add_runs_of_rows(p) : 0;
-    for (int64_t i = done; i < p.depth; i += kStreams) {
-        const int64_t end = least(i + kStreams, p.depth);
+    const int64_t ahead = (rows_ahead > streams ? rows_ahead : streams) * p.ldb;
+    for (int64_t i = first; i < p.depth; i += streams) {
+        const int64_t end = least(i + streams, p.depth);
         int64_t j = 0;
-        for (; j + spans * kSpan<T> <= p.columns; j += spans * kSpan<T>)
-            for_row_groups<spans>(p.rows, StreamTile<T, spans>{p, i, end, j, spans * kSpan<T>, ahead});
+        for (; j + Spans * kSpan<T> <= p.columns; j += Spans * kSpan<T>)
+            for_row_groups<Spans>(p.rows, StreamTile<T, Spans>{p, i, end, j, Spans * kSpan<T>, ahead});
         for (; j < p.columns; j += kSpan<T>)
             for_row_groups<1>(p.rows, StreamTile<T, 1>{p, i, end, j, least(kSpan<T>, p.columns - j), ahead});
     }
+}
+
+// One row needs few sums at a time and is nothing but loads. Long rows of b lie in different pages, where more of them
+// side by side keep the memory busier; of short ones, which the caches may hold, fewer are faster.
+template <class T>
+SK_APART void add_streams(const Piece<T>& p) {
+    const int64_t done = by_runs_of_rows(p.batches, p.rows, p.b_bytes) ? add_runs_of_rows(p) : 0;
+    const bool long_rows = p.ldb * int64_t(sizeof(T)) >= kPage;
+    if (p.rows == 1 && long_rows)
+        add_streams_by<T, 2 / kParts<T>>(p, done, kStreamsOfOne);
+    else
+        add_streams_by<T, 4 / kParts<T>>(p, done, p.rows == 1 ? kStreamsOfOne / 2 : kStreamsOfMany);
 }
 
 // Sums that add_streams kept by the parts of spans, in the order of the columns.
@@ -244,6 +256,7 @@ SK_APART void few_rows_of(const Problem<T>& p, Along along, int64_t batch, Range
         piece.rows = p.m;
         piece.columns = least(most.columns, columns.end - begin);
         piece.ours = columns.end - begin;
+        piece.batches = p.batches;
         piece.b_bytes = bytes_of_b(p);
         piece.a = scratch.a;
         piece.sums = scratch.sums;
@@ -288,7 +301,8 @@ SK_APART void ask_for_weights(const Problem<T>& p, Along along) {
     const T* first = p.b + p.of_b.at(batch, 0, begin);
     const int64_t step = along_depth ? p.of_b.column : p.of_b.row;
     const int64_t lines = along_depth ? columns : least(most.depth, p.k), length = along_depth ? p.k : columns;
-    const int64_t runs = by_runs(p.m, along_depth, bytes_of_b(p)) && lines >= kRuns ? kRuns : 1;
+    const bool by_runs = along_depth ? by_runs_of_columns(p.m) : by_runs_of_rows(p.batches, p.m, bytes_of_b(p));
+    const int64_t runs = by_runs && lines >= kRuns ? kRuns : 1;
     for (int64_t run = 0; run < runs; ++run, first += lines / runs * step)
         ask_for(first, step, lines / runs, length, kEarly / runs);
 }

@@ -22,8 +22,8 @@ struct Piece {
     float* sums;
     int64_t lda, ldb, ld;
     int64_t rows, columns, depth;
-    int64_t ours;     // columns from here on that this block will read
-    int64_t b_bytes;  // of the whole problem
+    int64_t ours;              // columns from here on that this block will read
+    int64_t batches, b_bytes;  // of the whole problem
 };
 
 // The same elements of all runs.
@@ -124,15 +124,20 @@ SK_APART int64_t add_runs_of_rows(const Piece<T>& p) {
     return kRuns * length;
 }
 
-// Several rows of a: only where b is near, because runs are multiplied more slowly than tiles.
-SK_INLINE bool by_runs(int64_t rows, bool along_depth, int64_t b_bytes) {
-    return rows == 1 || (!along_depth && b_bytes <= kNear && rows <= kRowGroup);
+// b is contiguous along k: one row, because runs are multiplied more slowly than tiles.
+SK_INLINE bool by_runs_of_columns(int64_t rows) { return rows == 1; }
+
+// b is contiguous along n: batches, which blocks need not divide, because parts of rows are no runs; several rows of a
+// where b is near. The order of sums depends on this, so nothing may that differs from block to block.
+SK_INLINE bool by_runs_of_rows(int64_t batches, int64_t rows, int64_t b_bytes) {
+    return batches > 1 && (rows == 1 || (b_bytes <= kNear && rows <= kRowGroup));
 }
 
 template <class T>
 SK_INLINE int64_t add_runs_of_rows(const Piece<T>& p) {
+    const bool asks = p.columns == p.ldb && p.b_bytes > kNearRuns;
     switch (p.rows) {
-        case 1: return p.b_bytes > kNearRuns ? add_runs_of_rows<T, 1, true>(p) : add_runs_of_rows<T, 1, false>(p);
+        case 1: return asks ? add_runs_of_rows<T, 1, true>(p) : add_runs_of_rows<T, 1, false>(p);
         case 2: return add_runs_of_rows<T, 2, false>(p);
         case 3: return add_runs_of_rows<T, kRowGroup == 4 ? 3 : 1, false>(p);
         default: return add_runs_of_rows<T, kRowGroup, false>(p);
