@@ -29,7 +29,7 @@ class Workload:
     def read_bytes(self) -> int:
         """What every call reads once: weights, and the caches of a decode step."""
         buffers = self.model.buffers() if isinstance(self.model, torch.nn.Module) else ()
-        return self.weight_bytes + sum(buffer.nbytes for buffer in buffers)
+        return self.weight_bytes + sum(int(buffer.nbytes) for buffer in buffers)
 
 
 def four_blocks(rows: int) -> Workload:
