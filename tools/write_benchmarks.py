@@ -107,9 +107,9 @@ and the rest. At one token the matmuls run at the speed of the memory; eager tor
 half of it here, and at three quarters of it on the Xeon, where reading at full speed can gain no more than 1.3x. With
 16 cores every expert is divided between two of them, whose parts of a row do not lie one after the other.
 
-The two quantised ops are those of `examples/02_scope.py`, at its sizes. The sample is the model of
-`examples/03_moe_compare.py`; its launches are profiled
-in seven turns of both ways, and the calmest of each are compared: on this virtual machine a launch that both cores must
+The two quantised ops are those of `examples/02_scope.py`, at its sizes, compared round by round. The sample is the
+model of `examples/03_moe_compare.py`; its launches are profiled in seven turns of both ways, and the calmest of each
+are compared: on this virtual machine a launch that both cores must
 be there for now and then takes milliseconds, so that single turns gave anything from -35 % to 56 %. By
 medians a call spends 125 us in launches unfused and 102 us fused: the 66 launches that are gone cost 0.35 us each.
 """,

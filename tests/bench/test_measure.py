@@ -7,7 +7,7 @@ import json
 import pytest
 
 from superkernel import bench
-from superkernel.bench.measure import Comparison, Figure, Result, Timing, measure
+from superkernel.bench.measure import Comparison, Figure, Result, Timing, measure, ratio_by_round, times_by_round
 from superkernel.errors import OptionError
 
 
@@ -85,3 +85,10 @@ def test_fusion_may_cost_two_percent_or_the_spread(median: float, quartiles: tup
     ours = Timing("superkernel", 100.0, 100.0, 100.0)
     found = Comparison("a model", ours, (ours,), unfused=Timing("fuse=off", median, *quartiles))
     assert found.fusion.met is met
+
+
+def test_ratios_are_taken_round_by_round() -> None:
+    """A machine that is three times slower in one round changes medians, but no ratio of a round."""
+    assert ratio_by_round([2.0, 6.0, 2.2], [1.0, 3.0, 1.1]) == pytest.approx(2.0)
+    taken = times_by_round({"one": lambda: None, "two": lambda: None}, rounds=3, budget_s=1e-4)
+    assert {name: len(times) for name, times in taken.items()} == {"one": 3, "two": 3}

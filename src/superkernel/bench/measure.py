@@ -166,6 +166,14 @@ def _compared(comparisons: Sequence[Comparison]) -> Iterator[str]:
 def measure(
     cases: Mapping[str, Callable[[], object]], rounds: int, budget_s: float = 0.02, lead: int = 0
 ) -> dict[str, Timing]:
+    """Median and spread of every case; see times_by_round."""
+    taken = times_by_round(cases, rounds, budget_s, lead)
+    return {name: summary(name, times) for name, times in taken.items()}
+
+
+def times_by_round(
+    cases: Mapping[str, Callable[[], object]], rounds: int, budget_s: float = 0.02, lead: int = 0
+) -> dict[str, list[float]]:
     """Time every case in every round, each round in another order; a round calls a case for about `budget_s`.
 
     `lead`: calls that are not timed before those, because another case left the caches to them.
@@ -178,7 +186,12 @@ def measure(
             for _ in range(lead):
                 cases[name]()
             taken[name].append(burst(cases[name], repeats[name]))
-    return {name: summary(name, times) for name, times in taken.items()}
+    return taken
+
+
+def ratio_by_round(times: Sequence[float], others: Sequence[float]) -> float:
+    """The median of what the rounds say: a machine that changes its speed in between changes both sides."""
+    return statistics.median(time / other for time, other in zip(times, others, strict=True))
 
 
 def summary(name: str, times: list[float]) -> Timing:

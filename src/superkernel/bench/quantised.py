@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..ops import dequant_swiglu_quant, quant_matmul
 from . import first_call
-from .measure import Figure, Result, measure
+from .measure import Figure, Result, ratio_by_round, summary, times_by_round
 from .peers import OURS, Runner, prepare
 
 SIZES = (864, 7168, 4096)  # rows, depth, columns of examples/02_scope.py
@@ -29,10 +29,11 @@ def quantised_ops(result: Result, sizes: tuple[int, int, int], rounds: int) -> N
     result.checks[f"{title}: the matmul alone"] = _rounded_alike(alone(), _matmul(*inputs))
     names = f"{title}, fused", f"{title}, unfused", "its matmul alone, int8", "a float32 matmul of that shape, torch.mm"
     cases = dict(zip(names, (fused, unfused, alone, lambda: torch.mm(left, right)), strict=True))
-    together, apart, int8, float32 = (timing := measure(cases, rounds, lead=1)).values()
-    result.timings += timing.values()
-    result.figures.append(Figure(f"{title}: unfused to fused", apart.median / together.median, 0.98, True))
-    result.figures.append(Figure(f"{title}: float32 matmul to int8", float32.median / int8.median, 2, True))
+    taken = times_by_round(cases, rounds, lead=1)
+    result.timings += [summary(name, times) for name, times in taken.items()]
+    together, apart, int8, float32 = taken.values()
+    result.figures.append(Figure(f"{title}: unfused to fused", ratio_by_round(apart, together), 0.98, True))
+    result.figures.append(Figure(f"{title}: float32 matmul to int8", ratio_by_round(float32, int8), 2, True))
 
 
 def quantised_inputs(sizes: tuple[int, int, int]) -> tuple[Tensor, ...]:
