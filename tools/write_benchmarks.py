@@ -100,11 +100,11 @@ float32; peers, checks and settings as in the suite torch. *Reading alone* is th
 two cores need to read as many bytes as the model has weights.
 
 What limits it: at 4 tokens every weight is multiplied four times, 9.4 million multiplications per call, for which two
-cores of this EPYC with one 512-bit multiplier each need 96 us where they are two, and about 200 us in the hours when
-both virtual cores seem to be one real one: launches then take 217 us instead of 132, all of them. Guards add 40 to 60
-us, for every peer. The best peer takes 312 us in good hours, so that 2.5x would be 125 us for multiplications, guards
-and the rest. At one token the matmuls run at the speed of the memory; eager torch reads the weights of hidden 512 at
-half of it here, and at three quarters of it on the Xeon, where reading at full speed can gain no more than 1.3x. With
+cores of this EPYC with one 512-bit multiplier each need 96 us at best. In some hours every launch takes 217 us instead
+of 132, with hardly any spread, as if both virtual cores were one real one. Guards add 40 to 60 us, for every peer. The
+best peer takes 312 us in good hours, so that 2.5x would be 125 us for multiplications, guards and the rest. At one
+token the matmuls run at the speed of the memory; eager torch reads the weights of hidden 512 at a third to a half of it
+here, and at six to eight tenths on the Xeon, where reading at full speed cannot gain 2x. With
 16 cores every expert is divided between two of them, whose parts of a row do not lie one after the other.
 
 The two quantised ops are those of `examples/02_scope.py`, at its sizes, compared round by round. The sample is the
@@ -124,8 +124,8 @@ What limits it: weights and cache of hidden 288 are 32 MB, as much as the last c
 machines use as well: within one hour the loop that only reads took between 0.25 and 0.75 ms. Guards and Python take 50
 us where they find their data in the cache, and 200 to 450 us after 30 MB and more have passed through it, for us and
 for every peer. Of a step of hidden 512 that takes 3.3 ms the launch is 2.75 ms, as long as the loop needs that only
-reads; guards take 0.44 ms, and Python of our own 0.1 ms. At 8 rows the multiplications of 128 MB of weights take 2.8 ms
-where both virtual cores are real ones, as long as reading them, and twice that where they are not.
+reads; guards take 0.44 ms, and Python of our own 0.1 ms. At 8 rows 128 MB of weights
+are 268 million multiplications: 2.7 ms at the best rate that was seen here, as long as reading them.
 """,
     "attention": """\
 ## attention: scaled dot-product attention

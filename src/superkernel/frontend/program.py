@@ -190,8 +190,8 @@ class Program:
 
 def _filler(kernel: SuperKernel, inputs: Sequence[tuple[int, int]]) -> Filler:
     """What writes the addresses of inputs (place, index) into the values of a launch."""
-    if _ADDRESS_OF and (fill := kernel.target.filler(inputs, _ADDRESS_OF)):
-        return fill
+    if _ADDRESS_OF:
+        return kernel.target.filler(inputs, _ADDRESS_OF)
 
     def one_by_one(args: tuple[Any, ...], values: Any) -> None:
         for place, index in inputs:

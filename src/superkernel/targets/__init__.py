@@ -175,11 +175,8 @@ class Target(Protocol):
     def settle(
         self, spans: Sequence[tuple[int, int]]
     ) -> int: ...  # memory (address, bytes) that launches will read often
-    def filler(
-        self, inputs: Sequence[tuple[int, int]], address: int
-    ) -> (
-        Filler | None
-    ): ...  # of values with addresses of tensors (place, index), found by torch's function at `address`
+    # what writes the addresses of tensors (place, index) into the values of a launch; torch's function is at `address`
+    def filler(self, inputs: Sequence[tuple[int, int]], address: int) -> Filler: ...
     def compile_texts(self, texts: Sequence[Text], flags: Sequence[str]) -> list[Path]: ...  # one object per text
 
 

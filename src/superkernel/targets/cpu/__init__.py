@@ -128,7 +128,7 @@ class CpuTarget:
     def settle(self, spans: Sequence[tuple[int, int]]) -> int:
         return settle(spans)
 
-    def filler(self, inputs: Sequence[tuple[int, int]], address: int) -> Filler | None:
+    def filler(self, inputs: Sequence[tuple[int, int]], address: int) -> Filler:
         return filler(inputs, address)
 
     def compile_texts(self, texts: Sequence[Text], flags: Sequence[str]) -> list[Path]:

@@ -173,21 +173,20 @@ def _load_host(path: Path, *identity: int) -> Host:
     free.sk_host_openmp(*(run_time.address(f) for f in ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")))
     functions = [ctypes.cast(getattr(ctypes.pythonapi, name), c_void_p).value for name in _PYTHON]
     held.sk_bind_python((c_void_p * (len(_PYTHON) + 1))(*functions, id(None)))
-    with _timing_lock:
+    with _loaded_lock:
         free.sk_time_launches(_timing.wanted)
         host = Host(path, free, held)
         _loaded.append(host)
     return host
 
 
-def filler(inputs: Sequence[tuple[int, int]], address: int) -> Filler | None:
-    """`inputs`: place in the values, index in the tuple. `address`: of the function that finds a tensor's memory."""
-    with _timing_lock:
-        if not _loaded:
-            return None
-        held = _loaded[-1].held
+def filler(inputs: Sequence[tuple[int, int]], address: int) -> Filler:
+    """For a kernel that was built: some host library is loaded, and any will do.
+
+    `inputs`: place in the values, index in the tuple. `address`: of the function that finds a tensor's memory.
+    """
     table = (TensorInput * len(inputs))(*(TensorInput(*pair) for pair in inputs))
-    fill, count = held.sk_fill, len(inputs)
+    fill, count = _loaded[-1].held.sk_fill, len(inputs)
     of_tensor = c_void_p(address)
 
     def call(tensors: tuple[Any, ...], values: Any) -> None:
@@ -199,12 +198,12 @@ def filler(inputs: Sequence[tuple[int, int]], address: int) -> Filler | None:
 # Another process may have replaced the file in the cache meanwhile: then this one has loaded two.
 _loaded: list[Host] = []
 _timing = SimpleNamespace(wanted=False)
-_timing_lock = threading.Lock()
+_loaded_lock = threading.Lock()
 
 
 def time_launches(wanted: bool) -> None:
     """Whether launches are timed, whichever host library runs them."""
-    with _timing_lock:
+    with _loaded_lock:
         _timing.wanted = wanted
         for host in _loaded:
             host.free.sk_time_launches(wanted)

@@ -179,6 +179,23 @@ def test_any_shape_and_strides_give_what_float64_gives_and_block_counts_the_same
         assert torch.equal(bits(again), bits(first)), f"{blocks} blocks give other bits than one"
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("layout", ["rows", "columns"])
+@pytest.mark.parametrize("m", [1, 3, 4, 5])
+@pytest.mark.parametrize(("batches", "k", "n"), [(3, 131, 70), (3, 258, 200), (5, 402, 400), (1, 402, 1000)])
+def test_weights_near_and_far_are_read_as_runs_or_not_with_the_same_bits_for_any_blocks(
+    launch: Launcher, dtype: torch.dtype, layout: str, m: int, batches: int, k: int, n: int
+) -> None:
+    """110 KB to 3.2 MB of float32 weights, odd rests of rows and columns: below and above where the way changes."""
+    generator = torch.Generator().manual_seed(n)
+    a = operand(torch.randn(batches, m, k, generator=generator).to(dtype))
+    b = operand(torch.randn(batches, k, n, generator=generator).to(dtype), layout)
+    first = product(launch, a, b, blocks=1)
+    assert_close(first, a, b, None, 1, 1)
+    for blocks in BLOCKS[1:]:
+        assert torch.equal(bits(product(launch, a, b, blocks=blocks)), bits(first))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("layout", ["rows", "columns", "spread"])
 @pytest.mark.parametrize(("m", "n"), [(1, 40), (3, 100), (16, 64), (40, 1), (70, 70)])

@@ -25,11 +25,6 @@ struct Chunk {
     int64_t key_step, value_step, count, next_count, size, ld;
 };
 
-template <class T>
-SK_INLINE void ask_for(const T* at, int64_t size) {
-    for (int64_t i = 0; i < size; i += 64 / int64_t(sizeof(T))) __builtin_prefetch(at + i, 0, 2);
-}
-
 // total += spans of keys times those of queries
 template <class T, int R, int C>
 SK_INLINE void add_products(Vector (&total)[R][C], const Span<T> (&keys)[C], const float* query, int64_t ld) {

@@ -9,8 +9,8 @@
 namespace {
 
 constexpr int64_t kFewRows = 32;
-constexpr int64_t kRowElements = 16384;              // elements of a that are floats in the scratch memory at a time
-constexpr int64_t kRowSums = 4096;                   // sums of a tile: half of a first-level cache
+constexpr int64_t kRowElements = 16384;  // elements of a that are floats in the scratch memory at a time
+constexpr int64_t kRowSums = 4096;       // sums of a tile: half of a first-level cache
 constexpr int64_t kGranule = 16;         // columns that are never divided between blocks: a cache line
 constexpr int64_t kStreamsOfOne = 8;     // rows of b that are read side by side for one row of a,
 constexpr int64_t kStreamsOfMany = 16;   // and for several: their sums are loaded and stored less often
@@ -50,28 +50,25 @@ SK_INLINE void for_row_groups(int64_t rows, const Tile& tile) {
     }
 }
 
-// C columns of b, read side by side. Two pointers and one distance stay in registers whatever C is; left alone, the
-// compiler keeps C pointers to read from and C to prefetch from, more than there are registers.
-template <class T, int C>
+// Columns of b, read side by side. One pointer and one distance stay in registers; left alone, the compiler keeps a
+// pointer to read from and one to prefetch from for every column, more than there are registers.
+template <class T>
 struct Columns {
-    const T *first, *fifth;
+    const T* first;
     int64_t step;
 
-    SK_INLINE Columns(const T* b, int64_t ldb) : first(b), fifth(b + (C > 4 ? 4 * ldb : 0)), step(ldb) {}
-    SK_INLINE const T* operator[](int c) const { return (c < 4 ? first : fifth) + (c % 4) * step; }
+    SK_INLINE const T* operator[](int c) const { return first + c * step; }
     SK_INLINE void go_on(int64_t elements) {
         first += elements;
-        fifth += elements;
-        stay(first);
-        if (C > 4) stay(fifth);
+        asm("" : "+r"(first));
     }
-    static SK_INLINE void stay(const T*& pointer) { asm("" : "+r"(pointer)); }
 };
 
-// Dot products of R rows of a with C columns of b. Of the last tile only `there` columns may exist: the others are the
-// last one once more.
-template <class T, int C>
+// Dot products of R rows of a with four columns of b. Of the last tile only `there` columns may exist: the others are
+// the last one once more.
+template <class T>
 struct DotTile {
+    static constexpr int C = 4;
     const Piece<T>& p;
     int64_t column;
 
@@ -91,12 +88,8 @@ struct DotTile {
         }
         SK_UNROLL
         for (int r = 0; r < R; ++r) {
-            SK_UNROLL
-            for (int c = 0; c < C; c += 4) {
-                const Quad sum = sum_lanes(total[r][c], total[r][c + 1], total[r][c + 2], total[r][c + 3]);
-                AnyQuad& to = *reinterpret_cast<AnyQuad*>(p.sums + (row + r) * p.ld + column + c);
-                to = to + sum;
-            }
+            AnyQuad& to = *reinterpret_cast<AnyQuad*>(p.sums + (row + r) * p.ld + column);
+            to = to + sum_lanes(total[r][0], total[r][1], total[r][2], total[r][3]);
         }
     }
 
@@ -106,7 +99,7 @@ struct DotTile {
         // Whole tiles in advance, to the second-level cache: the machine's own prefetching begins anew in every column.
         const int64_t later = divide_up(kAhead, C * p.depth * int64_t(sizeof(T))) * C;
         if (column + later >= p.ours) lines.last = lines.first;  // somebody else's, or nobody's
-        Columns<T, C> b(first, p.ldb), ahead(first + later * p.ldb, p.ldb);
+        Columns<T> b{first, p.ldb}, ahead{first + later * p.ldb, p.ldb};
         for (const float* end = a + depth; a < end; a += kSpan<T>) {
             Span<T> weights[C];
             SK_UNROLL
@@ -145,7 +138,7 @@ struct DotTile {
 template <class T>
 SK_APART void add_dots(const Piece<T>& p) {
     const int64_t done = by_runs_of_columns(p.rows) ? add_runs_of_columns(p) : 0;
-    for (int64_t j = done; j < p.columns; j += 4) for_row_groups<4>(p.rows, DotTile<T, 4>{p, j});
+    for (int64_t j = done; j < p.columns; j += DotTile<T>::C) for_row_groups<DotTile<T>::C>(p.rows, DotTile<T>{p, j});
 }
 
 // R rows of a times the rows [depth, depth_end) of b, over Spans spans of columns, or over a part of one.
@@ -281,12 +274,11 @@ SK_APART void few_rows_of(const Problem<T>& p, Along along, int64_t batch, Range
     }
 }
 
-// Asks for the first bytes of `lines` rows of memory, `step` apart.
+// Asks for the first `size` elements of lines of memory that are `length` long and `step` apart.
 template <class T>
-SK_INLINE void ask_for(const T* first, int64_t step, int64_t lines, int64_t length, int64_t bytes) {
-    constexpr int64_t kLine = 64 / sizeof(T);
-    for (int64_t line = 0, asked = 0; line < lines && asked < bytes; ++line, first += step)
-        for (int64_t i = 0; i < length && asked < bytes; i += kLine, asked += 64) __builtin_prefetch(first + i, 0, 2);
+SK_INLINE void ask_for_lines(const T* first, int64_t step, int64_t lines, int64_t length, int64_t size) {
+    for (int64_t line = 0; line < lines && size > 0; ++line, first += step, size -= length)
+        ask_for(first, least(length, size));
 }
 
 // Asks for the weights that this block will read first, while somebody else still computes a.
@@ -304,7 +296,7 @@ SK_APART void ask_for_weights(const Problem<T>& p, Along along) {
     const bool by_runs = along_depth ? by_runs_of_columns(p.m) : by_runs_of_rows(p.batches, p.m, bytes_of_b(p));
     const int64_t runs = by_runs && lines >= kRuns ? kRuns : 1;
     for (int64_t run = 0; run < runs; ++run, first += lines / runs * step)
-        ask_for(first, step, lines / runs, length, kEarly / runs);
+        ask_for_lines(first, step, lines / runs, length, kEarly / int64_t(sizeof(T)) / runs);
 }
 
 // This block's share: columns, and batches of columns.

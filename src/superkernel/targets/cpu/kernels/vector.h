@@ -216,6 +216,12 @@ SK_INLINE Words load_some(const Bfloat16* at, int64_t count) {
 }
 #endif
 
+// Asks for memory in advance, to the second-level cache.
+template <class T>
+SK_INLINE void ask_for(const T* at, int64_t size) {
+    for (int64_t i = 0; i < size; i += 64 / int64_t(sizeof(T))) __builtin_prefetch(at + i, 0, 2);
+}
+
 SK_INLINE float to_float(float value) { return value; }
 SK_INLINE float to_float(Bfloat16 value) { return as_float(uint32_t(value.bits) << 16); }
 
