@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # This checkout's table, whatever is installed.
 sys.path.insert(0, str(ROOT / "src"))
 
-from superkernel.options import OPTIONS, TARGETS, OptionRow, TargetSupport  # noqa: E402
+from superkernel.model.options import OPTIONS, TARGETS, OptionRow, TargetSupport  # noqa: E402
 
 OPTIONS_PAGE = ROOT / "docs" / "options.md"
 

@@ -19,10 +19,10 @@ from types import ModuleType
 import torch
 
 import superkernel as sk
-from superkernel.bench.bandwidth import read_rate
-from superkernel.bench.sample import load_sample
 from superkernel.observe.report import Launch, ReportData, Run, write_report
 from superkernel.observe.reportable import run_of
+from superkernel.tools.bench.bandwidth import read_rate
+from superkernel.tools.bench.sample import load_sample
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs" / "report.png"

@@ -4,23 +4,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from . import errors, scope
-from .artefact import load
-from .driver import compile
-from .errors import (
-    BuildError,
-    GraphError,
-    LaunchError,
-    OptionError,
-    PlanError,
-    SuperKernelError,
-    UnsupportedError,
-)
-from .events import Event
-from .kernel import SuperKernel
-from .options import Options
-from .registry import TensorArg, register_kernel
-from .scope import super_kernel
-from .subkernel import Op, Place, SubKernel, Tiling
+from .errors import BuildError, GraphError, LaunchError, OptionError, PlanError, SuperKernelError, UnsupportedError
+from .frontend.registry import TensorArg, register_kernel
+from .frontend.scope import super_kernel
+from .model.events import Event
+from .model.options import Options
+from .model.subkernel import Op, Place, SubKernel, Tiling
+from .runtime.artefact import load
+from .runtime.compile import compile
+from .runtime.super_kernel import SuperKernel
 
 if TYPE_CHECKING:
     from . import ops

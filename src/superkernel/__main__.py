@@ -1,6 +1,6 @@
 """python -m superkernel: the shell."""
 
-from .cli import main
+from .tools.cli import main
 
 if __name__ == "__main__":
     main()

@@ -15,7 +15,7 @@ import torch
 from conformance.texts import collecting_texts, compile_together
 from torch.utils._pytree import tree_flatten
 
-from superkernel.frontend import outline
+from superkernel.frontend.lowering import outline
 from superkernel.frontend.report import Report, collecting
 
 FUSED: dict[str, object] = {"profit_gate": 0}

@@ -13,10 +13,10 @@ from typing import Any
 from unittest.mock import patch
 
 from superkernel.errors import BuildError, UnsupportedError
-from superkernel.frontend import inductor
-from superkernel.frontend.joined import by_interpreter
-from superkernel.targets import Text
-from superkernel.targets.cpu import TARGET, CpuTarget
+from superkernel.frontend.lowering import inductor
+from superkernel.frontend.run_parts import by_interpreter
+from superkernel.targets.cpu.target import TARGET, CpuTarget
+from superkernel.targets.protocol import Text
 
 TOGETHER = 64  # texts in one call of compile_texts, which makes as many objects as there are processors
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from superkernel.options import Options
+from superkernel.model.options import Options
 from superkernel.targets.ascend import metadata, oplist
 from superkernel.targets.ascend.chips import find_chip, known_chips
 from superkernel.targets.ascend.tools import FLAGS, INCLUDES, Tool

@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from types import ModuleType
 
-from superkernel import bench
-from superkernel.bench.measure import Comparison, Result, Timing
+from superkernel.tools import bench
+from superkernel.tools.bench.measure import Comparison, Result, Timing
 
 ROOT = Path(__file__).resolve().parents[2]
 

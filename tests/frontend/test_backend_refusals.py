@@ -17,10 +17,11 @@ from torch import Tensor
 
 from superkernel import targets
 from superkernel.errors import OptionError, UnsupportedError
-from superkernel.frontend import backend, inductor, segments
-from superkernel.frontend.record import LibraryCall
-from superkernel.registry import Scratch
-from superkernel.scope import super_kernel
+from superkernel.frontend import backend, segments
+from superkernel.frontend.lowering import inductor
+from superkernel.frontend.lowering.trace_program import LibraryCall
+from superkernel.frontend.registry import Scratch
+from superkernel.frontend.scope import super_kernel
 from superkernel.targets import find_target
 
 X = torch.linspace(-2, 2, 64).reshape(4, 16)
@@ -157,7 +158,7 @@ def test_a_program_that_cannot_be_read_runs_unfused(monkeypatch: pytest.MonkeyPa
     def odd(*args: Any) -> Any:
         raise KeyError("something new")
 
-    monkeypatch.setattr("superkernel.frontend.scopes.record", odd)
+    monkeypatch.setattr("superkernel.frontend.compile_part.record", odd)
     ran = run(scoped(), X)
     torch.testing.assert_close(ran.outputs, X.sin().sum(0))
     assert len(ran.warnings) == 1 and "KeyError: 'something new'" in ran.warnings[0]

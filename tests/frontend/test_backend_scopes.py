@@ -11,7 +11,7 @@ from frontend.fused import assert_same_bits, check, compiled, refused, run
 from torch import Tensor, nn
 
 from superkernel.errors import OptionError, UnsupportedError
-from superkernel.scope import super_kernel
+from superkernel.frontend.scope import super_kernel
 
 X = torch.linspace(-2, 2, 64).reshape(4, 16)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from superkernel.errors import UnsupportedError
 from superkernel.frontend.report import collecting
-from superkernel.scope import super_kernel
+from superkernel.frontend.scope import super_kernel
 
 X = torch.linspace(-2, 2, 64).reshape(4, 16)
 

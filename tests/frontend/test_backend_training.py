@@ -13,7 +13,7 @@ from frontend.fused import compiled, with_grad
 from torch import Tensor, nn
 
 from superkernel.frontend.report import Report, collecting
-from superkernel.scope import super_kernel
+from superkernel.frontend.scope import super_kernel
 
 X = torch.linspace(-2, 2, 64).reshape(4, 16)
 

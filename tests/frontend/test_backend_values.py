@@ -12,7 +12,7 @@ from frontend.fused import assert_same_bits, check, compiled, run
 from torch import Tensor, nn
 from torch.testing._internal.two_tensor import TwoTensor
 
-from superkernel.scope import super_kernel
+from superkernel.frontend.scope import super_kernel
 
 X = torch.linspace(-2, 2, 64).reshape(4, 16)
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 import superkernel as sk
 from superkernel.errors import BuildError, UnsupportedError
-from superkernel.scope import super_kernel
+from superkernel.frontend.scope import super_kernel
 
 X = torch.linspace(-2, 2, 64).reshape(4, 16)
 

@@ -13,9 +13,9 @@ from frontend.recorded import Recorder
 from torch import Tensor, nn
 
 import superkernel.scope
-from superkernel.frontend.callables import is_marked, note_mark, root_callable
-from superkernel.scope import super_kernel
-from superkernel.scope import super_kernel as renamed
+from superkernel.frontend.capture.scope_detection import is_marked, note_mark, root_callable
+from superkernel.frontend.scope import super_kernel
+from superkernel.frontend.scope import super_kernel as renamed
 
 X = torch.ones(4, 4)
 
@@ -87,7 +87,7 @@ TABLE = {"sin": marked}
 
 
 def through_an_attribute(x: Tensor) -> Tensor:
-    with superkernel.scope.super_kernel("a"):
+    with superkernel.frontend.scope.super_kernel("a"):
         return x.sin()
 
 
@@ -97,7 +97,7 @@ def through_another_name(x: Tensor) -> Tensor:
 
 
 def imported_inside(x: Tensor) -> Tensor:
-    from superkernel.scope import super_kernel as inside
+    from superkernel.frontend.scope import super_kernel as inside
 
     with inside("a"):
         return x.sin()
@@ -195,7 +195,7 @@ def test_a_named_scope_is_found(root: object) -> None:
 
 
 def excludes(x: Tensor) -> Tensor:
-    with super_kernel(None), superkernel.scope.super_kernel(None, "profiling=1"), renamed(scope=None):
+    with super_kernel(None), superkernel.frontend.scope.super_kernel(None, "profiling=1"), renamed(scope=None):
         return x.sin()
 
 
@@ -253,7 +253,7 @@ def test_a_noted_root_is_marked_whatever_its_source_says() -> None:
 
 
 def test_a_note_ends_with_its_root() -> None:
-    from superkernel.frontend import callables
+    from superkernel.frontend.capture import scope_detection as callables
 
     root = closes_over(plain)
     note_mark(root)

@@ -9,7 +9,8 @@ import pytest
 import torch
 from frontend.fused import compiled
 
-from superkernel.frontend import graphs, program
+from superkernel.frontend import compile_graph as graphs
+from superkernel.frontend import program
 
 
 @pytest.fixture

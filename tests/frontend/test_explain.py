@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from typer.testing import CliRunner
 
 import superkernel as sk
-from superkernel.cli import app
 from superkernel.errors import GraphError, OptionError, UnsupportedError
+from superkernel.tools.cli import app
 
 X = torch.linspace(-2, 2, 64).reshape(4, 16)
 

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from superkernel.cache import Cache
 from superkernel.errors import BuildError
-from superkernel.frontend import gate
-from superkernel.frontend.gate import TURNS, Gate
-from superkernel.scope import super_kernel
+from superkernel.frontend import profit_gate as gate
+from superkernel.frontend.profit_gate import TURNS, Gate
+from superkernel.frontend.scope import super_kernel
 
 MEASURED = 2 * TURNS + 2  # calls until it decides: a first one of each way is not counted
 

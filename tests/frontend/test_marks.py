@@ -14,10 +14,10 @@ from torch import Tensor
 
 import superkernel.scope
 from superkernel.errors import OptionError
-from superkernel.frontend.marks import Mark, mark_of, read_marks, scope_options, source_line
-from superkernel.options import Options
-from superkernel.scope import super_kernel
-from superkernel.scope import super_kernel as renamed
+from superkernel.frontend.capture.marks import Mark, mark_of, read_marks, scope_options, source_line
+from superkernel.frontend.scope import super_kernel
+from superkernel.frontend.scope import super_kernel as renamed
+from superkernel.model.options import Options
 
 A, B, EXCLUDED = Mark("a"), Mark("b"), Mark(None)
 
@@ -269,7 +269,7 @@ def test_default_options_serve_the_names_that_give_none() -> None:
 def contradicts_itself(x: Tensor) -> Tensor:
     with super_kernel("a", "early-start=2"):
         x = x.sin()
-    with superkernel.scope.super_kernel("a", "early-start=0"):
+    with superkernel.frontend.scope.super_kernel("a", "early-start=0"):
         return x.cos()
 
 
@@ -280,7 +280,7 @@ def test_different_options_for_one_name_are_refused(said: str) -> None:
     assert said in str(caught.value)
 
 
-@pytest.mark.parametrize("opening", ["with super_kernel(", "with superkernel.scope.super_kernel("])
+@pytest.mark.parametrize("opening", ["with super_kernel(", "with superkernel.frontend.scope.super_kernel("])
 def test_different_options_name_both_lines(opening: str) -> None:
     with pytest.raises(OptionError) as caught:
         options_of(contradicts_itself)

@@ -6,8 +6,8 @@ from textwrap import dedent, indent
 
 import pytest
 
-from superkernel.frontend.outline import MOST_ROWS, ROOM_PER_RESULT, WORTH_A_SYNC, OutlineError, outline
-from superkernel.frontend.subkernels import source_of
+from superkernel.frontend.lowering.cpp_kernels import source_of
+from superkernel.frontend.lowering.outline import MOST_ROWS, ROOM_PER_RESULT, WORTH_A_SYNC, OutlineError, outline
 
 THREADS = 2
 

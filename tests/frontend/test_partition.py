@@ -7,7 +7,7 @@ from frontend.recorded import compiled
 from torch import Tensor
 from torch.fx import GraphModule, Node
 
-from superkernel.frontend.partition import Part, partition
+from superkernel.frontend.capture.partition import Part, partition
 
 _TOKENS = (torch.ops.prims._make_token.default, torch.ops.prims._sink_tokens.default)
 

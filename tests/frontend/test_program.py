@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from frontend.fused import check
 
-from superkernel.frontend.inductor import Generated
-from superkernel.frontend.record import Origin, record
+from superkernel.frontend.lowering.inductor import Generated
+from superkernel.frontend.lowering.trace_program import Origin, record
 from superkernel.frontend.segments import draft
 from superkernel.targets import find_target
 

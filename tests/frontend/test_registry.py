@@ -12,8 +12,8 @@ from frontend.fused import check, compiled, refused, run
 from torch import Tensor
 
 import superkernel as sk
-from superkernel import registry
 from superkernel.errors import GraphError, OptionError, UnsupportedError
+from superkernel.frontend import registry
 
 X = torch.linspace(-2, 2, 64).reshape(4, 16)
 

@@ -15,7 +15,7 @@ from frontend.recorded import Recorder, compiled, compute
 from torch import Tensor, nn
 
 from superkernel.errors import OptionError
-from superkernel.scope import ANNOTATION, super_kernel
+from superkernel.frontend.scope import ANNOTATION, super_kernel
 
 X = torch.ones(4, 4)
 
@@ -316,7 +316,7 @@ def test_without_torch_arguments_are_checked_and_torch_stays_away() -> None:
     program = """
 import sys
 from superkernel.errors import OptionError
-from superkernel.scope import super_kernel
+from superkernel.frontend.scope import super_kernel
 with super_kernel("a", "early-start=1"):
     pass
 try:

@@ -14,9 +14,9 @@ from torch._inductor import config
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 from torch._inductor.graph import GraphLowering
 
-from superkernel.frontend import inductor
-from superkernel.frontend.outline import outline
-from superkernel.frontend.record import KernelCall, LibraryCall, Origin, record
+from superkernel.frontend.lowering import inductor
+from superkernel.frontend.lowering.outline import outline
+from superkernel.frontend.lowering.trace_program import KernelCall, LibraryCall, Origin, record
 
 THREADS = 2
 

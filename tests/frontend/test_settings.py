@@ -9,7 +9,7 @@ import pytest
 
 from superkernel.errors import OptionError, UnsupportedError
 from superkernel.frontend.settings import Fuse, Settings
-from superkernel.options import OPTIONS, Options
+from superkernel.model.options import OPTIONS, Options
 
 
 @pytest.fixture(autouse=True)

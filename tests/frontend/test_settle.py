@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from superkernel.targets.cpu import CpuTarget
+from superkernel.targets.cpu.target import CpuTarget
 
 
 def test_weights_are_settled_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,10 +15,10 @@ from observe.kernels import buffers, kernel, twice
 from typer.testing import CliRunner
 
 import superkernel as sk
-from superkernel.cli import app
 from superkernel.observe import store
 from superkernel.observe.compare import Comparison, compare
 from superkernel.observe.facts import LaunchFact, Profile
+from superkernel.tools.cli import app
 
 shell = CliRunner()
 

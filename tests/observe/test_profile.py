@@ -13,8 +13,8 @@ import pytest
 from observe.kernels import buffers, kernel, twice
 
 import superkernel as sk
-from superkernel import watch
 from superkernel.observe import store
+from superkernel.runtime import launch_events as watch
 
 STATISTIC = [
     "OP Type",

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 import superkernel as sk
-from superkernel.params import Kind
-from superkernel.registry import TensorArg
-from superkernel.subkernel import Place
+from superkernel.frontend.registry import TensorArg
+from superkernel.model.params import Kind
+from superkernel.model.subkernel import Place
 
 
 class Launcher:

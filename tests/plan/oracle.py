@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from superkernel.hazards import Edge, Hazard, Reason
+from superkernel.model.hazards import Edge, Hazard, Reason
 from superkernel.plan import Plan
 from superkernel.plan.steps import AwaitEvent, Barrier, Call, Mark, Notify, Request, Select, Signal, Step, Wait
 

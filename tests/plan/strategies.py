@@ -12,11 +12,11 @@ from typing import Any
 from hypothesis import strategies as st
 
 from superkernel.errors import PlanError
-from superkernel.graph import Graph, build_graph
-from superkernel.options import EarlyStart, Options, PreloadCode
-from superkernel.params import Param
+from superkernel.model.graph import Graph, build_graph
+from superkernel.model.options import EarlyStart, Options, PreloadCode
+from superkernel.model.params import Param
+from superkernel.model.subkernel import Binary, Form, Op, Place, SubKernel
 from superkernel.plan import Plan, make_plan
-from superkernel.subkernel import Binary, Form, Op, Place, SubKernel
 
 BUFFERS = "abcde"
 TYPES = (":float32[12]@block", "", ":float32[12]", "@block", ":float32[3,4]@block")

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from plan.oracle import broken
 from plan.strategies import DYNAMIC, OPTIONS, PLAIN, SYNC_ALL, Case, cases, kernel
 
-from superkernel.graph import build_graph
-from superkernel.options import EarlyStart, Options
-from superkernel.plan import Plan, make_plan, simulate, validate
+from superkernel.model.graph import build_graph
+from superkernel.model.options import EarlyStart, Options
+from superkernel.model.subkernel import Op
+from superkernel.plan import Plan, make_plan
+from superkernel.plan.simulate import simulate
 from superkernel.plan.steps import (
     AwaitEvent,
     Barrier,
@@ -31,7 +33,7 @@ from superkernel.plan.steps import (
     Step,
     Wait,
 )
-from superkernel.subkernel import Op
+from superkernel.plan.verify import validate
 
 Fault = Callable[[Plan, random.Random], Plan | None]  # None: this plan has nothing to break
 SEEDS = st.integers(0, 9999)

@@ -19,10 +19,12 @@ from plan.canonical import canonical
 from plan.oracle import broken, order_needed, order_of
 from plan.strategies import DYNAMIC, OPTIONS, PLAIN, STATIC, SYNC_ALL, Case, cases, kernel
 
-from superkernel.graph import Graph, build_graph
-from superkernel.layout import make_layout
-from superkernel.options import EarlyStart, Options, PreloadCode
-from superkernel.plan import Outcome, Plan, make_plan, simulate, validate
+from superkernel.model.argument_layout import make_layout
+from superkernel.model.graph import Graph, build_graph
+from superkernel.model.options import EarlyStart, Options, PreloadCode
+from superkernel.model.subkernel import Op, Place
+from superkernel.plan import Outcome, Plan, make_plan
+from superkernel.plan.simulate import simulate
 from superkernel.plan.steps import (
     AwaitEvent,
     Barrier,
@@ -40,7 +42,7 @@ from superkernel.plan.steps import (
     Wait,
     What,
 )
-from superkernel.subkernel import Op, Place
+from superkernel.plan.verify import validate
 
 SEEDS = st.integers(0, 9999)
 PROFILED = tuple(one for one in OPTIONS if one.profiling)

@@ -6,10 +6,12 @@ import pytest
 from plan.strategies import kernel
 
 from superkernel.errors import PlanError
-from superkernel.graph import build_graph
-from superkernel.options import Options
-from superkernel.plan import Plan, make_plan, simulate, validate
-from superkernel.subkernel import Op, SubKernel
+from superkernel.model.graph import build_graph
+from superkernel.model.options import Options
+from superkernel.model.subkernel import Op, SubKernel
+from superkernel.plan import Plan, make_plan
+from superkernel.plan.simulate import simulate
+from superkernel.plan.verify import validate
 
 WRITE = kernel("write", 1, "out:x")
 

@@ -15,13 +15,13 @@ from torch.fx import GraphModule
 from ..cache import cache_in
 from ..errors import BuildError
 from ..targets import find_target
-from . import inductor
 from .aot import hand_on
-from .graphs import GraphContext, compile_graph
-from .marks import is_marked, root_callable
+from .capture.marks import is_marked, root_callable
+from .capture.static_shapes import nested_input, specialise
+from .compile_graph import GraphContext, compile_graph
+from .lowering import inductor
 from .report import current
 from .settings import Settings
-from .shapes import nested_input, specialise
 
 _warned: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()  # by compiled callable
 _warned_of_nobody: set[str] = set()

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
-from .. import watch
 from ..errors import UnsupportedError
-from ..kernel import SuperKernel
-from ..targets import Filler
-from ..watch import Foreign, told
-from .record import Origin, Recording, Storage, View
+from ..runtime import launch_events as watch
+from ..runtime.launch_events import Foreign, told
+from ..runtime.super_kernel import SuperKernel
+from ..targets.protocol import AddressWriter
+from .lowering.trace_program import Origin, Recording, Storage, View
 from .segments import Segment, Step, TorchCall
 
 _LINE = 64
@@ -45,7 +45,7 @@ class Frame:
         self.base = -(-self.arena.data_ptr() // _LINE) * _LINE
         self.arrays = []
         for launch in launches:
-            values, sizes = launch.kernel.blank()
+            values, sizes = launch.kernel.argument_arrays()
             for place, offset in launch.arena:
                 values[place] = self.base + offset
             for place, address in launch.fixed:
@@ -188,10 +188,10 @@ class Program:
                 returned[view.storage] = _as_recorded(value, view)
 
 
-def _filler(kernel: SuperKernel, inputs: Sequence[tuple[int, int]]) -> Filler:
+def _filler(kernel: SuperKernel, inputs: Sequence[tuple[int, int]]) -> AddressWriter:
     """What writes the addresses of inputs (place, index) into the values of a launch."""
     if _ADDRESS_OF:
-        return kernel.target.filler(inputs, _ADDRESS_OF)
+        return kernel.target.address_writer(inputs, _ADDRESS_OF)
 
     def one_by_one(args: tuple[Any, ...], values: Any) -> None:
         for place, index in inputs:

@@ -11,19 +11,19 @@ from typing import Any
 from torch.utils._pytree import tree_map
 
 from ..cache import Cache
-from ..driver import compile as link_ops
 from ..errors import UnsupportedError
-from ..kernel import SuperKernel
-from ..options import Options
-from ..registry import Scratch, TensorArg, find_kernel, make_ops, named_arguments
-from ..subkernel import Op
-from ..targets import Target
-from .gate import Gate
-from .inductor import CompilerFlags
-from .outline import Outlined, parameters_of
-from .record import Call, KernelCall, LibraryCall, Origin, Recording, View
+from ..model.options import Options
+from ..model.subkernel import Op
+from ..runtime.compile import compile as link_ops
+from ..runtime.super_kernel import SuperKernel
+from ..targets.protocol import Target
+from .lowering.cpp_kernels import KernelSource, describe, source_of
+from .lowering.inductor import CompilerFlags
+from .lowering.outline import Outlined, parameters_of
+from .lowering.trace_program import Call, KernelCall, LibraryCall, Origin, Recording, View
+from .profit_gate import Gate
+from .registry import Scratch, TensorArg, find_kernel, make_ops, named_arguments
 from .settings import Fuse, Settings
-from .subkernels import KernelSource, describe, source_of
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any
 
 from ..errors import OptionError, UnsupportedError, nearest
-from ..options import OPTIONS, OptionRow, Options
+from ..model.options import OPTIONS, OptionRow, Options
 from ..targets import find_target
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..cache import digest
-from ..graph import Graph, Node
-from ..params import Kind
+from ..model.graph import Graph, Node
+from ..model.params import Kind
 from ..plan import Plan
 from ..plan.plan import SyncKind
-from ..records import spans_of
-from ..watch import Alone, Foreign, Launched, Note, Whole
+from ..plan.spans import spans_of
+from ..runtime.launch_events import Alone, Foreign, Launched, Note, Whole
 from .facts import EdgeFact, ForeignFact, KernelFact, LaunchFact, OpFact, Profile, SpanFact
 from .types import core_type_of, op_type, type_of
 

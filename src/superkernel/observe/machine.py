@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from ..watch import Foreign, Launched
+from ..runtime.launch_events import Foreign, Launched
 
 
 def machine_facts(launches: Sequence[Launched]) -> dict[str, Any]:

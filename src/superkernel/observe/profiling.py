@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-from .. import watch
 from ..errors import OptionError, SuperKernelError
-from ..watch import Launched
+from ..runtime import launch_events as watch
+from ..runtime.launch_events import Launched
 from . import store
 from .facts import Profile
 from .gather import gather

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from ..graph import Node
-from ..subkernel import Core
-from ..watch import Alone, Foreign, Launched, Whole
+from ..model.graph import Node
+from ..model.subkernel import Core
+from ..runtime.launch_events import Alone, Foreign, Launched, Whole
 
 SUPER_KERNEL = "SuperKernel"
 TORCH = "torch"  # the core type of what our run time did not launch

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from ..collector import without_collection
 from ..errors import PlanError
-from ..graph import Graph
-from ..options import Options
+from ..model.gc_pause import without_collection
+from ..model.graph import Graph
+from ..model.options import Options
 from .assemble import assemble
 from .placement import place
 from .plan import Lane, Plan, Sync, SyncKind
-from .simulate import Outcome, simulate
+from .simulate.simulate import Outcome, simulate
 from .sync import choose_syncs
-from .validate import Report, validate
+from .verify.validate import Report, validate
 
 __all__ = [
     "Lane",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..graph import Graph, Node
-from ..options import EarlyStart, Options, PreloadCode
+from ..model.graph import Graph, Node
+from ..model.options import EarlyStart, Options, PreloadCode
 from .placement import Placement
 from .steps import (
     Barrier,

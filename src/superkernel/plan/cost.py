@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..graph import Graph, Node
+from ..model.graph import Graph, Node
 from .steps import Cores
 
 CALL_NS = 200.0  # an op of unknown size

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 
-from ..graph import Graph
-from ..hazards import Edge
-from ..layout import Layout, make_layout
-from ..options import Options
+from ..model.argument_layout import Layout, make_layout
+from ..model.graph import Graph
+from ..model.hazards import Edge
+from ..model.options import Options
 from .steps import Barrier, Cores, Fence, Step, Wait, spell
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from ..graph import Graph
-from ..hazards import Edge, Hazard
-from ..options import EarlyStart, Options
+from ..model.graph import Graph
+from ..model.hazards import Edge, Hazard
+from ..model.options import EarlyStart, Options
 from .placement import Placement
 from .plan import Sync, SyncKind
 from .steps import AwaitEvent, Barrier, Cores, Mark, Need, Notify, Point, Request, Select, Signal, Step, Wait

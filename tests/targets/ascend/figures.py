@@ -24,11 +24,11 @@ from targets.ascend.conformance.cases import Case, Shape, Use
 from targets.ascend.conformance.checks import check, launch, prepare, random_cases
 from targets.ascend.random_lists import kernel
 
-from superkernel.graph import build_graph
-from superkernel.options import Options
-from superkernel.subkernel import Op
+from superkernel.model.graph import build_graph
+from superkernel.model.options import Options
+from superkernel.model.subkernel import Op
 from superkernel.targets.ascend import TARGET
-from superkernel.targets.ascend.make import emit
+from superkernel.targets.ascend.describe_kernel import emit
 from superkernel.targets.ascend.plan import AscendPlan
 from superkernel.targets.ascend.types import KernelType
 

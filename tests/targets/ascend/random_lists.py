@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from superkernel.params import Param
-from superkernel.subkernel import Binary, Form, Op, SubKernel
+from superkernel.model.params import Param
+from superkernel.model.subkernel import Binary, Form, Op, SubKernel
 from superkernel.targets.ascend.facts import AscendFacts, Code
 from superkernel.targets.ascend.types import KernelType
 

@@ -22,7 +22,7 @@ from superkernel.targets.ascend.archive import code_bytes, members
 from superkernel.targets.ascend.build import Stage
 from superkernel.targets.ascend.objects import execute, prepare_objects
 from superkernel.targets.ascend.tools import Tool, find_tools
-from superkernel.targets.cpu.elf import read_object
+from superkernel.targets.native.elf import read_object
 
 Write = Callable[..., Path]
 

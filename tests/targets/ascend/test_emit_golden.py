@@ -17,13 +17,13 @@ import pytest
 from targets.ascend.conftest import DEVICE_HEADER
 from targets.ascend.random_lists import kernel
 
-from superkernel.graph import build_graph
-from superkernel.options import Options
-from superkernel.subkernel import Op
+from superkernel.model.graph import build_graph
+from superkernel.model.options import Options
+from superkernel.model.subkernel import Op
 from superkernel.targets.ascend.chips import find_chip
+from superkernel.targets.ascend.describe_kernel import emit
 from superkernel.targets.ascend.descriptor import describe
 from superkernel.targets.ascend.facts import AscendFacts, Code
-from superkernel.targets.ascend.make import emit
 from superkernel.targets.ascend.plan import AscendPlan, make_ascend_plan
 from superkernel.targets.ascend.types import CUBE, VECTOR, KernelType
 from superkernel.targets.ascend.validate import validate

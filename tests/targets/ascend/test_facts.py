@@ -10,8 +10,8 @@ import pytest
 
 import superkernel as sk
 from superkernel.targets.ascend import as_type
+from superkernel.targets.ascend.call_graph import calls
 from superkernel.targets.ascend.facts import complete, facts_of
-from superkernel.targets.ascend.reach import calls
 from superkernel.targets.ascend.types import KernelType
 
 TEXT = """

@@ -12,7 +12,7 @@ import pytest
 from superkernel.errors import OptionError, PlanError
 from superkernel.targets import find_target
 from superkernel.targets.ascend.chips import FOLDER, find_chip, known_chips
-from superkernel.targets.ascend.launch import Launch, Sized, launch_of
+from superkernel.targets.ascend.launch_shape import Launch, Sized, launch_of
 from superkernel.targets.ascend.types import KernelType, LaunchType
 
 T, L = KernelType, LaunchType
@@ -103,9 +103,9 @@ def test_known_chips() -> None:
 
 def test_an_unknown_chip_lists_the_known_ones() -> None:
     with pytest.raises(OptionError, match=r"unknown chip 'a33' \(did you mean 'a3'\?\); known chips are a2, a3"):
-        find_target("ascend").on("a33")
+        find_target("ascend").for_chip("a33")
     with pytest.raises(OptionError, match="no chips"):
-        find_target("cpu").on("a3")
+        find_target("cpu").for_chip("a3")
 
 
 def described(**changes: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from targets.ascend.conftest import MIX, TILED, entry, metadata
 
 import superkernel as sk
 from superkernel.errors import SuperKernelError
-from superkernel.hazards import Hazard
+from superkernel.model.hazards import Hazard
 from superkernel.targets import find_target
 from superkernel.targets.ascend.facts import facts_of
 from superkernel.targets.ascend.types import KernelType
@@ -20,7 +20,7 @@ Write = Callable[..., Path]
 
 
 def read(path: Path, chip: str | None = None) -> Any:
-    return find_target("ascend").on(chip).read_ops(path)
+    return find_target("ascend").for_chip(chip).read_ops(path)
 
 
 def compiled(path: Path, options: str = "", **more: Any) -> sk.kernel.SuperKernel:

@@ -12,10 +12,10 @@ import pytest
 from targets.ascend.random_lists import kernel, random_ops, random_options
 
 from superkernel.errors import PlanError
-from superkernel.graph import Graph, build_graph
-from superkernel.options import Options
-from superkernel.subkernel import Op
-from superkernel.targets.ascend import knowledge
+from superkernel.model.graph import Graph, build_graph
+from superkernel.model.options import Options
+from superkernel.model.subkernel import Op
+from superkernel.targets.ascend import class_clocks as knowledge
 from superkernel.targets.ascend.chips import find_chip
 from superkernel.targets.ascend.pairs import PAIRS, Action, Pair, pairs_for
 from superkernel.targets.ascend.plan import AscendPlan, make_ascend_plan
@@ -176,7 +176,7 @@ def test_the_pair_codes() -> None:
 
 def test_sub_kernels_follow_the_same_table() -> None:
     """The rows of the header that sub-kernels include, as bits, are those of the table."""
-    from superkernel.targets import ascend
+    from superkernel.targets.protocol import ascend
 
     header = (Path(ascend.__file__).parent / "include" / "superkernel" / "subkernel.h").read_text()
     rows = [line for line in header.splitlines() if "sk_pair_row[16] =" in line]

@@ -13,8 +13,8 @@ from targets.ascend.conftest import MIX, TILED, archive, entry, host_object, met
 from typer.testing import CliRunner
 
 import superkernel as sk
-from superkernel.cli import app
 from superkernel.targets.ascend.chips import FOLDER
+from superkernel.tools.cli import app
 
 Write = Callable[..., Path]
 VEC, MIXED = entry("vec", args=["a", "b"]), entry("mix", args=["b", "c"])

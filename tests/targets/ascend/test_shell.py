@@ -10,7 +10,7 @@ import pytest
 from targets.ascend.conftest import MIX, entry, metadata
 from typer.testing import CliRunner
 
-from superkernel.cli import app
+from superkernel.tools.cli import app
 
 Write = Callable[..., Path]
 

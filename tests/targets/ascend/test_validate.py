@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from targets.ascend.random_lists import kernel
 
-from superkernel.graph import build_graph
-from superkernel.options import Options
-from superkernel.subkernel import Op
+from superkernel.model.graph import build_graph
+from superkernel.model.options import Options
+from superkernel.model.subkernel import Op
 from superkernel.targets.ascend.chips import find_chip
-from superkernel.targets.ascend.launch import Launch
+from superkernel.targets.ascend.launch_shape import Launch
 from superkernel.targets.ascend.plan import AscendPlan, make_ascend_plan
 from superkernel.targets.ascend.steps import (
     Arrive,

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from targets.cpu.small import KERNELS
 
-from superkernel.targets.cpu.objects import INCLUDE
-from superkernel.targets.cpu.openmp import openmp
-from superkernel.targets.cpu.toolchain import find_toolchain, run
+from superkernel.targets.cpu.runtime.openmp import openmp
+from superkernel.targets.native.objects import INCLUDE
+from superkernel.targets.native.toolchain import find_toolchain, run
 
 
 def build_shim(source: Path, output: Path, *libraries: str) -> Path:

@@ -14,12 +14,12 @@ import numpy as np
 
 import superkernel as sk
 from superkernel import SubKernel, SuperKernel
-from superkernel.params import Kind
-from superkernel.targets.cpu import CpuPrepared
+from superkernel.model.params import Kind
+from superkernel.runtime.unfused import Unfused
 from superkernel.targets.cpu.build import entry_name, host_library, link, name_symbols
 from superkernel.targets.cpu.numbering import number
-from superkernel.targets.cpu.run import DELAYS, CpuExecutable
-from superkernel.unfused import Unfused
+from superkernel.targets.cpu.runtime.launch import DELAYS, CpuExecutable
+from superkernel.targets.cpu.target import CpuPrepared
 
 HERE = Path(__file__).parent
 KERNELS = HERE / "kernels"
@@ -196,8 +196,8 @@ def planted(kernel: SuperKernel, edit: Callable[[str], str], host: Path | None =
     used = {node.kernel for node in plan.graph.nodes}
     parts = [(c, name_symbols(c, 1)) for c in prepared.compiled.values() if c.kernel in used]
     flags = ["-DSK_TEST_DELAYS"] if os.environ.get(DELAYS) else []
-    binary = link({entry_name(kernel.name): source}, parts, flags, prepared.shop)
-    faulty = CpuExecutable(plan, number(plan), source, binary, host or host_library(prepared.shop), ())
+    binary = link({entry_name(kernel.name): source}, parts, flags, prepared.context)
+    faulty = CpuExecutable(plan, number(plan), source, binary, host or host_library(prepared.context), ())
     return SuperKernel(kernel.graph, kernel.options, kernel.target, prepared, plan.cores, (plan, faulty))
 
 

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from superkernel.errors import BuildError
-from superkernel.targets.cpu.elf import Binding, ObjectFile, host_architecture, read_object, symbol_size
-from superkernel.targets.cpu.symbols import base_name, find_symbol
+from superkernel.targets.native.elf import Binding, ObjectFile, host_architecture, read_object, symbol_size
+from superkernel.targets.native.symbols import base_name, find_symbol
 
 Compile = Callable[..., Path]
 

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from superkernel.graph import build_graph
-from superkernel.options import Options
-from superkernel.params import Param
-from superkernel.plan import Plan, make_plan, validate
-from superkernel.subkernel import Binary, Form, Op, Place, SubKernel
+from superkernel.model.graph import build_graph
+from superkernel.model.options import Options
+from superkernel.model.params import Param
+from superkernel.model.subkernel import Binary, Form, Op, Place, SubKernel
+from superkernel.plan import Plan, make_plan
+from superkernel.plan.verify import validate
 from superkernel.targets.cpu.build import entry_name
 from superkernel.targets.cpu.emit import Emitter, LinkedKernel, side_by_side
 from superkernel.targets.cpu.numbering import number

@@ -12,11 +12,11 @@ import pytest
 
 from superkernel.cache import Cache
 from superkernel.errors import BuildError
-from superkernel.targets.cpu import objects, toolchain
-from superkernel.targets.cpu.elf import read_object
-from superkernel.targets.cpu.objects import CompileJob, compile_source, compile_sources, isolate, link_shared, merge
-from superkernel.targets.cpu.symbols import find_symbol
-from superkernel.targets.cpu.toolchain import Toolchain, find_toolchain
+from superkernel.targets.native import objects, toolchain
+from superkernel.targets.native.elf import read_object
+from superkernel.targets.native.objects import CompileJob, compile_source, compile_sources, isolate, link_shared, merge
+from superkernel.targets.native.symbols import find_symbol
+from superkernel.targets.native.toolchain import Toolchain, find_toolchain
 
 Write = Callable[..., Path]
 QUICK = ("-O0",)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from superkernel.targets.cpu import pages
-from superkernel.targets.cpu.pages import HUGE, settle, well_covered
+from superkernel.targets.cpu.runtime import huge_pages as pages
+from superkernel.targets.cpu.runtime.huge_pages import HUGE, settle, well_covered
 
 
 @pytest.mark.parametrize(

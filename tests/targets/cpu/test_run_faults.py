@@ -16,9 +16,9 @@ from targets.cpu.small import assert_same, compile_ops, differs, launched, numbe
 from superkernel import LaunchError, Op, SuperKernel
 from superkernel.cache import Cache
 from superkernel.targets.cpu.build import HOST
-from superkernel.targets.cpu.objects import CompileJob, compile_sources
-from superkernel.targets.cpu.run import DELAYS
-from superkernel.targets.cpu.toolchain import find_toolchain, run
+from superkernel.targets.cpu.runtime.launch import DELAYS
+from superkernel.targets.native.objects import CompileJob, compile_sources
+from superkernel.targets.native.toolchain import find_toolchain, run
 
 LAUNCHES = 300
 SPIN = 20_000

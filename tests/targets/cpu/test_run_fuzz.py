@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from targets.cpu.small import Array, compared, compile_ops, expected, launched, numbers, small
 
 from superkernel import Event, Op, SuperKernel
-from superkernel.params import Kind
-from superkernel.targets.cpu.run import DELAYS
+from superkernel.model.params import Kind
+from superkernel.targets.cpu.runtime.launch import DELAYS
 
 EXAMPLES = 30
 BUFFERS = "abcde"

@@ -12,7 +12,7 @@ import pytest
 from targets.cpu.small import child, compile_ops, expected, launched, numbers, resident, small
 
 from superkernel import LaunchError, Op, SubKernel, SuperKernel
-from superkernel.targets.cpu.openmp import loaded
+from superkernel.targets.cpu.runtime.openmp import loaded
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 

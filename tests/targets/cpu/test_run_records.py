@@ -9,7 +9,7 @@ import pytest
 from targets.cpu.small import assert_same, compile_ops, numbers, small
 
 from superkernel import Op, SuperKernel
-from superkernel.records import Span
+from superkernel.plan.spans import Span
 
 OPS = [
     Op(small("mix", 4), ["a", "b", "t"], name="first"),

@@ -15,11 +15,11 @@ from targets.cpu.small import KERNELS, REFERENCE, compile_ops, small, without
 
 from superkernel import Op, SuperKernel
 from superkernel.errors import BuildError
-from superkernel.targets.cpu import CpuPrepared
 from superkernel.targets.cpu.build import HOST, entry_name
 from superkernel.targets.cpu.numbering import number
-from superkernel.targets.cpu.objects import INCLUDE, unique_name
-from superkernel.targets.cpu.toolchain import find_toolchain, run
+from superkernel.targets.cpu.target import CpuPrepared
+from superkernel.targets.native.objects import INCLUDE, unique_name
+from superkernel.targets.native.toolchain import find_toolchain, run
 
 FLAGS = ("-fsanitize=thread", "-O1", "-g", "-std=c++17", f"-I{INCLUDE}", f"-I{HOST}", "-DSK_TEST_DELAYS")
 REPORT = "WARNING: ThreadSanitizer: data race"

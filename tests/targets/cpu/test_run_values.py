@@ -24,7 +24,7 @@ from targets.cpu.small import (
 )
 
 from superkernel import LaunchError, Op, Place, SuperKernel
-from superkernel.params import scalar_bits
+from superkernel.model.params import scalar_bits
 
 OPS = [
     Op(small("scale"), ["a", "t"]),
@@ -37,7 +37,7 @@ WAYS = pytest.mark.parametrize("fused", (True, False))
 
 
 def filled(k: SuperKernel, arrays: Mapping[str, Any], **scalars: int) -> tuple[Any, Any]:
-    values, sizes = k.blank()
+    values, sizes = k.argument_arrays()
     for place, name in enumerate(k.graph.buffers):
         if name in scalars:
             values[place] = scalar_bits(scalars[name], None, name, ValueError)
@@ -129,7 +129,7 @@ def test_records_are_collected() -> None:
 def test_what_needs_more_than_values_is_refused(op: Op, what: str) -> None:
     with compile_ops([op], "more") as k:
         with pytest.raises(LaunchError, match=f"'more': a kernel with {what} cannot be launched by values alone"):
-            k.blank()
+            k.argument_arrays()
         with pytest.raises(AssertionError):
             k.launch_values(None, None)
         with pytest.raises(AssertionError):

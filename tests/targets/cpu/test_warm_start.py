@@ -13,10 +13,11 @@ from targets.cpu.small import child
 
 from superkernel import BuildError, SubKernel
 from superkernel.cache import Cache
-from superkernel.targets.cpu import facts, toolchain
-from superkernel.targets.cpu.facts import facts_of
-from superkernel.targets.cpu.objects import INCLUDE, compile_source, object_key
-from superkernel.targets.cpu.toolchain import find_toolchain
+from superkernel.targets.native import object_facts as facts
+from superkernel.targets.native import toolchain
+from superkernel.targets.native.object_facts import facts_of
+from superkernel.targets.native.objects import INCLUDE, compile_source, object_key
+from superkernel.targets.native.toolchain import find_toolchain
 
 # A C++ name, variants, a region of its own, a library: everything that a program might be asked about.
 SOURCE = """

@@ -119,11 +119,11 @@ def _reorder(layers: Sequence[list[int]], neighbours: list[list[int]]) -> None:
     places: dict[int, float] = {}
     for layer in layers:
         middle = (len(layer) - 1) / 2
-        wishes = {index: position - middle for position, index in enumerate(layer)}
+        launch_inputs = {index: position - middle for position, index in enumerate(layer)}
         for index in layer:
             if known := [places[one] for one in neighbours[index] if one in places]:
-                wishes[index] = fmean(known)
-        layer.sort(key=wishes.__getitem__)
+                launch_inputs[index] = fmean(known)
+        layer.sort(key=launch_inputs.__getitem__)
         places.update((index, position - middle) for position, index in enumerate(layer))
 
 
@@ -132,28 +132,30 @@ def _across(drawing: _Drawing, layers: Sequence[list[int]]) -> list[float]:
     across = [0.0] * len(drawing.depth)
     for shift in range(_SHIFTS):
         for layer in layers if shift % 2 == 0 else layers[::-1]:
-            wishes = []
+            launch_inputs = []
             for index in layer:
                 # the first time nothing below has a place yet
                 near = drawing.above[index] + (drawing.below[index] if shift else [])
                 near = [one for one in near if drawing.width(one) == drawing.width(index)] or near  # straight lines
-                wishes.append(fmean(across[one] for one in near) if near else across[index])
-            for index, place in zip(layer, _apart(wishes, [drawing.width(index) for index in layer]), strict=True):
+                launch_inputs.append(fmean(across[one] for one in near) if near else across[index])
+            for index, place in zip(
+                layer, _apart(launch_inputs, [drawing.width(index) for index in layer]), strict=True
+            ):
                 across[index] = place
     middle = (min(across, default=0.0) + max(across, default=0.0)) / 2
     return [round(place - middle, 1) for place in across]
 
 
-def _apart(wishes: Sequence[float], widths: Sequence[float]) -> list[float]:
-    """Places in this order, none too near to the next, with the least squares of distance to the wishes.
+def _apart(launch_inputs: Sequence[float], widths: Sequence[float]) -> list[float]:
+    """Places in this order, none too near to the next, with the least squares of distance to the launch_inputs.
 
     Without the widths that lie before them they only must not decrease: neighbours that would, share their mean.
     """
     before = [0.0]
     for one, other in pairwise(widths):
         before.append(before[-1] + (one + other) / 2)
-    groups: list[tuple[float, int]] = []  # the sum of wishes, and how many share it
-    for wish, offset in zip(wishes, before, strict=False):
+    groups: list[tuple[float, int]] = []  # the sum of launch_inputs, and how many share it
+    for wish, offset in zip(launch_inputs, before, strict=False):
         total, count = wish - offset, 1
         while groups and groups[-1][0] / groups[-1][1] > total / count:
             earlier, more = groups.pop()

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ...graph import Graph
-from ...options import Options, PreloadCode
+from ...model.graph import Graph
+from ...model.options import Options, PreloadCode
 from ...plan.steps import FenceWhen, What
+from .class_clocks import Item, whole_pair
 from .facts import facts_of
-from .knowledge import Item, whole_pair
-from .launch import Launch
+from .flag_counts import Pending
+from .launch_shape import Launch
 from .pairs import Action
-from .pending import Pending
 from .schedule import Schedule, fenced
 from .steps import (
     AwaitEvent,

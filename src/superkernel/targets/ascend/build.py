@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from ...subkernel import Form, SubKernel
+from ...model.subkernel import Form, SubKernel
 from .archive import is_archive
-from .emitted import EmittedKernel, EmittedOp
 from .facts import Code, cube_or_vector, facts_of, split_name
+from .kernel_description import EmittedKernel, EmittedOp
 from .tools import FLAGS, HOME, INCLUDES, Tool
 from .types import CUBE, CoreClass
 

@@ -6,9 +6,9 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from ...layout import Role
-from .emitted import EmittedKernel, EmittedOp
+from ...model.argument_layout import Role
 from .facts import facts_of
+from .kernel_description import EmittedKernel, EmittedOp
 from .oplist import ORDER_EVENT
 from .plan import AscendPlan
 from .types import CoreClass

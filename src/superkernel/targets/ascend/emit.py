@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ...subkernel import SubKernel
+from ...model.subkernel import SubKernel
 from .emit_steps import StepPrinter, indented
 from .names import Named, entry_name
 from .plan import AscendPlan

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
-from ...layout import Role
+from ...model.argument_layout import Role
+from ...model.subkernel import SubKernel
 from ...plan.steps import FenceWhen, What
-from ...subkernel import SubKernel
-from .areas import mark_of
-from .emitted import MarkPoint
+from .argument_layout import SYNC_BASE
 from .facts import facts_of
+from .kernel_description import MarkPoint
 from .names import Named
 from .pairs import PAIRS, Action
 from .plan import AscendPlan, cores_of
-from .slots import SYNC_BASE
 from .steps import (
     Arrive,
     AwaitEvent,
@@ -37,6 +36,7 @@ from .steps import (
     Step,
 )
 from .types import CUBE, VECTOR, CoreClass, KernelType, LaunchType, OpClass
+from .workspace_layout import mark_of
 
 _CACHE_OUT = "dcci((__gm__ void*)0, cache_line_t::ENTIRE_DATA_CACHE, dcci_dst_t::CACHELINE_OUT);"
 _ARRIVE = {

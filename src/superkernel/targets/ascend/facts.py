@@ -9,9 +9,9 @@ from typing import Any
 
 from ...cache import digest
 from ...errors import GraphError
-from ...subkernel import Core, Form, SubKernel
+from ...model.subkernel import Core, Form, SubKernel
 from .archive import code_bytes, read_binary
-from .reach import calls
+from .call_graph import calls
 from .types import CUBE, CoreClass, KernelType, OpClass, kernel_type
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...errors import GraphError, nearest
-from ...opsfile import JsonValue, parse_json, told_at
-from ...params import Param
-from ...subkernel import Binary, Form, SubKernel, Task
+from ...model.opsfile import JsonValue, parse_json, told_at
+from ...model.params import Param
+from ...model.subkernel import Binary, Form, SubKernel, Task
 from .archive import check_function, check_members, is_archive
 from .chips import Chip
 from .facts import CORE_OF, AscendFacts, Code, check_identifier, split_name

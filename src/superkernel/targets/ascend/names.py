@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...errors import GraphError
-from ...subkernel import SubKernel
-from .emitted import Variant
+from ...model.subkernel import SubKernel
 from .facts import check_identifier, cube_or_vector, facts_of, split_name
+from .kernel_description import Variant
 from .types import CoreClass
 
 # What the emitted code calls its own variables and functions, and the primitives it uses: a sub-kernel with such a name

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ...cache import Cache, digest
 from ...errors import BuildError
-from ..cpu.toolchain import run
+from ..native.toolchain import run
 from .build import HEADERS, BuildPlan, Built, Command
 from .tools import Tool, Tools, find_tools
 

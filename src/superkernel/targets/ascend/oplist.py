@@ -10,9 +10,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...opsfile import JsonValue, OpsFile, parse_json, read_arguments, read_events, read_ops, read_options, told_at
-from ...options import Options
-from ...subkernel import Argument, EventId, Op, SubKernel, Task
+from ...model.opsfile import (
+    JsonValue,
+    OpsFile,
+    parse_json,
+    read_arguments,
+    read_events,
+    read_ops,
+    read_options,
+    told_at,
+)
+from ...model.options import Options
+from ...model.subkernel import Argument, EventId, Op, SubKernel, Task
 from .chips import Chip
 from .metadata import read_metadata
 

@@ -11,23 +11,23 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ...collector import without_collection
 from ...errors import PlanError
-from ...graph import Graph, Node
-from ...layout import Layout
-from ...options import EarlyStart, Options
+from ...model.argument_layout import Layout
+from ...model.gc_pause import without_collection
+from ...model.graph import Graph, Node
+from ...model.options import EarlyStart, Options
 from ...plan.steps import FenceWhen
-from .areas import Areas, make_areas, prints
+from .argument_layout import Slots, make_slots
 from .assemble import assemble
 from .chips import Chip
 from .facts import facts_of
-from .launch import Launch, Sized, launch_of
-from .order import Order, choose_order
+from .issue_order import Order, choose_order
+from .launch_shape import Launch, Sized, launch_of
 from .pairs import Action, Pair
 from .schedule import make_schedule
-from .slots import Slots, make_slots
 from .steps import Arrive, Call, Classes, DebugBarrier, Fence, Meet, Step
 from .types import CoreClass, OpClass
+from .workspace_layout import Areas, make_areas, prints
 
 WEIGHT_BUDGET = 8 << 20  # bytes per op that prefetch-weights=1 asks the copy engine for
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .areas import CONTROL_STRIDE, DUMP_HEADER, DUMP_MAGIC, OP_STRIDE
 from .chips import Chip
+from .workspace_layout import CONTROL_STRIDE, DUMP_HEADER, DUMP_MAGIC, OP_STRIDE
 
 _LOAD_STORE = """\
 #ifndef SK_EMULATED

@@ -6,35 +6,35 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ...buffers import bind, copy_of, same_bits
 from ...errors import LaunchError
-from ...graph import Graph, Node, build_graph
-from ...options import EarlyStart
-from ...params import Kind
-from ...subkernel import Op
-from .. import LaunchWishes
-from .emitted import EmittedKernel
-from .make import emit
+from ...model.graph import Graph, Node, build_graph
+from ...model.options import EarlyStart
+from ...model.params import Kind
+from ...model.subkernel import Op
+from ...runtime.buffers import bind, copy_of, same_bits
+from ..protocol import LaunchInputs
+from .describe_kernel import emit
+from .kernel_description import EmittedKernel
 from .plan import AscendPlan, make_ascend_plan
 
-Run = Callable[[EmittedKernel, Graph, Mapping[str, Any], LaunchWishes], Any]
+Run = Callable[[EmittedKernel, Graph, Mapping[str, Any], LaunchInputs], Any]
 
 
 def replayed(
-    plan: AscendPlan, emitted: EmittedKernel, buffers: Mapping[str, Any], wishes: LaunchWishes, run: Run
+    plan: AscendPlan, emitted: EmittedKernel, buffers: Mapping[str, Any], launch_inputs: LaunchInputs, run: Run
 ) -> Any:
     """What the fused launch gave; a LaunchError names the first op that gives something else on its own."""
     graph = plan.graph
     bound = bind(graph, buffers)
     live = dict(zip(graph.buffers, bound.keep, strict=True))
     copies = {name: copy_of(value) for name, value in live.items()}
-    emulation = run(emitted, graph, live, wishes)
+    emulation = run(emitted, graph, live, launch_inputs)
     for index in graph.order:
         node = graph.nodes[index]
         alone = _alone(plan, node)
         used = {name: copies[name] for name in alone.graph.buffers}
-        tilings = {node.name: wishes.tilings[node.name]} if node.dynamic else {}
-        run(emit(alone), alone.graph, used, LaunchWishes({}, tilings))
+        tilings = {node.name: launch_inputs.tilings[node.name]} if node.dynamic else {}
+        run(emit(alone), alone.graph, used, LaunchInputs({}, tilings))
     for name, index in _last_writers(graph).items():
         if not same_bits(live[name], copies[name]):
             raise LaunchError(

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...graph import Graph, Node
-from ...hazards import Edge, Hazard, Reason
-from ...options import EarlyStart, Options
+from ...model.graph import Graph, Node
+from ...model.hazards import Edge, Hazard, Reason
+from ...model.options import EarlyStart, Options
 from ...plan.steps import FenceWhen
 from .chips import Chip
+from .class_clocks import Item, Knowledge
 from .facts import AscendFacts, facts_of
-from .knowledge import Item, Knowledge
-from .launch import Launch
-from .order import Order
+from .issue_order import Order
+from .launch_shape import Launch
 from .pairs import Pair
 from .steps import AwaitEvent, Classes, Notify, Request, ResetLock, Select, Step
 from .types import CoreClass

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from ...collector import without_collection
-from ...hazards import Edge, Hazard, Reason
-from ...options import PreloadCode
-from ...plan.validate import Finding, Report
+from ...model.gc_pause import without_collection
+from ...model.hazards import Edge, Hazard, Reason
+from ...model.options import PreloadCode
+from ...plan.verify.validate import Finding, Report
 from .facts import facts_of
-from .launch import Sized, launch_of
-from .pending import Pending
+from .flag_counts import Pending
+from .happens_before import Clock, Fault, Walked, walk
+from .launch_shape import Sized, launch_of
 from .plan import AscendPlan, cores_of
 from .steps import Arrive, Call, Meet, Preload, Record, ResetEvent, ResetLock, Select, Step
 from .types import CoreClass
-from .walk import Clock, Fault, Walked, walk
 
 
 @without_collection

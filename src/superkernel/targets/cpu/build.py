@@ -10,10 +10,9 @@ from pathlib import Path
 
 from ...cache import Cache, digest
 from ...errors import UnsupportedError
-from ...subkernel import Form, SubKernel
-from .emit import LinkedKernel, side_by_side
-from .facts import facts_of
-from .objects import (
+from ...model.subkernel import Form, SubKernel
+from ..native.object_facts import facts_of
+from ..native.objects import (
     CXX_FLAGS,
     INCLUDE,
     CompileJob,
@@ -27,10 +26,11 @@ from .objects import (
     text_key,
     versions,
 )
-from .openmp import openmp
-from .toolchain import Toolchain, cpu_features, find_toolchain, run
+from ..native.toolchain import Toolchain, cpu_features, find_toolchain, run
+from .emit import LinkedKernel, side_by_side
+from .runtime.openmp import openmp
 
-HOST = Path(__file__).parent / "host"
+HOST = Path(__file__).parent / "runtime" / "host"
 # without exceptions the entry needs nothing of the C++ library
 _ENTRY_FLAGS = ("-O2", "-fno-exceptions", "-Wno-unused-variable")
 _HOST_FLAGS = ("-O2",)
@@ -38,7 +38,7 @@ Progress = Callable[[str], None]
 
 
 @dataclass
-class Workshop:
+class BuildContext:
     """A tool chain, a cache, and the commands that were run."""
 
     cache: Cache
@@ -62,7 +62,7 @@ class Compiled:
     undefined: frozenset[str]  # what the object needs from elsewhere
 
 
-def compile_kernels(kernels: Sequence[SubKernel], shop: Workshop) -> dict[SubKernel, Compiled]:
+def compile_kernels(kernels: Sequence[SubKernel], context: BuildContext) -> dict[SubKernel, Compiled]:
     """Compile what is source, read what is there, and look up what each kernel refers to."""
     for kernel in kernels:
         if kernel.binary.form is Form.PTX:
@@ -71,11 +71,15 @@ def compile_kernels(kernels: Sequence[SubKernel], shop: Workshop) -> dict[SubKer
             )
     sources = dict.fromkeys(k.binary for k in kernels if k.binary.form is Form.SOURCE)
     jobs = [CompileJob(binary.path, binary.flags, keyed_by_text=binary.keyed_by_text) for binary in sources]
-    made = compile_sources(jobs, shop.toolchain, shop.cache, (INCLUDE,), shop.progress, shop.commands) if jobs else []
+    made = (
+        compile_sources(jobs, context.toolchain, context.cache, (INCLUDE,), context.progress, context.commands)
+        if jobs
+        else []
+    )
     objects = dict(zip(sources, made, strict=True))
     paths = {kernel: objects.get(kernel.binary, kernel.binary.path) for kernel in kernels}
     contents = {path: object_key(path) for path in dict.fromkeys(paths.values())}
-    return {kernel: _inspect(kernel, path, contents[path], shop.cache) for kernel, path in paths.items()}
+    return {kernel: _inspect(kernel, path, contents[path], context.cache) for kernel, path in paths.items()}
 
 
 def _inspect(kernel: SubKernel, path: Path, contents: str, cache: Cache) -> Compiled:
@@ -110,7 +114,7 @@ def link(
     entries: Mapping[str, str],
     parts: Sequence[tuple[Compiled, LinkedKernel]],
     compile_options: Sequence[str],
-    shop: Workshop,
+    context: BuildContext,
     libraries: Sequence[str | Path] = (),
 ) -> Path:
     """Compile the entries (name -> source), give every sub-kernel a name of its own, merge, hide the rest, link."""
@@ -127,7 +131,7 @@ def link(
     needed = [*libraries, *([openmp().path] if any(n.startswith(("GOMP_", "omp_")) for n in origin) else [])]
 
     def build(output: Path, log: list[str]) -> None:
-        tools, cache, merged = shop.toolchain, shop.cache, output.with_suffix(".merged.o")
+        tools, cache, merged = context.toolchain, context.cache, output.with_suffix(".merged.o")
         text = cache.make(digest("entry", source), ".cpp", lambda path: _write(path, source))
         objects = [compile_source(text, flags, tools, cache, (INCLUDE,), log=log, keyed_by_text=True)]
         objects += [isolate(path, symbol, unique, tools, cache, log) for unique, path, symbol, _ in named]
@@ -139,14 +143,16 @@ def link(
 
     # all that goes in, so that nothing has to be made to find out that the whole is there
     parts_key = [part for unique, _, symbol, contents in named for part in (unique, symbol, contents)]
-    key = _key("super kernel", *entries, "", source, *flags, "", *parts_key, "", *map(library_key, needed), shop=shop)
-    return _built(key, build, shop.commands, shop.cache)
+    key = _key(
+        "super kernel", *entries, "", source, *flags, "", *parts_key, "", *map(library_key, needed), context=context
+    )
+    return _built(key, build, context.commands, context.cache)
 
 
-def _key(*parts: str, shop: Workshop) -> str:
+def _key(*parts: str, context: BuildContext) -> str:
     """With what every shared object depends on: the headers of entry and host library must be the same."""
     headers = text_key((), (INCLUDE,))
-    return digest(*parts, headers, *CXX_FLAGS, shop.toolchain.identity, cpu_features(), versions())
+    return digest(*parts, headers, *CXX_FLAGS, context.toolchain.identity, cpu_features(), versions())
 
 
 def _built(key: str, build: Callable[[Path, list[str]], None], commands: list[str], cache: Cache) -> Path:
@@ -165,22 +171,22 @@ def _write(path: Path, text: str) -> None:
 _hosts: dict[tuple[Path, str], tuple[Path, list[str]]] = {}
 
 
-def host_library(shop: Workshop) -> Path:
+def host_library(context: BuildContext) -> Path:
     """The run time's host side, compiled once; a process looks at its sources once."""
-    at = (shop.cache.directory, shop.toolchain.identity)
+    at = (context.cache.directory, context.toolchain.identity)
     if at not in _hosts or not _hosts[at][0].is_file():
         commands: list[str] = []
-        _hosts[at] = _build_host(shop, commands), commands
+        _hosts[at] = _build_host(context, commands), commands
     path, commands = _hosts[at]
-    shop.commands.extend(commands)
+    context.commands.extend(commands)
     return path
 
 
-def _build_host(shop: Workshop, commands: list[str]) -> Path:
+def _build_host(context: BuildContext, commands: list[str]) -> Path:
     def build(output: Path, log: list[str]) -> None:
         jobs = [CompileJob(path, _HOST_FLAGS, keyed_by_text=True) for path in sorted(HOST.glob("*.cpp"))]
-        objects = compile_sources(jobs, shop.toolchain, shop.cache, (INCLUDE, HOST), None, log)
-        command = [*shop.toolchain.cxx, "-shared", "-fPIC", *map(str, objects), "-lpthread", "-o", str(output)]
+        objects = compile_sources(jobs, context.toolchain, context.cache, (INCLUDE, HOST), None, log)
+        command = [*context.toolchain.cxx, "-shared", "-fPIC", *map(str, objects), "-lpthread", "-o", str(output)]
         run(command, what="linking the run time", log=log)
 
-    return _built(_key("host", text_key((), (HOST,)), *_HOST_FLAGS, shop=shop), build, commands, shop.cache)
+    return _built(_key("host", text_key((), (HOST,)), *_HOST_FLAGS, context=context), build, commands, context.cache)

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ...layout import Role, Slot
-from ...options import Options
-from ...params import DTYPES, Kind
+from ...model.argument_layout import Role, Slot
+from ...model.options import Options
+from ...model.params import DTYPES, Kind
+from ...model.subkernel import Place, SubKernel
 from ...plan import Lane, Plan
 from ...plan.steps import (
     AwaitEvent,
@@ -25,7 +26,6 @@ from ...plan.steps import (
     Wait,
     spell,
 )
-from ...subkernel import Place, SubKernel
 from .emit_steps import print_step, ranges
 from .numbering import Numbering
 

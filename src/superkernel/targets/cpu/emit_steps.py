@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ...layout import Role
+from ...model.argument_layout import Role
 from ...plan.steps import (
     AwaitEvent,
     Barrier,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...layout import Layout, Role, make_layout
+from ...model.argument_layout import Layout, Role, make_layout
 from ...plan import Plan
 from ...plan.steps import Barrier, Call, Mark, Record, Signal
 

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from superkernel.errors import PlanError
-from superkernel.graph import Graph, build_graph
-from superkernel.options import Options
-from superkernel.subkernel import Op, SubKernel, Tiling, TilingFunction
+from superkernel.model.graph import Graph, build_graph
+from superkernel.model.options import Options
+from superkernel.model.subkernel import Op, SubKernel, Tiling, TilingFunction
 from superkernel.targets.ascend import TARGET
-from superkernel.targets.ascend.emitted import EmittedKernel
+from superkernel.targets.ascend.describe_kernel import emit
 from superkernel.targets.ascend.emulator import Outside
 from superkernel.targets.ascend.facts import AscendFacts, Code
-from superkernel.targets.ascend.make import emit
+from superkernel.targets.ascend.kernel_description import EmittedKernel
 from superkernel.targets.ascend.types import KernelType, OpClass
 
 KERNELS = Path(__file__).with_name("kernels.cpp")

@@ -13,14 +13,14 @@ from targets.ascend.conformance.oracle import expected
 from targets.ascend.conformance.pairing import check_pairing, producers_of, stored, wait_point
 
 from superkernel.cache import Cache
-from superkernel.graph import Graph
-from superkernel.options import Options, PreloadCode
-from superkernel.targets import LaunchWishes
-from superkernel.targets.ascend.emitted import EmittedKernel, EmittedOp
+from superkernel.model.graph import Graph
+from superkernel.model.options import Options, PreloadCode
 from superkernel.targets.ascend.emulator.launch import Emulation, Emulator
 from superkernel.targets.ascend.emulator.modules import Module, build_modules
 from superkernel.targets.ascend.emulator.trace import Step, What, core_name
+from superkernel.targets.ascend.kernel_description import EmittedKernel, EmittedOp
 from superkernel.targets.ascend.types import CUBE, VECTOR, CoreClass, KernelType, OpClass
+from superkernel.targets.protocol import LaunchInputs
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def launch(ready: Ready, seed: int, races: bool = True) -> tuple[Emulation, dict
     buffers = ready.case.buffers(seed)
     outside = ready.case.outside
     emulator = Emulator(ready.emitted, ready.graph, ready.modules, Cache(), seed, None, outside, races, True)
-    return emulator.run(buffers, LaunchWishes({}, ready.case.tilings())), buffers
+    return emulator.run(buffers, LaunchInputs({}, ready.case.tilings())), buffers
 
 
 def check(ready: Ready, seed: int) -> Emulation:

@@ -12,8 +12,8 @@ from targets.ascend.conformance.checks import Ready, check, prepare
 
 from superkernel.cache import digest
 from superkernel.errors import LaunchError
-from superkernel.graph import Graph
-from superkernel.targets.ascend.emitted import EmittedKernel
+from superkernel.model.graph import Graph
+from superkernel.targets.ascend.kernel_description import EmittedKernel
 
 _SYNC_TITLE = re.compile(r"// (sync before \w+: .* \(pair code \d+\))")
 SYNC = re.compile(r"^\s*(wait_flag_dev|ffts_cross_core_sync)\(.*\);$")

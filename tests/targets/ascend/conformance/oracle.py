@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from targets.ascend.conformance.cases import LINE, LINES, Case, Use, tiling
 
-from superkernel.graph import Graph
+from superkernel.model.graph import Graph
 
 Array = np.ndarray[Any, Any]
 

@@ -12,11 +12,11 @@ from targets.ascend.conformance.cases import Case, Shape, Use, random_case
 from targets.ascend.conformance.checks import Ready, check, launch, prepare
 
 from superkernel.errors import LaunchError
-from superkernel.subkernel import Tiling
-from superkernel.targets import LaunchWishes
+from superkernel.model.subkernel import Tiling
 from superkernel.targets.ascend.emulator import emulate
 from superkernel.targets.ascend.emulator.trace import What, core_name
 from superkernel.targets.ascend.types import CUBE, VECTOR, CoreClass, KernelType, LaunchType, OpClass
+from superkernel.targets.protocol import LaunchInputs
 
 AIV, AIC = KernelType.AIV_ONLY, KernelType.AIC_ONLY
 MIX_1_1, MIX_1_2 = KernelType.MIX_AIC_1_1, KernelType.MIX_AIC_1_2
@@ -129,9 +129,9 @@ def test_p16_an_unknown_tiling_key_traps_and_calls_nothing() -> None:
     case = Case("p16", uses, QUIET)
     emitted, graph = case.emitted()
     for answer, problem in ((Tiling(99, 2), "trap"), (Tiling(1, 4), "wants 4 blocks"), ("x", "return")):
-        wishes = LaunchWishes({}, {"op1": lambda inputs, answer=answer: answer})
+        launch_inputs = LaunchInputs({}, {"op1": lambda inputs, answer=answer: answer})
         with pytest.raises(LaunchError, match=problem):
-            emulate(emitted, graph, case.buffers(0), wishes)
+            emulate(emitted, graph, case.buffers(0), launch_inputs)
 
 
 @pytest.mark.parametrize("seed", range(60))

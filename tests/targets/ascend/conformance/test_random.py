@@ -31,7 +31,7 @@ ODD_CHIP = {
 
 
 def test_cases_on_a_chip_with_other_flags_that_hold_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cases, "TARGET", TARGET.on({**TARGET.chip_fields(), **ODD_CHIP}))
+    monkeypatch.setattr(cases, "TARGET", TARGET.for_chip({**TARGET.chip_fields(), **ODD_CHIP}))
     run_cases(7_000, CHUNK, 3)
 
 
@@ -41,7 +41,7 @@ def test_debug_barriers_while_many_signals_are_under_way(
     monkeypatch: pytest.MonkeyPatch, options: str, limit: int
 ) -> None:
     """Both classes run ahead of each other, as far as the flags hold."""
-    monkeypatch.setattr(cases, "TARGET", TARGET.on({**TARGET.chip_fields(), "flag_limit": limit}))
+    monkeypatch.setattr(cases, "TARGET", TARGET.for_chip({**TARGET.chip_fields(), "flag_limit": limit}))
 
     def use(kind: KernelType, source: str, target: str) -> Use:
         return Use(Shape("plain", kind, 2, 1, 1, 0), 5, (source, target))

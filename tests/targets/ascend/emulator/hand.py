@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from superkernel.graph import build_graph
-from superkernel.layout import Layout, Role, Slot, make_layout
-from superkernel.subkernel import Op, SubKernel
-from superkernel.targets import LaunchWishes
+from superkernel.model.argument_layout import Layout, Role, Slot, make_layout
+from superkernel.model.graph import build_graph
+from superkernel.model.subkernel import Op, SubKernel
 from superkernel.targets.ascend.chips import find_chip
-from superkernel.targets.ascend.emitted import EmittedKernel, EmittedOp, Variant
 from superkernel.targets.ascend.emulator import Emulation, emulate
-from superkernel.targets.ascend.launch import Launch
+from superkernel.targets.ascend.kernel_description import EmittedKernel, EmittedOp, Variant
+from superkernel.targets.ascend.launch_shape import Launch
 from superkernel.targets.ascend.types import CUBE, VECTOR, CoreClass, KernelType, LaunchType
+from superkernel.targets.protocol import LaunchInputs
 
 KERNELS = Path(__file__).with_name("kernels.cpp")
 PART = 32
@@ -120,7 +120,7 @@ def _emitted(body: str, ops: tuple[HandOp, ...], launch: Launch) -> tuple[Emitte
 
 
 def run(emitted: EmittedKernel, graph: Any, buffers: Mapping[str, Any], seed: int = 0, **more: Any) -> Emulation:
-    return emulate(emitted, graph, buffers, LaunchWishes({}, {}), seed=seed, **more)
+    return emulate(emitted, graph, buffers, LaunchInputs({}, {}), seed=seed, **more)
 
 
 def vector_launch(blocks: int) -> Launch:

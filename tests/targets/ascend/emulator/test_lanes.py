@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from superkernel.records import Span
+from superkernel.plan.spans import Span
 from superkernel.targets.ascend.emulator.lanes import picture
-from superkernel.targets.ascend.launch import Launch
+from superkernel.targets.ascend.launch_shape import Launch
 from superkernel.targets.ascend.types import LaunchType
 
 NAME = "{http://www.w3.org/2000/svg}"

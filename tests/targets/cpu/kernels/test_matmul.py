@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 
 import superkernel as sk  # noqa: E402
 from superkernel.errors import GraphError, UnsupportedError  # noqa: E402
-from superkernel.params import Kind  # noqa: E402
+from superkernel.model.params import Kind  # noqa: E402
 from superkernel.targets.cpu.kernels import matmul  # noqa: E402
 
 BLOCKS = (1, 2, 3, 7)

@@ -9,10 +9,10 @@ from weakref import ref
 
 from superkernel.cache import Cache
 from superkernel.errors import LaunchError
-from superkernel.graph import Graph
-from superkernel.targets import LaunchWishes
+from superkernel.model.graph import Graph
+from superkernel.targets.protocol import LaunchInputs
 
-from ..emitted import EmittedKernel
+from ..kernel_description import EmittedKernel
 from ..types import CoreClass
 from .delays import Delays, Turn
 from .launch import Emulation, Emulator, Outside
@@ -27,7 +27,7 @@ def emulate(
     emitted: EmittedKernel,
     graph: Graph,
     buffers: Mapping[str, Any],
-    wishes: LaunchWishes,
+    launch_inputs: LaunchInputs,
     *,
     seed: int = 0,
     delays: Delays | None = None,
@@ -46,7 +46,7 @@ def emulate(
     cache = Cache()
     modules = _modules_of(emitted, cache)
     emulator = Emulator(emitted, graph, modules, cache, seed, delays, outside, races, record)
-    emulation = emulator.run(buffers, wishes)
+    emulation = emulator.run(buffers, launch_inputs)
     if emulation.printed:
         sys.stdout.write(emulation.printed + "\n")
     return emulation

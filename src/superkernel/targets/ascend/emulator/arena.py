@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from superkernel.buffers import Bound, bytes_at
-from superkernel.graph import Graph
+from superkernel.model.graph import Graph
+from superkernel.runtime.buffers import Bound, bytes_at
 
-from ..emitted import EmittedKernel
+from ..kernel_description import EmittedKernel
 
 _ALIGNMENT = 512  # and room between regions, so that a step over an end is seen
 _SYNC_BYTES = 64

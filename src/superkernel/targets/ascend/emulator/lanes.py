@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from superkernel.records import Span
+from superkernel.plan.spans import Span
 
-from ..launch import Launch
+from ..launch_shape import Launch
 from ..types import CoreClass
 from .trace import core_name
 

@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from superkernel.buffers import Bound, bind, bytes_at
 from superkernel.cache import Cache
 from superkernel.errors import LaunchError
-from superkernel.graph import Graph
-from superkernel.params import Kind
-from superkernel.records import Span
-from superkernel.targets import LaunchWishes
+from superkernel.model.graph import Graph
+from superkernel.model.params import Kind
+from superkernel.plan.spans import Span
+from superkernel.runtime.buffers import Bound, bind, bytes_at
+from superkernel.targets.protocol import LaunchInputs
 
-from ..emitted import EmittedKernel
+from ..kernel_description import EmittedKernel
 from ..types import CoreClass, KernelType
 from .arena import DUMP, PROFILING, Arena, buffer_region, lay_out
 from .delays import Delays, delays_of
@@ -95,13 +95,13 @@ class Emulator:
         self._failure: BaseException | None = None
         self._notes: list[str] = []  # what was strange before something failed
 
-    def run(self, buffers: Mapping[str, Any], wishes: LaunchWishes) -> Emulation:
+    def run(self, buffers: Mapping[str, Any], launch_inputs: LaunchInputs) -> Emulation:
         bound = bind(self.graph, buffers)
         arena = lay_out(self.emitted, self.graph, bound, buffers, self.seed)
         machine = self._calls.sk_emu_new(ctypes.byref(self._settings(arena)))
         try:
             self._describe(machine, arena)
-            agents = self._agents(machine, arena, bound, wishes)
+            agents = self._agents(machine, arena, bound, launch_inputs)
             self._run(machine, agents)
             emulation = self._outcome(machine, arena, bound)
         finally:
@@ -159,10 +159,12 @@ class Emulator:
 
     # who else touches memory
 
-    def _agents(self, machine: int, arena: Arena, bound: Bound, wishes: LaunchWishes) -> list[_Agent]:
+    def _agents(self, machine: int, arena: Arena, bound: Bound, launch_inputs: LaunchInputs) -> list[_Agent]:
         words = {event.label: arena.words[event.slot] for event in self.emitted.events}
         agents = [self._setter(machine, words, one) for one in self.outside]
-        agents += [self._tiler(machine, arena, bound, wishes, place) for place in range(len(self.emitted.tilings))]
+        agents += [
+            self._tiler(machine, arena, bound, launch_inputs, place) for place in range(len(self.emitted.tilings))
+        ]
         for prefetch in self.emitted.prefetches:
             done = arena.words[prefetch.done_slot]
             agents.append(_Agent(arena.words[prefetch.go_slot], 1, self._delay(None), self._writer(machine, {done: 1})))
@@ -170,8 +172,8 @@ class Emulator:
             self._calls.sk_emu_agent(machine, agent.trigger, agent.value, agent.delay)
         set_here = {one.sets for one in self.outside}
         for event in self.emitted.events:
-            if event.label not in set_here and event.label in wishes.events:
-                host = wishes.events[event.label].address
+            if event.label not in set_here and event.label in launch_inputs.events:
+                host = launch_inputs.events[event.label].address
                 self._calls.sk_emu_link(machine, words[event.label], host, event.sent)
         return agents
 
@@ -182,10 +184,10 @@ class Emulator:
         trigger = words[one.after] if one.after else 0
         return _Agent(trigger, 1, self._delay(one.delay), self._writer(machine, {words[one.sets]: 1}))
 
-    def _tiler(self, machine: int, arena: Arena, bound: Bound, wishes: LaunchWishes, place: int) -> _Agent:
+    def _tiler(self, machine: int, arena: Arena, bound: Bound, launch_inputs: LaunchInputs, place: int) -> _Agent:
         slots = self.emitted.tilings[place]
         node = next(node for node in self.graph.nodes if node.name == slots.op)
-        function = wishes.tilings.get(slots.op)
+        function = launch_inputs.tilings.get(slots.op)
         if function is None:
             raise LaunchError(f"{self._where}op {slots.op!r} is dynamic: pass tiling={{{slots.op!r}: function}}")
         arrays = dict(zip(self.graph.buffers, bound.keep, strict=True))

@@ -9,7 +9,7 @@ from functools import cache as remembered
 from pathlib import Path
 
 from superkernel.cache import Cache, digest
-from superkernel.targets.cpu.toolchain import Toolchain, find_toolchain, run
+from superkernel.targets.native.toolchain import Toolchain, find_toolchain, run
 
 HOST = Path(__file__).parent / "host"
 INCLUDE = Path(__file__).parent / "include"

@@ -11,13 +11,20 @@ from tempfile import TemporaryDirectory
 
 from superkernel.cache import Cache, digest
 from superkernel.errors import BuildError, UnsupportedError
-from superkernel.subkernel import Binary, Form
-from superkernel.targets.cpu.objects import CompileJob, compile_sources, isolate, link_shared, object_key, unique_name
-from superkernel.targets.cpu.toolchain import Toolchain, find_toolchain, run
+from superkernel.model.subkernel import Binary, Form
+from superkernel.targets.native.objects import (
+    CompileJob,
+    compile_sources,
+    isolate,
+    link_shared,
+    object_key,
+    unique_name,
+)
+from superkernel.targets.native.toolchain import Toolchain, find_toolchain, run
 
 from ..archive import is_archive, members
-from ..emitted import EmittedKernel, EmittedOp
 from ..facts import facts_of
+from ..kernel_description import EmittedKernel, EmittedOp
 from ..types import CoreClass
 from .library import INCLUDE, Library, load_library
 

@@ -10,10 +10,10 @@ from enum import Enum
 import numpy as np
 
 from superkernel.errors import LaunchError
-from superkernel.records import Span
+from superkernel.plan.spans import Span
 
-from ..emitted import EmittedKernel
-from ..launch import Launch
+from ..kernel_description import EmittedKernel
+from ..launch_shape import Launch
 from ..types import CUBE, VECTOR, CoreClass
 from .library import Record
 

@@ -32,7 +32,7 @@ OPERATORS = {
 
 def register() -> None:
     """Let them stand for the operators in scopes."""
-    from ....registry import ship_kernel
+    from ....frontend.registry import ship_kernel
 
     for operator, place in OPERATORS.items():
         ship_kernel(operator, "cpu", f"{__name__}.{place}")

@@ -4,7 +4,7 @@
 // every group, and the result does not depend on their number. `count` groups from `first_group` on lie in `weight`.
 #include "grouped.h"
 
-#include "few_rows.h"
+#include "skinny.h"
 #include "tiles.h"
 
 namespace {

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....errors import GraphError, UnsupportedError
-from ....subkernel import Op
-from .lines import element
+from ....model.subkernel import Op
 from .matmul import matmul_op
 from .shipping import Tensor, place, shipped, shown
+from .strided_rows import element
 
 _DTYPES = ("float32", "bfloat16", "float16")
 _MULTIPLICATIONS_PER_BLOCK = 16_384  # one more block is worth its while if it takes over this much

@@ -4,7 +4,7 @@
 // it is needed.
 // Strides are in elements and may be 0. Sums are floats whatever the element type, and are rounded once. Blocks divide
 // batches, rows and columns of the output, never k, so the result does not depend on their number.
-#include "few_rows.h"
+#include "skinny.h"
 #include "tiles.h"
 
 namespace {

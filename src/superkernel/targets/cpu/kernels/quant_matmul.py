@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....errors import UnsupportedError
-from ....subkernel import Op, Place
+from ....model.subkernel import Op, Place
 from .matmul import block_count
 from .shipping import Tensor, place, shipped
 

@@ -3,7 +3,7 @@
 // Compiled with SK_FROM and SK_TO, the element types, and one of SK_CUMSUM, SK_CUMPROD, SK_CUMMAX, SK_CUMMIN. A line is
 // followed from its begin to its end by one block, as torch does it, so results are torch's and do not depend on the
 // number of blocks.
-#include "lines.h"
+#include "strided_rows.h"
 
 namespace {
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ....errors import UnsupportedError
-from ....subkernel import Op
-from .lines import element, line_arguments, line_params, lines_of
+from ....model.subkernel import Op
 from .shipping import Tensor, place, shipped
+from .strided_rows import element, line_arguments, line_params, lines_of
 
 _TOTALS = ("uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
 

@@ -2,7 +2,7 @@
 //
 // Compiled with SK_ELEMENT and the operator's own definitions. Blocks divide lines that do not meet, or places that are
 // written, never the elements that meet in one place: those are combined in their order.
-#include "lines.h"
+#include "strided_rows.h"
 
 namespace {
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....errors import UnsupportedError
-from ....params import scalar_bits
-from ....subkernel import Op, Place
-from .lines import Lines, element, line_arguments, line_params, lines_of
+from ....model.params import scalar_bits
+from ....model.subkernel import Op, Place
 from .shipping import Tensor, place, shipped
+from .strided_rows import Lines, element, line_arguments, line_params, lines_of
 
 _NUMBERS = ("uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
 _REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")  # in the order of scatter.cpp

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ....cache import digest
-from ....subkernel import Place, SubKernel
+from ....model.subkernel import Place, SubKernel
 
 HERE = Path(__file__).parent
 # The sources unroll what needs it; the vectoriser of -O3 would double the time to compile them.

@@ -2,7 +2,7 @@
 //
 // Compiled with SK_ELEMENT. Elements are compared as unsigned keys: NaN is the largest, zeros are equal, and what comes
 // first in the order has the smallest key. Equal elements stay in the order in which they lie.
-#include "lines.h"
+#include "strided_rows.h"
 
 namespace {
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ....errors import UnsupportedError
-from ....params import DTYPES
-from ....subkernel import Op, Place
-from .lines import element, line_arguments, line_params, lines_of
+from ....model.params import DTYPES
+from ....model.subkernel import Op, Place
 from .shipping import Tensor, place, shipped
+from .strided_rows import element, line_arguments, line_params, lines_of
 
 _FEW = 64  # as in sorting.cpp: so many are sorted without memory beside the stack
 _LONGEST = 2**32 - 1  # what an index of the lists can be

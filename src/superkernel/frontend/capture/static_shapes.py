@@ -1,0 +1,72 @@
+"""frontend.shapes: a Dynamo graph whose sizes are partly symbols -> the same, every symbol bound to a number."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+from ...errors import UnsupportedError
+
+_log = logging.getLogger("superkernel")
+_LOCAL = re.compile(r"^[LG]\['(\w+)'\]")
+
+
+def specialise(module: GraphModule, inputs: Sequence[Any]) -> None:
+    """Sizes that Dynamo left open become numbers: it guards them and comes back for the next shape."""
+    given = list(zip(_placeholders(module), inputs, strict=True))
+    # Tensors first: a size that comes as an input of its own is better known as a dimension of its tensor.
+    for node, value in sorted(given, key=lambda pair: not isinstance(pair[0].meta.get("example_value"), torch.Tensor)):
+        example = node.meta.get("example_value")
+        if isinstance(example, torch.SymInt):
+            _bind(example, f"input {_spoken(node)!r}")
+        elif isinstance(example, torch.Tensor) and example.layout is torch.strided:
+            wished = getattr(value, "_dynamo_dynamic_indices", ())
+            for dimension, size in enumerate(example.shape):
+                what = f"input {_spoken(node)!r}, dimension {dimension},"
+                if dimension in wished and isinstance(size, torch.SymInt):
+                    raise UnsupportedError(
+                        f"super_kernel_scope: {what} was marked dynamic, but a super kernel is compiled for one shape: "
+                        f"use torch._dynamo.mark_static(tensor, {dimension}) instead of mark_dynamic"
+                    )
+                _bind(size, what)
+            for stride in example.stride():
+                _bind(stride, f"input {_spoken(node)!r}, a stride,")
+
+
+def nested_input(module: GraphModule) -> str | None:
+    """The name of an input whose rows have sizes of their own, if there is one."""
+    for node in _placeholders(module):
+        example = node.meta.get("example_value")
+        if isinstance(example, torch.Tensor) and example.is_nested:
+            return _spoken(node)
+    return None
+
+
+def _placeholders(module: GraphModule) -> list[Node]:
+    return [node for node in module.graph.nodes if node.op == "placeholder"]
+
+
+def _bind(size: Any, what: str) -> None:
+    if not isinstance(size, torch.SymInt) or size.node.maybe_as_int() is not None:
+        return
+    try:
+        value = int(size)
+    except GuardOnDataDependentSymNode as reason:
+        raise UnsupportedError(
+            f"super_kernel_scope: {what} has a size that depends on data; a super kernel is compiled for one shape: "
+            "use torch._dynamo.mark_static, or leave it out of the scope"
+        ) from reason
+    _log.info("%s is compiled for %d; another size compiles anew", what.removesuffix(","), value)
+
+
+def _spoken(node: Node) -> str:
+    """The input as the user knows it: x, or self._parameters['weight']."""
+    source = getattr(node.meta.get("grapharg"), "source", None)
+    name = getattr(source, "name", node.name)
+    return _LOCAL.sub(r"\1", str(name() if callable(name) else name))

@@ -1,0 +1,246 @@
+"""registry: operators in, the ops of their sub-kernels out; functions that users and targets register by operator."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from ..errors import GraphError
+from ..model.params import DTYPES
+from ..model.subkernel import Op, Place
+from ..targets import find_target
+
+KernelFunction = Callable[..., "Op | Sequence[Op]"]
+_EXTRAS = ("cores", "scratch")  # what a function may ask for beyond the operator's own arguments
+
+
+@dataclass(frozen=True)
+class TensorArg(Place):
+    """A tensor as a kernel sees it: an address (it may stand in an Op's arguments), and how the elements lie there."""
+
+    dtype: str = "float32"
+    shape: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()  # in elements
+
+    @property
+    def numel(self) -> int:
+        total = 1
+        for size in self.shape:
+            total *= size
+        return total
+
+    @property
+    def itemsize(self) -> int:
+        return DTYPES[self.dtype][0]
+
+    @property
+    def contiguous(self) -> bool:
+        expected = 1
+        for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if size != 1 and stride != expected:
+                return False
+            expected *= size
+        return True
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A function that makes the ops of an operator, and what it wants to know."""
+
+    operator: str
+    target: str
+    function: KernelFunction
+    extras: tuple[str, ...]
+
+
+_registered: dict[tuple[str, str], Registered] = {}
+# What comes with a target, or where it is; what a user registers goes before it.
+_shipped: dict[tuple[str, str], Registered | str] = {}
+
+
+def register_kernel(op: Any, target: str = "cpu") -> Callable[[KernelFunction], KernelFunction]:
+    """Let the decorated function supply the sub-kernel of an operator.
+
+    It is called with the operator's arguments, tensors as `TensorArg`, and with one keyword per result: `out`, or
+    `out0`, `out1`, ... It may ask for `cores` (how many there are) and `scratch` (a function: bytes in, a `Place` out).
+    It returns an Op or a list of them, or raises UnsupportedError: then torch runs the operator, between two segments.
+    """
+    operator = _operator_name(op)
+    find_target(target)
+
+    def register(function: KernelFunction) -> KernelFunction:
+        if not callable(function):
+            raise GraphError(f"register_kernel({operator!r}): a function is needed, not {function!r}")
+        names = _parameter_names(function, operator)
+        schema = _schema(operator)
+        if schema is not None:
+            _check_signature(function, operator, schema, names)
+        extras = tuple(name for name in _EXTRAS if names is None or name in names)
+        _registered[operator, target] = Registered(operator, target, function, extras)
+        return function
+
+    return register
+
+
+def ship_kernel(operator: str, target: str, function: KernelFunction | str) -> None:
+    """Like register_kernel, for kernels that come with a target. "module:function" is imported when it is needed."""
+    _shipped[operator, target] = function if isinstance(function, str) else _described(operator, target, function)
+
+
+def _described(operator: str, target: str, function: KernelFunction) -> Registered:
+    names = inspect.signature(function).parameters
+    return Registered(operator, target, function, tuple(name for name in _EXTRAS if name in names))
+
+
+def find_kernel(overload: Any, target: str) -> Registered | None:
+    """What is registered for an operator overload, or for its operator whatever the overload."""
+    name, functional = overload._schema.name, _functional_overload(overload)
+    for key in (f"{name}.{functional}", name):
+        found = _registered.get((key, target)) or _shipped.get((key, target))
+        if isinstance(found, str):
+            module, _, function = found.partition(":")
+            found = _shipped[key, target] = _described(key, target, getattr(import_module(module), function))
+        if found is not None:
+            return found
+    return None
+
+
+def make_ops(
+    registered: Registered,
+    arguments: dict[str, Any],
+    results: Sequence[TensorArg],
+    cores: int,
+    scratch: Callable[[int], Place],
+) -> list[Op]:
+    """Call the function and check what it says."""
+    outs = {"out": results[0]} if len(results) == 1 else {f"out{i}": result for i, result in enumerate(results)}
+    extras = {"cores": cores, "scratch": scratch}
+    where = f"kernel registered for {registered.operator!r} on {registered.target}"
+    with _Blamed(where):
+        made = registered.function(**arguments, **outs, **{name: extras[name] for name in registered.extras})
+    ops = [made] if isinstance(made, Op) else list(made) if isinstance(made, Sequence) else []
+    if not ops or not all(isinstance(op, Op) for op in ops):
+        raise GraphError(f"{where} returned {made!r}; it must return an Op, a list of Ops, or raise UnsupportedError")
+    return ops
+
+
+@dataclass(frozen=True)
+class _Blamed:
+    """An error that leaves the body says whose it is."""
+
+    where: str
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is not None:
+            error.add_note(f"from the {self.where}")
+
+
+@dataclass
+class Scratch:
+    """Gives names to workspaces."""
+
+    prefix: str
+    sizes: dict[str, int] = field(default_factory=dict)
+
+    def __call__(self, nbytes: int) -> Place:
+        if not isinstance(nbytes, int) or nbytes < 0:
+            raise GraphError(f"scratch({nbytes!r}): a number of bytes is needed")
+        name = f"{self.prefix}_{len(self.sizes)}"
+        self.sizes[name] = nbytes
+        return Place(name)
+
+
+def named_arguments(overload: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
+    """Arguments by the names of the schema, without those that are results; and those."""
+    named: dict[str, Any] = {}
+    outs: list[Any] = []
+    for position, argument in enumerate(overload._schema.arguments):
+        if position < len(args) and not argument.kwarg_only:
+            value = args[position]
+        elif argument.name in kwargs:
+            value = kwargs[argument.name]
+        elif argument.has_default_value():
+            value = argument.default_value
+        else:
+            raise GraphError(f"{overload}: the argument {argument.name!r} is missing")
+        if argument.is_out:
+            outs.append(value)
+        else:
+            named[argument.name] = value
+    return named, outs
+
+
+def _operator_name(op: Any) -> str:
+    if isinstance(op, str):
+        if op.count("::") != 1 or not all(op.split("::")):
+            raise GraphError(f"register_kernel({op!r}): an operator is named like 'library::operator'")
+        return op
+    op = getattr(op, "_opoverload", op)  # from what torch.library.custom_op returns
+    if hasattr(op, "_qualified_op_name") and not hasattr(op, "_schema"):  # all overloads
+        return str(op._qualified_op_name)
+    if hasattr(op, "_schema"):
+        overload = op._schema.overload_name
+        return f"{op._schema.name}.{overload}" if overload else str(op._schema.name)
+    raise GraphError(f"register_kernel({op!r}): pass an operator (torch.ops.library.name) or its name")
+
+
+def _schema(operator: str) -> Any:
+    """The functional schema of an operator, or None when torch or the operator is not there (yet)."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return None
+    library, _, rest = operator.partition("::")
+    name, _, overload = rest.partition(".")
+    packet = getattr(getattr(torch.ops, library), name, None) if _exists(torch, f"{library}::{name}") else None
+    if packet is None:
+        return None
+    if overload:
+        return getattr(packet, overload)._schema if overload in packet.overloads() else None
+    chosen = "default" if "default" in packet.overloads() else packet.overloads()[0]
+    return getattr(packet, chosen)._schema
+
+
+def _exists(torch: Any, name: str) -> bool:
+    return bool(torch._C._jit_get_schemas_for_operator(name))
+
+
+def _parameter_names(function: KernelFunction, operator: str) -> list[str] | None:
+    """None: it takes any keyword."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError) as reason:
+        raise GraphError(
+            f"register_kernel({operator!r}): the signature of {function!r} is unknown: {reason}"
+        ) from reason
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return None
+    return [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]
+
+
+def _check_signature(function: KernelFunction, operator: str, schema: Any, names: list[str] | None) -> None:
+    wanted = [argument.name for argument in schema.arguments if not argument.is_out]
+    returned = [r for r in schema.returns if r.alias_info is None]
+    results = ["out"] if len(returned) == 1 else [f"out{i}" for i in range(len(returned))]
+    if names is None:
+        return
+    missing = [name for name in (*wanted, *results) if name not in names]
+    foreign = [name for name in names if name not in (*wanted, *results, *_EXTRAS)]
+    if missing or foreign:
+        told = [f"lacks {', '.join(missing)}"] * bool(missing) + [f"does not know {', '.join(foreign)}"] * bool(foreign)
+        expected = ", ".join((*wanted, "*", *results, "[cores]", "[scratch]"))
+        raise GraphError(
+            f"register_kernel({operator!r}): {getattr(function, '__name__', function)!r} {' and '.join(told)}; "
+            f"its signature must be ({expected})"
+        )
+
+
+def _functional_overload(overload: Any) -> str:
+    name: str = overload._schema.overload_name
+    return name.removesuffix("_out").removesuffix("out")

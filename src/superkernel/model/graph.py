@@ -1,0 +1,340 @@
+"""graph: a list of ops -> named ops in a legal order, buffers by name, and the dependency edges between ops."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from ..errors import GraphError, PlanError
+from .events import Event
+from .gc_pause import without_collection
+from .hazards import Edge, find_edges
+from .params import Kind, Param, check_name
+from .subkernel import EventId, Op, Place, SubKernel, place_of
+
+
+@dataclass(frozen=True)
+class Node:
+    """An op of the graph: named, its events told apart."""
+
+    index: int  # position in the user's list
+    name: str
+    op: Op
+    kernel: SubKernel
+    sends: tuple[str, ...]  # labels of all its events
+    receives: tuple[str, ...]
+    notifies: tuple[str, ...]  # those that are external
+    awaits: tuple[str, ...]
+
+    @property
+    def stream(self) -> int:
+        return self.op.stream
+
+    @property
+    def dynamic(self) -> bool:
+        return self.op.dynamic
+
+    @property
+    def blocks(self) -> int:
+        """The largest block count it may run with."""
+        return self.kernel.block_dim
+
+    def places(self) -> Iterable[tuple[Param, Place]]:
+        """Parameters whose argument is no number, with the place that it means."""
+        for param, arg in zip(self.kernel.params, self.op.args, strict=True):
+            if isinstance(arg, str | Place):
+                yield param, place_of(arg)
+
+    def arguments(self) -> Iterable[tuple[Param, str]]:
+        """Parameters that stand for memory, as what they say of the buffer, with the buffer's name."""
+        for param, place in self.places():
+            if param.kind is not Kind.SCALAR:
+                yield place.seen_as(param), place.name
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A name used by ops: memory, or a scalar passed by name."""
+
+    name: str
+    dtype: str | None
+    shape: tuple[int, ...] | None
+    scalar: bool
+    read: bool
+    written: bool
+    produced: bool  # written by something else than a workspace parameter
+    needs_value: bool  # some op reads it before any op has written it
+    reach: int = 0  # the largest offset at which an op takes it, in bytes
+
+    @property
+    def typed(self) -> bool:
+        return self.dtype is not None and self.shape is not None
+
+    @property
+    def nbytes(self) -> int | None:
+        return Param(Kind.IN, self.name, self.dtype, self.shape).nbytes
+
+    @property
+    def constant(self) -> bool:
+        return not self.scalar and not self.written
+
+
+@dataclass(frozen=True)
+class ExternalEvent:
+    """An event id that only one side of the list touches, with the Event object if the user gave one."""
+
+    label: str
+    bound: Event | None
+
+
+@dataclass(frozen=True)
+class Graph:
+    name: str
+    nodes: tuple[Node, ...]  # in the user's order
+    order: tuple[int, ...]  # node indices in a legal serial order
+    edges: tuple[Edge, ...]
+    buffers: dict[str, Buffer] = field(hash=False)
+    events: tuple[ExternalEvent, ...]
+    title: str | None = None  # what its binary is called: graphs that differ in name only then share it
+
+    @property
+    def label(self) -> str:
+        """The name in emitted code."""
+        return self.title or self.name
+
+    @cached_property
+    def incoming(self) -> tuple[tuple[Edge, ...], ...]:
+        lists: list[list[Edge]] = [[] for _ in self.nodes]
+        for edge in self.edges:
+            lists[edge.consumer].append(edge)
+        return tuple(tuple(edges) for edges in lists)
+
+    def weights_of(self, node: Node) -> tuple[str, ...]:
+        """The inputs of an op that no op of the graph writes."""
+        names = (name for param, name in node.arguments() if param.kind is Kind.IN and self.buffers[name].constant)
+        return tuple(dict.fromkeys(names))
+
+    def with_kernels(self, resolved: dict[SubKernel, SubKernel]) -> Graph:
+        """The same graph with what the target found out about its sub-kernels."""
+        nodes = tuple(replace(node, kernel=resolved.get(node.kernel, node.kernel)) for node in self.nodes)
+        return replace(self, nodes=nodes)
+
+    def __str__(self) -> str:
+        lines = [f"graph {self.name}: {len(self.nodes)} ops, {len(self.buffers)} buffers, {len(self.edges)} edges"]
+        for index in self.order:
+            node = self.nodes[index]
+            args = ", ".join(f"{p.kind.value} {arg}" for p, arg in zip(node.kernel.params, node.op.args, strict=True))
+            notes = f"  stream {node.stream}" if node.stream else ""
+            notes += "".join(f"  sends {e}" for e in node.notifies) + "".join(f"  receives {e}" for e in node.awaits)
+            lines.append(f"  {index:>4} {node.name}: {node.kernel.name}<{node.blocks}>({args}){notes}")
+            for edge in self.incoming[index]:
+                why = "; ".join(map(str, edge.reasons))
+                lines.append(f"         after {self.nodes[edge.producer].name}: {why}")
+        return "\n".join(lines)
+
+
+@without_collection
+def build_graph(ops: Sequence[Op], name: str = "super_kernel", stream_fusion: bool = False) -> Graph:
+    """Name the ops, order them, and find what depends on what."""
+    check_name(name, "the super kernel's name")
+    try:
+        return _build_graph(ops, name, stream_fusion)
+    except (GraphError, PlanError) as error:
+        raise type(error)(f"super_kernel_scope {name!r}: {error}") from None
+
+
+def _build_graph(ops: Sequence[Op], name: str, stream_fusion: bool) -> Graph:
+    if not isinstance(ops, Sequence):
+        raise GraphError(f"ops is a list of Op, not one {type(ops).__name__}")
+    if not ops:
+        raise GraphError("the list of ops is empty")
+    for op in ops:
+        if not isinstance(op, Op):
+            raise GraphError(f"the list of ops contains a {type(op).__name__}, which is no Op")
+    names = _name_ops(ops)
+    labels = _label_events(ops)
+    senders = _find_senders(ops, names, labels)
+    receivers = {labels[e] for op in ops for e in op.recv}
+    pairs = _inner_events(ops, names, labels, senders, stream_fusion)
+    order = _serial_order(ops, names, pairs)
+    nodes = tuple(
+        Node(
+            i,
+            names[i],
+            op,
+            op.kernel,
+            tuple(labels[e] for e in op.send),
+            tuple(labels[e] for e in op.recv),
+            tuple(labels[e] for e in op.send if labels[e] not in receivers),
+            tuple(labels[e] for e in op.recv if labels[e] not in senders),
+        )
+        for i, op in enumerate(ops)
+    )
+    buffers = _collect_buffers(nodes, order)
+    edges = find_edges(nodes, order, pairs)
+    bound = {labels[e]: e for e in labels if isinstance(e, Event)}
+    external = dict.fromkeys(label for node in nodes for label in node.notifies + node.awaits)
+    events = tuple(ExternalEvent(label, bound.get(label)) for label in external)
+    return Graph(name, nodes, order, edges, buffers, events)
+
+
+def _name_ops(ops: Sequence[Op]) -> list[str]:
+    given = [op.name for op in ops if op.name is not None]
+    if len(set(given)) < len(given):
+        twice = next(one for one, count in Counter(given).items() if count > 1)
+        raise GraphError(f"two ops are called {twice!r}; op names must differ")
+    taken, names, counts = set(given), [], dict[str, int]()
+    for op in ops:
+        if op.name is not None:
+            names.append(op.name)
+            continue
+        base = name = op.kernel.name
+        while name in taken:
+            counts[base] = counts.get(base, 0) + 1
+            name = f"{base}_{counts[base]}"
+        taken.add(name)
+        names.append(name)
+    return names
+
+
+def _label_events(ops: Sequence[Op]) -> dict[EventId, str]:
+    """A printable label per event id; an unnamed Event gets its place of first use."""
+    labels: dict[EventId, str] = {}
+    for op in ops:
+        for one in (*op.send, *op.recv):
+            if one not in labels:
+                labels[one] = str(one if not isinstance(one, Event) else one.name or f"event{len(labels)}")
+    if len(set(labels.values())) != len(labels):
+        clash = next(v for v in labels.values() if list(labels.values()).count(v) > 1)
+        raise GraphError(f"two different event ids are both called {clash!r}")
+    return labels
+
+
+def _find_senders(ops: Sequence[Op], names: list[str], labels: dict[EventId, str]) -> dict[str, int]:
+    senders: dict[str, int] = {}
+    for i, op in enumerate(ops):
+        for one in op.send:
+            label = labels[one]
+            if label in senders:
+                raise PlanError(f"event {label} has two senders: op {names[senders[label]]!r} and op {names[i]!r}")
+            senders[label] = i
+    return senders
+
+
+def _inner_events(
+    ops: Sequence[Op], names: list[str], labels: dict[EventId, str], senders: dict[str, int], stream_fusion: bool
+) -> list[tuple[int, int, str]]:
+    """(sender, receiver, label) of the events whose both ends are in the list; refuses what cannot be ordered."""
+    if ops[0].recv:
+        label = labels[ops[0].recv[0]]
+        raise PlanError(
+            f"op {names[0]!r} is the first of the list and receives event {label}: wait for it before the launch"
+        )
+    pairs = []
+    for i, op in enumerate(ops):
+        for one in op.recv:
+            label = labels[one]
+            if label not in senders:
+                continue
+            sender = senders[label]
+            if sender == i:
+                raise PlanError(f"op {names[i]!r} sends and receives event {label}: it would wait for itself")
+            if sender > i and ops[sender].stream == op.stream:
+                raise PlanError(
+                    f"op {names[i]!r} receives event {label} before op {names[sender]!r} sends it, "
+                    f"both in stream {op.stream}"
+                )
+            if sender > i and not stream_fusion:
+                raise PlanError(
+                    f"op {names[i]!r} (stream {op.stream}) receives event {label} that op {names[sender]!r} "
+                    f"(stream {ops[sender].stream}) sends later in the list: reorder the list or set stream-fusion=1"
+                )
+            pairs.append((sender, i, label))
+    return pairs
+
+
+def _serial_order(ops: Sequence[Op], names: list[str], pairs: list[tuple[int, int, str]]) -> tuple[int, ...]:
+    """The legal order nearest to the list: streams in list order, senders before receivers."""
+    after: list[list[int]] = [[] for _ in ops]
+    missing = [0] * len(ops)
+    previous: dict[int, int] = {}
+    links = [(s, r) for s, r, _ in pairs]
+    for i, op in enumerate(ops):
+        if op.stream in previous:
+            links.append((previous[op.stream], i))
+        previous[op.stream] = i
+    for first, second in links:
+        after[first].append(second)
+        missing[second] += 1
+    ready = [i for i, count in enumerate(missing) if count == 0]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        i = heapq.heappop(ready)
+        order.append(i)
+        for follower in after[i]:
+            missing[follower] -= 1
+            if missing[follower] == 0:
+                heapq.heappush(ready, follower)
+    if len(order) < len(ops):
+        stuck = [names[i] for i, count in enumerate(missing) if count]
+        raise PlanError(
+            f"events and streams form a cycle among the ops {', '.join(map(repr, stuck[:8]))}: nothing could start"
+        )
+    return tuple(order)
+
+
+def _collect_buffers(nodes: tuple[Node, ...], order: tuple[int, ...]) -> dict[str, Buffer]:
+    buffers: dict[str, Buffer] = {}
+    for index in order:
+        node = nodes[index]
+        fresh: dict[str, Buffer] = {}
+        for param, place in node.places():
+            before = buffers.get(place.name)
+            known = fresh.get(place.name, before)
+            fresh[place.name] = _join(known, before, place.seen_as(param), place, node.name)
+        buffers |= fresh
+    _check_reach(nodes, buffers)
+    return buffers
+
+
+def _check_reach(nodes: tuple[Node, ...], buffers: dict[str, Buffer]) -> None:
+    for buffer in buffers.values():
+        if buffer.nbytes is None or buffer.reach <= buffer.nbytes:
+            continue
+        far = (buffer.name, buffer.reach)
+        op = next(node.name for node in nodes if any((p.name, p.offset) == far for _, p in node.places()))
+        raise GraphError(
+            f"op {op!r} takes {buffer.name!r} from byte {buffer.reach} on, but it has {buffer.nbytes} bytes"
+        )
+
+
+def _join(known: Buffer | None, before: Buffer | None, param: Param, place: Place, op: str) -> Buffer:
+    scalar, name = param.kind is Kind.SCALAR, place.name
+    if known is None:
+        known = Buffer(name, None, None, scalar, False, False, False, False)
+    if known.scalar != scalar:
+        raise GraphError(f"op {op!r}: {name!r} is a scalar in one place and memory in another")
+    for what, old, new in (("dtype", known.dtype, param.dtype), ("elements", _count(known.shape), param.elements)):
+        if old is not None and new is not None and old != new:
+            raise GraphError(
+                f"op {op!r}: parameter {param.name!r} says {what} {new} for {name!r}, an earlier op says {old}"
+            )
+    return Buffer(
+        name,
+        known.dtype or param.dtype or ("int64" if scalar else None),
+        known.shape if known.shape is not None else param.shape,
+        scalar,
+        known.read or param.kind.reads,
+        known.written or param.kind.writes,
+        known.produced or param.kind in (Kind.OUT, Kind.INOUT),
+        known.needs_value or (param.kind.reads and not (before and before.written)),
+        max(known.reach, place.offset),
+    )
+
+
+def _count(shape: tuple[int, ...] | None) -> int | None:
+    return None if shape is None else Param(Kind.IN, "", "int8", shape).elements

@@ -1,0 +1,381 @@
+"""plan.simulate: a plan and a seed in; what one random interleaving of its cores does to memory, flags, events out."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+
+from ...model.subkernel import Tiling
+from ..plan import Plan
+from ..steps import AwaitEvent, Barrier, Call, Cores, Feed, Notify, Request, ResetEvent, Select, Signal, Step, Wait
+from ..verify.validate import Finding
+from .flags import Flags
+from .memory import Memory, Rows, digest, scratch_value
+
+UNKNOWN_KEY = -7
+BURSTS = (1, 1, 2, 3, 8, 40, 400)  # how many moves an actor makes before another may get its turn
+DELAYS = (0, 3, 30, 300)
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """What an actor yields when it cannot go on before `until` is true; it yields None when another may move."""
+
+    until: Callable[[], bool]
+    why: str
+
+
+Moves = Generator[Blocked | None, None, None]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What happened; all launches together in `errors` and `traces`, the last one in the rest."""
+
+    errors: tuple[Finding, ...]
+    deadlock: tuple[str, ...]  # who waits for what
+    trapped: tuple[int, int] | None  # dynamic op, unknown tiling key
+    memory: dict[str, tuple[int, ...]] = field(hash=False)
+    words: dict[str, int] = field(hash=False)  # external events
+    joins: tuple[dict[int, int], ...] = field(hash=False)  # per core: op -> sync_all barriers joined
+    traces: tuple[tuple[Step, ...], ...]  # per core: steps in the order they ended
+
+    @property
+    def ok(self) -> bool:
+        return not self.errors
+
+    def __str__(self) -> str:
+        head = "ok" if self.ok else f"{len(self.errors)} errors"
+        return "\n".join([head, *(f"  {error}" for error in self.errors)])
+
+
+def simulate(
+    plan: Plan, seed: int = 0, *, launches: int = 2, answering: bool = False, unknown_key: int | None = None
+) -> Outcome:
+    """Run `plan` on all cores, interleaved at random, `launches` times on the same state.
+
+    answering: whoever sets the received events does so only after the notifies of all earlier ops.
+    unknown_key: the control agent answers this dynamic op with a tiling key that it does not have.
+    """
+    rng = random.Random(seed)
+    model = Memory(plan)
+    rows = model.fresh()
+    words = {event.label: 0 for event in plan.graph.events}
+    errors: dict[Finding, None] = {}
+    traces: list[list[Step]] = [[] for _ in range(plan.cores)]
+    for number in range(launches):
+        for node in plan.graph.nodes:
+            words.update(dict.fromkeys(node.notifies, 0))  # whoever polls them has seen them
+        launch = _Launch(plan, rng, model, rows, words, number, answering, unknown_key)
+        launch.run()
+        errors |= dict.fromkeys(launch.errors)
+        for core, trace in enumerate(launch.traces):
+            traces[core] += trace
+        if launch.deadlock or launch.trapped:
+            break
+    return Outcome(
+        tuple(errors),
+        launch.deadlock,
+        launch.trapped,
+        {name: tuple(row) for name, row in rows.items()},
+        words,
+        tuple({op: n for (c, op), n in launch.joins.items() if c == core} for core in range(plan.cores)),
+        tuple(map(tuple, traces)),
+    )
+
+
+class _Actor:
+    """A core or an agent: its moves, and what it is blocked on."""
+
+    def __init__(self, name: str, moves: Moves) -> None:
+        self.name, self.moves = name, moves
+        self.blocked: Blocked | None = None
+        self.over = False
+
+    def ready(self) -> bool:
+        return self.blocked is None or self.blocked.until()
+
+    def move(self) -> None:
+        try:
+            self.blocked = next(self.moves)
+        except StopIteration:
+            self.over, self.blocked = True, None
+
+
+class _Launch:
+    def __init__(
+        self,
+        plan: Plan,
+        rng: random.Random,
+        model: Memory,
+        rows: Rows,
+        words: dict[str, int],
+        number: int,
+        answering: bool,
+        unknown_key: int | None,
+    ) -> None:
+        self.plan, self.rng, self.model, self.rows, self.words = plan, rng, model, rows, words
+        self.answering, self.unknown_key = answering, unknown_key
+        nodes = plan.graph.nodes
+        self.errors: list[Finding] = []
+        self.deadlock: tuple[str, ...] = ()
+        self.trapped: tuple[int, int] | None = None
+        self.traces: list[list[Step]] = [[] for _ in range(plan.cores)]
+        # what the outside decides in this launch
+        self.answers = {node.index: self._tiling(node.index) for node in nodes if node.dynamic}
+        self.barrier_counts = {node.index: rng.randint(0, 3) for node in nodes if node.kernel.sync_all}
+        self.outside = {event: hash((number, i)) for i, event in enumerate(words)}  # data that comes with an event
+        self.arrived: dict[str, int] = dict.fromkeys(words, -1)
+        self.flags = Flags(plan)
+        self.pending: dict[int, list[Wait]] = {}  # core -> waits that its next call makes
+        self.joins: Counter[tuple[int, int]] = Counter()  # (core, op)
+        self.stored: dict[int, set[int]] = {}  # op -> cores that have stored all of its blocks
+        self.digests: dict[tuple[int, int], int] = {}
+        self.runs: Counter[tuple[int, int]] = Counter()  # (op, block)
+        self.chosen: dict[tuple[int, int], Tiling] = {}  # (core, op)
+
+    def run(self) -> None:
+        expected = {name: list(row) for name, row in self.rows.items()}
+        digests = self.model.serial(expected, self.answers, self.outside)
+        cores = [_Actor(f"core {core}", self._core(core)) for core in range(self.plan.cores)]
+        agents = [_Actor("the control agent", self._control()), _Actor("the outside", self._send_events())]
+        self._interleave(cores, [*cores, *agents])
+        if self.trapped:
+            return
+        if not self.deadlock:
+            self._interleave(agents[1:], agents[1:])
+        self._check(expected, digests)
+
+    def _interleave(self, awaited: list[_Actor], actors: list[_Actor]) -> None:
+        """Move the actors in random order until all `awaited` are through, or none can move."""
+        rng = self.rng
+        while not self.trapped and any(not actor.over for actor in awaited):
+            alive = [actor for actor in actors if not actor.over]
+            actor = alive[rng.randrange(len(alive))]
+            if not actor.ready():
+                ready = [one for one in alive if one.ready()]
+                if not ready:
+                    waits = [f"{one.name} waits: {one.blocked.why}" for one in alive if one.blocked and one in awaited]
+                    self.deadlock = tuple(waits)
+                    self._fault("P4", "deadlock: " + "; ".join(waits))
+                    return
+                actor = ready[rng.randrange(len(ready))]
+            for _ in range(BURSTS[rng.randrange(len(BURSTS))]):
+                actor.move()
+                if actor.over or self.trapped or (actor.blocked is not None and not actor.blocked.until()):
+                    break
+
+    def _fault(self, which: str, message: str) -> None:
+        self.errors.append(Finding(which, message))
+
+    def _name(self, op: int) -> str:
+        return f"op {self.plan.op_names[op]!r}"
+
+    # what the cores do
+
+    def _core(self, core: int) -> Moves:
+        program = [(at, step) for at, step in enumerate(self.plan.steps) if core in step.cores]
+        for at, step in program:
+            yield None
+            match step:
+                case Wait(inside=True):
+                    self.pending.setdefault(core, []).append(step)
+                case Wait():
+                    yield from self._wait(core, step)
+                case Barrier():
+                    yield Blocked(self.flags.arrive(core, step.cores, at), self.plan.describe(step))
+                case Call():
+                    yield from self._call(core, step)
+                case Feed():
+                    yield from self._feed(core, step)
+                case Signal():
+                    self.flags.signal(core, step.mark)
+                case Select():
+                    yield from self._select(core, step.op)
+                case Request():
+                    self.flags.requests.append(step.op)
+                case AwaitEvent(event=event):
+                    yield Blocked(lambda event=event: self.words[event] == 1, f"event {event}")  # type: ignore[misc]
+                case Notify():
+                    self._notify(step)
+                case ResetEvent():
+                    self.words[step.event] = 0
+                case _:
+                    pass
+            self.traces[core].append(step)
+
+    def _wait(self, core: int, wait: Wait) -> Moves:
+        yield Blocked(self.flags.met(core, wait), self.plan.describe(wait))
+        for d, mark in self.flags.take(core, wait):
+            text = mark.text(self.plan.op_names)
+            self._fault("P5", f"core {core} takes another signal of core {d} for {text!r}")
+
+    def _call(self, core: int, call: Call) -> Moves:
+        tiling = self.chosen.get((core, call.op), Tiling(0, call.blocks))
+        if (core, call.op) not in self.chosen and self.plan.graph.nodes[call.op].dynamic:
+            self._fault("P16", f"core {core} calls {self._name(call.op)} before it has selected a variant")
+        first = call.cores.index(core)
+        blocks = range(first, tiling.blocks, len(call.cores))
+        for block in blocks:
+            yield from self._block(core, call, block, tiling)
+        for wait in self.pending.pop(core, ()):  # a core without a block still waits
+            yield from self._wait(core, wait)
+        if not blocks:
+            yield from self._join_all(core, call.op, call.team)
+        self.stored.setdefault(call.op, set()).add(core)
+        if self.rng.random() < 0.7:
+            self.flags.signal_inside(core, call.op)
+        for _ in range(self.rng.randrange(3)):  # the end of a kernel, after its last store
+            yield None
+
+    def _block(self, core: int, call: Call, block: int, tiling: Tiling) -> Moves:
+        """The block's moves: prologue, wait point, loads, stores; its sync_all barriers anywhere between them."""
+        op, rows, rng = call.op, self.rows, self.rng
+        touched = self.model.accesses(op, block, tiling.blocks)
+        self.runs[op, block] += 1
+        read = [self.arrived[event] for event in self.plan.graph.nodes[op].awaits]
+        barriers = self._barrier_places(op)
+        for name, i in touched.early:
+            read.append(rows[name][i])
+            yield None
+        for stage in range(4):
+            for number in barriers[stage]:
+                yield from self._join_one(core, op, call.team, number)
+            if stage == 0:
+                for wait in self.pending.pop(core, ()):
+                    yield from self._wait(core, wait)
+                for name, i in touched.scratch:
+                    rows[name][i] = scratch_value(op, block, i)
+                    yield None
+            elif stage == 1:
+                for name, i in touched.reads:
+                    read.append(rows[name][i])
+                    if rng.random() < 0.7:
+                        yield None
+            elif stage == 2:
+                for name, i in touched.scratch:
+                    read.append(rows[name][i])
+                    yield None
+                value = self.digests[op, block] = digest(op, block, tiling, read)
+                for name, i in touched.writes:
+                    yield None
+                    rows[name][i] = hash((value, i))
+
+    def _barrier_places(self, op: int) -> list[list[int]]:
+        """Stage of a block -> the sync_all barriers that it meets there, in order."""
+        count = self.barrier_counts.get(op, 0)
+        stages = sorted(self.rng.randrange(4) for _ in range(count))
+        return [[number for number, s in enumerate(stages) if s == stage] for stage in range(4)]
+
+    def _feed(self, core: int, feed: Feed) -> Moves:
+        yield from self._join_all(core, feed.op, feed.team)
+        callers = next((s.cores for s in self.plan.steps if isinstance(s, Call) and s.op == feed.op), ())
+        stored = self.stored.setdefault(feed.op, set())
+        yield Blocked(lambda: stored.issuperset(callers), self.plan.describe(feed))
+
+    def _join_all(self, core: int, op: int, team: Cores) -> Moves:
+        for number in range(self.barrier_counts.get(op, 0)):
+            yield from self._join_one(core, op, team, number)
+
+    def _join_one(self, core: int, op: int, team: Cores, number: int) -> Moves:
+        self.joins[core, op] += 1
+        if core not in team:
+            self._fault("P14", f"core {core} joins a barrier of {self._name(op)}, whose team is {team}")
+        yield Blocked(self.flags.arrive(core, team, (op, number)), f"barrier {number} of {self._name(op)}")
+
+    def _select(self, core: int, op: int) -> Moves:
+        yield Blocked(lambda: op in self.flags.locks, f"the tiling of {self._name(op)}")
+        tiling = self.chosen[core, op] = self.flags.select(op)
+        if tiling.key not in dict(self.plan.graph.nodes[op].kernel.tiling_variants):
+            self.trapped = op, tiling.key
+
+    def _notify(self, step: Notify) -> None:
+        stream, order = self.plan.graph.nodes[step.op].stream, self.plan.graph.order
+        for op in order[: order.index(step.op) + 1]:
+            missing = set(self.plan.placements[op]) - self.stored.get(op, set())
+            if self.plan.graph.nodes[op].stream == stream and missing:
+                self._fault(
+                    "P6", f"event {step.event} is notified while {self._name(op)} runs on cores {sorted(missing)}"
+                )
+        if self.words[step.event]:
+            self._fault("P7", f"event {step.event} is notified twice")
+        self.words[step.event] = 1
+
+    # what the outside does
+
+    def _tiling(self, op: int) -> Tiling:
+        kernel = self.plan.graph.nodes[op].kernel
+        keys = [key for key, _ in kernel.tiling_variants]
+        blocks = self.rng.choice((0, kernel.block_dim, self.rng.randint(0, kernel.block_dim)))
+        return Tiling(UNKNOWN_KEY if op == self.unknown_key else self.rng.choice(keys), blocks)
+
+    def _control(self) -> Moves:
+        """The agent that answers requests: it reads the inputs of the op, then sets its lock."""
+        while True:
+            yield Blocked(lambda: bool(self.flags.requests), "no request")
+            op = self.flags.requests.pop(self.rng.randrange(len(self.flags.requests)))
+            for _ in range(self.rng.choice(DELAYS)):
+                yield None
+            read = [self.arrived[event] for event in self.plan.graph.nodes[op].awaits]
+            for name, i in self.model.inputs(op):
+                read.append(self.rows[name][i])
+                yield None
+            self.digests[op, -1] = digest(op, -1, self.answers[op], read)
+            self.flags.locks[op] = self.answers[op]
+
+    def _send_events(self) -> Moves:
+        """Whoever sets the received events: data first, then the word."""
+        nodes, order = self.plan.graph.nodes, self.plan.graph.order
+        events = list(dict.fromkeys(event for op in order for event in nodes[op].awaits))
+        if not self.answering:
+            self.rng.shuffle(events)
+        for event in events:
+            if self.answering:
+                first = next(at for at, op in enumerate(order) if event in nodes[op].awaits)
+                before = [e for op in order[:first] for e in nodes[op].notifies]
+                yield Blocked(lambda b=before: all(self.words[e] for e in b), f"{event} follows {before}")  # type: ignore[misc]
+            for _ in range(self.rng.choice(DELAYS)):
+                yield None
+            self.arrived[event] = self.outside[event]
+            yield None
+            self.words[event] = 1
+
+    # what must be true at the end
+
+    def _check(self, expected: Rows, digests: dict[tuple[int, int], int]) -> None:
+        for node in self.plan.graph.nodes:
+            blocks = self.answers[node.index].blocks if node.dynamic else node.blocks
+            runs = {block: n for (op, block), n in self.runs.items() if op == node.index}
+            if not self.deadlock and runs != dict.fromkeys(range(blocks), 1):
+                self._fault("P1", f"{self._name(node.index)} has {blocks} blocks, but ran {runs}")
+        for (op, block), value in sorted(self.digests.items()):
+            if value != digests.get((op, block)):
+                who = "the tiling request" if block < 0 else f"block {block}"
+                self._fault("P2", f"{who} of {self._name(op)} read other values than in a serial run")
+        if self.deadlock:
+            return
+        for name, row in expected.items():
+            if row != self.rows[name]:
+                self._fault("P2", f"buffer {name!r} ends with other values than in a serial run")
+        for (d, core), signals in self.flags.counters.items():
+            if signals:
+                self._fault("P4", f"core {core} leaves {len(signals)} signals of core {d} behind")
+        for op in self.flags.locks:
+            self._fault("P4", f"the lock of {self._name(op)} is still set")
+        for op, count in self.barrier_counts.items():
+            team = {core for s in self.plan.steps if isinstance(s, Call | Feed) and s.op == op for core in s.team}
+            odd = {core: self.joins[core, op] for core in team if self.joins[core, op] != count}
+            if odd:
+                self._fault("P14", f"{self._name(op)} has {count} barriers, but cores joined {odd}")
+        self._check_words()
+
+    def _check_words(self) -> None:
+        for node in self.plan.graph.nodes:
+            for event in node.awaits:
+                if self.words[event]:
+                    self._fault("P7", f"the word of the received event {event} is not reset")
+            for event in node.notifies:
+                if not self.words[event]:
+                    self._fault("P7", f"event {event} of {self._name(node.index)} was not notified")

@@ -1,0 +1,1 @@
+"""runtime: drives the stages: compiles, launches, replays and saves super kernels."""

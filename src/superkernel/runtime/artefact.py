@@ -1,0 +1,195 @@
+"""artefact: a super kernel -> a folder that runs without a compiler; such a folder -> a super kernel."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..cache import digest
+from ..errors import BuildError, GraphError, OptionError, PlanError
+from ..model.graph import Node, build_graph
+from ..model.options import Options
+from ..model.params import Param
+from ..model.subkernel import Argument, Binary, Core, Form, Op, Place, SubKernel
+from ..targets import find_target
+from ..targets.protocol import Executable, LaunchPlan, Target
+
+if TYPE_CHECKING:
+    from .super_kernel import SuperKernel
+
+VERSION = 3
+MANIFEST = "superkernel.json"
+
+
+def write_artefact(folder: Path, kernel: SuperKernel, plan: LaunchPlan, executable: Executable, cores: int) -> Path:
+    """The manifest goes last: a folder without one is not an artefact."""
+    try:
+        return _write(folder, kernel, plan, executable, cores)
+    except OSError as reason:
+        raise BuildError(f"super_kernel_scope {kernel.name!r}: cannot be saved in {folder}: {reason}") from reason
+
+
+def _write(folder: Path, kernel: SuperKernel, plan: LaunchPlan, executable: Executable, cores: int) -> Path:
+    from .. import __version__
+
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MANIFEST).unlink(missing_ok=True)
+    files = _save_files(folder, executable)
+    (folder / "plan.txt").write_text(str(plan) + "\n")
+    kernels = list(dict.fromkeys(node.kernel for node in plan.graph.nodes))
+    manifest = {
+        "version": VERSION,
+        "package": __version__,
+        "files": files,
+        "name": plan.graph.name,
+        "title": plan.graph.title,
+        "target": kernel.target.name,
+        "options": str(plan.options),
+        "cores": cores,
+        "plan": digest(str(plan)),
+        "chip": kernel.target.chip_fields(),
+        "kernels": [_kernel_fields(k, kernel.target) for k in kernels],
+        "ops": [_op_fields(node, kernels) for node in plan.graph.nodes],
+    }
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
+    return folder
+
+
+def _save_files(folder: Path, executable: Executable) -> dict[str, str]:
+    """File -> digest. Each is put in place whole, and as a new file: the old one may be loaded somewhere."""
+    with tempfile.TemporaryDirectory(prefix="unfinished-", dir=folder) as fresh:
+        executable.save(Path(fresh))
+        saved = sorted(Path(fresh).iterdir())
+        digests = {path.name: digest(path.read_bytes()) for path in saved}
+        for path in saved:
+            path.replace(folder / path.name)
+    return digests
+
+
+def load(directory: str | Path) -> SuperKernel:
+    """A saved super kernel: planned anew from its manifest, its binary taken as it is."""
+    from .super_kernel import SuperKernel
+
+    folder = Path(directory)
+    manifest = _read(folder / MANIFEST)
+    try:
+        _check_files(folder, manifest["files"])
+        target, cores = find_target(manifest["target"]).for_chip(manifest["chip"]), int(manifest["cores"])
+        kernels = [_kernel(fields, target) for fields in manifest["kernels"]]
+        ops = [_op(fields, kernels) for fields in manifest["ops"]]
+        options = Options.parse(manifest["options"])
+        graph = replace(build_graph(ops, manifest["name"], options.stream_fusion), title=manifest["title"])
+        plan = target.plan(graph, options, cores)
+        expected = manifest["plan"]
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as reason:
+        raise BuildError(f"{folder / MANIFEST}: not a manifest of this version: {reason!r}") from reason
+    except (GraphError, OptionError, PlanError) as reason:
+        raise BuildError(f"{folder / MANIFEST}: {reason}") from reason
+    if digest(str(plan)) != expected:
+        raise BuildError(f"{folder}: was saved by a version that plans differently; compile it again")
+    return SuperKernel(graph, options, target, None, cores, (plan, target.restore(plan, folder)))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    from .. import __version__
+
+    try:
+        manifest = json.loads(path.read_text())
+    except OSError as reason:
+        raise BuildError(f"{path.parent} is no saved super kernel: {reason}") from reason
+    except (ValueError, RecursionError) as reason:
+        raise BuildError(f"{path}: not JSON: {reason}") from reason
+    if not isinstance(manifest, dict) or manifest.get("version") != VERSION:
+        found = manifest.get("version") if isinstance(manifest, dict) else None
+        raise BuildError(f"{path}: version {found!r}; this package reads version {VERSION}")
+    if manifest.get("package") != __version__:
+        saved = manifest.get("package")
+        raise BuildError(f"{path}: saved by superkernel {saved}, and this is {__version__}; compile and save it again")
+    return manifest
+
+
+def _check_files(folder: Path, files: dict[str, str]) -> None:
+    """A binary that was cut short would take the process down when it is loaded."""
+    for name, expected in files.items():
+        try:
+            found = digest((folder / name).read_bytes())
+        except OSError as reason:
+            raise BuildError(f"{folder} is no saved super kernel: {name} is missing: {reason}") from reason
+        if found != expected:
+            raise BuildError(f"{folder / name} is not what was saved: cut short or changed; save the kernel again")
+
+
+def _kernel_fields(kernel: SubKernel, target: Target) -> dict[str, Any]:
+    return {
+        "name": kernel.name,
+        "file": kernel.binary.path.name,
+        "form": kernel.binary.form.value,
+        "block_dim": kernel.block_dim,
+        "params": [str(param) for param in kernel.params],
+        "core": kernel.core.value,
+        "op_type": kernel.op_type,
+        "sync_all": kernel.sync_all,
+        "early_start": kernel.early_start,
+        "variants": [list(variant) for variant in kernel.variants],
+        "libraries": list(kernel.libraries),
+        "waits_inside": kernel.waits_inside,
+        "signals_inside": kernel.signals_inside,
+        "may_fail": kernel.may_fail,
+        "code_bytes": kernel.code_bytes,
+        "facts": target.facts_to_json(kernel),
+    }
+
+
+def _kernel(fields: dict[str, Any], target: Target) -> SubKernel:
+    early = fields["early_start"]
+    return SubKernel(
+        fields["name"],
+        Binary(Form(fields["form"]), Path(fields["file"])),
+        fields["block_dim"],
+        tuple(Param.parse(text) for text in fields["params"]),
+        Core(fields["core"]),
+        fields["op_type"],
+        fields["sync_all"],
+        tuple(early) if isinstance(early, list) else early,
+        tuple((int(key), symbol) for key, symbol in fields["variants"]),
+        tuple(fields["libraries"]),
+        fields["waits_inside"],
+        fields["signals_inside"],
+        fields["may_fail"],
+        fields["code_bytes"],
+        target.facts_from_json(fields["facts"]),
+    )
+
+
+def _op_fields(node: Node, kernels: list[SubKernel]) -> dict[str, Any]:
+    return {
+        "kernel": kernels.index(node.kernel),
+        "args": [_saved_argument(arg) for arg in node.op.args],
+        "name": node.name,
+        "stream": node.stream,
+        "send": [str(e) for e in node.sends],
+        "recv": [str(e) for e in node.receives],
+        "task": node.op.task.value if not isinstance(node.op.task, str) else node.op.task,
+    }
+
+
+def _saved_argument(argument: Argument) -> object:
+    """As in ops.json."""
+    if not isinstance(argument, Place):
+        return argument
+    return {"name": argument.name, "offset": argument.offset} if argument.offset else argument.name
+
+
+def _op(fields: dict[str, Any], kernels: list[SubKernel]) -> Op:
+    return Op(
+        kernels[fields["kernel"]],
+        [Place(**arg) if isinstance(arg, dict) else arg for arg in fields["args"]],
+        fields["name"],
+        fields["stream"],
+        fields["send"],
+        fields["recv"],
+        fields["task"],
+    )

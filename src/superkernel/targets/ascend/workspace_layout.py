@@ -1,0 +1,82 @@
+"""targets.ascend.areas: the memory a launch needs besides its buffers: control words, dump area, time stamps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...model.graph import Graph
+from .chips import Chip
+from .facts import facts_of
+from .kernel_description import DumpArea, MarkPoint, ProfilingArea
+from .launch_shape import Launch
+from .steps import Record, Step
+
+CONTROL_STRIDE = 64  # bytes between the control words of the classes of an op
+OP_STRIDE = 2 * CONTROL_STRIDE
+DUMP_MAGIC = 0x534B44554D50
+DUMP_HEADER = 64
+_PRINTING = ("printf", "assert", "timestamp")
+
+
+@dataclass(frozen=True)
+class Areas:
+    feed_bytes: int
+    dump: DumpArea | None
+    profiling: ProfilingArea | None
+
+    @property
+    def workspace_bytes(self) -> int:
+        return self.feed_bytes + (self.dump.bytes if self.dump else 0)
+
+
+def make_areas(graph: Graph, launch: Launch, chip: Chip, fed: bool, steps: Sequence[Step]) -> Areas:
+    cores = launch.cubes + launch.vectors
+    feed_bytes = feed_size(cores, len(graph.nodes)) if fed else 0
+    return Areas(feed_bytes, _dump(graph, cores, feed_bytes, chip), _profiling(graph, chip, steps))
+
+
+def feed_size(cores: int, ops: int) -> int:
+    """512 bytes per core, doubled until the control words of all ops fit."""
+    base = 512
+    while cores * base <= OP_STRIDE * ops:
+        base *= 2
+    return cores * base
+
+
+def prints(graph: Graph) -> bool:
+    """Whether any op was compiled to print, assert or take time stamps of its own."""
+    return any(_printing(facts_of(node.kernel).debug_options) for node in graph.nodes)
+
+
+def _printing(options: Sequence[str]) -> bool:
+    return any(option in _PRINTING for option in options)
+
+
+def _dump(graph: Graph, cores: int, offset: int, chip: Chip) -> DumpArea | None:
+    if not prints(graph):
+        return None
+    facts = [facts_of(node.kernel) for node in graph.nodes]
+    options = tuple(sorted({option for one in facts for option in one.debug_options}))
+    size = max((one.debug_bytes for one in facts), default=0)
+    part = max(size // cores // chip.cache_line * chip.cache_line, DUMP_HEADER + chip.cache_line)
+    return DumpArea(offset, max(size, part * cores), part, options)
+
+
+def _profiling(graph: Graph, chip: Chip, steps: Sequence[Step]) -> ProfilingArea | None:
+    marks: dict[MarkPoint, None] = {}
+    counts: Counter[object] = Counter()
+    for step in steps:
+        if isinstance(step, Record):
+            marks[mark_of(graph, step)] = None
+            counts.update(step.classes)
+    if not marks:
+        return None
+    most = max(counts.values())
+    size = chip.cache_line + 16 * most
+    return ProfilingArea(-(-size // chip.cache_line) * chip.cache_line, chip.cache_line, tuple(marks))
+
+
+def mark_of(graph: Graph, record: Record) -> MarkPoint:
+    return MarkPoint(record.what.value, None if record.op < 0 else graph.nodes[record.op].name, record.begin)

@@ -1,0 +1,1 @@
+"""targets.cpu.runtime: arguments in, a launch on the machine's cores out."""

@@ -1,0 +1,209 @@
+"""targets.cpu.hostlib: the run time's host library, loaded: its structures and functions as ctypes sees them."""
+
+from __future__ import annotations
+
+import ctypes
+import tempfile
+import threading
+from collections.abc import Sequence
+from ctypes import POINTER, c_char, c_char_p, c_double, c_int32, c_int64, c_uint8, c_uint32, c_uint64, c_void_p
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from ...protocol import AddressWriter
+from .openmp import openmp
+
+
+class Fault(IntEnum):
+    """Why a launch was stopped; as in state.h."""
+
+    NONE = 0
+    STALLED = 1
+    INTERRUPTED = 2
+    UNKNOWN_KEY = 3
+    BLOCK_COUNT = 4
+    UNDECLARED_SYNC = 5
+    TILING_FAILED = 6
+    FAILED = 7
+
+
+class Facts(ctypes.Structure):
+    """As in program.h."""
+
+    _fields_ = (
+        ("entry", c_void_p),
+        ("name", c_char_p),
+        ("cores", c_int32),
+        ("slot_count", c_int32),
+        ("source_count", c_int32),
+        ("slot_source", POINTER(c_int32)),
+        ("slot_literal", POINTER(c_uint64)),
+        ("rendezvous_count", c_int32),
+        ("tiling_count", c_int32),
+        ("step_count", c_int32),
+        ("step_text", POINTER(c_char_p)),
+        ("stamp_room", c_int32),
+        ("needs_team", c_int32),
+        ("watchdog_s", c_double),
+        ("report_path", c_char_p),
+        ("delay_seed", c_uint64),
+    )
+
+
+class Wanted(ctypes.Structure):
+    """As in bind.cpp."""
+
+    _fields_ = (
+        ("elements", c_int64),
+        ("reach", c_int64),
+        ("itemsize", c_int32),
+        ("typekind", c_char),
+        ("written", c_uint8),
+        ("memory", c_uint8),
+    )
+
+
+class Caller(ctypes.Structure):
+    """As in bind.cpp."""
+
+    _fields_ = (("program", c_void_p), ("wanted", c_void_p), ("count", c_int32))
+
+
+class TensorInput(ctypes.Structure):
+    """As in bind.cpp."""
+
+    _fields_ = (("place", c_int32), ("index", c_int32))
+
+
+class SequencedLaunch(ctypes.Structure):
+    """As in values.cpp."""
+
+    _fields_ = (
+        ("program", c_void_p),
+        ("count", c_int32),
+        ("place", POINTER(c_int32)),
+        ("addend", POINTER(c_uint64)),
+    )
+
+
+@dataclass(frozen=True)
+class Host:
+    """`free`: calls that release the GIL. `held`: calls that keep it."""
+
+    path: Path
+    free: ctypes.CDLL
+    held: ctypes.PyDLL
+
+    def unconverted(self, name: str) -> Any:
+        """A function of `free` that takes ctypes objects and small integers as they are: checking them costs time."""
+        function = self.free[name]  # an object of its own, unlike the attribute
+        function.restype = _FREE[name][0]
+        return function
+
+
+# function -> (result, arguments)
+_FREE: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "sk_host_openmp": (None, (c_void_p, c_void_p, c_void_p)),
+    "sk_program_create": (c_void_p, (POINTER(Facts),)),
+    "sk_program_close": (c_int32, (c_void_p,)),
+    "sk_program_destroy": (None, (c_void_p,)),
+    "sk_program_running": (c_int32, (c_void_p,)),
+    "sk_launch_begin": (c_void_p, (c_void_p,)),
+    "sk_launch_run": (c_int32, (c_void_p, c_void_p, c_void_p, c_int32)),
+    "sk_launch_end": (None, (c_void_p,)),
+    "sk_call_values": (c_int64, (c_void_p, c_void_p, c_void_p, c_int32)),
+    "sk_call_recorded": (c_int64, (c_void_p, c_void_p, c_void_p, c_int32, c_void_p)),
+    "sk_call_series": (c_int64, (c_void_p, c_int32, c_void_p, c_void_p, c_int32, c_void_p)),
+    "sk_time_launches": (None, (c_int32,)),
+    "sk_last_launch": (None, (c_void_p,)),
+    "sk_launch_leg": (c_int32, (c_void_p,)),
+    "sk_launch_report": (c_char_p, (c_void_p,)),
+    "sk_launch_failure": (c_char_p, (c_void_p,)),
+    "sk_launch_fault": (c_int32, (c_void_p,)),
+    "sk_launch_fault_step": (c_uint32, (c_void_p,)),
+    "sk_launch_fault_detail": (c_int64, (c_void_p,)),
+    "sk_launch_record": (None, (c_void_p, c_void_p)),
+    "sk_agent_over": (None, (c_void_p,)),
+    "sk_agent_next": (c_int32, (c_void_p, c_void_p)),
+    "sk_agent_answer": (None, (c_void_p, c_int32, c_int64, c_int64)),
+    "sk_agent_failed": (None, (c_void_p, c_int32)),
+}
+_HELD: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "sk_bind_python": (None, (c_void_p,)),
+    "sk_bind": (c_int32, (ctypes.py_object, c_int32, c_void_p, c_void_p, c_void_p)),
+    "sk_call": (c_int64, (c_void_p, ctypes.py_object, c_void_p, c_void_p, c_int32)),
+    "sk_fill": (None, (ctypes.py_object, c_void_p, c_int32, c_void_p, c_void_p)),
+}
+MISFIT, CLOSED = -1, -2
+# as struct Python in bind.cpp
+_PYTHON = ("PyList_GetItem", "PyCapsule_GetPointer", "PyEval_SaveThread", "PyEval_RestoreThread", "PyTuple_GetItem")
+
+
+def load_library(path: Path) -> ctypes.CDLL:
+    """Load through a name of its own: the loader would take a file that replaced a loaded one for the old one."""
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="superkernel-")
+    except OSError:  # nowhere to write: the plain name serves unless such a file was replaced
+        return ctypes.CDLL(str(path))
+    with folder as name:
+        alias = Path(name, path.name)
+        alias.symlink_to(path.absolute())
+        return ctypes.CDLL(str(alias))
+
+
+def load_host(path: Path) -> Host:
+    """The host library of one file, loaded once."""
+    file = path.stat()
+    return _load_host(path, file.st_dev, file.st_ino)
+
+
+@cache
+def _load_host(path: Path, *identity: int) -> Host:
+    free = load_library(path)
+    held = ctypes.PyDLL(str(path), handle=free._handle)
+    for library, table in ((free, _FREE), (held, _HELD)):
+        for name, (result, arguments) in table.items():
+            function = getattr(library, name)
+            function.restype, function.argtypes = result, arguments
+    run_time = openmp()
+    free.sk_host_openmp(*(run_time.address(f) for f in ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")))
+    functions = [ctypes.cast(getattr(ctypes.pythonapi, name), c_void_p).value for name in _PYTHON]
+    held.sk_bind_python((c_void_p * (len(_PYTHON) + 1))(*functions, id(None)))
+    with _loaded_lock:
+        free.sk_time_launches(_timing.wanted)
+        host = Host(path, free, held)
+        _loaded.append(host)
+    return host
+
+
+def address_writer(inputs: Sequence[tuple[int, int]], address: int) -> AddressWriter:
+    """For a kernel that was built: some host library is loaded, and any will do.
+
+    `inputs`: place in the values, index in the tuple. `address`: of the function that finds a tensor's memory.
+    """
+    table = (TensorInput * len(inputs))(*(TensorInput(*pair) for pair in inputs))
+    fill, count = _loaded[-1].held.sk_fill, len(inputs)
+    of_tensor = c_void_p(address)
+
+    def call(tensors: tuple[Any, ...], values: Any) -> None:
+        fill(tensors, table, count, values, of_tensor)
+
+    return call
+
+
+# Another process may have replaced the file in the cache meanwhile: then this one has loaded two.
+_loaded: list[Host] = []
+_timing = SimpleNamespace(wanted=False)
+_loaded_lock = threading.Lock()
+
+
+def time_launches(wanted: bool) -> None:
+    """Whether launches are timed, whichever host library runs them."""
+    with _loaded_lock:
+        _timing.wanted = wanted
+        for host in _loaded:
+            host.free.sk_time_launches(wanted)

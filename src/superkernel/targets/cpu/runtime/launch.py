@@ -1,0 +1,359 @@
+"""targets.cpu.run: a built super kernel and buffers by name -> one launch; faults come back as errors that name ops."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import weakref
+from _signal import getsignal  # type: ignore[import-not-found]  # signal.getsignal without its conversion to an enum, which costs microseconds
+from collections.abc import Callable, Mapping, Sequence
+from ctypes import c_void_p
+from pathlib import Path
+from threading import get_ident
+from typing import Any
+
+from ....cache import default_directory
+from ....errors import BuildError, LaunchError, UnsupportedError
+from ....model.graph import Node
+from ....plan import Plan
+from ....plan.spans import Span, spans_of
+from ....plan.steps import Step
+from ...native.toolchain import cpu_features
+from ...protocol import LaunchInputs, OpLabel, StepTime
+from ..numbering import Numbering
+from .arguments import Arguments, FastBinder
+from .host_library import CLOSED, MISFIT, Caller, Facts, Fault, load_host, load_library, time_launches
+from .openmp import forked
+from .tiling_agent import Agent
+from .time_stamps import Stamps, room_for
+
+_KERNEL, _HOST, _SOURCE, _FEATURES = "kernel.so", "runtime.so", "source.cpp", "processor.txt"
+_MAIN = threading.main_thread().ident
+_PARTS = ("begin", "run", "end")
+_NO_WISHES = LaunchInputs({}, {})
+DELAYS = "SUPERKERNEL_TEST_DELAYS"  # a seed: every step of a launch may be late, in kernels built while it is set
+
+
+class CpuExecutable:
+    """One shared object, loaded. Each launch has a state of its own, so that threads may launch at once."""
+
+    def __init__(
+        self, plan: Plan, numbers: Numbering, source: str, binary: Path, host: Path, commands: Sequence[str]
+    ) -> None:
+        self.plan, self.numbers = plan, numbers
+        self.source, self.binary, self.commands = source, binary, commands
+        self.remarks: Sequence[str] = ()
+        self.host = load_host(host)
+        self._free = self.host.free
+        library = _loaded(binary, plan)
+        self.program = _create_program(plan, numbers, library, self._free)
+        # At close, or when nobody holds this object any more; a thread on its way into a launch does hold it.
+        self._unload = _at_last(self, _dlclose, library._handle)
+        _at_last(self, self._free.sk_program_destroy, self.program)
+        self._binder = FastBinder(plan.graph)
+        self._events = tuple(event.label for event in plan.graph.events)
+        self._call, self._call_values = self.host.held.sk_call, self.host.unconverted("sk_call_values")
+        caller = Caller(self.program, self._binder.wanted, self._binder.count)
+        self._keep, self._caller = caller, c_void_p(ctypes.addressof(caller))
+        self._handle = c_void_p(self.program)
+        self._stamps: Stamps | None = None  # of the last launch
+        self._own = threading.local()  # the same of each thread
+        self._dynamic = bool(numbers.tilings)
+        self.recorded = bool(numbers.records)
+        self._stamp_room = room_for(plan.cores, numbers.records)
+        self._observed = self._dynamic or self.recorded
+        self._plain = not self._observed and not plan.graph.events
+        # one core has nothing to wait for, so a stop would reach it at its end: Python's own handler serves as well
+        self._may_interrupt = may_interrupt if plan.cores > 1 or not self._plain else _never
+
+    @classmethod
+    def restore(cls, plan: Plan, numbers: Numbering, directory: Path) -> CpuExecutable:
+        for name in (_KERNEL, _HOST, _SOURCE, _FEATURES):
+            if not (directory / name).is_file():
+                raise LaunchError(f"{directory} is no saved super kernel: {name} is missing")
+        lacking = sorted({*(directory / _FEATURES).read_text().split()} - {*cpu_features().split()})
+        if lacking:
+            some = ", ".join(lacking[:8])
+            raise UnsupportedError(f"{directory} was compiled for a processor with {some}, which this one lacks")
+        source = (directory / _SOURCE).read_text()
+        return cls(plan, numbers, source, directory / _KERNEL, directory / _HOST, ())
+
+    def launch(self, buffers: Mapping[str, Any], launch_inputs: LaunchInputs) -> dict[str, Any]:
+        if self._plain and not forked() and (capsules := self._binder.arrays(buffers)) is not None:
+            outcome = self._call(self._caller, capsules, None, None, self._may_interrupt())
+            if outcome == 0:
+                return {}
+            if outcome != MISFIT:
+                raise self.stopped(outcome, launch_inputs)
+        events = [launch_inputs.events[label].address for label in self._events]
+        arguments = self._binder.bind_fast(buffers, events)
+        if arguments is None or self._run(arguments, launch_inputs) == MISFIT:
+            arguments = self._binder.bind_carefully(buffers, events)
+            self.check_process()
+            self._run_bound(arguments.values, arguments.sizes, launch_inputs, arguments.named)
+        return arguments.made
+
+    def _run(self, arguments: Arguments, launch_inputs: LaunchInputs) -> int:
+        """One launch; MISFIT: an array was not what the ops take, nothing was run."""
+        self.check_process()
+        if self._observed:
+            binder = self._binder
+            values, sizes = (arguments.values, arguments.sizes) if arguments.values else binder.argument_arrays()
+            if self.host.held.sk_bind(arguments.capsules, binder.count, binder.wanted, values, sizes) == MISFIT:
+                return MISFIT
+            self._run_bound(values, sizes, launch_inputs, arguments.named)
+            return 0
+        outcome: int = self._call(self._caller, arguments[0], arguments[1], arguments[2], self._may_interrupt())
+        if outcome not in (0, MISFIT):
+            raise self.stopped(outcome, launch_inputs)
+        return outcome
+
+    def check_process(self) -> None:
+        if forked():
+            raise LaunchError(
+                f"super_kernel_scope {self.plan.graph.name!r}: launch in a forked process: the OpenMP threads of the "
+                "parent are not here and a launch would hang. Start the process with the 'spawn' method"
+            )
+
+    def stopped(
+        self, outcome: int, launch_inputs: LaunchInputs = _NO_WISHES, op_label: OpLabel | None = None
+    ) -> BaseException:
+        """What the library says of a launch that was refused or stopped."""
+        if outcome == CLOSED:
+            return self._closed()
+        error = self._error(self._free.sk_launch_fault(outcome), outcome, None, launch_inputs, op_label)
+        self._free.sk_launch_end(outcome)
+        return error
+
+    def _closed(self) -> LaunchError:
+        return LaunchError(f"super_kernel_scope {self.plan.graph.name!r}: the kernel is closed")
+
+    def argument_arrays(self) -> tuple[Any, Any]:
+        """Arrays for launch_values, in the order of the graph's buffers."""
+        if self._dynamic or self._events:
+            what = "a dynamic op" if self._dynamic else "an external event"
+            raise LaunchError(
+                f"super_kernel_scope {self.plan.graph.name!r}: a kernel with {what} cannot be launched by values alone"
+            )
+        return self._binder.argument_arrays()
+
+    def launch_values(self, values: Any, sizes: Any, op_label: OpLabel | None = None) -> None:
+        """A launch with the arrays of blank(), filled in; nothing is checked."""
+        if forked() or not self._plain:
+            self._launch_recorded(values, sizes, op_label)
+        elif outcome := self._call_values(self._handle, values, sizes, self._may_interrupt()):
+            raise self.stopped(outcome, op_label=op_label)
+
+    def _launch_recorded(self, values: Any, sizes: Any, op_label: OpLabel | None) -> None:
+        assert not self._dynamic and not self._events
+        self.check_process()
+        self._run_bound(values, sizes, _NO_WISHES, {}, op_label)
+
+    def launch_addresses(
+        self,
+        values: Sequence[int],
+        sizes: Sequence[int],
+        launch_inputs: LaunchInputs,
+        named: Mapping[str, Any],
+        op_label: OpLabel | None = None,
+    ) -> None:
+        """A launch whose arguments, events included, have been checked already."""
+        self.check_process()
+        self._run_bound(*self._binder.filled(values, sizes), launch_inputs, named, op_label)
+
+    def _run_bound(
+        self,
+        values: Any,
+        sizes: Any,
+        launch_inputs: LaunchInputs,
+        named: Mapping[str, Any],
+        op_label: OpLabel | None = None,
+    ) -> None:
+        """One launch of values that fit; where the plan has them, with a control agent and with time stamps."""
+        free = self._free
+        if self.recorded and not self._dynamic:
+            stamps = self._stamp_room()
+            if outcome := free.sk_call_recorded(self.program, values, sizes, may_interrupt(), stamps):
+                raise self.stopped(outcome, launch_inputs, op_label)
+            self._keep_stamps(stamps)
+            return
+        running = free.sk_launch_begin(self.program)
+        if not running:
+            raise self._closed()
+        agent = None
+        if self._dynamic:
+            agent = Agent(self.plan, self.numbers, free, running, launch_inputs.tilings, named, keep=self)
+        try:
+            if agent:
+                agent.start()
+            if status := free.sk_launch_run(running, values, sizes, may_interrupt()):
+                raise self._error(status, running, agent, launch_inputs, op_label)
+            if self.recorded:
+                stamps = self._stamp_room()
+                free.sk_launch_record(running, stamps)
+                self._keep_stamps(stamps)
+        finally:
+            if agent is None or agent.finished():
+                free.sk_launch_end(running)
+
+    def _keep_stamps(self, raw: Any) -> None:
+        """They are read when somebody asks: a launch does not wait for that."""
+        self._stamps = self._own.stamps = Stamps(self.plan.cores, raw)
+
+    def repeat(self, buffers: Mapping[str, Any], loop: Any, times: int) -> float:
+        """Launch from a C loop (as in bench/clock.cpp); what the loop returns."""
+        arguments = self._binder.bind_carefully(buffers, ())
+        parts = (c_void_p(ctypes.cast(getattr(self._free, f"sk_launch_{part}"), c_void_p).value) for part in _PARTS)
+        return float(loop(*parts, c_void_p(self.program), arguments.values, arguments.sizes, ctypes.c_int64(times)))
+
+    def step_times(self) -> Sequence[StepTime]:
+        return self._stamps.step_times() if self._stamps else ()
+
+    def recording(self) -> Stamps | None:
+        stamps: Stamps | None = getattr(self._own, "stamps", None)
+        return stamps
+
+    def time_launches(self, wanted: bool) -> None:
+        time_launches(wanted)
+
+    def last_launch(self) -> tuple[int, int]:
+        two = (ctypes.c_uint64 * 2)()
+        self._free.sk_last_launch(two)
+        return two[0], two[1]
+
+    def spans(self) -> tuple[Span, ...]:
+        return spans_of(self.plan, self.step_times())
+
+    def _error(
+        self, status: int, running: int, agent: Agent | None, launch_inputs: LaunchInputs, op_label: OpLabel | None
+    ) -> LaunchError | KeyboardInterrupt:
+        """Why the launch was stopped. The words it may have waited for are 0 again, as after any launch."""
+        for node in self.plan.graph.nodes:
+            for event in node.awaits:
+                launch_inputs.events[event].clear()
+        fault = Fault(status)
+        report = self._free.sk_launch_report(running).decode("utf-8", "replace")
+        step = self._free.sk_launch_fault_step(running)
+        detail = self._free.sk_launch_fault_detail(running)
+        if fault is Fault.INTERRUPTED:
+            return KeyboardInterrupt()
+        where = f"super_kernel_scope {op_label.scope if op_label else self.plan.graph.name!r}: "
+        if fault is Fault.STALLED:
+            return LaunchError(report.rstrip())
+        if fault is Fault.TILING_FAILED and agent is not None:
+            op = op_label.op if op_label else self._dynamic_op(detail)
+            error = LaunchError(f"{where}the tiling function of op {op!r} failed: {agent.error}")
+            error.__cause__ = agent.error
+            return error
+        node = self.plan.graph.nodes[_op_of(self.plan.steps[step])]
+        said = self._free.sk_launch_failure(running).decode("utf-8", "replace")
+        why = f": {said}" if fault is Fault.FAILED else _explain(fault, node, detail)
+        return LaunchError(f"{where}op {op_label.op if op_label else node.name!r}{why}")
+
+    def _dynamic_op(self, index: int) -> str:
+        return next(self.plan.graph.nodes[op].name for op, i in self.numbers.tilings.items() if i == index)
+
+    def save(self, directory: Path) -> None:
+        shutil.copyfile(self.binary, directory / _KERNEL)
+        shutil.copyfile(self.host.path, directory / _HOST)
+        (directory / _SOURCE).write_text(self.source)
+        (directory / _FEATURES).write_text(cpu_features() + "\n")
+
+    def running(self) -> int:
+        return int(self._free.sk_program_running(self.program))
+
+    def close(self) -> None:
+        """Refuse launches from now on and unload; a launch that is running keeps its binary until this object goes."""
+        if self._free.sk_program_close(self.program) == 0:
+            self._unload()
+
+
+def _loaded(binary: Path, plan: Plan) -> ctypes.CDLL:
+    try:
+        return load_library(binary)
+    except OSError as reason:
+        libraries = dict.fromkeys(name for node in plan.graph.nodes for name in node.kernel.libraries)
+        needs = f"; its sub-kernels need {', '.join(libraries)}" if libraries else ""
+        raise UnsupportedError(
+            f"super_kernel_scope {plan.graph.name!r}: {binary} cannot be loaded here: {reason}{needs}"
+        ) from reason
+
+
+def _at_last(owner: object, act: Callable[..., object], *args: object) -> weakref.finalize[..., object]:
+    finalizer = weakref.finalize(owner, act, *args)
+    finalizer.atexit = False  # other threads may be launching while the process ends
+    return finalizer
+
+
+def _dlclose(handle: int) -> None:
+    ctypes.CDLL(None).dlclose(c_void_p(handle))
+
+
+def _explain(fault: Fault, node: Node, detail: int) -> str:
+    """What the op did, or was given."""
+    if fault is Fault.UNKNOWN_KEY:
+        keys = ", ".join(str(key) for key, _ in node.kernel.tiling_variants)
+        return f" was given the unknown tiling key {detail}; its keys are {keys}"
+    if fault is Fault.BLOCK_COUNT:
+        return f" was given {detail} blocks; it can run with 0 to {node.blocks}"
+    return f" called sync_all, but sub-kernel {node.kernel.name!r} was declared with sync_all=False"
+
+
+def _op_of(step: Step) -> int:
+    op = getattr(step, "op", None)
+    assert isinstance(op, int)
+    return op
+
+
+def _never() -> int:
+    return 0
+
+
+def may_interrupt() -> int:
+    """1 where Ctrl-C would raise KeyboardInterrupt: in the main thread, with Python's own handler."""
+    if get_ident() != _MAIN:
+        return 0
+    return int(getsignal(signal.SIGINT) is signal.default_int_handler)
+
+
+def _create_program(plan: Plan, numbers: Numbering, library: ctypes.CDLL, host: ctypes.CDLL) -> int:
+    from ..build import entry_name
+
+    steps, slots = plan.steps, numbers.layout.slots
+    entry = ctypes.cast(getattr(library, entry_name(plan.graph.label)), ctypes.c_void_p)
+    texts = [plan.describe(step).encode() for step in steps]
+    facts = Facts(
+        entry=entry,
+        name=plan.graph.name.encode(),
+        cores=plan.cores,
+        slot_count=len(slots),
+        source_count=len(numbers.sources),
+        slot_source=(ctypes.c_int32 * len(slots))(*numbers.slot_sources(plan)),
+        slot_literal=(ctypes.c_uint64 * len(slots))(*(slot.literal + slot.addend for slot in slots)),
+        rendezvous_count=len(numbers.rendezvous),
+        tiling_count=len(numbers.tilings),
+        step_count=len(steps),
+        step_text=(ctypes.c_char_p * len(steps))(*texts),
+        stamp_room=numbers.records,
+        needs_team=bool(numbers.rendezvous),
+        watchdog_s=plan.options.debug_watchdog,
+        report_path=str(report_path(plan.graph.name)).encode(),
+        delay_seed=int(os.environ.get(DELAYS) or 0),
+    )
+    program: int = host.sk_program_create(ctypes.byref(facts))
+    return program
+
+
+def report_path(name: str) -> Path:
+    """Where a stalled or crashed launch leaves its report."""
+    try:
+        folder = default_directory() / "reports"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except (OSError, BuildError):  # nothing of ours can be written: a saved kernel runs all the same
+        folder = Path(tempfile.gettempdir())
+    plain = "".join(c if c.isalnum() else "_" for c in name)[:80]
+    return folder / f"{plain}-{os.getpid()}.txt"

@@ -1,0 +1,111 @@
+"""targets.cpu.openmp: the one OpenMP run time of this process: functions, thread count, broken by a fork?"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from ....errors import UnsupportedError
+
+_NAMES = ("libgomp", "libomp", "libiomp")
+_fork = {"broken": False}
+
+
+@dataclass(frozen=True)
+class OpenMP:
+    path: Path
+    library: ctypes.CDLL
+
+    def address(self, function: str) -> int:
+        found = ctypes.cast(getattr(self.library, function), ctypes.c_void_p).value
+        assert found is not None
+        return found
+
+
+def loaded() -> list[Path]:
+    """The OpenMP libraries mapped into this process."""
+    found: dict[Path, None] = {}
+    try:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:
+        return []
+    for line in lines:
+        path = Path(line.rpartition(" ")[2])
+        if path.name.startswith(_NAMES):
+            found[path] = None
+    return list(found)
+
+
+def _candidates() -> Iterator[Path]:
+    yield from loaded()
+    yield from _torch_libraries()
+    yield Path("libgomp.so.1")
+    if found := ctypes.util.find_library("gomp"):  # runs programs to find it
+        yield Path(found)
+
+
+@cache
+def openmp() -> OpenMP:
+    """The run time that torch uses, also when torch comes later; the system's when there is no torch."""
+    for path in _candidates():
+        try:
+            library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+        except OSError:
+            continue
+        if hasattr(library, "GOMP_parallel"):
+            # a kernel may have to be linked with it: the file, where the loader only was given a name
+            return OpenMP(path if path.is_absolute() else next(iter(loaded()), path), library)
+    raise UnsupportedError("no OpenMP run time found: install libgomp (apt-get install libgomp1)")
+
+
+def _torch_libraries() -> list[Path]:
+    """The library that torch would load, found without importing torch: a second one must never come in."""
+    try:
+        spec = importlib.util.find_spec("torch")
+    except (ImportError, ValueError):  # somebody forbids torch here
+        return []
+    if spec is None or not spec.submodule_search_locations:
+        return []
+    home = Path(next(iter(spec.submodule_search_locations)))
+    return [
+        path for folder in (home / "lib", home.parent / "torch.libs") for path in sorted(folder.glob("libgomp*.so*"))
+    ]
+
+
+def _after_fork() -> None:
+    _fork["broken"] = bool(loaded())
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def forked() -> bool:
+    """Is this the child of a fork? The threads of the parent's OpenMP run time are not here: a region would hang."""
+    return _fork["broken"]
+
+
+@cache
+def _torch_threads() -> Callable[[], int]:
+    threads: Callable[[], int] = sys.modules["torch"].get_num_threads
+    return threads
+
+
+@cache
+def _openmp_threads() -> Callable[[], int]:
+    threads: Callable[[], int] = openmp().library.omp_get_max_threads
+    return threads
+
+
+def thread_count() -> int:
+    """How many cores a launch may use: torch's setting when torch is there, OpenMP's otherwise."""
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "get_num_threads"):  # absent, or being imported right now
+        return _openmp_threads()()
+    return _torch_threads()()

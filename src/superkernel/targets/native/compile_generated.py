@@ -1,0 +1,106 @@
+"""targets.cpu.texts: texts of sub-kernels in, one object per text out; texts that are new are compiled together.
+
+What generated kernels include takes most of their compile time, so the new ones share as few compiler calls as there
+are processors. The cache still knows each text by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+from ...cache import digest
+from ...errors import BuildError
+from ..cpu.build import BuildContext
+from ..protocol import Text
+from .objects import CXX_FLAGS, INCLUDE, text_key, versions
+from .precompiled import precompiled
+from .toolchain import cpu_features, run
+
+
+def compile_texts(texts: Sequence[Text], flags: Sequence[str], context: BuildContext) -> list[Path]:
+    """The object of each text; several may be copies of one object, which then defines more than was asked for."""
+    headers = text_key((), (INCLUDE,))
+    identity = (*CXX_FLAGS, *flags, context.toolchain.identity, cpu_features(), versions(), headers)
+    keys = [digest("text", *text, *identity) for text in texts]
+    missing = {key: text for key, text in zip(keys, texts, strict=True) if context.cache.get(key, ".o") is None}
+    if missing:
+        _compile_missing(missing, flags, context)
+    # Usually there by now; a file that was damaged or removed meanwhile is compiled alone.
+    return [_alone(key, text, flags, context) for key, text in zip(keys, texts, strict=True)]
+
+
+def _alone(key: str, text: Text, flags: Sequence[str], context: BuildContext) -> Path:
+    return context.cache.make(key, ".o", lambda output: _compile([text], flags, output, context))
+
+
+def _compile_missing(missing: dict[str, Text], flags: Sequence[str], context: BuildContext) -> None:
+    groups = _balanced(missing, max(1, len(os.sched_getaffinity(0))))
+    includes = dict.fromkeys(text[0] for text in missing.values())
+    headers = {one: precompiled(one, _command(flags, context), context) for one in includes}
+
+    def compile_all(group: dict[str, Text], output: Path) -> None:
+        texts = list(group.values())
+        _compile(texts, flags, output, context, headers[texts[0][0]])
+
+    def compile_group(group: dict[str, Text]) -> None:
+        together = digest("texts", *group)
+        made = context.cache.make(together, ".o", lambda output: compile_all(group, output))
+        for key in group:
+            context.cache.make(key, ".o", lambda output: _copy(made, output))
+
+    with ThreadPoolExecutor(len(groups), "superkernel-compile") as pool:
+        for done in [pool.submit(compile_group, group) for group in groups]:
+            done.result()
+
+
+def _copy(made: Path, output: Path) -> None:
+    shutil.copyfile(made, output)
+
+
+def _balanced(texts: dict[str, Text], most: int) -> list[dict[str, Text]]:
+    """At most `most` groups of about equal length, each with one set of includes."""
+    by_includes: dict[str, dict[str, Text]] = {}
+    for key, text in texts.items():
+        by_includes.setdefault(text[0], {})[key] = text
+    groups: list[dict[str, Text]] = []
+    for same in by_includes.values():
+        rooms: list[dict[str, Text]] = [{} for _ in range(min(most, len(same)))]
+        loads = [0] * len(rooms)
+        for key, text in sorted(same.items(), key=lambda pair: -len(pair[1][1])):
+            lightest = loads.index(min(loads))
+            rooms[lightest][key] = text
+            loads[lightest] += len(text[1])
+        groups += rooms
+    return groups
+
+
+def _command(flags: Sequence[str], context: BuildContext) -> list[str]:
+    return [*context.toolchain.cxx, *CXX_FLAGS, *flags, f"-I{INCLUDE}"]
+
+
+def _compile(
+    texts: Sequence[Text], flags: Sequence[str], output: Path, context: BuildContext, header: Path | None = None
+) -> None:
+    source, (includes, _) = output.with_suffix(".cpp"), texts[0]
+    functions = "\n\n".join(text[1] for text in texts)
+    command = _command(flags, context)
+    files = ["-c", str(source), "-o", str(output)]
+    try:
+        if header is not None:
+            source.write_text(f"{functions}\n")
+            with suppress(BuildError):  # the fault of the kernels or of the header: without the latter it will be seen
+                run(
+                    [*command, "-include", str(header), *files],
+                    what="compiling generated kernels",
+                    log=context.commands,
+                )
+                return
+        source.write_text(f"{includes}\n\n{functions}\n")
+        run([*command, *files], what="compiling generated kernels", log=context.commands)
+    finally:
+        source.unlink(missing_ok=True)

@@ -1,0 +1,61 @@
+"""targets.cpu.facts: an object and the names of functions in it -> what plan and link must know; kept in the cache."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from ...cache import Cache, digest
+from .objects import unique_name, versions
+
+_VERSION = "facts 1"  # of the fields below and of how they are found
+
+
+@dataclass(frozen=True)
+class ObjectFacts:
+    """What reading an object finds out: it takes milliseconds, and the reader's import many more."""
+
+    symbols: tuple[str, ...]  # that the names mean
+    unique: tuple[str, ...]  # what these are called when they stand beside others
+    called: frozenset[str]  # symbols from elsewhere that the functions can come to call
+    undefined: frozenset[str]  # all symbols that the object needs from elsewhere
+    code_bytes: int  # of the largest
+
+
+def facts_of(path: Path, contents: str, names: Sequence[str], told_as: Path, cache: Cache) -> ObjectFacts:
+    """`contents` is the object's digest. Mistakes are told of the file `told_as`, and not kept."""
+    key = digest(_VERSION, contents, *names, versions())
+
+    def build(output: Path) -> None:
+        output.write_text(json.dumps(asdict(_find(path, names, told_as)), default=sorted))
+
+    return _read(cache.make(key, ".json", build))
+
+
+def _find(path: Path, names: Sequence[str], told_as: Path) -> ObjectFacts:
+    from .call_graph import references
+    from .elf import read_object, symbol_size
+    from .symbols import find_symbol
+
+    found = replace(read_object(path), path=told_as)
+    symbols = tuple(find_symbol(found, name) for name in names)
+    return ObjectFacts(
+        symbols,
+        tuple(unique_name(symbol, path) for symbol in symbols),
+        frozenset().union(*(references(path, symbol) for symbol in symbols)),
+        found.undefined,
+        max(symbol_size(found, symbol) for symbol in symbols),
+    )
+
+
+def _read(path: Path) -> ObjectFacts:
+    fields = json.loads(path.read_text())
+    return ObjectFacts(
+        tuple(fields["symbols"]),
+        tuple(fields["unique"]),
+        frozenset(fields["called"]),
+        frozenset(fields["undefined"]),
+        fields["code_bytes"],
+    )

@@ -1,0 +1,57 @@
+"""targets.cpu.precompiled: includes that generated kernels share -> a header that the compiler has read before.
+
+Reading them takes three quarters of the time that a kernel takes to compile, and reading them ahead takes as long as
+three kernels, and 150 MB of the cache: so that is done once they have been needed a few times.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from ...cache import digest
+from ...errors import BuildError
+from ..cpu.build import BuildContext
+from .objects import INCLUDE, text_key, versions
+from .toolchain import cpu_features, run
+
+PLAIN_USES = 3
+_found: dict[Path, bool] = {}  # header -> it was whole when this process looked; False: it could not be made
+_lock = threading.Lock()
+
+
+def precompiled(includes: str, command: Sequence[str], context: BuildContext) -> Path | None:
+    """What to name with -include instead of the includes; None: it does not pay yet, or cannot be made."""
+    # The compiler does not look whether a header has changed since it read it: torch's versions stand for torch's.
+    identity = (context.toolchain.identity, cpu_features(), versions(), text_key((), (INCLUDE,)))
+    key = digest("includes", includes, *command, *identity)
+    with _lock, suppress(OSError, BuildError):
+        header = context.cache.path(key, ".h")
+        there = context.cache.path(key, ".h.gch").is_file()
+        if _found.get(header) is False or not (there or _needed_often(header, includes)):
+            return None
+        if not (there and _found.get(header)):
+            _found[header] = False
+            ahead = [*command, "-x", "c++-header", str(header), "-o"]
+            context.cache.make(key, ".h.gch", lambda output: _read(ahead, output, context))
+            _found[header] = True
+        return header
+    return None
+
+
+def _needed_often(header: Path, includes: str) -> bool:
+    """Whether it was needed a few times before; counts this one."""
+    header.parent.mkdir(mode=0o700, exist_ok=True)
+    uses = header.with_suffix(".uses")
+    before = len(uses.read_text()) if uses.is_file() else 0
+    if before >= PLAIN_USES:
+        header.write_text(includes + "\n")
+        return True
+    uses.write_text("." * (before + 1))  # two processes that count at once lose one, which does no harm
+    return False
+
+
+def _read(command: Sequence[str], output: Path, context: BuildContext) -> None:
+    run([*command, str(output)], what="reading the includes of generated kernels", log=context.commands)

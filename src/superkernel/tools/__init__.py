@@ -1,0 +1,1 @@
+"""tools: the shell, the doctor, the demo and the benchmarks."""

@@ -1,0 +1,36 @@
+"""bench: suites of measurements, each against named peers, each result checked before it is timed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from importlib import import_module
+
+from ...errors import OptionError, UnsupportedError, nearest
+from .measure import Result
+
+# suite -> module with a `run(quick, cores) -> Result`
+SUITES = {
+    "boundary": "superkernel.tools.bench.boundary",
+    "torch": "superkernel.tools.bench.torch_models",
+    "moe": "superkernel.tools.bench.moe",
+    "decode": "superkernel.tools.bench.decode",
+    "attention": "superkernel.tools.bench.attention",
+}
+
+
+def run(suite: str, quick: bool = False, cores: int | None = None) -> Result:
+    """`cores`: for us and for every peer; the promised figures are those of two."""
+    if suite not in SUITES:
+        raise OptionError(f"unknown suite {suite!r}{nearest(suite, SUITES)}; suites are {', '.join(SUITES)}")
+    there = len(os.sched_getaffinity(0))
+    cores = min(2, there) if cores is None else cores
+    if not 1 <= cores <= there:
+        raise OptionError(f"cores={cores} is not possible here: this process has {there} cores, so 1 to {there}")
+    try:
+        runner: Callable[[bool, int], Result] = import_module(SUITES[suite]).run
+    except ModuleNotFoundError as reason:
+        if reason.name != "torch":
+            raise
+        raise UnsupportedError(f"suite {suite!r} needs torch: pip install 'superkernel[torch]'") from reason
+    return runner(quick, cores)

@@ -1,0 +1,62 @@
+"""bench.overhead: what time stamps cost: a decode step plain and with profiling=1, call by call in turns; a script."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .decode_models import decode_step
+from .peers import threads, with_own_code
+
+WAYS: dict[str, dict[str, Any]] = {"plain": {}, "profiling=1": {"profiling": 1}}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m superkernel.tools.bench.overhead", description=__doc__)
+    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--calls", type=int, default=1500, help="of each")
+    asked = parser.parse_args()
+    torch.manual_seed(0)
+    workload = decode_step(288)
+    with threads(asked.cores), torch.no_grad():
+        calls = {way: _compiled(workload.model, options) for way, options in WAYS.items()}
+        results = [call(*workload.inputs) for call in calls.values()]
+        if not all(torch.equal(results[0], result) for result in results):
+            print("profiling=1 gives another result", file=sys.stderr)
+            return 1
+        taken: dict[str, list[float]] = {way: [] for way in WAYS}
+        for _ in range(asked.calls):
+            for way, call in calls.items():
+                began = time.perf_counter()
+                call(*workload.inputs)
+                taken[way].append((time.perf_counter() - began) * 1e6)
+    for name, share in (
+        ("fastest twentieth", 0),
+        ("median", 9),
+    ):  # the first is what others on the machine disturb least
+        plain, recorded = (statistics.quantiles(taken[way], n=20)[share] for way in WAYS)
+        print(
+            f"{name}: {plain:.1f} us plain, {recorded:.1f} us with profiling=1: {100 * (recorded / plain - 1):+.1f} %"
+        )
+    return 0
+
+
+def _compiled(model: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:
+    made: Callable[..., Any] = torch.compile(
+        with_own_code(model),
+        backend="superkernel",
+        options={"profit_gate": 0, **options},
+        fullgraph=True,
+        dynamic=False,
+    )
+    return made
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,126 @@
+"""bench.peers: a model in, calls of it out: ours, eager, Inductor with three settings; each compiled apart."""
+
+from __future__ import annotations
+
+import copy
+import os
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch._inductor import config, list_mode_options
+
+from ...frontend.report import Report, collecting
+from .first_call import CALLS
+
+Call = Callable[[], Any]
+CACHES = ("SUPERKERNEL_CACHE", "TORCHINDUCTOR_CACHE_DIR")
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Who runs a model. `inductor` is the configuration of Inductor while it compiles."""
+
+    name: str
+    what: str
+    backend: Any = None  # None: eager
+    options: Mapping[str, object] = field(default_factory=dict)
+    inductor: Mapping[str, object] = field(default_factory=dict)
+
+
+_FROZEN = {"freezing": True, "cpp_wrapper": True}
+OURS = Runner("superkernel", "torch.compile(backend='superkernel'), default options", "superkernel")
+UNFUSED = Runner("fuse=off", "the same without fusion: one launch per sub-kernel", "superkernel", {"fuse": "off"})
+EAGER = Runner("eager", "the model as it is")
+INDUCTOR = Runner("inductor", "torch.compile, default settings", "inductor")
+FROZEN = Runner("frozen", "Inductor with freezing and cpp_wrapper", "inductor", inductor=_FROZEN)
+TUNED = Runner(
+    "max-autotune",
+    "Inductor with mode max-autotune (less CUDA graphs), freezing and cpp_wrapper",
+    "inductor",
+    inductor={**list_mode_options("max-autotune-no-cudagraphs"), **_FROZEN},
+)
+PEERS = (EAGER, INDUCTOR, FROZEN, TUNED)
+
+
+def prepare(runner: Runner, model: Callable[..., Any], inputs: Sequence[Any]) -> tuple[Call, Report]:
+    """The model compiled, and called so often that nothing happens for the first time any more."""
+    if isinstance(model, torch.nn.Module):
+        model = copy.deepcopy(model)  # freezing packs weights
+    if runner.backend is None:
+        return lambda: model(*inputs), Report()
+    compiled = torch.compile(
+        with_own_code(model),
+        backend=runner.backend,
+        options=dict(runner.options) or None,
+        fullgraph=True,
+        dynamic=False,
+    )
+    # As torch.compile's own options they would reach Inductor too late: Dynamo asks as well whether weights are frozen.
+    with config.patch(dict(runner.inductor)), _quiet(), collecting() as report:
+        for _ in range(CALLS + 1):
+            compiled(*inputs)
+    return lambda: compiled(*inputs), report
+
+
+def with_own_code(model: Callable[..., Any]) -> Callable[..., Any]:
+    """A function with a code object of its own: Dynamo keeps what it compiled by code object, for all that share it."""
+
+    def call(*inputs: Any) -> Any:
+        return model(*inputs)
+
+    function = model if isinstance(model, FunctionType) else call
+    assert isinstance(function, FunctionType)
+    code, closure = function.__code__.replace(), function.__closure__
+    return FunctionType(code, function.__globals__, function.__name__, function.__defaults__, closure)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the tables that autotuning prints."""
+    from torch._inductor import select_algorithm
+
+    printed = select_algorithm.PRINT_AUTOTUNE
+    select_algorithm.PRINT_AUTOTUNE = False
+    try:
+        with config.patch(max_autotune_report_choices_stats=False), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        select_algorithm.PRINT_AUTOTUNE = printed
+
+
+@contextmanager
+def fresh_caches() -> Iterator[None]:
+    """Everything is compiled in this run, and forgotten afterwards: also what the profit gate decided."""
+    before = {name: os.environ.get(name) for name in CACHES}
+    with tempfile.TemporaryDirectory(prefix="superkernel-bench-", ignore_cleanup_errors=True) as folder:
+        try:
+            os.environ.update(caches_in(folder))
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
+
+
+def caches_in(folder: str) -> dict[str, str]:
+    return {name: os.path.join(folder, name.lower()) for name in CACHES}
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Every runner has this many threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,74 @@
+"""bench.sample: the model of the comparison sample, end to end beside its peers, and its launches fused and not."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from ...observe.compare import Comparison, compare
+from ...observe.profiling import profile
+from . import compared
+from .measure import Figure, Result
+from .peers import Runner, with_own_code
+from .workloads import Workload
+
+SAMPLE = Path(__file__).resolve().parents[4] / "examples" / "03_moe_compare.py"
+TURNS = 7
+WAYS: dict[str, dict[str, Any]] = {"unfused": {"fuse": "off"}, "fused": {"profit_gate": 0}}
+
+
+def run_sample(result: Result, peers: Sequence[Runner], rounds: int) -> None:
+    """The model of the sample end to end, and what its launches take fused and unfused."""
+    sample = load_sample()
+    model, inputs = sample.Model().eval(), sample.inputs()
+    name = "sample of six scopes"
+    # An int8 that rounds to its neighbour, after another order of additions, changes more than the last bits.
+    workload = Workload(name, lambda *given: torch.cat(model(*given)), inputs, tolerance=1e-2)
+    able = [peer for peer in peers if not peer.inductor]
+    done = compared.compare(result, workload, able, rounds)
+    result.figures.append(Figure(f"{name}: the best peer's time to ours", done.ratio, 2.0, True))
+    result.notes.append(
+        f"{name}: peers run superkernel.ops by their references in Python; those with cpp_wrapper are left out, "
+        "because torch 2.13 crashes on this model with it"
+    )
+    changed = _profiled(model, inputs, 5 * rounds)
+    result.checks[f"{name}: fused and unfused ran the same"] = changed.same_model and not changed.notes
+    told = (
+        (f"{name}: less time in launches", changed.benefit_percent),
+        (f"{name}: fewer launches", changed.kernel_drop_percent),
+    )
+    result.figures += [Figure(what, percent or 0.0, 25, True, "%") for what, percent in told]
+
+
+def _profiled(model: torch.nn.Module, inputs: tuple[Any, ...], calls: int) -> Comparison:
+    """Turns of both ways; the calmest of each are compared, since what else the machine does can only add time."""
+    compiled = {
+        way: torch.compile(with_own_code(model), backend="superkernel", options=options, fullgraph=True, dynamic=False)
+        for way, options in WAYS.items()
+    }
+    with tempfile.TemporaryDirectory(prefix="superkernel-bench-") as folder:
+        turns: dict[str, dict[Path, float]] = {way: {} for way in WAYS}
+        for turn in range(TURNS):
+            for way, call in compiled.items():
+                with profile(Path(folder, f"{way}{turn}")) as recorded:
+                    for _ in range(calls):
+                        call(*inputs)
+                assert recorded.facts is not None
+                turns[way][recorded.directory] = recorded.facts.total_us
+        return compare(*(min(taken, key=taken.__getitem__) for taken in turns.values()))
+
+
+def load_sample() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("superkernel_sample", SAMPLE)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # its dataclasses look for themselves there
+    spec.loader.exec_module(module)
+    return module

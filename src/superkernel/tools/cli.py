@@ -1,0 +1,382 @@
+"""cli: the shell's words in, one answer out: text, or one JSON object with --json; exit status 0 only on success."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .. import __version__
+from ..cache import Cache
+from ..errors import BuildError, OptionError, SuperKernelError, nearest
+from ..model.opsfile import read_ops
+from ..model.options import Options
+from ..model.subkernel import Form, Op
+from ..runtime.artefact import MANIFEST
+from ..runtime.compile import compile as compile_ops
+from ..runtime.super_kernel import SuperKernel
+from ..targets import find_target
+
+if TYPE_CHECKING:
+    from .doctor import Report
+
+app = typer.Typer(name="superkernel", add_completion=False, pretty_exceptions_enable=False)
+cache_app = typer.Typer(help="What is kept of earlier compilations.")
+app.add_typer(cache_app, name="cache")
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+
+
+def main() -> None:
+    """The console entry."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a file name need not be text in the terminal's encoding
+            stream.reconfigure(errors="backslashreplace")
+    app(prog_name="superkernel")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"superkernel {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def top(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Print the version.")
+    ] = False,
+) -> None:
+    """Links kernels that are already compiled into one kernel and launches it once."""
+    _help_if_alone(context)
+
+
+@cache_app.callback(invoke_without_command=True)
+def cache_top(context: typer.Context) -> None:
+    """What is kept of earlier compilations."""
+    _help_if_alone(context)
+
+
+def _help_if_alone(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command("demo")
+def demo_command(as_json: AsJson = False) -> None:
+    """Compile two kernels into one super kernel, launch it and check its output."""
+    from . import demo
+
+    with _errors_told(as_json):
+        shown = demo.run()
+        _answer(as_json, {"ok": True, **vars(shown)}, str(shown))
+
+
+@app.command("doctor")
+def doctor_command(as_json: AsJson = False) -> None:
+    """Look at compiler, linker, cores, torch, GPU and CANN: what is missing, and how to get it."""
+    from . import doctor
+
+    with _errors_told(as_json):
+        report = doctor.examine()
+        if as_json:
+            _answer(as_json, report.to_dict(), "")
+        else:
+            _print_report(report)
+        raise typer.Exit(0 if report.ok else 1)
+
+
+@app.command("compile")
+def compile_command(
+    ops: Annotated[Path, typer.Argument(metavar="OPS.json", help="The description of kernels and ops.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where the super kernel is saved.")],
+    target: Annotated[str | None, typer.Option(help="Instead of the file's target.")] = None,
+    options: Annotated[
+        str,
+        typer.Option(metavar="TEXT", help="More options, as key=value:key=value; they win over those of the file."),
+    ] = "",
+    cores: Annotated[int | None, typer.Option(help="Plan for this many cores.")] = None,
+    chip: Annotated[
+        str | None, typer.Option(metavar="NAME|FILE.json", help="The part to compile for, on targets with several.")
+    ] = None,
+    dump: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Also write graph, plan, source and commands there.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Link the kernels of OPS.json into one super kernel that runs without a compiler."""
+    with _errors_told(as_json):
+        _check_output(output, dump)
+        described = find_target(target).for_chip(chip).read_ops(ops) if target else read_ops(ops)
+        chosen = target or described.target
+        joined = _joined(described.options, options)
+        with _progress(described.ops, hidden=as_json) as progress:
+            kernel = compile_ops(
+                described.ops, described.name, joined, chosen, cores=cores, chip=chip, progress=progress
+            )
+        with kernel:
+            if dump is not None:
+                _dump(kernel, dump)
+            files = _save(kernel, output)
+            answer = _answer_fields(kernel, chosen) | {"artefact": str(output), "files": files}
+            answer["remarks"] = list(kernel.executable.remarks)
+            _answer(as_json, answer | {"dump": dump and str(dump)}, _summary(kernel, output, files, dump))
+
+
+@app.command("explain")
+def explain_command(
+    place: Annotated[str, typer.Argument(help="file.py:function, or file.py to run it as a script.")],
+    fuse: Annotated[str, typer.Option(help="auto, marked, whole or off.")] = "auto",
+    options: Annotated[str, typer.Option(help="Scope options for scopes that give none.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Say what became of each scope of a model: segments, why each ended, sub-kernels, syncs."""
+    with _errors_told(as_json):
+        from ..frontend.explain import explain_place
+
+        report = explain_place(place, {"fuse": fuse, "options": options})
+        _answer(as_json, report.to_dict(), str(report))
+
+
+@app.command("bench")
+def bench_command(
+    suite: Annotated[str, typer.Argument(metavar="SUITE", help="boundary, torch, moe, decode, attention, or all.")],
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions, for a first look.")] = False,
+    cores: Annotated[int | None, typer.Option(metavar="N", help="For us and for every peer; otherwise 2.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure against named peers; every result is checked before it is timed."""
+    from . import bench
+
+    with _errors_told(as_json):
+        known = [*bench.SUITES, "all"]
+        if suite not in known:
+            raise OptionError(f"unknown suite {suite!r}{nearest(suite, known)}; suites are {', '.join(known)}")
+        results = {name: bench.run(name, quick, cores) for name in (bench.SUITES if suite == "all" else [suite])}
+        ok = all(result.ok for result in results.values())
+        tables = {name: result.to_dict() for name, result in results.items()}
+        _answer(as_json, {"ok": ok, "suites": tables}, "\n\n".join(map(str, results.values())))
+        raise typer.Exit(0 if ok else 1)
+
+
+@app.command("compare")
+def compare_command(
+    before: Annotated[Path, typer.Argument(metavar="A", help="A profile directory: the run before.")],
+    after: Annotated[Path, typer.Argument(metavar="B", help="Another one: the run after.")],
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write a report on both.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What changed between two profiles: op by op, in total, in kernels; the benefit of B over A in percent."""
+    from ..observe import compare, shell
+    from .bench.bandwidth import read_rate
+
+    with _errors_told(as_json):
+        found = shell.compared(before, after, html, read_rate)
+        if not as_json:
+            _print(compare.table(found))
+        page = [f"report: {html}"] if html else []
+        fields = {"ok": True, **found.to_dict(), "html": html and str(html)}
+        _answer(as_json, fields, "\n".join([*found.summary(), *page]))
+
+
+@app.command("trace", context_settings={"ignore_unknown_options": True})
+def trace_command(
+    script: Annotated[Path, typer.Argument(metavar="SCRIPT.py", help="The script to run.")],
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="ARGS", help="Its arguments. After -- they are the script's even if trace has them too."
+        ),
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where the profile is left.")] = Path(
+        "prof_result/trace"
+    ),
+    as_json: AsJson = False,
+) -> None:
+    """Run a script, keep its exit status, and leave what it launched: tables, trace.json for Perfetto, report.html."""
+    from ..observe import shell
+    from .bench.bandwidth import read_rate
+
+    with _errors_told(as_json):
+        shown = shell.traced(script, words or [], output, as_json, read_rate)
+        _answer(as_json, shown.fields, "\n".join(shown.lines))
+        raise typer.Exit(shown.status)
+
+
+@cache_app.command("info")
+def cache_info(as_json: AsJson = False) -> None:
+    """Where the cache is and what it holds."""
+    with _errors_told(as_json):
+        info = Cache().info()
+        fields = {"ok": True, "directory": str(info.directory), "entries": info.entries, "bytes": info.bytes}
+        _answer(as_json, fields, f"{info.directory}: {info.entries} entries, {info.bytes / 1e6:.1f} MB")
+
+
+@cache_app.command("clear")
+def cache_clear(as_json: AsJson = False) -> None:
+    """Remove what the cache holds; it is built again when needed."""
+    with _errors_told(as_json):
+        cache = Cache()
+        removed = cache.clear()
+        fields = {"ok": True, "directory": str(cache.directory), "removed": removed}
+        _answer(as_json, fields, f"{cache.directory}: {removed} entries removed")
+
+
+def _answer(as_json: bool, fields: dict[str, Any], text: str) -> None:
+    typer.echo(json.dumps(fields, indent=1) if as_json else text)
+
+
+@contextmanager
+def _errors_told(as_json: bool) -> Iterator[None]:
+    """An error of ours becomes one message and exit status 1; any other is a defect and keeps its traceback."""
+    try:
+        yield
+    except SuperKernelError as error:
+        if as_json:
+            typer.echo(json.dumps({"ok": False, "error": _error_fields(error)}, indent=1))
+        else:
+            typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from None
+
+
+def _error_fields(error: SuperKernelError) -> dict[str, Any]:
+    fields: dict[str, Any] = {"kind": type(error).__name__, "message": str(error), "command": [], "stderr": ""}
+    if isinstance(error, BuildError):
+        fields |= {"message": error.message, "command": list(error.command), "stderr": error.stderr}
+    return fields
+
+
+def _joined(base: Options, text: str) -> Options:
+    """The file's options, except that an option which `text` names has the value it has there."""
+    given = Options.parse(text)
+    keys = [re.sub(r'[\s"]', "", piece.partition("=")[0]) for piece in text.split(":")]
+    named: dict[str, Any] = {(field := key.replace("-", "_")): getattr(given, field) for key in keys if key}
+    return replace(base, **named)
+
+
+@contextmanager
+def _progress(ops: Sequence[Op], hidden: bool) -> Iterator[Callable[[str], None] | None]:
+    """A bar on a terminal that moves with every compiled source, and a last time when all is linked."""
+    if hidden or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+
+    sources = {op.kernel.binary for op in ops if op.kernel.binary.form is Form.SOURCE}
+    columns = (SpinnerColumn(), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        work = bar.add_task("compiling", total=len(sources) + 1)
+        yield lambda text: bar.update(work, advance=1, description=text, refresh=True)
+        bar.update(work, advance=1, description="linked")
+
+
+def _check_output(output: Path, dump: Path | None) -> None:
+    """Refuse, before anything is compiled, a place that holds something else than an earlier result."""
+    if dump is not None and dump.resolve().is_relative_to(output.resolve()):
+        raise OptionError(f"--dump {dump} lies in --output {output}, which holds a super kernel only: choose another")
+    if output.exists() and not output.is_dir():
+        raise BuildError(f"--output {output} is not a folder")
+    if output.is_dir() and any(output.iterdir()) and not _is_artefact(output):
+        raise BuildError(f"--output {output} holds files, but no saved super kernel: empty it or choose another")
+
+
+def _is_artefact(folder: Path) -> bool:
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(manifest, dict) and {"version", "plan", "kernels", "ops"} <= manifest.keys()
+
+
+def _save(kernel: SuperKernel, output: Path) -> list[str]:
+    """Save beside `output`, then move it there: whoever looks sees the old super kernel, the new one or none."""
+    place = output.resolve()
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory("", f".{place.name}-", place.parent, ignore_cleanup_errors=True) as beside:
+            fresh, old = Path(beside, "new"), Path(beside, "old")
+            kernel.save(fresh)
+            files = sorted(path.name for path in fresh.iterdir())
+            present = sorted(path.name for path in place.iterdir()) if place.exists() else []
+            if strangers := [name for name in present if name not in files]:
+                raise BuildError(f"--output {output} holds {', '.join(strangers)}, no part of a saved super kernel")
+            if present:
+                place.rename(old)
+            try:
+                fresh.rename(place)
+            except BaseException:
+                if present:
+                    old.rename(place)
+                raise
+    except OSError as reason:
+        raise BuildError(f"cannot write --output {output}: {reason}") from reason
+    return files
+
+
+def _dump(kernel: SuperKernel, folder: Path) -> None:
+    try:
+        kernel.dump(folder)
+    except OSError as reason:
+        raise BuildError(f"cannot write --dump {folder}: {reason}") from reason
+
+
+def _answer_fields(kernel: SuperKernel, target: str) -> dict[str, Any]:
+    plan = kernel.plan
+    return {
+        "ok": True,
+        "name": kernel.name,
+        "target": target,
+        "options": str(plan.options),
+        "cores": plan.cores,
+        "ops": len(plan.graph.nodes),
+        "edges": len(plan.graph.edges),
+        "syncs": plan.sync_counts,
+        "blocking_steps": plan.blocking_steps,
+        "notes": list(plan.notes),
+    }
+
+
+def _summary(kernel: SuperKernel, output: Path, files: Sequence[str], dump: Path | None) -> str:
+    lines = [*kernel.plan.summary]
+    lines.append(f"saved in {output}{os.sep}: {', '.join(files)}")
+    if dump is not None:
+        lines.append(f"graph, plan, source and commands in {dump}{os.sep}")
+    lines += kernel.executable.remarks or [f"to launch it: superkernel.load({str(output)!r})(buffers by name)"]
+    return "\n".join(lines)
+
+
+def _print(shown: Any) -> None:
+    """As wide as its content where nobody looks: a file or a pipe has no width."""
+    from rich.console import Console
+
+    console = Console()
+    (console if console.is_terminal else Console(width=160)).print(shown)
+
+
+def _print_report(report: Report) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from .doctor import State
+
+    colours = {State.OK: "green", State.MISSING: "yellow", State.PROBLEM: "red"}
+    table = Table("check", "state", "found, and what to do", show_lines=False)
+    for check in report.checks:
+        told = f"{check.found}\n-> {check.remedy}" if check.remedy else check.found
+        colour = colours[check.state]
+        table.add_row(Text(check.name), Text(check.state.value, style=colour), Text(told, overflow="fold"))
+    Console().print(table)
+    typer.echo(f"The cpu target {'works' if report.ok else 'cannot work'} here.")

@@ -1,0 +1,336 @@
+"""doctor: what is there is found, what is missing is told with a remedy, and only the cpu target's needs can fail."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from superkernel.errors import BuildError, UnsupportedError
+from superkernel.tools import doctor
+from superkernel.tools.cli import main
+from superkernel.tools.doctor import Check, Report, State
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Makes a program that prints and exits as told; they are the only ones on PATH."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.delenv("CXX", raising=False)
+
+    def make(name: str, prints: str = "", status: int = 0, inside: Path = folder) -> Path:
+        inside.mkdir(parents=True, exist_ok=True)
+        path = inside / name
+        path.write_text(f"#!/bin/sh\necho '{prints}'\nexit {status}\n")
+        path.chmod(0o755)
+        return path
+
+    return make
+
+
+def summary(check: Check) -> tuple[State, bool, bool]:
+    return check.state, check.needed, bool(check.remedy)
+
+
+MISSING_PART = (State.MISSING, True, True)
+BROKEN_PART = (State.PROBLEM, True, True)
+MISSING_EXTRA = (State.MISSING, False, True)
+BROKEN_EXTRA = (State.PROBLEM, False, True)
+GOOD_PART = (State.OK, True, False)
+GOOD_EXTRA = (State.OK, False, False)
+
+
+# the whole
+
+
+def test_this_machine_can_run_the_cpu_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUPERKERNEL_CACHE", str(tmp_path))
+    report = doctor.examine()
+    assert report.ok, report
+    assert summary(report["cpu target"]) == GOOD_PART
+
+
+def test_what_is_only_nice_to_have_does_not_count() -> None:
+    assert Report((Check("a", State.OK, "", needed=True), Check("b", State.MISSING, ""))).ok
+
+
+@pytest.mark.parametrize("state", [State.MISSING, State.PROBLEM])
+def test_what_is_needed_counts(state: State) -> None:
+    assert not Report((Check("a", state, "", needed=True), Check("b", State.OK, ""))).ok
+
+
+def test_the_proof_is_not_tried_without_its_parts() -> None:
+    check = doctor.check_cpu_target([Check("linker", State.MISSING, "", needed=True)])
+    assert (check.state, check.found) == (State.MISSING, "not tried: see linker")
+
+
+def test_a_failed_proof_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(command: Sequence[str], **how: Any) -> str:
+        raise BuildError("running a super kernel: failed", command, "error: the output differs\n")
+
+    monkeypatch.setattr(doctor, "run_tool", fail)
+    check = doctor.check_cpu_target([])
+    assert (check.state, check.found) == (State.PROBLEM, "the output differs")
+
+
+def test_a_proof_that_crashes_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_DEMO", (sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"))
+    check = doctor.check_cpu_target([])
+    assert check.state is State.PROBLEM
+    assert "SIGKILL" in check.found
+
+
+# the tools
+
+
+@pytest.mark.usefixtures("programs")
+def test_a_missing_compiler_is_told() -> None:
+    assert summary(doctor.check_compiler()) == MISSING_PART
+
+
+@pytest.mark.usefixtures("programs")
+def test_a_chosen_compiler_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "nocc -O2")
+    check = doctor.check_compiler()
+    assert (check.state, check.found) == (State.MISSING, "CXX='nocc -O2' is not on PATH")
+
+
+def test_a_chosen_compiler_that_is_no_command_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "g++ 'open")
+    assert summary(doctor.check_compiler()) == BROKEN_PART
+
+
+def test_a_compiler_that_cannot_compile_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = tmp_path / "fake"
+    fake.write_text("#!/bin/sh\n[ $# = 1 ] && echo fake 1.0 && exit 0\necho no headers >&2\nexit 1\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("CXX", str(fake))
+    check = doctor.check_compiler()
+    assert summary(check) == BROKEN_PART
+    assert "no headers" in check.found
+
+
+def test_a_working_compiler_is_found_with_its_version() -> None:
+    check = doctor.check_compiler()
+    assert summary(check) == GOOD_PART
+    assert "compiles and links a tiny program" in check.found
+
+
+@pytest.mark.usefixtures("programs")
+@pytest.mark.parametrize("check", [doctor.check_linker, doctor.check_objcopy])
+def test_missing_binutils_are_told(check: Callable[[], Check]) -> None:
+    assert summary(check()) == MISSING_PART
+
+
+@pytest.mark.parametrize("version", ["LLD 17.0.6 (compatible with GNU linkers)", "mold 2.4.0 (compatible with GNU ld)"])
+def test_a_linker_that_is_not_gnu_ld_is_a_problem(version: str, programs: Callable[..., Path]) -> None:
+    programs("ld", version)
+    assert summary(doctor.check_linker()) == BROKEN_PART
+
+
+def test_a_tool_that_does_not_run_is_a_problem(programs: Callable[..., Path]) -> None:
+    programs("objcopy", status=3)
+    assert summary(doctor.check_objcopy()) == BROKEN_PART
+
+
+def test_a_version_may_be_on_a_later_line(programs: Callable[..., Path]) -> None:
+    path = programs("nvcc", "nvcc: the compiler\nrelease 13.0, V13.0.88")
+    assert doctor.check_nvcc().found == f"{path}: release 13.0, V13.0.88"
+
+
+# cores, OpenMP, cache
+
+
+def test_a_missing_openmp_run_time_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> Any:
+        raise UnsupportedError("no OpenMP run time found")
+
+    monkeypatch.setattr(doctor, "openmp", none)
+    assert summary(doctor.check_openmp()) == MISSING_PART
+
+
+def test_two_openmp_run_times_are_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "loaded", lambda: [Path("/a/libgomp.so.1"), Path("/b/libomp.so")])
+    check = doctor.check_openmp()
+    assert summary(check) == BROKEN_EXTRA
+    assert "/a/libgomp.so.1, /b/libomp.so" in check.found
+
+
+def test_the_openmp_run_time_that_is_loaded_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "loaded", lambda: [Path("/a/libgomp.so.1")])
+    assert doctor.check_openmp().found == "/a/libgomp.so.1"
+
+
+def test_more_threads_than_cores_are_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "thread_count", lambda: 10_000)
+    assert summary(doctor.check_cores()) == BROKEN_EXTRA
+
+
+def test_as_many_threads_as_cores_are_fine(monkeypatch: pytest.MonkeyPatch) -> None:
+    allowed = len(os.sched_getaffinity(0))
+    monkeypatch.setattr(doctor, "thread_count", lambda: allowed)
+    check = doctor.check_cores()
+    assert summary(check) == GOOD_EXTRA
+    assert f"a launch uses {allowed} " in check.found
+
+
+def test_a_cache_that_cannot_be_written_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUPERKERNEL_CACHE", "/dev/null/cache")
+    assert summary(doctor.check_cache()) == BROKEN_PART
+
+
+def test_the_cache_is_told_with_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUPERKERNEL_CACHE", str(tmp_path))
+    assert doctor.check_cache().found == f"{tmp_path}: writable, 0 entries, 0.0 MB"
+
+
+# what other targets and the front end need
+
+
+def test_an_installed_torch_is_told_with_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "version", {"torch": "9.9"}.__getitem__)
+    assert doctor.check_torch() == Check("torch", State.OK, "9.9")
+
+
+def test_a_missing_torch_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(package: str) -> str:
+        raise metadata.PackageNotFoundError(package)
+
+    monkeypatch.setattr(metadata, "version", none)
+    assert summary(doctor.check_torch()) == MISSING_EXTRA
+
+
+class FakeDriver:
+    """libcuda with some GPUs."""
+
+    def __init__(self, gpus: int, init: int = 0) -> None:
+        self.gpus, self.init = gpus, init
+
+    def cuInit(self, flags: int) -> int:
+        return self.init
+
+    def cuDriverGetVersion(self, version: Any) -> int:
+        version._obj.value = 12040
+        return 0
+
+    def cuDeviceGetCount(self, count: Any) -> int:
+        count._obj.value = self.gpus
+        return 0
+
+    def cuDeviceGetName(self, name: Any, size: int, device: int) -> int:
+        name.value = b"NVIDIA H200"
+        return 0
+
+
+def give_driver(monkeypatch: pytest.MonkeyPatch, driver: FakeDriver | None) -> None:
+    def load(name: str) -> FakeDriver:
+        if driver is None:
+            raise OSError(name)
+        return driver
+
+    monkeypatch.setattr(ctypes, "CDLL", load)
+
+
+def test_a_gpu_is_told_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    give_driver(monkeypatch, FakeDriver(2))
+    assert doctor.check_gpu() == Check("gpu", State.OK, "2 x NVIDIA H200, driver for CUDA 12.4")
+
+
+def test_a_driver_without_a_gpu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    give_driver(monkeypatch, FakeDriver(0))
+    assert summary(doctor.check_gpu()) == MISSING_EXTRA
+
+
+def test_a_driver_that_does_not_start_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    give_driver(monkeypatch, FakeDriver(1, init=999))
+    assert summary(doctor.check_gpu()) == BROKEN_EXTRA
+
+
+@pytest.mark.usefixtures("programs")
+def test_a_missing_driver_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    give_driver(monkeypatch, None)
+    assert summary(doctor.check_gpu()) == MISSING_EXTRA
+
+
+def test_nvidia_smi_without_its_driver_is_a_problem(
+    programs: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs("nvidia-smi")
+    give_driver(monkeypatch, None)
+    assert summary(doctor.check_gpu()) == BROKEN_EXTRA
+
+
+def test_nvcc_is_found_in_the_cuda_home(
+    programs: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
+    path = programs("nvcc", "release 13.0", inside=tmp_path / "cuda" / "bin")
+    assert doctor.check_nvcc() == Check("nvcc", State.OK, f"{path}: release 13.0")
+
+
+@pytest.mark.usefixtures("programs")
+def test_a_missing_cann_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ASCEND_HOME_PATH", raising=False)
+    assert summary(doctor.check_cann()) == MISSING_EXTRA
+
+
+@pytest.mark.usefixtures("programs")
+@pytest.mark.parametrize("home", [".", "gone"])
+def test_a_cann_home_without_its_compiler_is_a_problem(
+    home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ASCEND_HOME_PATH", str(tmp_path / home))
+    assert summary(doctor.check_cann()) == BROKEN_EXTRA
+
+
+def test_the_cann_compiler_is_found_in_its_home(
+    programs: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ASCEND_HOME_PATH", str(tmp_path / "cann"))
+    path = programs("bisheng", "clang version 15.0.5", inside=tmp_path / "cann/compiler/ccec_compiler/bin")
+    assert doctor.check_cann() == Check("cann", State.OK, f"{path}: clang version 15.0.5")
+
+
+# the command
+
+
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[Any, str]]:
+    """`superkernel doctor` with arguments, on a machine with one row; its exit status and what it prints."""
+
+    def run(state: State, *arguments: str) -> tuple[Any, str]:
+        report = Report((Check("linker", state, "in /a[b]", "get [bold]one", needed=True),))
+        monkeypatch.setattr(doctor, "examine", lambda: report)
+        monkeypatch.setattr(sys, "argv", ["superkernel", "doctor", *arguments])
+        with pytest.raises(SystemExit) as exit:
+            main()
+        return exit.value.code, capsys.readouterr().out
+
+    return run
+
+
+@pytest.mark.parametrize(("state", "status"), [(State.OK, 0), (State.MISSING, 1), (State.PROBLEM, 1)])
+def test_the_exit_status_says_whether_the_cpu_target_can_work(
+    shell: Callable[..., tuple[Any, str]], state: State, status: int
+) -> None:
+    assert shell(state)[0] == status
+
+
+def test_the_table_shows_names_and_remedies_as_they_are(shell: Callable[..., tuple[Any, str]]) -> None:
+    table = shell(State.MISSING)[1]
+    assert all(text in table for text in ("linker", "missing", "in /a[b]", "-> get [bold]one"))
+
+
+def test_the_report_as_json(shell: Callable[..., tuple[Any, str]]) -> None:
+    status, printed = shell(State.MISSING, "--json")
+    row = {"name": "linker", "state": "missing", "found": "in /a[b]", "remedy": "get [bold]one", "needed": True}
+    assert (status, json.loads(printed)) == (1, {"ok": False, "checks": [row]})
