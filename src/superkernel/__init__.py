@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 from . import errors, scope
 from .errors import BuildError, GraphError, LaunchError, OptionError, PlanError, SuperKernelError, UnsupportedError
-from .frontend.registry import TensorArg, register_kernel
+from .frontend.registry import register_kernel
 from .frontend.scope import super_kernel
 from .model.events import Event
 from .model.options import Options
 from .model.subkernel import Op, Place, SubKernel, Tiling
+from .model.tensor_arg import TensorArg
 from .runtime.artefact import load
 from .runtime.compile import compile
 from .runtime.super_kernel import SuperKernel

@@ -12,7 +12,7 @@ import pytest
 
 import superkernel as sk
 from superkernel.errors import SuperKernelError
-from superkernel.frontend.registry import TensorArg
+from superkernel.model.tensor_arg import TensorArg
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "custom-ops.md"
 _BLOCK = re.compile(r"^```(\w*)\n(?://|#) file: ([\w.]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -20,8 +20,8 @@ from superkernel.errors import OptionError, UnsupportedError
 from superkernel.frontend import backend, segments
 from superkernel.frontend.lowering import inductor
 from superkernel.frontend.lowering.trace_program import LibraryCall
-from superkernel.frontend.registry import Scratch
 from superkernel.frontend.scope import super_kernel
+from superkernel.model.tensor_arg import ScratchBuffers
 from superkernel.targets import find_target
 
 X = torch.linspace(-2, 2, 64).reshape(4, 16)
@@ -177,7 +177,7 @@ class FakeCollective:
 
 def test_a_collective_splits_with_its_own_reason() -> None:
     call = LibraryCall(FakeCollective(), (), {}, (), ())
-    found = segments._registered(call, find_target("cpu"), 2, Scratch("scratch"))
+    found = segments._registered(call, find_target("cpu"), 2, ScratchBuffers("scratch"))
     assert found == segments.Unfusible("_c10d_functional::all_reduce", "collective", collective=True)
 
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 import superkernel as sk
-from superkernel.frontend.registry import TensorArg
 from superkernel.model.params import Kind
 from superkernel.model.subkernel import Place
+from superkernel.model.tensor_arg import TensorArg
 
 
 class Launcher:

@@ -35,7 +35,6 @@ def superkernel(module: GraphModule, inputs: Sequence[Any], *, mode: str | None 
     if (why := _why_not(module)) is not None:
         return _left_to_inductor(module, inputs, context, why)
     target = find_target(settings.target)
-    target.register_kernels()
     with cache_in(settings.cache), suppress(BuildError):  # whoever needs what is missing will say so
         target.warm_up()
     specialise(module, inputs)

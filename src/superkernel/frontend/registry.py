@@ -5,50 +5,21 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from typing import Any
 
 from ..errors import GraphError
-from ..model.params import DTYPES
 from ..model.subkernel import Op, Place
+from ..model.tensor_arg import KernelFunction, TensorArg
 from ..targets import find_target
 
-KernelFunction = Callable[..., "Op | Sequence[Op]"]
 _EXTRAS = ("cores", "scratch")  # what a function may ask for beyond the operator's own arguments
 
 
 @dataclass(frozen=True)
-class TensorArg(Place):
-    """A tensor as a kernel sees it: an address (it may stand in an Op's arguments), and how the elements lie there."""
-
-    dtype: str = "float32"
-    shape: tuple[int, ...] = ()
-    strides: tuple[int, ...] = ()  # in elements
-
-    @property
-    def numel(self) -> int:
-        total = 1
-        for size in self.shape:
-            total *= size
-        return total
-
-    @property
-    def itemsize(self) -> int:
-        return DTYPES[self.dtype][0]
-
-    @property
-    def contiguous(self) -> bool:
-        expected = 1
-        for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
-            if size != 1 and stride != expected:
-                return False
-            expected *= size
-        return True
-
-
-@dataclass(frozen=True)
-class Registered:
+class RegisteredKernel:
     """A function that makes the ops of an operator, and what it wants to know."""
 
     operator: str
@@ -57,9 +28,7 @@ class Registered:
     extras: tuple[str, ...]
 
 
-_registered: dict[tuple[str, str], Registered] = {}
-# What comes with a target, or where it is; what a user registers goes before it.
-_shipped: dict[tuple[str, str], Registered | str] = {}
+_registered: dict[tuple[str, str], RegisteredKernel] = {}  # by operator and target
 
 
 def register_kernel(op: Any, target: str = "cpu") -> Callable[[KernelFunction], KernelFunction]:
@@ -80,37 +49,35 @@ def register_kernel(op: Any, target: str = "cpu") -> Callable[[KernelFunction], 
         if schema is not None:
             _check_signature(function, operator, schema, names)
         extras = tuple(name for name in _EXTRAS if names is None or name in names)
-        _registered[operator, target] = Registered(operator, target, function, extras)
+        _registered[operator, target] = RegisteredKernel(operator, target, function, extras)
         return function
 
     return register
 
 
-def ship_kernel(operator: str, target: str, function: KernelFunction | str) -> None:
-    """Like register_kernel, for kernels that come with a target. "module:function" is imported when it is needed."""
-    _shipped[operator, target] = function if isinstance(function, str) else _described(operator, target, function)
-
-
-def _described(operator: str, target: str, function: KernelFunction) -> Registered:
+@cache
+def _shipped_kernel(operator: str, target: str, place: str) -> RegisteredKernel:
+    """A kernel that comes with a target; `place` is "module:function", imported here."""
+    module, _, name = place.partition(":")
+    function = getattr(import_module(module), name)
     names = inspect.signature(function).parameters
-    return Registered(operator, target, function, tuple(name for name in _EXTRAS if name in names))
+    return RegisteredKernel(operator, target, function, tuple(name for name in _EXTRAS if name in names))
 
 
-def find_kernel(overload: Any, target: str) -> Registered | None:
-    """What is registered for an operator overload, or for its operator whatever the overload."""
+def find_kernel(overload: Any, target: str) -> RegisteredKernel | None:
+    """The kernel of an operator overload, or of its operator for all overloads; users' kernels before shipped ones."""
+    shipped = find_target(target).shipped_kernels()
     name, functional = overload._schema.name, _functional_overload(overload)
-    for key in (f"{name}.{functional}", name):
-        found = _registered.get((key, target)) or _shipped.get((key, target))
-        if isinstance(found, str):
-            module, _, function = found.partition(":")
-            found = _shipped[key, target] = _described(key, target, getattr(import_module(module), function))
-        if found is not None:
-            return found
+    for operator in (f"{name}.{functional}", name):
+        if (registered := _registered.get((operator, target))) is not None:
+            return registered
+        if (place := shipped.get(operator)) is not None:
+            return _shipped_kernel(operator, target, place)
     return None
 
 
 def make_ops(
-    registered: Registered,
+    registered: RegisteredKernel,
     arguments: dict[str, Any],
     results: Sequence[TensorArg],
     cores: int,
@@ -140,21 +107,6 @@ class _Blamed:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if error is not None:
             error.add_note(f"from the {self.where}")
-
-
-@dataclass
-class Scratch:
-    """Gives names to workspaces."""
-
-    prefix: str
-    sizes: dict[str, int] = field(default_factory=dict)
-
-    def __call__(self, nbytes: int) -> Place:
-        if not isinstance(nbytes, int) or nbytes < 0:
-            raise GraphError(f"scratch({nbytes!r}): a number of bytes is needed")
-        name = f"{self.prefix}_{len(self.sizes)}"
-        self.sizes[name] = nbytes
-        return Place(name)
 
 
 def named_arguments(overload: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:

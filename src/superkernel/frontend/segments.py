@@ -14,6 +14,7 @@ from ..cache import Cache
 from ..errors import UnsupportedError
 from ..model.options import Options
 from ..model.subkernel import Op
+from ..model.tensor_arg import ScratchBuffers, TensorArg
 from ..runtime.compile import compile as link_ops
 from ..runtime.super_kernel import SuperKernel
 from ..targets.protocol import Target
@@ -22,7 +23,7 @@ from .lowering.inductor import CompilerFlags
 from .lowering.outline import Outlined, parameters_of
 from .lowering.trace_program import Call, KernelCall, LibraryCall, Origin, Recording, View
 from .profit_gate import Gate
-from .registry import Scratch, TensorArg, find_kernel, make_ops, named_arguments
+from .registry import find_kernel, make_ops, named_arguments
 from .settings import Fuse, Settings
 
 
@@ -65,7 +66,7 @@ class Draft:
     recording: Recording
     outlined: dict[str, Outlined]
     items: list[tuple[Call, list[Op] | Unfusible | None]]
-    scratch: Scratch
+    scratch: ScratchBuffers
 
     @property
     def unfusible(self) -> list[tuple[Call, Unfusible]]:
@@ -74,7 +75,7 @@ class Draft:
 
 def draft(recording: Recording, outlined: dict[str, Outlined], target: Target, cores: int) -> Draft:
     """Look every library call up in the registry; nothing is compiled."""
-    scratch = Scratch("scratch")
+    scratch = ScratchBuffers("scratch")
     items: list[tuple[Call, list[Op] | Unfusible | None]] = []
     for call in recording.calls:
         found = None if isinstance(call, KernelCall) else _registered(call, target, cores, scratch)
@@ -146,7 +147,7 @@ class _GeneratedOps:
         return ops
 
 
-def _registered(call: LibraryCall, target: Target, cores: int, scratch: Scratch) -> list[Op] | Unfusible:
+def _registered(call: LibraryCall, target: Target, cores: int, scratch: ScratchBuffers) -> list[Op] | Unfusible:
     name = call.op._schema.name
     if name.startswith(("_c10d_functional::", "c10d::", "c10d_functional::")):
         return Unfusible(name, "collective", collective=True)

@@ -169,7 +169,7 @@ class Target(Protocol):
     def prepare(self, kernels: Sequence[SubKernel], progress: Progress | None) -> Prepared: ...
     def restore(self, plan: Any, directory: Path) -> Executable: ...
     def warm_up(self) -> None: ...  # begin with what every compilation needs
-    def register_kernels(self) -> None: ...  # those that come with the target, for torch's operators
+    def shipped_kernels(self) -> Mapping[str, str]: ...  # torch operator -> "module:function" of a KernelFunction
     def settle(
         self, spans: Sequence[tuple[int, int]]
     ) -> int: ...  # memory (address, bytes) that launches will read often

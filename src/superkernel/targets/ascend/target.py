@@ -99,8 +99,8 @@ class AscendTarget:
     def warm_up(self) -> None:
         """Nothing here takes long to begin with."""
 
-    def register_kernels(self) -> None:
-        """None come with this target: sub-kernels are CANN's."""
+    def shipped_kernels(self) -> Mapping[str, str]:
+        return {}  # sub-kernels are CANN's
 
     def compile_texts(self, texts: Sequence[Text], flags: Sequence[str]) -> list[Path]:
         raise UnsupportedError("the ascend target takes compiled sub-kernels; it has no compiler for generated ones")

@@ -20,6 +20,7 @@ from ..native.compile_generated import compile_texts
 from ..protocol import AddressWriter, Progress, SequencedLaunch, Text
 from .build import BuildContext, Compiled, compile_kernels, entry_name, host_library, link, name_symbols
 from .emit import Emitter
+from .kernels import SHIPPED_KERNELS
 from .numbering import number
 from .runtime.host_library import address_writer
 from .runtime.huge_pages import settle
@@ -120,10 +121,8 @@ class CpuTarget:
         context = BuildContext(Cache())
         threading.Thread(target=_build_quietly, args=(context,), name="superkernel-warm-up", daemon=True).start()
 
-    def register_kernels(self) -> None:
-        from . import kernels
-
-        kernels.register()
+    def shipped_kernels(self) -> Mapping[str, str]:
+        return SHIPPED_KERNELS
 
     def settle(self, spans: Sequence[tuple[int, int]]) -> int:
         return settle(spans)

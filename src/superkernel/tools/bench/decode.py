@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ...frontend.registry import TensorArg
+from ...model.tensor_arg import TensorArg
 from ...runtime.compile import compile
 from ...targets.cpu.kernels.matmul import matmul_op
 from .compared import CORES, FLOOR, compare, reader, suite

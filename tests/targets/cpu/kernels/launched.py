@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 import superkernel as sk
-from superkernel.frontend.registry import TensorArg
 from superkernel.model.params import Kind
 from superkernel.model.subkernel import Place
+from superkernel.model.tensor_arg import TensorArg
 
 BLOCKS = (1, 2, 3, 7)
 LAYOUTS = ("rows", "turned", "gaps")

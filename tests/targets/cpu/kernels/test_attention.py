@@ -15,8 +15,8 @@ torch = pytest.importorskip("torch")
 
 import superkernel as sk  # noqa: E402
 from superkernel.errors import GraphError, UnsupportedError  # noqa: E402
-from superkernel.frontend.registry import Scratch, TensorArg  # noqa: E402
 from superkernel.model.params import Kind  # noqa: E402
+from superkernel.model.tensor_arg import ScratchBuffers, TensorArg  # noqa: E402
 from superkernel.targets.cpu.kernels import attention  # noqa: E402
 
 BLOCKS = (1, 2, 3, 7)
@@ -93,7 +93,7 @@ class Launcher:
             made[f"out_{blocks}"] = operand(torch.full(shape, math.nan, dtype=dtype), out_order, out_gap)
             made[f"logsumexp_{blocks}"] = operand(torch.full(shape[:3], math.nan), (0, 2, 1))
         inputs = {"query": query, "key": key, "value": value} | ({} if mask is None else {"mask": mask})
-        scratch = Scratch("partial")
+        scratch = ScratchBuffers("partial")
         ops = attention.flash_attention_for_cpu(
             *(inputs[name].named(name) for name in ("query", "key", "value")),
             is_causal=causal,
@@ -320,7 +320,7 @@ def test_one_head_that_looks_like_many_is_read_once(launch: Launcher) -> None:
     shared = [operand(one.view, (0, 1, 2, 3), repeated=(1,)) for one in (key, value)]
     named = [one.named("t") for one in (query, *shared)]
     out, logsumexp = plain(torch.empty(1, 4, 1, 64)).named("out"), plain(torch.empty(1, 4, 1)).named("lse")
-    (op,) = attention.flash_attention_for_cpu(*named, out0=out, out1=logsumexp, cores=2, scratch=Scratch("s"))
+    (op,) = attention.flash_attention_for_cpu(*named, out0=out, out1=logsumexp, cores=2, scratch=ScratchBuffers("s"))
     given = dict(zip((param.name for param in op.kernel.params), op.args, strict=True))
     assert (given["heads"], given["group"]) == (1, 4)
     assert_close(launch(query, *shared), query, *shared)
@@ -420,7 +420,7 @@ def arguments(dtype: str = "float32", **changed: Any) -> dict[str, Any]:
             given[name] = tensor(name, change)
         else:
             given[name] = change
-    return {**given, "cores": 2, "scratch": Scratch("s")}
+    return {**given, "cores": 2, "scratch": ScratchBuffers("s")}
 
 
 def test_dropout_is_refused() -> None:

@@ -13,8 +13,8 @@ torch = pytest.importorskip("torch")
 from targets.cpu.kernels.launched import BLOCKS, LAYOUTS, Launcher, laid_out, same_bits  # noqa: E402
 
 from superkernel.errors import GraphError, UnsupportedError  # noqa: E402
-from superkernel.frontend.registry import TensorArg  # noqa: E402
 from superkernel.model.subkernel import Place  # noqa: E402
+from superkernel.model.tensor_arg import TensorArg  # noqa: E402
 from superkernel.targets.cpu.kernels import convolution  # noqa: E402
 
 FORMATS = st.sampled_from([torch.contiguous_format, torch.channels_last])

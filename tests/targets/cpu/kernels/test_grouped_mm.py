@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from targets.cpu.kernels.launched import BLOCKS, Launcher, laid_out, same_bits  # noqa: E402
 
 from superkernel.errors import GraphError, UnsupportedError  # noqa: E402
-from superkernel.frontend.registry import TensorArg  # noqa: E402
+from superkernel.model.tensor_arg import TensorArg  # noqa: E402
 from superkernel.targets.cpu.kernels import grouped_mm  # noqa: E402
 
 EPSILON = {torch.float32: 2.0**-23, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from targets.cpu.kernels.launched import BLOCKS, LAYOUTS, Launcher, laid_out, same_bits  # noqa: E402
 
 from superkernel.errors import UnsupportedError  # noqa: E402
-from superkernel.frontend.registry import TensorArg  # noqa: E402
+from superkernel.model.tensor_arg import TensorArg  # noqa: E402
 from superkernel.targets.cpu.kernels import scans  # noqa: E402
 
 # What is added up, and what is asked for: one kernel each, so not every pair is among them.

@@ -15,8 +15,8 @@ torch = pytest.importorskip("torch")
 from targets.cpu.kernels.launched import BLOCKS, LAYOUTS, Launcher, laid_out, same_bits  # noqa: E402
 
 from superkernel.errors import LaunchError, UnsupportedError  # noqa: E402
-from superkernel.frontend.registry import TensorArg  # noqa: E402
 from superkernel.model.subkernel import Place  # noqa: E402
+from superkernel.model.tensor_arg import TensorArg  # noqa: E402
 from superkernel.targets.cpu.kernels import scatter  # noqa: E402
 
 SHAPES = st.sampled_from([(1,), (7,), (50,), (3, 8), (20, 5), (2, 3, 4), (0, 4), (4, 1, 30)])

@@ -14,8 +14,8 @@ torch = pytest.importorskip("torch")
 from targets.cpu.kernels.launched import BLOCKS, LAYOUTS, Launcher, laid_out, same_bits  # noqa: E402
 
 from superkernel.errors import UnsupportedError  # noqa: E402
-from superkernel.frontend.registry import TensorArg  # noqa: E402
 from superkernel.model.subkernel import Place  # noqa: E402
+from superkernel.model.tensor_arg import TensorArg  # noqa: E402
 from superkernel.targets.cpu.kernels import sorting  # noqa: E402
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)

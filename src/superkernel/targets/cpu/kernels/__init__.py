@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 # operator -> the function of a module beside this one
-OPERATORS = {
+_FUNCTIONS = {
     "aten::mm": "matmul:mm",
     "aten::addmm": "matmul:addmm",
     "aten::bmm": "matmul:bmm",
@@ -28,11 +28,5 @@ OPERATORS = {
     "superkernel::grouped_matmul": "grouped:grouped_matmul",
     "superkernel::moe_gating_top_k": "gating:moe_gating_top_k",
 }
-
-
-def register() -> None:
-    """Let them stand for the operators in scopes."""
-    from ....frontend.registry import ship_kernel
-
-    for operator, place in OPERATORS.items():
-        ship_kernel(operator, "cpu", f"{__name__}.{place}")
+# operator -> "module:function", as ModelSupport.shipped_kernels says
+SHIPPED_KERNELS = {operator: f"{__name__}.{place}" for operator, place in _FUNCTIONS.items()}

@@ -1,0 +1,56 @@
+"""tensor_arg: what a function that supplies the ops of an operator takes: tensors by address, and scratch buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from ..errors import GraphError
+from .params import DTYPES
+from .subkernel import Op, Place
+
+KernelFunction = Callable[..., Op | Sequence[Op]]  # the arguments of an operator -> the ops that compute it
+
+
+@dataclass(frozen=True)
+class TensorArg(Place):
+    """A tensor as a kernel sees it: an address (it may stand in an Op's arguments) and a layout of elements."""
+
+    dtype: str = "float32"
+    shape: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()  # in elements
+
+    @property
+    def numel(self) -> int:
+        total = 1
+        for size in self.shape:
+            total *= size
+        return total
+
+    @property
+    def itemsize(self) -> int:
+        return DTYPES[self.dtype][0]
+
+    @property
+    def contiguous(self) -> bool:
+        expected = 1
+        for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if size != 1 and stride != expected:
+                return False
+            expected *= size
+        return True
+
+
+@dataclass
+class ScratchBuffers:
+    """Names the scratch buffers that kernels ask for, and keeps their sizes in bytes."""
+
+    prefix: str
+    sizes: dict[str, int] = field(default_factory=dict)
+
+    def __call__(self, nbytes: int) -> Place:
+        if not isinstance(nbytes, int) or nbytes < 0:
+            raise GraphError(f"scratch({nbytes!r}): a number of bytes is needed")
+        name = f"{self.prefix}_{len(self.sizes)}"
+        self.sizes[name] = nbytes
+        return Place(name)
