@@ -16,7 +16,7 @@ from superkernel.model.graph import build_graph
 from superkernel.model.options import EarlyStart, Options
 from superkernel.model.subkernel import Op
 from superkernel.plan import Plan, make_plan
-from superkernel.plan.simulate import simulate
+from superkernel.plan.simulate.simulate import simulate
 from superkernel.plan.steps import (
     AwaitEvent,
     Barrier,
@@ -33,7 +33,7 @@ from superkernel.plan.steps import (
     Step,
     Wait,
 )
-from superkernel.plan.verify import validate
+from superkernel.plan.verify.validate import validate
 
 Fault = Callable[[Plan, random.Random], Plan | None]  # None: this plan has nothing to break
 SEEDS = st.integers(0, 9999)

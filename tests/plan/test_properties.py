@@ -24,7 +24,7 @@ from superkernel.model.graph import Graph, build_graph
 from superkernel.model.options import EarlyStart, Options, PreloadCode
 from superkernel.model.subkernel import Op, Place
 from superkernel.plan import Outcome, Plan, make_plan
-from superkernel.plan.simulate import simulate
+from superkernel.plan.simulate.simulate import simulate
 from superkernel.plan.steps import (
     AwaitEvent,
     Barrier,
@@ -42,7 +42,7 @@ from superkernel.plan.steps import (
     Wait,
     What,
 )
-from superkernel.plan.verify import validate
+from superkernel.plan.verify.validate import validate
 
 SEEDS = st.integers(0, 9999)
 PROFILED = tuple(one for one in OPTIONS if one.profiling)

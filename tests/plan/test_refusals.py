@@ -10,8 +10,8 @@ from superkernel.model.graph import build_graph
 from superkernel.model.options import Options
 from superkernel.model.subkernel import Op, SubKernel
 from superkernel.plan import Plan, make_plan
-from superkernel.plan.simulate import simulate
-from superkernel.plan.verify import validate
+from superkernel.plan.simulate.simulate import simulate
+from superkernel.plan.verify.validate import validate
 
 WRITE = kernel("write", 1, "out:x")
 

@@ -15,8 +15,8 @@ from targets.cpu.small import Array, N, compile_ops, numbers, small
 
 import superkernel as sk
 from superkernel import GraphError, LaunchError, Op, Place, SuperKernel
-from superkernel.plan.simulate import simulate
-from superkernel.plan.verify import validate
+from superkernel.plan.simulate.simulate import simulate
+from superkernel.plan.verify.validate import validate
 
 PART = N * 8  # the bytes that one kernel of small.cpp touches
 
