@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -121,41 +118,3 @@ def test_an_unknown_target_names_the_known_ones(target: Any) -> None:
 def test_an_unknown_target_names_the_nearest() -> None:
     with pytest.raises(OptionError, match="did you mean 'ascend'"):
         Options().for_target("ascent")
-
-
-# The page
-
-
-@pytest.fixture
-def write_docs() -> ModuleType:
-    path = Path(__file__).resolve().parents[2] / "tools" / "write_docs.py"
-    spec = importlib.util.spec_from_file_location("write_docs", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_options_page_is_fresh(write_docs: ModuleType) -> None:
-    assert write_docs.OPTIONS_PAGE.read_text(encoding="utf-8") == write_docs.options_page()
-
-
-def test_the_options_page_has_every_row(write_docs: ModuleType) -> None:
-    page = write_docs.options_page()
-    for row in OPTIONS:
-        assert f"| `{row.key}` | {row.allowed} | {row.default} | {row.what} |" in page
-        assert f"| `{row.key}` | {row.support['cpu'].level.value}" in page
-
-
-def test_check_fails_on_a_missing_or_stale_page_and_writes_nothing(
-    write_docs: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    page = tmp_path / "options.md"
-    monkeypatch.setattr(write_docs, "OPTIONS_PAGE", page)
-    assert write_docs.main(["--check"]) == 1
-    assert not page.exists()
-    assert write_docs.main([]) == 0
-    assert write_docs.main(["--check"]) == 0
-    page.write_text("stale", encoding="utf-8")
-    assert write_docs.main(["--check"]) == 1
-    assert page.read_text(encoding="utf-8") == "stale"

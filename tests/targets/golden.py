@@ -21,6 +21,6 @@ def compare(expected: Path, found: str) -> None:
 
 def starting_at(text: str, line: str) -> str:
     """The text from the first line that starts like this; the text before it is common to many scenarios."""
-    before, found, after = text.partition(f"\n{line}")
+    _, found, after = text.partition(f"\n{line}")
     assert found, f"no line starts with {line!r}"
     return line + after
