@@ -8,8 +8,9 @@ from .errors import BuildError, GraphError, LaunchError, OptionError, PlanError,
 from .frontend.registry import register_kernel
 from .frontend.scope import super_kernel
 from .model.events import Event
+from .model.op import Op, Place, Tiling
 from .model.options import Options
-from .model.subkernel import Op, Place, SubKernel, Tiling
+from .model.subkernel import SubKernel
 from .model.tensor_arg import TensorArg
 from .runtime.artefact import load
 from .runtime.compile import compile

@@ -11,8 +11,9 @@ from plan.strategies import Case, cases, kernel
 from superkernel.errors import GraphError
 from superkernel.model.graph import Graph, build_graph
 from superkernel.model.hazards import Hazard
+from superkernel.model.op import Op, Place
 from superkernel.model.params import Param
-from superkernel.model.subkernel import Op, Place, SubKernel
+from superkernel.model.subkernel import SubKernel
 
 READ, WRITE, UPDATE = kernel("read", 2, "in:x"), kernel("write", 2, "out:x"), kernel("update", 2, "inout:x")
 SCRATCH = kernel("scratch", 2, "workspace:x")
@@ -21,7 +22,7 @@ RAW, WAR, WAW = Hazard.READ_AFTER_WRITE, Hazard.WRITE_AFTER_READ, Hazard.WRITE_A
 
 def graph_of(*kernels: SubKernel) -> Graph:
     """All on one buffer."""
-    return build_graph([Op(one, ["a"]) for one in kernels])
+    return build_graph([Op(used, ["a"]) for used in kernels])
 
 
 def edges(graph: Graph) -> dict[tuple[int, int], set[Hazard]]:
@@ -91,6 +92,36 @@ def test_block_local_needs_equal_block_counts_and_no_dynamic_op() -> None:
     assert not edge.block_local
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "blocks", "ranged"),
+    [
+        ("out:x:float32[8]@block", "in:x:float32[8]@block", (4, 2), True),
+        ("in:x:float32[8]@block", "inout:x:float32[8]@block", (1, 8), True),
+        ("out:x:float32[12]@block", "out:x:float32[12]@block", (4, 6), True),
+        ("out:x:float32[8]@block", "in:x:float32[8]@block", (2, 2), False),
+        ("out:x:float32[8]@block", "in:x:float32[8]", (4, 2), False),
+        ("out:x:float32[8]", "in:x:float32[8]@block", (4, 2), False),
+        ("out:x:float32[8]@block", "in:x:float32[2,4]@block", (4, 2), False),
+        ("out:x@block", "in:x@block", (4, 2), False),
+        ("out:x:float32[8]@block", "in:x@block", (4, 2), False),
+    ],
+)
+def test_ranged_needs_equal_parts_of_one_shape(first: str, second: str, blocks: tuple[int, int], ranged: bool) -> None:
+    (edge,) = graph_of(kernel("first", blocks[0], first), kernel("second", blocks[1], second)).edges
+    assert {reason.ranged for reason in edge.reasons} == {ranged}
+    assert edge.block_local is (blocks == (2, 2))
+
+
+def test_a_dynamic_op_or_a_place_inside_the_buffer_is_not_ranged() -> None:
+    write, read = kernel("write", 4, "out:x:float32[8]@block"), kernel("read", 2, "in:x:float32[8]@block")
+    for ops in (
+        [Op(write, ["a"]), Op(read, ["a"], task="dynamic")],
+        [Op(write, ["a"], task="dynamic"), Op(read, ["a"])],
+        [Op(write, ["a"]), Op(read, [Place("a", 4)])],
+    ):
+        assert not build_graph(ops).edges[0].reasons[0].ranged
+
+
 def test_places_of_one_name_are_one_buffer_without_a_promise() -> None:
     write, read = kernel("write", 2, "out:x:float32[8]@block"), kernel("read", 2, "in:x:float32[8]@block")
     for first, second in (("a", Place("a", 4)), (Place("a", 4), "a"), (Place("a", 4), Place("a", 8))):
@@ -147,6 +178,13 @@ def touches(op: Op) -> dict[str, tuple[bool, bool, Param | None]]:
     }
 
 
+def share(part: Param, blocks: int, block: int) -> range:
+    """The elements that a block promises to stay in."""
+    assert part.elements is not None and part.elements % blocks == 0
+    size = part.elements // blocks
+    return range(block * size, (block + 1) * size)
+
+
 def conflict(first: Op, block: int, second: Op, other: int, on: set[str] | None = None) -> bool:
     """May the two blocks touch the same memory (if given: of the buffers `on`), one of them writing?"""
     theirs = touches(second)
@@ -154,9 +192,17 @@ def conflict(first: Op, block: int, second: Op, other: int, on: set[str] | None 
         if name not in theirs or (on is not None and name not in on) or not (writes or theirs[name][1]):
             continue
         partner = theirs[name][2]
-        alike = first.kernel.block_dim == second.kernel.block_dim and not first.dynamic and not second.dynamic
-        if part is None or partner is None or part.shape != partner.shape or not alike or block == other:
+        if part is None or partner is None or part.shape != partner.shape or first.dynamic or second.dynamic:
             return True
+        if first.kernel.block_dim == second.kernel.block_dim:
+            if block == other:
+                return True
+        elif part.shape is None:
+            return True
+        else:
+            mine, others = share(part, first.kernel.block_dim, block), share(part, second.kernel.block_dim, other)
+            if max(mine.start, others.start) < min(mine.stop, others.stop):
+                return True
     return False
 
 
@@ -196,3 +242,17 @@ def test_every_edge_has_a_cause(case: Case) -> None:
         clashes = [(i, j) for i, j in pairs if conflict(first, i, second, j, on)]
         assert bool(clashes) == bool(on)
         assert not edge.block_local or all(i == j for i, j in clashes)
+
+
+@given(cases())
+def test_a_ranged_reason_names_the_blocks_that_conflict(case: Case) -> None:
+    for edge in case.graph.edges:
+        first, second = case.ops[edge.producer], case.ops[edge.consumer]
+        produced, consumed = first.kernel.block_dim, second.kernel.block_dim
+        for reason in edge.reasons:
+            if reason.ranged:
+                assert not reason.block_local
+                for block in range(consumed):
+                    needed = [p for p in range(produced) if conflict(first, p, second, block, {reason.on})]
+                    last = -(-(block + 1) * produced // consumed) - 1
+                    assert needed == list(range(block * produced // consumed, last + 1))

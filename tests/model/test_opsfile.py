@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from superkernel.errors import BuildError, GraphError, OptionError, SuperKernelError
-from superkernel.model import opsfile
-from superkernel.model.opsfile import OpsFile, read_kernel, read_ops
+from superkernel.model import json_value
+from superkernel.model.binary import Core, Form
+from superkernel.model.op import Place, Task
+from superkernel.model.opsfile import OpsFile, read_ops
 from superkernel.model.options import Options
-from superkernel.model.subkernel import Core, Form, Place, SubKernel, Task
+from superkernel.model.subkernel import SubKernel
 
 
 def description() -> dict[str, Any]:
@@ -368,7 +370,7 @@ def test_deep_nesting_where_a_name_belongs_is_refused(folder: Path) -> None:
 
 
 def test_a_file_that_is_too_large_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opsfile, "MAX_BYTES", 1 << 20)
+    monkeypatch.setattr(json_value, "MAX_BYTES", 1 << 20)
     assert refusal(folder, " " * (1 << 20) + "{}") == "larger than 1 MiB, which is no description of kernels"
 
 
@@ -385,7 +387,7 @@ def test_a_folder_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
 def test_one_kernel_in_a_file_of_its_own(folder: Path) -> None:
     path = folder / "add.json"
     path.write_text(json.dumps(description()["kernels"]["add"]))
-    assert read_kernel(path) == read(folder, description()).ops[0].kernel
+    assert SubKernel.from_json(path) == read(folder, description()).ops[0].kernel
 
 
 def test_a_kernel_of_its_own_without_a_symbol_is_called_like_its_file(folder: Path) -> None:

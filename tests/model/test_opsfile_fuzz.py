@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from superkernel.errors import SuperKernelError
 from superkernel.model.graph import build_graph
-from superkernel.model.opsfile import OpsFile, read_kernel, read_ops
+from superkernel.model.opsfile import OpsFile, read_ops
+from superkernel.model.subkernel import SubKernel
 
 VALID: dict[str, Any] = {
     "name": "chain",
@@ -26,6 +27,9 @@ VALID: dict[str, Any] = {
             "source": "add.cpp",
             "symbol": "add",
             "block_dim": 2,
+            "grid": [2, 1, 1],
+            "threads": [1, 1, 1],
+            "shared": 0,
             "params": ["in:x:float32[8]@block", "in:y", "out:z:float32[8]"],
             "core": "any",
             "op_type": "Add",
@@ -162,6 +166,6 @@ def test_any_kernel_of_its_own_is_read_or_refused(folder: Path, changes: dict[st
     path = folder / "add.json"
     path.write_text(json.dumps(VALID["kernels"]["add"] | changes))
     try:
-        read_kernel(path)
+        SubKernel.from_json(path)
     except SuperKernelError as refused:
         assert str(refused).startswith(f"{path}: ")

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 import superkernel as sk
+from superkernel.model.op import Place
 from superkernel.model.params import Kind
-from superkernel.model.subkernel import Place
 from superkernel.model.tensor_arg import TensorArg
 
 
@@ -48,7 +48,7 @@ class Launcher:
         key = (op.kernel.name, tuple(map(str, params)), blocks, flags)
         if key not in self.kernels:
             binary = replace(op.kernel.binary, flags=(*op.kernel.binary.flags, *flags))
-            kernel = replace(op.kernel, block_dim=blocks, binary=binary)
+            kernel = replace(op.kernel, block_dim=blocks, grid=None, binary=binary)
             general = sk.Op(kernel, [param.name for param in params])
             self.kernels[key] = sk.compile([general], f"{op.kernel.name}_{blocks}", cores=2)
         passed: dict[str, Any] = {}

@@ -12,10 +12,12 @@ from typing import Any
 from hypothesis import strategies as st
 
 from superkernel.errors import PlanError
+from superkernel.model.binary import Binary, Form
 from superkernel.model.graph import Graph, build_graph
+from superkernel.model.op import Op, Place
 from superkernel.model.options import EarlyStart, Options, PreloadCode
 from superkernel.model.params import Param
-from superkernel.model.subkernel import Binary, Form, Op, Place, SubKernel
+from superkernel.model.subkernel import SubKernel
 from superkernel.plan import Plan, make_plan
 
 BUFFERS = "abcde"

@@ -13,8 +13,8 @@ from plan.oracle import broken
 from plan.strategies import DYNAMIC, OPTIONS, PLAIN, SYNC_ALL, Case, cases, kernel
 
 from superkernel.model.graph import build_graph
+from superkernel.model.op import Op
 from superkernel.model.options import EarlyStart, Options
-from superkernel.model.subkernel import Op
 from superkernel.plan import Plan, make_plan
 from superkernel.plan.simulate.simulate import simulate
 from superkernel.plan.steps import (

@@ -21,8 +21,8 @@ from plan.strategies import DYNAMIC, OPTIONS, PLAIN, STATIC, SYNC_ALL, Case, cas
 
 from superkernel.model.argument_layout import make_layout
 from superkernel.model.graph import Graph, build_graph
+from superkernel.model.op import Op, Place
 from superkernel.model.options import EarlyStart, Options, PreloadCode
-from superkernel.model.subkernel import Op, Place
 from superkernel.plan import Outcome, Plan, make_plan
 from superkernel.plan.simulate.simulate import simulate
 from superkernel.plan.steps import (

@@ -7,8 +7,9 @@ from plan.strategies import kernel
 
 from superkernel.errors import PlanError
 from superkernel.model.graph import build_graph
+from superkernel.model.op import Op
 from superkernel.model.options import Options
-from superkernel.model.subkernel import Op, SubKernel
+from superkernel.model.subkernel import SubKernel
 from superkernel.plan import Plan, make_plan
 from superkernel.plan.simulate.simulate import simulate
 from superkernel.plan.verify.validate import validate

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from ..errors import GraphError
-from ..model.subkernel import Op, Place
+from ..model.op import Op, Place
 from ..model.tensor_arg import KernelFunction, TensorArg
 from ..targets import find_target
 

@@ -12,8 +12,8 @@ from torch.utils._pytree import tree_map
 
 from ..cache import Cache
 from ..errors import UnsupportedError
+from ..model.op import Op
 from ..model.options import Options
-from ..model.subkernel import Op
 from ..model.tensor_arg import ScratchBuffers, TensorArg
 from ..runtime.compile import compile as link_ops
 from ..runtime.super_kernel import SuperKernel

@@ -1,4 +1,4 @@
-"""layout: a graph -> the argument slots of its super kernel, one 64-bit slot per op parameter, in op order."""
+"""argument_layout: a graph -> the argument slots of its super kernel, one 64-bit slot per op parameter, in op order."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from enum import Enum
 from functools import cached_property
 
 from ..errors import GraphError, nearest
-from .graph import Graph, Node
+from .graph import Graph
+from .node import Node
+from .op import Place, place_of
 from .params import Kind, scalar_bits
-from .subkernel import Place, place_of
 
 
 class Role(Enum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -12,47 +12,10 @@ from ..errors import GraphError, PlanError
 from .events import Event
 from .gc_pause import without_collection
 from .hazards import Edge, find_edges
+from .node import Node
+from .op import EventId, Op, Place
 from .params import Kind, Param, check_name
-from .subkernel import EventId, Op, Place, SubKernel, place_of
-
-
-@dataclass(frozen=True)
-class Node:
-    """An op of the graph: named, its events told apart."""
-
-    index: int  # position in the user's list
-    name: str
-    op: Op
-    kernel: SubKernel
-    sends: tuple[str, ...]  # labels of all its events
-    receives: tuple[str, ...]
-    notifies: tuple[str, ...]  # those that are external
-    awaits: tuple[str, ...]
-
-    @property
-    def stream(self) -> int:
-        return self.op.stream
-
-    @property
-    def dynamic(self) -> bool:
-        return self.op.dynamic
-
-    @property
-    def blocks(self) -> int:
-        """The largest block count it may run with."""
-        return self.kernel.block_dim
-
-    def places(self) -> Iterable[tuple[Param, Place]]:
-        """Parameters whose argument is no number, with the place that it means."""
-        for param, arg in zip(self.kernel.params, self.op.args, strict=True):
-            if isinstance(arg, str | Place):
-                yield param, place_of(arg)
-
-    def arguments(self) -> Iterable[tuple[Param, str]]:
-        """Parameters that stand for memory, as what they say of the buffer, with the buffer's name."""
-        for param, place in self.places():
-            if param.kind is not Kind.SCALAR:
-                yield place.seen_as(param), place.name
+from .subkernel import SubKernel
 
 
 @dataclass(frozen=True)
@@ -184,7 +147,7 @@ def _build_graph(ops: Sequence[Op], name: str, stream_fusion: bool) -> Graph:
 def _name_ops(ops: Sequence[Op]) -> list[str]:
     given = [op.name for op in ops if op.name is not None]
     if len(set(given)) < len(given):
-        twice = next(one for one, count in Counter(given).items() if count > 1)
+        twice = next(name for name, count in Counter(given).items() if count > 1)
         raise GraphError(f"two ops are called {twice!r}; op names must differ")
     taken, names, counts = set(given), [], dict[str, int]()
     for op in ops:
@@ -204,9 +167,9 @@ def _label_events(ops: Sequence[Op]) -> dict[EventId, str]:
     """A printable label per event id; an unnamed Event gets its place of first use."""
     labels: dict[EventId, str] = {}
     for op in ops:
-        for one in (*op.send, *op.recv):
-            if one not in labels:
-                labels[one] = str(one if not isinstance(one, Event) else one.name or f"event{len(labels)}")
+        for event in (*op.send, *op.recv):
+            if event not in labels:
+                labels[event] = str(event if not isinstance(event, Event) else event.name or f"event{len(labels)}")
     if len(set(labels.values())) != len(labels):
         clash = next(v for v in labels.values() if list(labels.values()).count(v) > 1)
         raise GraphError(f"two different event ids are both called {clash!r}")
@@ -216,8 +179,8 @@ def _label_events(ops: Sequence[Op]) -> dict[EventId, str]:
 def _find_senders(ops: Sequence[Op], names: list[str], labels: dict[EventId, str]) -> dict[str, int]:
     senders: dict[str, int] = {}
     for i, op in enumerate(ops):
-        for one in op.send:
-            label = labels[one]
+        for event in op.send:
+            label = labels[event]
             if label in senders:
                 raise PlanError(f"event {label} has two senders: op {names[senders[label]]!r} and op {names[i]!r}")
             senders[label] = i
@@ -227,7 +190,7 @@ def _find_senders(ops: Sequence[Op], names: list[str], labels: dict[EventId, str
 def _inner_events(
     ops: Sequence[Op], names: list[str], labels: dict[EventId, str], senders: dict[str, int], stream_fusion: bool
 ) -> list[tuple[int, int, str]]:
-    """(sender, receiver, label) of the events whose both ends are in the list; refuses what cannot be ordered."""
+    """(sender, receiver, label) of each event that an op of the list sends and another receives."""
     if ops[0].recv:
         label = labels[ops[0].recv[0]]
         raise PlanError(
@@ -235,8 +198,8 @@ def _inner_events(
         )
     pairs = []
     for i, op in enumerate(ops):
-        for one in op.recv:
-            label = labels[one]
+        for event in op.recv:
+            label = labels[event]
             if label not in senders:
                 continue
             sender = senders[label]

@@ -1,16 +1,13 @@
-"""hazards: ops in a legal order -> dependency edges: who must follow whom, and because of which buffer or event."""
+"""hazards: ops in a legal order -> dependency edges: which op must follow which, and on which buffer or event."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
 
+from .node import Node
 from .params import Param
-
-if TYPE_CHECKING:
-    from .graph import Node
 
 
 class Hazard(Enum):
@@ -28,6 +25,9 @@ class Reason:
     on: str
     block_local: bool = False  # both sides promise @block with equal parts
     before_wait: bool = False  # the consumer touches the buffer before its wait point
+    # Both sides promise @block on equal shapes with unequal block counts: block i of C consumer blocks needs only the
+    # producer blocks floor(i P / C) to ceil((i + 1) P / C) - 1 of P.
+    ranged: bool = False
 
     def __str__(self) -> str:
         return f"{self.hazard.value} on {self.on!r}"
@@ -58,7 +58,7 @@ class Edge:
 class _Access:
     """The accesses to one buffer since, and including, its last write."""
 
-    writer: tuple[int, Param | None] | None = None  # None: not one @block part
+    writer: tuple[int, Param | None] | None = None  # op, and its parameter if it promises @block
     readers: list[tuple[int, Param | None]] = field(default_factory=list)
 
 
@@ -95,10 +95,15 @@ def _hazards(
     part = params[0] if all(p.block and p.shape == params[0].shape for p in params) else None
     before_wait = any(p.name in kernel.read_before_wait for p in params)
 
-    def reason(hazard: Hazard, other: tuple[int, Param | None]) -> tuple[int, Reason]:
-        same = part is not None and other[1] is not None and part.shape == other[1].shape
-        local = same and nodes[other[0]].blocks == nodes[index].blocks and not nodes[index].dynamic
-        return other[0], Reason(hazard, name, local and not nodes[other[0]].dynamic, before_wait)
+    def reason(hazard: Hazard, access: tuple[int, Param | None]) -> tuple[int, Reason]:
+        producer, producer_part = access
+        first, second = nodes[producer], nodes[index]
+        parts = part is not None and producer_part is not None and part.shape == producer_part.shape
+        parts = parts and not first.dynamic and not second.dynamic
+        equal = first.blocks == second.blocks
+        # Without a shape the promise does not say where a part ends, so parts of unequal counts cannot be compared.
+        ranged = parts and not equal and part is not None and part.shape is not None
+        return producer, Reason(hazard, name, parts and equal, before_wait, ranged)
 
     if reads and access.writer is not None:
         yield reason(Hazard.READ_AFTER_WRITE, access.writer)

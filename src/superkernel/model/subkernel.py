@@ -1,49 +1,25 @@
-"""subkernel: what a user says about a compiled kernel and its uses -> SubKernel, Place, Op."""
+"""subkernel: what a user says about a compiled kernel -> SubKernel."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from enum import Enum
+import math
+import operator
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from types import UnionType
-from typing import Any
 
-from ..errors import BuildError, GraphError, nearest
-from .events import Event
-from .params import MOST_BYTES, Kind, Number, Param, check_name, scalar_bits
+from ..errors import BuildError, GraphError, UnsupportedError, nearest
+from .binary import Binary, Core, Form
+from .json_value import JsonValue, parse_json
+from .kernel_json import read_entry
+from .params import Param, check_name, scalar_bits
 
-
-class Core(Enum):
-    ANY = "any"
-    CUBE = "cube"
-    VECTOR = "vector"
-    MIX = "mix"
-
-
-class Task(Enum):
-    NORMAL = "normal"
-    DYNAMIC = "dynamic"
-
-
-class Form(Enum):
-    """How the binary of a sub-kernel was handed in."""
-
-    SOURCE = "source"
-    OBJECT = "object"
-    PTX = "ptx"
-
-
-@dataclass(frozen=True)
-class Binary:
-    """Where the code of a sub-kernel is."""
-
-    form: Form
-    path: Path
-    flags: tuple[str, ...] = ()
-    # Its headers are those of installed packages, whose versions are in the key: the text alone says what it is.
-    keyed_by_text: bool = False
+Extent = tuple[int, int, int]  # x, y, z
+MOST_HOST_BLOCKS = 65535  # of a kernel whose blocks run on host threads or AI cores
+MOST_BLOCKS = 2**31 - 1
+_ONE_THREAD: Extent = (1, 1, 1)
 
 
 @dataclass(frozen=True)
@@ -65,8 +41,12 @@ class SubKernel:
     may_fail: bool | None = None  # calls fail(); found by the target
     code_bytes: int = 0  # found by the target
     target_facts: Hashable = None  # what only its target understands
+    threads: Extent = _ONE_THREAD  # of one block
+    grid: Extent | None = None  # its product is block_dim; None becomes (block_dim, 1, 1)
+    shared: int = 0  # bytes of shared memory that one block gets at launch
 
     def __post_init__(self) -> None:
+        _check_shape(self)
         _check_kernel(self)
 
     @classmethod
@@ -75,7 +55,7 @@ class SubKernel:
         path: str | Path,
         name: str,
         *,
-        block_dim: int,
+        block_dim: int | None = None,
         params: Sequence[str | Param],
         core: str = "any",
         op_type: str | None = None,
@@ -85,16 +65,20 @@ class SubKernel:
         variants: Mapping[int, str] | None = None,
         libraries: Sequence[str | PathLike[str]] = (),
         keyed_by_text: bool = False,
+        threads: Sequence[int] = _ONE_THREAD,
+        grid: Sequence[int] | None = None,
+        shared: int = 0,
     ) -> SubKernel:
         """A kernel in a source file, compiled when it is first needed, with `flags` added to the compiler's.
 
-        keyed_by_text: it includes no header that may change under the same name, so an object that was made of the same
-        text before is taken without preprocessing.
+        keyed_by_text: the source includes no header that may change under the same name, so that an object compiled
+        from the same text is reused without preprocessing.
         """
         if not _is_list_of(flags, str):
             raise GraphError(f"sub-kernel {name!r}: flags is a list of strings, not {flags!r}")
         binary = Binary(Form.SOURCE, _existing(path, name, "source"), tuple(flags), bool(keyed_by_text))
-        return _make(cls, name, binary, block_dim, params, core, op_type, sync_all, early_start, variants, libraries)
+        shape = _Shape(block_dim, threads, grid, shared)
+        return _make(cls, name, binary, shape, params, core, op_type, sync_all, early_start, variants, libraries)
 
     @classmethod
     def from_object(
@@ -102,7 +86,7 @@ class SubKernel:
         path: str | Path,
         name: str,
         *,
-        block_dim: int,
+        block_dim: int | None = None,
         params: Sequence[str | Param],
         core: str = "any",
         op_type: str | None = None,
@@ -110,10 +94,14 @@ class SubKernel:
         early_start: bool | Sequence[str] | None = None,
         variants: Mapping[int, str] | None = None,
         libraries: Sequence[str | PathLike[str]] = (),
+        threads: Sequence[int] = _ONE_THREAD,
+        grid: Sequence[int] | None = None,
+        shared: int = 0,
     ) -> SubKernel:
         """A kernel in an ELF relocatable object."""
         binary = Binary(Form.OBJECT, _existing(path, name, "object"))
-        return _make(cls, name, binary, block_dim, params, core, op_type, sync_all, early_start, variants, libraries)
+        shape = _Shape(block_dim, threads, grid, shared)
+        return _make(cls, name, binary, shape, params, core, op_type, sync_all, early_start, variants, libraries)
 
     @classmethod
     def from_ptx(
@@ -121,24 +109,33 @@ class SubKernel:
         path: str | Path,
         name: str,
         *,
-        block_dim: int,
+        block_dim: int | None = None,
         params: Sequence[str | Param],
         core: str = "any",
         op_type: str | None = None,
         sync_all: bool | None = None,
         early_start: bool | Sequence[str] | None = None,
         variants: Mapping[int, str] | None = None,
+        threads: Sequence[int] = _ONE_THREAD,
+        grid: Sequence[int] | None = None,
+        shared: int = 0,
     ) -> SubKernel:
-        """A kernel in a PTX file (for the cuda target)."""
+        """A kernel in a PTX file (for the cuda target): `grid` blocks of `threads` threads."""
         binary = Binary(Form.PTX, _existing(path, name, "ptx"))
-        return _make(cls, name, binary, block_dim, params, core, op_type, sync_all, early_start, variants)
+        shape = _Shape(block_dim, threads, grid, shared)
+        return _make(cls, name, binary, shape, params, core, op_type, sync_all, early_start, variants)
 
     @classmethod
     def from_json(cls, path: str | Path) -> SubKernel:
-        """A kernel described by the fields of one `kernels` entry of ops.json, in a file of its own."""
-        from .opsfile import read_kernel
+        """A kernel whose file holds the fields of one `kernels` entry of ops.json; `symbol` defaults to its stem."""
+        file = Path(path)
+        return cls.from_entry(parse_json(file), file.parent, file.stem)
 
-        return read_kernel(Path(path))
+    @classmethod
+    def from_entry(cls, entry: JsonValue, folder: Path, name: str) -> SubKernel:
+        """A kernel described by one entry of `kernels`; its paths are relative to `folder`."""
+        constructors = {Form.SOURCE: cls.from_source, Form.OBJECT: cls.from_object, Form.PTX: cls.from_ptx}
+        return read_entry(entry, folder, name, constructors)
 
     @property
     def type_name(self) -> str:
@@ -169,11 +166,21 @@ def _existing(path: str | PathLike[str], name: str, what: str) -> Path:
     raise BuildError(f"sub-kernel {name!r}: {what} file {str(path)!r} does not exist or is not a file")
 
 
+@dataclass(frozen=True)
+class _Shape:
+    """The launch shape as the user gave it."""
+
+    block_dim: int | None
+    threads: Sequence[int]
+    grid: Sequence[int] | None
+    shared: int
+
+
 def _make(
     cls: type[SubKernel],
     name: str,
     binary: Binary,
-    block_dim: int,
+    shape: _Shape,
     params: Sequence[str | Param],
     core: str,
     op_type: str | None,
@@ -194,6 +201,13 @@ def _make(
         raise GraphError(f"{where}early_start is True, False or a list of parameter names, not {early_start!r}")
     if variants is not None and not isinstance(variants, Mapping):
         raise GraphError(f"{where}variants maps tiling keys to symbols; it cannot be {variants!r}")
+    grid = None if shape.grid is None else _extent(shape.grid, "grid", where)
+    block_dim = shape.block_dim if grid is None or shape.block_dim is not None else math.prod(grid)
+    if block_dim is None:
+        most = _most_blocks(binary, grid)
+        raise GraphError(
+            f"{where}block_dim is None; it must be a whole number from 1 to {most}, or give grid=(x, y, z)"
+        )
     return cls(
         name,
         binary,
@@ -205,6 +219,9 @@ def _make(
         early_start if early_start is None or isinstance(early_start, bool) else tuple(early_start),
         tuple(sorted((variants or {}).items(), key=lambda variant: _key_order(variant[0]))),
         _libraries(libraries, name),
+        threads=_extent(shape.threads, "threads", where),
+        grid=grid,
+        shared=shape.shared,
     )
 
 
@@ -213,15 +230,15 @@ def _libraries(given: Sequence[str | PathLike[str]], name: str) -> tuple[str, ..
     if not _is_list_of(given, str | PathLike):
         raise GraphError(f"sub-kernel {name!r}: libraries is a list of files, or of names as after -l, not {given!r}")
     found: dict[str, None] = {}
-    for one in given:
-        if isinstance(one, str) and "/" not in one:
-            check_name(one, f"sub-kernel {name!r}: a library")
-            if one.startswith("-"):
-                raise GraphError(f"sub-kernel {name!r}: library {one!r}: give a file, or the name that follows -l")
-            found[one] = None
+    for library in given:
+        if isinstance(library, str) and "/" not in library:
+            check_name(library, f"sub-kernel {name!r}: a library")
+            if library.startswith("-"):
+                raise GraphError(f"sub-kernel {name!r}: library {library!r}: give a file, or the name that follows -l")
+            found[library] = None
         else:
-            _existing(one, name, "library")
-            found[str(Path(one).absolute())] = None  # not resolved: its other names lie beside it
+            _existing(library, name, "library")
+            found[str(Path(library).absolute())] = None  # not resolved: links to it lie in the same folder
     return tuple(found)
 
 
@@ -233,6 +250,69 @@ def _key_order(key: object) -> int:
     return key if isinstance(key, int) else 0  # what is no key is refused below
 
 
+def _whole(value: object) -> int | None:
+    """A whole number, numpy's as well, as an int; None for anything else."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def _extent(given: object, field: str, where: str) -> Extent:
+    listed = () if isinstance(given, str) or not isinstance(given, Sequence) else tuple(map(_whole, given))
+    x, y, z = listed if len(listed) == 3 else (None, None, None)
+    if x is None or y is None or z is None or min(x, y, z) < 1:
+        raise GraphError(f"{where}{field} is {given!r}; it must be three whole numbers (x, y, z) from 1")
+    if x * y * z > MOST_BLOCKS:
+        raise GraphError(f"{where}{field} is {given!r}; the product of its numbers must not exceed {MOST_BLOCKS}")
+    return x, y, z
+
+
+def _most_blocks(binary: Binary, grid: object) -> int:
+    return MOST_HOST_BLOCKS if grid is None and binary.form is not Form.PTX else MOST_BLOCKS
+
+
+def _check_shape(kernel: SubKernel) -> None:
+    """Checks block_dim, grid, threads and shared, and brings each to its one form."""
+    where = f"sub-kernel {kernel.name!r}: "
+    most = _most_blocks(kernel.binary, kernel.grid)
+    blocks, shared = _whole(kernel.block_dim), _whole(kernel.shared)
+    if blocks is None or not 1 <= blocks <= most:
+        raise GraphError(f"{where}block_dim is {kernel.block_dim!r}; it must be a whole number from 1 to {most}")
+    grid = (blocks, 1, 1) if kernel.grid is None else _extent(kernel.grid, "grid", where)
+    if math.prod(grid) != blocks:
+        raise GraphError(f"{where}block_dim is {blocks}, but grid {grid} has {math.prod(grid)} blocks; give only grid")
+    if shared is None or not 0 <= shared <= MOST_BLOCKS:
+        raise GraphError(
+            f"{where}shared is {kernel.shared!r}; it must be a whole number of bytes from 0 to {MOST_BLOCKS}"
+        )
+    shape = {"block_dim": blocks, "grid": grid, "threads": _extent(kernel.threads, "threads", where), "shared": shared}
+    for field, value in shape.items():
+        object.__setattr__(kernel, field, value)
+
+
+def refuse_thread_blocks(kernel: SubKernel, target: str) -> None:
+    """For targets whose blocks are single threads of control: refuses a launch shape that means nothing there."""
+    where = f"sub-kernel {kernel.name!r}: "
+    if kernel.threads != _ONE_THREAD:
+        raise UnsupportedError(
+            f"{where}threads={kernel.threads}: a block of the {target} target is one thread; "
+            f"leave threads out and give grid or block_dim"
+        )
+    if kernel.shared:
+        raise UnsupportedError(
+            f"{where}shared={kernel.shared}: the {target} target has no shared memory; "
+            f"leave shared out and use a workspace parameter"
+        )
+    if kernel.block_dim > MOST_HOST_BLOCKS:
+        raise UnsupportedError(
+            f"{where}{kernel.block_dim} blocks: the {target} target runs at most {MOST_HOST_BLOCKS}; "
+            f"lower grid and let each block do more"
+        )
+
+
 def _check_kernel(kernel: SubKernel) -> None:
     where = f"sub-kernel {kernel.name!r}: "
     check_name(kernel.name, "the name of a sub-kernel's symbol")
@@ -240,12 +320,6 @@ def _check_kernel(kernel: SubKernel) -> None:
         check_name(kernel.op_type, f"{where}op_type")
     if kernel.sync_all not in (None, True, False):
         raise GraphError(f"{where}sync_all is {kernel.sync_all!r}; it must be True, False or None")
-    if (
-        not isinstance(kernel.block_dim, int)
-        or isinstance(kernel.block_dim, bool)
-        or not 1 <= kernel.block_dim <= 65535
-    ):
-        raise GraphError(f"{where}block_dim is {kernel.block_dim!r}; it must be a whole number from 1 to 65535")
     names = [p.name for p in kernel.params]
     for name in names:
         if names.count(name) > 1:
@@ -263,127 +337,3 @@ def _check_kernel(kernel: SubKernel) -> None:
         if not isinstance(key, int) or isinstance(key, bool) or not isinstance(symbol, str) or not symbol:
             raise GraphError(f"{where}variants maps whole-number tiling keys to symbols, not {key!r} to {symbol!r}")
         scalar_bits(key, "int64", f"{where}tiling key", GraphError)
-
-
-@dataclass(frozen=True)
-class Place:
-    """An address inside a named buffer, `offset` bytes from its beginning."""
-
-    name: str
-    offset: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.name}+{self.offset}" if self.offset else self.name
-
-    def seen_as(self, param: Param) -> Param:
-        """What `param` says of the buffer: a part of it says nothing of the whole, nor of which block touches what."""
-        return replace(param, dtype=None, shape=None, block=False) if self.offset else param
-
-
-Argument = str | Place | Number
-
-
-def place_of(argument: str | Place) -> Place:
-    """A name is the place where its buffer begins."""
-    return argument if isinstance(argument, Place) else Place(argument)
-
-
-EventId = int | str | Event
-
-
-@dataclass(frozen=True)
-class Tiling:
-    """What a control agent decides for one run of a dynamic op."""
-
-    key: int
-    blocks: int
-
-
-TilingFunction = Callable[[dict[str, Any]], "Tiling | tuple[int, int]"]
-
-
-@dataclass(frozen=True, eq=False)
-class Op:
-    """One use of a sub-kernel. The same argument name is the same memory, at whatever offset."""
-
-    kernel: SubKernel
-    args: Sequence[Argument]
-    name: str | None = None
-    stream: int = 0
-    send: Sequence[EventId] = ()
-    recv: Sequence[EventId] = ()
-    task: str | Task = Task.NORMAL
-    tiling: TilingFunction | None = field(default=None, repr=False)
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.kernel, SubKernel):
-            raise GraphError(f"an op needs a SubKernel, not {self.kernel!r}")
-        where = f"op {self.name or self.kernel.name!r}: "
-        if self.name is not None:
-            check_name(self.name, f"op of {self.kernel.name!r}: its name")
-        if isinstance(self.args, str) or not isinstance(self.args, Sequence):
-            raise GraphError(f"{where}args is a list of names, not {self.args!r}")
-        object.__setattr__(self, "args", tuple(self.args))
-        object.__setattr__(self, "send", _event_ids(self.send, where + "send"))
-        object.__setattr__(self, "recv", _event_ids(self.recv, where + "recv"))
-        if not isinstance(self.stream, int) or isinstance(self.stream, bool) or self.stream < 0:
-            raise GraphError(f"{where}stream is {self.stream!r}; it must be a whole number from 0")
-        tasks = [t.value for t in Task]
-        if not isinstance(self.task, Task):
-            if self.task not in tasks:
-                raise GraphError(
-                    f"{where}unknown task {self.task!r}{nearest(str(self.task), tasks)}; tasks are normal, dynamic"
-                )
-            object.__setattr__(self, "task", Task(self.task))
-        if self.tiling is not None and not callable(self.tiling):
-            raise GraphError(f"{where}tiling must be a function, not {self.tiling!r}")
-        if self.tiling is not None and self.task is not Task.DYNAMIC:
-            raise GraphError(f"{where}a tiling function belongs to task='dynamic'")
-        if self.kernel.variants and self.task is not Task.DYNAMIC:
-            raise GraphError(f"{where}a sub-kernel with variants belongs to task='dynamic'")
-        _check_arguments(self, where)
-
-    @property
-    def dynamic(self) -> bool:
-        return self.task is Task.DYNAMIC
-
-
-def _event_ids(ids: EventId | Sequence[EventId], where: str) -> tuple[EventId, ...]:
-    if not isinstance(ids, int | str | Event | Sequence):
-        raise GraphError(f"{where}: {ids!r} is no event id; use numbers, names or Events")
-    listed = (ids,) if isinstance(ids, int | str | Event) else tuple(ids)
-    for one in listed:
-        if isinstance(one, bool) or not isinstance(one, int | str | Event):
-            raise GraphError(f"{where}: {one!r} is no event id; use a number, a name or an Event")
-        if isinstance(label := one.name if isinstance(one, Event) else one, str):
-            check_name(label, f"{where}: the event")
-    if len(set(listed)) != len(listed):
-        raise GraphError(f"{where}: an event id stands twice in {listed!r}")
-    return listed
-
-
-def _check_arguments(op: Op, where: str) -> None:
-    params = op.kernel.params
-    if len(op.args) != len(params):
-        expected = ", ".join(f"{p.kind.value}:{p.name}" for p in params)
-        raise GraphError(f"{where}{len(op.args)} arguments for {len(params)} parameters ({expected})")
-    for arg, param in zip(op.args, params, strict=True):
-        if isinstance(arg, Place):
-            _check_place(arg, param, f"{where}the argument for {param.name!r}")
-        elif isinstance(arg, str):
-            check_name(arg, f"{where}the argument for {param.name!r}")
-        elif param.kind is not Kind.SCALAR or not isinstance(arg, int | float):
-            raise GraphError(f"{where}the argument for {param.name!r} ({param.kind.value}) must be a name, not {arg!r}")
-        else:
-            scalar_bits(arg, param.dtype, f"{where}scalar {param.name!r}", GraphError)
-
-
-def _check_place(place: Place, param: Param, what: str) -> None:
-    check_name(place.name, what)
-    if param.kind is Kind.SCALAR:
-        raise GraphError(f"{what} is the place {str(place)!r}; a scalar is passed as a number, or by its name alone")
-    offset = place.offset
-    if not isinstance(offset, int) or isinstance(offset, bool) or not 0 <= offset <= MOST_BYTES:
-        raise GraphError(
-            f"{what}: the offset in {place.name!r} is {offset!r}; it must be a whole number of bytes from 0"
-        )

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ..errors import GraphError
+from .op import Op, Place
 from .params import DTYPES
-from .subkernel import Op, Place
 
 KernelFunction = Callable[..., Op | Sequence[Op]]  # the arguments of an operator -> the ops that compute it
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..cache import digest
-from ..model.graph import Graph, Node
+from ..model.graph import Graph
+from ..model.node import Node
 from ..model.params import Kind
 from ..plan import Plan
 from ..plan.plan import SyncKind

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from ..model.graph import Node
-from ..model.subkernel import Core
+from ..model.binary import Core
+from ..model.node import Node
 from ..runtime.launch_events import Alone, Foreign, Launched, Whole
 
 SUPER_KERNEL = "SuperKernel"

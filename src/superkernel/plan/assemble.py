@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..model.graph import Graph, Node
+from ..model.graph import Graph
+from ..model.node import Node
 from ..model.options import EarlyStart, Options, PreloadCode
 from .placement import Placement
 from .steps import (

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..model.graph import Graph, Node
+from ..model.graph import Graph
+from ..model.node import Node
 from .steps import Cores
 
 CALL_NS = 200.0  # an op of unknown size

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import PlanError
-from ..model.graph import Graph, Node
+from ..model.graph import Graph
+from ..model.node import Node
 from ..model.options import Options
 from .cost import block_cost, estimate, op_cost, start_of
 from .steps import Cores

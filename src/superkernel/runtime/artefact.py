@@ -10,17 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 from ..cache import digest
 from ..errors import BuildError, GraphError, OptionError, PlanError
-from ..model.graph import Node, build_graph
+from ..model.binary import Binary, Core, Form
+from ..model.graph import build_graph
+from ..model.node import Node
+from ..model.op import Argument, Op, Place
 from ..model.options import Options
 from ..model.params import Param
-from ..model.subkernel import Argument, Binary, Core, Form, Op, Place, SubKernel
+from ..model.subkernel import SubKernel
 from ..targets import find_target
 from ..targets.protocol import Executable, LaunchPlan, Target
 
 if TYPE_CHECKING:
     from .super_kernel import SuperKernel
 
-VERSION = 3
+VERSION = 4
 MANIFEST = "superkernel.json"
 
 
@@ -128,6 +131,9 @@ def _kernel_fields(kernel: SubKernel, target: Target) -> dict[str, Any]:
         "file": kernel.binary.path.name,
         "form": kernel.binary.form.value,
         "block_dim": kernel.block_dim,
+        "threads": kernel.threads,
+        "grid": kernel.grid,
+        "shared": kernel.shared,
         "params": [str(param) for param in kernel.params],
         "core": kernel.core.value,
         "op_type": kernel.op_type,
@@ -161,6 +167,9 @@ def _kernel(fields: dict[str, Any], target: Target) -> SubKernel:
         fields["may_fail"],
         fields["code_bytes"],
         target.facts_from_json(fields["facts"]),
+        threads=fields["threads"],
+        grid=fields["grid"],
+        shared=fields["shared"],
     )
 
 

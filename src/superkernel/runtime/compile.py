@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..model.graph import build_graph
+from ..model.op import Op
 from ..model.options import Options
-from ..model.subkernel import Op
 from ..targets import find_target
 from .super_kernel import SuperKernel
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from time import monotonic_ns
 from typing import Any, Protocol
 
-from ..model.graph import Graph, Node
+from ..model.graph import Graph
+from ..model.node import Node
 from ..plan import Plan
 from ..targets.protocol import Recording
 

@@ -14,9 +14,9 @@ from ..errors import BuildError, LaunchError, UnsupportedError, nearest
 from ..model.argument_layout import Layout
 from ..model.events import Event
 from ..model.graph import Graph
+from ..model.op import EventId, TilingFunction
 from ..model.options import Options
 from ..model.params import Kind
-from ..model.subkernel import EventId, TilingFunction
 from ..plan import Plan
 from ..plan.spans import Span
 from ..targets.protocol import Emulated, Executable, LaunchInputs, LaunchPlan, Prepared, Target

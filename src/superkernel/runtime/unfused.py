@@ -9,10 +9,11 @@ from functools import partial
 from typing import Any
 
 from ..errors import GraphError, LaunchError
-from ..model.graph import Graph, Node, build_graph
+from ..model.graph import Graph, build_graph
+from ..model.node import Node
+from ..model.op import Op, Place, Tiling, place_of
 from ..model.options import EarlyStart, Options
 from ..model.params import Number, scalar_bits
-from ..model.subkernel import Op, Place, Tiling, place_of
 from ..plan import make_plan
 from ..targets.protocol import Executable, LaunchInputs, LaunchSequence, OpLabel, Origin, Prepared, SequencedLaunch
 from .buffers import Bound, bind

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from ..model.argument_layout import Layout
 from ..model.events import Event
 from ..model.graph import Graph
+from ..model.op import TilingFunction
 from ..model.options import Options
-from ..model.subkernel import SubKernel, TilingFunction
+from ..model.subkernel import SubKernel
 
 if TYPE_CHECKING:
     from ..model.opsfile import OpsFile

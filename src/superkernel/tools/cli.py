@@ -19,9 +19,10 @@ import typer
 from .. import __version__
 from ..cache import Cache
 from ..errors import BuildError, OptionError, SuperKernelError, nearest
+from ..model.binary import Form
+from ..model.op import Op
 from ..model.opsfile import read_ops
 from ..model.options import Options
-from ..model.subkernel import Form, Op
 from ..runtime.artefact import MANIFEST
 from ..runtime.compile import compile as compile_ops
 from ..runtime.super_kernel import SuperKernel

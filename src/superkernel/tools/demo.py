@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import LaunchError
-from ..model.subkernel import Op, SubKernel
+from ..model.op import Op
+from ..model.subkernel import SubKernel
 
 ELEMENTS = 4096
 BLOCKS = 2

@@ -25,8 +25,8 @@ from targets.ascend.conformance.checks import check, launch, prepare, random_cas
 from targets.ascend.random_lists import kernel
 
 from superkernel.model.graph import build_graph
+from superkernel.model.op import Op
 from superkernel.model.options import Options
-from superkernel.model.subkernel import Op
 from superkernel.targets.ascend import TARGET
 from superkernel.targets.ascend.describe_kernel import emit
 from superkernel.targets.ascend.plan import AscendPlan

@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+from superkernel.model.binary import Binary, Form
+from superkernel.model.op import Op
 from superkernel.model.params import Param
-from superkernel.model.subkernel import Binary, Form, Op, SubKernel
+from superkernel.model.subkernel import SubKernel
 from superkernel.targets.ascend.facts import AscendFacts, Code
 from superkernel.targets.ascend.types import KernelType
 

@@ -19,8 +19,8 @@ from targets.ascend.random_lists import kernel
 from targets.golden import compare, starting_at
 
 from superkernel.model.graph import build_graph
+from superkernel.model.op import Op
 from superkernel.model.options import Options
-from superkernel.model.subkernel import Op
 from superkernel.targets.ascend.chips import find_chip
 from superkernel.targets.ascend.describe_kernel import emit
 from superkernel.targets.ascend.descriptor import describe

@@ -13,8 +13,8 @@ from targets.ascend.random_lists import kernel, random_ops, random_options
 
 from superkernel.errors import PlanError
 from superkernel.model.graph import Graph, build_graph
+from superkernel.model.op import Op
 from superkernel.model.options import Options
-from superkernel.model.subkernel import Op
 from superkernel.targets.ascend import class_clocks as knowledge
 from superkernel.targets.ascend.chips import find_chip
 from superkernel.targets.ascend.pairs import PAIRS, Action, Pair, pairs_for

@@ -10,8 +10,8 @@ import pytest
 from targets.ascend.random_lists import kernel
 
 from superkernel.model.graph import build_graph
+from superkernel.model.op import Op
 from superkernel.model.options import Options
-from superkernel.model.subkernel import Op
 from superkernel.targets.ascend.chips import find_chip
 from superkernel.targets.ascend.launch_shape import Launch
 from superkernel.targets.ascend.plan import AscendPlan, make_ascend_plan

@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 from targets.golden import compare, starting_at
 
+from superkernel.model.binary import Binary, Form
 from superkernel.model.graph import build_graph
+from superkernel.model.op import Op, Place
 from superkernel.model.options import Options
 from superkernel.model.params import Param
-from superkernel.model.subkernel import Binary, Form, Op, Place, SubKernel
+from superkernel.model.subkernel import SubKernel
 from superkernel.plan import Plan, make_plan
 from superkernel.plan.verify.validate import validate
 from superkernel.targets.cpu.build import entry_name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 
-from ...model.subkernel import Tiling
+from ...model.op import Tiling
 from ..plan import Plan
 from ..steps import Mark, Select, Signal, Wait
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from ...model.graph import Node
+from ...model.node import Node
+from ...model.op import Tiling
 from ...model.params import Kind, Param
-from ...model.subkernel import Tiling
 from ..plan import Plan
 
 Cell = tuple[str, int]  # buffer, place

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
-from ...model.subkernel import Tiling
+from ...model.op import Tiling
 from ..plan import Plan
 from ..steps import AwaitEvent, Barrier, Call, Cores, Feed, Notify, Request, ResetEvent, Select, Signal, Step, Wait
 from ..verify.validate import Finding

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable
 
 from ...model.argument_layout import Layout, Role
-from ...model.graph import Node
+from ...model.node import Node
+from ...model.op import Place, place_of
 from ...model.options import PreloadCode
-from ...model.subkernel import Place, place_of
 from ..plan import Plan
 from ..steps import AwaitEvent, Barrier, Call, Feed, Fence, Notify, Preload, Record, What, spell
 from .vector_clocks import Fault, named

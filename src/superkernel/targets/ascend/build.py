@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from ...model.subkernel import Form, SubKernel
+from ...model.binary import Form
+from ...model.subkernel import SubKernel
 from .archive import is_archive
 from .facts import Code, cube_or_vector, facts_of, split_name
 from .kernel_description import EmittedKernel, EmittedOp

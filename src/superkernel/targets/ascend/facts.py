@@ -9,7 +9,8 @@ from typing import Any
 
 from ...cache import digest
 from ...errors import GraphError
-from ...model.subkernel import Core, Form, SubKernel
+from ...model.binary import Core, Form
+from ...model.subkernel import SubKernel, refuse_thread_blocks
 from .archive import code_bytes, read_binary
 from .call_graph import calls
 from .types import CUBE, CoreClass, KernelType, OpClass, kernel_type
@@ -89,6 +90,7 @@ def complete(kernel: SubKernel) -> SubKernel:
     where = f"sub-kernel {kernel.name!r}: "
     if kernel.binary.form is Form.PTX:
         raise GraphError(f"{where}PTX is for NVIDIA GPUs; the ascend target takes sources, objects and archives")
+    refuse_thread_blocks(kernel, "ascend")
     saved_as = f"{digest(read_binary(kernel.binary.path))[:8]}_{kernel.binary.path.name}"
     facts = replace(facts_of(kernel), saved_as=saved_as)
     for _, _, code in facts.codes:

@@ -11,9 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...errors import GraphError, nearest
-from ...model.opsfile import JsonValue, parse_json, told_at
+from ...model.binary import Binary, Form
+from ...model.json_value import JsonValue, located, parse_json
+from ...model.op import Task
 from ...model.params import Param
-from ...model.subkernel import Binary, Form, SubKernel, Task
+from ...model.subkernel import SubKernel
 from .archive import check_function, check_members, is_archive
 from .chips import Chip
 from .facts import CORE_OF, AscendFacts, Code, check_identifier, split_name
@@ -49,9 +51,9 @@ MOST_DUMP = 1 << 40
 
 def read_metadata(path: Path, binary: Path, task: Task, chip: Chip) -> SubKernel:
     """One sub-kernel, as its op uses it: with one function per class, or with one per tiling key."""
-    fields = _fields(JsonValue(str(path), "", parse_json(path)))
+    fields = _fields(parse_json(path))
     name = fields["kernelName"].text()
-    with told_at(fields["kernelName"]):
+    with located(fields["kernelName"]):
         check_identifier(name, "the kernel's name")
     kind = _kind(fields["sub_operator_kernel_type"])
     codes = _codes(fields["sub_operator_kernel_name"], kind, task, chip)
@@ -73,7 +75,7 @@ def read_metadata(path: Path, binary: Path, task: Task, chip: Chip) -> SubKernel
     )
     keys = sorted({key for _, key, _, _ in codes})
     symbols = {key: code.symbol for _, key, code, _ in reversed(codes)}
-    with told_at(fields["kernelName"]):
+    with located(fields["kernelName"]):
         return SubKernel(
             name,
             Binary(Form.OBJECT, binary.resolve()),
@@ -105,7 +107,7 @@ def _truth(fields: Mapping[str, JsonValue], key: str) -> bool:
 
 def _kind(place: JsonValue) -> KernelType:
     text = place.text()
-    with told_at(place):
+    with located(place):
         return kernel_type(text, "")
 
 
@@ -121,7 +123,7 @@ def _params(place: JsonValue) -> tuple[Param, ...]:
     params = []
     for item in place.items():
         text = item.text()
-        with told_at(item):
+        with located(item):
             params.append(Param.parse(text if ":" in text else f"inout:{text}"))
     if len({param.name for param in params}) < len(params):
         names = [param.name for param in params]
@@ -189,7 +191,7 @@ def _code(entry: JsonValue) -> Code:
         if name not in fields:
             raise entry.error(f"the field {name!r} is missing")
     symbol = fields["func_name"].text()
-    with told_at(fields["func_name"]):
+    with located(fields["func_name"]):
         check_identifier(symbol, "the function's name")
     split: list[tuple[str, ...]] = []
     while (name := f"obj_files_split{len(split) + 1}") in fields:

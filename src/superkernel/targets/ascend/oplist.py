@@ -10,18 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...model.opsfile import (
-    JsonValue,
-    OpsFile,
-    parse_json,
-    read_arguments,
-    read_events,
-    read_ops,
-    read_options,
-    told_at,
-)
+from ...model.json_value import JsonValue, located, parse_json
+from ...model.op import Argument, EventId, Op, Task
+from ...model.opsfile import OpsFile, read_arguments, read_events, read_ops, read_options
 from ...model.options import Options
-from ...model.subkernel import Argument, EventId, Op, SubKernel, Task
+from ...model.subkernel import SubKernel
 from .chips import Chip
 from .metadata import read_metadata
 
@@ -32,8 +25,8 @@ ORDER_EVENT = "order of stream "  # the beginning of event names that stand for 
 
 
 def read_op_list(path: Path, chip: Chip) -> OpsFile:
-    found = parse_json(path)
-    top = JsonValue(str(path), "", found)
+    top = parse_json(path)
+    found = top.value
     if isinstance(found, dict) and "op_list" not in found:
         if found.keys().isdisjoint(("kernels", "ops")):
             raise top.error("has neither op_list nor kernels and ops: what should be compiled?")
@@ -103,7 +96,7 @@ def _ops(entries: Sequence[_Entry]) -> tuple[Op, ...]:
     for i, (entry, (send, recv)) in enumerate(zip(entries, extra, strict=True)):
         own = entry.name or f"{entry.kernel.name}_{i}"
         args = entry.args if entry.args is not None else tuple(f"{own}.{p.name}" for p in entry.kernel.params)
-        with told_at(entry.place):
+        with located(entry.place):
             ops.append(
                 Op(entry.kernel, args, own, entry.stream, (*entry.send, *send), (*entry.recv, *recv), entry.task)
             )

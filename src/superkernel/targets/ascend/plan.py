@@ -14,7 +14,8 @@ from functools import cached_property
 from ...errors import PlanError
 from ...model.argument_layout import Layout
 from ...model.gc_pause import without_collection
-from ...model.graph import Graph, Node
+from ...model.graph import Graph
+from ...model.node import Node
 from ...model.options import EarlyStart, Options
 from ...plan.steps import FenceWhen
 from .argument_layout import Slots, make_slots

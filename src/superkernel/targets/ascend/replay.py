@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from ...errors import LaunchError
-from ...model.graph import Graph, Node, build_graph
+from ...model.graph import Graph, build_graph
+from ...model.node import Node
+from ...model.op import Op
 from ...model.options import EarlyStart
 from ...model.params import Kind
-from ...model.subkernel import Op
 from ...runtime.buffers import bind, copy_of, same_bits
 from ..protocol import LaunchInputs
 from .describe_kernel import emit

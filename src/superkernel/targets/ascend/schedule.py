@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...model.graph import Graph, Node
+from ...model.graph import Graph
 from ...model.hazards import Edge, Hazard, Reason
+from ...model.node import Node
 from ...model.options import EarlyStart, Options
 from ...plan.steps import FenceWhen
 from .chips import Chip

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from ...cache import Cache, digest
 from ...errors import UnsupportedError
-from ...model.subkernel import Form, SubKernel
+from ...model.binary import Form
+from ...model.subkernel import SubKernel, refuse_thread_blocks
 from ..native.object_facts import facts_of
 from ..native.objects import (
     CXX_FLAGS,
@@ -69,6 +70,7 @@ def compile_kernels(kernels: Sequence[SubKernel], context: BuildContext) -> dict
             raise UnsupportedError(
                 f"sub-kernel {kernel.name!r}: PTX is for target='cuda'; the cpu target takes sources and objects"
             )
+        refuse_thread_blocks(kernel, "cpu")
     sources = dict.fromkeys(k.binary for k in kernels if k.binary.form is Form.SOURCE)
     jobs = [CompileJob(binary.path, binary.flags, keyed_by_text=binary.keyed_by_text) for binary in sources]
     made = (

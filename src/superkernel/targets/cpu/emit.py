@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from ...model.argument_layout import Role, Slot
+from ...model.op import Place
 from ...model.options import Options
 from ...model.params import DTYPES, Kind
-from ...model.subkernel import Place, SubKernel
+from ...model.subkernel import SubKernel
 from ...plan import Lane, Plan
 from ...plan.steps import (
     AwaitEvent,

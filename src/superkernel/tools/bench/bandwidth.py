@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...model.subkernel import Op, SubKernel
+from ...model.op import Op
+from ...model.subkernel import SubKernel
 from ...runtime.buffers import aligned_empty
 from ...runtime.compile import compile
 from .measure import burst

@@ -14,8 +14,9 @@ import numpy as np
 
 from ...cache import Cache, digest
 from ...model.graph import build_graph
+from ...model.op import Op
 from ...model.options import Options
-from ...model.subkernel import Op, SubKernel
+from ...model.subkernel import SubKernel
 from ...plan import make_plan, validate
 from ...runtime.buffers import aligned_empty
 from ...runtime.compile import compile

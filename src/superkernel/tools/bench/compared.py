@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from ...frontend.report import Report
-from ...model.subkernel import Op, SubKernel
+from ...model.op import Op
+from ...model.subkernel import SubKernel
 from ...runtime.buffers import aligned_empty
 from ...runtime.compile import compile
 from ...runtime.super_kernel import SuperKernel

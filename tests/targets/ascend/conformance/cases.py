@@ -13,8 +13,9 @@ import numpy as np
 
 from superkernel.errors import PlanError
 from superkernel.model.graph import Graph, build_graph
+from superkernel.model.op import Op, Tiling, TilingFunction
 from superkernel.model.options import Options
-from superkernel.model.subkernel import Op, SubKernel, Tiling, TilingFunction
+from superkernel.model.subkernel import SubKernel
 from superkernel.targets.ascend import TARGET
 from superkernel.targets.ascend.describe_kernel import emit
 from superkernel.targets.ascend.emulator import Outside

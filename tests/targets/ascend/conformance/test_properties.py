@@ -12,7 +12,7 @@ from targets.ascend.conformance.cases import Case, Shape, Use, random_case
 from targets.ascend.conformance.checks import Ready, check, launch, prepare
 
 from superkernel.errors import LaunchError
-from superkernel.model.subkernel import Tiling
+from superkernel.model.op import Tiling
 from superkernel.targets.ascend.emulator import emulate
 from superkernel.targets.ascend.emulator.trace import What, core_name
 from superkernel.targets.ascend.types import CUBE, VECTOR, CoreClass, KernelType, LaunchType, OpClass

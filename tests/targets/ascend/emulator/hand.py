@@ -12,7 +12,8 @@ import numpy as np
 
 from superkernel.model.argument_layout import Layout, Role, Slot, make_layout
 from superkernel.model.graph import build_graph
-from superkernel.model.subkernel import Op, SubKernel
+from superkernel.model.op import Op
+from superkernel.model.subkernel import SubKernel
 from superkernel.targets.ascend.chips import find_chip
 from superkernel.targets.ascend.emulator import Emulation, emulate
 from superkernel.targets.ascend.kernel_description import EmittedKernel, EmittedOp, Variant

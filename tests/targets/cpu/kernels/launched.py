@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 import superkernel as sk
+from superkernel.model.op import Place
 from superkernel.model.params import Kind
-from superkernel.model.subkernel import Place
 from superkernel.model.tensor_arg import TensorArg
 
 BLOCKS = (1, 2, 3, 7)
@@ -80,7 +80,7 @@ class Launcher:
         params = op.kernel.params
         key = (op.kernel.binary, op.kernel.name, blocks)
         if key not in self._kernels:
-            general = sk.Op(replace(op.kernel, block_dim=blocks), [param.name for param in params])
+            general = sk.Op(replace(op.kernel, block_dim=blocks, grid=None), [param.name for param in params])
             self._kernels[key] = sk.compile([general], op.kernel.name, cores=2)
         values: dict[str, Any] = {}
         for param, argument in zip(params, op.args, strict=True):

@@ -130,7 +130,7 @@ class Launcher:
             shared = {"query", "key", "value", "mask"}
             general = [
                 sk.Op(
-                    replace(op.kernel, block_dim=blocks),
+                    replace(op.kernel, block_dim=blocks, grid=None),
                     [
                         param.name if param.kind is Kind.SCALAR or param.name in shared else f"{param.name}_{blocks}"
                         for param in op.kernel.params

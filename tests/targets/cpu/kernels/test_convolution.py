@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from targets.cpu.kernels.launched import BLOCKS, LAYOUTS, Launcher, laid_out, same_bits  # noqa: E402
 
 from superkernel.errors import GraphError, UnsupportedError  # noqa: E402
-from superkernel.model.subkernel import Place  # noqa: E402
+from superkernel.model.op import Place  # noqa: E402
 from superkernel.model.tensor_arg import TensorArg  # noqa: E402
 from superkernel.targets.cpu.kernels import convolution  # noqa: E402
 

@@ -77,7 +77,7 @@ class Launcher:
         names = [param.name for param in op.kernel.params]
         key = (op.kernel.name, blocks)
         if key not in self.kernels:
-            general = sk.Op(replace(op.kernel, block_dim=blocks), names)
+            general = sk.Op(replace(op.kernel, block_dim=blocks, grid=None), names)
             self.kernels[key] = sk.compile([general], f"{op.kernel.name}_{blocks}", cores=2)
         scalars = {
             param.name: argument

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 from superkernel.cache import Cache, digest
 from superkernel.errors import BuildError, UnsupportedError
-from superkernel.model.subkernel import Binary, Form
+from superkernel.model.binary import Binary, Form
 from superkernel.targets.native.objects import (
     CompileJob,
     compile_sources,

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....errors import GraphError, UnsupportedError
+from ....model.op import Op, Place
 from ....model.params import scalar_bits
-from ....model.subkernel import Op, Place, SubKernel
+from ....model.subkernel import SubKernel
 from .shipping import Tensor, place, shipped, shown
 
 ELEMENTS = ("float32", "bfloat16", "float16")  # element types with a kernel

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....errors import GraphError, UnsupportedError
-from ....model.subkernel import Op, Place
+from ....model.op import Op, Place
 from .shipping import Tensor, place, shipped, shown
 
 _TILE = 64  # output positions that are computed together, or fewer, so that their patches stay in a cache

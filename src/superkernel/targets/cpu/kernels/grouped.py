@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from ....errors import UnsupportedError
-from ....model.subkernel import Op
+from ....model.op import Op
 from .matmul import ELEMENT_BYTES, block_count
 from .quant_matmul import DTYPES, Argument
 from .shipping import Tensor, place, shipped

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....errors import GraphError, UnsupportedError
-from ....model.subkernel import Op
+from ....model.op import Op
 from .matmul import matmul_op
 from .shipping import Tensor, place, shipped, shown
 from .strided_rows import element

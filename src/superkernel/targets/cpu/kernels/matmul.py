@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ....errors import GraphError, UnsupportedError
+from ....model.op import Op, Place
 from ....model.params import scalar_bits
-from ....model.subkernel import Op, Place, SubKernel
+from ....model.subkernel import SubKernel
 from .shipping import Tensor, place, shipped, shown
 
 ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}  # element types with a kernel

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....errors import UnsupportedError
-from ....model.subkernel import Op, Place
+from ....model.op import Op, Place
 from .matmul import block_count
 from .shipping import Tensor, place, shipped
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ....errors import UnsupportedError
-from ....model.subkernel import Op
+from ....model.op import Op
 from .shipping import Tensor, place, shipped
 from .strided_rows import element, line_arguments, line_params, lines_of
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....errors import UnsupportedError
+from ....model.op import Op, Place
 from ....model.params import scalar_bits
-from ....model.subkernel import Op, Place
 from .shipping import Tensor, place, shipped
 from .strided_rows import Lines, element, line_arguments, line_params, lines_of
 

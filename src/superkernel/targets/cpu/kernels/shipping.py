@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Protocol
 
 from ....cache import digest
-from ....model.subkernel import Place, SubKernel
+from ....model.op import Place
+from ....model.subkernel import SubKernel
 
 HERE = Path(__file__).parent
 # The sources unroll what needs it; the vectoriser of -O3 would double the time to compile them.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ....errors import UnsupportedError
+from ....model.op import Op, Place
 from ....model.params import DTYPES
-from ....model.subkernel import Op, Place
 from .shipping import Tensor, place, shipped
 from .strided_rows import element, line_arguments, line_params, lines_of
 

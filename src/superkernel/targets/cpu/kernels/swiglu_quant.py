@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ....errors import UnsupportedError
-from ....model.subkernel import Op
+from ....model.op import Op
 from .quant_matmul import DTYPES, Argument
 from .shipping import Tensor, place, shipped
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from ....cache import default_directory
 from ....errors import BuildError, LaunchError, UnsupportedError
-from ....model.graph import Node
+from ....model.node import Node
 from ....plan import Plan
 from ....plan.spans import Span, spans_of
 from ....plan.steps import Step

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ....errors import LaunchError
+from ....model.op import Tiling, TilingFunction
 from ....model.params import Kind
-from ....model.subkernel import Tiling, TilingFunction
 from ....plan import Plan
 from ..numbering import Numbering
 

@@ -1,0 +1,49 @@
+"""node: one op of a graph, with its name, its events and what it says of each buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .op import Op, Place, place_of
+from .params import Kind, Param
+from .subkernel import SubKernel
+
+
+@dataclass(frozen=True)
+class Node:
+    """An op of the graph, with its name and the labels of its events."""
+
+    index: int  # position in the user's list
+    name: str
+    op: Op
+    kernel: SubKernel
+    sends: tuple[str, ...]  # labels of all its events
+    receives: tuple[str, ...]
+    notifies: tuple[str, ...]  # those that are external
+    awaits: tuple[str, ...]
+
+    @property
+    def stream(self) -> int:
+        return self.op.stream
+
+    @property
+    def dynamic(self) -> bool:
+        return self.op.dynamic
+
+    @property
+    def blocks(self) -> int:
+        """The largest block count it may run with."""
+        return self.kernel.block_dim
+
+    def places(self) -> Iterable[tuple[Param, Place]]:
+        """Parameters whose argument is no number, with the place that it means."""
+        for param, arg in zip(self.kernel.params, self.op.args, strict=True):
+            if isinstance(arg, str | Place):
+                yield param, place_of(arg)
+
+    def arguments(self) -> Iterable[tuple[Param, str]]:
+        """Parameters that stand for memory, as what they say of the buffer, with the buffer's name."""
+        for param, place in self.places():
+            if param.kind is not Kind.SCALAR:
+                yield place.seen_as(param), place.name
