@@ -14,7 +14,7 @@ from observe.kernels import buffers, kernel, twice
 
 import superkernel as sk
 from superkernel.observe import store
-from superkernel.runtime import launch_events as watch
+from superkernel.runtime import launch_events
 
 STATISTIC = [
     "OP Type",
@@ -165,7 +165,7 @@ def test_an_exception_leaves_the_profile_of_what_ran(tmp_path: Path) -> None:
         k(buffers())
         raise ValueError("mine")
     assert len(store.read(tmp_path / "p").launches) == 1
-    assert not watch.watching()
+    assert not launch_events.has_listeners()
 
 
 def test_a_launch_that_is_stopped_is_no_row_and_those_before_it_are(tmp_path: Path) -> None:

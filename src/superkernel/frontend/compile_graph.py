@@ -17,7 +17,7 @@ from torch.fx import GraphModule, Node
 from ..cache import cache_in, totals
 from ..errors import BuildError, OptionError, SuperKernelError, UnsupportedError
 from ..model.options import Options, StrictScopeCheck
-from ..runtime.launch_events import Note
+from ..runtime.launch_events import Provenance
 from .bypass_aot import direct
 from .capture.fusibility import Misfit, misfit
 from .capture.marks import Mark, note_mark, read_marks, scope_options, source_line
@@ -25,7 +25,7 @@ from .capture.partition import Part, example_inputs, is_free, partition
 from .capture.rewrites import share_heads
 from .compile_part import Compiled, Drafted, build, drafted, reported
 from .lowering import inductor
-from .lowering.inductor_hooks import watched
+from .lowering.inductor_hooks import report_launches
 from .report import Report, ScopeReport, SegmentReport, UnfusibleReport, current, leave_traces
 from .run_parts import PartCallable, by_interpreter, join
 from .settings import Fuse, Settings
@@ -228,9 +228,10 @@ class _Scope:
         self.report.segments += segments
         unfusible = tuple(map(str, self.report.unfusible))
         for segment in segments:
-            note: Note = segment.kernel.note
-            note.scope, note.reason, note.unfusible = self.report.name, segment.reason, unfusible
-            note.origins = {op.name: op.origins for op in segment.ops}
+            provenance: Provenance = segment.kernel.provenance
+            provenance.scope, provenance.reason = self.report.name, segment.reason
+            provenance.unfusible = unfusible
+            provenance.origins = {op.name: op.origins for op in segment.ops}
         _dump(compiled, self.report, self.context.settings)
 
     def _broken_by(self, everything: Sequence[Part]) -> list[UnfusibleReport]:
@@ -269,11 +270,11 @@ class _Scope:
 
 
 def _outside(part: Part, context: GraphContext, facts: dict[str, Any], scopes: Mapping[str, _Scope]) -> PartCallable:
-    """The same, told of while somebody watches; with the reason, where a scope was meant to take it."""
+    """The same, reporting its launches while there are listeners; with the reason, where it lies in a scope."""
     scope = scopes.get(part.scope or "")
     reasons = [segment.reason for segment in scope.report.segments if not segment.fused] if scope else []
     made = outside(part, context, facts)
-    return watched(made, "inductor", part.scope or "", reasons[-1] if reasons else "")  # type: ignore[no-any-return]
+    return report_launches(made, "inductor", part.scope or "", reasons[-1] if reasons else "")  # type: ignore[no-any-return]
 
 
 def outside(part: Part, context: GraphContext, facts: dict[str, Any]) -> PartCallable:

@@ -10,8 +10,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from ..errors import UnsupportedError
-from ..runtime import launch_events as watch
-from ..runtime.launch_events import Foreign, told
+from ..runtime.launch_events import TorchKernel, register, torch_launch
 from ..runtime.super_kernel import SuperKernel
 from ..targets.protocol import AddressWriter
 from .lowering.trace_program import Origin, Recording, Storage, View
@@ -76,7 +75,7 @@ class Program:
         self._frames: list[Frame] = []
         self._settled = False
         if any(isinstance(step, TorchCall) for step in self._plan):
-            watch.register(self)
+            register(self)
 
     @property
     def launches_once(self) -> bool:
@@ -159,17 +158,17 @@ class Program:
                 launch.kernel.target.settle(list(given.items()))
         return Frame(self._homes.arena_bytes, self._launches)
 
-    def begin_watch(self, detail: bool) -> None:
-        """What torch runs between segments is told as well."""
+    def start_reporting(self, detail: bool) -> None:
+        """What torch runs between segments is published as well."""
 
         def call(step: TorchCall, *given: Any) -> None:
             name = step.call.op._schema.name
-            with told(Foreign(name.split("::")[-1], name, self.scope, step.why.reason)):
+            with torch_launch(TorchKernel(name.split("::")[-1], name, self.scope, step.why.reason)):
                 Program._call_torch(self, step, *given)
 
         self.__dict__["_call_torch"] = call  # before the method of that name
 
-    def end_watch(self) -> None:
+    def stop_reporting(self) -> None:
         self.__dict__.pop("_call_torch", None)
 
     def _call_torch(

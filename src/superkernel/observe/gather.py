@@ -13,7 +13,7 @@ from ..model.params import Kind
 from ..plan import Plan
 from ..plan.plan import SyncKind
 from ..plan.spans import spans_of
-from ..runtime.launch_events import Alone, Foreign, Launched, Note, Whole
+from ..runtime.launch_events import LaunchedKernel, LaunchEvent, Provenance, TorchKernel
 from .facts import EdgeFact, ForeignFact, KernelFact, LaunchFact, OpFact, Profile, SpanFact
 from .types import core_type_of, op_type, type_of
 
@@ -22,7 +22,7 @@ _READS, _WRITES = (Kind.IN, Kind.INOUT), (Kind.OUT, Kind.INOUT)
 
 
 def gather(
-    launches: Sequence[Launched],
+    launches: Sequence[LaunchEvent],
     began_ns: int,
     epoch_ns: int,
     detail: bool,
@@ -55,12 +55,12 @@ class _Kernel:
     """A graph that was launched in one way."""
 
     graph: Graph
-    note: Note
+    note: Provenance
     fused: bool
     identity: str
     sizes: tuple[int, ...]
     plan: Plan
-    whole: Whole | None
+    whole: LaunchedKernel | None
     runs: int = 0
 
     def fact(self) -> KernelFact:
@@ -156,18 +156,18 @@ class _Gathered:
     numbers: dict[int, int] = field(default_factory=dict)  # thread -> 0, 1, ... as they appear
     ended_ns: dict[int, int] = field(default_factory=dict)  # thread -> when its last launch completed
 
-    def add(self, launch: Launched) -> None:
-        what = launch.what
+    def add(self, launch: LaunchEvent) -> None:
+        what = launch.kernel
         thread = self.numbers.setdefault(launch.thread, len(self.numbers))
         wait_ns = max(0, launch.begin_ns - self.ended_ns.get(thread, launch.begin_ns))
         self.ended_ns[thread] = launch.end_ns
-        if isinstance(what, Foreign):
+        if isinstance(what, TorchKernel):
             if what.reason:
                 self.foreign.append(ForeignFact(what.name, what.scope, what.reason))
             name, blocks, stream, scope, kernel = what.name, 0, 0, what.scope, NO_KERNEL
         else:
-            kernel, scope = self._kernel(launch, what), what.note.scope
-            if isinstance(what, Whole):
+            kernel, scope = self._kernel(launch, what), what.provenance.scope
+            if what.node is None:
                 name, blocks, stream = what.graph.name, what.plan.cores, what.graph.nodes[what.graph.order[0]].stream
             else:
                 name, blocks, stream = what.node.name, what.node.blocks, what.node.stream
@@ -183,28 +183,28 @@ class _Gathered:
     def _us(self, ns: float) -> float:
         return (ns - self.began_ns) / 1000
 
-    def _kernel(self, launch: Launched, what: Whole | Alone) -> int:
-        fused = isinstance(what, Whole)
-        key = id(what.note), fused  # one per super kernel
+    def _kernel(self, launch: LaunchEvent, what: LaunchedKernel) -> int:
+        fused = what.node is None
+        key = id(what.provenance), fused  # one per super kernel
         found = self.kernels.get(key)
         if found is None:
             identity = identity_of(what.graph, launch.sizes)
-            whole = what if isinstance(what, Whole) else None
-            found = _Kernel(what.graph, what.note, fused, identity, launch.sizes, what.plan, whole)
+            whole = what if what.node is None else None
+            found = _Kernel(what.graph, what.provenance, fused, identity, launch.sizes, what.plan, whole)
             self.kernels[key] = found
-        if isinstance(what, Whole) or what.node.index == what.graph.order[0]:
+        if what.node is None or what.node.index == what.graph.order[0]:
             found.runs += 1
         return list(self.kernels).index(key)
 
-    def _add_spans(self, launch: Launched, number: int) -> None:
-        if launch.recording is None or isinstance(launch.what, Foreign):
+    def _add_spans(self, launch: LaunchEvent, number: int) -> None:
+        if launch.time_stamps is None or isinstance(launch.kernel, TorchKernel):
             return
-        what = launch.what
+        what = launch.kernel
         barriers = {sync.edge.consumer for sync in what.plan.syncs if sync.kind is SyncKind.BARRIER}
         ops = {node.name: node.index for node in what.plan.graph.nodes}
-        for span in spans_of(what.plan, launch.recording.step_times()):
+        for span in spans_of(what.plan, launch.time_stamps.step_times()):
             kind = "barrier" if span.what == "wait" and ops.get(span.op or "") in barriers else span.what
             op = span.op or ""
-            if isinstance(what, Alone) and op:
+            if what.node is not None and op:
                 op = what.node.name  # alone, an op has a name that all ops of its kernel share
             self.spans.append(SpanFact(number, span.core, kind, op, self._us(span.begin_ns), self._us(span.end_ns)))

@@ -10,11 +10,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from ..runtime.launch_events import Foreign, Launched
+from ..runtime.launch_events import LaunchedKernel, LaunchEvent
 
 
-def machine_facts(launches: Sequence[Launched]) -> dict[str, Any]:
-    cores = max((one.what.plan.cores for one in launches if not isinstance(one.what, Foreign)), default=0)
+def machine_facts(launches: Sequence[LaunchEvent]) -> dict[str, Any]:
+    cores = max((event.kernel.plan.cores for event in launches if isinstance(event.kernel, LaunchedKernel)), default=0)
     found: dict[str, Any] = {"processor": _processor()}
     found |= {"cores used": cores, "cores there": len(os.sched_getaffinity(0)), "python": platform.python_version()}
     with suppress(metadata.PackageNotFoundError):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
 from ..errors import OptionError, SuperKernelError
-from ..runtime import launch_events as watch
-from ..runtime.launch_events import Launched
+from ..runtime.launch_events import LaunchEvent, add_listener, remove_listener
 from . import store
 from .facts import Profile
 from .gather import gather
@@ -38,7 +38,7 @@ class profile:  # a name that users write, like contextlib.suppress
             raise OptionError(f"profile: the directory is {directory!r}; a path is needed") from None
         self.detail = bool(detail)
         self.facts: Profile | None = None  # after the end
-        self._launches: list[Launched] = []
+        self._launches: list[LaunchEvent] = []
         self._recorded = 0
         self._began: tuple[int, int] | None = None
 
@@ -52,21 +52,20 @@ class profile:  # a name that users write, like contextlib.suppress
             _open.add(self.directory)
         self._launches, self._recorded, self.facts = [], 0, None
         self._began = time.monotonic_ns(), time.time_ns()
-        watch.add(self)
+        add_listener(self)
         return self
 
-    def launched(self, launch: Launched) -> None:
-        """Called for every launch, from any thread."""
-        if launch.recording is not None:
+    def on_launch(self, event: LaunchEvent) -> None:
+        if event.time_stamps is not None:
             self._recorded += 1
             if self._recorded > MOST_RECORDED:
-                launch = Launched(launch.what, launch.begin_ns, launch.end_ns, launch.thread, launch.sizes)
-        self._launches.append(launch)
+                event = replace(event, time_stamps=None)
+        self._launches.append(event)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        watch.remove(self)
+        remove_listener(self)
         assert self._began is not None
         try:
             self.facts = self._gathered(*self._began)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from ..model.binary import Core
 from ..model.node import Node
-from ..runtime.launch_events import Alone, Foreign, Launched, Whole
+from ..runtime.launch_events import LaunchEvent, TorchKernel
 
 SUPER_KERNEL = "SuperKernel"
 TORCH = "torch"  # the core type of what our run time did not launch
@@ -63,11 +63,11 @@ _MOVES = {"clone", "copy", "view", "reshape", "_unsafe_view", "unsqueeze", "sque
 _KINDS_OF_COPY = ("cat", "stack", "repeat", "tile", "split", "split_with_sizes", "permute", "transpose", "t", "slice")
 
 
-def type_of(launch: Launched) -> str:
-    what = launch.what
-    if isinstance(what, Whole):
-        return SUPER_KERNEL
-    return op_type(what.node) if isinstance(what, Alone) else operator_type(what.operator)
+def type_of(event: LaunchEvent) -> str:
+    kernel = event.kernel
+    if isinstance(kernel, TorchKernel):
+        return operator_type(kernel.operator)
+    return SUPER_KERNEL if kernel.node is None else op_type(kernel.node)
 
 
 def op_type(node: Node) -> str:
@@ -110,11 +110,11 @@ def _spelt(name: str) -> str:
     return "".join(word[:1].upper() + word[1:] for word in name.strip("_").split("_") if word) or name
 
 
-def core_type_of(launch: Launched) -> str:
-    what = launch.what
-    if isinstance(what, Foreign):
+def core_type_of(event: LaunchEvent) -> str:
+    kernel = event.kernel
+    if isinstance(kernel, TorchKernel):
         return TORCH
-    return cores_of(what.graph.nodes if isinstance(what, Whole) else [what.node])
+    return cores_of(kernel.graph.nodes if kernel.node is None else [kernel.node])
 
 
 def cores_of(nodes: Iterable[Node]) -> str:

@@ -1,36 +1,63 @@
-"""records: time stamps of a launch -> spans: what each core did, from when to when."""
+"""plan.spans: the time stamps of one launch -> spans: what each core did, and from when to when."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
 
-from ..targets.protocol import StepTime
 from . import Plan
 from .steps import Record
 
 
+class SpanKind(StrEnum):
+    """What a core did during a span."""
+
+    KERNEL = "kernel"  # the whole launch, around all other spans
+    OP = "op"
+    WAIT = "wait"
+    BARRIER = "barrier"  # a wait of all cores for all cores
+    NOTIFY = "notify"
+
+
 @dataclass(frozen=True)
 class Span:
+    """What one core did between two time stamps."""
+
     core: int
-    what: str  # kernel, op, wait or notify
-    op: str | None
+    what: SpanKind
+    op: str | None  # None: of no op
     begin_ns: float
     end_ns: float
 
 
+@dataclass(frozen=True)
+class StepTime:
+    """The time at which one core reached one step of the plan, in monotonic nanoseconds."""
+
+    core: int
+    step: int
+    ns: float
+
+
+class TimeStamps(Protocol):
+    """The time stamps that one launch left in memory; they are decoded on request."""
+
+    def step_times(self) -> Sequence[StepTime]: ...
+
+
 def spans_of(plan: Plan, times: Sequence[StepTime]) -> tuple[Span, ...]:
-    """Marks nest on each core, so an end closes the last begin that is open."""
-    open_marks: dict[int, list[tuple[Record, float]]] = {}
+    """Record steps nest on each core, so an end closes the last begin that is open."""
+    open_records: dict[int, list[float]] = {}
     spans = []
     for time in times:
         step = plan.steps[time.step]
         assert isinstance(step, Record)
-        stack = open_marks.setdefault(time.core, [])
+        begins = open_records.setdefault(time.core, [])
         if step.begin:
-            stack.append((step, time.ns))
+            begins.append(time.ns)
         else:
-            _, begin = stack.pop()
             op = None if step.op is None else plan.graph.nodes[step.op].name
-            spans.append(Span(time.core, step.what.value, op, begin, time.ns))
+            spans.append(Span(time.core, SpanKind(step.what.value), op, begins.pop(), time.ns))
     return tuple(spans)

@@ -1,158 +1,301 @@
-"""watch: launches of this process -> whoever watches, with their times; while nobody does, nothing here is called."""
+"""runtime.launch_events: every launch of this process -> its listeners, with its times.
+
+A *reporter* launches kernels, and publishes a `LaunchEvent` for each launch while there are listeners. Without
+listeners nothing here is called: reporters exchange their executables for reporting ones when the first listener comes.
+"""
 
 from __future__ import annotations
 
 import sys
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+from threading import get_ident
 from time import monotonic_ns
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from ..model.graph import Graph
 from ..model.node import Node
 from ..plan import Plan
-from ..targets.protocol import Recording
+from ..plan.spans import Span, TimeStamps
+from ..targets.protocol import Executable, LaunchInputs, LaunchSequence, OpLabel, Prepared, SequencedLaunch
+
+Result = TypeVar("Result")
 
 
 @dataclass
-class Note:
-    """What is known of a super kernel beside its graph; whoever made it fills it in."""
+class Provenance:
+    """Where a super kernel comes from; the front end fills it in when it knows the reasons."""
 
     scope: str
     reason: str = ""  # why it ends where it does, or why it is not fused
-    origins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # op -> lines of the model
-    unfusible: tuple[str, ...] = ()  # what else stands in the scope
+    origins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # op -> source lines of the model
+    unfusible: tuple[str, ...] = ()  # descriptions of the other ops of the scope
 
 
 @dataclass(frozen=True)
-class Whole:
-    """A super kernel, launched as one."""
+class LaunchedKernel:
+    """A super kernel, or one op of its graph that is launched by itself."""
 
     graph: Graph
-    note: Note
-    plan: Plan
-    source: str
+    provenance: Provenance
+    plan: Plan  # of the launch
+    node: Node | None = None  # the op; None: the whole graph in one launch
+    source: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.graph.name if self.node is None else self.node.name
 
 
 @dataclass(frozen=True)
-class Alone:
-    """One op of a graph as a launch of its own."""
-
-    graph: Graph
-    note: Note
-    node: Node
-    plan: Plan  # of the op alone
-
-
-@dataclass(frozen=True)
-class Foreign:
-    """A kernel or an operator that torch launched, between or outside of ours."""
+class TorchKernel:
+    """A kernel or an operator that torch launches, outside of super kernels."""
 
     name: str
-    operator: str  # what it computes: an operator's name, or that of a generated kernel
+    operator: str  # what it computes: the name of an operator, or of a generated kernel
     scope: str = ""
-    reason: str = ""  # why it is no part of a super kernel, if it might have been
+    reason: str = ""  # why it is not part of a super kernel, if a scope contains it
 
 
 @dataclass(frozen=True)
-class Launched:
+class LaunchEvent:
     """One launch that completed. Times are monotonic nanoseconds, from dispatch to completion."""
 
-    what: Whole | Alone | Foreign
+    kernel: LaunchedKernel | TorchKernel
     begin_ns: int
     end_ns: int
     thread: int
     sizes: tuple[int, ...] = ()  # bytes of each buffer of the graph, where they are known
-    recording: Recording | None = None
+    time_stamps: TimeStamps | None = None
 
 
-class Watcher(Protocol):
-    detail: bool  # wants to know what every core did
+class LaunchListener(Protocol):
+    detail: bool  # whether it needs time stamps of every core
 
-    def launched(self, launch: Launched) -> None: ...
+    def on_launch(self, event: LaunchEvent) -> None: ...  # in any thread
 
 
-class Watchable(Protocol):
-    """Something that launches: told to report its launches, or to stop that."""
-
-    def begin_watch(self, detail: bool) -> None: ...  # may come again, with another wish
-    def end_watch(self) -> None: ...
+class LaunchReporter(Protocol):
+    def start_reporting(self, detail: bool) -> None: ...  # may be called again, with another `detail`
+    def stop_reporting(self) -> None: ...
 
 
 _lock = threading.RLock()
-_watchers: tuple[Watcher, ...] = ()
-_watchables: weakref.WeakSet[Any] = weakref.WeakSet()
+_listeners: tuple[LaunchListener, ...] = ()
+_reporters: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def register(launcher: Watchable) -> None:
-    """From now on whoever watches is told of its launches."""
+def register(reporter: LaunchReporter) -> None:
+    """From now on listeners receive the launches of this reporter, as long as it lives."""
     with _lock:
-        _watchables.add(launcher)
-        if _watchers:
-            launcher.begin_watch(detailed())
+        _reporters.add(reporter)
+        if _listeners:
+            reporter.start_reporting(detail_wanted())
 
 
-def add(watcher: Watcher) -> None:
+def add_listener(listener: LaunchListener) -> None:
     with _lock:
-        _change((*_watchers, watcher))
+        _set_listeners((*_listeners, listener))
 
 
-def remove(watcher: Watcher) -> None:
+def remove_listener(listener: LaunchListener) -> None:
     with _lock:
-        _change(tuple(one for one in _watchers if one is not watcher))
+        _set_listeners(tuple(other for other in _listeners if other is not listener))
 
 
-def _change(watchers: tuple[Watcher, ...]) -> None:
-    global _watchers  # one per process, as launches are
-    before, _watchers = (bool(_watchers), detailed()), watchers
-    now = bool(watchers), detailed()
-    if before == now:
+def _set_listeners(listeners: tuple[LaunchListener, ...]) -> None:
+    global _listeners  # per process, as launches are
+    before, _listeners = (bool(_listeners), detail_wanted()), listeners
+    if before == (bool(listeners), detail_wanted()):
         return
-    for launcher in list(_watchables):
-        if watchers:
-            launcher.begin_watch(now[1])
+    for reporter in list(_reporters):
+        if listeners:
+            reporter.start_reporting(detail_wanted())
         else:
-            launcher.end_watch()
+            reporter.stop_reporting()
 
 
-def watching() -> bool:
-    return bool(_watchers)
+def has_listeners() -> bool:
+    return bool(_listeners)
 
 
-def detailed() -> bool:
-    return any(watcher.detail for watcher in _watchers)
+def detail_wanted() -> bool:
+    return any(listener.detail for listener in _listeners)
 
 
-def tell(launches: Sequence[Launched]) -> None:
-    for watcher in _watchers:
-        for launch in launches:
-            watcher.launched(launch)
+def publish(events: Sequence[LaunchEvent]) -> None:
+    for listener in _listeners:
+        for event in events:
+            listener.on_launch(event)
 
 
 @contextmanager
-def told(what: Foreign) -> Iterator[None]:
-    """What runs inside is a launch of torch's."""
-    with shown_to_torch(what.name):
+def torch_launch(kernel: TorchKernel) -> Iterator[None]:
+    """The body launches this kernel through torch."""
+    with torch_profiler_range(kernel.name):
         begin = monotonic_ns()
         yield
         end = monotonic_ns()
-    tell([Launched(what, begin, end, threading.get_ident())])
+    publish([LaunchEvent(kernel, begin, end, get_ident())])
 
 
-def torch_profiles() -> bool:
-    """Whether torch's own profiler is recording."""
+def torch_profiler_active() -> bool:
     profiler = sys.modules.get("torch.autograd.profiler")
     return profiler is not None and bool(profiler._is_profiler_enabled)
 
 
 @contextmanager
-def shown_to_torch(name: str) -> Iterator[None]:
-    """What runs inside has this name in the trace of torch's profiler, if one is recording."""
-    if not torch_profiles():
+def torch_profiler_range(name: str) -> Iterator[None]:
+    """The body is a range of this name in the trace of torch's profiler, if that is recording."""
+    if not torch_profiler_active():
         yield
         return
     with sys.modules["torch.autograd.profiler"].record_function(name):
         yield
+
+
+@dataclass(frozen=True)
+class ReportedLaunch:
+    """An executable, and what its events say was launched."""
+
+    executable: Executable
+    kernel: LaunchedKernel
+
+
+class ReportingExecutable:
+    """Stands in for the executable `plain`, and publishes its launches.
+
+    `prepare` gives what is launched instead, at the first launch: with detail, a binary that takes time stamps.
+    """
+
+    def __init__(self, plain: Executable, prepare: Callable[[], ReportedLaunch]) -> None:
+        self.plain, self._prepare = plain, prepare
+        self.source, self.binary = plain.source, plain.binary
+        self.commands, self.remarks = plain.commands, plain.remarks
+        self._prepared: ReportedLaunch | None = None
+        plain.time_launches(True)
+
+    def _current(self) -> ReportedLaunch:
+        self._prepared = self._prepared or self._prepare()
+        return self._prepared
+
+    def launch(self, buffers: Mapping[str, Any], launch_inputs: LaunchInputs) -> dict[str, Any]:
+        current = self._current()
+        graph = current.kernel.graph
+        return _reported(
+            current, lambda: current.executable.launch(buffers, launch_inputs), lambda: _sizes_of(graph, buffers)
+        )
+
+    def launch_values(self, values: Any, sizes: Any) -> None:
+        current = self._current()
+        _reported(current, lambda: current.executable.launch_values(values, sizes), lambda: tuple(sizes))
+
+    def launch_addresses(
+        self,
+        values: Sequence[int],
+        sizes: Sequence[int],
+        launch_inputs: LaunchInputs,
+        named: Mapping[str, Any],
+        op_label: OpLabel | None = None,
+    ) -> None:
+        current = self._current()
+        _reported(
+            current,
+            lambda: current.executable.launch_addresses(values, sizes, launch_inputs, named, op_label),
+            lambda: tuple(sizes) if current.kernel.node is None else (),
+        )
+
+    # the rest is that of the plain executable
+
+    def argument_arrays(self) -> tuple[Any, Any]:
+        return self.plain.argument_arrays()
+
+    def running(self) -> int:
+        return sum(executable.running() for executable in self._executables())
+
+    def spans(self) -> tuple[Span, ...]:
+        return self.plain.spans()
+
+    def recording(self) -> TimeStamps | None:
+        return self.plain.recording()
+
+    def time_launches(self, wanted: bool) -> None:
+        self.plain.time_launches(wanted)
+
+    def last_launch(self) -> tuple[int, int]:
+        return self.plain.last_launch()
+
+    def save(self, directory: Path) -> None:
+        self.plain.save(directory)
+
+    def close(self) -> None:
+        for executable in self._executables():
+            executable.close()
+
+    def _executables(self) -> list[Executable]:
+        other = self._prepared.executable if self._prepared else self.plain
+        return [self.plain] if other is self.plain else [self.plain, other]
+
+
+def _reported(launch: ReportedLaunch, start: Callable[[], Result], sizes: Callable[[], tuple[int, ...]]) -> Result:
+    with torch_profiler_range(launch.kernel.name):
+        result = start()
+    begin, end = launch.executable.last_launch()
+    publish([LaunchEvent(launch.kernel, begin, end, get_ident(), sizes(), launch.executable.recording())])
+    return result
+
+
+def _sizes_of(graph: Graph, buffers: Mapping[str, Any]) -> tuple[int, ...]:
+    """Bytes of the buffers that were passed, and of the typed ones that the launch allocated."""
+    return tuple(
+        int(getattr(buffers[name], "nbytes", 0) if name in buffers else buffer.nbytes or 0)
+        for name, buffer in graph.buffers.items()
+    )
+
+
+class ReportingSequence:
+    """Stands in for the launch sequence `plain`, and publishes each of its launches."""
+
+    def __init__(
+        self,
+        plain: LaunchSequence,
+        launches: Sequence[SequencedLaunch],
+        kernels: Sequence[LaunchedKernel],
+        prepared: Prepared,
+    ) -> None:
+        self._plain, self._launches, self._kernels, self._prepared = plain, launches, kernels, prepared
+        self._takes_time_stamps = any(kernel.plan.options.profiling for kernel in kernels)
+        self._singles: list[LaunchSequence] = []
+        for launch in launches:
+            launch.executable.time_launches(True)
+
+    def launch_values(self, values: Any, sizes: Any) -> None:
+        if self._takes_time_stamps or torch_profiler_active():
+            self._launch_each(values, sizes)
+            return
+        times: list[tuple[int, int]] = []
+        try:
+            self._plain.launch_timed(values, sizes, times)
+        finally:
+            thread, known = get_ident(), tuple(sizes)
+            completed = zip(self._kernels, times, strict=False)
+            publish([LaunchEvent(kernel, begin, end, thread, known) for kernel, (begin, end) in completed])
+
+    def _launch_each(self, values: Any, sizes: Any) -> None:
+        """Launch by launch: each is a range of torch's profiler, and its time stamps are taken before the next."""
+        if not self._singles:
+            self._singles = [self._prepared.launch_sequence([launch]) for launch in self._launches]
+        for single, launch, kernel in zip(self._singles, self._launches, self._kernels, strict=True):
+            times: list[tuple[int, int]] = []
+            with torch_profiler_range(kernel.name):
+                single.launch_timed(values, sizes, times)
+            begin, end = times[0]
+            stamps = launch.executable.recording()
+            publish([LaunchEvent(kernel, begin, end, get_ident(), tuple(sizes), stamps)])
+
+    def launch_timed(self, values: Any, sizes: Any, moments: list[tuple[int, int]]) -> None:
+        self._plain.launch_timed(values, sizes, moments)

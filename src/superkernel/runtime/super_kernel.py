@@ -20,10 +20,9 @@ from ..model.params import Kind
 from ..plan import Plan
 from ..plan.spans import Span
 from ..targets.protocol import Emulated, Executable, LaunchInputs, LaunchPlan, Prepared, Target
-from . import launch_events as watch
 from .buffers import bind, bytes_at, copy_at, copy_of, same_bits
+from .launch_events import LaunchedKernel, Provenance, ReportedLaunch, ReportingExecutable, register
 from .unfused import Unfused
-from .watched import Seen, WatchedExecutable
 
 
 class SuperKernel:
@@ -45,8 +44,8 @@ class SuperKernel:
         self._closed = False
         self._replays = options.debug_replay
         self._unfused: dict[tuple[int, bool], Unfused] = {}  # by cores, and whether they take time stamps
-        self._watched = self._recording = False
-        self.note = watch.Note(graph.name)
+        self._reporting = self._recording = False
+        self.provenance = Provenance(graph.name)
         self.events: Mapping[str, Event] = {e.label: e.bound or Event(e.label) for e in graph.events}
         self._tilings = {node.name: node.op.tiling for node in graph.nodes if node.op.tiling is not None}
         self._wishes = LaunchInputs(self.events, self._tilings)
@@ -56,7 +55,7 @@ class SuperKernel:
             self._built[self._cores()] = restored
         self._current()
         if target.launches:
-            watch.register(self)
+            register(self)
 
     # launching
 
@@ -202,9 +201,9 @@ class SuperKernel:
             found = self._unfused.get((cores, self._recording))
             if found is None:
                 options = replace(self.options, profiling=True) if self._recording else self.options
-                found = Unfused(self.graph, options, self._prepared, cores, self._wishes, self.note)
-                if self._watched:
-                    found.begin_watch()
+                found = Unfused(self.graph, options, self._prepared, cores, self._wishes, self.provenance)
+                if self._reporting:
+                    found.start_reporting()
                 self._unfused[cores, self._recording] = found
             return found
 
@@ -249,7 +248,7 @@ class SuperKernel:
                 found = self._built.get(cores)
                 if found is None:
                     plan, executable = self._build(cores, self.options)
-                    found = plan, self._watch(plan, executable, cores) if self._watched else executable
+                    found = plan, self._reported(plan, executable, cores) if self._reporting else executable
                     self._built[cores] = found
         return found
 
@@ -258,35 +257,38 @@ class SuperKernel:
         plan = self.target.plan(self.graph, options, cores)
         return plan, self._prepared.build(plan)
 
-    # being watched: other executables take the place of the plain ones, so that nothing is asked while nobody watches
+    # reporting launches: other executables take the place of the plain ones, so that without listeners nothing is asked
 
-    def begin_watch(self, detail: bool) -> None:
+    def start_reporting(self, detail: bool) -> None:
         with self._lock:
-            self._watched, self._recording = True, detail and not self.options.profiling and self._prepared is not None
+            self._reporting, self._recording = (
+                True,
+                detail and not self.options.profiling and self._prepared is not None,
+            )
             for cores, (plan, executable) in list(self._built.items()):
-                self._built[cores] = plan, self._watch(plan, _plain(executable), cores)
+                self._built[cores] = plan, self._reported(plan, _plain(executable), cores)
             for unfused in self._unfused.values():
-                unfused.begin_watch()
+                unfused.start_reporting()
 
-    def end_watch(self) -> None:
+    def stop_reporting(self) -> None:
         with self._lock:
-            self._watched = self._recording = False
+            self._reporting = self._recording = False
             for cores, (plan, executable) in list(self._built.items()):
                 plain = _plain(executable)
                 plain.time_launches(False)
                 self._built[cores] = plan, plain
             for unfused in self._unfused.values():
-                unfused.end_watch()
+                unfused.stop_reporting()
 
-    def _watch(self, plan: LaunchPlan, executable: Executable, cores: int) -> WatchedExecutable:
-        return WatchedExecutable(executable, partial(self._seen, plan, executable, cores, self._recording))
+    def _reported(self, plan: LaunchPlan, executable: Executable, cores: int) -> ReportingExecutable:
+        return ReportingExecutable(executable, partial(self._reported_launch, plan, executable, cores, self._recording))
 
-    def _seen(self, plan: LaunchPlan, executable: Executable, cores: int, recording: bool) -> Seen:
-        """What is launched while somebody watches: the kernel itself, or its twin that takes time stamps."""
+    def _reported_launch(self, plan: LaunchPlan, executable: Executable, cores: int, recording: bool) -> ReportedLaunch:
+        """What is launched while there are listeners: the kernel itself, or its twin that takes time stamps."""
         if recording:
             plan, executable = self._build(cores, replace(self.options, profiling=True))
         assert isinstance(plan, Plan)  # of every target that launches
-        return Seen(executable, watch.Whole(self.graph, self.note, plan, executable.source))
+        return ReportedLaunch(executable, LaunchedKernel(self.graph, self.provenance, plan, source=executable.source))
 
     def dump(self, directory: str | Path) -> Path:
         """Write graph, plan, layout, emitted source and the commands that built it."""
@@ -343,4 +345,4 @@ class SuperKernel:
 
 
 def _plain(executable: Executable) -> Executable:
-    return executable.plain if isinstance(executable, WatchedExecutable) else executable
+    return executable.plain if isinstance(executable, ReportingExecutable) else executable

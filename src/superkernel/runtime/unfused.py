@@ -17,8 +17,7 @@ from ..model.params import Number, scalar_bits
 from ..plan import make_plan
 from ..targets.protocol import Executable, LaunchInputs, LaunchSequence, OpLabel, Origin, Prepared, SequencedLaunch
 from .buffers import Bound, bind
-from .launch_events import Alone, Note
-from .watched import Seen, WatchedExecutable, WatchedSequence
+from .launch_events import LaunchedKernel, Provenance, ReportedLaunch, ReportingExecutable, ReportingSequence
 
 _ALONE = "alone"
 
@@ -39,7 +38,13 @@ class Solo:
 
 class Unfused:
     def __init__(
-        self, graph: Graph, options: Options, prepared: Prepared, cores: int, launch_inputs: LaunchInputs, note: Note
+        self,
+        graph: Graph,
+        options: Options,
+        prepared: Prepared,
+        cores: int,
+        launch_inputs: LaunchInputs,
+        provenance: Provenance,
     ) -> None:
         self.graph, self._wishes, self._patience_s = graph, launch_inputs, options.debug_watchdog
         plain = replace(
@@ -74,22 +79,22 @@ class Unfused:
         self._binaries = list(binaries.values())
         self._plain = self.solos, self._series
         own_plans = dict(zip(alone, plans, strict=True))
-        self._alone = [Alone(graph, note, node, own_plans[_key(node, names)]) for node, names in named]
+        self._kernels = [LaunchedKernel(graph, provenance, own_plans[_key(node, names)], node) for node, names in named]
 
-    def begin_watch(self) -> None:
-        """LaunchSequence and executables that tell of their launches take the place of the plain ones."""
+    def start_reporting(self) -> None:
+        """Sequences and executables that publish their launches take the place of the plain ones."""
         solos, series = self._plain
-        self.solos = [self._watched(solo, alone) for solo, alone in zip(solos, self._alone, strict=True)]
+        self.solos = [self._reporting(solo, kernel) for solo, kernel in zip(solos, self._kernels, strict=True)]
         if series is not None:
-            self._series = WatchedSequence(series, [solo.leg for solo in solos], self._alone, self._prepared)
+            self._series = ReportingSequence(series, [solo.leg for solo in solos], self._kernels, self._prepared)
 
-    def _watched(self, solo: Solo, alone: Alone) -> Solo:
+    def _reporting(self, solo: Solo, kernel: LaunchedKernel) -> Solo:
         if solo.series is not None:
-            return replace(solo, series=WatchedSequence(solo.series, [solo.leg], [alone], self._prepared))
-        executable = WatchedExecutable(solo.executable, partial(Seen, solo.executable, alone))
+            return replace(solo, series=ReportingSequence(solo.series, [solo.leg], [kernel], self._prepared))
+        executable = ReportingExecutable(solo.executable, partial(ReportedLaunch, solo.executable, kernel))
         return replace(solo, leg=replace(solo.leg, executable=executable))
 
-    def end_watch(self) -> None:
+    def stop_reporting(self) -> None:
         self.solos, self._series = self._plain
 
     def _origins(self, node: Node, names: Mapping[str, Place | Number]) -> tuple[Origin, ...]:

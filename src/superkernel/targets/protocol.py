@@ -13,29 +13,14 @@ from ..model.graph import Graph
 from ..model.op import TilingFunction
 from ..model.options import Options
 from ..model.subkernel import SubKernel
+from ..plan.spans import Span, TimeStamps
 
 if TYPE_CHECKING:
     from ..model.opsfile import OpsFile
-    from ..plan.spans import Span
 
 Progress = Callable[[str], None]
 Text = tuple[str, str]  # what is included; functions whose names no other text defines
 AddressWriter = Callable[[tuple[Any, ...], Any], None]  # tensors, values
-
-
-@dataclass(frozen=True)
-class StepTime:
-    """One time stamp of one core: a step of the plan and when it was reached (monotonic nanoseconds)."""
-
-    core: int
-    step: int
-    ns: float
-
-
-class Recording(Protocol):
-    """What the marks of one launch left; read when it is wanted."""
-
-    def step_times(self) -> Sequence[StepTime]: ...
 
 
 @dataclass(frozen=True)
@@ -99,7 +84,7 @@ class Executable(Protocol):
     ) -> None: ...  # no checks; with events and dynamic ops
     def running(self) -> int: ...  # launches in progress
     def spans(self) -> tuple[Span, ...]: ...  # what each core did in the last launch, if it was recorded
-    def recording(self) -> Recording | None: ...  # of the calling thread's last launch
+    def recording(self) -> TimeStamps | None: ...  # of the calling thread's last launch
     def time_launches(self, wanted: bool) -> None: ...  # all that share its run time
     def last_launch(self) -> tuple[int, int]: ...  # of the calling thread: dispatch and completion, if it was timed
     def save(self, directory: Path) -> None: ...

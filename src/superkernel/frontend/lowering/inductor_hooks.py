@@ -1,7 +1,7 @@
-"""frontend.foreign: a part that Inductor compiled -> the same, whose kernels are told of while somebody watches.
+"""lowering.inductor_hooks: a part that Inductor compiled -> the same, reporting its launches to listeners.
 
-Its program calls kernels by names of its module: generated ones, `extern_kernels` and `torch.ops`. While somebody
-watches, these names stand for functions that take the time around them; otherwise nothing is changed.
+Its program calls kernels by names of its module: generated ones, `extern_kernels` and `torch.ops`. While there are
+listeners, these names stand for functions that take the time around them; otherwise nothing is changed.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from typing import Any
 
 import torch
 
-from ...runtime import launch_events as watch
-from ...runtime.launch_events import Foreign, told
+from ...runtime.launch_events import TorchKernel, register, torch_launch
 
 _GENERATED = "cpp_fused"
 _LIBRARY = "extern_kernels"
@@ -26,7 +25,7 @@ class ForeignPart:
         self._facts = scope, reason
         self._plain: Callable[..., Any] | None = None  # the whole part, where its kernels are out of reach
 
-    def begin_watch(self, detail: bool) -> None:
+    def start_reporting(self, detail: bool) -> None:
         names = self._names()
         if names is None:
             if self._plain is None:
@@ -42,7 +41,7 @@ class ForeignPart:
             elif name in (_LIBRARY, "torch"):
                 names[name] = _TimedNames(value, name, self._timed)
 
-    def end_watch(self) -> None:
+    def stop_reporting(self) -> None:
         if self._plain is not None:
             self._compiled.current_callable, self._plain = self._plain, None
         names = self._names() or {}
@@ -57,10 +56,10 @@ class ForeignPart:
         return names if names is not None and _LIBRARY in names else None
 
     def _timed(self, plain: Callable[..., Any], name: str, operator: str) -> Callable[..., Any]:
-        what = Foreign(name, operator, *self._facts)
+        kernel = TorchKernel(name, operator, *self._facts)
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            with told(what):
+            with torch_launch(kernel):
                 return plain(*args, **kwargs)
 
         return call
@@ -94,9 +93,9 @@ class _TimedNames:
         return _TimedNames(found, f"{self._path}.{name}", self._timed)
 
 
-def watched(compiled: Any, name: str, scope: str, reason: str) -> Any:
-    """The part itself. What reports its launches lives as long as it does."""
+def report_launches(compiled: Any, name: str, scope: str, reason: str) -> Any:
+    """The part itself, with a reporter of its launches that lives as long as it does."""
     if hasattr(compiled, "current_callable"):
         compiled.superkernel_part = part = ForeignPart(compiled, name, scope, reason)
-        watch.register(part)
+        register(part)
     return compiled

@@ -10,7 +10,7 @@ from enum import Enum
 import numpy as np
 
 from superkernel.errors import LaunchError
-from superkernel.plan.spans import Span
+from superkernel.plan.spans import Span, SpanKind
 
 from ..kernel_description import EmittedKernel
 from ..launch_shape import Launch
@@ -82,7 +82,7 @@ def steps_of(raw: ctypes.Array[Record], ops: Sequence[str]) -> tuple[Step, ...]:
 def spans_of_steps(steps: Iterable[Step]) -> tuple[Span, ...]:
     """Kernel, op and wait spans per core; an op encloses the waits it makes inside."""
     ends = {What.KERNEL_END: What.KERNEL_BEGIN, What.OP_END: What.OP_BEGIN, What.WAIT_END: What.WAIT_BEGIN}
-    named = {What.KERNEL_BEGIN: "kernel", What.OP_BEGIN: "op", What.WAIT_BEGIN: "wait"}
+    named = {What.KERNEL_BEGIN: SpanKind.KERNEL, What.OP_BEGIN: SpanKind.OP, What.WAIT_BEGIN: SpanKind.WAIT}
     begun: dict[tuple[int, What], Step] = {}
     spans = []
     for step in steps:
@@ -117,7 +117,8 @@ def profiled_spans(emitted: EmittedKernel, area: np.ndarray[tuple[int], np.dtype
             begun = room.marks[open_marks[-1][0]] if open_marks else None
             if begun is None or (begun.what, begun.op) != (point.what, point.op):
                 raise LaunchError(f"profiling: on core {core} the end of {point.what} {point.op or ''} closes no begin")
-            spans.append(Span(core, point.what, point.op, open_marks.pop()[1] * NS_PER_TICK, ticks * NS_PER_TICK))
+            times = (open_marks.pop()[1] * NS_PER_TICK, ticks * NS_PER_TICK)
+            spans.append(Span(core, SpanKind(point.what), point.op, *times))
         if open_marks:
             raise LaunchError(f"profiling: core {core} left {len(open_marks)} marks open")
     return tuple(spans)

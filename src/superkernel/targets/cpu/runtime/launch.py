@@ -20,10 +20,10 @@ from ....cache import default_directory
 from ....errors import BuildError, LaunchError, UnsupportedError
 from ....model.node import Node
 from ....plan import Plan
-from ....plan.spans import Span, spans_of
+from ....plan.spans import Span, StepTime, spans_of
 from ....plan.steps import Step
 from ...native.toolchain import cpu_features
-from ...protocol import LaunchInputs, OpLabel, StepTime
+from ...protocol import LaunchInputs, OpLabel
 from ..numbering import Numbering
 from .arguments import Arguments, FastBinder
 from .host_library import CLOSED, MISFIT, Caller, Facts, Fault, load_host, load_library, time_launches

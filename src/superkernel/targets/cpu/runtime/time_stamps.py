@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...protocol import StepTime
+from ....plan.spans import StepTime
 
 _STAMP = np.dtype([("ticks", np.uint64), ("step", np.uint32), ("unused", np.uint32)])  # as in state.h
 _CLOCK = 4  # words before the counts: nanoseconds and ticks at the begin and end of the launch
