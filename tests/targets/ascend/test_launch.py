@@ -12,34 +12,34 @@ import pytest
 from superkernel.errors import OptionError, PlanError
 from superkernel.targets import find_target
 from superkernel.targets.ascend.chips import FOLDER, find_chip, known_chips
-from superkernel.targets.ascend.launch_shape import Launch, Sized, launch_of
+from superkernel.targets.ascend.launch_shape import LaunchShape, OpSize, launch_of
 from superkernel.targets.ascend.types import KernelType, LaunchType
 
 T, L = KernelType, LaunchType
 
 
-def launched(*ops: tuple[KernelType, int], cubes: int = 0, vectors: int = 0) -> Launch:
-    sized = [Sized(f"op{i}", kind, blocks) for i, (kind, blocks) in enumerate(ops)]
+def launched(*ops: tuple[KernelType, int], cubes: int = 0, vectors: int = 0) -> LaunchShape:
+    sized = [OpSize(f"op{i}", kind, blocks) for i, (kind, blocks) in enumerate(ops)]
     return launch_of(sized, find_chip("a3"), cubes, vectors, "here: ")
 
 
 @pytest.mark.parametrize(
     ("ops", "expected"),
     [
-        ([(T.AIV_ONLY, 40), (T.MIX_AIV_1_0, 20)], Launch(L.MIX_AIV_1_0, 40)),
-        ([(T.AIC_ONLY, 3), (T.MIX_AIC_1_0, 20)], Launch(L.MIX_AIC_1_0, 20)),
-        ([(T.AIC_ONLY, 20), (T.AIV_ONLY, 20)], Launch(L.MIX_AIC_1_1, 20)),
-        ([(T.AIC_ONLY, 20), (T.AIV_ONLY, 21)], Launch(L.MIX_AIC_1_2, 20)),
-        ([(T.AIC_ONLY, 2), (T.AIV_ONLY, 21)], Launch(L.MIX_AIC_1_2, 11)),
-        ([(T.MIX_AIC_1_1, 20)], Launch(L.MIX_AIC_1_1, 20)),
-        ([(T.MIX_AIC_1_2, 1)], Launch(L.MIX_AIC_1_2, 1)),
-        ([(T.MIX_AIC_1_2, 4), (T.AIC_ONLY, 20)], Launch(L.MIX_AIC_1_2, 20)),
-        ([(T.MIX_AIC_1_1, 4), (T.AIV_ONLY, 48)], Launch(L.MIX_AIC_1_2, 24)),
-        ([(T.AIV_ONLY, 48)], Launch(L.MIX_AIV_1_0, 48)),
-        ([(T.AIC_ONLY, 24)], Launch(L.MIX_AIC_1_0, 24)),
+        ([(T.AIV_ONLY, 40), (T.MIX_AIV_1_0, 20)], LaunchShape(L.MIX_AIV_1_0, 40)),
+        ([(T.AIC_ONLY, 3), (T.MIX_AIC_1_0, 20)], LaunchShape(L.MIX_AIC_1_0, 20)),
+        ([(T.AIC_ONLY, 20), (T.AIV_ONLY, 20)], LaunchShape(L.MIX_AIC_1_1, 20)),
+        ([(T.AIC_ONLY, 20), (T.AIV_ONLY, 21)], LaunchShape(L.MIX_AIC_1_2, 20)),
+        ([(T.AIC_ONLY, 2), (T.AIV_ONLY, 21)], LaunchShape(L.MIX_AIC_1_2, 11)),
+        ([(T.MIX_AIC_1_1, 20)], LaunchShape(L.MIX_AIC_1_1, 20)),
+        ([(T.MIX_AIC_1_2, 1)], LaunchShape(L.MIX_AIC_1_2, 1)),
+        ([(T.MIX_AIC_1_2, 4), (T.AIC_ONLY, 20)], LaunchShape(L.MIX_AIC_1_2, 20)),
+        ([(T.MIX_AIC_1_1, 4), (T.AIV_ONLY, 48)], LaunchShape(L.MIX_AIC_1_2, 24)),
+        ([(T.AIV_ONLY, 48)], LaunchShape(L.MIX_AIV_1_0, 48)),
+        ([(T.AIC_ONLY, 24)], LaunchShape(L.MIX_AIC_1_0, 24)),
     ],
 )
-def test_the_table(ops: list[tuple[KernelType, int]], expected: Launch) -> None:
+def test_the_table(ops: list[tuple[KernelType, int]], expected: LaunchShape) -> None:
     assert launched(*ops) == expected
     assert launched(*reversed(ops)) == expected
 
@@ -54,7 +54,7 @@ def test_every_launch_is_sufficient_and_no_smaller_one_is() -> None:
                 assert cubes <= launch.cubes and vectors <= launch.vectors
                 if kind is T.MIX_AIC_1_2:
                     assert launch.type is L.MIX_AIC_1_2
-            smaller = Launch(launch.type, launch.blocks - 1)
+            smaller = LaunchShape(launch.type, launch.blocks - 1)
             assert any(
                 need > have
                 for kind, blocks in ops
@@ -65,16 +65,16 @@ def test_every_launch_is_sufficient_and_no_smaller_one_is() -> None:
 @pytest.mark.parametrize(
     ("ops", "cubes", "vectors", "expected"),
     [
-        ([(T.AIV_ONLY, 8)], 0, 20, Launch(L.MIX_AIV_1_0, 20)),
-        ([(T.AIC_ONLY, 8)], 20, 0, Launch(L.MIX_AIC_1_0, 20)),
-        ([(T.AIV_ONLY, 8)], 4, 8, Launch(L.MIX_AIC_1_2, 4)),
-        ([(T.AIV_ONLY, 8), (T.AIC_ONLY, 8)], 8, 16, Launch(L.MIX_AIC_1_2, 8)),
-        ([(T.AIV_ONLY, 8), (T.AIC_ONLY, 8)], 9, 9, Launch(L.MIX_AIC_1_1, 9)),
-        ([(T.AIV_ONLY, 8), (T.AIC_ONLY, 8)], 0, 16, Launch(L.MIX_AIC_1_1, 16)),
-        ([(T.MIX_AIC_1_2, 4)], 0, 16, Launch(L.MIX_AIC_1_2, 8)),
+        ([(T.AIV_ONLY, 8)], 0, 20, LaunchShape(L.MIX_AIV_1_0, 20)),
+        ([(T.AIC_ONLY, 8)], 20, 0, LaunchShape(L.MIX_AIC_1_0, 20)),
+        ([(T.AIV_ONLY, 8)], 4, 8, LaunchShape(L.MIX_AIC_1_2, 4)),
+        ([(T.AIV_ONLY, 8), (T.AIC_ONLY, 8)], 8, 16, LaunchShape(L.MIX_AIC_1_2, 8)),
+        ([(T.AIV_ONLY, 8), (T.AIC_ONLY, 8)], 9, 9, LaunchShape(L.MIX_AIC_1_1, 9)),
+        ([(T.AIV_ONLY, 8), (T.AIC_ONLY, 8)], 0, 16, LaunchShape(L.MIX_AIC_1_1, 16)),
+        ([(T.MIX_AIC_1_2, 4)], 0, 16, LaunchShape(L.MIX_AIC_1_2, 8)),
     ],
 )
-def test_forced_numbers(ops: list[tuple[KernelType, int]], cubes: int, vectors: int, expected: Launch) -> None:
+def test_forced_numbers(ops: list[tuple[KernelType, int]], cubes: int, vectors: int, expected: LaunchShape) -> None:
     assert launched(*ops, cubes=cubes, vectors=vectors) == expected
 
 

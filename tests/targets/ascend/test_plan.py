@@ -79,9 +79,9 @@ def test_flags_that_hold_little_are_never_filled(limit: int) -> None:
 
 def test_a_plan_that_may_fill_a_flag_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever class runs ahead: planned for flags that hold more than those of the chip."""
-    begin = knowledge.Knowledge.__init__
+    begin = knowledge.ClassClocks.__init__
     monkeypatch.setattr(
-        knowledge.Knowledge, "__init__", lambda self, launch, limit, split: begin(self, launch, limit + 4, split)
+        knowledge.ClassClocks, "__init__", lambda self, launch, limit, split: begin(self, launch, limit + 4, split)
     )
     vec, cube = kernel("vec", AIV, 8, *PARAMS), kernel("cube", AIC, 4, *PARAMS)
     for first, second in ((cube, vec), (vec, cube)):
@@ -94,7 +94,7 @@ def test_a_plan_that_may_fill_a_flag_is_found(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_sync_that_is_left_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every sync is needed, except where one that comes later happens to do its work as well."""
-    whole = knowledge.Knowledge.sync
+    whole = knowledge.ClassClocks.sync
     left_out = found = 0
     for seed in range(60):
         graph, options = case(seed, 12)
@@ -106,7 +106,7 @@ def test_a_sync_that_is_left_out_is_found(monkeypatch: pytest.MonkeyPatch) -> No
             made.extend([1] * bool(args[3]))
             return whole(self, *args)
 
-        monkeypatch.setattr(knowledge.Knowledge, "sync", counting)
+        monkeypatch.setattr(knowledge.ClassClocks, "sync", counting)
         make_ascend_plan(graph, options, CHIP)
         for missing in range(len(made)):
             seen: list[int] = []
@@ -115,7 +115,7 @@ def test_a_sync_that_is_left_out_is_found(monkeypatch: pytest.MonkeyPatch) -> No
                 seen.extend([1] * bool(args[3]))
                 return () if args[3] and len(seen) == missing + 1 else whole(self, *args)
 
-            monkeypatch.setattr(knowledge.Knowledge, "sync", skipping)
+            monkeypatch.setattr(knowledge.ClassClocks, "sync", skipping)
             left_out += 1
             found += not validate(make_ascend_plan(graph, options, CHIP)).ok
     assert left_out > 200 and found >= 0.98 * left_out
@@ -176,7 +176,7 @@ def test_the_pair_codes() -> None:
 
 def test_sub_kernels_follow_the_same_table() -> None:
     """The rows of the header that sub-kernels include, as bits, are those of the table."""
-    from superkernel.targets.protocol import ascend
+    from superkernel.targets import ascend
 
     header = (Path(ascend.__file__).parent / "include" / "superkernel" / "subkernel.h").read_text()
     rows = [line for line in header.splitlines() if "sk_pair_row[16] =" in line]

@@ -13,7 +13,7 @@ from superkernel.model.graph import build_graph
 from superkernel.model.op import Op
 from superkernel.model.options import Options
 from superkernel.targets.ascend.chips import find_chip
-from superkernel.targets.ascend.launch_shape import Launch
+from superkernel.targets.ascend.launch_shape import LaunchShape
 from superkernel.targets.ascend.plan import AscendPlan, make_ascend_plan
 from superkernel.targets.ascend.steps import (
     Arrive,
@@ -141,8 +141,8 @@ FAULTS: list[tuple[str, str, Change]] = [
     ("P7", QUIET, without(Notify)),
     ("P7", QUIET, without(ResetEvent)),
     ("P8", QUIET, shifted_slots),
-    ("P9", QUIET, lambda of: replace(of, launch=Launch(of.launch.type, of.launch.blocks + 1))),
-    ("P9", QUIET, lambda of: replace(of, launch=Launch(of.launch.type, of.launch.blocks - 1))),
+    ("P9", QUIET, lambda of: replace(of, launch=LaunchShape(of.launch.type, of.launch.blocks + 1))),
+    ("P9", QUIET, lambda of: replace(of, launch=LaunchShape(of.launch.type, of.launch.blocks - 1))),
     ("P10", QUIET, moved(Preload, "fourth", Call, "fourth", 1)),
     ("P10", QUIET, moved(Preload, "fourth", Call, "third", 1)),
     ("P10", QUIET, without(Preload, "fourth")),

@@ -1,4 +1,4 @@
-"""targets.ascend.slots: a graph -> the slots of its parameter block; every offset that is printed comes from here."""
+"""targets.ascend.argument_layout: a graph -> the slots of its parameter block, the source of every offset."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SYNC_BASE = 0  # the first slot
 
 
 @dataclass(frozen=True)
-class Slots:
+class ArgumentSlots:
     """The layout, asked by op and role."""
 
     layout: Layout
@@ -29,7 +29,7 @@ class Slots:
     def all(self, op: str, role: Role) -> list[Slot]:
         return self._by_role.get((op, role), [])
 
-    def one(self, op: str, role: Role) -> int:
+    def slot(self, op: str, role: Role) -> int:
         return self._by_role[op, role][0].index
 
     def find(self, role: Role) -> int | None:
@@ -50,7 +50,7 @@ class Slots:
         return self._words[role, label]
 
 
-def make_slots(graph: Graph, prefetched: frozenset[int], workspace: bool, profiling: bool) -> Slots:
+def number_arguments(graph: Graph, prefetched: frozenset[int], workspace: bool, profiling: bool) -> ArgumentSlots:
     """Sync base; per op parameters, tiling words, sends, receives; then what the whole kernel uses."""
     layout = number_slots(_wanted(graph, prefetched, workspace, profiling))
     first: dict[str, int] = {}
@@ -58,18 +58,18 @@ def make_slots(graph: Graph, prefetched: frozenset[int], workspace: bool, profil
     for node in graph.nodes:
         first[node.name] = following
         following += sum(1 for _ in slots_of(node)) + 2 * (node.index in prefetched)
-    return Slots(layout, tuple(first[node.name] for node in graph.nodes))
+    return ArgumentSlots(layout, tuple(first[node.name] for node in graph.nodes))
 
 
 def _wanted(graph: Graph, prefetched: frozenset[int], workspace: bool, profiling: bool) -> Iterator[tuple[str, Wanted]]:
     yield "", ("sync_base", Role.SYNC_BASE, None, None, 0, 0)
     for node in graph.nodes:
-        own = list(slots_of(node))
+        slots = list(slots_of(node))
         if node.index in prefetched:  # as one more event sent, and one more received
-            received = sum(1 for wanted in own if wanted[1] is Role.RECV)
-            own.insert(len(own) - received, ("prefetch", Role.PREFETCH, None, None, 0, 0))
-            own.append(("prefetched", Role.PREFETCHED, None, None, 0, 0))
-        yield from ((node.name, wanted) for wanted in own)
+            received = sum(1 for wanted in slots if wanted[1] is Role.RECV)
+            slots.insert(len(slots) - received, ("prefetch", Role.PREFETCH, None, None, 0, 0))
+            slots.append(("prefetched", Role.PREFETCHED, None, None, 0, 0))
+        yield from ((node.name, wanted) for wanted in slots)
     if workspace:
         yield "", ("workspace", Role.WORKSPACE, None, None, 0, 0)
     if profiling:

@@ -10,8 +10,8 @@ from ...model.options import Options, PreloadCode
 from ...plan.steps import FenceWhen, What
 from .class_clocks import Item, whole_pair
 from .facts import facts_of
-from .flag_counts import Pending
-from .launch_shape import Launch
+from .flag_counts import FlagCounts
+from .launch_shape import LaunchShape
 from .pairs import Action
 from .schedule import Schedule, fenced
 from .steps import (
@@ -39,7 +39,7 @@ _AT_ENTRY = -1  # in place of an item: before the first
 
 
 def assemble(
-    graph: Graph, launch: Launch, options: Options, schedule: Schedule, fed: Mapping[int, Classes], dump: bool
+    graph: Graph, launch: LaunchShape, options: Options, schedule: Schedule, fed: Mapping[int, Classes], dump: bool
 ) -> tuple[Step, ...]:
     return tuple(_Assembler(graph, launch, options, schedule, fed, dump).steps())
 
@@ -48,7 +48,7 @@ class _Assembler:
     def __init__(
         self,
         graph: Graph,
-        launch: Launch,
+        launch: LaunchShape,
         options: Options,
         schedule: Schedule,
         fed: Mapping[int, Classes],
@@ -61,7 +61,7 @@ class _Assembler:
         self._prefetch()
 
     def steps(self) -> Iterator[Step]:
-        pending = Pending()
+        pending = FlagCounts()
         for step in self._sequence():
             if isinstance(step, DebugBarrier):
                 yield pending.seen_by(step)
@@ -77,7 +77,9 @@ class _Assembler:
         yield from self.ahead.get(_AT_ENTRY, ())
         if self.dump:
             yield InitDump(everyone, -1)
-        if feeding := tuple(one for one in everyone if any(one in classes for classes in self.fed.values())):
+        if feeding := tuple(
+            core_class for core_class in everyone if any(core_class in classes for classes in self.fed.values())
+        ):
             yield ClearFeed(feeding, -1)
         calls = set(self.schedule.calls.values())
         for at, item in enumerate(self.schedule.items):
@@ -85,8 +87,8 @@ class _Assembler:
             yield from self._waited(item.before, item.op)
             yield from self._call(item) if at in calls else self._body(item)
             yield from self._waited(item.after, item.op)
-        for event, one in self.schedule.polls.items():
-            yield ResetEvent((one,), -1, event)
+        for event, core_class in self.schedule.polls.items():
+            yield ResetEvent((core_class,), -1, event)
         yield from self._record(everyone, -1, What.KERNEL, False)
 
     def _call(self, item: Item) -> Iterator[Step]:
@@ -98,7 +100,8 @@ class _Assembler:
         if node.kernel.waits_inside or node.kernel.signals_inside:
             nothing = Inside(None, (), False)
             inside = tuple(
-                replace(item.inside.get(one, nothing), arrives=one in item.arrives_inside) for one in classes
+                replace(item.inside.get(core_class, nothing), arrives=core_class in item.arrives_inside)
+                for core_class in classes
             )
         yield Call(classes, op, inside, self.fed.get(op, ()))
         if fenced(node, self.options, FenceWhen.AFTER):
@@ -134,7 +137,7 @@ class _Assembler:
         """Syncs, between marks on the classes that take part if any of them may block."""
         if not any(isinstance(step, Meet) and set(step.actions) != {Action.SIGNAL} for step in steps):
             return steps
-        classes = tuple(dict.fromkeys(one for step in steps for one in step.classes))
+        classes = tuple(dict.fromkeys(core_class for step in steps for core_class in step.classes))
         return self._marked(steps, classes, op, What.WAIT)
 
     # what is asked for ahead of its use
@@ -144,16 +147,16 @@ class _Assembler:
         if self.options.preload_code is not PreloadCode.PER_FUNC:
             return
         wanted: dict[tuple[int, int], list[CoreClass]] = {}  # (item, op) -> classes
-        for one in self.launch.classes:
+        for core_class in self.launch.classes:
             before, kernel = _AT_ENTRY, None
             for op in self.schedule.ops:
                 node, at = self.graph.nodes[op], self.schedule.calls[op]
-                if one not in self.schedule.items[at].classes:
+                if core_class not in self.schedule.items[at].classes:
                     continue
                 if node.dynamic:
-                    wanted.setdefault((at, op), []).append(one)
+                    wanted.setdefault((at, op), []).append(core_class)
                 elif node.kernel != kernel:
-                    wanted.setdefault((before, op), []).append(one)
+                    wanted.setdefault((before, op), []).append(core_class)
                 before, kernel = at, node.kernel
         for (item, op), on in wanted.items():
             self._ask(item, Preload(tuple(on), op))

@@ -18,7 +18,7 @@ from .types import CUBE, CoreClass
 
 BUILD_SCRIPT = "build.sh"
 WORK = "work"
-INCLUDE = f"{WORK}/include"  # where sub-kernels that come as sources find ours
+INCLUDE = f"{WORK}/include"  # where sub-kernels that come as sources find the header of this package
 HEADERS = f"{INCLUDE}/superkernel"
 _SUBKERNEL_H = Path(__file__).parent / "include" / "superkernel" / "subkernel.h"
 
@@ -76,12 +76,12 @@ class BuildPlan:
 
     def without_compiler(self) -> tuple[Command, ...]:
         """The commands that need nothing a compiler would have to make first."""
-        made: set[str] = {one.name for one in self.inputs}
+        present: set[str] = {file.name for file in self.inputs}
         chosen = []
         for command in self.commands:
-            if command.tool is not Tool.COMPILER and made.issuperset(command.reads):
+            if command.tool is not Tool.COMPILER and present.issuperset(command.reads):
                 chosen.append(command)
-                made.update(command.makes)
+                present.update(command.makes)
         return tuple(chosen)
 
     def script(self) -> str:
@@ -101,7 +101,7 @@ class BuildPlan:
             'SIZE="${SIZE:-$TOOLS/llvm-size}"',
             f'{FLAGS}="${{{FLAGS}:-{includes}}}"',
             f"mkdir -p {' '.join(sorted({shlex.quote(folder) for folder in self.folders()}))}",
-            *(f"cp {one.name} {HEADERS}/" for one in self.headers),
+            *(f"cp {header.name} {HEADERS}/" for header in self.headers),
         ]
         stage = None
         for command in self.commands:
@@ -112,8 +112,8 @@ class BuildPlan:
         return "\n".join(lines) + "\n"
 
     def folders(self) -> set[str]:
-        ours = {WORK, HEADERS} if self.headers else {WORK}
-        return ours | {command.folder for command in self.commands if command.folder != "."}
+        folders = {WORK, HEADERS} if self.headers else {WORK}
+        return folders | {command.folder for command in self.commands if command.folder != "."}
 
 
 @dataclass(frozen=True)
@@ -136,16 +136,16 @@ class _Builder:
     def plan(self) -> BuildPlan:
         emitted = self.emitted
         source = f"{emitted.name}_kernel.cpp"
-        per_class = {one: self._objects(one) for one in emitted.launch.classes}
+        per_class = {core_class: self._objects(core_class) for core_class in emitted.launch.classes}
         merged: list[str] = []
         entries = []
-        for one, objects in per_class.items():
-            symbol = f"{emitted.entry}_{cube_or_vector(one)}" if self.mixed else emitted.entry
+        for core_class, objects in per_class.items():
+            symbol = f"{emitted.entry}_{cube_or_vector(core_class)}" if self.mixed else emitted.entry
             renamed = (f"-D{emitted.entry}={symbol}",) if self.mixed else ()
-            entry = f"{WORK}/{one.value}_entry.o"
-            arguments = self._compile(one, source, entry, (*renamed, *self.flags))
+            entry = f"{WORK}/{core_class.value}_entry.o"
+            arguments = self._compile(core_class, source, entry, (*renamed, *self.flags))
             self._add(Stage.COMPILE, Tool.COMPILER, arguments, (source,), (entry,))
-            joined = f"{WORK}/{one.value}_objects.o"
+            joined = f"{WORK}/{core_class.value}_objects.o"
             self._add(Stage.MERGE_OBJECTS, Tool.LINKER, ("-r", "-o", joined, *objects), objects, (joined,))
             merged += [entry, joined]
             entries.append(symbol)
@@ -173,47 +173,49 @@ class _Builder:
         """Once: several functions of a sub-kernel, and several classes, may ask for the same."""
         self.commands[Command(stage, tool, arguments, reads, makes, folder)] = None
 
-    def _compile(self, one: CoreClass, source: str, output: str, more: tuple[str, ...]) -> tuple[str, ...]:
-        architecture = f"{self.emitted.chip.architecture}-{'cube' if one is CUBE else 'vec'}"
+    def _compile(self, core_class: CoreClass, source: str, output: str, more: tuple[str, ...]) -> tuple[str, ...]:
+        architecture = f"{self.emitted.chip.architecture}-{'cube' if core_class is CUBE else 'vec'}"
         return (
             *("-c", "-xcce", "-std=c++17", "-O2", "--cce-aicore-only", f"--cce-aicore-arch={architecture}"),
-            *self.emitted.defines[one],
+            *self.emitted.defines[core_class],
             *more,
             *(source, "-o", output),
         )
 
-    def _objects(self, one: CoreClass) -> tuple[str, ...]:
+    def _objects(self, core_class: CoreClass) -> tuple[str, ...]:
         """An object per function that cores of this class call, in the order of the ops."""
-        made: dict[str, None] = {}
+        objects: dict[str, None] = {}
         seen: set[SubKernel] = set()
         for op in self.emitted.ops:
-            if one in op.variants and op.kernel not in seen:
+            if core_class in op.variants and op.kernel not in seen:
                 seen.add(op.kernel)
-                made |= dict.fromkeys(self._of_kernel(op, one))
-        return tuple(made)
+                objects |= dict.fromkeys(self._of_kernel(op, core_class))
+        return tuple(objects)
 
-    def _of_kernel(self, op: EmittedOp, one: CoreClass) -> Iterator[str]:
-        codes = facts_of(op.kernel).of_class(one)
-        for variant in op.variants[one]:
+    def _of_kernel(self, op: EmittedOp, core_class: CoreClass) -> Iterator[str]:
+        codes = facts_of(op.kernel).of_class(core_class)
+        for variant in op.variants[core_class]:
             code = codes[variant.key]
             for copy, function in enumerate(variant.functions):
                 ready = bool(copy and code.split)
-                base = self._base(op.kernel, one, code, code.split[copy - 1] if ready else code.objects)
+                base = self._base(op.kernel, core_class, code, code.split[copy - 1] if ready else code.objects)
                 output = f"{WORK}/{function}.o"
-                # a copy that comes ready made may have its name already
+                # a precompiled copy may have its name already
                 olds = (code.symbol, *((split_name(code.symbol, copy),) if ready else ()))
                 edits = tuple(f"--redefine-sym={old}={function}" for old in olds if old != function)
                 arguments = (*edits, f"--keep-global-symbol={function}", base, output)
                 self._add(Stage.RENAME, Tool.EDITOR, arguments, (base,), (output,))
                 yield output
 
-    def _base(self, kernel: SubKernel, one: CoreClass, code: Code, objects: tuple[str, ...]) -> str:
+    def _base(self, kernel: SubKernel, core_class: CoreClass, code: Code, objects: tuple[str, ...]) -> str:
         """The object that has a function: compiled, unpacked, or given as it is."""
         given = self._input(kernel)
         if kernel.binary.form is Form.SOURCE:
-            output = f"{WORK}/{given.rpartition('.')[0]}_{one.value}.o"
-            flags = (f"-I{INCLUDE}", *self._header_flags(one), *kernel.binary.flags)
-            self._add(Stage.COMPILE, Tool.COMPILER, self._compile(one, given, output, flags), (given,), (output,))
+            output = f"{WORK}/{given.rpartition('.')[0]}_{core_class.value}.o"
+            flags = (f"-I{INCLUDE}", *self._header_flags(core_class), *kernel.binary.flags)
+            self._add(
+                Stage.COMPILE, Tool.COMPILER, self._compile(core_class, given, output, flags), (given,), (output,)
+            )
             return output
         if not is_archive(kernel.binary.path):
             self._add(Stage.MEASURE, Tool.SIZER, ("-A", given), (given,), ())
@@ -224,14 +226,14 @@ class _Builder:
         self._add(Stage.MEASURE, Tool.SIZER, ("-A", *files), files, ())
         if len(files) == 1:
             return files[0]
-        joined = f"{folder}/{code.symbol}_{one.value}_joined.o"
+        joined = f"{folder}/{code.symbol}_{core_class.value}_joined.o"
         self._add(Stage.UNPACK, Tool.LINKER, ("-r", "-o", joined, *files), files, (joined,))
         return joined
 
-    def _header_flags(self, one: CoreClass) -> Iterator[str]:
-        """What subkernel.h cannot know of a chip that somebody described."""
+    def _header_flags(self, core_class: CoreClass) -> Iterator[str]:
+        """What subkernel.h cannot know of a chip that a JSON file describes."""
         chip = self.emitted.chip
-        if one is CUBE:
+        if core_class is CUBE:
             yield "-DSK_ON_CUBE"
         yield f"-DSK_CUBE_FLAG={chip.cube_flag}"
         yield f"-DSK_VECTOR_FLAG={chip.vector_flag}"

@@ -1,4 +1,4 @@
-"""targets.ascend.reach: the text of a sub-kernel -> which of our functions it can come to call.
+"""targets.ascend.call_graph: the text of a sub-kernel -> which of our functions it can come to call.
 
 There is no device object to look into before the device compiler has run, so the text must do: functions are found by
 their bodies, and a function that is named in a body is taken to be called from it.
@@ -20,8 +20,8 @@ def calls(text: str, symbol: str, function: str) -> bool:
     bodies = _bodies(text)
     seen, waiting = {symbol}, [symbol] if symbol in bodies else list(bodies)
     while waiting:
-        ours, others = bodies.get(waiting.pop(), (frozenset(), frozenset()))
-        if function in ours:
+        runtime_calls, others = bodies.get(waiting.pop(), (frozenset(), frozenset()))
+        if function in runtime_calls:
             return True
         fresh = others & bodies.keys() - seen
         seen |= fresh
@@ -31,7 +31,7 @@ def calls(text: str, symbol: str, function: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _bodies(text: str) -> dict[str, tuple[frozenset[str], frozenset[str]]]:
-    """Function -> the words of ours, and the other words, that its body names; overloads are taken together."""
+    """Function -> the functions of subkernel.h, and the other words, that its body names; overloads are joined."""
     plain = _COMMENT.sub(" ", text)
     found: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
     for head in _HEAD.finditer(plain):
@@ -40,9 +40,9 @@ def _bodies(text: str) -> dict[str, tuple[frozenset[str], frozenset[str]]]:
             continue
         body = plain[head.end() : _end(plain, head.end())]
         pairs = _WORD.findall(body)
-        ours, others = frozenset(p[0] for p in pairs if p[0]), frozenset(p[1] for p in pairs if p[1])
+        runtime_calls, others = frozenset(p[0] for p in pairs if p[0]), frozenset(p[1] for p in pairs if p[1])
         known = found.get(name, (frozenset(), frozenset()))
-        found[name] = known[0] | ours, known[1] | others
+        found[name] = known[0] | runtime_calls, known[1] | others
     return found
 
 

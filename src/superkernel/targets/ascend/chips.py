@@ -29,7 +29,7 @@ class Chip:
     vector_flag: int  # all vector cores
     vectors_to_cube_flag: int  # inside a block
     cube_to_vectors_flag: int
-    flag_limit: int  # how many signals a flag can hold that nobody has waited for
+    flag_limit: int  # how many signals a flag holds that no core has waited for
     cube_macro: str  # defined when code is compiled for cube cores
     vector_macro: str
 

@@ -1,8 +1,8 @@
-"""targets.ascend.knowledge: what the cores of each class are sure of, and the syncs that teach them more.
+"""targets.ascend.class_clocks: a vector clock per core class, and the flag syncs that advance it.
 
-Items are what a launch does, in one order: calls, polls, notifies. A class knows of another class how far all of its
-cores are: the index of an item. Flags are counters without labels: the n-th wait takes the n-th signal, so the flag
-actions of a class are only ever placed behind those placed before.
+Items are what a launch does, in one order: calls, polls, notifies. The clock of a class holds, per class, the last item
+that all cores of that class are known to have passed. Flags are counters without labels: the n-th wait takes the n-th
+signal, so the flag actions of a class are only ever placed behind those placed before.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .launch_shape import Launch
-from .pairs import PAIRS, Action, Need, Pair, pair_of, pairs_for
+from .launch_shape import LaunchShape
+from .pairs import PAIRS, Action, ClassNeed, Pair, pair_of, pairs_for
 from .steps import Arrive, Classes, Inside, Meet, Step
 from .types import CUBE, VECTOR, CoreClass, OpClass
 
-Place = tuple[int, int]  # item; 0 in front of it, 1 behind it
-Wanted = dict[Need, int]  # class whose progress is needed, class that needs it -> item
+Position = tuple[int, int]  # item; 0 in front of it, 1 behind it
+Wanted = dict[ClassNeed, int]  # class whose progress is needed, class that needs it -> item
 _OTHER = {CUBE: VECTOR, VECTOR: CUBE}
 
 
@@ -36,42 +36,48 @@ class Item:
     may_arrive_inside: bool = False
 
 
-class Knowledge:
-    def __init__(self, launch: Launch, flag_limit: int, split: bool) -> None:
+class ClassClocks:
+    def __init__(self, launch: LaunchShape, flag_limit: int, split: bool) -> None:
         # a flag also has room for what a debug barrier leaves for the next one to take
         self.launch, self.limit = launch, flag_limit - 1
         self.split = split  # arrive as early as possible; else right before the wait
         self.items: list[Item] = []
         self.known = {a: dict.fromkeys(CoreClass, -1) for a in CoreClass}  # by whom -> of whom -> item
-        self._floor: dict[CoreClass, Place] = dict.fromkeys(CoreClass, (-1, 1))  # the last flag action of a class
-        self._arrived: dict[CoreClass, Place] = dict.fromkeys(CoreClass, (-1, 1))  # the last arrival
-        self._waited: dict[CoreClass, list[Place]] = {one: [] for one in CoreClass}  # waits for the own class
-        self._taken: dict[CoreClass, list[int]] = {one: [] for one in CoreClass}  # where the other class took a signal
-        self._calls: dict[CoreClass, list[int]] = {one: [] for one in CoreClass}
-        self._meetings: dict[CoreClass, list[int]] = {one: [] for one in CoreClass}  # calls that use the class flag
+        self._floor: dict[CoreClass, Position] = dict.fromkeys(CoreClass, (-1, 1))  # the last flag action of a class
+        self._arrived: dict[CoreClass, Position] = dict.fromkeys(CoreClass, (-1, 1))  # the last arrival
+        self._waited: dict[CoreClass, list[Position]] = {
+            core_class: [] for core_class in CoreClass
+        }  # waits for the class itself
+        self._taken: dict[CoreClass, list[int]] = {
+            core_class: [] for core_class in CoreClass
+        }  # where the other class took a signal
+        self._calls: dict[CoreClass, list[int]] = {core_class: [] for core_class in CoreClass}
+        self._meetings: dict[CoreClass, list[int]] = {
+            core_class: [] for core_class in CoreClass
+        }  # calls that use the class flag
 
     def add(self, item: Item) -> int:
         self.items.append(item)
         return len(self.items) - 1
 
     def note_call(self, index: int, uses_flags: bool) -> None:
-        """A call; one that uses the flags itself must find none of ours under way."""
+        """A call; one that uses the flags itself must find no signal of the plan under way."""
         classes = self.items[index].classes
-        for one in classes:
-            self._calls[one].append(index)
+        for core_class in classes:
+            self._calls[core_class].append(index)
             if uses_flags:
-                self._meetings[one].append(index)
+                self._meetings[core_class].append(index)
                 if len(classes) > 1:
-                    self._floor[one] = (index, 1)
+                    self._floor[core_class] = (index, 1)
 
-    def learn(self, one: CoreClass, news: Mapping[CoreClass, int], index: int) -> None:
+    def learn(self, core_class: CoreClass, learned: Mapping[CoreClass, int], index: int) -> None:
         """What a core learns at an item other than a sync; it cannot have passed that on earlier."""
-        self._join(one, news)
-        self._floor[one] = max(self._floor[one], (index, 1))
+        self._join(core_class, learned)
+        self._floor[core_class] = max(self._floor[core_class], (index, 1))
 
-    def _join(self, one: CoreClass, news: Mapping[CoreClass, int]) -> None:
-        known = self.known[one]
-        for of, item in news.items():
+    def _join(self, core_class: CoreClass, learned: Mapping[CoreClass, int]) -> None:
+        known = self.known[core_class]
+        for of, item in learned.items():
             known[of] = max(known[of], item)
 
     def missing(self, needs: Mapping[CoreClass, Mapping[CoreClass, int]]) -> Wanted:
@@ -91,7 +97,7 @@ class Knowledge:
             return ()
         if inside is not None:  # a pair code teaches every class of the op what any of them needs
             for of in CoreClass:
-                reach = max((item for (one, _), item in wanted.items() if one is of), default=-1)
+                reach = max((item for (core_class, _), item in wanted.items() if core_class is of), default=-1)
                 wanted |= {(of, by): reach for by in inside.classes if reach >= 0}
         self._make_room(wanted)
         if inside is None or any(by not in inside.classes for _, by in wanted):
@@ -101,14 +107,14 @@ class Knowledge:
 
     def _make_room(self, wanted: Wanted) -> None:
         """A class that would signal too far ahead must learn that earlier signals were taken."""
-        for one in self.launch.classes:
-            other, taken = _OTHER[one], self._taken[one]
-            if (one, other) not in wanted:
+        for core_class in self.launch.classes:
+            other, taken = _OTHER[core_class], self._taken[core_class]
+            if (core_class, other) not in wanted:
                 continue
-            open_ones = taken[bisect_right(taken, self.known[one][other]) :]
+            open_ones = taken[bisect_right(taken, self.known[core_class][other]) :]
             if len(open_ones) >= self.limit - 1:
                 middle = open_ones[len(open_ones) // 2]
-                wanted[other, one] = max(middle, wanted.get((other, one), -1))
+                wanted[other, core_class] = max(middle, wanted.get((other, core_class), -1))
 
     def _meet(
         self,
@@ -120,84 +126,87 @@ class Knowledge:
         inside: frozenset[CoreClass],
         split: bool,
     ) -> tuple[Pair, ...]:
-        parts = {one: self._part(one, pairs, wanted, one in inside) for one in self.launch.classes}
-        told: dict[CoreClass, dict[CoreClass, int]] = {}
-        for one, (pair, actions) in parts.items():
+        parts = {
+            core_class: self._part(core_class, pairs, wanted, core_class in inside)
+            for core_class in self.launch.classes
+        }
+        clocks: dict[CoreClass, dict[CoreClass, int]] = {}
+        for core_class, (pair, actions) in parts.items():
             if pair is None or not actions:
                 continue
-            reach = max((item for (of, _), item in wanted.items() if of is one), default=-1)
-            place = (at, 0) if one in inside else self._place(one, at, reach, actions)
+            reach = max((item for (of, _), item in wanted.items() if of is core_class), default=-1)
+            place = (at, 0) if core_class in inside else self._place(core_class, at, reach, actions)
             if Action.WAIT_ALL in actions:
-                self.known[one][one] = self._arrive(one, reach, place, op, split)
-                insort(self._waited[one], place)
-            if one in inside:
-                self.items[at].inside[one] = Inside(pair, actions, False)
-                self._floor[one] = (at, 1)
+                self.known[core_class][core_class] = self._arrive(core_class, reach, place, op, split)
+                insort(self._waited[core_class], place)
+            if core_class in inside:
+                self.items[at].inside[core_class] = Inside(pair, actions, False)
+                self._floor[core_class] = (at, 1)
             else:
-                self._steps(place).append(Meet((one,), op, pair, actions, purpose))
-                self._floor[one] = max(self._floor[one], place)
-            told[one] = dict(self.known[one])
-        for one, (_, actions) in parts.items():
+                self._steps(place).append(Meet((core_class,), op, pair, actions, purpose))
+                self._floor[core_class] = max(self._floor[core_class], place)
+            clocks[core_class] = dict(self.known[core_class])
+        for core_class, (_, actions) in parts.items():
             if Action.WAIT_BLOCK in actions:
-                self._taken[_OTHER[one]].append(at)
-                self._join(one, told[_OTHER[one]])
+                self._taken[_OTHER[core_class]].append(at)
+                self._join(core_class, clocks[_OTHER[core_class]])
         return pairs
 
     def _part(
-        self, one: CoreClass, pairs: tuple[Pair, ...], wanted: Wanted, inside: bool
+        self, core_class: CoreClass, pairs: tuple[Pair, ...], wanted: Wanted, inside: bool
     ) -> tuple[Pair | None, tuple[Action, ...]]:
-        """What one class does; it does not wait for its own cores if it knows enough of them already."""
-        pair = next((pair for pair in pairs if PAIRS[pair][one]), None)
+        """What one class does; it does not wait for itself if its clock is far enough already."""
+        pair = next((pair for pair in pairs if PAIRS[pair][core_class]), None)
         if pair is None:
             return None, ()
-        actions = PAIRS[pair][one]
-        reach = max((item for (of, _), item in wanted.items() if of is one), default=-1)
-        if not inside and self.known[one][one] >= reach:
+        actions = PAIRS[pair][core_class]
+        reach = max((item for (of, _), item in wanted.items() if of is core_class), default=-1)
+        if not inside and self.known[core_class][core_class] >= reach:
             actions = tuple(action for action in actions if action is not Action.WAIT_ALL)
         return pair, actions
 
-    def _place(self, one: CoreClass, at: int, reach: int, actions: tuple[Action, ...]) -> Place:
+    def _place(self, core_class: CoreClass, at: int, reach: int, actions: tuple[Action, ...]) -> Position:
         """In front of the item; a class that only passes on what it knows does so before its next call."""
         place = (at, 0)
-        if one not in self.items[at].classes and Action.WAIT_BLOCK not in actions:
-            calls = self._calls[one]
+        if core_class not in self.items[at].classes and Action.WAIT_BLOCK not in actions:
+            calls = self._calls[core_class]
             following = bisect_right(calls, reach)
             if following < len(calls) and calls[following] < at:
                 place = (calls[following], 0)
-        return max(place, self._floor[one])
+        return max(place, self._floor[core_class])
 
-    def _arrive(self, one: CoreClass, reach: int, wait: Place, op: int, split: bool) -> int:
-        """Place the arrival for a wait; how far all cores of the class are when they have arrived."""
-        meetings = self._meetings[one]
+    def _arrive(self, core_class: CoreClass, reach: int, wait: Position, op: int, split: bool) -> int:
+        """Position the arrival for a wait; how far all cores of the class are when they have arrived."""
+        meetings = self._meetings[core_class]
         last = bisect_left(meetings, wait[0] + wait[1]) - 1
         item = max(reach, meetings[last] if last >= 0 else -1)
         place = (item, 1)
-        under_way = len(self._waited[one]) - bisect_right(self._waited[one], place)
-        if not split or item < 0 or place < self._arrived[one] or place >= wait or under_way >= self.limit - 1:
-            self._steps(wait).append(Arrive((one,), self._last_op(one, wait)))
-            self._arrived[one] = wait
+        under_way = len(self._waited[core_class]) - bisect_right(self._waited[core_class], place)
+        if not split or item < 0 or place < self._arrived[core_class] or place >= wait or under_way >= self.limit - 1:
+            self._steps(wait).append(Arrive((core_class,), self._last_op(core_class, wait)))
+            self._arrived[core_class] = wait
             return wait[0] - 1 + wait[1]
-        self._arrived[one] = place
+        self._arrived[core_class] = place
         target = self.items[item]
-        fresh = one not in target.arrives_inside
-        if item == reach and target.may_arrive_inside and fresh and one in target.classes:
-            target.arrives_inside.add(one)
+        fresh = core_class not in target.arrives_inside
+        if item == reach and target.may_arrive_inside and fresh and core_class in target.classes:
+            target.arrives_inside.add(core_class)
         else:
-            target.after.append(Arrive((one,), target.op, target.reached))
+            target.after.append(Arrive((core_class,), target.op, target.reached))
         return item
 
-    def _last_op(self, one: CoreClass, place: Place) -> int:
+    def _last_op(self, core_class: CoreClass, place: Position) -> int:
         """The op that the class has just done at a place."""
-        calls = self._calls[one]
+        calls = self._calls[core_class]
         last = bisect_left(calls, place[0] + place[1]) - 1
         return self.items[calls[last]].op if last >= 0 else -1
 
-    def _steps(self, place: Place) -> list[Step]:
+    def _steps(self, place: Position) -> list[Step]:
         item = self.items[place[0]]
         return item.after if place[1] else item.before
 
 
-def whole_pair(launch: Launch) -> Pair:
+def whole_pair(launch: LaunchShape) -> Pair:
     """The row of a barrier over everything launched."""
-    one = OpClass.MIX if launch.mixed else OpClass.AIC if launch.cubes else OpClass.AIV
-    return Pair(one, one)
+    whole = OpClass.MIX if launch.mixed else OpClass.AIC if launch.cubes else OpClass.AIV
+    return Pair(whole, whole)

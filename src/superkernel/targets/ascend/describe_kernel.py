@@ -1,14 +1,14 @@
-"""targets.ascend.make: a plan -> an EmittedKernel: names, text and all that a run time must know."""
+"""targets.ascend.describe_kernel: a plan -> an EmittedKernel: names, text and all that a run time must know."""
 
 from __future__ import annotations
 
 from ...model.argument_layout import Role
 from ...model.gc_pause import without_collection
 from ...model.subkernel import SubKernel
-from .emit import Emitter
+from .emit import AscendEmitter
 from .facts import facts_of
-from .kernel_description import EmittedKernel, EmittedOp, EventWord, Order, Prefetch, TilingWords
-from .names import Named, entry_name, name_functions
+from .kernel_description import Dependency, EmittedKernel, EmittedOp, EventWord, Prefetch, TilingWords
+from .names import KernelFunctions, entry_name, name_functions
 from .plan import WEIGHT_BUDGET, AscendPlan
 from .types import CUBE, CoreClass
 
@@ -21,7 +21,7 @@ def emit(plan: AscendPlan) -> EmittedKernel:
     return EmittedKernel(
         name=graph.name,
         entry=entry_name(graph.name),
-        source=Emitter(plan, named).source(),
+        source=AscendEmitter(plan, named).source(),
         chip=plan.chip,
         launch=plan.launch,
         layout=plan.layout,
@@ -31,16 +31,16 @@ def emit(plan: AscendPlan) -> EmittedKernel:
         tilings=tuple(
             TilingWords(
                 node.name,
-                slots.one(node.name, Role.TILING_KEY),
-                slots.one(node.name, Role.BLOCK_COUNT),
-                slots.one(node.name, Role.LOCK),
+                slots.slot(node.name, Role.TILING_KEY),
+                slots.slot(node.name, Role.BLOCK_COUNT),
+                slots.slot(node.name, Role.LOCK),
             )
             for node in graph.nodes
             if node.dynamic
         ),
         prefetches=tuple(_prefetches(plan)),
-        orders=tuple(
-            Order(
+        dependencies=tuple(
+            Dependency(
                 graph.nodes[edge.producer].name,
                 graph.nodes[edge.consumer].name,
                 "; ".join(map(str, edge.reasons)),
@@ -49,24 +49,24 @@ def emit(plan: AscendPlan) -> EmittedKernel:
             for edge in graph.edges
         ),
         workspace_slot=slots.find(Role.WORKSPACE),
-        workspace_bytes=plan.areas.workspace_bytes,
-        feed_bytes=plan.areas.feed_bytes,
-        dump=plan.areas.dump,
+        workspace_bytes=plan.workspace.bytes,
+        feed_bytes=plan.workspace.feed_bytes,
+        dump=plan.workspace.dump,
         profiling_slot=slots.find(Role.PROFILING),
         task_id_slot=slots.find(Role.TASK_ID),
-        profiling=plan.areas.profiling,
+        profiling=plan.workspace.profiling,
         watchdog_s=plan.options.debug_watchdog,
-        defines={one: (f"-D{_macro(plan, one)}",) for one in plan.launch.classes},
+        defines={core_class: (f"-D{_macro(plan, core_class)}",) for core_class in plan.launch.classes},
     )
 
 
-def _macro(plan: AscendPlan, one: CoreClass) -> str:
-    return plan.chip.cube_macro if one is CUBE else plan.chip.vector_macro
+def _macro(plan: AscendPlan, core_class: CoreClass) -> str:
+    return plan.chip.cube_macro if core_class is CUBE else plan.chip.vector_macro
 
 
-def _op(plan: AscendPlan, index: int, named: dict[SubKernel, Named]) -> EmittedOp:
+def _op(plan: AscendPlan, index: int, named: dict[SubKernel, KernelFunctions]) -> EmittedOp:
     node = plan.graph.nodes[index]
-    one = named[node.kernel]
+    linked = named[node.kernel]
     return EmittedOp(
         index=index,
         name=node.name,
@@ -76,9 +76,9 @@ def _op(plan: AscendPlan, index: int, named: dict[SubKernel, Named]) -> EmittedO
         stream=node.stream,
         dynamic=node.dynamic,
         first_slot=plan.slots.first[index],
-        variants=one.variants,
-        symbols=one.symbols,
-        copies=one.copies,
+        variants=linked.variants,
+        symbols=linked.symbols,
+        copies=linked.copies,
         sync_all=bool(node.kernel.sync_all),
         waits_inside=bool(node.kernel.waits_inside),
         signals_inside=bool(node.kernel.signals_inside),
@@ -99,8 +99,8 @@ def _prefetches(plan: AscendPlan) -> list[Prefetch]:
     return [
         Prefetch(
             node.name,
-            plan.slots.one(node.name, Role.PREFETCH),
-            plan.slots.one(node.name, Role.PREFETCHED),
+            plan.slots.slot(node.name, Role.PREFETCH),
+            plan.slots.slot(node.name, Role.PREFETCHED),
             plan.graph.weights_of(node),
             budget,
         )

@@ -48,13 +48,13 @@ def describe(plan: AscendPlan, emitted: EmittedKernel, binary: Path | None) -> d
     if emitted.prefetches:
         fields["prefetchList"] = [
             {
-                "op": one.op,
-                "notify_param_offset": 8 * one.go_slot,
-                "wait_param_offset": 8 * one.done_slot,
-                "buffers": list(one.buffers),
-                "bytes": one.budget,
+                "op": prefetch.op,
+                "notify_param_offset": 8 * prefetch.go_slot,
+                "wait_param_offset": 8 * prefetch.done_slot,
+                "buffers": list(prefetch.buffers),
+                "bytes": prefetch.budget,
             }
-            for one in emitted.prefetches
+            for prefetch in emitted.prefetches
         ]
     return fields
 
@@ -75,9 +75,9 @@ def _op(plan: AscendPlan, op: EmittedOp) -> dict[str, Any]:
     dynamic = {}
     if op.dynamic:
         dynamic = {
-            "tiling_key_offset": 8 * slots.one(op.name, Role.TILING_KEY),
-            "block_dim_offset": 8 * slots.one(op.name, Role.BLOCK_COUNT),
-            "lock_offset": 8 * slots.one(op.name, Role.LOCK),
+            "tiling_key_offset": 8 * slots.slot(op.name, Role.TILING_KEY),
+            "block_dim_offset": 8 * slots.slot(op.name, Role.BLOCK_COUNT),
+            "lock_offset": 8 * slots.slot(op.name, Role.LOCK),
         }
     return {
         "name": op.name,
@@ -104,9 +104,9 @@ def _op(plan: AscendPlan, op: EmittedOp) -> dict[str, Any]:
 def _function(op: EmittedOp) -> Any:
     """One name; per class where they differ; per tiling key where it is chosen at run time."""
 
-    def of(one: CoreClass) -> Any:
-        variants = op.variants[one]
+    def of(core_class: CoreClass) -> Any:
+        variants = op.variants[core_class]
         return {str(v.key): v.functions[0] for v in variants} if op.dynamic else variants[0].functions[0]
 
-    names = {one.value: of(one) for one in op.variants}
+    names = {core_class.value: of(core_class) for core_class in op.variants}
     return next(iter(names.values())) if len(names) == 1 else names

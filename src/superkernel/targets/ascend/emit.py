@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping
 
 from ...model.subkernel import SubKernel
 from .emit_steps import StepPrinter, indented
-from .names import Named, entry_name
+from .names import KernelFunctions, entry_name
 from .plan import AscendPlan
 from .prelude import constants, helpers
 from .steps import Classes, Preload
 from .types import CUBE, VECTOR, CoreClass
 
 
-class Emitter:
-    def __init__(self, plan: AscendPlan, named: Mapping[SubKernel, Named]) -> None:
+class AscendEmitter:
+    def __init__(self, plan: AscendPlan, named: Mapping[SubKernel, KernelFunctions]) -> None:
         self.plan, self.named = plan, named
         self.launch, self.chip = plan.launch, plan.chip
         self.entry = entry_name(plan.graph.name)
@@ -48,7 +48,7 @@ class Emitter:
         return "\n".join(lines) + "\n"
 
     def _area_constants(self) -> str:
-        profiling = self.plan.areas.profiling
+        profiling = self.plan.workspace.profiling
         if profiling is None:
             return ""
         return f"constexpr uint64_t profiling_header = {profiling.header_bytes // 8};  // words before the records\n"
@@ -58,8 +58,8 @@ class Emitter:
     def _declarations(self) -> str:
         lines = ["// the sub-kernels: each takes the address of its op's first slot"]
         seen: dict[str, None] = {}
-        for one in self.named.values():
-            for variants in one.variants.values():
+        for linked in self.named.values():
+            for variants in linked.variants.values():
                 seen |= dict.fromkeys(name for variant in variants for name in variant.functions)
         lines += [f'extern "C" __aicore__ void {name}(uint64_t first_slot);' for name in seen]
         return "\n".join(lines) + "\n"
@@ -75,7 +75,10 @@ class Emitter:
             if not self.printer.has_caller(kernel):
                 continue
             dynamic = self.printer.is_dynamic(kernel)
-            per_class = {one: self._caller(kernel, named, one, dynamic, kernel in preloaded) for one in named.variants}
+            per_class = {
+                core_class: self._caller(kernel, named, core_class, dynamic, kernel in preloaded)
+                for core_class in named.variants
+            }
             if len(per_class) == 1:
                 yield from per_class.values()
                 continue
@@ -83,28 +86,32 @@ class Emitter:
             yield f"#if defined({macros[CUBE]})\n{per_class[CUBE]}#elif defined({macros[VECTOR]})\n"
             yield f"{per_class[VECTOR]}#endif\n\n"
 
-    def _caller(self, kernel: SubKernel, named: Named, one: CoreClass, dynamic: bool, preloaded: bool) -> str:
+    def _caller(
+        self, kernel: SubKernel, named: KernelFunctions, core_class: CoreClass, dynamic: bool, preloaded: bool
+    ) -> str:
         takes = "uint64_t core, int64_t key" if dynamic else "uint64_t core"
         lines = self.printer.lines_of(kernel)
         texts = [
-            self._switch(f"call_{named.label}({takes}, uint64_t first_slot)", named, one, dynamic, "{}(first_slot)")
+            self._switch(
+                f"call_{named.label}({takes}, uint64_t first_slot)", named, core_class, dynamic, "{}(first_slot)"
+            )
         ]
         if preloaded:
             request = f"preload((const void*){{}}, {lines})"
-            texts.append(self._switch(f"preload_{named.label}({takes})", named, one, dynamic, request))
+            texts.append(self._switch(f"preload_{named.label}({takes})", named, core_class, dynamic, request))
         if dynamic:
-            keys = " && ".join(f"key != {variant.key}" for variant in named.variants[one])
+            keys = " && ".join(f"key != {variant.key}" for variant in named.variants[core_class])
             check = f"static inline __aicore__ void check_{named.label}(int64_t key) {{\n    if ({keys}) trap();\n}}\n"
             texts.insert(0, check)
         return f"// {self.printer.comment(str(kernel))}\n" + "".join(texts) + "\n"
 
-    def _switch(self, head: str, named: Named, one: CoreClass, dynamic: bool, statement: str) -> str:
+    def _switch(self, head: str, named: KernelFunctions, core_class: CoreClass, dynamic: bool, statement: str) -> str:
         lines = [f"static inline __aicore__ void {head} {{"]
         if not dynamic:
-            lines += indented(self._copies(named.variants[one][0].functions, statement))
+            lines += indented(self._copies(named.variants[core_class][0].functions, statement))
         else:
             lines.append("    switch (key) {")
-            for variant in named.variants[one]:
+            for variant in named.variants[core_class]:
                 lines.append(f"        case {variant.key}:")
                 lines += indented(self._copies(variant.functions, statement), 3)
                 lines.append("            return;")
@@ -139,10 +146,10 @@ class Emitter:
         yield "}\n"
 
     def _lane(self, classes: Classes) -> Iterator[str]:
-        one = classes[0]
-        macro = self.chip.cube_macro if one is CUBE else self.chip.vector_macro
-        yield f"#if defined({macro})\n// what the {one.value} cores do, in order\n"
-        yield f"static __aicore__ void {one.value}_lane() {{\n"
+        core_class = classes[0]
+        macro = self.chip.cube_macro if core_class is CUBE else self.chip.vector_macro
+        yield f"#if defined({macro})\n// what the {core_class.value} cores do, in order\n"
+        yield f"static __aicore__ void {core_class.value}_lane() {{\n"
         yield from self._body(classes)
         yield "}\n#endif\n\n"
 

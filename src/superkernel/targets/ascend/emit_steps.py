@@ -11,7 +11,7 @@ from ...plan.steps import FenceWhen, What
 from .argument_layout import SYNC_BASE
 from .facts import facts_of
 from .kernel_description import MarkPoint
-from .names import Named
+from .names import KernelFunctions
 from .pairs import PAIRS, Action
 from .plan import AscendPlan, cores_of
 from .steps import (
@@ -64,7 +64,7 @@ def indented(lines: Iterable[str], depth: int = 1) -> list[str]:
 
 
 class StepPrinter:
-    def __init__(self, plan: AscendPlan, named: Mapping[SubKernel, Named], entry: str) -> None:
+    def __init__(self, plan: AscendPlan, named: Mapping[SubKernel, KernelFunctions], entry: str) -> None:
         self.plan, self.named, self.entry = plan, named, entry
         self.nodes, self.slots, self.launch = plan.graph.nodes, plan.slots, plan.launch
         # per op: looking a sub-kernel up means hashing all that is known of it
@@ -103,7 +103,7 @@ class StepPrinter:
             "__gm__ uint64_t* const slots = get_para_base();",
             f"set_ffts_base_addr(sk_load(slots + {SYNC_BASE}));",
         ]
-        numbered = plan.areas.profiling is not None or plan.areas.dump is not None
+        numbered = plan.workspace.profiling is not None or plan.workspace.dump is not None
         if self.launch.type is LaunchType.MIX_AIV_1_0:
             lines.append("[[maybe_unused]] const uint64_t vector = get_block_idx();")
         else:
@@ -113,16 +113,16 @@ class StepPrinter:
                 lines.append(f"[[maybe_unused]] const uint64_t vector = {numbers};")
         if "(core" in body:
             lines.append("const uint64_t core = get_coreid();")
-        if plan.areas.workspace_bytes:
+        if plan.workspace.bytes:
             workspace = self.slots.find(Role.WORKSPACE)
             lines.append(f"[[maybe_unused]] const uint64_t workspace = sk_load(slots + {workspace});")
         if numbered:
             number = {CUBE: "block", VECTOR: f"{self.launch.cubes} + vector" if self.launch.cubes else "vector"}
             text = number[classes[0]] if len(classes) == 1 else f"on_cube ? {number[CUBE]} : {number[VECTOR]}"
             lines.append(f"const uint64_t place = {text};  // of this core in areas that have a part for each")
-        if plan.areas.profiling is not None:
+        if plan.workspace.profiling is not None:
             where, task = self.slots.find(Role.PROFILING), self.slots.find(Role.TASK_ID)
-            words = plan.areas.profiling.bytes_per_core // 8
+            words = plan.workspace.profiling.bytes_per_core // 8
             lines.append(f"__gm__ uint64_t* const area = word(slots, {where}) + {words} * place;")
             lines.append(f"const uint64_t task = sk_load(slots + {task}) << 32;")
             lines.append("uint64_t records = 0;")
@@ -133,7 +133,7 @@ class StepPrinter:
         return lines
 
     def closing(self) -> list[str]:
-        if self.plan.areas.profiling is None:
+        if self.plan.workspace.profiling is None:
             return []
         return ["sk_store(area, records);", _CACHE_OUT]
 
@@ -143,62 +143,62 @@ class StepPrinter:
         """Each step's comment and code; what one class does in a row of steps stands together."""
         groups: list[tuple[CoreClass | None, list[str]]] = []
         for step in steps:
-            for one, lines in self._one(step, classes):
-                if groups and groups[-1][0] is one:
+            for core_class, lines in self._printed_step(step, classes):
+                if groups and groups[-1][0] is core_class:
                     groups[-1][1].extend(lines)
                 else:
-                    groups.append((one, lines))
+                    groups.append((core_class, lines))
         text: list[str] = []
-        for one, lines in groups:
-            text += lines if one is None else [f"if constexpr (on_{one.value}) {{", *indented(lines), "}"]
+        for core_class, lines in groups:
+            text += lines if core_class is None else [f"if constexpr (on_{core_class.value}) {{", *indented(lines), "}"]
         return text
 
-    def _one(self, step: Step, classes: Classes) -> list[tuple[CoreClass | None, list[str]]]:
+    def _printed_step(self, step: Step, classes: Classes) -> list[tuple[CoreClass | None, list[str]]]:
         """Its lines, for all classes that follow the list, or class by class where they differ."""
-        here = tuple(one for one in step.classes if one in classes)
-        texts = {one: self._code(step, one) for one in here}
+        here = tuple(core_class for core_class in step.classes if core_class in classes)
+        texts = {core_class: self._code(step, core_class) for core_class in here}
         comment = f"// {self.comment(self.plan.describe(step))}"
         if here == classes and len({tuple(text) for text in texts.values()}) == 1:
             return [(None, [comment, *texts[here[0]]])]
         if len(here) == 1:
             return [(here[0], [comment, *texts[here[0]]])]
-        return [(None, [comment]), *((one, text) for one, text in texts.items() if text)]
+        return [(None, [comment]), *((core_class, text) for core_class, text in texts.items() if text)]
 
-    def _code(self, step: Step, one: CoreClass) -> list[str]:
+    def _code(self, step: Step, core_class: CoreClass) -> list[str]:
         match step:
             case Preload():
                 return [self._preload(step.op)]
             case Arrive():
-                return [_ARRIVE[one]]
+                return [_ARRIVE[core_class]]
             case Meet():
-                return [_ACTIONS[one][action] for action in step.actions]
+                return [_ACTIONS[core_class][action] for action in step.actions]
             case AwaitEvent():
-                return self._first(one, f"sk_await({self._event(Role.RECV, step.event)}, 1);")
+                return self._first(core_class, f"sk_await({self._event(Role.RECV, step.event)}, 1);")
             case Notify():
-                return self._first(one, f"sk_publish({self._event(Role.SEND, step.event)}, 1);")
+                return self._first(core_class, f"sk_publish({self._event(Role.SEND, step.event)}, 1);")
             case ResetEvent():
-                return self._first(one, f"sk_publish({self._event(Role.RECV, step.event)}, 0);")
+                return self._first(core_class, f"sk_publish({self._event(Role.RECV, step.event)}, 0);")
             case Request():
-                return self._first(one, f"sk_publish({self._word(step.op, Role.LOCK)}, 2);")
+                return self._first(core_class, f"sk_publish({self._word(step.op, Role.LOCK)}, 2);")
             case ResetLock():
-                return self._first(one, f"sk_publish({self._word(step.op, Role.LOCK)}, 0);")
+                return self._first(core_class, f"sk_publish({self._word(step.op, Role.LOCK)}, 0);")
             case Select():
                 return self._select(step.op)
             case PrefetchGo():
-                return self._first(one, f"sk_publish({self._word(step.op, Role.PREFETCH)}, 1);")
+                return self._first(core_class, f"sk_publish({self._word(step.op, Role.PREFETCH)}, 1);")
             case PrefetchDone():
                 word = self._word(step.op, Role.PREFETCHED)
-                return self._first(one, f"sk_await({word}, 1);", f"sk_publish({word}, 0);")
+                return self._first(core_class, f"sk_await({word}, 1);", f"sk_publish({word}, 0);")
             case Call():
-                return self._call(step, one)
+                return self._call(step, core_class)
             case Fence():
                 return [*(["pipe_barrier(PIPE_ALL);"] if step.when is FenceWhen.DEBUG else []), _CACHE_OUT]
             case DebugBarrier():
-                return self._debug_barrier(step, one)
+                return self._debug_barrier(step, core_class)
             case Record():
-                return self._record(step, one)
+                return self._record(step, core_class)
             case ClearFeed():
-                return self._clear_feed(one)
+                return self._clear_feed(core_class)
             case InitDump():
                 return self._init_dump()
         raise AssertionError(f"no text for {step}")
@@ -210,12 +210,12 @@ class StepPrinter:
         return f"word(slots, {self.slots.event(role, label)})"
 
     def _word(self, op: int, role: Role) -> str:
-        return f"word(slots, {self.slots.one(self.nodes[op].name, role)})"
+        return f"word(slots, {self.slots.slot(self.nodes[op].name, role)})"
 
-    def _first(self, one: CoreClass, *statements: str) -> list[str]:
+    def _first(self, core_class: CoreClass, *statements: str) -> list[str]:
         if len(statements) == 1:
-            return [f"if ({_FIRST[one]}) {statements[0]}"]
-        return [f"if ({_FIRST[one]}) {{", *indented(statements), "}"]
+            return [f"if ({_FIRST[core_class]}) {statements[0]}"]
+        return [f"if ({_FIRST[core_class]}) {{", *indented(statements), "}"]
 
     def _preload(self, op: int) -> str:
         if op < 0:
@@ -237,36 +237,36 @@ class StepPrinter:
             f"if (blocks_{op} > {node.blocks}) trap();",
         ]
 
-    def _guard(self, op: int, one: CoreClass) -> str:
+    def _guard(self, op: int, core_class: CoreClass) -> str:
         """Which cores of a class have a block; empty: all of them."""
         node = self.nodes[op]
         kind = facts_of(node.kernel).type
         count = f"blocks_{op}" if node.dynamic else str(node.blocks)
-        everyone = not node.dynamic and cores_of(node, self.launch, one) == self.launch.cores(one)
+        everyone = not node.dynamic and cores_of(node, self.launch, core_class) == self.launch.cores(core_class)
         if everyone:
             return ""
         if kind.op_class is OpClass.AIV:
             return f"vector < {count}"
-        halved = one is VECTOR and kind is KernelType.MIX_AIC_1_1 and self.launch.type is LaunchType.MIX_AIC_1_2
+        halved = core_class is VECTOR and kind is KernelType.MIX_AIC_1_1 and self.launch.type is LaunchType.MIX_AIC_1_2
         whole = not node.dynamic and node.blocks == self.launch.blocks
         tests = [*([] if whole else [f"block < {count}"]), *(["get_subblockid() == 0"] if halved else [])]
         return " && ".join(tests)
 
-    def _call(self, step: Call, one: CoreClass) -> list[str]:
-        node, guard = self.nodes[step.op], self._guard(step.op, one)
-        working = [*self._context(step, one), f"{self._called(step.op)};"]
-        fed = one in step.fed
+    def _call(self, step: Call, core_class: CoreClass) -> list[str]:
+        node, guard = self.nodes[step.op], self._guard(step.op, core_class)
+        working = [*self._context(step, core_class), f"{self._called(step.op)};"]
+        fed = core_class in step.fed
         if fed:
-            working += self._first(one, f"sk_end_barriers(sk_control(workspace, {step.op}));")
+            working += self._first(core_class, f"sk_end_barriers(sk_control(workspace, {step.op}));")
         idle: list[str] = []
         if step.inside:
-            inside = step.inside[step.classes.index(one)]
-            idle += [_ACTIONS[one][action] for action in inside.actions]
-            idle += [_ARRIVE[one]] if inside.arrives else []
+            inside = step.inside[step.classes.index(core_class)]
+            idle += [_ACTIONS[core_class][action] for action in inside.actions]
+            idle += [_ARRIVE[core_class]] if inside.arrives else []
         if fed:
             mixed = facts_of(node.kernel).op_class is OpClass.MIX
             join = f"sk_join_barriers<{'true' if mixed else 'false'}>(sk_control(workspace, {step.op}));"
-            # an op with no block at all has nobody who would end them
+            # an op without a block has no core that would end them
             idle.append(f"if (blocks_{step.op} > 0) {join}" if node.dynamic else join)
         if not guard:
             return [*working, "pipe_barrier(PIPE_ALL);"]
@@ -281,50 +281,50 @@ class StepPrinter:
         key = f", key_{op}" if self._chosen_at_run_time[op] else ""
         return f"call_{named.label}(core{key}, {slot})"
 
-    def _context(self, step: Call, one: CoreClass) -> list[str]:
+    def _context(self, step: Call, core_class: CoreClass) -> list[str]:
         """What the sub-kernel cannot know of itself; nothing for those that do not ask."""
         node = self.nodes[step.op]
         if not (node.dynamic or node.kernel.sync_all or step.inside):
             return []
-        inside = step.inside[step.classes.index(one)] if step.inside else None
+        inside = step.inside[step.classes.index(core_class)] if step.inside else None
         pair = -1 if inside is None or inside.pair is None else inside.pair.code
         arrives = int(inside is not None and inside.arrives)
         blocks = f"(uint32_t)blocks_{step.op}" if node.dynamic else str(node.blocks)
-        feed = f"{_FIRST[one]} ? sk_control(workspace, {step.op}) : 0" if one in step.fed else "0"
+        feed = f"{_FIRST[core_class]} ? sk_control(workspace, {step.op}) : 0" if core_class in step.fed else "0"
         return [f"sk_call_context({blocks}, {pair}, {arrives}, {feed});"]
 
-    def _debug_barrier(self, step: DebugBarrier, one: CoreClass) -> list[str]:
-        """What is under way is taken before the own signals are given: so nobody gives it again too early."""
+    def _debug_barrier(self, step: DebugBarrier, core_class: CoreClass) -> list[str]:
+        """Signals under way are taken before those of the barrier are given, so that none is given again too early."""
         arrivals, signals = dict(step.pending_arrivals), dict(step.pending_signals)
-        lines = [_ACTIONS[one][Action.WAIT_ALL]] * arrivals[one]
-        lines += [_ACTIONS[one][Action.WAIT_BLOCK]] * signals.get(_OTHER[one], 0)
-        lines += [_ARRIVE[one], *(_ACTIONS[one][action] for action in PAIRS[step.pair][one])]
-        lines += [_ARRIVE[one]] * arrivals[one]
-        return lines + [_ACTIONS[one][Action.SIGNAL]] * signals[one]
+        lines = [_ACTIONS[core_class][Action.WAIT_ALL]] * arrivals[core_class]
+        lines += [_ACTIONS[core_class][Action.WAIT_BLOCK]] * signals.get(_OTHER[core_class], 0)
+        lines += [_ARRIVE[core_class], *(_ACTIONS[core_class][action] for action in PAIRS[step.pair][core_class])]
+        lines += [_ARRIVE[core_class]] * arrivals[core_class]
+        return lines + [_ACTIONS[core_class][Action.SIGNAL]] * signals[core_class]
 
     @cached_property
     def _marks(self) -> dict[MarkPoint, int]:
-        area = self.plan.areas.profiling
+        area = self.plan.workspace.profiling
         return {mark: place for place, mark in enumerate(area.marks if area else ())}
 
-    def _record(self, step: Record, one: CoreClass) -> list[str]:
+    def _record(self, step: Record, core_class: CoreClass) -> list[str]:
         taken = f"sk_record(area, records, task | {self._marks[mark_of(self.plan.graph, step)]});"
         if step.first_only:
-            return self._first(one, taken)
-        guard = self._guard(step.op, one) if step.what is What.OP else ""
+            return self._first(core_class, taken)
+        guard = self._guard(step.op, core_class) if step.what is What.OP else ""
         return [f"if ({guard}) {taken}" if guard else taken]
 
-    def _clear_feed(self, one: CoreClass) -> list[str]:
-        index = "block" if one is CUBE else "vector"
+    def _clear_feed(self, core_class: CoreClass) -> list[str]:
+        index = "block" if core_class is CUBE else "vector"
         return [
-            f"for (uint64_t op = {index}; op < {len(self.nodes)}; op += {self.launch.cores(one)}) {{",
+            f"for (uint64_t op = {index}; op < {len(self.nodes)}; op += {self.launch.cores(core_class)}) {{",
             "    sk_publish((__gm__ uint64_t*)sk_control(workspace, op), 0);",
             "}",
             "sk_arrive_and_wait<false>();",
         ]
 
     def _init_dump(self) -> list[str]:
-        dump = self.plan.areas.dump
+        dump = self.plan.workspace.dump
         assert dump is not None
         return [
             f"sk_dump_begin(workspace + {dump.offset} + {dump.bytes_per_core} * place, {dump.bytes_per_core});",

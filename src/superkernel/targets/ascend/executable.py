@@ -1,4 +1,4 @@
-"""targets.ascend.run: an emitted super kernel: looked into, saved, emulated; launched where there is an NPU."""
+"""targets.ascend.executable: an emitted super kernel: looked into, saved, emulated; launched where there is an NPU."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class AscendExecutable:
 
     @classmethod
     def restore(cls, plan: AscendPlan, directory: Path) -> AscendExecutable:
-        """A saved one: planned and printed anew, which must give what was saved."""
+        """A saved super kernel, planned and printed again, which must give the saved source."""
         name = plan.graph.name
         try:
             descriptor = json.loads((directory / f"{name}.json").read_text())
@@ -103,11 +103,11 @@ class AscendExecutable:
             self.emulation = replayed(self.plan, self.emitted, buffers, launch_inputs, run)
         else:
             self.emulation = run(self.emitted, self.plan.graph, buffers, launch_inputs)
-        made: dict[str, Any] = self.emulation.made
-        return made
+        outputs: dict[str, Any] = self.emulation.made
+        return outputs
 
     def recording(self) -> None:
-        """Nothing is launched here, so that nobody can watch it."""
+        """Nothing is launched here, so there is nothing to record."""
 
     def time_launches(self, wanted: bool) -> None:
         del wanted
@@ -127,7 +127,7 @@ class AscendExecutable:
             f"{name}.json": (json.dumps(self.descriptor, indent=2) + "\n").encode(),
             BUILD_SCRIPT: self.build.script().encode(),
         }
-        files |= {one.name: one.path.read_bytes() for one in (*self.build.inputs, *self.build.headers)}
+        files |= {file.name: file.path.read_bytes() for file in (*self.build.inputs, *self.build.headers)}
         if self.built.binary is not None:
             files[f"{name}.o"] = self.built.binary.read_bytes()
         return files

@@ -37,7 +37,7 @@ class Code:
 
     symbol: str
     objects: tuple[str, ...] = ()  # members of the sub-kernel's archive; empty: the sub-kernel's own file
-    split: tuple[tuple[str, ...], ...] = ()  # the objects of copies 1, 2, ... where they come ready made
+    split: tuple[tuple[str, ...], ...] = ()  # the objects of copies 1, 2, ... where they are precompiled
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class AscendFacts:
     type: KernelType
     codes: tuple[tuple[CoreClass, int, Code], ...]  # class, tiling key (0: static), function
     split_mode: int | None = None
-    flags_declared: bool = False  # its own early-start flags cannot be switched off
+    flags_declared: bool = False  # its early-start flags cannot be switched off
     fence_before: bool = False
     fence_after: bool = False
     fence_never: bool = False
@@ -58,8 +58,8 @@ class AscendFacts:
     def op_class(self) -> OpClass:
         return self.type.op_class
 
-    def of_class(self, one: CoreClass) -> dict[int, Code]:
-        return {key: code for found, key, code in self.codes if found is one}
+    def of_class(self, core_class: CoreClass) -> dict[int, Code]:
+        return {key: code for found, key, code in self.codes if found is core_class}
 
 
 def facts_of(kernel: SubKernel) -> AscendFacts:
@@ -67,14 +67,22 @@ def facts_of(kernel: SubKernel) -> AscendFacts:
     if isinstance(kernel.target_facts, AscendFacts):
         return kernel.target_facts
     kind = _TYPE_OF_CORE[kernel.core]
-    codes = tuple((one, key, Code(symbol)) for one in kind.op_class.classes for key, symbol in kernel.tiling_variants)
+    codes = tuple(
+        (core_class, key, Code(symbol))
+        for core_class in kind.op_class.classes
+        for key, symbol in kernel.tiling_variants
+    )
     return AscendFacts(kind, codes)
 
 
 def as_type(kernel: SubKernel, text: str) -> SubKernel:
     """A sub-kernel built in Python as one of CANN's kernel types; `core` alone cannot say 1:1."""
     kind = kernel_type(text, f"sub-kernel {kernel.name!r}: ")
-    codes = tuple((one, key, Code(symbol)) for one in kind.op_class.classes for key, symbol in kernel.tiling_variants)
+    codes = tuple(
+        (core_class, key, Code(symbol))
+        for core_class in kind.op_class.classes
+        for key, symbol in kernel.tiling_variants
+    )
     return replace(kernel, core=CORE_OF[kind.op_class], target_facts=AscendFacts(kind, codes))
 
 
@@ -129,21 +137,21 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return ""  # whoever compiles it will say why
+        return ""  # the compiler will say why
 
 
 def facts_to_json(kernel: SubKernel) -> Any:
     """As a saved super kernel keeps them."""
     facts = facts_of(kernel)
     fields = asdict(replace(facts, codes=()))
-    codes = [[one.value, key, code.symbol, code.objects, code.split] for one, key, code in facts.codes]
+    codes = [[core_class.value, key, code.symbol, code.objects, code.split] for core_class, key, code in facts.codes]
     return fields | {"type": facts.type.value, "codes": codes}
 
 
 def facts_from_json(fields: Any) -> AscendFacts:
     codes = tuple(
-        (CoreClass(one), int(key), Code(symbol, tuple(objects), tuple(map(tuple, split))))
-        for one, key, symbol, objects, split in fields["codes"]
+        (CoreClass(core_class), int(key), Code(symbol, tuple(objects), tuple(map(tuple, split))))
+        for core_class, key, symbol, objects, split in fields["codes"]
     )
     more = {"type": KernelType(fields["type"]), "codes": codes, "debug_options": tuple(fields["debug_options"])}
     return AscendFacts(**(fields | more))
@@ -154,6 +162,6 @@ def split_name(function: str, copy: int) -> str:
     return f"{function}_split{copy}"
 
 
-def cube_or_vector(one: CoreClass) -> str:
+def cube_or_vector(core_class: CoreClass) -> str:
     """The suffix of what exists once per class in one object."""
-    return "mix_aic" if one is CUBE else "mix_aiv"
+    return "mix_aic" if core_class is CUBE else "mix_aiv"

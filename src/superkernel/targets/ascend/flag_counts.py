@@ -9,7 +9,7 @@ from .steps import Arrive, Call, DebugBarrier, Meet, Step
 from .types import CUBE, VECTOR, CoreClass
 
 
-class Pending:
+class FlagCounts:
     """Signals under way, as a walk along the steps finds them."""
 
     def __init__(self) -> None:
@@ -22,27 +22,27 @@ class Pending:
         elif isinstance(step, Meet):
             self._act(step.classes[0], step.actions)
         elif isinstance(step, Call):
-            for one, inside in zip(step.classes, step.inside, strict=False):
-                self._act(one, inside.actions)
+            for core_class, inside in zip(step.classes, step.inside, strict=False):
+                self._act(core_class, inside.actions)
                 if inside.arrives:
-                    self._arrive(one)
+                    self._arrive(core_class)
 
-    def _arrive(self, one: CoreClass) -> None:
-        self.arrivals[one] += 1
+    def _arrive(self, core_class: CoreClass) -> None:
+        self.arrivals[core_class] += 1
 
-    def _act(self, one: CoreClass, actions: tuple[Action, ...]) -> None:
-        other = VECTOR if one is CUBE else CUBE
+    def _act(self, core_class: CoreClass, actions: tuple[Action, ...]) -> None:
+        other = VECTOR if core_class is CUBE else CUBE
         for action in actions:
             if action is Action.WAIT_ALL:
-                self.arrivals[one] -= 1
+                self.arrivals[core_class] -= 1
             elif action is Action.SIGNAL:
-                self.signals[one] += 1
+                self.signals[core_class] += 1
             else:
                 self.signals[other] -= 1
 
     def seen_by(self, barrier: DebugBarrier) -> DebugBarrier:
         return replace(
             barrier,
-            pending_arrivals=tuple((one, self.arrivals[one]) for one in barrier.classes),
-            pending_signals=tuple((one, self.signals[one]) for one in barrier.classes),
+            pending_arrivals=tuple((core_class, self.arrivals[core_class]) for core_class in barrier.classes),
+            pending_signals=tuple((core_class, self.signals[core_class]) for core_class in barrier.classes),
         )

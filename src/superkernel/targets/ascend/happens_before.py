@@ -1,8 +1,8 @@
-"""targets.ascend.walk: the steps of a plan -> what each class is sure of at every call; both classes run side by side.
+"""targets.ascend.happens_before: the steps of a plan -> the vector clock of each class at every call.
 
-Knows nothing of how plans are made. A class is followed as one agent: its cores do the same, and what it knows of a
-class is how far all cores of that class are. Flags are queues of what was known when they were set. How full they get
-is judged by what the setting class knows to be taken, whatever this walk has seen the other one do.
+Independent of the planner. A class is one agent: its cores do the same, and its clock holds, per class, how far all
+cores of that class are known to be. A flag is a queue of the clocks with which it was set. How full a flag may get
+follows from the takes that the setting class knows of, not from those that this walk has seen.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from .launch_shape import Launch
+from .launch_shape import LaunchShape
 from .pairs import PAIRS, Action
 from .steps import Arrive, AwaitEvent, Call, DebugBarrier, Meet, Notify, Request, ResetLock, Select, Step
 from .types import CUBE, VECTOR, CoreClass
@@ -25,11 +25,11 @@ _OTHER = {CUBE: VECTOR, VECTOR: CUBE}
 
 @dataclass(frozen=True)
 class SignalState:
-    """What a signal says: what its class knew, where its sender was; and whether it is a debug barrier's own."""
+    """What a signal carries: the clock and position of its class, and whether a debug barrier gave it."""
 
     known: Clock
     position: int
-    own: bool = False
+    debug: bool = False
 
 
 class FlagAction(Enum):
@@ -56,13 +56,13 @@ _OF_ACTION = {
     Action.SIGNAL: FlagAction.SIGNAL,
     Action.WAIT_BLOCK: FlagAction.WAIT_BLOCK,
 }
-_OWN_ACTION = {
+_DEBUG_ACTION = {
     Action.WAIT_ALL: FlagAction.MARKED_WAIT_ALL,
     Action.SIGNAL: FlagAction.MARKED_SIGNAL,
     Action.WAIT_BLOCK: FlagAction.MARKED_WAIT_BLOCK,
 }
-_PLANNED = (FlagAction.WAIT_ALL, FlagAction.WAIT_BLOCK)
-_OWN = (FlagAction.MARKED_WAIT_ALL, FlagAction.MARKED_WAIT_BLOCK)
+_PLAN_WAITS = (FlagAction.WAIT_ALL, FlagAction.WAIT_BLOCK)
+_DEBUG_WAITS = (FlagAction.MARKED_WAIT_ALL, FlagAction.MARKED_WAIT_BLOCK)
 
 
 @dataclass
@@ -80,154 +80,162 @@ class Walked:
     most_pending: int = 0
 
 
-def walk(steps: tuple[Step, ...], launch: Launch, fault: Fault) -> Walked:
+def walk(steps: tuple[Step, ...], launch: LaunchShape, fault: Fault) -> Walked:
     return _Walker(steps, launch, fault).run()
 
 
 class _Walker:
-    def __init__(self, steps: tuple[Step, ...], launch: Launch, fault: Fault) -> None:
+    def __init__(self, steps: tuple[Step, ...], launch: LaunchShape, fault: Fault) -> None:
         self.launch, self.fault, self.walked = launch, fault, Walked()
-        self.moves = {one: list(_moves(steps, one)) for one in launch.classes}
+        self.moves = {core_class: list(_moves(steps, core_class)) for core_class in launch.classes}
         self.at = dict.fromkeys(launch.classes, 0)
         self.known: dict[CoreClass, Clock] = {a: dict.fromkeys(launch.classes, 0) for a in launch.classes}
-        self.arrivals: dict[CoreClass, deque[SignalState]] = {one: deque() for one in CoreClass}
-        self.signals: dict[CoreClass, deque[SignalState]] = {one: deque() for one in CoreClass}
-        self.arrived: dict[CoreClass, list[SignalState]] = {one: [] for one in CoreClass}  # all that the plan ever set
-        self.signalled: dict[CoreClass, list[SignalState]] = {one: [] for one in CoreClass}
+        self.arrivals: dict[CoreClass, deque[SignalState]] = {core_class: deque() for core_class in CoreClass}
+        self.signals: dict[CoreClass, deque[SignalState]] = {core_class: deque() for core_class in CoreClass}
+        self.arrived: dict[CoreClass, list[SignalState]] = {
+            core_class: [] for core_class in CoreClass
+        }  # all that the plan ever set
+        self.signalled: dict[CoreClass, list[SignalState]] = {core_class: [] for core_class in CoreClass}
         self.given = dict.fromkeys(CoreClass, 0)  # signals
-        self.taken: dict[CoreClass, list[int]] = {one: [] for one in CoreClass}  # where the other class took them
-        self.beside = dict.fromkeys(CoreClass, 0)  # how far the other class is in the own block
+        self.taken: dict[CoreClass, list[int]] = {
+            core_class: [] for core_class in CoreClass
+        }  # where the other class took them
+        self.beside = dict.fromkeys(CoreClass, 0)  # how far the other class is in the same block
 
     def run(self) -> Walked:
         moved = True
         while moved:
             moved = False
-            for one in self.launch.classes:
-                while self.at[one] < len(self.moves[one]) and self._can(one):
-                    self._do(one, *self.moves[one][self.at[one]])
+            for core_class in self.launch.classes:
+                while self.at[core_class] < len(self.moves[core_class]) and self._can(core_class):
+                    self._do(core_class, *self.moves[core_class][self.at[core_class]])
                     moved = True
-        for one in self.launch.classes:
-            if self.at[one] < len(self.moves[one]):
-                flag_action, step = self.moves[one][self.at[one]]
-                self.fault("P4", f"{one.value} cores would wait for ever: {flag_action.value}, op {step.op}")
-        for one in CoreClass:
-            if self.arrivals[one] or self.signals[one]:
-                left = len(self.arrivals[one]), len(self.signals[one])
-                self.fault("P4", f"{left[0]} arrivals and {left[1]} signals of {one.value} cores are never waited for")
+        for core_class in self.launch.classes:
+            if self.at[core_class] < len(self.moves[core_class]):
+                flag_action, step = self.moves[core_class][self.at[core_class]]
+                self.fault("P4", f"{core_class.value} cores would wait for ever: {flag_action.value}, op {step.op}")
+        for core_class in CoreClass:
+            if self.arrivals[core_class] or self.signals[core_class]:
+                left = len(self.arrivals[core_class]), len(self.signals[core_class])
+                self.fault(
+                    "P4", f"{left[0]} arrivals and {left[1]} signals of {core_class.value} cores are never waited for"
+                )
         return self.walked
 
-    def _can(self, one: CoreClass) -> bool:
-        flag_action, step = self.moves[one][self.at[one]]
+    def _can(self, core_class: CoreClass) -> bool:
+        flag_action, step = self.moves[core_class][self.at[core_class]]
         if flag_action in (FlagAction.WAIT_ALL, FlagAction.DRAIN_ALL, FlagAction.MARKED_WAIT_ALL):
-            return bool(self.arrivals[one])
+            return bool(self.arrivals[core_class])
         if flag_action in (FlagAction.WAIT_BLOCK, FlagAction.DRAIN_BLOCK, FlagAction.MARKED_WAIT_BLOCK):
-            return bool(self.signals[_OTHER[one]])
+            return bool(self.signals[_OTHER[core_class]])
         if isinstance(step, Select):
             return step.op in self.walked.requests
         return True
 
-    def _do(self, one: CoreClass, flag_action: FlagAction, step: Step) -> None:
-        self.at[one] += 1
-        position, known = self.at[one], self.known[one]
+    def _do(self, core_class: CoreClass, flag_action: FlagAction, step: Step) -> None:
+        self.at[core_class] += 1
+        position, known = self.at[core_class], self.known[core_class]
         match flag_action:
             case FlagAction.ARRIVE:
-                self._arrive(one, SignalState({**known, one: position}, position))
+                self._arrive(core_class, SignalState({**known, core_class: position}, position))
             case FlagAction.SIGNAL:
-                self._signal(one, SignalState(dict(known), position))
+                self._signal(core_class, SignalState(dict(known), position))
             case FlagAction.MARKED_ARRIVE:
-                self._arrive(one, SignalState({**known, one: position}, position, own=True))
+                self._arrive(core_class, SignalState({**known, core_class: position}, position, debug=True))
             case FlagAction.MARKED_SIGNAL:
-                self._signal(one, SignalState(dict(known), position, own=True))
+                self._signal(core_class, SignalState(dict(known), position, debug=True))
             case FlagAction.WAIT_ALL | FlagAction.DRAIN_ALL | FlagAction.MARKED_WAIT_ALL:
-                self._learn(one, flag_action, step, self.arrivals[one].popleft())
+                self._learn(core_class, flag_action, step, self.arrivals[core_class].popleft())
             case FlagAction.WAIT_BLOCK | FlagAction.DRAIN_BLOCK | FlagAction.MARKED_WAIT_BLOCK:
-                news = self.signals[_OTHER[one]].popleft()
-                self.beside[one] = max(self.beside[one], news.position)
-                self.taken[_OTHER[one]].append(position)
-                self._learn(one, flag_action, step, news)
+                signal = self.signals[_OTHER[core_class]].popleft()
+                self.beside[core_class] = max(self.beside[core_class], signal.position)
+                self.taken[_OTHER[core_class]].append(position)
+                self._learn(core_class, flag_action, step, signal)
             case FlagAction.REFILL:
-                self._refill(one, step)
+                self._refill(core_class, step)
             case FlagAction.BEGIN:
-                self._begin(one, step)
+                self._begin(core_class, step)
             case FlagAction.WAIT_POINT:
-                self.walked.bodies[step.op, one] = dict(known)
+                self.walked.bodies[step.op, core_class] = dict(known)
             case FlagAction.END:
-                if (step.op, one) in self.walked.ends:
-                    self.fault("P1", f"op {step.op} is called twice on {one.value} cores")
-                self.walked.ends[step.op, one] = position
+                if (step.op, core_class) in self.walked.ends:
+                    self.fault("P1", f"op {step.op} is called twice on {core_class.value} cores")
+                self.walked.ends[step.op, core_class] = position
             case FlagAction.OTHER:
-                self._other(one, step, position)
+                self._other(core_class, step, position)
 
-    def _begin(self, one: CoreClass, step: Step) -> None:
+    def _begin(self, core_class: CoreClass, step: Step) -> None:
         assert isinstance(step, Call)
-        self.walked.begins[step.op, one] = dict(self.known[one])
+        self.walked.begins[step.op, core_class] = dict(self.known[core_class])
 
-    def _arrive(self, one: CoreClass, news: SignalState) -> None:
-        """A flag of the class: no core is further ahead than its own waits let it be."""
-        self.arrivals[one].append(news)
-        if not news.own:
-            self.arrived[one].append(news)
-        self.walked.most_pending = max(self.walked.most_pending, len(self.arrivals[one]))
+    def _arrive(self, core_class: CoreClass, signal: SignalState) -> None:
+        """A flag of the class: its waits limit how far a core is ahead."""
+        self.arrivals[core_class].append(signal)
+        if not signal.debug:
+            self.arrived[core_class].append(signal)
+        self.walked.most_pending = max(self.walked.most_pending, len(self.arrivals[core_class]))
 
-    def _signal(self, one: CoreClass, news: SignalState) -> None:
-        """A flag in the block: only what is known to be taken has made room."""
-        self.signals[one].append(news)
-        if not news.own:
-            self.signalled[one].append(news)
-        self.given[one] += 1
-        seen = max(self.beside[one], self.known[one].get(_OTHER[one], 0))
-        pending = self.given[one] - bisect_right(self.taken[one], seen)
+    def _signal(self, core_class: CoreClass, signal: SignalState) -> None:
+        """A flag in the block: only signals known to be taken make room."""
+        self.signals[core_class].append(signal)
+        if not signal.debug:
+            self.signalled[core_class].append(signal)
+        self.given[core_class] += 1
+        seen = max(self.beside[core_class], self.known[core_class].get(_OTHER[core_class], 0))
+        pending = self.given[core_class] - bisect_right(self.taken[core_class], seen)
         self.walked.most_pending = max(self.walked.most_pending, pending)
 
-    def _learn(self, one: CoreClass, flag_action: FlagAction, step: Step, news: SignalState) -> None:
-        """A wait of the plan takes a signal of the plan; a debug barrier takes those under way, then its own."""
-        if flag_action in _PLANNED and news.own:
-            self.fault("P5", f"{one.value} cores take a signal of a debug barrier for one of the plan")
-        if flag_action not in _PLANNED and news.own != (flag_action in _OWN):
-            self.fault("P12", f"{one.value} cores: the debug barrier after op {step.op} miscounts what is under way")
-        self._join(one, news.known)
+    def _learn(self, core_class: CoreClass, flag_action: FlagAction, step: Step, signal: SignalState) -> None:
+        """A wait of the plan takes a signal of the plan; a debug barrier takes those under way, then those it gave."""
+        if flag_action in _PLAN_WAITS and signal.debug:
+            self.fault("P5", f"{core_class.value} cores take a signal of a debug barrier for one of the plan")
+        if flag_action not in _PLAN_WAITS and signal.debug != (flag_action in _DEBUG_WAITS):
+            self.fault(
+                "P12", f"{core_class.value} cores: the debug barrier after op {step.op} miscounts what is under way"
+            )
+        self._join(core_class, signal.known)
 
-    def _join(self, one: CoreClass, other: Clock) -> None:
-        known = self.known[one]
+    def _join(self, core_class: CoreClass, other: Clock) -> None:
+        known = self.known[core_class]
         for of, position in other.items():
             known[of] = max(known[of], position)
 
-    def _refill(self, one: CoreClass, step: Step) -> None:
+    def _refill(self, core_class: CoreClass, step: Step) -> None:
         assert isinstance(step, DebugBarrier)
         for give, history, pending in (
-            (self._arrive, self.arrived[one], dict(step.pending_arrivals)[one]),
-            (self._signal, self.signalled[one], dict(step.pending_signals)[one]),
+            (self._arrive, self.arrived[core_class], dict(step.pending_arrivals)[core_class]),
+            (self._signal, self.signalled[core_class], dict(step.pending_signals)[core_class]),
         ):
-            for news in history[len(history) - pending :]:
-                give(one, replace(news, position=self.at[one]))
+            for signal in history[len(history) - pending :]:
+                give(core_class, replace(signal, position=self.at[core_class]))
 
-    def _other(self, one: CoreClass, step: Step, position: int) -> None:
-        known = self.known[one]
+    def _other(self, core_class: CoreClass, step: Step, position: int) -> None:
+        known = self.known[core_class]
         if isinstance(step, AwaitEvent):
-            self.walked.polls[step.event] = one, position
+            self.walked.polls[step.event] = core_class, position
         elif isinstance(step, Notify):
             self.walked.notifies.append((step, dict(known)))
         elif isinstance(step, Request):
             if step.op in self.walked.requests:
                 self.fault("P16", f"the tiling of op {step.op} is requested twice")
-            self.walked.requests[step.op] = one, position, dict(known)
+            self.walked.requests[step.op] = core_class, position, dict(known)
         elif isinstance(step, ResetLock):
             self.walked.lock_resets[step.op] = dict(known)
         elif isinstance(step, Select):
-            self.walked.locks_seen[step.op, one] = position
-            self._join(one, self.walked.requests[step.op][2])
+            self.walked.locks_seen[step.op, core_class] = position
+            self._join(core_class, self.walked.requests[step.op][2])
 
 
-def _moves(steps: tuple[Step, ...], one: CoreClass) -> Iterator[Move]:
+def _moves(steps: tuple[Step, ...], core_class: CoreClass) -> Iterator[Move]:
     for step in steps:
-        if one not in step.classes:
+        if core_class not in step.classes:
             continue
         if isinstance(step, Arrive):
             yield FlagAction.ARRIVE, step
         elif isinstance(step, Meet):
             yield from ((_OF_ACTION[action], step) for action in step.actions)
         elif isinstance(step, Call):
-            inside = step.inside[step.classes.index(one)] if step.inside else None
+            inside = step.inside[step.classes.index(core_class)] if step.inside else None
             yield FlagAction.BEGIN, step
             if inside is not None:
                 yield from ((_OF_ACTION[action], step) for action in inside.actions)
@@ -236,14 +244,14 @@ def _moves(steps: tuple[Step, ...], one: CoreClass) -> Iterator[Move]:
             if inside is not None and inside.arrives:
                 yield FlagAction.ARRIVE, step
         elif isinstance(step, DebugBarrier):
-            yield from _debug_moves(step, one)
+            yield from _debug_moves(step, core_class)
         else:
             yield FlagAction.OTHER, step
 
 
-def _debug_moves(step: DebugBarrier, one: CoreClass) -> Iterator[Move]:
-    yield from [(FlagAction.DRAIN_ALL, step)] * dict(step.pending_arrivals)[one]
-    yield from [(FlagAction.DRAIN_BLOCK, step)] * dict(step.pending_signals).get(_OTHER[one], 0)
+def _debug_moves(step: DebugBarrier, core_class: CoreClass) -> Iterator[Move]:
+    yield from [(FlagAction.DRAIN_ALL, step)] * dict(step.pending_arrivals)[core_class]
+    yield from [(FlagAction.DRAIN_BLOCK, step)] * dict(step.pending_signals).get(_OTHER[core_class], 0)
     yield FlagAction.MARKED_ARRIVE, step
-    yield from ((_OWN_ACTION[action], step) for action in PAIRS[step.pair][one])
+    yield from ((_DEBUG_ACTION[action], step) for action in PAIRS[step.pair][core_class])
     yield FlagAction.REFILL, step

@@ -1,4 +1,4 @@
-"""targets.ascend.emitted: what the target made of a graph, as plain data: source, launch, slots, ops, areas, order."""
+"""targets.ascend.kernel_description: an emitted super kernel as plain data: source, launch, slots, ops, order."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ...model.argument_layout import Layout
 from ...model.subkernel import SubKernel
 from .chips import Chip
-from .launch_shape import Launch
+from .launch_shape import LaunchShape
 from .types import CoreClass, KernelType
 
 
@@ -65,7 +65,7 @@ class Prefetch:
 class TilingWords:
     """The three slots of a dynamic op; each holds the address of a 64-bit word.
 
-    lock: 0 nobody asks; 2 the kernel asks; 1 the agent has answered in key and block count.
+    lock: 0 no request; 2 the kernel asks; 1 the agent has answered in key and block count.
     """
 
     op: str
@@ -103,7 +103,7 @@ class ProfilingArea:
 
 
 @dataclass(frozen=True)
-class Order:
+class Dependency:
     """`consumer` may not pass its wait point before `producer` has stored on all its cores, for each reason."""
 
     producer: str
@@ -118,14 +118,14 @@ class EmittedKernel:
     entry: str  # the function each core calls
     source: str  # of <name>_kernel.cpp
     chip: Chip
-    launch: Launch
+    launch: LaunchShape
     layout: Layout
     ops: tuple[EmittedOp, ...]  # in the user's order
     order: tuple[int, ...]  # op indices in the order in which cores issue them
     events: tuple[EventWord, ...] = ()
     tilings: tuple[TilingWords, ...] = ()
     prefetches: tuple[Prefetch, ...] = ()
-    orders: tuple[Order, ...] = ()
+    dependencies: tuple[Dependency, ...] = ()
     workspace_slot: int | None = None
     workspace_bytes: int = 0
     feed_bytes: int = 0  # control words of feed-sync-all, at the beginning of the workspace

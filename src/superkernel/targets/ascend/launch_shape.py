@@ -1,4 +1,4 @@
-"""targets.ascend.launch: kernel types and block counts of the ops -> launch type and number of blocks."""
+"""targets.ascend.launch_shape: kernel types and block counts of the ops -> launch type and number of blocks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .types import CUBE, CoreClass, KernelType, LaunchType, OpClass
 
 
 @dataclass(frozen=True)
-class Launch:
+class LaunchShape:
     """One launch: `blocks` blocks of one shape, all resident at once."""
 
     type: LaunchType
@@ -31,17 +31,17 @@ class Launch:
 
     @property
     def classes(self) -> tuple[CoreClass, ...]:
-        return tuple(one for one in CoreClass if self.cores(one))
+        return tuple(core_class for core_class in CoreClass if self.cores(core_class))
 
-    def cores(self, one: CoreClass) -> int:
-        return self.cubes if one is CUBE else self.vectors
+    def cores(self, core_class: CoreClass) -> int:
+        return self.cubes if core_class is CUBE else self.vectors
 
     def __str__(self) -> str:
         return f"{self.type.macro}, {self.blocks} blocks: {self.cubes} cube and {self.vectors} vector cores"
 
 
 @dataclass(frozen=True)
-class Sized:
+class OpSize:
     """What one op asks of the launch."""
 
     name: str
@@ -49,7 +49,7 @@ class Sized:
     blocks: int
 
 
-def launch_of(ops: Sequence[Sized], chip: Chip, cubes: int, vectors: int, where: str) -> Launch:
+def launch_of(ops: Sequence[OpSize], chip: Chip, cubes: int, vectors: int, where: str) -> LaunchShape:
     """The smallest launch that serves every op; `cubes` and `vectors` force numbers of cores, 0 derives them."""
     for op in ops:
         _check_op(op, chip, where)
@@ -65,7 +65,7 @@ def launch_of(ops: Sequence[Sized], chip: Chip, cubes: int, vectors: int, where:
     return chosen
 
 
-def _check_op(op: Sized, chip: Chip, where: str) -> None:
+def _check_op(op: OpSize, chip: Chip, where: str) -> None:
     cubes, vectors = op.type.cores(op.blocks)
     if cubes > chip.cube_cores or vectors > chip.vector_cores:
         raise PlanError(
@@ -74,24 +74,24 @@ def _check_op(op: Sized, chip: Chip, where: str) -> None:
         )
 
 
-def _derived(ops: Sequence[Sized]) -> Launch:
+def _derived(ops: Sequence[OpSize]) -> LaunchShape:
     needs = [op.type.cores(op.blocks) for op in ops]
     cubes, vectors = max(c for c, _ in needs), max(v for _, v in needs)
     if not cubes:
-        return Launch(LaunchType.MIX_AIV_1_0, vectors)
+        return LaunchShape(LaunchType.MIX_AIV_1_0, vectors)
     if not vectors:
-        return Launch(LaunchType.MIX_AIC_1_0, cubes)
+        return LaunchShape(LaunchType.MIX_AIC_1_0, cubes)
     if vectors > cubes or any(op.type is KernelType.MIX_AIC_1_2 for op in ops):
-        return Launch(LaunchType.MIX_AIC_1_2, max(cubes, -(-vectors // 2)))
-    return Launch(LaunchType.MIX_AIC_1_1, cubes)
+        return LaunchShape(LaunchType.MIX_AIC_1_2, max(cubes, -(-vectors // 2)))
+    return LaunchShape(LaunchType.MIX_AIC_1_1, cubes)
 
 
-def _forced(ops: Sequence[Sized], derived: Launch, cubes: int, vectors: int, where: str) -> Launch:
+def _forced(ops: Sequence[OpSize], derived: LaunchShape, cubes: int, vectors: int, where: str) -> LaunchShape:
     """The launch with these numbers of cores; of several the one of the derived type."""
     shapes = []
     for kind in (derived.type, *LaunchType):
         for blocks in dict.fromkeys((cubes, vectors // kind.vectors if kind.vectors else 0)):
-            shape = Launch(kind, blocks)
+            shape = LaunchShape(kind, blocks)
             if blocks and cubes in (0, shape.cubes) and vectors in (0, shape.vectors):
                 shapes.append(shape)
     reasons = [reason for shape in shapes if (reason := _unfit(ops, shape))]
@@ -106,7 +106,7 @@ def _asked(cubes: int, vectors: int) -> str:
     return f"debug-aic-num={cubes}:debug-aiv-num={vectors}"
 
 
-def _unfit(ops: Sequence[Sized], launch: Launch) -> str:
+def _unfit(ops: Sequence[OpSize], launch: LaunchShape) -> str:
     """Why some op cannot run in this launch; empty: all can."""
     for op in ops:
         cubes, vectors = op.type.cores(op.blocks)

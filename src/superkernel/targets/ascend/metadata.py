@@ -1,7 +1,7 @@
 """targets.ascend.metadata: the JSON that CANN's compiler writes beside an object -> a SubKernel.
 
-Fields that this target has no use for are left alone: the file is CANN's. Of those it uses, each mistake is told with
-file and field.
+Fields that this target has no use for are left alone: the file is CANN's. An error in a field that it uses
+names file and field.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def read_metadata(path: Path, binary: Path, task: Task, chip: Chip) -> SubKernel
     debug = _debug_options(fields.get("debugOptions"))
     facts = AscendFacts(
         kind,
-        tuple((one, key, code) for one, key, code, _ in codes),
+        tuple((core_class, key, code) for core_class, key, code, _ in codes),
         split,
         flags_declared=True,
         debug_options=debug,
@@ -155,9 +155,9 @@ def _by_tiling_key(place: JsonValue, entries: Mapping[str, JsonValue]) -> dict[i
     for architecture, entry in entries.items():
         if architecture == _DYNAMIC or _DYNAMIC not in entry.entries():
             continue
-        own = entry.at(_DYNAMIC)
-        for key, table in own.entries().items():
-            found.setdefault(_tiling_key(own, key), {})[architecture] = table
+        table_of_keys = entry.at(_DYNAMIC)
+        for key, table in table_of_keys.entries().items():
+            found.setdefault(_tiling_key(table_of_keys, key), {})[architecture] = table
     if _DYNAMIC in entries and not found:
         raise entries[_DYNAMIC].error("no tiling key at all")
     return found
@@ -174,14 +174,14 @@ def _of_classes(
 ) -> list[Found]:
     classes = kind.op_class.classes
     found = []
-    for one in classes:
-        own = f"{chip.architecture}-{'cube' if one is CUBE else 'vec'}"
-        accepted = [own, *([_ANY_CORE] if len(classes) == 1 else [])]
+    for core_class in classes:
+        architecture = f"{chip.architecture}-{'cube' if core_class is CUBE else 'vec'}"
+        accepted = [architecture, *([_ANY_CORE] if len(classes) == 1 else [])]
         entry = next((tables[name] for name in accepted if name in tables), None)
         if entry is None:
             has = ", ".join(tables) or "nothing"
             raise place.error(f"no entry {' or '.join(accepted)} for {kind.value} on chip {chip.name}; it has {has}")
-        found.append((one, key, _code(entry), entry))
+        found.append((core_class, key, _code(entry), entry))
     return found
 
 

@@ -23,7 +23,7 @@ _OUR_BEGINNINGS = ("sk_", "SK_", "call_", "preload_", "check_", "key_", "blocks_
 
 
 @dataclass(frozen=True)
-class Named:
+class KernelFunctions:
     """One sub-kernel as it is linked."""
 
     label: str  # of the functions that choose one of its bodies
@@ -33,7 +33,7 @@ class Named:
 
     @property
     def function(self) -> str:
-        """The only one, of a sub-kernel that has one body."""
+        """The only function of a sub-kernel that has one body."""
         return next(iter(self.variants.values()))[0].functions[0]
 
 
@@ -41,37 +41,37 @@ def entry_name(name: str) -> str:
     return f"auto_gen_{name}_kernel"
 
 
-def name_functions(name: str, kernels: Sequence[tuple[SubKernel, int]]) -> dict[SubKernel, Named]:
-    """Names for each sub-kernel in so many copies; a name that two of them use is made different for the second."""
+def name_functions(name: str, kernels: Sequence[tuple[SubKernel, int]]) -> dict[SubKernel, KernelFunctions]:
+    """Names for each sub-kernel in so many copies; of two equal names the second is changed."""
     check_identifier(name, f"super_kernel_scope {name!r}: the super kernel's name")
     taken = {entry_name(name), *_OURS}
     labels: set[str] = set()
-    named: dict[SubKernel, Named] = {}
+    named: dict[SubKernel, KernelFunctions] = {}
     for kernel, copies in kernels:
         facts = facts_of(kernel)
         shared = _shared_symbols(kernel)
         variants: dict[CoreClass, tuple[Variant, ...]] = {}
         symbols: dict[CoreClass, dict[int, str]] = {}
-        for one in facts.op_class.classes:
-            codes = facts.of_class(one)
+        for core_class in facts.op_class.classes:
+            codes = facts.of_class(core_class)
             if not codes:
                 raise GraphError(
-                    f"sub-kernel {kernel.name!r} ({facts.type.value}) has no function for {one.value} cores"
+                    f"sub-kernel {kernel.name!r} ({facts.type.value}) has no function for {core_class.value} cores"
                 )
             found = []
             for key, code in sorted(codes.items()):
-                base = f"{code.symbol}_{cube_or_vector(one)}" if code.symbol in shared else code.symbol
+                base = f"{code.symbol}_{cube_or_vector(core_class)}" if code.symbol in shared else code.symbol
                 found.append(Variant(key, _fresh(base, copies, taken)))
-            variants[one] = tuple(found)
-            symbols[one] = {key: code.symbol for key, code in codes.items()}
-        named[kernel] = Named(_fresh(facts.codes[0][2].symbol, 1, labels)[0], variants, symbols, copies)
+            variants[core_class] = tuple(found)
+            symbols[core_class] = {key: code.symbol for key, code in codes.items()}
+        named[kernel] = KernelFunctions(_fresh(facts.codes[0][2].symbol, 1, labels)[0], variants, symbols, copies)
     return named
 
 
 def _shared_symbols(kernel: SubKernel) -> set[str]:
     """Symbols that one kernel uses on both classes: linked together they must differ."""
     facts = facts_of(kernel)
-    per_class = [{code.symbol for code in facts.of_class(one).values()} for one in facts.op_class.classes]
+    per_class = [{code.symbol for code in facts.of_class(core_class).values()} for core_class in facts.op_class.classes]
     return set.intersection(*per_class) if len(per_class) > 1 else set()
 
 

@@ -31,7 +31,7 @@ def _cached(plan: BuildPlan, source: str, tools: Tools) -> Path:
         "ascend",
         source,
         plan.script(),
-        *(one.path.read_bytes() for one in (*plan.inputs, *plan.headers)),
+        *(file.path.read_bytes() for file in (*plan.inputs, *plan.headers)),
         *(f"{tool.value}={path}" for tool, path in tools.found),
         *tools.compiler_flags,
     )
@@ -55,12 +55,12 @@ def execute(plan: BuildPlan, commands: Sequence[Command], source: str, folder: P
     """Run commands in a folder, beginning with source and inputs; what each printed."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{plan.name}_kernel.cpp").write_text(source)
-    for one in plan.inputs:
-        shutil.copyfile(one.path, folder / one.name)
+    for file in plan.inputs:
+        shutil.copyfile(file.path, folder / file.name)
     for name in plan.folders():
         (folder / name).mkdir(parents=True, exist_ok=True)
-    for one in plan.headers:
-        shutil.copyfile(one.path, folder / HEADERS / one.name)
+    for file in plan.headers:
+        shutil.copyfile(file.path, folder / HEADERS / file.name)
     printed = []
     for command in commands:
         program = tools.path(command.tool)

@@ -1,7 +1,8 @@
 """targets.ascend.oplist: a list of ops as CANN's tools write it -> an OpsFile; ops.json is read as everywhere else.
 
 A list, or an object with `op_list` and perhaps `name` and `options`. An entry has the fields of `_ENTRY`; `name` and
-`args` may be left out. Without `args` nobody knows what memory an op shares: it follows all that its stream did before.
+`args` may be left out. Without `args` it is unknown what memory an op shares: it follows all earlier ops of its
+stream.
 """
 
 from __future__ import annotations
@@ -94,10 +95,10 @@ def _ops(entries: Sequence[_Entry]) -> tuple[Op, ...]:
         previous[entry.stream] = i
     ops = []
     for i, (entry, (send, recv)) in enumerate(zip(entries, extra, strict=True)):
-        own = entry.name or f"{entry.kernel.name}_{i}"
-        args = entry.args if entry.args is not None else tuple(f"{own}.{p.name}" for p in entry.kernel.params)
+        name = entry.name or f"{entry.kernel.name}_{i}"
+        args = entry.args if entry.args is not None else tuple(f"{name}.{p.name}" for p in entry.kernel.params)
         with located(entry.place):
             ops.append(
-                Op(entry.kernel, args, own, entry.stream, (*entry.send, *send), (*entry.recv, *recv), entry.task)
+                Op(entry.kernel, args, name, entry.stream, (*entry.send, *send), (*entry.recv, *recv), entry.task)
             )
     return tuple(ops)

@@ -1,4 +1,4 @@
-"""targets.ascend.pairs: the table of pair codes: who waits for whom when one op follows another."""
+"""targets.ascend.pairs: the table of pair codes: which classes wait for which when one op follows another."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .types import CUBE, VECTOR, CoreClass, OpClass
 
 
 class Action(Enum):
-    """What a core does in a sync. The value is the order in which a core does them: nobody waits before it signals."""
+    """What a core does in a sync. Cores act in the order of the values: each signals before it waits in its block."""
 
     WAIT_ALL = 0  # for all cores of its class
     SIGNAL = 1  # inside its block: a cube to its vectors, vectors to their cube
@@ -52,12 +52,12 @@ PAIRS: Mapping[Pair, Row] = MappingProxyType(
         Pair(_M, _M): {CUBE: (_ALL, _SIGNAL, _BLOCK), VECTOR: (_ALL, _SIGNAL, _BLOCK)},
     }
 )
-_OF_CLASSES = {one.classes: one for one in OpClass}
+_OF_CLASSES = {op_class.classes: op_class for op_class in OpClass}
 
-Need = tuple[CoreClass, CoreClass]  # what the first class has done must be known to the second
+ClassNeed = tuple[CoreClass, CoreClass]  # what the first class has done must be known to the second
 
 
-def pairs_for(needs: frozenset[Need]) -> tuple[Pair, ...]:
+def pairs_for(needs: frozenset[ClassNeed]) -> tuple[Pair, ...]:
     """The rows that meet `needs`, and no more than that: one row, or one per class where no class needs the other."""
     crossing = {(a, b) for a, b in needs if a is not b}
     if not crossing:
@@ -74,4 +74,4 @@ def pair_of(producers: frozenset[CoreClass], consumer: OpClass) -> Pair:
 
 
 def _of(*classes: CoreClass) -> OpClass:
-    return _OF_CLASSES[tuple(one for one in CoreClass if one in classes)]
+    return _OF_CLASSES[tuple(core_class for core_class in CoreClass if core_class in classes)]

@@ -1,7 +1,7 @@
-"""targets.ascend.plan: a graph and options -> an AscendPlan: launch, order, steps, slots and areas; printable.
+"""targets.ascend.plan: a graph and options -> an AscendPlan: launch, order, steps, slots, workspace; printable.
 
 The engine's plan gives every op a set of alike cores. Here cores come in two classes whose flags are collective and
-carry no labels, so the same graph and the same edges get a schedule of their own, one clock per class instead of one
+carry no labels, so the same graph and the same edges get another schedule, with one clock per class instead of one
 per core. What it must keep is the same: the properties P1 to P18.
 """
 
@@ -18,17 +18,17 @@ from ...model.graph import Graph
 from ...model.node import Node
 from ...model.options import EarlyStart, Options
 from ...plan.steps import FenceWhen
-from .argument_layout import Slots, make_slots
+from .argument_layout import ArgumentSlots, number_arguments
 from .assemble import assemble
 from .chips import Chip
 from .facts import facts_of
-from .issue_order import Order, choose_order
-from .launch_shape import Launch, Sized, launch_of
+from .issue_order import IssueOrder, choose_order
+from .launch_shape import LaunchShape, OpSize, launch_of
 from .pairs import Action, Pair
 from .schedule import make_schedule
 from .steps import Arrive, Call, Classes, DebugBarrier, Fence, Meet, Step
 from .types import CoreClass, OpClass
-from .workspace_layout import Areas, make_areas, prints
+from .workspace_layout import WorkspaceLayout, lay_out_workspace, prints
 
 WEIGHT_BUDGET = 8 << 20  # bytes per op that prefetch-weights=1 asks the copy engine for
 
@@ -38,12 +38,12 @@ class AscendPlan:
     graph: Graph
     options: Options  # with the target's defaults
     chip: Chip
-    launch: Launch
-    order: Order
+    launch: LaunchShape
+    order: IssueOrder
     steps: tuple[Step, ...]
     pairs: tuple[tuple[int, Pair], ...]
-    slots: Slots
-    areas: Areas
+    slots: ArgumentSlots
+    workspace: WorkspaceLayout
     copies: tuple[int, ...]  # per op
 
     @property
@@ -61,7 +61,9 @@ class AscendPlan:
     @property
     def lanes(self) -> tuple[Classes, ...]:
         """One list of steps for all cores, or one per class."""
-        return tuple((one,) for one in self.launch.classes) if self.order.lanes else (self.launch.classes,)
+        return (
+            tuple((core_class,) for core_class in self.launch.classes) if self.order.lanes else (self.launch.classes,)
+        )
 
     @cached_property
     def op_names(self) -> tuple[str, ...]:
@@ -76,7 +78,7 @@ class AscendPlan:
 
     @property
     def blocking_steps(self) -> int:
-        """Steps at which a core may have to wait for another one."""
+        """Steps at which a core may have to wait for another core."""
         return sum(
             isinstance(step, Meet) and any(action is not Action.SIGNAL for action in step.actions)
             for step in self.steps
@@ -120,10 +122,10 @@ class AscendPlan:
     def __str__(self) -> str:
         lines = [*self.summary]
         for classes in self.lanes:
-            name = " and ".join(one.value for one in classes)
+            name = " and ".join(core_class.value for core_class in classes)
             lines.append(f"  {name} {'lane' if self.order.lanes else 'cores'}:")
             for step in self.steps:
-                here = [one for one in step.classes if one in classes]
+                here = [core_class for core_class in step.classes if core_class in classes]
                 if here:
                     who = "both" if len(here) == 2 else here[0].value
                     lines.append(f"    [{who:>6}] {self.describe(step)}")
@@ -135,7 +137,7 @@ def make_ascend_plan(graph: Graph, options: Options, chip: Chip) -> AscendPlan:
     """Everything that is decided; a plan that cannot be right is refused here, before anything is compiled."""
     where = f"super_kernel_scope {graph.name!r}: "
     chosen = options.for_target("ascend")
-    sized = [Sized(node.name, facts_of(node.kernel).type, node.blocks) for node in graph.nodes]
+    sized = [OpSize(node.name, facts_of(node.kernel).type, node.blocks) for node in graph.nodes]
     launch = launch_of(sized, chip, options.debug_aic_num, options.debug_aiv_num, where)
     order = choose_order(graph, launch, options.stream_fusion)
     copies = tuple(_copies(node, options, chosen, where) for node in graph.nodes)
@@ -144,16 +146,16 @@ def make_ascend_plan(graph: Graph, options: Options, chip: Chip) -> AscendPlan:
     fed = {node.index: classes for node in graph.nodes if (classes := _fed(node, launch, options, where))}
     schedule = make_schedule(graph, launch, chip, chosen, order)
     steps = assemble(graph, launch, chosen, schedule, fed, prints(graph))
-    areas = make_areas(graph, launch, chip, bool(fed), steps)
+    workspace = lay_out_workspace(graph, launch, chip, bool(fed), steps)
     prefetched = frozenset(node.index for node in graph.nodes if options.prefetch_weights and graph.weights_of(node))
-    slots = make_slots(graph, prefetched, areas.workspace_bytes > 0, options.profiling)
-    return AscendPlan(graph, chosen, chip, launch, order, steps, schedule.pairs, slots, areas, copies)
+    slots = number_arguments(graph, prefetched, workspace.bytes > 0, options.profiling)
+    return AscendPlan(graph, chosen, chip, launch, order, steps, schedule.pairs, slots, workspace, copies)
 
 
-def cores_of(node: Node, launch: Launch, one: CoreClass) -> int:
+def cores_of(node: Node, launch: LaunchShape, core_class: CoreClass) -> int:
     """How many cores of a class have a block of the op."""
     cubes, vectors = facts_of(node.kernel).type.cores(node.blocks)
-    return cubes if one is CoreClass.CUBE else vectors
+    return cubes if core_class is CoreClass.CUBE else vectors
 
 
 def _copies(node: Node, options: Options, chosen: Options, where: str) -> int:
@@ -169,7 +171,7 @@ def _copies(node: Node, options: Options, chosen: Options, where: str) -> int:
     return facts.split_mode
 
 
-def _check_early_start(node: Node, options: Options, order: Order, where: str) -> None:
+def _check_early_start(node: Node, options: Options, order: IssueOrder, where: str) -> None:
     facts, kernel = facts_of(node.kernel), node.kernel
     if not facts.flags_declared or not (kernel.waits_inside or kernel.signals_inside):
         return
@@ -186,26 +188,31 @@ def _check_early_start(node: Node, options: Options, order: Order, where: str) -
     )
 
 
-def _fed(node: Node, launch: Launch, options: Options, where: str) -> Classes:
+def _fed(node: Node, launch: LaunchShape, options: Options, where: str) -> Classes:
     """The classes of a sync_all op that have cores without a block of it."""
     if not node.kernel.sync_all:
         return ()
     classes = facts_of(node.kernel).op_class.classes
-    idle = tuple(one for one in classes if node.dynamic or cores_of(node, launch, one) < launch.cores(one))
+    idle = tuple(
+        core_class
+        for core_class in classes
+        if node.dynamic or cores_of(node, launch, core_class) < launch.cores(core_class)
+    )
     if idle and not options.feed_sync_all:
+        idle_names = [core_class.value for core_class in idle]
         blocks = f"up to {node.blocks}" if node.dynamic else str(node.blocks)
         raise PlanError(
             f"{where}op {node.name!r} calls sync_all with {blocks} blocks in a launch of {launch.cubes} cube and "
-            f"{launch.vectors} vector cores: the idle {' and '.join(one.value for one in idle)} cores would never "
-            f"arrive. Set feed-sync-all=1{_filling(node, launch)}"
+            f"{launch.vectors} vector cores: the idle {' and '.join(idle_names)} cores would never arrive. "
+            f"Set feed-sync-all=1{_filling(node, launch)}"
         )
     return idle
 
 
-def _filling(node: Node, launch: Launch) -> str:
+def _filling(node: Node, launch: LaunchShape) -> str:
     """The advice to give an op a block for every core, where that is possible."""
     classes = facts_of(node.kernel).op_class.classes
     blocks = launch.cores(classes[0]) if len(classes) == 1 else launch.blocks
     cores = dict(zip(CoreClass, facts_of(node.kernel).type.cores(blocks), strict=True))
-    fills = not node.dynamic and all(cores[one] == launch.cores(one) for one in classes)
+    fills = not node.dynamic and all(cores[core_class] == launch.cores(core_class) for core_class in classes)
     return f", or block_dim={blocks}" if fills else ""

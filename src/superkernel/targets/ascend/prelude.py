@@ -176,10 +176,10 @@ def constants(chip: Chip, mixed: bool, only_cube: bool) -> str:
             "constexpr bool on_vector = !on_cube;",
         ]
     else:
-        own = "cube" if only_cube else "vector"
+        suffix = "cube" if only_cube else "vector"
         tests = [
             f"constexpr bool on_cube = {'true' if only_cube else 'false'};",
-            f"#define SK_OWN(name) name##_{own}",
+            f"#define SK_OWN(name) name##_{suffix}",
         ]
     flags = [
         f"constexpr int32_t cube_flag = {chip.cube_flag};  // all cube cores",

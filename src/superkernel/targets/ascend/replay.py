@@ -24,7 +24,7 @@ Run = Callable[[EmittedKernel, Graph, Mapping[str, Any], LaunchInputs], Any]
 def replayed(
     plan: AscendPlan, emitted: EmittedKernel, buffers: Mapping[str, Any], launch_inputs: LaunchInputs, run: Run
 ) -> Any:
-    """What the fused launch gave; a LaunchError names the first op that gives something else on its own."""
+    """What the fused launch gave; a LaunchError names the first op that gives something else alone."""
     graph = plan.graph
     bound = bind(graph, buffers)
     live = dict(zip(graph.buffers, bound.keep, strict=True))
@@ -46,7 +46,7 @@ def replayed(
 
 
 def _alone(plan: AscendPlan, node: Node) -> AscendPlan:
-    """One op as a launch of its own, with its names, without its events."""
+    """One op as a launch with one op, with its names, without its events."""
     op = Op(node.kernel, node.op.args, node.name, task=node.op.task)
     options = replace(
         plan.options,

@@ -11,10 +11,10 @@ from ...model.node import Node
 from ...model.options import EarlyStart, Options
 from ...plan.steps import FenceWhen
 from .chips import Chip
-from .class_clocks import Item, Knowledge
+from .class_clocks import ClassClocks, Item
 from .facts import AscendFacts, facts_of
-from .issue_order import Order
-from .launch_shape import Launch
+from .issue_order import IssueOrder
+from .launch_shape import LaunchShape
 from .pairs import Pair
 from .steps import AwaitEvent, Classes, Notify, Request, ResetLock, Select, Step
 from .types import CoreClass
@@ -33,7 +33,7 @@ class Schedule:
     pairs: tuple[tuple[int, Pair], ...]  # op -> the rows of its syncs
 
 
-def make_schedule(graph: Graph, launch: Launch, chip: Chip, options: Options, order: Order) -> Schedule:
+def make_schedule(graph: Graph, launch: LaunchShape, chip: Chip, options: Options, order: IssueOrder) -> Schedule:
     return _Scheduler(graph, launch, chip, options, order).run()
 
 
@@ -48,13 +48,13 @@ def fenced(node: Node, options: Options, when: FenceWhen) -> bool:
 
 
 class _Scheduler:
-    def __init__(self, graph: Graph, launch: Launch, chip: Chip, options: Options, order: Order) -> None:
+    def __init__(self, graph: Graph, launch: LaunchShape, chip: Chip, options: Options, order: IssueOrder) -> None:
         self.graph, self.options, self.order = graph, options, order
         self.facts: list[AscendFacts] = [facts_of(node.kernel) for node in graph.nodes]
         # two lanes switch early start off: who arrives also waits
         self.early = EarlyStart.OFF if order.lanes else options.early_start
         self.barriers = self.early is EarlyStart.OFF and not order.lanes
-        self.state = Knowledge(launch, chip.flag_limit, split=self.early is not EarlyStart.OFF)
+        self.state = ClassClocks(launch, chip.flag_limit, split=self.early is not EarlyStart.OFF)
         self.call_of: dict[int, int] = {}  # op -> item of its call
         self.poll_of: dict[str, tuple[CoreClass, int]] = {}  # external event -> who has seen it, and where
         self.lock_of: dict[int, Reach] = {}  # dynamic op -> what its requesting class knew
@@ -68,18 +68,18 @@ class _Scheduler:
         for op in requests.get(-1, ()):
             self._request(op)
         for op in self.order.ops:
-            self._one(op)
+            self._schedule_op(op)
             for dynamic in requests.get(op, ()):
                 self._request(dynamic)
         for op in self.order.ops:
             if self.graph.nodes[op].dynamic:
                 self._reset_lock(op)
-        polls = {event: one for event, (one, _) in self.poll_of.items()}
+        polls = {event: core_class for event, (core_class, _) in self.poll_of.items()}
         return Schedule(self.state.items, self.order.ops, self.call_of, polls, tuple(self.pairs))
 
     # the items of one op
 
-    def _one(self, op: int) -> None:
+    def _schedule_op(self, op: int) -> None:
         node = self.graph.nodes[op]
         leader = self._leader(op)
         for event in node.awaits:
@@ -106,8 +106,8 @@ class _Scheduler:
             full and bool(node.kernel.signals_inside) and not fenced(node, self.options, FenceWhen.AFTER)
         )
         needs, at_once = self._needs(op)
-        wanted = self.state.missing({one: needs for one in classes})
-        urgent = any(item > self.state.known[one][of] for one in classes for of, item in at_once.items())
+        wanted = self.state.missing({core_class: needs for core_class in classes})
+        urgent = any(item > self.state.known[core_class][of] for core_class in classes for of, item in at_once.items())
         inside = (
             full
             and bool(node.kernel.waits_inside)
@@ -116,10 +116,10 @@ class _Scheduler:
             and not fenced(node, self.options, FenceWhen.BEFORE)
         )
         if wanted and self.barriers:
-            made = self.state.barrier(at, op, "before")
+            rows = self.state.barrier(at, op, "before")
         else:
-            made = self.state.sync(at, op, "before", wanted, facts.op_class if inside else None)
-        self.pairs += [(op, pair) for pair in made]
+            rows = self.state.sync(at, op, "before", wanted, facts.op_class if inside else None)
+        self.pairs += [(op, pair) for pair in rows]
         self.state.note_call(at, bool(node.kernel.sync_all))
         self.call_of[op] = at
         ends = self.stream_ends.setdefault(node.stream, {})
@@ -136,10 +136,10 @@ class _Scheduler:
                 _raise(needs, reach)
                 if reason.before_wait:
                     _raise(at_once, reach)
-        if not self.graph.nodes[op].dynamic:  # whoever has seen the lock of a dynamic op knows of its events
+        if not self.graph.nodes[op].dynamic:  # a core that has seen the lock of a dynamic op knows of its events
             for event in self.graph.nodes[op].awaits:
-                one, item = self.poll_of[event]
-                _raise(needs, {one: item})
+                core_class, item = self.poll_of[event]
+                _raise(needs, {core_class: item})
         return needs, at_once
 
     def _reach(self, edge: Edge, reason: Reason) -> Reach:
@@ -150,7 +150,7 @@ class _Scheduler:
         return dict.fromkeys(self.facts[edge.producer].op_class.classes, self.call_of[edge.producer])
 
     def _same_cores(self, edge: Edge, reason: Reason) -> bool:
-        """Every block of the consumer needs only what its own core has stored."""
+        """Every block of the consumer needs only what its core has stored."""
         first, second = self.graph.nodes[edge.producer], self.graph.nodes[edge.consumer]
         classes = self.facts[edge.producer].op_class, self.facts[edge.consumer].op_class
         if classes[0] is not classes[1] or len(classes[0].classes) > 1:
@@ -178,9 +178,9 @@ class _Scheduler:
                 for reason in edge.reasons:
                     _raise(needs, self._reach_for_agent(edge, reason))
         for event in self.graph.nodes[op].awaits:
-            one, item = self.poll_of[event]
-            if one is not leader[0]:  # the same core has seen its own
-                _raise(needs, {one: item})
+            core_class, item = self.poll_of[event]
+            if core_class is not leader[0]:  # the same core polled it
+                _raise(needs, {core_class: item})
         self._sync(at, op, "to request", {leader[0]: needs})
         self.lock_of[op] = dict(self.state.known[leader[0]])
 
@@ -194,8 +194,8 @@ class _Scheduler:
         classes = self.facts[op].op_class.classes
         at = self._item(op, classes, "past the lock of", Select(classes, op))
         self.selected[op] = at
-        for one in classes:
-            self.state.learn(one, self.lock_of[op], at)
+        for core_class in classes:
+            self.state.learn(core_class, self.lock_of[op], at)
 
     def _reset_lock(self, op: int) -> None:
         leader = self._leader(op)
@@ -214,8 +214,8 @@ class _Scheduler:
 
 
 def _raise(reach: Reach, other: Reach) -> None:
-    for one, item in other.items():
-        reach[one] = max(reach.get(one, -1), item)
+    for core_class, item in other.items():
+        reach[core_class] = max(reach.get(core_class, -1), item)
 
 
 def _feeds_tiling(edge: Edge) -> bool:

@@ -1,4 +1,4 @@
-"""targets.ascend.steps: the words of an Ascend plan: one sequence, of which the cores of a class follow their part."""
+"""targets.ascend.steps: the vocabulary of an Ascend plan; the cores of a class follow their part of one sequence."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Meet(Step):
     purpose: str  # before, notify after, ...
 
     def text(self, names: Names) -> str:
-        return f"sync {self.purpose} {names[self.op]}: {self.pair}, {_who(self.classes)} {_told(self.actions)}"
+        return f"sync {self.purpose} {names[self.op]}: {self.pair}, {_who(self.classes)} {_spelled(self.actions)}"
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class PrefetchDone(Step):
 
 @dataclass(frozen=True)
 class Inside:
-    """What a sub-kernel with an early-start pair is told, for one class."""
+    """The sync that a sub-kernel with an early-start pair makes itself, for one class."""
 
     pair: Pair | None  # the sync that its wait point makes; None: nothing is left to wait for
     actions: tuple[Action, ...]  # the same for cores without a block, which make it in the entry
@@ -160,7 +160,7 @@ class DebugBarrier(Step):
     """All cores of the launch meet. Signals under way at this point are taken, and given again behind it."""
 
     pair: Pair
-    pending_arrivals: tuple[tuple[CoreClass, int], ...] = ()  # class -> arrivals nobody has waited for
+    pending_arrivals: tuple[tuple[CoreClass, int], ...] = ()  # class -> arrivals that no core has waited for
     pending_signals: tuple[tuple[CoreClass, int], ...] = ()  # class that signalled -> the same inside blocks
 
     def text(self, names: Names) -> str:
@@ -197,9 +197,9 @@ class InitDump(Step):
 
 
 def _who(classes: Classes) -> str:
-    return " and ".join(one.value for one in classes) + " cores"
+    return " and ".join(core_class.value for core_class in classes) + " cores"
 
 
-def _told(actions: tuple[Action, ...]) -> str:
+def _spelled(actions: tuple[Action, ...]) -> str:
     words = {Action.WAIT_ALL: "wait for their class", Action.SIGNAL: "signal", Action.WAIT_BLOCK: "wait in the block"}
     return ", ".join(words[action] for action in actions)

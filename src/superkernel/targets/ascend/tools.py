@@ -54,7 +54,7 @@ class Tools:
 
 
 def find_tools() -> Tools:
-    """The compiler's own folder first: what it makes is no code for the host's linker."""
+    """The compiler's folder comes first: the host's linker cannot link device code."""
     home = os.environ.get(HOME, "").strip()
     folders = [Path(home, folder) for folder in _FOLDERS] if home else []
     search = os.pathsep.join(map(str, folders))

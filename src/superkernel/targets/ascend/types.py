@@ -76,7 +76,7 @@ _CLASSES = {
 
 
 def kernel_type(text: str, where: str) -> KernelType:
-    known = [one.value for one in KernelType]
+    known = [kind.value for kind in KernelType]
     if text not in known:
         raise GraphError(f"{where}unknown kernel type {text!r}{nearest(text, known)}; types are {', '.join(known)}")
     return KernelType(text)

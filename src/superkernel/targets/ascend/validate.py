@@ -10,9 +10,9 @@ from ...model.hazards import Edge, Hazard, Reason
 from ...model.options import PreloadCode
 from ...plan.verify.validate import Finding, Report
 from .facts import facts_of
-from .flag_counts import Pending
+from .flag_counts import FlagCounts
 from .happens_before import Clock, Fault, Walked, walk
-from .launch_shape import Sized, launch_of
+from .launch_shape import OpSize, launch_of
 from .plan import AscendPlan, cores_of
 from .steps import Arrive, Call, Meet, Preload, Record, ResetEvent, ResetLock, Select, Step
 from .types import CoreClass
@@ -58,10 +58,10 @@ def _classes(plan: AscendPlan, op: int) -> tuple[CoreClass, ...]:
 
 def _check_calls(plan: AscendPlan, walked: Walked, fault: Fault) -> None:
     """P1: once on every class of the op, nowhere else."""
-    wanted = {(node.index, one) for node in plan.graph.nodes for one in _classes(plan, node.index)}
-    for op, one in sorted(wanted.symmetric_difference(walked.ends), key=lambda pair: (pair[0], pair[1].value)):
-        what = "is never called" if (op, one) in wanted else "is called"
-        fault("P1", f"{_named(plan, op)} {what} on {one.value} cores")
+    wanted = {(node.index, core_class) for node in plan.graph.nodes for core_class in _classes(plan, node.index)}
+    for op, core_class in sorted(wanted.symmetric_difference(walked.ends), key=lambda pair: (pair[0], pair[1].value)):
+        what = "is never called" if (op, core_class) in wanted else "is called"
+        fault("P1", f"{_named(plan, op)} {what} on {core_class.value} cores")
 
 
 def _stream_ends(plan: AscendPlan, walked: Walked) -> dict[int, Clock]:
@@ -71,14 +71,14 @@ def _stream_ends(plan: AscendPlan, walked: Walked) -> dict[int, Clock]:
     for op in plan.order.ops:
         stream = plan.graph.nodes[op].stream
         now = dict(last.get(stream, {}))
-        for one in _classes(plan, op):
-            now[one] = max(now.get(one, 0), walked.ends[op, one])
+        for core_class in _classes(plan, op):
+            now[core_class] = max(now.get(core_class, 0), walked.ends[op, core_class])
         last[stream] = ends[op] = now
     return ends
 
 
 def _covers(known: Mapping[CoreClass, int], wanted: Mapping[CoreClass, int]) -> bool:
-    return all(known.get(one, 0) >= position for one, position in wanted.items())
+    return all(known.get(core_class, 0) >= position for core_class, position in wanted.items())
 
 
 def _check_edges(plan: AscendPlan, walked: Walked, fault: Fault) -> None:
@@ -90,12 +90,14 @@ def _check_edges(plan: AscendPlan, walked: Walked, fault: Fault) -> None:
                 continue
             known = walked.begins if reason.before_wait else walked.bodies
             producers = _classes(plan, edge.producer)
-            done = {one: walked.ends[edge.producer, one] for one in producers}
+            done = {core_class: walked.ends[edge.producer, core_class] for core_class in producers}
             wanted = ends[edge.producer] if reason.hazard is Hazard.EVENT else done
-            for one in _classes(plan, edge.consumer):
-                if not _covers(known[edge.consumer, one], wanted):
+            for core_class in _classes(plan, edge.consumer):
+                if not _covers(known[edge.consumer, core_class], wanted):
                     consumer, producer = _named(plan, edge.consumer), _named(plan, edge.producer)
-                    fault("P2", f"{consumer} on {one.value} cores does not know that {producer} is done ({reason})")
+                    fault(
+                        "P2", f"{consumer} on {core_class.value} cores does not know that {producer} is done ({reason})"
+                    )
 
 
 def _on_the_same_cores(plan: AscendPlan, edge: Edge, reason: Reason) -> bool:
@@ -112,25 +114,27 @@ def _check_events(plan: AscendPlan, walked: Walked, fault: Fault) -> None:
     for node in plan.graph.nodes:
         for event in node.awaits:
             if event not in walked.polls:
-                fault("P6", f"nobody waits for event {event} of {_named(plan, node.index)}")
+                fault("P6", f"no core waits for event {event} of {_named(plan, node.index)}")
                 continue
             of, position = walked.polls[event]
             request = walked.requests.get(node.index)
-            for one in _classes(plan, node.index):
-                seen = walked.begins[node.index, one].get(of, 0) >= position
-                # block 0 polls and asks: whoever has seen the lock knows
+            for core_class in _classes(plan, node.index):
+                seen = walked.begins[node.index, core_class].get(of, 0) >= position
+                # block 0 polls and asks: a core that has seen the lock knows
                 seen |= request is not None and request[0] is of and request[1] > position
                 if not seen:
-                    fault("P6", f"{_named(plan, node.index)} may begin on {one.value} cores before event {event}")
+                    fault(
+                        "P6", f"{_named(plan, node.index)} may begin on {core_class.value} cores before event {event}"
+                    )
     for notify, known in walked.notifies:
         if not _covers(known, ends[notify.op]):
             fault(
                 "P6", f"event {notify.event} may be notified before {_named(plan, notify.op)} and its stream are done"
             )
     sent = Counter((node.index, event) for node in plan.graph.nodes for event in node.notifies)
-    told = Counter((notify.op, notify.event) for notify, _ in walked.notifies)
-    if sent != told:
-        fault("P7", f"notified {sorted(told)}, to be notified {sorted(sent)}")
+    notified = Counter((notify.op, notify.event) for notify, _ in walked.notifies)
+    if sent != notified:
+        fault("P7", f"notified {sorted(notified)}, to be notified {sorted(sent)}")
     resets = Counter(step.event for step in plan.steps if isinstance(step, ResetEvent))
     if resets != Counter({event for node in plan.graph.nodes for event in node.awaits}):
         fault("P7", f"events reset: {dict(resets)}")
@@ -150,16 +154,18 @@ def _check_dynamic(plan: AscendPlan, walked: Walked, fault: Fault) -> None:
         known = walked.requests[node.index][2]
         for edge in plan.graph.incoming[node.index]:
             for reason in edge.reasons:
-                done = {one: walked.ends[edge.producer, one] for one in _classes(plan, edge.producer)}
+                done = {
+                    core_class: walked.ends[edge.producer, core_class] for core_class in _classes(plan, edge.producer)
+                }
                 event = reason.hazard is Hazard.EVENT
                 reads = event or reason.hazard is Hazard.READ_AFTER_WRITE
                 if reads and not _covers(known, ends[edge.producer] if event else done):
                     fault("P2", f"the tiling of {name} is requested before {_named(plan, edge.producer)} is done")
-        for one in classes:
-            if walked.locks_seen.get((node.index, one), 10**18) > walked.ends[node.index, one]:
-                fault("P16", f"{name} is called on {one.value} cores before its variant is selected")
-            if walked.lock_resets[node.index].get(one, 0) < walked.locks_seen.get((node.index, one), 0):
-                fault("P16", f"the lock of {name} is reset before all {one.value} cores have seen it")
+        for core_class in classes:
+            if walked.locks_seen.get((node.index, core_class), 10**18) > walked.ends[node.index, core_class]:
+                fault("P16", f"{name} is called on {core_class.value} cores before its variant is selected")
+            if walked.lock_resets[node.index].get(core_class, 0) < walked.locks_seen.get((node.index, core_class), 0):
+                fault("P16", f"the lock of {name} is reset before all {core_class.value} cores have seen it")
 
 
 def _check_order(plan: AscendPlan, fault: Fault) -> None:
@@ -171,11 +177,11 @@ def _check_order(plan: AscendPlan, fault: Fault) -> None:
             continue
         place[step.op] = at
         stream = plan.graph.nodes[step.op].stream
-        for one in step.classes:
-            before = last.get((one, stream), -1)
+        for core_class in step.classes:
+            before = last.get((core_class, stream), -1)
             if before > step.op:
-                fault("P3", f"{one.value} cores issue {_named(plan, step.op)} after {_named(plan, before)}")
-            last[one, stream] = step.op
+                fault("P3", f"{core_class.value} cores issue {_named(plan, step.op)} after {_named(plan, before)}")
+            last[core_class, stream] = step.op
     for edge in plan.graph.edges:
         if edge.whole_stream and place.get(edge.producer, -1) > place.get(edge.consumer, len(plan.steps)):
             fault("P3", f"{_named(plan, edge.consumer)} is issued before {_named(plan, edge.producer)}")
@@ -183,12 +189,12 @@ def _check_order(plan: AscendPlan, fault: Fault) -> None:
 
 def _check_free_flags(plan: AscendPlan, fault: Fault) -> None:
     """P5: a sub-kernel that uses the flags itself finds none of the plan's under way."""
-    pending = Pending()
+    pending = FlagCounts()
     for step in plan.steps:
         if isinstance(step, Call) and plan.graph.nodes[step.op].kernel.sync_all:
-            own = [pending.arrivals[one] for one in step.classes]
+            arrivals = [pending.arrivals[core_class] for core_class in step.classes]
             both = list(pending.signals.values()) if len(step.classes) > 1 else []
-            if any(own) or any(both):
+            if any(arrivals) or any(both):
                 fault("P5", f"{_named(plan, step.op)} calls sync_all while signals of the plan are under way")
             if any(inside.actions or inside.arrives for inside in step.inside):
                 fault("P5", f"{_named(plan, step.op)} calls sync_all and would wait or arrive inside itself as well")
@@ -197,14 +203,14 @@ def _check_free_flags(plan: AscendPlan, fault: Fault) -> None:
 
 def _check_launch(plan: AscendPlan, fault: Fault) -> None:
     """P9: sufficient and minimal, unless numbers were forced."""
-    ops = [Sized(node.name, facts_of(node.kernel).type, node.blocks) for node in plan.graph.nodes]
+    ops = [OpSize(node.name, facts_of(node.kernel).type, node.blocks) for node in plan.graph.nodes]
     forced = plan.options.debug_aic_num or plan.options.debug_aiv_num
     if not forced and plan.launch != launch_of(ops, plan.chip, 0, 0, ""):
         fault("P9", f"{plan.launch} is not the smallest launch")
     for node in plan.graph.nodes:
-        for one in _classes(plan, node.index):
-            if cores_of(node, plan.launch, one) > plan.launch.cores(one):
-                fault("P9", f"{_named(plan, node.index)} has more blocks than the launch has {one.value} cores")
+        for core_class in _classes(plan, node.index):
+            if cores_of(node, plan.launch, core_class) > plan.launch.cores(core_class):
+                fault("P9", f"{_named(plan, node.index)} has more blocks than the launch has {core_class.value} cores")
 
 
 def _check_preloads(plan: AscendPlan, fault: Fault) -> None:
@@ -212,11 +218,11 @@ def _check_preloads(plan: AscendPlan, fault: Fault) -> None:
     if plan.options.preload_code is not PreloadCode.PER_FUNC:
         return
     nodes = plan.graph.nodes
-    for one in plan.launch.classes:
+    for core_class in plan.launch.classes:
         asked: dict[int, int] = {}  # op -> calls before
         calls: list[int] = []
         for step in plan.steps:
-            if one not in step.classes:
+            if core_class not in step.classes:
                 continue
             if isinstance(step, Preload):
                 asked[step.op] = len(calls)
@@ -226,21 +232,24 @@ def _check_preloads(plan: AscendPlan, fault: Fault) -> None:
             there = calls and not node.dynamic and nodes[calls[-1]].kernel == node.kernel
             place = len(calls) if node.dynamic or not calls else len(calls) - 1
             if not there and asked.get(step.op) != place:
-                told = "is never asked for" if step.op not in asked else f"is asked for after {asked[step.op]} calls"
-                fault("P10", f"the code of {_named(plan, step.op)} {told} on {one.value} cores, not after {place}")
+                problem = "is never asked for" if step.op not in asked else f"is asked for after {asked[step.op]} calls"
+                fault(
+                    "P10",
+                    f"the code of {_named(plan, step.op)} {problem} on {core_class.value} cores, not after {place}",
+                )
             calls.append(step.op)
 
 
 def _check_records(plan: AscendPlan, fault: Fault) -> None:
     """P13: marks nest on each class."""
-    open_marks: dict[CoreClass, list[tuple[object, int]]] = {one: [] for one in CoreClass}
+    open_marks: dict[CoreClass, list[tuple[object, int]]] = {core_class: [] for core_class in CoreClass}
     for step in plan.steps:
         if not isinstance(step, Record):
             continue
-        for one in step.classes:
+        for core_class in step.classes:
             if step.begin:
-                open_marks[one].append((step.what, step.op))
-            elif not open_marks[one] or open_marks[one].pop() != (step.what, step.op):
+                open_marks[core_class].append((step.what, step.op))
+            elif not open_marks[core_class] or open_marks[core_class].pop() != (step.what, step.op):
                 fault("P13", f"the end of {step.what.value} of op {step.op} closes another mark")
     if any(open_marks.values()):
         fault("P13", "marks are left open")
@@ -253,9 +262,10 @@ def _check_feeds(plan: AscendPlan, fault: Fault) -> None:
             continue
         node = plan.graph.nodes[step.op]
         idle = tuple(
-            one
-            for one in step.classes
-            if node.kernel.sync_all and (node.dynamic or cores_of(node, plan.launch, one) < plan.launch.cores(one))
+            core_class
+            for core_class in step.classes
+            if node.kernel.sync_all
+            and (node.dynamic or cores_of(node, plan.launch, core_class) < plan.launch.cores(core_class))
         )
         if step.fed != idle:
             fault("P14", f"{_named(plan, step.op)}: idle cores join on {step.fed}, should on {idle}")
@@ -267,9 +277,13 @@ def _check_slots(plan: AscendPlan, fault: Fault) -> None:
         if slot.index != place:
             fault("P8", f"slot {slot.name} says {slot.index} and stands at {place}")
     for node in plan.graph.nodes:
-        own = [slot.index for slot in plan.layout.of_op.get(node.name, ())]
-        if own and own != list(range(plan.slots.first[node.index], plan.slots.first[node.index] + len(own))):
-            fault("P8", f"the slots of {_named(plan, node.index)} are {own}, from {plan.slots.first[node.index]} on")
+        indices = [slot.index for slot in plan.layout.of_op.get(node.name, ())]
+        if indices and indices != list(
+            range(plan.slots.first[node.index], plan.slots.first[node.index] + len(indices))
+        ):
+            fault(
+                "P8", f"the slots of {_named(plan, node.index)} are {indices}, from {plan.slots.first[node.index]} on"
+            )
 
 
 def _statistics(plan: AscendPlan) -> dict[str, int]:

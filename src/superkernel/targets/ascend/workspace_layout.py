@@ -1,4 +1,4 @@
-"""targets.ascend.areas: the memory a launch needs besides its buffers: control words, dump area, time stamps."""
+"""targets.ascend.workspace_layout: memory that a launch needs besides its buffers: control words, dump, time stamps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...model.graph import Graph
 from .chips import Chip
 from .facts import facts_of
 from .kernel_description import DumpArea, MarkPoint, ProfilingArea
-from .launch_shape import Launch
+from .launch_shape import LaunchShape
 from .steps import Record, Step
 
 CONTROL_STRIDE = 64  # bytes between the control words of the classes of an op
@@ -21,20 +21,22 @@ _PRINTING = ("printf", "assert", "timestamp")
 
 
 @dataclass(frozen=True)
-class Areas:
+class WorkspaceLayout:
     feed_bytes: int
     dump: DumpArea | None
     profiling: ProfilingArea | None
 
     @property
-    def workspace_bytes(self) -> int:
+    def bytes(self) -> int:
         return self.feed_bytes + (self.dump.bytes if self.dump else 0)
 
 
-def make_areas(graph: Graph, launch: Launch, chip: Chip, fed: bool, steps: Sequence[Step]) -> Areas:
+def lay_out_workspace(
+    graph: Graph, launch: LaunchShape, chip: Chip, fed: bool, steps: Sequence[Step]
+) -> WorkspaceLayout:
     cores = launch.cubes + launch.vectors
     feed_bytes = feed_size(cores, len(graph.nodes)) if fed else 0
-    return Areas(feed_bytes, _dump(graph, cores, feed_bytes, chip), _profiling(graph, chip, steps))
+    return WorkspaceLayout(feed_bytes, _dump(graph, cores, feed_bytes, chip), _profiling(graph, chip, steps))
 
 
 def feed_size(cores: int, ops: int) -> int:
@@ -46,7 +48,7 @@ def feed_size(cores: int, ops: int) -> int:
 
 
 def prints(graph: Graph) -> bool:
-    """Whether any op was compiled to print, assert or take time stamps of its own."""
+    """Whether any op was compiled to print, assert or take time stamps itself."""
     return any(_printing(facts_of(node.kernel).debug_options) for node in graph.nodes)
 
 
@@ -58,8 +60,8 @@ def _dump(graph: Graph, cores: int, offset: int, chip: Chip) -> DumpArea | None:
     if not prints(graph):
         return None
     facts = [facts_of(node.kernel) for node in graph.nodes]
-    options = tuple(sorted({option for one in facts for option in one.debug_options}))
-    size = max((one.debug_bytes for one in facts), default=0)
+    options = tuple(sorted({option for fact in facts for option in fact.debug_options}))
+    size = max((fact.debug_bytes for fact in facts), default=0)
     part = max(size // cores // chip.cache_line * chip.cache_line, DUMP_HEADER + chip.cache_line)
     return DumpArea(offset, max(size, part * cores), part, options)
 

@@ -17,7 +17,7 @@ from superkernel.model.graph import Graph
 from superkernel.model.options import Options, PreloadCode
 from superkernel.targets.ascend.emulator.launch import Emulation, Emulator
 from superkernel.targets.ascend.emulator.modules import Module, build_modules
-from superkernel.targets.ascend.emulator.trace import Step, What, core_name
+from superkernel.targets.ascend.emulator.trace import TracedStep, TracePoint, core_name
 from superkernel.targets.ascend.kernel_description import EmittedKernel, EmittedOp
 from superkernel.targets.ascend.types import CUBE, VECTOR, CoreClass, KernelType, OpClass
 from superkernel.targets.protocol import LaunchInputs
@@ -72,11 +72,11 @@ def check(ready: Ready, seed: int) -> Emulation:
     return emulation
 
 
-OpSteps = Mapping[str, Mapping[What, Sequence[Step]]]
+OpSteps = Mapping[str, Mapping[TracePoint, Sequence[TracedStep]]]
 
 
-def by_op(steps: Iterable[Step]) -> OpSteps:
-    found: dict[str, dict[What, list[Step]]] = defaultdict(lambda: defaultdict(list))
+def by_op(steps: Iterable[TracedStep]) -> OpSteps:
+    found: dict[str, dict[TracePoint, list[TracedStep]]] = defaultdict(lambda: defaultdict(list))
     for step in steps:
         if step.op is not None:
             found[step.op][step.what].append(step)
@@ -109,10 +109,10 @@ def check_cores(
     """P1: every op once on every block below its count, never elsewhere."""
     blocks = _block_counts(ready, before)
     for op, use in zip(ready.emitted.ops, ready.case.uses, strict=True):
-        begun = [step.core for step in steps[op.name][What.OP_BEGIN]] if op.name in steps else []
+        begun = [step.core for step in steps[op.name][TracePoint.OP_BEGIN]] if op.name in steps else []
         assert len(begun) == len(set(begun)), f"P1: {op.name} ran twice on a core"
         assert set(begun) == cores_of(ready, op, blocks[op.name]), f"P1: {op.name} ({use}) ran on {sorted(begun)}"
-        counts = {step.value for step in steps[op.name][What.OP_END]} if begun else set()
+        counts = {step.value for step in steps[op.name][TracePoint.OP_END]} if begun else set()
         wanted_barriers = {0 if not use.shape.meets else 1 + use.salt % 2} if begun else set()
         assert counts == wanted_barriers, f"barriers of {op.name}: {counts}"
 
@@ -157,12 +157,12 @@ def check_orders(ready: Ready, steps: OpSteps) -> None:
             assert last_of(steps, ops[name]) < passed, f"P2: {consumer} passed its wait point before {name} had stored"
 
 
-def check_streams(ready: Ready, steps: Iterable[Step]) -> None:
+def check_streams(ready: Ready, steps: Iterable[TracedStep]) -> None:
     """P3: each core issues the ops of one stream in list order."""
     ops = {op.name: op for op in ready.emitted.ops}
     last: dict[tuple[int, int], int] = {}
     for step in steps:
-        if step.what is What.OP_BEGIN and step.op is not None:
+        if step.what is TracePoint.OP_BEGIN and step.op is not None:
             op = ops[step.op]
             key = (step.core, op.stream)
             assert last.get(key, -1) < op.index, f"P3: core {step.core} issued {op.name} too late"
@@ -172,7 +172,7 @@ def check_streams(ready: Ready, steps: Iterable[Step]) -> None:
 def check_events(ready: Ready, emulation: Emulation, steps: OpSteps) -> None:
     """P6: a notify comes after all cores of its op, an op after what it waits for. P7: words 0 and 1 at the end."""
     slots, ops = ready.emitted.layout.slots, {op.name: op for op in ready.emitted.ops}
-    acts = [step for step in emulation.steps if step.what is What.AGENT]
+    acts = [step for step in emulation.steps if step.what is TracePoint.AGENT]
     set_at = {one.sets: act.sequence for n, one in enumerate(ready.case.outside) for act in acts if act.detail == n}
     for event in ready.emitted.events:
         word = slots[event.slot].name
@@ -180,7 +180,9 @@ def check_events(ready: Ready, emulation: Emulation, steps: OpSteps) -> None:
             f"P7: event {event.label} is {emulation.words[word]} at the end"
         )
         stores = [
-            s.sequence for s in emulation.steps if s.what is What.STORE and emulation.addresses.get(s.value) == word
+            s.sequence
+            for s in emulation.steps
+            if s.what is TracePoint.STORE and emulation.addresses.get(s.value) == word
         ]
         assert len(stores) == 1, f"P6: the word of event {event.label} is stored {len(stores)} times"
         op = ops[event.op]
@@ -203,20 +205,20 @@ def check_preloads(ready: Ready, emulation: Emulation) -> None:
     ops = {op.name: op for op in ready.emitted.ops}
     loaded: dict[int, set[str]] = defaultdict(set)
     for step in emulation.steps:
-        if step.what is What.PRELOAD:
+        if step.what is TracePoint.PRELOAD:
             loaded[step.core].add(emulation.preloads[step.detail])
-        elif step.what is What.OP_BEGIN and step.op is not None and not ops[step.op].dynamic:
+        elif step.what is TracePoint.OP_BEGIN and step.op is not None and not ops[step.op].dynamic:
             kind = core_name(ready.emitted.launch, step.core).kind
             function = ops[step.op].variants[kind][0].functions[step.detail]
             assert function in loaded[step.core], f"P10: core {step.core} calls {function} without having preloaded it"
 
 
-def check_copies(ready: Ready, steps: Iterable[Step]) -> None:
+def check_copies(ready: Ready, steps: Iterable[TracedStep]) -> None:
     """Every core calls one and the same copy of all ops with so many copies."""
     ops = {op.name: op for op in ready.emitted.ops}
     chosen: dict[tuple[int, int], int] = {}
     for step in steps:
-        if step.what is What.OP_BEGIN and step.op is not None:
+        if step.what is TracePoint.OP_BEGIN and step.op is not None:
             key = (step.core, ops[step.op].copies)
             assert step.detail < ops[step.op].copies
             assert chosen.setdefault(key, step.detail) == step.detail
@@ -229,7 +231,7 @@ def check_profiling(ready: Ready, emulation: Emulation) -> None:
         return
     cores = ready.emitted.launch.cubes + ready.emitted.launch.vectors
     assert sorted(span.core for span in emulation.profiled if span.what == "kernel") == list(range(cores))
-    ran = {(s.core, s.op) for s in emulation.steps if s.what is What.OP_BEGIN}
+    ran = {(s.core, s.op) for s in emulation.steps if s.what is TracePoint.OP_BEGIN}
     seen = {(span.core, span.op) for span in emulation.profiled if span.what == "op"}
     assert ran <= seen, f"P13: no op span for {sorted(ran - seen)[:4]}"
 
@@ -239,7 +241,7 @@ def check_printed(ready: Ready, emulation: Emulation) -> None:
     ops = dict(zip((op.name for op in ready.emitted.ops), ready.case.uses, strict=True))
     wanted = Counter()
     for step in emulation.steps:
-        if step.what is What.OP_BEGIN and step.op is not None and ops[step.op].shape.function == "prints":
+        if step.what is TracePoint.OP_BEGIN and step.op is not None and ops[step.op].shape.function == "prints":
             use, name = ops[step.op], core_name(ready.emitted.launch, step.core)
             wanted[f"[{name}] salt {use.salt} block {step.value} of {use.shape.blocks}"] += 1
     assert Counter(emulation.printed.splitlines()) == wanted

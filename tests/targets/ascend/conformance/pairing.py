@@ -10,26 +10,26 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from superkernel.targets.ascend.emulator.trace import Step, What, core_name
+from superkernel.targets.ascend.emulator.trace import TracedStep, TracePoint, core_name
 from superkernel.targets.ascend.kernel_description import EmittedKernel, EmittedOp
 from superkernel.targets.ascend.types import CoreClass
 
 Known = list[int]  # per core: the step with which it stored last, as far as somebody knows
 
 
-def wait_point(op: EmittedOp) -> What:
-    return What.OP_WAITED if op.waits_inside else What.OP_BEGIN
+def wait_point(op: EmittedOp) -> TracePoint:
+    return TracePoint.OP_WAITED if op.waits_inside else TracePoint.OP_BEGIN
 
 
-def stored(op: EmittedOp) -> What:
-    return What.OP_SET if op.signals_inside else What.OP_END
+def stored(op: EmittedOp) -> TracePoint:
+    return TracePoint.OP_SET if op.signals_inside else TracePoint.OP_END
 
 
 def producers_of(emitted: EmittedKernel) -> dict[str, set[str]]:
     """Consumer -> the ops that must have stored; an event orders all that its sender's stream did before."""
     ops = {op.name: op for op in emitted.ops}
     found: dict[str, set[str]] = defaultdict(set)
-    for order in emitted.orders:
+    for order in emitted.dependencies:
         found[order.consumer].add(order.producer)
         if order.whole_stream:
             sender = ops[order.producer]
@@ -39,19 +39,19 @@ def producers_of(emitted: EmittedKernel) -> dict[str, set[str]]:
     return found
 
 
-def check_pairing(emitted: EmittedKernel, steps: Sequence[Step]) -> None:
+def check_pairing(emitted: EmittedKernel, steps: Sequence[TracedStep]) -> None:
     """Of launches without dynamic ops: what their cores learn from a lock is not among the steps."""
     ops = {op.name: op for op in emitted.ops}
     needed = producers_of(emitted)
-    stores: dict[str, list[Step]] = defaultdict(list)
+    stores: dict[str, list[TracedStep]] = defaultdict(list)
     for step in steps:
         if step.op is not None and step.what is stored(ops[step.op]):
             stores[step.op].append(step)
     flags = _Flags(emitted)
     for step in steps:
-        if step.what in (What.SIGNAL, What.WAIT_END):
+        if step.what in (TracePoint.SIGNAL, TracePoint.WAIT_END):
             flags.take(step)
-        if step.op is None or step.what is What.AGENT:
+        if step.op is None or step.what is TracePoint.AGENT:
             continue
         if step.what is stored(ops[step.op]):
             flags.known[step.core][step.core] = step.sequence
@@ -59,7 +59,7 @@ def check_pairing(emitted: EmittedKernel, steps: Sequence[Step]) -> None:
             _check_known(flags.known[step.core], step, {name: stores[name] for name in needed[step.op]})
 
 
-def _check_known(known: Known, step: Step, stores: Mapping[str, Iterable[Step]]) -> None:
+def _check_known(known: Known, step: TracedStep, stores: Mapping[str, Iterable[TracedStep]]) -> None:
     for name, done in stores.items():
         for store in done:
             assert known[store.core] >= store.sequence, (
@@ -79,9 +79,9 @@ class _Flags:
         self.waits: dict[tuple[int, int], int] = defaultdict(int)
         self.joined: dict[tuple[int, object, int], Known] = {}
 
-    def take(self, step: Step) -> None:
+    def take(self, step: TracedStep) -> None:
         flag, core = step.detail, step.core
-        if step.what is What.SIGNAL:
+        if step.what is TracePoint.SIGNAL:
             self.signals[flag, core].append(list(self.known[core]))
             return
         number = self.waits[flag, core]

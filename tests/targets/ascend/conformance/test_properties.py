@@ -14,7 +14,7 @@ from targets.ascend.conformance.checks import Ready, check, launch, prepare
 from superkernel.errors import LaunchError
 from superkernel.model.op import Tiling
 from superkernel.targets.ascend.emulator import emulate
-from superkernel.targets.ascend.emulator.trace import What, core_name
+from superkernel.targets.ascend.emulator.trace import TracePoint, core_name
 from superkernel.targets.ascend.types import CUBE, VECTOR, CoreClass, KernelType, LaunchType, OpClass
 from superkernel.targets.protocol import LaunchInputs
 
@@ -33,14 +33,14 @@ def ready(case: Case) -> Ready:
     return prepare([(case, *case.emitted())])[0]
 
 
-def flag_steps(found: Ready, seed: int = 0) -> dict[CoreClass, Counter[What]]:
+def flag_steps(found: Ready, seed: int = 0) -> dict[CoreClass, Counter[TracePoint]]:
     """Per class: signals and waits of its cores, which all make the same ones."""
     emulation, _ = launch(found, seed)
-    per_core: dict[int, Counter[What]] = {}
+    per_core: dict[int, Counter[TracePoint]] = {}
     for step in emulation.steps:
-        if step.what in (What.SIGNAL, What.WAIT_END):
+        if step.what in (TracePoint.SIGNAL, TracePoint.WAIT_END):
             per_core.setdefault(step.core, Counter())[step.what] += 1
-    counts: dict[CoreClass, Counter[What]] = {}
+    counts: dict[CoreClass, Counter[TracePoint]] = {}
     for core in range(found.emitted.launch.cubes + found.emitted.launch.vectors):
         kind, mine = core_name(found.emitted.launch, core).kind, per_core.get(core, Counter())
         assert counts.setdefault(kind, mine) == mine
@@ -83,7 +83,7 @@ def test_p9_the_launch_is_the_smallest_that_serves_every_op(seed: int) -> None:
 def test_p11_a_sync_of_vector_cores_leaves_cube_cores_alone() -> None:
     uses = (use(AIC, "b3 b4"), use(AIV, "b0 b1", blocks=4), use(AIV, "b1 b2", blocks=4))
     counts = flag_steps(ready(Case("p11", uses, f"early-start=1:{QUIET}")))
-    assert counts == {CUBE: Counter(), VECTOR: Counter({What.SIGNAL: 1, What.WAIT_END: 1})}
+    assert counts == {CUBE: Counter(), VECTOR: Counter({TracePoint.SIGNAL: 1, TracePoint.WAIT_END: 1})}
 
 
 def statements(source: str) -> list[str]:
@@ -162,7 +162,7 @@ def test_p18_independent_ops_are_not_ordered() -> None:
 def test_p18_a_chain_has_one_sync_per_link() -> None:
     uses = tuple(use(AIV, f"b{n} b{n + 1}") for n in range(5))
     counts = flag_steps(ready(Case("p18b", uses, f"early-start=1:{QUIET}")))
-    assert counts == {VECTOR: Counter({What.SIGNAL: 4, What.WAIT_END: 4})}
+    assert counts == {VECTOR: Counter({TracePoint.SIGNAL: 4, TracePoint.WAIT_END: 4})}
 
 
 def test_p18_one_sync_serves_all_that_came_before_it() -> None:
@@ -174,12 +174,17 @@ def test_p18_one_sync_serves_all_that_came_before_it() -> None:
         use(AIV, "b1 b4"),
     )
     counts = flag_steps(ready(Case("p18c", uses, f"early-start=1:{QUIET}")))
-    assert counts == {VECTOR: Counter({What.SIGNAL: 1, What.WAIT_END: 1})}
+    assert counts == {VECTOR: Counter({TracePoint.SIGNAL: 1, TracePoint.WAIT_END: 1})}
 
 
 @pytest.mark.parametrize("kind", [MIX_1_1, MIX_1_2])
 def test_a_mixed_op_runs_on_as_many_vectors_as_its_type_says(kind: KernelType) -> None:
     uses = (use(MIX_1_2, "b0 b1"), use(kind, "b1 b2", blocks=2))
     emulation = check(ready(Case("mixed", uses, QUIET)), 1)
-    ran = [core for step in emulation.steps if step.what is What.OP_BEGIN and step.op == "op1" for core in [step.core]]
+    ran = [
+        core
+        for step in emulation.steps
+        if step.what is TracePoint.OP_BEGIN and step.op == "op1"
+        for core in [step.core]
+    ]
     assert len(ran) == 2 * (1 + kind.vectors_per_cube)

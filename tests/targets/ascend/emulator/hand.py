@@ -17,7 +17,7 @@ from superkernel.model.subkernel import SubKernel
 from superkernel.targets.ascend.chips import find_chip
 from superkernel.targets.ascend.emulator import Emulation, emulate
 from superkernel.targets.ascend.kernel_description import EmittedKernel, EmittedOp, Variant
-from superkernel.targets.ascend.launch_shape import Launch
+from superkernel.targets.ascend.launch_shape import LaunchShape
 from superkernel.targets.ascend.types import CUBE, VECTOR, CoreClass, KernelType, LaunchType
 from superkernel.targets.protocol import LaunchInputs
 
@@ -65,13 +65,13 @@ def params(op: HandOp) -> list[str]:
     ]
 
 
-def emitted_by_hand(body: str, ops: Sequence[HandOp], launch: Launch) -> tuple[EmittedKernel, Any]:
+def emitted_by_hand(body: str, ops: Sequence[HandOp], launch: LaunchShape) -> tuple[EmittedKernel, Any]:
     """The kernel and its graph; `body` is what stands between the braces of the entry. Compiled once per test run."""
     return _emitted(body, tuple(ops), launch)
 
 
 @cache
-def _emitted(body: str, ops: tuple[HandOp, ...], launch: Launch) -> tuple[EmittedKernel, Any]:
+def _emitted(body: str, ops: tuple[HandOp, ...], launch: LaunchShape) -> tuple[EmittedKernel, Any]:
     name = "hand"
     kernels = [SubKernel.from_source(KERNELS, op.kernel, block_dim=op.blocks, params=params(op)) for op in ops]
     graph = build_graph(
@@ -124,12 +124,12 @@ def run(emitted: EmittedKernel, graph: Any, buffers: Mapping[str, Any], seed: in
     return emulate(emitted, graph, buffers, LaunchInputs({}, {}), seed=seed, **more)
 
 
-def vector_launch(blocks: int) -> Launch:
-    return Launch(LaunchType.MIX_AIV_1_0, blocks)
+def vector_launch(blocks: int) -> LaunchShape:
+    return LaunchShape(LaunchType.MIX_AIV_1_0, blocks)
 
 
-def mixed_launch(blocks: int) -> Launch:
-    return Launch(LaunchType.MIX_AIC_1_2, blocks)
+def mixed_launch(blocks: int) -> LaunchShape:
+    return LaunchShape(LaunchType.MIX_AIC_1_2, blocks)
 
 
 def numbers(blocks: int, seed: int = 0) -> np.ndarray[Any, Any]:

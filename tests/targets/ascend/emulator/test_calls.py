@@ -12,7 +12,7 @@ import pytest
 from targets.ascend.emulator.hand import HandOp, emitted_by_hand, mixed_launch, numbers, run, turned, vector_launch
 
 from superkernel.errors import BuildError, LaunchError
-from superkernel.targets.ascend.emulator.trace import What
+from superkernel.targets.ascend.emulator.trace import TracePoint
 from superkernel.targets.ascend.types import KernelType
 
 AIV, AIC = KernelType.AIV_ONLY, KernelType.AIC_ONLY
@@ -33,7 +33,7 @@ def test_all_core_barriers_inside_a_sub_kernel(seed: int) -> None:
     buffers = arrays(ops, seed)
     outcome = run(emitted, graph, buffers, seed)
     assert np.array_equal(buffers["b"], turned(turned(buffers["a"])))
-    assert {step.value for step in outcome.steps if step.what is What.OP_END} == {2}
+    assert {step.value for step in outcome.steps if step.what is TracePoint.OP_END} == {2}
 
 
 def test_a_barrier_that_idle_cores_do_not_join_is_a_deadlock_inside_the_op() -> None:
@@ -58,8 +58,8 @@ def test_early_start_waits_and_signals_inside(seed: int) -> None:
     buffers = arrays(ops, seed)
     outcome = run(emitted, graph, buffers, seed)
     assert np.array_equal(buffers["c"], turned(turned(buffers["a"])))
-    last_set = max(s.sequence for s in outcome.steps if s.what is What.OP_SET and s.op == "op0")
-    waited = [s.sequence for s in outcome.steps if s.what is What.OP_WAITED and s.op == "op1"]
+    last_set = max(s.sequence for s in outcome.steps if s.what is TracePoint.OP_SET and s.op == "op0")
+    waited = [s.sequence for s in outcome.steps if s.what is TracePoint.OP_WAITED and s.op == "op1"]
     assert min(waited) > last_set
 
 
@@ -109,7 +109,7 @@ def test_copies_of_one_function_are_told_apart() -> None:
     body = "    if (get_coreid() % 2) bulk_split1(slot(1)); else bulk(slot(1));\n    pipe_barrier(PIPE_ALL);\n"
     emitted, graph = emitted_by_hand(body, ops, vector_launch(8))
     outcome = run(emitted, graph, arrays(ops))
-    assert {s.core: s.detail for s in outcome.steps if s.what is What.OP_BEGIN} == {c: c % 2 for c in range(8)}
+    assert {s.core: s.detail for s in outcome.steps if s.what is TracePoint.OP_BEGIN} == {c: c % 2 for c in range(8)}
 
 
 def test_a_preload_names_its_function() -> None:
@@ -117,7 +117,7 @@ def test_a_preload_names_its_function() -> None:
     body = "    preload((const void*)bulk, 2);\n    bulk(slot(1));\n    pipe_barrier(PIPE_ALL);\n"
     emitted, graph = emitted_by_hand(body, ops, vector_launch(8))
     outcome = run(emitted, graph, arrays(ops))
-    preloads = [s for s in outcome.steps if s.what is What.PRELOAD]
+    preloads = [s for s in outcome.steps if s.what is TracePoint.PRELOAD]
     assert {(outcome.preloads[s.detail], s.value) for s in preloads} == {("bulk", 2)}
 
 

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 from superkernel.plan.spans import Span
 from superkernel.targets.ascend.emulator.lanes import picture
-from superkernel.targets.ascend.launch_shape import Launch
+from superkernel.targets.ascend.launch_shape import LaunchShape
 from superkernel.targets.ascend.types import LaunchType
 
 NAME = "{http://www.w3.org/2000/svg}"
@@ -19,7 +19,7 @@ def test_spans_lie_in_the_rows_of_their_cores_in_proportion_to_time() -> None:
         Span(1, "wait", None, 0, 100),
         Span(1, "op", "c", 100, 200),
     ]
-    page = ElementTree.fromstring(picture(Launch(LaunchType.MIX_AIC_1_2, 2), spans, "p & q"))
+    page = ElementTree.fromstring(picture(LaunchShape(LaunchType.MIX_AIC_1_2, 2), spans, "p & q"))
     boxes = {
         box.findtext(f"{NAME}title"): box for box in page.iter(f"{NAME}rect") if box.find(f"{NAME}title") is not None
     }
@@ -33,5 +33,5 @@ def test_spans_lie_in_the_rows_of_their_cores_in_proportion_to_time() -> None:
 
 
 def test_a_launch_without_spans_is_an_empty_picture() -> None:
-    page = ElementTree.fromstring(picture(Launch(LaunchType.MIX_AIV_1_0, 2), [], "nothing"))
+    page = ElementTree.fromstring(picture(LaunchShape(LaunchType.MIX_AIV_1_0, 2), [], "nothing"))
     assert [text.text for text in page.iter(f"{NAME}text")] == ["nothing: 1 ticks", "vector lane"]

@@ -97,7 +97,7 @@ def _split_workspace(regions: dict[str, Region], feed_bytes: int) -> None:
 
 
 def _word_names(emitted: EmittedKernel) -> dict[int, str]:
-    """Slots that point to a word of their own, and what errors call it. One event is one word, whoever uses it."""
+    """Slots that point to a word, and what errors call it. An event is the same word for all ops that use it."""
     names = {event.slot: f"event {event.label}" for event in emitted.events}
     for tiling in emitted.tilings:
         names[tiling.key_slot] = f"the tiling key of op {tiling.op!r}"
@@ -120,7 +120,7 @@ def _fill(arena: Arena, graph: Graph, bound: Bound, passed: Mapping[str, object]
         else:
             view[:] = random.integers(0, 256, view.size, np.uint8)
     for name in (_FEED, DUMP):
-        if name in arena.regions:  # nobody clears them before a launch
+        if name in arena.regions:  # they are not cleared before a launch
             view = arena.view(name)
             view[:] = random.integers(0, 256, view.size, np.uint8)
 

@@ -23,12 +23,12 @@ class Delays:
     turn: Turn = Turn.CLOCK
     quantum: int = 4  # about how many steps a core makes in a row
     evict: int = 0  # a cached line is dropped; if dirty, written back
-    speculate: int = 0  # a line that nobody asked for is read into the cache
+    speculate: int = 0  # a line that no core loads is read into the cache
     shuffle: bool = False  # core ids in a random order
 
 
 def delays_of(seed: int) -> Delays:
-    """Seed 0 disturbs nothing; every other one in a way of its own."""
+    """Seed 0 disturbs nothing; every other seed in its way."""
     if seed == 0:
         return Delays()
     choice = random.Random(seed)

@@ -7,7 +7,7 @@ from html import escape
 
 from superkernel.plan.spans import Span
 
-from ..launch_shape import Launch
+from ..launch_shape import LaunchShape
 from ..types import CoreClass
 from .trace import core_name
 
@@ -16,7 +16,7 @@ _WAIT = "#cccccc"
 _LEFT, _WIDTH, _ROW, _HEAD, _GAP = 90, 900, 9, 40, 14
 
 
-def picture(launch: Launch, spans: Sequence[Span], title: str) -> str:
+def picture(launch: LaunchShape, spans: Sequence[Span], title: str) -> str:
     """An SVG: time to the right in ticks of the emulator, a colour per op, waits in grey."""
     ops = list(dict.fromkeys(span.op for span in spans if span.what == "op" and span.op is not None))
     colours = {op: _COLOURS[place % len(_COLOURS)] for place, op in enumerate(ops)}
@@ -24,7 +24,7 @@ def picture(launch: Launch, spans: Sequence[Span], title: str) -> str:
     rows, tops, bottom = _rows(launch)
     height = bottom + 20 + 16 * -(-len(ops) // 6)
     shapes = [_text(_LEFT, 18, f"{title}: {end:.0f} ticks", 14)]
-    shapes += [_text(4, top + 8, f"{one.value} lane", 11) for one, top in tops.items()]
+    shapes += [_text(4, top + 8, f"{core_class.value} lane", 11) for core_class, top in tops.items()]
     for span in sorted(spans, key=lambda span: span.what != "op"):  # waits inside an op lie on top of it
         if span.what in ("op", "wait"):
             fill = _WAIT if span.what == "wait" else colours[span.op or ""]
@@ -42,7 +42,7 @@ def picture(launch: Launch, spans: Sequence[Span], title: str) -> str:
     return "\n".join([head, '<rect width="100%" height="100%" fill="white"/>', *shapes, "</svg>", ""])
 
 
-def _rows(launch: Launch) -> tuple[dict[int, int], dict[CoreClass, int], int]:
+def _rows(launch: LaunchShape) -> tuple[dict[int, int], dict[CoreClass, int], int]:
     """Where each core's row is, where each lane begins, and where all end."""
     rows, tops, place = {}, dict[CoreClass, int](), _HEAD
     for core in range(launch.cubes + launch.vectors):

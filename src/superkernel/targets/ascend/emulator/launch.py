@@ -25,9 +25,9 @@ from ..kernel_description import EmittedKernel
 from ..types import CoreClass, KernelType
 from .arena import DUMP, PROFILING, Arena, buffer_region, lay_out
 from .delays import Delays, delays_of
-from .library import ACTS, Record, Settings, load_library
+from .library import ACTS, EmulatorSettings, TraceRecord, load_library
 from .modules import Module
-from .trace import Step, printed_text, profiled_spans, spans_of_steps, steps_of
+from .trace import TracedStep, printed_text, profiled_spans, spans_of_steps, steps_of
 
 _TYPES = {kind: number for number, kind in enumerate(KernelType)}  # as in machine.h
 STALL_LIMIT = 5_000_000  # steps in which no core finishes an op, changes memory or passes a flag
@@ -37,7 +37,7 @@ _ASKED, _ANSWERED = 2, 1  # in the lock word of a dynamic op
 
 @dataclass(frozen=True)
 class Outside:
-    """Somebody outside the kernel who sets event `sets`, once event `after` is signalled; None: at any time."""
+    """An agent outside the kernel that sets event `sets`, once event `after` is signalled; None: at any time."""
 
     sets: str
     after: str | None = None
@@ -49,7 +49,7 @@ class Emulation:
     """What an emulated launch did."""
 
     made: dict[str, Any]
-    steps: tuple[Step, ...]
+    steps: tuple[TracedStep, ...]
     preloads: tuple[str, ...]  # names of the functions that PRELOAD steps number
     profiled: tuple[Span, ...]  # what the kernel wrote itself, with profiling=1
     printed: str
@@ -109,14 +109,14 @@ class Emulator:
         self._give_back(arena, bound)
         return emulation
 
-    def _settings(self, arena: Arena) -> Settings:
+    def _settings(self, arena: Arena) -> EmulatorSettings:
         launch, delays, chip = self.emitted.launch, self.delays, self.emitted.chip
         if chip.cache_line % _LINE:
             raise LaunchError(
                 f"{self._where}chip {chip.name} has cache lines of {chip.cache_line} bytes; "
                 f"the emulator knows multiples of {_LINE}"
             )
-        return Settings(
+        return EmulatorSettings(
             seed=self.seed,
             para_base=arena.parameters,
             stall_limit=STALL_LIMIT,
@@ -161,7 +161,7 @@ class Emulator:
 
     def _agents(self, machine: int, arena: Arena, bound: Bound, launch_inputs: LaunchInputs) -> list[_Agent]:
         words = {event.label: arena.words[event.slot] for event in self.emitted.events}
-        agents = [self._setter(machine, words, one) for one in self.outside]
+        agents = [self._setter(machine, words, agent) for agent in self.outside]
         agents += [
             self._tiler(machine, arena, bound, launch_inputs, place) for place in range(len(self.emitted.tilings))
         ]
@@ -170,19 +170,19 @@ class Emulator:
             agents.append(_Agent(arena.words[prefetch.go_slot], 1, self._delay(None), self._writer(machine, {done: 1})))
         for agent in agents:
             self._calls.sk_emu_agent(machine, agent.trigger, agent.value, agent.delay)
-        set_here = {one.sets for one in self.outside}
+        set_here = {agent.sets for agent in self.outside}
         for event in self.emitted.events:
             if event.label not in set_here and event.label in launch_inputs.events:
                 host = launch_inputs.events[event.label].address
                 self._calls.sk_emu_link(machine, words[event.label], host, event.sent)
         return agents
 
-    def _setter(self, machine: int, words: Mapping[str, int], one: Outside) -> _Agent:
-        for label in filter(None, (one.sets, one.after)):
+    def _setter(self, machine: int, words: Mapping[str, int], agent: Outside) -> _Agent:
+        for label in filter(None, (agent.sets, agent.after)):
             if label not in words:
                 raise LaunchError(f"{self._where}no op uses the external event {label}")
-        trigger = words[one.after] if one.after else 0
-        return _Agent(trigger, 1, self._delay(one.delay), self._writer(machine, {words[one.sets]: 1}))
+        trigger = words[agent.after] if agent.after else 0
+        return _Agent(trigger, 1, self._delay(agent.delay), self._writer(machine, {words[agent.sets]: 1}))
 
     def _tiler(self, machine: int, arena: Arena, bound: Bound, launch_inputs: LaunchInputs, place: int) -> _Agent:
         slots = self.emitted.tilings[place]
@@ -205,9 +205,9 @@ class Emulator:
                     f"it may have 0 to {node.blocks}"
                 )
             keys = [known for known, _ in node.kernel.tiling_variants]
-            if key not in keys:  # the cores will find out; who reads their report should not have to
-                told = ", ".join(map(str, keys))
-                self._notes.append(f"op {slots.op!r} was given the unknown tiling key {key}; its keys are {told}")
+            if key not in keys:  # the cores will trap; the report then says why
+                known_keys = ", ".join(map(str, keys))
+                self._notes.append(f"op {slots.op!r} was given the unknown tiling key {key}; its keys are {known_keys}")
             key_word, count_word = arena.words[slots.key_slot], arena.words[slots.blocks_slot]
             self._writer(
                 machine, {key_word: key % 2**64, count_word: blocks, arena.words[slots.lock_slot]: _ANSWERED}
@@ -237,14 +237,14 @@ class Emulator:
                 return len(pressed)
             try:
                 agents[index].act()
-            except BaseException as failure:  # whatever the user's function raises goes to whoever launched
+            except BaseException as failure:  # what the user's function raises goes to the caller of the launch
                 self._failure = failure
                 return 1
             return 0
 
         entries = [
-            self.modules[one].address(self.emitted.entry) if one in self.emitted.launch.classes else None
-            for one in CoreClass
+            self.modules[core_class].address(self.emitted.entry) if core_class in self.emitted.launch.classes else None
+            for core_class in CoreClass
         ]
         with _ctrl_c(pressed):
             failed = self._calls.sk_emu_run(machine, *entries, ACTS(acts))
@@ -260,7 +260,7 @@ class Emulator:
     def _outcome(self, machine: int, arena: Arena, bound: Bound) -> Emulation:
         count = ctypes.c_uint64()
         address = self._calls.sk_emu_records(machine, ctypes.byref(count))
-        raw = (Record * count.value).from_address(address) if count.value else (Record * 0)()
+        raw = (TraceRecord * count.value).from_address(address) if count.value else (TraceRecord * 0)()
         steps = steps_of(raw, [op.name for op in self.emitted.ops])
         numbers = {step.detail for step in steps if step.what.name == "PRELOAD"}
         names = [self._calls.sk_emu_function_name(machine, n).decode() for n in range(max(numbers, default=-1) + 1)]

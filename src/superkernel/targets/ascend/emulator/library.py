@@ -17,7 +17,7 @@ INCLUDE = Path(__file__).parent / "include"
 _FLAGS = ("-std=c++17", "-O2", "-fPIC", "-shared", "-pthread", "-fvisibility=default", "-U_FORTIFY_SOURCE", "-g0")
 
 
-class Settings(ctypes.Structure):
+class EmulatorSettings(ctypes.Structure):
     """As in machine.h."""
 
     _fields_ = (
@@ -45,7 +45,7 @@ class Settings(ctypes.Structure):
     )
 
 
-class Record(ctypes.Structure):
+class TraceRecord(ctypes.Structure):
     """As in machine.h."""
 
     _fields_ = (
@@ -62,7 +62,7 @@ class Record(ctypes.Structure):
 ACTS = ctypes.CFUNCTYPE(c_int, c_int)
 
 _FUNCTIONS: dict[str, tuple[object, list[object]]] = {
-    "sk_emu_new": (c_void_p, [POINTER(Settings)]),
+    "sk_emu_new": (c_void_p, [POINTER(EmulatorSettings)]),
     "sk_emu_region": (None, [c_void_p, c_uint64, c_uint64, c_char_p, c_int]),
     "sk_emu_op": (None, [c_void_p, c_char_p, c_char_p, c_uint64, c_int32, c_int64]),
     "sk_emu_agent": (None, [c_void_p, c_uint64, c_uint64, c_uint64]),

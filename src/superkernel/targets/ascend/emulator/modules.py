@@ -70,18 +70,18 @@ def build_modules(kernels: Sequence[EmittedKernel], cache: Cache) -> dict[CoreCl
     entry in it. Their sub-kernels are compiled once each."""
     library, tools = load_library(cache), find_toolchain()
     modules = {}
-    for one in CoreClass:
-        having = [kernel for kernel in kernels if one in kernel.launch.classes]
+    for core_class in CoreClass:
+        having = [kernel for kernel in kernels if core_class in kernel.launch.classes]
         if having:
-            modules[one] = _build(one, having, library, tools, cache)
+            modules[core_class] = _build(core_class, having, library, tools, cache)
     return modules
 
 
 def _build(
-    one: CoreClass, kernels: Sequence[EmittedKernel], library: Library, tools: Toolchain, cache: Cache
+    core_class: CoreClass, kernels: Sequence[EmittedKernel], library: Library, tools: Toolchain, cache: Cache
 ) -> Module:
-    functions = _functions(one, kernels)
-    defines = tuple(dict.fromkeys(define for kernel in kernels for define in kernel.defines[one]))
+    functions = _functions(core_class, kernels)
+    defines = tuple(dict.fromkeys(define for kernel in kernels for define in kernel.defines[core_class]))
     objects = _objects(dict.fromkeys(body for body, _ in functions.values()), defines, tools, cache)
     text = "\n".join([_entries(kernels), _wrappers(functions, objects)])
     key = digest(
@@ -90,13 +90,13 @@ def _build(
 
     def build(output: Path) -> None:
         with TemporaryDirectory() as folder:
-            source, made = Path(folder, "entries.cpp"), Path(folder, "entries.o")
+            source, entries = Path(folder, "entries.cpp"), Path(folder, "entries.o")
             source.write_text(text)
             includes = [f"-I{path}" for path in _INCLUDES]
             flags = ["-std=c++17", "-fPIC", "-g0", "-fno-gnu-unique", *_EMULATED, *defines, *includes]
             name = ", ".join(kernel.name for kernel in kernels[:3])
-            run([*tools.cxx, *flags, "-c", str(source), "-o", str(made)], what=f"compiling the entry of {name}")
-            joined = [made, *(o.path for o in objects.values())]
+            run([*tools.cxx, *flags, "-c", str(source), "-o", str(entries)], what=f"compiling the entry of {name}")
+            joined = [entries, *(o.path for o in objects.values())]
             merged = Path(folder, "merged.o")
             run([tools.ld, "-r", *map(str, joined), "-o", str(merged)], what=f"merging {name}")
             link_shared(merged, output, tools, ["-Wl,-Bsymbolic"], [library.path])
@@ -110,14 +110,14 @@ def _loaded(path: Path) -> ctypes.CDLL:
     return ctypes.CDLL(str(path))
 
 
-def _functions(one: CoreClass, kernels: Iterable[EmittedKernel]) -> dict[str, tuple[Body, int]]:
+def _functions(core_class: CoreClass, kernels: Iterable[EmittedKernel]) -> dict[str, tuple[Body, int]]:
     """What the entries call -> the code behind it, and which copy of it."""
     found: dict[str, tuple[Body, int]] = {}
     for kernel in kernels:
         for op in kernel.ops:
-            for variant in op.variants.get(one, ()):
+            for variant in op.variants.get(core_class, ()):
                 for copy, function in enumerate(variant.functions):
-                    body = _body(op, one, variant.key, copy)
+                    body = _body(op, core_class, variant.key, copy)
                     if found.setdefault(function, (body, copy)) != (body, copy):
                         raise BuildError(
                             f"super_kernel_scope {kernel.name!r}: {function!r} stands for two different functions"
@@ -125,14 +125,14 @@ def _functions(one: CoreClass, kernels: Iterable[EmittedKernel]) -> dict[str, tu
     return found
 
 
-def _body(op: EmittedOp, one: CoreClass, key: int, copy: int) -> Body:
-    """Copies share their code, unless they come ready made."""
-    code = facts_of(op.kernel).of_class(one).get(key)
+def _body(op: EmittedOp, core_class: CoreClass, key: int, copy: int) -> Body:
+    """Copies share their code, unless they are precompiled."""
+    code = facts_of(op.kernel).of_class(core_class).get(key)
     objects = code.objects if code is not None else ()
     if code is not None and 0 < copy <= len(code.split):
         objects = code.split[copy - 1]
     archived = op.kernel.binary.form is Form.OBJECT and is_archive(op.kernel.binary.path)
-    return Body(op.kernel.binary, op.symbols[one][key], objects if archived else ())
+    return Body(op.kernel.binary, op.symbols[core_class][key], objects if archived else ())
 
 
 def _objects(bodies: Iterable[Body], defines: tuple[str, ...], tools: Toolchain, cache: Cache) -> dict[Body, Isolated]:
@@ -170,7 +170,7 @@ def _unpacked(archive: Path, wanted: tuple[str, ...], tools: Toolchain, cache: C
 
 
 def _entries(kernels: Sequence[EmittedKernel]) -> str:
-    """Each emitted file in a namespace of its own; functions that are extern "C" are the same in all of them."""
+    """Each emitted file in a separate namespace; functions that are extern "C" are the same in all of them."""
     lines = ['#include "kernel_operator.h"', "#include <cstdint>"]
     for number, kernel in enumerate(kernels):
         lines += [f"namespace emitted_{number} {{", f'#line 1 "{kernel.name}_kernel.cpp"', kernel.source, "}"]

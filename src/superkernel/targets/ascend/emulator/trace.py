@@ -13,16 +13,16 @@ from superkernel.errors import LaunchError
 from superkernel.plan.spans import Span, SpanKind
 
 from ..kernel_description import EmittedKernel
-from ..launch_shape import Launch
+from ..launch_shape import LaunchShape
 from ..types import CUBE, VECTOR, CoreClass
-from .library import Record
+from .library import TraceRecord
 
 NS_PER_TICK = 1.0  # a tick is the emulator's unit of time; it says nothing of a chip's clock
 _NO_OP = 2**32 - 1
 _MAGIC = 0x534B44554D50
 
 
-class What(Enum):
+class TracePoint(Enum):
     """As in machine.h."""
 
     KERNEL_BEGIN = 0
@@ -38,7 +38,7 @@ class What(Enum):
     CLEAN = 10
     SYNC_ALL = 11
     STORE = 12  # value: address; by the entry
-    AGENT = 13  # no core, but somebody outside; detail: which
+    AGENT = 13  # an agent outside the kernel; detail: which
 
 
 @dataclass(frozen=True)
@@ -53,37 +53,47 @@ class CoreName:
         return f"{self.kind.value} {self.block}" + (f".{self.sub_block}" if self.sub_block else "")
 
 
-def core_name(launch: Launch, index: int) -> CoreName:
+def core_name(launch: LaunchShape, index: int) -> CoreName:
     if index < launch.cubes:
         return CoreName(CUBE, index, 0)
     return CoreName(VECTOR, *divmod(index - launch.cubes, launch.type.vectors))
 
 
 @dataclass(frozen=True)
-class Step:
+class TracedStep:
     """One thing a core did. `sequence` is the order in which they happened, `time` the core's clock in ticks."""
 
     sequence: int
     time: int
     core: int
-    what: What
+    what: TracePoint
     op: str | None
     detail: int
     value: int
 
 
-def steps_of(raw: ctypes.Array[Record], ops: Sequence[str]) -> tuple[Step, ...]:
+def steps_of(raw: ctypes.Array[TraceRecord], ops: Sequence[str]) -> tuple[TracedStep, ...]:
     return tuple(
-        Step(r.sequence, r.time, r.core, What(r.what), None if r.op == _NO_OP else ops[r.op], r.detail, r.value)
+        TracedStep(
+            r.sequence, r.time, r.core, TracePoint(r.what), None if r.op == _NO_OP else ops[r.op], r.detail, r.value
+        )
         for r in raw
     )
 
 
-def spans_of_steps(steps: Iterable[Step]) -> tuple[Span, ...]:
+def spans_of_steps(steps: Iterable[TracedStep]) -> tuple[Span, ...]:
     """Kernel, op and wait spans per core; an op encloses the waits it makes inside."""
-    ends = {What.KERNEL_END: What.KERNEL_BEGIN, What.OP_END: What.OP_BEGIN, What.WAIT_END: What.WAIT_BEGIN}
-    named = {What.KERNEL_BEGIN: SpanKind.KERNEL, What.OP_BEGIN: SpanKind.OP, What.WAIT_BEGIN: SpanKind.WAIT}
-    begun: dict[tuple[int, What], Step] = {}
+    ends = {
+        TracePoint.KERNEL_END: TracePoint.KERNEL_BEGIN,
+        TracePoint.OP_END: TracePoint.OP_BEGIN,
+        TracePoint.WAIT_END: TracePoint.WAIT_BEGIN,
+    }
+    named = {
+        TracePoint.KERNEL_BEGIN: SpanKind.KERNEL,
+        TracePoint.OP_BEGIN: SpanKind.OP,
+        TracePoint.WAIT_BEGIN: SpanKind.WAIT,
+    }
+    begun: dict[tuple[int, TracePoint], TracedStep] = {}
     spans = []
     for step in steps:
         if step.what in named:
