@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-
-from models import zoo  # noqa: E402
+from frontend import transformers_models as zoo  # noqa: E402
 from superkernel.frontend.report import collecting  # noqa: E402
 
 TASKS = [(name, "prefill") for name in zoo.ALL] + [(name, "decode") for name in zoo.DECODERS]
-
-
-@pytest.fixture(autouse=True)
-def fresh_dynamo() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 @pytest.mark.parametrize(("name", "what"), TASKS)
