@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from frontend import transformers_models as zoo  # noqa: E402
+
 from superkernel.frontend.report import collecting  # noqa: E402
 
 TASKS = [(name, "prefill") for name in zoo.ALL] + [(name, "decode") for name in zoo.DECODERS]
