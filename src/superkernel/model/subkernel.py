@@ -40,6 +40,8 @@ class SubKernel:
     signals_inside: bool | None = None  # calls set_next(); found by the target
     may_fail: bool | None = None  # calls fail(); found by the target
     code_bytes: int = 0  # found by the target
+    # a promise: it touches only its parameters, writes all of its outputs, and the same inputs give the same bits
+    pure: bool = False
     target_facts: Hashable = None  # what only its target understands
     threads: Extent = _ONE_THREAD  # of one block
     grid: Extent | None = None  # its product is block_dim; None becomes (block_dim, 1, 1)

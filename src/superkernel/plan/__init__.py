@@ -7,14 +7,18 @@ from ..model.gc_pause import without_collection
 from ..model.graph import Graph
 from ..model.options import Options
 from .assemble import assemble
+from .classes import Partners
+from .machine import Costs, Machine
 from .placement import place
 from .plan import Lane, Plan, Sync, SyncKind
 from .simulate.simulate import Outcome, simulate
-from .sync import choose_syncs
+from .sync import choose_syncs, find_classes
 from .verify.validate import Report, validate
 
 __all__ = [
+    "Costs",
     "Lane",
+    "Machine",
     "Outcome",
     "Plan",
     "Report",
@@ -29,18 +33,30 @@ __all__ = [
 
 
 @without_collection
-def make_plan(graph: Graph, options: Options, cores: int) -> Plan:
-    """Place the ops, choose the cheapest sync for every edge, and lay out the steps."""
-    placement = place(graph, options, cores)
-    synced = choose_syncs(graph, placement, options)
-    steps = assemble(graph, placement, synced, options)
-    notes = (placement.note,) if placement.note else ()
-    return Plan(graph, options, placement.cores, placement.of, placement.lanes, steps, synced.syncs, notes)
+def make_plan(graph: Graph, options: Options, machine: Machine | int) -> Plan:
+    """Place the ops, choose the cheapest sync for every edge, and lay out the steps. A number: as many equal cores."""
+    machine = Machine(machine) if isinstance(machine, int) else machine
+    placement = place(graph, options, machine)
+    partners = Partners(graph, placement.of, placement.copies)
+    classes = find_classes(graph, placement, options, partners)
+    synced = choose_syncs(graph, placement, options, machine, classes, partners)
+    steps = assemble(graph, placement, synced, options, classes)
+    return Plan(
+        graph,
+        options,
+        placement.cores,
+        placement.of,
+        placement.lanes,
+        steps,
+        synced.syncs,
+        placement.notes,
+        placement.copies,
+    )
 
 
-def checked_plan(graph: Graph, options: Options, cores: int) -> Plan:
+def checked_plan(graph: Graph, options: Options, machine: Machine | int) -> Plan:
     """A plan that does not validate never reaches a target."""
-    plan = make_plan(graph, options, cores)
+    plan = make_plan(graph, options, machine)
     report = validate(plan, plan.layout)
     if not report.ok:
         raise PlanError(

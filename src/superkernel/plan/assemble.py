@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from ..model.graph import Graph
 from ..model.node import Node
 from ..model.options import EarlyStart, Options, PreloadCode
+from .classes import CoreClasses
 from .placement import Placement
 from .steps import (
     Barrier,
@@ -28,10 +29,12 @@ from .sync import Synced, signals_of
 WEIGHT_BUDGET = 256 * 1024  # bytes per core with prefetch-weights=1: a quarter of a common second-level cache
 
 
-def assemble(graph: Graph, placement: Placement, synced: Synced, options: Options) -> tuple[Step, ...]:
+def assemble(
+    graph: Graph, placement: Placement, synced: Synced, options: Options, classes: CoreClasses
+) -> tuple[Step, ...]:
     everyone = tuple(range(placement.cores))
     steps: list[Step] = [*_record(everyone, What.KERNEL, True, None, options)]
-    preloads = _preloads(graph, placement, options)
+    preloads = _preloads(graph, placement, options, classes)
     steps += preloads.get(-1, ())
     steps += synced.first_requests
     for rank, op in enumerate(graph.order):
@@ -63,8 +66,8 @@ def _op_steps(
     yield from _record(cores, What.OP, True, op, options)
     yield from sync.inside
     team = placement.teams[op]
-    yield Call(cores, op, node.blocks, team)
-    idle = tuple(core for core in team if core not in cores)
+    yield Call(cores, op, node.blocks, team, len(placement.copies.get(op, ())) or 1)
+    idle = tuple(core for core in team if core not in set(cores)) if team else ()
     if idle:
         yield Feed(idle, op, team)
     yield from cleaned
@@ -77,24 +80,24 @@ def _op_steps(
     yield from _recorded(sync.notify, What.NOTIFY, op, options)
 
 
-def _preloads(graph: Graph, placement: Placement, options: Options) -> dict[int, list[Preload]]:
+def _preloads(graph: Graph, placement: Placement, options: Options, classes: CoreClasses) -> dict[int, list[Preload]]:
     """Op -> preloads to issue before its call; -1: at entry. Code that a core has run before is there already."""
     if options.preload_code is PreloadCode.NONE:
         return {}
     first_use = {graph.nodes[op].kernel: op for op in reversed(graph.order)}
     if options.preload_code is PreloadCode.MAX:
         return {-1: [Preload(tuple(range(placement.cores)), tuple(sorted(first_use.values())))]}
-    previous = [-1] * placement.cores
-    seen: list[set[object]] = [set() for _ in range(placement.cores)]
-    wanted: dict[int, dict[int, list[int]]] = {}  # op before -> op to preload -> cores
+    previous = [-1] * len(classes)
+    seen: list[set[object]] = [set() for _ in range(len(classes))]
+    wanted: dict[int, dict[int, list[int]]] = {}  # op before -> op to preload -> classes
     for op in graph.order:
         kernel = graph.nodes[op].kernel
-        for core in placement.of[op]:
-            if kernel not in seen[core]:
-                seen[core].add(kernel)
-                wanted.setdefault(previous[core], {}).setdefault(op, []).append(core)
-            previous[core] = op
-    return {at: [Preload(tuple(cores), (op,)) for op, cores in ops.items()] for at, ops in wanted.items()}
+        for core_class in classes.split(placement.of[op]):
+            if kernel not in seen[core_class]:
+                seen[core_class].add(kernel)
+                wanted.setdefault(previous[core_class], {}).setdefault(op, []).append(core_class)
+            previous[core_class] = op
+    return {at: [Preload(classes.cores(found), (op,)) for op, found in ops.items()] for at, ops in wanted.items()}
 
 
 def _prefetch(graph: Graph, node: Node, cores: Cores, options: Options) -> Iterable[Step]:
@@ -118,7 +121,8 @@ def _record(cores: Cores, what: What, begin: bool, op: int | None, options: Opti
 
 def _recorded(steps: list[Step], what: What, op: int, options: Options) -> Iterable[Step]:
     """`steps` between a pair of marks on the cores that take part in them."""
-    cores = tuple(sorted({core for step in steps for core in step.cores}))
+    sets = dict.fromkeys(step.cores for step in steps)
+    cores = next(iter(sets)) if len(sets) == 1 else tuple(sorted({core for members in sets for core in members}))
     if cores:
         yield from _record(cores, what, True, op, options)
         yield from steps

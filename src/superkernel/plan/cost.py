@@ -1,48 +1,86 @@
-"""plan.cost: ops and a placement -> an estimated time, only good enough to compare two placements."""
+"""plan.cost: ops, a placement and a machine -> estimated times, only good enough to compare two placements."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..model.graph import Graph
 from ..model.node import Node
+from .machine import Costs, Machine
 from .steps import Cores
 
-CALL_NS = 200.0  # an op of unknown size
-BYTES_PER_NS = 8.0  # what one core streams
-SYNC_NS = 150.0  # one core learns of another core's progress
 
-
-def block_cost(node: Node) -> float:
+def block_cost(node: Node, costs: Costs) -> float:
     """Estimated nanoseconds of one block."""
     moved = sum(param.nbytes or 0 for param in node.kernel.params)
-    return CALL_NS + moved / node.blocks / BYTES_PER_NS
+    return costs.call_ns + moved / node.blocks / costs.bytes_per_ns
 
 
-def op_cost(node: Node, width: int) -> float:
+def op_cost(node: Node, width: int, costs: Costs) -> float:
     """Estimated nanoseconds of one op on `width` cores."""
-    return block_cost(node) * -(-node.blocks // width)
+    return block_cost(node, costs) * -(-node.blocks // width)
 
 
-def start_of(
-    graph: Graph, op: int, core: int, placements: list[Cores], finish: list[float], free: list[float]
-) -> float:
-    """When `core` could begin `op`: it is free and what the op needs has been finished and seen."""
-    start = free[core]
-    for edge in graph.incoming[op]:
-        seen = finish[edge.producer]
-        if any(other != core for other in placements[edge.producer]):
-            seen += SYNC_NS
-        start = max(start, seen)
-    return start
+class Timeline:
+    """When cores become free and ops end, as ops are placed one after the other in issue order."""
+
+    def __init__(self, graph: Graph, machine: Machine, cores: int) -> None:
+        self._graph, self._machine, self._cores = graph, machine, cores
+        self.free = [0.0] * cores
+        self.finish = [0.0] * len(graph.nodes)
+        self.placed: list[Cores] = [()] * len(graph.nodes)
+        self.copied: set[int] = set()
+
+    def inputs_ready(self, op: int) -> tuple[float, dict[int, float]]:
+        """When any core can know that all inputs are stored; and the cores that know earlier, as the only producer."""
+        sync_ns = self._machine.costs.sync_ns
+        edges = self._graph.incoming[op]
+        everywhere = max((self._seen(edge.producer) for edge in edges), default=0.0)
+        sole = {self.placed[edge.producer][0] for edge in edges if len(self.placed[edge.producer]) == 1}
+        earlier = {}
+        for core in sole:
+            earlier[core] = max(
+                self.finish[edge.producer] + (0.0 if self.placed[edge.producer] == (core,) else sync_ns)
+                for edge in edges
+            )
+        return everywhere, earlier
+
+    def _seen(self, producer: int) -> float:
+        """When the other cores know that an op is done; a copied op is done on every core that needs it."""
+        return self.finish[producer] + (0.0 if producer in self.copied else self._machine.costs.sync_ns)
+
+    def starts(self, op: int) -> list[float]:
+        """Per core: when it could begin `op`."""
+        everywhere, earlier = self.inputs_ready(op)
+        return [max(free, earlier.get(core, everywhere)) for core, free in enumerate(self.free)]
+
+    def occupy(self, op: int, on: Cores, starts: list[float]) -> None:
+        """Place an op on cores that begin at their starts."""
+        self._run(op, on, starts, op_cost(self._graph.nodes[op], len(on), self._machine.costs))
+        self.placed[op] = on
+        self.finish[op] = max(self.free[core] for core in on)
+
+    def occupy_copies(self, op: int, copies: Sequence[Cores], starts: list[float]) -> None:
+        """The same for an op that is computed once per group."""
+        for on in copies:
+            cost = op_cost(self._graph.nodes[op], len(on), self._machine.costs) + self._machine.costs.replica_ns
+            self._run(op, on, starts, cost)
+        self.placed[op] = tuple(core for on in copies for core in on)
+        self.finish[op] = max(self.free[core] for core in self.placed[op])
+        self.copied.add(op)
+
+    def _run(self, op: int, on: Cores, starts: list[float], cost: float) -> None:
+        for core in on:
+            self.free[core] = starts[core] + cost
+
+    @property
+    def end(self) -> float:
+        return max(self.free)
 
 
-def estimate(graph: Graph, placements: list[Cores], cores: int) -> float:
+def estimate(graph: Graph, placements: tuple[Cores, ...], machine: Machine, cores: int) -> float:
     """Estimated nanoseconds until the last op ends."""
-    free = [0.0] * cores
-    finish = [0.0] * len(graph.nodes)
+    timeline = Timeline(graph, machine, cores)
     for op in graph.order:
-        begin = {core: start_of(graph, op, core, placements, finish, free) for core in placements[op]}
-        cost = op_cost(graph.nodes[op], len(placements[op]))
-        for core, start in begin.items():
-            free[core] = start + cost
-        finish[op] = max(free[core] for core in placements[op])
-    return max(free)
+        timeline.occupy(op, placements[op], timeline.starts(op))
+    return timeline.end

@@ -1,14 +1,16 @@
-"""plan.placement: a graph and a number of cores -> the cores of every op, and the lanes they form."""
+"""plan.placement: a graph and a machine -> the cores of every op, copies of cheap ops, and the lanes they form."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from ..errors import PlanError
 from ..model.graph import Graph
-from ..model.node import Node
 from ..model.options import Options
-from .cost import block_cost, estimate, op_cost, start_of
+from .cost import Timeline, block_cost, estimate, op_cost
+from .machine import Machine
+from .replication import Copies, replicate
 from .steps import Cores
 
 
@@ -18,11 +20,13 @@ class Placement:
     of: tuple[Cores, ...]  # per op
     teams: tuple[Cores, ...]  # per op: the cores that join its sync_all barriers; empty without sync_all
     lanes: tuple[Cores, ...]
-    note: str = ""
+    notes: tuple[str, ...] = ()
+    copies: Mapping[int, Copies] = field(default_factory=dict)  # replicated op -> the cores of each copy
 
 
-def place(graph: Graph, options: Options, cores: int) -> Placement:
+def place(graph: Graph, options: Options, machine: Machine) -> Placement:
     """One stream, or side by side where that is estimated to be faster."""
+    cores = machine.cores
     for node in graph.nodes:
         if node.kernel.sync_all and node.blocks > cores:
             raise PlanError(
@@ -31,28 +35,28 @@ def place(graph: Graph, options: Options, cores: int) -> Placement:
             )
     serial = _serial(graph, cores)
     if not options.stream_fusion:
-        return _checked(graph, serial, options)
-    side = min((_grouped(graph, cores), _spread(graph, cores)), key=lambda p: estimate(graph, list(p), cores))
-    times = estimate(graph, list(serial.of), cores), estimate(graph, list(side), cores)
+        return _with_copies(graph, _checked(graph, serial, options), machine)
+    candidates = (_grouped(graph, machine), _spread(graph, machine))
+    side = min(candidates, key=lambda placed: estimate(graph, placed, machine, cores))
+    times = estimate(graph, serial.of, machine, cores), estimate(graph, side, machine, cores)
     text = f"estimated {times[1] / 1e3:.1f} us side by side, {times[0] / 1e3:.1f} us in one stream"
     if times[0] <= times[1]:
-        return _checked(graph, serial, options, f"stream-fusion: in one stream ({text})")
+        return replace(_checked(graph, serial, options), notes=(f"stream-fusion: in one stream ({text})",))
     fused = _side_by_side(graph, side)
-    return Placement(
-        fused.cores, fused.of, fused.teams, fused.lanes, f"stream-fusion: {len(fused.lanes)} lanes ({text})"
-    )
+    return replace(fused, notes=(f"stream-fusion: {len(fused.lanes)} lanes ({text})",))
 
 
 def _serial(graph: Graph, cores: int) -> Placement:
     """Every op from core 0 on; all cores follow one list."""
     size = min(cores, max(node.blocks for node in graph.nodes))
-    everyone = tuple(range(size))
-    of = tuple(everyone[: node.blocks] for node in graph.nodes)
-    teams = tuple(everyone if node.kernel.sync_all else () for node in graph.nodes)
-    return Placement(size, of, teams, (everyone,))
+    everything = tuple(range(size))
+    widths = {width: everything[:width] for width in {min(size, node.blocks) for node in graph.nodes}}
+    of = tuple(widths[min(size, node.blocks)] for node in graph.nodes)
+    teams = tuple(everything if node.kernel.sync_all else () for node in graph.nodes)
+    return Placement(size, of, teams, (everything,))
 
 
-def _checked(graph: Graph, placement: Placement, options: Options, note: str = "") -> Placement:
+def _checked(graph: Graph, placement: Placement, options: Options) -> Placement:
     for node in graph.nodes:
         if not node.kernel.sync_all or options.feed_sync_all:
             continue
@@ -63,65 +67,52 @@ def _checked(graph: Graph, placement: Placement, options: Options, note: str = "
                 f"of {placement.cores} cores: the idle cores would never arrive. Set feed-sync-all=1, or "
                 f"block_dim={placement.cores}"
             )
-    return Placement(placement.cores, placement.of, placement.teams, placement.lanes, note)
+    return placement
 
 
-def _spread(graph: Graph, cores: int) -> tuple[Cores, ...]:
+def _with_copies(graph: Graph, placement: Placement, machine: Machine) -> Placement:
+    copies, notes = replicate(graph, placement.of, machine, placement.cores)
+    of = tuple(
+        tuple(core for copy in copies[op] for core in copy.cores) if op in copies else cores
+        for op, cores in enumerate(placement.of)
+    )
+    return replace(placement, of=of, copies=copies, notes=(*placement.notes, *notes))
+
+
+def _spread(graph: Graph, machine: Machine) -> tuple[Cores, ...]:
     """Each op on the cores that can start it first; among equals the cores of its producers."""
-    placed: list[Cores] = [()] * len(graph.nodes)
-    finish, free = [0.0] * len(graph.nodes), [0.0] * cores
+    timeline = Timeline(graph, machine, machine.cores)
     for op in graph.order:
-        node = graph.nodes[op]
-        width = min(node.blocks, cores)
-        home = {core for edge in graph.incoming[op] for core in placed[edge.producer]}
-        starts = {core: start_of(graph, op, core, placed, finish, free) for core in range(cores)}
-        chosen = sorted(range(cores), key=lambda c: (starts[c], c not in home, c))[:width]
-        _occupy(node, op, tuple(sorted(chosen)), starts, placed, finish, free)
-    return tuple(placed)
+        width = min(graph.nodes[op].blocks, machine.cores)
+        home = {core for edge in graph.incoming[op] for core in timeline.placed[edge.producer]}
+        starts = timeline.starts(op)
+        chosen = sorted(range(machine.cores), key=lambda c: (starts[c], c not in home, c))[:width]
+        timeline.occupy(op, tuple(sorted(chosen)), starts)
+    return tuple(timeline.placed)
 
 
-def _grouped(graph: Graph, cores: int) -> tuple[Cores, ...]:
+def _grouped(graph: Graph, machine: Machine) -> tuple[Cores, ...]:
     """A group of cores per stream in proportion to its work; a wide op takes all cores where it ends sooner so."""
-    groups = _stream_groups(graph, cores)
-    placed: list[Cores] = [()] * len(graph.nodes)
-    finish, free = [0.0] * len(graph.nodes), [0.0] * cores
-    everyone = tuple(range(cores))
+    groups = _stream_groups(graph, machine)
+    timeline = Timeline(graph, machine, machine.cores)
+    everything = tuple(range(machine.cores))
     for op in graph.order:
-        node = graph.nodes[op]
-        starts = {core: start_of(graph, op, core, placed, finish, free) for core in everyone}
-        narrow, wide = groups[node.stream][: node.blocks], everyone[: node.blocks]
-
-        def end(on: Cores, node: Node = node, starts: dict[int, float] = starts) -> float:
-            return max(starts[core] for core in on) + op_cost(node, len(on))
-
+        node, starts = graph.nodes[op], timeline.starts(op)
+        narrow, wide = groups[node.stream][: node.blocks], everything[: node.blocks]
+        ends = [max(starts[core] for core in on) + op_cost(node, len(on), machine.costs) for on in (narrow, wide)]
         crowded = node.kernel.sync_all and node.blocks > len(narrow)
-        _occupy(node, op, wide if crowded or end(wide) < end(narrow) else narrow, starts, placed, finish, free)
-    return tuple(placed)
+        timeline.occupy(op, wide if crowded or ends[1] < ends[0] else narrow, starts)
+    return tuple(timeline.placed)
 
 
-def _occupy(
-    node: Node,
-    op: int,
-    on: Cores,
-    starts: dict[int, float],
-    placed: list[Cores],
-    finish: list[float],
-    free: list[float],
-) -> None:
-    placed[op] = on
-    for core in on:
-        free[core] = starts[core] + op_cost(node, len(on))
-    finish[op] = max(free[core] for core in on)
-
-
-def _stream_groups(graph: Graph, cores: int) -> dict[int, Cores]:
+def _stream_groups(graph: Graph, machine: Machine) -> dict[int, Cores]:
     work: dict[int, float] = {}
     for op in graph.order:
         node = graph.nodes[op]
-        work[node.stream] = work.get(node.stream, 0.0) + block_cost(node) * node.blocks
+        work[node.stream] = work.get(node.stream, 0.0) + block_cost(node, machine.costs) * node.blocks
     streams = sorted(work, key=lambda s: -work[s])
-    if len(streams) >= cores:  # one core each, the heaviest streams spread first
-        load = [0.0] * cores
+    if len(streams) >= machine.cores:  # one core each, the heaviest streams spread first
+        load = [0.0] * machine.cores
         groups: dict[int, Cores] = {}
         for stream in streams:
             core = load.index(min(load))
@@ -129,7 +120,7 @@ def _stream_groups(graph: Graph, cores: int) -> dict[int, Cores]:
             groups[stream] = (core,)
         return groups
     sizes = dict.fromkeys(streams, 1)
-    for _ in range(cores - len(streams)):
+    for _ in range(machine.cores - len(streams)):
         sizes[max(streams, key=lambda s: work[s] / sizes[s])] += 1
     groups, first = {}, 0
     for stream in streams:
@@ -145,8 +136,12 @@ def _side_by_side(graph: Graph, placed: tuple[Cores, ...]) -> Placement:
         for core in placed[op]:
             number.setdefault(core, len(number))
     of = tuple(tuple(sorted(number[core] for core in on)) for on in placed)
+    ops_of: list[list[int]] = [[] for _ in number]
+    for op, on in enumerate(of):
+        for core in on:
+            ops_of[core].append(op)
     lists: dict[tuple[int, ...], list[int]] = {}
-    for core in range(len(number)):
-        lists.setdefault(tuple(op for op, on in enumerate(of) if core in on), []).append(core)
+    for core, ops in enumerate(ops_of):
+        lists.setdefault(tuple(ops), []).append(core)
     teams = tuple(on if node.kernel.sync_all else () for node, on in zip(graph.nodes, of, strict=True))
     return Placement(len(number), of, teams, tuple(tuple(cores) for cores in lists.values()))

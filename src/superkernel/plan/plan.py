@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 
@@ -11,6 +12,7 @@ from ..model.argument_layout import Layout, make_layout
 from ..model.graph import Graph
 from ..model.hazards import Edge
 from ..model.options import Options
+from .replication import Copies
 from .steps import Barrier, Cores, Fence, Step, Wait, spell
 
 
@@ -19,6 +21,7 @@ class SyncKind(Enum):
 
     NONE = "none"  # implied by another edge
     LOCAL = "local"  # producer and consumer blocks share a core
+    NEAR = "near"  # producers and consumers are in one group of cores
     FLAG = "flag"  # one producer core
     COUNTER = "counter"  # several producer cores
     BARRIER = "barrier"  # everything waits for everything
@@ -47,19 +50,27 @@ class Plan:
     graph: Graph
     options: Options
     cores: int  # launch size
-    placements: tuple[Cores, ...]  # per op of the graph: block b runs on placements[op][b % len]
+    placements: tuple[Cores, ...]  # per op of the graph: block b runs on placements[op][b % len], once per copy
     lane_cores: tuple[Cores, ...]
     steps: tuple[Step, ...]
     syncs: tuple[Sync, ...]
     notes: tuple[str, ...] = ()
+    copies: Mapping[int, Copies] = field(default_factory=dict, hash=False)  # replicated op -> its copies
 
     @cached_property
     def lanes(self) -> tuple[Lane, ...]:
         names = ["all"] if len(self.lane_cores) == 1 else [f"lane{i}" for i in range(len(self.lane_cores))]
-        return tuple(
-            Lane(name, cores, tuple(step for step in self.steps if not set(cores).isdisjoint(step.cores)))
-            for name, cores in zip(names, self.lane_cores, strict=True)
-        )
+        lanes = []
+        for name, cores in zip(names, self.lane_cores, strict=True):
+            whole = len(cores) == self.cores
+            members = frozenset(cores)
+            steps = self.steps if whole else tuple(s for s in self.steps if not members.isdisjoint(s.cores))
+            lanes.append(Lane(name, cores, steps))
+        return tuple(lanes)
+
+    @property
+    def issue_order(self) -> tuple[int, ...]:
+        return self.graph.order
 
     @property
     def layout(self) -> Layout:

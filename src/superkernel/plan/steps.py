@@ -1,15 +1,19 @@
 """plan.steps: the vocabulary of a plan. A plan is one sequence of steps; every core follows its part of it, in order.
 
+The words serve every target. Who takes a step are its agents: cores, or whole classes of cores on a target whose sync
+cannot tell the cores of a class apart.
+
 The sequence itself is a legal serial execution: a wait only ever names signals that stand before it. That is why no
 interleaving of the cores can deadlock, and why one core alone can run the whole plan from top to bottom.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+Agent = Hashable  # a core, or a class of cores
 Cores = tuple[int, ...]
 Names = Sequence[str]  # the ops' names, by index
 
@@ -170,15 +174,25 @@ class Barrier(Step):
 
 @dataclass(frozen=True)
 class Call(Step):
-    """Block b of `blocks` runs on cores[b % len(cores)], blocks of one core in rising order."""
+    """Block b of `blocks` runs on cores[b % len(cores)], blocks of one core in rising order.
+
+    The cores of a replicated op stand copy by copy: each of `copies` equal runs of them computes all blocks.
+    """
 
     op: int
     blocks: int
     team: Cores = ()  # sync_all only: the cores that join its barriers (the callers and the feeders)
+    copies: int = 1
+
+    @property
+    def width(self) -> int:
+        """The cores of one copy."""
+        return len(self.cores) // self.copies
 
     def text(self, names: Names) -> str:
         team = f", sync_all joined by {spell(self.team)}" if self.team else ""
-        return f"call {names[self.op]}: {self.blocks} block{'s' if self.blocks > 1 else ''}{team}"
+        copies = f", {self.copies} copies" if self.copies > 1 else ""
+        return f"call {names[self.op]}: {self.blocks} block{'s' if self.blocks > 1 else ''}{copies}{team}"
 
 
 @dataclass(frozen=True)

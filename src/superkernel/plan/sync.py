@@ -1,22 +1,27 @@
 """plan.sync: dependency edges and a placement -> the fewest waits that keep every edge.
 
-Each core keeps a clock: the last mark it knows of every other core. An edge costs a wait only where the clock does not
-cover it yet; a wait hands over all that the signalling core knew. That is a transitive reduction at the grain of cores.
+Each class of cores keeps a vector clock: per class, the last mark that all its cores are known to have reached; for the
+own class, what a core knows of the other members. An edge costs a wait only where the clock does not cover it yet; a
+wait hands over the clock of the signalling class. That is a transitive reduction at the grain of classes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from ..model.graph import Graph
 from ..model.hazards import Edge, Hazard
 from ..model.options import EarlyStart, Options
+from .classes import Classes, CoreClasses, Partners
+from .machine import Machine
 from .placement import Placement
 from .plan import Sync, SyncKind
 from .steps import AwaitEvent, Barrier, Cores, Mark, Need, Notify, Point, Request, Select, Signal, Step, Wait
 
-Clock = tuple[int, ...]  # per core: the stamp of the last mark known of it
-Needs = dict[int, int]  # producer core -> stamp
+Clock = tuple[int, ...]  # per class: the stamp of the last mark known of all its cores
+Needs = dict[int, int]  # producer class -> stamp; for the own class: the other members
+MOST_CORES_APART = 64  # up to here a barrier is chosen core by core, so that it holds as few cores as possible
 
 
 @dataclass
@@ -39,24 +44,47 @@ class Synced:
     syncs: tuple[Sync, ...]
 
 
-def choose_syncs(graph: Graph, placement: Placement, options: Options) -> Synced:
+def choose_syncs(
+    graph: Graph, placement: Placement, options: Options, machine: Machine, classes: CoreClasses, partners: Partners
+) -> Synced:
     """Waits, signals, barriers, notifies and requests for every op, and the kind of sync of every edge."""
-    return _Chooser(graph, placement, options).run()
+    return _Chooser(graph, placement, options, machine, classes, partners).run()
+
+
+def find_classes(graph: Graph, placement: Placement, options: Options, partners: Partners) -> CoreClasses:
+    """Cores that no op, event, tiling request or edge tells apart."""
+    if options.early_start is EarlyStart.OFF and placement.cores <= MOST_CORES_APART:
+        return CoreClasses(placement.cores, [(core,) for core in range(placement.cores)])
+    leaders = [placement.of[node.index][:1] for node in graph.nodes if node.awaits or node.notifies or node.dynamic]
+    copies = [copy for copies in placement.copies.values() for copy in copies if len(copy.readers) > 1]
+    computing, reading = [copy.cores for copy in copies], [copy.readers for copy in copies]
+    sets = [*placement.of, *placement.teams, *leaders, *computing, *reading, *partners.sets()]
+    return CoreClasses(placement.cores, sets)
 
 
 class _Chooser:
-    def __init__(self, graph: Graph, placement: Placement, options: Options) -> None:
-        self.graph, self.place, self.options = graph, placement, options
+    def __init__(
+        self,
+        graph: Graph,
+        placement: Placement,
+        options: Options,
+        machine: Machine,
+        classes: CoreClasses,
+        partners: Partners,
+    ) -> None:
+        self.graph, self.place, self.options, self.machine = graph, placement, options, machine
+        self.classes, self.partners = classes, partners
+        self.of = [classes.split(cores) for cores in placement.of]
         self.rank = {op: rank for rank, op in enumerate(graph.order)}
-        self.clocks: list[Clock] = [(-1,) * placement.cores for _ in range(placement.cores)]
-        self.nothing: Clock = (-1,) * placement.cores
-        self.joins: dict[tuple[int, Cores], Clock] = {}
-        self.published: dict[tuple[int, int], Clock] = {}  # (stamp, core) -> what it knew then
+        self.nothing: Clock = (-1,) * len(classes)
+        self.clocks: list[Clock] = [self.nothing] * len(classes)
+        self.joins: dict[tuple[int, Classes], Clock] = {}
+        self.published: dict[tuple[int, int], Clock] = {}  # (stamp, class) -> its clock then
         self.locks: dict[int, Clock] = {}  # dynamic op -> what its requesting core knew
-        self.signalled: dict[int, set[int]] = {}  # stamp -> cores
-        self.gates: dict[str, tuple[int, int]] = {}  # event -> (core that polls it, stamp)
-        self.stream_ends: dict[int, dict[int, int]] = {}  # stream -> core -> stamp of its last op
-        self.at_send: dict[int, dict[int, int]] = {}  # sending op -> a copy of the above
+        self.signalled: dict[int, set[int]] = {}  # stamp -> classes
+        self.gates: dict[str, tuple[int, int]] = {}  # event -> (class of the core that polls it, stamp)
+        self.stream_ends: dict[int, Needs] = {}  # stream -> class -> stamp of its last op
+        self.at_send: dict[int, Needs] = {}  # sending op -> a copy of the above
         self.ops = [OpSync() for _ in graph.nodes]
         self.first_requests: list[Step] = []
         self.syncs: list[Sync] = []
@@ -65,19 +93,19 @@ class _Chooser:
         early: dict[int, list[int]] = {}  # op, or -1 -> the dynamic ops whose last producer it is
         for op in self.graph.order:
             if self.graph.nodes[op].dynamic and not self.graph.nodes[op].awaits:
-                producers = [e.producer for e in self.graph.incoming[op] if _feeds_tiling(e)]
+                producers = [e.producer for e in self.graph.incoming[op] if feeds_tiling(e)]
                 early.setdefault(max(producers, key=self.rank.__getitem__, default=-1), []).append(op)
         for dynamic in early.get(-1, ()):
             self.first_requests += self._request(dynamic, stamp=-1)
         for op in self.graph.order:
-            self._one(op)
+            self._synchronise(op)
             for dynamic in early.get(op, ()):
                 self.ops[op].requests += self._request(dynamic, self._stamp(op, Point.DONE))
-        marks = {self._mark(stamp): tuple(sorted(cores)) for stamp, cores in self.signalled.items()}
-        resets = tuple((core, event) for event, (core, _) in self.gates.items())
+        marks = {self._mark(stamp): self.classes.cores(classes) for stamp, classes in self.signalled.items()}
+        resets = tuple((self._core(leader), event) for event, (leader, _) in self.gates.items())
         return Synced(tuple(self.ops), tuple(self.first_requests), marks, resets, tuple(self.syncs))
 
-    # marks are numbered along the serial order, so that one integer per core is a clock
+    # marks are numbered along the serial order, so that one integer per class is a clock
 
     def _stamp(self, op: int, point: Point) -> int:
         return 2 * self.rank[op] + point.value
@@ -85,180 +113,196 @@ class _Chooser:
     def _mark(self, stamp: int) -> Mark:
         return Mark(stamp // 2, stamp % 2, self.graph.order[stamp // 2])
 
-    def _one(self, op: int) -> None:
-        node, cores, sync = self.graph.nodes[op], self.place.of[op], self.ops[op]
+    def _core(self, leader: int) -> int:
+        """The core of a class that is one core: the core that deals with an op's events and tiling."""
+        return self.classes.members[leader][0]
+
+    def _leader(self, op: int) -> int:
+        return self.classes.of_core[self.place.of[op][0]]
+
+    def _others(self, core_class: int, wanted: Needs) -> Needs:
+        """A class of one core has no other members to wait for."""
+        alone = self.classes.sizes[core_class] == 1
+        return {of: stamp for of, stamp in wanted.items() if of != core_class or not alone}
+
+    def _synchronise(self, op: int) -> None:
+        node, classes, sync = self.graph.nodes[op], self.of[op], self.ops[op]
         self.joins.clear()
         sync.before += self._poll(op)
         sync.gate = len(sync.before)
         if node.dynamic:
             if node.awaits:  # what the tiling reads may be what the event announces
                 sync.before += self._request(op, self._stamp(op, Point.GATE))
-            sync.before.append(Select(cores, op))
-            for core in cores:
-                self._learn(core, self.locks[op])
+            sync.before.append(Select(self.place.of[op], op))
+            for core_class in classes:
+                self._learn(core_class, self.locks[op])
         edges = [(edge, self._edge_needs(edge)) for edge in self.graph.incoming[op]]
         inside = bool(node.kernel.waits_inside) and self.options.early_start is EarlyStart.FULL
-        events_seen = {core: self._gate_needs(op, core) for core in cores}
+        events_seen = {core_class: self._gate_needs(op, core_class) for core_class in classes}
         at_once = [self._edge_needs(edge, early=True) for edge, _ in edges] if inside else [needs for _, needs in edges]
         if self.options.early_start is EarlyStart.OFF:
-            waited = self._meet_before(op, self._join(cores, at_once), events_seen)
+            waited = self._meet_before(op, _join(classes, at_once), events_seen)
         else:
-            waited = self._minimal(self._join(cores, [events_seen, *at_once]))
+            waited = self._minimal(_join(classes, [events_seen, *at_once]))
             sync.before += self._waits(op, waited, inside=False)
-        paid = {core: set(needs.items()) for core, needs in waited.items()}
+        paid = {core_class: set(needs.items()) for core_class, needs in waited.items()}
         if inside:
-            late = self._minimal(self._join(cores, [needs for _, needs in edges]))
+            late = self._minimal(_join(classes, [needs for _, needs in edges]))
             sync.inside += self._waits(op, late, inside=True)
-            paid = {core: paid[core] | set(late[core].items()) for core in cores}
+            paid = {core_class: paid[core_class] | set(late[core_class].items()) for core_class in classes}
         self._name_kinds(edges, paid)
         self._finish(op)
 
     def _meet_before(self, op: int, data: dict[int, Needs], events_seen: dict[int, Needs]) -> dict[int, Needs]:
         """early-start=0: a barrier over the cores concerned, if any edge asks for one; events ask for flags only."""
-        before, sync, cores = list(self.clocks), self.ops[op], self.place.of[op]
+        before, sync, classes = list(self.clocks), self.ops[op], self.of[op]
         flags = self._minimal(events_seen)
         if not any(self._minimal(data).values()):
             sync.before += self._waits(op, flags, inside=False)
             return flags
         self.clocks = list(before)
         gate = self._stamp(op, Point.GATE)  # the op's own events are seen at the barrier, those of earlier ops are not
-        own = {core: {d: s for d, s in needs.items() if s == gate} for core, needs in events_seen.items()}
-        waited = self._minimal(self._join(cores, [data, own]))
+        own = {c: {d: stamp for d, stamp in needs.items() if stamp == gate} for c, needs in events_seen.items()}
+        waited = self._minimal(_join(classes, [data, own]))
         meeting = _participants(waited, before)
-        sync.before.append(Barrier(meeting, op))
+        sync.before.append(Barrier(self.classes.cores(meeting), op))
         self._meet(meeting, gate - 1)
         sync.before += self._waits(op, self._minimal(events_seen), inside=False)
         return waited
 
     def _poll(self, op: int) -> list[Step]:
         """External events: one core polls each word, unless another has for an earlier op."""
-        leader, stamp = self.place.of[op][0], self._stamp(op, Point.GATE)
         fresh = [event for event in self.graph.nodes[op].awaits if event not in self.gates]
-        if fresh:
-            self.gates |= dict.fromkeys(fresh, (leader, stamp))
-            self._publish(leader, stamp)
-        return [AwaitEvent((leader,), op, event) for event in fresh]
+        if not fresh:
+            return []
+        leader, stamp = self._leader(op), self._stamp(op, Point.GATE)
+        self.gates |= dict.fromkeys(fresh, (leader, stamp))
+        self._publish(leader, stamp)
+        return [AwaitEvent((self._core(leader),), op, event) for event in fresh]
 
-    def _gate_needs(self, op: int, core: int) -> Needs:
+    def _gate_needs(self, op: int, core_class: int) -> Needs:
         gates = [self.gates[event] for event in self.graph.nodes[op].awaits]
-        return {d: max(s for g, s in gates if g == d) for d, _ in gates if d != core}
+        return {leader: max(s for g, s in gates if g == leader) for leader, _ in gates if leader != core_class}
 
     def _edge_needs(self, edge: Edge, early: bool = False) -> dict[int, Needs]:
-        """Per core of the consumer: which cores it must see, and how far; early: before its wait point."""
-        reasons = [reason for reason in edge.reasons if reason.before_wait or not early]
-        consumers, producers = self.place.of[edge.consumer], self.place.of[edge.producer]
-        data = [reason for reason in reasons if reason.hazard is not Hazard.EVENT]
-        wanted = dict(self.at_send[edge.producer]) if len(data) < len(reasons) else {}
-        needs = {core: {d: stamp for d, stamp in wanted.items() if d != core} for core in consumers}
-        if not data:
-            return needs
+        """Per class of the consumer: which classes it must see, and how far; early: before its wait point."""
+        needs: dict[int, Needs] = {core_class: {} for core_class in self.of[edge.consumer]}
         done = self._stamp(edge.producer, Point.DONE)
-        if all(reason.block_local for reason in data):
-            blocks = range(self.graph.nodes[edge.consumer].blocks)
-            pairs = {(consumers[b % len(consumers)], producers[b % len(producers)]) for b in blocks}
-        else:
-            pairs = {(core, d) for core in consumers for d in producers}
-        for core, d in sorted(pairs):
-            if core != d:
-                needs[core][d] = max(done, needs[core].get(d, -1))
+        for reason in edge.reasons:
+            if early and not reason.before_wait:
+                continue
+            if reason.hazard is Hazard.EVENT:
+                for core_class, wanted in needs.items():
+                    _raise(wanted, self._others(core_class, self.at_send[edge.producer]))
+                continue
+            for group in self.partners.groups(edge, reason):
+                producers = dict.fromkeys(self.classes.split(group.producers), done)
+                for core_class in self.classes.split(group.consumers):
+                    _raise(needs[core_class], self._others(core_class, producers))
         return needs
 
-    def _join(self, cores: Cores, several: list[dict[int, Needs]]) -> dict[int, Needs]:
-        joined: dict[int, Needs] = {core: {} for core in cores}
-        for needs in several:
-            for core, wanted in needs.items():
-                for d, stamp in wanted.items():
-                    joined[core][d] = max(stamp, joined[core].get(d, -1))
-        return joined
-
     def _minimal(self, needs: dict[int, Needs]) -> dict[int, Needs]:
-        """What is left after the clocks; later marks first, for they carry the knowledge of earlier ones."""
+        """What the clocks do not cover; later marks first, for they carry the knowledge of earlier ones."""
         left: dict[int, Needs] = {}
-        for core, wanted in needs.items():
-            left[core] = {}
-            clock = self.clocks[core]
+        for core_class, wanted in needs.items():
+            left[core_class] = {}
+            clock = self.clocks[core_class]
             levels: dict[int, list[int]] = {}
-            for d, stamp in wanted.items():
-                if clock[d] < stamp:
-                    levels.setdefault(stamp, []).append(d)
+            for of, stamp in wanted.items():
+                if clock[of] < stamp:
+                    levels.setdefault(stamp, []).append(of)
             for stamp in sorted(levels, reverse=True):
-                missing = sorted(d for d in levels[stamp] if self.clocks[core][d] < stamp)
+                missing = sorted(of for of in levels[stamp] if self.clocks[core_class][of] < stamp)
                 if missing:
-                    left[core] |= dict.fromkeys(missing, stamp)
-                    self._learn(core, self._known_behind(stamp, core, missing))
+                    left[core_class] |= dict.fromkeys(missing, stamp)
+                    self._learn(core_class, self._known_behind(stamp, core_class, missing))
         return left
 
-    def _known_behind(self, stamp: int, core: int, others: list[int]) -> Clock:
-        """What a core knows once it has seen `stamp` of the others. Cores that wait alike share the answer."""
-        # a core's own knowledge behind the same stamp adds nothing to it, and makes the sets of all cores equal
-        seen = tuple(sorted({*others, core})) if (stamp, core) in self.published else tuple(others)
+    def _known_behind(self, stamp: int, core_class: int, others: list[int]) -> Clock:
+        """What a core knows once it has seen `stamp` of the others. Classes that wait alike share the answer."""
+        # a core's own knowledge behind the same stamp adds nothing to it, and makes the sets of all classes equal
+        seen = tuple(sorted({*others, core_class})) if (stamp, core_class) in self.published else tuple(others)
         if (stamp, seen) not in self.joins:
-            self.joins[stamp, seen] = tuple(map(max, *(self.published[stamp, d] for d in seen), self.nothing))
-        return self.joins[stamp, seen]
+            self.joins[stamp, seen] = tuple(map(max, *(self.published[stamp, of] for of in seen), self.nothing))
+        known = self.joins[stamp, seen]
+        if core_class in others or core_class not in seen:
+            return known
+        # its own members were not awaited: what is known of them is what the others knew
+        behind = [self.published[stamp, of][core_class] for of in others]
+        return (*known[:core_class], max(behind), *known[core_class + 1 :])
 
     def _waits(self, op: int, waited: dict[int, Needs], inside: bool) -> list[Wait]:
-        """One step for all cores that wait for the same; a core is never told to wait for itself."""
-        by_core: dict[int, dict[int, set[int]]] = {}
-        everyone: dict[int, set[int]] = {}
-        for core, needs in waited.items():
-            for d, stamp in needs.items():
-                by_core.setdefault(core, {}).setdefault(stamp, set()).add(d)
-                everyone.setdefault(stamp, set()).add(d)
-                self.signalled.setdefault(stamp, set()).add(d)
-        alike: dict[tuple[tuple[int, Cores], ...], list[int]] = {}
-        for core, marks in by_core.items():
-            key = tuple((s, tuple(sorted(ds | ({core} & everyone[s])))) for s, ds in sorted(marks.items()))
-            alike.setdefault(key, []).append(core)
+        """One step for all classes that wait for the same; a core is never told to wait for itself alone."""
+        marks: dict[int, dict[int, set[int]]] = {}  # class -> stamp -> classes
+        awaited_by_any: dict[int, set[int]] = {}
+        for core_class, needs in waited.items():
+            for of, stamp in needs.items():
+                marks.setdefault(core_class, {}).setdefault(stamp, set()).add(of)
+                awaited_by_any.setdefault(stamp, set()).add(of)
+                self.signalled.setdefault(stamp, set()).add(of)
+        alike: dict[tuple[tuple[int, Classes], ...], list[int]] = {}
+        for core_class, by_stamp in marks.items():
+            # a core that has signalled itself may stand among those it waits for: then all wait for one set
+            alone = {core_class} if self.classes.sizes[core_class] == 1 else set[int]()
+            key = tuple((s, tuple(sorted(of | (alone & awaited_by_any[s])))) for s, of in sorted(by_stamp.items()))
+            alike.setdefault(key, []).append(core_class)
         steps = []
-        for key, cores in alike.items():
-            alone = set(cores) if len(cores) == 1 else set[int]()
-            awaited = tuple(Need(self._mark(s), tuple(d for d in ds if d not in alone)) for s, ds in key)
-            steps.append(Wait(tuple(cores), op, awaited, inside))
+        for key, classes in alike.items():
+            alone = set(classes) if len(classes) == 1 and self.classes.sizes[classes[0]] == 1 else set[int]()
+            needs_of = tuple(Need(self._mark(s), self.classes.cores(c for c in of if c not in alone)) for s, of in key)
+            steps.append(Wait(self.classes.cores(classes), op, needs_of, inside))
         return steps
 
     def _finish(self, op: int) -> None:
-        """The op is done on its cores; senders of external events then tell the world."""
-        node, cores, stamp = self.graph.nodes[op], self.place.of[op], self._stamp(op, Point.DONE)
+        """The op is done on its cores; senders of external events then notify."""
+        node, stamp = self.graph.nodes[op], self._stamp(op, Point.DONE)
         ends = self.stream_ends.setdefault(node.stream, {})
-        for core in cores:
-            self._publish(core, stamp)
-            ends[core] = stamp
+        for core_class in self.of[op]:
+            self._publish(core_class, stamp)
+            ends[core_class] = stamp
         if node.op.send:
             self.at_send[op] = dict(ends)
         if node.notifies:
-            leader = cores[0]
-            waited = self._minimal({leader: {d: s for d, s in ends.items() if d != leader}})
+            leader = self._leader(op)
+            waited = self._minimal({leader: self._others(leader, ends)})
             self.ops[op].notify += [replace(wait, behind=True) for wait in self._waits(op, waited, inside=False)]
-            self.ops[op].notify += [Notify((leader,), op, event) for event in node.notifies]
+            self.ops[op].notify += [Notify((self._core(leader),), op, event) for event in node.notifies]
 
     def _request(self, op: int, stamp: int) -> list[Step]:
         """One core sees the producers of the inputs done, then asks the agent."""
-        leader = self.place.of[op][0]
-        needs = [self._edge_needs(edge)[leader] for edge in self.graph.incoming[op] if _feeds_tiling(edge)]
+        leader = self._leader(op)
+        needs = [self._agent_needs(edge, leader) for edge in self.graph.incoming[op] if feeds_tiling(edge)]
         needs.append(self._gate_needs(op, leader))
-        waited = self._minimal(self._join((leader,), [{leader: need} for need in needs]))
-        steps: list[Step] = [*self._waits(op, waited, inside=False), Request((leader,), op)]
+        waited = self._minimal(_join((leader,), [{leader: need} for need in needs]))
+        steps: list[Step] = [*self._waits(op, waited, inside=False), Request((self._core(leader),), op)]
         clock = self.clocks[leader]
         self.locks[op] = (*clock[:leader], max(clock[leader], stamp), *clock[leader + 1 :])
         return steps
 
-    def _publish(self, core: int, stamp: int) -> None:
-        clock = self.clocks[core]
-        self.clocks[core] = self.published[stamp, core] = (*clock[:core], stamp, *clock[core + 1 :])
+    def _agent_needs(self, edge: Edge, leader: int) -> Needs:
+        return self._edge_needs(edge)[leader]
 
-    def _learn(self, core: int, news: Clock) -> None:
-        self.clocks[core] = tuple(map(max, self.clocks[core], news))
+    def _publish(self, core_class: int, stamp: int) -> None:
+        clock = self.clocks[core_class]
+        own = (*clock[:core_class], stamp, *clock[core_class + 1 :])
+        self.published[stamp, core_class] = own
+        if self.classes.sizes[core_class] == 1:
+            self.clocks[core_class] = own
 
-    def _meet(self, cores: Cores, stamp: int) -> None:
+    def _learn(self, core_class: int, known: Clock) -> None:
+        self.clocks[core_class] = tuple(map(max, self.clocks[core_class], known))
+
+    def _meet(self, classes: Classes, stamp: int) -> None:
         """After a barrier every participant knows what all of them knew, and that all have come this far."""
-        known = tuple(map(max, *(self.clocks[core] for core in cores)))
-        known = tuple(max(s, stamp) if core in cores else s for core, s in enumerate(known))
-        for core in cores:
-            self.clocks[core] = known
+        known = list(map(max, *(self.clocks[core_class] for core_class in classes), self.nothing))
+        for core_class in classes:
+            known[core_class] = max(known[core_class], stamp)
+        for core_class in classes:
+            self.clocks[core_class] = tuple(known)
 
     def _name_kinds(self, edges: list[tuple[Edge, dict[int, Needs]]], paid: dict[int, set[tuple[int, int]]]) -> None:
-        """The kind of every edge, from the waits that were really made (`paid`: per core, of whom and how far)."""
-        everyone = set(range(self.place.cores))
+        """The kind of every edge, from the waits that were really made (`paid`: per class, of which and how far)."""
+        everything = set(range(len(self.classes)))
         barrier = self.options.early_start is EarlyStart.OFF
         for edge, needs in edges:
             seen = {c: {d for d, s in wanted.items() if (d, s) in paid[c]} for c, wanted in needs.items()}
@@ -266,27 +310,43 @@ class _Chooser:
             if not any(needs.values()):
                 kind = SyncKind.LOCAL
             elif not producers:
-                locked = self.graph.nodes[edge.consumer].dynamic and _feeds_tiling(edge)
+                locked = self.graph.nodes[edge.consumer].dynamic and feeds_tiling(edge)
                 kind = SyncKind.LOCK if locked else SyncKind.NONE
-            elif barrier or (producers == everyone and all(seen.get(c) for c in everyone)):
+            elif barrier or (producers == everything and all(seen.get(c) for c in everything)):
                 kind = SyncKind.BARRIER
+            elif self.machine.near(self.classes.cores(producers.union(c for c, of in seen.items() if of))):
+                kind = SyncKind.NEAR
             else:
-                kind = SyncKind.FLAG if len(producers) == 1 else SyncKind.COUNTER
+                cores = sum(self.classes.sizes[core_class] for core_class in producers)
+                kind = SyncKind.FLAG if cores == 1 else SyncKind.COUNTER
             self.syncs.append(Sync(edge, kind))
 
 
-def _participants(waited: dict[int, Needs], known: list[Clock]) -> Cores:
-    """Who must meet: the cores that wait, and of those they wait for the ones that nobody else there can speak for."""
-    waiting = {core for core, needs in waited.items() if needs}
-    meeting = waiting | {d for needs in waited.values() for d in needs}
-    for d in sorted(meeting - waiting):
-        stamp = max(needs[d] for needs in waited.values() if d in needs)
-        if any(known[other][d] >= stamp for other in meeting - {d}):
-            meeting.remove(d)
+def _join(classes: Iterable[int], several: list[dict[int, Needs]]) -> dict[int, Needs]:
+    joined: dict[int, Needs] = {core_class: {} for core_class in classes}
+    for needs in several:
+        for core_class, wanted in needs.items():
+            _raise(joined[core_class], wanted)
+    return joined
+
+
+def _raise(needs: Needs, more: Needs) -> None:
+    for of, stamp in more.items():
+        needs[of] = max(stamp, needs.get(of, -1))
+
+
+def _participants(waited: dict[int, Needs], known: list[Clock]) -> Classes:
+    """The classes that meet: those that wait, and of those awaited each whose progress no other participant knows."""
+    waiting = {core_class for core_class, needs in waited.items() if needs}
+    meeting = waiting | {of for needs in waited.values() for of in needs}
+    for of in sorted(meeting - waiting):
+        stamp = max(needs[of] for needs in waited.values() if of in needs)
+        if any(known[other][of] >= stamp for other in meeting - {of}):
+            meeting.remove(of)
     return tuple(sorted(meeting))
 
 
-def _feeds_tiling(edge: Edge) -> bool:
+def feeds_tiling(edge: Edge) -> bool:
     """The tiling reads what the op reads, and may rely on the op's events."""
     return any(reason.hazard in (Hazard.READ_AFTER_WRITE, Hazard.EVENT) for reason in edge.reasons)
 

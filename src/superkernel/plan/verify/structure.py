@@ -1,62 +1,67 @@
-"""plan.structure: a plan in; what is wrong with its parts, whoever knows what when: P1, P8 to P10, P12 to P14."""
+"""plan.verify.structure: a plan in; what is wrong with its single steps out: P1, P8 to P10, P12 to P14, P19."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any
 
 from ...model.argument_layout import Layout, Role
 from ...model.node import Node
 from ...model.op import Place, place_of
 from ...model.options import PreloadCode
 from ..plan import Plan
-from ..steps import AwaitEvent, Barrier, Call, Feed, Fence, Notify, Preload, Record, What, spell
-from .vector_clocks import Fault, named
+from ..replication import count_writers, replicable
+from ..steps import AwaitEvent, Barrier, Call, Cores, Feed, Fence, Notify, Preload, Record, What, spell
+from .agents import Agents, CheckedPlan, Fault, named, steps_of
 
 
 def check_launch_size(plan: Plan, fault: Fault) -> bool:
     """P9; False if cores are named that do not exist, so that nothing else can be said."""
-    used = {core for cores in plan.placements for core in cores}
-    named = used.union(*(step.cores for step in plan.steps))
+    used = set[int]().union(*dict.fromkeys(plan.placements))
+    sets = dict.fromkeys(step.cores for step in plan.steps)
     idle = set(range(plan.cores)) - used
     forced = plan.options.debug_aic_num or plan.options.debug_aiv_num
     if idle and not forced:
         fault("P9", f"cores {spell(tuple(sorted(idle)))} are launched, but no op is placed on them")
-    outside = sorted(core for core in named if not 0 <= core < plan.cores)
+    outside = sorted(core for core in used.union(*sets) if not 0 <= core < plan.cores)
     if outside:
         fault("P9", f"cores {spell(tuple(outside))} are used in a launch of {plan.cores} cores")
-    for step in plan.steps:
-        if not step.cores or len(set(step.cores)) < len(step.cores):
+    wrong = {cores for cores in sets if not cores or len(set(cores)) < len(cores)}
+    for step in plan.steps if wrong else ():
+        if step.cores in wrong:
             fault("P9", f"{plan.describe(step)}: its cores are {step.cores}")
     return not outside
 
 
 def check_calls(plan: Plan, fault: Fault) -> None:
-    """P1: every op once, on its cores, with its blocks. P14: who joins the barriers of a sync_all op."""
+    """P1: every op once, on its cores, with its blocks. P14: which cores join the barriers of a sync_all op."""
     calls: dict[int, list[Call]] = {}
     feeders: dict[int, list[int]] = {}
-    for step in plan.steps:
+    for step in steps_of(plan, (Call, Feed)):
         if isinstance(step, Call):
             calls.setdefault(step.op, []).append(step)
-        elif isinstance(step, Feed):
-            feeders.setdefault(step.op, []).extend(step.cores)
-            if not plan.options.feed_sync_all:
-                fault("P14", f"cores {spell(step.cores)} feed {named(plan, step.op)}, but feed-sync-all is 0")
+            continue
+        feeders.setdefault(step.op, []).extend(step.cores)
+        if not plan.options.feed_sync_all:
+            fault("P14", f"cores {spell(step.cores)} feed {named(plan, step.op)}, but feed-sync-all is 0")
     for node, placed in zip(plan.graph.nodes, plan.placements, strict=True):
-        made, name = calls.get(node.index, []), named(plan, node.index)
-        if len(made) != 1:
-            fault("P1", f"{name} is called {len(made)} times")
-        for call in made:
+        found, name = calls.get(node.index, []), named(plan, node.index)
+        if len(found) != 1:
+            fault("P1", f"{name} is called {len(found)} times")
+        for call in found:
             if call.cores != placed:
                 fault("P1", f"{name} is called on cores {call.cores}, placed on {placed}")
             if call.blocks != node.blocks:
                 fault("P1", f"{name} is called with {call.blocks} blocks, it has {node.blocks}")
-            if len(call.cores) > call.blocks:
+            if call.width > call.blocks or call.width * call.copies != len(call.cores):
                 fault("P1", f"{name} is called on {len(call.cores)} cores, but has {call.blocks} blocks")
             _check_team(plan, node, call, feeders.get(node.index, []), fault)
-    for step in plan.steps:
-        if isinstance(step, Feed) and not any(call.team == step.team for call in calls.get(step.op, ())):
-            fault("P14", f"{plan.describe(step)}: team {step.team} is not that of the call")
+            _check_copies(plan, node, call, fault)
+    for feed in steps_of(plan, Feed):
+        if not any(call.team == feed.team for call in calls.get(feed.op, ())):
+            fault("P14", f"{plan.describe(feed)}: team {feed.team} is not that of the call")
+    _check_readers(plan, fault)
 
 
 def _check_team(plan: Plan, node: Node, call: Call, feeders: list[int], fault: Fault) -> None:
@@ -71,40 +76,72 @@ def _check_team(plan: Plan, node: Node, call: Call, feeders: list[int], fault: F
         fault("P14", f"{name}: cores {call.cores} call and {tuple(feeders)} feed, but the team is {call.team}")
 
 
-def check_preloads(plan: Plan, fault: Fault) -> None:
-    """P10, on every core. Code that was preloaded or run there before counts as preloaded."""
+def _check_copies(plan: Plan, node: Node, call: Call, fault: Fault) -> None:
+    """P19: a replicated op runs once per copy, on the cores of that copy."""
+    copies = plan.copies.get(node.index, ())
+    runs = tuple(call.cores[i : i + call.width] for i in range(0, len(call.cores), max(1, call.width)))
+    if call.copies != max(1, len(copies)) or (copies and runs != tuple(copy.cores for copy in copies)):
+        fault("P19", f"{named(plan, node.index)} has {len(copies)} copies, but its call computes {call.copies}")
+
+
+def _check_readers(plan: Plan, fault: Fault) -> None:
+    """P19: what is copied has no effect but its outputs; every reader has exactly one copy."""
+    if not plan.copies:
+        return
+    writers = count_writers(plan.graph)
+    for op, copies in plan.copies.items():
+        node, name = plan.graph.nodes[op], named(plan, op)
+        if not replicable(plan.graph, node, writers):
+            fault("P19", f"{name} is replicated, but it is not pure, or writes in place, or shares its outputs")
+        readers = Counter(core for copy in copies for core in copy.readers)
+        if any(count > 1 for count in readers.values()):
+            fault("P19", f"{name}: some cores are given two copies to read")
+        if any(not set(copy.cores) <= set(copy.readers) for copy in copies):
+            fault("P19", f"{name}: a copy is computed by cores of another group")
+        outputs = {argument for param, argument in node.arguments() if param.kind.writes}
+        for other, placed in zip(plan.graph.nodes, plan.placements, strict=True):
+            if not any(argument in outputs and param.kind.reads for param, argument in other.arguments()):
+                continue
+            if lost := [core for core in placed if core not in readers]:
+                what = f"{named(plan, other.index)} reads it on cores {spell(tuple(lost))}"
+                fault("P19", f"{name} is replicated, but {what}, which have no copy")
+
+
+def check_preloads(plan: CheckedPlan, agents: Agents, fault: Fault) -> None:
+    """P10, on every agent. Code that was preloaded or run there before counts as preloaded."""
     mode = plan.options.preload_code
-    called = [0] * plan.cores
-    there: list[set[object]] = [set() for _ in range(plan.cores)]
-    ahead: dict[tuple[int, int], int] = {}  # (core, op) -> calls made when its code was preloaded
-    for step in plan.steps:
+    called: Counter[Any] = Counter()
+    there: set[tuple[Any, object]] = set()
+    ahead: dict[tuple[Any, int], int] = {}  # (agent, op) -> calls made when its code was preloaded
+    for step in steps_of(plan, (Preload, Call)):
         if isinstance(step, Preload):
             if mode is PreloadCode.NONE:
                 fault("P10", f"{plan.describe(step)}, but preload-code is none")
-            for core in step.cores:
-                if mode is PreloadCode.MAX and called[core]:
-                    fault("P10", f"core {core}: {plan.describe(step)} comes after the first call")
+            for agent in agents.split(step.cores):
+                if mode is PreloadCode.MAX and called[agent]:
+                    fault("P10", f"{agents.spell((agent,))}: {plan.describe(step)} comes after the first call")
                 for op in step.ops:
-                    ahead[core, op] = called[core]
-                    there[core].add(plan.graph.nodes[op].kernel)
-        elif isinstance(step, Call) and mode is not PreloadCode.NONE:
+                    ahead[agent, op] = called[agent]
+                    there.add((agent, plan.graph.nodes[op].kernel))
+        elif mode is not PreloadCode.NONE:
             kernel = plan.graph.nodes[step.op].kernel
-            for core in step.cores:
-                if kernel not in there[core]:
-                    fault("P10", f"core {core} calls {named(plan, step.op)} without a preload")
-                distance = called[core] - ahead.pop((core, step.op), called[core] - min(1, called[core]))
-                if mode is PreloadCode.PER_FUNC and distance != min(1, called[core]):
-                    fault("P10", f"core {core}: the code of {named(plan, step.op)} is preloaded {distance} calls ahead")
-                called[core] += 1
-                there[core].add(kernel)
+            for agent in agents.split(step.cores):
+                where, before = agents.spell((agent,)), called[agent]
+                if (agent, kernel) not in there:
+                    fault("P10", f"{where}: {named(plan, step.op)} is called without a preload")
+                distance = before - ahead.pop((agent, step.op), before - min(1, before))
+                if mode is PreloadCode.PER_FUNC and distance != min(1, before):
+                    fault("P10", f"{where}: the code of {named(plan, step.op)} is preloaded {distance} calls ahead")
+                called[agent] += 1
+                there.add((agent, kernel))
     if mode is PreloadCode.PER_FUNC:
-        for core, op in ahead:
-            fault("P10", f"core {core} preloads {named(plan, op)}, which it does not call afterwards")
+        for agent, op in ahead:
+            where = agents.spell((agent,))
+            fault("P10", f"{where}: {named(plan, op)} is preloaded, but not called afterwards")
 
 
-def check_debug(plan: Plan, fault: Fault) -> None:
+def check_debug(plan: CheckedPlan, everything: Cores, placements: tuple[Cores, ...], fault: Fault) -> None:
     """P12: debug steps where the options ask for them, one after every op, and nowhere else."""
-    everyone = tuple(range(plan.cores))
     done: set[int] = set()
     found: Counter[tuple[type, int]] = Counter()
     for step in plan.steps:
@@ -112,43 +149,40 @@ def check_debug(plan: Plan, fault: Fault) -> None:
             done.add(step.op)
         elif isinstance(step, Barrier | Fence) and step.debug:
             found[type(step), step.op] += 1
-            right = everyone if isinstance(step, Barrier) else plan.placements[step.op]
+            right = everything if isinstance(step, Barrier) else placements[step.op]
             if step.op not in done or set(step.cores) != set(right):
                 fault("P12", f"{plan.describe(step)}: on cores {step.cores}, or not behind its op")
-    asked = {Barrier: plan.options.debug_sync_all and plan.cores > 1, Fence: plan.options.debug_dcci_all}
+    asked = {Barrier: plan.options.debug_sync_all and len(everything) > 1, Fence: plan.options.debug_dcci_all}
     for kind, wanted in asked.items():
         for op in range(len(plan.graph.nodes)):
             if found[kind, op] != wanted:
                 fault("P12", f"{found[kind, op]} debug {kind.__name__.lower()}s after {named(plan, op)}")
 
 
-def check_records(plan: Plan, fault: Fault) -> None:
-    """P13: on each core marks nest, the kernel's outermost, every call and event inside its own pair."""
-    stacks: list[list[tuple[What, int | None]]] = [[] for _ in range(plan.cores)]
+def check_records(plan: CheckedPlan, agents: Agents, fault: Fault) -> None:
+    """P13: on each agent marks nest, the kernel's outermost, every call and event inside its own pair."""
+    stacks: dict[Any, list[tuple[What, int | None]]] = {}
     enclosing = {Call: What.OP, AwaitEvent: What.WAIT, Notify: What.NOTIFY}
     profiling = plan.options.profiling
-    for step in plan.steps:
-        for core in step.cores:
-            stack = stacks[core]
+    for step in plan.steps if profiling else steps_of(plan, Record):
+        for agent in agents.split(step.cores):
+            stack = stacks.setdefault(agent, [])
+            where = agents.spell((agent,))
             if isinstance(step, Record):
                 whose = (step.what, step.op)
                 if not profiling or (step.begin and (step.what is What.KERNEL) != (not stack)):
-                    fault("P13", f"core {core}: {plan.describe(step)} is out of place")
+                    fault("P13", f"{where}: {plan.describe(step)} is out of place")
                 if step.begin:
                     stack.append(whose)
                 elif not stack or stack.pop() != whose:
-                    fault("P13", f"core {core}: {plan.describe(step)} does not close the mark opened last")
-            elif profiling and not stack:
-                fault("P13", f"core {core}: {plan.describe(step)} outside the marks of the kernel")
-            elif (
-                profiling
-                and isinstance(step, Call | AwaitEvent | Notify)
-                and stack[-1] != (enclosing[type(step)], step.op)
-            ):
-                fault("P13", f"core {core}: {plan.describe(step)} outside its own marks")
-    for core, stack in enumerate(stacks):
+                    fault("P13", f"{where}: {plan.describe(step)} does not close the mark opened last")
+            elif not stack:
+                fault("P13", f"{where}: {plan.describe(step)} outside the marks of the kernel")
+            elif isinstance(step, Call | AwaitEvent | Notify) and stack[-1] != (enclosing[type(step)], step.op):
+                fault("P13", f"{where}: {plan.describe(step)} outside its own marks")
+    for agent, stack in stacks.items():
         if stack:
-            fault("P13", f"core {core} never closes {', '.join(what.value for what, _ in stack)}")
+            fault("P13", f"{agents.spell((agent,))}: {', '.join(what.value for what, _ in stack)} is never closed")
 
 
 def check_layout(plan: Plan, layout: Layout, fault: Fault) -> None:

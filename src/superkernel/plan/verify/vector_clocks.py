@@ -1,21 +1,24 @@
-"""plan.clocks: a plan in; what every core is sure of at every call, notify and request out.
+"""plan.verify.vector_clocks: a plan in; what every class of cores is sure of at every call, notify and request out.
 
-A clock is one number per core: how many steps of that core's program are known to be over. A core learns of others only
-at waits, barriers and selects. The walk follows the plan's one sequence, which proves that every wait ends as well:
-whatever a core waits for stands earlier. Debug steps teach nothing, so that a plan never leans on them.
+A clock has one number per class: how many steps of their list all cores of that class are known to have done; for the
+own class, what a core knows of the other members. Cores learn of others only at waits, barriers and selects. The walk
+follows the plan's one sequence, which proves that every wait ends as well: the signals it names stand before it. Debug
+steps teach nothing, so that a plan never relies on them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 
+from ...model.hazards import Edge, Reason
 from ...model.options import EarlyStart
+from ..classes import CoreClasses, Partners
 from ..plan import Plan
 from ..steps import (
     AwaitEvent,
     Barrier,
     Call,
+    Cores,
     Feed,
     Fence,
     FenceWhen,
@@ -28,203 +31,226 @@ from ..steps import (
     Signal,
     Step,
     Wait,
+    spell,
 )
+from .agents import Clocks, Fault, Needed, named
 
-Clock = tuple[int, ...]
-Fault = Callable[[str, str], None]  # property, message
+Known = tuple[int, ...]  # by class
 BLOCKING = (Wait, Barrier, Select, AwaitEvent, Call, Feed)
 
 
-@dataclass
-class Clocks:
-    """Positions count from 1 along each core's program; 0 means never."""
+class ClassAgents:
+    """The classes of cores that no step, placement or edge of a plan tells apart; found from the plan as it stands."""
 
-    finished: dict[int, Clock] = field(default_factory=dict)  # op -> per core, the position of its call
-    starts: dict[tuple[int, int], Clock] = field(default_factory=dict)  # (op, core) -> known when its call begins
-    bodies: dict[tuple[int, int], Clock] = field(default_factory=dict)  # ... and past its wait point
-    notifies: list[tuple[Notify, Clock]] = field(default_factory=list)
-    requests: dict[int, Clock] = field(default_factory=dict)
-    polls: dict[str, list[tuple[int, int]]] = field(default_factory=dict)  # event -> (core, position)
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.partners = Partners(plan.graph, plan.placements, plan.copies)
+        sets: dict[Cores, None] = dict.fromkeys(plan.placements)
+        for step in plan.steps:
+            sets[step.cores] = None
+            if isinstance(step, Wait):
+                sets.update(dict.fromkeys(need.cores for need in step.needs))
+            elif isinstance(step, Call | Feed):
+                sets[step.team] = None
+        for copies in plan.copies.values():
+            sets.update({cores: None for copy in copies for cores in (copy.cores, copy.readers)})
+        sets.update(dict.fromkeys(self.partners.sets()))
+        self.classes = CoreClasses(plan.cores, sets)
+        self.split = self.classes.split
+        self._of = tuple(self.classes.split(cores) for cores in plan.placements)
+
+    def of(self, op: int) -> tuple[int, ...]:
+        return self._of[op]
+
+    def needed(self, edge: Edge, reason: Reason, agent: int) -> Needed:
+        for group in self.partners.groups(edge, reason):
+            if agent in self.split(group.consumers):
+                producers = self.split(group.producers)
+                return Needed(producers, not producers or agent in producers)
+        return Needed(self._of[edge.producer], True)  # a reader without a copy of its own: P19 says so
+
+    def spell(self, agents: Iterable[int]) -> str:
+        cores = self.classes.cores(agents)
+        return f"core{'s' if len(cores) > 1 else ''} {spell(cores)}"
 
 
-def join(clocks: Iterable[Clock]) -> Clock:
-    """What is known to whoever knows all of `clocks`."""
-    several = list(clocks)
-    return several[0] if len(several) == 1 else tuple(map(max, *several))
-
-
-def named(plan: Plan, op: int) -> str:
-    return f"op {plan.op_names[op]!r}"
-
-
-def walk(plan: Plan, fault: Fault) -> Clocks:
+def walk(plan: Plan, agents: ClassAgents, fault: Fault) -> Clocks:
     """The clocks of a plan whose cores are all in range; faults of the waits and signals go to `fault`."""
-    walker = _Walker(plan, fault)
+    walker = _Walker(plan, agents, fault)
     for step in plan.steps:
         walker.take(step)
     walker.end()
     return walker.clocks
 
 
+def join(*clocks: Known) -> Known:
+    return clocks[0] if len(clocks) == 1 else tuple(map(max, *clocks))
+
+
 class _Walker:
-    def __init__(self, plan: Plan, fault: Fault) -> None:
-        self.plan, self.fault, self.clocks = plan, fault, Clocks()
+    def __init__(self, plan: Plan, agents: ClassAgents, fault: Fault) -> None:
+        self.plan, self.agents, self.fault, self.clocks = plan, agents, fault, Clocks()
+        self.split, self.sizes = agents.split, agents.classes.sizes
         self.early = plan.options.early_start is EarlyStart.FULL
         self.rank = {op: rank for rank, op in enumerate(plan.graph.order)}
-        self.now: list[Clock] = [(0,) * plan.cores] * plan.cores
-        self.published: dict[tuple[Mark, int], Clock] = {}
-        self.last_mark: list[Mark | None] = [None] * plan.cores
-        self.after_call: dict[tuple[int, int], Clock] = {}
-        self.fenced: set[tuple[int, int]] = set()  # (op, core) between the fence behind its call and its signal
-        self.pending: dict[int, list[Wait]] = {}  # core -> inside waits that its next call will make
-        self.seen: dict[tuple[int, int], int] = {}  # (producer core, core) -> position of the last signal waited for
-        self.absent: dict[int, set[int]] = {}  # sync_all op that has begun -> cores of its team still to come
+        self.nothing: Known = (0,) * len(self.sizes)
+        self.known: list[Known] = [self.nothing] * len(self.sizes)
+        self.position = [0] * len(self.sizes)
+        self.published: dict[tuple[Mark, int], Known] = {}
+        self.last_mark: list[Mark | None] = [None] * len(self.sizes)
+        self.after_call: dict[tuple[int, int], Known] = {}
+        self.fenced: set[tuple[int, int]] = set()  # (op, class) between the fence behind its call and its signal
+        self.pending: dict[int, list[Wait]] = {}  # class -> inside waits that its next call will make
+        self.seen: dict[tuple[int, int], int] = {}  # (producer class, class) -> position of the last signal waited for
+        self.absent: dict[int, set[int]] = {}  # sync_all op that has begun -> classes of its team still to come
 
     def take(self, step: Step) -> None:
         self._check_rendezvous(step)
+        classes = self.split(step.cores)
         match step:
             case Wait(inside=True):
-                self._postpone(step)
+                self._postpone(step, classes)
             case Wait():
-                self._wait(step)
+                for need in step.needs:
+                    self._learn(step, need, classes)
             case Barrier(debug=False):
-                met = join(self.now[core] for core in step.cores)
-                for core in step.cores:
-                    self.now[core] = met
+                met = join(*(self._published_now(c, self.position[c]) for c in classes))
+                for core_class in classes:
+                    self.known[core_class] = met
             case Select():
-                self._select(step)
+                self._select(step, classes)
             case Call():
-                self._call(step)
+                self._call(step, classes)
                 return
             case Signal():
-                self._signal(step)
+                self._signal(step, classes)
             case Fence(when=FenceWhen.AFTER):
-                self.fenced |= {(step.op, core) for core in step.cores}
+                self.fenced |= {(step.op, core_class) for core_class in classes}
             case Notify():
-                self.clocks.notifies += [(step, self.now[core]) for core in step.cores]
+                self.clocks.notifies += [(step, self._snapshot(core_class)) for core_class in classes]
             case Request():
-                self.clocks.requests[step.op] = join(self.now[core] for core in step.cores)
+                known = [self._published_now(core_class, self.position[core_class]) for core_class in classes]
+                self.clocks.requests[step.op] = join(self.nothing, *known)
             case _:
                 pass
-        for core in step.cores:
-            self._advance(core)
+        for core_class in classes:
+            self.position[core_class] += 1
             if isinstance(step, AwaitEvent):
-                self.clocks.polls.setdefault(step.event, []).append((core, self.now[core][core]))
+                self.clocks.polls.setdefault(step.event, []).append((core_class, self.position[core_class]))
 
     def end(self) -> None:
-        for core, waits in self.pending.items():
+        for core_class, waits in self.pending.items():
             for wait in waits:
-                self.fault("P4", f"core {core}: no call makes the inside wait of {named(self.plan, wait.op)}")
-        for op, cores in self.absent.items():
-            for core in sorted(cores):
-                self.fault(
-                    "P14", f"core {core} never joins the barriers of {named(self.plan, op)}: its team would hang"
-                )
+                where = self.agents.spell((core_class,))
+                self.fault("P4", f"{where}: no call makes the inside wait of {named(self.plan, wait.op)}")
+        for op, classes in self.absent.items():
+            where = self.agents.spell(classes)
+            self.fault("P14", f"{where} never join the barriers of {named(self.plan, op)}: its team would hang")
 
-    def _advance(self, core: int) -> None:
-        clock = self.now[core]
-        self.now[core] = (*clock[:core], clock[core] + 1, *clock[core + 1 :])
+    def _snapshot(self, core_class: int) -> Known:
+        """What a core of the class is sure of; of its own class: that all members have come this far."""
+        known, position = self.known[core_class], self.position[core_class]
+        own = position if self.sizes[core_class] == 1 else min(position, known[core_class])
+        return (*known[:core_class], own, *known[core_class + 1 :])
+
+    def _published_now(self, core_class: int, position: int) -> Known:
+        """What is known to a core that hears from all members of the class at a position."""
+        known = self.known[core_class]
+        return (*known[:core_class], position, *known[core_class + 1 :])
 
     def _check_rendezvous(self, step: Step) -> None:
         """No core may block between the moment its team begins a sync_all op and its own arrival."""
         joining = step if isinstance(step, Call | Feed) and step.team else None
         if self.absent and isinstance(step, BLOCKING):
-            for op, cores in self.absent.items():
-                if (joining is None or joining.op != op) and not cores.isdisjoint(step.cores):
-                    who, what = min(cores.intersection(step.cores)), self.plan.describe(step)
-                    self.fault(
-                        "P4", f"core {who} may block ({what}) while its team waits for it in {named(self.plan, op)}"
-                    )
+            blocking = self.split(step.cores)
+            for op, classes in self.absent.items():
+                if (joining is None or joining.op != op) and not classes.isdisjoint(blocking):
+                    where, what = self.agents.spell(classes.intersection(blocking)), self.plan.describe(step)
+                    self.fault("P4", f"{where} may block ({what}) while the team waits in {named(self.plan, op)}")
         if joining is not None:
-            self.absent.setdefault(joining.op, set(joining.team)).difference_update(joining.cores)
-            if not self.absent[joining.op]:
+            absent = self.absent.setdefault(joining.op, set(self.split(joining.team)))
+            absent.difference_update(self.split(joining.cores))
+            if not absent:
                 del self.absent[joining.op]
 
-    def _postpone(self, wait: Wait) -> None:
+    def _postpone(self, wait: Wait, classes: tuple[int, ...]) -> None:
         if not (self.early and self.plan.graph.nodes[wait.op].kernel.waits_inside):
             self.fault("P2", f"{named(self.plan, wait.op)} has no wait point, but its wait is left to it")
-        for core in wait.cores:
-            self.pending.setdefault(core, []).append(wait)
+        for core_class in classes:
+            self.pending.setdefault(core_class, []).append(wait)
 
-    def _wait(self, wait: Wait) -> None:
-        for need in wait.needs:
-            news = self._news(wait, need)
-            for core in wait.cores:
-                self._learn(core, need, news)
+    def _learn(self, wait: Wait, need: Need, classes: tuple[int, ...]) -> None:
+        """Every class learns what the signalling classes knew; its own signal tells a core nothing."""
+        awaited = self.split(need.cores)
+        signals = [self.published[need.mark, other] for other in awaited if (need.mark, other) in self.published]
+        if len(signals) < len(awaited):
+            silent = [other for other in awaited if (need.mark, other) not in self.published]
+            alone = len(wait.cores) == 1 and [self.agents.classes.of_core[wait.cores[0]]] == silent
+            if not alone:
+                self.fault("P4", f"{self.plan.describe(wait)}: {self.agents.spell(silent)} give no such signal before")
+        learned = join(self.nothing, *signals)
+        for core_class in classes:
+            for other in awaited:
+                if (other != core_class or self.sizes[other] > 1) and (need.mark, other) in self.published:
+                    self._check_crossed(core_class, other, need)
+            self.known[core_class] = join(self.known[core_class], learned)
 
-    def _news(self, wait: Wait, need: Need) -> Clock:
-        """What a core learns when `need` is met; its own signal tells it nothing new."""
-        signals = []
-        for d in need.cores:
-            if (need.mark, d) in self.published:
-                signals.append(self.published[need.mark, d])
-            elif set(wait.cores) != {d}:
-                self.fault("P4", f"{self.plan.describe(wait)}: core {d} gives no such signal before")
-        return join([(0,) * self.plan.cores, *signals])
+    def _check_crossed(self, core_class: int, other: int, need: Need) -> None:
+        position = self.published[need.mark, other][other]
+        if position <= self.seen.get((other, core_class), 0):
+            where, signal = self.agents.spell((core_class,)), self.agents.spell((other,))
+            text = f"{need.mark.text(self.plan.op_names)} on {signal}"
+            self.fault("P5", f"{where}: a wait for {text} after that signal or a later one of the same core")
+        self.seen[other, core_class] = max(position, self.seen.get((other, core_class), 0))
 
-    def _learn(self, core: int, need: Need, news: Clock) -> None:
-        for d in need.cores:
-            if d != core and (need.mark, d) in self.published:
-                position = self.published[need.mark, d][d]
-                if position <= self.seen.get((d, core), 0):
-                    text = f"{need.mark.text(self.plan.op_names)} on core {d}"
-                    self.fault("P5", f"core {core} waits for {text} after that signal or a later one of the same core")
-                self.seen[d, core] = max(position, self.seen.get((d, core), 0))
-        self.now[core] = join((self.now[core], news))
-
-    def _select(self, step: Select) -> None:
+    def _select(self, step: Select, classes: tuple[int, ...]) -> None:
         if step.op not in self.clocks.requests:
             self.fault("P4", f"the variant of {named(self.plan, step.op)} is selected before it is requested")
             return
-        for core in step.cores:
-            self.now[core] = join((self.now[core], self.clocks.requests[step.op]))
+        for core_class in classes:
+            self.known[core_class] = join(self.known[core_class], self.clocks.requests[step.op])
 
-    def _call(self, step: Call) -> None:
-        finished = list(self.clocks.finished.get(step.op, (0,) * self.plan.cores))
-        news: dict[Need, Clock] = {}  # cores wait for the same things: look them up once
-        for core in step.cores:
-            self.clocks.starts[step.op, core] = self.now[core]
-            for wait in self.pending.pop(core, ()):
+    def _call(self, step: Call, classes: tuple[int, ...]) -> None:
+        for core_class in classes:
+            self.clocks.begins[step.op, core_class] = self._snapshot(core_class)
+            self.clocks.called_at[step.op, core_class] = self.position[core_class]
+            for wait in self.pending.pop(core_class, ()):
                 if wait.op != step.op:
                     waiting, called = named(self.plan, wait.op), named(self.plan, step.op)
-                    self.fault("P4", f"core {core}: the inside wait of {waiting} meets the call of {called}")
+                    where = self.agents.spell((core_class,))
+                    self.fault("P4", f"{where}: the inside wait of {waiting} meets the call of {called}")
                 for need in wait.needs:
-                    news[need] = news.get(need) or self._news(wait, need)
-                    self._learn(core, need, news[need])
-            self.clocks.bodies[step.op, core] = self.now[core]
-            self._advance(core)
-            self.after_call[step.op, core] = self.now[core]
-            finished[core] = self.now[core][core]
-        self.clocks.finished[step.op] = tuple(finished)
+                    self._learn(wait, need, (core_class,))
+            self.clocks.bodies[step.op, core_class] = self._snapshot(core_class)
+            self.position[core_class] += 1
+            self.after_call[step.op, core_class] = self._published_now(core_class, self.position[core_class])
+            self.clocks.ends[step.op, core_class] = self.position[core_class]
 
-    def _signal(self, step: Signal) -> None:
+    def _signal(self, step: Signal, classes: tuple[int, ...]) -> None:
         mark, text = step.mark, step.mark.text(self.plan.op_names)
         if self.rank.get(mark.op) != mark.rank:
             self.fault("P4", f"the mark {text!r} has rank {mark.rank}, its op {self.rank.get(mark.op)}")
         if step.inside and not (self.early and self.plan.graph.nodes[mark.op].kernel.signals_inside):
             self.fault("P2", f"{named(self.plan, mark.op)} does not signal inside, but its signal is left to it")
-        for core in step.cores:
-            last = self.last_mark[core]
+        for core_class in classes:
+            last = self.last_mark[core_class]
             if last is not None and not last < mark:
-                before = last.text(self.plan.op_names)
-                self.fault("P4", f"core {core} signals {text!r} after {before!r}: marks must rise")
-            self.last_mark[core] = mark
-            self.published[mark, core] = self._reached(step, core)
+                before, where = last.text(self.plan.op_names), self.agents.spell((core_class,))
+                self.fault("P4", f"{where}: {text!r} is signalled after {before!r}: marks must rise")
+            self.last_mark[core_class] = mark
+            self.published[mark, core_class] = self._reached(step, core_class)
 
-    def _reached(self, step: Signal, core: int) -> Clock:
-        """What stands behind a signal; one that may be given inside the call vouches for nothing later."""
-        op = step.mark.op
+    def _reached(self, step: Signal, core_class: int) -> Known:
+        """What stands behind a signal; one that may be given inside the call covers nothing later."""
+        op, where = step.mark.op, self.agents.spell((core_class,))
         if step.mark.point == Point.GATE.value:
             for event in self.plan.graph.nodes[op].awaits:
-                if not any(self.now[core][d] >= position for d, position in self.clocks.polls.get(event, ())):
-                    self.fault(
-                        "P6", f"core {core} opens the gate of {named(self.plan, op)} before event {event} is seen"
-                    )
-        elif (op, core) not in self.after_call:
-            self.fault("P4", f"core {core} signals that {named(self.plan, op)} is done, which it has not called")
+                if not self.clocks.sees(self._snapshot(core_class), event):
+                    self.fault("P6", f"{where}: the gate of {named(self.plan, op)} opens before event {event} is seen")
+        elif (op, core_class) not in self.after_call:
+            self.fault("P4", f"{where}: a signal that {named(self.plan, op)} is done, which was not called there")
         elif step.inside:
-            if (op, core) in self.fenced:
-                self.fault("P2", f"core {core} may signal inside {named(self.plan, op)}, before the fence behind it")
-            return self.after_call[op, core]
-        clock = self.now[core]
-        return (*clock[:core], clock[core] + 1, *clock[core + 1 :])
+            if (op, core_class) in self.fenced:
+                self.fault("P2", f"{where}: {named(self.plan, op)} may signal before the fence behind it")
+            return self.after_call[op, core_class]
+        return self._published_now(core_class, self.position[core_class] + 1)

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...model.graph import Graph
-from ...plan.cost import SYNC_NS, block_cost
+from ...plan.cost import block_cost
+from ...plan.machine import Costs
 from .facts import facts_of
 from .launch_shape import LaunchShape
 from .types import CoreClass
+
+_COSTS = Costs()
 
 
 @dataclass(frozen=True)
@@ -37,12 +40,12 @@ def choose_order(graph: Graph, launch: LaunchShape, stream_fusion: bool) -> Issu
 
 
 def _costs(graph: Graph) -> list[float]:
-    return [block_cost(node) for node in graph.nodes]
+    return [block_cost(node, _COSTS) for node in graph.nodes]
 
 
 def _start(graph: Graph, op: int, free: dict[CoreClass, float], finish: Sequence[float]) -> float:
     classes = facts_of(graph.nodes[op].kernel).op_class.classes
-    waited = (finish[edge.producer] + SYNC_NS for edge in graph.incoming[op])
+    waited = (finish[edge.producer] + _COSTS.sync_ns for edge in graph.incoming[op])
     return max(*(free[core_class] for core_class in classes), *waited, 0.0)
 
 

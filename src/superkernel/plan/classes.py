@@ -1,0 +1,106 @@
+"""plan.classes: core sets in; the classes of cores that no set tells apart out.
+
+All cores of a class follow the same list of steps, so the planner and the proof follow classes: 528 cores that do six
+different things cost as much as six cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+
+from ..model.graph import Graph
+from ..model.hazards import Edge, Hazard, Reason
+from .partners import PartnerGroup, partner_groups
+from .replication import Copies
+from .steps import Cores
+
+Classes = tuple[int, ...]
+
+
+class CoreClasses:
+    """The coarsest partition of `cores` cores in which every one of `sets` is a union of classes."""
+
+    def __init__(self, cores: int, sets: Iterable[Cores]) -> None:
+        labels = [0] * cores
+        for members in dict.fromkeys(sets):
+            if len(members) == cores:
+                continue
+            inside = set(members)
+            fresh: dict[tuple[int, bool], int] = {}
+            labels = [fresh.setdefault((label, core in inside), len(fresh)) for core, label in enumerate(labels)]
+        numbers: dict[int, int] = {}  # classes are numbered by their first core
+        self.of_core: tuple[int, ...] = tuple(numbers.setdefault(label, len(numbers)) for label in labels)
+        members_of: list[list[int]] = [[] for _ in numbers]
+        for core, number in enumerate(self.of_core):
+            members_of[number].append(core)
+        self.members: tuple[Cores, ...] = tuple(map(tuple, members_of))
+        self._split: dict[Cores, Classes] = {}
+        self._cores: dict[Classes, Cores] = {}
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(map(len, self.members))
+
+    def split(self, cores: Cores) -> Classes:
+        """The classes that a set of cores consists of, in rising order."""
+        found = self._split.get(cores)
+        if found is None:
+            found = self._split[cores] = tuple(sorted({self.of_core[core] for core in cores}))
+        return found
+
+    def cores(self, classes: Iterable[int]) -> Cores:
+        """The cores of some classes, in rising order."""
+        key = tuple(sorted(set(classes)))
+        found = self._cores.get(key)
+        if found is None:
+            found = self._cores[key] = tuple(sorted(core for number in key for core in self.members[number]))
+        return found
+
+
+class Partners:
+    """Which cores must have stored before the blocks of a consumer on a core may load, edge by edge."""
+
+    def __init__(self, graph: Graph, placements: tuple[Cores, ...], copies: Mapping[int, Copies]) -> None:
+        self._graph, self._placements, self._copies = graph, placements, copies
+        self._groups: dict[object, tuple[PartnerGroup, ...]] = {}
+
+    def groups(self, edge: Edge, reason: Reason) -> tuple[PartnerGroup, ...]:
+        """Consumer cores with the same producers, for a hazard on a buffer."""
+        producers, consumers = self._placements[edge.producer], self._placements[edge.consumer]
+        copies = self._copies.get(edge.producer)
+        if copies is not None and reason.hazard is Hazard.READ_AFTER_WRITE:
+            key: object = (copies, consumers)
+            if key not in self._groups:
+                self._groups[key] = tuple(_readers_of_copies(copies, set(consumers)))
+            return self._groups[key]
+        if not (reason.block_local or reason.ranged) or copies is not None or edge.consumer in self._copies:
+            return (PartnerGroup(consumers, producers),)
+        blocks = self._graph.nodes[edge.producer].blocks, self._graph.nodes[edge.consumer].blocks
+        key = producers, consumers, blocks
+        if key not in self._groups:
+            self._groups[key] = partner_groups(producers, consumers, blocks)
+        return self._groups[key]
+
+    def sets(self) -> Iterable[Cores]:
+        """Every set of cores that some edge tells apart."""
+        for edge in self._graph.edges:
+            for reason in edge.reasons:
+                if reason.hazard is not Hazard.EVENT:
+                    for group in self.groups(edge, reason):
+                        yield group.consumers
+                        yield group.producers
+
+
+def _readers_of_copies(copies: Copies, consumers: set[int]) -> Iterable[PartnerGroup]:
+    """Every consumer core reads the copy of its own group."""
+    alone = tuple(copy.cores[0] for copy in copies if copy.cores == copy.readers and len(copy.cores) == 1)
+    if reading := tuple(core for core in alone if core in consumers):
+        yield PartnerGroup(reading, ())
+    for copy in copies:
+        reading = tuple(core for core in copy.readers if core in consumers)
+        if reading and copy.readers != copy.cores[:1]:
+            yield PartnerGroup(reading, copy.cores)

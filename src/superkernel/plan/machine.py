@@ -1,0 +1,42 @@
+"""plan.machine: what a target tells the planner of its machine: how many cores, which are close, what things cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from .steps import Cores
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Estimates, only good enough to compare two placements."""
+
+    call_ns: float = 200.0  # an op of unknown size
+    bytes_per_ns: float = 8.0  # what one core streams
+    sync_ns: float = 150.0  # one core learns of another core's progress
+    near_sync_ns: float = 150.0  # the same within a group
+    replica_ns: float = 50.0  # a copy of an op delays its core by this much more: inputs come from other caches
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Cores, the groups among which a sync is cheap, and costs. Without groups all cores are alike."""
+
+    cores: int
+    groups: tuple[Cores, ...] = ()
+    costs: Costs = Costs()
+    replicates: bool = True  # cheap ops may be computed by every group that needs them
+
+    @cached_property
+    def group_of(self) -> tuple[int, ...]:
+        """Core -> the index of its group; without groups every core is its own."""
+        found = list(range(len(self.groups), len(self.groups) + self.cores))
+        for index, group in enumerate(self.groups):
+            for core in group:
+                found[core] = index
+        return tuple(found)
+
+    def near(self, cores: Cores) -> bool:
+        """Whether the cores lie in one group of several."""
+        return len(self.groups) > 1 and len({self.group_of[core] for core in cores}) == 1

@@ -1,0 +1,117 @@
+"""plan.replication: a placement -> the cheap ops that every group of cores computes for itself, into private copies.
+
+A sync costs more than a small op. An op whose result many cores need is then computed by each of them from the same
+inputs by the same code, so that its consumers find a copy of their own and wait for nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from ..model.graph import Graph
+from ..model.hazards import Hazard
+from ..model.node import Node
+from ..model.params import Kind
+from .cost import Timeline, op_cost
+from .machine import Machine
+from .steps import Cores
+
+MOST_BYTES = 64 * 1024  # of one output
+
+
+@dataclass(frozen=True)
+class Copy:
+    """One of the runs of a replicated op, for one group of cores. Copy 0 writes the buffer itself."""
+
+    cores: Cores  # that compute it: block b on cores[b % len(cores)]
+    readers: Cores  # that may read it: they and no others
+
+
+Copies = tuple[Copy, ...]
+
+
+def replicate(
+    graph: Graph, placements: tuple[Cores, ...], machine: Machine, cores: int
+) -> tuple[dict[int, Copies], tuple[str, ...]]:
+    """Ops that are estimated to be worth copying, walking the list in issue order; and why."""
+    if not machine.replicates or cores == 1:
+        return {}, ()
+    readers = _readers(graph, placements)
+    writers = count_writers(graph)
+    candidates = {op for op in graph.order if len(readers[op]) > 1 and replicable(graph, graph.nodes[op], writers)}
+    if not candidates:
+        return {}, ()
+    timeline, plain = Timeline(graph, machine, cores), Timeline(graph, machine, cores)
+    copies: dict[int, Copies] = {}
+    for op in graph.order:
+        plain.occupy(op, placements[op], plain.starts(op))
+        starts = timeline.starts(op)
+        if op in candidates:
+            wanted = _copies(graph.nodes[op], readers[op] | {placements[op][0]}, machine)
+            if len(wanted) > 1 and _pays(graph.nodes[op], placements[op], wanted, starts, machine):
+                copies[op] = wanted
+                timeline.occupy_copies(op, [copy.cores for copy in wanted], starts)
+                continue
+        timeline.occupy(op, placements[op], starts)
+    if not copies:
+        return {}, ()
+    times = f"estimated {timeline.end / 1e3:.1f} us, {plain.end / 1e3:.1f} us without"
+    if timeline.end >= plain.end:
+        return {}, (f"replicated: nothing ({times})",)
+    names = ", ".join(graph.nodes[op].name for op in copies)
+    return copies, (f"replicated, one copy for each group of cores that reads it: {names} ({times})",)
+
+
+def _pays(node: Node, once_on: Cores, copies: Copies, starts: list[float], machine: Machine) -> bool:
+    costs = machine.costs
+    once = max(starts[core] for core in once_on) + op_cost(node, len(once_on), costs) + costs.sync_ns
+    ends = []
+    for copy in copies:
+        begin = max(starts[core] for core in copy.cores)
+        near_ns = costs.near_sync_ns if copy.readers != copy.cores or len(copy.cores) > 1 else 0.0
+        ends.append(begin + op_cost(node, len(copy.cores), costs) + costs.replica_ns + near_ns)
+    return max(ends) < once
+
+
+def _copies(node: Node, needed: set[int], machine: Machine) -> Copies:
+    """One copy per group of the cores that need the result; without groups every core is its own."""
+    groups: dict[int, list[int]] = {}
+    for core in sorted(needed):
+        groups.setdefault(machine.group_of[core], []).append(core)
+    width = min(node.blocks, *map(len, groups.values()))  # the same in all copies
+    return tuple(Copy(tuple(group[:width]), tuple(group)) for group in groups.values())
+
+
+def _readers(graph: Graph, placements: tuple[Cores, ...]) -> dict[int, set[int]]:
+    """Op -> the cores that read what it writes."""
+    readers: dict[int, set[int]] = {op: set() for op in graph.order}
+    for edge in graph.edges:
+        if any(reason.hazard is Hazard.READ_AFTER_WRITE for reason in edge.reasons):
+            readers[edge.producer].update(placements[edge.consumer])
+    return readers
+
+
+def count_writers(graph: Graph) -> Counter[str]:
+    """Buffer -> how many ops write it."""
+    return Counter(
+        name for node in graph.nodes for name in {name for param, name in node.arguments() if param.kind.writes}
+    )
+
+
+def replicable(graph: Graph, node: Node, writers: Counter[str]) -> bool:
+    """P19: no in-place, external or random effect; outputs that are small and that no other op writes."""
+    kernel = node.kernel
+    effects = kernel.sync_all or kernel.waits_inside or kernel.signals_inside or kernel.may_fail is not False
+    if not kernel.pure or effects or node.dynamic or node.op.send or node.op.recv:
+        return False
+    arguments = list(node.places())
+    inputs = {place.name for param, place in arguments if param.kind is Kind.IN}
+    outputs = {place.name for param, place in arguments if param.kind is Kind.OUT}
+    if any(param.kind in (Kind.INOUT, Kind.WORKSPACE) for param, _ in arguments) or inputs & outputs:
+        return False
+    if any(place.offset for param, place in arguments if param.kind is Kind.OUT):
+        return False
+    buffers = [graph.buffers[name] for name in outputs]
+    small = all(b.nbytes is not None and b.nbytes <= MOST_BYTES and not b.needs_value for b in buffers)
+    return bool(outputs) and small and all(writers[name] == 1 for name in outputs)
