@@ -12,8 +12,7 @@ from .model.op import Op, Place, Tiling
 from .model.options import Options
 from .model.subkernel import SubKernel
 from .model.tensor_arg import TensorArg
-from .runtime.artefact import load
-from .runtime.compile import compile
+from .runtime.compile import compile, load
 from .runtime.super_kernel import SuperKernel
 
 if TYPE_CHECKING:

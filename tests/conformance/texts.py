@@ -15,12 +15,12 @@ from unittest.mock import patch
 from superkernel.errors import BuildError, UnsupportedError
 from superkernel.frontend.lowering import inductor
 from superkernel.frontend.run_parts import by_interpreter
-from superkernel.targets.cpu.target import TARGET, CpuTarget
-from superkernel.targets.protocol import Text
+from superkernel.targets.cpu.target import TARGET, CpuModelSupport
+from superkernel.targets.protocol import GeneratedText
 
-TOGETHER = 64  # texts in one call of compile_texts, which makes as many objects as there are processors
+TOGETHER = 64  # texts in one call of compile_generated, which makes as many objects as there are processors
 
-Texts = dict[Text, Sequence[str]]  # with the compiler's flags
+Texts = dict[GeneratedText, Sequence[str]]  # with the compiler's flags
 
 
 @contextmanager
@@ -28,11 +28,11 @@ def collecting_texts() -> Iterator[Texts]:
     """Inside, the back end compiles nothing: it runs every graph op by op, and its kernels' texts are kept."""
     found: Texts = {}
 
-    def collect(target: CpuTarget, texts: Sequence[Text], flags: Sequence[str]) -> list[Path]:
+    def collect(support: CpuModelSupport, texts: Sequence[GeneratedText], flags: Sequence[str]) -> list[Path]:
         found.update(dict.fromkeys(texts, tuple(flags)))
         raise UnsupportedError("only the texts are wanted")
 
-    with patch.object(CpuTarget, "compile_texts", collect), without_stock():
+    with patch.object(CpuModelSupport, "compile_generated", collect), without_stock():
         yield found
 
 
@@ -53,4 +53,4 @@ def compile_together(texts: Texts) -> None:
         mine = [text for text, own in texts.items() if own == flags]
         for first in range(0, len(mine), TOGETHER):
             with suppress(BuildError):
-                TARGET.compile_texts(mine[first : first + TOGETHER], flags)
+                TARGET.model_support.compile_generated(mine[first : first + TOGETHER], flags)

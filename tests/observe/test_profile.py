@@ -180,10 +180,10 @@ def test_a_launch_that_is_stopped_is_no_row_and_those_before_it_are(tmp_path: Pa
 
 def test_nothing_is_watched_before_and_after(tmp_path: Path) -> None:
     with twice(tmp_path) as k:
-        before = k.executable
+        before = k.loaded
         with sk.profile(tmp_path / "p") as p:
-            assert k.executable is not before
-        assert k.executable is before
+            assert k.loaded is not before
+        assert k.loaded is before
         k(buffers())
         assert p.facts is not None and not p.facts.launches
 
@@ -234,7 +234,7 @@ def test_nothing_ran_is_a_profile_too(tmp_path: Path) -> None:
 def test_launches_are_timed_whichever_host_library_runs_them(tmp_path: Path) -> None:
     """Processes that fill an empty cache together replace each other's host library: one of them may load two."""
     with twice(tmp_path) as k, sk.profile(tmp_path / "p", detail=True) as p:
-        path = k.executable.plain.host.path
+        path = k.loaded.plain.host.path
         shutil.copy2(path, copy := path.with_name("copy"))
         copy.replace(path)  # its twin with time stamps will load this one
         k(buffers())

@@ -152,9 +152,9 @@ def test_a_place_where_nothing_can_be_saved(tmp_path: Path) -> None:
 
 
 def test_a_kernel_compiled_for_another_processor(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import superkernel.targets.cpu.runtime.launch as run_time
+    from superkernel.targets.cpu import executable
 
-    monkeypatch.setattr(run_time, "cpu_features", lambda: "fpu")
+    monkeypatch.setattr(executable, "cpu_features", lambda: "fpu")
     with pytest.raises(sk.UnsupportedError, match="which this one lacks"):
         sk.load(saved)
 

@@ -14,7 +14,7 @@ from torch.fx import GraphModule
 
 from ..cache import cache_in
 from ..errors import BuildError
-from ..targets import find_target
+from ..targets import find_target, model_support_of
 from .aot import hand_on
 from .capture.marks import is_marked, root_callable
 from .capture.static_shapes import nested_input, specialise
@@ -34,9 +34,9 @@ def superkernel(module: GraphModule, inputs: Sequence[Any], *, mode: str | None 
     context = GraphContext(settings, root, is_marked(root) if root is not None else False, _warned_for(root))
     if (why := _why_not(module)) is not None:
         return _left_to_inductor(module, inputs, context, why)
-    target = find_target(settings.target)
+    support = model_support_of(find_target(settings.target))
     with cache_in(settings.cache), suppress(BuildError):  # whoever needs what is missing will say so
-        target.warm_up()
+        support.warm_up()
     specialise(module, inputs)
     context.inputs = sum(node.op == "placeholder" for node in module.graph.nodes)
     with _collector_paused():

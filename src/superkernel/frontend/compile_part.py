@@ -12,7 +12,7 @@ import torch
 from ..cache import Cache
 from ..errors import UnsupportedError
 from ..model.options import Options
-from ..targets import find_target
+from ..targets import find_target, model_support_of
 from ..targets.protocol import Target
 from .capture.partition import Part, example_inputs
 from .lowering.inductor import Generated
@@ -65,7 +65,7 @@ def drafted(part: Part, settings: Settings) -> Drafted:
     fakes = example_inputs(part)
     for node, value in zip(part.inputs, fakes, strict=True):
         _check_input(node.name, value, target)
-    cores = settings.cores or target.core_count()
+    cores = settings.cores or target.planner.core_count()
     cache = Cache()
     generated = generate(part.module, fakes, cores, cache)
     if generated is None:
@@ -82,10 +82,9 @@ def drafted(part: Part, settings: Settings) -> Drafted:
 def _check_input(name: str, value: Any, target: Target) -> None:
     if not isinstance(value, torch.Tensor):
         return
-    if value.device.type != target.device:
-        raise UnsupportedError(
-            f"input {name!r} is on device {value.device}, the {target.name} target needs {target.device}"
-        )
+    device = model_support_of(target).device
+    if value.device.type != device:
+        raise UnsupportedError(f"input {name!r} is on device {value.device}, the {target.name} target needs {device}")
     if value.layout is not torch.strided or value.is_quantized or value.is_nested:
         raise UnsupportedError(
             f"input {name!r} is a {value.layout} tensor of {value.dtype}; only plain tensors are fused"

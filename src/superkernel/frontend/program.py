@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_map
 from ..errors import UnsupportedError
 from ..runtime.launch_events import TorchKernel, register, torch_launch
 from ..runtime.super_kernel import SuperKernel
+from ..targets import model_support_of
 from ..targets.protocol import AddressWriter
 from .lowering.trace_program import Origin, Recording, Storage, View
 from .segments import Segment, Step, TorchCall
@@ -155,7 +156,7 @@ class Program:
             for launch in self._launches:
                 given = {args[index].data_ptr(): launch.sizes[place] for place, index in launch.inputs}
                 given |= {address: launch.sizes[place] for place, address in launch.fixed}
-                launch.kernel.target.settle(list(given.items()))
+                model_support_of(launch.kernel.target).settle(list(given.items()))
         return Frame(self._homes.arena_bytes, self._launches)
 
     def start_reporting(self, detail: bool) -> None:
@@ -190,7 +191,7 @@ class Program:
 def _filler(kernel: SuperKernel, inputs: Sequence[tuple[int, int]]) -> AddressWriter:
     """What writes the addresses of inputs (place, index) into the values of a launch."""
     if _ADDRESS_OF:
-        return kernel.target.address_writer(inputs, _ADDRESS_OF)
+        return model_support_of(kernel.target).address_writer(inputs, _ADDRESS_OF)
 
     def one_by_one(args: tuple[Any, ...], values: Any) -> None:
         for place, index in inputs:

@@ -66,7 +66,8 @@ def _shipped_kernel(operator: str, target: str, place: str) -> RegisteredKernel:
 
 def find_kernel(overload: Any, target: str) -> RegisteredKernel | None:
     """The kernel of an operator overload, or of its operator for all overloads; users' kernels before shipped ones."""
-    shipped = find_target(target).shipped_kernels()
+    support = find_target(target).model_support
+    shipped = support.shipped_kernels() if support is not None else {}
     name, functional = overload._schema.name, _functional_overload(overload)
     for operator in (f"{name}.{functional}", name):
         if (registered := _registered.get((operator, target))) is not None:

@@ -17,6 +17,7 @@ from ..model.options import Options
 from ..model.tensor_arg import ScratchBuffers, TensorArg
 from ..runtime.compile import compile as link_ops
 from ..runtime.super_kernel import SuperKernel
+from ..targets import model_support_of
 from ..targets.protocol import Target
 from .lowering.cpp_kernels import KernelSource, describe, source_of
 from .lowering.inductor import CompilerFlags
@@ -123,7 +124,9 @@ class _GeneratedOps:
         self._scratch = drafted.scratch
         used = dict.fromkeys(call.kernel for call in drafted.recording.calls if isinstance(call, KernelCall))
         sources = {name: source_of(_readable(name), outlined[name]) for name in used}
-        objects = target.compile_texts([(s.includes, s.functions) for s in sources.values()], flags.flags)
+        objects = model_support_of(target).compile_generated(
+            [(s.includes, s.functions) for s in sources.values()], flags.flags
+        )
         self._kernels = {
             name: (outlined[name], _described(name, outlined[name], source, path, flags.libraries))
             for (name, source), path in zip(sources.items(), objects, strict=True)

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from ..errors import OptionError, UnsupportedError, nearest
+from ..errors import OptionError, nearest
 from ..model.options import OPTIONS, OptionRow, Options
-from ..targets import find_target
+from ..targets import find_target, model_support_of
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
@@ -93,8 +93,7 @@ def _refused(name: str, value: object, allowed: str, near: str = "") -> OptionEr
 
 def _target(value: object) -> str:
     target = find_target(value)  # type: ignore[arg-type]  # what is no target's name is refused there
-    if not target.takes_models:
-        raise UnsupportedError(f"target {target.name!r} takes compiled sub-kernels only, through superkernel.compile")
+    model_support_of(target)
     return target.name
 
 

@@ -1,17 +1,17 @@
-"""artefact: a super kernel -> a folder that runs without a compiler; such a folder -> a super kernel."""
+"""runtime.artefact: a super kernel -> a folder that runs without a compiler; such a folder -> a super kernel."""
 
 from __future__ import annotations
 
 import json
 import tempfile
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..cache import digest
 from ..errors import BuildError, GraphError, OptionError, PlanError
 from ..model.binary import Binary, Core, Form
-from ..model.graph import build_graph
+from ..model.graph import Graph, build_graph
 from ..model.node import Node
 from ..model.op import Argument, Op, Place
 from ..model.options import Options
@@ -19,28 +19,28 @@ from ..model.params import Param
 from ..model.subkernel import SubKernel
 from ..targets import find_target
 from ..targets.protocol import Executable, LaunchPlan, Target
-
-if TYPE_CHECKING:
-    from .super_kernel import SuperKernel
+from .built_kernel import BuiltKernel
 
 VERSION = 4
 MANIFEST = "superkernel.json"
 
 
-def write_artefact(folder: Path, kernel: SuperKernel, plan: LaunchPlan, executable: Executable, cores: int) -> Path:
-    """The manifest goes last: a folder without one is not an artefact."""
+def write_artefact(folder: Path, target: Target, built: BuiltKernel) -> Path:
+    """The manifest is written last: a folder without one is not an artefact."""
     try:
-        return _write(folder, kernel, plan, executable, cores)
+        return _write(folder, target, built)
     except OSError as reason:
-        raise BuildError(f"super_kernel_scope {kernel.name!r}: cannot be saved in {folder}: {reason}") from reason
+        name = built.plan.graph.name
+        raise BuildError(f"super_kernel_scope {name!r}: cannot be saved in {folder}: {reason}") from reason
 
 
-def _write(folder: Path, kernel: SuperKernel, plan: LaunchPlan, executable: Executable, cores: int) -> Path:
+def _write(folder: Path, target: Target, built: BuiltKernel) -> Path:
     from .. import __version__
 
+    plan = built.plan
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MANIFEST).unlink(missing_ok=True)
-    files = _save_files(folder, executable)
+    files = _save_files(folder, built.executable)
     (folder / "plan.txt").write_text(str(plan) + "\n")
     kernels = list(dict.fromkeys(node.kernel for node in plan.graph.nodes))
     manifest = {
@@ -49,12 +49,12 @@ def _write(folder: Path, kernel: SuperKernel, plan: LaunchPlan, executable: Exec
         "files": files,
         "name": plan.graph.name,
         "title": plan.graph.title,
-        "target": kernel.target.name,
+        "target": target.name,
         "options": str(plan.options),
-        "cores": cores,
+        "cores": built.cores,
         "plan": digest(str(plan)),
-        "chip": kernel.target.chip_fields(),
-        "kernels": [_kernel_fields(k, kernel.target) for k in kernels],
+        "chip": target.chip_fields(),
+        "kernels": [_kernel_fields(kernel, target) for kernel in kernels],
         "ops": [_op_fields(node, kernels) for node in plan.graph.nodes],
     }
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
@@ -72,11 +72,18 @@ def _save_files(folder: Path, executable: Executable) -> dict[str, str]:
     return digests
 
 
-def load(directory: str | Path) -> SuperKernel:
-    """A saved super kernel: planned anew from its manifest, its binary taken as it is."""
-    from .super_kernel import SuperKernel
+@dataclass(frozen=True)
+class Artefact:
+    """What a manifest says; the plan is made anew and is the one that was saved."""
 
-    folder = Path(directory)
+    target: Target
+    graph: Graph
+    options: Options
+    cores: int
+    plan: LaunchPlan
+
+
+def read_artefact(folder: Path) -> Artefact:
     manifest = _read(folder / MANIFEST)
     try:
         _check_files(folder, manifest["files"])
@@ -85,7 +92,7 @@ def load(directory: str | Path) -> SuperKernel:
         ops = [_op(fields, kernels) for fields in manifest["ops"]]
         options = Options.parse(manifest["options"])
         graph = replace(build_graph(ops, manifest["name"], options.stream_fusion), title=manifest["title"])
-        plan = target.plan(graph, options, cores)
+        plan = target.planner.plan(graph, options, cores)
         expected = manifest["plan"]
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as reason:
         raise BuildError(f"{folder / MANIFEST}: not a manifest of this version: {reason!r}") from reason
@@ -93,7 +100,7 @@ def load(directory: str | Path) -> SuperKernel:
         raise BuildError(f"{folder / MANIFEST}: {reason}") from reason
     if digest(str(plan)) != expected:
         raise BuildError(f"{folder}: was saved by a version that plans differently; compile it again")
-    return SuperKernel(graph, options, target, None, cores, (plan, target.restore(plan, folder)))
+    return Artefact(target, graph, options, cores, plan)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -145,7 +152,7 @@ def _kernel_fields(kernel: SubKernel, target: Target) -> dict[str, Any]:
         "signals_inside": kernel.signals_inside,
         "may_fail": kernel.may_fail,
         "code_bytes": kernel.code_bytes,
-        "facts": target.facts_to_json(kernel),
+        "facts": target.builder.facts_to_json(kernel),
     }
 
 
@@ -166,7 +173,7 @@ def _kernel(fields: dict[str, Any], target: Target) -> SubKernel:
         fields["signals_inside"],
         fields["may_fail"],
         fields["code_bytes"],
-        target.facts_from_json(fields["facts"]),
+        target.builder.facts_from_json(fields["facts"]),
         threads=fields["threads"],
         grid=fields["grid"],
         shared=fields["shared"],

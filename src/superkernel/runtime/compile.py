@@ -1,20 +1,24 @@
-"""driver: ops in, a super kernel out: options, graph, sub-kernels, plan, link; each stage's product feeds the next."""
+"""runtime.compile: ops in, a super kernel out: options, graph, sub-kernels, plan, executable, loaded kernel."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from ..model.graph import build_graph
+from ..model.graph import Graph, build_graph
 from ..model.op import Op
 from ..model.options import Options
 from ..targets import find_target
+from ..targets.protocol import Prepared, Target
+from .artefact import read_artefact
+from .built_kernel import BuiltKernel
 from .super_kernel import SuperKernel
 
 _log = logging.getLogger("superkernel")
-_said: set[str] = set()
+_logged: set[str] = set()
 
 
 def compile(
@@ -36,14 +40,34 @@ def compile(
     chosen = find_target(target).for_chip(chip)
     parsed = Options.parse(options)
     for sentence in parsed.without_effect(chosen.name):
-        _say_once(f"super_kernel_scope {name!r}: {sentence}")
-    graph = replace(build_graph(ops, name, parsed.stream_fusion), title=title)
-    forced = chosen.forced_cores(parsed, cores, name)
-    prepared = chosen.prepare(list(dict.fromkeys(node.kernel for node in graph.nodes)), progress)
-    return SuperKernel(graph.with_kernels(dict(prepared.kernels)), parsed, chosen, prepared, forced)
+        _warn_once(f"super_kernel_scope {name!r}: {sentence}")
+    given = replace(build_graph(ops, name, parsed.stream_fusion), title=title)
+    fixed_cores = chosen.planner.forced_cores(parsed, cores, name)
+    prepared = chosen.builder.prepare(list(dict.fromkeys(node.kernel for node in given.nodes)), progress)
+    graph = given.with_kernels(dict(prepared.kernels))
+    built = build_for_cores(graph, chosen, prepared, parsed, fixed_cores or chosen.planner.core_count())
+    rebuild = partial(build_for_cores, graph, chosen, prepared)
+    return SuperKernel(graph, parsed, chosen, built, fixed_cores, prepared, rebuild)
 
 
-def _say_once(text: str) -> None:
-    if text not in _said:
-        _said.add(text)
+def build_for_cores(graph: Graph, target: Target, prepared: Prepared, options: Options, cores: int) -> BuiltKernel:
+    """The stages that depend on the number of cores; SuperKernel repeats them when that number changes."""
+    plan = target.planner.plan(graph, options, cores)
+    (executable,) = prepared.build([plan])
+    loaded = None if target.launcher is None else target.launcher.load(executable)
+    return BuiltKernel(cores, plan, executable, loaded)
+
+
+def load(directory: str | Path) -> SuperKernel:
+    """A saved super kernel: planned anew from its manifest, its binary taken as it is."""
+    artefact = read_artefact(Path(directory))
+    graph, target, cores = artefact.graph, artefact.target, artefact.cores
+    executable = target.builder.restore(artefact.plan, Path(directory))
+    loaded = None if target.launcher is None else target.launcher.load(executable)
+    return SuperKernel(graph, artefact.options, target, BuiltKernel(cores, artefact.plan, executable, loaded), cores)
+
+
+def _warn_once(text: str) -> None:
+    if text not in _logged:
+        _logged.add(text)
         _log.warning(text)

@@ -1,7 +1,8 @@
 """runtime.launch_events: every launch of this process -> its listeners, with its times.
 
 A *reporter* launches kernels, and publishes a `LaunchEvent` for each launch while there are listeners. Without
-listeners nothing here is called: reporters exchange their executables for reporting ones when the first listener comes.
+listeners nothing here is called: the first listener makes reporters exchange their loaded kernels for
+reporting ones.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from threading import get_ident
 from time import monotonic_ns
 from typing import Any, Protocol, TypeVar
@@ -21,7 +21,7 @@ from ..model.graph import Graph
 from ..model.node import Node
 from ..plan import Plan
 from ..plan.spans import Span, TimeStamps
-from ..targets.protocol import Executable, LaunchInputs, LaunchSequence, OpLabel, Prepared, SequencedLaunch
+from ..targets.protocol import Launcher, LaunchInputs, LaunchSequence, LoadedKernel, OpLabel, SequencedLaunch
 
 Result = TypeVar("Result")
 
@@ -160,24 +160,22 @@ def torch_profiler_range(name: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class ReportedLaunch:
-    """An executable, and what its events say was launched."""
+    """A loaded kernel, and what its events say was launched."""
 
-    executable: Executable
+    loaded: LoadedKernel
     kernel: LaunchedKernel
 
 
-class ReportingExecutable:
-    """Stands in for the executable `plain`, and publishes its launches.
+class ReportingKernel:
+    """Stands in for the loaded kernel `plain`, and publishes its launches.
 
     `prepare` gives what is launched instead, at the first launch: with detail, a binary that takes time stamps.
     """
 
-    def __init__(self, plain: Executable, prepare: Callable[[], ReportedLaunch]) -> None:
+    def __init__(self, plain: LoadedKernel, prepare: Callable[[], ReportedLaunch]) -> None:
         self.plain, self._prepare = plain, prepare
-        self.source, self.binary = plain.source, plain.binary
-        self.commands, self.remarks = plain.commands, plain.remarks
+        self.plan = plain.plan
         self._prepared: ReportedLaunch | None = None
-        plain.time_launches(True)
 
     def _current(self) -> ReportedLaunch:
         self._prepared = self._prepared or self._prepare()
@@ -187,12 +185,12 @@ class ReportingExecutable:
         current = self._current()
         graph = current.kernel.graph
         return _reported(
-            current, lambda: current.executable.launch(buffers, launch_inputs), lambda: _sizes_of(graph, buffers)
+            current, lambda: current.loaded.launch(buffers, launch_inputs), lambda: _sizes_of(graph, buffers)
         )
 
     def launch_values(self, values: Any, sizes: Any) -> None:
         current = self._current()
-        _reported(current, lambda: current.executable.launch_values(values, sizes), lambda: tuple(sizes))
+        _reported(current, lambda: current.loaded.launch_values(values, sizes), lambda: tuple(sizes))
 
     def launch_addresses(
         self,
@@ -205,17 +203,17 @@ class ReportingExecutable:
         current = self._current()
         _reported(
             current,
-            lambda: current.executable.launch_addresses(values, sizes, launch_inputs, named, op_label),
+            lambda: current.loaded.launch_addresses(values, sizes, launch_inputs, named, op_label),
             lambda: tuple(sizes) if current.kernel.node is None else (),
         )
 
-    # the rest is that of the plain executable
+    # the rest is that of the plain kernel
 
     def argument_arrays(self) -> tuple[Any, Any]:
         return self.plain.argument_arrays()
 
     def running(self) -> int:
-        return sum(executable.running() for executable in self._executables())
+        return sum(kernel.running() for kernel in self._kernels())
 
     def spans(self) -> tuple[Span, ...]:
         return self.plain.spans()
@@ -223,29 +221,23 @@ class ReportingExecutable:
     def recording(self) -> TimeStamps | None:
         return self.plain.recording()
 
-    def time_launches(self, wanted: bool) -> None:
-        self.plain.time_launches(wanted)
-
     def last_launch(self) -> tuple[int, int]:
         return self.plain.last_launch()
 
-    def save(self, directory: Path) -> None:
-        self.plain.save(directory)
-
     def close(self) -> None:
-        for executable in self._executables():
-            executable.close()
+        for kernel in self._kernels():
+            kernel.close()
 
-    def _executables(self) -> list[Executable]:
-        other = self._prepared.executable if self._prepared else self.plain
+    def _kernels(self) -> list[LoadedKernel]:
+        other = self._prepared.loaded if self._prepared else self.plain
         return [self.plain] if other is self.plain else [self.plain, other]
 
 
 def _reported(launch: ReportedLaunch, start: Callable[[], Result], sizes: Callable[[], tuple[int, ...]]) -> Result:
     with torch_profiler_range(launch.kernel.name):
         result = start()
-    begin, end = launch.executable.last_launch()
-    publish([LaunchEvent(launch.kernel, begin, end, get_ident(), sizes(), launch.executable.recording())])
+    begin, end = launch.loaded.last_launch()
+    publish([LaunchEvent(launch.kernel, begin, end, get_ident(), sizes(), launch.loaded.recording())])
     return result
 
 
@@ -265,13 +257,11 @@ class ReportingSequence:
         plain: LaunchSequence,
         launches: Sequence[SequencedLaunch],
         kernels: Sequence[LaunchedKernel],
-        prepared: Prepared,
+        launcher: Launcher,
     ) -> None:
-        self._plain, self._launches, self._kernels, self._prepared = plain, launches, kernels, prepared
+        self._plain, self._launches, self._kernels, self._launcher = plain, launches, kernels, launcher
         self._takes_time_stamps = any(kernel.plan.options.profiling for kernel in kernels)
         self._singles: list[LaunchSequence] = []
-        for launch in launches:
-            launch.executable.time_launches(True)
 
     def launch_values(self, values: Any, sizes: Any) -> None:
         if self._takes_time_stamps or torch_profiler_active():
@@ -288,14 +278,14 @@ class ReportingSequence:
     def _launch_each(self, values: Any, sizes: Any) -> None:
         """Launch by launch: each is a range of torch's profiler, and its time stamps are taken before the next."""
         if not self._singles:
-            self._singles = [self._prepared.launch_sequence([launch]) for launch in self._launches]
+            self._singles = [self._launcher.sequence([launch]) for launch in self._launches]
         for single, launch, kernel in zip(self._singles, self._launches, self._kernels, strict=True):
             times: list[tuple[int, int]] = []
             with torch_profiler_range(kernel.name):
                 single.launch_timed(values, sizes, times)
             begin, end = times[0]
-            stamps = launch.executable.recording()
+            stamps = launch.kernel.recording()
             publish([LaunchEvent(kernel, begin, end, get_ident(), tuple(sizes), stamps)])
 
-    def launch_timed(self, values: Any, sizes: Any, moments: list[tuple[int, int]]) -> None:
-        self._plain.launch_timed(values, sizes, moments)
+    def launch_timed(self, values: Any, sizes: Any, times: list[tuple[int, int]]) -> None:
+        self._plain.launch_timed(values, sizes, times)

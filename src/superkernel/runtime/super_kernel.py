@@ -1,9 +1,9 @@
-"""kernel: SuperKernel, what `compile` and `load` return: call it, look into it, dump it, save it, close it."""
+"""runtime.super_kernel: SuperKernel, what `compile` and `load` return: call, inspect, dump, save, close it."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,12 +16,12 @@ from ..model.events import Event
 from ..model.graph import Graph
 from ..model.op import EventId, TilingFunction
 from ..model.options import Options
-from ..model.params import Kind
-from ..plan import Plan
 from ..plan.spans import Span
-from ..targets.protocol import Emulated, Executable, LaunchInputs, LaunchPlan, Prepared, Target
-from .buffers import bind, bytes_at, copy_at, copy_of, same_bits
-from .launch_events import LaunchedKernel, Provenance, ReportedLaunch, ReportingExecutable, register
+from ..targets.protocol import EmulatedLaunch, Executable, LaunchInputs, LaunchPlan, LoadedKernel, Prepared, Target
+from .artefact import write_artefact
+from .built_kernel import BuiltKernel
+from .launch_events import LaunchedKernel, Provenance, ReportedLaunch, ReportingKernel, register
+from .replay import launch_each, replay, replay_values
 from .unfused import Unfused
 
 
@@ -33,28 +33,26 @@ class SuperKernel:
         graph: Graph,
         options: Options,
         target: Target,
-        prepared: Prepared | None,
-        cores: int | None,
-        restored: tuple[LaunchPlan, Executable] | None = None,
+        built: BuiltKernel,
+        fixed_cores: int | None,
+        prepared: Prepared | None = None,
+        rebuild: Callable[[Options, int], BuiltKernel] | None = None,
     ) -> None:
+        """`prepared` and `rebuild` are None for a kernel that was loaded; its number of cores is fixed."""
         self.graph, self.options, self.target = graph, options, target
-        self._prepared, self._fixed_cores = prepared, cores
-        self._built: dict[int, tuple[LaunchPlan, Executable]] = {}
+        self._prepared, self._rebuild, self._fixed_cores = prepared, rebuild, fixed_cores
+        self._built = {built.cores: built}
         self._lock = threading.Lock()
         self._closed = False
-        self._replays = options.debug_replay
         self._unfused: dict[tuple[int, bool], Unfused] = {}  # by cores, and whether they take time stamps
+        self.emulated: EmulatedLaunch | None = None  # the last one
         self._reporting = self._recording = False
         self.provenance = Provenance(graph.name)
         self.events: Mapping[str, Event] = {e.label: e.bound or Event(e.label) for e in graph.events}
         self._tilings = {node.name: node.op.tiling for node in graph.nodes if node.op.tiling is not None}
-        self._wishes = LaunchInputs(self.events, self._tilings)
-        self._needs_tiling = tuple(node.name for node in graph.nodes if node.dynamic)
-        if restored is not None:
-            self._fixed_cores = self._fixed_cores or restored[0].cores
-            self._built[self._cores()] = restored
-        self._current()
-        if target.launches:
+        self._launch_inputs = LaunchInputs(self.events, self._tilings)
+        self._dynamic_ops = tuple(node.name for node in graph.nodes if node.dynamic)
+        if target.launcher is not None:
             register(self)
 
     # launching
@@ -69,11 +67,19 @@ class SuperKernel:
         """Launch once; returns the typed names that were allocated here and written."""
         if self._closed:
             raise self._refusal()
-        launch_inputs = self._wishes_of(events, tiling)
-        _, executable = self._current()
-        if self._replays:
-            return self._replayed(executable, buffers, launch_inputs)
-        return executable.launch(buffers, launch_inputs)
+        launch_inputs = self._inputs_with(events, tiling)
+        loaded = self._current().loaded
+        if loaded is None:
+            raise self._no_launcher()
+        if not self.options.debug_replay:
+            return loaded.launch(buffers, launch_inputs)
+        alone = self.unfused()
+        return replay(
+            self.graph,
+            buffers,
+            lambda live: loaded.launch(live, launch_inputs),
+            lambda copies: alone.replay(copies, launch_inputs),
+        )
 
     def emulate(
         self,
@@ -84,39 +90,62 @@ class SuperKernel:
         tiling: Mapping[str, TilingFunction] | None = None,
         **more: Any,
     ) -> dict[str, Any]:
-        """As a launch, on a model of the target's cores, where it has one; the seed decides who is late."""
+        """As a launch, on a model of the target's cores, where it has one; the seed decides their order."""
         if self._closed:
             raise self._refusal()
-        executable = self._current()[1]
-        if not isinstance(executable, Emulated):
+        emulator = self.target.emulator
+        if emulator is None:
             raise UnsupportedError(
                 f"super_kernel_scope {self.name!r}: target {self.target.name!r} has no emulator: launch the kernel"
             )
-        return executable.emulate(buffers, self._wishes_of(events, tiling), seed=seed, **more)
+        executable, launch_inputs = self._current().executable, self._inputs_with(events, tiling)
+
+        def emulate(executable: Executable, buffers: Mapping[str, Any], inputs: LaunchInputs) -> EmulatedLaunch:
+            return emulator.emulate(executable, buffers, inputs, seed=seed, **more)
+
+        def fused(live: Mapping[str, Any]) -> dict[str, Any]:
+            self.emulated = emulate(executable, live, launch_inputs)
+            return self.emulated.made
+
+        if not self.options.debug_replay:
+            return fused(buffers)
+        alone = partial(launch_each, self.graph, self.options, self.target, self._separate(), emulate, launch_inputs)
+        return replay(self.graph, buffers, fused, alone)
 
     def argument_arrays(self) -> tuple[Any, Any]:
         """Values and sizes for launch_values: ctypes arrays, one place per name, in the order of graph.buffers.
 
         A value is an address, or the bits of a scalar; a size is in bytes, 0 for a scalar.
         """
-        return self._current()[1].argument_arrays()
+        return self.loaded.argument_arrays()
 
     def launch_values(self, values: Any, sizes: Any) -> None:
-        """Launch once with the arrays of blank(), filled in. Nothing is checked: the caller knows what it passes."""
-        found = self._built.get(self._fixed_cores or self.target.core_count()) or self._current()
-        if self._replays:
-            self._replayed_values(found[1], values, sizes)
-        else:
-            found[1].launch_values(values, sizes)
+        """Launch once with filled argument_arrays(). Nothing is checked: the caller knows what it passes."""
+        built = self._built.get(self._fixed_cores or self.target.planner.core_count()) or self._current()
+        loaded = built.loaded
+        if loaded is None:
+            raise self._no_launcher()
+        if not self.options.debug_replay:
+            loaded.launch_values(values, sizes)
+            return
+        arrays, alone = loaded.argument_arrays(), self.unfused()
+        replay_values(self.graph, values, sizes, arrays, loaded.launch_values, alone.launch_values)
 
     def _refusal(self) -> LaunchError:
         return LaunchError(f"super_kernel_scope {self.name!r}: the kernel is closed")
 
-    def _wishes_of(
+    def _no_launcher(self) -> LaunchError:
+        return LaunchError(f"super_kernel_scope {self.name!r}: {self.target.why_no_launcher}")
+
+    def _inputs_with(
         self, events: Mapping[EventId, Event] | None, tiling: Mapping[str, TilingFunction] | None
     ) -> LaunchInputs:
-        launch_inputs = self._wishes if events is None and tiling is None else self._joined(events or {}, tiling or {})
-        for op in self._needs_tiling:
+        """The kernel's events and tiling functions, replaced by those that the caller passes."""
+        if events is None and tiling is None:
+            launch_inputs = self._launch_inputs
+        else:
+            launch_inputs = self._merged(events or {}, tiling or {})
+        for op in self._dynamic_ops:
             if op not in launch_inputs.tilings:
                 raise LaunchError(
                     f"super_kernel_scope {self.name!r}: op {op!r} is dynamic: "
@@ -124,88 +153,48 @@ class SuperKernel:
                 )
         return launch_inputs
 
-    def _joined(self, events: Mapping[EventId, Event], tiling: Mapping[str, TilingFunction]) -> LaunchInputs:
+    def _merged(self, events: Mapping[EventId, Event], tiling: Mapping[str, TilingFunction]) -> LaunchInputs:
         where = f"super_kernel_scope {self.name!r}: "
-        joined = dict(self.events)
+        merged = dict(self.events)
         for key, event in events.items():
             label = str(key)
-            if label not in joined:
-                raise LaunchError(f"{where}no op uses the external event {label}{nearest(label, joined)}")
+            if label not in merged:
+                raise LaunchError(f"{where}no op uses the external event {label}{nearest(label, merged)}")
             if not isinstance(event, Event):
                 raise LaunchError(f"{where}event {label} needs an Event, not {event!r}")
-            joined[label] = event
+            merged[label] = event
         for op in tiling:
-            if op not in self._needs_tiling:
-                raise LaunchError(f"{where}no dynamic op is called {op!r}{nearest(op, self._needs_tiling)}")
-        return LaunchInputs(joined, {**self._tilings, **tiling})
-
-    def _replayed(
-        self, executable: Executable, buffers: Mapping[str, Any], launch_inputs: LaunchInputs
-    ) -> dict[str, Any]:
-        """debug-replay: run every op alone as well, on copies, and compare bit for bit."""
-        bound = bind(self.graph, buffers)
-        names = list(self.graph.buffers)
-        live = dict(zip(names, bound.keep, strict=True))
-        copies = {name: copy_of(value) for name, value in live.items()}
-        alone = self.unfused()
-        executable.launch(live, launch_inputs)
-        alone.replay(copies, launch_inputs)
-        self._compare(live, copies)
-        return bound.made
-
-    def _replayed_values(self, executable: Executable, values: Any, sizes: Any) -> None:
-        """The same by addresses; a scalar has no memory."""
-        spans = dict(zip(self.graph.buffers, zip(values, sizes, strict=True), strict=True))
-        memory = {name: span for name, span in spans.items() if not self.graph.buffers[name].scalar}
-        copies = {name: copy_at(*span) for name, span in memory.items()}
-        alone, (own_values, own_sizes) = self.unfused(), executable.argument_arrays()
-        for place, (name, (value, size)) in enumerate(spans.items()):
-            own_values[place], own_sizes[place] = copies[name].ctypes.data if name in copies else value, size
-        executable.launch_values(values, sizes)
-        alone.launch_values(own_values, own_sizes)
-        self._compare({name: bytes_at(*span) for name, span in memory.items()}, copies)
-
-    def _compare(self, live: Mapping[str, Any], copies: Mapping[str, Any]) -> None:
-        for name, op in self._last_writers().items():
-            if not same_bits(live[name], copies[name]):
-                raise LaunchError(
-                    f"super_kernel_scope {self.name!r}: debug-replay: op {self.graph.nodes[op].name!r} is the first "
-                    f"whose output {name!r} differs from the same op run alone"
-                )
-
-    def _last_writers(self) -> dict[str, int]:
-        """Buffer -> the op that writes it last, in the order of those ops."""
-        last: dict[str, int] = {}
-        for index in self.graph.order:
-            for param, name in self.graph.nodes[index].arguments():
-                if param.kind in (Kind.OUT, Kind.INOUT):
-                    last.pop(name, None)
-                    last[name] = index
-        return last
+            if op not in self._dynamic_ops:
+                raise LaunchError(f"{where}no dynamic op is called {op!r}{nearest(op, self._dynamic_ops)}")
+        return LaunchInputs(merged, {**self._tilings, **tiling})
 
     def unfused(self) -> Unfused:
         """The same sub-kernels launched one by one through the same run time."""
-        if not self.target.launches:
+        if self.target.launcher is None:
             raise UnsupportedError(
                 f"super_kernel_scope {self.name!r}: target {self.target.name!r} launches nothing from here: neither "
                 "the super kernel nor its ops alone"
             )
-        if self._prepared is None:
-            raise LaunchError(
-                f"super_kernel_scope {self.name!r}: a loaded kernel has no separate sub-kernels to run alone"
-            )
-        cores = self._cores()
+        prepared, cores = self._separate(), self._cores()
         with self._lock:
             if self._closed:
                 raise self._refusal()
             found = self._unfused.get((cores, self._recording))
             if found is None:
                 options = replace(self.options, profiling=True) if self._recording else self.options
-                found = Unfused(self.graph, options, self._prepared, cores, self._wishes, self.provenance)
+                found = Unfused(self.graph, options, self.target, prepared, cores, self._launch_inputs, self.provenance)
                 if self._reporting:
                     found.start_reporting()
                 self._unfused[cores, self._recording] = found
             return found
+
+    def _separate(self) -> Prepared:
+        """The sub-kernels before they were linked."""
+        if self._prepared is None:
+            raise LaunchError(
+                f"super_kernel_scope {self.name!r}: a loaded kernel has no separate sub-kernels to run alone"
+            )
+        return self._prepared
 
     # what it is made of
 
@@ -215,30 +204,41 @@ class SuperKernel:
 
     @property
     def plan(self) -> LaunchPlan:
-        return self._current()[0]
+        return self._current().plan
 
     @property
     def source(self) -> str:
-        return self._current()[1].source
+        return self._current().executable.source
 
     @property
     def layout(self) -> Layout:
-        return self._current()[0].layout
+        return self._current().plan.layout
 
     @property
     def executable(self) -> Executable:
         """What the target built for the present number of cores."""
-        return self._current()[1]
+        return self._current().executable
+
+    @property
+    def loaded(self) -> LoadedKernel:
+        """What a launch uses for the present number of cores."""
+        loaded = self._current().loaded
+        if loaded is None:
+            raise self._no_launcher()
+        return loaded
 
     def records(self) -> tuple[Span, ...]:
-        """What each core did in the last launch, with profiling=1."""
-        return self._current()[1].spans()
+        """What each core did in the last launch, with profiling=1; without a launcher, in the last emulated launch."""
+        loaded = self._current().loaded
+        if loaded is not None:
+            return loaded.spans()
+        return tuple(self.emulated.spans) if self.emulated is not None else ()
 
     def _cores(self) -> int:
-        return self._fixed_cores or self.target.core_count()
+        return self._fixed_cores or self.target.planner.core_count()
 
-    def _current(self) -> tuple[LaunchPlan, Executable]:
-        """The plan and binary for the present number of cores; another number plans and links anew."""
+    def _current(self) -> BuiltKernel:
+        """What was built for the present number of cores; for another number it is built anew."""
         cores = self._cores()
         found = self._built.get(cores)
         if found is None:
@@ -247,60 +247,63 @@ class SuperKernel:
                     raise self._refusal()
                 found = self._built.get(cores)
                 if found is None:
-                    plan, executable = self._build(cores, self.options)
-                    found = plan, self._reported(plan, executable, cores) if self._reporting else executable
+                    assert self._rebuild is not None, "a loaded kernel has a fixed number of cores"
+                    found = self._rebuild(self.options, cores)
+                    if self._reporting:
+                        found = self._reported(found)
                     self._built[cores] = found
         return found
 
-    def _build(self, cores: int, options: Options) -> tuple[LaunchPlan, Executable]:
-        assert self._prepared is not None
-        plan = self.target.plan(self.graph, options, cores)
-        return plan, self._prepared.build(plan)
-
-    # reporting launches: other executables take the place of the plain ones, so that without listeners nothing is asked
+    # reporting kernels take the place of the loaded ones while there are listeners: other launches ask nothing
 
     def start_reporting(self, detail: bool) -> None:
         with self._lock:
-            self._reporting, self._recording = (
-                True,
-                detail and not self.options.profiling and self._prepared is not None,
-            )
-            for cores, (plan, executable) in list(self._built.items()):
-                self._built[cores] = plan, self._reported(plan, _plain(executable), cores)
+            self._time_launches(True)
+            self._reporting, self._recording = True, detail and not self.options.profiling and self._rebuild is not None
+            for cores, built in self._built.items():
+                self._built[cores] = self._reported(_plain(built))
             for unfused in self._unfused.values():
                 unfused.start_reporting()
 
     def stop_reporting(self) -> None:
         with self._lock:
+            self._time_launches(False)
             self._reporting = self._recording = False
-            for cores, (plan, executable) in list(self._built.items()):
-                plain = _plain(executable)
-                plain.time_launches(False)
-                self._built[cores] = plan, plain
+            for cores, built in self._built.items():
+                self._built[cores] = _plain(built)
             for unfused in self._unfused.values():
                 unfused.stop_reporting()
 
-    def _reported(self, plan: LaunchPlan, executable: Executable, cores: int) -> ReportingExecutable:
-        return ReportingExecutable(executable, partial(self._reported_launch, plan, executable, cores, self._recording))
+    def _time_launches(self, enabled: bool) -> None:
+        if self.target.launcher is not None:
+            self.target.launcher.time_launches(enabled)
 
-    def _reported_launch(self, plan: LaunchPlan, executable: Executable, cores: int, recording: bool) -> ReportedLaunch:
-        """What is launched while there are listeners: the kernel itself, or its twin that takes time stamps."""
+    def _reported(self, built: BuiltKernel) -> BuiltKernel:
+        assert built.loaded is not None
+        return replace(
+            built, loaded=ReportingKernel(built.loaded, partial(self._reported_launch, built, self._recording))
+        )
+
+    def _reported_launch(self, built: BuiltKernel, recording: bool) -> ReportedLaunch:
+        """The kernel itself, or with detail a twin that takes time stamps."""
         if recording:
-            plan, executable = self._build(cores, replace(self.options, profiling=True))
-        assert isinstance(plan, Plan)  # of every target that launches
-        return ReportedLaunch(executable, LaunchedKernel(self.graph, self.provenance, plan, source=executable.source))
+            assert self._rebuild is not None
+            built = self._rebuild(replace(self.options, profiling=True), built.cores)
+        assert built.loaded is not None
+        launched = LaunchedKernel(self.graph, self.provenance, built.loaded.plan, source=built.executable.source)
+        return ReportedLaunch(built.loaded, launched)
 
     def dump(self, directory: str | Path) -> Path:
         """Write graph, plan, layout, emitted source and the commands that built it."""
         folder = Path(directory)
-        plan, executable = self._current()
+        built = self._current()
         pages = {
             "graph.txt": str(self.graph),
-            "plan.txt": str(plan),
-            "validation.txt": str(self.target.validate(plan)),
-            "layout.txt": str(self.layout),
-            "source.cpp": executable.source,
-            "commands.txt": "\n".join(executable.commands),
+            "plan.txt": str(built.plan),
+            "validation.txt": str(self.target.planner.validate(built.plan)),
+            "layout.txt": str(built.plan.layout),
+            "source.cpp": built.executable.source,
+            "commands.txt": "\n".join(built.executable.commands),
         }
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -312,24 +315,23 @@ class SuperKernel:
 
     def save(self, directory: str | Path) -> Path:
         """An artefact that `load` runs in any process, without a compiler."""
-        from .artefact import write_artefact
-
-        plan, executable = self._current()
-        return write_artefact(Path(directory), self, plan, executable, self._cores())
+        return write_artefact(Path(directory), self.target, self._current())
 
     def close(self) -> None:
-        """Free the binary. Launches that still run are waited for by nobody: closing then is refused."""
+        """Free the binary. Refused while a launch is running."""
+        loaded = [built.loaded for built in self._built.values() if built.loaded is not None]
         with self._lock:
             if self._closed:
                 return
-            running = sum(executable.running() for _, executable in self._built.values())
+            running = sum(kernel.running() for kernel in loaded)
             if running:
                 raise LaunchError(f"super_kernel_scope {self.name!r}: close() while {running} launches are running")
             self._closed = True
-        for _, executable in self._built.values():
-            executable.close()
+        for kernel in loaded:
+            kernel.close()
         for unfused in self._unfused.values():
             unfused.close()
+        self.emulated = None
 
     def __enter__(self) -> SuperKernel:
         return self
@@ -344,5 +346,5 @@ class SuperKernel:
         return f"<SuperKernel {self.name!r} on {self.target.name}: {state}>"
 
 
-def _plain(executable: Executable) -> Executable:
-    return executable.plain if isinstance(executable, ReportingExecutable) else executable
+def _plain(built: BuiltKernel) -> BuiltKernel:
+    return replace(built, loaded=built.loaded.plain) if isinstance(built.loaded, ReportingKernel) else built

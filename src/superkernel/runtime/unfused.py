@@ -1,4 +1,4 @@
-"""unfused: the same sub-kernels, each a launch of its own through the same run time; what fusion is compared with."""
+"""runtime.unfused: the same sub-kernels, each launched by itself through the same run time."""
 
 from __future__ import annotations
 
@@ -12,159 +12,162 @@ from ..errors import GraphError, LaunchError
 from ..model.graph import Graph, build_graph
 from ..model.node import Node
 from ..model.op import Op, Place, Tiling, place_of
-from ..model.options import EarlyStart, Options
+from ..model.options import Options
 from ..model.params import Number, scalar_bits
-from ..plan import make_plan
-from ..targets.protocol import Executable, LaunchInputs, LaunchSequence, OpLabel, Origin, Prepared, SequencedLaunch
+from ..targets.protocol import (
+    LaunchInputs,
+    LaunchSequence,
+    LoadedKernel,
+    OpLabel,
+    Prepared,
+    SequencedLaunch,
+    Target,
+    ValueSource,
+)
 from .buffers import Bound, bind
-from .launch_events import LaunchedKernel, Provenance, ReportedLaunch, ReportingExecutable, ReportingSequence
+from .launch_events import LaunchedKernel, Provenance, ReportedLaunch, ReportingKernel, ReportingSequence
+from .replay import options_alone
 
 _ALONE = "alone"
 
 
 @dataclass(frozen=True)
-class Solo:
-    """One op as a launch. The binary is shared by all ops that use the kernel alike, under names of its own."""
+class SingleOp:
+    """One op as a launch. Ops that use a kernel alike share its binary, which names buffers after parameters."""
 
     node: Node
-    leg: SequencedLaunch
+    launch: SequencedLaunch
     names: Mapping[str, Place | Number]  # name in the binary -> the op's argument
-    series: LaunchSequence | None  # the launch as a series of one; None: dynamic, or part of a longer one
+    sequence: LaunchSequence | None  # of this launch only; None: the op is dynamic, or part of a longer sequence
 
     @property
-    def executable(self) -> Executable:
-        return self.leg.executable
+    def kernel(self) -> LoadedKernel:
+        return self.launch.kernel
 
 
 class Unfused:
+    """Every op of a graph as a launch of its own, in order."""
+
     def __init__(
         self,
         graph: Graph,
         options: Options,
+        target: Target,
         prepared: Prepared,
         cores: int,
         launch_inputs: LaunchInputs,
         provenance: Provenance,
     ) -> None:
-        self.graph, self._wishes, self._patience_s = graph, launch_inputs, options.debug_watchdog
-        plain = replace(
-            options,
-            stream_fusion=False,
-            early_start=EarlyStart.FULL,  # alone it means nothing, and one binary serves all settings
-            debug_replay=False,
-            debug_sync_all=False,
-            feed_sync_all=True,
-        )
-        self._prepared = prepared
+        assert target.launcher is not None
+        self.graph, self._launch_inputs, self._watchdog_s = graph, launch_inputs, options.debug_watchdog
+        self._launcher = launcher = target.launcher
         self._place = {name: place for place, name in enumerate(graph.buffers)}
-        straight = not graph.events and not any(node.dynamic for node in graph.nodes)
-        self.solos: list[Solo] = []
-        nodes = [graph.nodes[index] for index in graph.order]
-        named = [(node, _canonical(node)) for node in nodes]
-        alone: dict[object, Graph] = {}
+        in_one_call = not graph.events and not any(node.dynamic for node in graph.nodes)
+        named = [(node, _parameter_names(node)) for node in (graph.nodes[index] for index in graph.order)]
+        graphs: dict[object, Graph] = {}
         for node, names in named:
-            if (key := _key(node, names)) not in alone:
-                alone[key] = _alone(node, names, len(alone))
-        plans = [make_plan(one, plain, cores) for one in alone.values()]
-        binaries = dict(zip(alone, prepared.build_together(plans), strict=True))
+            if (key := _key(node, names)) not in graphs:
+                graphs[key] = _graph_of(node, names, len(graphs))
+        plans = [target.planner.plan(single, options_alone(options), cores) for single in graphs.values()]
+        kernels = dict(zip(graphs, map(launcher.load, prepared.build(plans)), strict=True))
+        self._kernels = list(kernels.values())
+        self.ops: list[SingleOp] = []
         for node, names in named:
-            leg = SequencedLaunch(
-                binaries[_key(node, names)], OpLabel(graph.name, node.name), self._origins(node, names)
-            )
-            single = None if straight or node.dynamic else prepared.launch_sequence([leg])
-            self.solos.append(Solo(node, leg, names, single))
-        self._series: LaunchSequence | None = (
-            prepared.launch_sequence([solo.leg for solo in self.solos]) if straight else None
-        )
-        self._binaries = list(binaries.values())
-        self._plain = self.solos, self._series
-        own_plans = dict(zip(alone, plans, strict=True))
-        self._kernels = [LaunchedKernel(graph, provenance, own_plans[_key(node, names)], node) for node, names in named]
+            label = OpLabel(graph.name, node.name)
+            launch = SequencedLaunch(kernels[_key(node, names)], label, self._sources(node, names))
+            sequence = None if in_one_call or node.dynamic else launcher.sequence([launch])
+            self.ops.append(SingleOp(node, launch, names, sequence))
+        launches = [op.launch for op in self.ops]
+        self._sequence: LaunchSequence | None = launcher.sequence(launches) if in_one_call else None
+        self._plain = self.ops, self._sequence
+        self._launched = [LaunchedKernel(graph, provenance, op.kernel.plan, op.node) for op in self.ops]
 
     def start_reporting(self) -> None:
-        """Sequences and executables that publish their launches take the place of the plain ones."""
-        solos, series = self._plain
-        self.solos = [self._reporting(solo, kernel) for solo, kernel in zip(solos, self._kernels, strict=True)]
-        if series is not None:
-            self._series = ReportingSequence(series, [solo.leg for solo in solos], self._kernels, self._prepared)
+        """Sequences and kernels that publish their launches take the place of the plain ones."""
+        ops, sequence = self._plain
+        self.ops = [self._reporting(op, launched) for op, launched in zip(ops, self._launched, strict=True)]
+        if sequence is not None:
+            self._sequence = ReportingSequence(sequence, [op.launch for op in ops], self._launched, self._launcher)
 
-    def _reporting(self, solo: Solo, kernel: LaunchedKernel) -> Solo:
-        if solo.series is not None:
-            return replace(solo, series=ReportingSequence(solo.series, [solo.leg], [kernel], self._prepared))
-        executable = ReportingExecutable(solo.executable, partial(ReportedLaunch, solo.executable, kernel))
-        return replace(solo, leg=replace(solo.leg, executable=executable))
+    def _reporting(self, op: SingleOp, launched: LaunchedKernel) -> SingleOp:
+        if op.sequence is not None:
+            return replace(op, sequence=ReportingSequence(op.sequence, [op.launch], [launched], self._launcher))
+        kernel = ReportingKernel(op.kernel, partial(ReportedLaunch, op.kernel, launched))
+        return replace(op, launch=replace(op.launch, kernel=kernel))
 
     def stop_reporting(self) -> None:
-        self.solos, self._series = self._plain
+        self.ops, self._sequence = self._plain
 
-    def _origins(self, node: Node, names: Mapping[str, Place | Number]) -> tuple[Origin, ...]:
+    def _sources(self, node: Node, names: Mapping[str, Place | Number]) -> tuple[ValueSource, ...]:
         dtypes = {param.name: param.dtype for param in node.kernel.params}
         return tuple(
-            Origin(self._place[arg.name], arg.offset)
+            ValueSource(self._place[arg.name], arg.offset)
             if isinstance(arg, Place)
-            else Origin(None, scalar_bits(arg, dtypes[own], node.name, GraphError))
-            for own, arg in names.items()
+            else ValueSource(None, scalar_bits(arg, dtypes[parameter], node.name, GraphError))
+            for parameter, arg in names.items()
         )
 
     def __call__(self, buffers: Mapping[str, Any], launch_inputs: LaunchInputs | None = None) -> dict[str, Any]:
         """Launch every op alone, in order; returns what a fused launch would."""
         bound = bind(self.graph, buffers)
         values, sizes = _arrays(bound)
-        if self._series is not None:
-            self._series.launch_values(values, sizes)
+        if self._sequence is not None:
+            self._sequence.launch_values(values, sizes)
             return bound.made
-        launch_inputs = launch_inputs or self._wishes
+        launch_inputs = launch_inputs or self._launch_inputs
         events = launch_inputs.events
-        for solo in self.solos:
-            for event in solo.node.awaits:
-                if not events[event].wait(self._patience_s):
+        for op in self.ops:
+            for event in op.node.awaits:
+                if not events[event].wait(self._watchdog_s):
                     raise LaunchError(
-                        f"super_kernel_scope {self.graph.name!r}: no event {event} for op {solo.node.name!r} "
-                        f"within {self._patience_s:g} s (debug-watchdog)"
+                        f"super_kernel_scope {self.graph.name!r}: no event {event} for op {op.node.name!r} "
+                        f"within {self._watchdog_s:g} s (debug-watchdog)"
                     )
-            self._launch(solo, bound, values, sizes, launch_inputs.tilings)
-            for event in solo.node.notifies:
+            self._launch(op, bound, values, sizes, launch_inputs.tilings)
+            for event in op.node.notifies:
                 events[event].set()
         for event in {e for node in self.graph.nodes for e in node.awaits}:
             events[event].clear()
         return bound.made
 
     def launch_values(self, values: Any, sizes: Any) -> None:
-        """Every op alone, with the arrays of SuperKernel.argument_arrays(), filled in; nothing is checked."""
-        assert self._series is not None, "a graph with events or dynamic ops"
-        self._series.launch_values(values, sizes)
+        """Every op alone, with filled SuperKernel.argument_arrays(); nothing is checked."""
+        assert self._sequence is not None, "a graph with events or dynamic ops"
+        self._sequence.launch_values(values, sizes)
 
     def replay(self, buffers: Mapping[str, Any], launch_inputs: LaunchInputs) -> None:
-        """After a fused launch: the events have been dealt with, only the work is repeated."""
+        """Launch every op after a fused launch, which has consumed and sent the events."""
         bound = bind(self.graph, buffers)
         values, sizes = _arrays(bound)
-        if self._series is not None:
-            self._series.launch_values(values, sizes)
+        if self._sequence is not None:
+            self._sequence.launch_values(values, sizes)
             return
-        for solo in self.solos:
-            self._launch(solo, bound, values, sizes, launch_inputs.tilings)
+        for op in self.ops:
+            self._launch(op, bound, values, sizes, launch_inputs.tilings)
 
-    def _launch(self, solo: Solo, bound: Bound, values: Any, sizes: Any, tilings: Mapping[str, Any]) -> None:
-        """With the arrays of all names."""
-        if solo.series is not None:
-            solo.series.launch_values(values, sizes)
+    def _launch(self, op: SingleOp, bound: Bound, values: Any, sizes: Any, tilings: Mapping[str, Any]) -> None:
+        """`values` and `sizes` are those of all names of the graph."""
+        if op.sequence is not None:
+            op.sequence.launch_values(values, sizes)
             return
-        taken = [_taken(origin, bound) for origin in solo.leg.origins]
-        places = {own: arg for own, arg in solo.names.items() if isinstance(arg, Place)}
-        named = {own: bound.keep[self._place[place.name]] for own, place in places.items()}
-        given = tilings[solo.node.name]
+        taken = [_taken(source, bound) for source in op.launch.sources]
+        places = {parameter: arg for parameter, arg in op.names.items() if isinstance(arg, Place)}
+        named = {parameter: bound.keep[self._place[place.name]] for parameter, place in places.items()}
+        user_tiling = tilings[op.node.name]
 
         def tiling(inputs: dict[str, Any]) -> Tiling | tuple[int, int]:
-            answer: Tiling | tuple[int, int] = given({places[own].name: value for own, value in inputs.items()})
+            answer: Tiling | tuple[int, int] = user_tiling(
+                {places[parameter].name: value for parameter, value in inputs.items()}
+            )
             return answer
 
-        alone = LaunchInputs({}, {_ALONE: tiling})
-        values, sizes = [value for value, _ in taken], [size for _, size in taken]
-        solo.executable.launch_addresses(values, sizes, alone, named, solo.leg.op_label)
+        launch_inputs = LaunchInputs({}, {_ALONE: tiling})
+        addresses, lengths = [value for value, _ in taken], [size for _, size in taken]
+        op.kernel.launch_addresses(addresses, lengths, launch_inputs, named, op.launch.op_label)
 
     def close(self) -> None:
-        for executable in self._binaries:
-            executable.close()
+        for kernel in self._kernels:
+            kernel.close()
 
 
 def _arrays(bound: Bound) -> tuple[Any, Any]:
@@ -172,13 +175,13 @@ def _arrays(bound: Bound) -> tuple[Any, Any]:
     return (ctypes.c_uint64 * count)(*bound.values), (ctypes.c_int64 * count)(*bound.sizes)
 
 
-def _taken(origin: Origin, bound: Bound) -> tuple[int, int]:
-    if origin.place is None:
-        return origin.addend, 0
-    return bound.values[origin.place] + origin.addend, max(0, bound.sizes[origin.place] - origin.addend)
+def _taken(source: ValueSource, bound: Bound) -> tuple[int, int]:
+    if source.place is None:
+        return source.addend, 0
+    return bound.values[source.place] + source.addend, max(0, bound.sizes[source.place] - source.addend)
 
 
-def _canonical(node: Node) -> dict[str, Place | Number]:
+def _parameter_names(node: Node) -> dict[str, Place | Number]:
     """Parameter names instead of argument names, so that ops with one kernel share a binary; aliases stay aliases."""
     names: dict[str, Place | Number] = {}
     seen: set[str] = set()
@@ -200,12 +203,12 @@ def _key(node: Node, names: Mapping[str, Place | Number]) -> object:
 
 
 def _arguments(node: Node, names: Mapping[str, Place | Number]) -> tuple[str, ...]:
-    owner = {arg.name: own for own, arg in names.items() if isinstance(arg, Place) and not arg.offset}
+    owner = {arg.name: parameter for parameter, arg in names.items() if isinstance(arg, Place) and not arg.offset}
     aliases = {param.name: owner[place.name] for param, place in node.places() if param.name not in names}
     return tuple(aliases.get(param.name, param.name) for param in node.kernel.params)
 
 
-def _alone(node: Node, names: Mapping[str, Place | Number], number: int) -> Graph:
+def _graph_of(node: Node, names: Mapping[str, Place | Number], number: int) -> Graph:
     """The op as a graph; kernels may have the same name, so a number makes each an entry of its own."""
     op = Op(node.kernel, list(_arguments(node, names)), name=_ALONE, task=node.op.task)
     return build_graph([op], f"{node.kernel.name}_alone{number}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 
 from ..errors import OptionError, UnsupportedError, nearest
-from .protocol import Target
+from .protocol import ModelSupport, Target
 
 # name -> module with a TARGET
 _MODULES = {"cpu": "superkernel.targets.cpu.target", "ascend": "superkernel.targets.ascend.target"}
@@ -19,3 +19,9 @@ def find_target(name: str) -> Target:
         raise UnsupportedError(f"target {name!r} is not part of this version; available: {', '.join(_MODULES)}")
     target: Target = import_module(_MODULES[name]).TARGET
     return target
+
+
+def model_support_of(target: Target) -> ModelSupport:
+    if target.model_support is None:
+        raise UnsupportedError(f"target {target.name!r} takes compiled sub-kernels only, through superkernel.compile")
+    return target.model_support

@@ -1,31 +1,101 @@
-"""targets.protocol: what a target implements."""
+"""targets.protocol: the parts that a target may offer: Planner, Builder, Launcher, ModelSupport, Emulator."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from ..model.argument_layout import Layout
 from ..model.events import Event
 from ..model.graph import Graph
 from ..model.op import TilingFunction
+from ..model.opsfile import OpsFile
 from ..model.options import Options
 from ..model.subkernel import SubKernel
+from ..plan import Plan
 from ..plan.spans import Span, TimeStamps
 
-if TYPE_CHECKING:
-    from ..model.opsfile import OpsFile
-
 Progress = Callable[[str], None]
-Text = tuple[str, str]  # what is included; functions whose names no other text defines
-AddressWriter = Callable[[tuple[Any, ...], Any], None]  # tensors, values
+GeneratedText = tuple[str, str]  # includes; functions, whose names no other text defines
+AddressWriter = Callable[[tuple[Any, ...], Any], None]  # (tensors, values of a launch)
+Allocator = Callable[[Any, Any, Any], Any]  # (size, stride, dtype) -> an uninitialised tensor
+ChipChoice = str | Path | Mapping[str, Any]  # a name, a file that describes a chip, or the fields of such a file
+
+
+class LaunchPlan(Protocol):
+    """The plan of one launch. Its steps are the target's; these properties exist for every target."""
+
+    @property
+    def graph(self) -> Graph: ...
+    @property
+    def options(self) -> Options: ...
+    @property
+    def cores(self) -> int: ...
+    @property
+    def layout(self) -> Layout: ...
+    @property
+    def notes(self) -> tuple[str, ...]: ...
+    @property
+    def summary(self) -> tuple[str, ...]: ...  # the first lines of str(plan)
+    @property
+    def sync_counts(self) -> dict[str, int]: ...
+    @property
+    def blocking_steps(self) -> int: ...
+
+
+class Planner(Protocol):
+    """Plans a graph for the cores of a target."""
+
+    def core_count(self) -> int: ...
+    def forced_cores(self, options: Options, cores: int | None, name: str) -> int | None:
+        """The number of cores that the caller or an option demands; None: as many as core_count() says."""
+
+    def plan(self, graph: Graph, options: Options, cores: int) -> LaunchPlan:
+        """A validated plan, or a PlanError."""
+
+    def validate(self, plan: Any) -> object:
+        """The report of all checks; str() of it is a page."""
+
+
+class Executable(Protocol):
+    """A built super kernel: emitted source, binary, and how it was built."""
+
+    @property
+    def source(self) -> str: ...
+    @property
+    def binary(self) -> Path: ...
+    @property
+    def commands(self) -> Sequence[str]: ...
+    @property
+    def remarks(self) -> Sequence[str]: ...  # for the user, such as what could not be built on this machine
+
+    def save(self, directory: Path) -> None: ...
+
+
+class Prepared(Protocol):
+    """Compiled and inspected sub-kernels, ready to be linked."""
+
+    @property
+    def kernels(self) -> Mapping[SubKernel, SubKernel]: ...  # as given -> with every fact filled in
+
+    def build(self, plans: Sequence[Any]) -> Sequence[Executable]:
+        """Emit and link one entry per plan; the plans have equal options and different names."""
+
+
+class Builder(Protocol):
+    """Compiles sub-kernels, emits the entry of a plan and links both."""
+
+    def prepare(self, kernels: Sequence[SubKernel], progress: Progress | None) -> Prepared: ...
+    def restore(self, plan: Any, directory: Path) -> Executable: ...  # what Executable.save wrote
+    def facts_to_json(self, kernel: SubKernel) -> Any: ...  # SubKernel.target_facts, for a saved super kernel
+    def facts_from_json(self, fields: Any) -> Any: ...
 
 
 @dataclass(frozen=True)
 class LaunchInputs:
-    """What a caller may add to the buffers of a launch."""
+    """What a launch takes beside its buffers: events by label, tiling functions by op."""
 
     events: Mapping[str, Event]
     tilings: Mapping[str, TilingFunction]
@@ -33,47 +103,25 @@ class LaunchInputs:
 
 @dataclass(frozen=True)
 class OpLabel:
-    """What errors call a launch that is one op of something larger."""
+    """The scope and op that error messages name, for a launch that is one op of a larger graph."""
 
     scope: str
     op: str
 
 
-class LaunchPlan(Protocol):
-    """What a target decided about a graph. Its steps are the target's own; this much every one can say."""
-
-    @property
-    def graph(self) -> Graph: ...
-    @property
-    def options(self) -> Options: ...
-    @property
-    def cores(self) -> int: ...  # of the launch
-    @property
-    def layout(self) -> Layout: ...  # of the arguments
-    @property
-    def notes(self) -> tuple[str, ...]: ...
-    @property
-    def summary(self) -> tuple[str, ...]: ...  # the first lines of its page
-    @property
-    def sync_counts(self) -> dict[str, int]: ...
-    @property
-    def blocking_steps(self) -> int: ...
-
-
-class Executable(Protocol):
-    """A built super kernel.
+class LoadedKernel(Protocol):
+    """A super kernel loaded into this process, ready to launch.
 
     Values are addresses and scalar bits, sizes are bytes: ctypes arrays in the order of the graph's buffers.
     """
 
-    source: str
-    binary: Path
-    commands: Sequence[str]
-    remarks: Sequence[str]  # what whoever compiled it should know, such as what could not be built here
+    @property
+    def plan(self) -> Plan: ...
+    def launch(self, buffers: Mapping[str, Any], launch_inputs: LaunchInputs) -> dict[str, Any]:
+        """Check and bind the buffers, launch once; returns the outputs that were allocated."""
 
-    def launch(self, buffers: Mapping[str, Any], launch_inputs: LaunchInputs) -> dict[str, Any]: ...
-    def argument_arrays(self) -> tuple[Any, Any]: ...  # values and sizes to be filled in
-    def launch_values(self, values: Any, sizes: Any) -> None: ...  # no checks; not with events or dynamic ops
+    def argument_arrays(self) -> tuple[Any, Any]: ...  # values and sizes, to be filled in
+    def launch_values(self, values: Any, sizes: Any) -> None: ...  # no checks; no events, no dynamic ops
     def launch_addresses(
         self,
         values: Sequence[int],
@@ -81,28 +129,17 @@ class Executable(Protocol):
         launch_inputs: LaunchInputs,
         named: Mapping[str, Any],
         op_label: OpLabel | None = None,
-    ) -> None: ...  # no checks; with events and dynamic ops
+    ) -> None: ...  # no checks; events and dynamic ops allowed
     def running(self) -> int: ...  # launches in progress
-    def spans(self) -> tuple[Span, ...]: ...  # what each core did in the last launch, if it was recorded
+    def spans(self) -> tuple[Span, ...]: ...  # of the last launch, if it was recorded
     def recording(self) -> TimeStamps | None: ...  # of the calling thread's last launch
-    def time_launches(self, wanted: bool) -> None: ...  # all that share its run time
-    def last_launch(self) -> tuple[int, int]: ...  # of the calling thread: dispatch and completion, if it was timed
-    def save(self, directory: Path) -> None: ...
+    def last_launch(self) -> tuple[int, int]: ...  # of the calling thread: dispatch and completion, if timed
     def close(self) -> None: ...
 
 
-@runtime_checkable
-class Emulated(Protocol):
-    """An executable whose launch can also be tried on a model of the target's cores."""
-
-    def emulate(
-        self, buffers: Mapping[str, Any], launch_inputs: LaunchInputs, *, seed: int, **more: Any
-    ) -> dict[str, Any]: ...
-
-
 @dataclass(frozen=True)
-class Origin:
-    """Where a launch of a series takes a value from: a value of the series plus `addend`; or the addend alone."""
+class ValueSource:
+    """Where a launch of a sequence takes a value from: `values[place] + addend`, or the addend alone."""
 
     place: int | None
     addend: int = 0
@@ -110,55 +147,90 @@ class Origin:
 
 @dataclass(frozen=True)
 class SequencedLaunch:
-    """One launch of a series: an executable, what errors call it, and where each of its values comes from."""
+    """One launch of a sequence: a kernel, its name in errors, and the source of each of its values."""
 
-    executable: Executable
+    kernel: LoadedKernel
     op_label: OpLabel
-    origins: tuple[Origin, ...]
+    sources: tuple[ValueSource, ...]
 
 
 class LaunchSequence(Protocol):
-    """Launches that follow each other, started by one call."""
+    """Launches in a fixed order, started by one call."""
 
     def launch_values(self, values: Any, sizes: Any) -> None: ...
-    def launch_timed(self, values: Any, sizes: Any, moments: list[tuple[int, int]]) -> None:
-        """The same; dispatch and completion of each launch are appended, also when a later one is stopped."""
+    def launch_timed(self, values: Any, sizes: Any, times: list[tuple[int, int]]) -> None:
+        """Also appends dispatch and completion of each launch, even if a later launch fails."""
 
 
-class Prepared(Protocol):
-    """Sub-kernels that a target has compiled and looked into."""
+class Launcher(Protocol):
+    """Loads and launches what the Builder built."""
 
-    kernels: Mapping[SubKernel, SubKernel]  # as given -> with all facts
+    def load(self, executable: Any) -> LoadedKernel: ...
+    def sequence(self, launches: Sequence[SequencedLaunch]) -> LaunchSequence: ...
+    def time_launches(self, enabled: bool) -> None: ...  # of every loaded kernel
 
-    def build(self, plan: Any) -> Executable: ...  # of a plan that the target made
-    def build_together(self, plans: Sequence[Any]) -> Sequence[Executable]: ...  # with the same options, other names
-    def launch_sequence(self, legs: Sequence[SequencedLaunch]) -> LaunchSequence: ...
+
+class ModelSupport(Protocol):
+    """What the torch front end needs of a target."""
+
+    @property
+    def device(self) -> str: ...  # torch's name of where the tensors are
+
+    def shipped_kernels(self) -> Mapping[str, str]: ...  # torch operator -> "module:function" that makes its ops
+    def warm_up(self) -> None: ...  # start building in the background what every compilation needs
+    def compile_generated(self, texts: Sequence[GeneratedText], flags: Sequence[str]) -> Sequence[Path]:
+        """One object per text."""
+
+    def allocator(self) -> Allocator: ...
+    def address_writer(self, inputs: Sequence[tuple[int, int]], address_function: int) -> AddressWriter:
+        """A function that writes the addresses of tensors into the values of a launch.
+
+        `inputs` are pairs (place in the values, index of the tensor); `address_function` is the address of torch's C
+        function that returns the address of a tensor's memory.
+        """
+
+    def settle(self, spans: Sequence[tuple[int, int]]) -> int:
+        """Improve the mapping of memory (address, bytes) that every launch reads; returns how many pages changed."""
+
+    def clock(self) -> int:
+        """Monotonic nanoseconds, read after everything launched so far has completed."""
+
+
+class EmulatedLaunch(Protocol):
+    """One emulated launch."""
+
+    @property
+    def made(self) -> dict[str, Any]: ...  # the outputs that were allocated
+    @property
+    def spans(self) -> Sequence[Span]: ...
+
+
+class Emulator(Protocol):
+    """Runs a built super kernel on a model of the target's cores."""
+
+    def emulate(
+        self, executable: Any, buffers: Mapping[str, Any], launch_inputs: LaunchInputs, *, seed: int, **more: Any
+    ) -> EmulatedLaunch: ...
 
 
 class Target(Protocol):
-    name: str
-    device: str  # torch's word for where its tensors lie
-    takes_models: bool  # there is a compiler for the kernels that a model needs
-    launches: bool  # this process can launch what it builds
+    """A kind of machine that super kernels are built for. A part that is None is not offered."""
 
-    def for_chip(
-        self, chip: str | Path | Mapping[str, Any] | None
-    ) -> Target: ...  # for another part, where there are several
-    def chip_fields(self) -> Mapping[str, Any] | None: ...  # the part, as `on` takes it; None: there is only one
-    def read_ops(self, path: Path) -> OpsFile: ...  # ops.json, or what the target's own tools write instead
-    def core_count(self) -> int: ...
-    def forced_cores(self, options: Options, cores: int | None, name: str) -> int | None: ...  # if any are asked for
-    def plan(self, graph: Graph, options: Options, cores: int) -> LaunchPlan: ...  # proven, or a PlanError
-    def validate(self, plan: Any) -> object: ...  # the proof, as text
-    def facts_to_json(self, kernel: SubKernel) -> Any: ...  # what only the target knows of a sub-kernel, to save it
-    def facts_from_json(self, fields: Any) -> Any: ...
-    def prepare(self, kernels: Sequence[SubKernel], progress: Progress | None) -> Prepared: ...
-    def restore(self, plan: Any, directory: Path) -> Executable: ...
-    def warm_up(self) -> None: ...  # begin with what every compilation needs
-    def shipped_kernels(self) -> Mapping[str, str]: ...  # torch operator -> "module:function" of a KernelFunction
-    def settle(
-        self, spans: Sequence[tuple[int, int]]
-    ) -> int: ...  # memory (address, bytes) that launches will read often
-    # what writes the addresses of tensors (place, index) into the values of a launch; torch's function is at `address`
-    def address_writer(self, inputs: Sequence[tuple[int, int]], address: int) -> AddressWriter: ...
-    def compile_texts(self, texts: Sequence[Text], flags: Sequence[str]) -> list[Path]: ...  # one object per text
+    @property
+    def name(self) -> str: ...
+    @property
+    def planner(self) -> Planner: ...
+    @property
+    def builder(self) -> Builder: ...
+    @property
+    def launcher(self) -> Launcher | None: ...
+    @property
+    def why_no_launcher(self) -> str: ...  # what a launch needs instead; empty where there is a launcher
+    @property
+    def model_support(self) -> ModelSupport | None: ...
+    @property
+    def emulator(self) -> Emulator | None: ...
+
+    def for_chip(self, chip: ChipChoice | None) -> Target: ...
+    def chip_fields(self) -> Mapping[str, Any] | None: ...  # as for_chip takes them; None: there are no chips
+    def read_ops(self, path: Path) -> OpsFile: ...  # ops.json, or the metadata of the target's own tools

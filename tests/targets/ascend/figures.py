@@ -50,7 +50,7 @@ def emitting(count: int) -> Seconds:
     kernels = [kernel(f"k{i}", kinds[i % 6], 16, *PARAMS) for i in range(24)]
     ops = [Op(kernels[i % 24], [f"b{i}", f"w{i}", f"b{i + 1}"], f"op{i}") for i in range(count)]
     begin, clock = time.process_time(), time.perf_counter()
-    emit(TARGET.plan(build_graph(ops, "big"), Options(), TARGET.core_count()))
+    emit(TARGET.planner.plan(build_graph(ops, "big"), Options(), TARGET.planner.core_count()))
     return Seconds(time.process_time() - begin, time.perf_counter() - clock)
 
 
@@ -126,7 +126,7 @@ def moe_layer() -> list[Op]:
 
 def moe_plan(options: str) -> AscendPlan:
     parsed = Options.parse(options)
-    return TARGET.plan(build_graph(moe_layer(), "layer", parsed.stream_fusion), parsed, 0)
+    return TARGET.planner.plan(build_graph(moe_layer(), "layer", parsed.stream_fusion), parsed, 0)
 
 
 def main() -> None:

@@ -15,10 +15,12 @@ import numpy as np
 import superkernel as sk
 from superkernel import SubKernel, SuperKernel
 from superkernel.model.params import Kind
+from superkernel.runtime.built_kernel import BuiltKernel
 from superkernel.runtime.unfused import Unfused
 from superkernel.targets.cpu.build import entry_name, host_library, link, name_symbols
+from superkernel.targets.cpu.executable import CpuExecutable
 from superkernel.targets.cpu.numbering import number
-from superkernel.targets.cpu.runtime.launch import DELAYS, CpuExecutable
+from superkernel.targets.cpu.runtime.launch import DELAYS, CpuLoadedKernel
 from superkernel.targets.cpu.target import CpuPrepared
 
 HERE = Path(__file__).parent
@@ -179,7 +181,7 @@ def differs(kernel: SuperKernel, arrays: Mapping[str, Array], launches: int) -> 
 
 
 def binary_of(kernel: SuperKernel) -> Path:
-    return kernel._current()[1].binary
+    return kernel.executable.binary
 
 
 def resident() -> int:
@@ -189,8 +191,7 @@ def resident() -> int:
 
 def planted(kernel: SuperKernel, edit: Callable[[str], str], host: Path | None = None) -> SuperKernel:
     """The same super kernel, linked by the same functions from source that was edited by hand."""
-    plan, executable = kernel._current()
-    prepared = kernel._prepared
+    plan, executable, prepared = kernel.plan, kernel.executable, kernel._prepared
     assert isinstance(prepared, CpuPrepared)
     source = edit(executable.source)
     used = {node.kernel for node in plan.graph.nodes}
@@ -198,7 +199,8 @@ def planted(kernel: SuperKernel, edit: Callable[[str], str], host: Path | None =
     flags = ["-DSK_TEST_DELAYS"] if os.environ.get(DELAYS) else []
     binary = link({entry_name(kernel.name): source}, parts, flags, prepared.context)
     faulty = CpuExecutable(plan, number(plan), source, binary, host or host_library(prepared.context), ())
-    return SuperKernel(kernel.graph, kernel.options, kernel.target, prepared, plan.cores, (plan, faulty))
+    built = BuiltKernel(plan.cores, plan, faulty, CpuLoadedKernel(faulty))
+    return SuperKernel(kernel.graph, kernel.options, kernel.target, built, plan.cores, prepared)
 
 
 def without(pattern: str) -> Callable[[str], str]:

@@ -41,7 +41,7 @@ def three_ops(name: str, options: str = "", consumer: str = "mix") -> SuperKerne
 
 def test_the_delays_are_compiled_in_and_change_nothing() -> None:
     with three_ops("sane") as k:
-        assert "-DSK_TEST_DELAYS" in "\n".join(k._current()[1].commands)
+        assert "-DSK_TEST_DELAYS" in "\n".join(k.executable.commands)
         assert_same(k, numbers("a", "b"), launches=LAUNCHES)
 
 

@@ -73,7 +73,7 @@ def test_func_align_aligns_the_entry() -> None:
 
 def test_compile_options_reach_the_compiler() -> None:
     with compile_ops(OPS, "debuggable", "compile-options=-g,-DUNUSED=1") as k:
-        assert any("-g -DUNUSED=1" in command for command in k._current()[1].commands)
+        assert any("-g -DUNUSED=1" in command for command in k.executable.commands)
         sections = subprocess.run(
             ["readelf", "-S", str(binary_of(k))], capture_output=True, text=True, check=True
         ).stdout

@@ -12,7 +12,7 @@ import pytest
 from superkernel.cache import Cache
 from superkernel.errors import BuildError
 from superkernel.targets.cpu.build import BuildContext
-from superkernel.targets.native.compile_generated import compile_texts
+from superkernel.targets.native.compile_generated import compile_generated
 from superkernel.targets.native.precompiled import PLAIN_USES
 
 INCLUDES = "#include <cmath>\n#include <vector>"
@@ -42,7 +42,7 @@ def context(tmp_path: Path) -> BuildContext:
 
 def test_they_are_read_ahead_once_they_were_needed_a_few_times(context: BuildContext, tmp_path: Path) -> None:
     for number in range(PLAIN_USES + 2):
-        (made,) = compile_texts([text(number)], [], context)
+        (made,) = compile_generated([text(number)], [], context)
         assert value(made, number, tmp_path) == 2 + number
         assert len(headers(context.cache)) == (number >= PLAIN_USES)
     with_header = [command for command in context.commands if "-include" in command]
@@ -51,7 +51,7 @@ def test_they_are_read_ahead_once_they_were_needed_a_few_times(context: BuildCon
 
 
 def test_texts_of_one_call_count_once(context: BuildContext) -> None:
-    compile_texts([text(number) for number in range(9)], [], context)
+    compile_generated([text(number) for number in range(9)], [], context)
     assert not any("-include" in command for command in context.commands)
     (uses,) = context.cache.directory.glob("*/*.uses")
     assert len(uses.read_text()) == 1
@@ -59,30 +59,30 @@ def test_texts_of_one_call_count_once(context: BuildContext) -> None:
 
 def test_other_flags_have_a_header_of_their_own(context: BuildContext) -> None:
     for number in range(PLAIN_USES + 1):
-        compile_texts([text(number)], ["-O1"], context)
-    compile_texts([text(0)], ["-O2"], context)
+        compile_generated([text(number)], ["-O1"], context)
+    compile_generated([text(0)], ["-O2"], context)
     assert len(headers(context.cache)) == 1
     assert "-include" not in context.commands[-1]
 
 
 def test_a_header_that_is_damaged_or_gone_is_made_again_or_done_without(context: BuildContext, tmp_path: Path) -> None:
     for number in range(PLAIN_USES + 1):
-        compile_texts([text(number)], [], context)
+        compile_generated([text(number)], [], context)
     (header,) = headers(context.cache)
     header.write_bytes(b"no header")
-    (made,) = compile_texts([text(20)], [], context)
+    (made,) = compile_generated([text(20)], [], context)
     assert value(made, 20, tmp_path) == 22
     header.unlink()
-    (made,) = compile_texts([text(21)], [], context)
+    (made,) = compile_generated([text(21)], [], context)
     assert value(made, 21, tmp_path) == 23
     assert header.stat().st_size > 1000
 
 
 def test_an_error_in_a_kernel_is_told_as_without_a_header(context: BuildContext) -> None:
     for number in range(PLAIN_USES + 1):
-        compile_texts([text(number)], [], context)
+        compile_generated([text(number)], [], context)
     with pytest.raises(BuildError, match="compiling generated kernels") as failed:
-        compile_texts([(INCLUDES, "not C++")], [], context)
+        compile_generated([(INCLUDES, "not C++")], [], context)
     assert re.search(r"not.*does not name a type|'not'|expected", failed.value.stderr)
     assert "-include" not in (failed.value.command or [])
 
@@ -90,14 +90,14 @@ def test_an_error_in_a_kernel_is_told_as_without_a_header(context: BuildContext)
 def test_includes_that_do_not_exist_are_told(context: BuildContext) -> None:
     for number in range(PLAIN_USES + 2):
         with pytest.raises(BuildError, match="compiling generated kernels"):
-            compile_texts([text(number, "#include <no_such_header>")], [], context)
+            compile_generated([text(number, "#include <no_such_header>")], [], context)
     assert not headers(context.cache)
     assert sum("c++-header" in command for command in context.commands) == 1  # not tried again
 
 
 def test_another_torch_has_a_header_of_its_own(context: BuildContext, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(PLAIN_USES + 1):
-        compile_texts([text(number)], [], context)
+        compile_generated([text(number)], [], context)
     monkeypatch.setattr("superkernel.targets.native.precompiled.versions", lambda: "torch=99")
-    compile_texts([text(50)], [], context)
+    compile_generated([text(50)], [], context)
     assert "-include" not in context.commands[-1]

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...errors import PlanError, UnsupportedError
+from ...errors import PlanError
 from ...model.graph import Graph
 from ...model.opsfile import OpsFile
 from ...model.options import Options
 from ...model.subkernel import SubKernel
 from ...plan import Report
-from ..protocol import LaunchSequence, Progress, SequencedLaunch, Text
+from ..protocol import ChipChoice, LaunchInputs, Progress, Target
 from .build import plan_build
 from .chips import Chip, find_chip
 from .describe_kernel import emit
@@ -25,44 +25,15 @@ from .oplist import read_op_list
 from .plan import AscendPlan, make_ascend_plan
 from .validate import validate
 
+if TYPE_CHECKING:
+    from .emulator import Emulation
+
 __all__ = ["TARGET", "as_type"]
 
 
 @dataclass(frozen=True)
-class AscendPrepared:
-    kernels: Mapping[SubKernel, SubKernel]
-
-    def build(self, plan: AscendPlan) -> AscendExecutable:
-        emitted = emit(plan)
-        commands = plan_build(emitted, plan.options.compile_options)
-        built = build(commands, emitted.source)
-        return AscendExecutable(plan, emitted, describe(plan, emitted, built.binary), commands, built)
-
-    def build_together(self, plans: Sequence[AscendPlan]) -> list[AscendExecutable]:
-        return [self.build(plan) for plan in plans]
-
-    def launch_sequence(self, legs: Sequence[SequencedLaunch]) -> LaunchSequence:
-        raise UnsupportedError(
-            "an Ascend super kernel cannot be launched from here, nor can its ops: use k.emulate(...)"
-        )
-
-
-@dataclass(frozen=True)
-class AscendTarget:
+class AscendPlanner:
     chip: Chip
-    name: str = "ascend"
-    device: str = "npu"
-    takes_models: bool = False
-    launches: bool = False
-
-    def for_chip(self, chip: str | Path | Mapping[str, Any] | None) -> AscendTarget:
-        return self if chip is None else AscendTarget(find_chip(chip))
-
-    def chip_fields(self) -> Mapping[str, Any]:
-        return asdict(self.chip)
-
-    def read_ops(self, path: Path) -> OpsFile:
-        return read_op_list(path, self.chip)
 
     def core_count(self) -> int:
         return self.chip.cube_cores + self.chip.vector_cores
@@ -87,26 +58,78 @@ class AscendTarget:
     def validate(self, plan: AscendPlan) -> Report:
         return validate(plan)
 
+
+@dataclass(frozen=True)
+class AscendPrepared:
+    kernels: Mapping[SubKernel, SubKernel]
+
+    def build(self, plans: Sequence[AscendPlan]) -> list[AscendExecutable]:
+        return [_build(plan) for plan in plans]
+
+
+def _build(plan: AscendPlan) -> AscendExecutable:
+    emitted = emit(plan)
+    commands = plan_build(emitted, plan.options.compile_options)
+    built = build(commands, emitted.source)
+    return AscendExecutable(plan, emitted, describe(plan, emitted, built.binary), commands, built)
+
+
+class AscendBuilder:
+    def prepare(self, kernels: Sequence[SubKernel], progress: Progress | None) -> AscendPrepared:
+        return AscendPrepared({kernel: complete(kernel) for kernel in kernels})
+
+    def restore(self, plan: AscendPlan, directory: Path) -> AscendExecutable:
+        return AscendExecutable.restore(plan, directory)
+
     def facts_to_json(self, kernel: SubKernel) -> Any:
         return facts_to_json(kernel)
 
     def facts_from_json(self, fields: Any) -> AscendFacts:
         return facts_from_json(fields)
 
-    def prepare(self, kernels: Sequence[SubKernel], progress: Progress | None) -> AscendPrepared:
-        return AscendPrepared({kernel: complete(kernel) for kernel in kernels})
 
-    def warm_up(self) -> None:
-        """Nothing here takes long to begin with."""
+class AscendEmulator:
+    """Compiles the emitted source for the host and runs cube and vector cores as threads."""
 
-    def shipped_kernels(self) -> Mapping[str, str]:
-        return {}  # sub-kernels are CANN's
+    def emulate(
+        self,
+        executable: AscendExecutable,
+        buffers: Mapping[str, Any],
+        launch_inputs: LaunchInputs,
+        *,
+        seed: int,
+        **more: Any,
+    ) -> Emulation:
+        from .emulator import emulate
 
-    def compile_texts(self, texts: Sequence[Text], flags: Sequence[str]) -> list[Path]:
-        raise UnsupportedError("the ascend target takes compiled sub-kernels; it has no compiler for generated ones")
-
-    def restore(self, plan: AscendPlan, directory: Path) -> AscendExecutable:
-        return AscendExecutable.restore(plan, directory)
+        return emulate(executable.emitted, executable.plan.graph, buffers, launch_inputs, seed=seed, **more)
 
 
-TARGET = AscendTarget(find_chip(None))
+@dataclass(frozen=True)
+class AscendTarget:
+    planner: AscendPlanner
+    name: str = "ascend"
+    builder: AscendBuilder = field(default_factory=AscendBuilder)
+    launcher: None = None
+    why_no_launcher: str = (
+        "an Ascend super kernel needs an NPU and CANN's run time; it cannot be launched here. "
+        "Try it with k.emulate(buffers, seed=...), or load the saved object there"
+    )
+    model_support: None = None
+    emulator: AscendEmulator = field(default_factory=AscendEmulator)
+
+    @property
+    def chip(self) -> Chip:
+        return self.planner.chip
+
+    def for_chip(self, chip: ChipChoice | None) -> AscendTarget:
+        return self if chip is None else AscendTarget(AscendPlanner(find_chip(chip)))
+
+    def chip_fields(self) -> Mapping[str, Any]:
+        return asdict(self.chip)
+
+    def read_ops(self, path: Path) -> OpsFile:
+        return read_op_list(path, self.chip)
+
+
+TARGET: Target = AscendTarget(AscendPlanner(find_chip(None)))

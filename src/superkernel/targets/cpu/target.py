@@ -6,8 +6,9 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from time import perf_counter_ns
 
 from ...cache import Cache
 from ...errors import BuildError, OptionError, SuperKernelError
@@ -16,19 +17,36 @@ from ...model.opsfile import OpsFile, read_ops
 from ...model.options import Options
 from ...model.subkernel import SubKernel
 from ...plan import Plan, Report, checked_plan, forced_cores, validate
-from ..native.compile_generated import compile_texts
-from ..protocol import AddressWriter, Progress, SequencedLaunch, Text
+from ..native.compile_generated import compile_generated
+from ..protocol import AddressWriter, Allocator, ChipChoice, GeneratedText, Progress, SequencedLaunch, Target
 from .build import BuildContext, Compiled, compile_kernels, entry_name, host_library, link, name_symbols
 from .emit import Emitter
+from .executable import CpuExecutable, restore
 from .kernels import SHIPPED_KERNELS
 from .numbering import number
-from .runtime.host_library import address_writer
+from .runtime import host_library as host
 from .runtime.huge_pages import settle
-from .runtime.launch import DELAYS, CpuExecutable
+from .runtime.launch import DELAYS, CpuLoadedKernel
 from .runtime.launch_sequence import CpuLaunchSequence
 from .runtime.openmp import thread_count
 
 __all__ = ["TARGET"]
+
+
+class CpuPlanner:
+    """A core is a thread of the OpenMP run time that torch uses."""
+
+    def core_count(self) -> int:
+        return thread_count()
+
+    def forced_cores(self, options: Options, cores: int | None, name: str) -> int | None:
+        return forced_cores(options, cores, self.core_count(), name)
+
+    def plan(self, graph: Graph, options: Options, cores: int) -> Plan:
+        return checked_plan(graph, options, cores)
+
+    def validate(self, plan: Plan) -> Report:
+        return validate(plan, plan.layout)
 
 
 @dataclass(frozen=True)
@@ -40,11 +58,8 @@ class CpuPrepared:
     def kernels(self) -> Mapping[SubKernel, SubKernel]:
         return {given: compiled.kernel for given, compiled in self.compiled.items()}
 
-    def build(self, plan: Plan) -> CpuExecutable:
-        return self.build_together([plan])[0]
-
-    def build_together(self, plans: Sequence[Plan]) -> list[CpuExecutable]:
-        """One shared object with an entry for each plan. Their options are the same."""
+    def build(self, plans: Sequence[Plan]) -> list[CpuExecutable]:
+        """One shared object with an entry for each plan."""
         used = {kernel for plan in plans for kernel in _kernels_of(plan)}
         options = plans[0].options.for_target(TARGET.name)
         copies = options.split_mode or 1
@@ -60,30 +75,92 @@ class CpuPrepared:
             libraries = dict.fromkeys(library for kernel in parts for library in kernel.libraries)
             binary = link(entries, list(parts.values()), flags, self.context, list(libraries))
         except BuildError as failure:
-            said = f"super_kernel_scope {plans[0].graph.name!r}: {failure.message}"
-            raise BuildError(said, failure.command, failure.stderr) from failure
-        host, commands = host_library(self.context), tuple(self.context.commands)
+            message = f"super_kernel_scope {plans[0].graph.name!r}: {failure.message}"
+            raise BuildError(message, failure.command, failure.stderr) from failure
+        runtime, commands = host_library(self.context), tuple(self.context.commands)
         return [
-            CpuExecutable(plan, numbered, source, binary, host, commands)
+            CpuExecutable(plan, numbered, source, binary, runtime, commands)
             for plan, numbered, source in zip(plans, numbers, entries.values(), strict=True)
         ]
-
-    def launch_sequence(self, legs: Sequence[SequencedLaunch]) -> CpuLaunchSequence:
-        return CpuLaunchSequence(legs)
 
 
 def _kernels_of(plan: Plan) -> set[SubKernel]:
     return {node.kernel for node in plan.graph.nodes}
 
 
+class CpuBuilder:
+    def prepare(self, kernels: Sequence[SubKernel], progress: Progress | None) -> CpuPrepared:
+        context = BuildContext(Cache(), progress)
+        return CpuPrepared(compile_kernels(kernels, context), context)
+
+    def restore(self, plan: Plan, directory: Path) -> CpuExecutable:
+        return restore(plan, directory)
+
+    def facts_to_json(self, kernel: SubKernel) -> None:
+        return None
+
+    def facts_from_json(self, fields: object) -> None:
+        return None
+
+
+class CpuLauncher:
+    def load(self, executable: CpuExecutable) -> CpuLoadedKernel:
+        return CpuLoadedKernel(executable)
+
+    def sequence(self, launches: Sequence[SequencedLaunch]) -> CpuLaunchSequence:
+        return CpuLaunchSequence(launches)
+
+    def time_launches(self, enabled: bool) -> None:
+        host.time_launches(enabled)
+
+
+@dataclass(frozen=True)
+class CpuModelSupport:
+    device: str = "cpu"
+
+    def shipped_kernels(self) -> Mapping[str, str]:
+        return SHIPPED_KERNELS
+
+    def warm_up(self) -> None:
+        """Compile the run time in a thread, unless the cache has it."""
+        context = BuildContext(Cache())
+        threading.Thread(target=_build_quietly, args=(context,), name="superkernel-warm-up", daemon=True).start()
+
+    def compile_generated(self, texts: Sequence[GeneratedText], flags: Sequence[str]) -> list[Path]:
+        return compile_generated(texts, flags, BuildContext(Cache()))
+
+    def allocator(self) -> Allocator:
+        import torch
+
+        allocate: Allocator = torch._C._dynamo.guards._empty_strided_cpu
+        return allocate
+
+    def address_writer(self, inputs: Sequence[tuple[int, int]], address_function: int) -> AddressWriter:
+        return host.address_writer(inputs, address_function)
+
+    def settle(self, spans: Sequence[tuple[int, int]]) -> int:
+        return settle(spans)
+
+    def clock(self) -> int:
+        return perf_counter_ns()  # a launch returns when it has completed
+
+
+def _build_quietly(context: BuildContext) -> None:
+    with suppress(SuperKernelError):  # the compilation that needs the run time reports the error
+        host_library(context)
+
+
 @dataclass(frozen=True)
 class CpuTarget:
     name: str = "cpu"
-    device: str = "cpu"
-    takes_models: bool = True
-    launches: bool = True
+    planner: CpuPlanner = field(default_factory=CpuPlanner)
+    builder: CpuBuilder = field(default_factory=CpuBuilder)
+    launcher: CpuLauncher = field(default_factory=CpuLauncher)
+    why_no_launcher: str = ""
+    model_support: CpuModelSupport = field(default_factory=CpuModelSupport)
+    emulator: None = None
 
-    def for_chip(self, chip: object) -> CpuTarget:
+    def for_chip(self, chip: ChipChoice | None) -> CpuTarget:
         if chip is not None:
             raise OptionError(f"chip {chip!r}: the cpu target has no chips to choose from; it runs on this machine")
         return self
@@ -94,52 +171,5 @@ class CpuTarget:
     def read_ops(self, path: Path) -> OpsFile:
         return read_ops(path)
 
-    def core_count(self) -> int:
-        return thread_count()
 
-    def forced_cores(self, options: Options, cores: int | None, name: str) -> int | None:
-        return forced_cores(options, cores, self.core_count(), name)
-
-    def plan(self, graph: Graph, options: Options, cores: int) -> Plan:
-        return checked_plan(graph, options, cores)
-
-    def validate(self, plan: Plan) -> Report:
-        return validate(plan, plan.layout)
-
-    def facts_to_json(self, kernel: SubKernel) -> None:
-        return None
-
-    def facts_from_json(self, fields: object) -> None:
-        return None
-
-    def prepare(self, kernels: Sequence[SubKernel], progress: Progress | None) -> CpuPrepared:
-        context = BuildContext(Cache(), progress)
-        return CpuPrepared(compile_kernels(kernels, context), context)
-
-    def warm_up(self) -> None:
-        """Compile the run time, if it is not there, while the caller is busy with something else."""
-        context = BuildContext(Cache())
-        threading.Thread(target=_build_quietly, args=(context,), name="superkernel-warm-up", daemon=True).start()
-
-    def shipped_kernels(self) -> Mapping[str, str]:
-        return SHIPPED_KERNELS
-
-    def settle(self, spans: Sequence[tuple[int, int]]) -> int:
-        return settle(spans)
-
-    def address_writer(self, inputs: Sequence[tuple[int, int]], address: int) -> AddressWriter:
-        return address_writer(inputs, address)
-
-    def compile_texts(self, texts: Sequence[Text], flags: Sequence[str]) -> list[Path]:
-        return compile_texts(texts, flags, BuildContext(Cache()))
-
-    def restore(self, plan: Plan, directory: Path) -> CpuExecutable:
-        return CpuExecutable.restore(plan, number(plan), directory)
-
-
-def _build_quietly(context: BuildContext) -> None:
-    with suppress(SuperKernelError):  # whoever needs it will be told
-        host_library(context)
-
-
-TARGET = CpuTarget()
+TARGET: Target = CpuTarget()

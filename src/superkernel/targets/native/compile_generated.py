@@ -16,13 +16,13 @@ from pathlib import Path
 from ...cache import digest
 from ...errors import BuildError
 from ..cpu.build import BuildContext
-from ..protocol import Text
+from ..protocol import GeneratedText
 from .objects import CXX_FLAGS, INCLUDE, text_key, versions
 from .precompiled import precompiled
 from .toolchain import cpu_features, run
 
 
-def compile_texts(texts: Sequence[Text], flags: Sequence[str], context: BuildContext) -> list[Path]:
+def compile_generated(texts: Sequence[GeneratedText], flags: Sequence[str], context: BuildContext) -> list[Path]:
     """The object of each text; several may be copies of one object, which then defines more than was asked for."""
     headers = text_key((), (INCLUDE,))
     identity = (*CXX_FLAGS, *flags, context.toolchain.identity, cpu_features(), versions(), headers)
@@ -34,20 +34,20 @@ def compile_texts(texts: Sequence[Text], flags: Sequence[str], context: BuildCon
     return [_alone(key, text, flags, context) for key, text in zip(keys, texts, strict=True)]
 
 
-def _alone(key: str, text: Text, flags: Sequence[str], context: BuildContext) -> Path:
+def _alone(key: str, text: GeneratedText, flags: Sequence[str], context: BuildContext) -> Path:
     return context.cache.make(key, ".o", lambda output: _compile([text], flags, output, context))
 
 
-def _compile_missing(missing: dict[str, Text], flags: Sequence[str], context: BuildContext) -> None:
+def _compile_missing(missing: dict[str, GeneratedText], flags: Sequence[str], context: BuildContext) -> None:
     groups = _balanced(missing, max(1, len(os.sched_getaffinity(0))))
     includes = dict.fromkeys(text[0] for text in missing.values())
     headers = {one: precompiled(one, _command(flags, context), context) for one in includes}
 
-    def compile_all(group: dict[str, Text], output: Path) -> None:
+    def compile_all(group: dict[str, GeneratedText], output: Path) -> None:
         texts = list(group.values())
         _compile(texts, flags, output, context, headers[texts[0][0]])
 
-    def compile_group(group: dict[str, Text]) -> None:
+    def compile_group(group: dict[str, GeneratedText]) -> None:
         together = digest("texts", *group)
         made = context.cache.make(together, ".o", lambda output: compile_all(group, output))
         for key in group:
@@ -62,14 +62,14 @@ def _copy(made: Path, output: Path) -> None:
     shutil.copyfile(made, output)
 
 
-def _balanced(texts: dict[str, Text], most: int) -> list[dict[str, Text]]:
+def _balanced(texts: dict[str, GeneratedText], most: int) -> list[dict[str, GeneratedText]]:
     """At most `most` groups of about equal length, each with one set of includes."""
-    by_includes: dict[str, dict[str, Text]] = {}
+    by_includes: dict[str, dict[str, GeneratedText]] = {}
     for key, text in texts.items():
         by_includes.setdefault(text[0], {})[key] = text
-    groups: list[dict[str, Text]] = []
+    groups: list[dict[str, GeneratedText]] = []
     for same in by_includes.values():
-        rooms: list[dict[str, Text]] = [{} for _ in range(min(most, len(same)))]
+        rooms: list[dict[str, GeneratedText]] = [{} for _ in range(min(most, len(same)))]
         loads = [0] * len(rooms)
         for key, text in sorted(same.items(), key=lambda pair: -len(pair[1][1])):
             lightest = loads.index(min(loads))
@@ -84,7 +84,11 @@ def _command(flags: Sequence[str], context: BuildContext) -> list[str]:
 
 
 def _compile(
-    texts: Sequence[Text], flags: Sequence[str], output: Path, context: BuildContext, header: Path | None = None
+    texts: Sequence[GeneratedText],
+    flags: Sequence[str],
+    output: Path,
+    context: BuildContext,
+    header: Path | None = None,
 ) -> None:
     source, (includes, _) = output.with_suffix(".cpp"), texts[0]
     functions = "\n\n".join(text[1] for text in texts)

@@ -21,7 +21,7 @@ from ...plan import make_plan, validate
 from ...runtime.buffers import aligned_empty
 from ...runtime.compile import compile
 from ...runtime.super_kernel import SuperKernel
-from ...targets.cpu.runtime.launch import CpuExecutable
+from ...targets.cpu.runtime.launch import CpuLoadedKernel
 from ...targets.cpu.runtime.openmp import openmp
 from ...targets.native.toolchain import find_toolchain
 from ...targets.native.toolchain import run as run_command
@@ -160,12 +160,12 @@ def _python_call(result: Result, rounds: int) -> None:
     buffers = {name: np.zeros(64, np.float32) for name in "abcdefgh"}
     kernel(buffers)
     result.checks["eight buffers"] = bool(buffers["h"][0] == 1)
-    clock, executable = load_clock(), kernel.executable
-    assert isinstance(executable, CpuExecutable)
+    clock, loaded = load_clock(), kernel.loaded
+    assert isinstance(loaded, CpuLoadedKernel)
     called, direct = [], []
     for _ in range(rounds):
         called.append(burst(lambda: kernel(buffers), 300))
-        direct.append(executable.repeat(buffers, clock.time_launches, 300))
+        direct.append(loaded.repeat(buffers, clock.time_launches, 300))
     rows = [summary("a call with 8 buffers from Python", called), summary("the same launch from C", direct)]
     extra = [a - b for a, b in zip(called, direct, strict=True)]
     result.timings += rows

@@ -9,6 +9,7 @@ import torch
 
 from ...model.tensor_arg import TensorArg
 from ...runtime.compile import compile
+from ...targets import model_support_of
 from ...targets.cpu.kernels.matmul import matmul_op
 from .compared import CORES, FLOOR, compare, reader, suite
 from .decode_models import decode_step
@@ -79,7 +80,9 @@ def launcher(a: torch.Tensor, b: torch.Tensor, cores: int) -> tuple[Callable[[],
     values, sizes = kernel.argument_arrays()
     for place, name in enumerate(kernel.graph.buffers):
         values[place], sizes[place] = tensors[name].data_ptr(), tensors[name].untyped_storage().nbytes()
-    kernel.target.settle(list(zip(values, sizes, strict=True)))  # as the front end does at the first call
+    model_support_of(kernel.target).settle(
+        list(zip(values, sizes, strict=True))
+    )  # as the front end does at the first call
     return lambda: kernel.launch_values(values, sizes), out
 
 

@@ -17,7 +17,7 @@ import torch
 from ...errors import BuildError
 from ...frontend.report import Report
 from ...runtime.super_kernel import SuperKernel
-from ...targets.cpu.runtime.launch import CpuExecutable
+from ...targets.cpu.runtime.launch import CpuLoadedKernel
 from . import first_call
 from .boundary import load_clock
 from .compared import CORES, compare, suite
@@ -57,8 +57,8 @@ def host_cost(result: Result, rounds: int) -> None:
     if _fused_segments(report) != 1:
         return
     kernel = _kernel_of(report)
-    executable = kernel.executable
-    assert isinstance(executable, CpuExecutable)
+    loaded = kernel.loaded
+    assert isinstance(loaded, CpuLoadedKernel)
     buffers = {name: np.ones(64, np.float32) for name in kernel.graph.buffers}
     values, sizes = kernel.argument_arrays()
     for place, array in enumerate(buffers.values()):
@@ -69,7 +69,7 @@ def host_cost(result: Result, rounds: int) -> None:
         "the same with one super kernel": lambda: burst(ours, BURST),
         "the same with Inductor": lambda: burst(stock, BURST),
         "the super kernel alone, from Python": lambda: burst(lambda: kernel.launch_values(values, sizes), BURST),
-        "the super kernel alone, from C": lambda: executable.repeat(buffers, clock.time_launches, BURST),
+        "the super kernel alone, from C": lambda: loaded.repeat(buffers, clock.time_launches, BURST),
     }
     taken: dict[str, list[float]] = {name: [] for name in cases}
     order = list(cases)

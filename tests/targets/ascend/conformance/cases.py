@@ -174,9 +174,9 @@ def emitted_of(ops: Sequence[Op], name: str, options: str) -> tuple[EmittedKerne
     """The stages up to the emitted text, without the build."""
     parsed = Options.parse(options)
     graph = build_graph(ops, name, parsed.stream_fusion)
-    prepared = TARGET.prepare(list(dict.fromkeys(node.kernel for node in graph.nodes)), None)
+    prepared = TARGET.builder.prepare(list(dict.fromkeys(node.kernel for node in graph.nodes)), None)
     graph = graph.with_kernels(dict(prepared.kernels))
-    return emit(TARGET.plan(graph, parsed, 0)), graph
+    return emit(TARGET.planner.plan(graph, parsed, 0)), graph
 
 
 def random_case(seed: int, name: str | None = None, most_blocks: int = 5) -> tuple[Case, EmittedKernel, Graph]:

@@ -157,4 +157,4 @@ def test_records_of_the_last_emulated_launch() -> None:
             assert all(span.begin_ns <= span.end_ns for span in spans)
             first_end = max(span.end_ns for span in spans if span.what == "op" and span.op == "first")
             assert all(s.begin_ns >= first_end for s in spans if s.what == "op" and s.op == "second")
-            assert any(step.what is TracePoint.OP_BEGIN for step in k.executable.emulation.steps)
+            assert any(step.what is TracePoint.OP_BEGIN for step in k.emulated.steps)

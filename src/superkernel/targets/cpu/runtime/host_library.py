@@ -79,7 +79,7 @@ class TensorInput(ctypes.Structure):
     _fields_ = (("place", c_int32), ("index", c_int32))
 
 
-class SequencedLaunch(ctypes.Structure):
+class LaunchStructure(ctypes.Structure):
     """As in values.cpp."""
 
     _fields_ = (

@@ -1,10 +1,9 @@
-"""targets.cpu.run: a built super kernel and buffers by name -> one launch; faults come back as errors that name ops."""
+"""targets.cpu.runtime.launch: a loaded kernel and buffers by name -> a launch; faults become errors that name ops."""
 
 from __future__ import annotations
 
 import ctypes
 import os
-import shutil
 import signal
 import tempfile
 import threading
@@ -22,34 +21,29 @@ from ....model.node import Node
 from ....plan import Plan
 from ....plan.spans import Span, StepTime, spans_of
 from ....plan.steps import Step
-from ...native.toolchain import cpu_features
 from ...protocol import LaunchInputs, OpLabel
+from ..executable import CpuExecutable
 from ..numbering import Numbering
 from .arguments import Arguments, FastBinder
-from .host_library import CLOSED, MISFIT, Caller, Facts, Fault, load_host, load_library, time_launches
+from .host_library import CLOSED, MISFIT, Caller, Facts, Fault, load_host, load_library
 from .openmp import forked
 from .tiling_agent import Agent
 from .time_stamps import Stamps, room_for
 
-_KERNEL, _HOST, _SOURCE, _FEATURES = "kernel.so", "runtime.so", "source.cpp", "processor.txt"
 _MAIN = threading.main_thread().ident
 _PARTS = ("begin", "run", "end")
-_NO_WISHES = LaunchInputs({}, {})
+_NO_INPUTS = LaunchInputs({}, {})
 DELAYS = "SUPERKERNEL_TEST_DELAYS"  # a seed: every step of a launch may be late, in kernels built while it is set
 
 
-class CpuExecutable:
-    """One shared object, loaded. Each launch has a state of its own, so that threads may launch at once."""
+class CpuLoadedKernel:
+    """A super kernel whose shared object is loaded. Every launch has its own state: threads may launch at once."""
 
-    def __init__(
-        self, plan: Plan, numbers: Numbering, source: str, binary: Path, host: Path, commands: Sequence[str]
-    ) -> None:
-        self.plan, self.numbers = plan, numbers
-        self.source, self.binary, self.commands = source, binary, commands
-        self.remarks: Sequence[str] = ()
-        self.host = load_host(host)
+    def __init__(self, executable: CpuExecutable) -> None:
+        self.plan, self.numbers = plan, numbers = executable.plan, executable.numbers
+        self.host = load_host(executable.host)
         self._free = self.host.free
-        library = _loaded(binary, plan)
+        library = _loaded(executable.binary, plan)
         self.program = _create_program(plan, numbers, library, self._free)
         # At close, or when nobody holds this object any more; a thread on its way into a launch does hold it.
         self._unload = _at_last(self, _dlclose, library._handle)
@@ -69,18 +63,6 @@ class CpuExecutable:
         self._plain = not self._observed and not plan.graph.events
         # one core has nothing to wait for, so a stop would reach it at its end: Python's own handler serves as well
         self._may_interrupt = may_interrupt if plan.cores > 1 or not self._plain else _never
-
-    @classmethod
-    def restore(cls, plan: Plan, numbers: Numbering, directory: Path) -> CpuExecutable:
-        for name in (_KERNEL, _HOST, _SOURCE, _FEATURES):
-            if not (directory / name).is_file():
-                raise LaunchError(f"{directory} is no saved super kernel: {name} is missing")
-        lacking = sorted({*(directory / _FEATURES).read_text().split()} - {*cpu_features().split()})
-        if lacking:
-            some = ", ".join(lacking[:8])
-            raise UnsupportedError(f"{directory} was compiled for a processor with {some}, which this one lacks")
-        source = (directory / _SOURCE).read_text()
-        return cls(plan, numbers, source, directory / _KERNEL, directory / _HOST, ())
 
     def launch(self, buffers: Mapping[str, Any], launch_inputs: LaunchInputs) -> dict[str, Any]:
         if self._plain and not forked() and (capsules := self._binder.arrays(buffers)) is not None:
@@ -120,7 +102,7 @@ class CpuExecutable:
             )
 
     def stopped(
-        self, outcome: int, launch_inputs: LaunchInputs = _NO_WISHES, op_label: OpLabel | None = None
+        self, outcome: int, launch_inputs: LaunchInputs = _NO_INPUTS, op_label: OpLabel | None = None
     ) -> BaseException:
         """What the library says of a launch that was refused or stopped."""
         if outcome == CLOSED:
@@ -142,7 +124,7 @@ class CpuExecutable:
         return self._binder.argument_arrays()
 
     def launch_values(self, values: Any, sizes: Any, op_label: OpLabel | None = None) -> None:
-        """A launch with the arrays of blank(), filled in; nothing is checked."""
+        """A launch with filled argument_arrays(); nothing is checked."""
         if forked() or not self._plain:
             self._launch_recorded(values, sizes, op_label)
         elif outcome := self._call_values(self._handle, values, sizes, self._may_interrupt()):
@@ -151,7 +133,7 @@ class CpuExecutable:
     def _launch_recorded(self, values: Any, sizes: Any, op_label: OpLabel | None) -> None:
         assert not self._dynamic and not self._events
         self.check_process()
-        self._run_bound(values, sizes, _NO_WISHES, {}, op_label)
+        self._run_bound(values, sizes, _NO_INPUTS, {}, op_label)
 
     def launch_addresses(
         self,
@@ -217,9 +199,6 @@ class CpuExecutable:
         stamps: Stamps | None = getattr(self._own, "stamps", None)
         return stamps
 
-    def time_launches(self, wanted: bool) -> None:
-        time_launches(wanted)
-
     def last_launch(self) -> tuple[int, int]:
         two = (ctypes.c_uint64 * 2)()
         self._free.sk_last_launch(two)
@@ -256,12 +235,6 @@ class CpuExecutable:
 
     def _dynamic_op(self, index: int) -> str:
         return next(self.plan.graph.nodes[op].name for op, i in self.numbers.tilings.items() if i == index)
-
-    def save(self, directory: Path) -> None:
-        shutil.copyfile(self.binary, directory / _KERNEL)
-        shutil.copyfile(self.host.path, directory / _HOST)
-        (directory / _SOURCE).write_text(self.source)
-        (directory / _FEATURES).write_text(cpu_features() + "\n")
 
     def running(self) -> int:
         return int(self._free.sk_program_running(self.program))

@@ -1,4 +1,4 @@
-"""targets.cpu.series: several super kernels and where their values come from -> launches in a row, from one C call."""
+"""targets.cpu.runtime.launch_sequence: loaded kernels -> launches in order, started by one C call."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...protocol import SequencedLaunch
-from . import host_library as hostlib
-from .launch import CpuExecutable, may_interrupt
+from .host_library import LaunchStructure
+from .launch import CpuLoadedKernel, may_interrupt
 
 
 class CpuLaunchSequence:
-    """One launch after the other, each with a state and a parallel region of its own; Python is left once."""
+    """Launches in order, each with its own state and parallel region; the interpreter is left once."""
 
-    def __init__(self, legs: Sequence[SequencedLaunch]) -> None:
-        self._legs = legs
-        self._executables = [_of_this_target(leg) for leg in legs]
-        self._recorded = any(executable.recorded for executable in self._executables)
-        self._keep = [_as_seen_by_c(leg, executable) for leg, executable in zip(legs, self._executables, strict=True)]
-        self._array = (hostlib.SequencedLaunch * len(legs))(*self._keep)
-        self._call = self._executables[0].host.unconverted("sk_call_series")
-        self._first, self._count = ctypes.c_void_p(ctypes.addressof(self._array)), len(legs)
+    def __init__(self, launches: Sequence[SequencedLaunch]) -> None:
+        self._launches = launches
+        self._kernels = [_cpu_kernel(launch) for launch in launches]
+        self._recorded = any(kernel.recorded for kernel in self._kernels)
+        structures = [_structure(launch, kernel) for launch, kernel in zip(launches, self._kernels, strict=True)]
+        self._keep = structures  # they own the arrays that the C array points to
+        self._array = (LaunchStructure * len(launches))(*structures)
+        self._call = self._kernels[0].host.unconverted("sk_call_series")
+        self._first, self._count = ctypes.c_void_p(ctypes.addressof(self._array)), len(launches)
 
     def launch_values(self, values: Any, sizes: Any) -> None:
         if self._recorded:
@@ -29,43 +30,43 @@ class CpuLaunchSequence:
             return
         self._launch_all(values, sizes, None)
 
-    def launch_timed(self, values: Any, sizes: Any, moments: list[tuple[int, int]]) -> None:
+    def launch_timed(self, values: Any, sizes: Any, times: list[tuple[int, int]]) -> None:
         if self._recorded:
-            self._launch_each(values, sizes, moments)
+            self._launch_each(values, sizes, times)
             return
-        times = (ctypes.c_uint64 * (2 * self._count))()
+        pairs = (ctypes.c_uint64 * (2 * self._count))()
         try:
-            self._launch_all(values, sizes, times)
+            self._launch_all(values, sizes, pairs)
         finally:
-            moments += [(times[2 * i], times[2 * i + 1]) for i in range(self._count) if times[2 * i + 1]]
+            times += [(pairs[2 * i], pairs[2 * i + 1]) for i in range(self._count) if pairs[2 * i + 1]]
 
-    def _launch_all(self, values: Any, sizes: Any, moments: Any) -> None:
-        self._executables[0].check_process()
-        outcome = self._call(self._first, self._count, values, sizes, may_interrupt(), moments)
+    def _launch_all(self, values: Any, sizes: Any, times: Any) -> None:
+        self._kernels[0].check_process()
+        outcome = self._call(self._first, self._count, values, sizes, may_interrupt(), times)
         if outcome:
-            leg = 0 if outcome < 0 else self._executables[0].host.free.sk_launch_leg(outcome)
-            raise self._executables[leg].stopped(outcome, op_label=self._legs[leg].op_label)
+            failed = 0 if outcome < 0 else self._kernels[0].host.free.sk_launch_leg(outcome)
+            raise self._kernels[failed].stopped(outcome, op_label=self._launches[failed].op_label)
 
-    def _launch_each(self, values: Any, sizes: Any, moments: list[tuple[int, int]]) -> None:
-        """The time stamps of a launch are collected before the next one."""
-        for leg, executable in zip(self._legs, self._executables, strict=True):
-            own_values, own_sizes = executable.argument_arrays()
-            for i, origin in enumerate(leg.origins):
-                own_values[i] = origin.addend + (0 if origin.place is None else values[origin.place])
-                own_sizes[i] = 0 if origin.place is None else max(0, sizes[origin.place] - origin.addend)
-            executable.launch_values(own_values, own_sizes, leg.op_label)
-            moments.append(executable.last_launch())
-
-
-def _of_this_target(leg: SequencedLaunch) -> CpuExecutable:
-    assert isinstance(leg.executable, CpuExecutable)
-    return leg.executable
+    def _launch_each(self, values: Any, sizes: Any, times: list[tuple[int, int]]) -> None:
+        """The time stamps of a launch are collected before the next launch."""
+        for launch, kernel in zip(self._launches, self._kernels, strict=True):
+            kernel_values, kernel_sizes = kernel.argument_arrays()
+            for i, source in enumerate(launch.sources):
+                kernel_values[i] = source.addend + (0 if source.place is None else values[source.place])
+                kernel_sizes[i] = 0 if source.place is None else max(0, sizes[source.place] - source.addend)
+            kernel.launch_values(kernel_values, kernel_sizes, launch.op_label)
+            times.append(kernel.last_launch())
 
 
-def _as_seen_by_c(leg: SequencedLaunch, executable: CpuExecutable) -> hostlib.SequencedLaunch:
-    count = len(leg.origins)
-    places = (-1 if origin.place is None else origin.place for origin in leg.origins)
-    addends = (origin.addend for origin in leg.origins)
-    return hostlib.SequencedLaunch(
-        executable.program, count, (ctypes.c_int32 * count)(*places), (ctypes.c_uint64 * count)(*addends)
+def _cpu_kernel(launch: SequencedLaunch) -> CpuLoadedKernel:
+    assert isinstance(launch.kernel, CpuLoadedKernel)
+    return launch.kernel
+
+
+def _structure(launch: SequencedLaunch, kernel: CpuLoadedKernel) -> LaunchStructure:
+    count = len(launch.sources)
+    places = (-1 if source.place is None else source.place for source in launch.sources)
+    addends = (source.addend for source in launch.sources)
+    return LaunchStructure(
+        kernel.program, count, (ctypes.c_int32 * count)(*places), (ctypes.c_uint64 * count)(*addends)
     )

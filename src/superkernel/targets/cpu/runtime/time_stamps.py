@@ -1,4 +1,4 @@
-"""targets.cpu.stamps: what the library wrote about a recorded launch -> the time of every mark, when somebody asks."""
+"""targets.cpu.runtime.time_stamps: the record of a launch, as the library wrote it -> the time of every mark."""
 
 from __future__ import annotations
 
