@@ -132,52 +132,36 @@ def _check_files(folder: Path, files: dict[str, str]) -> None:
             raise BuildError(f"{folder / name} is not what was saved: cut short or changed; save the kernel again")
 
 
+# the fields of a SubKernel that JSON keeps as they are
+_PLAIN_FIELDS = (
+    "name", "block_dim", "threads", "grid", "shared", "op_type", "sync_all", "early_start", "variants", "libraries",
+    "waits_inside", "signals_inside", "may_fail", "code_bytes", "pure",
+)  # fmt: skip
+
+
 def _kernel_fields(kernel: SubKernel, target: Target) -> dict[str, Any]:
-    return {
-        "name": kernel.name,
+    return {field: getattr(kernel, field) for field in _PLAIN_FIELDS} | {
         "file": kernel.binary.path.name,
         "form": kernel.binary.form.value,
-        "block_dim": kernel.block_dim,
-        "threads": kernel.threads,
-        "grid": kernel.grid,
-        "shared": kernel.shared,
         "params": [str(param) for param in kernel.params],
         "core": kernel.core.value,
-        "op_type": kernel.op_type,
-        "sync_all": kernel.sync_all,
-        "early_start": kernel.early_start,
-        "variants": [list(variant) for variant in kernel.variants],
-        "libraries": list(kernel.libraries),
-        "waits_inside": kernel.waits_inside,
-        "signals_inside": kernel.signals_inside,
-        "may_fail": kernel.may_fail,
-        "code_bytes": kernel.code_bytes,
         "facts": target.builder.facts_to_json(kernel),
     }
 
 
 def _kernel(fields: dict[str, Any], target: Target) -> SubKernel:
-    early = fields["early_start"]
     return SubKernel(
-        fields["name"],
-        Binary(Form(fields["form"]), Path(fields["file"])),
-        fields["block_dim"],
-        tuple(Param.parse(text) for text in fields["params"]),
-        Core(fields["core"]),
-        fields["op_type"],
-        fields["sync_all"],
-        tuple(early) if isinstance(early, list) else early,
-        tuple((int(key), symbol) for key, symbol in fields["variants"]),
-        tuple(fields["libraries"]),
-        fields["waits_inside"],
-        fields["signals_inside"],
-        fields["may_fail"],
-        fields["code_bytes"],
-        target.builder.facts_from_json(fields["facts"]),
-        threads=fields["threads"],
-        grid=fields["grid"],
-        shared=fields["shared"],
+        binary=Binary(Form(fields["form"]), Path(fields["file"])),
+        params=tuple(Param.parse(text) for text in fields["params"]),
+        core=Core(fields["core"]),
+        target_facts=target.builder.facts_from_json(fields["facts"]),
+        **{field: _as_tuples(fields[field]) for field in _PLAIN_FIELDS},
     )
+
+
+def _as_tuples(value: Any) -> Any:
+    """JSON has lists only."""
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 
 
 def _op_fields(node: Node, kernels: list[SubKernel]) -> dict[str, Any]:
