@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test lint bench conformance docs clean toolchain
+.PHONY: help demo test quick lint bench conformance docs clean toolchain
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -28,8 +28,11 @@ demo: toolchain $(STAMP) ## set up, then run the first example and the compariso
 
 # pytest's exit status 5 means that no test was selected: fine for the serial ones only.
 test: toolchain lint ## set up, then check format, lint and types, and run the tests
-	$(BIN)/pytest -n $(JOBS) --dist worksteal --durations 25 -m "not serial and not conformance"
+	$(BIN)/pytest -n $(JOBS) --dist worksteal --durations 10 -m "not serial and not conformance"
 	$(BIN)/pytest -m "serial and not conformance" || [ $$? -eq 5 ]
+
+quick: toolchain $(STAMP) ## set up, then run the fast half of the tests (under two minutes on two cores)
+	HYPOTHESIS_PROFILE=quick $(BIN)/pytest -n $(JOBS) --dist worksteal -m "not slow and not serial and not conformance"
 
 lint: $(STAMP) ## check format, lint and types
 	$(BIN)/ruff format --check

@@ -1,10 +1,11 @@
-"""Test set-up: the hypothesis profiles, and the `gpu` mark that skips where no CUDA GPU is usable."""
+"""Test set-up: hypothesis profiles, the `gpu` mark that skips where no CUDA GPU is usable, the slowest files."""
 
 from __future__ import annotations
 
 import ctypes
 import importlib.util
 import os
+from collections import Counter
 from functools import cache
 
 import pytest
@@ -13,6 +14,21 @@ from hypothesis import settings
 settings.register_profile("ci", max_examples=200, deadline=None, derandomize=True, print_blob=True)
 settings.register_profile("quick", settings.get_profile("ci"), max_examples=50)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+_seconds_by_file: Counter[str] = Counter()
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    # Under xdist the controller gets the reports of all workers, and it alone prints a summary.
+    _seconds_by_file[report.nodeid.split("::")[0]] += report.duration
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if len(_seconds_by_file) < 2:
+        return
+    terminalreporter.section("slowest 10 test files")
+    for file, seconds in _seconds_by_file.most_common(10):
+        terminalreporter.write_line(f"{seconds:8.1f}s {file}")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -14,6 +14,8 @@ from torch import Tensor
 
 from superkernel.errors import LaunchError
 
+pytestmark = pytest.mark.slow
+
 ROWS = torch.linspace(-1, 1, 1200).reshape(40, 30)
 PLACES = torch.arange(20)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from conformance.operators import cases, seeded_outside
 from conformance.sweep import sweep
+
+pytestmark = pytest.mark.slow
 
 # One of each kind: pointwise, reductions, normalisation, indexing, joining, matmul, library calls, random, complex.
 FIXED = (

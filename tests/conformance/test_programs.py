@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from conformance.programs import write
 from conformance.sweep import sweep
 from conformance.texts import without_stock
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+pytestmark = pytest.mark.slow
 
 FIXED = range(3)
 

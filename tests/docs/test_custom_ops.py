@@ -14,6 +14,8 @@ import superkernel as sk
 from superkernel.errors import SuperKernelError
 from superkernel.model.tensor_arg import TensorArg
 
+pytestmark = pytest.mark.slow
+
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "custom-ops.md"
 _BLOCK = re.compile(r"^```(\w*)\n(?://|#) file: ([\w.]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILES = {name: text for _, name, text in _BLOCK.findall(PAGE.read_text())}

@@ -13,6 +13,8 @@ import pytest
 import superkernel as sk
 from superkernel.errors import SuperKernelError
 
+pytestmark = pytest.mark.slow
+
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "writing-kernels.md"
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _MARKER = re.compile(r"(?://|#) file: ([\w.]+)\n")

@@ -8,6 +8,8 @@ from types import ModuleType
 import pytest
 from examples.program import EXAMPLES, load, run
 
+pytestmark = pytest.mark.slow
+
 torch = pytest.importorskip("torch")
 
 

@@ -12,6 +12,8 @@ torch = pytest.importorskip("torch")
 
 from superkernel.observe.compare import compare  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = "03_moe_compare.py"
 
 

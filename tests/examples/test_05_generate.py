@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("transformers")
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "05_generate.py"

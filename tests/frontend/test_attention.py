@@ -12,6 +12,8 @@ from frontend.fused import Run, check
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
+pytestmark = pytest.mark.slow
+
 OPERATOR = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
 

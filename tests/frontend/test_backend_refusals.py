@@ -24,6 +24,8 @@ from superkernel.frontend.scope import super_kernel
 from superkernel.model.tensor_arg import ScratchBuffers
 from superkernel.targets import find_target
 
+pytestmark = pytest.mark.slow
+
 X = torch.linspace(-2, 2, 64).reshape(4, 16)
 
 

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from superkernel.errors import OptionError, UnsupportedError
 from superkernel.frontend.scope import super_kernel
 
+pytestmark = pytest.mark.slow
+
 X = torch.linspace(-2, 2, 64).reshape(4, 16)
 
 

@@ -14,6 +14,8 @@ from superkernel.errors import UnsupportedError
 from superkernel.frontend.report import collecting
 from superkernel.frontend.scope import super_kernel
 
+pytestmark = pytest.mark.slow
+
 X = torch.linspace(-2, 2, 64).reshape(4, 16)
 
 

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from superkernel.frontend.report import Report, collecting
 from superkernel.frontend.scope import super_kernel
 
+pytestmark = pytest.mark.slow
+
 X = torch.linspace(-2, 2, 64).reshape(4, 16)
 
 

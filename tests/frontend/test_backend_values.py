@@ -14,6 +14,8 @@ from torch.testing._internal.two_tensor import TwoTensor
 
 from superkernel.frontend.scope import super_kernel
 
+pytestmark = pytest.mark.slow
+
 X = torch.linspace(-2, 2, 64).reshape(4, 16)
 
 

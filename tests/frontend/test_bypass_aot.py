@@ -12,6 +12,8 @@ from frontend.fused import compiled
 from superkernel.frontend import compile_graph as graphs
 from superkernel.frontend import program
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:

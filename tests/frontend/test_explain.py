@@ -20,6 +20,8 @@ import superkernel as sk
 from superkernel.errors import GraphError, OptionError, UnsupportedError
 from superkernel.tools.cli import app
 
+pytestmark = pytest.mark.slow
+
 X = torch.linspace(-2, 2, 64).reshape(4, 16)
 
 

@@ -13,6 +13,8 @@ from frontend.fused import check, compiled
 
 from superkernel.errors import LaunchError
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("transformers.integrations.moe")  # whose operator is among them
 
 

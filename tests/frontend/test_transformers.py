@@ -11,6 +11,8 @@ from frontend import transformers_models as zoo  # noqa: E402
 
 from superkernel.frontend.report import collecting  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 TASKS = [(name, "prefill") for name in zoo.ALL] + [(name, "decode") for name in zoo.DECODERS]
 
 

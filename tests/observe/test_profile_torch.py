@@ -15,6 +15,8 @@ import superkernel as sk  # noqa: E402
 from superkernel.observe import store  # noqa: E402
 from superkernel.observe.timeline import merge_files  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 FUSED, UNFUSED = {"profit_gate": 0}, {"fuse": "off"}
 
 

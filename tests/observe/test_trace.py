@@ -14,6 +14,8 @@ from observe.kernels import SOURCE
 import superkernel as sk
 from superkernel.observe import store
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = """
 import os
 import sys

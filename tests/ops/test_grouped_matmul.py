@@ -16,6 +16,8 @@ from superkernel import ops  # noqa: E402
 from superkernel.errors import LaunchError, UnsupportedError  # noqa: E402
 from superkernel.targets.cpu.kernels import grouped as kernels  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 2e-3}
 ROWS, DEPTH, WIDTH, GROUPS = 50, 70, 96, 4

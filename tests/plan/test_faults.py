@@ -35,6 +35,8 @@ from superkernel.plan.steps import (
 )
 from superkernel.plan.verify.validate import validate
 
+pytestmark = pytest.mark.slow
+
 Fault = Callable[[Plan, random.Random], Plan | None]  # None: this plan has nothing to break
 SEEDS = st.integers(0, 9999)
 

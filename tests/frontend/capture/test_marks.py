@@ -19,6 +19,8 @@ from superkernel.frontend.scope import super_kernel
 from superkernel.frontend.scope import super_kernel as renamed
 from superkernel.model.options import Options
 
+pytestmark = pytest.mark.slow
+
 A, B, EXCLUDED = Mark("a"), Mark("b"), Mark(None)
 
 

@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from frontend.fused import check
 from torch import Tensor
 
+pytestmark = pytest.mark.slow
+
 
 def repeated(x: Tensor, times: int) -> Tensor:
     batch, heads, length, size = x.shape

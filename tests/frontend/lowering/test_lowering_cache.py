@@ -20,6 +20,8 @@ import superkernel as sk
 from superkernel.errors import BuildError, UnsupportedError
 from superkernel.frontend.scope import super_kernel
 
+pytestmark = pytest.mark.slow
+
 X = torch.linspace(-2, 2, 64).reshape(4, 16)
 
 

@@ -8,6 +8,8 @@ from targets.cpu.small import assert_same, compile_ops, numbers, small
 from superkernel import Op
 from superkernel.plan.steps import Signal, Wait
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = (0, 1, 2)
 
 

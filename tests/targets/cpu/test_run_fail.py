@@ -14,6 +14,8 @@ from targets.cpu.test_run_openmp import inside
 import superkernel as sk
 from superkernel import LaunchError, Op, SubKernel, SuperKernel
 
+pytestmark = pytest.mark.slow
+
 WORDS = ":int64[48]"
 CASES = pytest.mark.parametrize(("cores", "fused"), [(1, True), (2, True), (1, False), (2, False)])
 PICK = (f"in:index{WORDS}", f"in:x{WORDS}", f"out:z{WORDS}", "inout:word:int64[1]")

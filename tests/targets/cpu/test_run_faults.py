@@ -20,6 +20,8 @@ from superkernel.targets.cpu.runtime.launch import DELAYS
 from superkernel.targets.native.objects import CompileJob, compile_sources
 from superkernel.targets.native.toolchain import find_toolchain, run
 
+pytestmark = pytest.mark.slow
+
 LAUNCHES = 300
 SPIN = 20_000
 

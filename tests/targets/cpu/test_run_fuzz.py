@@ -16,6 +16,8 @@ from superkernel import Event, Op, SuperKernel
 from superkernel.model.params import Kind
 from superkernel.targets.cpu.runtime.launch import DELAYS
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = 30
 BUFFERS = "abcde"
 

@@ -14,6 +14,8 @@ from targets.cpu.small import child, compile_ops, expected, launched, numbers, r
 from superkernel import LaunchError, Op, SubKernel, SuperKernel
 from superkernel.targets.cpu.runtime.openmp import loaded
 
+pytestmark = pytest.mark.slow
+
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 
 LIBRARIES = """

@@ -14,6 +14,8 @@ from superkernel import Op, SubKernel
 from superkernel.targets.cpu import build
 from superkernel.targets.native.objects import INCLUDE
 
+pytestmark = pytest.mark.slow
+
 OPS = [
     Op(small("mix", 4), ["a", "b", "t"]),
     Op(small("early", 4), ["t", "b", "u"]),

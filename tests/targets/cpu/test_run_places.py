@@ -18,6 +18,8 @@ from superkernel import GraphError, LaunchError, Op, Place, SuperKernel
 from superkernel.plan.simulate.simulate import simulate
 from superkernel.plan.verify.validate import validate
 
+pytestmark = pytest.mark.slow
+
 PART = N * 8  # the bytes that one kernel of small.cpp touches
 
 

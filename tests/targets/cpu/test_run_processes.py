@@ -14,6 +14,8 @@ from targets.cpu.small import ROOT, assert_same, child, compile_ops, expected, l
 import superkernel as sk
 from superkernel import LaunchError, Op, SuperKernel
 
+pytestmark = pytest.mark.slow
+
 OPS = [Op(small("mix"), ["a", "b", "t"]), Op(small("total"), ["t", "ws", "u"]), Op(small("early"), ["u", "a", "v"])]
 
 

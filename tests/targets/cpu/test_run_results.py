@@ -9,6 +9,8 @@ from targets.cpu.small import N, assert_same, compile_ops, numbers, small
 from superkernel import Op, SuperKernel
 from superkernel.plan.steps import Barrier, Call, Wait
 
+pytestmark = pytest.mark.slow
+
 CORES = (1, 2, 4)
 
 

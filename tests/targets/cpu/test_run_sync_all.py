@@ -8,6 +8,8 @@ from targets.cpu.small import assert_same, broken, compile_ops, numbers, small
 from superkernel import LaunchError, Op, PlanError
 from superkernel.plan.steps import Feed
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("cores", (1, 2, 4))
 def test_as_many_blocks_as_cores(cores: int) -> None:

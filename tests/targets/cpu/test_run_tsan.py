@@ -21,6 +21,8 @@ from superkernel.targets.cpu.target import CpuPrepared
 from superkernel.targets.native.objects import INCLUDE, unique_name
 from superkernel.targets.native.toolchain import find_toolchain, run
 
+pytestmark = pytest.mark.slow
+
 FLAGS = ("-fsanitize=thread", "-O1", "-g", "-std=c++17", f"-I{INCLUDE}", f"-I{HOST}", "-DSK_TEST_DELAYS")
 REPORT = "WARNING: ThreadSanitizer: data race"
 

@@ -26,6 +26,8 @@ from targets.cpu.small import (
 from superkernel import LaunchError, Op, Place, SuperKernel
 from superkernel.model.params import scalar_bits
 
+pytestmark = pytest.mark.slow
+
 OPS = [
     Op(small("scale"), ["a", "t"]),
     Op(small("mix", 4), ["t", "b", "u"]),

@@ -13,6 +13,8 @@ from targets.cpu.small import broken, child, compile_ops, launched, numbers, sma
 
 from superkernel import LaunchError, Op
 
+pytestmark = pytest.mark.slow
+
 CHILD = """
 import sys
 from targets.cpu.small import broken, compile_ops, numbers, small

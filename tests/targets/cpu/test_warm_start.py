@@ -19,6 +19,8 @@ from superkernel.targets.native.object_facts import facts_of
 from superkernel.targets.native.objects import INCLUDE, compile_source, object_key
 from superkernel.targets.native.toolchain import find_toolchain
 
+pytestmark = pytest.mark.slow
+
 # A C++ name, variants, a region of its own, a library: everything that a program might be asked about.
 SOURCE = """
 #include <cmath>

@@ -18,6 +18,8 @@ from superkernel.targets.native.objects import CompileJob, compile_source, compi
 from superkernel.targets.native.symbols import find_symbol
 from superkernel.targets.native.toolchain import Toolchain, find_toolchain
 
+pytestmark = pytest.mark.slow
+
 Write = Callable[..., Path]
 QUICK = ("-O0",)
 

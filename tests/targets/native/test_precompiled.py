@@ -15,6 +15,8 @@ from superkernel.targets.cpu.build import BuildContext
 from superkernel.targets.native.compile_generated import compile_generated
 from superkernel.targets.native.precompiled import PLAIN_USES
 
+pytestmark = pytest.mark.slow
+
 INCLUDES = "#include <cmath>\n#include <vector>"
 
 

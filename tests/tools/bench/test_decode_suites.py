@@ -16,6 +16,8 @@ from superkernel.tools.bench.decode_models import decode_step, expert_layers  # 
 from superkernel.tools.bench.measure import Result  # noqa: E402
 from superkernel.tools.bench.peers import EAGER, PEERS  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def _no_grad() -> Iterator[None]:

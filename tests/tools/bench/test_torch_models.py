@@ -32,6 +32,8 @@ from superkernel.tools.bench.peers import (  # noqa: E402
 )
 from superkernel.tools.bench.workloads import Workload, chain_of_three, eight_inputs, four_blocks, others  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def _no_grad() -> Iterator[None]:

@@ -24,6 +24,8 @@ from targets.ascend.conformance.pairing import check_pairing
 from superkernel.targets.ascend.emulator import Outside
 from superkernel.targets.ascend.types import KernelType
 
+pytestmark = pytest.mark.slow
+
 SEEDS = range(12)
 CLASSES = {"cube": KernelType.AIC_ONLY, "vector": KernelType.AIV_ONLY, "mix": KernelType.MIX_AIC_1_2}
 

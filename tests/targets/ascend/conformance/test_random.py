@@ -11,6 +11,8 @@ from targets.ascend.figures import CHUNK, run_cases
 from superkernel.targets.ascend import TARGET
 from superkernel.targets.ascend.types import KernelType
 
+pytestmark = pytest.mark.slow
+
 CASES, MANY_CASES = 320, 1000
 
 

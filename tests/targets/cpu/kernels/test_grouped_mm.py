@@ -17,6 +17,8 @@ from superkernel.errors import GraphError, UnsupportedError  # noqa: E402
 from superkernel.model.tensor_arg import TensorArg  # noqa: E402
 from superkernel.targets.cpu.kernels import grouped_mm  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 EPSILON = {torch.float32: 2.0**-23, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
 DTYPES = st.sampled_from(list(EPSILON))
 SIZES = st.sampled_from([1, 2, 4, 7, 16, 17, 31, 33, 64, 70, 130])

@@ -17,6 +17,8 @@ from superkernel.errors import GraphError, UnsupportedError  # noqa: E402
 from superkernel.model.params import Kind  # noqa: E402
 from superkernel.targets.cpu.kernels import matmul  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 BLOCKS = (1, 2, 3, 7)
 UNTOUCHED = 77.0
 EPSILON = {"float32": 2.0**-23, "bfloat16": 2.0**-8, "float16": 2.0**-11}

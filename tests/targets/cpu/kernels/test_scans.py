@@ -17,6 +17,8 @@ from superkernel.errors import UnsupportedError  # noqa: E402
 from superkernel.model.tensor_arg import TensorArg  # noqa: E402
 from superkernel.targets.cpu.kernels import scans  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 # What is added up, and what is asked for: one kernel each, so not every pair is among them.
 TOTALS = [
     ("cumsum", torch.float32, None),

@@ -19,6 +19,8 @@ from superkernel.model.op import Place  # noqa: E402
 from superkernel.model.tensor_arg import TensorArg  # noqa: E402
 from superkernel.targets.cpu.kernels import scatter  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 SHAPES = st.sampled_from([(1,), (7,), (50,), (3, 8), (20, 5), (2, 3, 4), (0, 4), (4, 1, 30)])
 REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
 DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.uint8)

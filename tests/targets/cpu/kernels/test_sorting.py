@@ -18,6 +18,8 @@ from superkernel.model.op import Place  # noqa: E402
 from superkernel.model.tensor_arg import TensorArg  # noqa: E402
 from superkernel.targets.cpu.kernels import sorting  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 INTEGERS = (torch.int64, torch.int32, torch.int8, torch.uint8)
 SHAPES = st.one_of(
