@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from textwrap import indent
@@ -116,19 +117,21 @@ def draw(k: sk.SuperKernel, folder: Path) -> Path:
 
 def report(k: sk.SuperKernel, path: Path) -> Path:
     """Emulated ticks are shown as microseconds: they compare, they do not measure."""
-    from superkernel.observe.report import Fact, Kernel, Launch, Op, ReportData, Run, Span, SpanKind, write_report
+    from superkernel.observe.profile import SUPER_KERNEL, Profile, ProfiledKernel, ProfiledLaunch, ProfiledOp
+    from superkernel.observe.report import ReportData, ReportedRun, write_report
 
-    launch, records = k.executable.emitted.launch, k.records()
-    spans = tuple(Span(s.core, s.op or "", SpanKind(s.what), s.begin_ns, s.end_ns, k.name) for s in records)
-    end = max(span.end_us for span in spans)
-    ops = tuple(Op(op.name, op.kernel.type_name, op.blocks) for op in k.executable.emitted.ops)
-    kernel = Kernel(k.name, k.name, str(k.options), ops, plan=str(k.plan), source=k.source)
-    facts = (
-        Fact("chip", f"{k.executable.emitted.chip.name}, emulated"),
-        Fact("cores", f"cube 0 to {launch.cubes - 1}, vector {launch.cubes} to {launch.cubes + launch.vectors - 1}"),
-        Fact("time", "ticks of the emulator, shown as microseconds; they say nothing of a chip's speed"),
-    )
-    run = Run(k.name, facts, (Launch(k.name, "SuperKernel", 0.0, end, k.name),), spans, (kernel,))
+    launch, ticks = k.executable.emitted.launch, k.records()
+    spans = tuple(replace(s, begin_ns=1000 * s.begin_ns, end_ns=1000 * s.end_ns) for s in ticks)
+    end = max(span.end_ns for span in spans)
+    ops = tuple(ProfiledOp(op.name, op.kernel.type_name, op.blocks) for op in k.executable.emitted.ops)
+    kernel = ProfiledKernel(k.name, k.name, str(k.options), ops, plan=str(k.plan), source=k.source)
+    machine = {
+        "chip": f"{k.executable.emitted.chip.name}, emulated",
+        "cores": f"cube 0 to {launch.cubes - 1}, vector {launch.cubes} to {launch.cubes + launch.vectors - 1}",
+        "time": "ticks of the emulator, shown as microseconds; they say nothing of a chip's speed",
+    }
+    ran = ProfiledLaunch(k.name, SUPER_KERNEL, 0, end, k.name, kernel=0, spans=spans)
+    run = ReportedRun(k.name, Profile((ran,), (kernel,), machine))
     return write_report(path, ReportData(f"{k.name} on an emulated chip", (run,)))
 
 

@@ -19,8 +19,8 @@ from types import ModuleType
 import torch
 
 import superkernel as sk
-from superkernel.observe.report import Launch, ReportData, Run, write_report
-from superkernel.observe.reportable import run_of
+from superkernel.observe.profile import Profile, ProfiledLaunch
+from superkernel.observe.report import ReportData, ReportedRun, write_report
 from superkernel.tools.bench.bandwidth import read_rate
 from superkernel.tools.bench.sample import load_sample
 
@@ -32,43 +32,36 @@ ROUNDS, CALLS = 8, 25  # a report draws 2000 launches at most
 CORES = 2
 
 
-def record(sample: ModuleType, options: dict[str, object], title: str, bytes_per_s: float) -> Run:
+def record(sample: ModuleType, options: dict[str, object], title: str, bytes_per_s: float) -> ReportedRun:
     """The fastest of many calls."""
     torch._dynamo.reset()
     model = sample.Model().eval()
     compiled = torch.compile(model, backend="superkernel", fullgraph=True, dynamic=False, options=options)
     given = sample.inputs()
-    runs = []
+    fastest = []
     with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
         compiled(*given)
         for _ in range(ROUNDS):
             with sk.profile(folder, detail=True) as recorded:
                 for _ in range(CALLS):
                     compiled(*given)
-            assert recorded.facts is not None
-            runs.append(fastest_call(run_of(recorded.facts, title)))
-    best = min(runs, key=lambda run: _ends(run.launches)[1])
-    return replace(best, read_bytes_per_s=bytes_per_s)
+            assert recorded.result is not None
+            fastest.append(fastest_call(recorded.result))
+    best = min(fastest, key=lambda profile: _length(profile.launches))
+    return ReportedRun(title, replace(best, read_bytes_per_s=bytes_per_s))
 
 
-def fastest_call(run: Run) -> Run:
-    """Every call launches the same: the launches are cut into calls, and one of them is kept."""
-    each, rest = divmod(len(run.launches), CALLS)
-    assert each and not rest, f"{len(run.launches)} launches in {CALLS} calls"
-    calls = [run.launches[start : start + each] for start in range(0, len(run.launches), each)]
-    begin, end = min(map(_ends, calls), key=lambda ends: ends[1] - ends[0])
-    best = [launch for launch in run.launches if begin <= launch.start_us < end]
-    launches = tuple(replace(launch, start_us=launch.start_us - begin) for launch in best)
-    spans = tuple(
-        replace(span, begin_us=span.begin_us - begin, end_us=span.end_us - begin)
-        for span in run.spans
-        if begin <= span.begin_us <= end
-    )
-    return replace(run, launches=launches, spans=spans)
+def fastest_call(profile: Profile) -> Profile:
+    """Every call launches the same kernels: the launches are cut into calls, and the shortest call is kept."""
+    launches = profile.launches
+    each, rest = divmod(len(launches), CALLS)
+    assert each and not rest, f"{len(launches)} launches in {CALLS} calls"
+    calls = [launches[start : start + each] for start in range(0, len(launches), each)]
+    return replace(profile, launches=min(calls, key=_length))
 
 
-def _ends(call: Sequence[Launch]) -> tuple[float, float]:
-    return call[0].start_us, call[-1].start_us + call[-1].duration_us
+def _length(call: Sequence[ProfiledLaunch]) -> float:
+    return call[-1].end_ns - call[0].begin_ns
 
 
 def take_picture(report: Path, picture: Path) -> None:

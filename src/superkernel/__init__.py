@@ -18,7 +18,7 @@ from .runtime.super_kernel import SuperKernel
 if TYPE_CHECKING:
     from . import ops
     from .frontend.explain import explain
-    from .observe.profiling import profile
+    from .observe.recorder import profile
 
 __version__ = "0.1.0"
 
@@ -57,7 +57,7 @@ def __getattr__(name: str) -> Any:
 
         return explain
     if name == "profile":
-        from .observe.profiling import profile
+        from .observe.recorder import profile
 
         return profile
     if name == "ops":

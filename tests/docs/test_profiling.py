@@ -23,9 +23,9 @@ def test_the_example_runs_and_leaves_the_files_of_the_table(tmp_path: Path, monk
     (tmp_path / "model.py").write_text(code[1])
     exec(compile(code[1], str(tmp_path / "model.py"), "exec"), {"__name__": "example"})
     found = store.read("prof_result/sk_model")
-    assert [launch.type for launch in found.launches] == ["SuperKernel"] and found.spans
+    assert [launch.type for launch in found.launches] == ["SuperKernel"] and found.launches[0].spans
     named = set(re.findall(r"^\| `([\w.]+)` \|", TEXT, re.MULTILINE))
-    assert named == {*store.FILES, store.FACTS, store.REPORT}
+    assert named == {*store.FILES, store.PROFILE, store.REPORT}
 
 
 def test_every_column_is_named_in_order() -> None:

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 import superkernel as sk
 from superkernel.observe import store
-from superkernel.observe.compare import Comparison, compare
-from superkernel.observe.facts import LaunchFact, Profile
+from superkernel.observe.compare import ProfileComparison, compare
+from superkernel.observe.profile import Profile, ProfiledLaunch
 from superkernel.tools.cli import app
 
 shell = CliRunner()
@@ -35,18 +35,18 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return folder / "before", folder / "after"
 
 
-def launch(kind: str, us: float, kernel: int = -1) -> LaunchFact:
-    return LaunchFact(kind, kind, "any", 2, 0.0, us, 0.0, 0, 0, "s", kernel)
+def launch(kind: str, us: float) -> ProfiledLaunch:
+    return ProfiledLaunch(kind, kind, 0, 1000 * us)
 
 
-def made(*launches: LaunchFact) -> Profile:
-    return Profile("1", 0, False, {}, launches, ())
+def profile(*launches: ProfiledLaunch) -> Profile:
+    return Profile(launches)
 
 
 def test_differences_counts_and_benefit() -> None:
-    before = made(launch("A", 60), launch("A", 20), launch("B", 20))
-    after = made(launch("SuperKernel", 40), launch("B", 10))
-    found = Comparison(before, after, ("x", "y"))
+    before = profile(launch("A", 60), launch("A", 20), launch("B", 20))
+    after = profile(launch("SuperKernel", 40), launch("B", 10))
+    found = ProfileComparison(before, after, ("x", "y"))
     assert [(row.op_type, row.before_count, row.before_us, row.after_count, row.after_us) for row in found.rows] == [
         ("A", 2, 80, 0, 0),
         ("B", 1, 20, 1, 10),
@@ -58,7 +58,7 @@ def test_differences_counts_and_benefit() -> None:
 
 
 def test_a_run_that_launched_nothing_has_no_percentages() -> None:
-    found = Comparison(made(), made(launch("A", 1)), ("x", "y"))
+    found = ProfileComparison(profile(), profile(launch("A", 1)), ("x", "y"))
     assert found.benefit_percent is None and found.kernel_drop_percent is None
     assert "x has no launches" in found.notes
 
@@ -99,12 +99,12 @@ def test_runs_of_different_models_are_told(both: tuple[Path, Path], tmp_path: Pa
 
 
 def test_what_torch_launched_belongs_to_the_model() -> None:
-    before, after = made(launch("MatMul", 1), launch("Relu", 1)), made(launch("MatMul", 1), launch("Cumsum", 1))
-    found = Comparison(before, after, ("x", "y"))
+    before, after = profile(launch("MatMul", 1), launch("Relu", 1)), profile(launch("MatMul", 1), launch("Cumsum", 1))
+    found = ProfileComparison(before, after, ("x", "y"))
     assert not found.same_model
     (note,) = found.notes
     assert "different models" in note and "only x: Relu; only y: Cumsum" in note
-    assert Comparison(before, made(launch("Relu", 2), launch("MatMul", 2)), ("x", "y")).same_model
+    assert ProfileComparison(before, profile(launch("Relu", 2), launch("MatMul", 2)), ("x", "y")).same_model
 
 
 def test_one_run_twice_is_told(both: tuple[Path, Path]) -> None:
@@ -133,7 +133,7 @@ def test_other_numbers_of_runs_are_told(both: tuple[Path, Path], tmp_path: Path)
 def test_another_machine_is_told(both: tuple[Path, Path]) -> None:
     first, second = map(store.read, both)
     second = replace(second, machine={**second.machine, "processor": "an abacus"})
-    (note,) = Comparison(first, second, ("x", "y")).notes
+    (note,) = ProfileComparison(first, second, ("x", "y")).notes
     assert "processor" in note and "an abacus" in note
 
 
@@ -154,7 +154,7 @@ def test_missing(both: tuple[Path, Path], tmp_path: Path) -> None:
 
 def test_not_ours(both: tuple[Path, Path], tmp_path: Path) -> None:
     assert "is no profile" in refused(str(both[0]), str(tmp_path))
-    (tmp_path / store.FACTS).write_text('{"traceEvents": []}')
+    (tmp_path / store.PROFILE).write_text('{"traceEvents": []}')
     assert "is not ours" in refused(str(both[0]), str(tmp_path))
 
 
@@ -169,10 +169,10 @@ def test_half_written(both: tuple[Path, Path], tmp_path: Path) -> None:
     whole = copied(both[0], tmp_path / "whole")
     assert store.read(whole) == store.read(both[0])
     without = copied(both[0], tmp_path / "without")
-    (without / store.FACTS).unlink()
+    (without / store.PROFILE).unlink()
     assert "half written" in refused(str(without), str(both[1]))
     cut = copied(both[0], tmp_path / "cut")
-    (cut / store.FACTS).write_text((cut / store.FACTS).read_text()[:-100])
+    (cut / store.PROFILE).write_text((cut / store.PROFILE).read_text()[:-100])
     assert "half written" in refused(str(cut), str(both[1]))
     short = copied(both[0], tmp_path / "short")
     (short / "trace.json").write_text("{}")
@@ -182,22 +182,23 @@ def test_half_written(both: tuple[Path, Path], tmp_path: Path) -> None:
     assert "op_statistic.csv is missing" in refused(str(missing), str(both[1]))
 
 
-def test_another_version(both: tuple[Path, Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [1, 99, None])
+def test_another_version(version: object, both: tuple[Path, Path], tmp_path: Path) -> None:
     old = copied(both[0], tmp_path / "old")
-    facts = json.loads((old / store.FACTS).read_text())
-    (old / store.FACTS).write_text(json.dumps({**facts, "version": 99, "package": "9.9"}))
+    facts = json.loads((old / store.PROFILE).read_text())
+    (old / store.PROFILE).write_text(json.dumps({**facts, "version": version, "package": "9.9"}))
     told = refused(str(old), str(both[1]))
-    assert told.startswith("UnsupportedError") and "version 99" in told and "9.9" in told
+    assert told.startswith("UnsupportedError") and f"version {version}" in told and "9.9" in told
 
 
-@pytest.mark.parametrize("field", ["launches", "kernels", "spans", "machine", "began_ns"])
+@pytest.mark.parametrize("field", ["launches", "kernels", "notes", "machine", "began_ns"])
 @pytest.mark.parametrize("value", [None, 7.5, "x", [1], [{}]])
 def test_fields_that_are_not_as_they_should_be(
     both: tuple[Path, Path], tmp_path: Path, field: str, value: object
 ) -> None:
     bad = copied(both[0], tmp_path / "bad")
-    facts = json.loads((bad / store.FACTS).read_text())
-    (bad / store.FACTS).write_text(json.dumps({**facts, field: value}))
+    facts = json.loads((bad / store.PROFILE).read_text())
+    (bad / store.PROFILE).write_text(json.dumps({**facts, field: value}))
     assert "not as a profile is" in refused(str(bad), str(both[1]))
 
 
@@ -206,11 +207,10 @@ def test_fields_that_are_not_as_they_should_be(
     [
         (("launches", 0, "kernel"), 7),
         (("launches", 0, "kernel"), -2),
-        (("launches", 0, "duration_us"), 10**400),
+        (("launches", 0, "end_ns"), 10**400),
         (("kernels", 0, "edges", 0, "reasons"), [1]),
         (("kernels", 0, "edges", 0, "sync"), "x"),
-        (("spans",), [{"launch": 99, "core": 0, "kind": "op", "op": "", "begin_us": 0, "end_us": 1}]),
-        (("spans",), [{"launch": 0, "core": 0, "kind": "x", "op": "", "begin_us": 0, "end_us": 1}]),
+        (("launches", 0, "spans"), [{"core": 0, "what": "x", "op": "", "begin_ns": 0, "end_ns": 1}]),
         (("machine", "cores used"), [2]),
     ],
 )
@@ -218,20 +218,20 @@ def test_what_refers_to_nothing_is_refused(
     both: tuple[Path, Path], tmp_path: Path, path: tuple[Any, ...], value: object
 ) -> None:
     bad = copied(both[0], tmp_path / "bad")
-    facts = json.loads((bad / store.FACTS).read_text())
+    facts = json.loads((bad / store.PROFILE).read_text())
     at = facts
     for key in path[:-1]:
         at = at[key]
     at[path[-1]] = value
-    (bad / store.FACTS).write_text(json.dumps(facts))
+    (bad / store.PROFILE).write_text(json.dumps(facts))
     assert "not as a profile is" in refused(str(bad), str(both[1]))
 
 
 def test_what_is_no_number_is_refused(both: tuple[Path, Path], tmp_path: Path) -> None:
     bad = copied(both[0], tmp_path / "bad")
-    facts = json.loads((bad / store.FACTS).read_text())
-    facts["launches"][0]["duration_us"] = float("nan")
-    (bad / store.FACTS).write_text(json.dumps(facts))
+    facts = json.loads((bad / store.PROFILE).read_text())
+    facts["launches"][0]["end_ns"] = float("nan")
+    (bad / store.PROFILE).write_text(json.dumps(facts))
     assert "NaN is no number" in refused(str(bad), str(both[1]))
 
 

@@ -56,7 +56,7 @@ def test_fused_and_unfused_runs_show_the_same_launches_outside(given: tuple[Any,
     assert table(tmp_path / "fused") == outside | {("SuperKernel", "any"): 2}
     assert table(tmp_path / "unfused") == outside | {("MatMul", "any"): 4, ("Relu", "any"): 2}
     fused, unfused = store.read(tmp_path / "fused"), store.read(tmp_path / "unfused")
-    assert fused.model == unfused.model and set(fused.model.values()) == {2}
+    assert fused.runs_by_identity == unfused.runs_by_identity and set(fused.runs_by_identity.values()) == {2}
     (kernel,) = fused.kernels
     assert (kernel.scope, kernel.fused, kernel.reason) == ("inner", True, "ended with the scope")
     assert "torch.relu(x @ w)" in kernel.ops[0].origin or __file__ in kernel.ops[0].origin
@@ -69,9 +69,10 @@ def test_compiled_inside_a_profile(given: tuple[Any, ...], tmp_path: Path) -> No
     call = compiled(FUSED)
     with sk.profile(tmp_path / "p", detail=True) as p:
         call(*given)
-    assert p.facts is not None
+    assert p.result is not None
     assert table(tmp_path / "p")["SuperKernel", "any"] == 1
-    assert {span.op for span in p.facts.spans if span.kind == "op"} == {op.name for op in p.facts.kernels[0].ops}
+    spans = [span for launch in p.result.launches for span in launch.spans]
+    assert {span.op for span in spans if span.what == "op"} == {op.name for op in p.result.kernels[0].ops}
 
 
 @torch.no_grad()
@@ -86,12 +87,12 @@ def test_an_operator_that_splits_a_scope_is_a_launch_with_the_reason(tmp_path: P
     call(x)
     with sk.profile(tmp_path / "p") as p:
         call(x)
-    assert p.facts is not None
-    foreign = [launch for launch in p.facts.launches if launch.core_type == "torch"]
-    assert any("inv" in launch.name for launch in foreign), foreign
-    assert "s" in {launch.scope for launch in foreign}, foreign
-    assert any("linalg_inv" in told for kernel in p.facts.kernels for told in kernel.unfusible)
-    assert {one.scope for one in p.facts.foreign} == {"s"} and all(one.reason for one in p.facts.foreign)
+    assert p.result is not None
+    by_torch = [launch for launch in p.result.launches if launch.core_type == "torch"]
+    assert any("inv" in launch.name for launch in by_torch), by_torch
+    assert "s" in {launch.scope for launch in by_torch}, by_torch
+    assert any("linalg_inv" in told for kernel in p.result.kernels for told in kernel.unfusible)
+    assert {launch.scope for launch in by_torch if launch.reason} == {"s"}
 
 
 @torch.no_grad()
@@ -107,11 +108,11 @@ def test_launches_show_in_torchs_own_trace_on_the_same_clock(
     ):
         call(*given)
     theirs.export_chrome_trace(str(tmp_path / "torch.json"))
-    assert p.facts is not None
+    assert p.result is not None
     merged = json.loads(merge_files(tmp_path / "p", tmp_path / "torch.json", tmp_path / "both.json").read_text())
     events = [event for event in merged["traceEvents"] if event.get("ph") == "X"]
     ours = [event for event in events if event.get("cat") == "launch"]
-    assert len(ours) == len(p.facts.launches) > 0
+    assert len(ours) == len(p.result.launches) > 0
     for launch in ours:  # each lies in an annotation of its name; half a millisecond for clocks that were read apart
         around = [e for e in events if e.get("cat") == "user_annotation" and e["name"] == launch["name"]]
         assert any(

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from superkernel.observe.facts import LaunchFact, Profile, SpanFact
+from superkernel.observe.profile import Profile, ProfiledLaunch
 from superkernel.observe.timeline import merged, trace
+from superkernel.plan.spans import Span, SpanKind
 
 STEPS = 2000
 
 
 def back_to_back() -> Profile:
     """One launch whose only core goes from op to op without a pause, as fast as time stamps can tell."""
-    moments = [7.0 + step * 0.3337 for step in range(STEPS + 1)]
-    launch = LaunchFact("k", "SuperKernel", "any", 1, 6.5, moments[-1] - 6.5 + 0.5, 0.0, 0, 0, "k", -1)
-    spans = [SpanFact(0, 0, "kernel", "", moments[0], moments[-1])]
-    spans += [SpanFact(0, 0, "op", f"op{i}", moments[i], moments[i + 1]) for i in range(STEPS)]
-    return Profile("1", 1_790_857_123_456_789_123, True, {}, (launch,), (), tuple(spans))
+    times = [7000 + step * 333.7 for step in range(STEPS + 1)]
+    spans = [Span(0, SpanKind.KERNEL, None, times[0], times[-1])]
+    spans += [Span(0, SpanKind.OP, f"op{i}", times[i], times[i + 1]) for i in range(STEPS)]
+    launch = ProfiledLaunch("k", "SuperKernel", 6500, times[-1] + 500, spans=tuple(spans))
+    return Profile((launch,), began_ns=1_790_857_123_456_789_123)
 
 
 def whole_nanoseconds(found: dict) -> list[tuple[int, int]]:  # type: ignore[type-arg]
@@ -26,7 +27,7 @@ def whole_nanoseconds(found: dict) -> list[tuple[int, int]]:  # type: ignore[typ
 def misplaced(slices: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Slices that outlast the one they begin in: Perfetto drops them."""
     found, around = [], []  # ends of the slices that are still open
-    for begin, end in sorted(slices, key=lambda one: (one[0], -one[1])):
+    for begin, end in sorted(slices, key=lambda ends: (ends[0], -ends[1])):
         while around and around[-1] <= begin:
             around.pop()
         if around and end > around[-1]:
@@ -50,6 +51,6 @@ def test_they_still_do_in_torchs_trace_which_counts_from_far_away() -> None:
 def test_times_lie_within_nanoseconds_of_what_was_measured() -> None:
     profile = back_to_back()
     events = [e for e in trace(profile)["traceEvents"] if e["ph"] == "X" and e["cat"] == "op"]
-    for event, span in zip(events, profile.spans[1:], strict=True):
-        assert abs(event["ts"] - span.begin_us) < 0.002
-        assert abs(event["ts"] + event["dur"] - span.end_us) < 0.005
+    for event, span in zip(events, profile.launches[0].spans[1:], strict=True):
+        assert abs(event["ts"] - span.begin_ns / 1000) < 0.002
+        assert abs(event["ts"] + event["dur"] - span.end_ns / 1000) < 0.005

@@ -64,9 +64,9 @@ def test_a_script_with_arguments_leaves_everything(script: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "words: ['--size', '3']" in done.stdout and "2 launches" in done.stdout
     out = script.parent / "out"
-    assert sorted(path.name for path in out.iterdir()) == sorted([*store.FILES, store.FACTS, store.REPORT])
+    assert sorted(path.name for path in out.iterdir()) == sorted([*store.FILES, store.PROFILE, store.REPORT])
     found = store.read(out)
-    assert len(found.launches) == 2 and {span.op for span in found.spans} >= {"add", "add_1"}
+    assert len(found.launches) == 2 and {span.op for span in found.launches[0].spans} >= {"add", "add_1"}
     assert found.read_bytes_per_s is not None and found.read_bytes_per_s > 1e8
     assert "twice" in (out / store.REPORT).read_text()
 

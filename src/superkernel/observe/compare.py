@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import store
-from .facts import Profile
-from .tables import Row, statistic
+from .profile import Profile
+from .tables import TypeStatistic, statistic
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -39,7 +39,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ProfileComparison:
     before: Profile
     after: Profile
     titles: tuple[str, str]
@@ -47,8 +47,9 @@ class Comparison:
     @property
     def rows(self) -> list[Difference]:
         """Types of both runs: those of the first by their time there, then those that only the second has."""
-        sides: list[dict[tuple[str, str], Row]] = [
-            {(row.op_type, row.core_type): row for row in statistic(one.launches)} for one in (self.before, self.after)
+        sides: list[dict[tuple[str, str], TypeStatistic]] = [
+            {(row.op_type, row.core_type): row for row in statistic(profile.launches)}
+            for profile in (self.before, self.after)
         ]
         return [
             Difference(*key, *_count_and_time(sides[0].get(key)), *_count_and_time(sides[1].get(key)))
@@ -58,16 +59,18 @@ class Comparison:
     @property
     def benefit_percent(self) -> float | None:
         """How much less time the second run took."""
-        return _percent_less(self.before.total_us, self.after.total_us)
+        return percent_less(self.before.total_us, self.after.total_us)
 
     @property
     def kernel_drop_percent(self) -> float | None:
-        return _percent_less(len(self.before.launches), len(self.after.launches))
+        return percent_less(len(self.before.launches), len(self.after.launches))
 
     @property
     def same_model(self) -> bool:
         before, after = self.before, self.after
-        return before.model.keys() == after.model.keys() and before.outside == after.outside
+        return (
+            before.runs_by_identity.keys() == after.runs_by_identity.keys() and before.torch_types == after.torch_types
+        )
 
     @property
     def notes(self) -> list[str]:
@@ -104,12 +107,12 @@ class Comparison:
         return [*lines, *(f"note: {note}" for note in self.notes)]
 
 
-def compare(before: str | Path, after: str | Path) -> Comparison:
+def compare(before: str | Path, after: str | Path) -> ProfileComparison:
     """Two profile directories."""
-    return Comparison(store.read(before), store.read(after), (str(before), str(after)))
+    return ProfileComparison(store.read(before), store.read(after), (str(before), str(after)))
 
 
-def table(comparison: Comparison) -> RenderableType:
+def table(comparison: ProfileComparison) -> RenderableType:
     """Both op tables side by side."""
     from rich.table import Table
     from rich.text import Text
@@ -138,11 +141,12 @@ def _cells(row: Difference) -> list[str]:
     return [*cells, f"{row.change_us:+.2f}", percent]
 
 
-def _count_and_time(row: Row | None) -> tuple[int, float]:
+def _count_and_time(row: TypeStatistic | None) -> tuple[int, float]:
     return (row.count, row.total_us) if row else (0, 0.0)
 
 
-def _percent_less(before: float, after: float) -> float | None:
+def percent_less(before: float, after: float) -> float | None:
+    """How much less `after` is, in percent of `before`; negative where it is more."""
     return 100 * (before - after) / before if before else None
 
 
@@ -161,40 +165,41 @@ def _side(title: str, profile: Profile) -> dict[str, Any]:
         "detail": profile.detail,
         "launches": len(profile.launches),
         "total_us": profile.total_us,
-        "machine": profile.machine,
-        "model": profile.model,
+        "machine": dict(profile.machine),
+        "model": profile.runs_by_identity,
     }
 
 
-def _notes(comparison: Comparison) -> Iterator[str]:
+def _notes(comparison: ProfileComparison) -> Iterator[str]:
     before, after = comparison.before, comparison.after
     if before == after:
         yield "these are one and the same run"
+    first, second = before.runs_by_identity, after.runs_by_identity
     if not comparison.same_model:
-        shared = before.model.keys() & after.model.keys()
-        outside = before.outside & after.outside
-        names = [
-            sorted({k.name for k in one.kernels if k.identity not in shared} | (one.outside - outside))
-            for one in (before, after)
-        ]
-        told = "; ".join(
-            f"only {title}: {', '.join(n)}" for title, n in zip(comparison.titles, names, strict=True) if n
-        )
-        what = "partly different models" if shared else "different models"
-        yield f"these are runs of {what}: the totals do not say what fusion gained ({told})"
-    counts = {(before.model[one], after.model[one]) for one in before.model.keys() & after.model.keys()}
-    if any(one != other for one, other in counts):
-        told = ", ".join(f"{one} and {other} times" for one, other in sorted(counts) if one != other)
-        yield f"the same graph ran {told}: compare averages, not totals"
-    facts = [(k, before.machine.get(k), after.machine.get(k)) for k in before.machine.keys() | after.machine.keys()]
-    for key, one, other in sorted(facts):
-        if one != other and not (key == "cores used" and 0 in (one, other)):
-            yield f"recorded with another {key}: {one}, then {other}"
+        what = "partly different models" if first.keys() & second.keys() else "different models"
+        only = "; ".join(_only_in(comparison))
+        yield f"these are runs of {what}: the totals do not say what fusion gained ({only})"
+    counts = sorted({(first[identity], second[identity]) for identity in first.keys() & second.keys()})
+    if different := [f"{count} and {later} times" for count, later in counts if count != later]:
+        yield f"the same graph ran {', '.join(different)}: compare averages, not totals"
+    for name in sorted(before.machine.keys() | after.machine.keys()):
+        value, later_value = before.machine.get(name), after.machine.get(name)
+        if value != later_value and not (name == "cores used" and 0 in (value, later_value)):
+            yield f"recorded with another {name}: {value}, then {later_value}"
     if before.package != after.package:
         yield f"recorded with superkernel {before.package}, then {after.package}"
     if before.detail != after.detail:
         yield "only one of the two recorded what cores did, which takes time as well"
-    for title, one in zip(comparison.titles, (before, after), strict=True):
-        if not one.launches:
+    for title, profile in zip(comparison.titles, (before, after), strict=True):
+        if not profile.launches:
             yield f"{title} has no launches"
-        yield from (f"{title}: {note}" for note in one.notes)
+        yield from (f"{title}: {note}" for note in profile.notes)
+
+
+def _only_in(comparison: ProfileComparison) -> Iterator[str]:
+    """The names of what only one of the two runs launched."""
+    before, after = comparison.before, comparison.after
+    for title, profile, other in zip(comparison.titles, (before, after), (after, before), strict=True):
+        kernels = {kernel.name for kernel in profile.kernels if kernel.identity not in other.runs_by_identity}
+        if names := sorted(kernels | (profile.torch_types - other.torch_types)):
+            yield f"only {title}: {', '.join(names)}"

@@ -1,4 +1,4 @@
-"""observe.machine: the launches of a run -> what to know of the machine that ran them."""
+"""observe.machine: the launches of a run -> named facts about the machine that ran them."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from ..runtime.launch_events import LaunchedKernel, LaunchEvent
 
 
-def machine_facts(launches: Sequence[LaunchEvent]) -> dict[str, Any]:
-    cores = max((event.kernel.plan.cores for event in launches if isinstance(event.kernel, LaunchedKernel)), default=0)
-    found: dict[str, Any] = {"processor": _processor()}
-    found |= {"cores used": cores, "cores there": len(os.sched_getaffinity(0)), "python": platform.python_version()}
+def machine_facts(events: Sequence[LaunchEvent]) -> dict[str, str | int]:
+    cores = max((event.kernel.plan.cores for event in events if isinstance(event.kernel, LaunchedKernel)), default=0)
+    facts: dict[str, str | int] = {"processor": _processor()}
+    facts |= {"cores used": cores, "cores there": len(os.sched_getaffinity(0)), "python": platform.python_version()}
     with suppress(metadata.PackageNotFoundError):
-        found["torch"] = metadata.version("torch")
-    return found
+        facts["torch"] = metadata.version("torch")
+    return facts
 
 
 def _processor() -> str:

@@ -11,29 +11,29 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import OptionError
-from .facts import Profile
-from .profiling import profile
+from .profile import Profile
+from .recorder import profile
 
 _INTERRUPTED = 130  # what shells report of a process that Ctrl-C ended
 
 
 @dataclass(frozen=True)
-class Traced:
-    """What became of the script, and what was recorded until it ended."""
+class ScriptRun:
+    """How a script ended, and what was recorded until then."""
 
     status: int
     profile: Profile
     failure: str  # the traceback; empty if there is none
 
 
-def run_script(script: Path, words: Sequence[str], directory: Path, quiet: bool) -> Traced:
-    """quiet: what the script prints goes to the error output, where its traceback goes in any case."""
+def run_script(script: Path, arguments: Sequence[str], directory: Path, quiet: bool) -> ScriptRun:
+    """quiet: the script prints to the error output, where its traceback goes in any case."""
     if not script.is_file():
         what = "is no file" if script.exists() else "does not exist"
         raise OptionError(f"{str(script)!r} {what}; trace takes a Python script and its arguments")
     status, failure = 0, ""
     recorded = profile(directory, detail=True)
-    with recorded, _as_main(script, words), redirect_stdout(sys.stderr if quiet else sys.stdout):
+    with recorded, _as_main(script, arguments), redirect_stdout(sys.stderr if quiet else sys.stdout):
         try:
             runpy.run_path(str(script.absolute()), run_name="__main__")
         except SystemExit as end:
@@ -43,8 +43,8 @@ def run_script(script: Path, words: Sequence[str], directory: Path, quiet: bool)
         except BaseException as error:
             status, failure = 1, "".join(traceback.format_exception(_from_script_on(error, script.absolute())))
         print(failure, end="", file=sys.stderr)  # before anything is written: that may fail as well
-    assert recorded.facts is not None
-    return Traced(status, recorded.facts, failure)
+    assert recorded.result is not None
+    return ScriptRun(status, recorded.result, failure)
 
 
 def _status_of(end: SystemExit) -> int:
@@ -65,9 +65,9 @@ def _from_script_on(error: BaseException, script: Path) -> BaseException:
 
 
 @contextmanager
-def _as_main(script: Path, words: Sequence[str]) -> Iterator[None]:
+def _as_main(script: Path, arguments: Sequence[str]) -> Iterator[None]:
     before = sys.argv, sys.path
-    sys.argv, sys.path = [str(script), *words], [str(script.parent.resolve()), *sys.path]
+    sys.argv, sys.path = [str(script), *arguments], [str(script.parent.resolve()), *sys.path]
     try:
         yield
     finally:

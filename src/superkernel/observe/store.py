@@ -1,4 +1,4 @@
-"""observe.store: a profile -> the files of its directory, all of them or none; such a directory -> the profile."""
+"""observe.store: a profile <-> the files of its directory; they are written all or none, and checked when read."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BuildError, OptionError, UnsupportedError
-from .facts import FORMAT, VERSION, Profile
+from .json_form import decode, encode
+from .profile import Profile
 from .tables import details_csv, statistic_csv
 from .timeline import trace_json
 
-FACTS = "profile.json"
+FORMAT, VERSION = "superkernel profile", 2
+PROFILE = "profile.json"
 FILES = {"op_statistic.csv": statistic_csv, "kernel_details.csv": details_csv, "trace.json": trace_json}
 REPORT = "report.html"
 _REMEDY = "record it again: with superkernel.profile(directory), or superkernel trace script.py"
 
 
-def prepare(directory: Path) -> None:
-    """Fail before anything is run if nothing could be written afterwards."""
+def check_writable(directory: Path) -> None:
+    """Fail before anything runs if the profile could not be written afterwards."""
     probe = directory / f".{secrets.token_hex(6)}.unfinished"
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -34,18 +36,19 @@ def prepare(directory: Path) -> None:
 
 
 def write(directory: Path, profile: Profile) -> None:
-    """What stands there stays until everything new is on the disk; other files are left alone."""
+    """An earlier profile stays until all new files are on the disk; other files are left alone."""
     mark = f".{secrets.token_hex(6)}.unfinished"
     unfinished: dict[str, Path] = {}
     try:
-        texts = {name: make(profile) for name, make in FILES.items()}
+        texts = {name: to_text(profile) for name, to_text in FILES.items()}
         sizes = {name: len(text.encode()) for name, text in texts.items()}
-        texts[FACTS] = json.dumps({**profile.to_dict(), "files": sizes}, separators=(",", ":"), allow_nan=False)
+        content = {"format": FORMAT, "version": VERSION, "files": sizes, **encode(profile)}
+        texts[PROFILE] = json.dumps(content, separators=(",", ":"), allow_nan=False)
         for name, text in texts.items():
             unfinished[name] = directory / f"{name}{mark}"
             _write(unfinished[name], text)
         # Between these steps a reader finds no profile.json, and says that the directory is half written.
-        (directory / FACTS).unlink(missing_ok=True)
+        (directory / PROFILE).unlink(missing_ok=True)
         (directory / REPORT).unlink(missing_ok=True)
         for name, path in unfinished.items():
             path.replace(directory / name)
@@ -68,48 +71,48 @@ def _write(path: Path, text: str) -> None:
 
 
 def read(directory: str | Path) -> Profile:
-    """The profile that a directory holds; what is wrong with it is said."""
+    """The profile of a directory. An OptionError or UnsupportedError says why it holds none."""
     folder = Path(directory)
     where = f"{str(directory)!r}"
     if not folder.exists():
         raise OptionError(f"{where}: there is no such directory; {_REMEDY}")
     if not folder.is_dir():
-        raise OptionError(f"{where} is a file; a profile is a directory with {FACTS} in it")
+        raise OptionError(f"{where} is a file; a profile is a directory with {PROFILE} in it")
     present = [name for name in FILES if (folder / name).is_file()]
     try:
-        text = (folder / FACTS).read_text(encoding="utf-8")
+        text = (folder / PROFILE).read_text(encoding="utf-8")
     except FileNotFoundError:
         if present:
-            raise OptionError(f"{where} is half written: it has {present[0]}, but no {FACTS}; {_REMEDY}") from None
-        raise OptionError(f"{where} is no profile: it has no {FACTS}; {_REMEDY}") from None
+            raise OptionError(f"{where} is half written: it has {present[0]}, but no {PROFILE}; {_REMEDY}") from None
+        raise OptionError(f"{where} is no profile: it has no {PROFILE}; {_REMEDY}") from None
     except (OSError, ValueError) as reason:
-        raise OptionError(f"{folder / FACTS} cannot be read: {reason}") from reason
-    found = _parsed(text, folder)
-    for name, size in found["files"].items() if isinstance(found.get("files"), dict) else ():
+        raise OptionError(f"{folder / PROFILE} cannot be read: {reason}") from reason
+    content = _parsed(text, folder)
+    sizes = content.pop("files", None)
+    for name in FILES:
         path = folder / name
-        if not path.is_file() or path.stat().st_size != size:
+        if not path.is_file() or not isinstance(sizes, dict) or path.stat().st_size != sizes.get(name):
             what = "has another size than" if path.is_file() else "is missing, or"
-            raise OptionError(f"{where} is half written, or was changed: {name} {what} {FACTS} says; {_REMEDY}")
+            raise OptionError(f"{where} is half written, or was changed: {name} {what} {PROFILE} says; {_REMEDY}")
     try:
-        return Profile.from_dict(found)
-    except (KeyError, TypeError, ValueError, AttributeError) as reason:
-        raise OptionError(f"{folder / FACTS}: not as a profile is: {reason!r}; {_REMEDY}") from reason
+        return decode(Profile, content, "profile")
+    except BuildError as reason:
+        raise OptionError(f"{folder / PROFILE}: not as a profile is: {reason}; {_REMEDY}") from reason
 
 
 def _parsed(text: str, folder: Path) -> dict[str, Any]:
     try:
-        found = json.loads(text, parse_constant=_refuse)
+        content = json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError) as reason:
-        raise OptionError(f"{folder / FACTS} is half written, or no JSON: {reason}; {_REMEDY}") from reason
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise OptionError(f'{folder / FACTS} is not ours: it has no "format": "{FORMAT}"')
-    if found.get("version") != VERSION:
-        package = found.get("package")
+        raise OptionError(f"{folder / PROFILE} is half written, or no JSON: {reason}; {_REMEDY}") from reason
+    if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
+        raise OptionError(f'{folder / PROFILE} is not ours: it has no "format": "{FORMAT}"')
+    if (version := content.pop("version", None)) != VERSION:
         raise UnsupportedError(
-            f"{folder / FACTS} has version {found.get('version')!r}, written by superkernel {package}; this package "
-            f"reads version {VERSION}: {_REMEDY}"
+            f"{folder / PROFILE} has version {version!r}, written by superkernel {content.get('package')}; "
+            f"this package reads version {VERSION}: {_REMEDY}"
         )
-    return found
+    return content
 
 
 def _refuse(constant: str) -> Any:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from .facts import LaunchFact, Profile, SpanFact
+from ..plan.spans import Span, SpanKind
+from .profile import Profile, ProfiledKernel, ProfiledLaunch
 
 STATISTIC = (
     "OP Type", "Core Type", "Count", "Total Time(us)", "Min Time(us)", "Avg Time(us)", "Max Time(us)", "Ratio(%)",
@@ -16,7 +17,7 @@ DETAILS = ("Name", "Type", "Block Dim", "Start(us)", "Duration(us)", "Wait(us)",
 
 
 @dataclass(frozen=True)
-class Row:
+class TypeStatistic:
     """All launches of one type on one kind of cores."""
 
     op_type: str
@@ -32,14 +33,14 @@ class Row:
         return self.total_us / self.count
 
 
-def statistic(launches: Sequence[LaunchFact]) -> list[Row]:
+def statistic(launches: Sequence[ProfiledLaunch]) -> list[TypeStatistic]:
     """One row per type and kind of cores, the longest first."""
     groups: dict[tuple[str, str], list[float]] = {}
     for launch in launches:
         groups.setdefault((launch.type, launch.core_type), []).append(launch.duration_us)
     total = sum(launch.duration_us for launch in launches)
     rows = [
-        Row(op, core, len(us), sum(us), min(us), max(us), 100 * sum(us) / total if total else 0.0)
+        TypeStatistic(op, core, len(us), sum(us), min(us), max(us), 100 * sum(us) / total if total else 0.0)
         for (op, core), us in groups.items()
     ]
     return sorted(rows, key=lambda row: (-row.total_us, row.op_type, row.core_type))
@@ -50,8 +51,8 @@ def statistic_csv(profile: Profile) -> str:
         STATISTIC,
         (
             (
-                row.op_type, row.core_type, row.count, _us(row.total_us), _us(row.min_us), _us(row.avg_us),
-                _us(row.max_us), f"{row.ratio:.3f}",
+                row.op_type, row.core_type, row.count, _decimal(row.total_us), _decimal(row.min_us),
+                _decimal(row.avg_us), _decimal(row.max_us), _decimal(row.ratio),
             )
             for row in statistic(profile.launches)
         ),
@@ -60,37 +61,34 @@ def statistic_csv(profile: Profile) -> str:
 
 def details_csv(profile: Profile) -> str:
     """Launches in the order they were dispatched; behind a super kernel its ops, where they were recorded."""
-    inside: dict[tuple[int, str], list[SpanFact]] = {}
-    for span in profile.spans:
-        inside.setdefault((span.launch, span.op), []).append(span)
     rows: list[Sequence[object]] = []
-    for number, launch in enumerate(profile.launches):
+    for launch in profile.launches:
+        times = (launch.start_us, launch.duration_us, launch.wait_ns / 1000)
         rows.append(
-            (
-                launch.name, launch.type, launch.block_dim or "", _us(launch.start_us), _us(launch.duration_us),
-                _us(launch.wait_us), launch.stream, launch.scope, "",
-            )
-        )  # fmt: skip
-        kernel = profile.kernels[launch.kernel] if launch.kernel >= 0 else None
-        if kernel is None or not kernel.fused:
-            continue
-        for op in kernel.ops:
-            spans = inside.get((number, op.name), [])
-            runs = [span for span in spans if span.kind == "op"]
-            if not runs:
-                continue
-            begin, end = min(span.begin_us for span in runs), max(span.end_us for span in runs)
-            waits = [span.end_us - span.begin_us for span in spans if span.kind in ("wait", "barrier")]
-            wait = max(waits, default=0.0)
-            rows.append(
-                (op.name, op.type, op.blocks, _us(begin), _us(end - begin), _us(wait), op.stream, launch.scope,
-                 kernel.name)
-            )  # fmt: skip
+            (launch.name, launch.type, launch.block_dim or "", *map(_decimal, times), launch.stream, launch.scope, "")
+        )
+        if launch.kernel is not None and (kernel := profile.kernels[launch.kernel]).fused:
+            rows += _op_rows(launch, kernel)
     return _csv(DETAILS, rows)
 
 
-def _us(value: float) -> str:
-    """Plain decimals: never an exponent."""
+def _op_rows(launch: ProfiledLaunch, kernel: ProfiledKernel) -> Iterator[Sequence[object]]:
+    by_op: dict[str | None, list[Span]] = {}
+    for span in launch.spans:
+        by_op.setdefault(span.op, []).append(span)
+    for op in kernel.ops:
+        spans = by_op.get(op.name, [])
+        runs = [span for span in spans if span.what is SpanKind.OP]
+        if not runs:
+            continue
+        begin, end = min(span.begin_ns for span in runs), max(span.end_ns for span in runs)
+        waits = [span.end_ns - span.begin_ns for span in spans if span.what in (SpanKind.WAIT, SpanKind.BARRIER)]
+        times = (_decimal(ns / 1000) for ns in (begin, end - begin, max(waits, default=0.0)))
+        yield (op.name, op.type, op.blocks, *times, op.stream, launch.scope, kernel.name)
+
+
+def _decimal(value: float) -> str:
+    """Never with an exponent."""
     return f"{value:.3f}"
 
 

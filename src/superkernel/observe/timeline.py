@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BuildError, OptionError
-from .facts import LaunchFact, Profile
+from ..plan.spans import Span, SpanKind
+from .profile import Profile, ProfiledLaunch, ProfiledOp
 
-LAUNCHES, CORES = 1_000_001, 1_000_002  # processes that no system has: they stand for our tracks
-_SPACING = 1000  # of the numbers of cores' tracks, thread by thread
-# Viewers turn begin and duration into whole nanoseconds apart, and drop what then seems to overlap its neighbour or to
-# outlast what it stands in. Inside a kernel everything is shown shorter by this much.
+LAUNCHES, CORES = 1_000_001, 1_000_002  # process numbers of our tracks, larger than those of any system
+_SPACING = 1000  # between the track numbers of two threads' cores
+# Viewers round begin and duration to whole nanoseconds separately, and drop a slice that then overlaps its neighbour or
+# outlasts the slice around it. Slices inside a kernel are therefore shown shorter by this much.
 _SLACK_NS = 3
 
 
@@ -27,7 +28,7 @@ def trace(profile: Profile) -> dict[str, Any]:
         "displayTimeUnit": "ns",
         "baseTimeNanoseconds": profile.began_ns,
         "traceEvents": events,
-        "superkernel": {"package": profile.package, "machine": profile.machine},
+        "superkernel": {"package": profile.package, "machine": dict(profile.machine)},
     }
 
 
@@ -38,9 +39,9 @@ def _tracks(profile: Profile) -> Iterator[dict[str, Any]]:
         yield _named("process_sort_index", pid, 0, sort_index=order)
     for thread in sorted({launch.thread for launch in profile.launches}):
         yield _named("thread_name", LAUNCHES, thread, name=f"launches of thread {thread}")
-    for thread, core in sorted({(profile.launches[s.launch].thread, s.core) for s in profile.spans}):
-        own = f" of thread {thread}" if thread else ""
-        yield _named("thread_name", CORES, thread * _SPACING + core, name=f"core {core}{own}")
+    for thread, core in sorted({(launch.thread, span.core) for launch in profile.launches for span in launch.spans}):
+        of_thread = f" of thread {thread}" if thread else ""
+        yield _named("thread_name", CORES, thread * _SPACING + core, name=f"core {core}{of_thread}")
         yield _named("thread_sort_index", CORES, thread * _SPACING + core, sort_index=thread * _SPACING + core)
 
 
@@ -62,38 +63,45 @@ def _launches(profile: Profile) -> Iterator[dict[str, Any]]:
         }
 
 
-def _launch_args(profile: Profile, launch: LaunchFact) -> dict[str, Any]:
+def _launch_args(profile: Profile, launch: ProfiledLaunch) -> dict[str, Any]:
     args: dict[str, Any] = {"type": launch.type, "core type": launch.core_type, "scope": launch.scope}
-    args |= {"block dim": launch.block_dim, "stream": launch.stream, "wait_us": _rounded(launch.wait_us)}
-    if launch.kernel >= 0 and (kernel := profile.kernels[launch.kernel]).fused:
+    args |= {"block dim": launch.block_dim, "stream": launch.stream, "wait_us": _rounded(launch.wait_ns / 1000)}
+    if launch.kernel is not None and (kernel := profile.kernels[launch.kernel]).fused:
         args |= {"ops": len(kernel.ops), "cores": kernel.cores, "options": kernel.options}
     return args
 
 
 def _spans(profile: Profile) -> Iterator[dict[str, Any]]:
-    facts = [{op.name: op for op in kernel.ops} for kernel in profile.kernels]
-    for span in profile.spans:
-        launch = profile.launches[span.launch]
-        op = facts[launch.kernel].get(span.op) if launch.kernel >= 0 else None
-        name = span.op if span.kind == "op" else f"{span.kind} before {span.op}" if span.op else launch.name
-        if span.kind == "notify":
-            name = f"notify after {span.op}"
-        args: dict[str, Any] = {"kind": span.kind, "super kernel": launch.name, "scope": launch.scope}
-        if op is not None:
-            args |= {"type": op.type, "blocks": op.blocks}
-            args |= {"bytes read": op.bytes_read, "bytes written": op.bytes_written} if span.kind == "op" else {}
-            args |= {"line": op.origin} if op.origin else {}
-        begin_ns, end_ns = round(span.begin_us * 1000), round(span.end_us * 1000)
-        yield {
-            "ph": "X",
-            "cat": span.kind,
-            "name": name,
-            "pid": CORES,
-            "tid": launch.thread * _SPACING + span.core,
-            "ts": begin_ns / 1000,
-            "dur": max(0, end_ns - begin_ns - (_SLACK_NS if span.kind != "kernel" else 0)) / 1000,
-            "args": args,
-        }
+    ops = [{op.name: op for op in kernel.ops} for kernel in profile.kernels]
+    for launch in profile.launches:
+        for span in launch.spans:
+            op = ops[launch.kernel].get(span.op or "") if launch.kernel is not None else None
+            begin_ns, end_ns = round(span.begin_ns), round(span.end_ns)
+            yield {
+                "ph": "X",
+                "cat": span.what.value,
+                "name": _span_name(span, launch),
+                "pid": CORES,
+                "tid": launch.thread * _SPACING + span.core,
+                "ts": begin_ns / 1000,
+                "dur": max(0, end_ns - begin_ns - (_SLACK_NS if span.what is not SpanKind.KERNEL else 0)) / 1000,
+                "args": _span_args(span, launch, op),
+            }
+
+
+def _span_name(span: Span, launch: ProfiledLaunch) -> str:
+    if span.op is None or span.what is SpanKind.OP:
+        return span.op or launch.name
+    return f"{span.what} {'after' if span.what is SpanKind.NOTIFY else 'before'} {span.op}"
+
+
+def _span_args(span: Span, launch: ProfiledLaunch, op: ProfiledOp | None) -> dict[str, Any]:
+    args: dict[str, Any] = {"kind": span.what.value, "super kernel": launch.name, "scope": launch.scope}
+    if op is not None:
+        args |= {"type": op.type, "blocks": op.blocks}
+        args |= {"bytes read": op.bytes_read, "bytes written": op.bytes_written} if span.what is SpanKind.OP else {}
+        args |= {"line": op.origin} if op.origin else {}
+    return args
 
 
 def _rounded(us: float) -> float:

@@ -1,4 +1,4 @@
-"""cli: the shell's words in, one answer out: text, or one JSON object with --json; exit status 0 only on success."""
+"""tools.cli: shell commands in, one answer out: text, or one JSON object with --json; exit status 0 only on success."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ def demo_command(as_json: AsJson = False) -> None:
     """Compile two kernels into one super kernel, launch it and check its output."""
     from . import demo
 
-    with _errors_told(as_json):
-        shown = demo.run()
-        _answer(as_json, {"ok": True, **vars(shown)}, str(shown))
+    with _answering_errors(as_json):
+        result = demo.run()
+        _answer(as_json, {"ok": True, **vars(result)}, str(result))
 
 
 @app.command("doctor")
@@ -89,7 +89,7 @@ def doctor_command(as_json: AsJson = False) -> None:
     """Look at compiler, linker, cores, torch, GPU and CANN: what is missing, and how to get it."""
     from . import doctor
 
-    with _errors_told(as_json):
+    with _answering_errors(as_json):
         report = doctor.examine()
         if as_json:
             _answer(as_json, report.to_dict(), "")
@@ -117,14 +117,14 @@ def compile_command(
     as_json: AsJson = False,
 ) -> None:
     """Link the kernels of OPS.json into one super kernel that runs without a compiler."""
-    with _errors_told(as_json):
+    with _answering_errors(as_json):
         _check_output(output, dump)
         described = find_target(target).for_chip(chip).read_ops(ops) if target else read_ops(ops)
         chosen = target or described.target
-        joined = _joined(described.options, options)
+        merged = _merged_options(described.options, options)
         with _progress(described.ops, hidden=as_json) as progress:
             kernel = compile_ops(
-                described.ops, described.name, joined, chosen, cores=cores, chip=chip, progress=progress
+                described.ops, described.name, merged, chosen, cores=cores, chip=chip, progress=progress
             )
         with kernel:
             if dump is not None:
@@ -143,7 +143,7 @@ def explain_command(
     as_json: AsJson = False,
 ) -> None:
     """Say what became of each scope of a model: segments, why each ended, sub-kernels, syncs."""
-    with _errors_told(as_json):
+    with _answering_errors(as_json):
         from ..frontend.explain import explain_place
 
         report = explain_place(place, {"fuse": fuse, "options": options})
@@ -160,7 +160,7 @@ def bench_command(
     """Measure against named peers; every result is checked before it is timed."""
     from . import bench
 
-    with _errors_told(as_json):
+    with _answering_errors(as_json):
         known = [*bench.SUITES, "all"]
         if suite not in known:
             raise OptionError(f"unknown suite {suite!r}{nearest(suite, known)}; suites are {', '.join(known)}")
@@ -182,19 +182,19 @@ def compare_command(
     from ..observe import compare, shell
     from .bench.bandwidth import read_rate
 
-    with _errors_told(as_json):
-        found = shell.compared(before, after, html, read_rate)
+    with _answering_errors(as_json):
+        comparison = shell.compare_directories(before, after, html, read_rate)
         if not as_json:
-            _print(compare.table(found))
+            _print(compare.table(comparison))
         page = [f"report: {html}"] if html else []
-        fields = {"ok": True, **found.to_dict(), "html": html and str(html)}
-        _answer(as_json, fields, "\n".join([*found.summary(), *page]))
+        fields = {"ok": True, **comparison.to_dict(), "html": html and str(html)}
+        _answer(as_json, fields, "\n".join([*comparison.summary(), *page]))
 
 
 @app.command("trace", context_settings={"ignore_unknown_options": True})
 def trace_command(
     script: Annotated[Path, typer.Argument(metavar="SCRIPT.py", help="The script to run.")],
-    words: Annotated[
+    arguments: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="ARGS", help="Its arguments. After -- they are the script's even if trace has them too."
@@ -209,16 +209,16 @@ def trace_command(
     from ..observe import shell
     from .bench.bandwidth import read_rate
 
-    with _errors_told(as_json):
-        shown = shell.traced(script, words or [], output, as_json, read_rate)
-        _answer(as_json, shown.fields, "\n".join(shown.lines))
-        raise typer.Exit(shown.status)
+    with _answering_errors(as_json):
+        answer = shell.trace_script(script, arguments or [], output, as_json, read_rate)
+        _answer(as_json, answer.fields, "\n".join(answer.lines))
+        raise typer.Exit(answer.status)
 
 
 @cache_app.command("info")
 def cache_info(as_json: AsJson = False) -> None:
     """Where the cache is and what it holds."""
-    with _errors_told(as_json):
+    with _answering_errors(as_json):
         info = Cache().info()
         fields = {"ok": True, "directory": str(info.directory), "entries": info.entries, "bytes": info.bytes}
         _answer(as_json, fields, f"{info.directory}: {info.entries} entries, {info.bytes / 1e6:.1f} MB")
@@ -227,7 +227,7 @@ def cache_info(as_json: AsJson = False) -> None:
 @cache_app.command("clear")
 def cache_clear(as_json: AsJson = False) -> None:
     """Remove what the cache holds; it is built again when needed."""
-    with _errors_told(as_json):
+    with _answering_errors(as_json):
         cache = Cache()
         removed = cache.clear()
         fields = {"ok": True, "directory": str(cache.directory), "removed": removed}
@@ -239,7 +239,7 @@ def _answer(as_json: bool, fields: dict[str, Any], text: str) -> None:
 
 
 @contextmanager
-def _errors_told(as_json: bool) -> Iterator[None]:
+def _answering_errors(as_json: bool) -> Iterator[None]:
     """An error of ours becomes one message and exit status 1; any other is a defect and keeps its traceback."""
     try:
         yield
@@ -258,7 +258,7 @@ def _error_fields(error: SuperKernelError) -> dict[str, Any]:
     return fields
 
 
-def _joined(base: Options, text: str) -> Options:
+def _merged_options(base: Options, text: str) -> Options:
     """The file's options, except that an option which `text` names has the value it has there."""
     given = Options.parse(text)
     keys = [re.sub(r'[\s"]', "", piece.partition("=")[0]) for piece in text.split(":")]
@@ -302,7 +302,7 @@ def _is_artefact(folder: Path) -> bool:
 
 
 def _save(kernel: SuperKernel, output: Path) -> list[str]:
-    """Save beside `output`, then move it there: whoever looks sees the old super kernel, the new one or none."""
+    """Save beside `output`, then move it there: a reader finds the old super kernel, the new one or none."""
     place = output.resolve()
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -358,12 +358,12 @@ def _summary(kernel: SuperKernel, output: Path, files: Sequence[str], dump: Path
     return "\n".join(lines)
 
 
-def _print(shown: Any) -> None:
-    """As wide as its content where nobody looks: a file or a pipe has no width."""
+def _print(renderable: Any) -> None:
+    """A file or a pipe has no width: there it is as wide as its content."""
     from rich.console import Console
 
     console = Console()
-    (console if console.is_terminal else Console(width=160)).print(shown)
+    (console if console.is_terminal else Console(width=160)).print(renderable)
 
 
 def _print_report(report: Report) -> None:
@@ -376,8 +376,8 @@ def _print_report(report: Report) -> None:
     colours = {State.OK: "green", State.MISSING: "yellow", State.PROBLEM: "red"}
     table = Table("check", "state", "found, and what to do", show_lines=False)
     for check in report.checks:
-        told = f"{check.found}\n-> {check.remedy}" if check.remedy else check.found
+        text = f"{check.found}\n-> {check.remedy}" if check.remedy else check.found
         colour = colours[check.state]
-        table.add_row(Text(check.name), Text(check.state.value, style=colour), Text(told, overflow="fold"))
+        table.add_row(Text(check.name), Text(check.state.value, style=colour), Text(text, overflow="fold"))
     Console().print(table)
     typer.echo(f"The cpu target {'works' if report.ok else 'cannot work'} here.")

@@ -13,15 +13,16 @@ import pytest
 from observe.report import samples
 from observe.report.browser import FLAGS, Opened, find_browser
 
-from superkernel.observe.report import Edge, Kernel, Launch, Op, ReportData, Run, Span, SpanKind, Sync, write_report
+from superkernel.observe.profile import Profile, ProfiledEdge, ProfiledKernel, ProfiledOp
+from superkernel.observe.report import ReportData, ReportedRun, write_report
+from superkernel.plan.plan import SyncKind
+from superkernel.plan.spans import SpanKind
 
 driver = pytest.importorskip("playwright.sync_api", reason="no playwright to drive a browser: pip install playwright")
 
 Open = Callable[..., Opened]
-EMPTY = ReportData("Empty", (Run("nothing"),))
-ONE_OP = ReportData(
-    "One op", (Run("r", spans=(Span(3, "a", SpanKind.OP, 1, 1),), kernels=(Kernel("k", ops=(Op("a"),)),)),)
-)
+EMPTY = ReportData.on_one(Profile(), "Empty")
+ONE_OP = ReportData("One op", (samples.kernel_run([samples.span(3, "a", SpanKind.OP, 1, 1)], [ProfiledOp("a")]),))
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +144,7 @@ def test_two_runs_share_a_scale_until_asked_not_to_or_too_different(opened: Open
     assert (report.shown_range(0), report.shown_range(1)) == ((0, 150), (0, 150))
     report.page.uncheck("#timeline-shared")
     assert (report.shown_range(0), report.shown_range(1)) == ((0, 150), (0, 100))
-    long = Run("long", launches=(Launch("a", "A", 0, 5000),))
+    long = ReportedRun("long", Profile((samples.launch("a", "A", 0, 5000),)))
     report = opened(ReportData("t", (long, samples.after())))
     assert (report.shown_range(0), report.shown_range(1)) == ((0, 5000), (0, 100))
 
@@ -226,8 +227,9 @@ def skipping() -> ReportData:
     """Experts in a layer: edges pass up to five others."""
     names = ["norm", "mm", "gating", "transpose", "sort", "counts", "rows", "matmul", "swiglu", "matmul_2", "mean"]
     pairs = [(0, 1), (1, 2), (2, 3), (3, 4), (3, 5), (0, 6), (4, 6), (6, 7), (5, 7), (5, 9), (7, 8), (8, 9), (9, 10)]
-    edges = [Edge(names[one], names[other], Sync.COUNTER) for one, other in [*pairs, (2, 10), (4, 10)]]
-    return ReportData("t", (Run("r", kernels=(Kernel("k", ops=tuple(map(Op, names)), edges=tuple(edges)),)),))
+    edges = tuple(ProfiledEdge(names[a], names[b], SyncKind.COUNTER) for a, b in [*pairs, (2, 10), (4, 10)])
+    kernel = ProfiledKernel("k", ops=tuple(map(ProfiledOp, names)), edges=edges)
+    return ReportData.on_one(Profile(kernels=(kernel,)), "t")
 
 
 def test_texts_of_the_graph_do_not_stand_on_each_other(opened: Open) -> None:
@@ -266,14 +268,16 @@ def test_hover_where_edges_go_together_tells_of_all(opened: Open) -> None:
 
 
 def test_the_graph_first_shown_is_a_fused_one(opened: Open) -> None:
-    kernels = [Kernel("k", ops=(Op(name),), fused=name == "fused") for name in ("alone", "fused")]
-    report = opened(ReportData("t", tuple(Run(kernel.ops[0].name, kernels=(kernel,)) for kernel in kernels)))
+    kernels = {name: ProfiledKernel("k", ops=(ProfiledOp(name),), fused=name == "fused") for name in ("alone", "fused")}
+    runs = tuple(ReportedRun(name, Profile(kernels=(kernel,))) for name, kernel in kernels.items())
+    report = opened(ReportData("t", runs))
     assert report.page.locator("#graph-kernel option:checked").inner_text() == "fused: k"
 
 
 def test_another_super_kernel_can_be_chosen(opened: Open) -> None:
-    kernels = (Kernel("one", ops=(Op("first"),)), Kernel("none"), Kernel("two", ops=(Op("second"),)))
-    report = opened(ReportData("t", (Run("r", kernels=kernels),)))
+    ops = {"one": (ProfiledOp("first"),), "none": (), "two": (ProfiledOp("second"),)}
+    kernels = tuple(ProfiledKernel(name, ops=its_ops) for name, its_ops in ops.items())
+    report = opened(ReportData.on_one(Profile(kernels=kernels), "t"))
     assert report.page.locator("#graph-kernel option").all_inner_texts() == ["one", "two"]
     report.page.select_option("#graph-kernel", label="two")
     names = report.run(
@@ -386,7 +390,7 @@ def test_the_roof_is_drawn_once_for_equal_bandwidths_and_named_for_different_one
         )
 
     assert labels(samples.both()) == ["measured read bandwidth: 20 GB/s"]
-    slower = replace(samples.before(), read_bytes_per_s=10e9)
+    slower = ReportedRun("unfused", replace(samples.before().profile, read_bytes_per_s=10e9))
     assert labels(ReportData("t", (slower, samples.after()))) == [
         "measured read bandwidth: 10 GB/s (unfused)",
         "measured read bandwidth: 20 GB/s (fused)",

@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 from observe.report import samples
 
-from superkernel.observe.report import Kernel, Launch, Op, ReportData, Run, Span, SpanKind
+from superkernel.observe.profile import Profile, ProfiledKernel, ProfiledOp
+from superkernel.observe.report import ReportData
 from superkernel.observe.report import sections as sections_module
 from superkernel.observe.report import view as view_module
 from superkernel.observe.report.page import page
+from superkernel.plan.spans import SpanKind
 
 SECTIONS = ("summary", "bars", "timeline", "graph", "plan", "source", "splits", "roofline")
 VOID = {"meta", "link", "input", "br", "img"}
@@ -144,8 +146,7 @@ def test_no_script_may_run_but_the_two_of_the_page() -> None:
 
 def test_names_stay_names() -> None:
     """Names that end scripts, attributes and comments add no element to the page."""
-    harmless = ReportData.from_json(samples.hostile().to_json().replace(json.dumps(samples.HOSTILE)[1:-1], "name"))
-    read, expected = Read(page(samples.hostile())), Read(page(harmless))
+    read, expected = Read(page(samples.hostile())), Read(page(samples.hostile("name")))
     assert read.tags() == expected.tags()
     assert read.scripts[1:] == expected.scripts[1:]
     for section in SECTIONS:
@@ -167,7 +168,7 @@ def test_odd_names_are_shown(name: str) -> None:
 
 
 def test_an_empty_run_says_that_it_is_empty() -> None:
-    read = Read(page(ReportData("t", (Run("nothing"),))))
+    read = Read(page(ReportData.on_one(Profile(), "nothing")))
     for section, said in {
         "summary": "Nothing was recorded about the machine.",
         "bars": "No launch was recorded.",
@@ -183,7 +184,7 @@ def test_an_empty_run_says_that_it_is_empty() -> None:
 
 
 def test_ops_without_bytes_are_listed_and_not_drawn() -> None:
-    run = Run("r", spans=(Span(0, "a", SpanKind.OP, 0, 1, "k"),), kernels=(Kernel("k", ops=(Op("a", "Add"),)),))
+    run = samples.kernel_run([samples.span(0, "a", SpanKind.OP, 0, 1)], [ProfiledOp("a", "Add")])
     read = Read(page(ReportData("t", (run,))))
     assert "1 of 1 ops are not drawn" in read.texts["roofline"]
     assert "bandwidth was not measured" in read.texts["roofline"]
@@ -192,29 +193,35 @@ def test_ops_without_bytes_are_listed_and_not_drawn() -> None:
 
 
 def test_ops_that_were_launched_one_by_one_are_no_super_kernel() -> None:
-    kernel = samples.after().kernels[0]
-    runs = {name: Run("r", kernels=(replace(kernel, fused=fused),)) for name, fused in (("yes", True), ("no", False))}
-    texts = {name: Read(page(ReportData("t", (run,)))).texts["summary"] for name, run in runs.items()}
-    assert "Super kernels" in texts["yes"] and "Super kernels" not in texts["no"]
+    kernel = samples.after().profile.kernels[0]
+    profiles = {fused: Profile(kernels=(replace(kernel, fused=fused),)) for fused in (True, False)}
+    texts = {fused: Read(page(ReportData.on_one(profile, "r"))).texts["summary"] for fused, profile in profiles.items()}
+    assert "Super kernels" in texts[True] and "Super kernels" not in texts[False]
 
 
 def test_a_span_outside_of_super_kernels_has_the_type_of_its_launch() -> None:
-    run = Run("r", launches=(Launch("cast", "Cast", 0, 5),), spans=(Span(0, "x", SpanKind.OP, 1, 2, "cast"),))
-    data = Read(page(ReportData("t", (run,)))).data
+    cast = samples.launch("cast", "Cast", 0, 5, spans=(samples.span(0, "x", SpanKind.OP, 1, 2),))
+    data = Read(page(ReportData.on_one(Profile((cast,)), "r"))).data
     assert data["types"][data["timelines"][0]["spans"][0][5]] == "Cast"
 
 
 def test_a_kernel_without_ops_has_no_graph_and_does_not_shift_the_others() -> None:
-    run = Run("r", kernels=(Kernel("empty"), Kernel("full", ops=(Op("a"),))))
-    read = Read(page(ReportData("t", (run,))))
+    kernels = (ProfiledKernel("empty"), ProfiledKernel("full", ops=(ProfiledOp("a"),)))
+    read = Read(page(ReportData.on_one(Profile(kernels=kernels), "r")))
     (option,) = [values for tag, values in read.elements if tag == "option" and values["value"].isdigit()]
     assert read.data["graphs"][int(option["value"])]["ops"][0]["name"] == "a"
 
 
+def test_a_part_is_shown_with_the_line_that_it_ended_at() -> None:
+    (row,) = re.findall(r"<tr>.*the op nonzero has no sub-kernel.*</tr>", page(samples.both()))
+    assert "model.py:9" in row and "model.py:7" not in row
+
+
 def test_equal_texts_are_shown_once_and_long_ones_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sections_module, "MOST_TEXT", 1000)
-    kernels = [Kernel(name, source=source * 600) for name, source in (("a", "x"), ("b", "x"), ("c", "y"), ("d", "z"))]
-    text = Read(page(ReportData("t", (Run("r", kernels=tuple(kernels)),)))).texts["source"]
+    sources = (("a", "x"), ("b", "x"), ("c", "y"), ("d", "z"))
+    kernels = tuple(ProfiledKernel(name, source=source * 600) for name, source in sources)
+    text = Read(page(ReportData.on_one(Profile(kernels=kernels), "r"))).texts["source"]
     assert text.count("x" * 600) == 1
     assert "b: the same as a." in text
     assert "y" * 400 in text and "y" * 401 not in text and "Cut here: 200 more characters." in text
@@ -234,8 +241,8 @@ def test_ten_thousand_spans_make_a_page_of_at_most_two_megabytes() -> None:
     assert len(page(samples.many_spans()).encode()) < 2_000_000
 
 
-def test_the_same_data_gives_the_same_page() -> None:
-    assert page(samples.both()) == page(ReportData.from_json(samples.both().to_json()))
+def test_the_same_profiles_give_the_same_page() -> None:
+    assert page(samples.both()) == page(samples.both())
 
 
 def test_types_share_one_colour_number_in_all_charts() -> None:
@@ -245,11 +252,6 @@ def test_types_share_one_colour_number_in_all_charts() -> None:
     matmul = data["types"].index("MatMul")
     assert data["graphs"][0]["ops"][0]["type"] == matmul
     assert {launch[3] for launch in data["timelines"][0]["launches"]} >= {matmul}
-
-
-def test_a_launch_counts_what_it_stands_for() -> None:
-    read = Read(page(ReportData("t", (Run("r", launches=(Launch("a", "A", 0, 5, count=1234),)),))))
-    assert "1,234" in read.texts["summary"]
 
 
 @pytest.mark.parametrize("theme", ["light", "dark", "dark by button"])

@@ -15,10 +15,12 @@ from observe.report import samples
 
 import superkernel as sk
 from superkernel.errors import BuildError
-from superkernel.observe.report import ReportData, Run, write_report
+from superkernel.observe import store
+from superkernel.observe.profile import Profile
+from superkernel.observe.report import ReportData, write_report
 from superkernel.observe.report.__main__ import main
 
-SMALL = ReportData("small", (Run("nothing"),))
+SMALL = ReportData.on_one(Profile(), "small")
 # one megabyte is less than any report: the write fails half way
 FULL_DISK = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))"
 
@@ -62,16 +64,17 @@ def test_a_pipe_gets_the_page(tmp_path: Path) -> None:
 
 
 def test_names_that_are_no_unicode_can_be_written(tmp_path: Path) -> None:
-    path = write_report(tmp_path / "report.html", ReportData("bad \udcff name", (Run("r"),)))
+    path = write_report(tmp_path / "report.html", ReportData.on_one(Profile(), "bad \udcff name"))
     assert "bad \\udcff name" in path.read_text(encoding="utf-8")
 
 
 def test_a_full_disk_leaves_the_old_report_and_nothing_else(tmp_path: Path) -> None:
-    data, page = tmp_path / "data.json", tmp_path / "out" / "report.html"
-    data.write_text(SMALL.to_json())
+    profile, page = stored(tmp_path / "profile", Profile()), tmp_path / "out" / "report.html"
     page.parent.mkdir()
     page.write_text("the old report")
-    done = run(f"{FULL_DISK}; from superkernel.observe.report.__main__ import main; exit(main())", str(data), str(page))
+    done = run(
+        f"{FULL_DISK}; from superkernel.observe.report.__main__ import main; exit(main())", str(profile), str(page)
+    )
     assert done.returncode == 1
     assert re.match(
         rf"error: the report cannot be written to {page}: .*; name another place, or make room\n", done.stderr
@@ -101,21 +104,29 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_the_program_reads_json_and_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "data.json").write_text(samples.both().to_json())
-    assert main([str(tmp_path / "data.json"), str(tmp_path / "one.html")]) == 0
+def stored(directory: Path, profile: Profile) -> Path:
+    directory.mkdir()
+    store.write(directory, profile)
+    return directory
+
+
+def test_the_program_reads_profiles_and_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before, after = (stored(tmp_path / run.title, run.profile) for run in samples.both().runs)
+    assert main([str(after), str(tmp_path / "one.html")]) == 0
     assert capsys.readouterr().out == f"report: {tmp_path / 'one.html'}\n"
-    write_report(tmp_path / "two.html", samples.both())
-    assert (tmp_path / "one.html").read_bytes() == (tmp_path / "two.html").read_bytes()
+    write_report(tmp_path / "same.html", ReportData.on_one(samples.after().profile, "fused"))
+    assert (tmp_path / "one.html").read_bytes() == (tmp_path / "same.html").read_bytes()
+    assert main([str(before), str(after), str(tmp_path / "two.html")]) == 0
+    assert "<title>unfused and fused" in (tmp_path / "two.html").read_text(encoding="utf-8")
 
 
 def test_the_program_runs_by_its_name_without_torch(tmp_path: Path) -> None:
-    (tmp_path / "data.json").write_text(samples.both().to_json())
     code = (
         "import runpy, sys; sys.modules['torch'] = None\n"
         "runpy.run_module('superkernel.observe.report', run_name='__main__', alter_sys=True)"
     )
-    done = run(code, str(tmp_path / "data.json"), str(tmp_path / "page.html"))
+    profile = stored(tmp_path / "profile", samples.after().profile)
+    done = run(code, str(profile), str(tmp_path / "page.html"))
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "page.html").exists()
 
@@ -123,21 +134,19 @@ def test_the_program_runs_by_its_name_without_torch(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (None, "cannot be read: No such file or directory"),
-        (b"\xff\xfe", "no UTF-8 text"),
-        (b"{", "not JSON"),
-        (
-            b'{"format": "superkernel report", "version": 99}',
-            "version 99 of the report data; this package reads version 1",
-        ),
+        (None, "is no profile: it has no profile.json"),
+        (b"\xff\xfe", "cannot be read: .*utf-8"),
+        (b"{", "no JSON"),
+        (b"[" * 100_000, "no JSON"),
+        (b"[]", "is not ours"),
+        (b'{"format": "superkernel profile", "version": 1}', "has version 1, .* this package reads version 2"),
     ],
 )
-def test_the_program_says_what_is_wrong_with_its_data(
+def test_the_program_says_what_is_wrong_with_a_profile(
     content: bytes | None, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "data.json"
     if content is not None:
-        path.write_bytes(content)
-    assert main([str(path), str(tmp_path / "page.html")]) == 1
-    assert re.match(rf"error: {path}: .*{said}", capsys.readouterr().err)
+        (tmp_path / store.PROFILE).write_bytes(content)
+    assert main([str(tmp_path), str(tmp_path / "page.html")]) == 1
+    assert re.match(rf"error: .*{said}", capsys.readouterr().err)
     assert not (tmp_path / "page.html").exists()

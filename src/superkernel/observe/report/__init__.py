@@ -1,20 +1,6 @@
-"""observe.report: what ran -> one HTML page that opens from disk, without a network."""
+"""observe.report: profiles -> one HTML page that opens from disk, without a network."""
 
-from .data import Benefit, Edge, Fact, Kernel, Launch, Op, ReportData, Run, Span, SpanKind, Split, Sync
+from .data import ReportData, ReportedRun
 from .write import write_report
 
-__all__ = [
-    "Benefit",
-    "Edge",
-    "Fact",
-    "Kernel",
-    "Launch",
-    "Op",
-    "ReportData",
-    "Run",
-    "Span",
-    "SpanKind",
-    "Split",
-    "Sync",
-    "write_report",
-]
+__all__ = ["ReportData", "ReportedRun", "write_report"]

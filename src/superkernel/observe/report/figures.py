@@ -1,4 +1,4 @@
-"""observe.report.figures: the data of a report -> the numbers on its page."""
+"""observe.report.figures: the profiles of a report -> the numbers on its page."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 
-from .data import ReportData, Run, Span, SpanKind
+from ...plan.spans import Span, SpanKind
+from .data import ReportData, ReportedRun
 
-OpKey = tuple[str, str]  # kernel, op
+OpKey = tuple[int | None, str | None]  # kernel, op
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class OpRow:
     kernel: str
     name: str
     type: str
-    runs: int  # how often it was seen on the timeline
+    runs: int  # how often it is on the timeline
     time_us: float | None
     bytes_moved: int | None
     bytes_per_s: float | None
@@ -38,7 +39,7 @@ class OpRow:
 
 @dataclass(frozen=True)
 class CoreShares:
-    """How the cores spent the time in which any of them did something."""
+    """How the cores spent the time in which at least one of them was in a span."""
 
     cores: int
     elapsed_us: float
@@ -49,81 +50,68 @@ class CoreShares:
 def by_type(data: ReportData) -> tuple[TypeRow, ...]:
     """Launches by their type, the type that took longest first."""
     times: dict[str, list[list[float]]] = defaultdict(lambda: [[] for _ in data.runs])
-    counts: dict[str, list[int]] = defaultdict(lambda: [0] * len(data.runs))
     for number, run in enumerate(data.runs):
-        for launch in run.launches:
+        for launch in run.profile.launches:
             times[launch.type][number].append(launch.duration_us)
-            counts[launch.type][number] += launch.count
-    rows = [TypeRow(name, tuple(map(math.fsum, times[name])), tuple(counts[name])) for name in times]
+    rows = [TypeRow(name, tuple(map(math.fsum, each)), tuple(map(len, each))) for name, each in times.items()]
     return tuple(sorted(rows, key=lambda row: (-max(row.time_us), row.type)))
 
 
-def op_rows(run: Run) -> tuple[OpRow, ...]:
-    """The ops of all super kernels, in order."""
-    seen = _durations(run.spans)
+def op_rows(run: ReportedRun) -> tuple[OpRow, ...]:
+    """The ops of all kernels, in order."""
+    profile, durations = run.profile, _op_durations(run)
     rows = []
-    for kernel in run.kernels:
+    for number, kernel in enumerate(profile.kernels):
         for op in kernel.ops:
-            durations = seen.get((kernel.name, op.name), [])
-            time_us = op.duration_us if op.duration_us is not None else median(durations) if durations else None
+            times = durations.get((number, op.name), [])
+            time_us = median(times) if times else None
             moved = op.bytes_moved
-            # an op that no clock can see has no speed either
+            # an op too short for the clock has no speed either
             rate = moved / time_us * 1e6 if moved and time_us else None
-            share = rate / run.read_bytes_per_s if rate and run.read_bytes_per_s else None
-            rows.append(OpRow(kernel.name, op.name, op.type, len(durations), time_us, moved, rate, share))
+            share = rate / profile.read_bytes_per_s if rate and profile.read_bytes_per_s else None
+            rows.append(OpRow(run.kernel_titles[number], op.name, op.type, len(times), time_us, moved, rate, share))
     return tuple(rows)
 
 
-def core_shares(run: Run) -> CoreShares | None:
+def core_shares(run: ReportedRun) -> CoreShares | None:
     """None without spans, or where they all have no length."""
-    inner = [span for span in run.spans if span.kind is not SpanKind.KERNEL]
-    if not inner:
+    spans = [span for launch in run.detailed for span in launch.spans]
+    elapsed = _covered_us(spans)  # what the host did between launches does not count
+    by_core: dict[int, list[Span]] = defaultdict(list)
+    for span in spans:
+        by_core[span.core].append(span)
+    if elapsed <= 0 or all(span.what is SpanKind.KERNEL for span in spans):
         return None
-    elapsed = _covered(run.spans)  # what the host did between launches is not theirs
-    cores = len({span.core for span in run.spans})
-    if elapsed <= 0:
-        return None
-    waiting_kinds = (SpanKind.WAIT, SpanKind.BARRIER)
+    waits = (SpanKind.WAIT, SpanKind.BARRIER)
     working = waiting = 0.0
-    for spans in _by_core(inner).values():
-        idle = _covered(span for span in spans if span.kind in waiting_kinds)
-        either = _covered(span for span in spans if span.kind in (SpanKind.OP, *waiting_kinds))
-        # an op that waits inside is waiting there
-        working += either - idle
+    for core_spans in by_core.values():
+        idle = _covered_us(span for span in core_spans if span.what in waits)
+        either = _covered_us(span for span in core_spans if span.what in (SpanKind.OP, *waits))
+        working += either - idle  # a wait inside of an op is waiting
         waiting += idle
+    cores = len(by_core)
     return CoreShares(cores, elapsed, working / (cores * elapsed), waiting / (cores * elapsed))
 
 
-def _durations(spans: Iterable[Span]) -> dict[OpKey, list[float]]:
-    """Op -> its times, one per run: from the first core's begin to the last core's end.
-
-    The n-th span of every core belongs to the n-th run, because all cores run the ops in one order.
-    """
-    per_core: dict[OpKey, dict[int, list[Span]]] = defaultdict(lambda: defaultdict(list))
-    for span in spans:
-        if span.kind is SpanKind.OP:
-            per_core[span.kernel, span.op][span.core].append(span)
-    found: dict[OpKey, list[float]] = {}
-    for key, cores in per_core.items():
-        ordered = [sorted(each, key=lambda span: span.begin_us) for each in cores.values()]
-        runs = max(map(len, ordered))
-        together = ([each[n] for each in ordered if n < len(each)] for n in range(runs))
-        found[key] = [max(s.end_us for s in group) - min(s.begin_us for s in group) for group in together]
-    return found
+def _op_durations(run: ReportedRun) -> dict[OpKey, list[float]]:
+    """Op -> its time in each launch, in microseconds: from the first core's begin to the last core's end."""
+    durations: dict[OpKey, list[float]] = defaultdict(list)
+    for launch in run.detailed:
+        by_op: dict[str | None, list[Span]] = defaultdict(list)
+        for span in launch.spans:
+            if span.what is SpanKind.OP:
+                by_op[span.op].append(span)
+        for op, spans in by_op.items():
+            begin_ns, end_ns = min(span.begin_ns for span in spans), max(span.end_ns for span in spans)
+            durations[launch.kernel, op].append((end_ns - begin_ns) / 1000)
+    return durations
 
 
-def _by_core(spans: Iterable[Span]) -> dict[int, list[Span]]:
-    found: dict[int, list[Span]] = defaultdict(list)
-    for span in spans:
-        found[span.core].append(span)
-    return found
-
-
-def _covered(spans: Iterable[Span]) -> float:
-    """How much time lies in at least one of them."""
+def _covered_us(spans: Iterable[Span]) -> float:
+    """The time that lies in at least one of the spans."""
     total, reached = 0.0, -math.inf
-    for span in sorted(spans, key=lambda one: one.begin_us):
-        if span.end_us > reached:
-            total += span.end_us - max(span.begin_us, reached)
-            reached = span.end_us
-    return total
+    for span in sorted(spans, key=lambda span: span.begin_ns):
+        if span.end_ns > reached:
+            total += span.end_ns - max(span.begin_ns, reached)
+            reached = span.end_ns
+    return total / 1000

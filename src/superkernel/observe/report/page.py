@@ -1,4 +1,4 @@
-"""observe.report.page: the data of a report -> the text of one HTML page that needs no other file."""
+"""observe.report.page: the profiles of a report -> the text of one HTML page that needs no other file."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ _SCRIPTS = ("common.js", "bars.js", "timeline.js", "graph.js", "roofline.js", "s
 def page(data: ReportData) -> str:
     from ... import __version__
 
-    charts, own = _asset("echarts/echarts.min.js"), _own_script()
+    charts, script = _asset("echarts/echarts.min.js"), _page_script()
     return Template(_asset("assets/page.html")).substitute(
         title=escaped(data.title),
         created=escaped(data.created),
         version=escaped(__version__),
-        policy=_policy(charts, own),
+        policy=_policy(charts, script),
         style=_asset("assets/style.css"),
         links="".join(f'<a href="#{section.id}">{escaped(section.title)}</a>' for section in sections(data)),
         sections="\n".join(section.html for section in sections(data)),
         data=_embedded(view(data)),
         charts=charts,
-        script=own,
+        script=script,
     )
 
 
 def _policy(*scripts: str) -> str:
-    """Nothing is loaded, and no script runs but ours, whatever names and sources say."""
+    """Nothing is loaded, and only our scripts run, whatever names and sources contain."""
     hashes = " ".join(f"'sha256-{_hash(script)}'" for script in scripts)
     return f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src {hashes}"
 
@@ -52,7 +52,7 @@ def _embedded(value: object) -> str:
 
 
 @cache
-def _own_script() -> str:
+def _page_script() -> str:
     parts = "\n".join(_asset(f"assets/{name}") for name in _SCRIPTS)
     return f'(() => {{\n"use strict";\n{parts}}})();'
 

@@ -1,6 +1,6 @@
-"""observe.report.sections: the data of a report -> its sections, each a piece of HTML that says all without a script.
+"""observe.report.sections: the profiles of a report -> its sections, as HTML that is complete without a script.
 
-Charts are drawn into the elements that carry `data-chart`; all numbers that they show stand in tables as well.
+Charts are drawn into the elements with `data-chart`; all numbers that they show are in tables as well.
 """
 
 from __future__ import annotations
@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .data import Fact, Kernel, ReportData, Run
+from ..compare import percent_less
+from ..profile import ProfiledKernel
+from .data import ReportData, ReportedRun
 from .figures import by_type, core_shares, op_rows
 from .markup import Column, escaped, folded, listing, paragraph, table
 from .units import bytes_text, change_text, percent_text, rate_text, time_text
@@ -58,24 +60,17 @@ def _summary(data: ReportData) -> str:
 
 
 def _cards(data: ReportData) -> Iterator[tuple[str, str, str]]:
-    benefit = data.shown_benefit
-    if benefit is None:
-        (run,) = data.runs
-        yield "Time in launches", time_text(run.total_us), run.title
-        yield "Launches", f"{run.launch_count:,}", run.title
+    first, last = data.runs[0], data.runs[-1]
+    before_us, after_us = first.profile.total_us, last.profile.total_us
+    before, after = len(first.profile.launches), len(last.profile.launches)
+    if len(data.runs) == 1:
+        yield "Time in launches", time_text(after_us), last.title
+        yield "Launches", f"{after:,}", last.title
     else:
-        yield (
-            "Time in launches",
-            change_text(benefit.time_percent),
-            f"{time_text(benefit.before_us)} before, {time_text(benefit.after_us)} after",
-        )
-        yield (
-            "Launches",
-            change_text(benefit.launch_percent),
-            f"{benefit.before_launches:,} before, {benefit.after_launches:,} after",
-        )
-    last = data.runs[-1]
-    if fused := [kernel for kernel in last.kernels if kernel.fused]:
+        times = f"{time_text(before_us)} before, {time_text(after_us)} after"
+        yield "Time in launches", change_text(percent_less(before_us, after_us)), times
+        yield "Launches", change_text(percent_less(before, after)), f"{before:,} before, {after:,} after"
+    if fused := [kernel for kernel in last.profile.kernels if kernel.fused]:
         yield "Super kernels", f"{len(fused):,}", f"{sum(len(kernel.ops) for kernel in fused):,} ops inside"
     if shares := core_shares(last):
         idle = max(0.0, 1 - shares.working - shares.waiting)
@@ -86,20 +81,17 @@ def _cards(data: ReportData) -> Iterator[tuple[str, str, str]]:
 
 def _machines(data: ReportData) -> str:
     """One row per fact, one column per run."""
-    found = [[*run.machine, *_measured(run)] for run in data.runs]
-    names = list(dict.fromkeys(fact.name for facts in found for fact in facts))
+    facts = [dict(run.profile.machine) | _bandwidth(run) for run in data.runs]
+    names = list(dict.fromkeys(name for of_run in facts for name in of_run))
     if not names:
         return paragraph("Nothing was recorded about the machine.", "absent")
-    rows = [
-        (name, *(", ".join(fact.value for fact in facts if fact.name == name) for facts in found)) for name in names
-    ]
+    rows = [(name, *(str(of_run.get(name, "")) for of_run in facts)) for name in names]
     return table((Column("machine"), *(Column(run.title) for run in data.runs)), rows, "Machine")
 
 
-def _measured(run: Run) -> list[Fact]:
-    if run.read_bytes_per_s is None:
-        return []
-    return [Fact("measured read bandwidth", rate_text(run.read_bytes_per_s))]
+def _bandwidth(run: ReportedRun) -> dict[str, str | int]:
+    rate = run.profile.read_bytes_per_s
+    return {} if rate is None else {"measured read bandwidth": rate_text(rate)}
 
 
 def _bars(data: ReportData) -> str:
@@ -130,18 +122,18 @@ def _bars(data: ReportData) -> str:
 
 
 def _timelines(data: ReportData) -> str:
-    drawn = [bool(run.launches or run.spans) for run in data.runs]
+    drawn = [bool(run.profile.launches) for run in data.runs]
     shared = '<label><input type="checkbox" id="timeline-shared"> one scale for both runs</label>'
     tools = f'<div class="tools">{shared}</div>\n' if drawn == [True, True] else ""
     return tools + "\n".join(_timeline(number, run) for number, run in enumerate(data.runs))
 
 
-def _timeline(number: int, run: Run) -> str:
+def _timeline(number: int, run: ReportedRun) -> str:
     title = f"<h3>{escaped(run.title)}</h3>"
-    if not run.launches and not run.spans:
+    if not run.profile.launches:
         return title + paragraph("Nothing was recorded: no launch, and nothing inside of one.", "absent")
     notes = "".join(paragraph(note, "absent") for note in cut_short(run))
-    if not run.spans:
+    if not run.has_spans:
         notes += paragraph(
             "Launches only: what each core did is recorded with sk.profile(dir, detail=True), or profiling=1.", "absent"
         )
@@ -177,6 +169,7 @@ def _graphs(data: ReportData) -> str:
     key = (
         '<dl class="key">'
         "<dt>none</dt><dd>implied by another edge</dd><dt>local</dt><dd>both sides on one core</dd>"
+        "<dt>near</dt><dd>both sides in one group of cores</dd>"
         "<dt>flag</dt><dd>one core to wait for</dd><dt>counter</dt><dd>several cores to wait for</dd>"
         "<dt>barrier</dt><dd>all wait for all</dd><dt>lock</dt><dd>waits for a tiling</dd></dl>"
     )
@@ -191,12 +184,12 @@ def _graphs(data: ReportData) -> str:
     return f'<div class="tools">{choice}{implied}</div>{chart}{key}{listed}'
 
 
-def _kernels(data: ReportData) -> Iterator[tuple[str, Kernel]]:
-    """Every super kernel with what it is called on the page."""
+def _kernels(data: ReportData) -> Iterator[tuple[str, ProfiledKernel]]:
+    """Every super kernel with its title on the page."""
     for run in data.runs:
-        for kernel in run.kernels:
-            scope = f" (scope {kernel.scope})" if kernel.scope and kernel.scope != kernel.name else ""
-            yield (f"{run.title}: " if len(data.runs) == 2 else "") + kernel.name + scope, kernel
+        for title, kernel in zip(run.kernel_titles, run.profile.kernels, strict=True):
+            scope = f" (scope {kernel.scope})" if kernel.scope and kernel.scope != title else ""
+            yield (f"{run.title}: " if len(data.runs) == 2 else "") + title + scope, kernel
 
 
 def _texts(data: ReportData, which: str, absent: str) -> str:
@@ -226,22 +219,27 @@ def _texts(data: ReportData, which: str, absent: str) -> str:
 
 
 def _splits(data: ReportData) -> str:
-    rows = [
-        (
-            run.title,
-            split.scope,
-            "fused" if split.fused else "not fused",
-            split.reason,
-            ", ".join(split.ops),
-            split.origin,
-        )
-        for run in data.runs
-        for split in run.splits
-    ]
+    rows = list(dict.fromkeys(row for run in data.runs for row in _split_rows(run)))
     if not rows:
         return paragraph("Nothing was recorded about how scopes were split.", "absent")
     titles = ("run", "scope", "became", "why it ended there", "ops", "its last line")
     return table(tuple(map(Column, titles)), rows, "Parts of scopes, and why each ended")
+
+
+def _split_rows(run: ReportedRun) -> Iterator[tuple[str, ...]]:
+    """Run, scope, whether it was fused, the reason, ops, and the last source line of each part of a scope."""
+    kernels = run.profile.kernels
+    for kernel in kernels:
+        if kernel.reason:
+            last_line = next((op.origin for op in reversed(kernel.ops) if op.origin), "")
+            became, ops = "fused" if kernel.fused else "not fused", ", ".join(op.name for op in kernel.ops)
+            yield run.title, kernel.scope, became, kernel.reason, ops, last_line
+    for kernel in kernels:
+        for description in kernel.unfusible:
+            yield run.title, kernel.scope, "not fused", description, "", ""
+    for launch in run.profile.launches:
+        if launch.reason:
+            yield run.title, launch.scope, "not fused", launch.reason, launch.name, ""
 
 
 def _roofline(data: ReportData) -> str:
@@ -254,7 +252,7 @@ def _roofline(data: ReportData) -> str:
         notes += paragraph(
             f"{missing:,} of {len(rows):,} ops are not drawn: their bytes or their time are not known.", "absent"
         )
-    if all(run.read_bytes_per_s is None for run in data.runs):
+    if all(run.profile.read_bytes_per_s is None for run in data.runs):
         notes += paragraph("The memory's bandwidth was not measured, so there is no roof to compare with.", "absent")
     drawn = missing < len(rows)
     chart = _chart("roofline", 0, "Bytes that each op moves, and how fast, and the measured bandwidth") if drawn else ""
@@ -282,7 +280,7 @@ def _roofline(data: ReportData) -> str:
 
 
 def _chart(kind: str, number: int, label: str, described_by: str = "") -> str:
-    """Where a script draws. It can be reached by keyboard where keys do something."""
+    """The element of a chart. The keyboard reaches it where keys do something."""
     keys = f' tabindex="0" aria-describedby="{described_by}"' if described_by else ""
     role = "group" if described_by else "img"
     return (

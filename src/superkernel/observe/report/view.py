@@ -1,23 +1,24 @@
-"""observe.report.view: the data of a report -> what its scripts draw, as small as it can be said."""
+"""observe.report.view: the profiles of a report -> what its scripts draw, as one small JSON object."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
-from .data import Kernel, ReportData, Run, SpanKind
+from ...plan.spans import SpanKind
+from ..profile import SUPER_KERNEL, ProfiledKernel
+from .data import ReportData, ReportedRun
 from .figures import by_type, op_rows
-from .layers import lay_out
+from .graph_layout import lay_out
 
 # More would make a page of tens of megabytes; the tables and the trace have them all.
 MOST_LAUNCHES = 20_000
 MOST_SPANS = 50_000
-SUPER_KERNEL = "SuperKernel"
-_NANOSECOND = 3  # digits of a microsecond that are kept
+_DIGITS = 3  # of a microsecond
 
 
 @dataclass
-class _Names:
+class _TextTable:
     """Texts by number: a name that a thousand spans share is written once."""
 
     texts: list[str] = field(default_factory=list)
@@ -33,23 +34,28 @@ class _Names:
 def view(data: ReportData) -> dict[str, Any]:
     """One JSON object with everything that is drawn."""
     rows = by_type(data)
-    types = _Names()
+    types = _TextTable()
     types.number(SUPER_KERNEL)  # always the first colour
     for row in rows:
         types.number(row.type)
+    bars = [
+        {"type": types.number(row.type), "time": [round(us, _DIGITS) for us in row.time_us], "count": row.count}
+        for row in rows
+    ]
     return {
         "runs": [run.title for run in data.runs],
-        "bars": [{"type": types.number(row.type), "time": _all_short(row.time_us), "count": row.count} for row in rows],
+        "bars": bars,
         "timelines": [_timeline(run, types) for run in data.runs],
-        "graphs": [_graph(kernel, types) for run in data.runs for kernel in run.kernels],
+        "graphs": [_graph(kernel, types) for run in data.runs for kernel in run.profile.kernels],
         "roofline": [_roofline(run) for run in data.runs],
         "types": types.texts,  # last: all of the above add to it
     }
 
 
-def cut_short(run: Run) -> tuple[str, ...]:
+def cut_short(run: ReportedRun) -> tuple[str, ...]:
     """What the timeline leaves out, in words."""
-    limits = (("launches", len(run.launches), MOST_LAUNCHES), ("spans", len(run.spans), MOST_SPANS))
+    spans = sum(len(launch.spans) for launch in run.detailed)
+    limits = (("launches", len(run.profile.launches), MOST_LAUNCHES), ("spans", spans, MOST_SPANS))
     return tuple(
         f"Only the first {limit:,} of {count:,} {what} are drawn; trace.json of a profile has all of them."
         for what, count, limit in limits
@@ -57,42 +63,47 @@ def cut_short(run: Run) -> tuple[str, ...]:
     )
 
 
-def _timeline(run: Run, types: _Names) -> dict[str, Any]:
-    names = _Names()
-    known = {(kernel.name, op.name): op.type for kernel in run.kernels for op in kernel.ops}
-    launched = {launch.name: launch.type for launch in run.launches if launch.type != SUPER_KERNEL}
-    launches = sorted(run.launches, key=lambda launch: launch.start_us)[:MOST_LAUNCHES]
-    spans = sorted(run.spans, key=lambda span: span.begin_us)[:MOST_SPANS]
-    cores = sorted({span.core for span in spans})
+def _timeline(run: ReportedRun, types: _TextTable) -> dict[str, Any]:
+    names, kinds = _TextTable(), list(SpanKind)
+    op_types = {(k, op.name): op.type for k, kernel in enumerate(run.profile.kernels) for op in kernel.ops}
+    launches = sorted(run.profile.launches, key=lambda launch: launch.begin_ns)[:MOST_LAUNCHES]
+    spans = [(launch, span) for launch in run.detailed for span in launch.spans]
+    spans = sorted(spans, key=lambda pair: pair[1].begin_ns)[:MOST_SPANS]
+    cores = sorted({span.core for _, span in spans})
     row_of = {core: row for row, core in enumerate(cores)}
-    kinds = [kind.value for kind in SpanKind]
-    drawn_spans = [
-        (
-            row_of[span.core],
-            _short(span.begin_us),
-            _short(span.end_us),
-            kinds.index(span.kind.value),
-            names.number(span.op),
-            types.number(known.get((span.kernel, span.op)) or launched.get(span.kernel) or "op"),
-            names.number(span.kernel),
+
+    def us(ns: float) -> float:
+        return round((ns - run.begin_ns) / 1000, _DIGITS)
+
+    drawn_spans = []
+    for launch, span in spans:
+        launch_type = "op" if launch.type == SUPER_KERNEL else launch.type
+        op_type = op_types.get((launch.kernel, span.op)) if launch.kernel is not None and span.op else None
+        drawn_spans.append(
+            (
+                row_of[span.core],
+                us(span.begin_ns),
+                us(span.end_ns),
+                kinds.index(span.what),
+                names.number(span.op or ""),
+                types.number(op_type or launch_type),
+                names.number(run.launch_title(launch)),
+            )
         )
-        for span in spans
-    ]
     drawn_launches = [
         (
-            _short(launch.start_us),
-            _short(launch.start_us + launch.duration_us),
+            us(launch.begin_ns),
+            us(launch.end_ns),
             names.number(launch.name),
             types.number(launch.type),
             names.number(launch.scope),
-            launch.count,
         )
         for launch in launches
     ]
     return {"names": names.texts, "cores": cores, "kinds": kinds, "launches": drawn_launches, "spans": drawn_spans}
 
 
-def _graph(kernel: Kernel, types: _Names) -> dict[str, Any]:
+def _graph(kernel: ProfiledKernel, types: _TextTable) -> dict[str, Any]:
     number = {op.name: index for index, op in enumerate(kernel.ops)}
     layout = lay_out(list(number), kernel.edges)
     return {
@@ -109,22 +120,14 @@ def _graph(kernel: Kernel, types: _Names) -> dict[str, Any]:
     }
 
 
-def _roofline(run: Run) -> dict[str, Any]:
+def _roofline(run: ReportedRun) -> dict[str, Any]:
     points = [
         (row.bytes_moved, _significant(row.bytes_per_s / 1e9), _significant(row.time_us), row.name, row.kernel)
         for row in op_rows(run)
         if row.bytes_moved and row.bytes_per_s and row.time_us
     ]
-    roof = run.read_bytes_per_s
+    roof = run.profile.read_bytes_per_s
     return {"roof": None if roof is None else _significant(roof / 1e9), "points": points}
-
-
-def _short(us: float) -> float:
-    return round(us, _NANOSECOND)
-
-
-def _all_short(values: tuple[float, ...]) -> list[float]:
-    return [_short(value) for value in values]
 
 
 def _significant(value: float) -> float:

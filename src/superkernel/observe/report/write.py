@@ -1,4 +1,4 @@
-"""observe.report.write: a report's data -> its page on disk, whole or not at all."""
+"""observe.report.write: a report -> its page on disk, whole or not at all."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from ...observe.compare import Comparison, compare
-from ...observe.profiling import profile
+from ...observe.compare import ProfileComparison, compare
+from ...observe.recorder import profile
 from . import compared
 from .measure import Figure, Result
 from .peers import Runner, with_own_code
@@ -47,7 +47,7 @@ def run_sample(result: Result, peers: Sequence[Runner], rounds: int) -> None:
     result.figures += [Figure(what, percent or 0.0, 25, True, "%") for what, percent in told]
 
 
-def _profiled(model: torch.nn.Module, inputs: tuple[Any, ...], calls: int) -> Comparison:
+def _profiled(model: torch.nn.Module, inputs: tuple[Any, ...], calls: int) -> ProfileComparison:
     """Turns of both ways; the calmest of each are compared, since what else the machine does can only add time."""
     compiled = {
         way: torch.compile(with_own_code(model), backend="superkernel", options=options, fullgraph=True, dynamic=False)
@@ -60,8 +60,8 @@ def _profiled(model: torch.nn.Module, inputs: tuple[Any, ...], calls: int) -> Co
                 with profile(Path(folder, f"{way}{turn}")) as recorded:
                     for _ in range(calls):
                         call(*inputs)
-                assert recorded.facts is not None
-                turns[way][recorded.directory] = recorded.facts.total_us
+                assert recorded.result is not None
+                turns[way][recorded.directory] = recorded.result.total_us
         return compare(*(min(taken, key=taken.__getitem__) for taken in turns.values()))
 
 

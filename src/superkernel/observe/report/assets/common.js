@@ -7,11 +7,11 @@ window.superkernelReport = { charts, data };
 // Okabe and Ito's colours, which people with any colour vision can tell apart.
 const PALETTE = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#999999"];
 const SYNC_COLOURS = {
-  none: "#999999", local: "#009e73", flag: "#56b4e9", counter: "#e69f00", barrier: "#d55e00", lock: "#cc79a7",
+  none: "#999999", local: "#009e73", near: "#0072b2", flag: "#56b4e9", counter: "#e69f00", barrier: "#d55e00", lock: "#cc79a7",
 };
 const SYNC_LINES = {
   none: { type: "dotted", width: 1 }, local: { type: "solid", width: 1.5 }, flag: { type: "dashed", width: 2 },
-  counter: { type: "dashed", width: 3 }, barrier: { type: "solid", width: 4 }, lock: { type: "dotted", width: 3 },
+  near: { type: "solid", width: 2 }, counter: { type: "dashed", width: 3 }, barrier: { type: "solid", width: 4 }, lock: { type: "dotted", width: 3 },
 };
 
 // The first colour belongs to super kernels alone, however many other types there are.

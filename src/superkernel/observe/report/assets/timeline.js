@@ -137,10 +137,9 @@ function describe(run, item) {
   const when = "from " + microseconds(begin) + " to " + microseconds(end);
   const length = microseconds(end - begin);
   if (row === ROW_LAUNCHES) {
-    const [, , name, type, scope, count] = run.launches[index];
-    const many = count > 1 ? number(count, 0) + " launches together" : "";
+    const [, , name, type, scope] = run.launches[index];
     const where = run.names[scope] ? "scope " + run.names[scope] : "";
-    return tip(run.names[name], ["launch, type " + data.types[type], length, when, where, many]);
+    return tip(run.names[name], ["launch, type " + data.types[type], length, when, where]);
   }
   const [, , , kind, name, type, kernel] = run.spans[index];
   const what = run.kinds[kind];

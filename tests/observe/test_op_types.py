@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from superkernel.observe.types import operator_type, operators_in
+from superkernel.observe.op_types import operator_type, operators_in
 
 
 @pytest.mark.parametrize(

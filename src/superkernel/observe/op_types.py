@@ -1,4 +1,4 @@
-"""observe.types: a launch -> its OP Type and its Core Type, in the words of the tables.
+"""observe.op_types: a launch -> its OP Type and its Core Type, in the words of the tables.
 
 A super kernel is a SuperKernel. An op has the type that its sub-kernel declares. What torch launches, and what Inductor
 generates, is called by the operator it computes; a generated kernel of several operators keeps its generated name.
@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from ..model.binary import Core
 from ..model.node import Node
 from ..runtime.launch_events import LaunchEvent, TorchKernel
+from .profile import SUPER_KERNEL
 
-SUPER_KERNEL = "SuperKernel"
-TORCH = "torch"  # the core type of what our run time did not launch
+TORCH = "torch"  # the core type of what torch launched
 _GENERATED = "fused_"
 
 # operator -> type, where the name alone would say little or another name is usual
@@ -57,9 +57,9 @@ _TYPES = {
     "scatter_reduce": "ScatterReduce",
     "histc": "Histogram",
 }
-# operators that only move data or look at it otherwise: beside one that computes they do not name a kernel
+# operators that only move or reinterpret data: a kernel that also computes is not called after them
 _MOVES = {"clone", "copy", "view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "lift_fresh", "detach", "alias"}
-# of what is left, an operator that says more about a copy than its neighbours comes first
+# if only these are left, the first of them names the kernel
 _KINDS_OF_COPY = ("cat", "stack", "repeat", "tile", "split", "split_with_sizes", "permute", "transpose", "t", "slice")
 
 
@@ -83,8 +83,8 @@ def operator_type(name: str) -> str:
         return _TYPES.get(plain) or _spelt(plain)
     found = operators_in(plain.removeprefix(_GENERATED))
     if len(found) > 1:
-        found = [one for one in found if one not in _MOVES] or found[:1]
-    if len(found) > 1 and all(one in _KINDS_OF_COPY for one in found):
+        found = [operator for operator in found if operator not in _MOVES] or found[:1]
+    if len(found) > 1 and all(operator in _KINDS_OF_COPY for operator in found):
         found = [min(found, key=_KINDS_OF_COPY.index)]
     return _TYPES.get(found[0]) or _spelt(found[0]) if len(found) == 1 else plain
 
@@ -104,7 +104,7 @@ _NAMES = (*_TYPES, *_MOVES, "_softmax", "leaky_relu", "masked_fill", "index_sele
 
 
 def _spelt(name: str) -> str:
-    """'masked_fill' -> 'MaskedFill'; what has capitals was spelt by somebody."""
+    """'masked_fill' -> 'MaskedFill'; a name with capitals stays as it is."""
     if name != name.lower():
         return name
     return "".join(word[:1].upper() + word[1:] for word in name.strip("_").split("_") if word) or name

@@ -1,4 +1,4 @@
-"""observe.profiling: `with profile(directory):` -> the launches of this process while it lasts, in files."""
+"""observe.recorder: `with profile(directory):` -> the launches of this process while it lasts, in files."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from types import TracebackType
 from ..errors import OptionError, SuperKernelError
 from ..runtime.launch_events import LaunchEvent, add_listener, remove_listener
 from . import store
-from .facts import Profile
-from .gather import gather
-from .machine import machine_facts
+from .build_profile import build_profile
+from .profile import Profile
 
-MOST_RECORDED = 20_000  # launches whose time stamps are kept: a day's worth of them would not fit anywhere
+MOST_RECORDED = 20_000  # launches whose time stamps are kept: those of a day would fill the memory
 
 _open: set[Path] = set()
 _open_lock = threading.Lock()
@@ -37,10 +36,10 @@ class profile:  # a name that users write, like contextlib.suppress
         except (TypeError, ValueError):
             raise OptionError(f"profile: the directory is {directory!r}; a path is needed") from None
         self.detail = bool(detail)
-        self.facts: Profile | None = None  # after the end
-        self._launches: list[LaunchEvent] = []
-        self._recorded = 0
-        self._began: tuple[int, int] | None = None
+        self.result: Profile | None = None  # after the end
+        self._events: list[LaunchEvent] = []
+        self._recorded = 0  # events with time stamps
+        self._began = 0, 0  # monotonic, and since 1970
 
     def __enter__(self) -> profile:
         with _open_lock:
@@ -48,9 +47,9 @@ class profile:  # a name that users write, like contextlib.suppress
                 raise OptionError(
                     f"profile directory {str(self.directory)!r}: another profile is being recorded into it"
                 )
-            store.prepare(self.directory)
+            store.check_writable(self.directory)
             _open.add(self.directory)
-        self._launches, self._recorded, self.facts = [], 0, None
+        self._events, self._recorded, self.result = [], 0, None
         self._began = time.monotonic_ns(), time.time_ns()
         add_listener(self)
         return self
@@ -60,30 +59,24 @@ class profile:  # a name that users write, like contextlib.suppress
             self._recorded += 1
             if self._recorded > MOST_RECORDED:
                 event = replace(event, time_stamps=None)
-        self._launches.append(event)
+        self._events.append(event)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         remove_listener(self)
-        assert self._began is not None
         try:
-            self.facts = self._gathered(*self._began)
-            store.write(self.directory, self.facts)
+            self.result = replace(build_profile(list(self._events), *self._began, self.detail), notes=self._notes())
+            store.write(self.directory, self.result)
         except SuperKernelError as failure:
             if error is None:
                 raise
-            error.add_note(str(failure))  # what went wrong first matters more
+            error.add_note(str(failure))  # the first error matters more
         finally:
             with _open_lock:
                 _open.discard(self.directory)
 
-    def _gathered(self, began_ns: int, epoch_ns: int) -> Profile:
-        from .. import __version__
-
-        launches = list(self._launches)
-        dropped = max(0, self._recorded - MOST_RECORDED)
-        notes = [f"what cores did is kept for the first {MOST_RECORDED} launches, not for {dropped} later ones"]
-        return gather(
-            launches, began_ns, epoch_ns, self.detail, __version__, machine_facts(launches), notes if dropped else []
-        )
+    def _notes(self) -> tuple[str, ...]:
+        dropped = self._recorded - MOST_RECORDED
+        note = f"what cores did is kept for the first {MOST_RECORDED} launches, not for {dropped} later ones"
+        return (note,) if dropped > 0 else ()

@@ -1,7 +1,7 @@
-"""observe.report.layers: ops and their dependencies -> where each op stands, producers above consumers.
+"""observe.report.graph_layout: ops and their dependencies -> a layered drawing, producers above consumers.
 
-An edge that passes layers goes through a place of its own in each of them, so that it crosses no op and its text can be
-read. Edges that leave the same op and are kept alike share these places as long as they go the same way.
+An edge that passes layers has a waypoint in each of them, so that it crosses no op and its text can be read. Edges of
+the same producer and sync share waypoints as long as they go the same way.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import fmean
 
-from .data import Edge, Sync
+from ...plan.plan import SyncKind
+from ..profile import ProfiledEdge
 
 Point = tuple[float, float]
 ACROSS, DOWN = 220, 84  # pixels between neighbours
-_BESIDE = 70  # pixels that an edge takes where it passes a layer
+_WAYPOINT_WIDTH = 70  # pixels
 _SWEEPS, _SHIFTS = 4, 8
-_MOST_PLACES = 3000  # of passing edges; what does not find one is drawn as a bow
+_MOST_WAYPOINTS = 3000  # an edge without waypoints is drawn as a bow
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Places of the ops, then places that edges pass; for each edge the numbers of those that it goes through."""
+class GraphLayout:
+    """Places of the ops and of the waypoints; for each edge the numbers of the waypoints that it passes."""
 
     points: tuple[Point, ...]
     passed: tuple[Point, ...]
@@ -31,7 +32,7 @@ class Layout:
 
 @dataclass
 class _Drawing:
-    """Ops have the first numbers, places of passing edges the others."""
+    """Nodes of the drawing: ops have the first numbers, waypoints the others."""
 
     ops: int
     depth: list[int]
@@ -39,9 +40,9 @@ class _Drawing:
     below: list[list[int]] = field(default_factory=list)
 
     def width(self, index: int) -> float:
-        return ACROSS if index < self.ops else _BESIDE
+        return ACROSS if index < self.ops else _WAYPOINT_WIDTH
 
-    def add_place(self, depth: int) -> int:
+    def add_waypoint(self, depth: int) -> int:
         self.depth.append(depth)
         self.above.append([])
         self.below.append([])
@@ -53,7 +54,7 @@ class _Drawing:
             self.above[lower].append(upper)
 
 
-def lay_out(names: Sequence[str], edges: Sequence[Edge]) -> Layout:
+def lay_out(names: Sequence[str], edges: Sequence[ProfiledEdge]) -> GraphLayout:
     """Layers by the longest way from the top; inside a layer, ops stand near what they depend on."""
     number = {name: index for index, name in enumerate(names)}
     pairs = [(number[edge.producer], number[edge.consumer]) for edge in edges]
@@ -66,7 +67,7 @@ def lay_out(names: Sequence[str], edges: Sequence[Edge]) -> Layout:
     across = _across(drawing, layers)
     points = tuple((across[index], float(depth * DOWN)) for index, depth in enumerate(drawing.depth))
     ops = len(names)
-    return Layout(points[:ops], points[ops:], tuple(tuple(place - ops for place in way) for way in ways))
+    return GraphLayout(points[:ops], points[ops:], tuple(tuple(place - ops for place in way) for way in ways))
 
 
 def _depths(count: int, pairs: Iterable[tuple[int, int]]) -> list[int]:
@@ -87,19 +88,19 @@ def _depths(count: int, pairs: Iterable[tuple[int, int]]) -> list[int]:
     return depth  # ops on a cycle, which no plan has, stay where their other edges put them
 
 
-def _ways(drawing: _Drawing, pairs: Sequence[tuple[int, int]], syncs: Sequence[Sync]) -> list[tuple[int, ...]]:
-    """The places that each edge passes, shortest edges first: there may be too many for all."""
+def _ways(drawing: _Drawing, pairs: Sequence[tuple[int, int]], syncs: Sequence[SyncKind]) -> list[tuple[int, ...]]:
+    """The waypoints of each edge; shortest edges first, because their number is limited."""
     ways: list[tuple[int, ...]] = [()] * len(pairs)
-    shared: dict[tuple[int, Sync], list[int]] = {}
+    shared: dict[tuple[int, SyncKind], list[int]] = {}
     depth = drawing.depth
-    for at in sorted(range(len(pairs)), key=lambda one: depth[pairs[one][1]] - depth[pairs[one][0]]):
+    for at in sorted(range(len(pairs)), key=lambda edge: depth[pairs[edge][1]] - depth[pairs[edge][0]]):
         producer, consumer = pairs[at]
         length = depth[consumer] - depth[producer] - 1
         way = shared.setdefault((producer, syncs[at]), [])
-        if len(depth) - drawing.ops + length - len(way) > _MOST_PLACES:
+        if len(depth) - drawing.ops + length - len(way) > _MOST_WAYPOINTS:
             continue
         while len(way) < length:
-            place = drawing.add_place(depth[producer] + len(way) + 1)
+            place = drawing.add_waypoint(depth[producer] + len(way) + 1)
             drawing.join(way[-1] if way else producer, place)
             way.append(place)
         ways[at] = tuple(way[: max(0, length)])
@@ -119,44 +120,43 @@ def _reorder(layers: Sequence[list[int]], neighbours: list[list[int]]) -> None:
     places: dict[int, float] = {}
     for layer in layers:
         middle = (len(layer) - 1) / 2
-        launch_inputs = {index: position - middle for position, index in enumerate(layer)}
+        preferred = {index: position - middle for position, index in enumerate(layer)}
         for index in layer:
-            if known := [places[one] for one in neighbours[index] if one in places]:
-                launch_inputs[index] = fmean(known)
-        layer.sort(key=launch_inputs.__getitem__)
+            if known := [places[other] for other in neighbours[index] if other in places]:
+                preferred[index] = fmean(known)
+        layer.sort(key=preferred.__getitem__)
         places.update((index, position - middle) for position, index in enumerate(layer))
 
 
 def _across(drawing: _Drawing, layers: Sequence[list[int]]) -> list[float]:
-    """Each as near to its neighbours as those beside it allow; the whole around zero."""
+    """Each node as near to its neighbours as the other nodes of its layer allow; the drawing is centred at zero."""
     across = [0.0] * len(drawing.depth)
     for shift in range(_SHIFTS):
         for layer in layers if shift % 2 == 0 else layers[::-1]:
-            launch_inputs = []
+            preferred = []
             for index in layer:
                 # the first time nothing below has a place yet
                 near = drawing.above[index] + (drawing.below[index] if shift else [])
-                near = [one for one in near if drawing.width(one) == drawing.width(index)] or near  # straight lines
-                launch_inputs.append(fmean(across[one] for one in near) if near else across[index])
-            for index, place in zip(
-                layer, _apart(launch_inputs, [drawing.width(index) for index in layer]), strict=True
-            ):
+                near = [other for other in near if drawing.width(other) == drawing.width(index)] or near  # straight
+                preferred.append(fmean(across[other] for other in near) if near else across[index])
+            widths = [drawing.width(index) for index in layer]
+            for index, place in zip(layer, _apart(preferred, widths), strict=True):
                 across[index] = place
     middle = (min(across, default=0.0) + max(across, default=0.0)) / 2
     return [round(place - middle, 1) for place in across]
 
 
-def _apart(launch_inputs: Sequence[float], widths: Sequence[float]) -> list[float]:
-    """Places in this order, none too near to the next, with the least squares of distance to the launch_inputs.
+def _apart(preferred: Sequence[float], widths: Sequence[float]) -> list[float]:
+    """Places in this order that do not overlap, with the least squares of distance to the preferred places.
 
-    Without the widths that lie before them they only must not decrease: neighbours that would, share their mean.
+    After subtracting the widths before each node this is isotonic regression, by pooling adjacent violators.
     """
     before = [0.0]
-    for one, other in pairwise(widths):
-        before.append(before[-1] + (one + other) / 2)
-    groups: list[tuple[float, int]] = []  # the sum of launch_inputs, and how many share it
-    for wish, offset in zip(launch_inputs, before, strict=False):
-        total, count = wish - offset, 1
+    for width, next_width in pairwise(widths):
+        before.append(before[-1] + (width + next_width) / 2)
+    groups: list[tuple[float, int]] = []  # the sum of preferred places, and how many nodes share it
+    for place, offset in zip(preferred, before, strict=False):
+        total, count = place - offset, 1
         while groups and groups[-1][0] / groups[-1][1] > total / count:
             earlier, more = groups.pop()
             total, count = total + earlier, count + more

@@ -1,0 +1,171 @@
+"""observe.build_profile: launch events -> the Profile of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ..cache import digest
+from ..model.graph import Graph
+from ..model.node import Node
+from ..model.params import Kind
+from ..plan.plan import SyncKind
+from ..plan.spans import Span, SpanKind, spans_of
+from ..runtime.launch_events import LaunchedKernel, LaunchEvent, TorchKernel
+from .machine import machine_facts
+from .op_types import core_type_of, op_type, type_of
+from .profile import Profile, ProfiledEdge, ProfiledKernel, ProfiledLaunch, ProfiledOp
+
+_READS, _WRITES = (Kind.IN, Kind.INOUT), (Kind.OUT, Kind.INOUT)
+
+
+def build_profile(events: Sequence[LaunchEvent], monotonic_ns: int, began_ns: int, detail: bool) -> Profile:
+    """Both times are the beginning of the profile: on the clock of the events, and since 1970."""
+    from .. import __version__
+
+    builder = _Builder(monotonic_ns)
+    launches = tuple(builder.launch(event) for event in sorted(events, key=lambda event: event.begin_ns))
+    kernels = tuple(run.profiled() for run in builder.runs.values())
+    return Profile(launches, kernels, machine_facts(events), detail=detail, package=__version__, began_ns=began_ns)
+
+
+class _Builder:
+    """Numbers threads and kernels in the order of their first launch."""
+
+    def __init__(self, monotonic_ns: int) -> None:
+        self._zero_ns = monotonic_ns
+        self.runs: dict[tuple[int, bool], _KernelRuns] = {}  # by provenance, which every super kernel has, and fused
+        self._threads: dict[int, int] = {}  # thread identifier -> number
+        self._completed_ns: dict[int, int] = {}  # thread -> when its last launch completed
+
+    def launch(self, event: LaunchEvent) -> ProfiledLaunch:
+        kernel = event.kernel
+        thread = self._threads.setdefault(event.thread, len(self._threads))
+        wait_ns = max(0, event.begin_ns - self._completed_ns.get(thread, event.begin_ns))
+        self._completed_ns[thread] = event.end_ns
+        launch = ProfiledLaunch(
+            kernel.name,
+            type_of(event),
+            event.begin_ns - self._zero_ns,
+            event.end_ns - self._zero_ns,
+            core_type=core_type_of(event),
+            wait_ns=wait_ns,
+            thread=thread,
+        )
+        if isinstance(kernel, TorchKernel):
+            return replace(launch, scope=kernel.scope, reason=kernel.reason)
+        node = kernel.node or kernel.graph.nodes[kernel.graph.order[0]]
+        return replace(
+            launch,
+            scope=kernel.provenance.scope,
+            kernel=self._kernel_number(event, kernel),
+            block_dim=kernel.plan.cores if kernel.node is None else node.blocks,
+            stream=node.stream,
+            spans=tuple(self._spans(event, kernel)),
+        )
+
+    def _kernel_number(self, event: LaunchEvent, kernel: LaunchedKernel) -> int:
+        key = id(kernel.provenance), kernel.node is None
+        if key not in self.runs:
+            self.runs[key] = _KernelRuns(kernel, event.sizes, len(self.runs))
+        run = self.runs[key]
+        if kernel.node is None or kernel.node.index == kernel.graph.order[0]:
+            run.count += 1
+        return run.number
+
+    def _spans(self, event: LaunchEvent, kernel: LaunchedKernel) -> Iterator[Span]:
+        if event.time_stamps is None:
+            return
+        barriers = {sync.edge.consumer for sync in kernel.plan.syncs if sync.kind is SyncKind.BARRIER}
+        index = {node.name: node.index for node in kernel.plan.graph.nodes}
+        for span in spans_of(kernel.plan, event.time_stamps.step_times()):
+            at_barrier = span.what is SpanKind.WAIT and span.op is not None and index[span.op] in barriers
+            # the plan of an op that is launched by itself is shared by all ops of its kernel, and names none of them
+            op = span.op if span.op is None or kernel.node is None else kernel.node.name
+            begin_ns, end_ns = span.begin_ns - self._zero_ns, span.end_ns - self._zero_ns
+            yield Span(span.core, SpanKind.BARRIER if at_barrier else span.what, op, begin_ns, max(begin_ns, end_ns))
+
+
+@dataclass
+class _KernelRuns:
+    """A super kernel that was launched in one way, fused or op by op."""
+
+    launched: LaunchedKernel  # the first of its launches
+    sizes: tuple[int, ...]
+    number: int
+    count: int = 0
+
+    def profiled(self) -> ProfiledKernel:
+        graph, plan, provenance = self.launched.graph, self.launched.plan, self.launched.provenance
+        fused = self.launched.node is None
+        kinds = {(sync.edge.producer, sync.edge.consumer): sync.kind for sync in plan.syncs} if fused else {}
+        names = [node.name for node in graph.nodes]
+        edges = tuple(
+            ProfiledEdge(
+                names[edge.producer],
+                names[edge.consumer],
+                kinds.get((edge.producer, edge.consumer), SyncKind.BARRIER),  # the end of a launch is a barrier
+                tuple(map(str, edge.reasons)),
+            )
+            for edge in graph.edges
+        )
+        return ProfiledKernel(
+            graph.name,
+            provenance.scope,
+            str(plan.options),
+            tuple(self._ops(provenance.origins)),
+            edges,
+            str(plan) if fused else "",
+            self.launched.source,
+            fused,
+            plan.cores,
+            self.count,
+            provenance.reason,
+            provenance.unfusible,
+            identity_of(graph, self.sizes),
+        )
+
+    def _ops(self, origins: Mapping[str, tuple[str, ...]]) -> Iterator[ProfiledOp]:
+        graph = self.launched.graph
+        moved = bytes_moved(graph, self.sizes)
+        for node in (graph.nodes[index] for index in graph.order):
+            origin = next(iter(origins.get(node.name, ())), "")
+            yield ProfiledOp(node.name, op_type(node), node.blocks, node.stream, *moved[node.index], origin)
+
+
+def bytes_moved(graph: Graph, sizes: Sequence[int]) -> dict[int, tuple[int | None, int | None]]:
+    """Op -> bytes of the buffers that it reads and that it writes; each counts once per op, a part up to its end.
+
+    A buffer that an op may also read has to hold something first: from outside, or from an earlier op.
+    """
+    known = dict(zip(graph.buffers, sizes, strict=False)) if sizes else {}
+    filled = {name for name, buffer in graph.buffers.items() if buffer.needs_value}
+    moved: dict[int, tuple[int | None, int | None]] = {}
+    for index in graph.order:
+        read: dict[str, int] = {}
+        written: dict[str, int] = {}
+        for param, place in graph.nodes[index].places():
+            if param.kind is Kind.SCALAR:
+                continue
+            nbytes = param.nbytes if param.nbytes is not None else max(0, known.get(place.name, 0) - place.offset)
+            if param.kind is Kind.IN or (param.kind in _READS and place.name in filled):
+                read[place.name] = max(nbytes, read.get(place.name, 0))
+            if param.kind in _WRITES:
+                written[place.name] = max(nbytes, written.get(place.name, 0))
+        filled |= written.keys()
+        complete = known or all(param.nbytes is not None for param, _ in graph.nodes[index].arguments())
+        moved[index] = (sum(read.values()), sum(written.values())) if complete else (None, None)
+    return moved
+
+
+def identity_of(graph: Graph, sizes: Sequence[int]) -> str:
+    """The same for the same ops on buffers of the same sizes, whatever their names and however they are launched."""
+    number = {name: place for place, name in enumerate(graph.buffers)}
+
+    def arguments(node: Node) -> str:
+        places = {param.name: f"{number[place.name]}+{place.offset}" for param, place in node.places()}
+        pairs = zip(node.kernel.params, node.op.args, strict=True)
+        return " ".join(places.get(param.name, str(value)) for param, value in pairs)
+
+    lines = [f"{graph.nodes[index].kernel.type_name} {arguments(graph.nodes[index])}" for index in graph.order]
+    return digest(*lines, str(tuple(sizes)))[:16]
