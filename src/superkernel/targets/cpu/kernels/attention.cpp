@@ -3,23 +3,23 @@
 // Compiled with SK_ATTENTION_FLOAT32, _BFLOAT16 or _FLOAT16 defined: one object per element type, when it is needed.
 // The last dimension of query, key and value is contiguous, everything else has any strides. Sums are floats whatever
 // the element type. The order of sums follows from the sizes, never from the number of blocks.
-#include "attention_few.h"
+#include "attention_skinny.h"
 #include "attention_tiles.h"
 
 namespace {
 
 template <class T>
-SK_APART void attend(const Attention<T>& p) {
+SK_NOINLINE void attend(const Attention<T>& p) {
     if (p.batches == 0 || p.heads == 0 || p.rows() == 0) return;
-    if (p.rows() <= kFewQueries) return few_queries(p);
+    if (p.rows() <= kSkinnyQueries) return skinny_attention(p);
     attention_tiles(p);
 }
 
 // The splits of each row, one after the other.
 template <class T>
-SK_APART void merge(const Attention<T>& p) {
+SK_NOINLINE void merge(const Attention<T>& p) {
     alignas(64) float sums[kMostSize];
-    const Range units = share(p.batches * p.heads * p.rows());
+    const Range units = block_share(p.batches * p.heads * p.rows());
     for (int64_t unit = units.begin; unit < units.end; ++unit) {
         const int64_t row = unit % p.rows(), pair = unit / p.rows(), batch = pair / p.heads, head = pair % p.heads;
         const float* parts = partial_of(p, batch, head, row, 0);

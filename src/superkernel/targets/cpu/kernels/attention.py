@@ -165,7 +165,7 @@ def _sizes(query: Tensor, key: Tensor, value: Tensor, out: Tensor, logsumexp: Te
     if size > MOST_SIZE:
         raise UnsupportedError(f"attention of heads of {size} elements; there are kernels for up to {MOST_SIZE}")
     if key.strides[1] == value.strides[1] == 0:
-        heads = min(heads, 1)  # one head that looks like many
+        heads = min(heads, 1)  # one head that is broadcast
     return Sizes(batches, heads, query_heads // heads if heads else 0, queries, keys, size, causal)
 
 

@@ -1,8 +1,8 @@
-// attention_problem.h: what one call of an attention kernel is to compute: sizes, strides, masks, where results go.
+// attention_problem.h: the description of one attention call: sizes, strides, masks, where results go.
 //
 // The query heads that share a head of keys and values are one matrix: row r is query r / group of head r % group.
-// Its keys are looked at in chunks that begin at the same places whatever the number of blocks. With splits > 1 split s
-// looks at the chunks s, s + splits, ..., and what it finds is stored for the op that merges.
+// Keys are processed in chunks whose bounds do not depend on the number of blocks. With splits > 1 (split-K over keys)
+// split s processes the chunks s, s + splits, ..., and stores partial results for the op that merges them.
 #pragma once
 
 #include "attention_exp.h"
@@ -43,7 +43,7 @@ struct Rows {
     int64_t batch, head, first, count;
 };
 
-// The first key that none of these rows looks at.
+// The first key that no row attends to.
 template <class T>
 SK_INLINE int64_t key_end(const Attention<T>& p, const Rows& rows) {
     return p.causal ? least(p.keys, (rows.first + rows.count - 1) / p.group + 1) : p.keys;
@@ -55,7 +55,7 @@ SK_INLINE float mask_value(Float16 value) { return to_float(value); }
 SK_INLINE float mask_value(bool takes_part) { return takes_part ? 0 : kNothing; }
 
 template <class M>
-SK_APART void mask_row(const M* __restrict from, int64_t step, int64_t count, float* __restrict to) {
+SK_NOINLINE void mask_row(const M* __restrict from, int64_t step, int64_t count, float* __restrict to) {
     if (step == 1)
         for (int64_t i = 0; i < count; ++i) to[i] = mask_value(from[i]);
     else
@@ -63,9 +63,9 @@ SK_APART void mask_row(const M* __restrict from, int64_t step, int64_t count, fl
 }
 
 // What is added to the scores of the keys from `key` on, row after row, `ld` apart. Returns how many of the `count`
-// keys are left without those at the end that no row looks at: they and their values are not even read.
+// keys remain without those at the end that no row attends to: these keys and their values are not read.
 template <class T>
-SK_APART int64_t read_mask(const Attention<T>& p, const Rows& rows, int64_t key, int64_t count, float* to, int64_t ld) {
+SK_NOINLINE int64_t read_mask(const Attention<T>& p, const Rows& rows, int64_t key, int64_t count, float* to, int64_t ld) {
     int64_t end = 0;
     for (int64_t r = 0; r < rows.count; ++r, to += ld) {
         const int64_t query = (rows.first + r) / p.group, member = (rows.first + r) % p.group;
@@ -87,9 +87,9 @@ SK_APART int64_t read_mask(const Attention<T>& p, const Rows& rows, int64_t key,
     return end;
 }
 
-// One row is done: `sums` / `total`, where a row that looked at no key is 0 as in torch.
+// Stores a finished row: `sums` / `total`; a row that attended to no key is 0 as in torch.
 template <class T>
-SK_APART void finish_row(const Attention<T>& p, const Rows& rows, int64_t r, const float* sums, float highest,
+SK_NOINLINE void finish_row(const Attention<T>& p, const Rows& rows, int64_t r, const float* sums, float highest,
                          float total) {
     const int64_t row = rows.first + r, head = rows.head * p.group + row % p.group, query = row / p.group;
     T* __restrict out = p.out + p.of_out.at(rows.batch, head, query);
@@ -109,7 +109,7 @@ SK_INLINE float* partial_of(const Attention<T>& p, int64_t batch, int64_t head, 
 }
 
 template <class T>
-SK_APART void store_row(const Attention<T>& p, const Rows& rows, int64_t r, int64_t split, const float* sums,
+SK_NOINLINE void store_row(const Attention<T>& p, const Rows& rows, int64_t r, int64_t split, const float* sums,
                         float highest, float total) {
     if (p.splits == 1) return finish_row(p, rows, r, sums, highest, total);
     float* to = partial_of(p, rows.batch, rows.head, rows.first + r, split);

@@ -1,7 +1,7 @@
-// attention_tiles.h: attention of many rows: tiles of rows by keys, with sums in registers.
+// attention_tiles.h: attention of many query rows: register tiles of rows by keys.
 //
-// Everything lies by columns of rows: a vector holds one number of as many rows, so that softmax needs no sums over
-// lanes, and keys and values are the factors that are broadcast, in the order in which they lie in memory.
+// Data is transposed: a vector holds one number of kLanes rows, so that softmax needs no sums over lanes, and keys and
+// values are broadcast in the order in which they lie in memory.
 #pragma once
 
 #include "attention_problem.h"
@@ -26,7 +26,7 @@ struct AttentionScratch {
 // kTileRows rows of: scores[key] = sum over i of keys[key][i] * by[i], or sums[i] = fading * sums[i] + sum over keys of
 // values[key][i] * by[key]. Each of these is a line of kLines numbers, of which Vectors vectors are computed.
 template <int Vectors, bool Values>
-SK_APART void attention_tile(const float* factors, int64_t ld, const float* by, int64_t depth, const float* fading,
+SK_NOINLINE void attention_tile(const float* factors, int64_t ld, const float* by, int64_t depth, const float* fading,
                              float* to) {
     const int64_t row_step = Values ? 1 : ld, depth_step = Values ? ld : 1;
     Vector total[kTileRows][Vectors] = {};
@@ -43,7 +43,7 @@ SK_APART void attention_tile(const float* factors, int64_t ld, const float* by, 
         SK_UNROLL
         for (int v = 0; v < Vectors; ++v) {
             columns[v] = load(by + v * kLanes);
-            keep(columns[v]);
+            pin_register(columns[v]);
         }
         SK_UNROLL
         for (int r = 0; r < kTileRows; ++r) {
@@ -82,7 +82,7 @@ SK_INLINE void multiply(const float* factors, int64_t ld, const float* by, int64
 
 // Rows of keys or values as floats, `ld` apart; rows and columns are filled up with zeros.
 template <class T>
-SK_APART void copy_rows(const T* from, int64_t step, int64_t rows, int64_t size, float* to, int64_t all_rows,
+SK_NOINLINE void copy_rows(const T* from, int64_t step, int64_t rows, int64_t size, float* to, int64_t all_rows,
                         int64_t ld) {
     for (int64_t r = 0; r < rows; ++r, from += step, to += ld) {
         for (int64_t i = 0; i < size; ++i) to[i] = to_float(from[i]);
@@ -93,7 +93,7 @@ SK_APART void copy_rows(const T* from, int64_t step, int64_t rows, int64_t size,
 
 // to[j][i] = factor * from[i][j], or += from[i][j], in blocks of kLanes x kLanes
 template <bool Add>
-SK_APART void turn(const float* from, int64_t ld_from, int64_t rows, int64_t columns, float* to, int64_t ld_to,
+SK_NOINLINE void turn(const float* from, int64_t ld_from, int64_t rows, int64_t columns, float* to, int64_t ld_to,
                    float factor) {
     for (int64_t i = 0; i < rows; i += kLanes) {
         for (int64_t j = 0; j < columns; j += kLanes) {
@@ -111,7 +111,7 @@ SK_APART void turn(const float* from, int64_t ld_from, int64_t rows, int64_t col
 }
 
 template <class T>
-SK_APART void take_query_lines(const Attention<T>& p, const Rows& rows, int64_t lines, AttentionScratch& scratch) {
+SK_NOINLINE void take_query_lines(const Attention<T>& p, const Rows& rows, int64_t lines, AttentionScratch& scratch) {
     const int64_t ld = round_up(p.size, kLanes);
     for (int64_t r = 0; r < lines; ++r) {
         const int64_t row = rows.first + least(r, rows.count - 1);
@@ -136,8 +136,8 @@ SK_INLINE void hide_later_lines(int64_t first, int64_t count, int64_t lines, Att
     }
 }
 
-// Scores become what values are multiplied with; sums of earlier tiles fade as the highest score rises.
-SK_APART void weigh_lines(int64_t count, int64_t lines, AttentionScratch& scratch) {
+// Online softmax: scores become weights, and sums of earlier tiles are rescaled when the highest score rises.
+SK_NOINLINE void weigh_lines(int64_t count, int64_t lines, AttentionScratch& scratch) {
     for (int64_t line = 0; line < lines; line += kLanes) {
         float* scores = scratch.scores + line;
         const Vector before = load(scratch.highest + line);
@@ -164,7 +164,7 @@ SK_APART void weigh_lines(int64_t count, int64_t lines, AttentionScratch& scratc
 }
 
 template <class T>
-SK_APART void attention_tile_of(const Attention<T>& p, const Rows& rows, int64_t split, AttentionScratch& scratch) {
+SK_NOINLINE void attention_tile_of(const Attention<T>& p, const Rows& rows, int64_t split, AttentionScratch& scratch) {
     const int64_t lines = round_up(rows.count, kLanes), value_ld = round_up(p.size, kTileRows);
     take_query_lines(p, rows, lines, scratch);
     const T* keys = p.key + p.of_key.at(rows.batch, rows.head, 0);
@@ -194,11 +194,11 @@ SK_APART void attention_tile_of(const Attention<T>& p, const Rows& rows, int64_t
 
 // This block's share of the tiles of rows. Where later rows look at more keys, a late tile follows an early one.
 template <class T>
-SK_APART void attention_tiles(const Attention<T>& p) {
+SK_NOINLINE void attention_tiles(const Attention<T>& p) {
     AttentionScratch scratch;
     const int64_t rows = p.rows();
     const int64_t each = round_up(divide_up(rows, divide_up(rows, kLines)), kLanes), tiles = divide_up(rows, each);
-    const Range units = share(p.batches * p.heads * tiles * p.splits);
+    const Range units = block_share(p.batches * p.heads * tiles * p.splits);
     for (int64_t unit = units.begin; unit < units.end; ++unit) {
         const int64_t place = unit / p.splits % tiles, pair = unit / p.splits / tiles;
         const int64_t tile = place % 2 ? tiles - 1 - place / 2 : place / 2;

@@ -32,7 +32,7 @@ SK_INLINE Inside inside(int64_t first, int64_t dilation, int64_t count, int64_t 
     return found;
 }
 
-SK_APART void copy_patch(const Problem& p, const float* image, int64_t position, float* patch) {
+SK_NOINLINE void copy_patch(const Problem& p, const float* image, int64_t position, float* patch) {
     const int64_t top = position / p.out_width * p.step_row - p.pad_row;
     const int64_t left = position % p.out_width * p.step_column - p.pad_column;
     const Inside rows = inside(top, p.dilation_row, p.filter_height, p.height);
@@ -54,7 +54,7 @@ SK_APART void copy_patch(const Problem& p, const float* image, int64_t position,
     }
 }
 
-SK_APART void convolve(const Problem& p, const float* bias, int64_t bias_step, float* patches) {
+SK_NOINLINE void convolve(const Problem& p, const float* bias, int64_t bias_step, float* patches) {
     const int64_t positions = p.out_height * p.out_width, depth = p.channels * p.filter_height * p.filter_width;
     const int64_t tiles = (positions + p.tile - 1) / p.tile;
     const int64_t units = p.images * p.groups * tiles * p.parts, block = sk::block_idx(), blocks = sk::block_num();

@@ -13,8 +13,8 @@ from .shipping import Tensor, place, shipped, shown
 
 _TILE = 64  # output positions that are computed together, or fewer, so that their patches stay in a cache
 _TILE_BYTES = 256 * 1024
-_FEWEST_FILTERS = 16  # that are worth a part of their own
-_MULTIPLICATIONS_PER_BLOCK = 16_384  # one more block is worth its while if it takes over this much
+_FEWEST_FILTERS = 16  # of a part
+_MULTIPLICATIONS_PER_BLOCK = 16_384  # least work of a block
 
 _SIZES = (
     *("images", "groups", "channels", "filters", "height", "width", "filter_height", "filter_width", "out_height"),

@@ -35,7 +35,7 @@ struct GatingScratch {
 SK_INLINE bool before(float x, float y) { return x > y || (x != x && y == y); }
 
 // The numbers of the `wanted` best, in order; of equal ones the first comes first.
-SK_APART void best_of(const float* values, int64_t count, int64_t wanted, int32_t* order) {
+SK_NOINLINE void best_of(const float* values, int64_t count, int64_t wanted, int32_t* order) {
     int64_t found = 0;
     for (int64_t i = 0; i < count; ++i) {
         if (found == wanted && !before(values[i], values[order[wanted - 1]])) continue;
@@ -45,7 +45,7 @@ SK_APART void best_of(const float* values, int64_t count, int64_t wanted, int32_
     }
 }
 
-SK_APART void norms(const Gating& p, int64_t token, GatingScratch& scratch) {
+SK_NOINLINE void norms(const Gating& p, int64_t token, GatingScratch& scratch) {
     double* wide = scratch.wide;
     read_doubles(p.x_dtype, p.x, token * p.x_row, p.x_column, p.experts, wide);
     for (int64_t i = p.experts; i % kDoubles != 0; ++i) wide[i] = 0;  // computed, too
@@ -64,7 +64,7 @@ SK_APART void norms(const Gating& p, int64_t token, GatingScratch& scratch) {
 }
 
 // Experts outside of the best groups become the worst.
-SK_APART void leave_groups_out(const Gating& p, GatingScratch& scratch) {
+SK_NOINLINE void leave_groups_out(const Gating& p, GatingScratch& scratch) {
     const int64_t each = p.experts / p.group_count;
     for (int64_t group = 0; group < p.group_count; ++group) {
         int32_t best[2];
@@ -80,7 +80,7 @@ SK_APART void leave_groups_out(const Gating& p, GatingScratch& scratch) {
             for (int64_t i = 0; i < each; ++i) scratch.choice[group * each + i] = -__builtin_inff();
 }
 
-SK_APART void choose_experts(const Gating& p, int64_t token, GatingScratch& scratch) {
+SK_NOINLINE void choose_experts(const Gating& p, int64_t token, GatingScratch& scratch) {
     norms(p, token, scratch);
     for (int64_t i = 0; i < p.experts; ++i) scratch.choice[i] = scratch.norm[i] + scratch.bias[i];
     if (p.group_count > 1) leave_groups_out(p, scratch);
@@ -109,6 +109,6 @@ extern "C" void gating(const void* x, DType x_dtype, int64_t x_row, int64_t x_co
         read_floats(bias_dtype, bias, 0, bias_step, experts, scratch.bias);
     else
         for (int64_t i = 0; i < experts; ++i) scratch.bias[i] = 0;
-    const Range share_of_tokens = share(tokens);
+    const Range share_of_tokens = block_share(tokens);
     for (int64_t token = share_of_tokens.begin; token < share_of_tokens.end; ++token) choose_experts(p, token, scratch);
 }

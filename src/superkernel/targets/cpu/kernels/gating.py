@@ -7,7 +7,7 @@ from ....model.op import Op
 from .quant_matmul import DTYPES, Argument
 from .shipping import Tensor, place, shipped
 
-_SCORES_PER_BLOCK = 256  # one more block is worth its while if it takes over this much
+_SCORES_PER_BLOCK = 256  # least work of a block
 _PARAMS = (
     "in:x",
     *(f"scalar:{name}:int64" for name in ("x_dtype", "x_row", "x_column")),

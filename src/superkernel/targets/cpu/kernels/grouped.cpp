@@ -13,9 +13,9 @@ template <class T>
 SK_INLINE void product_of_group(const Problem<T>& p) {
     if (p.m == 0 || p.n == 0) return;
     const bool along_depth = p.of_b.row == 1, along_columns = p.of_b.column == 1;
-    if (p.m <= kFewRows && along_depth) return few_rows(p, Along::kDepth);
-    if (p.m <= kFewRows && along_columns) return few_rows(p, Along::kColumns);
-    tiles(p);
+    if (p.m <= kSkinnyRows && along_depth) return skinny_matmul(p, Along::kDepth);
+    if (p.m <= kSkinnyRows && along_columns) return skinny_matmul(p, Along::kColumns);
+    tiled_matmul(p);
 }
 
 }  // namespace

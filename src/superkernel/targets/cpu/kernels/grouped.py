@@ -11,7 +11,7 @@ from ....errors import UnsupportedError
 from ....model.op import Op
 from .matmul import ELEMENT_BYTES, block_count
 from .quant_matmul import DTYPES, Argument
-from .shipping import Tensor, place, shipped
+from .shipping import Tensor, TensorView, place, shipped
 
 _SIZES = ("list_kind", "list_step", "groups", "first_group", "count", "rows", "n", "k")
 _STRIDES = ("x_row", "x_column", "weight_group", "weight_row", "weight_column", "out_row")
@@ -19,18 +19,7 @@ _BYTES = {"float32": 4, "int32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
 
 
 @dataclass(frozen=True)
-class _View:
-    """A part of a tensor."""
-
-    name: str
-    offset: int
-    dtype: str
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class _Listed:
+class _ListedGroups:
     """The groups that an op multiplies: from `first` on, of those that a list divides the rows of x into."""
 
     list: Tensor
@@ -40,8 +29,8 @@ class _Listed:
 
 
 @dataclass(frozen=True)
-class _PerGroup:
-    """What an op adds and multiplies with; of weights in one tensor, the first axis is the group."""
+class _Epilogue:
+    """Bias and scales of an op; of weights in one tensor, the first axis is the group."""
 
     bias: Tensor | None
     scale: Tensor | None
@@ -65,36 +54,36 @@ def grouped_matmul(
 ) -> list[Op]:
     """The arguments are those that the operator accepts. One op per weight, or per group of known rows."""
     outs = [results[name] for name in sorted(results, key=lambda name: int(name.removeprefix("out") or 0))]
-    one_weight = len(weight[0].shape) == 3
+    stacked_weight = len(weight[0].shape) == 3
     if group_list is not None and len(x) != 1:
         raise UnsupportedError(
             "grouped_matmul: a group_list beside an x per group, whose values would have to be compared"
         )
     if group_list is not None:
-        groups = weight[0].shape[0] if one_weight else len(weight)
+        groups = weight[0].shape[0] if stacked_weight else len(weight)
         ops = []
         for number, matrices in enumerate(weight):
-            listed = _Listed(group_list, group_list_type, number, groups)
-            beside = _PerGroup(_at(bias, number), _at(scale, number), _at(per_token_scale, 0))
-            ops.append(_op(x[0], matrices, outs[0], beside, listed, cores, part=not one_weight))
+            listed = _ListedGroups(group_list, group_list_type, number, groups)
+            epilogue = _Epilogue(_item(bias, number), _item(scale, number), _item(per_token_scale, 0))
+            ops.append(_op(x[0], matrices, outs[0], epilogue, listed, cores, part=not stacked_weight))
         return ops
     if group_ends is not None and len(x) == 1:
         x, per_token_scale = _divided(x, group_ends), _divided(per_token_scale, group_ends)
-    if one_weight:
+    if stacked_weight:
         weight, bias, scale = _matrices(weight), _matrices(bias), _matrices(scale)
     rows = [_flat(tensor) for tensor in x]
     if split_item >= 2:
         outs = _divided(outs, list(accumulate(tensor.shape[0] for tensor in rows)))
     ops = []
     for group, tensor in enumerate(rows):
-        beside = _PerGroup(_at(bias, group), _at(scale, group), _at(per_token_scale, group))
+        epilogue = _Epilogue(_item(bias, group), _item(scale, group), _item(per_token_scale, group))
         part = split_item >= 2 and len(rows) > 1
-        ops.append(_op(tensor, weight[group], _flat(outs[group]), beside, None, cores, part=part))
+        ops.append(_op(tensor, weight[group], _flat(outs[group]), epilogue, None, cores, part=part))
     return ops
 
 
 def _op(
-    x: Tensor, weight: Tensor, out: Tensor, beside: _PerGroup, listed: _Listed | None, cores: int, *, part: bool
+    x: Tensor, weight: Tensor, out: Tensor, epilogue: _Epilogue, listed: _ListedGroups | None, cores: int, *, part: bool
 ) -> Op:
     rows, k = x.shape
     n = weight.shape[-1]
@@ -106,14 +95,14 @@ def _op(
         arguments += [place(x), -1, 0, 1, 0]
     else:
         arguments += [place(listed.list), listed.kind, listed.list.strides[0], listed.groups, listed.first]
-    arguments += [count, rows, n, k, *x.strides, *_three(weight), out.strides[0]]
+    arguments += [count, rows, n, k, *x.strides, *_three_strides(weight), out.strides[0]]
     blocks = block_count(count, max(1, rows // max(1, count)), n, k, _BYTES[x.dtype], cores)
     written = "inout:out" if part else "out:out"
     params = ["in:x", "in:weight", written, "in:list", *(f"scalar:{name}:int64" for name in (*_SIZES, *_STRIDES))]
     if x.dtype == "int8":
         arguments.append(DTYPES[out.dtype])
         params.append("scalar:out_dtype:int64")
-        named = {"scale": beside.scale, "per_token_scale": beside.per_token_scale, "bias": beside.bias}
+        named = {"scale": epilogue.scale, "per_token_scale": epilogue.per_token_scale, "bias": epilogue.bias}
         for name, tensor in named.items():
             arguments += _factor(tensor, x)
             params += [f"in:{name}", *(f"scalar:{name}_{what}:int64" for what in ("dtype", "group", "step"))]
@@ -121,9 +110,9 @@ def _op(
         return Op(kernel, arguments)
     if k == 0 or x.dtype not in ELEMENT_BYTES:
         raise UnsupportedError(f"grouped_matmul: {x.dtype} with k = {k}")
-    if beside.bias is not None and beside.bias.dtype != x.dtype:
-        raise UnsupportedError(f"grouped_matmul: a bias of {beside.bias.dtype} beside an x of {x.dtype}")
-    bias, given, *strides = _factor(beside.bias, x)
+    if epilogue.bias is not None and epilogue.bias.dtype != x.dtype:
+        raise UnsupportedError(f"grouped_matmul: a bias of {epilogue.bias.dtype} beside an x of {x.dtype}")
+    bias, given, *strides = _factor(epilogue.bias, x)
     arguments += [bias, int(bool(given)), *strides]
     params += ["in:bias", *(f"scalar:bias_{what}:int64" for what in ("given", "group", "step"))]
     defines = (f"SK_GROUPED_{x.dtype.upper()}",)
@@ -133,23 +122,23 @@ def _op(
 
 
 def _factor(tensor: Tensor | None, instead: Tensor) -> list[Argument]:
-    """Where, what, and strides by group and column; `instead` if it is missing."""
+    """Address, dtype, and strides by group and column; the address of `instead` if it is missing."""
     if tensor is None:
         return [place(instead), 0, 0, 0]
     return [place(tensor), DTYPES[tensor.dtype], *[0] * (2 - len(tensor.strides)), *tensor.strides]
 
 
-def _at(tensors: Sequence[Tensor] | None, number: int) -> Tensor | None:
+def _item(tensors: Sequence[Tensor] | None, number: int) -> Tensor | None:
     return None if tensors is None else tensors[number]
 
 
-def _three(weight: Tensor) -> tuple[int, ...]:
+def _three_strides(weight: Tensor) -> tuple[int, ...]:
     return (0,) * (3 - len(weight.strides)) + tuple(weight.strides)
 
 
-def _rows(tensor: Tensor, begin: int, end: int) -> _View:
+def _rows(tensor: Tensor, begin: int, end: int) -> TensorView:
     offset = tensor.offset + begin * tensor.strides[0] * _BYTES[tensor.dtype]
-    return _View(tensor.name, offset, tensor.dtype, (end - begin, *tensor.shape[1:]), tuple(tensor.strides))
+    return TensorView(tensor.name, offset, tensor.dtype, (end - begin, *tensor.shape[1:]), tuple(tensor.strides))
 
 
 def _divided(tensors: Sequence[Tensor] | None, ends: Sequence[int]) -> Any:
@@ -164,10 +153,10 @@ def _matrices(tensors: Sequence[Tensor] | None) -> Any:
     if tensors is None:
         return None
     views = (_rows(tensors[0], group, group + 1) for group in range(tensors[0].shape[0]))
-    return [_View(view.name, view.offset, view.dtype, view.shape[1:], view.strides[1:]) for view in views]
+    return [TensorView(view.name, view.offset, view.dtype, view.shape[1:], view.strides[1:]) for view in views]
 
 
-def _flat(tensor: Tensor) -> _View:
+def _flat(tensor: Tensor) -> TensorView:
     """As a matrix: all dimensions but the last are rows."""
     *rows, columns = tensor.shape
     *strides, step = tensor.strides
@@ -178,4 +167,6 @@ def _flat(tensor: Tensor) -> _View:
     for (_, far), (size, near) in pairwise(outer):
         if far != size * near:
             raise UnsupportedError(f"grouped_matmul: rows of the shape {tuple(rows)} that no single stride walks")
-    return _View(tensor.name, tensor.offset, tensor.dtype, (total, columns), (outer[-1][1] if outer else columns, step))
+    return TensorView(
+        tensor.name, tensor.offset, tensor.dtype, (total, columns), (outer[-1][1] if outer else columns, step)
+    )

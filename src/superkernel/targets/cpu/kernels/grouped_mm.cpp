@@ -10,7 +10,7 @@ namespace {
 using T = SK_ELEMENT;
 using Offset = SK_OFFSET;
 
-constexpr int64_t kGranule = 16;  // columns that are never divided between blocks
+constexpr int64_t kGranule = 16;  // columns that blocks do not divide
 
 struct Slice {
     int64_t begin, end;

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from ....errors import GraphError, UnsupportedError
 from ....model.op import Op
 from .matmul import matmul_op
-from .shipping import Tensor, place, shipped, shown
+from .shipping import Tensor, TensorView, place, shipped, shown
 from .strided_rows import element
 
 _DTYPES = ("float32", "bfloat16", "float16")
-_MULTIPLICATIONS_PER_BLOCK = 16_384  # one more block is worth its while if it takes over this much
+_MULTIPLICATIONS_PER_BLOCK = 16_384  # least work of a block
 _GRANULE = 16  # as in grouped_mm.cpp: columns that one block computes
 
 _SIZES = tuple(f"scalar:{name}:int64" for name in ("step", "groups", "m", "n", "k"))
@@ -59,21 +58,10 @@ def _grouped_mm(
     raise UnsupportedError(f"grouped matmul of {shown(self)} and {shown(mat2)} with ends of groups")
 
 
-@dataclass(frozen=True)
-class _Matrix:
-    """A tensor seen differently."""
-
-    name: str
-    offset: int
-    dtype: str
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-
-
-def _transposed(tensor: Tensor) -> _Matrix:
+def _transposed(tensor: Tensor) -> TensorView:
     *batch, rows, columns = tensor.shape
     *batch_strides, row, column = tensor.strides
-    return _Matrix(tensor.name, tensor.offset, tensor.dtype, (*batch, columns, rows), (*batch_strides, column, row))
+    return TensorView(tensor.name, tensor.offset, tensor.dtype, (*batch, columns, rows), (*batch_strides, column, row))
 
 
 def _groups_of_rows(a: Tensor, b: Tensor, ends: Tensor, out: Tensor, cores: int) -> Op:

@@ -1,4 +1,4 @@
-// grouped_mm_rows.h: a matrix product from where it lies: every weight is read once per kRows rows.
+// grouped_mm_rows.h: a matmul without packing: every weight is read once per kRowTile rows.
 //
 // A sum is always taken in the same order, wherever its tile begins, so results do not depend on how columns are
 // divided.
@@ -19,14 +19,14 @@ struct Product {
     int64_t a_row, a_depth, b_depth, b_column, out_row, out_column;
 };
 
-constexpr int kRowTile = kRegisters == 32 ? 4 : 2;  // rows whose sums fit the registers together
-constexpr int64_t kRowBytes = 256 * 1024;           // of rows that are used again for every column: they stay in a cache
+constexpr int kRowTile = kRegisters == 32 ? 4 : 2;  // rows of a register tile
+constexpr int64_t kRowBytes = 256 * 1024;           // of rows that are reused for every column, and stay in a cache
 
 SK_INLINE int64_t smaller(int64_t x, int64_t y) { return x < y ? x : y; }
 
-// Sums of R rows and C columns. Columns behind the last one are the last one once more.
+// Sums of R rows and C columns. Columns beyond the last repeat the last.
 template <class T, int R, int C>
-SK_APART void dot_tile(const Product<T>& p, int64_t row, int64_t column, int64_t columns, bool ahead) {
+SK_NOINLINE void dot_tile(const Product<T>& p, int64_t row, int64_t column, int64_t columns, bool ahead) {
     const T *a[R], *b[C];
     SK_UNROLL
     for (int r = 0; r < R; ++r) a[r] = p.a + (row + r) * p.a_row;
@@ -40,7 +40,7 @@ SK_APART void dot_tile(const Product<T>& p, int64_t row, int64_t column, int64_t
             SK_UNROLL
             for (int r = 0; r < R; ++r) {
                 factors[r] = part_of(rows[r], part);
-                keep(factors[r]);
+                pin_register(factors[r]);
             }
             SK_UNROLL
             for (int c = 0; c < C; ++c) {
@@ -63,8 +63,8 @@ SK_APART void dot_tile(const Product<T>& p, int64_t row, int64_t column, int64_t
         add(rows, weights);
     }
     if (i < p.k) {
-        for (int c = 0; c < C; ++c) weights[c] = load_some(b[c] + i, p.k - i);
-        for (int r = 0; r < R; ++r) rows[r] = load_some(a[r] + i, p.k - i);
+        for (int c = 0; c < C; ++c) weights[c] = load_partial(b[c] + i, p.k - i);
+        for (int r = 0; r < R; ++r) rows[r] = load_partial(a[r] + i, p.k - i);
         add(rows, weights);
     }
     SK_UNROLL
@@ -80,7 +80,7 @@ SK_APART void dot_tile(const Product<T>& p, int64_t row, int64_t column, int64_t
 
 // The same where b is contiguous along its columns: each row of b is a few vectors.
 template <class T, int R, int Spans>
-SK_APART void stream_tile(const Product<T>& p, int64_t row, int64_t column, int64_t columns) {
+SK_NOINLINE void stream_tile(const Product<T>& p, int64_t row, int64_t column, int64_t columns) {
     constexpr int parts = kParts<T>, vectors = Spans * parts;
     const T* b = p.b + column;
     const T* a = p.a + row * p.a_row;
@@ -92,7 +92,7 @@ SK_APART void stream_tile(const Product<T>& p, int64_t row, int64_t column, int6
         for (int s = 0; s < Spans; ++s) {
             const int64_t rest = columns - s * kSpan<T>;
             const Span<T> span = whole || rest >= kSpan<T> ? load_span(b + s * kSpan<T>)
-                                                          : load_some(b + s * kSpan<T>, rest > 0 ? rest : 0);
+                                                          : load_partial(b + s * kSpan<T>, rest > 0 ? rest : 0);
             SK_UNROLL
             for (int part = 0; part < parts; ++part) weights[s * parts + part] = part_of(span, part);
         }
@@ -152,7 +152,7 @@ struct Streams {
 
 // Columns [begin, end) of the product.
 template <class T>
-SK_APART void product_columns(const Product<T>& p, int64_t begin, int64_t end) {
+SK_NOINLINE void product_columns(const Product<T>& p, int64_t begin, int64_t end) {
     int64_t rows = kRowBytes / (int64_t(sizeof(T)) * (p.k + 1)) / kRowTile * kRowTile;
     if (rows < kRowTile) rows = kRowTile;
     if (p.b_depth == 1 && p.a_depth == 1) {

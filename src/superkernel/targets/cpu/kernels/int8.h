@@ -1,8 +1,8 @@
-// int8.h: exact products of int8 matrices: tiles of the output from packed words, with int32 sums in registers.
+// int8.h: exact int8 matmul: register tiles of int32 sums over packed panels of words.
 //
 // A word has the elements of k that one instruction multiplies and adds up: four bytes where there is VNNI, two 16-bit
 // numbers elsewhere. VNNI multiplies unsigned by signed bytes: there b is packed with 128 added, and 128 times the sum
-// of a row of a is taken off at the end. Sums may wrap on the way, but not the result.
+// of a row of a is subtracted at the end. Intermediate sums may wrap, the result does not.
 #pragma once
 
 #include "tiles.h"
@@ -39,7 +39,7 @@ SK_INLINE void add_products(Sums& sum, Sums b, Sums a) {
 #endif
 }
 
-constexpr int kInt8Rows = 6;  // rows and vectors of the sums that are in registers
+constexpr int kInt8Rows = 6;  // rows and vectors of a register tile
 constexpr int kInt8Vectors = kRegisters == 32 ? 4 : 2;
 constexpr int64_t kInt8Columns = kInt8Vectors * kLanes;
 constexpr int64_t kInt8MostRows = 32 * kInt8Rows;
@@ -64,14 +64,14 @@ SK_INLINE void store_sums(int32_t* at, Sums value) { *reinterpret_cast<AnySums*>
 
 // sums (+)= Rows rows of a times Vectors vectors of columns of a panel of b
 template <int Rows, int Vectors>
-SK_APART void int8_tile(const int32_t* a, const int32_t* b, int64_t words, int32_t* sums, bool first) {
+SK_NOINLINE void int8_tile(const int32_t* a, const int32_t* b, int64_t words, int32_t* sums, bool first) {
     Sums total[Rows][Vectors] = {};
     for (int64_t i = 0; i < words; ++i, ++a, b += kInt8Columns) {
         Sums columns[Vectors];
         SK_UNROLL
         for (int v = 0; v < Vectors; ++v) {
             columns[v] = load_sums(b + v * kLanes);
-            keep(columns[v]);
+            pin_register(columns[v]);
         }
         SK_UNROLL
         for (int r = 0; r < Rows; ++r) {
@@ -127,7 +127,7 @@ SK_INLINE Sums int8_words(const int8_t* from) {
 }
 
 // Rows of a as words, and what is to be taken off their sums.
-SK_APART void pack_int8_rows(const int8_t* a, int64_t row, int64_t column, int64_t rows, int64_t depth, int32_t* to,
+SK_NOINLINE void pack_int8_rows(const int8_t* a, int64_t row, int64_t column, int64_t rows, int64_t depth, int32_t* to,
                              int32_t* offsets) {
     for (int64_t r = 0; r < rows; ++r, a += row, to += kChunkWords) {
         int64_t word = 0;
@@ -148,9 +148,9 @@ SK_APART void pack_int8_rows(const int8_t* a, int64_t row, int64_t column, int64
     }
 }
 
-// `columns` <= kInt8Columns columns of b as one panel. Columns that are missing are the last one once more, or stay as
-// they were: nobody looks at what comes of them.
-SK_APART void pack_int8_panel(const int8_t* b, int64_t row, int64_t column, int64_t depth, int64_t columns,
+// Packs `columns` <= kInt8Columns columns of b as one panel. Missing columns repeat the last one or are not written:
+// their sums are not stored.
+SK_NOINLINE void pack_int8_panel(const int8_t* b, int64_t row, int64_t column, int64_t depth, int64_t columns,
                               int32_t* to) {
     int64_t done = 0;  // words
     if (row == 1) {
@@ -220,7 +220,7 @@ SK_INLINE void int8_tile_sums(const Int8Problem& p, const Tile& tile, Int8Scratc
 
 // This block's share of the tiles, which are made smaller until the blocks have about equal work.
 template <class Finish>
-SK_APART void int8_product(const Int8Problem& p, Finish& finish) {
+SK_NOINLINE void int8_product(const Int8Problem& p, Finish& finish) {
     if (p.batches == 0 || p.m == 0 || p.n == 0) return;
     Int8Scratch scratch;
     const int64_t blocks = sk::block_num();
@@ -233,7 +233,7 @@ SK_APART void int8_product(const Int8Problem& p, Finish& finish) {
     while (fewer_than(blocks) && most_columns > kLanes) most_columns -= kLanes;
     const int64_t rows = round_up(divide_up(p.m, divide_up(p.m, most_rows)), kInt8Rows);
     const int64_t row_tiles = divide_up(p.m, rows), column_tiles = divide_up(p.n, most_columns);
-    const Range units = share(p.batches * row_tiles * column_tiles);
+    const Range units = block_share(p.batches * row_tiles * column_tiles);
     for (int64_t unit = units.begin; unit < units.end; ++unit) {
         Tile tile;
         tile.row = unit % row_tiles * rows;

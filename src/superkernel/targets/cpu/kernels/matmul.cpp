@@ -11,9 +11,9 @@ namespace {
 
 // out = beta * c, or zeros: the product has nothing to add up.
 template <class T>
-SK_APART void without_product(const Problem<T>& p) {
+SK_NOINLINE void without_product(const Problem<T>& p) {
     float zeros[256];
-    const Range units = share(p.batches * p.m);
+    const Range units = block_share(p.batches * p.m);
     for (int64_t unit = units.begin; unit < units.end; ++unit) {
         for (int64_t column = 0; column < p.n; column += 256) {
             for (float& zero : zeros) zero = 0;
@@ -39,24 +39,24 @@ SK_INLINE void transpose(Problem<T>& p) {
     for (Strides* strides : all) swap(strides->row, strides->column);
 }
 
-// What is known before anything is computed: which way to take, and which weights come first.
+// Chooses the algorithm and prefetches weights before it waits for the producers of a.
 template <class T>
 SK_INLINE void matmul(Problem<T> p) {
     const bool nothing = p.batches == 0 || p.m == 0 || p.n == 0;
-    if (p.beta == 0) p.c = nullptr;  // c is not even read
+    if (p.beta == 0) p.c = nullptr;  // c is not read
     const bool no_product = p.k == 0 || p.alpha == 0;
-    if (p.n < p.m && p.n <= kFewRows) transpose(p);
+    if (p.n < p.m && p.n <= kSkinnyRows) transpose(p);
     const bool along_columns = p.of_b.column == 1 || p.n == 1, along_depth = p.of_b.row == 1;
-    const bool few = p.m <= kFewRows && (along_depth || along_columns);
+    const bool few = p.m <= kSkinnyRows && (along_depth || along_columns);
     const Along along = along_depth && !(along_columns && p.k == 1) ? Along::kDepth : Along::kColumns;
-    if (few && !nothing && !no_product) ask_for_weights(p, along);
+    if (few && !nothing && !no_product) prefetch_weights(p, along);
     sk::wait_previous();
     if (nothing) return;
     if (no_product) {  // a and b are not read either, as in BLAS
         p.alpha = 1;
         return without_product(p);
     }
-    return few ? few_rows(p, along) : tiles(p);
+    return few ? skinny_matmul(p, along) : tiled_matmul(p);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ from .shipping import Tensor, place, shipped, shown
 
 ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}  # element types with a kernel
 
-# One more block is worth its while if it takes over this much; a boundary between cores costs about 0.1 us.
+# Least work of a block; a boundary between cores costs about 0.1 us.
 _MULTIPLICATIONS_PER_BLOCK = 16_384
 _BYTES_PER_BLOCK = 16_384
 

@@ -1,9 +1,7 @@
-// problem.h: what one call of a matmul kernel is to compute, its share of it, and how results are stored.
+// problem.h: the description of one matmul call, gathering of its rows, and the epilogue that stores results.
 #pragma once
 
-#include <superkernel/kernel.h>
-
-#include "vector.h"
+#include "block_share.h"
 
 namespace {
 
@@ -24,23 +22,13 @@ struct Problem {
     float alpha, beta;
 };
 
-struct Range {
-    int64_t begin, end;
-};
-
-// The part of `units` that belongs to this block.
-SK_INLINE Range share(int64_t units) {
-    const int64_t block = sk::block_idx(), blocks = sk::block_num();
-    return {units * block / blocks, units * (block + 1) / blocks};
-}
-
 SK_INLINE int64_t least(int64_t x, int64_t y) { return x < y ? x : y; }
 SK_INLINE int64_t divide_up(int64_t x, int64_t y) { return (x + y - 1) / y; }
 SK_INLINE int64_t round_up(int64_t x, int64_t y) { return divide_up(x, y) * y; }
 
 // Rows of a matrix as floats, `ld` apart. Parts > 1: each span is in the order of its parts, and zeros fill the last.
 template <int Parts, class T>
-SK_APART void gather_rows(const T* from, int64_t row, int64_t column, int64_t rows, int64_t count, float* to,
+SK_NOINLINE void gather_rows(const T* from, int64_t row, int64_t column, int64_t rows, int64_t count, float* to,
                           int64_t ld) {
     constexpr int span = Parts * kLanes;
     const auto place = [](int64_t i) { return i / span * span + i % Parts * kLanes + i % span / Parts; };
@@ -58,9 +46,9 @@ SK_APART void gather_rows(const T* from, int64_t row, int64_t column, int64_t ro
     }
 }
 
-// The sums of a tile, `ld` apart, to the output: scaled, added to c, rounded once. The sums are overwritten.
+// Epilogue: the sums of a tile, `ld` apart, are scaled, added to c, rounded once and stored. They are overwritten.
 template <class T>
-SK_APART void finish(const Problem<T>& p, int64_t batch, int64_t row, int64_t column, int64_t rows, int64_t columns,
+SK_NOINLINE void finish(const Problem<T>& p, int64_t batch, int64_t row, int64_t column, int64_t rows, int64_t columns,
                      float* sums, int64_t ld) {
     for (int64_t r = 0; r < rows; ++r, sums += ld) {
         T* __restrict out = p.out + p.of_out.at(batch, row + r, column);

@@ -43,7 +43,7 @@ SK_INLINE void read_doubles(const T* from, int64_t step, int64_t count, double* 
 }
 
 // `count` elements from the index `first` on, `step` apart.
-SK_APART void read_floats(DType dtype, const void* from, int64_t first, int64_t step, int64_t count, float* to) {
+SK_NOINLINE void read_floats(DType dtype, const void* from, int64_t first, int64_t step, int64_t count, float* to) {
     switch (dtype) {
         case DType::kBfloat16: return read_floats(static_cast<const Bfloat16*>(from) + first, step, count, to);
         case DType::kFloat16: return read_floats(static_cast<const Float16*>(from) + first, step, count, to);
@@ -52,7 +52,7 @@ SK_APART void read_floats(DType dtype, const void* from, int64_t first, int64_t 
     }
 }
 
-SK_APART void read_doubles(DType dtype, const void* from, int64_t first, int64_t step, int64_t count, double* to) {
+SK_NOINLINE void read_doubles(DType dtype, const void* from, int64_t first, int64_t step, int64_t count, double* to) {
     switch (dtype) {
         case DType::kBfloat16: return read_doubles(static_cast<const Bfloat16*>(from) + first, step, count, to);
         case DType::kFloat16: return read_doubles(static_cast<const Float16*>(from) + first, step, count, to);
@@ -67,7 +67,7 @@ SK_INLINE void write_floats(const float* from, int64_t count, T* to) {
 }
 
 // `count` elements side by side, from the index `first` on.
-SK_APART void write_floats(DType dtype, const float* from, int64_t count, void* to, int64_t first) {
+SK_NOINLINE void write_floats(DType dtype, const float* from, int64_t count, void* to, int64_t first) {
     switch (dtype) {
         case DType::kBfloat16: return write_floats(from, count, static_cast<Bfloat16*>(to) + first);
         case DType::kFloat16: return write_floats(from, count, static_cast<Float16*>(to) + first);

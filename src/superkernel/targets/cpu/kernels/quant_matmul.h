@@ -1,8 +1,8 @@
-// quant_matmul.h: what becomes of the sums of int8 products: bias, scales, rounding.
+// quant_matmul.h: the epilogue of int8 matmul: bias, scales, rounding.
 #pragma once
 
 #include "quant_elements.h"
-#include "int8_few.h"
+#include "int8_skinny.h"
 
 namespace {
 
@@ -27,7 +27,7 @@ struct QuantFinish {
     alignas(64) int32_t before[kInt8MostColumns];
 
     // What the rows of a tile share.
-    SK_APART void columns(const Tile& tile) {
+    SK_NOINLINE void columns(const Tile& tile) {
         const int64_t count = tile.columns, bias_at = tile.batch * bias.batch + tile.column * bias.step;
         for (int64_t i = 0; i < count; ++i) before[i] = 0, added[i] = 0;
         if (bias.dtype == DType::kInt32)
@@ -41,7 +41,7 @@ struct QuantFinish {
                         factors);
     }
 
-    SK_APART void row(const Tile& tile, int64_t row, const int32_t* sums) const {
+    SK_NOINLINE void row(const Tile& tile, int64_t row, const int32_t* sums) const {
         const int64_t to = of_out.at(tile.batch, row, tile.column), count = tile.columns;
         if (out_dtype == DType::kInt32) {
             int32_t* __restrict words = static_cast<int32_t*>(out) + to;

@@ -46,8 +46,10 @@ def quant_matmul(
     """The arguments are those that the operator accepts; the element type of the result is that of `out`."""
     m, k = x1.shape[-2:]
     n = x2.shape[-1]
-    three = bias if bias is not None and len(bias.shape) == 3 else None
-    batches, steps = one_batch(out.shape[:-2], (x1, x2, out) if three is None else (x1, x2, out, three))
+    batched_bias = bias if bias is not None and len(bias.shape) == 3 else None
+    batches, steps = collapse_batch(
+        out.shape[:-2], (x1, x2, out) if batched_bias is None else (x1, x2, out, batched_bias)
+    )
     if out.strides[-1] != 1 and n > 1:
         raise UnsupportedError("quant_matmul: rows of the result that are not contiguous")
     arguments: list[Argument] = [place(x1), place(x2), place(out), DTYPES[out.dtype], batches, m, n, k]
@@ -55,22 +57,22 @@ def quant_matmul(
         arguments += [step, *tensor.strides[-2:]]
     arguments += factor(scale, x1)
     arguments += factor(pertoken_scale, x1)
-    arguments += factor(bias, x1, 0 if three is None else steps[3])
+    arguments += factor(bias, x1, 0 if batched_bias is None else steps[3])
     arguments += factor(offset, x1)
     blocks = block_count(batches, m, n, k, 1, cores)
     return Op(shipped("quant_matmul.cpp", "quant_matmul", _PARAMS, blocks=blocks, op_type="QuantMatMul"), arguments)
 
 
 def factor(tensor: Tensor | None, instead: Tensor, batch: int = 0) -> list[Argument]:
-    """A tensor of one element per column, or one for all: where, what, how far apart; `instead` if it is missing."""
+    """Address, dtype and strides of a tensor of one element per column, or one for all; `instead` if it is missing."""
     if tensor is None:
         return [place(instead), 0, 0, 0]
     step = 0 if tensor.shape[-1] == 1 else tensor.strides[-1]
     return [place(tensor), DTYPES[tensor.dtype], batch, step]
 
 
-def one_batch(batch: Sequence[int], tensors: Sequence[Tensor]) -> tuple[int, list[int]]:
-    """Batch dimensions as one: how many matrices, and how far apart those of each tensor are."""
+def collapse_batch(batch: Sequence[int], tensors: Sequence[Tensor]) -> tuple[int, list[int]]:
+    """Batch dimensions as one: the number of matrices, and the batch stride of each tensor."""
     merged: list[tuple[int, list[int]]] = []  # size and strides of dimensions that remain, the innermost last
     for dimension in range(len(batch)):
         if batch[dimension] == 1:

@@ -1,8 +1,7 @@
-// scans.cpp: running sums, products and extremes along every line of a tensor.
+// scans.cpp: running sums, products and extremes along every row of a tensor.
 //
-// Compiled with SK_FROM and SK_TO, the element types, and one of SK_CUMSUM, SK_CUMPROD, SK_CUMMAX, SK_CUMMIN. A line is
-// followed from its begin to its end by one block, as torch does it, so results are torch's and do not depend on the
-// number of blocks.
+// Compiled with SK_FROM and SK_TO, the element types, and one of SK_CUMSUM, SK_CUMPROD, SK_CUMMAX, SK_CUMMIN. One
+// block scans a whole row in order, as torch does, so results are torch's and do not depend on the number of blocks.
 #include "strided_rows.h"
 
 namespace {
@@ -10,18 +9,18 @@ namespace {
 using From = SK_FROM;
 using To = SK_TO;
 
-constexpr int64_t kSide = 32;  // lines that are followed side by side
+constexpr int64_t kSide = 32;  // rows that are scanned side by side
 
-// Calls run(first, count) for this block's lines, up to `most` neighbours of the last direction at a time.
+// Calls run(first, count) for this block's rows, up to `most` neighbours of the last outer dimension at a time.
 template <class Run>
-SK_INLINE void for_neighbours(const Around& around, int64_t most, const Run& run) {
-    const Part lines = part_of_block(around.count());
-    for (int64_t line = lines.begin; line < lines.end;) {
-        int64_t count = around.sizes[2] - line % around.sizes[2];
+SK_INLINE void for_neighbours(const OuterSizes& outer, int64_t most, const Run& run) {
+    const Range rows = block_share(outer.count());
+    for (int64_t row = rows.begin; row < rows.end;) {
+        int64_t count = outer.sizes[2] - row % outer.sizes[2];
         if (count > most) count = most;
-        if (count > lines.end - line) count = lines.end - line;
-        run(line, count);
-        line += count;
+        if (count > rows.end - row) count = rows.end - row;
+        run(row, count);
+        row += count;
     }
 }
 
@@ -45,7 +44,7 @@ SK_INLINE Sum converted(From value) {
 }
 
 template <bool Dense>
-SK_APART void scan(const From* from, To* to, int64_t length, int64_t count, int64_t from_along, int64_t to_along,
+SK_NOINLINE void scan(const From* from, To* to, int64_t length, int64_t count, int64_t from_along, int64_t to_along,
                    int64_t from_next, int64_t to_next) {
     Sum totals[kSide];
     for (Sum& total : totals) total = kBegin;
@@ -58,8 +57,8 @@ SK_APART void scan(const From* from, To* to, int64_t length, int64_t count, int6
     }
 }
 
-// One line alone: the total stays in a register.
-SK_APART void scan_one(const From* from, To* to, int64_t length, int64_t from_along, int64_t to_along) {
+// A single row: the total stays in a register.
+SK_NOINLINE void scan_row(const From* from, To* to, int64_t length, int64_t from_along, int64_t to_along) {
     Sum total = kBegin;
     for (int64_t i = 0; i < length; ++i) {
         total = step(total, converted(from[i * from_along]));
@@ -78,7 +77,7 @@ SK_INLINE bool reaches(T next, T best) { return next <= best; }
 #endif
 
 // The last of equal elements counts, and NaN from its first place on.
-SK_APART void best_so_far(const From* from, To* values, int64_t* indices, int64_t length, int64_t from_along,
+SK_NOINLINE void best_so_far(const From* from, To* values, int64_t* indices, int64_t length, int64_t from_along,
                           int64_t values_along, int64_t indices_along) {
     int64_t best = 0;
     for (int64_t i = 0; i < length; ++i) {
@@ -94,28 +93,28 @@ SK_APART void best_so_far(const From* from, To* values, int64_t* indices, int64_
 }  // namespace
 
 #if defined(SK_CUMSUM) || defined(SK_CUMPROD)
-extern "C" void scanned_lines(const From* self, To* out, int64_t length, SK_AROUND, SK_LINE(self), SK_LINE(out)) {
-    const Around around = SK_AROUND_OF;
-    const LineStrides of_self = SK_LINE_OF(self), of_out = SK_LINE_OF(out);
-    // Side by side only where that is the way in which elements lie side by side.
-    const int64_t most = of_self.around[2] < of_self.along ? kSide : 1;
-    for_neighbours(around, most, [&](int64_t line, int64_t count) {
-        const From* from = self + of_self.at(around, line);
-        To* to = out + of_out.at(around, line);
-        const int64_t from_next = of_self.around[2], to_next = of_out.around[2];
-        if (count == 1) scan_one(from, to, length, of_self.along, of_out.along);
+extern "C" void scanned_rows(const From* self, To* out, int64_t length, SK_OUTER_SIZES, SK_ROW_STRIDES(self), SK_ROW_STRIDES(out)) {
+    const OuterSizes outer = SK_OUTER_SIZES_OF;
+    const RowStrides of_self = SK_ROW_STRIDES_OF(self), of_out = SK_ROW_STRIDES_OF(out);
+    // Side by side only where neighbouring rows are closer in memory than neighbours of one row.
+    const int64_t most = of_self.outer[2] < of_self.along ? kSide : 1;
+    for_neighbours(outer, most, [&](int64_t row, int64_t count) {
+        const From* from = self + of_self.at(outer, row);
+        To* to = out + of_out.at(outer, row);
+        const int64_t from_next = of_self.outer[2], to_next = of_out.outer[2];
+        if (count == 1) scan_row(from, to, length, of_self.along, of_out.along);
         else if (from_next == 1 && to_next == 1) scan<true>(from, to, length, count, of_self.along, of_out.along, 1, 1);
         else scan<false>(from, to, length, count, of_self.along, of_out.along, from_next, to_next);
     });
 }
 #else
-extern "C" void scanned_lines(const From* self, To* values, int64_t* indices, int64_t length, SK_AROUND, SK_LINE(self),
-                              SK_LINE(values), SK_LINE(indices)) {
-    const Around around = SK_AROUND_OF;
-    const LineStrides of_self = SK_LINE_OF(self), of_values = SK_LINE_OF(values), of_indices = SK_LINE_OF(indices);
-    const Part lines = part_of_block(around.count());
-    for (int64_t line = lines.begin; line < lines.end; ++line)
-        best_so_far(self + of_self.at(around, line), values + of_values.at(around, line),
-                    indices + of_indices.at(around, line), length, of_self.along, of_values.along, of_indices.along);
+extern "C" void scanned_rows(const From* self, To* values, int64_t* indices, int64_t length, SK_OUTER_SIZES, SK_ROW_STRIDES(self),
+                              SK_ROW_STRIDES(values), SK_ROW_STRIDES(indices)) {
+    const OuterSizes outer = SK_OUTER_SIZES_OF;
+    const RowStrides of_self = SK_ROW_STRIDES_OF(self), of_values = SK_ROW_STRIDES_OF(values), of_indices = SK_ROW_STRIDES_OF(indices);
+    const Range rows = block_share(outer.count());
+    for (int64_t row = rows.begin; row < rows.end; ++row)
+        best_so_far(self + of_self.at(outer, row), values + of_values.at(outer, row),
+                    indices + of_indices.at(outer, row), length, of_self.along, of_values.along, of_indices.along);
 }
 #endif

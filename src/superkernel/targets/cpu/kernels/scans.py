@@ -1,4 +1,4 @@
-"""targets.cpu.kernels.scans: a tensor by name in, one op that runs along its lines out: cumsum, cummax and others."""
+"""targets.cpu.kernels.scans: a tensor by name in, one op that runs along its rows out: cumsum, cummax and others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from ....errors import UnsupportedError
 from ....model.op import Op
 from .shipping import Tensor, place, shipped
-from .strided_rows import element, line_arguments, line_params, lines_of
+from .strided_rows import element, row_arguments, row_params, strided_rows
 
 _TOTALS = ("uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
 
@@ -32,17 +32,17 @@ def _total(operator: str, self: Tensor, dim: int, out: Tensor, cores: int) -> Op
     """The dtype that was asked for is the one of `out`."""
     types = (f"SK_FROM={element(operator, self)}", f"SK_TO={element(f'{operator} to elements', out, _TOTALS)}")
     length = self.shape[dim] if self.shape else 1
-    lines = lines_of(operator, dim, self, out)
-    params = ("in:self", "out:out", "scalar:length:int64", *line_params("self", "out"))
+    rows = strided_rows(operator, dim, self, out)
+    params = ("in:self", "out:out", "scalar:length:int64", *row_params("self", "out"))
     kernel = shipped(
         "scans.cpp",
-        "scanned_lines",
+        "scanned_rows",
         params,
-        blocks=lines.blocks(length, cores),
+        blocks=rows.blocks(length, cores),
         op_type=operator,
         defines=(*types, f"SK_{operator.upper()}"),
     )
-    return Op(kernel, [place(self), place(out), length, *line_arguments(lines)], operator)
+    return Op(kernel, [place(self), place(out), length, *row_arguments(rows)], operator)
 
 
 def _extreme(operator: str, self: Tensor, dim: int, values: Tensor, indices: Tensor, cores: int) -> Op:
@@ -50,14 +50,14 @@ def _extreme(operator: str, self: Tensor, dim: int, values: Tensor, indices: Ten
     if values.dtype != self.dtype or indices.dtype != "int64":
         raise UnsupportedError(f"{operator} of {self.dtype} to {values.dtype} and {indices.dtype}")
     length = self.shape[dim] if self.shape else 1
-    lines = lines_of(operator, dim, self, values, indices)
-    params = ("in:self", "out:values", "out:indices", "scalar:length:int64", *line_params("self", "values", "indices"))
+    rows = strided_rows(operator, dim, self, values, indices)
+    params = ("in:self", "out:values", "out:indices", "scalar:length:int64", *row_params("self", "values", "indices"))
     kernel = shipped(
         "scans.cpp",
-        "scanned_lines",
+        "scanned_rows",
         params,
-        blocks=lines.blocks(length, cores),
+        blocks=rows.blocks(length, cores),
         op_type=operator,
         defines=(f"SK_FROM={of_elements}", f"SK_TO={of_elements}", f"SK_{operator.upper()}"),
     )
-    return Op(kernel, [place(self), place(values), place(indices), length, *line_arguments(lines)], operator)
+    return Op(kernel, [place(self), place(values), place(indices), length, *row_arguments(rows)], operator)

@@ -1,7 +1,7 @@
 // scatter.cpp: elements that go where an index says: scatter_reduce, index_put, histc, searchsorted.
 //
-// Compiled with SK_ELEMENT and the operator's own definitions. Blocks divide lines that do not meet, or places that are
-// written, never the elements that meet in one place: those are combined in their order.
+// Compiled with SK_ELEMENT and the operator's own definitions. Blocks divide rows or destinations, never the
+// elements of one destination: those are combined in their order.
 #include "strided_rows.h"
 
 namespace {
@@ -15,7 +15,7 @@ using Number = Kind<T>::Number;
 
 namespace {
 
-// Elements meet as floats where they are smaller ones, and are rounded once, at the end.
+// Elements narrower than a float are combined as floats and rounded once, at the end.
 using Held = Kind<T>::Number;
 constexpr bool kRounds = sizeof(Held) != sizeof(T);
 
@@ -42,21 +42,21 @@ SK_INLINE N divided(N sum, int64_t count) {
 
 }  // namespace
 
-// Each block has its own part of `room`: numbers and counts of one line of self.
+// Each block has its own part of `room`: numbers and counts of one row of self.
 extern "C" void scatter_reduce(T* self, const int64_t* index, const T* src, char* room, int64_t length, int64_t size,
-                               int64_t how, int64_t include_self, SK_AROUND, SK_LINE(self), SK_LINE(index),
-                               SK_LINE(src)) {
-    const Around around = SK_AROUND_OF;
-    const LineStrides of_self = SK_LINE_OF(self), of_index = SK_LINE_OF(index), of_src = SK_LINE_OF(src);
+                               int64_t how, int64_t include_self, SK_OUTER_SIZES, SK_ROW_STRIDES(self), SK_ROW_STRIDES(index),
+                               SK_ROW_STRIDES(src)) {
+    const OuterSizes outer = SK_OUTER_SIZES_OF;
+    const RowStrides of_self = SK_ROW_STRIDES_OF(self), of_index = SK_ROW_STRIDES_OF(index), of_src = SK_ROW_STRIDES_OF(src);
     const Reduce reduce = Reduce(how);
     const bool counts = !include_self || reduce == Reduce::kMean;
     Held* held = reinterpret_cast<Held*>(room + sk::block_idx() * size * 16);
     int64_t* hits = reinterpret_cast<int64_t*>(room + sk::block_idx() * size * 16 + size * 8);
-    const Part lines = part_of_block(around.count());
-    for (int64_t line = lines.begin; line < lines.end; ++line) {
-        T* to = self + of_self.at(around, line);
-        const int64_t* where = index + of_index.at(around, line);
-        const T* from = src + of_src.at(around, line);
+    const Range rows = block_share(outer.count());
+    for (int64_t row = rows.begin; row < rows.end; ++row) {
+        T* to = self + of_self.at(outer, row);
+        const int64_t* where = index + of_index.at(outer, row);
+        const T* from = src + of_src.at(outer, row);
         for (int64_t i = 0; i < size; ++i) {
             hits[i] = 0;
             if (kRounds) held[i] = number(to[i * of_self.along]);
@@ -99,11 +99,11 @@ struct Indexed {
 #define SK_INDEX_OF(n) {index##n, step##n, size_of##n, stride##n}
 
 extern "C" void index_put(T* self, const T* values, int64_t length, int64_t indices, int64_t accumulate, SK_INDEX(0),
-                          SK_INDEX(1), SK_INDEX(2), SK_AROUND, SK_LINE(self), SK_LINE(values)) {
-    const Around around = SK_AROUND_OF;
-    const LineStrides of_self = SK_LINE_OF(self), of_values = SK_LINE_OF(values);
+                          SK_INDEX(1), SK_INDEX(2), SK_OUTER_SIZES, SK_ROW_STRIDES(self), SK_ROW_STRIDES(values)) {
+    const OuterSizes outer = SK_OUTER_SIZES_OF;
+    const RowStrides of_self = SK_ROW_STRIDES_OF(self), of_values = SK_ROW_STRIDES_OF(values);
     const Indexed all[] = {SK_INDEX_OF(0), SK_INDEX_OF(1), SK_INDEX_OF(2)};
-    const Part lines = part_of_block(around.count());
+    const Range rows = block_share(outer.count());
     for (int64_t i = 0; i < length; ++i) {
         int64_t place = 0;
         for (int64_t n = 0; n < indices; ++n) {
@@ -112,9 +112,9 @@ extern "C" void index_put(T* self, const T* values, int64_t length, int64_t indi
             if (index < 0 || index >= all[n].size) return sk::fail("index_put: an index is outside of its dimension");
             place += index * all[n].stride;
         }
-        for (int64_t line = lines.begin; line < lines.end; ++line) {
-            T& to = self[place + of_self.at(around, line)];
-            const T value = values[i * of_values.along + of_values.at(around, line)];
+        for (int64_t row = rows.begin; row < rows.end; ++row) {
+            T& to = self[place + of_self.at(outer, row)];
+            const T value = values[i * of_values.along + of_values.at(outer, row)];
             if (!accumulate) to = value;
             else put(number(to) + number(value), to);
         }
@@ -125,16 +125,16 @@ extern "C" void index_put(T* self, const T* values, int64_t length, int64_t indi
 
 // Every block reads all elements and counts those of its own bins.
 extern "C" void histc(const T* self, T* out, int64_t length, int64_t bins, double least, double most, int64_t step,
-                      SK_AROUND, SK_LINE(self)) {
-    const Around around = SK_AROUND_OF;
-    const LineStrides of_self = SK_LINE_OF(self);
-    const int64_t lines = around.count();
+                      SK_OUTER_SIZES, SK_ROW_STRIDES(self)) {
+    const OuterSizes outer = SK_OUTER_SIZES_OF;
+    const RowStrides of_self = SK_ROW_STRIDES_OF(self);
+    const int64_t rows = outer.count();
     T low = T(least), high = T(most);
-    if (low == high && lines * length > 0) {
+    if (low == high && rows * length > 0) {
         low = high = self[0];
         bool finite = true;
-        for (int64_t line = 0; line < lines; ++line) {
-            const T* from = self + of_self.at(around, line);
+        for (int64_t row = 0; row < rows; ++row) {
+            const T* from = self + of_self.at(outer, row);
             for (int64_t i = 0; i < length; ++i) {
                 const T value = from[i * of_self.along];
                 finite = finite && value - value == 0;
@@ -145,10 +145,10 @@ extern "C" void histc(const T* self, T* out, int64_t length, int64_t bins, doubl
         if (!finite) return sk::fail("histc: the range of the elements is not finite");
     }
     if (low == high) low -= 1, high += 1;
-    const Part mine = part_of_block(bins);
+    const Range mine = block_share(bins);
     for (int64_t bin = mine.begin; bin < mine.end; ++bin) out[bin * step] = 0;
-    for (int64_t line = 0; line < lines; ++line) {
-        const T* from = self + of_self.at(around, line);
+    for (int64_t row = 0; row < rows; ++row) {
+        const T* from = self + of_self.at(outer, row);
         for (int64_t i = 0; i < length; ++i) {
             const T value = from[i * of_self.along];
             if (!(value >= low && value <= high)) continue;
@@ -163,18 +163,18 @@ extern "C" void histc(const T* self, T* out, int64_t length, int64_t bins, doubl
 
 using Found = SK_SEARCH;
 
-// Each value is a line of its own; `sequence` has the strides of the line that it is looked for in.
+// Each value is a row of length one; `sequence` has the strides of the row that is searched.
 extern "C" void search(const T* sequence, const T* values, Found* out, const int64_t* sorter, int64_t length,
-                       int64_t right, int64_t sorted, SK_AROUND, SK_LINE(values), SK_LINE(out), SK_LINE(sequence),
-                       SK_LINE(sorter)) {
-    const Around around = SK_AROUND_OF;
-    const LineStrides of_values = SK_LINE_OF(values), of_out = SK_LINE_OF(out), of_sequence = SK_LINE_OF(sequence),
-                      of_sorter = SK_LINE_OF(sorter);
-    const Part mine = part_of_block(around.count());
+                       int64_t right, int64_t sorted, SK_OUTER_SIZES, SK_ROW_STRIDES(values), SK_ROW_STRIDES(out), SK_ROW_STRIDES(sequence),
+                       SK_ROW_STRIDES(sorter)) {
+    const OuterSizes outer = SK_OUTER_SIZES_OF;
+    const RowStrides of_values = SK_ROW_STRIDES_OF(values), of_out = SK_ROW_STRIDES_OF(out), of_sequence = SK_ROW_STRIDES_OF(sequence),
+                      of_sorter = SK_ROW_STRIDES_OF(sorter);
+    const Range mine = block_share(outer.count());
     for (int64_t at = mine.begin; at < mine.end; ++at) {
-        const Number value = number(values[of_values.at(around, at)]);
-        const T* from = sequence + of_sequence.at(around, at);
-        const int64_t* order = sorted ? sorter + of_sorter.at(around, at) : nullptr;
+        const Number value = number(values[of_values.at(outer, at)]);
+        const T* from = sequence + of_sequence.at(outer, at);
+        const int64_t* order = sorted ? sorter + of_sorter.at(outer, at) : nullptr;
         int64_t begin = 0, end = length;
         while (begin < end) {  // NaN is behind all
             const int64_t middle = begin + (end - begin) / 2;
@@ -184,7 +184,7 @@ extern "C" void search(const T* sequence, const T* values, Found* out, const int
             if (right ? !(there > value) : !(there >= value)) begin = middle + 1;
             else end = middle;
         }
-        out[of_out.at(around, at)] = Found(begin);
+        out[of_out.at(outer, at)] = Found(begin);
     }
 }
 

@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ....errors import UnsupportedError
 from ....model.op import Op, Place
 from ....model.params import scalar_bits
-from .shipping import Tensor, place, shipped
-from .strided_rows import Lines, element, line_arguments, line_params, lines_of
+from .shipping import Tensor, TensorView, place, shipped
+from .strided_rows import StridedRows, element, row_arguments, row_params, strided_rows
 
 _NUMBERS = ("uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
 _REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")  # in the order of scatter.cpp
 _MOST_INDICES = 3
-_ELEMENTS_PER_BLOCK = 4096  # one more block is worth its while if it takes over this much
-
-
-@dataclass(frozen=True)
-class _View:
-    """A tensor seen with other sizes and strides."""
-
-    name: str
-    offset: int
-    dtype: str
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
+_ELEMENTS_PER_BLOCK = 4096  # least work of a block
 
 
 def scatter_reduce_(
@@ -49,9 +37,9 @@ def scatter_reduce_(
         raise UnsupportedError(f"scatter_reduce by {reduce!r}; there are kernels for {', '.join(_REDUCTIONS)}")
     if not self.shape or not index.shape:
         raise UnsupportedError("scatter_reduce of a tensor without dimensions")
-    lines = lines_of("scatter_reduce", dim, index, src, self)
-    of_index, of_src, of_self = lines.strides
-    lines = Lines(lines.around, (of_self, of_index, of_src))
+    rows = strided_rows("scatter_reduce", dim, index, src, self)
+    of_index, of_src, of_self = rows.strides
+    rows = StridedRows(rows.outer_sizes, (of_self, of_index, of_src))
     size, length = self.shape[dim], index.shape[dim]
     params = (
         "inout:self",
@@ -59,19 +47,19 @@ def scatter_reduce_(
         "in:src",
         "workspace:room",
         *(f"scalar:{name}:int64" for name in ("length", "size", "how", "include_self")),
-        *line_params("self", "index", "src"),
+        *row_params("self", "index", "src"),
     )
-    blocks = lines.blocks(size + length, cores)
+    blocks = rows.blocks(size + length, cores)
     kernel = shipped("scatter.cpp", "scatter_reduce", params, blocks=blocks, op_type="scatter_reduce", defines=defines)
     room = scratch(cores * size * 16)
     numbers = [length, size, _REDUCTIONS.index(reduce), int(include_self)]
-    return Op(kernel, [place(self), place(index), place(src), room, *numbers, *line_arguments(lines)], "scatter_reduce")
+    return Op(kernel, [place(self), place(index), place(src), room, *numbers, *row_arguments(rows)], "scatter_reduce")
 
 
 def index_put_(
     self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False, *, out: Tensor, cores: int
 ) -> Op:
-    """In place: `out` is self. The indices must stand side by side, and lie in memory as one line."""
+    """In place: `out` is self. The indices must be adjacent, and each contiguous or evenly strided in memory."""
     of_elements = element("index_put", self)
     given = [position for position, index in enumerate(indices) if index is not None]
     tensors = [index for index in indices if index is not None]
@@ -80,22 +68,26 @@ def index_put_(
         raise UnsupportedError(f"index_put of {values.dtype} into {self.dtype} by {dtypes}")
     if not 1 <= len(given) <= _MOST_INDICES or given != list(range(given[0], given[-1] + 1)):
         raise UnsupportedError(f"index_put by {len(given)} indices; up to {_MOST_INDICES} side by side have a kernel")
-    spread = _broadcast([index.shape for index in tensors])
-    first, behind = given[0], given[-1] + 1
-    whole = (*self.shape[:first], *spread, *self.shape[behind:])
-    value_strides = _stretched(values, whole)
-    length, steps = _one_line(
-        spread, [*(_stretched(index, spread) for index in tensors), value_strides[first : first + len(spread)]]
+    index_shape = _broadcast([index.shape for index in tensors])
+    first, end = given[0], given[-1] + 1
+    whole = (*self.shape[:first], *index_shape, *self.shape[end:])
+    value_strides = _expanded_strides(values, whole)
+    length, steps = _collapsed(
+        index_shape,
+        [
+            *(_expanded_strides(index, index_shape) for index in tensors),
+            value_strides[first : first + len(index_shape)],
+        ],
     )
     *index_steps, value_step = steps
-    around = (*self.shape[:first], *self.shape[behind:])
-    self_strides = (*self.strides[:first], *self.strides[behind:])
-    values_around = (*value_strides[:first], *value_strides[first + len(spread) :])
-    seen = [
-        _View("", 0, self.dtype, (length, *around), (step, *strides))
-        for step, strides in ((0, self_strides), (value_step, values_around))
+    outer = (*self.shape[:first], *self.shape[end:])
+    self_strides = (*self.strides[:first], *self.strides[end:])
+    values_outer = (*value_strides[:first], *value_strides[first + len(index_shape) :])
+    views = [
+        TensorView("", 0, self.dtype, (length, *outer), (step, *strides))
+        for step, strides in ((0, self_strides), (value_step, values_outer))
     ]
-    lines = lines_of("index_put", 0, *seen)
+    rows = strided_rows("index_put", 0, *views)
     numbered = [
         param
         for n in range(_MOST_INDICES)
@@ -106,7 +98,7 @@ def index_put_(
         "in:values",
         *(f"scalar:{name}:int64" for name in ("length", "indices", "accumulate")),
         *numbered,
-        *line_params("self", "values"),
+        *row_params("self", "values"),
     )
     arguments: list[Any] = [place(self), place(values), length, len(tensors), int(accumulate)]
     for n in range(_MOST_INDICES):
@@ -115,10 +107,10 @@ def index_put_(
             arguments += [place(tensors[n]), index_steps[n], self.shape[dim], self.strides[dim]]
         else:
             arguments += [place(tensors[0]), 0, 0, 0]
-    blocks = max(1, min(cores, lines.count, lines.count * length // _ELEMENTS_PER_BLOCK))
+    blocks = max(1, min(cores, rows.count, rows.count * length // _ELEMENTS_PER_BLOCK))
     defines = (f"SK_ELEMENT={of_elements}", "SK_INDEX_PUT")
     kernel = shipped("scatter.cpp", "index_put", params, blocks=blocks, op_type="index_put", defines=defines)
-    return Op(kernel, [*arguments, *line_arguments(lines)], "index_put")
+    return Op(kernel, [*arguments, *row_arguments(rows)], "index_put")
 
 
 def histc(self: Tensor, bins: int = 100, min: Any = 0, max: Any = 0, *, out: Tensor, cores: int) -> Op:
@@ -131,7 +123,7 @@ def histc(self: Tensor, bins: int = 100, min: Any = 0, max: Any = 0, *, out: Ten
         scalar_bits(float(value), self.dtype, f"histc: {what}", UnsupportedError)
     if min > max:
         raise UnsupportedError(f"histc from {min} to {max}")
-    lines = lines_of("histc", -1, self)
+    rows = strided_rows("histc", -1, self)
     length = self.shape[-1] if self.shape else 1
     params = (
         "in:self",
@@ -141,13 +133,13 @@ def histc(self: Tensor, bins: int = 100, min: Any = 0, max: Any = 0, *, out: Ten
         "scalar:least:float64",
         "scalar:most:float64",
         "scalar:step:int64",
-        *line_params("self"),
+        *row_params("self"),
     )
-    blocks = 1 if lines.count * length < 4 * _ELEMENTS_PER_BLOCK or bins < cores else cores
+    blocks = 1 if rows.count * length < 4 * _ELEMENTS_PER_BLOCK or bins < cores else cores
     defines = (f"SK_ELEMENT={of_elements}", "SK_HISTC")
     kernel = shipped("scatter.cpp", "histc", params, blocks=blocks, op_type="histc", defines=defines)
     numbers = [length, bins, float(min), float(max), out.strides[0]]
-    return Op(kernel, [place(self), place(out), *numbers, *line_arguments(lines)], "histc")
+    return Op(kernel, [place(self), place(out), *numbers, *row_arguments(rows)], "histc")
 
 
 def searchsorted(
@@ -190,28 +182,28 @@ def _search(
         raise UnsupportedError(f"{operator} with a sorter of {sorter.dtype}")
     if out.dtype not in ("int32", "int64"):
         raise UnsupportedError(f"{operator} to {out.dtype}")
-    seen = [_value_by_value(values.shape, tensor.strides, 1) for tensor in (values, out)]
+    views = [_value_by_value(values.shape, tensor.strides, 1) for tensor in (values, out)]
     for tensor in (sequence, sorter or sequence):  # a sequence for all values, or one per row of them
-        rows = tensor.strides[:-1] if len(tensor.shape) > 1 else (0,) * (len(values.shape) - 1)
-        seen.append(_value_by_value(values.shape, (*rows, 0)[: len(values.shape)], tensor.strides[-1]))
-    lines = lines_of(operator, 0, *seen)
+        outer = tensor.strides[:-1] if len(tensor.shape) > 1 else (0,) * (len(values.shape) - 1)
+        views.append(_value_by_value(values.shape, (*outer, 0)[: len(values.shape)], tensor.strides[-1]))
+    rows = strided_rows(operator, 0, *views)
     params = (
         "in:sequence",
         "in:values",
         "out:out",
         "in:sorter",
         *(f"scalar:{name}:int64" for name in ("length", "right", "sorted")),
-        *line_params("values", "out", "sequence", "sorter"),
+        *row_params("values", "out", "sequence", "sorter"),
     )
     defines = (f"SK_ELEMENT={of_elements}", f"SK_SEARCH={'int32_t' if out.dtype == 'int32' else 'int64_t'}")
-    kernel = shipped("scatter.cpp", "search", params, blocks=lines.blocks(8, cores), op_type=operator, defines=defines)
+    kernel = shipped("scatter.cpp", "search", params, blocks=rows.blocks(8, cores), op_type=operator, defines=defines)
     tensors = [place(tensor) for tensor in (sequence, values, out, sorter or sequence)]
     numbers = [sequence.shape[-1], int(right), int(sorter is not None)]
-    return Op(kernel, [*tensors, *numbers, *line_arguments(lines)], operator)
+    return Op(kernel, [*tensors, *numbers, *row_arguments(rows)], operator)
 
 
-def _value_by_value(shape: Sequence[int], strides: Sequence[int], along: int) -> _View:
-    return _View("", 0, "", (1, *shape), (along, *strides))
+def _value_by_value(shape: Sequence[int], strides: Sequence[int], along: int) -> TensorView:
+    return TensorView("", 0, "", (1, *shape), (along, *strides))
 
 
 def _broadcast(shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
@@ -220,7 +212,7 @@ def _broadcast(shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
     return tuple(next((size for size in sizes if size != 1), 1) for sizes in zip(*padded, strict=True))
 
 
-def _stretched(tensor: Tensor, shape: Sequence[int]) -> tuple[int, ...]:
+def _expanded_strides(tensor: Tensor, shape: Sequence[int]) -> tuple[int, ...]:
     """Strides that walk a tensor as if it had this shape."""
     missing = len(shape) - len(tensor.shape)
     return (0,) * missing + tuple(
@@ -228,16 +220,16 @@ def _stretched(tensor: Tensor, shape: Sequence[int]) -> tuple[int, ...]:
     )
 
 
-def _one_line(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[int, list[int]]:
+def _collapsed(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[int, list[int]]:
     """Several dimensions as one: how long it is, and the step of each tensor along it."""
     length, steps = 1, [0] * len(strides)
     for dim in reversed(range(len(shape))):
         if shape[dim] == 1:
             continue
-        here = [of_tensor[dim] for of_tensor in strides]
+        stride = [of_tensor[dim] for of_tensor in strides]
         if length == 1:
-            steps = here
-        elif here != [length * step for step in steps]:
+            steps = stride
+        elif stride != [length * step for step in steps]:
             raise UnsupportedError("index_put by indices that do not lie in memory as one line")
         length *= shape[dim]
     return length, steps

@@ -1,7 +1,8 @@
-"""targets.cpu.kernels.shipping: what the modules of shipped kernels share: tensors as they see them, their sources."""
+"""targets.cpu.kernels.shipping: what the modules of shipped kernels share: tensors, views of them, sub-kernels."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Protocol
@@ -30,6 +31,17 @@ class Tensor(Protocol):
     def strides(self) -> tuple[int, ...]: ...
 
 
+@dataclass(frozen=True)
+class TensorView:
+    """A tensor with other sizes, strides or offset."""
+
+    name: str
+    offset: int
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
 @cache
 def shipped(
     source: str,
@@ -40,7 +52,7 @@ def shipped(
     op_type: str,
     defines: tuple[str, ...] = (),
 ) -> SubKernel:
-    """The kernel `symbol` of a file beside this one; each set of `defines` makes an object of its own."""
+    """The kernel `symbol` of a source in this folder; each set of `defines` is compiled to its own object."""
     flags = (*FLAGS, *(f"-D{name}" for name in defines), f"-DSK_HEADERS=0x{_headers()}")
     return SubKernel.from_source(
         HERE / source, symbol, block_dim=blocks, params=list(params), op_type=op_type, flags=flags, keyed_by_text=True
@@ -49,7 +61,7 @@ def shipped(
 
 @cache
 def _headers() -> str:
-    """What the headers beside the sources say: with this among the flags, no compiler is needed to tell them apart."""
+    """The digest of the headers in this folder: as a flag it keys the cache, so that no preprocessor has to run."""
     return digest(*(header.read_bytes() for header in sorted(HERE.glob("*.h"))))[:8]
 
 

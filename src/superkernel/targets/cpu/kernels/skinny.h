@@ -1,4 +1,4 @@
-// skinny.h: matmul with few rows of a, where reading b is the cost: every element of b is read once, in place.
+// skinny.h: skinny matmul (few rows of a), bound by the bandwidth of b: every element of b is read once, in place.
 //
 // The sum of an output element is always taken in the same order, wherever its tile begins, so that results do not
 // depend on the number of blocks.
@@ -8,28 +8,28 @@
 
 namespace {
 
-constexpr int64_t kFewRows = 32;
-constexpr int64_t kRowElements = 16384;  // elements of a that are floats in the scratch memory at a time
-constexpr int64_t kRowSums = 4096;       // sums of a tile: half of a first-level cache
-constexpr int64_t kGranule = 16;         // columns that are never divided between blocks: a cache line
-constexpr int64_t kStreamsOfOne = 8;     // rows of b that are read side by side for one row of a,
-constexpr int64_t kStreamsOfMany = 16;   // and for several: their sums are loaded and stored less often
+constexpr int64_t kSkinnyRows = 32;
+constexpr int64_t kRowElements = 16384;  // elements of a that the scratch memory holds as floats
+constexpr int64_t kRowSums = 4096;       // sums of a tile: half of an L1 cache
+constexpr int64_t kGranule = 16;         // columns that blocks do not divide: a cache line
+constexpr int64_t kGemvOuterRows = 8;     // rows of b per outer-product tile for one row of a (GEMV),
+constexpr int64_t kSkinnyOuterRows = 16;   // and for several rows: sums are loaded and stored less often
 constexpr int64_t kPage = 4096;
-constexpr int64_t kStreamAhead = 16384;  // bytes of those that are asked for in advance, at least
-constexpr int64_t kAhead = 8192;         // bytes that are asked for in advance
-constexpr int64_t kEarly = 32768;        // bytes of b that are asked for before a is there
+constexpr int64_t kOuterPrefetchBytes = 16384;  // least prefetch distance of outer-product tiles
+constexpr int64_t kDotPrefetchBytes = 8192;         // prefetch distance of dot tiles
+constexpr int64_t kEarlyPrefetchBytes = 32768;        // bytes of b that are prefetched before a is available
 
 // The direction in which b is contiguous.
 enum class Along { kDepth, kColumns };
 
 struct RowScratch {
-    alignas(64) float a[kRowElements + kFewRows * kLanes];
+    alignas(64) float a[kRowElements + kSkinnyRows * kLanes];
     alignas(64) float sums[kRowSums];
 };
 
-// Which of the `Width` lines that a tile reads at a time are asked for in advance by one group of rows: memory is to
-// be busy while any group computes, not only while the first one does.
-struct Ahead {
+// Which of the `Width` cache lines of a tile one group of rows prefetches. The groups divide them, so that memory is busy
+// while any group computes, not only the first.
+struct PrefetchShare {
     int first, last;
 };
 
@@ -39,7 +39,7 @@ SK_INLINE void for_row_groups(int64_t rows, const Tile& tile) {
     const int64_t groups = divide_up(rows, kRowGroup);
     for (int64_t row = 0, group = 0; row < rows; ++group) {
         const int64_t size = divide_up(rows - row, groups - group);
-        const Ahead ahead{int(Width * group / groups), int(Width * (group + 1) / groups)};
+        const PrefetchShare ahead{int(Width * group / groups), int(Width * (group + 1) / groups)};
         switch (size) {
             case 1: tile.template run<1>(row, ahead); break;
             case 2: tile.template run<2>(row, ahead); break;
@@ -50,40 +50,39 @@ SK_INLINE void for_row_groups(int64_t rows, const Tile& tile) {
     }
 }
 
-// Columns of b, read side by side. One pointer and one distance stay in registers; left alone, the compiler keeps a
-// pointer to read from and one to prefetch from for every column, more than there are registers.
+// Columns of b, read side by side. One pointer and one stride stay in registers; without the asm statement the compiler
+// keeps two pointers per column (load and prefetch), more than there are registers.
 template <class T>
 struct Columns {
     const T* first;
     int64_t step;
 
     SK_INLINE const T* operator[](int c) const { return first + c * step; }
-    SK_INLINE void go_on(int64_t elements) {
+    SK_INLINE void advance(int64_t elements) {
         first += elements;
         asm("" : "+r"(first));
     }
 };
 
-// Dot products of R rows of a with four columns of b. Of the last tile only `there` columns may exist: the others are
-// the last one once more.
+// Dot products of R rows of a with four columns of b. The last tile has `existing` columns and repeats the last of them.
 template <class T>
 struct DotTile {
     static constexpr int C = 4;
-    const Piece<T>& p;
+    const Subproblem<T>& p;
     int64_t column;
 
     template <int R>
-    SK_INLINE void run(int64_t row, Ahead lines) const {
+    SK_INLINE void run(int64_t row, PrefetchShare prefetched) const {
         Vector total[R][C] = {};
-        const int64_t there = p.columns - column;
+        const int64_t existing = p.columns - column;
         const T* b = p.b + column * p.ldb;
         const float* a = p.a + row * p.lda;
-        const int64_t whole = there < C ? 0 : p.depth / kSpan<T> * kSpan<T>;
-        if (whole > 0) products<R>(a, b, whole, lines, total);
+        const int64_t whole = existing < C ? 0 : p.depth / kSpan<T> * kSpan<T>;
+        if (whole > 0) products<R>(a, b, whole, prefetched, total);
         for (int64_t i = whole; i < p.depth; i += kSpan<T>) {
             Span<T> weights[C];
             for (int c = 0; c < C; ++c)
-                weights[c] = load_some(b + least(c, there - 1) * p.ldb + i, least(kSpan<T>, p.depth - i));
+                weights[c] = load_partial(b + least(c, existing - 1) * p.ldb + i, least(kSpan<T>, p.depth - i));
             add<R>(a + i, weights, total);
         }
         SK_UNROLL
@@ -95,22 +94,22 @@ struct DotTile {
 
     // Whole spans of whole tiles.
     template <int R>
-    SK_INLINE void products(const float* a, const T* first, int64_t depth, Ahead lines, Vector (&total)[R][C]) const {
-        // Whole tiles in advance, to the second-level cache: the machine's own prefetching begins anew in every column.
-        const int64_t later = divide_up(kAhead, C * p.depth * int64_t(sizeof(T))) * C;
-        if (column + later >= p.ours) lines.last = lines.first;  // somebody else's, or nobody's
+    SK_INLINE void products(const float* a, const T* first, int64_t depth, PrefetchShare prefetched, Vector (&total)[R][C]) const {
+        // Prefetches whole tiles to the L2 cache: the hardware prefetcher starts anew in every column.
+        const int64_t later = divide_up(kDotPrefetchBytes, C * p.depth * int64_t(sizeof(T))) * C;
+        if (column + later >= p.block_columns) prefetched.last = prefetched.first;  // columns of another block, or none
         Columns<T> b{first, p.ldb}, ahead{first + later * p.ldb, p.ldb};
         for (const float* end = a + depth; a < end; a += kSpan<T>) {
             Span<T> weights[C];
             SK_UNROLL
             for (int c = 0; c < C; ++c) {
                 weights[c] = load_span(b[c]);
-                if (R > 1) keep(weights[c]);
-                if (c >= lines.first && c < lines.last) __builtin_prefetch(ahead[c], 0, 2);
+                if (R > 1) pin_register(weights[c]);
+                if (c >= prefetched.first && c < prefetched.last) __builtin_prefetch(ahead[c], 0, 2);
             }
             add<R>(a, weights, total);
-            b.go_on(kSpan<T>);
-            ahead.go_on(kSpan<T>);
+            b.advance(kSpan<T>);
+            ahead.advance(kSpan<T>);
         }
     }
 
@@ -122,7 +121,7 @@ struct DotTile {
             SK_UNROLL
             for (int r = 0; r < R; ++r) {
                 rows[r] = load(a + r * p.lda + part * kLanes);
-                keep(rows[r]);
+                pin_register(rows[r]);
             }
             SK_UNROLL
             for (int c = 0; c < C; ++c) {
@@ -136,19 +135,19 @@ struct DotTile {
 
 // b is contiguous along k: dot products.
 template <class T>
-SK_APART void add_dots(const Piece<T>& p) {
-    const int64_t done = by_runs_of_columns(p.rows) ? add_runs_of_columns(p) : 0;
+SK_NOINLINE void add_dots(const Subproblem<T>& p) {
+    const int64_t done = streams_columns(p.rows) ? add_streamed_columns(p) : 0;
     for (int64_t j = done; j < p.columns; j += DotTile<T>::C) for_row_groups<DotTile<T>::C>(p.rows, DotTile<T>{p, j});
 }
 
 // R rows of a times the rows [depth, depth_end) of b, over Spans spans of columns, or over a part of one.
 template <class T, int Spans>
-struct StreamTile {
-    const Piece<T>& p;
+struct OuterTile {
+    const Subproblem<T>& p;
     int64_t depth, depth_end, column, width, ahead;
 
     template <int R>
-    SK_INLINE void run(int64_t row, Ahead lines) const {
+    SK_INLINE void run(int64_t row, PrefetchShare prefetched) const {
         constexpr int parts = kParts<T>;
         Vector total[R][Spans * parts];
         float* sums = p.sums + row * p.ld + column;
@@ -163,12 +162,12 @@ struct StreamTile {
             SK_UNROLL
             for (int s = 0; s < Spans; ++s) {
                 const T* at = b + s * kSpan<T>;
-                const Span<T> span = Spans > 1 || width == kSpan<T> ? load_span(at) : load_some(at, width);
-                if (s >= lines.first && s < lines.last) __builtin_prefetch(at + ahead, 0, 2);
+                const Span<T> span = Spans > 1 || width == kSpan<T> ? load_span(at) : load_partial(at, width);
+                if (s >= prefetched.first && s < prefetched.last) __builtin_prefetch(at + ahead, 0, 2);
                 SK_UNROLL
                 for (int part = 0; part < parts; ++part) {
                     weights[s * parts + part] = part_of(span, part);
-                    if (R > 1) keep(weights[s * parts + part]);
+                    if (R > 1) pin_register(weights[s * parts + part]);
                 }
             }
             SK_UNROLL
@@ -186,34 +185,34 @@ struct StreamTile {
     }
 };
 
-// b is contiguous along n: from the row `first` on, a few of its rows are streamed at a time, the sums stay in the cache.
+// b is contiguous along n: outer products of `streams` rows of b at a time, from `first` on; the sums stay in the cache.
 template <class T, int Spans>
-SK_INLINE void add_streams_by(const Piece<T>& p, int64_t first, int64_t streams) {
-    const int64_t rows_ahead = p.ldb == 0 ? 1 : divide_up(kStreamAhead, p.ldb * int64_t(sizeof(T)));
+SK_INLINE void add_outer_products_by(const Subproblem<T>& p, int64_t first, int64_t streams) {
+    const int64_t rows_ahead = p.ldb == 0 ? 1 : divide_up(kOuterPrefetchBytes, p.ldb * int64_t(sizeof(T)));
     const int64_t ahead = (rows_ahead > streams ? rows_ahead : streams) * p.ldb;
     for (int64_t i = first; i < p.depth; i += streams) {
         const int64_t end = least(i + streams, p.depth);
         int64_t j = 0;
         for (; j + Spans * kSpan<T> <= p.columns; j += Spans * kSpan<T>)
-            for_row_groups<Spans>(p.rows, StreamTile<T, Spans>{p, i, end, j, Spans * kSpan<T>, ahead});
+            for_row_groups<Spans>(p.rows, OuterTile<T, Spans>{p, i, end, j, Spans * kSpan<T>, ahead});
         for (; j < p.columns; j += kSpan<T>)
-            for_row_groups<1>(p.rows, StreamTile<T, 1>{p, i, end, j, least(kSpan<T>, p.columns - j), ahead});
+            for_row_groups<1>(p.rows, OuterTile<T, 1>{p, i, end, j, least(kSpan<T>, p.columns - j), ahead});
     }
 }
 
-// One row needs few sums at a time and is nothing but loads. Long rows of b lie in different pages, where more of them
-// side by side keep the memory busier; of short ones, which the caches may hold, fewer are faster.
+// GEMV needs few sums at a time and is bound by loads. Long rows of b lie in different pages: reading more of them side
+// by side keeps the memory busier. Short rows, which the caches may hold, are faster with fewer.
 template <class T>
-SK_APART void add_streams(const Piece<T>& p) {
-    const int64_t done = by_runs_of_rows(p.batches, p.rows, p.b_bytes) ? add_runs_of_rows(p) : 0;
+SK_NOINLINE void add_outer_products(const Subproblem<T>& p) {
+    const int64_t done = streams_rows(p.batches, p.rows, p.b_bytes) ? add_streamed_rows(p) : 0;
     const bool long_rows = p.ldb * int64_t(sizeof(T)) >= kPage;
     if (p.rows == 1 && long_rows)
-        add_streams_by<T, 2 / kParts<T>>(p, done, kStreamsOfOne);
+        add_outer_products_by<T, 2 / kParts<T>>(p, done, kGemvOuterRows);
     else
-        add_streams_by<T, 4 / kParts<T>>(p, done, p.rows == 1 ? kStreamsOfOne / 2 : kStreamsOfMany);
+        add_outer_products_by<T, 4 / kParts<T>>(p, done, p.rows == 1 ? kGemvOuterRows / 2 : kSkinnyOuterRows);
 }
 
-// Sums that add_streams kept by the parts of spans, in the order of the columns.
+// Brings the sums of add_outer_products from the order of span parts to the order of columns.
 template <class T>
 SK_INLINE void order_columns(float* sums, int64_t ld, int64_t rows) {
     if (kParts<T> == 1) return;
@@ -224,13 +223,13 @@ SK_INLINE void order_columns(float* sums, int64_t ld, int64_t rows) {
     }
 }
 
-// How much of the problem is a piece: what fits the scratch memory.
-struct Extent {
+// The part of a problem that fits the scratch memory.
+struct SubproblemSize {
     int64_t columns, depth;
 };
 
 template <class T>
-SK_INLINE Extent extent_of_pieces(const Problem<T>& p) {
+SK_INLINE SubproblemSize subproblem_size(const Problem<T>& p) {
     constexpr int64_t unit = 2 * kLanes;
     return {kRowSums / p.m / unit * unit, least(kRowElements / p.m / unit * unit, round_up(p.k, unit))};
 }
@@ -242,73 +241,73 @@ SK_INLINE int64_t bytes_of_b(const Problem<T>& p) {
 
 // Columns [begin, end) of one batch.
 template <class T>
-SK_APART void few_rows_of(const Problem<T>& p, Along along, int64_t batch, Range columns, RowScratch& scratch) {
-    const Extent most = extent_of_pieces(p);
+SK_NOINLINE void skinny_columns(const Problem<T>& p, Along along, int64_t batch, Range columns, RowScratch& scratch) {
+    const SubproblemSize most = subproblem_size(p);
     for (int64_t begin = columns.begin; begin < columns.end; begin += most.columns) {
-        Piece<T> piece;
-        piece.rows = p.m;
-        piece.columns = least(most.columns, columns.end - begin);
-        piece.ours = columns.end - begin;
-        piece.batches = p.batches;
-        piece.b_bytes = bytes_of_b(p);
-        piece.a = scratch.a;
-        piece.sums = scratch.sums;
-        piece.lda = most.depth + kLanes;  // so that rows do not fall on the same lines of a cache
-        piece.ld = round_up(piece.columns, 2 * kLanes);
-        piece.ldb = along == Along::kDepth ? p.of_b.column : p.of_b.row;
-        for (int64_t i = 0; i < piece.rows * piece.ld; i += kLanes) store(scratch.sums + i, Vector{});
+        Subproblem<T> sub;
+        sub.rows = p.m;
+        sub.columns = least(most.columns, columns.end - begin);
+        sub.block_columns = columns.end - begin;
+        sub.batches = p.batches;
+        sub.b_bytes = bytes_of_b(p);
+        sub.a = scratch.a;
+        sub.sums = scratch.sums;
+        sub.lda = most.depth + kLanes;  // padded, so that rows do not map to the same cache sets
+        sub.ld = round_up(sub.columns, 2 * kLanes);
+        sub.ldb = along == Along::kDepth ? p.of_b.column : p.of_b.row;
+        for (int64_t i = 0; i < sub.rows * sub.ld; i += kLanes) store(scratch.sums + i, Vector{});
         for (int64_t i = 0; i < p.k; i += most.depth) {
-            piece.depth = least(most.depth, p.k - i);
-            piece.b = p.b + p.of_b.at(batch, i, begin);
+            sub.depth = least(most.depth, p.k - i);
+            sub.b = p.b + p.of_b.at(batch, i, begin);
             const T* a = p.a + p.of_a.at(batch, 0, i);
             if (along == Along::kDepth) {
-                gather_rows<kParts<T>>(a, p.of_a.row, p.of_a.column, p.m, piece.depth, scratch.a, piece.lda);
-                add_dots(piece);
+                gather_rows<kParts<T>>(a, p.of_a.row, p.of_a.column, p.m, sub.depth, scratch.a, sub.lda);
+                add_dots(sub);
             } else {
-                gather_rows<1>(a, p.of_a.row, p.of_a.column, p.m, piece.depth, scratch.a, piece.lda);
-                add_streams(piece);
+                gather_rows<1>(a, p.of_a.row, p.of_a.column, p.m, sub.depth, scratch.a, sub.lda);
+                add_outer_products(sub);
             }
         }
-        if (along == Along::kColumns) order_columns<T>(scratch.sums, piece.ld, p.m);
-        finish(p, batch, 0, begin, p.m, piece.columns, scratch.sums, piece.ld);
+        if (along == Along::kColumns) order_columns<T>(scratch.sums, sub.ld, p.m);
+        finish(p, batch, 0, begin, p.m, sub.columns, scratch.sums, sub.ld);
     }
 }
 
-// Asks for the first `size` elements of lines of memory that are `length` long and `step` apart.
+// Prefetches the first `size` elements of rows that are `length` long and `step` asub.
 template <class T>
-SK_INLINE void ask_for_lines(const T* first, int64_t step, int64_t lines, int64_t length, int64_t size) {
-    for (int64_t line = 0; line < lines && size > 0; ++line, first += step, size -= length)
-        ask_for(first, least(length, size));
+SK_INLINE void prefetch_rows(const T* first, int64_t step, int64_t rows, int64_t length, int64_t size) {
+    for (int64_t row = 0; row < rows && size > 0; ++row, first += step, size -= length)
+        prefetch(first, least(length, size));
 }
 
-// Asks for the weights that this block will read first, while somebody else still computes a.
+// Prefetches the weights that this block reads first, while other cores still compute a.
 template <class T>
-SK_APART void ask_for_weights(const Problem<T>& p, Along along) {
+SK_NOINLINE void prefetch_weights(const Problem<T>& p, Along along) {
     const int64_t granules = divide_up(p.n, kGranule);
-    const Range units = share(p.batches * granules);
+    const Range units = block_share(p.batches * granules);
     const int64_t batch = units.begin / granules, begin = units.begin % granules * kGranule;
-    const Extent most = extent_of_pieces(p);
+    const SubproblemSize most = subproblem_size(p);
     const int64_t columns = least(most.columns, least(p.n - begin, (units.end - units.begin) * kGranule));
     const bool along_depth = along == Along::kDepth;
     const T* first = p.b + p.of_b.at(batch, 0, begin);
     const int64_t step = along_depth ? p.of_b.column : p.of_b.row;
-    const int64_t lines = along_depth ? columns : least(most.depth, p.k), length = along_depth ? p.k : columns;
-    const bool by_runs = along_depth ? by_runs_of_columns(p.m) : by_runs_of_rows(p.batches, p.m, bytes_of_b(p));
-    const int64_t runs = by_runs && lines >= kRuns ? kRuns : 1;
-    for (int64_t run = 0; run < runs; ++run, first += lines / runs * step)
-        ask_for_lines(first, step, lines / runs, length, kEarly / int64_t(sizeof(T)) / runs);
+    const int64_t rows = along_depth ? columns : least(most.depth, p.k), length = along_depth ? p.k : columns;
+    const bool streamed = along_depth ? streams_columns(p.m) : streams_rows(p.batches, p.m, bytes_of_b(p));
+    const int64_t streams = streamed && rows >= kStreams ? kStreams : 1;
+    for (int64_t stream = 0; stream < streams; ++stream, first += rows / streams * step)
+        prefetch_rows(first, step, rows / streams, length, kEarlyPrefetchBytes / int64_t(sizeof(T)) / streams);
 }
 
 // This block's share: columns, and batches of columns.
 template <class T>
-SK_APART void few_rows(const Problem<T>& p, Along along) {
+SK_NOINLINE void skinny_matmul(const Problem<T>& p, Along along) {
     RowScratch scratch;
     const int64_t granules = divide_up(p.n, kGranule);
-    const Range units = share(p.batches * granules);
+    const Range units = block_share(p.batches * granules);
     for (int64_t unit = units.begin; unit < units.end;) {
         const int64_t batch = unit / granules, first = unit % granules;
         const int64_t count = least(granules - first, units.end - unit);
-        few_rows_of(p, along, batch, {first * kGranule, least((first + count) * kGranule, p.n)}, scratch);
+        skinny_columns(p, along, batch, {first * kGranule, least((first + count) * kGranule, p.n)}, scratch);
         unit += count;
     }
 }

@@ -1,7 +1,7 @@
-// sorting.cpp: the first elements of every line of a tensor in sorted order, and where they were: sort and topk.
+// sorting.cpp: the first elements of every row of a tensor in sorted order, and their indices: sort and topk.
 //
-// Compiled with SK_ELEMENT. Elements are compared as unsigned keys: NaN is the largest, zeros are equal, and what comes
-// first in the order has the smallest key. Equal elements stay in the order in which they lie.
+// Compiled with SK_ELEMENT. Elements are compared as unsigned keys: NaN is the largest, zeros are equal, and the first
+// element of the order has the smallest key. The sort is stable.
 #include "strided_rows.h"
 
 namespace {
@@ -33,11 +33,11 @@ SK_INLINE Key key_of(Integer value) {
     return Key(int64_t(value)) ^ kSign;  // unsigned types are narrower than a key: they are above zero
 }
 
-constexpr int64_t kFew = 64;  // as many are kept sorted on the stack
+constexpr int64_t kMostSelected = 64;  // up to so many are kept sorted on the stack
 constexpr int64_t kChunk = 32;
 
-// One line: where its elements are, and where the first `count` of them go.
-struct Line {
+// One row: its elements, and where the first `count` of them are stored.
+struct SortedRow {
     const T* from;
     T* values;
     int64_t* indices;
@@ -54,32 +54,32 @@ struct Line {
 
 // Whether any of the next kChunk elements comes before `last`.
 template <bool Dense>
-SK_INLINE bool any_before(const Line& line, int64_t at, Key last) {
+SK_INLINE bool any_before(const SortedRow& row, int64_t at, Key last) {
     Key found = 0;
     for (int64_t i = 0; i < kChunk; ++i) {
-        const Key key = key_of(number(line.from[(at + i) * (Dense ? 1 : line.from_step)])) ^ line.flip;
+        const Key key = key_of(number(row.from[(at + i) * (Dense ? 1 : row.from_step)])) ^ row.flip;
         found |= Key(key < last);
     }
     return found != 0;
 }
 
-// Keeps the best so far in order; most elements of a long line are only compared with the last of them.
-SK_APART void select_few(const Line& line) {
-    Key keys[kFew];
-    int64_t indices[kFew];
+// Keeps the best so far in order; most elements of a long row are compared with the last of these only.
+SK_NOINLINE void select_first(const SortedRow& row) {
+    Key keys[kMostSelected];
+    int64_t indices[kMostSelected];
     int64_t held = 0;
-    for (int64_t i = 0; i < line.length;) {
-        const int64_t rest = line.length - i, end = i + (rest < kChunk ? rest : kChunk);
-        if (held == line.count && rest >= kChunk) {
+    for (int64_t i = 0; i < row.length;) {
+        const int64_t rest = row.length - i, end = i + (rest < kChunk ? rest : kChunk);
+        if (held == row.count && rest >= kChunk) {
             const Key last = keys[held - 1];
-            if (!(line.from_step == 1 ? any_before<true>(line, i, last) : any_before<false>(line, i, last))) {
+            if (!(row.from_step == 1 ? any_before<true>(row, i, last) : any_before<false>(row, i, last))) {
                 i = end;
                 continue;
             }
         }
         for (; i < end; ++i) {
-            const Key key = line.key(i);
-            if (held == line.count) {
+            const Key key = row.key(i);
+            if (held == row.count) {
                 if (key >= keys[held - 1]) continue;
                 --held;
             }
@@ -92,7 +92,7 @@ SK_APART void select_few(const Line& line) {
             indices[place] = i;
         }
     }
-    for (int64_t place = 0; place < held; ++place) line.put_at(place, indices[place]);
+    for (int64_t place = 0; place < held; ++place) row.put_at(place, indices[place]);
 }
 
 struct Lists {
@@ -100,12 +100,12 @@ struct Lists {
     uint32_t* order;
 };
 
-// By one byte of the key after the other, from the last; bytes that are the same everywhere cost nothing.
-SK_APART void sort_by_bytes(const Line& line, Lists now, Lists next) {
+// Radix sort by the bytes of the key, least significant first; a byte that all keys share is skipped.
+SK_NOINLINE void sort_by_bytes(const SortedRow& row, Lists now, Lists next) {
     constexpr int digits = sizeof(Key);
     uint32_t counts[digits][256] = {};
-    for (int64_t i = 0; i < line.length; ++i) {
-        const Key key = line.key(i);
+    for (int64_t i = 0; i < row.length; ++i) {
+        const Key key = row.key(i);
         now.keys[i] = key;
         now.order[i] = uint32_t(i);
         SK_UNROLL
@@ -113,14 +113,14 @@ SK_APART void sort_by_bytes(const Line& line, Lists now, Lists next) {
     }
     for (int digit = 0; digit < digits; ++digit) {
         uint32_t* places = counts[digit];
-        if (places[now.keys[0] >> 8 * digit & 255] == uint32_t(line.length)) continue;
+        if (places[now.keys[0] >> 8 * digit & 255] == uint32_t(row.length)) continue;
         uint32_t total = 0;
         for (int value = 0; value < 256; ++value) {
             const uint32_t count = places[value];
             places[value] = total;
             total += count;
         }
-        for (int64_t i = 0; i < line.length; ++i) {
+        for (int64_t i = 0; i < row.length; ++i) {
             const uint32_t place = places[now.keys[i] >> 8 * digit & 255]++;
             next.keys[place] = now.keys[i];
             next.order[place] = now.order[i];
@@ -129,32 +129,32 @@ SK_APART void sort_by_bytes(const Line& line, Lists now, Lists next) {
         now = next;
         next = old;
     }
-    for (int64_t place = 0; place < line.count; ++place) line.put_at(place, now.order[place]);
+    for (int64_t place = 0; place < row.count; ++place) row.put_at(place, now.order[place]);
 }
 
 }  // namespace
 
 // Each block has its own part of `room`: two lists of `length` keys and indices.
-extern "C" void sorted_lines(const T* self, T* values, int64_t* indices, char* room, int64_t length,
-                             int64_t count, int64_t largest, SK_AROUND, SK_LINE(self), SK_LINE(values),
-                             SK_LINE(indices)) {
-    const Around around = SK_AROUND_OF;
-    const LineStrides of_self = SK_LINE_OF(self), of_values = SK_LINE_OF(values), of_indices = SK_LINE_OF(indices);
+extern "C" void sorted_rows(const T* self, T* values, int64_t* indices, char* room, int64_t length,
+                             int64_t count, int64_t largest, SK_OUTER_SIZES, SK_ROW_STRIDES(self), SK_ROW_STRIDES(values),
+                             SK_ROW_STRIDES(indices)) {
+    const OuterSizes outer = SK_OUTER_SIZES_OF;
+    const RowStrides of_self = SK_ROW_STRIDES_OF(self), of_values = SK_ROW_STRIDES_OF(values), of_indices = SK_ROW_STRIDES_OF(indices);
     if (count == 0) return;
     Key* keys = reinterpret_cast<Key*>(room + sk::block_idx() * length * 2 * int64_t(sizeof(Key) + 4));
     uint32_t* order = reinterpret_cast<uint32_t*>(keys + 2 * length);
-    const Part lines = part_of_block(around.count());
-    for (int64_t at = lines.begin; at < lines.end; ++at) {
-        const Line line = {self + of_self.at(around, at),
-                           values + of_values.at(around, at),
-                           indices + of_indices.at(around, at),
+    const Range rows = block_share(outer.count());
+    for (int64_t at = rows.begin; at < rows.end; ++at) {
+        const SortedRow row = {self + of_self.at(outer, at),
+                           values + of_values.at(outer, at),
+                           indices + of_indices.at(outer, at),
                            of_self.along,
                            of_values.along,
                            of_indices.along,
                            length,
                            count,
                            largest ? ~Key(0) : Key(0)};
-        if (count <= kFew) select_few(line);
-        else sort_by_bytes(line, {keys, order}, {keys + length, order + length});
+        if (count <= kMostSelected) select_first(row);
+        else sort_by_bytes(row, {keys, order}, {keys + length, order + length});
     }
 }

@@ -1,4 +1,4 @@
-"""targets.cpu.kernels.sorting: a tensor by name in, one op that sorts its lines out: sort, topk."""
+"""targets.cpu.kernels.sorting: a tensor by name in, one op that sorts its rows out: sort, topk."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from ....errors import UnsupportedError
 from ....model.op import Op, Place
 from ....model.params import DTYPES
 from .shipping import Tensor, place, shipped
-from .strided_rows import element, line_arguments, line_params, lines_of
+from .strided_rows import element, row_arguments, row_params, strided_rows
 
-_FEW = 64  # as in sorting.cpp: so many are sorted without memory beside the stack
-_LONGEST = 2**32 - 1  # what an index of the lists can be
+_MOST_SELECTED = 64  # as in sorting.cpp: so many are sorted without scratch memory
+_LONGEST = 2**32 - 1  # the largest index of the lists
 
 _PARAMS = (
     "in:self",
@@ -19,7 +19,7 @@ _PARAMS = (
     "out:indices",
     "workspace:room",
     *(f"scalar:{name}:int64" for name in ("length", "count", "largest")),
-    *line_params("self", "values", "indices"),
+    *row_params("self", "values", "indices"),
 )
 
 Scratch = Callable[[int], Place]
@@ -36,9 +36,9 @@ def sort(
     cores: int,
     scratch: Scratch,
 ) -> Op:
-    """Always stable, which serves those who ask for it and those who do not."""
+    """Always stable, with or without `stable`."""
     length = self.shape[dim] if self.shape else 1
-    return _first("sort", self, out0, out1, dim, length, length, descending, cores, scratch)
+    return _sorted_op("sort", self, out0, out1, dim, length, length, descending, cores, scratch)
 
 
 def topk(
@@ -57,10 +57,10 @@ def topk(
     length = self.shape[dim] if self.shape else 1
     if not 0 <= k <= length:
         raise UnsupportedError(f"topk: {k} of the {length} elements of dimension {dim}")
-    return _first("topk", self, out0, out1, dim, length, k, largest, cores, scratch)
+    return _sorted_op("topk", self, out0, out1, dim, length, k, largest, cores, scratch)
 
 
-def _first(
+def _sorted_op(
     operator: str,
     self: Tensor,
     values: Tensor,
@@ -77,10 +77,10 @@ def _first(
         raise UnsupportedError(f"{operator} of {self.dtype} to {values.dtype} and {indices.dtype}")
     if length > _LONGEST:
         raise UnsupportedError(f"{operator} of lines of {length} elements; at most {_LONGEST} have a kernel")
-    lines = lines_of(operator, dim, self, values, indices)
+    rows = strided_rows(operator, dim, self, values, indices)
     key_bytes = 8 if DTYPES[self.dtype][0] == 8 else 4
-    room = scratch(cores * length * 2 * (key_bytes + 4) if count > _FEW else 8)
-    blocks = lines.blocks(length, cores)
-    kernel = shipped("sorting.cpp", "sorted_lines", _PARAMS, blocks=blocks, op_type=operator, defines=defines)
+    room = scratch(cores * length * 2 * (key_bytes + 4) if count > _MOST_SELECTED else 8)
+    blocks = rows.blocks(length, cores)
+    kernel = shipped("sorting.cpp", "sorted_rows", _PARAMS, blocks=blocks, op_type=operator, defines=defines)
     arguments: list[Place | int] = [place(self), place(values), place(indices), room, length, count, int(largest)]
-    return Op(kernel, [*arguments, *line_arguments(lines)], operator)
+    return Op(kernel, [*arguments, *row_arguments(rows)], operator)

@@ -1,14 +1,15 @@
-"""targets.cpu.kernels.lines: tensors and a dimension in, the sizes and strides of their lines along it out."""
+"""targets.cpu.kernels.strided_rows: tensors and a dimension in, outer sizes and strides of their rows along it out."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ....errors import UnsupportedError
 from .shipping import Tensor
 
-_DIRECTIONS = 3  # around a line, as in strided_rows.h
+_OUTER = 3  # outer dimensions, as in strided_rows.h
 
 # dtype -> the type of its elements in C++
 ELEMENTS = {
@@ -24,35 +25,32 @@ ELEMENTS = {
     "float64": "double",
 }
 
-_ELEMENTS_PER_BLOCK = 4096  # one more block is worth its while if it takes over this much
+_ELEMENTS_PER_BLOCK = 4096  # least work of a block
 
 
 @dataclass(frozen=True)
-class Lines:
-    """Lines along one dimension of tensors that agree in all others."""
+class StridedRows:
+    """Rows along one dimension of tensors that agree in all others."""
 
-    around: tuple[int, ...]
-    strides: tuple[tuple[int, ...], ...]  # per tensor: along, then from line to line
+    outer_sizes: tuple[int, ...]
+    strides: tuple[tuple[int, ...], ...]  # per tensor: along a row, then the outer strides
 
     @property
     def count(self) -> int:
-        total = 1
-        for size in self.around:
-            total *= size
-        return total
+        return math.prod(self.outer_sizes)
 
     def blocks(self, length: int, cores: int) -> int:
         return max(1, min(cores, self.count, self.count * length // _ELEMENTS_PER_BLOCK))
 
 
-def lines_of(operator: str, dim: int, *tensors: Tensor) -> Lines:
-    """Dimensions that lie in memory as one, in all tensors, become one."""
-    if not tensors[0].shape:  # a number is a line of one
-        return Lines((1,) * _DIRECTIONS, ((1, 0, 0, 0),) * len(tensors))
+def strided_rows(operator: str, dim: int, *tensors: Tensor) -> StridedRows:
+    """The rows along `dim`; outer dimensions that are contiguous with each other in all tensors are collapsed."""
+    if not tensors[0].shape:  # a scalar is a row of length 1
+        return StridedRows((1,) * _OUTER, ((1, 0, 0, 0),) * len(tensors))
     rank = len(tensors[0].shape)
     dim += rank if dim < 0 else 0
     sizes: list[int] = []
-    steps: list[tuple[int, ...]] = []  # per direction, of each tensor
+    steps: list[tuple[int, ...]] = []  # per outer dimension, of each tensor
     for other in range(rank):
         size, step = tensors[0].shape[other], tuple(tensor.strides[other] for tensor in tensors)
         if other == dim or size == 1:
@@ -62,25 +60,25 @@ def lines_of(operator: str, dim: int, *tensors: Tensor) -> Lines:
         else:
             sizes.append(size)
             steps.append(step)
-    missing = _DIRECTIONS - len(sizes)
+    missing = _OUTER - len(sizes)
     if missing < 0:
-        raise UnsupportedError(f"{operator} of a tensor with more than {_DIRECTIONS} strided dimensions beside {dim}")
+        raise UnsupportedError(f"{operator} of a tensor with more than {_OUTER} strided dimensions beside {dim}")
     sizes, steps = [1] * missing + sizes, [(0,) * len(tensors)] * missing + steps
     strides = tuple(
         (tensor.strides[dim], *(step[position] for step in steps)) for position, tensor in enumerate(tensors)
     )
-    return Lines(tuple(sizes), strides)
+    return StridedRows(tuple(sizes), strides)
 
 
-def line_params(*names: str) -> tuple[str, ...]:
-    """The parameters that `Lines` gives: sizes around, then strides of each tensor."""
-    sizes = [f"size{direction}" for direction in range(_DIRECTIONS)]
-    strides = [f"{name}_{step}" for name in names for step in ("along", *range(_DIRECTIONS))]
+def row_params(*names: str) -> tuple[str, ...]:
+    """The parameters that hold `StridedRows`: outer sizes, then strides of each tensor."""
+    sizes = [f"size{dimension}" for dimension in range(_OUTER)]
+    strides = [f"{name}_{step}" for name in names for step in ("along", *range(_OUTER))]
     return tuple(f"scalar:{name}:int64" for name in (*sizes, *strides))
 
 
-def line_arguments(lines: Lines) -> list[int]:
-    return [*lines.around, *(stride for strides in lines.strides for stride in strides)]
+def row_arguments(rows: StridedRows) -> list[int]:
+    return [*rows.outer_sizes, *(stride for strides in rows.strides for stride in strides)]
 
 
 def element(operator: str, tensor: Tensor, known: Sequence[str] = tuple(ELEMENTS)) -> str:

@@ -61,7 +61,7 @@ SK_INLINE void dequantise(const SwigluProblem& p, int64_t row, int64_t group, in
 }
 
 // The products from `column` on, ready to be quantised, to scratch.value.
-SK_APART void products(const SwigluProblem& p, int64_t row, int64_t group, int64_t column, int64_t count,
+SK_NOINLINE void products(const SwigluProblem& p, int64_t row, int64_t group, int64_t column, int64_t count,
                        SwigluScratch& scratch) {
     dequantise(p, row, group, column + (p.left ? 0 : p.half), count, scratch.gate, scratch.other);
     dequantise(p, row, group, column + (p.left ? p.half : 0), count, scratch.value, scratch.other);
@@ -102,7 +102,7 @@ SK_INLINE void round_to_int8(const double* values, int64_t count, int8_t* y) {
     for (; i < count; ++i) from_double(values[i], y[i]);
 }
 
-SK_APART void quantise_row(const SwigluProblem& p, int64_t row, int64_t group, SwigluScratch& scratch) {
+SK_NOINLINE void quantise_row(const SwigluProblem& p, int64_t row, int64_t group, SwigluScratch& scratch) {
     int8_t* y = p.y + row * p.half;
     double scale = 0;
     if (p.dynamic) {
@@ -133,9 +133,9 @@ SK_APART void quantise_row(const SwigluProblem& p, int64_t row, int64_t group, S
     }
 }
 
-SK_APART void swiglu_rows(const SwigluProblem& p) {
+SK_NOINLINE void swiglu_rows(const SwigluProblem& p) {
     SwigluScratch scratch;
-    const Range rows = share(p.rows);
+    const Range rows = block_share(p.rows);
     if (p.group_index == nullptr) {
         for (int64_t row = rows.begin; row < rows.end; ++row) quantise_row(p, row, row, scratch);
         return;

@@ -5,25 +5,25 @@ from __future__ import annotations
 from ....errors import UnsupportedError
 from ....model.op import Op
 from .quant_matmul import DTYPES, Argument
-from .shipping import Tensor, place, shipped
+from .shipping import Tensor, TensorView, place, shipped
 
-_ELEMENTS_PER_BLOCK = 512  # one more block is worth its while if it takes over this much
+_ELEMENTS_PER_BLOCK = 512  # least work of a block
 
 
-def _along_params(name: str) -> tuple[str, ...]:
+def _matrix_params(name: str) -> tuple[str, ...]:
     return (f"in:{name}", *(f"scalar:{name}_{what}:int64" for what in ("dtype", "row", "column")))
 
 
 _PARAMS = (
-    *_along_params("x"),
+    *_matrix_params("x"),
     "out:y",
     "out:scale",
     *(f"scalar:{name}:int64" for name in ("rows", "half", "left", "dynamic")),
-    *_along_params("weight_scale"),
-    *_along_params("activation_scale"),
-    *_along_params("bias"),
-    *_along_params("quant_scale"),
-    *_along_params("quant_offset"),
+    *_matrix_params("weight_scale"),
+    *_matrix_params("activation_scale"),
+    *_matrix_params("bias"),
+    *_matrix_params("quant_scale"),
+    *_matrix_params("quant_offset"),
     "in:group_index",
     "scalar:groups:int64",
     "scalar:group_step:int64",
@@ -49,10 +49,10 @@ def dequant_swiglu_quant(
     rows, width = x.shape
     if rows > 1 and tuple(out0.strides) != (width // 2, 1):
         raise UnsupportedError("dequant_swiglu_quant: a result that is not contiguous")
-    arguments: list[Argument] = [*_along(x, x), place(out0), place(out1)]
+    arguments: list[Argument] = [*_matrix_arguments(x, x), place(out0), place(out1)]
     arguments += [rows, width // 2, int(activate_left), int(quant_mode == 1)]
-    for tensor in (weight_scale, _by_row(activation_scale), bias, quant_scale, quant_offset):
-        arguments += _along(tensor, x)
+    for tensor in (weight_scale, _as_column(activation_scale), bias, quant_scale, quant_offset):
+        arguments += _matrix_arguments(tensor, x)
     if group_index is None:
         arguments += [place(x), -1, 0]
     else:
@@ -62,20 +62,16 @@ def dequant_swiglu_quant(
     return Op(kernel, arguments)
 
 
-class _Column:
+def _as_column(tensor: Tensor | None) -> TensorView | None:
     """A vector of one element per row, as a matrix of one column."""
-
-    def __init__(self, tensor: Tensor) -> None:
-        self.name, self.offset, self.dtype = tensor.name, tensor.offset, tensor.dtype
-        self.shape, self.strides = (tensor.shape[0], 1), (tensor.strides[0], 0)
-
-
-def _by_row(tensor: Tensor | None) -> Tensor | None:
-    return None if tensor is None else _Column(tensor)
+    if tensor is None:
+        return None
+    shape, strides = (tensor.shape[0], 1), (tensor.strides[0], 0)
+    return TensorView(tensor.name, tensor.offset, tensor.dtype, shape, strides)
 
 
-def _along(tensor: Tensor | None, instead: Tensor) -> list[Argument]:
-    """Where, what, and strides by row and column: 0 where it is repeated; `instead` if it is missing."""
+def _matrix_arguments(tensor: Tensor | None, instead: Tensor) -> list[Argument]:
+    """Address, dtype, and strides by row and column (0: broadcast); the address of `instead` if it is missing."""
     if tensor is None:
         return [place(instead), 0, 0, 0]
     strides = [0 if size == 1 else stride for size, stride in zip(tensor.shape, tensor.strides, strict=True)]

@@ -1,4 +1,4 @@
-// tiles.h: matmul with many rows: tiles of the output, from packed floats, with sums in registers.
+// tiles.h: matmul with many rows: register tiles over packed panels of floats.
 //
 // An output element is always the sum over chunks of k of sums taken one after the other, wherever its tile begins.
 #pragma once
@@ -7,13 +7,13 @@
 
 namespace {
 
-constexpr int kTileRows = 6;  // rows and vectors of the sums that are in registers
+constexpr int kTileRows = 6;  // rows and vectors of a register tile
 constexpr int kTileVectors = kRegisters == 32 ? 4 : 2;
 constexpr int64_t kTileColumns = kTileVectors * kLanes;
-// Of a tile: large, so that little is gathered and packed again for the next one; all of it fits the second-level cache.
+// Limits of a cache tile: large, so that little is packed twice; all of it fits the L2 cache.
 constexpr int64_t kMostRows = 64 * kTileRows;
 constexpr int64_t kMostColumns = 256;
-constexpr int64_t kChunk = 128;  // of k: a panel of b fits the first-level cache
+constexpr int64_t kChunk = 128;  // of k: a panel of b fits the L1 cache
 
 struct TileScratch {
     alignas(64) float a[kMostRows * kChunk];     // rows, kChunk apart
@@ -23,14 +23,14 @@ struct TileScratch {
 
 // sums (+)= kTileRows rows of a times Vectors vectors of columns of a panel of b
 template <int Vectors>
-SK_APART void register_tile(const float* a, const float* b, int64_t depth, float* sums, bool first) {
+SK_NOINLINE void register_tile(const float* a, const float* b, int64_t depth, float* sums, bool first) {
     Vector total[kTileRows][Vectors] = {};
     for (int64_t i = 0; i < depth; ++i, ++a, b += kTileColumns) {
         Vector columns[Vectors];
         SK_UNROLL
         for (int v = 0; v < Vectors; ++v) {
             columns[v] = load(b + v * kLanes);
-            keep(columns[v]);
+            pin_register(columns[v]);
         }
         SK_UNROLL
         for (int r = 0; r < kTileRows; ++r) {
@@ -83,10 +83,9 @@ SK_INLINE Vector load_floats(const float* from) {
     return load(from);
 }
 
-// `columns` <= kTileColumns columns of b as one panel. Columns that are missing stay as they were: nobody looks at
-// what comes of them.
+// Packs `columns` <= kTileColumns columns of b as one panel. Missing columns are not written: their sums are not stored.
 template <class T>
-SK_APART void pack_panel(const T* b, int64_t row, int64_t column, int64_t depth, int64_t columns, float* to) {
+SK_NOINLINE void pack_panel(const T* b, int64_t row, int64_t column, int64_t depth, int64_t columns, float* to) {
     if (column == 1) {
         for (int64_t i = 0; i < depth; ++i)
             for (int64_t j = 0; j < columns; ++j) to[i * kTileColumns + j] = to_float(b[i * row + j]);
@@ -135,7 +134,7 @@ SK_INLINE void compute_tile(const Problem<T>& p, const Tile& tile, TileScratch& 
 
 // This block's share of the tiles, which are made smaller until the blocks have about equal work.
 template <class T>
-SK_APART void tiles(const Problem<T>& p) {
+SK_NOINLINE void tiled_matmul(const Problem<T>& p) {
     TileScratch scratch;
     const int64_t blocks = sk::block_num();
     int64_t most_rows = kMostRows, most_columns = kMostColumns;
@@ -147,7 +146,7 @@ SK_APART void tiles(const Problem<T>& p) {
     while (fewer_than(blocks) && most_rows > 2 * kTileRows) most_rows -= kTileRows;
     const int64_t rows = round_up(divide_up(p.m, divide_up(p.m, most_rows)), kTileRows);
     const int64_t row_tiles = divide_up(p.m, rows), column_tiles = divide_up(p.n, most_columns);
-    const Range units = share(p.batches * row_tiles * column_tiles);
+    const Range units = block_share(p.batches * row_tiles * column_tiles);
     for (int64_t unit = units.begin; unit < units.end; ++unit) {
         Tile tile;
         tile.row = unit % row_tiles * rows;

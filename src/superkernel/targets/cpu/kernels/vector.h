@@ -1,4 +1,4 @@
-// vector.h: one vector of floats, as wide as the machine has, and the element types that are read into it.
+// vector.h: the widest vector of floats of the machine, and the element types that are loaded into it.
 //
 // The compiler's vector types instead of <immintrin.h>: that header alone costs more compile time than the kernels.
 #pragma once
@@ -30,7 +30,7 @@ typedef uint32_t AnyWords __attribute__((vector_size(kVectorBytes), aligned(2), 
 typedef float AnyQuad __attribute__((vector_size(16), aligned(4), may_alias));
 
 #define SK_INLINE inline __attribute__((always_inline))
-#define SK_APART __attribute__((noinline))
+#define SK_NOINLINE __attribute__((noinline))
 #if defined(__has_builtin)
 #define SK_HAS(builtin) __has_builtin(builtin)
 #else
@@ -47,9 +47,9 @@ SK_INLINE Vector load(const float* at) { return *reinterpret_cast<const AnyVecto
 SK_INLINE void store(float* at, Vector value) { *reinterpret_cast<AnyVector*>(at) = value; }
 SK_INLINE Vector broadcast(float value) { return value - Vector{}; }
 
-// In a register from here on: GCC likes to load a value again for every use, and loads are what the loops wait for.
+// Forces a value into a register: GCC otherwise reloads it for every use, and the loops are bound by loads.
 template <class V>
-SK_INLINE void keep(V& value) {
+SK_INLINE void pin_register(V& value) {
 #if defined(__AVX512F__)
     asm("" : "+v"(value));
 #elif defined(__SSE2__)
@@ -59,7 +59,7 @@ SK_INLINE void keep(V& value) {
 #endif
 }
 
-// x * y + z with one rounding where the machine can: never left to the compiler, which may choose by place.
+// Fused multiply-add where the machine has it. Not left to the compiler, which may contract in one loop and not in another.
 SK_INLINE Vector multiply_add(Vector x, Vector y, Vector z) {
 #if defined(__clang__)
     return __builtin_elementwise_fma(x, y, z);
@@ -139,7 +139,7 @@ SK_INLINE Quad sum_lanes(Vector w, Vector x, Vector y, Vector z) {
 }
 
 // Elements of type T are loaded by spans of kSpan<T>, which give kParts<T> vectors. Where there are two, the first has
-// the elements 0, 2, 4, ... and the second 1, 3, 5, ..., because that is cheap to take apart.
+// the elements 0, 2, 4, ... and the second 1, 3, 5, ..., because that is cheap to separate.
 struct Bfloat16 {
     uint16_t bits;
 };
@@ -195,9 +195,9 @@ SK_INLINE Vector part_of(Words span, int part) { return Vector(part ? span & 0xf
 template <class T>
 using Span = decltype(load_span(static_cast<const T*>(nullptr)));
 
-// The first `count` elements of a span, then zeros: what lies behind them may not be ours to read.
+// The first `count` elements of a span, then zeros; memory behind them is not read.
 template <class T>
-SK_INLINE Span<T> load_some(const T* at, int64_t count) {
+SK_INLINE Span<T> load_partial(const T* at, int64_t count) {
     T some[kSpan<T>] = {};
     for (int64_t i = 0; i < count; ++i) some[i] = at[i];
     return load_span(some);
@@ -205,20 +205,20 @@ SK_INLINE Span<T> load_some(const T* at, int64_t count) {
 
 #if defined(__AVX512BW__) && !defined(__clang__) && SK_HAS(__builtin_ia32_loaddquhi512_mask)
 template <>
-SK_INLINE Vector load_some(const float* at, int64_t count) {
+SK_INLINE Vector load_partial(const float* at, int64_t count) {
     return __builtin_ia32_loadups512_mask(at, Vector{}, uint16_t((1u << count) - 1));
 }
 template <>
-SK_INLINE Words load_some(const Bfloat16* at, int64_t count) {
+SK_INLINE Words load_partial(const Bfloat16* at, int64_t count) {
     typedef short Elements __attribute__((vector_size(kVectorBytes)));
     const uint32_t first = uint32_t((uint64_t(1) << count) - 1);
     return Words(__builtin_ia32_loaddquhi512_mask(reinterpret_cast<const short*>(at), Elements{}, first));
 }
 #endif
 
-// Asks for memory in advance, to the second-level cache.
+// Prefetches `size` elements to the L2 cache.
 template <class T>
-SK_INLINE void ask_for(const T* at, int64_t size) {
+SK_INLINE void prefetch(const T* at, int64_t size) {
     for (int64_t i = 0; i < size; i += 64 / int64_t(sizeof(T))) __builtin_prefetch(at + i, 0, 2);
 }
 

@@ -21,7 +21,7 @@ class CpuLaunchSequence:
         structures = [_structure(launch, kernel) for launch, kernel in zip(launches, self._kernels, strict=True)]
         self._keep = structures  # they own the arrays that the C array points to
         self._array = (LaunchStructure * len(launches))(*structures)
-        self._call = self._kernels[0].host.unconverted("sk_call_series")
+        self._call = self._kernels[0].host.unconverted("sk_call_sequence")
         self._first, self._count = ctypes.c_void_p(ctypes.addressof(self._array)), len(launches)
 
     def launch_values(self, values: Any, sizes: Any) -> None:
@@ -44,7 +44,7 @@ class CpuLaunchSequence:
         self._kernels[0].check_process()
         outcome = self._call(self._first, self._count, values, sizes, may_interrupt(), times)
         if outcome:
-            failed = 0 if outcome < 0 else self._kernels[0].host.free.sk_launch_leg(outcome)
+            failed = 0 if outcome < 0 else self._kernels[0].host.free.sk_launch_position(outcome)
             raise self._kernels[failed].stopped(outcome, op_label=self._launches[failed].op_label)
 
     def _launch_each(self, values: Any, sizes: Any, times: list[tuple[int, int]]) -> None:

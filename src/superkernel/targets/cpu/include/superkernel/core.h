@@ -1,4 +1,4 @@
-// core.h: one core of a running super kernel: where it is, and the steps of the plan as member functions.
+// core.h: one core of a running super kernel: its position, and the steps of the plan as member functions.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 namespace sk {
 
 constexpr int kPendingWaits = 8;
-constexpr int kEagerLooks = 64;
-constexpr size_t kPreloadBytes = 4096;  // beyond this the processor's own fetch keeps up
+constexpr int kEagerPolls = 64;
+constexpr size_t kPreloadBytes = 4096;  // the hardware prefetcher keeps up beyond this
 
 struct Choice {
     bool ok;
@@ -33,7 +33,7 @@ class Core {
     bool in(int first, int last) const { return first <= id_ && id_ < last; }
     bool alive() const { return launch_.abort.load(std::memory_order_relaxed) == 0; }
 
-    // call: set the scene for one block of an op
+    // call: records which block of which op runs next
     void begin(uint32_t step, int block, int blocks, bool last_block = true) {
         delay();
         block_ = block;
@@ -45,15 +45,15 @@ class Core {
         activity_.doing.store(Doing::kCalling, std::memory_order_relaxed);
     }
 
-    // signal: everything this core did up to here is published under `stamp`
+    // signal: publishes (release) everything this core did so far under `stamp`
     void signal(uint64_t stamp) {
         delay();
         if (published_ < stamp) publish(stamp);
     }
-    // the call that follows may signal by itself, with set_next()
+    // the next call may signal itself, with set_next()
     void signal_early(uint64_t stamp) { early_stamp_ = stamp; }
 
-    // wait: until the cores first..last-1, but this one, have signalled `stamp`
+    // wait: until all other cores in [first, last) have signalled `stamp` (acquire); spins, then blocks
     bool wait(uint32_t step, uint64_t stamp, int first, int last) {
         delay();
         for (int other = first; other < last; ++other) {
@@ -65,7 +65,7 @@ class Core {
         }
         return true;
     }
-    // the same, put off until the call that follows reaches wait_previous()
+    // the same, deferred until the next call reaches wait_previous()
     bool wait_inside(uint32_t step, uint64_t stamp, int first, int last) {
         if (pending_ == kPendingWaits) return wait(step, stamp, first, last);
         waits_[pending_++] = {step, stamp, first, last};
@@ -116,7 +116,7 @@ class Core {
         }
     }
 
-    // events: words shared with somebody outside
+    // events: words shared with threads outside of the launch
     bool await_event(uint32_t step, uint64_t slot) {
         delay();
         const auto* word = reinterpret_cast<std::atomic<int64_t>*>(slot);
@@ -125,7 +125,7 @@ class Core {
     void notify(uint64_t slot) { reinterpret_cast<std::atomic<int64_t>*>(slot)->store(1, std::memory_order_release); }
     void reset_event(uint64_t slot) { reinterpret_cast<std::atomic<int64_t>*>(slot)->store(0, std::memory_order_release); }
 
-    // dynamic ops: ask for a tiling, later take it
+    // dynamic ops: request a tiling, later read it
     void request(int tiling) {
         launch_.tilings[tiling].requested.store(1, std::memory_order_release);
         launch_.request(&launch_, tiling);
@@ -176,7 +176,7 @@ class Core {
         signal(early_stamp_);
     }
     void fail(const char* message) { launch_.fail(step_, message); }
-    // after the call: what the sub-kernel did not do itself
+    // after the call: the waits that the sub-kernel did not reach
     bool end_call() {
         early_stamp_ = 0;
         const bool met = finish_waits();
@@ -190,10 +190,10 @@ class Core {
         int first, last;
     };
 
-    // A pause is longer than the way from core to core: look a few times without one.
+    // A pause takes longer than the transfer of a cache line between cores: poll a few times without one.
     template <class Reached>
     static bool reached_soon(Reached reached) {
-        for (int i = 0; i < kEagerLooks; ++i) {
+        for (int i = 0; i < kEagerPolls; ++i) {
             if (reached()) return true;
         }
         return false;
@@ -204,7 +204,7 @@ class Core {
         launch_.progress[id_].stamp.store(stamp, std::memory_order_release);
     }
 
-    // A sub-kernel whose wait was broken off must not go on: what it would read next was never written.
+    // A sub-kernel whose wait was aborted must not continue: its inputs were never written.
     [[noreturn]] void leave() {
         launch_.leave();
         __builtin_unreachable();
@@ -222,7 +222,7 @@ class Core {
                            [&] { return at.generation.load(std::memory_order_acquire) != generation; });
     }
 
-    // Under a test switch every step may be late, by an amount that a seed decides.
+    // Under SK_TEST_DELAYS every step is delayed by a random time from a seed.
     void delay() {
 #ifdef SK_TEST_DELAYS
         random_ ^= random_ << 13;
@@ -252,7 +252,7 @@ class Core {
 #endif
 };
 
-// The place of core `id` among `cores`.
+// The position of core `id` in `cores`.
 inline int rank(int id, std::initializer_list<int> cores) {
     return int(std::find(cores.begin(), cores.end(), id) - cores.begin());
 }

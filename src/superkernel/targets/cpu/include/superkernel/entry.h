@@ -1,11 +1,11 @@
-// entry.h: included once by the emitted entry: the core's steps, and the functions that kernel.h promises to sub-kernels.
+// entry.h: included once by the emitted entry: the core's steps, and the functions that kernel.h declares.
 #pragma once
 
 #include "core.h"
 #include "kernel.h"
 
 namespace sk {
-// the core that this thread is, for sub-kernels that ask
+// the core that runs on this thread
 static thread_local Core* current = nullptr;
 }  // namespace sk
 

@@ -30,7 +30,7 @@ inline Share block_share(int64_t first, int64_t last, int64_t step) {
     return {first + mine.first * step, end < last ? end : last};
 }
 
-// A nest of loops whose iterations are counted through: rows of columns, the innermost loop being the columns.
+// A collapsed loop nest: rows of columns, the innermost loop being the columns.
 struct NestShare {
     int64_t first_row, last_row;
     int64_t columns_per_row;
@@ -50,7 +50,7 @@ struct NestShare {
     }
 };
 
-// Bytes that `count` values take in a workspace, the next thing beginning at a cache line.
+// Bytes that `count` values take in a workspace, rounded up to cache lines.
 template <class T>
 constexpr size_t room_for(size_t count) {
     return (count * sizeof(T) + 63) / 64 * 64;

@@ -9,24 +9,24 @@ namespace sk {
 
 constexpr int kLine = 64;
 constexpr int kFailureBytes = 1024;
-constexpr int kApart = 128;  // processors fetch lines in pairs: what two cores write lies two lines apart
+constexpr int kApart = 128;  // adjacent-line prefetch: words that two cores write are two cache lines apart
 
-// What a core was doing when somebody had to ask. Only the watchdog reads it.
+// What a core is doing. Only the watchdog and crash reports read it.
 enum class Doing : uint32_t { kNotStarted, kCalling, kWaiting, kFinished };
 
 // Why a launch was stopped.
 enum class Fault : uint32_t {
     kNone,
-    kStalled,         // no core made progress: all were in waits of our own
+    kStalled,         // no core made progress: all were waiting in the super kernel
     kInterrupted,     // Ctrl-C
     kUnknownKey,      // the tiling key of a dynamic op has no variant
     kBlockCount,      // the block count of a dynamic op is out of range
-    kUndeclaredSync,  // a sub-kernel called sync_all although the plan was told it does not
+    kUndeclaredSync,  // a sub-kernel called sync_all although the plan says that it does not
     kTilingFailed,    // the tiling function raised
-    kFailed,          // a sub-kernel said that it cannot go on
+    kFailed,          // a sub-kernel called fail()
 };
 
-// How far a core has come. One writer, many pollers: a line of its own.
+// The last stamp that a core has signalled. One writer, many pollers: no false sharing.
 struct alignas(kApart) Progress {
     std::atomic<uint64_t> stamp{0};
 };
@@ -37,7 +37,7 @@ struct alignas(kApart) Activity {
     std::atomic<Doing> doing{Doing::kNotStarted};
 };
 
-// The barrier of one sync_all op. `entered` and `ended` tell the feeding cores whether to join once more.
+// The barrier of one sync_all op. From `entered` and `ended` the feeding cores know whether to join once more.
 struct Rendezvous {
     alignas(kLine) std::atomic<uint32_t> arrived{0};
     alignas(kLine) std::atomic<uint32_t> generation{0};
@@ -64,7 +64,7 @@ struct Launch {
     std::atomic<Fault> fault{Fault::kNone};
     std::atomic<uint32_t> fault_step{0};
     std::atomic<int64_t> fault_detail{0};
-    char failure[kFailureBytes] = {};  // what the sub-kernel said; written by the core whose fault it is
+    char failure[kFailureBytes] = {};  // the message of fail(); written by the core that set `fault`
 
     alignas(kLine) int cores = 0;
     const uint64_t* slots = nullptr;
@@ -80,7 +80,7 @@ struct Launch {
     void (*request)(Launch*, int tiling) = nullptr;  // wakes the control agent
     void (*leave)() = nullptr;  // out of a sub-kernel of a stopped launch; never returns
 
-    // For the core that fails first, as stop; read when all cores have left.
+    // As stop, with a message; the first core wins. Read when all cores have left.
     void fail(uint32_t step, const char* message) {
         Fault none = Fault::kNone;
         if (fault.compare_exchange_strong(none, Fault::kFailed)) {

@@ -1,4 +1,4 @@
-// wait.h: how a core waits: spin briefly, then give the processor away, then sleep; always with an eye on the abort word.
+// wait.h: how a core waits: spin briefly, then yield, then sleep; the abort word ends every wait.
 #pragma once
 
 #include <sched.h>
@@ -35,14 +35,14 @@ inline uint64_t now_ns() {
 
 constexpr int kSpins = 3000;            // some tens of microseconds
 constexpr uint64_t kYieldNs = 200'000;  // then yield this long
-constexpr long kSleepNs = 20'000;       // then nap: only a sleeper's processor is lent to a core that has none
-constexpr unsigned long kSlackNs = 1'000;  // how late a nap may end; the system's own 50 us would show
+constexpr long kSleepNs = 20'000;       // then sleep: only then does the scheduler run another thread on this processor
+constexpr unsigned long kSlackNs = 1'000;  // timer slack of these sleeps; the default of 50 us would be visible
 
-// Short naps end in time while one of these lives.
-class Punctual {
+// Lowers the timer slack of this thread during its lifetime, so that short sleeps end in time.
+class LowTimerSlack {
   public:
-    Punctual() : before_(prctl(PR_GET_TIMERSLACK)) { prctl(PR_SET_TIMERSLACK, kSlackNs); }
-    ~Punctual() {
+    LowTimerSlack() : before_(prctl(PR_GET_TIMERSLACK)) { prctl(PR_SET_TIMERSLACK, kSlackNs); }
+    ~LowTimerSlack() {
         if (before_ > 0) prctl(PR_SET_TIMERSLACK, static_cast<unsigned long>(before_));
     }
 
@@ -65,9 +65,9 @@ __attribute__((noinline)) bool wait_slowly(Launch& launch, Activity& activity, u
     const uint64_t start = now_ns();
     while (!over() && now_ns() - start < kYieldNs) sched_yield();
     if (!over()) {
-        const Punctual while_napping;
-        const timespec nap{0, kSleepNs};
-        while (!over()) nanosleep(&nap, nullptr);
+        const LowTimerSlack while_sleeping;
+        const timespec pause{0, kSleepNs};
+        while (!over()) nanosleep(&pause, nullptr);
     }
     const bool met = reached();
     activity.step.store(step_before, std::memory_order_relaxed);

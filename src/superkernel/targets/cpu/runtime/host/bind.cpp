@@ -1,7 +1,7 @@
 // bind.cpp: numpy arrays -> addresses and sizes, checked, and the launch, in one call; tensors -> addresses. Entered
 // with the GIL held.
 //
-// Python's own functions come as pointers, so that this library needs neither its headers nor its symbols.
+// Python's C functions are passed as pointers, so that this library needs neither its headers nor its symbols.
 #include <algorithm>
 #include <cstdint>
 #include <vector>
@@ -31,7 +31,7 @@ constexpr int kWriteable = 0x400;
 struct Python {
     void* (*list_item)(void* list, intptr_t index);            // PyList_GetItem
     void* (*capsule_pointer)(void* capsule, const char* name);  // PyCapsule_GetPointer
-    void* (*save_thread)();                                     // PyEval_SaveThread: gives the GIL away
+    void* (*save_thread)();                                     // PyEval_SaveThread: releases the GIL
     void (*restore_thread)(void* state);                        // PyEval_RestoreThread
     void* (*tuple_item)(void* tuple, intptr_t index);           // PyTuple_GetItem
     void* none;
@@ -46,10 +46,10 @@ using sk::host::Running;
 
 extern "C" {
 
-// What is wanted of one name.
-struct Wanted {
+// What the buffer of one name must satisfy.
+struct BufferCheck {
     int64_t elements;  // < 0: any
-    int64_t reach;     // at least so many bytes
+    int64_t reach;     // least size in bytes
     int32_t itemsize;  // 0: any
     char typekind;     // 0: any
     uint8_t written;
@@ -58,50 +58,50 @@ struct Wanted {
 
 void sk_bind_python(const Python* functions) { python = *functions; }
 
-// Fill values and sizes from capsules; where a capsule is None they are filled already. False: something does not fit.
-static bool bind_arrays(void* capsules, int32_t count, const Wanted* wanted, uint64_t* values, int64_t* sizes) {
-    for (int32_t place = 0; place < count; ++place) {
-        void* capsule = python.list_item(capsules, place);
+// Fill values and sizes from capsules; where a capsule is None they are filled already. False: a buffer does not satisfy its check.
+static bool bind_arrays(void* capsules, int32_t count, const BufferCheck* checks, uint64_t* values, int64_t* sizes) {
+    for (int32_t i = 0; i < count; ++i) {
+        void* capsule = python.list_item(capsules, i);
         if (capsule == python.none) continue;
-        const Wanted& want = wanted[place];
+        const BufferCheck& check = checks[i];
         const auto* array = static_cast<const ArrayInterface*>(python.capsule_pointer(capsule, nullptr));
         if (array == nullptr || array->two != 2) return false;
         int64_t elements = 1;
         for (int d = 0; d < array->nd; ++d) elements *= array->shape[d];
-        const bool fits = want.memory != 0 && (want.elements < 0 || elements == want.elements) &&
-                          elements * array->itemsize >= want.reach &&
-                          (want.itemsize == 0 || array->itemsize == want.itemsize) &&
-                          (want.typekind == 0 || array->typekind == want.typekind) && array->typekind != 'O' &&
+        const bool fits = check.memory != 0 && (check.elements < 0 || elements == check.elements) &&
+                          elements * array->itemsize >= check.reach &&
+                          (check.itemsize == 0 || array->itemsize == check.itemsize) &&
+                          (check.typekind == 0 || array->typekind == check.typekind) && array->typekind != 'O' &&
                           (array->flags & kContiguous) != 0 && (array->flags & kAligned) != 0 &&
                           (array->flags & kNotSwapped) != 0 &&
-                          (want.written == 0 || (array->flags & kWriteable) != 0);
+                          (check.written == 0 || (array->flags & kWriteable) != 0);
         if (!fits) return false;
-        values[place] = reinterpret_cast<uint64_t>(array->data);
-        sizes[place] = elements * array->itemsize;
+        values[i] = reinterpret_cast<uint64_t>(array->data);
+        sizes[i] = elements * array->itemsize;
     }
     return true;
 }
 
-// Do two names share memory, and one of them is written?
-static bool overlap(int32_t count, const Wanted* wanted, const uint64_t* values, const int64_t* sizes) {
+// Whether two names share memory and one of them is written.
+static bool overlap(int32_t count, const BufferCheck* checks, const uint64_t* values, const int64_t* sizes) {
     thread_local std::vector<int32_t> order;
     order.clear();
     for (int32_t i = 0; i < count; ++i) {
-        if (wanted[i].memory != 0 && sizes[i] > 0) order.push_back(i);
+        if (checks[i].memory != 0 && sizes[i] > 0) order.push_back(i);
     }
     std::sort(order.begin(), order.end(), [values](int32_t a, int32_t b) { return values[a] < values[b]; });
     uint64_t reach = 0, written_reach = 0;
     for (const int32_t i : order) {
-        if (values[i] < written_reach || (wanted[i].written != 0 && values[i] < reach)) return true;
+        if (values[i] < written_reach || (checks[i].written != 0 && values[i] < reach)) return true;
         const uint64_t end = values[i] + uint64_t(sizes[i]);
         reach = std::max(reach, end);
-        if (wanted[i].written != 0) written_reach = std::max(written_reach, end);
+        if (checks[i].written != 0) written_reach = std::max(written_reach, end);
     }
     return false;
 }
 
-int32_t sk_bind(void* capsules, int32_t count, const Wanted* wanted, uint64_t* values, int64_t* sizes) {
-    if (!bind_arrays(capsules, count, wanted, values, sizes) || overlap(count, wanted, values, sizes)) return int32_t(kMisfit);
+int32_t sk_bind(void* capsules, int32_t count, const BufferCheck* checks, uint64_t* values, int64_t* sizes) {
+    if (!bind_arrays(capsules, count, checks, values, sizes) || overlap(count, checks, values, sizes)) return int32_t(kMisfit);
     return 0;
 }
 
@@ -110,9 +110,9 @@ struct TensorInput {
     int32_t place, index;
 };
 
-// The addresses of tensors, as torch's own function finds them. A launch that has read a model's weights leaves nothing
-// else in the caches: everything is asked for before the first is looked at, the tensors' objects, then what their first
-// words point to. Where those are no pointers, that was in vain and no more.
+// The addresses of tensors, found by a function of torch. A launch that has read a model's weights evicts everything
+// else from the caches, so all objects are prefetched before the first is read: the tensors, then what their first
+// words point to. A word that is no pointer costs a useless prefetch and nothing more.
 void sk_fill(void* tuple, const TensorInput* inputs, int32_t count, uint64_t* values, void* (*address)(void* tensor)) {
     constexpr int kFirst = 2, kLast = 4;  // words behind an object's reference count and type
     for (int32_t i = 0; i < count; ++i) __builtin_prefetch(python.tuple_item(tuple, inputs[i].index));
@@ -125,15 +125,15 @@ void sk_fill(void* tuple, const TensorInput* inputs, int32_t count, uint64_t* va
     }
 }
 
-// What stays the same from call to call.
+// The constants of repeated calls.
 struct Caller {
     Program* program;
-    const Wanted* wanted;
+    const BufferCheck* checks;
     int32_t count;
 };
 
-// Bind and launch. 0: done. kMisfit, kClosed: nothing was run, the caller finds the words. Otherwise the address of the
-// launch that was stopped, still to be ended.
+// Bind and launch. 0: done. kMisfit, kClosed: nothing was run, and the caller writes the error. Otherwise the address of
+// the stopped launch, which the caller must end.
 int64_t sk_call(const Caller* caller, void* capsules, const uint64_t* given_values, const int64_t* given_sizes,
                 int32_t interrupts) {
     Running* running = sk_launch_begin(caller->program);
@@ -147,7 +147,7 @@ int64_t sk_call(const Caller* caller, void* capsules, const uint64_t* given_valu
     }
     uint64_t* values = running->values.data();
     int64_t* sizes = running->sizes.data();
-    if (sk_bind(capsules, caller->count, caller->wanted, values, sizes) != 0) {
+    if (sk_bind(capsules, caller->count, caller->checks, values, sizes) != 0) {
         sk_launch_end(running);
         return kMisfit;
     }

@@ -13,7 +13,7 @@
 namespace sk::host {
 namespace {
 
-// The OpenMP run time of this process, found by the caller: never a second one.
+// The OpenMP run time of this process, found by the caller; a second one is never loaded.
 struct OpenMP {
     void (*parallel)(void (*)(void*), void*, unsigned, unsigned) = nullptr;
     int (*thread)() = nullptr;
@@ -22,41 +22,41 @@ struct OpenMP {
 
 constexpr int32_t kFinishedOk = 0;
 
-// Ctrl-C reaches the launch of the main thread through this.
+// The launch of the main thread, which Ctrl-C stops.
 std::atomic<Running*> interruptible{nullptr};
-std::atomic<bool> missed{false};  // it came between two launches
+std::atomic<bool> pending_interrupt{false};  // Ctrl-C came between two launches
 
-std::atomic<bool> timing{false};  // somebody wants to know how long launches take
-thread_local uint64_t last_launch[2] = {0, 0};  // when the last one of this thread was dispatched, and completed
+std::atomic<bool> timing{false};  // launches are timed
+thread_local uint64_t last_launch[2] = {0, 0};  // when the last launch of this thread was dispatched and when it completed
 
-// Python's own handler is not told: the stopped launch raises KeyboardInterrupt, and once is enough.
+// Python's handler is not called: the stopped launch raises KeyboardInterrupt itself.
 void on_interrupt(int) {
     Running* running = interruptible.load();
     if (running != nullptr) {
         running->stop(Fault::kInterrupted, 0, 0);
     } else {
-        missed.store(true);
+        pending_interrupt.store(true);
     }
 }
 
-thread_local jmp_buf* way_out = nullptr;
+thread_local jmp_buf* exit_point = nullptr;
 
-void leave() { longjmp(*way_out, 1); }
+void leave() { longjmp(*exit_point, 1); }
 
-// No exception may pass: the frames above belong to OpenMP and to Python.
+// No exception may leave: the calling frames belong to OpenMP and to Python.
 void enter(Running& running, int core, int part) noexcept {
     guard_this_thread();
-    const Running* const outer = running_here;  // a sub-kernel may call somebody who launches
+    const Running* const outer = running_here;  // launches nest when a sub-kernel launches
     const int outer_core = core_here;
-    jmp_buf* const outer_way = way_out;
+    jmp_buf* const outer_exit = exit_point;
     jmp_buf here;
     running_here = &running;
     core_here = core;
-    way_out = &here;
+    exit_point = &here;
     if (_setjmp(here) == 0) running.program->facts.entry(&running, part);
     running_here = outer;
     core_here = outer_core;
-    way_out = outer_way;
+    exit_point = outer_exit;
     running.activity[core].doing.store(Doing::kFinished, std::memory_order_release);
 }
 
@@ -68,8 +68,8 @@ void run_whole_plan(Running& running) {
     enter(running, 0, kWholePlan);
 }
 
-// OpenMP's own join spins for milliseconds; where another process has the other core's processor, that keeps this one
-// from being lent to it. Our wait gives it away.
+// OpenMP's join spins for milliseconds. On an oversubscribed machine that keeps the processor from the core that it
+// waits for; this wait yields it.
 void await_others(Running& running) {
     for (int core = 1; core < running.cores; ++core) {
         const std::atomic<Doing>& doing = running.activity[core].doing;
@@ -88,7 +88,7 @@ void region(void* data) {
     if (core == 0) await_others(running);
 }
 
-// The region was given too few threads (it stands inside another one).
+// The region got too few threads (it is nested in another one).
 void run_without_region(Running& running) {
     if (running.program->facts.needs_team == 0) {
         run_whole_plan(running);
@@ -143,7 +143,7 @@ void free_running(Running* running) {
     delete running;
 }
 
-// Everything back to its start value: a launch never sees an earlier one.
+// Resets everything: a launch never sees the state of an earlier one.
 void reset(Running& running) {
     const Facts& facts = running.program->facts;
     running.abort.store(0);
@@ -159,28 +159,28 @@ void reset(Running& running) {
         running.stamp_count[core] = 0;
     }
     for (int i = 0; i < facts.rendezvous_count; ++i) {
-        Rendezvous& one = running.rendezvous[i];
-        one.arrived.store(0);
-        one.generation.store(0);
-        one.entered.store(0);
-        one.ended.store(0);
+        Rendezvous& rendezvous = running.rendezvous[i];
+        rendezvous.arrived.store(0);
+        rendezvous.generation.store(0);
+        rendezvous.entered.store(0);
+        rendezvous.ended.store(0);
     }
     for (int i = 0; i < facts.tiling_count; ++i) {
-        Tiling& one = running.tilings[i];
-        one.key.store(0);
-        one.blocks.store(0);
-        one.lock.store(0);
-        one.requested.store(0);
+        Tiling& tiling = running.tilings[i];
+        tiling.key.store(0);
+        tiling.blocks.store(0);
+        tiling.lock.store(0);
+        tiling.requested.store(0);
     }
 }
 
 uint64_t slot_value(Running& running, int32_t source, uint64_t literal, const uint64_t* values) {
     if (source >= 0) return values[source] + literal;
     if (source == kLiteral) return literal;
-    const int32_t place = kFirstTiling - source;
-    Tiling& tiling = running.tilings[place / 3];
+    const int32_t word = kFirstTiling - source;
+    Tiling& tiling = running.tilings[word / 3];
     std::atomic<int64_t>* const words[] = {&tiling.key, &tiling.blocks, &tiling.lock};
-    return reinterpret_cast<uint64_t>(words[place % 3]);
+    return reinterpret_cast<uint64_t>(words[word % 3]);
 }
 
 void fill_slots(Running& running, const uint64_t* values, const int64_t* bytes) {
@@ -204,7 +204,7 @@ Interrupts::Interrupts(bool wanted) : wanted_(wanted) {
 Interrupts::~Interrupts() {
     if (!wanted_) return;
     sigaction(SIGINT, &before_, nullptr);
-    if (missed.exchange(false)) raise(SIGINT);
+    if (pending_interrupt.exchange(false)) raise(SIGINT);
 }
 
 int32_t run(Running* running, const uint64_t* values, const int64_t* bytes, const Interrupts& interrupts) {
@@ -214,7 +214,7 @@ int32_t run(Running* running, const uint64_t* values, const int64_t* bytes, cons
     fill_slots(*running, values, bytes);
     watch(running);
     Running* const outer = interrupts.wanted() ? interruptible.exchange(running) : nullptr;
-    if (interrupts.wanted() && missed.exchange(false)) on_interrupt(SIGINT);
+    if (interrupts.wanted() && pending_interrupt.exchange(false)) on_interrupt(SIGINT);
     const bool timed = running->stamp_room != 0;
     if (timed) {
         running->began_ns = sk::now_ns();
@@ -272,7 +272,7 @@ int32_t sk_program_close(Program* program) {
     return program->running;
 }
 
-// Only when nobody can reach it any more: a thread may still be on its way into a launch that will be refused.
+// Only when no thread can reach it: a thread may still be entering a launch that will be refused.
 void sk_program_destroy(Program* program) {
     for (Running* running : program->pool) free_running(running);
     delete program;
@@ -297,13 +297,13 @@ Running* sk_launch_begin(Program* program) {
     return running;
 }
 
-// Whether launches are timed, from dispatch to completion.
+// Switches the timing of launches, from dispatch to completion.
 void sk_time_launches(int32_t wanted) { timing.store(wanted != 0); }
 
-// Of the calling thread.
+// Dispatch and completion of the calling thread's last launch.
 void sk_last_launch(uint64_t* two) { memcpy(two, last_launch, sizeof last_launch); }
 
-// No request will come any more: the agent may go.
+// No further request comes: the control agent returns.
 void sk_agent_over(Running* running) {
     const std::lock_guard<std::mutex> hold(running->agent_mutex);
     running->over = true;

@@ -1,4 +1,4 @@
-// program.h: what the host side knows of a loaded super kernel, and of its launches.
+// program.h: the host's state of a loaded super kernel and of its launches.
 #pragma once
 
 #include <signal.h>
@@ -60,7 +60,7 @@ struct Running : Launch {
     uint64_t began_ns = 0, ended_ns = 0, began_ticks = 0, ended_ticks = 0;
     uint64_t dispatched_ns = 0, completed_ns = 0;  // while launches are timed
     int team = 0;
-    int32_t leg = 0;  // of a series: which of its launches
+    int32_t position = 0;  // in its launch sequence
 };
 
 struct Program {
@@ -75,10 +75,10 @@ struct Program {
     bool closed = false;
 };
 
-// Say in words what each core of a launch is doing.
+// Writes what each core of a launch is doing.
 void describe(const Running& running, const char* headline, char* text, size_t room);
 
-// Is some unfinished core inside a sub-kernel, as opposed to a wait of ours?
+// Whether an unfinished core is inside a sub-kernel, as opposed to a wait of the super kernel.
 bool inside_sub_kernel(const Running& running);
 
 // Print the report, leave it in the report file, end the process with status 70.
@@ -87,7 +87,7 @@ bool inside_sub_kernel(const Running& running);
 void watch(Running* running);
 void unwatch(Running* running);
 
-// While one of these lives, Ctrl-C stops the launch of this thread instead of waiting for Python to see it.
+// During its lifetime, Ctrl-C stops the launch of this thread; Python would see it only afterwards.
 class Interrupts {
   public:
     explicit Interrupts(bool wanted);
@@ -103,7 +103,7 @@ class Interrupts {
 // One launch, from begin to end of its parallel region; 0, or the Fault that stopped it.
 int32_t run(Running* running, const uint64_t* values, const int64_t* bytes, const Interrupts& interrupts);
 
-// What calls of the library answer instead of a launch that was stopped.
+// Results of calls that ran nothing.
 constexpr int64_t kMisfit = -1;
 constexpr int64_t kClosed = -2;
 

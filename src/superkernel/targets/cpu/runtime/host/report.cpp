@@ -83,7 +83,7 @@ static void on_crash(int number, siginfo_t* info, void* context) {
         const char* what = step < running.program->texts.size() ? running.program->texts[step].c_str() : "?";
         static char headline[1024], text[kReportBytes];
         snprintf(headline, sizeof headline, "%s on core %d in '%s' (address %p)", strsignal(number), core_here, what,
-                 info->si_code > 0 ? info->si_addr : nullptr);  // sent by somebody: no address
+                 info->si_code > 0 ? info->si_addr : nullptr);  // sent by another process: no address
         describe(running, headline, text, sizeof text);
         give_up(running, text);
     }
@@ -113,7 +113,7 @@ void install_crash_handlers() {
 
 namespace {
 
-// A stack for signal handlers, for when a sub-kernel has used up its own; as long as the thread lives.
+// An alternate signal stack for the lifetime of the thread, for sub-kernels that overflow the normal one.
 struct SignalStack {
     stack_t stack = {};
 

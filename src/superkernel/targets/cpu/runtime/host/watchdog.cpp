@@ -1,4 +1,4 @@
-// watchdog.cpp: one thread that looks at all launches of the process and stops those that make no progress.
+// watchdog.cpp: one thread that watches all launches of the process and stops those that make no progress.
 #include <algorithm>
 #include <chrono>
 #include <stdio.h>
@@ -12,7 +12,7 @@ namespace sk::host {
 namespace {
 
 constexpr auto kPeriod = std::chrono::milliseconds(50);
-constexpr int kIdlePeriods = 20;  // then sleep until a launch comes
+constexpr int kIdlePeriods = 20;  // then block until a launch begins
 constexpr uint64_t kPauseNs = 500'000'000;  // a round this late: the process itself was stopped (Ctrl-Z, a debugger)
 
 struct Watchdog {
@@ -26,8 +26,8 @@ struct Watchdog {
 };
 
 Watchdog& watchdog() {
-    static Watchdog* one = new Watchdog;  // never destroyed: its thread may outlive static destruction
-    return *one;
+    static Watchdog* watchdog = new Watchdog;  // never destroyed: its thread may outlive static destruction
+    return *watchdog;
 }
 
 // Any change in what the cores do, or in how far they are, is progress.

@@ -1,24 +1,24 @@
-// int8_few.h: int8 products with few rows of a, where reading b is the cost: every column of b is read once, in place.
+// int8_skinny.h: int8 skinny matmul (few rows of a), bound by the bandwidth of b: every column is read once, in place.
 //
 // For b that is contiguous along k. Here a is the unsigned operand of VNNI: 128 is added to it, and 128 times the sum
-// of a column of b is taken off.
+// of a column of b is subtracted.
 #pragma once
 
 #include "int8.h"
 
 namespace {
 
-constexpr int64_t kInt8FewRows = 16;
-constexpr int64_t kDotDepth = 2048;  // elements of k at a time: four rows and four columns fit a first-level cache
+constexpr int64_t kInt8SkinnyRows = 16;
+constexpr int64_t kDotDepth = 2048;  // elements of k at a time: four rows and four columns fit an L1 cache
 constexpr int64_t kDotWords = kDotDepth / kPerWord;
-constexpr int64_t kDotStep = kDotWords + kLanes;  // so that rows do not fall on the same lines of a cache
+constexpr int64_t kDotStep = kDotWords + kLanes;  // padded, so that rows do not map to the same cache sets
 constexpr int kDotColumns = 4;
 constexpr int kDotRows = kRegisters == 32 ? 4 : 2;
-constexpr int64_t kDotGranule = 16;  // columns that are never divided between blocks
+constexpr int64_t kDotGranule = 16;  // columns that blocks do not divide
 
 struct DotScratch {
-    alignas(64) int32_t a[kInt8FewRows * kDotStep];
-    alignas(64) int32_t sums[kInt8FewRows * kInt8MostColumns];
+    alignas(64) int32_t a[kInt8SkinnyRows * kDotStep];
+    alignas(64) int32_t sums[kInt8SkinnyRows * kInt8MostColumns];
 };
 
 typedef uint32_t Four __attribute__((vector_size(16)));
@@ -36,9 +36,9 @@ SK_INLINE Four sums_of_lanes(const Sums (&of)[kDotColumns]) {
     return sums.group[0];
 }
 
-// The words of `count` elements, fewer than a vector has, then words of zeros: what lies behind may not be ours to read.
+// The words of `count` elements, fewer than a vector has, then words of zeros; memory behind them is not read.
 template <bool Unsigned>
-SK_INLINE Sums some_int8_words(const int8_t* from, int64_t count) {
+SK_INLINE Sums partial_int8_words(const int8_t* from, int64_t count) {
 #if SK_VNNI && defined(__AVX512BW__) && !defined(__clang__) && SK_HAS(__builtin_ia32_loaddquqi512_mask)
     typedef char Bytes __attribute__((vector_size(kVectorBytes)));
     const uint64_t first = (uint64_t(1) << count) - 1;
@@ -53,7 +53,7 @@ SK_INLINE Sums some_int8_words(const int8_t* from, int64_t count) {
 
 // sums += Rows rows of a times columns of b, `column_step` apart. `count` <= kDotColumns of them are wanted.
 template <int Rows>
-SK_APART void int8_dots(const int32_t* a, const int8_t* b, int64_t column_step, int64_t depth, int64_t count,
+SK_NOINLINE void int8_dots(const int32_t* a, const int8_t* b, int64_t column_step, int64_t depth, int64_t count,
                         int32_t* sums, bool first) {
     constexpr int64_t span = kLanes * kPerWord;
     const int8_t* columns[kDotColumns];
@@ -65,7 +65,7 @@ SK_APART void int8_dots(const int32_t* a, const int8_t* b, int64_t column_step, 
         Sums weights[kDotColumns];
         if (__builtin_expect(depth - i < span, false)) {
             SK_UNROLL
-            for (int c = 0; c < kDotColumns; ++c) weights[c] = some_int8_words<false>(columns[c] + i, depth - i);
+            for (int c = 0; c < kDotColumns; ++c) weights[c] = partial_int8_words<false>(columns[c] + i, depth - i);
         } else {
             SK_UNROLL
             for (int c = 0; c < kDotColumns; ++c) {
@@ -75,13 +75,13 @@ SK_APART void int8_dots(const int32_t* a, const int8_t* b, int64_t column_step, 
         }
         SK_UNROLL
         for (int c = 0; c < kDotColumns; ++c) {
-            keep(weights[c]);
+            pin_register(weights[c]);
             if (SK_VNNI) add_products(of_column[c], 0x01010101 - Sums{}, weights[c]);
         }
         SK_UNROLL
         for (int r = 0; r < Rows; ++r) {
             Sums row = load_sums(a + r * kDotStep + i / kPerWord);
-            keep(row);
+            pin_register(row);
             SK_UNROLL
             for (int c = 0; c < kDotColumns; ++c) add_products(total[r][c], row, weights[c]);
         }
@@ -95,14 +95,14 @@ SK_APART void int8_dots(const int32_t* a, const int8_t* b, int64_t column_step, 
 }
 
 // Rows of a as words of the unsigned operand; the last vector is filled up with what meets zeros of b.
-SK_APART void pack_int8_dots(const int8_t* a, int64_t row, int64_t column, int64_t rows, int64_t depth, int32_t* to) {
+SK_NOINLINE void pack_int8_dots(const int8_t* a, int64_t row, int64_t column, int64_t rows, int64_t depth, int32_t* to) {
     for (int64_t r = 0; r < rows; ++r, a += row, to += kDotStep) {
         int64_t word = 0;
         if (column == 1) {
             for (; (word + kLanes) * kPerWord <= depth; word += kLanes)
                 store_sums(to + word, int8_words<true>(a + word * kPerWord));
             if (word * kPerWord < depth)
-                store_sums(to + word, some_int8_words<true>(a + word * kPerWord, depth - word * kPerWord));
+                store_sums(to + word, partial_int8_words<true>(a + word * kPerWord, depth - word * kPerWord));
             continue;
         }
         for (; word * kPerWord < depth; ++word)
@@ -113,7 +113,7 @@ SK_APART void pack_int8_dots(const int8_t* a, int64_t row, int64_t column, int64
 
 // One tile of all rows: its sums, row by row, to finish(row, sums).
 template <class Finish>
-SK_INLINE void int8_few_sums(const Int8Problem& p, const Tile& tile, DotScratch& scratch, Finish& finish) {
+SK_INLINE void int8_skinny_sums(const Int8Problem& p, const Tile& tile, DotScratch& scratch, Finish& finish) {
     for (int64_t i = 0; i < p.m * kInt8MostColumns; ++i) scratch.sums[i] = 0;
     for (int64_t k = 0; k < p.k; k += kDotDepth) {
         const int64_t depth = least(kDotDepth, p.k - k);
@@ -137,24 +137,24 @@ SK_INLINE void int8_few_sums(const Int8Problem& p, const Tile& tile, DotScratch&
 
 // This block's share: columns, and batches of columns.
 template <class Finish>
-SK_APART void int8_few_rows(const Int8Problem& p, Finish& finish) {
+SK_NOINLINE void int8_skinny_matmul(const Int8Problem& p, Finish& finish) {
     DotScratch scratch;
     const int64_t granules = divide_up(p.n, kDotGranule);
-    const Range units = share(p.batches * granules);
+    const Range units = block_share(p.batches * granules);
     for (int64_t unit = units.begin; unit < units.end;) {
         const int64_t batch = unit / granules, first = unit % granules;
         const int64_t count = least(least(granules - first, units.end - unit), kInt8MostColumns / kDotGranule);
         const int64_t column = first * kDotGranule;
         const Tile tile{batch, 0, column, p.m, least(count * kDotGranule, p.n - column)};
-        int8_few_sums(p, tile, scratch, finish);
+        int8_skinny_sums(p, tile, scratch, finish);
         unit += count;
     }
 }
 
-// The way that suits the shape.
+// Chooses the algorithm by the shape.
 template <class Finish>
 SK_INLINE void int8_products(const Int8Problem& p, Finish& finish) {
-    if (p.m <= kInt8FewRows && p.of_b.row == 1 && p.k > 0) return int8_few_rows(p, finish);
+    if (p.m <= kInt8SkinnyRows && p.of_b.row == 1 && p.k > 0) return int8_skinny_matmul(p, finish);
     int8_product(p, finish);
 }
 

@@ -1,24 +1,24 @@
-// attention_few.h: attention of few rows, where reading keys and values is the cost: each one is read once, in place.
+// attention_skinny.h: attention of few query rows, bound by the bandwidth of keys and values: each is read once, in place.
 #pragma once
 
 #include "attention_problem.h"
 
 namespace {
 
-constexpr int64_t kFewQueries = 8;                   // rows that are served together
-constexpr int64_t kFewKeys = 64;                     // keys of a chunk
-constexpr int kTogether = kRegisters == 32 ? 4 : 2;  // rows whose sums fit the registers together
+constexpr int64_t kSkinnyQueries = 8;                   // rows that share one pass over keys and values
+constexpr int64_t kSkinnyKeys = 64;                     // keys of a chunk
+constexpr int kQueryGroup = kRegisters == 32 ? 4 : 2;  // rows of a register tile
 
-struct FewScratch {
-    alignas(64) float query[kFewQueries * kMostSize];  // scaled; spans in the order of their parts, then zeros
-    alignas(64) float sums[kFewQueries * kMostSize];   // in the same order
+struct SkinnyScratch {
+    alignas(64) float query[kSkinnyQueries * kMostSize];  // scaled; spans in the order of their parts, then zeros
+    alignas(64) float sums[kSkinnyQueries * kMostSize];   // in the same order
     alignas(64) float ordered[kMostSize];
-    alignas(64) float scores[kFewQueries * kFewKeys];
-    alignas(64) float mask[kFewQueries * kFewKeys];
-    float highest[kFewQueries], total[kFewQueries], fading[kFewQueries];
+    alignas(64) float scores[kSkinnyQueries * kSkinnyKeys];
+    alignas(64) float mask[kSkinnyQueries * kSkinnyKeys];
+    float highest[kSkinnyQueries], total[kSkinnyQueries], fading[kSkinnyQueries];
 };
 
-// Keys and values of a chunk, and what is asked for in advance while they are read.
+// Keys and values of a chunk, and the next chunk, which is prefetched.
 template <class T>
 struct Chunk {
     const T *key, *value, *next_key;
@@ -34,7 +34,7 @@ SK_INLINE void add_products(Vector (&total)[R][C], const Span<T> (&keys)[C], con
         SK_UNROLL
         for (int r = 0; r < R; ++r) {
             rows[r] = load(query + r * ld + part * kLanes);
-            if (C > 1) keep(rows[r]);
+            if (C > 1) pin_register(rows[r]);
         }
         SK_UNROLL
         for (int c = 0; c < C; ++c) {
@@ -45,9 +45,9 @@ SK_INLINE void add_products(Vector (&total)[R][C], const Span<T> (&keys)[C], con
     }
 }
 
-// The scores of R rows, C keys at a time. Keys behind the last one are the last one once more.
+// The scores of R rows, C keys at a time. Keys beyond the last are replaced by the last.
 template <class T, int R, int C>
-SK_APART void score(const Chunk<T>& chunk, int64_t row, FewScratch& scratch) {
+SK_NOINLINE void score(const Chunk<T>& chunk, int64_t row, SkinnyScratch& scratch) {
     const int64_t ld = chunk.ld, whole = chunk.size / kSpan<T> * kSpan<T>, rest = chunk.size - whole;
     const float* query = scratch.query + row * ld;
     for (int64_t j = 0; j < chunk.count; j += C) {
@@ -60,22 +60,22 @@ SK_APART void score(const Chunk<T>& chunk, int64_t row, FewScratch& scratch) {
             SK_UNROLL
             for (int c = 0; c < C; ++c) {
                 spans[c] = load_span(key[c] + i);
-                if (R > 1) keep(spans[c]);
+                if (R > 1) pin_register(spans[c]);
             }
             add_products<T>(total, spans, query + i, ld);
         }
         if (rest > 0) {
-            for (int c = 0; c < C; ++c) spans[c] = load_some(key[c] + whole, rest);
+            for (int c = 0; c < C; ++c) spans[c] = load_partial(key[c] + whole, rest);
             add_products<T>(total, spans, query + whole, ld);
         }
         if (row == 0)
             for (int64_t c = j; c < least(j + C, chunk.count); ++c)
-                ask_for(chunk.value + c * chunk.value_step, chunk.size);
+                prefetch(chunk.value + c * chunk.value_step, chunk.size);
         SK_UNROLL
         for (int r = 0; r < R; ++r) {
             SK_UNROLL
             for (int c = 0; c < C; c += 4) {
-                AnyQuad& to = *reinterpret_cast<AnyQuad*>(scratch.scores + (row + r) * kFewKeys + j + c);
+                AnyQuad& to = *reinterpret_cast<AnyQuad*>(scratch.scores + (row + r) * kSkinnyKeys + j + c);
                 to = sum_lanes(total[r][c], total[r][c + 1], total[r][c + 2], total[r][c + 3]);
             }
         }
@@ -93,19 +93,19 @@ SK_INLINE float sum_of(Vector x) {
     return sum[0];
 }
 
-// Scores become what values are multiplied with; sums of earlier chunks fade as the highest score rises.
-SK_APART void weigh(int64_t rows, int64_t count, bool masked, FewScratch& scratch) {
+// Online softmax: scores become weights, and sums of earlier chunks are rescaled when the highest score rises.
+SK_NOINLINE void weigh(int64_t rows, int64_t count, bool masked, SkinnyScratch& scratch) {
     for (int64_t r = 0; r < rows; ++r) {
-        float* scores = scratch.scores + r * kFewKeys;
+        float* scores = scratch.scores + r * kSkinnyKeys;
         if (masked)
             for (int64_t j = 0; j < count; j += kLanes)
-                store(scores + j, load(scores + j) + load(scratch.mask + r * kFewKeys + j));
-        for (int64_t j = count; j < kFewKeys; ++j) scores[j] = kNothing;
+                store(scores + j, load(scores + j) + load(scratch.mask + r * kSkinnyKeys + j));
+        for (int64_t j = count; j < kSkinnyKeys; ++j) scores[j] = kNothing;
         Vector most = broadcast(kNothing), sum = {};
-        for (int64_t j = 0; j < kFewKeys; j += kLanes) most = larger(load(scores + j), most);
+        for (int64_t j = 0; j < kSkinnyKeys; j += kLanes) most = larger(load(scores + j), most);
         const float before = scratch.highest[r], here = highest_of(most), highest = here > before ? here : before;
         const float base = highest == kNothing ? 0 : highest;
-        for (int64_t j = 0; j < kFewKeys; j += kLanes) {
+        for (int64_t j = 0; j < kSkinnyKeys; j += kLanes) {
             const Vector weight = exponential(load(scores + j) - base);
             store(scores + j, weight);
             sum += weight;
@@ -118,11 +118,11 @@ SK_APART void weigh(int64_t rows, int64_t count, bool masked, FewScratch& scratc
 
 // R rows of weights times the values of a chunk, over Spans spans of columns, or over a part of one.
 template <class T, int R, int Spans>
-SK_APART void add_values(const Chunk<T>& chunk, int64_t row, int64_t column, int64_t width, FewScratch& scratch) {
+SK_NOINLINE void add_values(const Chunk<T>& chunk, int64_t row, int64_t column, int64_t width, SkinnyScratch& scratch) {
     constexpr int parts = kParts<T>, vectors = Spans * parts;
     Vector total[R][vectors];
     float* sums = scratch.sums + row * chunk.ld + column;
-    const float* weights = scratch.scores + row * kFewKeys;
+    const float* weights = scratch.scores + row * kSkinnyKeys;
     SK_UNROLL
     for (int r = 0; r < R; ++r) {
         SK_UNROLL
@@ -135,17 +135,17 @@ SK_APART void add_values(const Chunk<T>& chunk, int64_t row, int64_t column, int
         SK_UNROLL
         for (int s = 0; s < Spans; ++s) {
             const T* at = value + s * kSpan<T>;
-            const Span<T> span = Spans > 1 || width == kSpan<T> ? load_span(at) : load_some(at, width);
+            const Span<T> span = Spans > 1 || width == kSpan<T> ? load_span(at) : load_partial(at, width);
             SK_UNROLL
             for (int part = 0; part < parts; ++part) {
                 some[s * parts + part] = part_of(span, part);
-                if (R > 1) keep(some[s * parts + part]);
+                if (R > 1) pin_register(some[s * parts + part]);
             }
         }
-        if (row == 0 && j < chunk.next_count) ask_for(chunk.next_key + j * chunk.key_step + column, width);
+        if (row == 0 && j < chunk.next_count) prefetch(chunk.next_key + j * chunk.key_step + column, width);
         SK_UNROLL
         for (int r = 0; r < R; ++r) {
-            const Vector weight = broadcast(weights[r * kFewKeys + j]);
+            const Vector weight = broadcast(weights[r * kSkinnyKeys + j]);
             SK_UNROLL
             for (int v = 0; v < vectors; ++v) total[r][v] = multiply_add(weight, some[v], total[r][v]);
         }
@@ -161,7 +161,7 @@ SK_APART void add_values(const Chunk<T>& chunk, int64_t row, int64_t column, int
 template <class Step>
 SK_INLINE void in_groups(int64_t rows, const Step& step) {
     int64_t row = 0;
-    for (; row + kTogether <= rows; row += kTogether) step.template run<kTogether>(row);
+    for (; row + kQueryGroup <= rows; row += kQueryGroup) step.template run<kQueryGroup>(row);
     if (rows - row >= 2) {
         step.template run<2>(row);
         row += 2;
@@ -172,7 +172,7 @@ SK_INLINE void in_groups(int64_t rows, const Step& step) {
 template <class T>
 struct Score {
     const Chunk<T>& chunk;
-    FewScratch& scratch;
+    SkinnyScratch& scratch;
     template <int R>
     SK_INLINE void run(int64_t row) const {
         score<T, R, R == 1 && (kRegisters == 32 || kParts<T> == 1) ? 8 : 4>(chunk, row, scratch);
@@ -182,7 +182,7 @@ struct Score {
 template <class T>
 struct AddValues {
     const Chunk<T>& chunk;
-    FewScratch& scratch;
+    SkinnyScratch& scratch;
     template <int R>
     SK_INLINE void run(int64_t row) const {
         constexpr int spans = 4 / kParts<T>;
@@ -194,12 +194,12 @@ struct AddValues {
     }
 };
 
-// What these rows may not look at, added to their mask.
+// Adds the causal mask of these rows.
 template <class T>
 SK_INLINE void hide_later_keys(const Attention<T>& p, const Rows& rows, int64_t first, int64_t count,
-                               FewScratch& scratch, bool masked) {
+                               SkinnyScratch& scratch, bool masked) {
     for (int64_t r = 0; r < rows.count; ++r) {
-        float* mask = scratch.mask + r * kFewKeys;
+        float* mask = scratch.mask + r * kSkinnyKeys;
         for (int64_t j = 0; j < count; ++j) {
             const bool later = first + j > (rows.first + r) / p.group;
             mask[j] = later ? kNothing : masked ? mask[j] : 0;
@@ -208,7 +208,7 @@ SK_INLINE void hide_later_keys(const Attention<T>& p, const Rows& rows, int64_t 
 }
 
 template <class T>
-SK_INLINE void take_queries(const Attention<T>& p, const Rows& rows, int64_t ld, FewScratch& scratch) {
+SK_INLINE void take_queries(const Attention<T>& p, const Rows& rows, int64_t ld, SkinnyScratch& scratch) {
     for (int64_t r = 0; r < rows.count; ++r) {
         const int64_t row = rows.first + r;
         const T* query = p.query + p.of_query.at(rows.batch, rows.head * p.group + row % p.group, row / p.group);
@@ -223,7 +223,7 @@ SK_INLINE void take_queries(const Attention<T>& p, const Rows& rows, int64_t ld,
 }
 
 template <class T>
-SK_APART void few_queries_of(const Attention<T>& p, const Rows& rows, int64_t split, FewScratch& scratch) {
+SK_NOINLINE void skinny_head(const Attention<T>& p, const Rows& rows, int64_t split, SkinnyScratch& scratch) {
     Chunk<T> chunk;
     chunk.size = p.size;
     chunk.ld = round_up(p.size, kSpan<T>);
@@ -232,11 +232,11 @@ SK_APART void few_queries_of(const Attention<T>& p, const Rows& rows, int64_t sp
     take_queries(p, rows, chunk.ld, scratch);
     const T* keys = p.key + p.of_key.at(rows.batch, rows.head, 0);
     const T* values = p.value + p.of_value.at(rows.batch, rows.head, 0);
-    const int64_t end = key_end(p, rows), step = p.splits * kFewKeys;
-    for (int64_t first = split * kFewKeys; first < end; first += step) {
-        chunk.count = least(kFewKeys, end - first);
+    const int64_t end = key_end(p, rows), step = p.splits * kSkinnyKeys;
+    for (int64_t first = split * kSkinnyKeys; first < end; first += step) {
+        chunk.count = least(kSkinnyKeys, end - first);
         bool masked = p.mask_kind != MaskKind::kNone;
-        if (masked) chunk.count = read_mask(p, rows, first, chunk.count, scratch.mask, kFewKeys);
+        if (masked) chunk.count = read_mask(p, rows, first, chunk.count, scratch.mask, kSkinnyKeys);
         if (chunk.count == 0) continue;
         if (p.causal) {
             hide_later_keys(p, rows, first, chunk.count, scratch, masked);
@@ -245,7 +245,7 @@ SK_APART void few_queries_of(const Attention<T>& p, const Rows& rows, int64_t sp
         chunk.key = keys + first * chunk.key_step;
         chunk.value = values + first * chunk.value_step;
         chunk.next_key = chunk.key + step * chunk.key_step;
-        chunk.next_count = least(kFewKeys, end - first - step);
+        chunk.next_count = least(kSkinnyKeys, end - first - step);
         in_groups(rows.count, Score<T>{chunk, scratch});
         weigh(rows.count, chunk.count, masked, scratch);
         in_groups(rows.count, AddValues<T>{chunk, scratch});
@@ -262,12 +262,12 @@ SK_APART void few_queries_of(const Attention<T>& p, const Rows& rows, int64_t sp
 
 // This block's share: heads of keys and values, or splits of them.
 template <class T>
-SK_APART void few_queries(const Attention<T>& p) {
-    FewScratch scratch;
-    const Range units = share(p.batches * p.heads * p.splits);
+SK_NOINLINE void skinny_attention(const Attention<T>& p) {
+    SkinnyScratch scratch;
+    const Range units = block_share(p.batches * p.heads * p.splits);
     for (int64_t unit = units.begin; unit < units.end; ++unit) {
         const int64_t pair = unit / p.splits;
-        few_queries_of(p, {pair / p.heads, pair % p.heads, 0, p.rows()}, unit % p.splits, scratch);
+        skinny_head(p, {pair / p.heads, pair % p.heads, 0, p.rows()}, unit % p.splits, scratch);
     }
 }
 
