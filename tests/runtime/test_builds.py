@@ -13,7 +13,7 @@ from runtime.given import ADD, KERNELS, VECTOR, child, kernel
 
 import superkernel as sk
 from superkernel import BuildError, Op, OptionError, PlanError, UnsupportedError
-from superkernel.targets.native.objects import INCLUDE
+from superkernel.targets.cpu.build import INCLUDE
 from superkernel.targets.native.toolchain import find_toolchain, run
 
 PARAMS = [f"in:x:{VECTOR}", f"in:y:{VECTOR}", f"out:z:{VECTOR}"]

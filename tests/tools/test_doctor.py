@@ -14,9 +14,12 @@ from typing import Any
 import pytest
 
 from superkernel.errors import BuildError, UnsupportedError
+from superkernel.targets.ascend.checks import check_cann
+from superkernel.targets.checks import Check, CheckState
+from superkernel.targets.cpu import checks as cpu_checks
 from superkernel.tools import doctor
 from superkernel.tools.cli import main
-from superkernel.tools.doctor import Check, Report, State
+from superkernel.tools.doctor import DoctorReport
 
 
 @pytest.fixture
@@ -37,16 +40,16 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., P
     return make
 
 
-def summary(check: Check) -> tuple[State, bool, bool]:
+def summary(check: Check) -> tuple[CheckState, bool, bool]:
     return check.state, check.needed, bool(check.remedy)
 
 
-MISSING_PART = (State.MISSING, True, True)
-BROKEN_PART = (State.PROBLEM, True, True)
-MISSING_EXTRA = (State.MISSING, False, True)
-BROKEN_EXTRA = (State.PROBLEM, False, True)
-GOOD_PART = (State.OK, True, False)
-GOOD_EXTRA = (State.OK, False, False)
+MISSING_PART = (CheckState.MISSING, True, True)
+BROKEN_PART = (CheckState.PROBLEM, True, True)
+MISSING_EXTRA = (CheckState.MISSING, False, True)
+BROKEN_EXTRA = (CheckState.PROBLEM, False, True)
+GOOD_PART = (CheckState.OK, True, False)
+GOOD_EXTRA = (CheckState.OK, False, False)
 
 
 # the whole
@@ -60,17 +63,17 @@ def test_this_machine_can_run_the_cpu_target(tmp_path: Path, monkeypatch: pytest
 
 
 def test_what_is_only_nice_to_have_does_not_count() -> None:
-    assert Report((Check("a", State.OK, "", needed=True), Check("b", State.MISSING, ""))).ok
+    assert DoctorReport((Check("a", CheckState.OK, "", needed=True), Check("b", CheckState.MISSING, ""))).ok
 
 
-@pytest.mark.parametrize("state", [State.MISSING, State.PROBLEM])
-def test_what_is_needed_counts(state: State) -> None:
-    assert not Report((Check("a", state, "", needed=True), Check("b", State.OK, ""))).ok
+@pytest.mark.parametrize("state", [CheckState.MISSING, CheckState.PROBLEM])
+def test_what_is_needed_counts(state: CheckState) -> None:
+    assert not DoctorReport((Check("a", state, "", needed=True), Check("b", CheckState.OK, ""))).ok
 
 
 def test_the_proof_is_not_tried_without_its_parts() -> None:
-    check = doctor.check_cpu_target([Check("linker", State.MISSING, "", needed=True)])
-    assert (check.state, check.found) == (State.MISSING, "not tried: see linker")
+    check = doctor.check_demo([Check("linker", CheckState.MISSING, "", needed=True)])
+    assert (check.state, check.found) == (CheckState.MISSING, "not tried: see linker")
 
 
 def test_a_failed_proof_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,14 +81,14 @@ def test_a_failed_proof_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
         raise BuildError("running a super kernel: failed", command, "error: the output differs\n")
 
     monkeypatch.setattr(doctor, "run_tool", fail)
-    check = doctor.check_cpu_target([])
-    assert (check.state, check.found) == (State.PROBLEM, "the output differs")
+    check = doctor.check_demo([])
+    assert (check.state, check.found) == (CheckState.PROBLEM, "the output differs")
 
 
 def test_a_proof_that_crashes_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_DEMO", (sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"))
-    check = doctor.check_cpu_target([])
-    assert check.state is State.PROBLEM
+    check = doctor.check_demo([])
+    assert check.state is CheckState.PROBLEM
     assert "SIGKILL" in check.found
 
 
@@ -94,19 +97,19 @@ def test_a_proof_that_crashes_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.usefixtures("programs")
 def test_a_missing_compiler_is_told() -> None:
-    assert summary(doctor.check_compiler()) == MISSING_PART
+    assert summary(cpu_checks.check_compiler()) == MISSING_PART
 
 
 @pytest.mark.usefixtures("programs")
 def test_a_chosen_compiler_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "nocc -O2")
-    check = doctor.check_compiler()
-    assert (check.state, check.found) == (State.MISSING, "CXX='nocc -O2' is not on PATH")
+    check = cpu_checks.check_compiler()
+    assert (check.state, check.found) == (CheckState.MISSING, "CXX='nocc -O2' is not on PATH")
 
 
 def test_a_chosen_compiler_that_is_no_command_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "g++ 'open")
-    assert summary(doctor.check_compiler()) == BROKEN_PART
+    assert summary(cpu_checks.check_compiler()) == BROKEN_PART
 
 
 def test_a_compiler_that_cannot_compile_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,19 +117,19 @@ def test_a_compiler_that_cannot_compile_is_told(tmp_path: Path, monkeypatch: pyt
     fake.write_text("#!/bin/sh\n[ $# = 1 ] && echo fake 1.0 && exit 0\necho no headers >&2\nexit 1\n")
     fake.chmod(0o755)
     monkeypatch.setenv("CXX", str(fake))
-    check = doctor.check_compiler()
+    check = cpu_checks.check_compiler()
     assert summary(check) == BROKEN_PART
     assert "no headers" in check.found
 
 
 def test_a_working_compiler_is_found_with_its_version() -> None:
-    check = doctor.check_compiler()
+    check = cpu_checks.check_compiler()
     assert summary(check) == GOOD_PART
     assert "compiles and links a tiny program" in check.found
 
 
 @pytest.mark.usefixtures("programs")
-@pytest.mark.parametrize("check", [doctor.check_linker, doctor.check_objcopy])
+@pytest.mark.parametrize("check", [cpu_checks.check_linker, cpu_checks.check_objcopy])
 def test_missing_binutils_are_told(check: Callable[[], Check]) -> None:
     assert summary(check()) == MISSING_PART
 
@@ -134,12 +137,12 @@ def test_missing_binutils_are_told(check: Callable[[], Check]) -> None:
 @pytest.mark.parametrize("version", ["LLD 17.0.6 (compatible with GNU linkers)", "mold 2.4.0 (compatible with GNU ld)"])
 def test_a_linker_that_is_not_gnu_ld_is_a_problem(version: str, programs: Callable[..., Path]) -> None:
     programs("ld", version)
-    assert summary(doctor.check_linker()) == BROKEN_PART
+    assert summary(cpu_checks.check_linker()) == BROKEN_PART
 
 
 def test_a_tool_that_does_not_run_is_a_problem(programs: Callable[..., Path]) -> None:
     programs("objcopy", status=3)
-    assert summary(doctor.check_objcopy()) == BROKEN_PART
+    assert summary(cpu_checks.check_objcopy()) == BROKEN_PART
 
 
 def test_a_version_may_be_on_a_later_line(programs: Callable[..., Path]) -> None:
@@ -154,31 +157,31 @@ def test_a_missing_openmp_run_time_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     def none() -> Any:
         raise UnsupportedError("no OpenMP run time found")
 
-    monkeypatch.setattr(doctor, "openmp", none)
-    assert summary(doctor.check_openmp()) == MISSING_PART
+    monkeypatch.setattr(cpu_checks, "openmp", none)
+    assert summary(cpu_checks.check_openmp()) == MISSING_PART
 
 
 def test_two_openmp_run_times_are_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "loaded", lambda: [Path("/a/libgomp.so.1"), Path("/b/libomp.so")])
-    check = doctor.check_openmp()
+    monkeypatch.setattr(cpu_checks, "loaded", lambda: [Path("/a/libgomp.so.1"), Path("/b/libomp.so")])
+    check = cpu_checks.check_openmp()
     assert summary(check) == BROKEN_EXTRA
     assert "/a/libgomp.so.1, /b/libomp.so" in check.found
 
 
 def test_the_openmp_run_time_that_is_loaded_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "loaded", lambda: [Path("/a/libgomp.so.1")])
-    assert doctor.check_openmp().found == "/a/libgomp.so.1"
+    monkeypatch.setattr(cpu_checks, "loaded", lambda: [Path("/a/libgomp.so.1")])
+    assert cpu_checks.check_openmp().found == "/a/libgomp.so.1"
 
 
 def test_more_threads_than_cores_are_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "thread_count", lambda: 10_000)
-    assert summary(doctor.check_cores()) == BROKEN_EXTRA
+    monkeypatch.setattr(cpu_checks, "thread_count", lambda: 10_000)
+    assert summary(cpu_checks.check_cores()) == BROKEN_EXTRA
 
 
 def test_as_many_threads_as_cores_are_fine(monkeypatch: pytest.MonkeyPatch) -> None:
     allowed = len(os.sched_getaffinity(0))
-    monkeypatch.setattr(doctor, "thread_count", lambda: allowed)
-    check = doctor.check_cores()
+    monkeypatch.setattr(cpu_checks, "thread_count", lambda: allowed)
+    check = cpu_checks.check_cores()
     assert summary(check) == GOOD_EXTRA
     assert f"a launch uses {allowed} " in check.found
 
@@ -198,7 +201,7 @@ def test_the_cache_is_told_with_its_size(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_an_installed_torch_is_told_with_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "version", {"torch": "9.9"}.__getitem__)
-    assert doctor.check_torch() == Check("torch", State.OK, "9.9")
+    assert doctor.check_torch() == Check("torch", CheckState.OK, "9.9")
 
 
 def test_a_missing_torch_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,7 +245,7 @@ def give_driver(monkeypatch: pytest.MonkeyPatch, driver: FakeDriver | None) -> N
 
 def test_a_gpu_is_told_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     give_driver(monkeypatch, FakeDriver(2))
-    assert doctor.check_gpu() == Check("gpu", State.OK, "2 x NVIDIA H200, driver for CUDA 12.4")
+    assert doctor.check_gpu() == Check("gpu", CheckState.OK, "2 x NVIDIA H200, driver for CUDA 12.4")
 
 
 def test_a_driver_without_a_gpu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,13 +277,13 @@ def test_nvcc_is_found_in_the_cuda_home(
 ) -> None:
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
     path = programs("nvcc", "release 13.0", inside=tmp_path / "cuda" / "bin")
-    assert doctor.check_nvcc() == Check("nvcc", State.OK, f"{path}: release 13.0")
+    assert doctor.check_nvcc() == Check("nvcc", CheckState.OK, f"{path}: release 13.0")
 
 
 @pytest.mark.usefixtures("programs")
 def test_a_missing_cann_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ASCEND_HOME_PATH", raising=False)
-    assert summary(doctor.check_cann()) == MISSING_EXTRA
+    assert summary(check_cann()) == MISSING_EXTRA
 
 
 @pytest.mark.usefixtures("programs")
@@ -289,7 +292,7 @@ def test_a_cann_home_without_its_compiler_is_a_problem(
     home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ASCEND_HOME_PATH", str(tmp_path / home))
-    assert summary(doctor.check_cann()) == BROKEN_EXTRA
+    assert summary(check_cann()) == BROKEN_EXTRA
 
 
 def test_the_cann_compiler_is_found_in_its_home(
@@ -297,7 +300,7 @@ def test_the_cann_compiler_is_found_in_its_home(
 ) -> None:
     monkeypatch.setenv("ASCEND_HOME_PATH", str(tmp_path / "cann"))
     path = programs("bisheng", "clang version 15.0.5", inside=tmp_path / "cann/compiler/ccec_compiler/bin")
-    assert doctor.check_cann() == Check("cann", State.OK, f"{path}: clang version 15.0.5")
+    assert check_cann() == Check("cann", CheckState.OK, f"{path}: clang version 15.0.5")
 
 
 # the command
@@ -307,8 +310,8 @@ def test_the_cann_compiler_is_found_in_its_home(
 def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[Any, str]]:
     """`superkernel doctor` with arguments, on a machine with one row; its exit status and what it prints."""
 
-    def run(state: State, *arguments: str) -> tuple[Any, str]:
-        report = Report((Check("linker", state, "in /a[b]", "get [bold]one", needed=True),))
+    def run(state: CheckState, *arguments: str) -> tuple[Any, str]:
+        report = DoctorReport((Check("linker", state, "in /a[b]", "get [bold]one", needed=True),))
         monkeypatch.setattr(doctor, "examine", lambda: report)
         monkeypatch.setattr(sys, "argv", ["superkernel", "doctor", *arguments])
         with pytest.raises(SystemExit) as exit:
@@ -318,19 +321,19 @@ def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
     return run
 
 
-@pytest.mark.parametrize(("state", "status"), [(State.OK, 0), (State.MISSING, 1), (State.PROBLEM, 1)])
+@pytest.mark.parametrize(("state", "status"), [(CheckState.OK, 0), (CheckState.MISSING, 1), (CheckState.PROBLEM, 1)])
 def test_the_exit_status_says_whether_the_cpu_target_can_work(
-    shell: Callable[..., tuple[Any, str]], state: State, status: int
+    shell: Callable[..., tuple[Any, str]], state: CheckState, status: int
 ) -> None:
     assert shell(state)[0] == status
 
 
 def test_the_table_shows_names_and_remedies_as_they_are(shell: Callable[..., tuple[Any, str]]) -> None:
-    table = shell(State.MISSING)[1]
+    table = shell(CheckState.MISSING)[1]
     assert all(text in table for text in ("linker", "missing", "in /a[b]", "-> get [bold]one"))
 
 
 def test_the_report_as_json(shell: Callable[..., tuple[Any, str]]) -> None:
-    status, printed = shell(State.MISSING, "--json")
+    status, printed = shell(CheckState.MISSING, "--json")
     row = {"name": "linker", "state": "missing", "found": "in /a[b]", "remedy": "get [bold]one", "needed": True}
     assert (status, json.loads(printed)) == (1, {"ok": False, "checks": [row]})

@@ -12,8 +12,8 @@ from ..model.node import Node
 from ..model.op import Op
 from ..model.options import EarlyStart, Options
 from ..model.params import Kind
+from ..targets.buffers import bind, bytes_at, copy_at, copy_of, same_bits
 from ..targets.protocol import Executable, LaunchInputs, Prepared, Target
-from .buffers import bind, bytes_at, copy_at, copy_of, same_bits
 
 Buffers = Mapping[str, Any]
 

@@ -14,6 +14,7 @@ from ..model.node import Node
 from ..model.op import Op, Place, Tiling, place_of
 from ..model.options import Options
 from ..model.params import Number, scalar_bits
+from ..targets.buffers import Bound, bind
 from ..targets.protocol import (
     LaunchInputs,
     LaunchSequence,
@@ -24,7 +25,6 @@ from ..targets.protocol import (
     Target,
     ValueSource,
 )
-from .buffers import Bound, bind
 from .launch_events import LaunchedKernel, Provenance, ReportedLaunch, ReportingKernel, ReportingSequence
 from .replay import options_alone
 

@@ -21,6 +21,10 @@ def find_target(name: str) -> Target:
     return target
 
 
+def all_targets() -> tuple[Target, ...]:
+    return tuple(map(find_target, _MODULES))
+
+
 def model_support_of(target: Target) -> ModelSupport:
     if target.model_support is None:
         raise UnsupportedError(f"target {target.name!r} takes compiled sub-kernels only, through superkernel.compile")

@@ -16,6 +16,7 @@ from ..model.options import Options
 from ..model.subkernel import SubKernel
 from ..plan import Plan
 from ..plan.spans import Span, TimeStamps
+from .checks import Check
 
 Progress = Callable[[str], None]
 GeneratedText = tuple[str, str]  # includes; functions, whose names no other text defines
@@ -234,3 +235,4 @@ class Target(Protocol):
     def for_chip(self, chip: ChipChoice | None) -> Target: ...
     def chip_fields(self) -> Mapping[str, Any] | None: ...  # as for_chip takes them; None: there are no chips
     def read_ops(self, path: Path) -> OpsFile: ...  # ops.json, or the metadata of the target's own tools
+    def checks(self) -> Sequence[Check]: ...  # of this machine: what the target needs

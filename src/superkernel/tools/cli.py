@@ -29,7 +29,7 @@ from ..runtime.super_kernel import SuperKernel
 from ..targets import find_target
 
 if TYPE_CHECKING:
-    from .doctor import Report
+    from .doctor import DoctorReport
 
 app = typer.Typer(name="superkernel", add_completion=False, pretty_exceptions_enable=False)
 cache_app = typer.Typer(help="What is kept of earlier compilations.")
@@ -366,14 +366,14 @@ def _print(renderable: Any) -> None:
     (console if console.is_terminal else Console(width=160)).print(renderable)
 
 
-def _print_report(report: Report) -> None:
+def _print_report(report: DoctorReport) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    from .doctor import State
+    from ..targets.checks import CheckState
 
-    colours = {State.OK: "green", State.MISSING: "yellow", State.PROBLEM: "red"}
+    colours = {CheckState.OK: "green", CheckState.MISSING: "yellow", CheckState.PROBLEM: "red"}
     table = Table("check", "state", "found, and what to do", show_lines=False)
     for check in report.checks:
         text = f"{check.found}\n-> {check.remedy}" if check.remedy else check.found

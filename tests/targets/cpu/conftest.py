@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from targets.cpu.small import KERNELS
 
+from superkernel.targets.cpu.build import INCLUDE
 from superkernel.targets.cpu.runtime.openmp import openmp
-from superkernel.targets.native.objects import INCLUDE
 from superkernel.targets.native.toolchain import find_toolchain, run
 
 

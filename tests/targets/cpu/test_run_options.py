@@ -12,7 +12,7 @@ from targets.cpu.small import binary_of, compile_ops, differs, launched, numbers
 
 from superkernel import Op, SubKernel
 from superkernel.targets.cpu import build
-from superkernel.targets.native.objects import INCLUDE
+from superkernel.targets.cpu.build import INCLUDE
 
 pytestmark = pytest.mark.slow
 

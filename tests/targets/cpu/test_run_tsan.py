@@ -15,10 +15,10 @@ from targets.cpu.small import KERNELS, REFERENCE, compile_ops, small, without
 
 from superkernel import Op, SuperKernel
 from superkernel.errors import BuildError
-from superkernel.targets.cpu.build import HOST, entry_name
+from superkernel.targets.cpu.build import HOST, INCLUDE, entry_name
 from superkernel.targets.cpu.numbering import number
 from superkernel.targets.cpu.target import CpuPrepared
-from superkernel.targets.native.objects import INCLUDE, unique_name
+from superkernel.targets.native.objects import unique_name
 from superkernel.targets.native.toolchain import find_toolchain, run
 
 pytestmark = pytest.mark.slow

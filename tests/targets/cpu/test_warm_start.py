@@ -13,10 +13,11 @@ from targets.cpu.small import child
 
 from superkernel import BuildError, SubKernel
 from superkernel.cache import Cache
+from superkernel.targets.cpu.build import INCLUDE
 from superkernel.targets.native import object_facts as facts
 from superkernel.targets.native import toolchain
 from superkernel.targets.native.object_facts import facts_of
-from superkernel.targets.native.objects import INCLUDE, compile_source, object_key
+from superkernel.targets.native.objects import compile_source, object_key
 from superkernel.targets.native.toolchain import find_toolchain
 
 pytestmark = pytest.mark.slow
@@ -92,6 +93,7 @@ def test_another_text_is_another_kernel(source: Path, tmp_path: Path) -> None:
     cache, tools = Cache(tmp_path / "cache"), find_toolchain()
 
     def made(**more: Any) -> Path:
+        more = {"include_dirs": (INCLUDE,), **more}
         return compile_source(source, more.pop("flags", ("-O0",)), tools, cache, keyed_by_text=True, **more)
 
     first = made()
@@ -129,7 +131,7 @@ def test_keyed_by_text_belongs_to_the_kernel(source: Path) -> None:
 
 def test_facts_are_read_once(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = Cache(tmp_path / "cache")
-    made = compile_source(source, ("-fopenmp",), find_toolchain(), cache)
+    made = compile_source(source, ("-fopenmp",), find_toolchain(), cache, (INCLUDE,))
     first = facts_of(made, object_key(made), ["root", "one"], source, cache)
     assert first.symbols == ("_ZN2ns4rootEPKdPd", "one") and first.unique[0].startswith("root_")
     assert "sk_fail" in first.called and "GOMP_parallel" in first.undefined and first.code_bytes > 0
@@ -139,7 +141,7 @@ def test_facts_are_read_once(source: Path, tmp_path: Path, monkeypatch: pytest.M
 
 def test_mistakes_are_not_kept(source: Path, tmp_path: Path) -> None:
     cache = Cache(tmp_path / "cache")
-    made = compile_source(source, (), find_toolchain(), cache)
+    made = compile_source(source, (), find_toolchain(), cache, (INCLUDE,))
     for told in (source, tmp_path / "other.cpp"):
         with pytest.raises(BuildError, match=f"{told} does not define a function 'rot'"):
             facts_of(made, object_key(made), ["rot"], told, cache)

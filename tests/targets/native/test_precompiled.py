@@ -11,7 +11,7 @@ import pytest
 
 from superkernel.cache import Cache
 from superkernel.errors import BuildError
-from superkernel.targets.cpu.build import BuildContext
+from superkernel.targets.native.build_context import BuildContext
 from superkernel.targets.native.compile_generated import compile_generated
 from superkernel.targets.native.precompiled import PLAIN_USES
 

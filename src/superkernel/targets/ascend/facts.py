@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,17 +10,11 @@ from ...cache import digest
 from ...errors import GraphError
 from ...model.binary import Core, Form
 from ...model.subkernel import SubKernel, refuse_thread_blocks
+from ..native.c_names import is_c_identifier
 from .archive import code_bytes, read_binary
 from .call_graph import calls
 from .types import CUBE, CoreClass, KernelType, OpClass, kernel_type
 
-_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# the words that C++ keeps for itself and that a symbol could be called by mistake
-_RESERVED = """
-auto bool break case char class const continue default delete do double else enum extern false float for friend goto if
-inline int long main namespace new operator private protected public register return short signed sizeof static struct
-switch template this throw true try typedef typename union unsigned using virtual void volatile while
-""".split()  # noqa: SIM905
 CORE_OF = {OpClass.AIC: Core.CUBE, OpClass.AIV: Core.VECTOR, OpClass.MIX: Core.MIX}
 _TYPE_OF_CORE = {
     Core.ANY: KernelType.AIV_ONLY,
@@ -87,7 +80,7 @@ def as_type(kernel: SubKernel, text: str) -> SubKernel:
 
 
 def check_identifier(name: str, what: str) -> None:
-    if not _IDENTIFIER.fullmatch(name) or name in _RESERVED:
+    if not is_c_identifier(name):
         raise GraphError(
             f"{what} is {name!r}, which is no C identifier: use letters, digits and _, not beginning with a digit"
         )

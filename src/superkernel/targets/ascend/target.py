@@ -13,8 +13,10 @@ from ...model.opsfile import OpsFile
 from ...model.options import Options
 from ...model.subkernel import SubKernel
 from ...plan import Report
+from ..checks import Check
 from ..protocol import ChipChoice, LaunchInputs, Progress, Target
 from .build import plan_build
+from .checks import check_cann
 from .chips import Chip, find_chip
 from .describe_kernel import emit
 from .descriptor import describe
@@ -130,6 +132,9 @@ class AscendTarget:
 
     def read_ops(self, path: Path) -> OpsFile:
         return read_op_list(path, self.chip)
+
+    def checks(self) -> tuple[Check, ...]:
+        return (check_cann(),)
 
 
 TARGET: Target = AscendTarget(AscendPlanner(find_chip(None)))

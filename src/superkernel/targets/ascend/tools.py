@@ -12,7 +12,7 @@ from pathlib import Path
 
 HOME = "ASCEND_HOME_PATH"
 # where the compiler lies in an installation of CANN
-_FOLDERS = ("bin", "compiler/ccec_compiler/bin", "tools/ccec_compiler/bin", "compiler/bin")
+COMPILER_FOLDERS = ("bin", "compiler/ccec_compiler/bin", "tools/ccec_compiler/bin", "compiler/bin")
 # where the device compiler finds kernel_operator.h and what that includes
 INCLUDES = ("include", "compiler/tikcpp/tikcfw", "compiler/tikcpp/tikcfw/interface", "compiler/tikcpp/tikcfw/impl")
 FLAGS = "CCE_FLAGS"  # instead of those folders
@@ -56,7 +56,7 @@ class Tools:
 def find_tools() -> Tools:
     """The compiler's folder comes first: the host's linker cannot link device code."""
     home = os.environ.get(HOME, "").strip()
-    folders = [Path(home, folder) for folder in _FOLDERS] if home else []
+    folders = [Path(home, folder) for folder in COMPILER_FOLDERS] if home else []
     search = os.pathsep.join(map(str, folders))
     found: dict[Tool, str] = {}
     for tool, names in _DEVICE_NAMES.items():
@@ -67,7 +67,7 @@ def find_tools() -> Tools:
             found[tool] = path
     missing = ""
     if Tool.COMPILER not in found:
-        looked = f"not in {HOME}={home} ({', '.join(_FOLDERS)})" if home else f"{HOME} is not set"
+        looked = f"not in {HOME}={home} ({', '.join(COMPILER_FOLDERS)})" if home else f"{HOME} is not set"
         missing = f"the device compiler bisheng was not found: {looked}"
     return Tools(tuple(found.items()), missing, _flags(home))
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...cache import Cache, digest
 from ...errors import UnsupportedError
 from ...model.binary import Form
 from ...model.subkernel import SubKernel, refuse_thread_blocks
+from ..native.build_context import BuildContext
 from ..native.object_facts import facts_of
 from ..native.objects import (
     CXX_FLAGS,
-    INCLUDE,
     CompileJob,
     compile_source,
     compile_sources,
@@ -27,28 +27,19 @@ from ..native.objects import (
     text_key,
     versions,
 )
-from ..native.toolchain import Toolchain, cpu_features, find_toolchain, run
+from ..native.toolchain import cpu_features, run
 from .emit import LinkedKernel, side_by_side
 from .runtime.openmp import openmp
 
+INCLUDE = Path(__file__).parent / "include"
 HOST = Path(__file__).parent / "runtime" / "host"
 # without exceptions the entry needs nothing of the C++ library
 _ENTRY_FLAGS = ("-O2", "-fno-exceptions", "-Wno-unused-variable")
 _HOST_FLAGS = ("-O2",)
-Progress = Callable[[str], None]
 
 
-@dataclass
-class BuildContext:
-    """A tool chain, a cache, and the commands that were run."""
-
-    cache: Cache
-    progress: Progress | None = None
-    commands: list[str] = field(default_factory=list)
-
-    @property
-    def toolchain(self) -> Toolchain:
-        return find_toolchain()
+def build_context(progress: Callable[[str], None] | None = None) -> BuildContext:
+    return BuildContext(Cache(), (INCLUDE,), progress)
 
 
 @dataclass(frozen=True)
@@ -74,7 +65,9 @@ def compile_kernels(kernels: Sequence[SubKernel], context: BuildContext) -> dict
     sources = dict.fromkeys(k.binary for k in kernels if k.binary.form is Form.SOURCE)
     jobs = [CompileJob(binary.path, binary.flags, keyed_by_text=binary.keyed_by_text) for binary in sources]
     made = (
-        compile_sources(jobs, context.toolchain, context.cache, (INCLUDE,), context.progress, context.commands)
+        compile_sources(
+            jobs, context.toolchain, context.cache, context.include_dirs, context.progress, context.commands
+        )
         if jobs
         else []
     )
@@ -135,7 +128,7 @@ def link(
     def build(output: Path, log: list[str]) -> None:
         tools, cache, merged = context.toolchain, context.cache, output.with_suffix(".merged.o")
         text = cache.make(digest("entry", source), ".cpp", lambda path: _write(path, source))
-        objects = [compile_source(text, flags, tools, cache, (INCLUDE,), log=log, keyed_by_text=True)]
+        objects = [compile_source(text, flags, tools, cache, context.include_dirs, log=log, keyed_by_text=True)]
         objects += [isolate(path, symbol, unique, tools, cache, log) for unique, path, symbol, _ in named]
         try:
             merge(objects, list(entries), merged, tools, log)
@@ -153,7 +146,7 @@ def link(
 
 def _key(*parts: str, context: BuildContext) -> str:
     """With what every shared object depends on: the headers of entry and host library must be the same."""
-    headers = text_key((), (INCLUDE,))
+    headers = text_key((), context.include_dirs)
     return digest(*parts, headers, *CXX_FLAGS, context.toolchain.identity, cpu_features(), versions())
 
 
@@ -187,7 +180,7 @@ def host_library(context: BuildContext) -> Path:
 def _build_host(context: BuildContext, commands: list[str]) -> Path:
     def build(output: Path, log: list[str]) -> None:
         jobs = [CompileJob(path, _HOST_FLAGS, keyed_by_text=True) for path in sorted(HOST.glob("*.cpp"))]
-        objects = compile_sources(jobs, context.toolchain, context.cache, (INCLUDE, HOST), None, log)
+        objects = compile_sources(jobs, context.toolchain, context.cache, (*context.include_dirs, HOST), None, log)
         command = [*context.toolchain.cxx, "-shared", "-fPIC", *map(str, objects), "-lpthread", "-o", str(output)]
         run(command, what="linking the run time", log=log)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -27,108 +26,11 @@ from ...plan.steps import (
     Wait,
     spell,
 )
+from ..native.c_names import c_identifiers
 from .emit_steps import print_step, ranges
 from .numbering import Numbering
 
 INDENT = "    "
-_RESERVED = frozenset(
-    [
-        "alignas",
-        "alignof",
-        "and",
-        "and_eq",
-        "asm",
-        "auto",
-        "bitand",
-        "bitor",
-        "bool",
-        "break",
-        "case",
-        "catch",
-        "char",
-        "char8_t",
-        "char16_t",
-        "char32_t",
-        "class",
-        "compl",
-        "concept",
-        "const",
-        "consteval",
-        "constexpr",
-        "constinit",
-        "const_cast",
-        "continue",
-        "co_await",
-        "co_return",
-        "co_yield",
-        "decltype",
-        "default",
-        "delete",
-        "do",
-        "double",
-        "dynamic_cast",
-        "else",
-        "enum",
-        "explicit",
-        "export",
-        "extern",
-        "false",
-        "float",
-        "for",
-        "friend",
-        "goto",
-        "if",
-        "inline",
-        "int",
-        "linux",
-        "long",
-        "mutable",
-        "namespace",
-        "new",
-        "noexcept",
-        "not",
-        "not_eq",
-        "nullptr",
-        "operator",
-        "or",
-        "or_eq",
-        "private",
-        "protected",
-        "public",
-        "register",
-        "reinterpret_cast",
-        "requires",
-        "return",
-        "short",
-        "signed",
-        "sizeof",
-        "static",
-        "static_assert",
-        "static_cast",
-        "struct",
-        "switch",
-        "template",
-        "this",
-        "thread_local",
-        "throw",
-        "true",
-        "try",
-        "typedef",
-        "typeid",
-        "typename",
-        "union",
-        "unix",
-        "unsigned",
-        "using",
-        "virtual",
-        "void",
-        "volatile",
-        "wchar_t",
-        "while",
-        "xor",
-        "xor_eq",
-    ]
-)
 _INCLUDE = "#include <superkernel/entry.h>"
 _PARAMETERS = "sk::Core& core, const uint64_t* slot, [[maybe_unused]] const int64_t* bytes"
 _PARAMETERS_UNUSED = "sk::Core&, const uint64_t*, const int64_t*"
@@ -170,7 +72,7 @@ class Emitter:
     def _declarations(self) -> str:
         lines = ["// the sub-kernels"]
         for kernel, linked in self.linked.items():
-            named = zip(kernel.params, _identifiers([p.name for p in kernel.params]), strict=True)
+            named = zip(kernel.params, c_identifiers([p.name for p in kernel.params]), strict=True)
             types = ", ".join(f"{_ctype(p.dtype) if p.kind is Kind.SCALAR else 'uint64_t'} {name}" for p, name in named)
             for _, copies in linked.variants:
                 lines += [f'extern "C" void {symbol}({types});' for symbol in copies]
@@ -180,7 +82,7 @@ class Emitter:
 
     def _slots(self) -> str:
         names = self.numbers.layout.names
-        self.identifiers.update(zip(names, _identifiers(names), strict=True))
+        self.identifiers.update(zip(names, c_identifiers(names), strict=True))
         lines = ["// the argument block: one slot per op parameter, in op order", "namespace at {", "enum : int {"]
         for slot in self.numbers.layout:
             source = "a literal" if slot.role is Role.PARAM else "run time"
@@ -306,19 +208,6 @@ class Emitter:
 
 def _ctype(dtype: str | None) -> str:
     return DTYPES[dtype or "int64"][1]
-
-
-def _identifiers(names: Sequence[str]) -> list[str]:
-    """C++ names for the user's: no two alike, none that the language or its headers have taken."""
-    found: dict[str, None] = {}
-    for name in names:
-        word = re.sub(r"\W", "_", name, flags=re.ASCII)
-        word = word if word[0].isalpha() else f"n{word}"
-        word = f"{word}_x" if word.isupper() else word  # a macro of some header, perhaps
-        while word in _RESERVED or word in found:
-            word += "_"
-        found[word] = None
-    return list(found)
 
 
 def _comment(text: str) -> str:

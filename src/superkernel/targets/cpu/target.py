@@ -10,16 +10,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter_ns
 
-from ...cache import Cache
 from ...errors import BuildError, OptionError, SuperKernelError
 from ...model.graph import Graph
 from ...model.opsfile import OpsFile, read_ops
 from ...model.options import Options
 from ...model.subkernel import SubKernel
 from ...plan import Plan, Report, checked_plan, forced_cores, validate
+from ..checks import Check
+from ..native.build_context import BuildContext
 from ..native.compile_generated import compile_generated
 from ..protocol import AddressWriter, Allocator, ChipChoice, GeneratedText, Progress, SequencedLaunch, Target
-from .build import BuildContext, Compiled, compile_kernels, entry_name, host_library, link, name_symbols
+from .build import Compiled, build_context, compile_kernels, entry_name, host_library, link, name_symbols
+from .checks import checks
 from .emit import Emitter
 from .executable import CpuExecutable, restore
 from .kernels import SHIPPED_KERNELS
@@ -90,7 +92,7 @@ def _kernels_of(plan: Plan) -> set[SubKernel]:
 
 class CpuBuilder:
     def prepare(self, kernels: Sequence[SubKernel], progress: Progress | None) -> CpuPrepared:
-        context = BuildContext(Cache(), progress)
+        context = build_context(progress)
         return CpuPrepared(compile_kernels(kernels, context), context)
 
     def restore(self, plan: Plan, directory: Path) -> CpuExecutable:
@@ -123,11 +125,11 @@ class CpuModelSupport:
 
     def warm_up(self) -> None:
         """Compile the run time in a thread, unless the cache has it."""
-        context = BuildContext(Cache())
+        context = build_context()
         threading.Thread(target=_build_quietly, args=(context,), name="superkernel-warm-up", daemon=True).start()
 
     def compile_generated(self, texts: Sequence[GeneratedText], flags: Sequence[str]) -> list[Path]:
-        return compile_generated(texts, flags, BuildContext(Cache()))
+        return compile_generated(texts, flags, build_context())
 
     def allocator(self) -> Allocator:
         import torch
@@ -170,6 +172,9 @@ class CpuTarget:
 
     def read_ops(self, path: Path) -> OpsFile:
         return read_ops(path)
+
+    def checks(self) -> tuple[Check, ...]:
+        return checks()
 
 
 TARGET: Target = CpuTarget()

@@ -1,4 +1,4 @@
-"""targets.cpu.reach: an object and one of its functions -> the undefined symbols that the function can come to call."""
+"""targets.native.call_graph: an object and a function in it -> the undefined symbols that it can reach."""
 
 from __future__ import annotations
 

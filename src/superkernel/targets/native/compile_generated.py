@@ -1,4 +1,4 @@
-"""targets.cpu.texts: texts of sub-kernels in, one object per text out; texts that are new are compiled together.
+"""targets.native.compile_generated: generated texts in, one object per text out; new texts are compiled together.
 
 What generated kernels include takes most of their compile time, so the new ones share as few compiler calls as there
 are processors. The cache still knows each text by itself.
@@ -15,16 +15,16 @@ from pathlib import Path
 
 from ...cache import digest
 from ...errors import BuildError
-from ..cpu.build import BuildContext
 from ..protocol import GeneratedText
-from .objects import CXX_FLAGS, INCLUDE, text_key, versions
+from .build_context import BuildContext
+from .objects import CXX_FLAGS, text_key, versions
 from .precompiled import precompiled
 from .toolchain import cpu_features, run
 
 
 def compile_generated(texts: Sequence[GeneratedText], flags: Sequence[str], context: BuildContext) -> list[Path]:
     """The object of each text; several may be copies of one object, which then defines more than was asked for."""
-    headers = text_key((), (INCLUDE,))
+    headers = text_key((), context.include_dirs)
     identity = (*CXX_FLAGS, *flags, context.toolchain.identity, cpu_features(), versions(), headers)
     keys = [digest("text", *text, *identity) for text in texts]
     missing = {key: text for key, text in zip(keys, texts, strict=True) if context.cache.get(key, ".o") is None}
@@ -80,7 +80,7 @@ def _balanced(texts: dict[str, GeneratedText], most: int) -> list[dict[str, Gene
 
 
 def _command(flags: Sequence[str], context: BuildContext) -> list[str]:
-    return [*context.toolchain.cxx, *CXX_FLAGS, *flags, f"-I{INCLUDE}"]
+    return [*context.toolchain.cxx, *CXX_FLAGS, *flags, *(f"-I{folder}" for folder in context.include_dirs)]
 
 
 def _compile(

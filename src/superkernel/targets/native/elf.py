@@ -1,4 +1,4 @@
-"""targets.cpu.elf: a compiled object file in, its functions and its references out."""
+"""targets.native.elf: a compiled object file in, its functions and its references out."""
 
 from __future__ import annotations
 

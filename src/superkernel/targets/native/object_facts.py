@@ -1,4 +1,4 @@
-"""targets.cpu.facts: an object and the names of functions in it -> what plan and link must know; kept in the cache."""
+"""targets.native.object_facts: an object and names of its functions -> what plan and link must know, cached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""targets.cpu.objects: C and C++ sources in, objects out; objects in, one shared object with one symbol out."""
+"""targets.native.objects: C and C++ sources in, objects out; objects in, one shared object with one symbol out."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ from superkernel.errors import BuildError
 from superkernel.targets.native.elf import Binding, demote_unique, read_object
 from superkernel.targets.native.symbols import base_name
 from superkernel.targets.native.toolchain import Toolchain, cpu_features, demangle, run
-
-INCLUDE = Path(__file__).parents[1] / "cpu" / "include"
 
 # No kernel's symbol is ever replaced by another library's, so calls inside a file may be inlined; and a sum of
 # products is rounded as written, so that results do not depend on whether the machine has fused multiply-add.
@@ -72,7 +70,7 @@ def compile_source(
     flags: Sequence[str],
     toolchain: Toolchain,
     cache: Cache,
-    include_dirs: Sequence[Path] = (INCLUDE,),
+    include_dirs: Sequence[Path] = (),
     extra_key: str = "",
     log: list[str] | None = None,
     keyed_by_text: bool = False,
@@ -103,7 +101,7 @@ def compile_sources(
     jobs: Sequence[CompileJob],
     toolchain: Toolchain,
     cache: Cache,
-    include_dirs: Sequence[Path] = (INCLUDE,),
+    include_dirs: Sequence[Path] = (),
     progress: Callable[[str], None] | None = None,
     log: list[str] | None = None,
 ) -> list[Path]:

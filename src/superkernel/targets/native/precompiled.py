@@ -1,4 +1,4 @@
-"""targets.cpu.precompiled: includes that generated kernels share -> a header that the compiler has read before.
+"""targets.native.precompiled: includes that generated kernels share -> a header that the compiler has read before.
 
 Reading them takes three quarters of the time that a kernel takes to compile, and reading them ahead takes as long as
 three kernels, and 150 MB of the cache: so that is done once they have been needed a few times.
@@ -13,8 +13,8 @@ from pathlib import Path
 
 from ...cache import digest
 from ...errors import BuildError
-from ..cpu.build import BuildContext
-from .objects import INCLUDE, text_key, versions
+from .build_context import BuildContext
+from .objects import text_key, versions
 from .toolchain import cpu_features, run
 
 PLAIN_USES = 3
@@ -25,7 +25,7 @@ _lock = threading.Lock()
 def precompiled(includes: str, command: Sequence[str], context: BuildContext) -> Path | None:
     """What to name with -include instead of the includes; None: it does not pay yet, or cannot be made."""
     # The compiler does not look whether a header has changed since it read it: torch's versions stand for torch's.
-    identity = (context.toolchain.identity, cpu_features(), versions(), text_key((), (INCLUDE,)))
+    identity = (context.toolchain.identity, cpu_features(), versions(), text_key((), context.include_dirs))
     key = digest("includes", includes, *command, *identity)
     with _lock, suppress(OSError, BuildError):
         header = context.cache.path(key, ".h")

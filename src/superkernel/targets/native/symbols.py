@@ -1,4 +1,4 @@
-"""targets.cpu.symbols: an object and a name as people write it in, the one symbol that is meant out."""
+"""targets.native.symbols: an object and a name as people write it in, the one symbol that is meant out."""
 
 from __future__ import annotations
 

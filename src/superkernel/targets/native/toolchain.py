@@ -1,4 +1,4 @@
-"""targets.cpu.toolchain: the machine's compiler, linker and object editor, and one way to run them."""
+"""targets.native.toolchain: the machine's compiler, linker and object editor, and one way to run them."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from ...model.op import Op
 from ...model.subkernel import SubKernel
-from ...runtime.buffers import aligned_empty
 from ...runtime.compile import compile
+from ...targets.buffers import aligned_empty
 from .measure import burst
 
 _KERNELS = Path(__file__).parent / "kernels.cpp"

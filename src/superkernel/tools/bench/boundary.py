@@ -18,9 +18,9 @@ from ...model.op import Op
 from ...model.options import Options
 from ...model.subkernel import SubKernel
 from ...plan import make_plan, validate
-from ...runtime.buffers import aligned_empty
 from ...runtime.compile import compile
 from ...runtime.super_kernel import SuperKernel
+from ...targets.buffers import aligned_empty
 from ...targets.cpu.runtime.launch import CpuLoadedKernel
 from ...targets.cpu.runtime.openmp import openmp
 from ...targets.native.toolchain import find_toolchain

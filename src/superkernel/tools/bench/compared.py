@@ -12,9 +12,9 @@ import torch
 from ...frontend.report import Report
 from ...model.op import Op
 from ...model.subkernel import SubKernel
-from ...runtime.buffers import aligned_empty
 from ...runtime.compile import compile
 from ...runtime.super_kernel import SuperKernel
+from ...targets.buffers import aligned_empty
 from . import first_call
 from .boundary import KERNELS
 from .measure import Comparison, Result, describe_machine, measure

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from superkernel.model.graph import Graph
-from superkernel.runtime.buffers import Bound, bytes_at
+from superkernel.targets.buffers import Bound, bytes_at
 
 from ..kernel_description import EmittedKernel
 

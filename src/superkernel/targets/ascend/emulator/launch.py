@@ -18,7 +18,7 @@ from superkernel.errors import LaunchError
 from superkernel.model.graph import Graph
 from superkernel.model.params import Kind
 from superkernel.plan.spans import Span
-from superkernel.runtime.buffers import Bound, bind, bytes_at
+from superkernel.targets.buffers import Bound, bind, bytes_at
 from superkernel.targets.protocol import LaunchInputs
 
 from ..kernel_description import EmittedKernel

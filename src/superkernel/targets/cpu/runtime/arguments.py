@@ -13,7 +13,7 @@ import numpy as np
 from ....errors import LaunchError
 from ....model.graph import Buffer, Graph
 from ....model.params import DTYPES, scalar_bits
-from ....runtime.buffers import allocate, bind, can_allocate, torch_or_none
+from ...buffers import allocate, bind, can_allocate, torch_or_none
 from .host_library import Wanted
 
 _ANY = b"\0"

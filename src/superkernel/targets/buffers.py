@@ -1,4 +1,4 @@
-"""buffers: what a caller passes by name -> checked addresses, sizes and scalars; no launch until all is right."""
+"""targets.buffers: what a caller passes by name -> checked addresses, sizes and scalars, or a LaunchError."""
 
 from __future__ import annotations
 
