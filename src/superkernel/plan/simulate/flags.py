@@ -1,73 +1,75 @@
-"""plan.flags: the words that the cores of a simulated launch share: marks, counters, barriers and tiling locks."""
+"""plan.simulate.flags: the words that the cores of a simulated launch share: counters, barriers, tiling locks."""
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 
 from ...model.op import Tiling
+from ..classes import CoreClasses
 from ..plan import Plan
-from ..steps import Mark, Select, Signal, Wait
+from ..steps import Mark, Select, Signal, Step, Wait
+
+Pair = tuple[int, int]  # signalling class, waiting class
 
 
 class Flags:
-    """Marks are kept twice: labelled, as a progress word per core, and unlabelled, as a counter per pair of cores."""
+    """Marks rise along the plan, so a core that has signalled one has passed all earlier ones. A mark that is awaited is
+    a counter per class: a wait is over when all cores it names have arrived. What the k-th wait of a class takes of
+    another class is the k-th signal meant for it; as every core follows its list in order, that is known beforehand.
+    """
 
-    def __init__(self, plan: Plan) -> None:
-        self.progress: list[Mark | None] = [None] * plan.cores
-        self.counters: dict[tuple[int, int], deque[Mark]] = {}  # (signalling core, waiting core)
+    def __init__(self, plan: Plan, classes: CoreClasses) -> None:
+        self.classes = classes
+        self.arrived: Counter[tuple[Mark, int]] = Counter()  # (mark, class)
         self.locks: dict[int, Tiling] = {}  # dynamic op -> what the control agent has answered
         self.requests: list[int] = []
+        self._awaited = _awaited_marks(plan.steps, classes)  # per class, rising
+        self._passed = [0] * plan.cores  # per core: how many of them it has passed
         self._present: dict[object, set[int]] = {}  # barrier -> cores that have arrived
-        self._meant: dict[tuple[int, Mark], dict[int, None]] = {}  # the cores that will wait for a signal
-        self._inside: dict[tuple[int, int], Mark] = {}  # (core, op) -> the mark that the call itself may signal
-        self._given: list[set[Mark]] = [set() for _ in range(plan.cores)]  # signalled inside, ahead of their step
+        self._inside: dict[tuple[int, int], Mark] = {}  # (class, op) -> the mark that the call itself may signal
+        self._given: set[tuple[int, Mark]] = set()  # (core, mark) signalled inside, ahead of their step
         self._selects: Counter[int] = Counter()  # dynamic op -> cores that have yet to see its lock
         for step in plan.steps:
-            if isinstance(step, Wait):
-                for core in step.cores:
-                    for d, mark in _needs(core, step):
-                        self._meant.setdefault((d, mark), {})[core] = None
-            elif isinstance(step, Signal) and step.inside:
-                self._inside |= {(core, step.mark.op): step.mark for core in step.cores}
+            if isinstance(step, Signal) and step.inside:
+                self._inside |= {(core_class, step.mark.op): step.mark for core_class in classes.split(step.cores)}
             elif isinstance(step, Select):
                 self._selects[step.op] += len(step.cores)
+        self.crossed, self.left_behind = _match(plan.steps, classes)
 
     def signal(self, core: int, mark: Mark) -> None:
         """The step of a signal; nothing is left to do if the call has given it."""
-        if mark in self._given[core]:
-            self._given[core].remove(mark)
+        if (core, mark) in self._given:
+            self._given.remove((core, mark))
         else:
-            self._publish(core, mark)
+            self._pass(core, mark)
 
     def signal_inside(self, core: int, op: int) -> None:
         """The call of `op` gives its signal itself, if the plan allows that."""
-        mark = self._inside.get((core, op))
-        if mark is not None and mark not in self._given[core]:
-            self._given[core].add(mark)
-            self._publish(core, mark)
+        mark = self._inside.get((self.classes.of_core[core], op))
+        if mark is not None and (core, mark) not in self._given:
+            self._given.add((core, mark))
+            self._pass(core, mark)
 
-    def _publish(self, core: int, mark: Mark) -> None:
-        reached = self.progress[core]
-        self.progress[core] = mark if reached is None else max(reached, mark)
-        for waiter in self._meant.get((core, mark), ()):
-            self.counters.setdefault((core, waiter), deque()).append(mark)
+    def _pass(self, core: int, mark: Mark) -> None:
+        core_class = self.classes.of_core[core]
+        marks = self._awaited[core_class]
+        while self._passed[core] < len(marks) and marks[self._passed[core]] <= mark:
+            self.arrived[marks[self._passed[core]], core_class] += 1
+            self._passed[core] += 1
 
-    def met(self, core: int, wait: Wait) -> Callable[[], bool]:
-        needs = _needs(core, wait)
-        return lambda: all((reached := self.progress[d]) is not None and reached >= mark for d, mark in needs)
-
-    def take(self, core: int, wait: Wait) -> Iterable[tuple[int, Mark]]:
-        """Count the signals of a wait that is over as used; those that were meant for another wait."""
-        for d, mark in _needs(core, wait):
-            counter = self.counters.setdefault((d, core), deque())
-            if not counter or counter.popleft() != mark:
-                yield d, mark
+    def met(self, wait: Wait) -> Callable[[], bool]:
+        counts = [((n.mark, c), self.classes.sizes[c]) for n in wait.needs for c in self.classes.split(n.cores)]
+        if len(counts) == 1:
+            ((counter, expected),) = counts
+            return lambda: self.arrived[counter] >= expected
+        return lambda: all(self.arrived[counter] >= size for counter, size in counts)
 
     def arrive(self, core: int, team: Iterable[int], barrier: object) -> Callable[[], bool]:
-        present, expected = self._present.setdefault(barrier, set()), set(team)
+        present = self._present.setdefault(barrier, set())
         present.add(core)
-        return lambda: present >= expected
+        expected = set(team)
+        return lambda: len(present) >= len(expected) and present >= expected
 
     def select(self, op: int) -> Tiling:
         """What a core reads behind the lock; the last of them resets it."""
@@ -78,6 +80,46 @@ class Flags:
         return tiling
 
 
-def _needs(core: int, wait: Wait) -> list[tuple[int, Mark]]:
-    """The signals that one core waits for."""
-    return [(d, need.mark) for need in wait.needs for d in need.cores if d != core]
+def _awaited_marks(steps: tuple[Step, ...], classes: CoreClasses) -> list[list[Mark]]:
+    marks: list[set[Mark]] = [set() for _ in range(len(classes))]
+    for step in steps:
+        for need in step.needs if isinstance(step, Wait) else ():
+            for core_class in classes.split(need.cores):
+                marks[core_class].add(need.mark)
+    return [sorted(found) for found in marks]
+
+
+def _match(steps: tuple[Step, ...], classes: CoreClasses) -> tuple[set[tuple[int, int]], dict[Pair, int]]:
+    """The waits (step, waiting class) that take another signal than the one they name, and signals never taken."""
+    meant: dict[tuple[Mark, int], dict[int, None]] = {}  # a signal -> the classes that wait for it
+    waits: dict[Pair, list[tuple[int, Mark]]] = {}
+    for at, step in enumerate(steps):
+        if isinstance(step, Wait):
+            for core_class in classes.split(step.cores):
+                for other, mark in _awaited(step, core_class, classes):
+                    meant.setdefault((mark, other), {})[core_class] = None
+                    waits.setdefault((other, core_class), []).append((at, mark))
+    signals: dict[Pair, list[Mark]] = {}
+    for step in steps:
+        if isinstance(step, Signal):
+            for other in classes.split(step.cores):
+                for core_class in meant.get((step.mark, other), ()):
+                    signals.setdefault((other, core_class), []).append(step.mark)
+    crossed: set[tuple[int, int]] = set()
+    left: dict[Pair, int] = {}
+    for pair in {*waits, *signals}:
+        taken, given = waits.get(pair, []), signals.get(pair, [])
+        for k, (at, mark) in enumerate(taken):
+            if k >= len(given) or given[k] != mark:
+                crossed.add((at, pair[1]))
+        if len(given) > len(taken):
+            left[pair] = len(given) - len(taken)
+    return crossed, left
+
+
+def _awaited(wait: Wait, core_class: int, classes: CoreClasses) -> Iterator[tuple[int, Mark]]:
+    """The classes whose signals a core of a class waits for; a class of one core has no other members."""
+    for need in wait.needs:
+        for other in classes.split(need.cores):
+            if other != core_class or classes.sizes[other] > 1:
+                yield other, need.mark

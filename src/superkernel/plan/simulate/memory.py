@@ -1,7 +1,8 @@
-"""plan.memory: a plan in; the cells that every block reads and writes in the simulation, and what a serial run leaves.
+"""plan.simulate.memory: a plan in; what every block reads and writes in the simulation, and what a serial run leaves.
 
 A buffer is a row of cells. An @block parameter touches the block's own part of the row. Any other parameter reads the
-whole row and writes a part that is turned against the blocks, so that a block meets the work of other blocks.
+whole row and writes a part that is turned against the blocks, so that a block meets the work of other blocks. Rows are
+read and written in pieces: cell by cell where they are short, in a few stretches where they are long.
 """
 
 from __future__ import annotations
@@ -15,19 +16,72 @@ from ...model.op import Tiling
 from ...model.params import Kind, Param
 from ..plan import Plan
 
-Cell = tuple[str, int]  # buffer, place
-Cells = tuple[Cell, ...]
-Rows = dict[str, list[int]]
+SHORT = 16  # cells
+PIECES = 4  # of what is longer
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of one buffer that is read or written in one move."""
+
+    buffer: str
+    first: int
+    last: int
+
+
+Pieces = tuple[Piece, ...]
+
+
+class Row:
+    """The cells of one buffer; sums of whole stretches are kept, so that reading a long row takes a few moves."""
+
+    def __init__(self, cells: list[int]) -> None:
+        self.cells = cells
+        self._stretch = max(1, -(-len(cells) // PIECES))
+        self._sums = [sum(cells[i : i + self._stretch]) for i in range(0, len(cells), self._stretch)]
+
+    def copy(self) -> Row:
+        return Row(list(self.cells))
+
+    def read(self, piece: Piece) -> int:
+        length = piece.last - piece.first
+        if length == 1:
+            return self.cells[piece.first]
+        if length == self._stretch and piece.first % length == 0:
+            return self._sums[piece.first // length]
+        return sum(self.cells[piece.first : piece.last])
+
+    def write(self, piece: Piece, value: int) -> None:
+        for i in range(piece.first, piece.last):
+            new = hash((value, i))
+            self._sums[i // self._stretch] += new - self.cells[i]
+            self.cells[i] = new
+
+
+Rows = dict[str, Row]
 
 
 @dataclass(frozen=True)
 class Accesses:
     """What one block does to memory, in this order."""
 
-    early: Cells  # read before the wait point
-    reads: Cells
-    scratch: Cells  # written, and later read again
-    writes: Cells
+    early: Pieces  # read before the wait point
+    reads: Pieces
+    scratch: Pieces  # written, and later read again
+    writes: Pieces
+
+
+@dataclass(frozen=True)
+class _Use:
+    """How an op uses one buffer."""
+
+    buffer: str
+    aligned: bool  # every block touches its own part
+    reads: bool
+    early: bool  # before the wait point
+    writes: bool
+    scratch: bool
+    whole: list[Piece]  # what every block reads; empty: the part that it writes, or its own
 
 
 class Memory:
@@ -36,6 +90,7 @@ class Memory:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self._accesses: dict[tuple[int, int, int], Accesses] = {}
+        self._uses_of: dict[int, tuple[_Use, ...]] = {}
 
     @cached_property
     def lengths(self) -> dict[str, int]:
@@ -46,10 +101,28 @@ class Memory:
                 lengths[name] = max(lengths.get(name, 0), 2 * node.blocks)
         return lengths
 
+    @cached_property
+    def copied(self) -> dict[str, dict[int, int]]:
+        """Buffer of a replicated op -> core -> the copy that it reads and writes."""
+        found: dict[str, dict[int, int]] = {}
+        for op, copies in self.plan.copies.items():
+            copy_of = {core: number for number, copy in enumerate(copies) for core in copy.readers}
+            outputs = [name for param, name in self.plan.graph.nodes[op].arguments() if param.kind.writes]
+            found |= dict.fromkeys(outputs, copy_of)
+        return found
+
     def fresh(self) -> Rows:
-        return {
-            name: [hash((name_rank, i)) for i in range(n)] for name_rank, (name, n) in enumerate(self.lengths.items())
-        }
+        """All rows; the copies of a buffer start out different from each other: nothing is written there yet."""
+        rows = {name: Row([hash((rank, i)) for i in range(n)]) for rank, (name, n) in enumerate(self.lengths.items())}
+        for rank, (name, copy_of) in enumerate(self.copied.items()):
+            for number in set(copy_of.values()) - {0}:
+                rows[copy_name(name, number)] = Row([hash((rank, number, i)) for i in range(self.lengths[name])])
+        return rows
+
+    def stored_at(self, buffer: str, core: int) -> str:
+        """The row in which a core finds a buffer."""
+        copy_of = self.copied.get(buffer)
+        return buffer if copy_of is None else copy_name(buffer, copy_of.get(core, 0))
 
     def accesses(self, op: int, block: int, blocks: int) -> Accesses:
         """What `block` of `blocks` blocks of the op touches."""
@@ -58,28 +131,50 @@ class Memory:
             self._accesses[key] = self._find(self.plan.graph.nodes[op], block, blocks)
         return self._accesses[key]
 
-    def inputs(self, op: int) -> Cells:
-        """All cells that the op may read: what the control agent looks at."""
+    def inputs(self, op: int) -> Pieces:
+        """All that the op may read: what the control agent looks at."""
         names = dict.fromkeys(name for param, name in self.plan.graph.nodes[op].arguments() if param.kind.reads)
-        return tuple((name, i) for name in names for i in range(self.lengths[name]))
+        return tuple(piece for name in names for piece in self._pieces(name, 0, self.lengths[name]))
+
+    def _pieces(self, name: str, first: int, last: int) -> list[Piece]:
+        length = self.lengths[name]
+        size = 1 if length <= SHORT else -(-length // PIECES) if last - first == length else last - first
+        return [Piece(name, at, min(at + size, last)) for at in range(first, last, max(1, size))]
 
     def _find(self, node: Node, block: int, blocks: int) -> Accesses:
-        found: dict[str, list[Cell]] = {"early": [], "reads": [], "scratch": [], "writes": []}
-        by_name: dict[str, list[Param]] = {}
-        for param, name in node.arguments():
-            by_name.setdefault(name, []).append(param)
-        for name, params in by_name.items():
-            aligned = all(p.block and p.shape == params[0].shape for p in params)
-            turned = block if aligned else (block + 1 + node.index) % blocks
-            own = [(name, i) for i in range(self.lengths[name]) if i * blocks // self.lengths[name] == turned]
-            whole = [(name, i) for i in range(self.lengths[name])]
-            writes = any(p.kind.writes for p in params)
-            if any(p.kind.reads for p in params):
-                early = any(p.name in node.kernel.read_before_wait for p in params)
-                found["early" if early else "reads"] += own if aligned or writes else whole
-            if writes:
-                found["scratch" if all(p.kind is Kind.WORKSPACE for p in params) else "writes"] += own
+        found: dict[str, list[Piece]] = {"early": [], "reads": [], "scratch": [], "writes": []}
+        for use in self._uses(node):
+            length = self.lengths[use.buffer]
+            turned = block if use.aligned else (block + 1 + node.index) % blocks
+            part = self._pieces(use.buffer, -(-turned * length // blocks), -(-(turned + 1) * length // blocks))
+            if use.reads:
+                found["early" if use.early else "reads"] += use.whole or part
+            if use.writes:
+                found["scratch" if use.scratch else "writes"] += part
         return Accesses(*(tuple(found[what]) for what in ("early", "reads", "scratch", "writes")))
+
+    def _uses(self, node: Node) -> tuple[_Use, ...]:
+        if node.index not in self._uses_of:
+            by_name: dict[str, list[Param]] = {}
+            for param, name in node.arguments():
+                by_name.setdefault(name, []).append(param)
+            uses = []
+            for name, params in by_name.items():
+                aligned = all(p.block and p.shape == params[0].shape for p in params)
+                writes = any(p.kind.writes for p in params)
+                uses.append(
+                    _Use(
+                        name,
+                        aligned,
+                        any(p.kind.reads for p in params),
+                        any(p.name in node.kernel.read_before_wait for p in params),
+                        writes,
+                        all(p.kind is Kind.WORKSPACE for p in params),
+                        [] if aligned or writes else self._pieces(name, 0, self.lengths[name]),
+                    )
+                )
+            self._uses_of[node.index] = tuple(uses)
+        return self._uses_of[node.index]
 
     def serial(self, rows: Rows, tilings: Mapping[int, Tiling], seen: Mapping[str, int]) -> dict[tuple[int, int], int]:
         """Run the ops one by one on `rows`; the digest of everything each block and each agent (block -1) read."""
@@ -89,17 +184,26 @@ class Memory:
             tiling = tilings.get(op, Tiling(0, node.blocks))
             events = [seen[event] for event in node.awaits]
             if node.dynamic:
-                digests[op, -1] = digest(op, -1, tiling, [*events, *(rows[name][i] for name, i in self.inputs(op))])
+                digests[op, -1] = digest(op, -1, tiling, [*events, *_read(rows, self.inputs(op))])
             for block in range(tiling.blocks):
                 touched = self.accesses(op, block, tiling.blocks)
-                read = [rows[name][i] for name, i in (*touched.early, *touched.reads)]
-                for name, i in touched.scratch:
-                    rows[name][i] = scratch_value(op, block, i)
-                read += [rows[name][i] for name, i in touched.scratch]
+                read = [*_read(rows, touched.early), *_read(rows, touched.reads)]
+                for piece in touched.scratch:
+                    rows[piece.buffer].write(piece, scratch_value(op, block))
+                read += _read(rows, touched.scratch)
                 value = digests[op, block] = digest(op, block, tiling, [*events, *read])
-                for name, i in touched.writes:
-                    rows[name][i] = hash((value, i))
+                for piece in touched.writes:
+                    rows[piece.buffer].write(piece, value)
         return digests
+
+
+def _read(rows: Rows, pieces: Pieces) -> list[int]:
+    return [rows[piece.buffer].read(piece) for piece in pieces]
+
+
+def copy_name(buffer: str, number: int) -> str:
+    """The row of a private copy; copy 0 is the buffer itself."""
+    return f"{buffer} (copy {number})" if number else buffer
 
 
 def digest(op: int, block: int, tiling: Tiling, read: list[int]) -> int:
@@ -107,5 +211,5 @@ def digest(op: int, block: int, tiling: Tiling, read: list[int]) -> int:
     return hash((op, block, tiling.key, tiling.blocks, *read))
 
 
-def scratch_value(op: int, block: int, place: int) -> int:
-    return hash((op, block, place))
+def scratch_value(op: int, block: int) -> int:
+    return hash((op, block))

@@ -8,15 +8,19 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
 from ...model.op import Tiling
+from ..classes import CoreClasses
 from ..plan import Plan
 from ..steps import AwaitEvent, Barrier, Call, Cores, Feed, Notify, Request, ResetEvent, Select, Signal, Step, Wait
 from ..verify.validate import Finding
+from ..verify.vector_clocks import ClassAgents
 from .flags import Flags
-from .memory import Memory, Rows, digest, scratch_value
+from .memory import Memory, Piece, Row, Rows, copy_name, digest, scratch_value
 
 UNKNOWN_KEY = -7
 BURSTS = (1, 1, 2, 3, 8, 40, 400)  # how many moves an actor makes before another may get its turn
 DELAYS = (0, 3, 30, 300)
+GUESSES = 4
+NO_BARRIERS: list[list[int]] = [[], [], [], []]
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,7 @@ class Blocked:
     """What an actor yields when it cannot go on before `until` is true; it yields None when another may move."""
 
     until: Callable[[], bool]
-    why: str
+    why: Step | str
 
 
 Moves = Generator[Blocked | None, None, None]
@@ -60,7 +64,7 @@ def simulate(
     unknown_key: the control agent answers this dynamic op with a tiling key that it does not have.
     """
     rng = random.Random(seed)
-    model = Memory(plan)
+    model, classes = Memory(plan), ClassAgents(plan).classes
     rows = model.fresh()
     words = {event.label: 0 for event in plan.graph.events}
     errors: dict[Finding, None] = {}
@@ -68,7 +72,7 @@ def simulate(
     for number in range(launches):
         for node in plan.graph.nodes:
             words.update(dict.fromkeys(node.notifies, 0))  # whoever polls them has seen them
-        launch = _Launch(plan, rng, model, rows, words, number, answering, unknown_key)
+        launch = _Launch(plan, classes, rng, model, rows, words, number, answering, unknown_key)
         launch.run()
         errors |= dict.fromkeys(launch.errors)
         for core, trace in enumerate(launch.traces):
@@ -79,7 +83,7 @@ def simulate(
         tuple(errors),
         launch.deadlock,
         launch.trapped,
-        {name: tuple(row) for name, row in rows.items()},
+        {name: tuple(rows[name].cells) for name in model.lengths},
         words,
         tuple({op: n for (c, op), n in launch.joins.items() if c == core} for core in range(plan.cores)),
         tuple(map(tuple, traces)),
@@ -108,6 +112,7 @@ class _Launch:
     def __init__(
         self,
         plan: Plan,
+        classes: CoreClasses,
         rng: random.Random,
         model: Memory,
         rows: Rows,
@@ -116,7 +121,7 @@ class _Launch:
         answering: bool,
         unknown_key: int | None,
     ) -> None:
-        self.plan, self.rng, self.model, self.rows, self.words = plan, rng, model, rows, words
+        self.plan, self.classes, self.rng, self.model, self.rows, self.words = plan, classes, rng, model, rows, words
         self.answering, self.unknown_key = answering, unknown_key
         nodes = plan.graph.nodes
         self.errors: list[Finding] = []
@@ -128,16 +133,17 @@ class _Launch:
         self.barrier_counts = {node.index: rng.randint(0, 3) for node in nodes if node.kernel.sync_all}
         self.outside = {event: hash((number, i)) for i, event in enumerate(words)}  # data that comes with an event
         self.arrived: dict[str, int] = dict.fromkeys(words, -1)
-        self.flags = Flags(plan)
-        self.pending: dict[int, list[Wait]] = {}  # core -> waits that its next call makes
+        self.flags = Flags(plan, classes)
+        self.lists = _lists(plan, classes)
+        self.pending: dict[int, list[tuple[int, Wait]]] = {}  # core -> waits that its next call makes
         self.joins: Counter[tuple[int, int]] = Counter()  # (core, op)
         self.stored: dict[int, set[int]] = {}  # op -> cores that have stored all of its blocks
-        self.digests: dict[tuple[int, int], int] = {}
-        self.runs: Counter[tuple[int, int]] = Counter()  # (op, block)
+        self.digests: dict[tuple[int, int], set[int]] = {}  # (op, block): of every copy
+        self.runs: dict[int, Counter[int]] = {}  # op -> block
         self.chosen: dict[tuple[int, int], Tiling] = {}  # (core, op)
 
     def run(self) -> None:
-        expected = {name: list(row) for name, row in self.rows.items()}
+        expected = {name: self.rows[name].copy() for name in self.model.lengths}
         digests = self.model.serial(expected, self.answers, self.outside)
         cores = [_Actor(f"core {core}", self._core(core)) for core in range(self.plan.cores)]
         agents = [_Actor("the control agent", self._control()), _Actor("the outside", self._send_events())]
@@ -150,22 +156,37 @@ class _Launch:
 
     def _interleave(self, awaited: list[_Actor], actors: list[_Actor]) -> None:
         """Move the actors in random order until all `awaited` are through, or none can move."""
-        rng = self.rng
-        while not self.trapped and any(not actor.over for actor in awaited):
-            alive = [actor for actor in actors if not actor.over]
-            actor = alive[rng.randrange(len(alive))]
-            if not actor.ready():
-                ready = [one for one in alive if one.ready()]
-                if not ready:
-                    waits = [f"{one.name} waits: {one.blocked.why}" for one in alive if one.blocked and one in awaited]
-                    self.deadlock = tuple(waits)
-                    self._fault("P4", "deadlock: " + "; ".join(waits))
-                    return
-                actor = ready[rng.randrange(len(ready))]
+        rng, alive = self.rng, [actor for actor in actors if not actor.over]
+        waiting_for = sum(not actor.over for actor in awaited)
+        wanted = set(map(id, awaited))
+        while not self.trapped and waiting_for:
+            at = self._pick(alive)
+            if at is None:
+                waits = [f"{a.name} waits: {self._text(a.blocked)}" for a in alive if a.blocked and id(a) in wanted]
+                self.deadlock = tuple(waits)
+                self._fault("P4", "deadlock: " + "; ".join(waits))
+                return
+            actor = alive[at]
             for _ in range(BURSTS[rng.randrange(len(BURSTS))]):
                 actor.move()
                 if actor.over or self.trapped or (actor.blocked is not None and not actor.blocked.until()):
                     break
+            if actor.over:
+                waiting_for -= id(actor) in wanted
+                alive[at] = alive[-1]
+                alive.pop()
+
+    def _pick(self, alive: list[_Actor]) -> int | None:
+        """A random actor that can move: a few guesses, then a look at all of them."""
+        for _ in range(GUESSES):
+            at = self.rng.randrange(len(alive))
+            if alive[at].ready():
+                return at
+        ready = [at for at, actor in enumerate(alive) if actor.ready()]
+        return ready[self.rng.randrange(len(ready))] if ready else None
+
+    def _text(self, blocked: Blocked) -> str:
+        return self.plan.describe(blocked.why) if isinstance(blocked.why, Step) else blocked.why
 
     def _fault(self, which: str, message: str) -> None:
         self.errors.append(Finding(which, message))
@@ -176,16 +197,15 @@ class _Launch:
     # what the cores do
 
     def _core(self, core: int) -> Moves:
-        program = [(at, step) for at, step in enumerate(self.plan.steps) if core in step.cores]
-        for at, step in program:
+        for at, step in self.lists[self.classes.of_core[core]]:
             yield None
             match step:
                 case Wait(inside=True):
-                    self.pending.setdefault(core, []).append(step)
+                    self.pending.setdefault(core, []).append((at, step))
                 case Wait():
-                    yield from self._wait(core, step)
+                    yield from self._wait(core, at, step)
                 case Barrier():
-                    yield Blocked(self.flags.arrive(core, step.cores, at), self.plan.describe(step))
+                    yield Blocked(self.flags.arrive(core, step.cores, at), step)
                 case Call():
                     yield from self._call(core, step)
                 case Feed():
@@ -206,22 +226,21 @@ class _Launch:
                     pass
             self.traces[core].append(step)
 
-    def _wait(self, core: int, wait: Wait) -> Moves:
-        yield Blocked(self.flags.met(core, wait), self.plan.describe(wait))
-        for d, mark in self.flags.take(core, wait):
-            text = mark.text(self.plan.op_names)
-            self._fault("P5", f"core {core} takes another signal of core {d} for {text!r}")
+    def _wait(self, core: int, at: int, wait: Wait) -> Moves:
+        yield Blocked(self.flags.met(wait), wait)
+        if (at, self.classes.of_core[core]) in self.flags.crossed:
+            self._fault("P5", f"core {core} takes another signal than it should: {self.plan.describe(wait)}")
 
     def _call(self, core: int, call: Call) -> Moves:
         tiling = self.chosen.get((core, call.op), Tiling(0, call.blocks))
         if (core, call.op) not in self.chosen and self.plan.graph.nodes[call.op].dynamic:
             self._fault("P16", f"core {core} calls {self._name(call.op)} before it has selected a variant")
-        first = call.cores.index(core)
-        blocks = range(first, tiling.blocks, len(call.cores))
+        first = call.cores.index(core) % call.width
+        blocks = range(first, tiling.blocks, call.width)
         for block in blocks:
             yield from self._block(core, call, block, tiling)
-        for wait in self.pending.pop(core, ()):  # a core without a block still waits
-            yield from self._wait(core, wait)
+        for at, wait in self.pending.pop(core, ()):  # a core without a block still waits
+            yield from self._wait(core, at, wait)
         if not blocks:
             yield from self._join_all(core, call.op, call.team)
         self.stored.setdefault(call.op, set()).add(core)
@@ -232,36 +251,40 @@ class _Launch:
 
     def _block(self, core: int, call: Call, block: int, tiling: Tiling) -> Moves:
         """The block's moves: prologue, wait point, loads, stores; its sync_all barriers anywhere between them."""
-        op, rows, rng = call.op, self.rows, self.rng
+        op, rng = call.op, self.rng
         touched = self.model.accesses(op, block, tiling.blocks)
-        self.runs[op, block] += 1
+        self.runs.setdefault(op, Counter())[block] += 1
         read = [self.arrived[event] for event in self.plan.graph.nodes[op].awaits]
-        barriers = self._barrier_places(op)
-        for name, i in touched.early:
-            read.append(rows[name][i])
+        barriers = self._barrier_places(op) if op in self.barrier_counts else NO_BARRIERS
+        for piece in touched.early:
+            read.append(self._row(piece, core).read(piece))
             yield None
         for stage in range(4):
             for number in barriers[stage]:
                 yield from self._join_one(core, op, call.team, number)
             if stage == 0:
-                for wait in self.pending.pop(core, ()):
-                    yield from self._wait(core, wait)
-                for name, i in touched.scratch:
-                    rows[name][i] = scratch_value(op, block, i)
+                for at, wait in self.pending.pop(core, ()):
+                    yield from self._wait(core, at, wait)
+                for piece in touched.scratch:
+                    self._row(piece, core).write(piece, scratch_value(op, block))
                     yield None
             elif stage == 1:
-                for name, i in touched.reads:
-                    read.append(rows[name][i])
+                for piece in touched.reads:
+                    read.append(self._row(piece, core).read(piece))
                     if rng.random() < 0.7:
                         yield None
             elif stage == 2:
-                for name, i in touched.scratch:
-                    read.append(rows[name][i])
+                for piece in touched.scratch:
+                    read.append(self._row(piece, core).read(piece))
                     yield None
-                value = self.digests[op, block] = digest(op, block, tiling, read)
-                for name, i in touched.writes:
+                value = digest(op, block, tiling, read)
+                self.digests.setdefault((op, block), set()).add(value)
+                for piece in touched.writes:
                     yield None
-                    rows[name][i] = hash((value, i))
+                    self._row(piece, core).write(piece, value)
+
+    def _row(self, piece: Piece, core: int) -> Row:
+        return self.rows[self.model.stored_at(piece.buffer, core)]
 
     def _barrier_places(self, op: int) -> list[list[int]]:
         """Stage of a block -> the sync_all barriers that it meets there, in order."""
@@ -273,7 +296,7 @@ class _Launch:
         yield from self._join_all(core, feed.op, feed.team)
         callers = next((s.cores for s in self.plan.steps if isinstance(s, Call) and s.op == feed.op), ())
         stored = self.stored.setdefault(feed.op, set())
-        yield Blocked(lambda: stored.issuperset(callers), self.plan.describe(feed))
+        yield Blocked(lambda: stored.issuperset(callers), feed)
 
     def _join_all(self, core: int, op: int, team: Cores) -> Moves:
         for number in range(self.barrier_counts.get(op, 0)):
@@ -319,10 +342,10 @@ class _Launch:
             for _ in range(self.rng.choice(DELAYS)):
                 yield None
             read = [self.arrived[event] for event in self.plan.graph.nodes[op].awaits]
-            for name, i in self.model.inputs(op):
-                read.append(self.rows[name][i])
+            for piece in self.model.inputs(op):
+                read.append(self.rows[piece.buffer].read(piece))
                 yield None
-            self.digests[op, -1] = digest(op, -1, self.answers[op], read)
+            self.digests[op, -1] = {digest(op, -1, self.answers[op], read)}
             self.flags.locks[op] = self.answers[op]
 
     def _send_events(self) -> Moves:
@@ -347,21 +370,24 @@ class _Launch:
     def _check(self, expected: Rows, digests: dict[tuple[int, int], int]) -> None:
         for node in self.plan.graph.nodes:
             blocks = self.answers[node.index].blocks if node.dynamic else node.blocks
-            runs = {block: n for (op, block), n in self.runs.items() if op == node.index}
-            if not self.deadlock and runs != dict.fromkeys(range(blocks), 1):
-                self._fault("P1", f"{self._name(node.index)} has {blocks} blocks, but ran {runs}")
-        for (op, block), value in sorted(self.digests.items()):
-            if value != digests.get((op, block)):
-                who = "the tiling request" if block < 0 else f"block {block}"
-                self._fault("P2", f"{who} of {self._name(op)} read other values than in a serial run")
+            runs, copies = self.runs.get(node.index, Counter[int]()), len(self.plan.copies.get(node.index, (0,)))
+            if not self.deadlock and runs != dict.fromkeys(range(blocks), copies):
+                self._fault("P1", f"{self._name(node.index)} has {blocks} blocks, but ran {dict(runs)}")
+        for (op, block), values in sorted(self.digests.items()):
+            if values != {digests.get((op, block))}:
+                what = "the tiling request" if block < 0 else f"block {block}"
+                self._fault("P2", f"{what} of {self._name(op)} read other values than in a serial run")
         if self.deadlock:
             return
         for name, row in expected.items():
-            if row != self.rows[name]:
-                self._fault("P2", f"buffer {name!r} ends with other values than in a serial run")
-        for (d, core), signals in self.flags.counters.items():
-            if signals:
-                self._fault("P4", f"core {core} leaves {len(signals)} signals of core {d} behind")
+            copies_of = self.model.copied.get(name, {})
+            for number in sorted({0, *copies_of.values()}):
+                if row.cells != self.rows[copy_name(name, number)].cells:
+                    which = "P19" if number else "P2"
+                    self._fault(which, f"{copy_name(name, number)!r} ends with other values than in a serial run")
+        for (other, core_class), count in self.flags.left_behind.items():
+            pair = self.classes.members[core_class], self.classes.members[other]
+            self._fault("P4", f"cores {pair[0]} leave {count} signals of cores {pair[1]} behind")
         for op in self.flags.locks:
             self._fault("P4", f"the lock of {self._name(op)} is still set")
         for op, count in self.barrier_counts.items():
@@ -379,3 +405,12 @@ class _Launch:
             for event in node.notifies:
                 if not self.words[event]:
                     self._fault("P7", f"event {event} of {self._name(node.index)} was not notified")
+
+
+def _lists(plan: Plan, classes: CoreClasses) -> list[list[tuple[int, Step]]]:
+    """Per class: the steps that its cores follow, with their place in the plan."""
+    lists: list[list[tuple[int, Step]]] = [[] for _ in range(len(classes))]
+    for at, step in enumerate(plan.steps):
+        for core_class in classes.split(step.cores):
+            lists[core_class].append((at, step))
+    return lists
