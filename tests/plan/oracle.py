@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from superkernel.model.graph import Graph
 from superkernel.model.hazards import Edge, Hazard, Reason
 from superkernel.plan import Plan
 from superkernel.plan.steps import AwaitEvent, Barrier, Call, Mark, Notify, Request, Select, Signal, Step, Wait
@@ -116,11 +118,28 @@ def needs(plan: Plan, edge: Edge, reason: Reason, core: int) -> set[Where]:
     """The calls that must be over for the blocks of the consumer on `core`."""
     if reason.hazard is Hazard.EVENT:
         return sent(plan, edge.producer)
-    producers, consumers = plan.placements[edge.producer], plan.placements[edge.consumer]
-    if not reason.block_local:
-        return {(edge.producer, d) for d in producers}
-    blocks = [b for b in range(plan.graph.nodes[edge.consumer].blocks) if consumers[b % len(consumers)] == core]
-    return {(edge.producer, producers[b % len(producers)]) for b in blocks}
+    copies = plan.copies.get(edge.producer, ())
+    if copies and reason.hazard is Hazard.READ_AFTER_WRITE:
+        return {(edge.producer, d) for copy in copies if core in copy.readers for d in copy.cores}
+    if copies or edge.consumer in plan.copies:
+        return {(edge.producer, d) for d in plan.placements[edge.producer]}
+    return {(edge.producer, d) for d in producers_needed(plan.graph, plan.placements, edge, reason, core)}
+
+
+def producers_needed(
+    graph: Graph, placements: Sequence[tuple[int, ...]], edge: Edge, reason: Reason, core: int
+) -> set[int]:
+    """The cores that ran producer blocks whose elements the consumer blocks on `core` may touch, block by block."""
+    producers, consumers = placements[edge.producer], placements[edge.consumer]
+    if not reason.block_local and not reason.ranged:
+        return set(producers)
+    first, second = graph.nodes[edge.producer].blocks, graph.nodes[edge.consumer].blocks
+    found = set()
+    for b in (b for b in range(second) if consumers[b % len(consumers)] == core):
+        # block p of P holds the p-th part of the elements; parts overlap if neither ends before the other begins
+        touched = [p for p in range(first) if p * second < (b + 1) * first and b * first < (p + 1) * second]
+        found |= {producers[p % len(producers)] for p in touched}
+    return found
 
 
 def sent(plan: Plan, op: int) -> set[Where]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -45,9 +46,15 @@ class Use:
     dynamic: bool = False
 
 
-def _random_kernel(rng: random.Random, number: int) -> Use:
+def _random_kernel(
+    rng: random.Random,
+    number: int,
+    dims: Sequence[int] = (1, 2, 3, 4),
+    types: Sequence[str] = TYPES,
+    pure: bool = False,
+) -> Use:
     memory = [rng.choice(KINDS[: 2 + number % 3]) for _ in range(rng.randint(1, 3))]
-    typing = [rng.choice(TYPES) if rng.random() < 0.6 else TYPES[0] for _ in memory]
+    typing = [rng.choice(types) if rng.random() < 0.6 else types[0] for _ in memory]
     params = [f"{kind}:{letter}{text}" for kind, letter, text in zip(memory, LETTERS, typing, strict=False)]
     before = tuple(letter for letter in LETTERS[: len(memory)] if rng.random() < 0.3)
     if rng.random() < 0.2:
@@ -56,7 +63,7 @@ def _random_kernel(rng: random.Random, number: int) -> Use:
     return Use(
         kernel(
             f"k{number}",
-            rng.randint(1, 4),
+            rng.choice(dims),
             *params,
             sync_all=rng.random() < 0.15,
             early_start=before or None if early else None,
@@ -164,6 +171,43 @@ class _Events:
             self.receives[receiver].append(event)
             if event not in self.sends[sender]:
                 self.sends[sender].append(event)
+
+
+WIDE = (1, 2, 3, 4, 6, 8, 12, 16)
+WIDE_TYPES = (":float32[48]@block", "", ":float32[48]", ":float32[3,16]@block")
+
+
+def wide_case(seed: int) -> Case:
+    """A random graph on up to 16 cores, with streams, events, dynamic ops, @block with unequal counts, early start."""
+    rng = random.Random(seed)
+    pool = tuple(_random_kernel(rng, number, WIDE, WIDE_TYPES) for number in range(12))
+    options = rng.choice(PLAIN)
+    rows = [
+        (rng.randrange(len(pool)), rng.randrange(len(BUFFERS) ** 3), rng.randrange(3), rng.randrange(18))
+        for _ in range(rng.randint(2, 14))
+    ]
+    ops = _ops(rows, pool, options.stream_fusion, backwards=False)
+    cores = rng.randint(2, 16)
+    joined = [op.kernel.block_dim for op in ops if op.kernel.sync_all]
+    if joined:
+        options, cores = replace(options, feed_sync_all=True), max(cores, *joined)
+    return Case(ops, options, cores)
+
+
+def layered_case(seed: int) -> Case:
+    """Narrow, pure ops between wide ones on up to 16 cores, as norms between matmuls: what may be replicated."""
+    rng = random.Random(seed)
+    ops = []
+    for i in range(rng.randint(3, 14)):
+        part = rng.choice(("", "@block"))
+        blocks = rng.choice((1, 1, 2, *WIDE))
+        params = [f"in:x:float32[48]{part}", "in:w:float32[48]", f"out:y:float32[48]{part}"]
+        args = [f"t{rng.randint(max(0, i - 3), i)}", f"t{rng.randint(0, i)}", f"t{i + 1}"]
+        if rng.random() < 0.15:
+            params, args = [f"inout:x:float32[48]{part}"], [f"t{rng.randint(0, i)}"]
+        made = kernel(f"k{i}", blocks, *params, pure=rng.random() < 0.8, may_fail=False)
+        ops.append(Op(made, args, f"op{i}", send=[f"out{i}"] if rng.random() < 0.1 else []))
+    return Case(tuple(ops), rng.choice(PLAIN), rng.randint(2, 16))
 
 
 Row = tuple[int, int, int, int]  # kernel, buffers, stream, events

@@ -8,8 +8,8 @@ import pytest
 from plan.strategies import kernel
 
 from superkernel.model.graph import Graph, build_graph
-from superkernel.model.options import Options
 from superkernel.model.op import Op
+from superkernel.model.options import Options
 from superkernel.plan import Machine, make_plan, simulate, validate
 
 LAYER = ((1, "norm"), (264, "qkv"), (32, "rope"), (64, "attention"), (132, "project"), (1, "norm2"), (528, "up"))

@@ -7,6 +7,7 @@ inputs by the same code, so that its consumers find a copy of their own and wait
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from ..model.graph import Graph
@@ -37,9 +38,12 @@ def replicate(
     """Ops that are estimated to be worth copying, walking the list in issue order; and why."""
     if not machine.replicates or cores == 1:
         return {}, ()
-    readers = _readers(graph, placements)
     writers = count_writers(graph)
-    candidates = {op for op in graph.order if len(readers[op]) > 1 and replicable(graph, graph.nodes[op], writers)}
+    candidates = {op for op in graph.order if replicable(graph, graph.nodes[op], writers)}
+    readers = _readers(graph, placements, candidates)
+    candidates = {
+        op for op in candidates if readers[op].issuperset(placements[op]) and len(placements[op]) < len(readers[op])
+    }
     if not candidates:
         return {}, ()
     timeline, plain = Timeline(graph, machine, cores), Timeline(graph, machine, cores)
@@ -48,7 +52,7 @@ def replicate(
         plain.occupy(op, placements[op], plain.starts(op))
         starts = timeline.starts(op)
         if op in candidates:
-            wanted = _copies(graph.nodes[op], readers[op] | {placements[op][0]}, machine)
+            wanted = _copies(graph.nodes[op], readers[op], machine)
             if len(wanted) > 1 and _pays(graph.nodes[op], placements[op], wanted, starts, machine):
                 copies[op] = wanted
                 timeline.occupy_copies(op, [copy.cores for copy in wanted], starts)
@@ -59,6 +63,11 @@ def replicate(
     times = f"estimated {timeline.end / 1e3:.1f} us, {plain.end / 1e3:.1f} us without"
     if timeline.end >= plain.end:
         return {}, (f"replicated: nothing ({times})",)
+    readers = _readers(graph, placements, copies.keys())  # of those that were chosen
+    copies = {op: _copies(graph.nodes[op], readers[op], machine) for op in copies}
+    used = {core for op, cores in enumerate(placements) if op not in copies for core in cores}
+    if len(used.union(*(copy.cores for found in copies.values() for copy in found))) < cores:
+        return {}, ()  # cores would be launched for nothing
     names = ", ".join(graph.nodes[op].name for op in copies)
     return copies, (f"replicated, one copy for each group of cores that reads it: {names} ({times})",)
 
@@ -83,12 +92,18 @@ def _copies(node: Node, needed: set[int], machine: Machine) -> Copies:
     return tuple(Copy(tuple(group[:width]), tuple(group)) for group in groups.values())
 
 
-def _readers(graph: Graph, placements: tuple[Cores, ...]) -> dict[int, set[int]]:
-    """Op -> the cores that read what it writes."""
+def _readers(graph: Graph, placements: tuple[Cores, ...], copied: Collection[int]) -> dict[int, set[int]]:
+    """Op -> the cores that read what it writes, if the ops in `copied` run wherever their own readers are."""
     readers: dict[int, set[int]] = {op: set() for op in graph.order}
+    consumers: dict[int, list[int]] = {op: [] for op in graph.order}
     for edge in graph.edges:
         if any(reason.hazard is Hazard.READ_AFTER_WRITE for reason in edge.reasons):
-            readers[edge.producer].update(placements[edge.consumer])
+            consumers[edge.producer].append(edge.consumer)
+    for op in reversed(graph.order):
+        for consumer in consumers[op]:
+            readers[op] |= readers[consumer] if consumer in copied else set(placements[consumer])
+        if op in copied:
+            readers[op].add(placements[op][0])  # the buffer itself is written as well
     return readers
 
 

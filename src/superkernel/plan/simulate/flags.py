@@ -14,9 +14,11 @@ Pair = tuple[int, int]  # signalling class, waiting class
 
 
 class Flags:
-    """Marks rise along the plan, so a core that has signalled one has passed all earlier ones. A mark that is awaited is
-    a counter per class: a wait is over when all cores it names have arrived. What the k-th wait of a class takes of
-    another class is the k-th signal meant for it; as every core follows its list in order, that is known beforehand.
+    """A mark that is awaited is a counter per class: a wait is over when all cores it names have arrived.
+
+    Marks rise along the plan, so a core that has signalled one has passed all earlier ones. The k-th wait of a class
+    takes the k-th signal of another class that is meant for it; as every core follows its list in order, that is known
+    beforehand.
     """
 
     def __init__(self, plan: Plan, classes: CoreClasses) -> None:
