@@ -15,15 +15,16 @@ ROOT = Path(superkernel.__file__).parent
 # package -> the packages that it may import beside itself
 ALLOWED = {
     "errors": (),
+    "version": (),
     "cache": ("errors",),
     "model": ("errors", "cache"),
     "plan": ("errors", "cache", "model"),
     "targets": ("errors", "cache", "model", "plan"),
-    "runtime": ("errors", "cache", "model", "plan", "targets"),
+    "runtime": ("errors", "version", "cache", "model", "plan", "targets"),
     "ops": ("errors", "model"),
-    "frontend": ("errors", "cache", "model", "plan", "targets", "runtime", "ops"),
-    "observe": ("errors", "cache", "model", "plan", "targets", "runtime", "ops", "frontend"),
-    "tools": ("errors", "cache", "model", "plan", "targets", "runtime", "ops", "frontend", "observe"),
+    "frontend": ("errors", "version", "cache", "model", "plan", "targets", "runtime", "ops"),
+    "observe": ("errors", "version", "cache", "model", "plan", "targets", "runtime", "ops", "frontend"),
+    "tools": ("errors", "version", "cache", "model", "plan", "targets", "runtime", "ops", "frontend", "observe"),
 }
 FACADES = ("__init__", "__main__", "scope")  # modules of the public names, which import from every package
 TARGETS = tuple(sorted(path.name for path in (ROOT / "targets").iterdir() if (path / "target.py").is_file()))

@@ -14,13 +14,12 @@ from .model.subkernel import SubKernel
 from .model.tensor_arg import TensorArg
 from .runtime.compile import compile, load
 from .runtime.super_kernel import SuperKernel
+from .version import __version__ as __version__
 
 if TYPE_CHECKING:
     from . import ops
     from .frontend.explain import explain
     from .observe.recorder import profile
-
-__version__ = "0.1.0"
 
 __all__ = [
     "BuildError",

@@ -15,8 +15,8 @@ import torch
 from conformance.texts import collecting_texts, compile_together
 from torch.utils._pytree import tree_flatten
 
-from superkernel.frontend.lowering import outline
-from superkernel.frontend.report import Report, collecting
+from superkernel.frontend.lowering import cpp_outline
+from superkernel.frontend.report import CompileReport, collecting
 
 FUSED: dict[str, object] = {"profit_gate": 0}
 UNFUSED: dict[str, object] = {"fuse": "off"}
@@ -96,7 +96,7 @@ def _checked(case: Case, cores: int) -> Outcome:
     return Outcome(case.name, *_state(report))
 
 
-def _compare_with_unfused(case: Case, cores: int, report: Report, got: list[Any]) -> None:
+def _compare_with_unfused(case: Case, cores: int, report: CompileReport, got: list[Any]) -> None:
     """One op alone is launched the same way, fused or not."""
     if any(len(segment.ops) > 1 for scope in report.scopes for segment in scope.segments):
         _same_bits(case, run(case, compiled(case, cores=cores, **UNFUSED)), got, "fused differs from fuse=off")
@@ -211,7 +211,7 @@ def _stock_fails(case: Case, cores: int) -> bool:
     return False
 
 
-def _state(report: Report) -> tuple[State, list[str]]:
+def _state(report: CompileReport) -> tuple[State, list[str]]:
     segments = [segment for scope in report.scopes for segment in scope.segments]
     unfusible = [found for scope in report.scopes for found in scope.unfusible]
     reasons = [f"{found.op}: {found.reason}" for found in unfusible]
@@ -228,7 +228,7 @@ def small_chunks() -> Iterator[None]:
     level = log.level
     log.setLevel(logging.ERROR)
     try:
-        with torch._inductor.config.patch({"cpp.min_chunk_size": 1}), patch.object(outline, "WORTH_A_SYNC", 0):
+        with torch._inductor.config.patch({"cpp.min_chunk_size": 1}), patch.object(cpp_outline, "ELEMENTS_PER_SYNC", 0):
             yield
     finally:
         log.setLevel(level)

@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 from superkernel.errors import BuildError, UnsupportedError
 from superkernel.frontend.lowering import inductor
-from superkernel.frontend.run_parts import by_interpreter
+from superkernel.frontend.run_parts import op_by_op
 from superkernel.targets.cpu.target import TARGET, CpuModelSupport
 from superkernel.targets.protocol import GeneratedText
 
@@ -41,9 +41,9 @@ def without_stock() -> Iterator[None]:
     """Inside, what lies outside of scopes runs op by op instead of through Inductor's compiler."""
 
     def stock(module: Any, inputs: Sequence[Any], mode: str | None, **facts: Any) -> Any:
-        return by_interpreter(module)
+        return op_by_op(module)
 
-    with patch.object(inductor, "stock", stock):
+    with patch.object(inductor, "compile_stock", stock):
         yield
 
 

@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from superkernel.frontend.settings import Fuse, Settings  # noqa: E402
+from superkernel.frontend.settings import BackendSettings, Fuse  # noqa: E402
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "torch.md").read_text()
 
@@ -29,7 +29,7 @@ def test_the_example_runs_and_explains_itself(tmp_path, monkeypatch, capsys) -> 
 
 def test_every_option_has_a_row() -> None:
     rows = set(re.findall(r"^\| `(\w+)` \|", TEXT, re.MULTILINE))
-    assert rows == {field.name for field in fields(Settings)} - {"mode"}
+    assert rows == {field.name for field in fields(BackendSettings)} - {"mode"}
 
 
 def test_every_way_to_fuse_is_named() -> None:

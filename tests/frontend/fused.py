@@ -13,7 +13,7 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from superkernel.errors import SuperKernelError
-from superkernel.frontend.report import Report, ScopeReport, collecting
+from superkernel.frontend.report import CompileReport, ScopeReport, collecting
 
 
 def compiled(
@@ -28,7 +28,7 @@ def compiled(
 class Run:
     """What one compiled call gave."""
 
-    report: Report
+    report: CompileReport
     outputs: Any
     inputs: Any  # after the call
     function: Any  # to be called again

@@ -18,11 +18,11 @@ from torch import Tensor
 from superkernel import targets
 from superkernel.errors import OptionError, UnsupportedError
 from superkernel.frontend import backend, segments
+from superkernel.frontend.capture.fusibility import Cause, Unfusible
 from superkernel.frontend.lowering import inductor
-from superkernel.frontend.lowering.trace_program import LibraryCall
+from superkernel.frontend.lowering.program_trace import LibraryCall
 from superkernel.frontend.scope import super_kernel
 from superkernel.model.tensor_arg import ScratchBuffers
-from superkernel.targets import find_target
 
 pytestmark = pytest.mark.slow
 
@@ -160,13 +160,15 @@ def test_a_program_that_cannot_be_read_runs_unfused(monkeypatch: pytest.MonkeyPa
     def odd(*args: Any) -> Any:
         raise KeyError("something new")
 
-    monkeypatch.setattr("superkernel.frontend.compile_part.record", odd)
+    monkeypatch.setattr("superkernel.frontend.lowering.cpp.trace_program", odd)
     ran = run(scoped(), X)
     torch.testing.assert_close(ran.outputs, X.sin().sum(0))
     assert len(ran.warnings) == 1 and "KeyError: 'something new'" in ran.warnings[0]
 
 
 # collectives
+
+COLLECTIVE = Unfusible("_c10d_functional::all_reduce", "collective", (), Cause.COLLECTIVE)
 
 
 class FakeCollective:
@@ -178,24 +180,24 @@ class FakeCollective:
 
 
 def test_a_collective_splits_with_its_own_reason() -> None:
-    call = LibraryCall(FakeCollective(), (), {}, (), ())
-    found = segments._registered(call, find_target("cpu"), 2, ScratchBuffers("scratch"))
-    assert found == segments.Unfusible("_c10d_functional::all_reduce", "collective", collective=True)
+    call = LibraryCall(FakeCollective(), (), {}, ())
+    found = segments.match_library_call(call, "cpu", 2, ScratchBuffers("scratch"))
+    assert found == COLLECTIVE
 
 
 def test_the_strict_check_ignores_collectives(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = segments._registered
+    real = segments.match_library_call
 
     def disguised(call: LibraryCall, *rest: Any) -> Any:
         if call.op._schema.name == "aten::sort":
-            return segments.Unfusible("_c10d_functional::all_reduce", "collective", collective=True)
+            return COLLECTIVE
         return real(call, *rest)
 
     def model(x: Tensor) -> Tensor:
         with super_kernel("a", "strict-scope-check=abort"):
             return x.sin().sort(0).values.sum(0)
 
-    monkeypatch.setattr(segments, "_registered", disguised)
+    monkeypatch.setattr(segments, "match_library_call", disguised)
     ran = run(model, X)
     torch.testing.assert_close(ran.outputs, model(X))
     scope = ran.scopes["a"]

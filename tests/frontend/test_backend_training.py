@@ -12,7 +12,7 @@ import torch
 from frontend.fused import compiled, with_grad
 from torch import Tensor, nn
 
-from superkernel.frontend.report import Report, collecting
+from superkernel.frontend.report import CompileReport, collecting
 from superkernel.frontend.scope import super_kernel
 
 pytestmark = pytest.mark.slow
@@ -28,7 +28,7 @@ def gradients(function: Callable[..., Any], *inputs: Tensor) -> list[Tensor]:
     return [result.detach(), *(value.grad for value in own)]
 
 
-def check_gradients(model: Callable[..., Any], *inputs: Tensor, **options: Any) -> Report:
+def check_gradients(model: Callable[..., Any], *inputs: Tensor, **options: Any) -> CompileReport:
     with collecting() as report:
         fused = gradients(compiled(model, **options), *inputs)
     off = gradients(compiled(model, **{**options, "fuse": "off"}), *inputs)

@@ -9,8 +9,7 @@ import pytest
 import torch
 from frontend.fused import compiled
 
-from superkernel.frontend import compile_graph as graphs
-from superkernel.frontend import program
+from superkernel.frontend import compile_graph, program
 
 pytestmark = pytest.mark.slow
 
@@ -19,14 +18,14 @@ pytestmark = pytest.mark.slow
 def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
     """Per compiled inference graph: is it called directly?"""
     found: list[bool] = []
-    original = graphs.direct
+    original = compile_graph.direct_function
 
     def noted(*args: Any) -> Any:
         function = original(*args)
         found.append(function is not None)
         return function
 
-    monkeypatch.setattr(graphs, "direct", noted)
+    monkeypatch.setattr(compile_graph, "direct_function", noted)
     torch._dynamo.reset()
     yield found
 
@@ -69,7 +68,7 @@ def test_tensors_are_found_where_they_are_now(made: list[bool]) -> None:
 
 
 def test_without_torchs_help_tensors_are_asked_one_by_one(made: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "_ADDRESS_OF", None)
+    monkeypatch.setattr(program, "_ADDRESS_FUNCTION", None)
     function = compiled(two)
     x, w = torch.randn(8, 16), torch.randn(16, 4)
     for got, expected in zip(function(x, w), two(x, w), strict=True):

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from superkernel.targets.cpu.target import CpuTarget
+from superkernel.targets.cpu.target import CpuModelSupport
 
 
 def test_weights_are_settled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[list[tuple[int, int]]] = []
-    monkeypatch.setattr(CpuTarget, "settle", lambda self, spans: seen.append(list(spans)) or 0)
+    monkeypatch.setattr(CpuModelSupport, "settle", lambda self, spans: seen.append(list(spans)) or 0)
     layer = torch.nn.Linear(64, 48)
     compiled = torch.compile(layer, backend="superkernel", options={"profit_gate": 0})
     x = torch.randn(3, 64)

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from superkernel.cache import Cache
 from superkernel.errors import BuildError
-from superkernel.frontend import profit_gate as gate
-from superkernel.frontend.profit_gate import TURNS, Gate
+from superkernel.frontend.profit_gate import TURNS, ProfitGate
 from superkernel.frontend.scope import super_kernel
 
 MEASURED = 2 * TURNS + 2  # calls until it decides: a first one of each way is not counted
@@ -27,6 +26,9 @@ class Clock:
         self.now = 0
         self.launched: list[str] = []
 
+    def read(self) -> int:
+        return self.now
+
     def launcher(self, name: str, *takes: int) -> Any:
         durations = list(takes)
 
@@ -38,14 +40,14 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(gate, "perf_counter_ns", lambda: made.now)
-    return made
+def clock() -> Clock:
+    return Clock()
 
 
-def make_gate(clock: Clock, fused: Any, unfused: Any, cache: Cache | None = None, key: str = "k") -> Gate:
-    return Gate(clock.launcher("fused", *fused), lambda: clock.launcher("unfused", *unfused), key, cache)
+def make_gate(clock: Clock, fused: Any, unfused: Any, cache: Cache | None = None, key: str = "k") -> ProfitGate:
+    return ProfitGate(
+        clock.launcher("fused", *fused), lambda: clock.launcher("unfused", *unfused), clock.read, key, cache
+    )
 
 
 @pytest.mark.parametrize(("fused", "unfused", "winner"), [(10, 20, "fused"), (20, 10, "unfused"), (10, 10, "fused")])
@@ -112,7 +114,7 @@ def test_an_error_in_a_launch_is_the_callers_and_the_gate_goes_on(clock: Clock) 
     def fails(values: Any, sizes: Any) -> None:
         raise ValueError
 
-    made = Gate(fails, lambda: clock.launcher("unfused", 1), "k", None)
+    made = ProfitGate(fails, lambda: clock.launcher("unfused", 1), clock.read, "k", None)
     with pytest.raises(ValueError):
         made(None, None)
     made(None, None)
@@ -137,8 +139,8 @@ def test_the_other_way_is_built_aside_and_the_second_call_waits_for_it(clock: Cl
         may_build.wait(60)
         return clock.launcher("unfused", 5)
 
-    made = Gate(clock.launcher("fused", 10), build, "k", None)
-    made.begin_to_build()
+    made = ProfitGate(clock.launcher("fused", 10), build, clock.read, "k", None)
+    made.begin_build()
     assert building.wait(60)
     made(None, None)
     assert clock.launched == ["fused"]
@@ -152,8 +154,8 @@ def test_a_failed_build_is_told_to_the_call_that_needs_it(clock: Clock) -> None:
     def build() -> Any:
         raise BuildError("no disk")
 
-    made = Gate(clock.launcher("fused", 10), build, "k", None)
-    made.begin_to_build()
+    made = ProfitGate(clock.launcher("fused", 10), build, clock.read, "k", None)
+    made.begin_build()
     made(None, None)
     with pytest.raises(BuildError, match="no disk"):
         made(None, None)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 from frontend.fused import check
 
-from superkernel.frontend.lowering.inductor import Generated
-from superkernel.frontend.lowering.trace_program import Origin, record
-from superkernel.frontend.segments import draft
-from superkernel.targets import find_target
+from superkernel.frontend.lowering.cpp import DIALECT
+from superkernel.frontend.lowering.inductor import GeneratedProgram
+from superkernel.frontend.lowering.program_trace import StorageOrigin
+from superkernel.frontend.lowering.trace_program import trace_program
+from superkernel.frontend.segments import match_calls
 
 X = torch.linspace(-2, 2, 60).reshape(3, 4, 5)
 
@@ -36,9 +37,9 @@ def call(args):
 
 
 def test_memory_that_a_torch_call_returned_stays_what_it_is_when_a_kernel_writes_to_it() -> None:
-    recording = record(Generated(REUSE, {}, {}), [torch.rand(16, 16), torch.rand(16, 16)])
-    target = find_target("cpu")
-    found = draft(recording, {}, target, cores=2)
-    assert [unfusible.operator for _, unfusible in found.unfusible] == ["aten::linalg_qr"]
-    (output,) = recording.outputs
-    assert output.storage.origin is Origin.RETURNED
+    inputs = [torch.rand(16, 16), torch.rand(16, 16)]
+    trace = trace_program(GeneratedProgram(REUSE, {}, {}), inputs, DIALECT)
+    program = match_calls(trace, "cpu", cores=2)
+    assert [unfusible.op for unfusible in program.unfusible] == ["aten::linalg_qr"]
+    (output,) = trace.outputs
+    assert output.storage.origin is StorageOrigin.RETURNED

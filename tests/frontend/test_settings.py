@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from superkernel.errors import OptionError, UnsupportedError
-from superkernel.frontend.settings import Fuse, Settings
+from superkernel.frontend.settings import BackendSettings, Fuse
 from superkernel.model.options import OPTIONS, Options
 
 
@@ -19,7 +19,7 @@ def no_dump_directory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("options", [None, {}])
 def test_nothing_given_is_the_defaults(options: Any) -> None:
-    assert Settings.parse(options, None) == Settings("cpu", None, None, None, True, "", Fuse.AUTO, None)
+    assert BackendSettings.parse(options, None) == BackendSettings("cpu", None, None, None, True, "", Fuse.AUTO, None)
 
 
 @pytest.mark.parametrize(
@@ -42,12 +42,12 @@ def test_nothing_given_is_the_defaults(options: Any) -> None:
     ],
 )
 def test_each_setting_is_read(key: str, value: object, field: str, kept: object) -> None:
-    assert getattr(Settings.parse({key: value}), field) == kept
+    assert getattr(BackendSettings.parse({key: value}), field) == kept
 
 
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"])
 def test_each_mode_of_torch_compile_is_read(mode: str) -> None:
-    assert Settings.parse(None, mode).mode == mode
+    assert BackendSettings.parse(None, mode).mode == mode
 
 
 @pytest.mark.parametrize(
@@ -74,18 +74,18 @@ def test_each_mode_of_torch_compile_is_read(mode: str) -> None:
 )
 def test_a_bad_value_is_told_what_is_allowed(options: Any, said: str) -> None:
     with pytest.raises(OptionError, match=said):
-        Settings.parse(options)
+        BackendSettings.parse(options)
 
 
 def test_an_unknown_mode_names_the_nearest() -> None:
     with pytest.raises(OptionError, match="did you mean 'reduce-overhead'"):
-        Settings.parse(None, "reduce_overhead")
+        BackendSettings.parse(None, "reduce_overhead")
 
 
 def test_a_target_that_is_not_built_in_is_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("superkernel.targets._MODULES", {"cpu": "superkernel.targets.cpu"})
     with pytest.raises(UnsupportedError, match="ascend"):
-        Settings.parse({"target": "ascend"})
+        BackendSettings.parse({"target": "ascend"})
 
 
 @pytest.mark.parametrize(("key", "near"), [("core", "cores"), ("Fuse", "fuse"), ("stream_fuson", "stream-fusion")])
@@ -93,29 +93,29 @@ def test_an_unknown_key_names_the_nearest_setting_or_scope_option(key: str, near
     with pytest.raises(
         OptionError, match=rf"unknown backend option '{key}' \(did you mean '{near}'\?\); known: target"
     ):
-        Settings.parse({key: 1})
+        BackendSettings.parse({key: 1})
 
 
 def test_a_key_that_is_no_text_is_unknown() -> None:
     with pytest.raises(OptionError, match="unknown backend option 3; known"):
-        Settings.parse({3: 1})  # type: ignore[dict-item]
+        BackendSettings.parse({3: 1})  # type: ignore[dict-item]
 
 
 def test_scope_options_join_those_in_the_text() -> None:
-    parsed = Settings.parse({"options": '"profiling=1"', "stream-fusion": 1, "early_start": 0})
+    parsed = BackendSettings.parse({"options": '"profiling=1"', "stream-fusion": 1, "early_start": 0})
     assert Options.parse(parsed.options) == Options.parse("profiling=1:stream-fusion=1:early-start=0")
 
 
 def test_every_scope_option_is_accepted_by_its_own_name_with_its_default() -> None:
     given = {row.field: getattr(Options(), row.field) for row in OPTIONS}
-    assert Settings.parse(given).options == ""
+    assert BackendSettings.parse(given).options == ""
 
 
 @pytest.mark.parametrize(
     ("value", "text"), [(["-g", "-O2"], "compile-options=-g,-O2"), ("-g", "compile-options=-g"), ((), "")]
 )
 def test_a_list_option_may_be_a_list_or_a_text(value: object, text: str) -> None:
-    assert Settings.parse({"compile-options": value}).options == text
+    assert BackendSettings.parse({"compile-options": value}).options == text
 
 
 @pytest.mark.parametrize(
@@ -129,28 +129,28 @@ def test_a_list_option_may_be_a_list_or_a_text(value: object, text: str) -> None
 )
 def test_a_key_given_twice_is_refused(options: dict[str, object]) -> None:
     with pytest.raises(OptionError, match="is given twice"):
-        Settings.parse(options)
+        BackendSettings.parse(options)
 
 
 def test_a_mode_given_twice_is_refused() -> None:
     with pytest.raises(OptionError, match="'mode' is given twice"):
-        Settings.parse({"mode": "default"}, "max-autotune")
+        BackendSettings.parse({"mode": "default"}, "max-autotune")
 
 
 def test_options_that_cannot_go_together_are_refused_across_text_and_names() -> None:
     with pytest.raises(OptionError, match="cannot go together"):
-        Settings.parse({"options": "debug-aic-num=1", "debug-aiv-num": 3})
+        BackendSettings.parse({"options": "debug-aic-num=1", "debug-aiv-num": 3})
 
 
 def test_the_dump_directory_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SUPERKERNEL_DUMP", "/from/environment")
-    assert Settings.parse({"cores": 1}).dump == "/from/environment"
+    assert BackendSettings.parse({"cores": 1}).dump == "/from/environment"
 
 
 def test_a_given_dump_directory_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SUPERKERNEL_DUMP", "/from/environment")
-    assert Settings.parse({"dump": "/mine"}).dump == "/mine"
+    assert BackendSettings.parse({"dump": "/mine"}).dump == "/mine"
 
 
 def test_equal_settings_hash_equal() -> None:
-    assert len({Settings.parse({"early_start": 2}), Settings.parse({"options": "early-start=2"})}) == 1
+    assert len({BackendSettings.parse({"early_start": 2}), BackendSettings.parse({"options": "early-start=2"})}) == 1

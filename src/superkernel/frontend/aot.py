@@ -1,7 +1,7 @@
 """frontend.aot: a Dynamo graph and a compiler -> AOTAutograd calls that compiler with graphs of plain operators.
 
-Inductor does the same, and is what we use for training. For inference its own way costs more than all the rest of a
-warm start: to hand the graph on, it first imports every lowering and template that it has.
+Training goes through Inductor's compile_fx, which does this. For inference compile_fx would cost more than the rest of
+a warm start: it first imports every lowering and template of Inductor.
 """
 
 from __future__ import annotations
@@ -14,16 +14,19 @@ from torch._dynamo.utils import detect_fake_mode
 from torch._functorch.aot_autograd import aot_module_simplified
 from torch.fx import GraphModule
 
+from ..model.gc_pause import without_collection
+
 GraphCompiler = Callable[..., Callable[..., Any]]
 
 
 class _NeedsGradients(BaseException):
-    """Thrown through AOTAutograd when it wants a forward and a backward graph after all."""
+    """Thrown through AOTAutograd when it asks for a forward and a backward graph after all."""
 
 
-def hand_on(module: GraphModule, inputs: Sequence[Any], compiler: GraphCompiler) -> Any:
-    """What Dynamo is to call; `compiler` has been given each graph."""
-    # AOTAutograd's and Inductor's caches hand out finished programs, in which there is nothing to take.
+@without_collection  # a compilation makes many objects and little garbage
+def compile_with_aot(module: GraphModule, inputs: Sequence[Any], compiler: GraphCompiler) -> Any:
+    """The function that Dynamo is to call; `compiler` has compiled each graph."""
+    # On a hit of AOTAutograd's or Inductor's cache no graph is compiled, and there is nothing to fuse.
     with torch._functorch.config.patch(enable_autograd_cache=False):
         if _is_inference(inputs):
             try:
@@ -34,8 +37,8 @@ def hand_on(module: GraphModule, inputs: Sequence[Any], compiler: GraphCompiler)
 
 
 def _is_inference(inputs: Sequence[Any]) -> bool:
-    needs = any(isinstance(value, torch.Tensor) and value.requires_grad for value in inputs)
-    return not (torch.is_grad_enabled() and needs)
+    needs_gradients = any(isinstance(value, torch.Tensor) and value.requires_grad for value in inputs)
+    return not (torch.is_grad_enabled() and needs_gradients)
 
 
 def _inference(module: GraphModule, inputs: Sequence[Any], compiler: GraphCompiler) -> Any:
@@ -56,7 +59,7 @@ def _inference(module: GraphModule, inputs: Sequence[Any], compiler: GraphCompil
         torch._dynamo.compiled_autograd._disable(),
         torch._functorch.config.patch(unlift_effect_tokens=True),
     ):
-        made = aot_module_simplified(
+        compiled = aot_module_simplified(
             module,
             list(inputs),
             fw_compiler=forward,
@@ -64,13 +67,13 @@ def _inference(module: GraphModule, inputs: Sequence[Any], compiler: GraphCompil
             decompositions=_decompositions(),
             keep_inference_input_mutations=True,
         )
-    return torch._dynamo.disable(made, reason="compiled already")
+    return torch._dynamo.disable(compiled, reason="compiled already")
 
 
 def _with_gradients(module: GraphModule, inputs: Sequence[Any], compiler: GraphCompiler) -> Any:
     from torch._inductor.compile_fx import compile_fx
 
-    # Inductor's passes over the joint graph know no scopes: they are run on what lies outside of scopes, later.
+    # Inductor's passes over the joint graph know no scopes: they run later, on the parts outside of scopes.
     patches = {"freezing": False, "use_joint_graph_passes": False, "fx_graph_cache": False}
     return compile_fx(
         module, list(inputs), inner_compile=compiler, config_patches=patches, decompositions=_decompositions()
@@ -78,7 +81,7 @@ def _with_gradients(module: GraphModule, inputs: Sequence[Any], compiler: GraphC
 
 
 def _decompositions() -> dict[Any, Any]:
-    """Inductor's, less those that write a matmul of one row as products and a sum: our kernels read weights once."""
+    """Inductor's, without those that turn a matmul of one row into products and a sum: kernels read weights once."""
     from torch._inductor.decomposition import select_decomp_table
 
     matmuls = (torch.ops.aten.mm.default, torch.ops.aten.bmm.default, torch.ops.aten.addmm.default)

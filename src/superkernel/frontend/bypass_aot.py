@@ -1,7 +1,7 @@
-"""frontend.direct: an inference graph that is one super kernel -> the function that Dynamo calls, without a detour.
+"""frontend.bypass_aot: an inference graph that is one super kernel -> a function for Dynamo without AOT's wrappers.
 
-AOTAutograd wraps what it compiles: it copies mutated inputs back, rebuilds views, unwraps tensor subclasses, notes
-mutations. Where none of that is needed, its wrappers are 13 to 17 us of every call for nothing.
+AOTAutograd wraps what it compiles: it copies mutated inputs back, rebuilds views, unwraps tensor subclasses, records
+mutations. Where none of that is needed, its wrappers cost 13 to 17 us of every call.
 """
 
 from __future__ import annotations
@@ -14,29 +14,32 @@ import torch
 from torch._functorch._aot_autograd.schemas import OutputType, PlainTensorMeta, ViewAndMutationMeta
 from torch.fx import GraphModule
 
-from .capture.partition import Part
+from .capture.partition import GraphPart
 from .program import Program
 
 
-def direct(module: GraphModule, parts: Sequence[Part], calls: Sequence[Any], given: int) -> Callable[..., Any] | None:
-    """A function of the graph's `given` inputs that calls the program of its only part; None: wrappers are needed."""
+def direct_function(
+    module: GraphModule, parts: Sequence[GraphPart], functions: Sequence[Any], input_count: int
+) -> Callable[..., Any] | None:
+    """A function of the graph's inputs that calls the program of its only part; None: the wrappers are needed."""
     context = torch._guards.TracingContext.try_get()
     metadata = context.fw_metadata if context is not None else None
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
-    if metadata is None or len(parts) != 1 or len(placeholders) != given or _needs_wrappers(metadata, given):
+    if metadata is None or len(parts) != 1 or len(placeholders) != input_count:
         return None
-    (part,), (call,) = parts, calls
+    (part,), (program,) = parts, functions
     (results,) = module.graph.output_node().args
-    if not isinstance(call, Program) or not call.launches_once or tuple(results) != part.outputs:
+    if not isinstance(program, Program) or not program.launches_once or tuple(results) != part.outputs:
         return None
-    if not set(part.inputs) <= set(placeholders):  # a constant of the graph
+    if _needs_wrappers(metadata, input_count) or not set(part.inputs) <= set(placeholders):  # a constant of the graph
         return None
-    return _function(call, [placeholders.index(node) for node in part.inputs], _mutated(metadata))
+    order = [placeholders.index(node) for node in part.inputs]
+    return _function(program, order, metadata.mutated_graph_handled_indices_seen_by_autograd)
 
 
-def _needs_wrappers(metadata: ViewAndMutationMeta, given: int) -> bool:
+def _needs_wrappers(metadata: ViewAndMutationMeta, input_count: int) -> bool:
     plain = (
-        len(metadata.input_info) == given
+        len(metadata.input_info) == input_count
         and not metadata.mutated_inp_runtime_indices
         and not metadata.num_intermediate_bases
         and not metadata.tokens
@@ -49,12 +52,8 @@ def _needs_wrappers(metadata: ViewAndMutationMeta, given: int) -> bool:
     return not plain
 
 
-def _mutated(metadata: ViewAndMutationMeta) -> list[int]:
-    """Inputs that the graph itself writes to, which autograd is to know of."""
-    return list(metadata.mutated_graph_handled_indices_seen_by_autograd)
-
-
 def _function(program: Program, order: Sequence[int], mutated: Sequence[int]) -> Callable[..., Any]:
+    """`mutated`: inputs that the program writes; autograd counts their versions."""
     run = program.bound(order)
     if not mutated:
         return lambda *args: run(args)

@@ -1,4 +1,4 @@
-"""frontend.scopes: one part of a scope -> Inductor's program, recorded, matched with sub-kernels, then linked."""
+"""frontend.compile_part: one part of a scope -> lowered, matched with sub-kernels, linked, callable."""
 
 from __future__ import annotations
 
@@ -12,122 +12,89 @@ import torch
 from ..cache import Cache
 from ..errors import UnsupportedError
 from ..model.options import Options
-from ..targets import find_target, model_support_of
-from ..targets.protocol import Target
-from .capture.partition import Part, example_inputs
-from .lowering.inductor import Generated
-from .lowering.lowering_cache import flags, generate
-from .lowering.outline import Outlined, OutlineError, outline
-from .lowering.trace_program import KernelText, Recording, record
+from ..targets import find_target
+from .capture.fusibility import Unfusible
+from .capture.partition import GraphPart, example_inputs
+from .lowering import find_lowering
+from .lowering.protocol import LoweredProgram
 from .program import Program
-from .report import OpReport, SegmentReport, UnfusibleReport
-from .run_parts import PartCallable, by_interpreter
-from .segments import Draft, Segment, Step, cut_into_steps, draft, link_segments
-from .settings import Fuse, Settings
+from .report import OpReport, SegmentReport
+from .run_parts import PartFunction, op_by_op
+from .segments import MatchedProgram, ProgramStep, Segment, cut_segments, link_segments, match_calls
+from .settings import BackendSettings, Fuse
 
 
-@dataclass
-class Drafted:
-    """A part that Inductor has generated code for. None: there is nothing to run."""
+@dataclass(frozen=True)
+class LoweredPart:
+    """A part for which Inductor has generated code. None: there is nothing to run."""
 
-    part: Part
-    generated: Generated | None
-    draft: Draft | None
+    part: GraphPart
+    lowered: LoweredProgram | None
+    matched: MatchedProgram | None
 
     @property
-    def unfusible(self) -> list[tuple[UnfusibleReport, bool]]:
-        """Each with whether it is a collective."""
-        if self.draft is None:
-            return []
-        return [(UnfusibleReport(u.operator, u.reason, c.origins), u.collective) for c, u in self.draft.unfusible]
+    def unfusible(self) -> list[Unfusible]:
+        return self.matched.unfusible if self.matched is not None else []
 
 
-@dataclass
-class Compiled:
-    call: PartCallable
-    steps: Sequence[Step]
-    generated: Generated | None
-    part: Part
-    program: Program | None
+@dataclass(frozen=True)
+class CompiledPart:
+    """A part that can be called."""
+
+    function: PartFunction
+    part: GraphPart
+    steps: Sequence[ProgramStep] = ()
+    program: Program | None = None
+    generated_text: str | None = None
 
     def dump(self, folder: Path) -> None:
         (folder / "graph.py").write_text(self.part.module.print_readable(print_output=False))
-        if self.generated is not None:
-            (folder / "inductor.py").write_text(self.generated.text)
+        if self.generated_text is not None:
+            (folder / "inductor.py").write_text(self.generated_text)
         for number, step in enumerate((step for step in self.steps if isinstance(step, Segment)), 1):
             if step.kernel is not None:
                 step.kernel.dump(folder / f"segment{number}")
 
 
-def drafted(part: Part, settings: Settings) -> Drafted:
-    """Everything up to the point where something is compiled."""
-    target = find_target(settings.target)
+def lower_part(part: GraphPart, settings: BackendSettings) -> LoweredPart:
+    """Everything up to the point where kernels are compiled."""
+    support = settings.model_support
     fakes = example_inputs(part)
     for node, value in zip(part.inputs, fakes, strict=True):
-        _check_input(node.name, value, target)
-    cores = settings.cores or target.planner.core_count()
-    cache = Cache()
-    generated = generate(part.module, fakes, cores, cache)
-    if generated is None:
-        return Drafted(part, None, None)
-    recording = record(generated, fakes)
-    outlined, reasons = _outlined(recording.kernels, cores)
-    if reasons:
-        alone = generate(part.module, fakes, 1, cache)
-        assert alone is not None
-        recording, outlined = _with_serial(recording, record(alone, fakes), outlined, reasons)
-    return Drafted(part, generated, draft(recording, outlined, target, cores))
+        _check_input(node.name, value, settings.target, support.device)
+    cores = settings.cores or find_target(settings.target).planner.core_count()
+    lowered = find_lowering(support.kernel_language).lower(part.module, fakes, cores, Cache())
+    if lowered is None:
+        return LoweredPart(part, None, None)
+    return LoweredPart(part, lowered, match_calls(lowered.trace, settings.target, cores))
 
 
-def _check_input(name: str, value: Any, target: Target) -> None:
+def _check_input(name: str, value: Any, target: str, device: str) -> None:
     if not isinstance(value, torch.Tensor):
         return
-    device = model_support_of(target).device
     if value.device.type != device:
-        raise UnsupportedError(f"input {name!r} is on device {value.device}, the {target.name} target needs {device}")
+        raise UnsupportedError(f"input {name!r} is on device {value.device}, the {target} target needs {device}")
     if value.layout is not torch.strided or value.is_quantized or value.is_nested:
         raise UnsupportedError(
             f"input {name!r} is a {value.layout} tensor of {value.dtype}; only plain tensors are fused"
         )
 
 
-def _outlined(kernels: dict[str, KernelText], cores: int) -> tuple[dict[str, Outlined], dict[str, str]]:
-    """Outlined kernels, and the reasons why the others could not be."""
-    done, reasons = {}, {}
-    for name, text in kernels.items():
-        try:
-            done[name] = outline(text.source, cores)
-        except OutlineError as reason:
-            reasons[name] = str(reason)
-    return done, reasons
+def build_part(lowered_part: LoweredPart, name: str, options: Options, settings: BackendSettings) -> CompiledPart:
+    """Compile the kernels, link the segments, and make the part callable."""
+    part, lowered, matched = lowered_part.part, lowered_part.lowered, lowered_part.matched
+    if lowered is None or matched is None:
+        return CompiledPart(op_by_op(part.module), part)
+    support, cache = settings.model_support, Cache()
+    steps = cut_segments(matched, lowered.kernels.compile(support, matched.scratch, cache))
+    link_segments(steps, name, options, settings, support, cache)
+    program = Program(lowered.trace, steps, matched.scratch.sizes, support, name)
+    return CompiledPart(program, part, steps, program, lowered.generated.text)
 
 
-def _with_serial(
-    parallel: Recording, serial: Recording, outlined: dict[str, Outlined], reasons: dict[str, str]
-) -> tuple[Recording, dict[str, Outlined]]:
-    """The same program generated for one thread lends its kernels where those for several cannot be outlined."""
-    if {n: k.types for n, k in parallel.kernels.items()} == {n: k.types for n, k in serial.kernels.items()}:
-        texts = {**parallel.kernels, **{name: serial.kernels[name] for name in reasons}}
-        lent = {name: outline(serial.kernels[name].source, 1) for name in reasons}
-        parallel.kernels = texts
-        return parallel, {**outlined, **lent}
-    return serial, {name: outline(text.source, 1) for name, text in serial.kernels.items()}
-
-
-def build(drafted: Drafted, name: str, options: Options, settings: Settings) -> Compiled:
-    """Compile, link, and make it callable."""
-    if drafted.draft is None:
-        return Compiled(by_interpreter(drafted.part.module), [], None, drafted.part, None)
-    target, cache = find_target(settings.target), Cache()
-    steps = cut_into_steps(drafted.draft, target, flags(cache))
-    link_segments(steps, name, options, settings, cache)
-    program = Program(drafted.draft.recording, steps, drafted.draft.scratch.sizes, name)
-    return Compiled(program, steps, drafted.generated, drafted.part, program)
-
-
-def reported(compiled: Compiled, settings: Settings) -> list[SegmentReport]:
-    """What a user wants to know of each segment. A reason that is empty is for the caller to give."""
-    made = []
+def segment_reports(compiled: CompiledPart, settings: BackendSettings) -> list[SegmentReport]:
+    """A report of each segment. The reason is empty where the segment ends with its part."""
+    reports = []
     for step in compiled.steps:
         if not isinstance(step, Segment) or step.kernel is None:
             continue
@@ -137,10 +104,10 @@ def reported(compiled: Compiled, settings: Settings) -> list[SegmentReport]:
             for node, call in zip(step.kernel.graph.nodes, step.calls, strict=True)
         )
         fused = settings.fuse is not Fuse.OFF
-        ended = f"ended by {step.ended_by.operator}: {step.ended_by.reason}" if step.ended_by else ""
+        ended = f"ended by {step.ended_by.op}: {step.ended_by.reason}" if step.ended_by else ""
         reason = ended if fused else "fuse=off: every op is a launch of its own"
         sizes = compiled.program.sizes(step.kernel) if compiled.program else {}
-        made.append(
+        reports.append(
             SegmentReport(ops, fused, reason, plan.sync_counts, len(sizes), sum(sizes.values()), step.gate, step.kernel)
         )
-    return made
+    return reports

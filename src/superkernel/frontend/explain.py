@@ -1,4 +1,4 @@
-"""frontend.explain: a model and inputs -> what the back end makes of it, as a Report."""
+"""frontend.explain: a model and inputs -> what the back end compiles for it, as a CompileReport."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import torch
 
 from ..errors import GraphError, SuperKernelError, nearest
 from .backend import superkernel
-from .report import Report, collecting
+from .report import CompileReport, collecting
 
 _INPUTS = "example_inputs"
 
@@ -28,37 +28,37 @@ def explain(
     options: Mapping[str, Any] | None = None,
     mode: str | None = None,
     **keywords: Any,
-) -> Report:
-    """Compile `model` for these inputs and say what became of it.
+) -> CompileReport:
+    """Compile `model` for these inputs and report what became of every scope.
 
-    It is run once, on copies of the inputs, and the buffers of a module are put back as they were. Where gradients are
-    wanted, the backward graph is compiled as well.
+    The model runs once, on copies of the inputs, and the buffers of a module are restored. Where gradients are needed,
+    the backward graph is compiled as well.
     """
     plain = _uncompiled(model)
     if not callable(plain):
         raise GraphError(f"explain needs a model or a function, not {model!r}")
-    given = dict(options) if options is not None else None
+    backend_options = dict(options) if options is not None else None
 
-    def backend(module: Any, examples: Any) -> Any:  # another function each time: nothing compiled earlier is found
-        return superkernel(module, examples, mode=mode, options=given)
+    def backend(module: Any, examples: Any) -> Any:  # a new function each time, so that Dynamo compiles again
+        return superkernel(module, examples, mode=mode, options=backend_options)
 
-    own_inputs, own_keywords = _copies(inputs), _copies(keywords)
+    copied_inputs, copied_keywords = _copies(inputs), _copies(keywords)
     limits = {"recompile_limit": 10_000, "accumulated_recompile_limit": 100_000}
     with (
         collecting() as report,
         torch.random.fork_rng([]),
         torch._dynamo.config.patch(limits),
         torch._functorch.config.patch(force_non_lazy_backward_lowering=True),
-        _buffers_kept(plain),
-        _our_errors(),
+        _restored_buffers(plain),
+        _unwrapped_errors(),
     ):
-        torch.compile(plain, backend=backend, dynamic=False)(*own_inputs, **own_keywords)
+        torch.compile(plain, backend=backend, dynamic=False)(*copied_inputs, **copied_keywords)
     return report
 
 
 @contextmanager
-def _our_errors() -> Iterator[None]:
-    """What torch.compile wraps comes out as it was raised."""
+def _unwrapped_errors() -> Iterator[None]:
+    """Raises our errors as they were raised, without the wrapper of torch.compile."""
     try:
         yield
     except torch._dynamo.exc.BackendCompilerFailed as failure:
@@ -74,8 +74,8 @@ def _uncompiled(model: Any) -> Any:
 
 
 @contextmanager
-def _buffers_kept(model: Any) -> Iterator[None]:
-    """What a run leaves in the buffers of a module, such as counts and means, is undone."""
+def _restored_buffers(model: Any) -> Iterator[None]:
+    """Restores the buffers of a module, such as running means, after a run."""
     modules = list(model.modules()) if isinstance(model, torch.nn.Module) else []
     before = [(module, dict(module._buffers)) for module in modules]
     values = [(buffer, buffer.clone()) for _, buffers in before for buffer in buffers.values() if buffer is not None]
@@ -90,7 +90,7 @@ def _buffers_kept(model: Any) -> Iterator[None]:
 
 
 def _copies(values: Any) -> Any:
-    """Tensors that need gradients and are no leaves cannot be copied deeply: they are detached first."""
+    """Deep copies. Tensors that need gradients and are not leaves are detached first: deepcopy refuses them."""
 
     def detached(value: Any) -> Any:
         if isinstance(value, torch.Tensor) and value.requires_grad and not value.is_leaf:
@@ -100,14 +100,14 @@ def _copies(values: Any) -> Any:
     return copy.deepcopy(torch.utils._pytree.tree_map(detached, values))
 
 
-def explain_place(place: str, options: Mapping[str, Any] | None = None) -> Report:
+def explain_place(place: str, options: Mapping[str, Any] | None = None) -> CompileReport:
     """`file.py:function`, or `file.py` to report everything that the script compiles with this back end."""
     file, _, name = place.partition(":")
     path = Path(file)
     if not path.is_file():
         raise GraphError(f"{file!r} is no file; explain takes file.py:function, or file.py to run it as a script")
     if not name:
-        with collecting() as report, _our_errors():
+        with collecting() as report, _unwrapped_errors():
             _run_script(path)
         return report
     module = _imported(path)
@@ -120,19 +120,19 @@ def explain_place(place: str, options: Mapping[str, Any] | None = None) -> Repor
 
 def _run_script(path: Path) -> None:
     """As `python path` would, without arguments."""
-    words, places = sys.argv, sys.path
-    sys.argv, sys.path = [str(path)], [str(path.parent.resolve()), *places]
+    arguments, search_path = sys.argv, sys.path
+    sys.argv, sys.path = [str(path)], [str(path.parent.resolve()), *search_path]
     try:
         runpy.run_path(str(path), run_name="__main__")
     except SystemExit as end:
         if end.code not in (None, 0):
             raise GraphError(f"{path} ended with status {end.code}") from end
     finally:
-        sys.argv, sys.path = words, places
+        sys.argv, sys.path = arguments, search_path
 
 
 def _imported(path: Path) -> ModuleType:
-    name = path.stem if path.stem not in sys.modules else f"explained_{path.stem}"  # no module is to be replaced
+    name = path.stem if path.stem not in sys.modules else f"explained_{path.stem}"  # replaces no imported module
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise GraphError(f"{path} cannot be imported as Python")
@@ -147,10 +147,10 @@ def _imported(path: Path) -> ModuleType:
 
 
 def _with_inputs(module: ModuleType, name: str) -> tuple[Any, tuple[Any, ...]]:
-    """What to compile, and with what: the file may say it in a function of its own, or the function returns both."""
+    """The callable and its inputs: from a function `*_inputs` of the file, or returned together by the function."""
     found = getattr(module, name)
-    for giver in (f"{name}_inputs", _INPUTS):
-        if callable(make := getattr(module, giver, None)) and giver != name:
+    for provider in (f"{name}_inputs", _INPUTS):
+        if callable(make := getattr(module, provider, None)) and provider != name:
             inputs = make()
             return found, inputs if isinstance(inputs, tuple) else (inputs,)
     if not callable(found):
@@ -162,10 +162,10 @@ def _with_inputs(module: ModuleType, name: str) -> tuple[Any, tuple[Any, ...]]:
         )
     if isinstance(found, type):
         return found(), ()
-    made = found()
-    if isinstance(made, tuple) and len(made) == 2 and callable(made[0]):
-        inputs = made[1]
-        return made[0], inputs if isinstance(inputs, tuple) else (inputs,)
+    returned = found()
+    if isinstance(returned, tuple) and len(returned) == 2 and callable(returned[0]):
+        inputs = returned[1]
+        return returned[0], inputs if isinstance(inputs, tuple) else (inputs,)
     return found, ()
 
 

@@ -1,4 +1,4 @@
-"""frontend.gate: two ways to run a segment -> the faster one, found on real calls: they take turns, then one stays."""
+"""frontend.profit_gate: two ways to launch a segment -> the faster one, measured on real calls that alternate."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from time import perf_counter_ns
 from typing import Any
 
 from ..cache import Cache, digest
@@ -17,28 +16,29 @@ from ..errors import BuildError, SuperKernelError
 from ..runtime import launch_events
 
 TURNS = 5  # measured calls of each way; the first call of each warms it up and is not counted
-MARGIN = 1.03  # by so much five calls differ for no reason: below it the one launch stays
+MARGIN = 1.03  # the noise of five calls: a slowdown below it keeps the segment fused
 
-Launcher = Callable[[Any, Any], None]
+LaunchFunction = Callable[[Any, Any], None]  # values and sizes of the arguments
 
 
 @dataclass
-class Gate:
-    """Launches a segment, fused or op by op. Both give the same bits, so that any call may be either."""
+class ProfitGate:
+    """Launches a segment, fused or op by op. Both give the same bits, so any call may be either."""
 
-    fused: Launcher
-    make_unfused: Callable[[], Launcher]
+    fused: LaunchFunction
+    build_unfused: Callable[[], LaunchFunction]
+    clock: Callable[[], int]  # of the target: nanoseconds, read when all launches have completed
     key: str
     cache: Cache | None
-    times: dict[bool, list[int]] = field(default_factory=lambda: {True: [], False: []})
+    times: dict[bool, list[int]] = field(default_factory=lambda: {True: [], False: []})  # by fused
     fuses: bool | None = None  # None: not decided yet
     _calls: int = 0
-    _unfused: Launcher | None = None
+    _unfused: LaunchFunction | None = None
     _builder: threading.Thread | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self._recall()
+        self._read_decision()
 
     def __call__(self, values: Any, sizes: Any) -> None:
         if self.fuses:
@@ -46,62 +46,62 @@ class Gate:
         elif self.fuses is None:
             self._measure(values, sizes)
         else:
-            self._other()(values, sizes)
+            self._unfused_launch()(values, sizes)
 
-    def begin_to_build(self) -> None:
-        """The ops as launches of their own, in a thread: the second call needs them."""
+    def begin_build(self) -> None:
+        """Build the unfused launches in a thread: the second call needs them."""
         if self.fuses is None:
             self._builder = threading.Thread(target=self._build, name="superkernel-gate", daemon=True)
             self._builder.start()
 
     def _build(self) -> None:
-        with suppress(SuperKernelError):  # whoever needs it will be told
-            self._unfused = self.make_unfused()
+        with suppress(SuperKernelError):  # raised again by the call that needs the launches
+            self._unfused = self.build_unfused()
 
-    def _other(self) -> Launcher:
+    def _unfused_launch(self) -> LaunchFunction:
         if self._builder is not None:
             self._builder.join()
         if self._unfused is None:
-            self._unfused = self.make_unfused()
+            self._unfused = self.build_unfused()
         return self._unfused
 
     def _measure(self, values: Any, sizes: Any) -> None:
         with self._lock:
             fused = self._calls % 2 == 0
-            warm = self._calls >= 2 and not launch_events.has_listeners()  # publishing a launch takes time
+            counts = self._calls >= 2 and not launch_events.has_listeners()  # publishing a launch takes time
             self._calls += 1
-        launch = self.fused if fused else self._other()
-        began = perf_counter_ns()
+        launch = self.fused if fused else self._unfused_launch()
+        begin = self.clock()
         launch(values, sizes)
-        took = perf_counter_ns() - began
+        duration = self.clock() - begin
         with self._lock:
-            if warm:
-                self.times[fused].append(took)
+            if counts:
+                self.times[fused].append(duration)
             if self.fuses is None and min(map(len, self.times.values())) >= TURNS:
                 self.fuses = _pays(self.times)
-                self._remember()
+                self._write_decision()
 
     @property
     def medians_us(self) -> dict[str, float]:
         words = {True: "fused", False: "unfused"}
-        return {words[way]: median(times) / 1000 for way, times in self.times.items() if times}
+        return {words[fused]: median(times) / 1000 for fused, times in self.times.items() if times}
 
     def _entry(self) -> str:
         return digest("gate", self.key)
 
-    def _remember(self) -> None:
+    def _write_decision(self) -> None:
         if self.cache is None:
             return
         text = json.dumps({"fused": self.times[True], "unfused": self.times[False]})
         with suppress(BuildError):  # else the next process measures again
             self.cache.make(self._entry(), ".json", lambda path: _write(path, text))
 
-    def _recall(self) -> None:
+    def _read_decision(self) -> None:
         if self.cache is None or (entry := self.cache.get(self._entry(), ".json")) is None:
             return
         try:
-            kept = json.loads(entry.read_text())
-            times = {True: [int(t) for t in kept["fused"]], False: [int(t) for t in kept["unfused"]]}
+            fields = json.loads(entry.read_text())
+            times = {True: [int(t) for t in fields["fused"]], False: [int(t) for t in fields["unfused"]]}
         except (OSError, ValueError, KeyError, TypeError):
             return
         if all(times.values()):

@@ -1,4 +1,4 @@
-"""registry: operators in, the ops of their sub-kernels out; functions that users and targets register by operator."""
+"""frontend.registry: an operator -> the function that supplies its ops, registered by a user or shipped by a target."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any
 from ..errors import GraphError
 from ..model.op import Op, Place
 from ..model.tensor_arg import KernelFunction, TensorArg
-from ..targets import find_target
+from ..targets import DEFAULT_TARGET, find_target
 
-_EXTRAS = ("cores", "scratch")  # what a function may ask for beyond the operator's own arguments
+_EXTRAS = ("cores", "scratch")  # parameters that a function may have beside the operator's
 
 
 @dataclass(frozen=True)
 class RegisteredKernel:
-    """A function that makes the ops of an operator, and what it wants to know."""
+    """A function that supplies the ops of an operator, and which of `cores` and `scratch` it takes."""
 
     operator: str
     target: str
@@ -31,7 +31,7 @@ class RegisteredKernel:
 _registered: dict[tuple[str, str], RegisteredKernel] = {}  # by operator and target
 
 
-def register_kernel(op: Any, target: str = "cpu") -> Callable[[KernelFunction], KernelFunction]:
+def register_kernel(op: Any, target: str = DEFAULT_TARGET) -> Callable[[KernelFunction], KernelFunction]:
     """Let the decorated function supply the sub-kernel of an operator.
 
     It is called with the operator's arguments, tensors as `TensorArg`, and with one keyword per result: `out`, or
@@ -84,21 +84,23 @@ def make_ops(
     cores: int,
     scratch: Callable[[int], Place],
 ) -> list[Op]:
-    """Call the function and check what it says."""
+    """Call the function and check what it returns."""
     outs = {"out": results[0]} if len(results) == 1 else {f"out{i}": result for i, result in enumerate(results)}
     extras = {"cores": cores, "scratch": scratch}
     where = f"kernel registered for {registered.operator!r} on {registered.target}"
-    with _Blamed(where):
-        made = registered.function(**arguments, **outs, **{name: extras[name] for name in registered.extras})
-    ops = [made] if isinstance(made, Op) else list(made) if isinstance(made, Sequence) else []
-    if not ops or not all(isinstance(op, Op) for op in ops):
-        raise GraphError(f"{where} returned {made!r}; it must return an Op, a list of Ops, or raise UnsupportedError")
-    return ops
+    with _ErrorNote(where):
+        returned = registered.function(**arguments, **outs, **{name: extras[name] for name in registered.extras})
+    ops = [returned] if isinstance(returned, Op) else returned
+    if not isinstance(ops, Sequence) or not ops or not all(isinstance(op, Op) for op in ops):
+        raise GraphError(
+            f"{where} returned {returned!r}; it must return an Op, a list of Ops, or raise UnsupportedError"
+        )
+    return list(ops)
 
 
 @dataclass(frozen=True)
-class _Blamed:
-    """An error that leaves the body says whose it is."""
+class _ErrorNote:
+    """Adds a note to an error that leaves the body: which kernel it comes from."""
 
     where: str
 
@@ -111,7 +113,7 @@ class _Blamed:
 
 
 def named_arguments(overload: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
-    """Arguments by the names of the schema, without those that are results; and those."""
+    """The arguments by their names in the schema, without those that are results; and the results."""
     named: dict[str, Any] = {}
     outs: list[Any] = []
     for position, argument in enumerate(overload._schema.arguments):
@@ -145,7 +147,7 @@ def _operator_name(op: Any) -> str:
 
 
 def _schema(operator: str) -> Any:
-    """The functional schema of an operator, or None when torch or the operator is not there (yet)."""
+    """The functional schema of an operator; None where torch is not imported or the operator not defined (yet)."""
     torch = sys.modules.get("torch")
     if torch is None:
         return None
@@ -165,7 +167,7 @@ def _exists(torch: Any, name: str) -> bool:
 
 
 def _parameter_names(function: KernelFunction, operator: str) -> list[str] | None:
-    """None: it takes any keyword."""
+    """The names of the parameters; None: the function takes any keyword."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError) as reason:
@@ -186,10 +188,11 @@ def _check_signature(function: KernelFunction, operator: str, schema: Any, names
     missing = [name for name in (*wanted, *results) if name not in names]
     foreign = [name for name in names if name not in (*wanted, *results, *_EXTRAS)]
     if missing or foreign:
-        told = [f"lacks {', '.join(missing)}"] * bool(missing) + [f"does not know {', '.join(foreign)}"] * bool(foreign)
+        problems = [f"lacks {', '.join(missing)}"] if missing else []
+        problems += [f"does not know {', '.join(foreign)}"] if foreign else []
         expected = ", ".join((*wanted, "*", *results, "[cores]", "[scratch]"))
         raise GraphError(
-            f"register_kernel({operator!r}): {getattr(function, '__name__', function)!r} {' and '.join(told)}; "
+            f"register_kernel({operator!r}): {getattr(function, '__name__', function)!r} {' and '.join(problems)}; "
             f"its signature must be ({expected})"
         )
 

@@ -1,4 +1,4 @@
-"""frontend.report: what was compiled -> a report that prints, and that goes into logs and files."""
+"""frontend.report: what became of every scope -> a report for printing, logs and trace files."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torch._logging import trace_structured
+
+from .capture.fusibility import Unfusible
 
 _log = logging.getLogger("superkernel")
 
@@ -32,19 +34,6 @@ class OpReport:
         return self.name
 
 
-@dataclass(frozen=True)
-class UnfusibleReport:
-    """An operator in a scope that no sub-kernel stands for, or an op that broke the scope."""
-
-    op: str
-    reason: str
-    origins: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        where = f" ({self.origins[0]})" if self.origins else ""
-        return f"{self.op}: {self.reason}{where}"
-
-
 @dataclass
 class SegmentReport:
     """One super kernel, or the part of a scope that did not become one."""
@@ -55,12 +44,12 @@ class SegmentReport:
     syncs: dict[str, int] = field(default_factory=dict)
     buffers: int = 0
     buffer_bytes: int = 0
-    gate: Any = None  # the Gate, whose times come in while the model runs
+    gate: Any = None  # the ProfitGate, which measures while the model runs
     kernel: Any = None  # the SuperKernel
 
     @property
     def launches(self) -> str:
-        """How it is launched now."""
+        """How it is launched at present."""
         if not self.fused:
             return "unfused"
         if self.gate is None:
@@ -86,12 +75,14 @@ class SegmentReport:
 
 @dataclass
 class ScopeReport:
+    """One scope in one graph."""
+
     name: str
     options: str
     number: int  # of its graph
     kind: str  # of its graph: inference, forward, backward
     segments: list[SegmentReport] = field(default_factory=list)
-    unfusible: list[UnfusibleReport] = field(default_factory=list)
+    unfusible: list[Unfusible] = field(default_factory=list)
 
     @property
     def graph(self) -> str:
@@ -112,8 +103,8 @@ class ScopeReport:
 
 
 @dataclass
-class Report:
-    """What the back end made of one callable."""
+class CompileReport:
+    """What the back end compiled for one callable."""
 
     scopes: list[ScopeReport] = field(default_factory=list)
     graphs: int = 0
@@ -134,7 +125,7 @@ class Report:
         return "\n".join(_lines(self))
 
 
-def _lines(report: Report) -> Iterator[str]:
+def _lines(report: CompileReport) -> Iterator[str]:
     found = f"{_count(report.graphs, 'graph')}, {_count(len(report.scopes), 'scope')}"
     outside = f"{_count(report.outside, 'op')} outside of scopes (Inductor)"
     yield f"{found}; {outside}; cache: {report.cache['hits']} hits, {report.cache['misses']} misses"
@@ -149,7 +140,7 @@ def _lines(report: Report) -> Iterator[str]:
 
 def _segment_lines(number: int, segment: SegmentReport) -> Iterator[str]:
     state = {"fused": "fused", "unfused": "not fused", "measuring": "fused or not: still measuring"}[segment.launches]
-    times = ", ".join(f"{way} {us:.1f} us" for way, us in segment.times_us.items())
+    times = ", ".join(f"{launch} {us:.1f} us" for launch, us in segment.times_us.items())
     measured = f" (gate: {times})" if times else ""
     yield f"  segment {number}: {_count(len(segment.ops), 'op')}, {state}{measured}; {segment.reason}"
     if segment.kernel is not None:
@@ -174,17 +165,17 @@ def _bytes(number: int) -> str:
     return f"{number} GB"
 
 
-def leave_traces(report: Report, scopes: Sequence[ScopeReport]) -> None:
+def log_scopes(scopes: Sequence[ScopeReport]) -> None:
     """The scopes of one graph: to the log (TORCH_LOGS="superkernel", or with a +) and to torch's trace for tlparse."""
-    told = Report(list(scopes), 1)
+    part = CompileReport(list(scopes), 1)
     for scope in scopes:
         fused = sum(segment.fused for segment in scope.segments)
         _log.info("super_kernel_scope %r: %d of %d segments fused", scope.name, fused, len(scope.segments))
         for found in scope.unfusible:
             _log.info("super_kernel_scope %r: unfusible %s", scope.name, found)
-    _log.debug("%s", told)
-    _trace("superkernel_report", lambda: str(told))
-    _trace("superkernel_report_json", lambda: json.dumps(told.to_dict(), indent=1))
+    _log.debug("%s", part)
+    _trace("superkernel_report", lambda: str(part))
+    _trace("superkernel_report_json", lambda: json.dumps(part.to_dict(), indent=1))
     for scope in scopes:
         for number, segment in enumerate(scope.segments, 1):
             if (kernel := segment.kernel) is not None:
@@ -196,13 +187,13 @@ def _trace(name: str, payload: Callable[[], str]) -> None:
     trace_structured("artifact", metadata_fn=lambda: {"name": name, "encoding": "string"}, payload_fn=payload)
 
 
-_collecting: ContextVar[Report | None] = ContextVar("superkernel_report", default=None)
+_collecting: ContextVar[CompileReport | None] = ContextVar("superkernel_report", default=None)
 
 
 @contextmanager
-def collecting() -> Iterator[Report]:
-    """Everything that the back end compiles inside is reported."""
-    report = Report()
+def collecting() -> Iterator[CompileReport]:
+    """Collects a report of everything that the back end compiles inside."""
+    report = CompileReport()
     token = _collecting.set(report)
     try:
         yield report
@@ -210,6 +201,6 @@ def collecting() -> Iterator[Report]:
         _collecting.reset(token)
 
 
-def current() -> Report:
-    """The report to add to; one that nobody reads, outside of `collecting`."""
-    return _collecting.get() or Report()
+def current_report() -> CompileReport:
+    """The report of the enclosing `collecting`; a fresh report outside of it."""
+    return _collecting.get() or CompileReport()

@@ -1,4 +1,4 @@
-"""frontend.joined: the parts of a graph, compiled -> one callable that runs them in order."""
+"""frontend.run_parts: the compiled parts of a graph -> one function that runs them in order."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from .capture.partition import Part
+from .capture.partition import GraphPart, graph_attribute
 
-PartCallable = Callable[[list[Any]], Sequence[Any]]
+PartFunction = Callable[[list[Any]], Sequence[Any]]
 
 
 @dataclass(frozen=True)
-class _Step:
-    function: PartCallable
+class _PartCall:
+    """A part's function with the places of its inputs and outputs among the values of the graph."""
+
+    function: PartFunction
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    dead: tuple[int, ...]  # values that nobody needs after it
+    dead: tuple[int, ...]  # values that no later part and no output needs
 
 
-def join(module: GraphModule, parts: Sequence[Part], functions: Sequence[PartCallable]) -> PartCallable:
-    """A function of a list of inputs, which it empties, as AOTAutograd wants it."""
+def join_parts(module: GraphModule, parts: Sequence[GraphPart], functions: Sequence[PartFunction]) -> PartFunction:
+    """A function of a list of inputs, which it empties, as AOTAutograd requires."""
     places: dict[Node, int] = {}
     constants: list[Any] = []
     nodes = list(module.graph.nodes)
@@ -33,60 +35,53 @@ def join(module: GraphModule, parts: Sequence[Part], functions: Sequence[PartCal
     for node in nodes:
         if node.op == "get_attr":
             places[node] = len(places)
-            constants.append(_attribute(module, node))
+            constants.append(graph_attribute(module, node))
     for part in parts:
         for node in part.outputs:
             places[node] = len(places)
-    output = nodes[-1]
-    plain: list[Any] = list(output.args[0])
-    results = tuple(places[value] if isinstance(value, Node) else None for value in plain)
-    if (
+    outputs: list[Any] = list(nodes[-1].args[0])
+    results = tuple(places[value] if isinstance(value, Node) else None for value in outputs)
+    is_whole_graph = (
         len(parts) == 1
         and not constants
         and parts[0].inputs == tuple(placeholders)
-        and tuple(plain) == parts[0].outputs
-    ):
+        and tuple(outputs) == parts[0].outputs
+    )
+    if is_whole_graph:
         return _boxed(functions[0])
-    steps = _steps(parts, functions, places, {place for place in results if place is not None})
-    blanks = [None] * (len(places) - len(placeholders) - len(constants))
+    calls = _part_calls(parts, functions, places, {place for place in results if place is not None})
+    unset = [None] * (len(places) - len(placeholders) - len(constants))
 
     def run(args: list[Any]) -> Sequence[Any]:
-        values = [*args, *constants, *blanks]
+        values = [*args, *constants, *unset]
         args.clear()
-        for step in steps:
-            made = step.function([values[place] for place in step.inputs])
-            for place, value in zip(step.outputs, made, strict=True):
+        for call in calls:
+            returned = call.function([values[place] for place in call.inputs])
+            for place, value in zip(call.outputs, returned, strict=True):
                 values[place] = value
-            for place in step.dead:
+            for place in call.dead:
                 values[place] = None
-        return [plain[i] if place is None else values[place] for i, place in enumerate(results)]
+        return [outputs[i] if place is None else values[place] for i, place in enumerate(results)]
 
     return _boxed(run)
 
 
-def _steps(
-    parts: Sequence[Part], functions: Sequence[PartCallable], places: dict[Node, int], kept: set[int]
-) -> list[_Step]:
-    last: dict[int, int] = {}
+def _part_calls(
+    parts: Sequence[GraphPart], functions: Sequence[PartFunction], places: dict[Node, int], returned: set[int]
+) -> list[_PartCall]:
+    last_use: dict[int, int] = {}
     for at, part in enumerate(parts):
         for node in part.inputs:
-            last[places[node]] = at
-    steps = []
+            last_use[places[node]] = at
+    calls = []
     for at, (part, function) in enumerate(zip(parts, functions, strict=True)):
         inputs = tuple(places[node] for node in part.inputs)
-        dead = tuple(place for place in dict.fromkeys(inputs) if last[place] == at and place not in kept)
-        steps.append(_Step(function, inputs, tuple(places[node] for node in part.outputs), dead))
-    return steps
+        dead = tuple(place for place in dict.fromkeys(inputs) if last_use[place] == at and place not in returned)
+        calls.append(_PartCall(function, inputs, tuple(places[node] for node in part.outputs), dead))
+    return calls
 
 
-def _attribute(module: GraphModule, node: Node) -> Any:
-    value: Any = module
-    for name in str(node.target).split("."):
-        value = getattr(value, name)
-    return value
-
-
-def _boxed(function: PartCallable) -> PartCallable:
+def _boxed(function: PartFunction) -> PartFunction:
     def call(args: list[Any]) -> Sequence[Any]:
         return function(args)
 
@@ -94,8 +89,8 @@ def _boxed(function: PartCallable) -> PartCallable:
     return call
 
 
-def by_interpreter(module: GraphModule) -> PartCallable:
-    """The graph as it stands, every op called by itself."""
+def op_by_op(module: GraphModule) -> PartFunction:
+    """The graph as it is, every op called by torch."""
     forward = module.forward
 
     def call(args: list[Any]) -> Sequence[Any]:

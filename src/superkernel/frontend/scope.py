@@ -1,4 +1,4 @@
-"""scope: a `with` block around a piece of a model comes in, a mark on every graph node traced inside it goes out."""
+"""frontend.scope: a `with` block around a piece of a model -> a mark on every graph node traced inside it."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def super_kernel(scope: str | None, options: str = "") -> Iterator[None]:
         yield
         return
     # From here on Dynamo traces every line, so the mark only carries the arguments and the back end checks them.
-    mark = (_carried(scope), _carried(options))
+    mark = (_constant(scope), _constant(options))
     with torch.fx.traceback.annotate({ANNOTATION: mark}), torch._dynamo.error_on_graph_break(True):
         _name_scope_in_graph_breaks()
         yield
 
 
-def _carried(argument: object) -> object:
-    # A mark holds constants only; anything else is carried as its type, which is enough to refuse it.
+def _constant(argument: object) -> object:
+    # A mark holds constants only; anything else is replaced by its type, which is enough to refuse it.
     return argument if isinstance(argument, str | None) else type(argument)
 
 
@@ -64,19 +64,19 @@ def _parsed(options: str) -> Options:
 
 
 def _name_scope_in_graph_breaks() -> None:
-    """Called by Dynamo itself while it traces: a graph break inside the scope shall say that it is one."""
+    """Called by Dynamo while it traces, so that the error of a graph break inside the scope names the scope."""
     from torch._dynamo.symbolic_convert import InstructionTranslator
 
     tracer = InstructionTranslator.current_tx()
     tracer.output.add_cleanup_hook(_name_scope_in_error)
 
 
-# What torch.compiler.assume_constant_result sets; by hand, because that would import torch here.
+# What torch.compiler.assume_constant_result sets; set here because calling that imports torch.
 _name_scope_in_graph_breaks._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _name_scope_in_error() -> None:
-    """Runs when tracing ends, before the mark is taken back: names the open scope in the error that ended it."""
+    """Runs when tracing ends, before the mark is removed: names the open scope in the error that ended tracing."""
     from torch._dynamo.exc import Unsupported, UserError
     from torch.fx.traceback import current_meta
 

@@ -1,4 +1,4 @@
-"""frontend.settings: the options and the mode given to torch.compile come in, one frozen Settings goes out."""
+"""frontend.settings: the options and the mode given to torch.compile in; one frozen BackendSettings out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Any
 
 from ..errors import OptionError, nearest
 from ..model.options import OPTIONS, OptionRow, Options
-from ..targets import find_target, model_support_of
+from ..targets import DEFAULT_TARGET, find_target, model_support_of
+from ..targets.protocol import ModelSupport
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
@@ -30,10 +31,10 @@ def _dump_from_environment() -> str | None:
 
 
 @dataclass(frozen=True)
-class Settings:
+class BackendSettings:
     """What the user asked of the back end; `options` are the scope options of names that give none."""
 
-    target: str = "cpu"
+    target: str = DEFAULT_TARGET
     cores: int | None = None
     cache: str | None = None
     dump: str | None = field(default_factory=_dump_from_environment)
@@ -42,8 +43,12 @@ class Settings:
     fuse: Fuse = Fuse.AUTO
     mode: str | None = None
 
+    @property
+    def model_support(self) -> ModelSupport:
+        return model_support_of(find_target(self.target))
+
     @classmethod
-    def parse(cls, options: Mapping[str, object] | None = None, mode: str | None = None) -> Settings:
+    def parse(cls, options: Mapping[str, object] | None = None, mode: str | None = None) -> BackendSettings:
         """The settings in torch.compile's `options` and `mode`; every scope option may stand among the options."""
         if not isinstance(options, Mapping | None):
             raise OptionError(f"backend options cannot be {reprlib.repr(options)}; allowed: a dict, or None")
@@ -52,11 +57,11 @@ class Settings:
             if "mode" in given:
                 raise OptionError(f"backend option 'mode' is given twice, again as {mode!r}; allowed: once")
             given["mode"] = mode
-        own: dict[str, Any] = {name: _READERS[name](value) for name, value in given.items() if name in _READERS}
+        settings: dict[str, Any] = {name: _READERS[name](value) for name, value in given.items() if name in _READERS}
         scope = {name: value for name, value in given.items() if name not in _READERS}
-        own["options"] = _joined(own.get("options", ""), scope)
+        settings["options"] = _joined(settings.get("options", ""), scope)
         # A setting that reads as None was left to its default, and the default is not always None.
-        return cls(**{name: value for name, value in own.items() if value is not None})
+        return cls(**{name: value for name, value in settings.items() if value is not None})
 
 
 def _by_name(options: Mapping[str, object]) -> dict[str, object]:
@@ -92,7 +97,7 @@ def _refused(name: str, value: object, allowed: str, near: str = "") -> OptionEr
 
 
 def _target(value: object) -> str:
-    target = find_target(value)  # type: ignore[arg-type]  # what is no target's name is refused there
+    target = find_target(value)  # type: ignore[arg-type]  # refuses everything that is not the name of a target
     model_support_of(target)
     return target.name
 

@@ -12,6 +12,7 @@ from ..model.params import Kind
 from ..plan.plan import SyncKind
 from ..plan.spans import Span, SpanKind, spans_of
 from ..runtime.launch_events import LaunchedKernel, LaunchEvent, TorchKernel
+from ..version import __version__
 from .machine import machine_facts
 from .op_types import core_type_of, op_type, type_of
 from .profile import Profile, ProfiledEdge, ProfiledKernel, ProfiledLaunch, ProfiledOp
@@ -21,8 +22,6 @@ _READS, _WRITES = (Kind.IN, Kind.INOUT), (Kind.OUT, Kind.INOUT)
 
 def build_profile(events: Sequence[LaunchEvent], monotonic_ns: int, began_ns: int, detail: bool) -> Profile:
     """Both times are the beginning of the profile: on the clock of the events, and since 1970."""
-    from .. import __version__
-
     builder = _Builder(monotonic_ns)
     launches = tuple(builder.launch(event) for event in sorted(events, key=lambda event: event.begin_ns))
     kernels = tuple(run.profiled() for run in builder.runs.values())

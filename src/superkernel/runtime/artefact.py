@@ -19,6 +19,7 @@ from ..model.params import Param
 from ..model.subkernel import SubKernel
 from ..targets import find_target
 from ..targets.protocol import Executable, LaunchPlan, Target
+from ..version import __version__
 from .built_kernel import BuiltKernel
 
 VERSION = 4
@@ -35,8 +36,6 @@ def write_artefact(folder: Path, target: Target, built: BuiltKernel) -> Path:
 
 
 def _write(folder: Path, target: Target, built: BuiltKernel) -> Path:
-    from .. import __version__
-
     plan = built.plan
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MANIFEST).unlink(missing_ok=True)
@@ -104,8 +103,6 @@ def read_artefact(folder: Path) -> Artefact:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    from .. import __version__
-
     try:
         manifest = json.loads(path.read_text())
     except OSError as reason:

@@ -9,6 +9,7 @@ from .protocol import ModelSupport, Target
 
 # name -> module with a TARGET
 _MODULES = {"cpu": "superkernel.targets.cpu.target", "ascend": "superkernel.targets.ascend.target"}
+DEFAULT_TARGET = "cpu"  # runs everywhere
 KNOWN = ("cpu", "cuda", "ascend")
 
 

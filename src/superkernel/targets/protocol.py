@@ -177,6 +177,10 @@ class ModelSupport(Protocol):
     @property
     def device(self) -> str: ...  # torch's name of where the tensors are
 
+    @property
+    def kernel_language(self) -> str: ...  # of the generated kernel texts that compile_generated takes
+
+    def machine_key(self) -> str: ...  # what of this machine decides compiled code, such as instruction sets
     def shipped_kernels(self) -> Mapping[str, str]: ...  # torch operator -> "module:function" that makes its ops
     def warm_up(self) -> None: ...  # start building in the background what every compilation needs
     def compile_generated(self, texts: Sequence[GeneratedText], flags: Sequence[str]) -> Sequence[Path]:

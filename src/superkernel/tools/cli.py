@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .. import __version__
 from ..cache import Cache
 from ..errors import BuildError, OptionError, SuperKernelError, nearest
 from ..model.binary import Form
@@ -27,6 +26,7 @@ from ..runtime.artefact import MANIFEST
 from ..runtime.compile import compile as compile_ops
 from ..runtime.super_kernel import SuperKernel
 from ..targets import find_target
+from ..version import __version__
 
 if TYPE_CHECKING:
     from .doctor import DoctorReport

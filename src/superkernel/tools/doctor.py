@@ -13,12 +13,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from .. import __version__
 from ..cache import Cache
 from ..errors import BuildError
 from ..targets import all_targets
 from ..targets.checks import Check, CheckState, check_tool
 from ..targets.native.toolchain import run as run_tool
+from ..version import __version__
 
 _DEMO_TIMEOUT_S = 300.0
 _DEMO = (

@@ -14,23 +14,24 @@ from torch import Tensor
 
 import superkernel.scope
 from superkernel.errors import OptionError
-from superkernel.frontend.capture.marks import Mark, mark_of, read_marks, scope_options, source_line
+from superkernel.frontend.capture.marks import ScopeMark, mark_of, read_marks, scope_options
+from superkernel.frontend.capture.source_lines import source_line
 from superkernel.frontend.scope import super_kernel
 from superkernel.frontend.scope import super_kernel as renamed
 from superkernel.model.options import Options
 
 pytestmark = pytest.mark.slow
 
-A, B, EXCLUDED = Mark("a"), Mark("b"), Mark(None)
+A, B, EXCLUDED = ScopeMark("a"), ScopeMark("b"), ScopeMark(None)
 
 
-def marks_of(model: Callable[..., Any], *inputs: Any, **options: Any) -> dict[Any, Mark | None]:
+def marks_of(model: Callable[..., Any], *inputs: Any, **options: Any) -> dict[Any, ScopeMark | None]:
     with torch.no_grad():
         (graph,) = compiled(model, *inputs, **options)
     return read_marks(graph)
 
 
-def by_name(marks: dict[Any, Mark | None]) -> dict[str, Mark | None]:
+def by_name(marks: dict[Any, ScopeMark | None]) -> dict[str, ScopeMark | None]:
     return {node.name: mark for node, mark in marks.items()}
 
 
@@ -52,7 +53,7 @@ def test_a_mark_is_read_from_a_node() -> None:
             return x.sin()
 
     (graph,) = compiled(model, four())
-    assert mark_of(named(graph, "sin")) == Mark("a", "profiling=1")
+    assert mark_of(named(graph, "sin")) == ScopeMark("a", "profiling=1")
 
 
 def test_a_node_that_tracing_left_alone_has_no_mark() -> None:

@@ -7,7 +7,7 @@ from frontend.recorded import compiled
 from torch import Tensor
 from torch.fx import GraphModule, Node
 
-from superkernel.frontend.capture.partition import Part, partition
+from superkernel.frontend.capture.partition import GraphPart, partition
 
 _TOKENS = (torch.ops.prims._make_token.default, torch.ops.prims._sink_tokens.default)
 
@@ -17,7 +17,7 @@ def inverted(x: Tensor) -> Tensor:
     return torch.linalg.inv(torch.linalg.inv(x) + 1)
 
 
-def parts_of(module: GraphModule, foreign: object) -> list[Part]:
+def parts_of(module: GraphModule, foreign: object) -> list[GraphPart]:
     return partition(module, lambda node: None if node.target is foreign else "all")
 
 
@@ -36,5 +36,5 @@ def test_tokens_of_effects_do_not_cross_from_part_to_part() -> None:
     torch.testing.assert_close(value[0], inverted(x))
 
 
-def _tokens(part: Part) -> list[object]:
+def _tokens(part: GraphPart) -> list[object]:
     return [node.target for node in part.module.graph.nodes if isinstance(node, Node) and node.target in _TOKENS]

@@ -253,14 +253,14 @@ def test_a_noted_root_is_marked_whatever_its_source_says() -> None:
 
 
 def test_a_note_ends_with_its_root() -> None:
-    from superkernel.frontend.capture import scope_detection as callables
+    from superkernel.frontend.capture import scope_detection
 
     root = closes_over(plain)
     note_mark(root)
     key = id(root)
     del root
     gc.collect()
-    assert key not in callables._noted
+    assert key not in scope_detection._noted
 
 
 def test_what_cannot_be_referred_to_weakly_can_be_noted_without_harm() -> None:

@@ -6,8 +6,9 @@ from textwrap import dedent, indent
 
 import pytest
 
-from superkernel.frontend.lowering.cpp_kernels import source_of
-from superkernel.frontend.lowering.outline import MOST_ROWS, ROOM_PER_RESULT, WORTH_A_SYNC, OutlineError, outline
+from superkernel.frontend.lowering.cpp_kernels import kernel_source
+from superkernel.frontend.lowering.cpp_outline import BYTES_PER_PARTIAL_RESULT, ELEMENTS_PER_SYNC, MAX_ROWS, outline
+from superkernel.frontend.lowering.cpp_parser import OutlineError
 
 THREADS = 2
 
@@ -82,7 +83,7 @@ def test_short_loops_that_wait_for_each_other_are_serial() -> None:
         return f"#pragma omp parallel num_threads({THREADS})\n{{\nint tid = omp_get_thread_num();\n{shared * 3}}}"
 
     assert blocks(region(100)) == [1]
-    assert blocks(region(WORTH_A_SYNC * THREADS)) == [THREADS] * 3
+    assert blocks(region(ELEMENTS_PER_SYNC * THREADS)) == [THREADS] * 3
     (part,) = outline(kernel(region(100)), THREADS).parts
     assert "omp" not in part.body and part.body.count("for") == 3
 
@@ -97,7 +98,7 @@ def test_a_full_reduction_is_a_shared_loop_and_a_joining_part() -> None:
     share, joining = outline(kernel(reduction()), THREADS).parts
     assert (share.blocks, joining.blocks) == (THREADS, 1)
     assert share.workspace == joining.workspace == "results1"
-    assert share.workspace_bytes == joining.workspace_bytes == THREADS * ROOM_PER_RESULT
+    assert share.workspace_bytes == joining.workspace_bytes == THREADS * BYTES_PER_PARTIAL_RESULT
     assert [p.name for p in share.parameters] == ["in_ptr0"]
     assert [p.name for p in joining.parameters] == ["out_ptr0"]
 
@@ -106,10 +107,10 @@ def test_a_reduction_inside_loops_keeps_the_results_of_every_iteration() -> None
     body = in_loops(reduction(into="out_ptr0[y0 * 3 + y1]"), number(2), number(3))
     share, joining = outline(kernel(body), THREADS).parts
     assert (share.blocks, joining.blocks) == (THREADS, 1)
-    assert share.workspace_bytes == 2 * 3 * THREADS * ROOM_PER_RESULT
+    assert share.workspace_bytes == 2 * 3 * THREADS * BYTES_PER_PARTIAL_RESULT
     for part in (share, joining):
         assert part.body.count("for (int64_t y") == 2
-        assert f"results + row++ * {THREADS * ROOM_PER_RESULT}" in part.body
+        assert f"results + row++ * {THREADS * BYTES_PER_PARTIAL_RESULT}" in part.body
 
 
 def test_a_reduction_inside_a_loop_beside_other_kernels() -> None:
@@ -119,7 +120,7 @@ def test_a_reduction_inside_a_loop_beside_other_kernels() -> None:
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        (in_loops(reduction(), number(MOST_ROWS + 1)), f"{MOST_ROWS + 1} iterations"),
+        (in_loops(reduction(), number(MAX_ROWS + 1)), f"{MAX_ROWS + 1} iterations"),
         (in_loops(reduction(), "ks0"), "a loop up to ks0"),
         (in_loops(reduction() + "\n" + reduction(), number(2)), "beside other code"),
         (in_loops("float held = in_ptr0[y0];\n" + reduction(), number(2)), "beside other code"),
@@ -148,5 +149,5 @@ def test_division_by_zero_is_thrown_where_it_happens() -> None:
 
 
 def test_a_failed_check_names_the_kernel_and_no_file_of_the_build() -> None:
-    source = source_of("cpp_fused_mul_0", outline(kernel(SHARED), THREADS))
+    source = kernel_source("cpp_fused_mul_0", outline(kernel(SHARED), THREADS))
     assert source.functions.startswith('#line 1 "fused_mul_0"\n')

@@ -14,9 +14,11 @@ from torch._inductor import config
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 from torch._inductor.graph import GraphLowering
 
-from superkernel.frontend.lowering import inductor
-from superkernel.frontend.lowering.outline import outline
-from superkernel.frontend.lowering.trace_program import KernelCall, LibraryCall, Origin, record
+from superkernel.frontend.lowering import cpp_compiler, inductor
+from superkernel.frontend.lowering.cpp import DIALECT, inductor_config
+from superkernel.frontend.lowering.cpp_outline import outline
+from superkernel.frontend.lowering.program_trace import KernelCall, LibraryCall, StorageOrigin
+from superkernel.frontend.lowering.trace_program import trace_program
 
 THREADS = 2
 
@@ -52,7 +54,7 @@ def generated():
         return torch.softmax(x @ w, dim=-1) * (x * x).sum()
 
     module, inputs = traced(function, torch.randn(64, 512), torch.randn(512, 512))
-    return inductor.lower(module, inputs, THREADS), inputs
+    return inductor.generate_program(module, inputs, inductor_config(THREADS)), inputs
 
 
 def test_this_torch_is_one_we_know() -> None:
@@ -101,7 +103,7 @@ def test_modes_can_be_turned_into_settings() -> None:
 
 
 def test_the_compiler_flags_are_complete() -> None:
-    flags = inductor.compiler_flags()
+    flags = cpp_compiler.compiler_flags()
     assert any(flag.startswith("-I") and flag.endswith("torch/include") for flag in flags.flags)
     assert any(flag.startswith("-std=c++") for flag in flags.flags)
     assert not {"-shared", "-fopenmp"} & set(flags.flags)
@@ -118,7 +120,7 @@ def test_the_program_is_text_and_nothing_was_compiled(generated) -> None:
 
 def test_kernels_are_called_kernel_and_share_work_by_openmp(generated) -> None:
     program, inputs = generated
-    for text in record(program, inputs).kernels.values():
+    for text in trace_program(program, inputs, DIALECT).kernels.values():
         assert 'extern "C"' in text.source and "kernel(" in text.source
         assert f"#pragma omp parallel num_threads({THREADS})" in text.source
         assert "int tid = omp_get_thread_num();" in text.source
@@ -126,21 +128,21 @@ def test_kernels_are_called_kernel_and_share_work_by_openmp(generated) -> None:
 
 def test_the_calls_of_the_program_can_be_recorded(generated) -> None:
     program, inputs = generated
-    recording = record(program, inputs)
-    assert any(isinstance(call, KernelCall) for call in recording.calls)
-    assert [call.op for call in recording.calls if isinstance(call, LibraryCall)] == [torch.ops.aten.mm.out]
-    assert [storage.name for storage in recording.storages if storage.origin is Origin.INPUT] == ["arg0_1", "arg1_1"]
+    trace = trace_program(program, inputs, DIALECT)
+    assert any(isinstance(call, KernelCall) for call in trace.calls)
+    assert [call.op for call in trace.calls if isinstance(call, LibraryCall)] == [torch.ops.aten.mm.out]
+    assert [storage.name for storage in trace.storages if storage.origin is StorageOrigin.INPUT] == ["arg0_1", "arg1_1"]
 
 
 def test_every_call_knows_the_lines_it_comes_from(generated) -> None:
     program, inputs = generated
-    lines = {line for call in record(program, inputs).calls for line in call.origins}
-    assert lines and all("test_seam.py:" in line for line in lines)
+    lines = {line for call in trace_program(program, inputs, DIALECT).calls for line in call.origins}
+    assert lines and all("test_inductor.py:" in line for line in lines)
 
 
 def test_a_full_reduction_becomes_a_loop_and_the_joining_of_its_results(generated) -> None:
     program, inputs = generated
-    outlined = [outline(text.source, THREADS) for text in record(program, inputs).kernels.values()]
+    outlined = [outline(text.source, THREADS) for text in trace_program(program, inputs, DIALECT).kernels.values()]
     assert [THREADS, 1] in [[part.blocks for part in one.parts if part.workspace] for one in outlined]
 
 
@@ -174,17 +176,17 @@ def test_instruction_sets_are_tried_side_by_side_and_remembered(monkeypatch: pyt
 
     monkeypatch.setattr(cpu_vec_isa, "x86_isa_checker", lambda: ["wide", "narrow", "more"])
     monkeypatch.setattr(cpu_vec_isa, "supported_vec_isa_list", [Set("wide more"), Set("narrow"), Set("absent")])
-    inductor.try_processor.cache_clear()
-    inductor.try_processor()
+    cpp_compiler.probe_instruction_sets.cache_clear()
+    cpp_compiler.probe_instruction_sets()
     assert not together.broken
-    inductor.try_processor()  # asks nobody: one alone would wait until the barrier breaks
-    inductor.try_processor.cache_clear()
+    cpp_compiler.probe_instruction_sets()  # asks nobody: one alone would wait until the barrier breaks
+    cpp_compiler.probe_instruction_sets.cache_clear()
 
 
 def test_inductor_remembers_which_instruction_sets_work(monkeypatch: pytest.MonkeyPatch) -> None:
     from torch._inductor import cpu_vec_isa
 
-    inductor.try_processor()
+    cpp_compiler.probe_instruction_sets()
     monkeypatch.setattr(cpu_vec_isa.VecISA, "check_build", lambda *args: pytest.fail("tried again"))
     cpu_vec_isa.valid_vec_isa_list.cache_clear()
     assert cpu_vec_isa.pick_vec_isa() in cpu_vec_isa.supported_vec_isa_list

@@ -1,9 +1,10 @@
-"""frontend.fitness: an op of a graph in, why it stays out of super kernels out; asked before anything is generated."""
+"""frontend.capture.fusibility: an op of a graph -> why it cannot be in a super kernel; asked before any lowering."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import torch
@@ -12,32 +13,55 @@ from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._pytree import tree_leaves
 
-# Custom operators that write into their arguments: Inductor takes these wrappers off again.
+from .source_lines import source_lines
+
+# Custom operators that write into their arguments: Inductor removes these wrappers.
 _WRAPPERS = frozenset({auto_functionalized, auto_functionalized_v2})
 _NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
+class Cause(Enum):
+    """What kind of obstacle keeps an operator out of a super kernel."""
+
+    NO_KERNEL = "no sub-kernel"
+    COLLECTIVE = "collective"
+    HIGHER_ORDER = "higher-order operator"
+    DATA_DEPENDENT_NUMBER = "data-dependent number"
+    DATA_DEPENDENT_SIZE = "data-dependent size"
+    OUTSIDE_SCOPE = "between the ops of another scope"
+
+
 @dataclass(frozen=True)
-class Misfit:
-    """Why an op cannot be in a super kernel."""
+class Unfusible:
+    """An operator that is not part of a super kernel, and why."""
 
+    op: str
     reason: str
-    depends_on_data: bool = False
-    sizes: bool = False  # not only numbers but sizes of tensors depend on data
+    origins: tuple[str, ...] = ()  # lines of the model
+    cause: Cause = Cause.NO_KERNEL
+
+    def __str__(self) -> str:
+        where = f" ({self.origins[0]})" if self.origins else ""
+        return f"{self.op}: {self.reason}{where}"
 
 
-def misfit(node: Node) -> Misfit | None:
-    """None: nothing in the graph speaks against it."""
+def unfusible_node(node: Node, reason: str, cause: Cause) -> Unfusible:
+    return Unfusible(str(node.target), reason, source_lines([node]), cause)
+
+
+def why_unfusible(node: Node) -> Unfusible | None:
+    """None: nothing in the graph keeps the op out of a super kernel."""
     if isinstance(node.target, torch._ops.HigherOrderOperator) and node.target not in _WRAPPERS:
-        return Misfit("a higher-order operator is left to Inductor")
+        return unfusible_node(node, "a higher-order operator is left to Inductor", Cause.HIGHER_ORDER)
     values = list(_values(node))
     if any(isinstance(value, torch.Tensor) and free_unbacked_symbols(value) for value in values):
-        return Misfit("its size depends on data", True, True)
+        return unfusible_node(node, "its size depends on data", Cause.DATA_DEPENDENT_SIZE)
     if any(isinstance(value, _NUMBERS) and value.node.maybe_as_int() is None for value in values):
-        return Misfit("it makes or takes a number that is only known when it runs", True)
+        reason = "it makes or takes a number that is only known when it runs"
+        return unfusible_node(node, reason, Cause.DATA_DEPENDENT_NUMBER)
     return None
 
 
 def _values(node: Node) -> Iterator[Any]:
-    for one in (node, *node.all_input_nodes):
-        yield from tree_leaves(one.meta.get("val"))
+    for used in (node, *node.all_input_nodes):
+        yield from tree_leaves(used.meta.get("val"))

@@ -1,4 +1,4 @@
-"""frontend.partition: a graph of AOTAutograd, a scope per node -> parts in program order, each a graph of its own."""
+"""frontend.capture.partition: an AOTAutograd graph and a scope per node -> parts in program order, each a graph."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 _NEUTRAL = ("placeholder", "get_attr", "output")
-# An op with effects takes a token and returns the next one, so that nothing is reordered. Parts run in order anyway:
-# each begins and ends its own row of tokens.
+# An op with effects takes a token and returns the next one, which fixes the order of effects. Parts run in order, so
+# each part begins and ends its own chain of tokens.
 _MAKE_TOKEN, _SINK_TOKENS = torch.ops.prims._make_token.default, torch.ops.prims._sink_tokens.default
 
 
 @dataclass(frozen=True)
-class Part:
-    """Consecutive nodes of one scope, or of none, as a graph whose inputs and outputs are nodes of the whole."""
+class GraphPart:
+    """Consecutive nodes of one scope, or outside of scopes, as a graph; inputs and outputs are nodes of the whole."""
 
     scope: str | None
     nodes: tuple[Node, ...]
@@ -27,7 +27,7 @@ class Part:
     outputs: tuple[Node, ...]
 
 
-def partition(module: GraphModule, scope_of: Callable[[Node], str | None]) -> list[Part]:
+def partition(module: GraphModule, scope_of: Callable[[Node], str | None]) -> list[GraphPart]:
     """Cut the graph where the scope changes."""
     order = [node for node in module.graph.nodes if node.op not in _NEUTRAL]
     order = [node for node in order if node.target not in (_MAKE_TOKEN, _SINK_TOKENS)]
@@ -41,26 +41,26 @@ def partition(module: GraphModule, scope_of: Callable[[Node], str | None]) -> li
 
 
 def is_free(node: Node) -> bool:
-    """It computes nothing: another look at memory, or a choice from several results."""
+    """It computes nothing: it is a view, or takes one of several results."""
     return getattr(node.target, "is_view", False) or node.target is operator.getitem
 
 
 def _runs(order: Sequence[Node], scope_of: Callable[[Node], str | None]) -> list[tuple[str | None, list[Node]]]:
-    """Nodes of one scope that follow each other. What computes nothing neither begins nor ends a run."""
+    """Consecutive nodes of one scope. Nodes that compute nothing neither begin nor end a run."""
     runs: list[tuple[str | None, list[Node]]] = []
-    home: dict[Node, list[Node]] = {}
-    waiting: list[Node] = []  # free nodes since the last op: each goes with that one or with the next
+    run_of: dict[Node, list[Node]] = {}
+    waiting: list[Node] = []  # free nodes since the last op: each joins the run of that op or of the next
 
     def put(node: Node, before: list[Node], after: list[Node]) -> None:
-        sources = [home.get(source) for source in node.all_input_nodes]
+        sources = [run_of.get(source) for source in node.all_input_nodes]
         if node.target is operator.getitem and sources[0] is not None:
-            place = sources[0]  # several results at once do not cross from part to part
+            place = sources[0]  # a tuple of results does not cross from part to part
         elif scope_of(node) == runs[-1][0] or any(source is after for source in sources):
             place = after
         else:
             place = before
         place.append(node)
-        home[node] = place
+        run_of[node] = place
 
     for node in order:
         if is_free(node):
@@ -95,8 +95,8 @@ def _part(
     nodes: Sequence[Node],
     position: Mapping[Node, int],
     last_use: Mapping[Node, int],
-) -> Part:
-    mine = set(nodes)
+) -> GraphPart:
+    inside = set(nodes)
     end = max(position[node] for node in nodes)
     graph = Graph()
     copies: dict[Node, Node] = {}
@@ -104,11 +104,11 @@ def _part(
     subgraphs: list[Node] = []
     for node in nodes:
         for used in node.all_input_nodes:
-            if used in mine or used in copies or used in subgraphs:
+            if used in inside or used in copies or used in subgraphs:
                 continue
             if _is_token(used):
                 continue
-            if used.op == "get_attr" and not isinstance(_attribute(module, used), torch.Tensor):
+            if used.op == "get_attr" and not isinstance(graph_attribute(module, used), torch.Tensor):
                 subgraphs.append(used)
                 continue
             copies[used] = graph.placeholder(f"in{len(inputs)}")  # so that equal parts have equal names
@@ -117,16 +117,16 @@ def _part(
     for used in subgraphs:
         copies[used] = graph.get_attr(str(used.target))
         copies[used].meta = dict(used.meta)
-    for token in [used for node in nodes for used in node.all_input_nodes if _is_token(used) and used not in mine]:
+    for token in [used for node in nodes for used in node.all_input_nodes if _is_token(used) and used not in inside]:
         copies[token] = graph.call_function(_MAKE_TOKEN)
         copies[token].meta = dict(token.meta)
     for node in nodes:
         copies[node] = graph.node_copy(node, lambda used: copies[used])
-    if last_tokens := [copies[node] for node in nodes if _is_token(node) and not mine & set(node.users)]:
+    if last_tokens := [copies[node] for node in nodes if _is_token(node) and not inside & set(node.users)]:
         graph.call_function(_SINK_TOKENS, (last_tokens,))
     outputs = tuple(node for node in nodes if last_use.get(node, -1) > end and not _is_token(node))
     graph.output(tuple(copies[node] for node in outputs))
-    return Part(scope, tuple(nodes), GraphModule(module, graph), tuple(inputs), outputs)
+    return GraphPart(scope, tuple(nodes), GraphModule(module, graph), tuple(inputs), outputs)
 
 
 def _is_token(node: Node) -> bool:
@@ -135,7 +135,7 @@ def _is_token(node: Node) -> bool:
     return node.target is _MAKE_TOKEN
 
 
-def _attribute(module: GraphModule, node: Node) -> Any:
+def graph_attribute(module: GraphModule, node: Node) -> Any:
     value: Any = module
     for name in str(node.target).split("."):
         value = getattr(value, name)
@@ -143,9 +143,9 @@ def _attribute(module: GraphModule, node: Node) -> Any:
 
 
 def _with_early_copies(order: list[Node], scope_of: Callable[[Node], str | None]) -> list[Node]:
-    """Copies into mutated inputs stand at the end of the graph; they move to the run that computes their value.
+    """Copies into mutated inputs are at the end of the graph; they move to the run that computes their value.
 
-    A copy may pass a node unless that node reads the input, whose old value it would no longer see.
+    A copy may move before a node unless that node reads the old value of the input.
     """
     for copy in [node for node in order if node.target is torch.ops.aten.copy_.default]:
         target, value = copy.args[0], copy.args[1]
@@ -163,7 +163,7 @@ def _with_early_copies(order: list[Node], scope_of: Callable[[Node], str | None]
 
 
 def _readers(value: Node) -> set[Node]:
-    """Nodes that see the memory of `value`, through views or directly."""
+    """Nodes that read the memory of `value`, directly or through views."""
     found: set[Node] = set()
     pending = [value]
     while pending:
@@ -175,6 +175,6 @@ def _readers(value: Node) -> set[Node]:
     return found
 
 
-def example_inputs(part: Part) -> list[Any]:
-    """What stands for the inputs of a part while it is compiled."""
+def example_inputs(part: GraphPart) -> list[Any]:
+    """Fake tensors and numbers with which a part is compiled."""
     return [node.meta.get("val") for node in part.inputs]

@@ -1,23 +1,26 @@
-"""frontend.rewrites: a graph of AOTAutograd in, the same with less to compute out."""
+"""frontend.capture.rewrites: an AOTAutograd graph in; the same graph with less to compute out."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch.fx import Graph, Node
 
-_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 _VIEWS = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default, torch.ops.aten.reshape.default)
 
 
-def share_heads(graph: Graph) -> None:
-    """Attention reads a key or value head that several queries share from where it is.
+def share_heads(graph: Graph, attention_operators: Sequence[Any]) -> None:
+    """Attention reads key and value heads that several query heads share without copies of them.
 
-    Models with fewer key than query heads repeat the heads of their whole cache before every step; the operator itself
-    takes fewer.
+    Models with fewer key than query heads repeat the heads of their whole cache before every step; these operators
+    accept fewer key and value heads.
     """
-    for node in graph.find_nodes(op="call_function", target=_ATTENTION):
+    calls = [graph.find_nodes(op="call_function", target=operator) for operator in attention_operators]
+    for node in [node for nodes in calls for node in nodes]:
         repeated = node.args[1:3]
-        shared = [_not_repeated(argument) for argument in repeated]
+        shared = [_unrepeated(argument) for argument in repeated]
         if None in shared:
             continue
         node.args = (node.args[0], *shared, *node.args[3:])
@@ -25,8 +28,8 @@ def share_heads(graph: Graph) -> None:
             _remove_unused(graph, argument)
 
 
-def _not_repeated(node: object) -> Node | None:
-    """x, if the node is view(clone(expand(unsqueeze(x, 2)))): each head several times in a row."""
+def _unrepeated(node: object) -> Node | None:
+    """x, if the node is view(clone(expand(unsqueeze(x, 2)))): each head is repeated."""
     if not isinstance(node, Node) or node.target not in _VIEWS:
         return None
     expanded = node.args[0]
@@ -44,8 +47,8 @@ def _not_repeated(node: object) -> Node | None:
     group = expanded.meta["val"].shape
     if tuple(group) != (batch, heads, group[2], length, size) or size == 0:
         return None
-    whole = (batch, heads * group[2], length, size)
-    return source if tuple(node.meta["val"].shape) == whole and source.meta["val"].stride()[-1] == 1 else None
+    repeated = (batch, heads * group[2], length, size)
+    return source if tuple(node.meta["val"].shape) == repeated and source.meta["val"].stride()[-1] == 1 else None
 
 
 def _remove_unused(graph: Graph, node: object) -> None:

@@ -1,4 +1,4 @@
-"""frontend.shapes: a Dynamo graph whose sizes are partly symbols -> the same, every symbol bound to a number."""
+"""frontend.capture.static_shapes: a graph with symbolic sizes -> the same graph, every symbol bound to a number."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ _LOCAL = re.compile(r"^[LG]\['(\w+)'\]")
 
 
 def specialise(module: GraphModule, inputs: Sequence[Any]) -> None:
-    """Sizes that Dynamo left open become numbers: it guards them and comes back for the next shape."""
-    given = list(zip(_placeholders(module), inputs, strict=True))
-    # Tensors first: a size that comes as an input of its own is better known as a dimension of its tensor.
-    for node, value in sorted(given, key=lambda pair: not isinstance(pair[0].meta.get("example_value"), torch.Tensor)):
+    """Sizes that Dynamo left symbolic become numbers: it guards them and recompiles for another shape."""
+    pairs = list(zip(_placeholders(module), inputs, strict=True))
+    # Tensors first: a message that names a dimension of a tensor says more than one that names a size input.
+    for node, value in sorted(pairs, key=lambda pair: not isinstance(pair[0].meta.get("example_value"), torch.Tensor)):
         example = node.meta.get("example_value")
         if isinstance(example, torch.SymInt):
-            _bind(example, f"input {_spoken(node)!r}")
+            _bind(example, f"input {_user_name(node)!r}")
         elif isinstance(example, torch.Tensor) and example.layout is torch.strided:
-            wished = getattr(value, "_dynamo_dynamic_indices", ())
+            marked_dynamic = getattr(value, "_dynamo_dynamic_indices", ())
             for dimension, size in enumerate(example.shape):
-                what = f"input {_spoken(node)!r}, dimension {dimension},"
-                if dimension in wished and isinstance(size, torch.SymInt):
+                what = f"input {_user_name(node)!r}, dimension {dimension},"
+                if dimension in marked_dynamic and isinstance(size, torch.SymInt):
                     raise UnsupportedError(
                         f"super_kernel_scope: {what} was marked dynamic, but a super kernel is compiled for one shape: "
                         f"use torch._dynamo.mark_static(tensor, {dimension}) instead of mark_dynamic"
                     )
                 _bind(size, what)
             for stride in example.stride():
-                _bind(stride, f"input {_spoken(node)!r}, a stride,")
+                _bind(stride, f"input {_user_name(node)!r}, a stride,")
 
 
 def nested_input(module: GraphModule) -> str | None:
-    """The name of an input whose rows have sizes of their own, if there is one."""
+    """The name of an input that is a nested tensor, if there is one."""
     for node in _placeholders(module):
         example = node.meta.get("example_value")
         if isinstance(example, torch.Tensor) and example.is_nested:
-            return _spoken(node)
+            return _user_name(node)
     return None
 
 
@@ -65,8 +65,8 @@ def _bind(size: Any, what: str) -> None:
     _log.info("%s is compiled for %d; another size compiles anew", what.removesuffix(","), value)
 
 
-def _spoken(node: Node) -> str:
-    """The input as the user knows it: x, or self._parameters['weight']."""
+def _user_name(node: Node) -> str:
+    """The input in the user's words: x, or self._parameters['weight']."""
     source = getattr(node.meta.get("grapharg"), "source", None)
     name = getattr(source, "name", node.name)
     return _LOCAL.sub(r"\1", str(name() if callable(name) else name))

@@ -1,4 +1,4 @@
-"""frontend.subkernels: the parts of an outlined kernel -> C++ functions, and SubKernels that say what they take."""
+"""frontend.lowering.cpp_kernels: the parts of an outlined kernel -> C++ functions, and their SubKernels."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from pathlib import Path
 
 from ...cache import digest
 from ...model.subkernel import SubKernel
-from .outline import Outlined, Parameter, Part
+from .cpp_outline import KernelParameter, KernelPart, OutlinedKernel
 
+KERNEL_PREFIX = "cpp_"  # of the names that Inductor gives to C++ kernels
 _SCALARS = {
     "int64_t": "int64", "int32_t": "int32", "long": "int64", "int": "int32", "float": "float32", "double": "float64",
 }  # fmt: skip
@@ -18,35 +19,31 @@ _SCALARS = {
 
 @dataclass(frozen=True)
 class KernelSource:
-    """The text of some sub-kernels: what is included, and the functions, whose names depend on nothing but the text."""
+    """The text of the parts of a kernel; the names of the functions depend on nothing but the text."""
 
     includes: str
     functions: str
-    symbols: tuple[str, ...]
-
-    @property
-    def text(self) -> str:
-        return f"{self.includes}\n\n{self.functions}"
+    symbols: tuple[str, ...]  # by part
 
 
-def source_of(name: str, outlined: Outlined) -> KernelSource:
-    """C++ for all parts; `name` is for people."""
+def kernel_source(name: str, outlined: OutlinedKernel) -> KernelSource:
+    """C++ for all parts; `name` makes the symbols readable."""
     bodies = [_body(part) for part in outlined.parts]
-    mark = digest(outlined.includes, *bodies)[:10]
-    readable = re.sub(r"\W", "_", name.removeprefix("cpp_"))[:60]
-    symbols = tuple(_symbol(readable, mark, index, len(bodies)) for index in range(len(bodies)))
+    identity = digest(outlined.includes, *bodies)[:10]
+    readable = re.sub(r"\W", "_", name.removeprefix(KERNEL_PREFIX))[:60]
+    symbols = tuple(_symbol(readable, identity, index, len(bodies)) for index in range(len(bodies)))
     functions = "\n\n".join(f'extern "C" void {symbol}{body}' for symbol, body in zip(symbols, bodies, strict=True))
-    functions = f'#line 1 "{readable}"\n{functions}'  # what a failed check names: the file is gone by then
+    functions = f'#line 1 "{readable}"\n{functions}'  # the file name in the message of a failed check
     includes = f"{outlined.includes}\n#include <exception>\n#include <superkernel/share.h>"
     return KernelSource(includes, functions, symbols)
 
 
-def _symbol(readable: str, mark: str, index: int, count: int) -> str:
-    return f"{readable}_{mark}" if count == 1 else f"{readable}_part{index + 1}_{mark}"
+def _symbol(readable: str, identity: str, index: int, count: int) -> str:
+    return f"{readable}_{identity}" if count == 1 else f"{readable}_part{index + 1}_{identity}"
 
 
-def _body(part: Part) -> str:
-    """Parameters and statements. An exception must not leave a sub-kernel: it stops the launch and names the op."""
+def _body(part: KernelPart) -> str:
+    """Parameters and statements. An exception must not leave a sub-kernel: sk::fail stops the launch, naming the op."""
     parameters = [_declared(parameter) for parameter in part.parameters]
     if part.workspace:
         parameters.append("char* results")
@@ -63,13 +60,13 @@ def _body(part: Part) -> str:
     )
 
 
-def _declared(parameter: Parameter) -> str:
+def _declared(parameter: KernelParameter) -> str:
     const = "const " if parameter.const else ""
     return f"{const}{parameter.ctype}{'*' if parameter.pointer else ''} {parameter.name}"
 
 
 def reindented(text: str, depth: int) -> str:
-    """Every line indented by the braces around it."""
+    """Every line, indented by the number of braces around it."""
     lines = []
     for line in text.splitlines():
         words = line.strip()
@@ -81,8 +78,8 @@ def reindented(text: str, depth: int) -> str:
     return "\n".join(lines)
 
 
-def describe(part: Part, symbol: str, path: Path, op_type: str, libraries: Sequence[str]) -> SubKernel:
-    """The sub-kernel of one part, in an object that has been compiled."""
+def describe_part(part: KernelPart, symbol: str, path: Path, op_type: str, libraries: Sequence[str]) -> SubKernel:
+    """The sub-kernel of a part whose object has been compiled."""
     params = [_param(parameter) for parameter in part.parameters]
     if part.workspace:
         params.append("inout:results")
@@ -92,7 +89,7 @@ def describe(part: Part, symbol: str, path: Path, op_type: str, libraries: Seque
     )  # fmt: skip
 
 
-def _param(parameter: Parameter) -> str:
+def _param(parameter: KernelParameter) -> str:
     if parameter.pointer:
         return f"{'in' if parameter.const else 'inout'}:{parameter.name}"
     return f"scalar:{parameter.name}:{_SCALARS[parameter.ctype]}"

@@ -1,4 +1,4 @@
-"""frontend.cpptext: the text of a C++ block -> its statements; just enough grammar for code that a generator wrote."""
+"""frontend.lowering.cpp_parser: the text of a C++ block -> its statements, in the subset that Inductor generates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FOR = re.compile(
 
 
 @dataclass(frozen=True)
-class Loop:
+class CountingLoop:
     """`for (int64_t variable = first; variable < last; variable += step) body`."""
 
     variable: str
@@ -24,12 +24,16 @@ class Loop:
     body: str  # with its braces
 
 
-class TextError(ValueError):
-    """The text is not what was expected."""
+class ParseError(ValueError):
+    """The text is outside of the subset that the parser knows."""
+
+
+class OutlineError(ParseError):
+    """The kernel is not of a form that can be outlined; the message is for the report."""
 
 
 def statements(text: str) -> list[str]:
-    """The statements of a block's inside; a preprocessor line is a statement of its own."""
+    """The statements between the braces of a block; a preprocessor line is a statement."""
     return list(_split(text))
 
 
@@ -53,17 +57,17 @@ def _split(text: str) -> Iterator[str]:
         elif char in _CLOSING:
             depth -= 1
             if depth < 0:
-                raise TextError("a bracket is closed that was never opened")
+                raise ParseError("a bracket is closed that was never opened")
         at += 1
         if depth == 0 and (char == ";" or (char == "}" and _block_ends(text, start, at))):
             yield text[start:at].strip()
             start = at
     if depth or text[start:].strip():
-        raise TextError(f"unfinished statement {text[start:].strip()[:80]!r}")
+        raise ParseError(f"unfinished statement {text[start:].strip()[:80]!r}")
 
 
 def _block_ends(text: str, start: int, after: int) -> bool:
-    """A closing brace ends a statement unless something goes on: else, or an expression around a lambda."""
+    """A closing brace ends a statement unless `else` follows or it closes a lambda inside an expression."""
     head = text[start:after].lstrip()
     if not (head.startswith("{") or re.match(r"(for|if|while|struct|else)\b", head)):
         return False
@@ -89,16 +93,16 @@ def is_block(statement: str) -> bool:
 def inside(block: str) -> str:
     """The text between the braces of a block."""
     if not (block.startswith("{") and block.endswith("}")):
-        raise TextError(f"{block[:80]!r} is no block")
+        raise ParseError(f"{block[:80]!r} is not a block")
     return block[1:-1]
 
 
-def loop(statement: str) -> Loop:
+def counting_loop(statement: str) -> CountingLoop:
     match = _FOR.match(statement)
     if match is None:
-        raise TextError(f"{statement[:80]!r} is no counting loop")
+        raise ParseError(f"{statement[:80]!r} is not a counting loop")
     variable, first, last, step = match.groups()
-    return Loop(variable, first, last, step, statement[match.end() :])
+    return CountingLoop(variable, first, last, step, statement[match.end() :])
 
 
 def identifiers(text: str) -> frozenset[str]:

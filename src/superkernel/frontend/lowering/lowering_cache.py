@@ -1,12 +1,10 @@
-"""frontend.kept: programs that Inductor generated, kept on disk by the graph they were generated for."""
+"""frontend.lowering.lowering_cache: programs that Inductor generated, on disk by the graph they were generated for."""
 
 from __future__ import annotations
 
 import json
 import operator
-import os
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
@@ -17,63 +15,58 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.utils._pytree import tree_map
 
-from ... import __version__
 from ...cache import Cache, digest
 from ...errors import BuildError
-from ...targets.native.toolchain import cpu_features
-from ..capture.marks import source_line
+from ...version import __version__
+from ..capture.source_lines import source_line
 from . import inductor
-from .inductor import CompilerFlags, Generated, compiler_flags, lower
+from .inductor import GeneratedProgram
 
 
-def generate(module: GraphModule, inputs: Sequence[Any], threads: int, cache: Cache) -> Generated | None:
-    """What Inductor generates for the graph; from the cache if it did so before."""
-    key = key_of(module, inputs, threads)
-    if key is not None and (kept := _recalled(key, cache)) is not None:
-        return kept
-    generated = lower(_copy(module), inputs, threads)
+def cached_program(
+    module: GraphModule,
+    inputs: Sequence[Any],
+    config: Mapping[str, Any],
+    machine: str,
+    generate: Callable[[GraphModule], GeneratedProgram | None],
+    store: Cache,
+) -> GeneratedProgram | None:
+    """What Inductor generates for the graph with this configuration; `machine` is what else decides the text.
+
+    Without an entry, `generate` is called with a copy of the graph, which Inductor changes.
+    """
+    key = _key(module, inputs, config, machine)
+    if key is not None and (found := _read(key, store)) is not None:
+        return found
+    generated = generate(_copy(module))
     if key is not None and generated is not None and not generated.constants:
-        _keep(key, generated, cache)
+        write_entry(key, json.dumps(asdict(generated)), store)
     return generated
 
 
 def _copy(module: GraphModule) -> GraphModule:
-    """Inductor changes the graph it is given."""
     graph = torch.fx.Graph()
     graph.output(graph.graph_copy(module.graph, {}))
     return GraphModule(module, graph)
 
 
-def flags(cache: Cache) -> CompilerFlags:
-    """How Inductor compiles here. To know that it tries the processor out in other processes, each importing torch."""
-    environment = [f"{name}={os.environ.get(name, '')}" for name in ("CXX", "ATEN_CPU_CAPABILITY")]
-    key = digest("flags", _machine(), cpu_features(), sys.prefix, torch.__file__, *environment)
-    entry = cache.get(key, ".json")
-    if entry is not None:
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            kept = json.loads(entry.read_text())
-            return CompilerFlags(tuple(kept["flags"]), tuple(kept["libraries"]))
-    found = compiler_flags()
-    _write(key, json.dumps(asdict(found)), cache)
-    return found
-
-
-def key_of(module: GraphModule, inputs: Sequence[Any], threads: int) -> str | None:
-    """Everything that decides what is generated; None: something is in the graph whose text does not say what it is."""
-    from torch._inductor import config
+def _key(module: GraphModule, inputs: Sequence[Any], config: Mapping[str, Any], machine: str) -> str | None:
+    """Everything that decides the text; None: the graph holds something that its printed form does not identify."""
+    from torch._inductor import config as inductor_config
 
     lines = []
     for node in module.graph.nodes:
-        if node.op == "get_attr" or not _has_a_name(node):
+        if node.op == "get_attr" or not _has_stable_name(node):
             return None
         value = tree_map(_described, node.meta.get("val"))
         lines.append(f"{node.op} {node.name} {node.target} {node.args} {node.kwargs} {value} {source_line(node)}")
     described = [str(_described(value)) for value in inputs]
-    return digest("generated", _machine(), _seam(), str(threads), config.get_hash().hex(), *described, *lines)
+    request = (package_versions(), machine, _interface(), repr(sorted(config.items())))
+    return digest("generated", *request, inductor_config.get_hash().hex(), *described, *lines)
 
 
-def _has_a_name(node: Node) -> bool:
-    """A name that means the same thing in another process."""
+def _has_stable_name(node: Node) -> bool:
+    """Its target has a name that means the same in another process."""
     if node.op != "call_function":
         return node.op in ("placeholder", "output")
     return isinstance(node.target, torch._ops.OpOverload) or node.target is operator.getitem
@@ -86,36 +79,33 @@ def _described(value: Any) -> Any:
 
 
 @cache
-def _seam() -> str:
+def _interface() -> str:
     """What we ask of Inductor is part of what it answers."""
     return digest(Path(inductor.__file__).read_bytes())
 
 
 @cache
-def _machine() -> str:
-    capability = torch.backends.cpu.get_cpu_capability()
-    return f"{torch.__version__} {torch.version.git_version} {__version__} {capability}"
+def package_versions() -> str:
+    return f"{torch.__version__} {torch.version.git_version} {__version__}"
 
 
-def _keep(key: str, generated: Generated, cache: Cache) -> None:
-    _write(key, json.dumps(asdict(generated)), cache)
+def write_entry(key: str, text: str, store: Cache) -> None:
+    """Keep a text; where the cache cannot be written, the next process computes it again."""
+    with suppress(BuildError):
+        store.make(key, ".json", lambda path: _write(path, text))
 
 
-def _write(key: str, text: str, cache: Cache) -> None:
-    def write(path: Path) -> None:
-        path.write_text(text)
-
-    with suppress(BuildError):  # the next process finds it out again
-        cache.make(key, ".json", write)
+def _write(path: Path, text: str) -> None:
+    path.write_text(text)
 
 
-def _recalled(key: str, cache: Cache) -> Generated | None:
-    entry = cache.get(key, ".json")
+def _read(key: str, store: Cache) -> GeneratedProgram | None:
+    entry = store.get(key, ".json")
     if entry is None:
         return None
     try:
-        kept = json.loads(entry.read_text())
-        origins = {name: tuple(lines) for name, lines in kept["origins"].items()}
-        return Generated(kept["text"], {}, origins)
+        fields = json.loads(entry.read_text())
+        origins = {name: tuple(lines) for name, lines in fields["origins"].items()}
+        return GeneratedProgram(fields["text"], {}, origins)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

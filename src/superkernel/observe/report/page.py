@@ -9,6 +9,7 @@ from functools import cache
 from importlib import resources
 from string import Template
 
+from ...version import __version__
 from .data import ReportData
 from .markup import escaped
 from .sections import sections
@@ -18,8 +19,6 @@ _SCRIPTS = ("common.js", "bars.js", "timeline.js", "graph.js", "roofline.js", "s
 
 
 def page(data: ReportData) -> str:
-    from ... import __version__
-
     charts, script = _asset("echarts/echarts.min.js"), _page_script()
     return Template(_asset("assets/page.html")).substitute(
         title=escaped(data.title),

@@ -19,6 +19,7 @@ from ...plan import Plan, Report, checked_plan, forced_cores, validate
 from ..checks import Check
 from ..native.build_context import BuildContext
 from ..native.compile_generated import compile_generated
+from ..native.toolchain import cpu_features
 from ..protocol import AddressWriter, Allocator, ChipChoice, GeneratedText, Progress, SequencedLaunch, Target
 from .build import Compiled, build_context, compile_kernels, entry_name, host_library, link, name_symbols
 from .checks import checks
@@ -119,6 +120,10 @@ class CpuLauncher:
 @dataclass(frozen=True)
 class CpuModelSupport:
     device: str = "cpu"
+    kernel_language: str = "cpp"
+
+    def machine_key(self) -> str:
+        return cpu_features()
 
     def shipped_kernels(self) -> Mapping[str, str]:
         return SHIPPED_KERNELS

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ...frontend.report import Report
+from ...frontend.report import CompileReport
 from ...model.op import Op
 from ...model.subkernel import SubKernel
 from ...runtime.compile import compile
@@ -76,7 +76,7 @@ def reader(nbytes: int, cores: int) -> tuple[SuperKernel, dict[str, Any]]:
     return kernel, {"x": weights, "n": nbytes // 4, "sums": sums}
 
 
-def what_became_of_it(report: Report) -> str:
+def what_became_of_it(report: CompileReport) -> str:
     segments = [segment for scope in report.scopes for segment in scope.segments]
     told = "; ".join(f"segment {i}: ops {len(s.ops)}, {s.launches}" for i, s in enumerate(segments, 1))
     unfusible = [item.op for scope in report.scopes for item in scope.unfusible]

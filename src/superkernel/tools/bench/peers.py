@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch._inductor import config, list_mode_options
 
-from ...frontend.report import Report, collecting
+from ...frontend.report import CompileReport, collecting
 from .first_call import CALLS
 
 Call = Callable[[], Any]
@@ -48,12 +48,12 @@ TUNED = Runner(
 PEERS = (EAGER, INDUCTOR, FROZEN, TUNED)
 
 
-def prepare(runner: Runner, model: Callable[..., Any], inputs: Sequence[Any]) -> tuple[Call, Report]:
+def prepare(runner: Runner, model: Callable[..., Any], inputs: Sequence[Any]) -> tuple[Call, CompileReport]:
     """The model compiled, and called so often that nothing happens for the first time any more."""
     if isinstance(model, torch.nn.Module):
         model = copy.deepcopy(model)  # freezing packs weights
     if runner.backend is None:
-        return lambda: model(*inputs), Report()
+        return lambda: model(*inputs), CompileReport()
     compiled = torch.compile(
         with_own_code(model),
         backend=runner.backend,

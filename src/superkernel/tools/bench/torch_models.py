@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from ...errors import BuildError
-from ...frontend.report import Report
+from ...frontend.report import CompileReport
 from ...runtime.super_kernel import SuperKernel
 from ...targets.cpu.runtime.launch import CpuLoadedKernel
 from . import first_call
@@ -90,11 +90,11 @@ def _returns_a_tensor(module: Any, inputs: Sequence[Any]) -> Any:
     return lambda *args: results
 
 
-def _fused_segments(report: Report) -> int:
+def _fused_segments(report: CompileReport) -> int:
     return sum(segment.fused for scope in report.scopes for segment in scope.segments)
 
 
-def _kernel_of(report: Report) -> SuperKernel:
+def _kernel_of(report: CompileReport) -> SuperKernel:
     kernel = next(segment.kernel for scope in report.scopes for segment in scope.segments if segment.fused)
     assert isinstance(kernel, SuperKernel)
     return kernel

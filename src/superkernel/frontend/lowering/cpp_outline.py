@@ -1,25 +1,24 @@
-"""frontend.outline: an Inductor kernel (C++ with OpenMP) -> parts that are sub-kernels: serial, or blocks of one loop.
+"""frontend.lowering.cpp_outline: an Inductor kernel (C++ with OpenMP) -> parts that can be sub-kernels.
 
-Inductor shares work by `omp for` inside `omp parallel`. A part is what may run without waiting for anybody: one shared
-loop (its blocks divide the iterations as libgomp would), or serial code (one block). Short loops that wait for each
-other are serial code as well. A full reduction keeps one partial result per thread in arrays: those go to a workspace,
-the loop and the code that joins the results become two parts.
+Inductor shares work by `omp for` inside `omp parallel`. A part runs without waiting for another thread: it is one
+shared loop (its blocks divide the iterations as libgomp would), or serial code (one block). Short loops that wait for
+each other are serial code as well. A full reduction keeps one partial result per thread in arrays: they go to a
+workspace, and the loop and the code that combines the results become two parts.
 """
 
 from __future__ import annotations
 
 import math
 import re
-import sys
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .cpp_parser import Loop, TextError, identifiers, inside, is_block, loop, statements
+from .cpp_loops import block_share, element_count, inside_loops, iteration_count
+from .cpp_parser import CountingLoop, OutlineError, ParseError, counting_loop, identifiers, inside, is_block, statements
 
-ROOM_PER_RESULT = 2048  # bytes of a workspace for one thread's partial result; checked by the compiler
-MOST_ROWS = 64  # iterations around a parallel region that are outlined
-WORTH_A_SYNC = 2048  # elements that others must take over for one more synchronisation to pay
+BYTES_PER_PARTIAL_RESULT = 2048  # of a workspace, for one thread; checked by the compiler
+MAX_ROWS = 64  # iterations around a parallel region that is outlined
+ELEMENTS_PER_SYNC = 2048  # that other threads must take over for one more synchronisation to pay
 
 _SIGNATURE = re.compile(r'extern\s+"C"\s+void\s+kernel\s*\((.*?)\)\s*(?=\{)', re.DOTALL)
 _PARAMETER = re.compile(r"(const\s+)?(\w+(?:::\w+)*)\s*(\*?)\s*(\w+)$")
@@ -33,16 +32,14 @@ _ALIAS = re.compile(r"auto (\w+) = (\w+);$")
 _ARRAY = re.compile(r"([\w:<>, ]+?) (\w+)\[(\d+)\];$")
 _VARIABLE = re.compile(r"([\w:<>, ]+?) (\w+) = ([^;]*);$")
 _FILL = re.compile(r"for \(int i = 0; i < \d+; i\+\+\)\s*\{\s*(\w+)\[i\] = [^;]*;\s*\}$", re.DOTALL)
-_EXTENT = re.compile(r"for\s*\(int64_t (\w+)=[^;]*;\s*\1<([^;]*);")
-_NUMBER = re.compile(r"(?:static_cast<int64_t>\()?(-?\d+)L?\)?$")
 _ATOMIC = re.compile(r"\batomic_add\w*(?:<[^()]*>)?\(&?(\w+)")
-# How a kernel learns of an integer division by zero on another thread; ours throws where it happens, and is caught.
+# How an Inductor kernel reports an integer division by zero on another thread; ours throws where it happens.
 _DIVISION = re.compile(r"inductor_cpu_integer_div_error|inductor_cpu_throw_if_integer_div_error")
 
 
 @dataclass(frozen=True)
-class Parameter:
-    """One parameter of the kernel: a pointer, or a number."""
+class KernelParameter:
+    """A parameter of a kernel: a pointer, or a number."""
 
     name: str
     ctype: str
@@ -51,10 +48,10 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Part:
-    """One sub-kernel of an outlined kernel. `results`: bytes of the workspace that it shares with the next or last."""
+class KernelPart:
+    """One sub-kernel of an outlined kernel. Two parts with one `workspace` share that many bytes."""
 
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[KernelParameter, ...]
     blocks: int
     workspace: str | None
     workspace_bytes: int
@@ -62,30 +59,28 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Outlined:
+class OutlinedKernel:
+    """The parts of a kernel, in order, and what its text includes."""
+
     includes: str
-    parts: tuple[Part, ...]
+    parts: tuple[KernelPart, ...]
 
 
-class OutlineError(TextError):
-    """The kernel is not of the shape that can be outlined; the reason is for the report."""
-
-
-def parameters_of(source: str) -> tuple[Parameter, ...]:
+def parameters_of(source: str) -> tuple[KernelParameter, ...]:
     """The parameters of an Inductor kernel, in order."""
     return tuple(_parameter(text) for text in _signature(source).group(1).split(",") if text.strip())
 
 
-def outline(source: str, threads: int) -> Outlined:
+def outline(source: str, threads: int) -> OutlinedKernel:
     """Cut the kernel into parts, for blocks that stand for `threads` threads."""
     match = _signature(source)
     parameters = parameters_of(source)
     body = inside(source[match.end() :].strip())
     try:
-        return Outlined(source[: match.start()].strip(), tuple(_Cutter(parameters, threads).cut(body)))
+        return OutlinedKernel(source[: match.start()].strip(), tuple(_Outliner(parameters, threads).parts(body)))
     except OutlineError:
         raise
-    except TextError as reason:
+    except ParseError as reason:
         raise OutlineError(str(reason)) from reason
 
 
@@ -96,12 +91,12 @@ def _signature(source: str) -> re.Match[str]:
     return match
 
 
-def _parameter(text: str) -> Parameter:
+def _parameter(text: str) -> KernelParameter:
     match = _PARAMETER.match(" ".join(text.split()))
     if match is None:
         raise OutlineError(f"parameter {text.strip()!r}")
     const, ctype, star, name = match.groups()
-    return Parameter(name, ctype, bool(star), bool(const))
+    return KernelParameter(name, ctype, bool(star), bool(const))
 
 
 @dataclass(frozen=True)
@@ -114,14 +109,16 @@ class _Piece:
     workspace_bytes: int = 0
 
 
-class _Cutter:
-    def __init__(self, parameters: Sequence[Parameter], threads: int) -> None:
+class _Outliner:
+    """Cuts the body of one kernel into parts."""
+
+    def __init__(self, parameters: Sequence[KernelParameter], threads: int) -> None:
         self._parameters, self._threads = parameters, threads
         self._aliases: list[tuple[str, str]] = []
         self._pieces: list[_Piece] = []
         self._workspaces = 0
 
-    def cut(self, body: str) -> list[Part]:
+    def parts(self, body: str) -> list[KernelPart]:
         pending = ""
         for statement in statements(body):
             if _DIVISION.search(statement) and not is_block(statement):
@@ -139,19 +136,21 @@ class _Cutter:
                 self._add(_Piece(1, statement))
         if pending:
             raise OutlineError(f"{pending!r} stands before nothing")
-        return [self._finished(piece) for piece in self._pieces] or [Part((), 1, None, 0, "")]
+        return [self._finished(piece) for piece in self._pieces] or [KernelPart((), 1, None, 0, "")]
 
     def _add(self, piece: _Piece) -> None:
-        """Serial code next to serial code is one part: it would run on one core anyway."""
+        """Adjacent serial code becomes one part: it runs on one core either way."""
         last = self._pieces[-1] if self._pieces else None
         if last and piece.blocks == 1 and last.blocks == 1 and None in (piece.workspace, last.workspace):
-            owner = piece if last.workspace is None else last
-            self._pieces[-1] = _Piece(1, f"{last.body}\n{piece.body}", owner.workspace, owner.workspace_bytes)
+            with_workspace = piece if last.workspace is None else last
+            self._pieces[-1] = _Piece(
+                1, f"{last.body}\n{piece.body}", with_workspace.workspace, with_workspace.workspace_bytes
+            )
         else:
             self._pieces.append(piece)
 
     def _region(self, pragma: str, block: str) -> None:
-        """A parallel region with nothing around it: each of its loops is a part."""
+        """A parallel region at the top level: each of its loops is a part."""
         self._check_threads(pragma)
         items = statements(inside(block))
         if items and items[0] == _THREAD:
@@ -175,14 +174,14 @@ class _Cutter:
             raise OutlineError(f"{pending!r} stands before nothing")
 
     def _worth_sharing(self, blocks: Sequence[str]) -> bool:
-        """Loops in a row, each waiting for the one before, are shared if that saves more than the waits cost."""
-        handed_over = sum(map(_elements, blocks)) * (self._threads - 1) // self._threads
-        return handed_over >= WORTH_A_SYNC * (len(blocks) - 1)
+        """Loops in sequence, each waiting for the one before, are shared if that saves more than the waits cost."""
+        taken_over = sum(map(element_count, blocks)) * (self._threads - 1) // self._threads
+        return taken_over >= ELEMENTS_PER_SYNC * (len(blocks) - 1)
 
     def _reduction(self, statement: str) -> None:
-        """A parallel region between variables and the code that joins its results, perhaps inside of loops.
+        """A parallel region between variables and the code that combines its results, perhaps inside of loops.
 
-        Iterations of loops around a region depend on nothing but their own: all regions may come before all joining.
+        The iterations of loops around a region are independent: all regions may run before all combining code.
         """
         loops, items = _down_to_region(statement)
         at = next(at for at, item in enumerate(items) if _PARALLEL.match(item))
@@ -196,19 +195,19 @@ class _Cutter:
         for _, name, _ in arrays:
             if not any(re.match(rf"{name}\[tid\] = ", item) for item in region):
                 raise OutlineError(f"{name} is not assigned once per thread")
-        rows = math.prod(map(_count, loops))
-        if rows > MOST_ROWS:
+        rows = math.prod(map(iteration_count, loops))
+        if rows > MAX_ROWS:
             raise OutlineError(f"a parallel region inside a loop of {rows} iterations")
         self._workspaces += 1
         workspace = f"results{self._workspaces}"
-        room = max(1, len(arrays)) * self._threads * ROOM_PER_RESULT
+        room = max(1, len(arrays)) * self._threads * BYTES_PER_PARTIAL_RESULT
         begin = [*variables, *self._results(arrays, room)]
         share = [*begin, "const int tid = sk::block_idx();", self._shared(region[1:])]
-        self._add(_Piece(self._threads, _around(loops, share, room), workspace, rows * room))
-        self._add(_Piece(1, _around(loops, [*begin, *items[at + 2 :]], room), workspace, rows * room))
+        self._add(_Piece(self._threads, inside_loops(loops, share, room), workspace, rows * room))
+        self._add(_Piece(1, inside_loops(loops, [*begin, *items[at + 2 :]], room), workspace, rows * room))
 
     def _variables(self, items: Sequence[str]) -> tuple[list[str], list[tuple[str, str, str]]]:
-        """What stands before the region: variables, which every part has for itself, and one array per result."""
+        """The statements before the region: variables, of which every part has a copy, and one array per result."""
         variables, arrays = [], list[tuple[str, str, str]]()
         for item in items:
             if array := _ARRAY.match(item):
@@ -240,7 +239,7 @@ class _Cutter:
             raise OutlineError(f"{pragma!r} for {self._threads} threads")
 
     def _shared(self, items: Sequence[str]) -> str:
-        """One thread's statements with one shared loop among them; each block takes its part of the iterations."""
+        """The statements of one thread with one shared loop among them; each block takes its share of iterations."""
         lines, collapsed = [], 0
         for item in items:
             if match := _SHARED_LOOP.match(item):
@@ -251,7 +250,7 @@ class _Cutter:
             elif "#pragma omp" in item:
                 raise OutlineError(f"{item[:60]!r} in a shared loop")
             elif lines and lines[-1] == "":
-                lines[-1] = _divided(item, collapsed)
+                lines[-1] = block_share(item, collapsed)
             else:
                 lines.append(item)
         if not collapsed:
@@ -261,41 +260,28 @@ class _Cutter:
         return text
 
     def _check_order(self, text: str) -> None:
-        """Sums of rounded numbers depend on the order in which threads come, and two runs must agree in every bit."""
-        whole = {parameter.name for parameter in self._parameters if re.match(r"u?int|bool", parameter.ctype)}
-        if rounded := set(_ATOMIC.findall(text)) - whole:
-            raise OutlineError(f"threads add to {min(rounded)} in any order")
+        """Refuses atomic sums of floats: they depend on the order of threads, and two runs must agree in every bit."""
+        integers = {parameter.name for parameter in self._parameters if re.match(r"u?int|bool", parameter.ctype)}
+        if floats := set(_ATOMIC.findall(text)) - integers:
+            raise OutlineError(f"threads add to {min(floats)} in any order")
 
-    def _finished(self, piece: _Piece) -> Part:
-        """Only the aliases and parameters that the text mentions."""
+    def _finished(self, piece: _Piece) -> KernelPart:
+        """The part with the aliases and parameters that its text mentions."""
         body = piece.body
         for name, value in reversed(self._aliases):
             if name in identifiers(body):
                 body = f"auto {name} = {value};\n{body}"
         used = identifiers(body)
-        mine = tuple(parameter for parameter in self._parameters if parameter.name in used)
-        return Part(mine, piece.blocks, piece.workspace, piece.workspace_bytes, body)
+        parameters = tuple(parameter for parameter in self._parameters if parameter.name in used)
+        return KernelPart(parameters, piece.blocks, piece.workspace, piece.workspace_bytes, body)
 
 
-def _elements(text: str) -> int:
-    """How many elements the loops of a block go over; beyond counting if a bound is no number."""
-    extents: dict[str, int] = {}
-    for variable, bound in _EXTENT.findall(text):
-        number = _NUMBER.match(bound)
-        extents[variable] = max(extents.get(variable, 1), int(number.group(1)) if number else sys.maxsize)
-    return math.prod(extents.values())
-
-
-def _block(text: str) -> str:
-    return "{\n" + textwrap.indent(text, "    ") + "\n}"
-
-
-def _down_to_region(statement: str) -> tuple[list[Loop], list[str]]:
-    """The loops around the block in which the parallel region stands, and the statements of that block."""
-    loops: list[Loop] = []
+def _down_to_region(statement: str) -> tuple[list[CountingLoop], list[str]]:
+    """The loops around the block that holds the parallel region, and the statements of that block."""
+    loops: list[CountingLoop] = []
     while True:
         if not is_block(statement):
-            loops.append(loop(statement))
+            loops.append(counting_loop(statement))
             statement = loops[-1].body
         items = [item for item in statements(inside(statement)) if item not in _HINTS]
         if any(_PARALLEL.match(item) for item in items):
@@ -303,64 +289,3 @@ def _down_to_region(statement: str) -> tuple[list[Loop], list[str]]:
         if len(items) != 1:
             raise OutlineError("a parallel region beside other code inside a block")
         statement = items[0]
-
-
-def _count(one: Loop) -> int:
-    """How often the loop runs."""
-    bounds = [_NUMBER.match(text) for text in (one.first, one.last, one.step)]
-    if None in bounds:
-        raise OutlineError(f"a parallel region inside a loop up to {one.last}")
-    first, last, step = (int(bound.group(1)) for bound in bounds if bound)
-    return len(range(first, last, step))
-
-
-def _around(loops: Sequence[Loop], items: Sequence[str], room: int) -> str:
-    """The items in every iteration of the loops, each with a room of its own in the workspace."""
-    if not loops:
-        return _block("\n".join(["char* const room = results;", *items]))
-    text = _block("\n".join([f"char* const room = results + row++ * {room};", *items]))
-    for one in reversed(loops):
-        head = f"for (int64_t {one.variable} = {one.first}; {one.variable} < {one.last}; {one.variable} += {one.step})"
-        text = f"{head}\n{_block(text)}"
-    return _block(f"int64_t row = 0;\n{text}")
-
-
-def _divided(statement: str, depth: int) -> str:
-    """The loop nest over this block's share of its iterations, as libgomp's static schedule divides them."""
-    loops = [loop(statement)]
-    for _ in range(depth - 1):
-        items = statements(inside(loops[-1].body))
-        if len(items) != 1:
-            raise OutlineError("a collapsed loop with something between its loops")
-        loops.append(loop(items[0]))
-    if depth == 1:
-        one = loops[0]
-        return (
-            f"const auto share = sk::block_share({one.first}, {one.last}, {one.step});\n"
-            f"for (int64_t {one.variable} = share.first; {one.variable} < share.last; {one.variable} += {one.step})\n"
-            f"{one.body}"
-        )
-    return _divided_nest(loops)
-
-
-def _divided_nest(loops: Sequence[Loop]) -> str:
-    outer, inner = loops[:-1], loops[-1]
-    counts = [f"sk::iterations({one.first}, {one.last}, {one.step})" for one in loops]
-    rows = " * ".join(counts[:-1])
-    lines: list[str] = []
-    below = "1"
-    for one, count in reversed(list(zip(outer, counts[:-1], strict=True))):
-        lines.insert(0, f"const int64_t {one.variable} = {one.first} + row / ({below}) % {count} * ({one.step});")
-        below = f"{below} * {count}"
-    text = "\n".join(lines)
-    return (
-        f"const sk::NestShare share({rows}, {counts[-1]});\n"
-        "for (int64_t row = share.first_row; row < share.last_row; ++row)\n"
-        "{\n"
-        f"{textwrap.indent(text, '    ')}\n"
-        f"    const auto columns = share.columns(row, {inner.first}, {inner.step});\n"
-        f"    for (int64_t {inner.variable} = columns.first; {inner.variable} < columns.last; "
-        f"{inner.variable} += {inner.step})\n"
-        f"{textwrap.indent(textwrap.dedent(inner.body), '    ')}\n"
-        "}"
-    )

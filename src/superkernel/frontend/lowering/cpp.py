@@ -1,0 +1,134 @@
+"""frontend.lowering.cpp: lowering to C++ kernels: Inductor writes OpenMP loops, which become blocks of sub-kernels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from ...cache import Cache
+from ...model.op import Op
+from ...model.subkernel import SubKernel
+from ...model.tensor_arg import ScratchBuffers
+from ...targets.protocol import ModelSupport
+from .cpp_compiler import cached_compiler_flags, cpu_capability, probe_instruction_sets
+from .cpp_kernels import KERNEL_PREFIX, describe_part, kernel_source
+from .cpp_outline import OutlinedKernel, outline, parameters_of
+from .cpp_parser import OutlineError
+from .inductor import GeneratedProgram, generate_program
+from .lowering_cache import cached_program
+from .program_trace import KernelCall, KernelText, ProgramTrace, kernel_argument
+from .protocol import KernelOps, LoweredProgram
+from .trace_program import ProgramDialect, trace_program
+
+DIALECT = ProgramDialect(kernel_factory="cpp_pybinding", allocator="empty_strided_cpu", device="cpu")
+
+
+def inductor_config(threads: int) -> dict[str, Any]:
+    """What Inductor is asked for: a Python program that calls kernels for so many threads."""
+    return {"cpp_wrapper": False, "cpp.threads": threads}
+
+
+@dataclass(frozen=True)
+class CppLowering:
+    kernel_prefix: str = f"{KERNEL_PREFIX}fused"
+    attention_operators: tuple[Any, ...] = (torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,)
+
+    def lower(self, module: GraphModule, inputs: Sequence[Any], cores: int, cache: Cache) -> LoweredProgram | None:
+        generated = _generate(module, inputs, cores, cache)
+        if generated is None:
+            return None
+        trace = trace_program(generated, inputs, DIALECT)
+        outlined, refused = _outline_all(trace.kernels, cores)
+        if refused:
+            serial = _generate(module, inputs, 1, cache)
+            assert serial is not None
+            trace, outlined = _with_serial_kernels(trace, trace_program(serial, inputs, DIALECT), outlined, refused)
+        return LoweredProgram(generated, trace, CppKernels(trace, outlined))
+
+
+LOWERING = CppLowering()
+
+
+def _generate(module: GraphModule, inputs: Sequence[Any], threads: int, cache: Cache) -> GeneratedProgram | None:
+    config = inductor_config(threads)
+
+    def generate(copied: GraphModule) -> GeneratedProgram | None:
+        probe_instruction_sets()
+        return generate_program(copied, inputs, config)
+
+    return cached_program(module, inputs, config, cpu_capability(), generate, cache)
+
+
+def _outline_all(kernels: Mapping[str, KernelText], cores: int) -> tuple[dict[str, OutlinedKernel], list[str]]:
+    """The outlined kernels, and the names of those that cannot be outlined."""
+    outlined, refused = {}, []
+    for name, text in kernels.items():
+        try:
+            outlined[name] = outline(text.source, cores)
+        except OutlineError:
+            refused.append(name)
+    return outlined, refused
+
+
+def _with_serial_kernels(
+    parallel: ProgramTrace, serial: ProgramTrace, outlined: dict[str, OutlinedKernel], refused: Sequence[str]
+) -> tuple[ProgramTrace, dict[str, OutlinedKernel]]:
+    """Kernels of the program for one thread replace those that cannot be outlined, or all of them if types differ."""
+    if {n: k.types for n, k in parallel.kernels.items()} == {n: k.types for n, k in serial.kernels.items()}:
+        texts = {name: serial.kernels[name] for name in refused}
+        trace = replace(parallel, kernels={**parallel.kernels, **texts})
+        return trace, {**outlined, **{name: outline(text.source, 1) for name, text in texts.items()}}
+    return serial, {name: outline(text.source, 1) for name, text in serial.kernels.items()}
+
+
+@dataclass(frozen=True)
+class CppKernels:
+    """The C++ kernels that a program calls, cut into parts."""
+
+    trace: ProgramTrace
+    outlined: Mapping[str, OutlinedKernel]
+
+    def compile(self, target: ModelSupport, scratch: ScratchBuffers, cache: Cache) -> KernelOps:
+        flags = cached_compiler_flags(target.machine_key(), cache)
+        used = dict.fromkeys(call.kernel for call in self.trace.calls if isinstance(call, KernelCall))
+        sources = {name: kernel_source(_readable(name), self.outlined[name]) for name in used}
+        texts = [(source.includes, source.functions) for source in sources.values()]
+        objects = target.compile_generated(texts, flags.flags)
+        kernels: dict[str, list[SubKernel]] = {}
+        for (name, source), path in zip(sources.items(), objects, strict=True):
+            parts = zip(self.outlined[name].parts, source.symbols, strict=True)
+            kernels[name] = [
+                describe_part(part, symbol, path, _readable(name), flags.libraries) for part, symbol in parts
+            ]
+        names = {name: [p.name for p in parameters_of(self.trace.kernels[name].source)] for name in used}
+
+        def ops_of(call: KernelCall) -> list[Op]:
+            arguments = dict(zip(names[call.kernel], call.args, strict=True))
+            return self._ops(call.kernel, kernels[call.kernel], arguments, scratch)
+
+        return ops_of
+
+    def _ops(
+        self, name: str, kernels: Sequence[SubKernel], arguments: Mapping[str, Any], scratch: ScratchBuffers
+    ) -> list[Op]:
+        """An op for each part of a called kernel."""
+        parts = self.outlined[name].parts
+        workspaces = {part.workspace: part.workspace_bytes for part in parts if part.workspace}
+        places = {workspace: scratch(nbytes) for workspace, nbytes in workspaces.items()}
+        ops = []
+        for part, kernel in zip(parts, kernels, strict=True):
+            args = [kernel_argument(arguments[parameter.name]) for parameter in part.parameters]
+            if part.workspace:
+                args.append(places[part.workspace])
+            ops.append(Op(kernel, args, name=_readable(name)))
+        return ops
+
+
+def _readable(kernel: str) -> str:
+    """Inductor's name without its serial number, which differs between equal scopes."""
+    return re.sub(r"_\d+$", "", kernel.removeprefix(KERNEL_PREFIX))

@@ -1,0 +1,96 @@
+"""frontend.lowering.program_trace: the calls of a generated program and the memory that each one touches, as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from ...errors import UnsupportedError
+from ...model.tensor_arg import TensorArg
+
+
+class StorageOrigin(Enum):
+    """Where the memory of a storage comes from."""
+
+    INPUT = "input"
+    CONSTANT = "constant"
+    ALLOCATED = "allocated"  # by the program
+    RETURNED = "returned"  # by a library call, at run time
+
+
+@dataclass(eq=False)
+class Storage:
+    """A piece of memory of the program."""
+
+    name: str
+    origin: StorageOrigin
+    nbytes: int
+    index: int = 0  # of the input or constant
+    returned: bool = False  # an output of the program lies in it
+
+
+@dataclass(frozen=True)
+class TensorView:
+    """A tensor of the program: where it begins in its storage (bytes), and its layout there (elements)."""
+
+    storage: Storage
+    offset: int
+    dtype: Any
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    conjugated: bool = False
+    negated: bool = False
+
+
+def kernel_argument(value: Any) -> Any:
+    """An argument of a call as a sub-kernel takes it: a view becomes a TensorArg."""
+    if not isinstance(value, TensorView):
+        return value
+    if value.conjugated or value.negated:
+        raise UnsupportedError("a tensor with a lazy conjugate or negative bit")
+    dtype = str(value.dtype).removeprefix("torch.")
+    return TensorArg(value.storage.name, value.offset, dtype, value.shape, value.strides)
+
+
+@dataclass(frozen=True)
+class KernelCall:
+    """A call of a generated kernel."""
+
+    kernel: str
+    args: tuple[TensorView | int | float, ...]
+    origins: tuple[str, ...] = ()  # lines of the model that it computes
+
+
+@dataclass(frozen=True)
+class LibraryCall:
+    """A call of an operator that Inductor leaves to torch. Views stand for tensors in args and kwargs."""
+
+    op: Any  # OpOverload
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    results: tuple[TensorView | None, ...]  # what it returns: new memory, or memory that it was given
+    origins: tuple[str, ...] = ()
+
+
+ProgramCall = KernelCall | LibraryCall
+
+
+@dataclass(frozen=True)
+class KernelText:
+    """The source of a generated kernel, and the types of its arguments."""
+
+    types: tuple[str, ...]
+    source: str
+
+
+@dataclass(frozen=True)
+class ProgramTrace:
+    """A generated program as a list of calls."""
+
+    kernels: dict[str, KernelText]
+    calls: list[ProgramCall]
+    outputs: list[TensorView | Any]  # what is not a view is a plain value
+    storages: list[Storage]
+    constants: list[Any]  # tensors, by index
+    inputs: list[TensorView | Any]

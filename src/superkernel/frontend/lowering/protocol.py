@@ -1,0 +1,45 @@
+"""frontend.lowering.protocol: what the front end asks of a lowering, which knows one kind of kernel text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch.fx import GraphModule
+
+from ...cache import Cache
+from ...model.op import Op
+from ...model.tensor_arg import ScratchBuffers
+from ...targets.protocol import ModelSupport
+from .inductor import GeneratedProgram
+from .program_trace import KernelCall, ProgramTrace
+
+KernelOps = Callable[[KernelCall], list[Op]]  # a call of a generated kernel -> the ops of its compiled sub-kernels
+
+
+class GeneratedKernels(Protocol):
+    """The generated kernels of a part, cut into sub-kernels that are not compiled yet."""
+
+    def compile(self, target: ModelSupport, scratch: ScratchBuffers, cache: Cache) -> KernelOps: ...
+
+
+@dataclass(frozen=True)
+class LoweredProgram:
+    """What Inductor generated for a part: the program, the calls that it makes, and the kernels that they call."""
+
+    generated: GeneratedProgram
+    trace: ProgramTrace
+    kernels: GeneratedKernels
+
+
+class Lowering(Protocol):
+    """A kind of kernel text: what Inductor is asked for, and how its kernels become sub-kernels."""
+
+    @property
+    def kernel_prefix(self) -> str: ...  # of the names of generated kernels in Inductor's programs
+    @property
+    def attention_operators(self) -> Sequence[Any]: ...  # that take fewer key and value heads than query heads
+
+    def lower(self, module: GraphModule, inputs: Sequence[Any], cores: int, cache: Cache) -> LoweredProgram | None:
+        """Let Inductor generate kernels for so many cores; nothing is compiled. None: there is nothing to run."""

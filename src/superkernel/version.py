@@ -1,0 +1,3 @@
+"""version: the version of this package."""
+
+__version__ = "0.1.0"
