@@ -61,7 +61,7 @@ def _write(folder: Path, target: Target, built: BuiltKernel) -> Path:
 
 
 def _save_files(folder: Path, executable: Executable) -> dict[str, str]:
-    """File -> digest. Each is put in place whole, and as a new file: the old one may be loaded somewhere."""
+    """File -> digest. Each file replaces the old one atomically: some process may have that loaded."""
     with tempfile.TemporaryDirectory(prefix="unfinished-", dir=folder) as fresh:
         executable.save(Path(fresh))
         saved = sorted(Path(fresh).iterdir())
@@ -73,7 +73,7 @@ def _save_files(folder: Path, executable: Executable) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Artefact:
-    """What a manifest says; the plan is made anew and is the one that was saved."""
+    """What a manifest says; the plan is made anew, and equals the saved plan."""
 
     target: Target
     graph: Graph

@@ -35,7 +35,7 @@ def compile(
     """Link the sub-kernels of `ops` into one super kernel that is launched by calling it.
 
     Super kernels that differ in nothing but their names share a binary if they have the same `title`. `chip` names a
-    part, or a file that describes one, for a target that has several.
+    chip, or a file that describes a chip, for a target that has several.
     """
     chosen = find_target(target).for_chip(chip)
     parsed = Options.parse(options)

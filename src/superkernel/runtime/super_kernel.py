@@ -45,7 +45,7 @@ class SuperKernel:
         self._lock = threading.Lock()
         self._closed = False
         self._unfused: dict[tuple[int, bool], Unfused] = {}  # by cores, and whether they take time stamps
-        self.emulated: EmulatedLaunch | None = None  # the last one
+        self.emulated: EmulatedLaunch | None = None  # of the last call of emulate
         self._reporting = self._recording = False
         self.provenance = Provenance(graph.name)
         self.events: Mapping[str, Event] = {e.label: e.bound or Event(e.label) for e in graph.events}
@@ -105,7 +105,7 @@ class SuperKernel:
 
         def fused(live: Mapping[str, Any]) -> dict[str, Any]:
             self.emulated = emulate(executable, live, launch_inputs)
-            return self.emulated.made
+            return self.emulated.outputs
 
         if not self.options.debug_replay:
             return fused(buffers)

@@ -113,7 +113,7 @@ class Unfused:
         values, sizes = _arrays(bound)
         if self._sequence is not None:
             self._sequence.launch_values(values, sizes)
-            return bound.made
+            return bound.outputs
         launch_inputs = launch_inputs or self._launch_inputs
         events = launch_inputs.events
         for op in self.ops:
@@ -128,7 +128,7 @@ class Unfused:
                 events[event].set()
         for event in {e for node in self.graph.nodes for e in node.awaits}:
             events[event].clear()
-        return bound.made
+        return bound.outputs
 
     def launch_values(self, values: Any, sizes: Any) -> None:
         """Every op alone, with filled SuperKernel.argument_arrays(); nothing is checked."""
@@ -182,7 +182,7 @@ def _taken(source: ValueSource, bound: Bound) -> tuple[int, int]:
 
 
 def _parameter_names(node: Node) -> dict[str, Place | Number]:
-    """Parameter names instead of argument names, so that ops with one kernel share a binary; aliases stay aliases."""
+    """Parameter name -> argument, so that ops of the same kernel share a binary; aliases stay aliases."""
     names: dict[str, Place | Number] = {}
     seen: set[str] = set()
     for param, arg in zip(node.kernel.params, node.op.args, strict=True):
@@ -209,6 +209,6 @@ def _arguments(node: Node, names: Mapping[str, Place | Number]) -> tuple[str, ..
 
 
 def _graph_of(node: Node, names: Mapping[str, Place | Number], number: int) -> Graph:
-    """The op as a graph; kernels may have the same name, so a number makes each an entry of its own."""
+    """The op as a graph; kernels may have the same name, so a number makes entries unique."""
     op = Op(node.kernel, list(_arguments(node, names)), name=_ALONE, task=node.op.task)
     return build_graph([op], f"{node.kernel.name}_alone{number}")

@@ -1,4 +1,4 @@
-"""targets: the table of targets; nothing outside names one."""
+"""targets: the table of targets: a name in, the target with its parts out."""
 
 from __future__ import annotations
 

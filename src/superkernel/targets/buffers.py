@@ -18,17 +18,17 @@ from ..model.params import scalar_bits
 
 _LINE, _PAGE = 64, 4096
 _COLOURS = itertools.cycle(range(0, _PAGE, 5 * _LINE))
-# numpy has no bfloat16 and no float8 of its own: the bits in an unsigned integer are accepted
+# numpy has neither bfloat16 nor float8: their bits in an unsigned integer are accepted
 _NUMPY_STAND_INS = {"bfloat16": "uint16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
 
 
 @dataclass
 class Bound:
-    """The arguments of one launch. `keep` holds whatever must live until it is over."""
+    """The arguments of one launch. `keep` holds the buffers until the launch has completed."""
 
     values: list[int]  # per name of the graph, in order: an address, or the bits of a scalar
     sizes: list[int]  # bytes behind it
-    made: dict[str, Any]
+    outputs: dict[str, Any]  # that were allocated, by name
     keep: list[Any]
 
 
@@ -58,7 +58,7 @@ def bind(graph: Graph, passed: Mapping[str, Any]) -> Bound:
             value = allocate(buffer, wants_tensors)
             address, size = _facts(buffer, value, where)
             if buffer.produced:
-                bound.made[buffer.name] = value
+                bound.outputs[buffer.name] = value
         bound.keep.append(value)
         bound.values.append(address)
         bound.sizes.append(size)
@@ -98,7 +98,7 @@ def allocate(buffer: Buffer, as_tensor: bool) -> Any:
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
-    """An array that begins at a cache line, as torch's do, and not where the one before it began in its page.
+    """An array that begins at a cache line, as torch's do, at another offset in its page than the previous array.
 
     Vector loads then never cross lines, and a load is not taken for the store of another array at the same page offset.
     """

@@ -14,7 +14,7 @@ from ..model.op import TilingFunction
 from ..model.opsfile import OpsFile
 from ..model.options import Options
 from ..model.subkernel import SubKernel
-from ..plan import Plan
+from ..plan import Machine, Plan
 from ..plan.spans import Span, TimeStamps
 from .checks import Check
 
@@ -50,6 +50,9 @@ class Planner(Protocol):
     """Plans a graph for the cores of a target."""
 
     def core_count(self) -> int: ...
+    def machine(self, cores: int) -> Machine:
+        """`cores` of this target's cores: the groups among them, and what things cost."""
+
     def forced_cores(self, options: Options, cores: int | None, name: str) -> int | None:
         """The number of cores that the caller or an option demands; None: as many as core_count() says."""
 
@@ -205,7 +208,7 @@ class EmulatedLaunch(Protocol):
     """One emulated launch."""
 
     @property
-    def made(self) -> dict[str, Any]: ...  # the outputs that were allocated
+    def outputs(self) -> dict[str, Any]: ...  # the outputs that were allocated
     @property
     def spans(self) -> Sequence[Span]: ...
 

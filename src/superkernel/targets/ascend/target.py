@@ -12,7 +12,7 @@ from ...model.graph import Graph
 from ...model.opsfile import OpsFile
 from ...model.options import Options
 from ...model.subkernel import SubKernel
-from ...plan import Report
+from ...plan import Machine, Report
 from ..checks import Check
 from ..protocol import ChipChoice, LaunchInputs, Progress, Target
 from .build import plan_build
@@ -39,6 +39,13 @@ class AscendPlanner:
 
     def core_count(self) -> int:
         return self.chip.cube_cores + self.chip.vector_cores
+
+    def machine(self, cores: int) -> Machine:
+        """Cube cores come first; a cube core and its vector cores are a group."""
+        cubes = self.chip.cube_cores
+        per_cube = self.chip.vector_cores // cubes
+        groups = ((cube, *range(cubes + cube * per_cube, cubes + (cube + 1) * per_cube)) for cube in range(cubes))
+        return Machine(cores, tuple(group for group in groups if group[-1] < cores))
 
     def forced_cores(self, options: Options, cores: int | None, name: str) -> None:
         """The launch follows from the ops; options can force it, a number of cores without a class cannot."""

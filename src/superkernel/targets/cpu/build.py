@@ -43,7 +43,7 @@ def build_context(progress: Callable[[str], None] | None = None) -> BuildContext
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledKernel:
     """A sub-kernel with its object: every None of its description is answered."""
 
     kernel: SubKernel
@@ -54,7 +54,7 @@ class Compiled:
     undefined: frozenset[str]  # what the object needs from elsewhere
 
 
-def compile_kernels(kernels: Sequence[SubKernel], context: BuildContext) -> dict[SubKernel, Compiled]:
+def compile_kernels(kernels: Sequence[SubKernel], context: BuildContext) -> dict[SubKernel, CompiledKernel]:
     """Compile what is source, read what is there, and look up what each kernel refers to."""
     for kernel in kernels:
         if kernel.binary.form is Form.PTX:
@@ -64,22 +64,22 @@ def compile_kernels(kernels: Sequence[SubKernel], context: BuildContext) -> dict
         refuse_thread_blocks(kernel, "cpu")
     sources = dict.fromkeys(k.binary for k in kernels if k.binary.form is Form.SOURCE)
     jobs = [CompileJob(binary.path, binary.flags, keyed_by_text=binary.keyed_by_text) for binary in sources]
-    made = (
+    compiled = (
         compile_sources(
             jobs, context.toolchain, context.cache, context.include_dirs, context.progress, context.commands
         )
         if jobs
         else []
     )
-    objects = dict(zip(sources, made, strict=True))
+    objects = dict(zip(sources, compiled, strict=True))
     paths = {kernel: objects.get(kernel.binary, kernel.binary.path) for kernel in kernels}
     contents = {path: object_key(path) for path in dict.fromkeys(paths.values())}
     return {kernel: _inspect(kernel, path, contents[path], context.cache) for kernel, path in paths.items()}
 
 
-def _inspect(kernel: SubKernel, path: Path, contents: str, cache: Cache) -> Compiled:
+def _inspect(kernel: SubKernel, path: Path, contents: str, cache: Cache) -> CompiledKernel:
     keys, names = zip(*kernel.tiling_variants, strict=True)
-    facts = facts_of(path, contents, names, kernel.binary.path, cache)  # what is wrong is told of the user's own file
+    facts = facts_of(path, contents, names, kernel.binary.path, cache)  # errors name the user's file
     may_wait = kernel.early_start is not False
     resolved = replace(
         kernel,
@@ -90,10 +90,10 @@ def _inspect(kernel: SubKernel, path: Path, contents: str, cache: Cache) -> Comp
         code_bytes=facts.code_bytes,
     )
     symbols = tuple(zip(keys, facts.symbols, strict=True))
-    return Compiled(resolved, path, contents, symbols, facts.unique, facts.undefined)
+    return CompiledKernel(resolved, path, contents, symbols, facts.unique, facts.undefined)
 
 
-def name_symbols(compiled: Compiled, copies: int) -> LinkedKernel:
+def name_symbols(compiled: CompiledKernel, copies: int) -> LinkedKernel:
     """What the emitted code will call: per tiling key, the names of the copies."""
     variants = []
     for (key, _), unique in zip(compiled.symbols, compiled.unique, strict=True):
@@ -107,12 +107,12 @@ def entry_name(name: str) -> str:
 
 def link(
     entries: Mapping[str, str],
-    parts: Sequence[tuple[Compiled, LinkedKernel]],
+    parts: Sequence[tuple[CompiledKernel, LinkedKernel]],
     compile_options: Sequence[str],
     context: BuildContext,
     libraries: Sequence[str | Path] = (),
 ) -> Path:
-    """Compile the entries (name -> source), give every sub-kernel a name of its own, merge, hide the rest, link."""
+    """Compile the entries (name -> source), give every sub-kernel a unique name, merge, hide the rest, link."""
     source = side_by_side(list(entries.values()))
     flags = (*_ENTRY_FLAGS, *compile_options)
     wanted = {
@@ -136,7 +136,7 @@ def link(
         finally:
             merged.unlink(missing_ok=True)
 
-    # all that goes in, so that nothing has to be made to find out that the whole is there
+    # everything that goes in: on a hit nothing is compiled
     parts_key = [part for unique, _, symbol, contents in named for part in (unique, symbol, contents)]
     key = _key(
         "super kernel", *entries, "", source, *flags, "", *parts_key, "", *map(library_key, needed), context=context
@@ -151,12 +151,12 @@ def _key(*parts: str, context: BuildContext) -> str:
 
 
 def _built(key: str, build: Callable[[Path, list[str]], None], commands: list[str], cache: Cache) -> Path:
-    """A shared object; `commands` are told how it was made, whoever made it."""
+    """A shared object; `commands` gets the commands that built it, in this process or another."""
     log: list[str] = []
-    made = cache.make(key, ".so", lambda output: build(output, log))
-    told = cache.make(key, ".json", lambda output: _write(output, json.dumps(log)))
-    commands.extend(json.loads(told.read_text()))
-    return made
+    shared_object = cache.make(key, ".so", lambda output: build(output, log))
+    recorded = cache.make(key, ".json", lambda output: _write(output, json.dumps(log)))
+    commands.extend(json.loads(recorded.read_text()))
+    return shared_object
 
 
 def _write(path: Path, text: str) -> None:

@@ -15,13 +15,13 @@ from ...model.graph import Graph
 from ...model.opsfile import OpsFile, read_ops
 from ...model.options import Options
 from ...model.subkernel import SubKernel
-from ...plan import Plan, Report, checked_plan, forced_cores, validate
+from ...plan import Machine, Plan, Report, checked_plan, forced_cores, validate
 from ..checks import Check
 from ..native.build_context import BuildContext
 from ..native.compile_generated import compile_generated
 from ..native.toolchain import cpu_features
 from ..protocol import AddressWriter, Allocator, ChipChoice, GeneratedText, Progress, SequencedLaunch, Target
-from .build import Compiled, build_context, compile_kernels, entry_name, host_library, link, name_symbols
+from .build import CompiledKernel, build_context, compile_kernels, entry_name, host_library, link, name_symbols
 from .checks import checks
 from .emit import Emitter
 from .executable import CpuExecutable, restore
@@ -42,11 +42,14 @@ class CpuPlanner:
     def core_count(self) -> int:
         return thread_count()
 
+    def machine(self, cores: int) -> Machine:
+        return Machine(cores)  # threads are not pinned: none are known to share a cache
+
     def forced_cores(self, options: Options, cores: int | None, name: str) -> int | None:
         return forced_cores(options, cores, self.core_count(), name)
 
     def plan(self, graph: Graph, options: Options, cores: int) -> Plan:
-        return checked_plan(graph, options, cores)
+        return checked_plan(graph, options, self.machine(cores))
 
     def validate(self, plan: Plan) -> Report:
         return validate(plan, plan.layout)
@@ -54,7 +57,7 @@ class CpuPlanner:
 
 @dataclass(frozen=True)
 class CpuPrepared:
-    compiled: Mapping[SubKernel, Compiled]
+    compiled: Mapping[SubKernel, CompiledKernel]
     context: BuildContext
 
     @property

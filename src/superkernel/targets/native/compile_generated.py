@@ -1,7 +1,7 @@
 """targets.native.compile_generated: generated texts in, one object per text out; new texts are compiled together.
 
-What generated kernels include takes most of their compile time, so the new ones share as few compiler calls as there
-are processors. The cache still knows each text by itself.
+What generated kernels include takes most of their compile time, so new texts share as few compiler calls as there are
+processors. The cache has an entry for each text.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _alone(key: str, text: GeneratedText, flags: Sequence[str], context: BuildCo
 def _compile_missing(missing: dict[str, GeneratedText], flags: Sequence[str], context: BuildContext) -> None:
     groups = _balanced(missing, max(1, len(os.sched_getaffinity(0))))
     includes = dict.fromkeys(text[0] for text in missing.values())
-    headers = {one: precompiled(one, _command(flags, context), context) for one in includes}
+    headers = {text: precompiled(text, _command(flags, context), context) for text in includes}
 
     def compile_all(group: dict[str, GeneratedText], output: Path) -> None:
         texts = list(group.values())
@@ -49,17 +49,17 @@ def _compile_missing(missing: dict[str, GeneratedText], flags: Sequence[str], co
 
     def compile_group(group: dict[str, GeneratedText]) -> None:
         together = digest("texts", *group)
-        made = context.cache.make(together, ".o", lambda output: compile_all(group, output))
+        compiled = context.cache.make(together, ".o", lambda output: compile_all(group, output))
         for key in group:
-            context.cache.make(key, ".o", lambda output: _copy(made, output))
+            context.cache.make(key, ".o", lambda output: _copy(compiled, output))
 
     with ThreadPoolExecutor(len(groups), "superkernel-compile") as pool:
         for done in [pool.submit(compile_group, group) for group in groups]:
             done.result()
 
 
-def _copy(made: Path, output: Path) -> None:
-    shutil.copyfile(made, output)
+def _copy(compiled: Path, output: Path) -> None:
+    shutil.copyfile(compiled, output)
 
 
 def _balanced(texts: dict[str, GeneratedText], most: int) -> list[dict[str, GeneratedText]]:
@@ -69,13 +69,13 @@ def _balanced(texts: dict[str, GeneratedText], most: int) -> list[dict[str, Gene
         by_includes.setdefault(text[0], {})[key] = text
     groups: list[dict[str, GeneratedText]] = []
     for same in by_includes.values():
-        rooms: list[dict[str, GeneratedText]] = [{} for _ in range(min(most, len(same)))]
-        loads = [0] * len(rooms)
+        shares: list[dict[str, GeneratedText]] = [{} for _ in range(min(most, len(same)))]
+        loads = [0] * len(shares)
         for key, text in sorted(same.items(), key=lambda pair: -len(pair[1][1])):
             lightest = loads.index(min(loads))
-            rooms[lightest][key] = text
+            shares[lightest][key] = text
             loads[lightest] += len(text[1])
-        groups += rooms
+        groups += shares
     return groups
 
 
@@ -97,7 +97,7 @@ def _compile(
     try:
         if header is not None:
             source.write_text(f"{functions}\n")
-            with suppress(BuildError):  # the fault of the kernels or of the header: without the latter it will be seen
+            with suppress(BuildError):  # kernels or header: the compilation without the header tells
                 run(
                     [*command, "-include", str(header), *files],
                     what="compiling generated kernels",

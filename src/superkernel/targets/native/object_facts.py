@@ -24,22 +24,22 @@ class ObjectFacts:
     code_bytes: int  # of the largest
 
 
-def facts_of(path: Path, contents: str, names: Sequence[str], told_as: Path, cache: Cache) -> ObjectFacts:
-    """`contents` is the object's digest. Mistakes are told of the file `told_as`, and not kept."""
+def facts_of(path: Path, contents: str, names: Sequence[str], reported_path: Path, cache: Cache) -> ObjectFacts:
+    """`contents` is the object's digest. Errors name `reported_path`, and are not cached."""
     key = digest(_VERSION, contents, *names, versions())
 
     def build(output: Path) -> None:
-        output.write_text(json.dumps(asdict(_find(path, names, told_as)), default=sorted))
+        output.write_text(json.dumps(asdict(_find(path, names, reported_path)), default=sorted))
 
     return _read(cache.make(key, ".json", build))
 
 
-def _find(path: Path, names: Sequence[str], told_as: Path) -> ObjectFacts:
+def _find(path: Path, names: Sequence[str], reported_path: Path) -> ObjectFacts:
     from .call_graph import references
     from .elf import read_object, symbol_size
     from .symbols import find_symbol
 
-    found = replace(read_object(path), path=told_as)
+    found = replace(read_object(path), path=reported_path)
     symbols = tuple(find_symbol(found, name) for name in names)
     return ObjectFacts(
         symbols,

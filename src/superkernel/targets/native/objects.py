@@ -92,9 +92,9 @@ def compile_source(
     def build(output: Path) -> None:
         run([*command, "-c", where, "-o", str(output)], what=f"compiling {source}")
 
-    made = cache.make(key, ".o", build)
-    _note(log, [*command, "-c", where, "-o", str(made)])
-    return made
+    compiled = cache.make(key, ".o", build)
+    _note(log, [*command, "-c", where, "-o", str(compiled)])
+    return compiled
 
 
 def compile_sources(
@@ -143,13 +143,13 @@ def isolate(
         _relink(relink(output), f"isolating {symbol} of {object_path}")
         _check_position_independent(output, object_path, toolchain)
 
-    made = cache.make(key, ".o", build)
-    _note(log, *relink(made).commands)
-    return made
+    compiled = cache.make(key, ".o", build)
+    _note(log, *relink(compiled).commands)
+    return compiled
 
 
 def text_key(files: Sequence[Path], include_dirs: Sequence[Path]) -> str:
-    """One digest for the contents of files and folders, and of where the compiler is told to look besides."""
+    """The digest of files and folders, and of the environment variables that name further include folders."""
     folders = [_folder_key(Path(directory).absolute()) for directory in include_dirs]
     elsewhere = [os.environ.get(name, "") for name in ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH")]
     try:
@@ -177,7 +177,7 @@ def library_key(library: str | Path) -> str:
     """A library and, where it is a file, when it was written: it may be an archive, whose code becomes ours."""
     try:
         file = os.stat(library)
-    except OSError:  # a name, or a file that the link will miss in better words
+    except OSError:  # a name, or a file whose absence the linker reports
         return str(library)
     return f"{library} {file.st_size} {file.st_mtime_ns}"
 
@@ -290,7 +290,7 @@ def _check_position_independent(isolated: Path, path: Path, toolchain: Toolchain
     command = [toolchain.ld, "-shared", "--unresolved-symbols=ignore-all", str(isolated), "-o", str(trial)]
     try:
         run(command, what=f"linking {path} alone")
-    except BuildError as failure:  # other failures are for the whole link to tell: a trial lacks the start-up files
+    except BuildError as failure:  # the whole link reports other failures: a trial lacks the start-up files
         if "recompile with -fPIC" in failure.stderr:
             message = f"object file {path} is not position independent: compile it with -fPIC"
             raise BuildError(message, failure.command, failure.stderr) from failure
@@ -322,5 +322,5 @@ def _library(library: str | Path) -> tuple[str, ...]:
 
 def _undefined(symbols: Sequence[str], origin: Mapping[str, Path]) -> str:
     names = demangle(symbols)
-    told = [names[symbol] + (f" (used by {origin[symbol]})" if symbol in origin else "") for symbol in symbols]
-    return f"undefined: {', '.join(told)}: define it in the kernel's own file, or link the library that has it"
+    described = [names[symbol] + (f" (used by {origin[symbol]})" if symbol in origin else "") for symbol in symbols]
+    return f"undefined: {', '.join(described)}: define it in the kernel's own file, or link the library that has it"

@@ -18,12 +18,12 @@ from .objects import text_key, versions
 from .toolchain import cpu_features, run
 
 PLAIN_USES = 3
-_found: dict[Path, bool] = {}  # header -> it was whole when this process looked; False: it could not be made
+_found: dict[Path, bool] = {}  # header -> whether it could be compiled
 _lock = threading.Lock()
 
 
 def precompiled(includes: str, command: Sequence[str], context: BuildContext) -> Path | None:
-    """What to name with -include instead of the includes; None: it does not pay yet, or cannot be made."""
+    """The header to pass with -include; None: it does not pay yet, or does not compile."""
     # The compiler does not look whether a header has changed since it read it: torch's versions stand for torch's.
     identity = (context.toolchain.identity, cpu_features(), versions(), text_key((), context.include_dirs))
     key = digest("includes", includes, *command, *identity)
@@ -42,14 +42,14 @@ def precompiled(includes: str, command: Sequence[str], context: BuildContext) ->
 
 
 def _needed_often(header: Path, includes: str) -> bool:
-    """Whether it was needed a few times before; counts this one."""
+    """Whether it was needed PLAIN_USES times before; counts this use."""
     header.parent.mkdir(mode=0o700, exist_ok=True)
     uses = header.with_suffix(".uses")
     before = len(uses.read_text()) if uses.is_file() else 0
     if before >= PLAIN_USES:
         header.write_text(includes + "\n")
         return True
-    uses.write_text("." * (before + 1))  # two processes that count at once lose one, which does no harm
+    uses.write_text("." * (before + 1))  # concurrent processes may lose a count, which does no harm
     return False
 
 

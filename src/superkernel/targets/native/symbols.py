@@ -1,4 +1,4 @@
-"""targets.native.symbols: an object and a name as people write it in, the one symbol that is meant out."""
+"""targets.native.symbols: an object and the name of a function in C or C++ -> its symbol."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _matching(name: str, symbols: Sequence[str]) -> list[str]:
 
 def _spellings(demangled: str) -> tuple[str, str, str, str]:
     """From precise to short: `void ns::add<float>(float*)`, `ns::add<float>`, `ns::add`, `add`."""
-    if "operator" in demangled:  # its brackets are part of the name; nobody calls a kernel that
+    if "operator" in demangled:  # its brackets are part of the name; no kernel is called so
         return (demangled,) * 4
     instance = _without_signature(demangled)
     qualified = _without_brackets(instance)

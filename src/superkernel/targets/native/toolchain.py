@@ -1,4 +1,4 @@
-"""targets.native.toolchain: the machine's compiler, linker and object editor, and one way to run them."""
+"""targets.native.toolchain: the machine's compiler, linker and object editor, and how they are run."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _identity(cxx: tuple[str, ...], ld: str, objcopy: str) -> str:
         return _ask(cxx, ld, objcopy)
     try:
         cache, key = Cache(), digest("toolchain", *filter(None, stamps))
-    except BuildError:  # nowhere to keep the answer; whoever needs a cache will say so
+    except BuildError:  # no cache: the build itself reports that
         return _ask(cxx, ld, objcopy)
     known = cache.get(key, ".txt")
     answer = known.read_text() if known else _ask(cxx, ld, objcopy)
@@ -134,7 +134,7 @@ def run(
     """
     if log is not None:
         log.append(shlex.join(command))
-    # One language for messages, whatever the user speaks: some are searched for symbols.
+    # Messages in English, whatever the locale: some are searched for symbols.
     environment = {**os.environ, "LC_ALL": "C.UTF-8", "LANGUAGE": ""}
     try:
         done = subprocess.run(

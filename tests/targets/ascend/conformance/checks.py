@@ -15,7 +15,7 @@ from targets.ascend.conformance.pairing import check_pairing, producers_of, stor
 from superkernel.cache import Cache
 from superkernel.model.graph import Graph
 from superkernel.model.options import Options, PreloadCode
-from superkernel.targets.ascend.emulator.launch import Emulation, Emulator
+from superkernel.targets.ascend.emulator.launch import ChipEmulator, Emulation
 from superkernel.targets.ascend.emulator.modules import Module, build_modules
 from superkernel.targets.ascend.emulator.trace import TracedStep, TracePoint, core_name
 from superkernel.targets.ascend.kernel_description import EmittedKernel, EmittedOp
@@ -47,7 +47,7 @@ def launch(ready: Ready, seed: int, races: bool = True) -> tuple[Emulation, dict
     """One emulated launch, and the buffers after it."""
     buffers = ready.case.buffers(seed)
     outside = ready.case.outside
-    emulator = Emulator(ready.emitted, ready.graph, ready.modules, Cache(), seed, None, outside, races, True)
+    emulator = ChipEmulator(ready.emitted, ready.graph, ready.modules, Cache(), seed, None, outside, races, True)
     return emulator.run(buffers, LaunchInputs({}, ready.case.tilings())), buffers
 
 

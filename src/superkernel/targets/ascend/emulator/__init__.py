@@ -15,7 +15,7 @@ from superkernel.targets.protocol import LaunchInputs
 from ..kernel_description import EmittedKernel
 from ..types import CoreClass
 from .delays import Delays, Turn
-from .launch import Emulation, Emulator, Outside
+from .launch import ChipEmulator, Emulation, Outside
 from .modules import Module, build_modules
 
 _built: dict[int, tuple[ref[EmittedKernel], Mapping[CoreClass, Module]]] = {}
@@ -45,7 +45,7 @@ def emulate(
         raise LaunchError(f"super_kernel_scope {emitted.name!r}: seed is {seed!r}; a whole number from 0 is needed")
     cache = Cache()
     modules = _modules_of(emitted, cache)
-    emulator = Emulator(emitted, graph, modules, cache, seed, delays, outside, races, record)
+    emulator = ChipEmulator(emitted, graph, modules, cache, seed, delays, outside, races, record)
     emulation = emulator.run(buffers, launch_inputs)
     if emulation.printed:
         sys.stdout.write(emulation.printed + "\n")

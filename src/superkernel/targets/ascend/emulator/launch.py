@@ -48,7 +48,7 @@ class Outside:
 class Emulation:
     """What an emulated launch did."""
 
-    made: dict[str, Any]
+    outputs: dict[str, Any]  # that were allocated, by name
     steps: tuple[TracedStep, ...]
     preloads: tuple[str, ...]  # names of the functions that PRELOAD steps number
     profiled: tuple[Span, ...]  # what the kernel wrote itself, with profiling=1
@@ -71,7 +71,7 @@ class _Agent:
     act: Callable[[], None]
 
 
-class Emulator:
+class ChipEmulator:
     """One launch: set up, run, read back."""
 
     def __init__(
@@ -266,7 +266,7 @@ class Emulator:
         names = [self._calls.sk_emu_function_name(machine, n).decode() for n in range(max(numbers, default=-1) + 1)]
         slots = self.emitted.layout.slots
         return Emulation(
-            bound.made,
+            bound.outputs,
             steps,
             tuple(names),
             profiled_spans(self.emitted, arena.view(PROFILING)) if self.emitted.profiling else (),

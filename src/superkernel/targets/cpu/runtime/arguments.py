@@ -1,4 +1,4 @@
-"""targets.cpu.bind: buffers by name -> the arguments of a launch, fast when all is right, in words when not."""
+"""targets.cpu.runtime.arguments: buffers by name -> the arguments of a launch; what is unusual goes to `bind`."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Arguments(NamedTuple):
     capsules: list[Any]  # None: see values and sizes
     values: Any  # array of uint64, per name and event; None where capsules say all
     sizes: Any  # array of int64
-    made: dict[str, Any]
+    outputs: dict[str, Any]
     named: Mapping[str, Any]  # every buffer; holding it keeps the memory alive
 
 
 class FastBinder:
-    """Knows what each name must be; whatever does not fit at once is left to `bind`, which finds the words."""
+    """Binds arrays and tensors that fit at once; everything else is left to `bind`, which raises or accepts it."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -63,8 +63,8 @@ class FastBinder:
 
     def bind_fast(self, passed: Mapping[str, Any], events: Sequence[int]) -> Arguments | None:
         """None: something is unusual or wrong."""
-        made: dict[str, Any] = {}
-        named = self._gather(passed, made)
+        outputs: dict[str, Any] = {}
+        named = self._gather(passed, outputs)
         if named is None:
             return None
         array_type, capsules = np.ndarray, list[Any]()
@@ -77,17 +77,17 @@ class FastBinder:
                 capsules.append(None)
                 others.append(place)
         if not others and not events:
-            return Arguments(capsules, None, None, made, named)
-        arguments = Arguments(capsules, *self.argument_arrays(), made, named)
+            return Arguments(capsules, None, None, outputs, named)
+        arguments = Arguments(capsules, *self.argument_arrays(), outputs, named)
         if not all(self._fill(place, named.get(self._names[place]), arguments) for place in others):
             return None
         return self._with_events(arguments, events)
 
     def bind_carefully(self, passed: Mapping[str, Any], events: Sequence[int]) -> Arguments:
-        """Raises with the words that are needed, or accepts what the fast way was too plain for."""
+        """Raises a LaunchError, or accepts what bind_fast leaves out."""
         bound = bind(self._graph, passed)
         named = dict(zip(self._names, bound.keep, strict=True))
-        arguments = Arguments([None] * self.count, *self.argument_arrays(), bound.made, named)
+        arguments = Arguments([None] * self.count, *self.argument_arrays(), bound.outputs, named)
         for place, (value, size) in enumerate(zip(bound.values, bound.sizes, strict=True)):
             arguments.values[place], arguments.sizes[place] = value, size
         return self._with_events(arguments, events)
@@ -105,7 +105,7 @@ class FastBinder:
             arguments.values[self.count + i] = address
         return arguments
 
-    def _gather(self, passed: Mapping[str, Any], made: dict[str, Any]) -> Mapping[str, Any] | None:
+    def _gather(self, passed: Mapping[str, Any], outputs: dict[str, Any]) -> Mapping[str, Any] | None:
         """All names with what was passed or allocated; None: something is wrong with the names."""
         if type(passed) is not dict:
             return None
@@ -121,7 +121,7 @@ class FastBinder:
                 return None
             named[buffer.name] = value = allocate(buffer, tensors)
             if buffer.produced:
-                made[buffer.name] = value
+                outputs[buffer.name] = value
         return named if len(named) == self.count else None
 
     def _fill(self, place: int, value: Any, arguments: Arguments) -> bool:

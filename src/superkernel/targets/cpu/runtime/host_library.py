@@ -1,4 +1,4 @@
-"""targets.cpu.hostlib: the run time's host library, loaded: its structures and functions as ctypes sees them."""
+"""targets.cpu.runtime.host_library: the run time's host library, loaded: its structures and functions in ctypes."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Host:
 
     def unconverted(self, name: str) -> Any:
         """A function of `free` that takes ctypes objects and small integers as they are: checking them costs time."""
-        function = self.free[name]  # an object of its own, unlike the attribute
+        function = self.free[name]  # a new object, unlike the attribute
         function.restype = _FREE[name][0]
         return function
 
@@ -144,7 +144,7 @@ _PYTHON = ("PyList_GetItem", "PyCapsule_GetPointer", "PyEval_SaveThread", "PyEva
 
 
 def load_library(path: Path) -> ctypes.CDLL:
-    """Load through a name of its own: the loader would take a file that replaced a loaded one for the old one."""
+    """Load through a fresh name: the loader takes a file that replaced a loaded file for the old file."""
     try:
         folder = tempfile.TemporaryDirectory(prefix="superkernel-")
     except OSError:  # nowhere to write: the plain name serves unless such a file was replaced
@@ -174,7 +174,7 @@ def _load_host(path: Path, *identity: int) -> Host:
     functions = [ctypes.cast(getattr(ctypes.pythonapi, name), c_void_p).value for name in _PYTHON]
     held.sk_bind_python((c_void_p * (len(_PYTHON) + 1))(*functions, id(None)))
     with _loaded_lock:
-        free.sk_time_launches(_timing.wanted)
+        free.sk_time_launches(_timing.enabled)
         host = Host(path, free, held)
         _loaded.append(host)
     return host
@@ -195,15 +195,15 @@ def address_writer(inputs: Sequence[tuple[int, int]], address: int) -> AddressWr
     return call
 
 
-# Another process may have replaced the file in the cache meanwhile: then this one has loaded two.
+# Several, if another process has replaced the file in the cache.
 _loaded: list[Host] = []
-_timing = SimpleNamespace(wanted=False)
+_timing = SimpleNamespace(enabled=False)
 _loaded_lock = threading.Lock()
 
 
-def time_launches(wanted: bool) -> None:
-    """Whether launches are timed, whichever host library runs them."""
+def time_launches(enabled: bool) -> None:
+    """Whether launches are timed, in every loaded host library."""
     with _loaded_lock:
-        _timing.wanted = wanted
+        _timing.enabled = enabled
         for host in _loaded:
-            host.free.sk_time_launches(wanted)
+            host.free.sk_time_launches(enabled)

@@ -1,4 +1,4 @@
-"""targets.cpu.pages: memory that every launch reads -> the same memory in huge pages, where the system has some left.
+"""targets.cpu.runtime.huge_pages: memory that every launch reads -> the same memory in huge pages, where available.
 
 A core that streams weights from pages of 4 KB spends half of its time on looking pages up, on a virtual machine above
 all. Contents and addresses stay what they are: only the system's own mapping changes.
@@ -24,15 +24,15 @@ Span = tuple[int, int]  # address, bytes
 
 
 def settle(spans: Iterable[Span]) -> int:
-    """Ask for huge pages behind the spans, once; how many there are now. What is refused stays as it was."""
+    """Ask for huge pages behind the spans, once; how many were granted. Memory that is refused stays as it was."""
     spans = [(address, size) for address, size in spans if size]
     if not wanted() or sum(size for _, size in spans) < _WORTH or (advise := _madvise()) is None:
         return 0
     began = perf_counter()
     pages = well_covered(spans)
-    made = sum(advise(page, HUGE, _COLLAPSE) == 0 for page in pages)
-    _log.debug("%d of %d huge pages behind weights, %.0f ms", made, len(pages), 1e3 * (perf_counter() - began))
-    return made
+    collapsed = sum(advise(page, HUGE, _COLLAPSE) == 0 for page in pages)
+    _log.debug("%d of %d huge pages behind weights, %.0f ms", collapsed, len(pages), 1e3 * (perf_counter() - began))
+    return collapsed
 
 
 def wanted() -> bool:

@@ -27,7 +27,7 @@ from ..numbering import Numbering
 from .arguments import Arguments, FastBinder
 from .host_library import CLOSED, MISFIT, Caller, Facts, Fault, load_host, load_library
 from .openmp import forked
-from .tiling_agent import Agent
+from .tiling_agent import TilingAgent
 from .time_stamps import Stamps, room_for
 
 _MAIN = threading.main_thread().ident
@@ -45,9 +45,9 @@ class CpuLoadedKernel:
         self._free = self.host.free
         library = _loaded(executable.binary, plan)
         self.program = _create_program(plan, numbers, library, self._free)
-        # At close, or when nobody holds this object any more; a thread on its way into a launch does hold it.
-        self._unload = _at_last(self, _dlclose, library._handle)
-        _at_last(self, self._free.sk_program_destroy, self.program)
+        # At close, or when the last reference is gone; a thread that enters a launch holds one.
+        self._unload = _finalize(self, _dlclose, library._handle)
+        _finalize(self, self._free.sk_program_destroy, self.program)
         self._binder = FastBinder(plan.graph)
         self._events = tuple(event.label for event in plan.graph.events)
         self._call, self._call_values = self.host.held.sk_call, self.host.unconverted("sk_call_values")
@@ -55,13 +55,13 @@ class CpuLoadedKernel:
         self._keep, self._caller = caller, c_void_p(ctypes.addressof(caller))
         self._handle = c_void_p(self.program)
         self._stamps: Stamps | None = None  # of the last launch
-        self._own = threading.local()  # the same of each thread
+        self._of_thread = threading.local()  # the time stamps of each thread's last launch
         self._dynamic = bool(numbers.tilings)
         self.recorded = bool(numbers.records)
         self._stamp_room = room_for(plan.cores, numbers.records)
         self._observed = self._dynamic or self.recorded
         self._plain = not self._observed and not plan.graph.events
-        # one core has nothing to wait for, so a stop would reach it at its end: Python's own handler serves as well
+        # one core never waits, so it could stop at its end only: Python's handler serves as well
         self._may_interrupt = may_interrupt if plan.cores > 1 or not self._plain else _never
 
     def launch(self, buffers: Mapping[str, Any], launch_inputs: LaunchInputs) -> dict[str, Any]:
@@ -77,7 +77,7 @@ class CpuLoadedKernel:
             arguments = self._binder.bind_carefully(buffers, events)
             self.check_process()
             self._run_bound(arguments.values, arguments.sizes, launch_inputs, arguments.named)
-        return arguments.made
+        return arguments.outputs
 
     def _run(self, arguments: Arguments, launch_inputs: LaunchInputs) -> int:
         """One launch; MISFIT: an array was not what the ops take, nothing was run."""
@@ -104,7 +104,7 @@ class CpuLoadedKernel:
     def stopped(
         self, outcome: int, launch_inputs: LaunchInputs = _NO_INPUTS, op_label: OpLabel | None = None
     ) -> BaseException:
-        """What the library says of a launch that was refused or stopped."""
+        """The error of a launch that the library refused or stopped."""
         if outcome == CLOSED:
             return self._closed()
         error = self._error(self._free.sk_launch_fault(outcome), outcome, None, launch_inputs, op_label)
@@ -168,7 +168,7 @@ class CpuLoadedKernel:
             raise self._closed()
         agent = None
         if self._dynamic:
-            agent = Agent(self.plan, self.numbers, free, running, launch_inputs.tilings, named, keep=self)
+            agent = TilingAgent(self.plan, self.numbers, free, running, launch_inputs.tilings, named, keep=self)
         try:
             if agent:
                 agent.start()
@@ -183,8 +183,8 @@ class CpuLoadedKernel:
                 free.sk_launch_end(running)
 
     def _keep_stamps(self, raw: Any) -> None:
-        """They are read when somebody asks: a launch does not wait for that."""
-        self._stamps = self._own.stamps = Stamps(self.plan.cores, raw)
+        """They are decoded on demand, not during a launch."""
+        self._stamps = self._of_thread.stamps = Stamps(self.plan.cores, raw)
 
     def repeat(self, buffers: Mapping[str, Any], loop: Any, times: int) -> float:
         """Launch from a C loop (as in bench/clock.cpp); what the loop returns."""
@@ -196,21 +196,26 @@ class CpuLoadedKernel:
         return self._stamps.step_times() if self._stamps else ()
 
     def recording(self) -> Stamps | None:
-        stamps: Stamps | None = getattr(self._own, "stamps", None)
+        stamps: Stamps | None = getattr(self._of_thread, "stamps", None)
         return stamps
 
     def last_launch(self) -> tuple[int, int]:
-        two = (ctypes.c_uint64 * 2)()
-        self._free.sk_last_launch(two)
-        return two[0], two[1]
+        times = (ctypes.c_uint64 * 2)()
+        self._free.sk_last_launch(times)
+        return times[0], times[1]
 
     def spans(self) -> tuple[Span, ...]:
         return spans_of(self.plan, self.step_times())
 
     def _error(
-        self, status: int, running: int, agent: Agent | None, launch_inputs: LaunchInputs, op_label: OpLabel | None
+        self,
+        status: int,
+        running: int,
+        agent: TilingAgent | None,
+        launch_inputs: LaunchInputs,
+        op_label: OpLabel | None,
     ) -> LaunchError | KeyboardInterrupt:
-        """Why the launch was stopped. The words it may have waited for are 0 again, as after any launch."""
+        """Why the launch was stopped. Events that it awaited are cleared, as after any launch."""
         for node in self.plan.graph.nodes:
             for event in node.awaits:
                 launch_inputs.events[event].clear()
@@ -229,8 +234,8 @@ class CpuLoadedKernel:
             error.__cause__ = agent.error
             return error
         node = self.plan.graph.nodes[_op_of(self.plan.steps[step])]
-        said = self._free.sk_launch_failure(running).decode("utf-8", "replace")
-        why = f": {said}" if fault is Fault.FAILED else _explain(fault, node, detail)
+        message = self._free.sk_launch_failure(running).decode("utf-8", "replace")
+        why = f": {message}" if fault is Fault.FAILED else _explain(fault, node, detail)
         return LaunchError(f"{where}op {op_label.op if op_label else node.name!r}{why}")
 
     def _dynamic_op(self, index: int) -> str:
@@ -256,7 +261,7 @@ def _loaded(binary: Path, plan: Plan) -> ctypes.CDLL:
         ) from reason
 
 
-def _at_last(owner: object, act: Callable[..., object], *args: object) -> weakref.finalize[..., object]:
+def _finalize(owner: object, act: Callable[..., object], *args: object) -> weakref.finalize[..., object]:
     finalizer = weakref.finalize(owner, act, *args)
     finalizer.atexit = False  # other threads may be launching while the process ends
     return finalizer

@@ -1,4 +1,4 @@
-"""targets.cpu.openmp: the one OpenMP run time of this process: functions, thread count, broken by a fork?"""
+"""targets.cpu.runtime.openmp: the OpenMP run time of this process: functions, threads, whether a fork broke it."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ def openmp() -> OpenMP:
 
 
 def _torch_libraries() -> list[Path]:
-    """The library that torch would load, found without importing torch: a second one must never come in."""
+    """The library that torch would load, found without importing torch: a process must not load two."""
     try:
         spec = importlib.util.find_spec("torch")
-    except (ImportError, ValueError):  # somebody forbids torch here
+    except (ImportError, ValueError):  # an import hook may forbid torch
         return []
     if spec is None or not spec.submodule_search_locations:
         return []

@@ -1,4 +1,4 @@
-"""targets.cpu.agent: the control thread of a launch: requests of dynamic ops in, tiling keys and block counts out."""
+"""targets.cpu.runtime.tiling_agent: requests of dynamic ops in, tiling keys and block counts out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATIENCE_S = 1.0  # how long a stopped launch waits for a tiling function
 _INT64 = range(-(2**63), 2**63)
 
 
-class Agent(threading.Thread):
+class TilingAgent(threading.Thread):
     """Runs the tiling functions while the super kernel runs."""
 
     def __init__(
