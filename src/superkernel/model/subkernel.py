@@ -70,6 +70,7 @@ class SubKernel:
         threads: Sequence[int] = _ONE_THREAD,
         grid: Sequence[int] | None = None,
         shared: int = 0,
+        pure: bool = False,
     ) -> SubKernel:
         """A kernel in a source file, compiled when it is first needed, with `flags` added to the compiler's.
 
@@ -80,7 +81,9 @@ class SubKernel:
             raise GraphError(f"sub-kernel {name!r}: flags is a list of strings, not {flags!r}")
         binary = Binary(Form.SOURCE, _existing(path, name, "source"), tuple(flags), bool(keyed_by_text))
         shape = _Shape(block_dim, threads, grid, shared)
-        return _make(cls, name, binary, shape, params, core, op_type, sync_all, early_start, variants, libraries)
+        return _make(
+            cls, name, binary, shape, params, core, op_type, sync_all, early_start, variants, libraries, pure=pure
+        )
 
     @classmethod
     def from_object(
@@ -99,11 +102,14 @@ class SubKernel:
         threads: Sequence[int] = _ONE_THREAD,
         grid: Sequence[int] | None = None,
         shared: int = 0,
+        pure: bool = False,
     ) -> SubKernel:
         """A kernel in an ELF relocatable object."""
         binary = Binary(Form.OBJECT, _existing(path, name, "object"))
         shape = _Shape(block_dim, threads, grid, shared)
-        return _make(cls, name, binary, shape, params, core, op_type, sync_all, early_start, variants, libraries)
+        return _make(
+            cls, name, binary, shape, params, core, op_type, sync_all, early_start, variants, libraries, pure=pure
+        )
 
     @classmethod
     def from_ptx(
@@ -121,11 +127,12 @@ class SubKernel:
         threads: Sequence[int] = _ONE_THREAD,
         grid: Sequence[int] | None = None,
         shared: int = 0,
+        pure: bool = False,
     ) -> SubKernel:
         """A kernel in a PTX file (for the cuda target): `grid` blocks of `threads` threads."""
         binary = Binary(Form.PTX, _existing(path, name, "ptx"))
         shape = _Shape(block_dim, threads, grid, shared)
-        return _make(cls, name, binary, shape, params, core, op_type, sync_all, early_start, variants)
+        return _make(cls, name, binary, shape, params, core, op_type, sync_all, early_start, variants, pure=pure)
 
     @classmethod
     def from_json(cls, path: str | Path) -> SubKernel:
@@ -190,6 +197,8 @@ def _make(
     early_start: bool | Sequence[str] | None,
     variants: Mapping[int, str] | None,
     libraries: Sequence[str | PathLike[str]] = (),
+    *,
+    pure: bool,
 ) -> SubKernel:
     where = f"sub-kernel {name!r}: "
     cores = [c.value for c in Core]
@@ -224,6 +233,7 @@ def _make(
         threads=_extent(shape.threads, "threads", where),
         grid=grid,
         shared=shape.shared,
+        pure=pure,
     )
 
 
@@ -320,6 +330,8 @@ def _check_kernel(kernel: SubKernel) -> None:
     check_name(kernel.name, "the name of a sub-kernel's symbol")
     if kernel.op_type is not None:
         check_name(kernel.op_type, f"{where}op_type")
+    if kernel.pure not in (True, False):
+        raise GraphError(f"{where}pure is {kernel.pure!r}; it must be True or False")
     if kernel.sync_all not in (None, True, False):
         raise GraphError(f"{where}sync_all is {kernel.sync_all!r}; it must be True, False or None")
     names = [p.name for p in kernel.params]

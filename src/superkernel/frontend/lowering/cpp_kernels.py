@@ -85,7 +85,7 @@ def describe_part(part: KernelPart, symbol: str, path: Path, op_type: str, libra
         params.append("inout:results")
     return SubKernel.from_object(
         path, symbol, block_dim=part.blocks, params=params, op_type=op_type, early_start=False, sync_all=False,
-        libraries=tuple(libraries),
+        libraries=tuple(libraries), pure=True,
     )  # fmt: skip
 
 

@@ -89,7 +89,15 @@ class Emitter:
             if slot.source is not None:
                 source = str(Place(slot.source, slot.addend))
             lines.append(f"{INDENT}{self.identifiers[slot.name]},  // {slot.index}: {_comment(source)}")
-        return "\n".join([*lines, "};", "}  // namespace at", ""])
+        lines += ["};", "}  // namespace at"]
+        for op, copies in self.plan.copies.items():
+            if self._copy_index(op) != "core.id()":
+                copy_of = {core: number for number, copy in enumerate(copies) for core in copy.readers}
+                table = ", ".join(str(copy_of.get(core, 0)) for core in range(self.plan.cores))
+                lines.append(
+                    f"static const int copy_of_{op}[] = {{{table}}};  // which copy of its outputs a core uses"
+                )
+        return "\n".join([*lines, ""])
 
     def _lane(self, lane: Lane) -> str:
         lines = [f"// lane {lane.name}: cores {spell(lane.cores)}", f"static void {lane.name}_lane({_PARAMETERS}) {{"]
@@ -153,9 +161,15 @@ class Emitter:
     # what the printers of single steps share
 
     @cached_property
-    def early_stamps(self) -> dict[int, int]:
-        """Op -> the stamp that its call may publish by itself."""
-        return {s.mark.op: self.numbers.stamps[s.mark] for s in self.plan.steps if isinstance(s, Signal) and s.inside}
+    def early_signals(self) -> dict[int, Signal]:
+        """Op -> the signal that its call may give by itself."""
+        return {s.mark.op: s for s in self.plan.steps if isinstance(s, Signal) and s.inside}
+
+    def published(self, signal: Signal) -> str:
+        """The stamp of a signal, and its counter if it has one."""
+        counter = self.numbers.counters.get((signal.mark, signal.cores))
+        stamp = str(self.numbers.stamps[signal.mark])
+        return stamp if counter is None else f"{stamp}, {counter}"
 
     @cached_property
     def waiting_inside(self) -> frozenset[int]:
@@ -168,6 +182,17 @@ class Emitter:
     def slots_of(self, op: int) -> tuple[Slot, ...]:
         return self.numbers.layout.of_op.get(self.plan.graph.nodes[op].name, ())
 
+    def _address(self, slot: Slot) -> str:
+        """An argument; of a buffer that is replicated, the copy of the running core."""
+        area = self.numbers.copies.get(slot.source or "")
+        if area is None:
+            return self.slot(slot)
+        return f"core.copy({self.slot(slot)}, {self._copy_index(area.op)}, {area.offset + slot.addend}, {area.stride})"
+
+    def _copy_index(self, op: int) -> str:
+        readers = [copy.readers for copy in self.plan.copies[op]]
+        return "core.id()" if readers == [(core,) for core in range(len(readers))] else f"copy_of_{op}[core.id()]"
+
     def event_slot(self, op: int, event: str, role: Role) -> str:
         return next(self.slot(s) for s in self.slots_of(op) if s.role is role and s.source == event)
 
@@ -176,7 +201,7 @@ class Emitter:
         kernel = self.plan.graph.nodes[op].kernel
         slots = [s for s in self.slots_of(op) if s.role is Role.PARAM]
         args = [
-            f"sk::as<{_ctype(p.dtype)}>({self.slot(s)})" if p.kind is Kind.SCALAR else self.slot(s)
+            f"sk::as<{_ctype(p.dtype)}>({self.slot(s)})" if p.kind is Kind.SCALAR else self._address(s)
             for p, s in zip(kernel.params, slots, strict=True)
         ]
         symbol = symbols[0] if len(symbols) == 1 else f"{symbols[0]}_copies[core.id() % {len(symbols)}]"

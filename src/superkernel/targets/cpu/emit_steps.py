@@ -55,6 +55,13 @@ def _rank(cores: Cores) -> str:
     return "core.id()" if cores[0] == 0 else f"core.id() - {cores[0]}"
 
 
+def _rank_in_copy(step: Call) -> str:
+    """The place of the running core among the cores that compute one copy of an op."""
+    if step.copies == 1:
+        return _rank(step.cores)
+    return "0" if step.width == 1 else f"({_rank(step.cores)}) % {step.width}"
+
+
 def _preload(e: Emitter, i: int, step: Preload) -> Iterator[str]:
     for op in step.ops:
         linked = e.linked[e.plan.graph.nodes[op].kernel]
@@ -99,6 +106,10 @@ def _select(e: Emitter, i: int, step: Select) -> Iterator[str]:
 def _wait(e: Emitter, i: int, step: Wait) -> Iterator[str]:
     function = "wait_inside" if step.inside else "wait"
     for need in step.needs:
+        counter = e.numbers.counter_of(need)
+        if counter is not None:
+            yield f"if (!core.{function}_all({i}, {counter}, {len(need.cores)})) return;"
+            continue
         for first, last in ranges(need.cores):
             yield f"if (!core.{function}({i}, {e.numbers.stamps[need.mark]}, {first}, {last})) return;"
 
@@ -113,10 +124,10 @@ def _barrier(e: Emitter, i: int, step: Barrier) -> Iterator[str]:
 
 def _call(e: Emitter, i: int, step: Call) -> Iterator[str]:
     node = e.plan.graph.nodes[step.op]
-    rank, width = _rank(step.cores), len(step.cores)
-    early = e.early_stamps.get(step.op)
+    rank, width = _rank_in_copy(step), step.width
+    early = e.early_signals.get(step.op)
     if early:
-        yield f"core.signal_early({early});"
+        yield f"core.signal_early({e.published(early)});"
     if step.team:
         rendezvous = f"core.rendezvous({e.numbers.rendezvous[step.op]})"
         fed = "true" if len(step.team) > width or node.dynamic else "false"
@@ -136,7 +147,7 @@ def _feed(e: Emitter, i: int, step: Feed) -> Iterator[str]:
 
 
 def _signal(e: Emitter, i: int, step: Signal) -> Iterator[str]:
-    yield f"core.signal({e.numbers.stamps[step.mark]});"
+    yield f"core.signal({e.published(step)});"
 
 
 def _fence(e: Emitter, i: int, step: Fence) -> Iterator[str]:

@@ -7,11 +7,25 @@ from dataclasses import dataclass
 
 from ...model.argument_layout import Layout, Role, make_layout
 from ...plan import Plan
-from ...plan.steps import Barrier, Call, Mark, Record, Signal
+from ...plan.steps import Barrier, Call, Cores, Mark, Need, Record, Signal, Wait
 
 LITERAL = -1
 FIRST_TILING = -2  # as in program.h
 _TILING_WORDS = {Role.TILING_KEY: 0, Role.BLOCK_COUNT: 1, Role.LOCK: 2}
+
+
+# From so many cores on, a mark is one counter that all of them raise; below, a wait polls the stamp of each core.
+COUNTER_FROM = 32
+COPY_ALIGNMENT = 128  # bytes; as kApart in state.h
+
+
+@dataclass(frozen=True)
+class CopyArea:
+    """Where the private copies of a buffer lie in the memory of a launch; copy 0 is the buffer itself."""
+
+    op: int  # that writes it
+    offset: int  # of copy 1
+    stride: int
 
 
 @dataclass(frozen=True)
@@ -21,8 +35,15 @@ class Numbering:
     barriers: Mapping[int, int]  # step -> stamp
     rendezvous: Mapping[int, int]  # sync_all op -> index
     tilings: Mapping[int, int]  # dynamic op -> index
+    counters: Mapping[tuple[Mark, Cores], int]  # the cores that signal a mark, where they are many -> index
+    copies: Mapping[str, CopyArea]  # by buffer
+    copies_bytes: int
     sources: tuple[str, ...]  # the names a launch passes: buffers, scalars, then events
     records: int
+
+    def counter_of(self, need: Need) -> int | None:
+        """The counter that meets a need, if it is for all cores that signal the mark, and they are many."""
+        return self.counters.get((need.mark, need.cores))
 
     def slot_sources(self, plan: Plan) -> list[int]:
         """Per slot: the place of its name in `sources`, or a negative code."""
@@ -51,6 +72,10 @@ def number(plan: Plan) -> Numbering:
             barriers[i] = len(stamps) + len(barriers) + 1
         elif isinstance(step, Call) and step.team:
             rendezvous[step.op] = len(rendezvous)
+    awaited = {(need.mark, need.cores) for s in plan.steps if isinstance(s, Wait) for need in s.needs}
+    signals = [(step.mark, step.cores) for step in plan.steps if isinstance(step, Signal)]
+    counted = [signal for signal in signals if len(signal[1]) >= COUNTER_FROM and signal in awaited]
+    copies, copies_bytes = _lay_out_copies(plan)
     dynamic = [node.index for node in plan.graph.nodes if node.dynamic]
     return Numbering(
         make_layout(plan.graph),
@@ -58,6 +83,21 @@ def number(plan: Plan) -> Numbering:
         barriers,
         rendezvous,
         {op: i for i, op in enumerate(dynamic)},
+        {signal: i for i, signal in enumerate(counted)},
+        copies,
+        copies_bytes,
         (*plan.graph.buffers, *(event.label for event in plan.graph.events)),
         sum(isinstance(step, Record) for step in plan.steps),
     )
+
+
+def _lay_out_copies(plan: Plan) -> tuple[dict[str, CopyArea], int]:
+    areas: dict[str, CopyArea] = {}
+    end = 0
+    for op, copies in plan.copies.items():
+        for param, name in plan.graph.nodes[op].arguments():
+            if param.kind.writes:
+                stride = -(-(plan.graph.buffers[name].nbytes or 0) // COPY_ALIGNMENT) * COPY_ALIGNMENT
+                areas[name] = CopyArea(op, end, stride)
+                end += stride * (len(copies) - 1)
+    return areas, end

@@ -26,6 +26,7 @@ from .checks import checks
 from .emit import Emitter
 from .executable import CpuExecutable, restore
 from .kernels import SHIPPED_KERNELS
+from .machine import machine_of
 from .numbering import number
 from .runtime import host_library as host
 from .runtime.huge_pages import settle
@@ -43,7 +44,7 @@ class CpuPlanner:
         return thread_count()
 
     def machine(self, cores: int) -> Machine:
-        return Machine(cores)  # threads are not pinned: none are known to share a cache
+        return machine_of(cores)
 
     def forced_cores(self, options: Options, cores: int | None, name: str) -> int | None:
         return forced_cores(options, cores, self.core_count(), name)

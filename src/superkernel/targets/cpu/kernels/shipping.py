@@ -55,7 +55,14 @@ def shipped(
     """The kernel `symbol` of a source in this folder; each set of `defines` is compiled to its own object."""
     flags = (*FLAGS, *(f"-D{name}" for name in defines), f"-DSK_HEADERS=0x{_headers()}")
     return SubKernel.from_source(
-        HERE / source, symbol, block_dim=blocks, params=list(params), op_type=op_type, flags=flags, keyed_by_text=True
+        HERE / source,
+        symbol,
+        block_dim=blocks,
+        params=list(params),
+        op_type=op_type,
+        flags=flags,
+        keyed_by_text=True,
+        pure=True,
     )
 
 

@@ -44,6 +44,8 @@ class Facts(ctypes.Structure):
         ("slot_literal", POINTER(c_uint64)),
         ("rendezvous_count", c_int32),
         ("tiling_count", c_int32),
+        ("counter_count", c_int32),
+        ("copies_bytes", c_int64),
         ("step_count", c_int32),
         ("step_text", POINTER(c_char_p)),
         ("stamp_room", c_int32),

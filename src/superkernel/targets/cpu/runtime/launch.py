@@ -314,6 +314,8 @@ def _create_program(plan: Plan, numbers: Numbering, library: ctypes.CDLL, host: 
         slot_literal=(ctypes.c_uint64 * len(slots))(*(slot.literal + slot.addend for slot in slots)),
         rendezvous_count=len(numbers.rendezvous),
         tiling_count=len(numbers.tilings),
+        counter_count=len(numbers.counters),
+        copies_bytes=numbers.copies_bytes,
         step_count=len(steps),
         step_text=(ctypes.c_char_p * len(steps))(*texts),
         stamp_room=numbers.records,

@@ -10,6 +10,7 @@
 namespace sk {
 
 constexpr int kPendingWaits = 8;
+constexpr int kNoCounter = -1;
 constexpr int kEagerPolls = 64;
 constexpr size_t kPreloadBytes = 4096;  // the hardware prefetcher keeps up beyond this
 
@@ -50,8 +51,18 @@ class Core {
         delay();
         if (published_ < stamp) publish(stamp);
     }
+    // signal to many cores: the stamp, and one more arrival at the counter that they poll (release)
+    void signal(uint64_t stamp, int counter) {
+        delay();
+        if (published_ >= stamp) return;
+        publish(stamp);
+        launch_.counters[counter].arrived.fetch_add(1, std::memory_order_release);
+    }
     // the next call may signal itself, with set_next()
-    void signal_early(uint64_t stamp) { early_stamp_ = stamp; }
+    void signal_early(uint64_t stamp, int counter = kNoCounter) {
+        early_stamp_ = stamp;
+        early_counter_ = counter;
+    }
 
     // wait: until all other cores in [first, last) have signalled `stamp` (acquire); spins, then blocks
     bool wait(uint32_t step, uint64_t stamp, int first, int last) {
@@ -68,12 +79,28 @@ class Core {
     // the same, deferred until the next call reaches wait_previous()
     bool wait_inside(uint32_t step, uint64_t stamp, int first, int last) {
         if (pending_ == kPendingWaits) return wait(step, stamp, first, last);
-        waits_[pending_++] = {step, stamp, first, last};
+        waits_[pending_++] = {step, stamp, first, last, kNoCounter};
+        return true;
+    }
+    // wait: until all `count` cores that raise a counter have done so
+    bool wait_all(uint32_t step, int counter, uint32_t count) {
+        delay();
+        const std::atomic<uint32_t>& word = launch_.counters[counter].arrived;
+        const auto reached = [&word, count] { return word.load(std::memory_order_acquire) >= count; };
+        return reached_soon(reached) || wait_slowly(launch_, activity_, step, reached);
+    }
+    bool wait_inside_all(uint32_t step, int counter, uint32_t count) {
+        if (pending_ == kPendingWaits) return wait_all(step, counter, count);
+        waits_[pending_++] = {step, count, 0, 0, counter};
         return true;
     }
     bool finish_waits() {
         bool met = true;
-        for (int i = 0; i < pending_ && met; ++i) met = wait(waits_[i].step, waits_[i].stamp, waits_[i].first, waits_[i].last);
+        for (int i = 0; i < pending_ && met; ++i) {
+            const PendingWait& due = waits_[i];
+            met = due.counter == kNoCounter ? wait(due.step, due.stamp, due.first, due.last)
+                                            : wait_all(due.step, due.counter, uint32_t(due.stamp));
+        }
         pending_ = 0;
         return met;
     }
@@ -159,6 +186,11 @@ class Core {
         for (int64_t at = 0; at < std::min(share, budget); at += kLine) __builtin_prefetch(first + at, 0, 2);
     }
 
+    // the address of a replicated buffer: copy 0 is the buffer itself, the others belong to the launch
+    uint64_t copy(uint64_t slot, int index, uint64_t offset, uint64_t stride) const {
+        return index == 0 ? slot : reinterpret_cast<uint64_t>(launch_.copies) + offset + uint64_t(index - 1) * stride;
+    }
+
     void fence() const { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
     void record(uint32_t step) const {
@@ -173,7 +205,11 @@ class Core {
     void set_next() {
         if (early_stamp_ == 0 || !last_block_) return;
         if (!finish_waits()) leave();
-        signal(early_stamp_);
+        if (early_counter_ == kNoCounter) {
+            signal(early_stamp_);
+        } else {
+            signal(early_stamp_, early_counter_);
+        }
     }
     void fail(const char* message) { launch_.fail(step_, message); }
     // after the call: the waits that the sub-kernel did not reach
@@ -186,8 +222,9 @@ class Core {
   private:
     struct PendingWait {
         uint32_t step;
-        uint64_t stamp;
+        uint64_t stamp;  // or the arrivals that are waited for, at a counter
         int first, last;
+        int counter;
     };
 
     // A pause takes longer than the transfer of a cache line between cores: poll a few times without one.
@@ -242,6 +279,7 @@ class Core {
     uint32_t step_ = 0;
     uint64_t published_ = 0;
     uint64_t early_stamp_ = 0;
+    int early_counter_ = kNoCounter;
     int pending_ = 0;
     PendingWait waits_[kPendingWaits];
     Rendezvous* rendezvous_ = nullptr;

@@ -31,6 +31,11 @@ struct alignas(kApart) Progress {
     std::atomic<uint64_t> stamp{0};
 };
 
+// How many cores have signalled a mark. Many writers, many pollers.
+struct alignas(kApart) MarkCounter {
+    std::atomic<uint32_t> arrived{0};
+};
+
 struct alignas(kApart) Activity {
     std::atomic<uint32_t> step{0};
     std::atomic<uint32_t> block{0};  // the blocks of one long op are progress too
@@ -71,6 +76,8 @@ struct Launch {
     const int64_t* bytes = nullptr;  // per slot: the size of the memory behind it
     Progress* progress = nullptr;    // per core
     Activity* activity = nullptr;    // per core
+    MarkCounter* counters = nullptr;
+    char* copies = nullptr;          // private copies of the outputs of replicated ops
     Rendezvous* rendezvous = nullptr;
     Tiling* tilings = nullptr;
     TimeStamp* stamps = nullptr;     // cores * stamp_room

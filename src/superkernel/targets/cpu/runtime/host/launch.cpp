@@ -120,6 +120,8 @@ Running* make_running(const Program& program) {
     running->activity = make_array<Activity>(facts.cores);
     running->rendezvous = make_array<Rendezvous>(facts.rendezvous_count);
     running->tilings = make_array<Tiling>(facts.tiling_count);
+    running->counters = make_array<MarkCounter>(facts.counter_count);
+    if (facts.copies_bytes > 0) running->copies = static_cast<char*>(aligned_alloc(kApart, facts.copies_bytes));
     running->stamp_count = make_array<uint32_t>(facts.cores);
     running->stamp_room = uint32_t(facts.stamp_room);
     running->stamps = make_array<TimeStamp>(size_t(facts.cores) * facts.stamp_room);
@@ -138,6 +140,8 @@ void free_running(Running* running) {
     delete[] running->activity;
     delete[] running->rendezvous;
     delete[] running->tilings;
+    delete[] running->counters;
+    free(running->copies);
     delete[] running->stamp_count;
     delete[] running->stamps;
     delete running;
@@ -158,6 +162,7 @@ void reset(Running& running) {
         running.activity[core].doing.store(Doing::kNotStarted, std::memory_order_relaxed);
         running.stamp_count[core] = 0;
     }
+    for (int i = 0; i < facts.counter_count; ++i) running.counters[i].arrived.store(0, std::memory_order_relaxed);
     for (int i = 0; i < facts.rendezvous_count; ++i) {
         Rendezvous& rendezvous = running.rendezvous[i];
         rendezvous.arrived.store(0);

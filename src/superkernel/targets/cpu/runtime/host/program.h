@@ -29,6 +29,8 @@ struct Facts {
     const uint64_t* slot_literal;  // per slot: a literal's bits, or what is added to the value of its name
     int32_t rendezvous_count;
     int32_t tiling_count;
+    int32_t counter_count;
+    int64_t copies_bytes;          // private copies of the outputs of replicated ops
     int32_t step_count;
     const char* const* step_text;  // per step, for reports
     int32_t stamp_room;            // time stamps per core and launch
