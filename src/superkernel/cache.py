@@ -26,7 +26,7 @@ _UNFINISHED = "unfinished-"
 _SEAL = ".sha256"
 _ABANDONED_AFTER_S = 3600.0
 _chosen: ContextVar[Path | None] = ContextVar("superkernel_cache", default=None)
-_building: dict[Path, threading.Lock] = {}  # what threads of this process are building, whatever cache object they use
+_building: dict[Path, threading.Lock] = {}  # entries that threads of this process are building, across Cache objects
 _building_lock = threading.Lock()
 totals: Counter[str] = Counter()  # hits and misses of all caches of this process
 _REMEDY = "set SUPERKERNEL_CACHE to a directory that you own and can write"
@@ -34,7 +34,7 @@ _REMEDY = "set SUPERKERNEL_CACHE to a directory that you own and can write"
 
 @dataclass(frozen=True)
 class CacheInfo:
-    """What lies in a cache."""
+    """The contents of a cache in numbers."""
 
     directory: Path
     entries: int
@@ -42,7 +42,7 @@ class CacheInfo:
 
 
 def digest(*parts: str | bytes) -> str:
-    """The SHA-256 of the parts and of where each one ends."""
+    """The SHA-256 of the parts and their lengths."""
     total = hashlib.sha256()
     for part in parts:
         raw = part.encode("utf-8", "surrogateescape") if isinstance(part, str) else part
@@ -53,7 +53,7 @@ def digest(*parts: str | bytes) -> str:
 
 @contextmanager
 def cache_in(directory: str | None) -> Iterator[None]:
-    """Inside, the default directory is this one; None: as it was."""
+    """Inside, `directory` is the default; None changes nothing."""
     if directory is None:
         yield
         return
@@ -71,7 +71,7 @@ def default_directory() -> Path:
     if chosen := os.environ.get("SUPERKERNEL_CACHE"):
         return Path(chosen).absolute()
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if not base.is_absolute():  # the XDG rules say that a relative one is to be ignored
+    if not base.is_absolute():  # the XDG specification says to ignore a relative path
         try:
             base = Path.home() / ".cache"
         except RuntimeError as reason:
@@ -90,7 +90,7 @@ class Cache:
         self._lock = threading.Lock()
         self._hits = 0
         self._misses = 0
-        _own(self.directory)
+        _claim(self.directory)
 
     @property
     def hits(self) -> int:
@@ -120,8 +120,8 @@ class Cache:
     def make(self, key: str, suffix: str, build: Callable[[Path], None]) -> Path:
         """The entry of `key`; if it is missing, `build` writes it into the path it is given, and it is put in place.
 
-        Threads of one process build a key once. Processes may build it twice; whoever is last wins, and readers see
-        a whole file either way.
+        Threads of one process build a key once. Processes may build it twice; the last one wins, and readers
+        see a whole file either way.
         """
         entry = self.path(key, suffix)
         with _building_lock:
@@ -141,7 +141,7 @@ class Cache:
         removed = 0
         for path in self._files():
             if path.name.startswith(_UNFINISHED) and not _abandoned(path):
-                continue  # somebody is building it now
+                continue  # another thread or process is building it
             with suppress(OSError):
                 path.unlink()
                 removed += not _is_support(path)
@@ -157,7 +157,7 @@ class Cache:
     def _build(self, entry: Path, build: Callable[[Path], None]) -> None:
         unfinished: Path | None = None
         try:
-            _own(self.directory)  # again: somebody may have removed it meanwhile
+            _claim(self.directory)  # again: it may have been removed meanwhile
             entry.parent.mkdir(mode=0o700, exist_ok=True)
             handle, name = tempfile.mkstemp(prefix=_UNFINISHED, suffix=entry.suffix, dir=entry.parent)
             os.close(handle)
@@ -176,8 +176,8 @@ class Cache:
                     unfinished.unlink(missing_ok=True)
 
 
-def _own(directory: Path) -> None:
-    """Create the directory for its owner alone; refuse one that is somebody else's."""
+def _claim(directory: Path) -> None:
+    """Create the directory for this user alone; refuse a directory of another user."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = directory.stat()
@@ -192,7 +192,7 @@ def _own(directory: Path) -> None:
 
 
 def _publish(unfinished: Path, entry: Path) -> None:
-    """Put a built file in its place. The seal goes first: an entry without one does not count as finished."""
+    """Move a built file to its place. The seal goes first: an entry without a seal does not count as finished."""
     with unfinished.open("rb+") as built:
         os.fsync(built.fileno())  # a power cut must not leave a renamed file without its contents
     seal = unfinished.with_name(unfinished.name + _SEAL)
@@ -232,7 +232,7 @@ def _abandoned(path: Path) -> bool:
 
 
 def _size(path: Path) -> int | None:
-    """The size in bytes; None if somebody removed the file meanwhile."""
+    """The size in bytes; None if the file was removed meanwhile."""
     try:
         return path.stat().st_size
     except OSError:

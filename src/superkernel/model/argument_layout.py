@@ -21,7 +21,7 @@ class Role(Enum):
     LOCK = "lock"
     SEND = "send"
     RECV = "recv"
-    # those of targets that need more than ops do
+    # of targets with more than the slots of ops
     SYNC_BASE = "sync_base"
     PREFETCH = "prefetch"  # a word that asks a copy engine for weights
     PREFETCHED = "prefetched"  # its answer
@@ -30,11 +30,11 @@ class Role(Enum):
     TASK_ID = "task_id"
 
 
-# what a caller or an op names; all other slots are filled in by the run time
+# named by a caller or an op; the run time fills all others
 _NAMED = (Role.PARAM, Role.SEND, Role.RECV)
 
 
-Wanted = tuple[str, Role, Kind | None, str | None, int, int]  # as the fields of a Slot, with the end of its name
+SlotFields = tuple[str, Role, Kind | None, str | None, int, int]  # of a Slot; first the suffix of its name
 
 
 @dataclass(frozen=True)
@@ -101,14 +101,14 @@ class Layout:
 
 def make_layout(graph: Graph) -> Layout:
     """Per op its parameters; if dynamic tiling key, block count and lock; then one slot per event."""
-    return number_slots((node.name, wanted) for node in graph.nodes for wanted in slots_of(node))
+    return number_slots((node.name, fields) for node in graph.nodes for fields in slots_of(node))
 
 
-def number_slots(wanted: Iterable[tuple[str, Wanted]]) -> Layout:
-    """A slot for each thing that an op (or nobody: "") wants, in order, with a name of its own."""
+def number_slots(requested: Iterable[tuple[str, SlotFields]]) -> Layout:
+    """The slots in order, each with a unique name; the op is "" for slots of no op."""
     slots: list[Slot] = []
     taken: set[str] = set()
-    for op, (suffix, role, kind, source, literal, addend) in wanted:
+    for op, (suffix, role, kind, source, literal, addend) in requested:
         name = f"{op}_{suffix}" if op else suffix
         while name in taken:
             name += "_"
@@ -117,8 +117,8 @@ def number_slots(wanted: Iterable[tuple[str, Wanted]]) -> Layout:
     return Layout(tuple(slots))
 
 
-def slots_of(node: Node) -> Iterator[Wanted]:
-    """What one op wants, in order."""
+def slots_of(node: Node) -> Iterator[SlotFields]:
+    """The slots of one op, in order."""
     for param, arg in zip(node.kernel.params, node.op.args, strict=True):
         if isinstance(arg, str | Place):
             place = place_of(arg)

@@ -29,5 +29,5 @@ class Binary:
     form: Form
     path: Path
     flags: tuple[str, ...] = ()
-    # Its headers are those of installed packages, whose versions are in the key: the text alone says what it is.
+    # Its headers belong to installed packages, whose versions are in the cache key: the text alone identifies it.
     keyed_by_text: bool = False

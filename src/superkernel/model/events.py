@@ -17,7 +17,7 @@ class Event:
 
     def __init__(self, name: str | None = None) -> None:
         self.name = name
-        # a cache line of its own, so that pollers do not disturb neighbours
+        # a separate cache line, so that polling causes no false sharing
         self._storage = ctypes.create_string_buffer(128)
         start = (ctypes.addressof(self._storage) + 63) & ~63
         self._word = ctypes.c_int64.from_address(start)

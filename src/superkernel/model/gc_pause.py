@@ -1,4 +1,4 @@
-"""collector: planning makes many small objects that all live; the garbage collector would visit them over and over."""
+"""gc_pause: pauses the garbage collector in stages that allocate many objects which all stay alive."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ R = TypeVar("R")
 
 
 def without_collection(stage: Callable[P, R]) -> Callable[P, R]:
-    """The same stage, with the collector paused while it runs: its time then grows with its own work only."""
+    """The same stage with the collector paused: repeated traversals of live objects would make it superlinear."""
 
     @wraps(stage)
     def paused(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -47,7 +47,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class ExternalEvent:
-    """An event id that only one side of the list touches, with the Event object if the user gave one."""
+    """An event that the ops only send or only receive, with the Event object if the user gave one."""
 
     label: str
     bound: Event | None

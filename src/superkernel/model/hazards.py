@@ -89,7 +89,7 @@ def _by_name(node: Node) -> dict[str, list[Param]]:
 def _hazards(
     nodes: tuple[Node, ...], index: int, name: str, params: list[Param], access: _Access
 ) -> Iterable[tuple[int, Reason]]:
-    """The hazards of one op on one buffer; `access` is brought up to date."""
+    """The hazards of one op on one buffer; updates `access`."""
     kernel = nodes[index].kernel
     reads, writes = any(p.kind.reads for p in params), any(p.kind.writes for p in params)
     part = params[0] if all(p.block and p.shape == params[0].shape for p in params) else None

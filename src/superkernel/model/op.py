@@ -46,7 +46,7 @@ EventId = int | str | Event
 
 @dataclass(frozen=True)
 class Tiling:
-    """What a control agent decides for one run of a dynamic op."""
+    """The tiling key and block count that a control agent chooses for one run of a dynamic op."""
 
     key: int
     blocks: int

@@ -1,6 +1,6 @@
 """options: an option text such as "early-start=2:profiling=1" comes in, one frozen, hashable Options goes out.
 
-`OPTIONS` is the one table: keys, values, defaults, meaning and what each target does with them.
+`OPTIONS` is the only table: keys, values, defaults, meaning and what each target does with them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class PreloadCode(Enum):
 
 
 class Support(Enum):
-    """What one target makes of one option."""
+    """How a target supports an option."""
 
     YES = "yes"
     NO = "no"
@@ -78,7 +78,7 @@ _UNITS: Mapping[str, int] = MappingProxyType({"G": 1 << 30, "M": 1 << 20, "K": 1
 
 
 def _read_integer(text: str) -> int:
-    # The length limit keeps int() away from texts it refuses with a ValueError of its own.
+    # The length limit avoids the ValueError of int() for very long texts.
     if not re.fullmatch("[0-9]{1,18}", text):
         raise _Refused
     return int(text)

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 from superkernel.errors import BuildError, UnsupportedError  # noqa: E402
 from superkernel.tools import bench  # noqa: E402
-from superkernel.tools.bench import compared, torch_models  # noqa: E402
+from superkernel.tools.bench import bandwidth, compare_peers, torch_models  # noqa: E402
 from superkernel.tools.bench.first_call import CALLS, blocks, close  # noqa: E402
 from superkernel.tools.bench.measure import Result  # noqa: E402
 from superkernel.tools.bench.peers import (  # noqa: E402
@@ -28,7 +28,7 @@ from superkernel.tools.bench.peers import (  # noqa: E402
     fresh_caches,
     prepare,
     threads,
-    with_own_code,
+    with_new_code,
 )
 from superkernel.tools.bench.workloads import Workload, chain_of_three, eight_inputs, four_blocks, others  # noqa: E402
 
@@ -91,7 +91,7 @@ def test_frozen_weights_are_no_inputs() -> None:
 
 
 def test_every_runner_has_a_code_object_and_weights_of_its_own() -> None:
-    first, second = with_own_code(chain_of_three), with_own_code(chain_of_three)
+    first, second = with_new_code(chain_of_three), with_new_code(chain_of_three)
     assert first.__code__ is not second.__code__
     model = torch.nn.Linear(4, 4)
     inputs = (torch.ones(1, 4),)
@@ -164,7 +164,7 @@ def test_close_knows_wrong_from_rounded() -> None:
 
 def test_a_workload_is_compared_with_its_peers() -> None:
     result = Result("torch", {"cores_used": 2})
-    found = compared.compare(result, small(), (EAGER, Runner("dynamo", "", eager_backend)), rounds=2)
+    found = compare_peers.compare(result, small(), (EAGER, Runner("dynamo", "", eager_backend)), rounds=2)
     assert found.columns == ("us", "superkernel", "fuse=off", "eager", "dynamo")
     assert result.checks == dict.fromkeys((f"three ops: {who}" for who in ("superkernel", "fuse=off", "dynamo")), True)
     assert [figure.name for figure in result.figures] == ["three ops: time with fuse=off to ours"]
@@ -178,12 +178,12 @@ def test_a_wrong_peer_is_found() -> None:
     def wrong(module: Any, inputs: Any) -> Any:
         return lambda *args: (args[0] + 7,)
 
-    compared.compare(result, small(), (EAGER, Runner("wrong", "", wrong)), rounds=2)
+    compare_peers.compare(result, small(), (EAGER, Runner("wrong", "", wrong)), rounds=2)
     assert not result.ok and not result.checks["three ops: wrong"]
 
 
 def test_the_floor_reads_every_weight() -> None:
-    kernel, buffers = compared.reader(4 * 1024 * 256, 2)
+    kernel, buffers = bandwidth.reader(4 * 1024 * 256, 2)
     with kernel:
         kernel(buffers)
     assert buffers["sums"].sum() == 1024 * 256

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from ...model.argument_layout import Layout, Role, Slot, Wanted, number_slots, slots_of
+from ...model.argument_layout import Layout, Role, Slot, SlotFields, number_slots, slots_of
 from ...model.graph import Graph
 
 SYNC_BASE = 0  # the first slot
@@ -61,7 +61,9 @@ def number_arguments(graph: Graph, prefetched: frozenset[int], workspace: bool, 
     return ArgumentSlots(layout, tuple(first[node.name] for node in graph.nodes))
 
 
-def _wanted(graph: Graph, prefetched: frozenset[int], workspace: bool, profiling: bool) -> Iterator[tuple[str, Wanted]]:
+def _wanted(
+    graph: Graph, prefetched: frozenset[int], workspace: bool, profiling: bool
+) -> Iterator[tuple[str, SlotFields]]:
     yield "", ("sync_base", Role.SYNC_BASE, None, None, 0, 0)
     for node in graph.nodes:
         slots = list(slots_of(node))

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .compared import CORES, compare, suite
+from .compare_peers import CORES, compare, suite
 from .measure import Result
 from .workloads import Workload
 

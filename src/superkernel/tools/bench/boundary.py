@@ -1,4 +1,4 @@
-"""bench.boundary: what an op boundary costs in a super kernel, beside a bare barrier, OpenMP, launches, eager torch."""
+"""bench.boundary: the cost of an op boundary in a super kernel; beside it a bare barrier, OpenMP, launches, torch."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _linked(ops: Sequence[Op], name: str, options: str = "", cores: int = CORES)
 
 
 def _alternating(kernel: SubKernel, length: int, prefix: str = "t", **op: Any) -> list[Op]:
-    """t0 -> t1 -> t0 -> ...: every op needs the one before it."""
+    """t0 -> t1 -> t0 -> ...: every op depends on the previous op."""
     return [Op(kernel, [f"{prefix}{i % 2}", f"{prefix}{(i + 1) % 2}"], **op) for i in range(length)]
 
 
@@ -202,11 +202,11 @@ def _stream_fusion(result: Result, rounds: int) -> None:
     smooth = _kernel("smooth_1024", 1, ["in:x:float32[1024]", "out:z:float32[1024]"])
     first, second = _alternating(smooth, STREAM, "a", stream=0), _alternating(smooth, STREAM, "b", stream=1)
     side = _linked(first + second, "side", "stream-fusion=1")
-    line = _linked(_alternating(smooth, STREAM, "a") + _alternating(smooth, STREAM, "b"), "line")
+    serial = _linked(_alternating(smooth, STREAM, "a") + _alternating(smooth, STREAM, "b"), "line")
     start = np.random.default_rng(0).random(1024, np.float32)
     buffers = {name: _filled(1024, 0) for name in ("a0", "a1", "b0", "b1")}
     found = []
-    for run_once in (line.unfused(), side, line):
+    for run_once in (serial.unfused(), side, serial):
         buffers["a0"][:], buffers["b0"][:] = start, start[::-1]
         run_once(buffers)
         found.append((buffers["a0"].tobytes(), buffers["b0"].tobytes()))
@@ -214,13 +214,13 @@ def _stream_fusion(result: Result, rounds: int) -> None:
     result.checks["two chains in one stream, as single launches"] = found[2] == found[0]
     cases = {
         f"two chains of {STREAM}, side by side": lambda: side(buffers),
-        "the same in one stream": lambda: line(buffers),
+        "the same in one stream": lambda: serial(buffers),
     }
     timings = list(measure(cases, rounds).values())
     result.timings += timings
     result.figures.append(Figure("side by side against one stream", timings[1].median / timings[0].median, 1.6, True))
     side.close()
-    line.close()
+    serial.close()
 
 
 def _planning(result: Result, rounds: int) -> None:
@@ -230,8 +230,8 @@ def _planning(result: Result, rounds: int) -> None:
     for _ in range(rounds):
         for count, times in taken.items():
             ops = [Op(add, [f"a{i}", f"a{max(0, i - 7)}", f"a{i + 1}"]) for i in range(count)]
-            repeats = 2000 // count  # samples of one length: noise then finds them all alike
-            start = time.process_time()  # one thread: what other processes do to the clock is left out
+            repeats = 2000 // count  # samples of equal length, so that noise affects them equally
+            start = time.process_time()  # CPU time of one thread: other processes do not count
             for _ in range(repeats):
                 report = validate(make_plan(build_graph(ops), Options(), CORES))
             times.append((time.process_time() - start) / repeats * 1e6)

@@ -11,7 +11,8 @@ from ...model.tensor_arg import TensorArg
 from ...runtime.compile import compile
 from ...targets import model_support_of
 from ...targets.cpu.kernels.matmul import matmul_op
-from .compared import CORES, FLOOR, compare, reader, suite
+from .bandwidth import reader
+from .compare_peers import CORES, FLOOR, compare, suite
 from .decode_models import decode_step
 from .measure import Comparison, Figure, Result, measure
 
@@ -26,9 +27,9 @@ def run(quick: bool = False, cores: int = CORES) -> Result:
     rounds = 11 if quick else 41
     with suite("decode", quick, cores) as (result, peers):
         for rows in ROWS[::3] if quick else ROWS:
-            few_rows(result, rows, rounds)
+            skinny_matmul(result, rows, rounds)
         for rows in LARGE[:1] if quick else LARGE:
-            many_rows(result, rows, rounds)
+            square_matmul(result, rows, rounds)
         for width, limit in list(STEPS.items())[: 1 if quick else None]:
             compared = compare(result, decode_step(width), peers, rounds)
             result.figures.append(Figure(f"{compared.name}: the best peer's time to ours", compared.ratio, limit, True))
@@ -39,7 +40,7 @@ def run(quick: bool = False, cores: int = CORES) -> Result:
     return result
 
 
-def few_rows(result: Result, rows: int, rounds: int) -> None:
+def skinny_matmul(result: Result, rows: int, rounds: int) -> None:
     """A linear layer whose weights come from memory, beside reading as many bytes."""
     x, weights = torch.randn(rows, DEPTH), torch.randn(COLUMNS, DEPTH)
     ours, out = launcher(x, weights.t(), result.cores)
@@ -56,7 +57,7 @@ def few_rows(result: Result, rows: int, rounds: int) -> None:
     result.figures.append(Figure(f"{name}: share of the read bandwidth", 100 * share, 90, True, "%"))
 
 
-def many_rows(result: Result, rows: int, rounds: int) -> None:
+def square_matmul(result: Result, rows: int, rounds: int) -> None:
     """Matmuls where the processor is the limit, beside MKL through torch."""
     x, weights = torch.randn(rows, 1024), torch.randn(1024, 1024)
     ours, out = launcher(x, weights.t(), result.cores)
@@ -71,15 +72,15 @@ def many_rows(result: Result, rows: int, rounds: int) -> None:
 
 
 def launcher(a: torch.Tensor, b: torch.Tensor, cores: int) -> tuple[Callable[[], None], torch.Tensor]:
-    """a @ b as a super kernel of one op: how to launch it, and where its result is."""
+    """a @ b as a super kernel of one op: a function that launches it, and its result."""
     out = torch.empty(a.shape[0], b.shape[1])
     tensors = {"a": a, "b": b, "out": out}
     named = {name: _argument(name, tensor) for name, tensor in tensors.items()}
     op = matmul_op(named["a"], named["b"], named["out"], cores=cores)
     kernel = compile([op], "matmul", cores=cores)
     values, sizes = kernel.argument_arrays()
-    for place, name in enumerate(kernel.graph.buffers):
-        values[place], sizes[place] = tensors[name].data_ptr(), tensors[name].untyped_storage().nbytes()
+    for index, name in enumerate(kernel.graph.buffers):
+        values[index], sizes[index] = tensors[name].data_ptr(), tensors[name].untyped_storage().nbytes()
     model_support_of(kernel.target).settle(
         list(zip(values, sizes, strict=True))
     )  # as the front end does at the first call

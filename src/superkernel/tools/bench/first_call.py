@@ -1,7 +1,7 @@
 """bench.first_call: a script for fresh processes: a back end's name in, seconds until a model's results out.
 
-It imports torch and nothing else, so that whatever a back end imports is on its own account; the model lives here for
-that reason.
+It imports torch and nothing else, so that the imports of a back end count as part of its time; therefore the model is
+defined here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""bench.measure: things to call in, median and spread of their times out; all in one run, in alternating order."""
+"""bench.measure: functions in, median and spread of their times out; all in one run, in alternating order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Figure:
-    """A ratio that was promised. `at_least`: which side of the limit is good."""
+    """A promised figure. `at_least`: the value must not be below the limit; otherwise not above."""
 
     name: str
     value: float
@@ -56,12 +56,12 @@ _IN_MICROSECONDS = {"us": 1.0, "s": 1e6}
 
 @dataclass(frozen=True)
 class Comparison:
-    """One workload, run by us and by every peer; promises nothing."""
+    """One workload, run by us and by every peer."""
 
     name: str
-    ours: Timing  # each is named after who ran it
+    ours: Timing  # named after its runner, as the others
     peers: tuple[Timing, ...]
-    floor: Timing | None = None  # what the machine needs for the data alone
+    floor: Timing | None = None  # the time to read the data alone
     unit: str = "us"  # to show it in; timings are in microseconds
     unfused: Timing | None = None  # the same sub-kernels, one launch each
 
@@ -80,7 +80,7 @@ class Comparison:
 
     @property
     def fusion(self) -> Figure:
-        """That fusing costs nothing: 2 %, or what the rounds differ by, is no loss."""
+        """Fusion must not cost time, up to 2 % or the spread of the rounds."""
         assert self.unfused is not None
         noise = max(self.ours.spread, self.unfused.spread) / 2
         ratio = self.unfused.median / self.ours.median
@@ -92,7 +92,7 @@ class Comparison:
 
     @property
     def timed(self) -> tuple[Timing, ...]:
-        """Us, also without fusion, and every peer."""
+        """Ours fused, ours unfused, and every peer."""
         return (self.ours, *([self.unfused] if self.unfused else []), *self.peers)
 
     def shown(self, timing: Timing) -> float:
@@ -120,12 +120,12 @@ class Result:
 
     @property
     def cores(self) -> int:
-        """How many every runner had."""
+        """The cores of every runner."""
         return int(self.machine["cores_used"])
 
     @property
     def ok(self) -> bool:
-        """Every result that was timed is right. Whether the figures were met is told apart from this."""
+        """Whether every timed result is right; whether the figures are met is not part of this."""
         return all(self.checks.values())
 
     def to_dict(self) -> dict[str, Any]:
@@ -156,10 +156,10 @@ class Result:
 
 
 def _compared(comparisons: Sequence[Comparison]) -> Iterator[str]:
-    """One table for those with the same peers."""
-    for (unit, *who), rows in groupby(comparisons, lambda comparison: comparison.columns):
+    """A table for each set of comparisons with the same columns."""
+    for (unit, *runners), rows in groupby(comparisons, lambda comparison: comparison.columns):
         yield ""
-        yield f"  {f'median, {unit}':<40}{''.join(f'{name:>14}' for name in who)}   best/ours"
+        yield f"  {f'median, {unit}':<40}{''.join(f'{name:>14}' for name in runners)}   best/ours"
         yield from (f"  {row}" for row in rows)
 
 
@@ -176,7 +176,7 @@ def times_by_round(
 ) -> dict[str, list[float]]:
     """Time every case in every round, each round in another order; a round calls a case for about `budget_s`.
 
-    `lead`: calls that are not timed before those, because another case left the caches to them.
+    `lead`: untimed calls before these, because the caches hold the data of another case.
     """
     repeats = {name: _repeats(case, budget_s) for name, case in cases.items()}
     taken: dict[str, list[float]] = {name: [] for name in cases}
@@ -190,7 +190,7 @@ def times_by_round(
 
 
 def ratio_by_round(times: Sequence[float], others: Sequence[float]) -> float:
-    """The median of what the rounds say: a machine that changes its speed in between changes both sides."""
+    """The median of the ratios per round: a change of the machine's speed affects both sides of a round."""
     return statistics.median(time / other for time, other in zip(times, others, strict=True))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .compared import CORES, compare, suite
+from .compare_peers import CORES, compare, suite
 from .decode_models import expert_layers
 from .measure import Figure, Result
 from .quantised import SIZES, quantised_ops

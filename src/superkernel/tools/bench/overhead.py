@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from .decode_models import decode_step
-from .peers import threads, with_own_code
+from .peers import threads, with_new_code
 
 WAYS: dict[str, dict[str, Any]] = {"plain": {}, "profiling=1": {"profiling": 1}}
 
@@ -21,17 +21,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m superkernel.tools.bench.overhead", description=__doc__)
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--calls", type=int, default=1500, help="of each")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     torch.manual_seed(0)
     workload = decode_step(288)
-    with threads(asked.cores), torch.no_grad():
+    with threads(arguments.cores), torch.no_grad():
         calls = {way: _compiled(workload.model, options) for way, options in WAYS.items()}
         results = [call(*workload.inputs) for call in calls.values()]
         if not all(torch.equal(results[0], result) for result in results):
             print("profiling=1 gives another result", file=sys.stderr)
             return 1
         taken: dict[str, list[float]] = {way: [] for way in WAYS}
-        for _ in range(asked.calls):
+        for _ in range(arguments.calls):
             for way, call in calls.items():
                 began = time.perf_counter()
                 call(*workload.inputs)
@@ -39,7 +39,7 @@ def main() -> int:
     for name, share in (
         ("fastest twentieth", 0),
         ("median", 9),
-    ):  # the first is what others on the machine disturb least
+    ):  # other load disturbs the first least
         plain, recorded = (statistics.quantiles(taken[way], n=20)[share] for way in WAYS)
         print(
             f"{name}: {plain:.1f} us plain, {recorded:.1f} us with profiling=1: {100 * (recorded / plain - 1):+.1f} %"
@@ -48,14 +48,14 @@ def main() -> int:
 
 
 def _compiled(model: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:
-    made: Callable[..., Any] = torch.compile(
-        with_own_code(model),
+    compiled: Callable[..., Any] = torch.compile(
+        with_new_code(model),
         backend="superkernel",
         options={"profit_gate": 0, **options},
         fullgraph=True,
         dynamic=False,
     )
-    return made
+    return compiled
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""bench.peers: a model in, calls of it out: ours, eager, Inductor with three settings; each compiled apart."""
+"""bench.peers: a model in, calls of it out: ours, eager, Inductor with three settings; each compiled separately."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CACHES = ("SUPERKERNEL_CACHE", "TORCHINDUCTOR_CACHE_DIR")
 
 @dataclass(frozen=True)
 class Runner:
-    """Who runs a model. `inductor` is the configuration of Inductor while it compiles."""
+    """A way to run a model. `inductor` is the configuration of Inductor while it compiles."""
 
     name: str
     what: str
@@ -49,27 +49,27 @@ PEERS = (EAGER, INDUCTOR, FROZEN, TUNED)
 
 
 def prepare(runner: Runner, model: Callable[..., Any], inputs: Sequence[Any]) -> tuple[Call, CompileReport]:
-    """The model compiled, and called so often that nothing happens for the first time any more."""
+    """The model compiled and warmed up."""
     if isinstance(model, torch.nn.Module):
         model = copy.deepcopy(model)  # freezing packs weights
     if runner.backend is None:
         return lambda: model(*inputs), CompileReport()
     compiled = torch.compile(
-        with_own_code(model),
+        with_new_code(model),
         backend=runner.backend,
         options=dict(runner.options) or None,
         fullgraph=True,
         dynamic=False,
     )
-    # As torch.compile's own options they would reach Inductor too late: Dynamo asks as well whether weights are frozen.
+    # As options of torch.compile they would reach Inductor too late: Dynamo reads `freezing` too.
     with config.patch(dict(runner.inductor)), _quiet(), collecting() as report:
         for _ in range(CALLS + 1):
             compiled(*inputs)
     return lambda: compiled(*inputs), report
 
 
-def with_own_code(model: Callable[..., Any]) -> Callable[..., Any]:
-    """A function with a code object of its own: Dynamo keeps what it compiled by code object, for all that share it."""
+def with_new_code(model: Callable[..., Any]) -> Callable[..., Any]:
+    """A function with a new code object: Dynamo caches compilations per code object."""
 
     def call(*inputs: Any) -> Any:
         return model(*inputs)
@@ -97,7 +97,7 @@ def _quiet() -> Iterator[None]:
 
 @contextmanager
 def fresh_caches() -> Iterator[None]:
-    """Everything is compiled in this run, and forgotten afterwards: also what the profit gate decided."""
+    """Empty caches for this run, removed afterwards, with the decisions of the profit gate."""
     before = {name: os.environ.get(name) for name in CACHES}
     with tempfile.TemporaryDirectory(prefix="superkernel-bench-", ignore_cleanup_errors=True) as folder:
         try:

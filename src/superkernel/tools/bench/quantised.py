@@ -18,15 +18,15 @@ SIZES = (864, 7168, 4096)  # rows, depth, columns of examples/02_scope.py
 def quantised_ops(result: Result, sizes: tuple[int, int, int], rounds: int) -> None:
     """An int8 matmul and what follows it, fused and not, and beside the float32 matmul of the same shape."""
     inputs = quantised_inputs(sizes)
-    left, right = (inputs[at].float() for at in (0, 1))
+    left, right = (inputs[index].float() for index in (0, 1))
     title = "quantised matmul and SwiGLU, {} x {} x {}".format(*sizes)
-    expected = _both(*inputs)
-    fused, _ = prepare(Runner(OURS.name, OURS.what, OURS.backend, {"profit_gate": 0}), _both, inputs)
-    unfused, _ = prepare(Runner(OURS.name, OURS.what, OURS.backend, {"fuse": "off"}), _both, inputs)
+    expected = _matmul_and_swiglu(*inputs)
+    fused, _ = prepare(Runner(OURS.name, OURS.what, OURS.backend, {"profit_gate": 0}), _matmul_and_swiglu, inputs)
+    unfused, _ = prepare(Runner(OURS.name, OURS.what, OURS.backend, {"fuse": "off"}), _matmul_and_swiglu, inputs)
     alone, _ = prepare(Runner(OURS.name, OURS.what, OURS.backend, {"profit_gate": 0}), _matmul, inputs)
-    result.checks[f"{title}: fused"] = _equal(fused(), expected)
-    result.checks[f"{title}: unfused"] = _equal(unfused(), expected)
-    result.checks[f"{title}: the matmul alone"] = _rounded_alike(alone(), _matmul(*inputs))
+    result.checks[f"{title}: fused"] = _equal_int8(fused(), expected)
+    result.checks[f"{title}: unfused"] = _equal_int8(unfused(), expected)
+    result.checks[f"{title}: the matmul alone"] = _equal_bfloat16(alone(), _matmul(*inputs))
     names = f"{title}, fused", f"{title}, unfused", "its matmul alone, int8", "a float32 matmul of that shape, torch.mm"
     cases = dict(zip(names, (fused, unfused, alone, lambda: torch.mm(left, right)), strict=True))
     taken = times_by_round(cases, rounds, lead=1)
@@ -47,15 +47,15 @@ def _matmul(x1: Tensor, x2: Tensor, scale: Tensor, of_rows: Tensor, of_weights: 
     return quant_matmul(x1, x2, scale, pertoken_scale=of_rows, output_dtype=torch.bfloat16)
 
 
-def _both(*given: Tensor) -> tuple[Tensor, ...]:
+def _matmul_and_swiglu(*given: Tensor) -> tuple[Tensor, ...]:
     return dequant_swiglu_quant(_matmul(*given), weight_scale=given[-1])
 
 
-def _equal(got: Any, expected: tuple[Tensor, ...]) -> bool:
+def _equal_int8(got: Any, expected: tuple[Tensor, ...]) -> bool:
     """Quantised to the same int8 but for single steps, where the reference rounds the other way."""
     steps = (got[0].int() - expected[0].int()).abs()
     return int(steps.max()) <= 1 and float((steps > 0).float().mean()) < 1e-3 and first_call.close(got[1], expected[1])
 
 
-def _rounded_alike(got: Tensor, expected: Tensor) -> bool:
+def _equal_bfloat16(got: Tensor, expected: Tensor) -> bool:
     return got.dtype is expected.dtype and torch.allclose(got.float(), expected.float(), rtol=2**-7, atol=0)

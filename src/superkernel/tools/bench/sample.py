@@ -12,11 +12,12 @@ from typing import Any
 
 import torch
 
-from ...observe.compare import ProfileComparison, compare
+from ...observe.compare import ProfileComparison
+from ...observe.compare import compare as compare_profiles
 from ...observe.recorder import profile
-from . import compared
+from .compare_peers import compare
 from .measure import Figure, Result
-from .peers import Runner, with_own_code
+from .peers import Runner, with_new_code
 from .workloads import Workload
 
 SAMPLE = Path(__file__).resolve().parents[4] / "examples" / "03_moe_compare.py"
@@ -31,26 +32,26 @@ def run_sample(result: Result, peers: Sequence[Runner], rounds: int) -> None:
     name = "sample of six scopes"
     # An int8 that rounds to its neighbour, after another order of additions, changes more than the last bits.
     workload = Workload(name, lambda *given: torch.cat(model(*given)), inputs, tolerance=1e-2)
-    able = [peer for peer in peers if not peer.inductor]
-    done = compared.compare(result, workload, able, rounds)
-    result.figures.append(Figure(f"{name}: the best peer's time to ours", done.ratio, 2.0, True))
+    supported = [peer for peer in peers if not peer.inductor]
+    compared = compare(result, workload, supported, rounds)
+    result.figures.append(Figure(f"{name}: the best peer's time to ours", compared.ratio, 2.0, True))
     result.notes.append(
         f"{name}: peers run superkernel.ops by their references in Python; those with cpp_wrapper are left out, "
         "because torch 2.13 crashes on this model with it"
     )
     changed = _profiled(model, inputs, 5 * rounds)
     result.checks[f"{name}: fused and unfused ran the same"] = changed.same_model and not changed.notes
-    told = (
+    improvements = (
         (f"{name}: less time in launches", changed.benefit_percent),
         (f"{name}: fewer launches", changed.kernel_drop_percent),
     )
-    result.figures += [Figure(what, percent or 0.0, 25, True, "%") for what, percent in told]
+    result.figures += [Figure(what, percent or 0.0, 25, True, "%") for what, percent in improvements]
 
 
 def _profiled(model: torch.nn.Module, inputs: tuple[Any, ...], calls: int) -> ProfileComparison:
-    """Turns of both ways; the calmest of each are compared, since what else the machine does can only add time."""
+    """Turns of both ways; the fastest of each are compared, because other load on the machine can only add time."""
     compiled = {
-        way: torch.compile(with_own_code(model), backend="superkernel", options=options, fullgraph=True, dynamic=False)
+        way: torch.compile(with_new_code(model), backend="superkernel", options=options, fullgraph=True, dynamic=False)
         for way, options in WAYS.items()
     }
     with tempfile.TemporaryDirectory(prefix="superkernel-bench-") as folder:
@@ -62,13 +63,13 @@ def _profiled(model: torch.nn.Module, inputs: tuple[Any, ...], calls: int) -> Pr
                         call(*inputs)
                 assert recorded.result is not None
                 turns[way][recorded.directory] = recorded.result.total_us
-        return compare(*(min(taken, key=taken.__getitem__) for taken in turns.values()))
+        return compare_profiles(*(min(taken, key=taken.__getitem__) for taken in turns.values()))
 
 
 def load_sample() -> ModuleType:
     spec = importlib.util.spec_from_file_location("superkernel_sample", SAMPLE)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # its dataclasses look for themselves there
+    sys.modules[spec.name] = module  # dataclasses look their module up here
     spec.loader.exec_module(module)
     return module

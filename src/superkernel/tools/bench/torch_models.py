@@ -20,13 +20,13 @@ from ...runtime.super_kernel import SuperKernel
 from ...targets.cpu.runtime.launch import CpuLoadedKernel
 from . import first_call
 from .boundary import load_clock
-from .compared import CORES, compare, suite
+from .compare_peers import CORES, compare, suite
 from .measure import Comparison, Figure, Result, burst, summary
 from .peers import INDUCTOR, OURS, Runner, caches_in, prepare
 from .workloads import eight_inputs, four_blocks, others
 
 ROWS = (1, 2, 4, 8)
-BURST = 50  # calls, of about a millisecond: shorter than what a scheduler gives to others
+BURST = 50  # calls, of about a millisecond: shorter than a time slice of the scheduler
 
 
 def run(quick: bool = False, cores: int = CORES) -> Result:
@@ -43,7 +43,7 @@ def run(quick: bool = False, cores: int = CORES) -> Result:
 
 
 def host_cost(result: Result, rounds: int) -> None:
-    """What a call costs beyond Dynamo's guards: one function compiled by us, by Inductor, and by next to nothing."""
+    """What a call costs beyond Dynamo's guards: one function compiled by us, by Inductor, by a no-op back end."""
     workload = eight_inputs()
     expected = workload.model(*workload.inputs)
     always_fused = Runner(OURS.name, OURS.what, OURS.backend, {"profit_gate": 0})
@@ -61,8 +61,8 @@ def host_cost(result: Result, rounds: int) -> None:
     assert isinstance(loaded, CpuLoadedKernel)
     buffers = {name: np.ones(64, np.float32) for name in kernel.graph.buffers}
     values, sizes = kernel.argument_arrays()
-    for place, array in enumerate(buffers.values()):
-        values[place], sizes[place] = array.ctypes.data, array.nbytes
+    for index, array in enumerate(buffers.values()):
+        values[index], sizes[index] = array.ctypes.data, array.nbytes
     clock = load_clock()
     cases = {
         "a call with 8 inputs, guards only": lambda: burst(guards, BURST),
@@ -101,40 +101,42 @@ def _kernel_of(report: CompileReport) -> SuperKernel:
 
 
 def first_calls(result: Result, rounds: int) -> None:
-    """The four blocks in fresh processes: first with empty caches, then with what those left."""
+    """The four blocks in fresh processes: first with empty caches, then with the caches they filled."""
     runners = (OURS.backend, INDUCTOR.backend)
     taken: dict[tuple[str, str], list[float]] = {}
     for i in range(rounds):
         for backend in runners if i % 2 == 0 else runners[::-1]:
             with tempfile.TemporaryDirectory(prefix="superkernel-bench-", ignore_cleanup_errors=True) as folder:
                 for state in ("cold", "warm"):
-                    told = first_call_of(backend, folder, result.cores)
-                    result.checks[f"first results, {state}: {backend}"] = told["right"]
+                    outcome = first_call_of(backend, folder, result.cores)
+                    result.checks[f"first results, {state}: {backend}"] = outcome["right"]
                     for until in ("first", "settled"):
-                        taken.setdefault((state + " " + until, backend), []).append(1e6 * told[until])
+                        taken.setdefault((state + " " + until, backend), []).append(1e6 * outcome[until])
     rows = {
         "cold first": "first result, caches empty",
         "cold settled": f"{first_call.CALLS} results, caches empty",
         "warm first": "first result, caches warm",
         "warm settled": f"{first_call.CALLS} results, caches warm",
     }
-    made = {}
+    compared = {}
     for key, name in rows.items():
         ours, stock = (summary(backend, taken[key, backend]) for backend in runners)
-        made[key] = Comparison(name, ours, (stock,), unit="s")
-    result.comparisons += made.values()
+        compared[key] = Comparison(name, ours, (stock,), unit="s")
+    result.comparisons += compared.values()
     result.figures.append(
-        Figure("compiling the four blocks, to Inductor's time", 1 / made["cold first"].ratio, 1.5, False)
+        Figure("compiling the four blocks, to Inductor's time", 1 / compared["cold first"].ratio, 1.5, False)
     )
-    result.figures.append(Figure("first result with warm caches", made["warm first"].ours.median / 1e6, 3, False, "s"))
+    result.figures.append(
+        Figure("first result with warm caches", compared["warm first"].ours.median / 1e6, 3, False, "s")
+    )
 
 
 def first_call_of(backend: str, folder: str, cores: int) -> dict[str, Any]:
-    """What first_call.py says in a process of its own, whose caches are in `folder`."""
+    """The output of first_call.py in a new process whose caches are in `folder`."""
     environment = {**os.environ, **caches_in(folder), "OMP_NUM_THREADS": str(cores)}
     command = [sys.executable, "-P", str(Path(first_call.__file__)), backend]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if ended.returncode:
         raise BuildError(f"the first call with back end {backend!r} failed", command, ended.stderr[-2000:])
-    told: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
-    return told
+    outcome: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+    return outcome

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# operator -> the function of a module beside this one
+# operator -> module:function of this package
 _FUNCTIONS = {
     "aten::mm": "matmul:mm",
     "aten::addmm": "matmul:addmm",

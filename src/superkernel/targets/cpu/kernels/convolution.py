@@ -32,7 +32,7 @@ _PARAMS = (
 
 @dataclass(frozen=True)
 class _Image:
-    """Sizes and strides of batches of channels of rows of columns; what has one dimension has one row."""
+    """Sizes and strides of batches of channels of rows of columns; a one-dimensional image has one row."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]

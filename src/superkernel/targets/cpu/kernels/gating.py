@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ....errors import UnsupportedError
-from ....model.op import Op
-from .quant_matmul import DTYPES, Argument
+from ....model.op import Argument, Op
+from .quant_matmul import DTYPES
 from .shipping import Tensor, place, shipped
 
 _SCORES_PER_BLOCK = 256  # least work of a block

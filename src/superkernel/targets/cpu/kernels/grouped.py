@@ -8,9 +8,9 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from ....errors import UnsupportedError
-from ....model.op import Op
+from ....model.op import Argument, Op
 from .matmul import ELEMENT_BYTES, block_count
-from .quant_matmul import DTYPES, Argument
+from .quant_matmul import DTYPES
 from .shipping import Tensor, TensorView, place, shipped
 
 _SIZES = ("list_kind", "list_step", "groups", "first_group", "count", "rows", "n", "k")

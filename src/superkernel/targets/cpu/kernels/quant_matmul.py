@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....errors import UnsupportedError
-from ....model.op import Op, Place
+from ....model.op import Argument, Op
 from .matmul import block_count
 from .shipping import Tensor, place, shipped
 
 # As `DType` in quant_elements.h names them; 0 is a tensor that is not given.
 DTYPES = {"float32": 1, "bfloat16": 2, "float16": 3, "int32": 4, "int8": 5}
 
-Argument = Place | int | float
 _MATRICES = ("x1", "x2", "out")
 _FACTORS = ("scale", "pertoken_scale", "bias", "offset")
 _PARAMS = (

@@ -29,7 +29,7 @@ def cummin(self: Tensor, dim: int, *, out0: Tensor, out1: Tensor, cores: int) ->
 
 
 def _total(operator: str, self: Tensor, dim: int, out: Tensor, cores: int) -> Op:
-    """The dtype that was asked for is the one of `out`."""
+    """The requested dtype is that of `out`."""
     types = (f"SK_FROM={element(operator, self)}", f"SK_TO={element(f'{operator} to elements', out, _TOTALS)}")
     length = self.shape[dim] if self.shape else 1
     rows = strided_rows(operator, dim, self, out)

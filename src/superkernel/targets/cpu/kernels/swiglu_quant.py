@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ....errors import UnsupportedError
-from ....model.op import Op
-from .quant_matmul import DTYPES, Argument
+from ....model.op import Argument, Op
+from .quant_matmul import DTYPES
 from .shipping import Tensor, TensorView, place, shipped
 
 _ELEMENTS_PER_BLOCK = 512  # least work of a block

@@ -1,34 +1,28 @@
-"""bench.compared: a workload in, its times by us and by every peer out, each result checked before it is timed."""
+"""bench.compare_peers: a workload in, times of our back end and of every peer out; each result is checked first."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 
 from ...frontend.report import CompileReport
-from ...model.op import Op
-from ...model.subkernel import SubKernel
-from ...runtime.compile import compile
-from ...runtime.super_kernel import SuperKernel
-from ...targets.buffers import aligned_empty
 from . import first_call
-from .boundary import KERNELS
+from .bandwidth import reader
 from .measure import Comparison, Result, describe_machine, measure
 from .peers import EAGER, OURS, PEERS, TUNED, UNFUSED, Runner, fresh_caches, prepare, threads
 from .workloads import Workload
 
-CORES = 2  # unless others are asked for; those of the promised figures
-BURST_S = 0.05  # of calls in a row, as a model that generates text makes them: each finds the caches as it left them
+CORES = 2  # the default, for which the figures are promised
+BURST_S = 0.05  # of calls in a row, as in text generation: each call finds the caches as the last one left them
 FLOOR = "reading weights and caches alone"
 
 
 @contextmanager
 def suite(name: str, quick: bool, cores: int = CORES) -> Iterator[tuple[Result, tuple[Runner, ...]]]:
-    """A result to fill in, and the peers; so many threads for each, no gradients, empty caches."""
+    """A result to fill in, and the peers; `cores` threads for each, no gradients, empty caches."""
     peers = tuple(peer for peer in PEERS if not (quick and peer is TUNED))
     result = Result(name, describe_machine(cores))
     result.notes += [f"{runner.name}: {runner.what}" for runner in (OURS, UNFUSED, *peers)]
@@ -36,7 +30,7 @@ def suite(name: str, quick: bool, cores: int = CORES) -> Iterator[tuple[Result, 
         result.notes.append("quick: without max-autotune, and fewer cases and rounds")
     if (load := os.getloadavg()[0]) > 0.5:
         result.notes.append(
-            f"the load was {load:.1f} when it began: if others made it, times of several threads mean little"
+            f"the load was {load:.1f} when it began: if other processes made it, times of several threads mean little"
         )
     torch.manual_seed(0)
     with threads(cores), torch.no_grad(), fresh_caches():
@@ -52,7 +46,7 @@ def compare(result: Result, workload: Workload, peers: Sequence[Runner], rounds:
         if runner is not EAGER:
             result.checks[f"{workload.name}: {runner.name}"] = first_call.close(call(), expected, workload.tolerance)
         if runner is OURS:
-            result.notes.append(f"{workload.name}: {what_became_of_it(report)}")
+            result.notes.append(f"{workload.name}: {describe_segments(report)}")
         cases[runner.name] = call
     if workload.read_bytes:
         kernel, buffers = reader(workload.read_bytes, result.cores)
@@ -66,18 +60,8 @@ def compare(result: Result, workload: Workload, peers: Sequence[Runner], rounds:
     return compared
 
 
-def reader(nbytes: int, cores: int) -> tuple[SuperKernel, dict[str, Any]]:
-    """A super kernel that reads as many bytes with all cores, and does nothing with them."""
-    params = ["in:x:float32", "scalar:n:int64", "out:sums:float32"]
-    read = SubKernel.from_source(KERNELS, "read_all", block_dim=cores, params=params)
-    weights, sums = aligned_empty((nbytes // 4,), "float32"), aligned_empty((128 * cores,), "float32")
-    weights[:] = 1
-    kernel = compile([Op(read, ["x", "n", "sums"])], "read_all", cores=cores)
-    return kernel, {"x": weights, "n": nbytes // 4, "sums": sums}
-
-
-def what_became_of_it(report: CompileReport) -> str:
+def describe_segments(report: CompileReport) -> str:
     segments = [segment for scope in report.scopes for segment in scope.segments]
-    told = "; ".join(f"segment {i}: ops {len(s.ops)}, {s.launches}" for i, s in enumerate(segments, 1))
+    fused = "; ".join(f"segment {i}: ops {len(s.ops)}, {s.launches}" for i, s in enumerate(segments, 1))
     unfusible = [item.op for scope in report.scopes for item in scope.unfusible]
-    return (told or "nothing fused") + (f"; left to torch: {', '.join(unfusible)}" if unfusible else "")
+    return (fused or "nothing fused") + (f"; left to torch: {', '.join(unfusible)}" if unfusible else "")
