@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from superkernel.observe.profile import Profile, ProfiledLaunch
 from superkernel.observe.timeline import merged, trace
-from superkernel.plan.spans import Span, SpanKind
+from superkernel.plan.spans import Span
+from superkernel.plan.steps import SpanKind
 
 STEPS = 2000
 

@@ -38,9 +38,9 @@ from superkernel.plan.steps import (
     ResetEvent,
     Select,
     Signal,
+    SpanKind,
     Step,
     Wait,
-    What,
 )
 from superkernel.plan.verify.validate import validate
 
@@ -221,7 +221,7 @@ def test_p12_debug_options_only_add_steps(case: Case) -> None:
 def test_p13_profiling_marks_nest(case: Case) -> None:
     plan = case.plan
     for core in range(plan.cores):
-        opened: list[tuple[What, int | None]] = []
+        opened: list[tuple[SpanKind, int | None]] = []
         for step in plan.program(core):
             if isinstance(step, Record):
                 if step.begin:
@@ -229,9 +229,9 @@ def test_p13_profiling_marks_nest(case: Case) -> None:
                 else:
                     assert opened.pop() == (step.what, step.op)
             else:
-                assert opened[0] == (What.KERNEL, None)
+                assert opened[0] == (SpanKind.KERNEL, None)
             if isinstance(step, Call):
-                assert opened[-1] == (What.OP, step.op)
+                assert opened[-1] == (SpanKind.OP, step.op)
         assert not opened
     assert not wrong(plan, "P13")
 

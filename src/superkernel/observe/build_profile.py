@@ -10,7 +10,8 @@ from ..model.graph import Graph
 from ..model.node import Node
 from ..model.params import Kind
 from ..plan.plan import SyncKind
-from ..plan.spans import Span, SpanKind, spans_of
+from ..plan.spans import Span, spans_of
+from ..plan.steps import SpanKind
 from ..runtime.launch_events import LaunchedKernel, LaunchEvent, TorchKernel
 from ..version import __version__
 from .machine import machine_facts
@@ -22,13 +23,13 @@ _READS, _WRITES = (Kind.IN, Kind.INOUT), (Kind.OUT, Kind.INOUT)
 
 def build_profile(events: Sequence[LaunchEvent], monotonic_ns: int, began_ns: int, detail: bool) -> Profile:
     """Both times are the beginning of the profile: on the clock of the events, and since 1970."""
-    builder = _Builder(monotonic_ns)
+    builder = _ProfileBuilder(monotonic_ns)
     launches = tuple(builder.launch(event) for event in sorted(events, key=lambda event: event.begin_ns))
     kernels = tuple(run.profiled() for run in builder.runs.values())
     return Profile(launches, kernels, machine_facts(events), detail=detail, package=__version__, began_ns=began_ns)
 
 
-class _Builder:
+class _ProfileBuilder:
     """Numbers threads and kernels in the order of their first launch."""
 
     def __init__(self, monotonic_ns: int) -> None:

@@ -7,7 +7,8 @@ import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ..plan.spans import Span, SpanKind
+from ..plan.spans import Span
+from ..plan.steps import SpanKind
 from .profile import Profile, ProfiledKernel, ProfiledLaunch
 
 STATISTIC = (

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BuildError, OptionError
-from ..plan.spans import Span, SpanKind
+from ..plan.spans import Span
+from ..plan.steps import SpanKind
 from .profile import Profile, ProfiledLaunch, ProfiledOp
 
 LAUNCHES, CORES = 1_000_001, 1_000_002  # process numbers of our tracks, larger than those of any system

@@ -21,8 +21,8 @@ from .steps import (
     Preload,
     Record,
     ResetEvent,
+    SpanKind,
     Step,
-    What,
 )
 from .sync import Synced, signals_of
 
@@ -33,7 +33,7 @@ def assemble(
     graph: Graph, placement: Placement, synced: Synced, options: Options, classes: CoreClasses
 ) -> tuple[Step, ...]:
     everyone = tuple(range(placement.cores))
-    steps: list[Step] = [*_record(everyone, What.KERNEL, True, None, options)]
+    steps: list[Step] = [*_record(everyone, SpanKind.KERNEL, True, None, options)]
     preloads = _preloads(graph, placement, options, classes)
     steps += preloads.get(-1, ())
     steps += synced.first_requests
@@ -41,7 +41,7 @@ def assemble(
         steps += _op_steps(graph, op, rank, placement, synced, options, preloads.get(op, ()))
         steps += synced.ops[op].requests
     steps += [ResetEvent((core,), event) for core, event in synced.resets]
-    steps += _record(everyone, What.KERNEL, False, None, options)
+    steps += _record(everyone, SpanKind.KERNEL, False, None, options)
     return tuple(steps)
 
 
@@ -60,10 +60,10 @@ def _op_steps(
     early = options.early_start is EarlyStart.FULL and bool(node.kernel.signals_inside) and not cleaned
     yield from _prefetch(graph, node, cores, options)
     gate = signals_of(synced, op, rank, Point.GATE, inside=False)
-    yield from _recorded([*sync.before[: sync.gate], *gate, *sync.before[sync.gate :]], What.WAIT, op, options)
+    yield from _recorded([*sync.before[: sync.gate], *gate, *sync.before[sync.gate :]], SpanKind.WAIT, op, options)
     yield from _fence(node, cores, FenceWhen.BEFORE, options.dcci_before_kernel_start, options)
     yield from preloads
-    yield from _record(cores, What.OP, True, op, options)
+    yield from _record(cores, SpanKind.OP, True, op, options)
     yield from sync.inside
     team = placement.teams[op]
     yield Call(cores, op, node.blocks, team, len(placement.copies.get(op, ())) or 1)
@@ -71,13 +71,13 @@ def _op_steps(
     if idle:
         yield Feed(idle, op, team)
     yield from cleaned
-    yield from _record(cores, What.OP, False, op, options)
+    yield from _record(cores, SpanKind.OP, False, op, options)
     yield from signals_of(synced, op, rank, Point.DONE, early)
     if options.debug_dcci_all:
         yield Fence(cores, op, FenceWhen.DEBUG)
     if options.debug_sync_all and placement.cores > 1:
         yield Barrier(tuple(range(placement.cores)), op, debug=True)
-    yield from _recorded(sync.notify, What.NOTIFY, op, options)
+    yield from _recorded(sync.notify, SpanKind.NOTIFY, op, options)
 
 
 def _preloads(graph: Graph, placement: Placement, options: Options, classes: CoreClasses) -> dict[int, list[Preload]]:
@@ -114,12 +114,12 @@ def _fence(node: Node, cores: Cores, when: FenceWhen, types: tuple[str, ...], op
         yield Fence(cores, node.index, when)
 
 
-def _record(cores: Cores, what: What, begin: bool, op: int | None, options: Options) -> Iterable[Step]:
+def _record(cores: Cores, what: SpanKind, begin: bool, op: int | None, options: Options) -> Iterable[Step]:
     if options.profiling:
         yield Record(cores, what, begin, op)
 
 
-def _recorded(steps: list[Step], what: What, op: int, options: Options) -> Iterable[Step]:
+def _recorded(steps: list[Step], what: SpanKind, op: int, options: Options) -> Iterable[Step]:
     """`steps` between a pair of marks on the cores that take part in them."""
     sets = dict.fromkeys(step.cores for step in steps)
     cores = next(iter(sets)) if len(sets) == 1 else tuple(sorted({core for members in sets for core in members}))

@@ -4,21 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Protocol
 
 from . import Plan
-from .steps import Record
-
-
-class SpanKind(StrEnum):
-    """What a core did during a span."""
-
-    KERNEL = "kernel"  # the whole launch, around all other spans
-    OP = "op"
-    WAIT = "wait"
-    BARRIER = "barrier"  # a wait of all cores for all cores
-    NOTIFY = "notify"
+from .steps import Record, SpanKind
 
 
 @dataclass(frozen=True)
@@ -59,5 +48,5 @@ def spans_of(plan: Plan, times: Sequence[StepTime]) -> tuple[Span, ...]:
             begins.append(time.ns)
         else:
             op = None if step.op is None else plan.graph.nodes[step.op].name
-            spans.append(Span(time.core, SpanKind(step.what.value), op, begins.pop(), time.ns))
+            spans.append(Span(time.core, step.what, op, begins.pop(), time.ns))
     return tuple(spans)

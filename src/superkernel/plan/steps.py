@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 
 Agent = Hashable  # a core, or a class of cores
 Cores = tuple[int, ...]
@@ -242,12 +242,13 @@ class Fence(Step):
         return self.when is FenceWhen.DEBUG
 
 
-class What(Enum):
-    """What a pair of profiling marks encloses."""
+class SpanKind(StrEnum):
+    """What a core does between two time stamps."""
 
-    KERNEL = "kernel"
+    KERNEL = "kernel"  # the whole launch, around all other spans
     OP = "op"
     WAIT = "wait"
+    BARRIER = "barrier"  # a wait of all cores for all cores; a plan records it as a wait
     NOTIFY = "notify"
 
 
@@ -255,7 +256,7 @@ class What(Enum):
 class Record(Step):
     """Take a time stamp."""
 
-    what: What
+    what: SpanKind
     begin: bool
     op: int | None = None
 

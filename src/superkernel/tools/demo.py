@@ -1,4 +1,4 @@
-"""demo: two kernels, pow and isinf, compiled, linked into one, launched and checked -> what to show of it."""
+"""tools.demo: two kernels, pow and isinf, are compiled, linked into one, launched and checked."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ extern "C" void isinf_f32(const float* in1, bool* out1, void*) {
 
 @dataclass(frozen=True)
 class Demo:
-    """What a run that went well has to show."""
+    """The result of a demo whose output was right."""
 
     plan: str
     layout: str
@@ -45,7 +45,7 @@ class Demo:
 
 
 def run() -> Demo:
-    """The sample, from source to checked output; an error if anything is not as it should be."""
+    """From source to checked output; a LaunchError if the output differs from numpy's."""
     import numpy as np
 
     from ..runtime.compile import compile
@@ -55,13 +55,13 @@ def run() -> Demo:
     with tempfile.TemporaryDirectory(prefix="superkernel-demo-") as folder:
         ops = _ops(Path(folder))
         with compile(ops, name="pow_isinf") as kernel:
-            made = kernel({"base": base, "exponent": exponent})
+            outputs = kernel({"base": base, "exponent": exponent})
             demo = Demo(str(kernel.plan), str(kernel.layout), ELEMENTS)
     with np.errstate(over="ignore"):
         expected = np.power(base, exponent)
-    if not np.array_equal(made["infinite"], np.isinf(expected)):
+    if not np.array_equal(outputs["infinite"], np.isinf(expected)):
         raise LaunchError("super_kernel_scope 'pow_isinf': the output of isinf differs from numpy's")
-    if not np.allclose(made["powers"], expected, rtol=1e-5):
+    if not np.allclose(outputs["powers"], expected, rtol=1e-5):
         raise LaunchError("super_kernel_scope 'pow_isinf': the output of pow differs from numpy's")
     return demo
 

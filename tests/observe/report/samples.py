@@ -16,7 +16,8 @@ from superkernel.observe.profile import (
 )
 from superkernel.observe.report import ReportData, ReportedRun
 from superkernel.plan.plan import SyncKind
-from superkernel.plan.spans import Span, SpanKind
+from superkernel.plan.spans import Span
+from superkernel.plan.steps import SpanKind
 
 # ends a script element, an attribute, a comment and a JSON text, wherever it is put unescaped
 HOSTILE = """</script><script>window.harmed=1</script><img src=x onerror="window.harmed=1">'"`${1}<!--&amp;\\u003c"""

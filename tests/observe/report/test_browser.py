@@ -16,7 +16,7 @@ from observe.report.browser import FLAGS, Opened, find_browser
 from superkernel.observe.profile import Profile, ProfiledEdge, ProfiledKernel, ProfiledOp
 from superkernel.observe.report import ReportData, ReportedRun, write_report
 from superkernel.plan.plan import SyncKind
-from superkernel.plan.spans import SpanKind
+from superkernel.plan.steps import SpanKind
 
 driver = pytest.importorskip("playwright.sync_api", reason="no playwright to drive a browser: pip install playwright")
 

@@ -17,7 +17,7 @@ from superkernel.observe.profile import Profile, ProfiledKernel
 from superkernel.observe.report import ReportData, ReportedRun
 from superkernel.observe.report.view import view
 from superkernel.observe.shell import _with_bandwidth, compare_directories
-from superkernel.plan.spans import SpanKind
+from superkernel.plan.steps import SpanKind
 
 LATE_US = 77_558_000.0  # as after a long compilation
 

@@ -16,7 +16,7 @@ from superkernel.observe.report.figures import by_type, core_shares, op_rows
 from superkernel.observe.report.graph_layout import ACROSS, DOWN, lay_out
 from superkernel.observe.report.units import bytes_text, change_text, rate_text, time_text
 from superkernel.plan.plan import SyncKind
-from superkernel.plan.spans import SpanKind
+from superkernel.plan.steps import SpanKind
 
 
 def test_launches_are_added_up_by_type_and_the_longest_comes_first() -> None:

@@ -19,7 +19,7 @@ from superkernel.observe.report import ReportData
 from superkernel.observe.report import sections as sections_module
 from superkernel.observe.report import view as view_module
 from superkernel.observe.report.page import page
-from superkernel.plan.spans import SpanKind
+from superkernel.plan.steps import SpanKind
 
 SECTIONS = ("summary", "bars", "timeline", "graph", "plan", "source", "splits", "roofline")
 VOID = {"meta", "link", "input", "br", "img"}

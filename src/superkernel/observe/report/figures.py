@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 
-from ...plan.spans import Span, SpanKind
+from ...plan.spans import Span
+from ...plan.steps import SpanKind
 from .data import ReportData, ReportedRun
 
 OpKey = tuple[int | None, str | None]  # kernel, op

@@ -19,6 +19,7 @@ _SCRIPTS = ("common.js", "bars.js", "timeline.js", "graph.js", "roofline.js", "s
 
 
 def page(data: ReportData) -> str:
+    shown = sections(data)
     charts, script = _asset("echarts/echarts.min.js"), _page_script()
     return Template(_asset("assets/page.html")).substitute(
         title=escaped(data.title),
@@ -26,8 +27,8 @@ def page(data: ReportData) -> str:
         version=escaped(__version__),
         policy=_policy(charts, script),
         style=_asset("assets/style.css"),
-        links="".join(f'<a href="#{section.id}">{escaped(section.title)}</a>' for section in sections(data)),
-        sections="\n".join(section.html for section in sections(data)),
+        links="".join(f'<a href="#{section.id}">{escaped(section.title)}</a>' for section in shown),
+        sections="\n".join(section.html for section in shown),
         data=_embedded(view(data)),
         charts=charts,
         script=script,

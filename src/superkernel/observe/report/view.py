@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...plan.spans import SpanKind
+from ...plan.steps import SpanKind
 from ..profile import SUPER_KERNEL, ProfiledKernel
 from .data import ReportData, ReportedRun
 from .figures import by_type, op_rows

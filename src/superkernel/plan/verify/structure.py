@@ -12,7 +12,7 @@ from ...model.op import Place, place_of
 from ...model.options import PreloadCode
 from ..plan import Plan
 from ..replication import count_writers, replicable
-from ..steps import AwaitEvent, Barrier, Call, Cores, Feed, Fence, Notify, Preload, Record, What, spell
+from ..steps import AwaitEvent, Barrier, Call, Cores, Feed, Fence, Notify, Preload, Record, SpanKind, spell
 from .agents import Agents, CheckedPlan, Fault, named, steps_of
 
 
@@ -161,8 +161,8 @@ def check_debug(plan: CheckedPlan, everything: Cores, placements: tuple[Cores, .
 
 def check_records(plan: CheckedPlan, agents: Agents, fault: Fault) -> None:
     """P13: on each agent marks nest, the kernel's outermost, every call and event inside its own pair."""
-    stacks: dict[Any, list[tuple[What, int | None]]] = {}
-    enclosing = {Call: What.OP, AwaitEvent: What.WAIT, Notify: What.NOTIFY}
+    stacks: dict[Any, list[tuple[SpanKind, int | None]]] = {}
+    enclosing = {Call: SpanKind.OP, AwaitEvent: SpanKind.WAIT, Notify: SpanKind.NOTIFY}
     profiling = plan.options.profiling
     for step in plan.steps if profiling else steps_of(plan, Record):
         for agent in agents.split(step.cores):
@@ -170,7 +170,7 @@ def check_records(plan: CheckedPlan, agents: Agents, fault: Fault) -> None:
             where = agents.spell((agent,))
             if isinstance(step, Record):
                 whose = (step.what, step.op)
-                if not profiling or (step.begin and (step.what is What.KERNEL) != (not stack)):
+                if not profiling or (step.begin and (step.what is SpanKind.KERNEL) != (not stack)):
                     fault("P13", f"{where}: {plan.describe(step)} is out of place")
                 if step.begin:
                     stack.append(whose)

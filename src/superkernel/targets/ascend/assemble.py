@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ...model.graph import Graph
 from ...model.options import Options, PreloadCode
-from ...plan.steps import FenceWhen, What
+from ...plan.steps import FenceWhen, SpanKind
 from .class_clocks import Item, whole_pair
 from .facts import facts_of
 from .flag_counts import FlagCounts
@@ -71,7 +71,7 @@ class _Assembler:
 
     def _sequence(self) -> Iterator[Step]:
         everyone = self.launch.classes
-        yield from self._record(everyone, -1, What.KERNEL, True)
+        yield from self._record(everyone, -1, SpanKind.KERNEL, True)
         if self.options.preload_code is PreloadCode.MAX:
             yield Preload(everyone, -1)
         yield from self.ahead.get(_AT_ENTRY, ())
@@ -89,13 +89,13 @@ class _Assembler:
             yield from self._waited(item.after, item.op)
         for event, core_class in self.schedule.polls.items():
             yield ResetEvent((core_class,), -1, event)
-        yield from self._record(everyone, -1, What.KERNEL, False)
+        yield from self._record(everyone, -1, SpanKind.KERNEL, False)
 
     def _call(self, item: Item) -> Iterator[Step]:
         op, classes, node = item.op, item.classes, self.graph.nodes[item.op]
         if fenced(node, self.options, FenceWhen.BEFORE):
             yield Fence(classes, op, FenceWhen.BEFORE)
-        yield from self._record(classes, op, What.OP, True)
+        yield from self._record(classes, op, SpanKind.OP, True)
         inside: tuple[Inside, ...] = ()
         if node.kernel.waits_inside or node.kernel.signals_inside:
             nothing = Inside(None, (), False)
@@ -110,24 +110,26 @@ class _Assembler:
             yield Fence(classes, op, FenceWhen.DEBUG)
         if self.options.debug_sync_all:
             yield DebugBarrier(self.launch.classes, op, whole_pair(self.launch))
-        yield from self._record(classes, op, What.OP, False)
+        yield from self._record(classes, op, SpanKind.OP, False)
 
     def _body(self, item: Item) -> Iterable[Step]:
         """Polls and notifies by block 0, and the lock that every core polls, are marked."""
         first = item.body[0]
         if not isinstance(first, AwaitEvent | Notify | Select):
             return item.body
-        what = What.NOTIFY if isinstance(first, Notify) else What.WAIT
+        what = SpanKind.NOTIFY if isinstance(first, Notify) else SpanKind.WAIT
         return self._marked(item.body, item.classes, item.op, what, not isinstance(first, Select))
 
     # marks
 
-    def _record(self, classes: Classes, op: int, what: What, begin: bool, first_only: bool = False) -> Iterator[Step]:
+    def _record(
+        self, classes: Classes, op: int, what: SpanKind, begin: bool, first_only: bool = False
+    ) -> Iterator[Step]:
         if self.options.profiling:
             yield Record(classes, op, what, begin, first_only)
 
     def _marked(
-        self, steps: Sequence[Step], classes: Classes, op: int, what: What, first_only: bool = False
+        self, steps: Sequence[Step], classes: Classes, op: int, what: SpanKind, first_only: bool = False
     ) -> Iterator[Step]:
         yield from self._record(classes, op, what, True, first_only)
         yield from steps
@@ -138,7 +140,7 @@ class _Assembler:
         if not any(isinstance(step, Meet) and set(step.actions) != {Action.SIGNAL} for step in steps):
             return steps
         classes = tuple(dict.fromkeys(core_class for step in steps for core_class in step.classes))
-        return self._marked(steps, classes, op, What.WAIT)
+        return self._marked(steps, classes, op, SpanKind.WAIT)
 
     # what is asked for ahead of its use
 

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from ...model.argument_layout import Role
 from ...model.subkernel import SubKernel
-from ...plan.steps import FenceWhen, What
+from ...plan.steps import FenceWhen, SpanKind
 from .argument_layout import SYNC_BASE
 from .facts import facts_of
 from .kernel_description import MarkPoint
@@ -311,7 +311,7 @@ class StepPrinter:
         taken = f"sk_record(area, records, task | {self._marks[mark_of(self.plan.graph, step)]});"
         if step.first_only:
             return self._first(core_class, taken)
-        guard = self._guard(step.op, core_class) if step.what is What.OP else ""
+        guard = self._guard(step.op, core_class) if step.what is SpanKind.OP else ""
         return [f"if ({guard}) {taken}" if guard else taken]
 
     def _clear_feed(self, core_class: CoreClass) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...plan.steps import FenceWhen, Names, What
+from ...plan.steps import FenceWhen, Names, SpanKind
 from .pairs import Action, Pair
 from .types import CoreClass
 
@@ -171,7 +171,7 @@ class DebugBarrier(Step):
 class Record(Step):
     """Take a time stamp; marks of an op are taken by the cores that have a block of it."""
 
-    what: What
+    what: SpanKind
     begin: bool
     first_only: bool = False  # by block 0 alone, which does what is marked
 

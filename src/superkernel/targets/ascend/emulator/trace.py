@@ -10,7 +10,8 @@ from enum import Enum
 import numpy as np
 
 from superkernel.errors import LaunchError
-from superkernel.plan.spans import Span, SpanKind
+from superkernel.plan.spans import Span
+from superkernel.plan.steps import SpanKind
 
 from ..kernel_description import EmittedKernel
 from ..launch_shape import LaunchShape
