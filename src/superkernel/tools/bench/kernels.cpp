@@ -57,3 +57,36 @@ extern "C" void read_all(const float* __restrict x, int64_t n, float* __restrict
         for (int j = 0; j < 128; ++j) sum[j] += mine[i + j];
     for (int j = 0; j < 128; ++j) sums[128 * sk::block_idx() + j] = sum[j];
 }
+
+// A decode step of one token, hidden size 512, 2048 inside: what stands between the matmuls is small.
+template <int kDepth>
+static void gemv(const float* __restrict x, const float* __restrict w, float* __restrict y, int rows) {
+    const int first = rows * sk::block_idx() / sk::block_num(), last = rows * (sk::block_idx() + 1) / sk::block_num();
+    for (int row = first; row < last; ++row) {
+        float sum[64] = {};
+        for (int i = 0; i < kDepth; i += 64)
+            for (int j = 0; j < 64; ++j) sum[j] += x[i + j] * w[kDepth * row + i + j];
+        for (int j = 1; j < 64; ++j) sum[0] += sum[j];
+        y[row] = sum[0];
+    }
+}
+extern "C" void gemv_512_512(const float* x, const float* w, float* y) { gemv<512>(x, w, y, 512); }
+extern "C" void gemv_512_2048(const float* x, const float* w, float* y) { gemv<512>(x, w, y, 2048); }
+extern "C" void gemv_2048_512(const float* x, const float* w, float* y) { gemv<2048>(x, w, y, 512); }
+extern "C" void router_512_8(const float* x, const float* w, float* y) { gemv<512>(x, w, y, 8); }
+
+// y = x / rms(x) * g
+extern "C" void rms_norm_512(const float* __restrict x, const float* __restrict g, float* __restrict y) {
+    float sum[16] = {};
+    for (int i = 0; i < 512; i += 16)
+        for (int j = 0; j < 16; ++j) sum[j] += x[i + j] * x[i + j];
+    for (int j = 1; j < 16; ++j) sum[0] += sum[j];
+    const float scale = 1.0f / __builtin_sqrtf(sum[0] / 512 + 1e-6f);
+    for (int i = 0; i < 512; ++i) y[i] = x[i] * scale * g[i];
+}
+
+// y = x * gate[0]: the weight that the router gave
+extern "C" void weigh_2048(const float* __restrict x, const float* __restrict gate, float* __restrict y) {
+    const int part = 2048 / sk::block_num(), first = part * sk::block_idx();
+    for (int i = first; i < first + part; ++i) y[i] = x[i] / (1.0f + gate[i % 8] * gate[i % 8]);
+}
