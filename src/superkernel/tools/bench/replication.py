@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 
@@ -59,11 +60,8 @@ def replicating(wanted: bool) -> Iterator[None]:
     def machine(planner: CpuPlanner, cores: int) -> Machine:
         return replace(before(planner, cores), replicates=wanted)
 
-    CpuPlanner.machine = machine  # type: ignore[method-assign]
-    try:
+    with patch.object(CpuPlanner, "machine", machine):
         yield
-    finally:
-        CpuPlanner.machine = before  # type: ignore[method-assign]
 
 
 def main() -> int:
