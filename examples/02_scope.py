@@ -76,15 +76,15 @@ def main() -> int:
     wrong = []
     for with_bias in (False, True):
         given = inputs(sizes, with_bias)
-        told = "with a bias" if with_bias else "without a bias"
-        print(f"-------------------- run no sk, {told} --------------------")
+        variant = "with a bias" if with_bias else "without a bias"
+        print(f"-------------------- run no sk, {variant} --------------------")
         unfused = torch.compile(ModelOrigin(), backend="superkernel", dynamic=False, options={"fuse": "off"})
         expected = unfused(*given)
 
-        print(f"-------------------- run sk, {told} -----------------------")
+        print(f"-------------------- run sk, {variant} -----------------------")
         fused = torch.compile(ModelSuperKernel(), backend="superkernel", dynamic=False, options=ALWAYS)
         found = fused(*given)
-        wrong += [f"{name} {told}" for name in check(expected, found)]
+        wrong += [f"{name} {variant}" for name in check(expected, found)]
     print(sk.explain(ModelSuperKernel(), *given, options=ALWAYS))
 
     if wrong:

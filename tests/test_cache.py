@@ -1,4 +1,4 @@
-"""cache: entries appear whole or not at all, whoever builds them, and only their owner can read them."""
+"""cache: entries appear whole or not at all under concurrent builds, and only their owner can read them."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def test_a_key_is_built_once_and_then_served(cache: Cache) -> None:
 
 
 def test_another_cache_on_the_same_directory_finds_the_entry(cache: Cache) -> None:
-    made = cache.make(KEY, ".o", write("one"))
-    assert Cache(cache.directory).get(KEY, ".o") == made
+    entry = cache.make(KEY, ".o", write("one"))
+    assert Cache(cache.directory).get(KEY, ".o") == entry
 
 
 def test_keys_and_suffixes_are_kept_apart(cache: Cache) -> None:
@@ -117,14 +117,14 @@ def test_the_directory_is_for_its_owner_alone(tmp_path: Path) -> None:
     loose.mkdir()
     loose.chmod(0o777)
     for directory in (new, loose):
-        made = Cache(directory).make(KEY, ".o", write("one"))
+        entry = Cache(directory).make(KEY, ".o", write("one"))
         assert stat.S_IMODE(directory.stat().st_mode) == 0o700
-        assert stat.S_IMODE(made.parent.stat().st_mode) == 0o700
+        assert stat.S_IMODE(entry.parent.stat().st_mode) == 0o700
 
 
 def test_a_directory_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    somebody = os.geteuid() + 1
-    monkeypatch.setattr(os, "geteuid", lambda: somebody)
+    other_user = os.geteuid() + 1
+    monkeypatch.setattr(os, "geteuid", lambda: other_user)
     with pytest.raises(BuildError, match=r"another user.*SUPERKERNEL_CACHE"):
         Cache(tmp_path)
 
@@ -201,9 +201,9 @@ def test_two_processes_that_build_one_key_at_once_both_get_a_whole_entry(cache: 
         assert builder.stdout is not None
         assert builder.stdout.readline() == "building\n"
     for builder in builders:
-        made, _ = builder.communicate("go on\n")
+        printed, _ = builder.communicate("go on\n")
         assert builder.returncode == 0
-        assert Path(made.strip()).read_text() == "same contents " * 100000
+        assert Path(printed.strip()).read_text() == "same contents " * 100000
     assert cache.get(KEY, ".o") is not None
     assert cache.info().entries == 1
 

@@ -298,8 +298,8 @@ def test_libraries_for_ptx_are_refused(folder: Path) -> None:
 
 
 def test_a_library_that_is_missing_is_a_build_error_with_its_kernel(folder: Path) -> None:
-    told = refusal(folder, changed("kernels.add.libraries", ["./libgone.so"]), BuildError)
-    assert "library file" in told and "libgone.so' does not exist" in told
+    message = refusal(folder, changed("kernels.add.libraries", ["./libgone.so"]), BuildError)
+    assert "library file" in message and "libgone.so' does not exist" in message
 
 
 def test_flags_for_an_object_are_refused(folder: Path) -> None:

@@ -124,3 +124,14 @@ def test_a_grid_of_more_than_one_dimension_is_its_blocks_in_a_row(tmp_path: Path
     source = tmp_path / "scale.cpp"
     source.write_text('extern "C" void scale(float* x) {}')
     refuse_thread_blocks(sk.SubKernel.from_source(source, "scale", params=["inout:x"], grid=(2, 3, 1)), "cpu")
+
+
+def test_a_saved_kernel_keeps_its_grid(tmp_path: Path) -> None:
+    source = tmp_path / "scale.cpp"
+    source.write_text('extern "C" void scale(float* x) {}')
+    kernel = sk.SubKernel.from_source(source, "scale", params=["inout:x"], grid=(1, 2, 1))
+    with sk.compile([sk.Op(kernel, ["x"])]) as compiled:
+        compiled.save(tmp_path / "saved")
+    with sk.load(tmp_path / "saved") as loaded:
+        saved = loaded.graph.nodes[0].kernel
+        assert (saved.threads, saved.grid, saved.shared, saved.block_dim) == ((1, 1, 1), (1, 2, 1), 0, 2)

@@ -203,11 +203,11 @@ def test_first_results_come_from_fresh_processes(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(torch_models, "INDUCTOR", Runner("theirs", "", "eager"))
     asked = []
 
-    def told(backend: str, folder: str, cores: int) -> dict[str, Any]:
+    def fake_first_call(backend: str, folder: str, cores: int) -> dict[str, Any]:
         asked.append(folder)
         return {"first": 1.0, "settled": 2.0, "right": True}
 
-    monkeypatch.setattr(torch_models, "first_call_of", told)
+    monkeypatch.setattr(torch_models, "first_call_of", fake_first_call)
     result = Result("torch", {"cores_used": 2})
     torch_models.first_calls(result, rounds=1)
     assert asked[0] == asked[1] != asked[2] == asked[3]  # what is warm is what this back end left
@@ -216,8 +216,8 @@ def test_first_results_come_from_fresh_processes(monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_script_says_how_long_it_took(tmp_path: Any) -> None:
-    told = torch_models.first_call_of("eager", str(tmp_path), 2)
-    assert told["right"] and 0 < told["first"] <= told["settled"]
+    outcome = torch_models.first_call_of("eager", str(tmp_path), 2)
+    assert outcome["right"] and 0 < outcome["first"] <= outcome["settled"]
 
 
 def test_a_first_call_that_fails_says_why(tmp_path: Any) -> None:
