@@ -50,5 +50,5 @@ def test_the_signature_on_the_page_is_that_of_the_function(name: str) -> None:
 
 
 def test_limits_on_the_page_are_those_of_the_code() -> None:
-    assert f"k up to {rounding.DEEPEST}" in TEXT
-    assert f"up to {gating.MOST_EXPERTS} experts" in TEXT
+    assert f"k up to {rounding.MAX_DEPTH}" in TEXT
+    assert f"up to {gating.MAX_EXPERTS} experts" in TEXT

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 import torch
 from frontend.fused import compiled
 
+import superkernel
 from superkernel.frontend import compile_graph, program
 
 pytestmark = pytest.mark.slow
@@ -163,3 +167,24 @@ def test_a_mode_around_the_call_changes_nothing(made: list[bool]) -> None:
         again, eager = function(x, w), block(x, w)  # another graph: Dynamo guards autocast
     assert again.dtype is eager.dtype and not torch.equal(again.float(), expected)
     assert torch.equal(function(x, w), expected)
+
+
+def test_a_steady_call_makes_at_most_eleven_python_calls() -> None:
+    package = str(Path(superkernel.__file__).parent)
+    function = compiled(two, profit_gate=1)
+    x, w = torch.randn(8, 16), torch.randn(16, 4)
+    calls: list[str] = []
+
+    def count(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(package):
+            calls.append(frame.f_code.co_qualname)
+
+    for _ in range(20):  # the profit gate has decided by then
+        function(x, w)
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        function(x, w)
+    finally:
+        sys.setprofile(before)
+    assert 0 < len(calls) <= 11, calls

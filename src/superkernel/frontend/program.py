@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_map
 from ..runtime.launch_events import TorchKernel, register, torch_launch
 from ..runtime.super_kernel import SuperKernel
 from ..targets.protocol import AddressWriter, ModelSupport
-from .lowering.program_trace import ProgramTrace, StorageOrigin, TensorView
+from .lowering.program_trace import ProgramTrace, StorageOrigin, TracedTensor
 from .program_memory import CallFrame, CallTensors, ProgramMemory, SegmentLaunch, as_traced
 from .segments import ProgramStep, Segment, TorchCall
 
@@ -50,9 +50,10 @@ class Program:
     @property
     def launches_once(self) -> bool:
         """Whether it is one launch and nothing else, and no output is an input."""
-        outputs = [value for value in self.trace.outputs if isinstance(value, TensorView)]
-        own = (StorageOrigin.ALLOCATED, StorageOrigin.CONSTANT)
-        return len(self._steps) == len(self._launches) == 1 and all(view.storage.origin in own for view in outputs)
+        outputs = [value for value in self.trace.outputs if isinstance(value, TracedTensor)]
+        is_single_launch = len(self._steps) == len(self._launches) == 1
+        allowed = (StorageOrigin.ALLOCATED, StorageOrigin.CONSTANT)
+        return is_single_launch and all(view.storage.origin in allowed for view in outputs)
 
     def sizes(self, kernel: SuperKernel) -> dict[str, int]:
         """The bytes of each buffer of a segment."""
@@ -150,9 +151,9 @@ class Program:
         call = step.call
 
         def tensor(value: Any) -> Any:
-            return self._memory.tensor(value, tensors) if isinstance(value, TensorView) else value
+            return self._memory.tensor(value, tensors) if isinstance(value, TracedTensor) else value
 
-        args, kwargs = tree_map(tensor, (call.args, call.kwargs), is_leaf=lambda value: isinstance(value, TensorView))
+        args, kwargs = tree_map(tensor, (call.args, call.kwargs), is_leaf=lambda value: isinstance(value, TracedTensor))
         returned = call.op(*args, **kwargs)
         values = returned if isinstance(returned, list | tuple) else [returned]
         for view, value in zip(call.results, values, strict=True):

@@ -10,7 +10,7 @@ import torch
 
 from ..errors import UnsupportedError
 from ..runtime.super_kernel import SuperKernel
-from .lowering.program_trace import ProgramTrace, Storage, StorageOrigin, TensorView
+from .lowering.program_trace import ProgramTrace, Storage, StorageOrigin, TracedTensor
 
 CACHE_LINE = 64
 TensorSpec = tuple[Any, Any, Any]  # shape, strides, dtype
@@ -106,7 +106,7 @@ class ProgramMemory:
 
     def output(self, value: Any) -> OutputFunction:
         """The function that returns an output of the program from the tensors of a call."""
-        if not isinstance(value, TensorView):
+        if not isinstance(value, TracedTensor):
             return lambda call: value
         storage = value.storage
         if storage.origin is StorageOrigin.INPUT and self._trace.inputs[storage.index] == value:
@@ -117,20 +117,20 @@ class ProgramMemory:
             return lambda call: call.fresh[place]
         return lambda call: self.tensor(value, call)
 
-    def _is_fresh_tensor(self, view: TensorView, place: int) -> bool:
+    def _is_fresh_tensor(self, view: TracedTensor, place: int) -> bool:
         return view.offset == 0 and self.fresh_specs[place] == (view.shape, view.strides, view.dtype)
 
     def outputs_are_fresh(self) -> bool:
         """Whether the outputs are the fresh tensors, all of them, in that order."""
         return len(self._trace.outputs) == len(self.fresh_specs) and all(
-            isinstance(value, TensorView)
+            isinstance(value, TracedTensor)
             and self._fresh.get(value.storage.name) == place
             and self._is_fresh_tensor(value, place)
             and not (value.conjugated or value.negated)
             for place, value in enumerate(self._trace.outputs)
         )
 
-    def tensor(self, view: TensorView, call: CallTensors) -> Any:
+    def tensor(self, view: TracedTensor, call: CallTensors) -> Any:
         """The tensor of a call that a view stands for."""
         storage = view.storage
         if storage.origin is StorageOrigin.INPUT:
@@ -146,7 +146,7 @@ class ProgramMemory:
         return _view_of_result(call.returned[storage], view)
 
 
-def as_traced(value: Any, view: TensorView) -> Any:
+def as_traced(value: Any, view: TracedTensor) -> Any:
     """The result of an operator in the layout that it had in the trace, for which kernels were compiled."""
     if tuple(value.stride()) == view.strides and value.storage_offset() * value.element_size() == view.offset:
         return value
@@ -159,13 +159,13 @@ def as_traced(value: Any, view: TensorView) -> Any:
 def _fresh_spec(storage: Storage, outputs: Sequence[Any]) -> TensorSpec:
     """How to allocate the storage: as the output that covers all of it, or as bytes."""
     for view in outputs:
-        covers = isinstance(view, TensorView) and view.storage is storage and view.offset == 0
+        covers = isinstance(view, TracedTensor) and view.storage is storage and view.offset == 0
         if covers and _span_bytes(view) == storage.nbytes:
             return view.shape, view.strides, view.dtype
     return (storage.nbytes,), (1,), torch.uint8
 
 
-def _span_bytes(view: TensorView) -> int:
+def _span_bytes(view: TracedTensor) -> int:
     """From the first element to the end of the last."""
     if 0 in view.shape:
         return 0
@@ -173,12 +173,12 @@ def _span_bytes(view: TensorView) -> int:
     return elements * int(view.dtype.itemsize)
 
 
-def _view_of(tensor: Any, view: TensorView) -> Any:
+def _view_of(tensor: Any, view: TracedTensor) -> Any:
     """The view; its offset counts from the first element of the tensor."""
     return _view_at(tensor, tensor.storage_offset() * tensor.element_size() + view.offset, view)
 
 
-def _view_of_result(tensor: Any, view: TensorView) -> Any:
+def _view_of_result(tensor: Any, view: TracedTensor) -> Any:
     """The view of a storage that a torch call returned; its offset counts from the beginning of the storage."""
     layout = (tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, tensor.is_conj(), tensor.is_neg())
     is_same = layout == (view.shape, view.strides, view.dtype, view.conjugated, view.negated)
@@ -187,7 +187,7 @@ def _view_of_result(tensor: Any, view: TensorView) -> Any:
     return _view_at(tensor, view.offset, view)
 
 
-def _view_at(tensor: Any, offset: int, view: TensorView) -> Any:
+def _view_at(tensor: Any, offset: int, view: TracedTensor) -> Any:
     """The view at `offset` bytes in the storage of the tensor."""
     empty = torch.empty(0, dtype=view.dtype, device=tensor.device)
     seen = empty.set_(tensor.untyped_storage(), offset // empty.element_size(), view.shape, view.strides)

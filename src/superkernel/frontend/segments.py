@@ -24,7 +24,7 @@ from .lowering.program_trace import (
     ProgramCall,
     ProgramTrace,
     StorageOrigin,
-    TensorView,
+    TracedTensor,
     kernel_argument,
 )
 from .lowering.protocol import KernelOps
@@ -92,7 +92,7 @@ def match_library_call(call: LibraryCall, target: str, cores: int, scratch: Scra
     try:
         named, outs = named_arguments(call.op, call.args, call.kwargs)
         results = outs or [result for result in call.results if result is not None]
-        arguments = tree_map(kernel_argument, named, is_leaf=lambda value: isinstance(value, TensorView))
+        arguments = tree_map(kernel_argument, named, is_leaf=lambda value: isinstance(value, TracedTensor))
         ops = make_ops(registered, arguments, [kernel_argument(view) for view in results], cores, scratch)
     except UnsupportedError as reason:
         return Unfusible(name, str(reason), call.origins)

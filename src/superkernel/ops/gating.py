@@ -7,16 +7,16 @@ import math
 import torch
 from torch import Tensor
 
-from .checks import Checks, shown, sizes
-from .define import define
+from .argument_checks import ArgumentChecks, dtype_name, shape_text
+from .custom_op import define_operator
 
 _SCHEMA = (
     "(Tensor x, int k, Tensor? bias, int k_group, int group_count, int group_select_mode, int renorm, int norm_type, "
     "bool out_flag, float routed_scaling_factor, float eps) -> (Tensor, Tensor, Tensor)"
 )
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
-MOST_EXPERTS = 2048
-_checks = Checks("moe_gating_top_k")
+MAX_EXPERTS = 2048
+_checks = ArgumentChecks("moe_gating_top_k")
 
 
 def moe_gating_top_k(
@@ -39,7 +39,7 @@ def moe_gating_top_k(
     their best expert (group_select_mode 0) or by their best two (1). Weights are norms, made to add up to
     routed_scaling_factor. Of equal experts the first is chosen. Without out_flag the norms are zeros.
     """
-    found: tuple[Tensor, Tensor, Tensor] = torch.ops.superkernel.moe_gating_top_k(
+    result: tuple[Tensor, Tensor, Tensor] = torch.ops.superkernel.moe_gating_top_k(
         x,
         k,
         bias,
@@ -52,7 +52,7 @@ def moe_gating_top_k(
         routed_scaling_factor,
         eps,
     )
-    return found
+    return result
 
 
 def _eager(
@@ -105,7 +105,7 @@ def _fake(
 
 
 def _best_first(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Sorted from the largest to the smallest, NaN before all; of equal ones the first comes first."""
+    """Sorts from the largest to the smallest, NaN first; equal values keep their order."""
     ordered: tuple[Tensor, Tensor] = torch.sort(values, dim=-1, descending=True, stable=True)
     return ordered
 
@@ -126,16 +126,18 @@ def _check(
     _checks.dtype("x", x, _FLOATS)
     _checks.dimensions("x", x, 2, 2)
     experts = x.shape[1]
-    _checks.supported(experts <= MOST_EXPERTS, f"x has {experts} experts; at most {MOST_EXPERTS} are supported")
+    _checks.supported(experts <= MAX_EXPERTS, f"x has {experts} experts; at most {MAX_EXPERTS} are supported")
     if bias is not None:
-        _checks.supported(bias.dtype is x.dtype, f"bias is {shown(bias.dtype)}; it must be {shown(x.dtype)}, as x is")
-        _checks.fits(tuple(bias.shape) == (experts,), f"bias is {sizes(bias)}; it must be ({experts},)")
+        _checks.supported(
+            bias.dtype is x.dtype, f"bias is {dtype_name(bias.dtype)}; it must be {dtype_name(x.dtype)}, as x is"
+        )
+        _checks.fits(tuple(bias.shape) == (experts,), f"bias is {shape_text(bias)}; it must be ({experts},)")
     _checks.supported(renorm == 0, f"renorm is {renorm}; supported: 0 (the norm first, then the choice)")
     _checks.supported(norm_type in (0, 1), f"norm_type is {norm_type}; supported: 0 (softmax), 1 (sigmoid)")
     known = group_select_mode in (0, 1)
     _checks.supported(known, f"group_select_mode is {group_select_mode}; supported: 0 (best), 1 (sum of the best two)")
-    whole = group_count >= 1 and experts % group_count == 0
-    _checks.fits(whole, f"{experts} experts cannot be divided into group_count={group_count} groups")
+    divides = group_count >= 1 and experts % group_count == 0
+    _checks.fits(divides, f"{experts} experts cannot be divided into group_count={group_count} groups")
     each = experts // group_count
     two = group_count == 1 or each > group_select_mode
     _checks.fits(two, f"groups of {each} have no best {group_select_mode + 1} to be chosen by")
@@ -147,4 +149,4 @@ def _check(
     _checks.fits(finite, f"routed_scaling_factor={routed_scaling_factor} and eps={eps} must be finite")
 
 
-define("moe_gating_top_k", _SCHEMA, _eager, _fake)
+define_operator("moe_gating_top_k", _SCHEMA, _eager, _fake)

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .define import define
-from .groups import CHECKS, Arrangement, arranged, ends_of
+from .custom_op import define_operator
+from .grouped_layout import CHECKS, GroupLayout, check_arguments, group_ends_of
 from .rounding import dequantised, exact_product
 
 _SCHEMA = (
@@ -60,7 +60,7 @@ def grouped_matmul(
     in_rows = group_type != -1 or group_list is None
     CHECKS.fits(in_rows, "a group_list divides rows: pass group_type=0, or no group_list")
     listed, ends = (group_list, None) if isinstance(group_list, Tensor) else (None, group_list)
-    found: list[Tensor] = torch.ops.superkernel.grouped_matmul(
+    result: list[Tensor] = torch.ops.superkernel.grouped_matmul(
         x,
         weight,
         bias or None,
@@ -72,7 +72,7 @@ def grouped_matmul(
         group_list_type,
         output_dtype,
     )
-    return found
+    return result
 
 
 def _eager(
@@ -87,24 +87,24 @@ def _eager(
     group_list_type: int,
     output_dtype: torch.dtype | None,
 ) -> list[Tensor]:
-    how = arranged(
+    layout = check_arguments(
         x, weight, bias, scale, per_token_scale, group_list, group_ends, split_item, group_list_type, output_dtype
     )
-    ends = ends_of(how, x, group_list, group_ends, group_list_type)
+    ends = group_ends_of(layout, x, group_list, group_ends, group_list_type)
     products = []
-    for group in range(how.groups):
-        rows = slice(ends[group - 1] if group else 0, ends[group]) if how.one_x else slice(None)
+    for group in range(layout.groups):
+        rows = slice(ends[group - 1] if group else 0, ends[group]) if layout.stacked_x else slice(None)
         products.append(
             _product(
-                how.dtype,
-                _of_group(x, group, how.one_x, rows),
-                _of_group(weight, group, how.one_weight),
-                _of_group(bias, group, how.one_weight),
-                _of_group(scale, group, how.one_weight),
-                _of_group(per_token_scale, group, how.one_x, rows),
+                layout.dtype,
+                _of_group(x, group, layout.stacked_x, rows),
+                _of_group(weight, group, layout.stacked_weight),
+                _of_group(bias, group, layout.stacked_weight),
+                _of_group(scale, group, layout.stacked_weight),
+                _of_group(per_token_scale, group, layout.stacked_x, rows),
             )
         )
-    return [torch.cat(products)] if how.one_result else products
+    return [torch.cat(products)] if layout.stacked_result else products
 
 
 def _fake(
@@ -119,28 +119,28 @@ def _fake(
     group_list_type: int,
     output_dtype: torch.dtype | None,
 ) -> list[Tensor]:
-    how = arranged(
+    layout = check_arguments(
         x, weight, bias, scale, per_token_scale, group_list, group_ends, split_item, group_list_type, output_dtype
     )
-    return [x[0].new_empty(shape, dtype=how.dtype) for shape in _shapes(how, x, weight, group_ends)]
+    return [x[0].new_empty(shape, dtype=layout.dtype) for shape in _shapes(layout, x, weight, group_ends)]
 
 
 def _shapes(
-    how: Arrangement, x: Sequence[Tensor], weight: Sequence[Tensor], group_ends: Sequence[int] | None
+    layout: GroupLayout, x: Sequence[Tensor], weight: Sequence[Tensor], group_ends: Sequence[int] | None
 ) -> list[tuple[int, ...]]:
-    if how.one_result:
+    if layout.stacked_result:
         return [(sum(rows.shape[0] for rows in x), weight[0].shape[-1])]
-    if not how.one_x:
+    if not layout.stacked_x:
         return [(*rows.shape[:-1], matrix.shape[-1]) for rows, matrix in zip(x, weight, strict=True)]
     ends = [0, *(group_ends or ())]
     return [(ends[group + 1] - ends[group], matrix.shape[-1]) for group, matrix in enumerate(weight)]
 
 
-def _of_group(tensors: Sequence[Tensor] | None, group: int, one: bool, rows: slice | None = None) -> Any:
-    """What a list says of a group: a tensor of its own, or a part of the only one: by rows or by the first axis."""
+def _of_group(tensors: Sequence[Tensor] | None, group: int, stacked: bool, rows: slice | None = None) -> Any:
+    """The tensor of a group: from a list, or a part of the stacked tensor, by rows or by the first axis."""
     if tensors is None:
         return None
-    if not one:
+    if not stacked:
         return tensors[group]
     return tensors[0][group] if rows is None else tensors[0][rows]
 
@@ -162,4 +162,4 @@ def _product(
     return (values if bias is None else values + bias.float()).to(dtype)
 
 
-define("grouped_matmul", _SCHEMA, _eager, _fake)
+define_operator("grouped_matmul", _SCHEMA, _eager, _fake)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-DEEPEST = 131_071  # products of two int8 are at most 2**14: so many of them fit an int32
+MAX_DEPTH = 131_071  # products of two int8 are at most 2**14: a sum of this many fits an int32
 
 
 def exact_product(x1: Tensor, x2: Tensor) -> Tensor:
-    """The int32 product of int8 matrices. Every sum on the way is below 2**53, so float64 is exact."""
+    """The int32 product of int8 matrices. Every partial sum is below 2**53, so float64 is exact."""
     return (x1.double() @ x2.double()).to(torch.int32)
 
 
 def to_int8(values: Tensor) -> Tensor:
-    """To the nearest, ties to even; what is too large becomes the largest; NaN becomes 0."""
+    """Rounds to nearest, ties to even; saturates; NaN becomes 0."""
     nearest = values.round().clamp(-128, 127)
     return torch.where(nearest.isnan(), torch.zeros_like(nearest), nearest).to(torch.int8)
 
@@ -26,12 +26,12 @@ def rounded(values: Tensor, dtype: torch.dtype) -> Tensor:
 def dequantised(
     sums: Tensor, scale: Tensor, per_row: Tensor | None, bias: Tensor | None, offset: Tensor | None, dtype: torch.dtype
 ) -> Tensor:
-    """(sums + bias) * scale * per_row + offset in float32, rounded; a bias that is no int32 is added last."""
-    whole = bias is not None and bias.dtype is torch.int32
-    values = (sums + bias if whole else sums).float() * scale.float()
+    """(sums + bias) * scale * per_row + offset in float32, rounded; a bias that is not int32 is added last."""
+    integer_bias = bias is not None and bias.dtype is torch.int32
+    values = (sums + bias if integer_bias else sums).float() * scale.float()
     if per_row is not None:
         values = values * per_row.unsqueeze(-1)
-    if bias is not None and not whole:
+    if bias is not None and not integer_bias:
         values = values + bias.float()
     if offset is not None:
         values = values + offset

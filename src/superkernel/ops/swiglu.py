@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .checks import Checks, sizes
-from .define import define
+from .argument_checks import ArgumentChecks, shape_text
+from .custom_op import define_operator
 from .rounding import to_int8
 
 _SCHEMA = (
@@ -15,7 +15,7 @@ _SCHEMA = (
     "int quant_mode) -> (Tensor, Tensor)"
 )
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
-_checks = Checks("dequant_swiglu_quant")
+_checks = ArgumentChecks("dequant_swiglu_quant")
 
 
 def dequant_swiglu_quant(
@@ -35,7 +35,7 @@ def dequant_swiglu_quant(
     quant_mode 0 is static: product * quant_scale + quant_offset. 1 is dynamic: the largest of each row becomes 127.
     The scales are those of mode 1; in mode 0 they are zeros. All is computed in float64, and rounded once.
     """
-    found: tuple[Tensor, Tensor] = torch.ops.superkernel.dequant_swiglu_quant(
+    result: tuple[Tensor, Tensor] = torch.ops.superkernel.dequant_swiglu_quant(
         x,
         weight_scale,
         activation_scale,
@@ -46,7 +46,7 @@ def dequant_swiglu_quant(
         activate_left,
         quant_mode,
     )
-    return found
+    return result
 
 
 def _eager(
@@ -121,7 +121,7 @@ def _check(
     _checks.dtype("x", x, (torch.int32, *_FLOATS))
     _checks.dimensions("x", x, 2, 2)
     m, width = x.shape
-    _checks.fits(width > 0 and width % 2 == 0, f"x is {sizes(x)}; its rows must have an even number of elements")
+    _checks.fits(width > 0 and width % 2 == 0, f"x is {shape_text(x)}; its rows must have an even number of elements")
     _checks.supported(quant_mode in (0, 1), f"quant_mode is {quant_mode}; supported: 0 (static), 1 (dynamic)")
     if x.dtype is torch.int32:
         _checks.fits(weight_scale is not None, "an int32 x needs a weight_scale")
@@ -140,12 +140,12 @@ def _check(
     if activation_scale is not None:
         _checks.dtype("activation_scale", activation_scale, (torch.float32,))
         fits = tuple(activation_scale.shape) in ((m,), (m, 1))
-        _checks.fits(fits, f"activation_scale is {sizes(activation_scale)}; it must be ({m},) or ({m}, 1)")
+        _checks.fits(fits, f"activation_scale is {shape_text(activation_scale)}; it must be ({m},) or ({m}, 1)")
     if bias is not None:
         _checks.dtype("bias", bias, (torch.int32,))
         _checks.supported(x.dtype is torch.int32, "bias is for an int32 x")
         fits = tuple(bias.shape) in ((width,), (1, width))
-        _checks.fits(fits, f"bias is {sizes(bias)}; it must be ({width},) or (1, {width})")
+        _checks.fits(fits, f"bias is {shape_text(bias)}; it must be ({width},) or (1, {width})")
     _checks.supported(quant_mode == 0 or quant_offset is None, "quant_offset is for quant_mode=0")
 
 
@@ -155,7 +155,7 @@ def _check_broadcast(name: str, tensor: Tensor | None, rows: int, columns: int) 
     _checks.dtype(name, tensor, (torch.float32,))
     shape = (1,) * (2 - tensor.dim()) + tuple(tensor.shape)
     fits = len(shape) == 2 and shape[0] in (1, rows) and shape[1] in (1, columns)
-    _checks.fits(fits, f"{name} is {sizes(tensor)}; it must be broadcastable to ({rows}, {columns})")
+    _checks.fits(fits, f"{name} is {shape_text(tensor)}; it must be broadcastable to ({rows}, {columns})")
 
 
 def _check_per_group(name: str, tensor: Tensor | None, groups: int, columns: int) -> None:
@@ -163,7 +163,7 @@ def _check_per_group(name: str, tensor: Tensor | None, groups: int, columns: int
         return
     _checks.dtype(name, tensor, (torch.float32,))
     fits = tuple(tensor.shape) == (groups, columns)
-    _checks.fits(fits, f"{name} is {sizes(tensor)}; with {groups} groups it must be ({groups}, {columns})")
+    _checks.fits(fits, f"{name} is {shape_text(tensor)}; with {groups} groups it must be ({groups}, {columns})")
 
 
 def _rows_of_groups(group_index: Tensor, rows: int) -> int:
@@ -173,4 +173,4 @@ def _rows_of_groups(group_index: Tensor, rows: int) -> int:
     return sum(counts)
 
 
-define("dequant_swiglu_quant", _SCHEMA, _eager, _fake)
+define_operator("dequant_swiglu_quant", _SCHEMA, _eager, _fake)

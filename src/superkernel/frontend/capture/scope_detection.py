@@ -1,6 +1,6 @@
-"""frontend.callables: which callable the user compiled, and whether a named scope stands anywhere in its source.
+"""frontend.capture.scope_detection: the callable that the user compiled -> whether its source has a named scope.
 
-With graph breaks the first graph is compiled before a later one shows its marks, so graphs alone cannot tell.
+With graph breaks the first graph is compiled before the marks of a later graph are seen, so graphs do not suffice.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import torch
 
 from ..scope import super_kernel
 
-# Packages whose functions hold no scopes of the user's; what they wrap is still looked at.
+# Packages whose functions contain no scopes of the user; functions that they wrap are searched.
 _FOREIGN = frozenset({*sys.stdlib_module_names, "numpy", "superkernel", "torch", "triton"})
-# Run without being named in any source.
+# Methods that run without being named in any source.
 _UNNAMED = frozenset({"forward", "__call__", "__enter__", "__exit__", "__getitem__", "__iter__", "__next__"})
-_MOST_OBJECTS = 20_000
+_MAX_OBJECTS = 20_000
 _IN_EVERY_MODULE = frozenset(vars(torch.nn.Module()))
 _RUN_WITH_MODULE = frozenset({"_modules", "_forward_hooks", "_forward_pre_hooks"})
-# The containers' own ways: a subclass may load whole packages to list what it holds.
+# Methods of the base classes: those of a subclass may import packages to list its values.
 _VALUES: Mapping[type, Callable[[Any], Iterable[object]]] = {
     dict: dict.values,
     list: list.__iter__,
@@ -37,14 +37,14 @@ _VALUES: Mapping[type, Callable[[Any], Iterable[object]]] = {
 }
 _PLAIN = frozenset({NoneType, bool, int, float, str, bytes, torch.Tensor, torch.nn.Parameter, torch.dtype})
 
-# Everything that loads by name; LOAD_CONST would load a text that happens to read like one.
+# Instructions that load by name; the constant of LOAD_CONST may be a string equal to a name.
 _LOADS = frozenset(name for name in dis.opmap if name.startswith("LOAD_")) - {"LOAD_CONST"}
 
-_noted: dict[int, weakref.ref[object]] = {}
+_noted: dict[int, weakref.ref[object]] = {}  # callables whose graphs had a named scope, by id
 
 
 def root_callable() -> object | None:
-    """The module or function given to torch.compile; asked from inside its back end, in the call that compiles."""
+    """The module or function given to torch.compile, found on the stack of the call that compiles."""
     frame = sys._getframe()
     while frame := frame.f_back:  # type: ignore[assignment]
         if frame.f_code.co_name == "compile_wrapper" and frame.f_globals.get("__name__") == "torch._dynamo.eval_frame":
@@ -64,38 +64,38 @@ def _unwrapped(compiled: object) -> object:
 def note_mark(root: object) -> None:
     """Remembers, as long as `root` lives, that a graph of it had a named scope."""
     key = id(root)
-    with suppress(TypeError):  # an object that cannot be referred to weakly is only known by its source
+    with suppress(TypeError):  # no weak references: only the source of the object is searched
         _noted[key] = weakref.ref(root, lambda _: _noted.pop(key, None))
 
 
 def is_marked(root: object) -> bool:
-    """Whether a named scope stands in the source of `root` or of what it calls; `super_kernel(None)` is no name."""
+    """Whether the source of `root`, or of what it calls, has a named scope; `super_kernel(None)` has no name."""
     reference = _noted.get(id(root))
     return (reference is not None and reference() is root) or _Search().finds(root)
 
 
 class _Search:
-    """One walk from a callable over everything that it holds or names."""
+    """A traversal from a callable over every object that it refers to or names."""
 
     def __init__(self) -> None:
-        self._seen: dict[int, object] = {}  # holds what it has seen, so that no id is used again
+        self._seen: dict[int, object] = {}  # keeps objects alive, so that no id is reused
         self._classes: dict[int, type] = {}
         self._names: set[str] = set()
         self._methods: defaultdict[str, list[list[object]]] = defaultdict(list)
 
     def finds(self, root: object) -> bool:
         pending = [root]
-        while pending and len(self._seen) < _MOST_OBJECTS:
+        while pending and len(self._seen) < _MAX_OBJECTS:
             value = pending.pop()
             if id(value) in self._seen:
                 continue
             self._seen[id(value)] = value
             if _is_named_scope(value):
                 return True
-            pending += [held for held in self._held_by(value) if type(held) not in _PLAIN]
+            pending += [referent for referent in self._referents(value) if type(referent) not in _PLAIN]
         return False
 
-    def _held_by(self, value: Any) -> Iterable[object]:
+    def _referents(self, value: Any) -> Iterable[object]:
         kind = type(value)
         if kind is FunctionType:
             return self._of_function(value)
@@ -110,15 +110,15 @@ class _Search:
         if kind is property:
             return (value.fget,)
         if issubclass(kind, ModuleType):
-            return ()  # walked by name only
+            return ()  # searched by name only
         for container, values in _VALUES.items():
             if issubclass(kind, container):
                 return list(values(value))
         if issubclass(kind, type):
             return self._of_class(value)
         if _is_foreign(kind.__module__):
-            return (_own_fields(value).get("__wrapped__"),)  # as in functools.cache
-        return [*self._of_class(kind), *_own_fields(value).values()]
+            return (_instance_fields(value).get("__wrapped__"),)  # as in functools.cache
+        return [*self._of_class(kind), *_instance_fields(value).values()]
 
     def _of_function(self, function: FunctionType) -> list[object]:
         known, code = function.__globals__, function.__code__
@@ -134,7 +134,7 @@ class _Search:
             return [super_kernel]
         for value in inside.values():
             if issubclass(type(value), ModuleType):
-                parts = _own_fields(value)
+                parts = _instance_fields(value)
                 if not _is_foreign(parts.get("__name__")):
                     held += [parts[name] for name in names if name in parts]
             else:
@@ -143,7 +143,7 @@ class _Search:
             for overridden in self._methods.get(name, ()):
                 held += _reached(overridden)
         self._names |= names
-        # Ours has been judged where it is called.
+        # Calls of super_kernel were checked above.
         return [value for value in held if value is not super_kernel]
 
     def _of_class(self, kind: type) -> list[object]:
@@ -151,13 +151,13 @@ class _Search:
         if id(kind) in self._classes:
             return []
         self._classes[id(kind)] = kind
-        own: defaultdict[str, list[object]] = defaultdict(list)
+        attributes: defaultdict[str, list[object]] = defaultdict(list)
         for base in kind.__mro__:
             if not _is_foreign(base.__module__):
                 for name, attribute in list(vars(base).items()):
-                    own[name].append(attribute)
+                    attributes[name].append(attribute)
         held: list[object] = []
-        for name, overridden in own.items():
+        for name, overridden in attributes.items():
             self._methods[name].append(overridden)
             if name in _UNNAMED or name in self._names:
                 held += _reached(overridden)
@@ -165,23 +165,23 @@ class _Search:
 
 
 def _of_module(module: torch.nn.Module) -> list[object]:
-    fields = _own_fields(module)
+    fields = _instance_fields(module)
     run = [value for name in _RUN_WITH_MODULE if name in fields for value in fields[name].values()]
     return run + [value for name, value in list(fields.items()) if name not in _IN_EVERY_MODULE]
 
 
 def _reached(overridden: list[object]) -> list[object]:
-    """The method that a class runs, and those of its bases that this one calls."""
+    """The method that a class runs, and those of its bases that it calls through super()."""
     for count, method in enumerate(overridden, 1):
         if type(method) is not FunctionType or "super" not in method.__code__.co_names:
             return overridden[:count]
     return overridden
 
 
-def _own_fields(value: object) -> dict[str, Any]:
+def _instance_fields(value: object) -> dict[str, Any]:
     try:
         fields = object.__getattribute__(value, "__dict__")
-    except AttributeError:  # made of slots
+    except AttributeError:  # the class has slots
         return {}
     return fields if isinstance(fields, dict) else {}
 
@@ -194,7 +194,7 @@ def _is_named_scope(value: Any) -> bool:
     if type(value) is _GeneratorContextManager:  # what decorates a function
         ours = value.func is super_kernel.__wrapped__  # type: ignore[attr-defined]
         return ours and value.args[:1] != (None,) and value.kwds.get("scope", "") is not None
-    return value is super_kernel  # called with a name, or held where nobody can see what it is called with
+    return value is super_kernel  # called with a name, or its argument is unknown
 
 
 def _names_of_scopes(names: frozenset[str], values: Mapping[str, object]) -> set[str]:

@@ -100,7 +100,7 @@ def _parameter(text: str) -> KernelParameter:
 
 
 @dataclass(frozen=True)
-class _Piece:
+class _UnboundPart:
     """A part before its parameters are known."""
 
     blocks: int
@@ -115,7 +115,7 @@ class _Outliner:
     def __init__(self, parameters: Sequence[KernelParameter], threads: int) -> None:
         self._parameters, self._threads = parameters, threads
         self._aliases: list[tuple[str, str]] = []
-        self._pieces: list[_Piece] = []
+        self._pieces: list[_UnboundPart] = []
         self._workspaces = 0
 
     def parts(self, body: str) -> list[KernelPart]:
@@ -133,17 +133,17 @@ class _Outliner:
             elif "#pragma omp" in statement:
                 self._reduction(statement)
             else:
-                self._add(_Piece(1, statement))
+                self._add(_UnboundPart(1, statement))
         if pending:
             raise OutlineError(f"{pending!r} stands before nothing")
         return [self._finished(piece) for piece in self._pieces] or [KernelPart((), 1, None, 0, "")]
 
-    def _add(self, piece: _Piece) -> None:
+    def _add(self, piece: _UnboundPart) -> None:
         """Adjacent serial code becomes one part: it runs on one core either way."""
         last = self._pieces[-1] if self._pieces else None
         if last and piece.blocks == 1 and last.blocks == 1 and None in (piece.workspace, last.workspace):
             with_workspace = piece if last.workspace is None else last
-            self._pieces[-1] = _Piece(
+            self._pieces[-1] = _UnboundPart(
                 1, f"{last.body}\n{piece.body}", with_workspace.workspace, with_workspace.workspace_bytes
             )
         else:
@@ -161,13 +161,15 @@ class _Outliner:
             if pending:
                 if pending != _SINGLE or not is_block(item):
                     raise OutlineError(f"{pending!r} in a parallel region")
-                self._add(_Piece(1, item))
+                self._add(_UnboundPart(1, item))
                 pending = ""
             elif item.startswith("#"):
                 pending = item
             elif is_block(item) and item.count("#pragma omp") == 1:
                 shared = self._shared(statements(inside(item)))
-                self._add(_Piece(self._threads, shared) if shares else _Piece(1, _SHARED_ANYWHERE.sub("", item)))
+                self._add(
+                    _UnboundPart(self._threads, shared) if shares else _UnboundPart(1, _SHARED_ANYWHERE.sub("", item))
+                )
             else:
                 raise OutlineError(f"every thread runs {item[:60]!r}")
         if pending:
@@ -203,8 +205,8 @@ class _Outliner:
         room = max(1, len(arrays)) * self._threads * BYTES_PER_PARTIAL_RESULT
         begin = [*variables, *self._results(arrays, room)]
         share = [*begin, "const int tid = sk::block_idx();", self._shared(region[1:])]
-        self._add(_Piece(self._threads, inside_loops(loops, share, room), workspace, rows * room))
-        self._add(_Piece(1, inside_loops(loops, [*begin, *items[at + 2 :]], room), workspace, rows * room))
+        self._add(_UnboundPart(self._threads, inside_loops(loops, share, room), workspace, rows * room))
+        self._add(_UnboundPart(1, inside_loops(loops, [*begin, *items[at + 2 :]], room), workspace, rows * room))
 
     def _variables(self, items: Sequence[str]) -> tuple[list[str], list[tuple[str, str, str]]]:
         """The statements before the region: variables, of which every part has a copy, and one array per result."""
@@ -265,7 +267,7 @@ class _Outliner:
         if floats := set(_ATOMIC.findall(text)) - integers:
             raise OutlineError(f"threads add to {min(floats)} in any order")
 
-    def _finished(self, piece: _Piece) -> KernelPart:
+    def _finished(self, piece: _UnboundPart) -> KernelPart:
         """The part with the aliases and parameters that its text mentions."""
         body = piece.body
         for name, value in reversed(self._aliases):

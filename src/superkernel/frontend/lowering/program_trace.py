@@ -31,7 +31,7 @@ class Storage:
 
 
 @dataclass(frozen=True)
-class TensorView:
+class TracedTensor:
     """A tensor of the program: where it begins in its storage (bytes), and its layout there (elements)."""
 
     storage: Storage
@@ -45,7 +45,7 @@ class TensorView:
 
 def kernel_argument(value: Any) -> Any:
     """An argument of a call as a sub-kernel takes it: a view becomes a TensorArg."""
-    if not isinstance(value, TensorView):
+    if not isinstance(value, TracedTensor):
         return value
     if value.conjugated or value.negated:
         raise UnsupportedError("a tensor with a lazy conjugate or negative bit")
@@ -58,7 +58,7 @@ class KernelCall:
     """A call of a generated kernel."""
 
     kernel: str
-    args: tuple[TensorView | int | float, ...]
+    args: tuple[TracedTensor | int | float, ...]
     origins: tuple[str, ...] = ()  # lines of the model that it computes
 
 
@@ -69,7 +69,7 @@ class LibraryCall:
     op: Any  # OpOverload
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    results: tuple[TensorView | None, ...]  # what it returns: new memory, or memory that it was given
+    results: tuple[TracedTensor | None, ...]  # what it returns: new memory, or memory that it was given
     origins: tuple[str, ...] = ()
 
 
@@ -90,7 +90,7 @@ class ProgramTrace:
 
     kernels: dict[str, KernelText]
     calls: list[ProgramCall]
-    outputs: list[TensorView | Any]  # what is not a view is a plain value
+    outputs: list[TracedTensor | Any]  # what is not a view is a plain value
     storages: list[Storage]
     constants: list[Any]  # tensors, by index
-    inputs: list[TensorView | Any]
+    inputs: list[TracedTensor | Any]

@@ -27,7 +27,7 @@ from .program_trace import (
     ProgramTrace,
     Storage,
     StorageOrigin,
-    TensorView,
+    TracedTensor,
 )
 
 _CALL, _KERNELS, _LIBRARY = "call", "async_compile", "extern_kernels"
@@ -166,14 +166,14 @@ class _Tracer:
         self.storages[tensor.untyped_storage()._cdata] = storage
         return storage
 
-    def view(self, tensor: Any) -> TensorView:
+    def view(self, tensor: Any) -> TracedTensor:
         identity = tensor.untyped_storage()._cdata
         storage = self.storages.get(identity)
         if storage is None:
             raise UnsupportedError("Inductor's program uses memory that it did not allocate")
         offset = tensor.storage_offset() * tensor.element_size()
         shape, strides = tuple(map(int, tensor.shape)), tuple(map(int, tensor.stride()))
-        return TensorView(storage, offset, tensor.dtype, shape, strides, tensor.is_conj(), tensor.is_neg())
+        return TracedTensor(storage, offset, tensor.dtype, shape, strides, tensor.is_conj(), tensor.is_neg())
 
     def kernel(self, name: str) -> Callable[..., None]:
         def record(*args: Any) -> None:
@@ -219,7 +219,7 @@ class _Tracer:
     def trace(self, outputs: Sequence[Any]) -> ProgramTrace:
         views = [self.view(value) if isinstance(value, torch.Tensor) else value for value in outputs]
         for view in views:
-            if isinstance(view, TensorView):
+            if isinstance(view, TracedTensor):
                 view.storage.returned = True
         storages = list(dict.fromkeys(self.storages.values()))
         for number, storage in enumerate(storages):
@@ -256,7 +256,7 @@ class _OperatorTracer(TorchDispatchMode):
 
     def _record(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         tracer = self._tracer
-        results: list[TensorView | None] = []
+        results: list[TracedTensor | None] = []
         for value in result if isinstance(result, list | tuple) else [result]:
             if isinstance(value, torch.Tensor):
                 if value.untyped_storage()._cdata not in tracer.storages:

@@ -1,4 +1,4 @@
-"""ops.groups: the arguments of grouped_matmul in, checked: how its groups, tensors and results are arranged out."""
+"""ops.grouped_layout: the arguments of grouped_matmul, checked -> the layout of its groups, tensors and results."""
 
 from __future__ import annotations
 
@@ -9,24 +9,26 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from .checks import Checks, shown, sizes
-from .rounding import DEEPEST
+from .argument_checks import ArgumentChecks, dtype_name, shape_text
+from .rounding import MAX_DEPTH
 
-CHECKS = Checks("grouped_matmul")
+CHECKS = ArgumentChecks("grouped_matmul")
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
-MOST_GROUPS = 1024
+MAX_GROUPS = 1024
 
 
 @dataclass(frozen=True)
-class Arrangement:
+class GroupLayout:
+    """How tensors hold the groups: a tensor per group, or one tensor for all groups (stacked)."""
+
     groups: int
-    one_x: bool  # one tensor has the rows of all groups
-    one_weight: bool  # one tensor has the matrices of all groups
-    one_result: bool
+    stacked_x: bool  # one tensor holds the rows of all groups
+    stacked_weight: bool  # one tensor holds the matrices of all groups
+    stacked_result: bool
     dtype: torch.dtype  # of the results
 
 
-def arranged(
+def check_arguments(
     x: Sequence[Tensor],
     weight: Sequence[Tensor],
     bias: Sequence[Tensor] | None,
@@ -37,45 +39,47 @@ def arranged(
     split_item: int,
     group_list_type: int,
     output_dtype: torch.dtype | None,
-) -> Arrangement:
+) -> GroupLayout:
     CHECKS.fits(len(x) > 0 and len(weight) > 0, "x and weight must have at least one tensor")
     tensors = [*x, *weight, *(bias or ()), *(scale or ()), *(per_token_scale or ())]
     CHECKS.same_device(**{f"tensor {number}": tensor for number, tensor in enumerate(tensors)})
     CHECKS.supported(split_item in (0, 1, 2, 3), f"split_item is {split_item}; supported: 0 to 3")
     divided = group_list is not None or group_ends is not None
-    one_weight = len(weight) == 1 and weight[0].dim() == 3
-    groups = weight[0].shape[0] if one_weight else len(weight)
-    CHECKS.supported(1 <= groups <= MOST_GROUPS, f"{groups} groups; supported: 1 to {MOST_GROUPS}")
-    one_x = len(x) == 1 and (divided or one_weight)
-    _check_shapes(x, weight, groups, one_x, one_weight, divided, split_item)
-    _check_list(group_list, group_ends, group_list_type, groups, one_x, split_item)
+    stacked_weight = len(weight) == 1 and weight[0].dim() == 3
+    groups = weight[0].shape[0] if stacked_weight else len(weight)
+    CHECKS.supported(1 <= groups <= MAX_GROUPS, f"{groups} groups; supported: 1 to {MAX_GROUPS}")
+    stacked_x = len(x) == 1 and (divided or stacked_weight)
+    _check_shapes(x, weight, groups, stacked_x, stacked_weight, divided, split_item)
+    _check_list(group_list, group_ends, group_list_type, groups, stacked_x, split_item)
     dtype = _check_dtypes(x, weight, bias, scale, per_token_scale, output_dtype)
     for name, given in (("bias", bias), ("scale", scale)):
-        _check_per_column(name, given, weight, groups, one_weight)
+        _check_per_column(name, given, weight, groups, stacked_weight)
     if per_token_scale is not None:
         CHECKS.fits(
             len(per_token_scale) == len(x), f"per_token_scale has {len(per_token_scale)} tensors, x has {len(x)}"
         )
         for rows, factors in zip(x, per_token_scale, strict=True):
             fits = tuple(factors.shape) == tuple(rows.shape[:-1])
-            CHECKS.fits(fits, f"a per_token_scale of {sizes(factors)} does not fit an x of {sizes(rows)}")
-    return Arrangement(groups, one_x, one_weight, split_item >= 2, dtype)
+            CHECKS.fits(fits, f"a per_token_scale of {shape_text(factors)} does not fit an x of {shape_text(rows)}")
+    return GroupLayout(groups, stacked_x, stacked_weight, split_item >= 2, dtype)
 
 
-def ends_of(
-    how: Arrangement,
+def group_ends_of(
+    layout: GroupLayout,
     x: Sequence[Tensor],
     group_list: Tensor | None,
     group_ends: Sequence[int] | None,
     group_list_type: int,
 ) -> list[int]:
-    """Where the groups end, counted in rows. A list that contradicts x is refused."""
-    sizes_of_x = [] if how.one_x else [rows.shape[0] for rows in x]
-    ends = list(group_ends) if group_ends is not None else _totals(sizes_of_x)
+    """The row at which each group ends. A list that contradicts x is refused."""
+    sizes_of_x = [] if layout.stacked_x else [rows.shape[0] for rows in x]
+    ends = list(group_ends) if group_ends is not None else _running_sums(sizes_of_x)
     if group_list is not None:
-        ends = group_list.tolist() if group_list_type == 0 else _totals(group_list.tolist())
-    check_ends(ends, x[0].shape[0] if how.one_x else sum(sizes_of_x))
-    CHECKS.fits(how.one_x or ends == _totals(sizes_of_x), f"group_list ends at {ends}, but x has {sizes_of_x} rows")
+        ends = group_list.tolist() if group_list_type == 0 else _running_sums(group_list.tolist())
+    check_ends(ends, x[0].shape[0] if layout.stacked_x else sum(sizes_of_x))
+    CHECKS.fits(
+        layout.stacked_x or ends == _running_sums(sizes_of_x), f"group_list ends at {ends}, but x has {sizes_of_x} rows"
+    )
     return ends
 
 
@@ -85,7 +89,7 @@ def check_ends(ends: Sequence[int], rows: int) -> None:
     CHECKS.fits(ends[-1] == rows, f"group_list adds up to {ends[-1]} rows, but x has {rows}")
 
 
-def _totals(counts: Sequence[int]) -> list[int]:
+def _running_sums(counts: Sequence[int]) -> list[int]:
     return list(accumulate(counts))
 
 
@@ -93,25 +97,27 @@ def _check_shapes(
     x: Sequence[Tensor],
     weight: Sequence[Tensor],
     groups: int,
-    one_x: bool,
-    one_weight: bool,
+    stacked_x: bool,
+    stacked_weight: bool,
     divided: bool,
     split_item: int,
 ) -> None:
-    CHECKS.fits(one_x or len(x) == groups, f"x has {len(x)} tensors for {groups} groups; it must have one, or {groups}")
-    CHECKS.fits(not one_x or divided, "the rows of one x need a group_list to be divided by")
-    CHECKS.supported(one_x or not one_weight, "a weight of three dimensions is for one x with a group_list")
+    CHECKS.fits(
+        stacked_x or len(x) == groups, f"x has {len(x)} tensors for {groups} groups; it must have one, or {groups}"
+    )
+    CHECKS.fits(not stacked_x or divided, "the rows of one x need a group_list to be divided by")
+    CHECKS.supported(stacked_x or not stacked_weight, "a weight of three dimensions is for one x with a group_list")
     for rows in x:
-        CHECKS.dimensions("x", rows, 2, 6 if not one_x and not divided and split_item < 2 else 2)
+        CHECKS.dimensions("x", rows, 2, 6 if not stacked_x and not divided and split_item < 2 else 2)
     for matrix in weight:
-        CHECKS.dimensions("weight", matrix, 3 if one_weight else 2, 3 if one_weight else 2)
+        CHECKS.dimensions("weight", matrix, 3 if stacked_weight else 2, 3 if stacked_weight else 2)
     for group in range(groups):
-        rows, matrix = x[0 if one_x else group], weight[0 if one_weight else group]
+        rows, matrix = x[0 if stacked_x else group], weight[0 if stacked_weight else group]
         fits = rows.shape[-1] == matrix.shape[-2]
-        CHECKS.fits(fits, f"x {sizes(rows)} cannot be multiplied by weight {sizes(matrix)} of group {group}")
+        CHECKS.fits(fits, f"x {shape_text(rows)} cannot be multiplied by weight {shape_text(matrix)} of group {group}")
         CHECKS.supported(
-            rows.dtype is not torch.int8 or rows.shape[-1] <= DEEPEST,
-            f"k is {rows.shape[-1]}; sums of more than {DEEPEST} products may not fit an int32",
+            rows.dtype is not torch.int8 or rows.shape[-1] <= MAX_DEPTH,
+            f"k is {rows.shape[-1]}; sums of more than {MAX_DEPTH} products may not fit an int32",
         )
     widths = [matrix.shape[-1] for matrix in weight]
     equal = all(width == widths[0] for width in widths)
@@ -123,7 +129,7 @@ def _check_list(
     group_ends: Sequence[int] | None,
     group_list_type: int,
     groups: int,
-    one_x: bool,
+    stacked_x: bool,
     split_item: int,
 ) -> None:
     if group_ends is not None:
@@ -136,9 +142,9 @@ def _check_list(
         )
         CHECKS.dtype("group_list", group_list, (torch.int64,))
         fits = tuple(group_list.shape) == (groups,)
-        CHECKS.fits(fits, f"group_list is {sizes(group_list)}; it must be ({groups},)")
-        told = "a result per group, of sizes that only the values of a tensor say; pass group_list as numbers"
-        CHECKS.supported(split_item >= 2 or not one_x, told)
+        CHECKS.fits(fits, f"group_list is {shape_text(group_list)}; it must be ({groups},)")
+        message = "a result per group, of sizes that only the values of a tensor say; pass group_list as numbers"
+        CHECKS.supported(split_item >= 2 or not stacked_x, message)
 
 
 def _check_dtypes(
@@ -153,37 +159,43 @@ def _check_dtypes(
     CHECKS.dtype("x", x[0], (*_FLOATS, torch.int8))
     for name, tensors in (("x", x), ("weight", weight)):
         for tensor in tensors:
-            CHECKS.supported(tensor.dtype is dtype, f"{name} is {shown(tensor.dtype)}, but x[0] is {shown(dtype)}")
+            CHECKS.supported(
+                tensor.dtype is dtype, f"{name} is {dtype_name(tensor.dtype)}, but x[0] is {dtype_name(dtype)}"
+            )
     result = dtype if output_dtype is None else output_dtype
     if dtype is not torch.int8:
-        CHECKS.supported(result is dtype, f"output_dtype is {result}; of {shown(dtype)} the result is {shown(dtype)}")
+        CHECKS.supported(
+            result is dtype, f"output_dtype is {result}; of {dtype_name(dtype)} the result is {dtype_name(dtype)}"
+        )
         CHECKS.absent(scale=scale, per_token_scale=per_token_scale)
         for tensor in bias or ():
-            CHECKS.dtype("bias", tensor, (torch.float32, dtype), f" beside an x of {shown(dtype)}")
+            CHECKS.dtype("bias", tensor, (torch.float32, dtype), f" beside an x of {dtype_name(dtype)}")
         return result
     known = (torch.int8, torch.float16, torch.bfloat16, torch.int32)
     CHECKS.supported(result in known, f"output_dtype is {result}; supported: int8, float16, bfloat16, int32")
     if result is torch.int32:
         CHECKS.supported(scale is None and per_token_scale is None, "an int32 result is the sums: it takes no scale")
     else:
-        CHECKS.fits(scale is not None, f"of int8, a result of {shown(result)} needs a scale")
-    whole = result in (torch.int8, torch.int32)
-    CHECKS.supported(not whole or per_token_scale is None, f"per_token_scale is not for results of {shown(result)}")
+        CHECKS.fits(scale is not None, f"of int8, a result of {dtype_name(result)} needs a scale")
+    is_integer = result in (torch.int8, torch.int32)
+    CHECKS.supported(
+        not is_integer or per_token_scale is None, f"per_token_scale is not for results of {dtype_name(result)}"
+    )
     for tensor in scale or ():
         CHECKS.dtype("scale", tensor, (torch.float32, torch.bfloat16))
     for tensor in per_token_scale or ():
         CHECKS.dtype("per_token_scale", tensor, (torch.float32,))
     for tensor in bias or ():
-        CHECKS.dtype("bias", tensor, (torch.int32,) if whole else (torch.int32, *_FLOATS))
+        CHECKS.dtype("bias", tensor, (torch.int32,) if is_integer else (torch.int32, *_FLOATS))
     return result
 
 
 def _check_per_column(
-    name: str, given: Sequence[Tensor] | None, weight: Sequence[Tensor], groups: int, one_weight: bool
+    name: str, given: Sequence[Tensor] | None, weight: Sequence[Tensor], groups: int, stacked_weight: bool
 ) -> None:
     if given is None:
         return
     CHECKS.fits(len(given) == len(weight), f"{name} has {len(given)} tensors, weight has {len(weight)}")
     for tensor, matrix in zip(given, weight, strict=True):
-        wanted = (groups, matrix.shape[-1]) if one_weight else (matrix.shape[-1],)
-        CHECKS.fits(tuple(tensor.shape) == wanted, f"{name} is {sizes(tensor)}; it must be {wanted}")
+        wanted = (groups, matrix.shape[-1]) if stacked_weight else (matrix.shape[-1],)
+        CHECKS.fits(tuple(tensor.shape) == wanted, f"{name} is {shape_text(tensor)}; it must be {wanted}")

@@ -1,4 +1,4 @@
-"""ops.quant: quant_matmul: int8 matrices and their scales in, the scaled product out."""
+"""ops.quantized: quant_matmul: int8 matrices and their scales in, the scaled product out."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .checks import Checks, sizes
-from .define import define
-from .rounding import DEEPEST, dequantised, exact_product
+from .argument_checks import ArgumentChecks, shape_text
+from .custom_op import define_operator
+from .rounding import MAX_DEPTH, dequantised, exact_product
 
 _SCHEMA = (
     "(Tensor x1, Tensor x2, Tensor scale, Tensor? offset, Tensor? pertoken_scale, Tensor? bias, "
@@ -17,7 +17,7 @@ _SCHEMA = (
 )
 _OUTPUTS = (torch.int8, torch.float16, torch.bfloat16, torch.int32)
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
-_checks = Checks("quant_matmul")
+_checks = ArgumentChecks("quant_matmul")
 
 
 def quant_matmul(
@@ -34,9 +34,9 @@ def quant_matmul(
     """(x1 @ x2 + bias) * scale * pertoken_scale + offset, with an int32 bias; a floating-point one is added last.
 
     x1 (..., m, k) and x2 (..., k, n) are int8, and their product is exact. The result is int8 (the default), float16,
-    bfloat16, or int32: then it is the sums, and the scale is left to who reads them.
+    bfloat16, or int32: then it is the sums, without the scale.
     """
-    found: Tensor = torch.ops.superkernel.quant_matmul(
+    result: Tensor = torch.ops.superkernel.quant_matmul(
         x1,
         x2,
         scale,
@@ -46,7 +46,7 @@ def quant_matmul(
         output_dtype,
         group_sizes,
     )
-    return found
+    return result
 
 
 def _eager(
@@ -98,18 +98,18 @@ def _checked(
         _checks.dtype(name, matrix, (torch.int8,), packed)
         _checks.dimensions(name, matrix, 2, 6)
     m, k, n = x1.shape[-2], x1.shape[-1], x2.shape[-1]
-    _checks.fits(x2.shape[-2] == k, f"x1 {sizes(x1)} cannot be multiplied by x2 {sizes(x2)}")
-    _checks.supported(k <= DEEPEST, f"k is {k}; sums of more than {DEEPEST} products may not fit an int32")
+    _checks.fits(x2.shape[-2] == k, f"x1 {shape_text(x1)} cannot be multiplied by x2 {shape_text(x2)}")
+    _checks.supported(k <= MAX_DEPTH, f"k is {k}; sums of more than {MAX_DEPTH} products may not fit an int32")
     try:
         batch = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
     except RuntimeError:
-        _checks.fits(False, f"the batches of x1 {sizes(x1)} and x2 {sizes(x2)} cannot be broadcast")
+        _checks.fits(False, f"the batches of x1 {shape_text(x1)} and x2 {shape_text(x2)} cannot be broadcast")
     shape = (*batch, m, n)
 
     dtype = torch.int8 if output_dtype is None else output_dtype
     _checks.supported(dtype in _OUTPUTS, f"output_dtype is {dtype}; supported: int8, float16, bfloat16, int32")
-    made = " (made by npu_trans_quant_param)" if scale.dtype is torch.int64 else ""
-    _checks.dtype("scale", scale, (torch.float32, torch.bfloat16), made)
+    origin = " (made by npu_trans_quant_param)" if scale.dtype is torch.int64 else ""
+    _checks.dtype("scale", scale, (torch.float32, torch.bfloat16), origin)
     _check_per_column("scale", scale, n)
     if offset is not None:
         _checks.dtype("offset", offset, (torch.float32,))
@@ -118,7 +118,7 @@ def _checked(
     if pertoken_scale is not None:
         _checks.dtype("pertoken_scale", pertoken_scale, (torch.float32,))
         _checks.fits(
-            tuple(pertoken_scale.shape) == (m,), f"pertoken_scale is {sizes(pertoken_scale)}; it must be ({m},)"
+            tuple(pertoken_scale.shape) == (m,), f"pertoken_scale is {shape_text(pertoken_scale)}; it must be ({m},)"
         )
         scaled = dtype in (torch.float16, torch.bfloat16)
         _checks.supported(scaled, f"pertoken_scale is for float16 and bfloat16 results, not for {dtype}")
@@ -128,14 +128,14 @@ def _checked(
             scaled = dtype in (torch.float16, torch.bfloat16)
             _checks.supported(scaled, f"a bias that is no int32 is for float16 and bfloat16 results, not for {dtype}")
         allowed = [(n,), (*batch, 1, n)] if len(shape) == 3 else [(n,)]
-        told = " or ".join(str(tuple(sizes)) for sizes in allowed)
-        _checks.fits(tuple(bias.shape) in allowed, f"bias is {sizes(bias)}; it must be {told}")
+        wanted = " or ".join(str(tuple(shape)) for shape in allowed)
+        _checks.fits(tuple(bias.shape) in allowed, f"bias is {shape_text(bias)}; it must be {wanted}")
     return dtype, shape
 
 
 def _check_per_column(name: str, tensor: Tensor, columns: int) -> None:
     fits = tensor.dim() == 1 and tensor.shape[0] in (1, columns)
-    _checks.fits(fits, f"{name} is {sizes(tensor)}; it must be (1,) or ({columns},)")
+    _checks.fits(fits, f"{name} is {shape_text(tensor)}; it must be (1,) or ({columns},)")
 
 
-define("quant_matmul", _SCHEMA, _eager, _fake)
+define_operator("quant_matmul", _SCHEMA, _eager, _fake)
