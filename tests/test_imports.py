@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -35,10 +36,15 @@ def module_name(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
+@cache
+def syntax_tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imports(path: Path) -> Iterator[tuple[int, str]]:
     """Line and module of every import, absolute; modules of this package without its name, torch as it is."""
     parents = path.relative_to(ROOT).parts[:-1]
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(syntax_tree(path)):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name.removeprefix("superkernel.")) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -103,12 +109,24 @@ def test_no_target_imports_another_and_shared_code_imports_none() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_only_benchmarks_import_a_target_by_its_name() -> None:
+    """Everything else finds targets in the table of `targets`."""
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line} imports {imported}"
+        for path in MODULES
+        if not module_name(path).startswith(("targets", "tools.bench"))
+        for line, imported in imports(path)
+        if imported.split(".")[:1] == ["targets"] and imported.split(".")[1] in TARGETS
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_nothing_outside_the_targets_compares_the_name_of_one() -> None:
     wrong = []
     for path in MODULES:
         if module_name(path).startswith("targets."):
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(syntax_tree(path)):
             if isinstance(node, ast.Compare):
                 values = [node.left, *node.comparators]
                 values += [

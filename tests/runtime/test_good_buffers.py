@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType
+from types import FrameType, MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -194,3 +195,23 @@ def test_any_mapping(adding: sk.SuperKernel, wrap: type[Mapping[str, Any]]) -> N
 def test_one_name_for_several_parameters_of_an_op() -> None:
     with compiled(Op(ADD, ["a", "a", "b"])) as k:
         assert (k({"a": vector(4)})["b"] == 8).all()
+
+
+def test_a_launch_makes_at_most_nine_python_calls() -> None:
+    """What a launch costs before it begins: every further call is measurable beside a small op."""
+    calls: list[str] = []
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        if event == "call":
+            calls.append(frame.f_code.co_qualname)
+
+    with compiled(Op(ADD, ["a", "b", "t"]), Op(ADD, ["t", "b", "c"])) as k:
+        buffers = {name: vector() for name in ("a", "b", "t", "c")}
+        k(buffers)
+        before = sys.getprofile()
+        sys.setprofile(count)
+        try:
+            k(buffers)
+        finally:
+            sys.setprofile(before)
+    assert len(calls) <= 9, calls

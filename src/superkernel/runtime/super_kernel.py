@@ -41,6 +41,7 @@ class SuperKernel:
         """`prepared` and `rebuild` are None for a kernel that was loaded; its number of cores is fixed."""
         self.graph, self.options, self.target = graph, options, target
         self._prepared, self._rebuild, self._fixed_cores = prepared, rebuild, fixed_cores
+        self._core_count = target.planner.core_count
         self._built = {built.cores: built}
         self._lock = threading.Lock()
         self._closed = False
@@ -67,8 +68,11 @@ class SuperKernel:
         """Launch once; returns the typed names that were allocated here and written."""
         if self._closed:
             raise self._refusal()
-        launch_inputs = self._inputs_with(events, tiling)
-        loaded = self._current().loaded
+        # short on purpose: a call costs as much as a small op
+        plain = events is None and tiling is None and not self._dynamic_ops
+        launch_inputs = self._launch_inputs if plain else self._inputs_with(events, tiling)
+        built = self._built.get(self._fixed_cores or self._core_count()) or self._current()
+        loaded = built.loaded
         if loaded is None:
             raise self._no_launcher()
         if not self.options.debug_replay:
@@ -121,7 +125,7 @@ class SuperKernel:
 
     def launch_values(self, values: Any, sizes: Any) -> None:
         """Launch once with filled argument_arrays(). Nothing is checked: the caller knows what it passes."""
-        built = self._built.get(self._fixed_cores or self.target.planner.core_count()) or self._current()
+        built = self._built.get(self._fixed_cores or self._core_count()) or self._current()
         loaded = built.loaded
         if loaded is None:
             raise self._no_launcher()
@@ -235,7 +239,7 @@ class SuperKernel:
         return tuple(self.emulated.spans) if self.emulated is not None else ()
 
     def _cores(self) -> int:
-        return self._fixed_cores or self.target.planner.core_count()
+        return self._fixed_cores or self._core_count()
 
     def _current(self) -> BuiltKernel:
         """What was built for the present number of cores; for another number it is built anew."""
