@@ -218,8 +218,8 @@ class ReportingKernel:
     def spans(self) -> tuple[Span, ...]:
         return self.plain.spans()
 
-    def recording(self) -> TimeStamps | None:
-        return self.plain.recording()
+    def time_stamps(self) -> TimeStamps | None:
+        return self.plain.time_stamps()
 
     def last_launch(self) -> tuple[int, int]:
         return self.plain.last_launch()
@@ -237,7 +237,7 @@ def _reported(launch: ReportedLaunch, start: Callable[[], Result], sizes: Callab
     with torch_profiler_range(launch.kernel.name):
         result = start()
     begin, end = launch.loaded.last_launch()
-    publish([LaunchEvent(launch.kernel, begin, end, get_ident(), sizes(), launch.loaded.recording())])
+    publish([LaunchEvent(launch.kernel, begin, end, get_ident(), sizes(), launch.loaded.time_stamps())])
     return result
 
 
@@ -284,7 +284,7 @@ class ReportingSequence:
             with torch_profiler_range(kernel.name):
                 single.launch_timed(values, sizes, times)
             begin, end = times[0]
-            stamps = launch.kernel.recording()
+            stamps = launch.kernel.time_stamps()
             publish([LaunchEvent(kernel, begin, end, get_ident(), tuple(sizes), stamps)])
 
     def launch_timed(self, values: Any, sizes: Any, times: list[tuple[int, int]]) -> None:

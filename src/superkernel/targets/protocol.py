@@ -136,7 +136,7 @@ class LoadedKernel(Protocol):
     ) -> None: ...  # no checks; events and dynamic ops allowed
     def running(self) -> int: ...  # launches in progress
     def spans(self) -> tuple[Span, ...]: ...  # of the last launch, if it was recorded
-    def recording(self) -> TimeStamps | None: ...  # of the calling thread's last launch
+    def time_stamps(self) -> TimeStamps | None: ...  # of the calling thread's last launch
     def last_launch(self) -> tuple[int, int]: ...  # of the calling thread: dispatch and completion, if timed
     def close(self) -> None: ...
 

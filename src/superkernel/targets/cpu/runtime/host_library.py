@@ -93,22 +93,22 @@ class LaunchStructure(ctypes.Structure):
 
 
 @dataclass(frozen=True)
-class Host:
-    """`free`: calls that release the GIL. `held`: calls that keep it."""
+class HostLibrary:
+    """`gil_released`: calls that release the GIL. `gil_held`: calls that keep it."""
 
     path: Path
-    free: ctypes.CDLL
-    held: ctypes.PyDLL
+    gil_released: ctypes.CDLL
+    gil_held: ctypes.PyDLL
 
     def unconverted(self, name: str) -> Any:
-        """A function of `free` that takes ctypes objects and small integers as they are: checking them costs time."""
-        function = self.free[name]  # a new object, unlike the attribute
-        function.restype = _FREE[name][0]
+        """A function of `gil_released` without argtypes: checking arguments costs time."""
+        function = self.gil_released[name]  # a new object, unlike the attribute
+        function.restype = _GIL_RELEASED[name][0]
         return function
 
 
 # function -> (result, arguments)
-_FREE: dict[str, tuple[Any, tuple[Any, ...]]] = {
+_GIL_RELEASED: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "sk_host_openmp": (None, (c_void_p, c_void_p, c_void_p)),
     "sk_program_create": (c_void_p, (POINTER(Facts),)),
     "sk_program_close": (c_int32, (c_void_p,)),
@@ -134,7 +134,7 @@ _FREE: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "sk_agent_answer": (None, (c_void_p, c_int32, c_int64, c_int64)),
     "sk_agent_failed": (None, (c_void_p, c_int32)),
 }
-_HELD: dict[str, tuple[Any, tuple[Any, ...]]] = {
+_GIL_HELD: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "sk_bind_python": (None, (c_void_p,)),
     "sk_bind": (c_int32, (ctypes.py_object, c_int32, c_void_p, c_void_p, c_void_p)),
     "sk_call": (c_int64, (c_void_p, ctypes.py_object, c_void_p, c_void_p, c_int32)),
@@ -157,38 +157,40 @@ def load_library(path: Path) -> ctypes.CDLL:
         return ctypes.CDLL(str(alias))
 
 
-def load_host(path: Path) -> Host:
+def load_host(path: Path) -> HostLibrary:
     """The host library of one file, loaded once."""
     file = path.stat()
     return _load_host(path, file.st_dev, file.st_ino)
 
 
 @cache
-def _load_host(path: Path, *identity: int) -> Host:
-    free = load_library(path)
-    held = ctypes.PyDLL(str(path), handle=free._handle)
-    for library, table in ((free, _FREE), (held, _HELD)):
+def _load_host(path: Path, *identity: int) -> HostLibrary:
+    gil_released = load_library(path)
+    gil_held = ctypes.PyDLL(str(path), handle=gil_released._handle)
+    for library, table in ((gil_released, _GIL_RELEASED), (gil_held, _GIL_HELD)):
         for name, (result, arguments) in table.items():
             function = getattr(library, name)
             function.restype, function.argtypes = result, arguments
     run_time = openmp()
-    free.sk_host_openmp(*(run_time.address(f) for f in ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")))
+    gil_released.sk_host_openmp(
+        *(run_time.address(f) for f in ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads"))
+    )
     functions = [ctypes.cast(getattr(ctypes.pythonapi, name), c_void_p).value for name in _PYTHON]
-    held.sk_bind_python((c_void_p * (len(_PYTHON) + 1))(*functions, id(None)))
+    gil_held.sk_bind_python((c_void_p * (len(_PYTHON) + 1))(*functions, id(None)))
     with _loaded_lock:
-        free.sk_time_launches(_timing.enabled)
-        host = Host(path, free, held)
+        gil_released.sk_time_launches(_timing.enabled)
+        host = HostLibrary(path, gil_released, gil_held)
         _loaded.append(host)
     return host
 
 
 def address_writer(inputs: Sequence[tuple[int, int]], address: int) -> AddressWriter:
-    """For a kernel that was built: some host library is loaded, and any will do.
+    """Uses any loaded host library: a kernel was built, so there is one.
 
     `inputs`: place in the values, index in the tuple. `address`: of the function that finds a tensor's memory.
     """
     table = (TensorInput * len(inputs))(*(TensorInput(*pair) for pair in inputs))
-    fill, count = _loaded[-1].held.sk_fill, len(inputs)
+    fill, count = _loaded[-1].gil_held.sk_fill, len(inputs)
     of_tensor = c_void_p(address)
 
     def call(tensors: tuple[Any, ...], values: Any) -> None:
@@ -198,7 +200,7 @@ def address_writer(inputs: Sequence[tuple[int, int]], address: int) -> AddressWr
 
 
 # Several, if another process has replaced the file in the cache.
-_loaded: list[Host] = []
+_loaded: list[HostLibrary] = []
 _timing = SimpleNamespace(enabled=False)
 _loaded_lock = threading.Lock()
 
@@ -208,4 +210,4 @@ def time_launches(enabled: bool) -> None:
     with _loaded_lock:
         _timing.enabled = enabled
         for host in _loaded:
-            host.free.sk_time_launches(enabled)
+            host.gil_released.sk_time_launches(enabled)

@@ -28,7 +28,7 @@ from .arguments import Arguments, FastBinder
 from .host_library import CLOSED, MISFIT, Caller, Facts, Fault, load_host, load_library
 from .openmp import forked
 from .tiling_agent import TilingAgent
-from .time_stamps import Stamps, room_for
+from .time_stamps import CpuTimeStamps, stamp_buffer
 
 _MAIN = threading.main_thread().ident
 _PARTS = ("begin", "run", "end")
@@ -42,23 +42,23 @@ class CpuLoadedKernel:
     def __init__(self, executable: CpuExecutable) -> None:
         self.plan, self.numbers = plan, numbers = executable.plan, executable.numbers
         self.host = load_host(executable.host)
-        self._free = self.host.free
+        self._library = self.host.gil_released
         library = _loaded(executable.binary, plan)
-        self.program = _create_program(plan, numbers, library, self._free)
+        self.program = _create_program(plan, numbers, library, self._library)
         # At close, or when the last reference is gone; a thread that enters a launch holds one.
         self._unload = _finalize(self, _dlclose, library._handle)
-        _finalize(self, self._free.sk_program_destroy, self.program)
+        _finalize(self, self._library.sk_program_destroy, self.program)
         self._binder = FastBinder(plan.graph)
         self._events = tuple(event.label for event in plan.graph.events)
-        self._call, self._call_values = self.host.held.sk_call, self.host.unconverted("sk_call_values")
+        self._call, self._call_values = self.host.gil_held.sk_call, self.host.unconverted("sk_call_values")
         caller = Caller(self.program, self._binder.wanted, self._binder.count)
         self._keep, self._caller = caller, c_void_p(ctypes.addressof(caller))
         self._handle = c_void_p(self.program)
-        self._stamps: Stamps | None = None  # of the last launch
+        self._stamps: CpuTimeStamps | None = None  # of the last launch
         self._of_thread = threading.local()  # the time stamps of each thread's last launch
         self._dynamic = bool(numbers.tilings)
         self.recorded = bool(numbers.records)
-        self._stamp_room = room_for(plan.cores, numbers.records)
+        self._stamp_buffer = stamp_buffer(plan.cores, numbers.records)
         self._observed = self._dynamic or self.recorded
         self._plain = not self._observed and not plan.graph.events
         # one core never waits, so it could stop at its end only: Python's handler serves as well
@@ -85,7 +85,7 @@ class CpuLoadedKernel:
         if self._observed:
             binder = self._binder
             values, sizes = (arguments.values, arguments.sizes) if arguments.values else binder.argument_arrays()
-            if self.host.held.sk_bind(arguments.capsules, binder.count, binder.wanted, values, sizes) == MISFIT:
+            if self.host.gil_held.sk_bind(arguments.capsules, binder.count, binder.wanted, values, sizes) == MISFIT:
                 return MISFIT
             self._run_bound(values, sizes, launch_inputs, arguments.named)
             return 0
@@ -107,8 +107,8 @@ class CpuLoadedKernel:
         """The error of a launch that the library refused or stopped."""
         if outcome == CLOSED:
             return self._closed()
-        error = self._error(self._free.sk_launch_fault(outcome), outcome, None, launch_inputs, op_label)
-        self._free.sk_launch_end(outcome)
+        error = self._error(self._library.sk_launch_fault(outcome), outcome, None, launch_inputs, op_label)
+        self._library.sk_launch_end(outcome)
         return error
 
     def _closed(self) -> LaunchError:
@@ -156,52 +156,52 @@ class CpuLoadedKernel:
         op_label: OpLabel | None = None,
     ) -> None:
         """One launch of values that fit; where the plan has them, with a control agent and with time stamps."""
-        free = self._free
+        library = self._library
         if self.recorded and not self._dynamic:
-            stamps = self._stamp_room()
-            if outcome := free.sk_call_recorded(self.program, values, sizes, may_interrupt(), stamps):
+            stamps = self._stamp_buffer()
+            if outcome := library.sk_call_recorded(self.program, values, sizes, may_interrupt(), stamps):
                 raise self.stopped(outcome, launch_inputs, op_label)
             self._keep_stamps(stamps)
             return
-        running = free.sk_launch_begin(self.program)
+        running = library.sk_launch_begin(self.program)
         if not running:
             raise self._closed()
         agent = None
         if self._dynamic:
-            agent = TilingAgent(self.plan, self.numbers, free, running, launch_inputs.tilings, named, keep=self)
+            agent = TilingAgent(self.plan, self.numbers, library, running, launch_inputs.tilings, named, keep=self)
         try:
             if agent:
                 agent.start()
-            if status := free.sk_launch_run(running, values, sizes, may_interrupt()):
+            if status := library.sk_launch_run(running, values, sizes, may_interrupt()):
                 raise self._error(status, running, agent, launch_inputs, op_label)
             if self.recorded:
-                stamps = self._stamp_room()
-                free.sk_launch_record(running, stamps)
+                stamps = self._stamp_buffer()
+                library.sk_launch_record(running, stamps)
                 self._keep_stamps(stamps)
         finally:
             if agent is None or agent.finished():
-                free.sk_launch_end(running)
+                library.sk_launch_end(running)
 
     def _keep_stamps(self, raw: Any) -> None:
         """They are decoded on demand, not during a launch."""
-        self._stamps = self._of_thread.stamps = Stamps(self.plan.cores, raw)
+        self._stamps = self._of_thread.stamps = CpuTimeStamps(self.plan.cores, raw)
 
     def repeat(self, buffers: Mapping[str, Any], loop: Any, times: int) -> float:
         """Launch from a C loop (as in bench/clock.cpp); what the loop returns."""
         arguments = self._binder.bind_carefully(buffers, ())
-        parts = (c_void_p(ctypes.cast(getattr(self._free, f"sk_launch_{part}"), c_void_p).value) for part in _PARTS)
+        parts = (c_void_p(ctypes.cast(getattr(self._library, f"sk_launch_{part}"), c_void_p).value) for part in _PARTS)
         return float(loop(*parts, c_void_p(self.program), arguments.values, arguments.sizes, ctypes.c_int64(times)))
 
     def step_times(self) -> Sequence[StepTime]:
         return self._stamps.step_times() if self._stamps else ()
 
-    def recording(self) -> Stamps | None:
-        stamps: Stamps | None = getattr(self._of_thread, "stamps", None)
+    def time_stamps(self) -> CpuTimeStamps | None:
+        stamps: CpuTimeStamps | None = getattr(self._of_thread, "stamps", None)
         return stamps
 
     def last_launch(self) -> tuple[int, int]:
         times = (ctypes.c_uint64 * 2)()
-        self._free.sk_last_launch(times)
+        self._library.sk_last_launch(times)
         return times[0], times[1]
 
     def spans(self) -> tuple[Span, ...]:
@@ -220,9 +220,9 @@ class CpuLoadedKernel:
             for event in node.awaits:
                 launch_inputs.events[event].clear()
         fault = Fault(status)
-        report = self._free.sk_launch_report(running).decode("utf-8", "replace")
-        step = self._free.sk_launch_fault_step(running)
-        detail = self._free.sk_launch_fault_detail(running)
+        report = self._library.sk_launch_report(running).decode("utf-8", "replace")
+        step = self._library.sk_launch_fault_step(running)
+        detail = self._library.sk_launch_fault_detail(running)
         if fault is Fault.INTERRUPTED:
             return KeyboardInterrupt()
         where = f"super_kernel_scope {op_label.scope if op_label else self.plan.graph.name!r}: "
@@ -234,7 +234,7 @@ class CpuLoadedKernel:
             error.__cause__ = agent.error
             return error
         node = self.plan.graph.nodes[_op_of(self.plan.steps[step])]
-        message = self._free.sk_launch_failure(running).decode("utf-8", "replace")
+        message = self._library.sk_launch_failure(running).decode("utf-8", "replace")
         why = f": {message}" if fault is Fault.FAILED else _explain(fault, node, detail)
         return LaunchError(f"{where}op {op_label.op if op_label else node.name!r}{why}")
 
@@ -242,11 +242,11 @@ class CpuLoadedKernel:
         return next(self.plan.graph.nodes[op].name for op, i in self.numbers.tilings.items() if i == index)
 
     def running(self) -> int:
-        return int(self._free.sk_program_running(self.program))
+        return int(self._library.sk_program_running(self.program))
 
     def close(self) -> None:
         """Refuse launches from now on and unload; a launch that is running keeps its binary until this object goes."""
-        if self._free.sk_program_close(self.program) == 0:
+        if self._library.sk_program_close(self.program) == 0:
             self._unload()
 
 

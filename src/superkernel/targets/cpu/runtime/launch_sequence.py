@@ -44,7 +44,7 @@ class CpuLaunchSequence:
         self._kernels[0].check_process()
         outcome = self._call(self._first, self._count, values, sizes, may_interrupt(), times)
         if outcome:
-            failed = 0 if outcome < 0 else self._kernels[0].host.free.sk_launch_position(outcome)
+            failed = 0 if outcome < 0 else self._kernels[0].host.gil_released.sk_launch_position(outcome)
             raise self._kernels[failed].stopped(outcome, op_label=self._launches[failed].op_label)
 
     def _launch_each(self, values: Any, sizes: Any, times: list[tuple[int, int]]) -> None:

@@ -15,14 +15,14 @@ _STAMP = np.dtype([("ticks", np.uint64), ("step", np.uint32), ("unused", np.uint
 _CLOCK = 4  # words before the counts: nanoseconds and ticks at the begin and end of the launch
 
 
-def room_for(cores: int, marks: int) -> Callable[[], Any]:
+def stamp_buffer(cores: int, marks: int) -> Callable[[], Any]:
     """A function that gives memory for the record of one launch, as sk_launch_record writes it."""
     kind: Callable[[], Any] = ctypes.c_uint64 * (_CLOCK + cores + 2 * cores * marks)
     return kind
 
 
 @dataclass(frozen=True)
-class Stamps:
+class CpuTimeStamps:
     """The record of one launch, as it was written."""
 
     cores: int
