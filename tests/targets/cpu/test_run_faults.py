@@ -15,7 +15,7 @@ from targets.cpu.small import assert_same, compile_ops, differs, launched, numbe
 
 from superkernel import LaunchError, Op, SuperKernel
 from superkernel.cache import Cache
-from superkernel.targets.cpu.build import HOST
+from superkernel.targets.cpu.build import HOST, INCLUDE
 from superkernel.targets.cpu.runtime.launch import DELAYS
 from superkernel.targets.native.objects import CompileJob, compile_sources
 from superkernel.targets.native.toolchain import find_toolchain, run
@@ -175,6 +175,6 @@ def host_without(folder: Path, pattern: str) -> Path:
     changed, output, tools = folder / "launch.cpp", folder / "host.so", find_toolchain()
     changed.write_text(edited((HOST / "launch.cpp").read_text(), pattern, ""))
     sources = [changed, *(path for path in HOST.glob("*.cpp") if path.name != "launch.cpp")]
-    objects = compile_sources([CompileJob(path, ("-O2", f"-I{HOST}")) for path in sources], tools, Cache())
+    objects = compile_sources([CompileJob(path, ("-O2", f"-I{HOST}")) for path in sources], tools, Cache(), (INCLUDE,))
     run([*tools.cxx, "-shared", "-fPIC", *map(str, objects), "-lpthread", "-o", str(output)], what="a host library")
     return output

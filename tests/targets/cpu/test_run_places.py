@@ -15,6 +15,8 @@ from targets.cpu.small import Array, N, compile_ops, numbers, small
 
 import superkernel as sk
 from superkernel import GraphError, LaunchError, Op, Place, SuperKernel
+from superkernel.model.graph import build_graph
+from superkernel.model.params import Param
 from superkernel.plan.simulate.simulate import simulate
 from superkernel.plan.verify.validate import validate
 
@@ -122,7 +124,7 @@ def test_no_promise_of_blocks_holds_for_a_part() -> None:
     scale = sk.SubKernel.from_source(small("scale").binary.path, "scale", block_dim=4, params=params)
     for write, read, local in ((0, 0, True), (PART, 0, False), (0, PART, False), (PART, PART, False)):
         ops = [Op(scale, ["a", Place("t", write)]), Op(scale, [Place("t", read), "u"])]
-        graph = sk.graph.build_graph(ops, "promise")
+        graph = build_graph(ops, "promise")
         assert graph.edges[0].block_local is local
         with compile_ops(ops, "promise") as k:
             assert (k.plan.blocking_steps == 0) is local
@@ -201,9 +203,7 @@ def test_a_typed_use_of_the_same_name_is_still_checked_and_allocated() -> None:
 
 def test_parts_of_one_buffer_may_have_different_types() -> None:
     one = small("scale", 1)
-    other = sk.SubKernel(
-        "scale", one.binary, 1, tuple(map(sk.params.Param.parse, ("in:x:float32[7]", "out:z:uint8[3]")))
-    )
+    other = sk.SubKernel("scale", one.binary, 1, tuple(map(Param.parse, ("in:x:float32[7]", "out:z:uint8[3]"))))
     ops = [
         Op(one, [Place("m", 8), Place("m", 8 + PART)], name="first"),
         Op(other, [Place("m", 8 + PART), Place("m", 8 + PART)], name="second"),
