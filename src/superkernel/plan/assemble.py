@@ -1,8 +1,12 @@
-"""plan.assemble: placement and syncs -> the sequence of steps, with preloads, fences, records, debug steps."""
+"""plan.assemble: placement and syncs -> the sequence of steps, with preloads, fences, records, debug steps.
+
+`preloads_ahead`, `wants_fence`, `record` and `between_marks` serve every target: they work for any kind of agent.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from ..model.graph import Graph
 from ..model.node import Node
@@ -33,7 +37,7 @@ def assemble(
     graph: Graph, placement: Placement, synced: Synced, options: Options, classes: CoreClasses
 ) -> tuple[Step, ...]:
     everyone = tuple(range(placement.cores))
-    steps: list[Step] = [*_record(everyone, SpanKind.KERNEL, True, None, options)]
+    steps: list[Step] = [*record(everyone, SpanKind.KERNEL, True, None, options)]
     preloads = _preloads(graph, placement, options, classes)
     steps += preloads.get(-1, ())
     steps += synced.first_requests
@@ -41,7 +45,7 @@ def assemble(
         steps += _op_steps(graph, op, rank, placement, synced, options, preloads.get(op, ()))
         steps += synced.ops[op].requests
     steps += [ResetEvent((core,), event) for core, event in synced.resets]
-    steps += _record(everyone, SpanKind.KERNEL, False, None, options)
+    steps += record(everyone, SpanKind.KERNEL, False, None, options)
     return tuple(steps)
 
 
@@ -55,15 +59,15 @@ def _op_steps(
     preloads: Iterable[Preload],
 ) -> Iterable[Step]:
     node, cores, sync = graph.nodes[op], placement.of[op], synced.ops[op]
-    cleaned = list(_fence(node, cores, FenceWhen.AFTER, options.dcci_after_kernel_end, options))
+    cleaned = list(_fence(node, cores, FenceWhen.AFTER, options))
     # what is flushed after the call must not be announced during it
     early = options.early_start is EarlyStart.FULL and bool(node.kernel.signals_inside) and not cleaned
     yield from _prefetch(graph, node, cores, options)
     gate = signals_of(synced, op, rank, Point.GATE, inside=False)
     yield from _recorded([*sync.before[: sync.gate], *gate, *sync.before[sync.gate :]], SpanKind.WAIT, op, options)
-    yield from _fence(node, cores, FenceWhen.BEFORE, options.dcci_before_kernel_start, options)
+    yield from _fence(node, cores, FenceWhen.BEFORE, options)
     yield from preloads
-    yield from _record(cores, SpanKind.OP, True, op, options)
+    yield from record(cores, SpanKind.OP, True, op, options)
     yield from sync.inside
     team = placement.teams[op]
     yield Call(cores, op, node.blocks, team, len(placement.copies.get(op, ())) or 1)
@@ -71,7 +75,7 @@ def _op_steps(
     if idle:
         yield Feed(idle, op, team)
     yield from cleaned
-    yield from _record(cores, SpanKind.OP, False, op, options)
+    yield from record(cores, SpanKind.OP, False, op, options)
     yield from signals_of(synced, op, rank, Point.DONE, early)
     if options.debug_dcci_all:
         yield Fence(cores, op, FenceWhen.DEBUG)
@@ -87,17 +91,33 @@ def _preloads(graph: Graph, placement: Placement, options: Options, classes: Cor
     first_use = {graph.nodes[op].kernel: op for op in reversed(graph.order)}
     if options.preload_code is PreloadCode.MAX:
         return {-1: [Preload(tuple(range(placement.cores)), tuple(sorted(first_use.values())))]}
-    previous = [-1] * len(classes)
-    seen: list[set[object]] = [set() for _ in range(len(classes))]
-    wanted: dict[int, dict[int, list[int]]] = {}  # op before -> op to preload -> classes
-    for op in graph.order:
-        kernel = graph.nodes[op].kernel
-        for core_class in classes.split(placement.of[op]):
-            if kernel not in seen[core_class]:
-                seen[core_class].add(kernel)
-                wanted.setdefault(previous[core_class], {}).setdefault(op, []).append(core_class)
-            previous[core_class] = op
+    wanted = preloads_ahead(graph, graph.order, lambda op: classes.split(placement.of[op]), keeps_code=True)
     return {at: [Preload(classes.cores(found), (op,)) for op, found in ops.items()] for at, ops in wanted.items()}
+
+
+def preloads_ahead(
+    graph: Graph, order: Sequence[int], agents_of: Callable[[int], Iterable[Any]], *, keeps_code: bool
+) -> Mapping[int, Mapping[int, list[Any]]]:
+    """The call before which a preload stands (-1: the entry) -> the op whose code it pulls -> on which agents.
+
+    One op ahead. keeps_code: what a core has run once it need not pull again; otherwise only the code of the last call
+    is kept, and which code a dynamic op runs is known right before its call.
+    """
+    previous: dict[Any, int] = {}
+    kept: dict[Any, set[object]] = {}
+    wanted: dict[int, dict[int, list[Any]]] = {}
+    for op in order:
+        kernel, late = graph.nodes[op].kernel, graph.nodes[op].dynamic and not keeps_code
+        for agent in agents_of(op):
+            held = kept.setdefault(agent, set())
+            if late or kernel not in held:
+                before = op if late else previous.get(agent, -1)
+                wanted.setdefault(before, {}).setdefault(op, []).append(agent)
+            if not keeps_code:
+                held.clear()
+            held.add(kernel)
+            previous[agent] = op
+    return wanted
 
 
 def _prefetch(graph: Graph, node: Node, cores: Cores, options: Options) -> Iterable[Step]:
@@ -108,22 +128,42 @@ def _prefetch(graph: Graph, node: Node, cores: Cores, options: Options) -> Itera
         yield PrefetchWeights(cores, node.index, names, budget)
 
 
-def _fence(node: Node, cores: Cores, when: FenceWhen, types: tuple[str, ...], options: Options) -> Iterable[Step]:
-    named = node.kernel.type_name in types and node.kernel.type_name not in options.dcci_disable_on_kernel
-    if named:
+def wants_fence(node: Node, when: FenceWhen, options: Options, asked: bool = False) -> bool:
+    """Whether an option, or the sub-kernel itself (`asked`), wants cache maintenance; disabling wins over both."""
+    before = when is FenceWhen.BEFORE
+    types = options.dcci_before_kernel_start if before else options.dcci_after_kernel_end
+    kind = node.kernel.type_name
+    return (asked or kind in types) and kind not in options.dcci_disable_on_kernel
+
+
+def _fence(node: Node, cores: Cores, when: FenceWhen, options: Options) -> Iterable[Step]:
+    if wants_fence(node, when, options):
         yield Fence(cores, node.index, when)
 
 
-def _record(cores: Cores, what: SpanKind, begin: bool, op: int | None, options: Options) -> Iterable[Step]:
+def record(
+    agents: tuple[Any, ...], what: SpanKind, begin: bool, op: int | None, options: Options, kind: type[Record] = Record
+) -> Iterable[Step]:
     if options.profiling:
-        yield Record(cores, what, begin, op)
+        yield kind(agents, what, begin, op)
+
+
+def between_marks(
+    steps: Sequence[Step],
+    agents: tuple[Any, ...],
+    what: SpanKind,
+    op: int,
+    options: Options,
+    kind: type[Record] = Record,
+) -> Iterable[Step]:
+    """`steps` between a pair of marks on `agents`."""
+    yield from record(agents, what, True, op, options, kind)
+    yield from steps
+    yield from record(agents, what, False, op, options, kind)
 
 
 def _recorded(steps: list[Step], what: SpanKind, op: int, options: Options) -> Iterable[Step]:
     """`steps` between a pair of marks on the cores that take part in them."""
     sets = dict.fromkeys(step.cores for step in steps)
     cores = next(iter(sets)) if len(sets) == 1 else tuple(sorted({core for members in sets for core in members}))
-    if cores:
-        yield from _record(cores, what, True, op, options)
-        yield from steps
-        yield from _record(cores, what, False, op, options)
+    return between_marks(steps, cores, what, op, options) if cores else ()

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum
+from typing import Any
 
 Agent = Hashable  # a core, or a class of cores
 Cores = tuple[int, ...]
@@ -63,7 +64,7 @@ class Need:
 class Step:
     """Something the cores in `cores` do, in the order of the plan; other cores skip it."""
 
-    cores: Cores
+    cores: tuple[Any, ...]  # the agents: numbers of cores, or classes of cores
 
     def text(self, names: Names) -> str:
         """One line that says what happens, with the user's names."""

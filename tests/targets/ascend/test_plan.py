@@ -15,11 +15,12 @@ from superkernel.errors import PlanError
 from superkernel.model.graph import Graph, build_graph
 from superkernel.model.op import Op
 from superkernel.model.options import Options
+from superkernel.plan.steps import Call
 from superkernel.targets.ascend import class_clocks as knowledge
 from superkernel.targets.ascend.chips import find_chip
 from superkernel.targets.ascend.pairs import PAIRS, Action, Pair, pairs_for
 from superkernel.targets.ascend.plan import AscendPlan, make_ascend_plan
-from superkernel.targets.ascend.steps import Arrive, Call, Meet
+from superkernel.targets.ascend.steps import Arrive, Meet
 from superkernel.targets.ascend.types import CUBE, VECTOR, CoreClass, KernelType, OpClass
 from superkernel.targets.ascend.validate import validate
 
@@ -163,7 +164,9 @@ def test_names_and_event_numbers_do_not_matter() -> None:
             make_ascend_plan(build_graph(listed, "p17", options.stream_fusion), options, CHIP)
             for listed in (ops, [renamed(op, i) for i, op in enumerate(ops)])
         )
-        assert [(type(a), a.classes, a.op) for a in first.steps] == [(type(b), b.classes, b.op) for b in second.steps]
+        assert [(type(a), a.cores, getattr(a, "op", None)) for a in first.steps] == [
+            (type(b), b.cores, getattr(b, "op", None)) for b in second.steps
+        ]
 
 
 # the pair table
@@ -211,13 +214,10 @@ def test_neighbours_sync_by_the_row_of_their_pair(first: OpClass, second: OpClas
     row = PAIRS[Pair(first, second)]
     for one in CoreClass:
         actions = [
-            action
-            for step in plan.steps
-            if isinstance(step, Meet) and step.classes == (one,)
-            for action in step.actions
+            action for step in plan.steps if isinstance(step, Meet) and step.cores == (one,) for action in step.actions
         ]
         assert tuple(actions) == row[one]
-        arrivals = sum(isinstance(step, Arrive) and step.classes == (one,) for step in plan.steps)
+        arrivals = sum(isinstance(step, Arrive) and step.cores == (one,) for step in plan.steps)
         assert arrivals == (one in first.classes)
 
 

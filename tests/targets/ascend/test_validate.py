@@ -12,24 +12,21 @@ from targets.ascend.random_lists import kernel
 from superkernel.model.graph import build_graph
 from superkernel.model.op import Op
 from superkernel.model.options import Options
-from superkernel.targets.ascend.chips import find_chip
-from superkernel.targets.ascend.launch_shape import LaunchShape
-from superkernel.targets.ascend.plan import AscendPlan, make_ascend_plan
-from superkernel.targets.ascend.steps import (
-    Arrive,
+from superkernel.plan.steps import (
     AwaitEvent,
     Call,
-    DebugBarrier,
-    Meet,
     Notify,
     Preload,
     Record,
     Request,
     ResetEvent,
-    ResetLock,
     Select,
     Step,
 )
+from superkernel.targets.ascend.chips import find_chip
+from superkernel.targets.ascend.launch_shape import LaunchShape
+from superkernel.targets.ascend.plan import AscendPlan, make_ascend_plan
+from superkernel.targets.ascend.steps import Arrive, DebugBarrier, Meet, ResetLock
 from superkernel.targets.ascend.types import CUBE, VECTOR, KernelType
 from superkernel.targets.ascend.validate import validate
 
@@ -58,9 +55,14 @@ def plan(options: str = OPTIONS) -> AscendPlan:
 Change = Callable[[AscendPlan], AscendPlan]
 
 
+def op_of(of: AscendPlan, step: Any) -> str | None:
+    index = step.ops[0] if isinstance(step, Preload) else step.op
+    return None if index is None else of.op_names[index]
+
+
 def place(of: AscendPlan, kind: type[Step], op: str | None = None, nth: int = 0) -> int:
     found = [n for n, step in enumerate(of.steps) if isinstance(step, kind)]
-    return [n for n in found if op is None or of.op_names[of.steps[n].op] == op][nth]
+    return [n for n in found if op is None or op_of(of, of.steps[n]) == op][nth]
 
 
 def without(kind: type[Step], op: str | None = None, nth: int = 0) -> Change:
@@ -126,7 +128,7 @@ QUIET = "feed-sync-all=1"
 FAULTS: list[tuple[str, str, Change]] = [
     ("P1", QUIET, without(Call, "third")),
     ("P1", QUIET, twice(Call, "third")),
-    ("P1", QUIET, altered(Call, "third", classes=(CUBE,))),
+    ("P1", QUIET, altered(Call, "third", cores=(CUBE,))),
     ("P2", QUIET, without_sync),
     ("P2", QUIET, moved(Call, "third", Call, "second", 0)),
     ("P3", QUIET, moved(Call, "third", Call, "first", 0)),

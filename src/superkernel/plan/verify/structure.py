@@ -12,8 +12,10 @@ from ...model.op import Place, place_of
 from ...model.options import PreloadCode
 from ..plan import Plan
 from ..replication import count_writers, replicable
-from ..steps import AwaitEvent, Barrier, Call, Cores, Feed, Fence, Notify, Preload, Record, SpanKind, spell
+from ..steps import AwaitEvent, Barrier, Call, Feed, Fence, Notify, Preload, Record, SpanKind, spell
 from .agents import Agents, CheckedPlan, Fault, named, steps_of
+
+_COPY_ENGINE = (Role.PREFETCH, Role.PREFETCHED)  # words that follow from an option, not from the op
 
 
 def check_launch_size(plan: Plan, fault: Fault) -> bool:
@@ -107,11 +109,14 @@ def _check_readers(plan: Plan, fault: Fault) -> None:
                 fault("P19", f"{name} is replicated, but {what}, which have no copy")
 
 
-def check_preloads(plan: CheckedPlan, agents: Agents, fault: Fault) -> None:
-    """P10, on every agent. Code that was preloaded or run there before counts as preloaded."""
+def check_preloads(plan: CheckedPlan, agents: Agents, fault: Fault, keeps_code: bool = True) -> None:
+    """P10, on every agent. keeps_code: code that was preloaded or run there before is there; else only that of the last
+    call is, and the code of a dynamic op is known right before its call. A preload without ops is of everything."""
     mode = plan.options.preload_code
     called: Counter[Any] = Counter()
     there: set[tuple[Any, object]] = set()
+    whole: set[Any] = set()  # agents that have asked for everything
+    last: dict[Any, object] = {}  # agent -> the kernel of its last call
     ahead: dict[tuple[Any, int], int] = {}  # (agent, op) -> calls made when its code was preloaded
     for step in steps_of(plan, (Preload, Call)):
         if isinstance(step, Preload):
@@ -123,16 +128,21 @@ def check_preloads(plan: CheckedPlan, agents: Agents, fault: Fault) -> None:
                 for op in step.ops:
                     ahead[agent, op] = called[agent]
                     there.add((agent, plan.graph.nodes[op].kernel))
+                if not step.ops:
+                    whole.add(agent)
         elif mode is not PreloadCode.NONE:
-            kernel = plan.graph.nodes[step.op].kernel
+            kernel, late = plan.graph.nodes[step.op].kernel, plan.graph.nodes[step.op].dynamic and not keeps_code
             for agent in agents.split(step.cores):
                 where, before = agents.spell((agent,)), called[agent]
-                if (agent, kernel) not in there:
+                wanted = 0 if late else min(1, before)
+                kept = (agent, kernel) in there if keeps_code else last.get(agent) == kernel and not late
+                if not (agent in whole or kept or (agent, step.op) in ahead):
                     fault("P10", f"{where}: {named(plan, step.op)} is called without a preload")
-                distance = before - ahead.pop((agent, step.op), before - min(1, before))
-                if mode is PreloadCode.PER_FUNC and distance != min(1, before):
+                distance = before - ahead.pop((agent, step.op), before - wanted)
+                if mode is PreloadCode.PER_FUNC and distance != wanted:
                     fault("P10", f"{where}: the code of {named(plan, step.op)} is preloaded {distance} calls ahead")
                 called[agent] += 1
+                last[agent] = kernel
                 there.add((agent, kernel))
     if mode is PreloadCode.PER_FUNC:
         for agent, op in ahead:
@@ -140,19 +150,21 @@ def check_preloads(plan: CheckedPlan, agents: Agents, fault: Fault) -> None:
             fault("P10", f"{where}: {named(plan, op)} is preloaded, but not called afterwards")
 
 
-def check_debug(plan: CheckedPlan, everything: Cores, placements: tuple[Cores, ...], fault: Fault) -> None:
-    """P12: debug steps where the options ask for them, one after every op, and nowhere else."""
+def check_debug(
+    plan: CheckedPlan, everything: tuple[Any, ...], placements: tuple[tuple[Any, ...], ...], meets: bool, fault: Fault
+) -> None:
+    """P12: debug steps where the options ask for them, one after every op, and nowhere else; meets: barriers too."""
     done: set[int] = set()
     found: Counter[tuple[type, int]] = Counter()
     for step in plan.steps:
         if isinstance(step, Call):
             done.add(step.op)
         elif isinstance(step, Barrier | Fence) and step.debug:
-            found[type(step), step.op] += 1
+            found[Barrier if isinstance(step, Barrier) else Fence, step.op] += 1
             right = everything if isinstance(step, Barrier) else placements[step.op]
             if step.op not in done or set(step.cores) != set(right):
                 fault("P12", f"{plan.describe(step)}: on cores {step.cores}, or not behind its op")
-    asked = {Barrier: plan.options.debug_sync_all and len(everything) > 1, Fence: plan.options.debug_dcci_all}
+    asked = {Barrier: plan.options.debug_sync_all and meets, Fence: plan.options.debug_dcci_all}
     for kind, wanted in asked.items():
         for op in range(len(plan.graph.nodes)):
             if found[kind, op] != wanted:
@@ -162,7 +174,6 @@ def check_debug(plan: CheckedPlan, everything: Cores, placements: tuple[Cores, .
 def check_records(plan: CheckedPlan, agents: Agents, fault: Fault) -> None:
     """P13: on each agent marks nest, the kernel's outermost, every call and event inside its own pair."""
     stacks: dict[Any, list[tuple[SpanKind, int | None]]] = {}
-    enclosing = {Call: SpanKind.OP, AwaitEvent: SpanKind.WAIT, Notify: SpanKind.NOTIFY}
     profiling = plan.options.profiling
     for step in plan.steps if profiling else steps_of(plan, Record):
         for agent in agents.split(step.cores):
@@ -178,14 +189,18 @@ def check_records(plan: CheckedPlan, agents: Agents, fault: Fault) -> None:
                     fault("P13", f"{where}: {plan.describe(step)} does not close the mark opened last")
             elif not stack:
                 fault("P13", f"{where}: {plan.describe(step)} outside the marks of the kernel")
-            elif isinstance(step, Call | AwaitEvent | Notify) and stack[-1] != (enclosing[type(step)], step.op):
+            elif isinstance(step, Call | AwaitEvent | Notify) and stack[-1] != (_enclosing(step), step.op):
                 fault("P13", f"{where}: {plan.describe(step)} outside its own marks")
     for agent, stack in stacks.items():
         if stack:
             fault("P13", f"{agents.spell((agent,))}: {', '.join(what.value for what, _ in stack)} is never closed")
 
 
-def check_layout(plan: Plan, layout: Layout, fault: Fault) -> None:
+def _enclosing(step: Call | AwaitEvent | Notify) -> SpanKind:
+    return SpanKind.OP if isinstance(step, Call) else SpanKind.WAIT if isinstance(step, AwaitEvent) else SpanKind.NOTIFY
+
+
+def check_layout(plan: CheckedPlan, layout: Layout, fault: Fault) -> None:
     """P8: one slot for every argument, tiling word and event word; slots neither overlap nor share a name."""
     ends = 0
     for slot in sorted(layout, key=lambda slot: slot.offset):
@@ -196,7 +211,8 @@ def check_layout(plan: Plan, layout: Layout, fault: Fault) -> None:
         if count > 1:
             fault("P8", f"{count} slots are called {name}")
     for node in plan.graph.nodes:
-        held = Counter((slot.role, slot.source, slot.addend) for slot in layout.of_op.get(node.name, ()))
+        slots = [slot for slot in layout.of_op.get(node.name, ()) if slot.role not in _COPY_ENGINE]
+        held = Counter((slot.role, slot.source, slot.addend) for slot in slots)
         if held != Counter(_words(node)):
             fault("P8", f"the slots of {named(plan, node.index)} do not match its parameters and events")
 

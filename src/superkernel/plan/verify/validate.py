@@ -60,7 +60,7 @@ def validate(plan: Plan, layout: Layout | None = None) -> Report:
         dependencies.check_event_words(plan, agents, fault)
         structure.check_preloads(plan, agents, fault)
         dependencies.check_barriers(plan, clocks, agents, ends, fault)
-        structure.check_debug(plan, tuple(range(plan.cores)), plan.placements, fault)
+        structure.check_debug(plan, tuple(range(plan.cores)), plan.placements, plan.cores > 1, fault)
         structure.check_records(plan, agents, fault)
         dependencies.check_dynamic(plan, clocks, agents, ends, fault)
     if layout is not None:

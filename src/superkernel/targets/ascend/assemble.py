@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from ...model.graph import Graph
 from ...model.options import Options, PreloadCode
-from ...plan.steps import FenceWhen, SpanKind
+from ...plan.assemble import between_marks, preloads_ahead, record
+from ...plan.steps import AwaitEvent, FenceWhen, Notify, Preload, Record, ResetEvent, Select, SpanKind, Step
 from .class_clocks import Item, whole_pair
 from .facts import facts_of
 from .flag_counts import FlagCounts
@@ -15,25 +16,19 @@ from .launch_shape import LaunchShape
 from .pairs import Action
 from .schedule import Schedule, fenced
 from .steps import (
-    AwaitEvent,
-    Call,
+    CacheFence,
+    ClassCall,
     Classes,
     ClearFeed,
     DebugBarrier,
-    Fence,
     InitDump,
-    Inside,
+    InsideSync,
+    LeaderRecord,
     Meet,
-    Notify,
     PrefetchDone,
     PrefetchGo,
-    Preload,
-    Record,
-    ResetEvent,
-    Select,
-    Step,
+    PreloadEntry,
 )
-from .types import CoreClass
 
 _AT_ENTRY = -1  # in place of an item: before the first
 
@@ -71,16 +66,16 @@ class _Assembler:
 
     def _sequence(self) -> Iterator[Step]:
         everyone = self.launch.classes
-        yield from self._record(everyone, -1, SpanKind.KERNEL, True)
+        yield from record(everyone, SpanKind.KERNEL, True, None, self.options)
         if self.options.preload_code is PreloadCode.MAX:
-            yield Preload(everyone, -1)
+            yield PreloadEntry(everyone)
         yield from self.ahead.get(_AT_ENTRY, ())
         if self.dump:
-            yield InitDump(everyone, -1)
+            yield InitDump(everyone)
         if feeding := tuple(
             core_class for core_class in everyone if any(core_class in classes for classes in self.fed.values())
         ):
-            yield ClearFeed(feeding, -1)
+            yield ClearFeed(feeding)
         calls = set(self.schedule.calls.values())
         for at, item in enumerate(self.schedule.items):
             yield from self.ahead.get(at, ())
@@ -88,29 +83,30 @@ class _Assembler:
             yield from self._call(item) if at in calls else self._body(item)
             yield from self._waited(item.after, item.op)
         for event, core_class in self.schedule.polls.items():
-            yield ResetEvent((core_class,), -1, event)
-        yield from self._record(everyone, -1, SpanKind.KERNEL, False)
+            yield ResetEvent((core_class,), event)
+        yield from record(everyone, SpanKind.KERNEL, False, None, self.options)
 
     def _call(self, item: Item) -> Iterator[Step]:
+        """The op between its marks. Debug steps stand inside them, so that a timeline shows what they cost the op."""
         op, classes, node = item.op, item.classes, self.graph.nodes[item.op]
         if fenced(node, self.options, FenceWhen.BEFORE):
-            yield Fence(classes, op, FenceWhen.BEFORE)
-        yield from self._record(classes, op, SpanKind.OP, True)
-        inside: tuple[Inside, ...] = ()
+            yield CacheFence(classes, op, FenceWhen.BEFORE)
+        yield from record(classes, SpanKind.OP, True, op, self.options)
+        inside: tuple[InsideSync, ...] = ()
         if node.kernel.waits_inside or node.kernel.signals_inside:
-            nothing = Inside(None, (), False)
+            nothing = InsideSync(None, (), False)
             inside = tuple(
                 replace(item.inside.get(core_class, nothing), arrives=core_class in item.arrives_inside)
                 for core_class in classes
             )
-        yield Call(classes, op, inside, self.fed.get(op, ()))
+        yield ClassCall(classes, op, node.blocks, inside=inside, fed=self.fed.get(op, ()))
         if fenced(node, self.options, FenceWhen.AFTER):
-            yield Fence(classes, op, FenceWhen.AFTER)
+            yield CacheFence(classes, op, FenceWhen.AFTER)
         if self.options.debug_dcci_all:
-            yield Fence(classes, op, FenceWhen.DEBUG)
+            yield CacheFence(classes, op, FenceWhen.DEBUG)
         if self.options.debug_sync_all:
-            yield DebugBarrier(self.launch.classes, op, whole_pair(self.launch))
-        yield from self._record(classes, op, SpanKind.OP, False)
+            yield DebugBarrier(self.launch.classes, op, pair=whole_pair(self.launch))
+        yield from record(classes, SpanKind.OP, False, op, self.options)
 
     def _body(self, item: Item) -> Iterable[Step]:
         """Polls and notifies by block 0, and the lock that every core polls, are marked."""
@@ -118,29 +114,15 @@ class _Assembler:
         if not isinstance(first, AwaitEvent | Notify | Select):
             return item.body
         what = SpanKind.NOTIFY if isinstance(first, Notify) else SpanKind.WAIT
-        return self._marked(item.body, item.classes, item.op, what, not isinstance(first, Select))
-
-    # marks
-
-    def _record(
-        self, classes: Classes, op: int, what: SpanKind, begin: bool, first_only: bool = False
-    ) -> Iterator[Step]:
-        if self.options.profiling:
-            yield Record(classes, op, what, begin, first_only)
-
-    def _marked(
-        self, steps: Sequence[Step], classes: Classes, op: int, what: SpanKind, first_only: bool = False
-    ) -> Iterator[Step]:
-        yield from self._record(classes, op, what, True, first_only)
-        yield from steps
-        yield from self._record(classes, op, what, False, first_only)
+        kind = Record if isinstance(first, Select) else LeaderRecord
+        return between_marks(item.body, item.classes, what, item.op, self.options, kind)
 
     def _waited(self, steps: Sequence[Step], op: int) -> Iterable[Step]:
         """Syncs, between marks on the classes that take part if any of them may block."""
         if not any(isinstance(step, Meet) and set(step.actions) != {Action.SIGNAL} for step in steps):
             return steps
-        classes = tuple(dict.fromkeys(core_class for step in steps for core_class in step.classes))
-        return self._marked(steps, classes, op, SpanKind.WAIT)
+        classes = tuple(dict.fromkeys(core_class for step in steps for core_class in step.cores))
+        return between_marks(steps, classes, SpanKind.WAIT, op, self.options)
 
     # what is asked for ahead of its use
 
@@ -148,20 +130,12 @@ class _Assembler:
         """One op ahead on each class. Which code a dynamic op runs is known when it is selected."""
         if self.options.preload_code is not PreloadCode.PER_FUNC:
             return
-        wanted: dict[tuple[int, int], list[CoreClass]] = {}  # (item, op) -> classes
-        for core_class in self.launch.classes:
-            before, kernel = _AT_ENTRY, None
-            for op in self.schedule.ops:
-                node, at = self.graph.nodes[op], self.schedule.calls[op]
-                if core_class not in self.schedule.items[at].classes:
-                    continue
-                if node.dynamic:
-                    wanted.setdefault((at, op), []).append(core_class)
-                elif node.kernel != kernel:
-                    wanted.setdefault((before, op), []).append(core_class)
-                before, kernel = at, node.kernel
-        for (item, op), on in wanted.items():
-            self._ask(item, Preload(tuple(on), op))
+        calls, items = self.schedule.calls, self.schedule.items
+        wanted = preloads_ahead(self.graph, self.schedule.ops, lambda op: items[calls[op]].classes, keeps_code=False)
+        for before, ops in wanted.items():
+            # cube cores ask first
+            for op, classes in sorted(ops.items(), key=lambda asked: self.launch.classes.index(asked[1][0])):
+                self._ask(calls.get(before, _AT_ENTRY), Preload(tuple(classes), (op,)))
 
     def _prefetch(self) -> None:
         """The copy engine is asked one op ahead."""

@@ -11,9 +11,10 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ...plan.steps import Step
 from .launch_shape import LaunchShape
 from .pairs import PAIRS, Action, ClassNeed, Pair, pair_of, pairs_for
-from .steps import Arrive, Classes, Inside, Meet, Step
+from .steps import Arrive, Classes, InsideSync, Meet
 from .types import CUBE, VECTOR, CoreClass, OpClass
 
 Position = tuple[int, int]  # item; 0 in front of it, 1 behind it
@@ -31,7 +32,7 @@ class Item:
     body: list[Step] = field(default_factory=list)
     before: list[Step] = field(default_factory=list)  # syncs
     after: list[Step] = field(default_factory=list)
-    inside: dict[CoreClass, Inside] = field(default_factory=dict)
+    inside: dict[CoreClass, InsideSync] = field(default_factory=dict)
     arrives_inside: set[CoreClass] = field(default_factory=set)
     may_arrive_inside: bool = False
 
@@ -140,7 +141,7 @@ class ClassClocks:
                 self.known[core_class][core_class] = self._arrive(core_class, reach, place, op, split)
                 insort(self._waited[core_class], place)
             if core_class in inside:
-                self.items[at].inside[core_class] = Inside(pair, actions, False)
+                self.items[at].inside[core_class] = InsideSync(pair, actions, False)
                 self._floor[core_class] = (at, 1)
             else:
                 self._steps(place).append(Meet((core_class,), op, pair, actions, purpose))

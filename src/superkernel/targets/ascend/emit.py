@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ...model.subkernel import SubKernel
+from ...plan.steps import Preload
 from .emit_steps import StepPrinter, indented
 from .names import KernelFunctions, entry_name
 from .plan import AscendPlan
 from .prelude import constants, helpers
-from .steps import Classes, Preload
+from .steps import Classes
 from .types import CUBE, VECTOR, CoreClass
 
 
@@ -67,9 +68,7 @@ class AscendEmitter:
     def _callers(self) -> Iterator[str]:
         """A function per sub-kernel that has several bodies: copies, tiling keys, classes."""
         preloaded = {
-            self.plan.graph.nodes[step.op].kernel
-            for step in self.plan.steps
-            if isinstance(step, Preload) and step.op >= 0
+            self.plan.graph.nodes[op].kernel for step in self.plan.steps if isinstance(step, Preload) for op in step.ops
         }
         for kernel, named in self.named.items():
             if not self.printer.has_caller(kernel):
@@ -154,7 +153,7 @@ class AscendEmitter:
         yield "}\n#endif\n\n"
 
     def _body(self, classes: Classes) -> Iterator[str]:
-        steps = [step for step in self.plan.steps if not set(classes).isdisjoint(step.classes)]
+        steps = [step for step in self.plan.steps if not set(classes).isdisjoint(step.cores)]
         lines = self.printer.printed(steps, classes)
         opening = self.printer.opening(classes, steps, "\n".join(lines))
         yield from (f"{line}\n" for line in indented([*opening, *lines, *self.printer.closing()]))

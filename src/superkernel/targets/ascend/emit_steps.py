@@ -7,7 +7,19 @@ from functools import cached_property
 
 from ...model.argument_layout import Role
 from ...model.subkernel import SubKernel
-from ...plan.steps import FenceWhen, SpanKind
+from ...plan.steps import (
+    AwaitEvent,
+    Fence,
+    FenceWhen,
+    Notify,
+    Preload,
+    Record,
+    Request,
+    ResetEvent,
+    Select,
+    SpanKind,
+    Step,
+)
 from .argument_layout import SYNC_BASE
 from .facts import facts_of
 from .kernel_description import MarkPoint
@@ -16,24 +28,17 @@ from .pairs import PAIRS, Action
 from .plan import AscendPlan, cores_of
 from .steps import (
     Arrive,
-    AwaitEvent,
-    Call,
+    ClassCall,
     Classes,
     ClearFeed,
     DebugBarrier,
-    Fence,
     InitDump,
+    LeaderRecord,
     Meet,
-    Notify,
     PrefetchDone,
     PrefetchGo,
-    Preload,
-    Record,
-    Request,
-    ResetEvent,
+    PreloadEntry,
     ResetLock,
-    Select,
-    Step,
 )
 from .types import CUBE, VECTOR, CoreClass, KernelType, LaunchType, OpClass
 from .workspace_layout import mark_of
@@ -155,7 +160,7 @@ class StepPrinter:
 
     def _printed_step(self, step: Step, classes: Classes) -> list[tuple[CoreClass | None, list[str]]]:
         """Its lines, for all classes that follow the list, or class by class where they differ."""
-        here = tuple(core_class for core_class in step.classes if core_class in classes)
+        here = tuple(core_class for core_class in step.cores if core_class in classes)
         texts = {core_class: self._code(step, core_class) for core_class in here}
         comment = f"// {self.comment(self.plan.describe(step))}"
         if here == classes and len({tuple(text) for text in texts.values()}) == 1:
@@ -166,8 +171,11 @@ class StepPrinter:
 
     def _code(self, step: Step, core_class: CoreClass) -> list[str]:
         match step:
+            case PreloadEntry():
+                chip = self.plan.chip
+                return [f"preload((const void*){self.entry}, {chip.preload_bytes // chip.preload_line});"]
             case Preload():
-                return [self._preload(step.op)]
+                return [self._preload(op) for op in step.ops]
             case Arrive():
                 return [_ARRIVE[core_class]]
             case Meet():
@@ -189,7 +197,7 @@ class StepPrinter:
             case PrefetchDone():
                 word = self._word(step.op, Role.PREFETCHED)
                 return self._first(core_class, f"sk_await({word}, 1);", f"sk_publish({word}, 0);")
-            case Call():
+            case ClassCall():
                 return self._call(step, core_class)
             case Fence():
                 return [*(["pipe_barrier(PIPE_ALL);"] if step.when is FenceWhen.DEBUG else []), _CACHE_OUT]
@@ -218,9 +226,6 @@ class StepPrinter:
         return [f"if ({_FIRST[core_class]}) {{", *indented(statements), "}"]
 
     def _preload(self, op: int) -> str:
-        if op < 0:
-            chip = self.plan.chip
-            return f"preload((const void*){self.entry}, {chip.preload_bytes // chip.preload_line});"
         named = self._named[op]
         if not self._chosen[op]:
             return f"preload((const void*){named.function}, {self.lines_of(self.nodes[op].kernel)});"
@@ -252,7 +257,7 @@ class StepPrinter:
         tests = [*([] if whole else [f"block < {count}"]), *(["get_subblockid() == 0"] if halved else [])]
         return " && ".join(tests)
 
-    def _call(self, step: Call, core_class: CoreClass) -> list[str]:
+    def _call(self, step: ClassCall, core_class: CoreClass) -> list[str]:
         node, guard = self.nodes[step.op], self._guard(step.op, core_class)
         working = [*self._context(step, core_class), f"{self._called(step.op)};"]
         fed = core_class in step.fed
@@ -260,7 +265,7 @@ class StepPrinter:
             working += self._first(core_class, f"sk_end_barriers(sk_control(workspace, {step.op}));")
         idle: list[str] = []
         if step.inside:
-            inside = step.inside[step.classes.index(core_class)]
+            inside = step.inside[step.cores.index(core_class)]
             idle += [_ACTIONS[core_class][action] for action in inside.actions]
             idle += [_ARRIVE[core_class]] if inside.arrives else []
         if fed:
@@ -281,12 +286,12 @@ class StepPrinter:
         key = f", key_{op}" if self._chosen_at_run_time[op] else ""
         return f"call_{named.label}(core{key}, {slot})"
 
-    def _context(self, step: Call, core_class: CoreClass) -> list[str]:
+    def _context(self, step: ClassCall, core_class: CoreClass) -> list[str]:
         """What the sub-kernel cannot know of itself; nothing for those that do not ask."""
         node = self.nodes[step.op]
         if not (node.dynamic or node.kernel.sync_all or step.inside):
             return []
-        inside = step.inside[step.classes.index(core_class)] if step.inside else None
+        inside = step.inside[step.cores.index(core_class)] if step.inside else None
         pair = -1 if inside is None or inside.pair is None else inside.pair.code
         arrives = int(inside is not None and inside.arrives)
         blocks = f"(uint32_t)blocks_{step.op}" if node.dynamic else str(node.blocks)
@@ -309,9 +314,9 @@ class StepPrinter:
 
     def _record(self, step: Record, core_class: CoreClass) -> list[str]:
         taken = f"sk_record(area, records, task | {self._marks[mark_of(self.plan.graph, step)]});"
-        if step.first_only:
+        if isinstance(step, LeaderRecord):
             return self._first(core_class, taken)
-        guard = self._guard(step.op, core_class) if step.what is SpanKind.OP else ""
+        guard = self._guard(step.op, core_class) if step.what is SpanKind.OP and step.op is not None else ""
         return [f"if ({guard}) {taken}" if guard else taken]
 
     def _clear_feed(self, core_class: CoreClass) -> list[str]:

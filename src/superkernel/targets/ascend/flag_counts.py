@@ -1,11 +1,12 @@
-"""targets.ascend.pending: a walk along steps -> the signals under way at each of them."""
+"""targets.ascend.flag_counts: a walk along steps -> the signals under way at each of them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from ...plan.steps import Step
 from .pairs import Action
-from .steps import Arrive, Call, DebugBarrier, Meet, Step
+from .steps import Arrive, ClassCall, DebugBarrier, Meet
 from .types import CUBE, VECTOR, CoreClass
 
 
@@ -18,11 +19,11 @@ class FlagCounts:
 
     def take(self, step: Step) -> None:
         if isinstance(step, Arrive):
-            self._arrive(step.classes[0])
+            self._arrive(step.cores[0])
         elif isinstance(step, Meet):
-            self._act(step.classes[0], step.actions)
-        elif isinstance(step, Call):
-            for core_class, inside in zip(step.classes, step.inside, strict=False):
+            self._act(step.cores[0], step.actions)
+        elif isinstance(step, ClassCall):
+            for core_class, inside in zip(step.cores, step.inside, strict=False):
                 self._act(core_class, inside.actions)
                 if inside.arrives:
                     self._arrive(core_class)
@@ -43,6 +44,6 @@ class FlagCounts:
     def seen_by(self, barrier: DebugBarrier) -> DebugBarrier:
         return replace(
             barrier,
-            pending_arrivals=tuple((core_class, self.arrivals[core_class]) for core_class in barrier.classes),
-            pending_signals=tuple((core_class, self.signals[core_class]) for core_class in barrier.classes),
+            pending_arrivals=tuple((core_class, self.arrivals[core_class]) for core_class in barrier.cores),
+            pending_signals=tuple((core_class, self.signals[core_class]) for core_class in barrier.cores),
         )

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import Any
 
+from ...plan.steps import AwaitEvent, Notify, Request, Select, Step
+from ...plan.verify.agents import Clocks, Fault
 from .launch_shape import LaunchShape
 from .pairs import PAIRS, Action
-from .steps import Arrive, AwaitEvent, Call, DebugBarrier, Meet, Notify, Request, ResetLock, Select, Step
+from .steps import Arrive, ClassCall, DebugBarrier, Meet, ResetLock
 from .types import CUBE, VECTOR, CoreClass
 
-Clock = dict[CoreClass, int]  # per class: how many of its moves all its cores have made
-Fault = Callable[[str, str], None]  # property, message
+ClassClock = dict[Hashable, int]  # per class: how many of its moves all its cores, and its block 0, have made
+# Block 0 of a class polls events and requests tilings: others may know how far it is without knowing of its class.
+_BLOCK_0 = {CUBE: "block 0 of the cube cores", VECTOR: "block 0 of the vector cores"}
 _OTHER = {CUBE: VECTOR, VECTOR: CUBE}
 
 
@@ -27,7 +31,7 @@ _OTHER = {CUBE: VECTOR, VECTOR: CUBE}
 class SignalState:
     """What a signal carries: the clock and position of its class, and whether a debug barrier gave it."""
 
-    known: Clock
+    known: ClassClock
     position: int
     debug: bool = False
 
@@ -50,7 +54,7 @@ class FlagAction(Enum):
     OTHER = "anything else"
 
 
-Move = tuple[FlagAction, Step]
+Move = tuple[FlagAction, Any]  # a step
 _OF_ACTION = {
     Action.WAIT_ALL: FlagAction.WAIT_ALL,
     Action.SIGNAL: FlagAction.SIGNAL,
@@ -66,30 +70,27 @@ _DEBUG_WAITS = (FlagAction.MARKED_WAIT_ALL, FlagAction.MARKED_WAIT_BLOCK)
 
 
 @dataclass
-class Walked:
-    """Positions count the moves of a class from 1."""
+class FlagClocks(Clocks):
+    """What only plans with flags and locks have. Positions count the moves of a class from 1."""
 
-    begins: dict[tuple[int, CoreClass], Clock] = field(default_factory=dict)  # known when a call begins
-    bodies: dict[tuple[int, CoreClass], Clock] = field(default_factory=dict)  # known past its wait point
-    ends: dict[tuple[int, CoreClass], int] = field(default_factory=dict)  # where its call ends
-    notifies: list[tuple[Notify, Clock]] = field(default_factory=list)
-    requests: dict[int, tuple[CoreClass, int, Clock]] = field(default_factory=dict)
-    polls: dict[str, tuple[CoreClass, int]] = field(default_factory=dict)
     locks_seen: dict[tuple[int, CoreClass], int] = field(default_factory=dict)  # dynamic op -> where it was selected
-    lock_resets: dict[int, Clock] = field(default_factory=dict)
-    most_pending: int = 0
+    lock_resets: dict[int, ClassClock] = field(default_factory=dict)
+    most_pending: int = 0  # signals in one flag
 
 
-def walk(steps: tuple[Step, ...], launch: LaunchShape, fault: Fault) -> Walked:
-    return _Walker(steps, launch, fault).run()
+def walk(steps: tuple[Step, ...], launch: LaunchShape, fault: Fault) -> FlagClocks:
+    return _ClassWalker(steps, launch, fault).run()
 
 
-class _Walker:
+class _ClassWalker:
     def __init__(self, steps: tuple[Step, ...], launch: LaunchShape, fault: Fault) -> None:
-        self.launch, self.fault, self.walked = launch, fault, Walked()
+        self.launch, self.fault, self.clocks = launch, fault, FlagClocks()
         self.moves = {core_class: list(_moves(steps, core_class)) for core_class in launch.classes}
         self.at = dict.fromkeys(launch.classes, 0)
-        self.known: dict[CoreClass, Clock] = {a: dict.fromkeys(launch.classes, 0) for a in launch.classes}
+        agents: tuple[Hashable, ...] = (*launch.classes, *(_BLOCK_0[core_class] for core_class in launch.classes))
+        self.known: dict[CoreClass, ClassClock] = {
+            core_class: dict.fromkeys(agents, 0) for core_class in launch.classes
+        }
         self.arrivals: dict[CoreClass, deque[SignalState]] = {core_class: deque() for core_class in CoreClass}
         self.signals: dict[CoreClass, deque[SignalState]] = {core_class: deque() for core_class in CoreClass}
         self.arrived: dict[CoreClass, list[SignalState]] = {
@@ -102,7 +103,7 @@ class _Walker:
         }  # where the other class took them
         self.beside = dict.fromkeys(CoreClass, 0)  # how far the other class is in the same block
 
-    def run(self) -> Walked:
+    def run(self) -> FlagClocks:
         moved = True
         while moved:
             moved = False
@@ -120,7 +121,7 @@ class _Walker:
                 self.fault(
                     "P4", f"{left[0]} arrivals and {left[1]} signals of {core_class.value} cores are never waited for"
                 )
-        return self.walked
+        return self.clocks
 
     def _can(self, core_class: CoreClass) -> bool:
         flag_action, step = self.moves[core_class][self.at[core_class]]
@@ -129,19 +130,19 @@ class _Walker:
         if flag_action in (FlagAction.WAIT_BLOCK, FlagAction.DRAIN_BLOCK, FlagAction.MARKED_WAIT_BLOCK):
             return bool(self.signals[_OTHER[core_class]])
         if isinstance(step, Select):
-            return step.op in self.walked.requests
+            return step.op in self.clocks.requests
         return True
 
-    def _do(self, core_class: CoreClass, flag_action: FlagAction, step: Step) -> None:
+    def _do(self, core_class: CoreClass, flag_action: FlagAction, step: Any) -> None:
         self.at[core_class] += 1
         position, known = self.at[core_class], self.known[core_class]
         match flag_action:
             case FlagAction.ARRIVE:
-                self._arrive(core_class, SignalState({**known, core_class: position}, position))
+                self._arrive(core_class, SignalState(self._arrived_clock(core_class), position))
             case FlagAction.SIGNAL:
                 self._signal(core_class, SignalState(dict(known), position))
             case FlagAction.MARKED_ARRIVE:
-                self._arrive(core_class, SignalState({**known, core_class: position}, position, debug=True))
+                self._arrive(core_class, SignalState(self._arrived_clock(core_class), position, debug=True))
             case FlagAction.MARKED_SIGNAL:
                 self._signal(core_class, SignalState(dict(known), position, debug=True))
             case FlagAction.WAIT_ALL | FlagAction.DRAIN_ALL | FlagAction.MARKED_WAIT_ALL:
@@ -154,26 +155,27 @@ class _Walker:
             case FlagAction.REFILL:
                 self._refill(core_class, step)
             case FlagAction.BEGIN:
-                self._begin(core_class, step)
+                self.clocks.begins[step.op, core_class] = dict(known)
+                self.clocks.called_at[step.op, core_class] = position
             case FlagAction.WAIT_POINT:
-                self.walked.bodies[step.op, core_class] = dict(known)
+                self.clocks.bodies[step.op, core_class] = dict(known)
             case FlagAction.END:
-                if (step.op, core_class) in self.walked.ends:
+                if (step.op, core_class) in self.clocks.ends:
                     self.fault("P1", f"op {step.op} is called twice on {core_class.value} cores")
-                self.walked.ends[step.op, core_class] = position
+                self.clocks.ends[step.op, core_class] = position
             case FlagAction.OTHER:
                 self._other(core_class, step, position)
 
-    def _begin(self, core_class: CoreClass, step: Step) -> None:
-        assert isinstance(step, Call)
-        self.walked.begins[step.op, core_class] = dict(self.known[core_class])
+    def _arrived_clock(self, core_class: CoreClass) -> ClassClock:
+        position = self.at[core_class]
+        return {**self.known[core_class], core_class: position, _BLOCK_0[core_class]: position}
 
     def _arrive(self, core_class: CoreClass, signal: SignalState) -> None:
         """A flag of the class: its waits limit how far a core is ahead."""
         self.arrivals[core_class].append(signal)
         if not signal.debug:
             self.arrived[core_class].append(signal)
-        self.walked.most_pending = max(self.walked.most_pending, len(self.arrivals[core_class]))
+        self.clocks.most_pending = max(self.clocks.most_pending, len(self.arrivals[core_class]))
 
     def _signal(self, core_class: CoreClass, signal: SignalState) -> None:
         """A flag in the block: only signals known to be taken make room."""
@@ -183,9 +185,9 @@ class _Walker:
         self.given[core_class] += 1
         seen = max(self.beside[core_class], self.known[core_class].get(_OTHER[core_class], 0))
         pending = self.given[core_class] - bisect_right(self.taken[core_class], seen)
-        self.walked.most_pending = max(self.walked.most_pending, pending)
+        self.clocks.most_pending = max(self.clocks.most_pending, pending)
 
-    def _learn(self, core_class: CoreClass, flag_action: FlagAction, step: Step, signal: SignalState) -> None:
+    def _learn(self, core_class: CoreClass, flag_action: FlagAction, step: Any, signal: SignalState) -> None:
         """A wait of the plan takes a signal of the plan; a debug barrier takes those under way, then those it gave."""
         if flag_action in _PLAN_WAITS and signal.debug:
             self.fault("P5", f"{core_class.value} cores take a signal of a debug barrier for one of the plan")
@@ -195,7 +197,7 @@ class _Walker:
             )
         self._join(core_class, signal.known)
 
-    def _join(self, core_class: CoreClass, other: Clock) -> None:
+    def _join(self, core_class: CoreClass, other: ClassClock) -> None:
         known = self.known[core_class]
         for of, position in other.items():
             known[of] = max(known[of], position)
@@ -212,30 +214,28 @@ class _Walker:
     def _other(self, core_class: CoreClass, step: Step, position: int) -> None:
         known = self.known[core_class]
         if isinstance(step, AwaitEvent):
-            self.walked.polls[step.event] = core_class, position
+            self.clocks.polls.setdefault(step.event, []).append((_BLOCK_0[core_class], position))
         elif isinstance(step, Notify):
-            self.walked.notifies.append((step, dict(known)))
+            self.clocks.notifies.append((step, dict(known)))
         elif isinstance(step, Request):
-            if step.op in self.walked.requests:
-                self.fault("P16", f"the tiling of op {step.op} is requested twice")
-            self.walked.requests[step.op] = core_class, position, dict(known)
+            self.clocks.requests[step.op] = {**known, _BLOCK_0[core_class]: position}
         elif isinstance(step, ResetLock):
-            self.walked.lock_resets[step.op] = dict(known)
+            self.clocks.lock_resets[step.op] = dict(known)
         elif isinstance(step, Select):
-            self.walked.locks_seen[step.op, core_class] = position
-            self._join(core_class, self.walked.requests[step.op][2])
+            self.clocks.locks_seen[step.op, core_class] = position
+            self._join(core_class, self.clocks.requests[step.op])
 
 
 def _moves(steps: tuple[Step, ...], core_class: CoreClass) -> Iterator[Move]:
     for step in steps:
-        if core_class not in step.classes:
+        if core_class not in step.cores:
             continue
         if isinstance(step, Arrive):
             yield FlagAction.ARRIVE, step
         elif isinstance(step, Meet):
             yield from ((_OF_ACTION[action], step) for action in step.actions)
-        elif isinstance(step, Call):
-            inside = step.inside[step.classes.index(core_class)] if step.inside else None
+        elif isinstance(step, ClassCall):
+            inside = step.inside[step.cores.index(core_class)] if step.inside else None
             yield FlagAction.BEGIN, step
             if inside is not None:
                 yield from ((_OF_ACTION[action], step) for action in inside.actions)

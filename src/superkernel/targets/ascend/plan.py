@@ -17,7 +17,7 @@ from ...model.gc_pause import without_collection
 from ...model.graph import Graph
 from ...model.node import Node
 from ...model.options import EarlyStart, Options
-from ...plan.steps import FenceWhen
+from ...plan.steps import Barrier, Fence, Step
 from .argument_layout import ArgumentSlots, number_arguments
 from .assemble import assemble
 from .chips import Chip
@@ -26,7 +26,7 @@ from .issue_order import IssueOrder, choose_order
 from .launch_shape import LaunchShape, OpSize, launch_of
 from .pairs import Action, Pair
 from .schedule import make_schedule
-from .steps import Arrive, Call, Classes, DebugBarrier, Fence, Meet, Step
+from .steps import Arrive, ClassCall, Classes, Meet
 from .types import CoreClass, OpClass
 from .workspace_layout import WorkspaceLayout, lay_out_workspace, prints
 
@@ -49,6 +49,10 @@ class AscendPlan:
     @property
     def layout(self) -> Layout:
         return self.slots.layout
+
+    @property
+    def issue_order(self) -> tuple[int, ...]:
+        return self.order.ops
 
     @property
     def cores(self) -> int:
@@ -82,7 +86,7 @@ class AscendPlan:
         return sum(
             isinstance(step, Meet) and any(action is not Action.SIGNAL for action in step.actions)
             for step in self.steps
-        ) + sum(bool(inside.actions) for step in self.steps if isinstance(step, Call) for inside in step.inside)
+        ) + sum(bool(inside.actions) for step in self.steps if isinstance(step, ClassCall) for inside in step.inside)
 
     @property
     def flag_actions(self) -> int:
@@ -93,7 +97,7 @@ class AscendPlan:
                 count += 1
             elif isinstance(step, Meet):
                 count += len(step.actions)
-            elif isinstance(step, Call):
+            elif isinstance(step, ClassCall):
                 count += sum(len(inside.actions) + inside.arrives for inside in step.inside)
         return count
 
@@ -102,11 +106,7 @@ class AscendPlan:
 
     def without_debug(self) -> AscendPlan:
         """The plain plan: all that debug options added taken out."""
-        steps = tuple(
-            step
-            for step in self.steps
-            if not isinstance(step, DebugBarrier) and not (isinstance(step, Fence) and step.when is FenceWhen.DEBUG)
-        )
+        steps = tuple(step for step in self.steps if not (isinstance(step, Barrier | Fence) and step.debug))
         return replace(self, steps=steps, options=replace(self.options, debug_sync_all=False, debug_dcci_all=False))
 
     @property
@@ -125,7 +125,7 @@ class AscendPlan:
             name = " and ".join(core_class.value for core_class in classes)
             lines.append(f"  {name} {'lane' if self.order.lanes else 'cores'}:")
             for step in self.steps:
-                here = [core_class for core_class in step.classes if core_class in classes]
+                here = [core_class for core_class in step.cores if core_class in classes]
                 if here:
                     who = "both" if len(here) == 2 else here[0].value
                     lines.append(f"    [{who:>6}] {self.describe(step)}")

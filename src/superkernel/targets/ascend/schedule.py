@@ -9,14 +9,15 @@ from ...model.graph import Graph
 from ...model.hazards import Edge, Hazard, Reason
 from ...model.node import Node
 from ...model.options import EarlyStart, Options
-from ...plan.steps import FenceWhen
+from ...plan.assemble import wants_fence
+from ...plan.steps import AwaitEvent, FenceWhen, Notify, Request, Select, Step
 from .chips import Chip
 from .class_clocks import ClassClocks, Item
 from .facts import AscendFacts, facts_of
 from .issue_order import IssueOrder
 from .launch_shape import LaunchShape
 from .pairs import Pair
-from .steps import AwaitEvent, Classes, Notify, Request, ResetLock, Select, Step
+from .steps import Classes, ResetLock
 from .types import CoreClass
 
 Reach = dict[CoreClass, int]  # class -> item
@@ -39,12 +40,9 @@ def make_schedule(graph: Graph, launch: LaunchShape, chip: Chip, options: Option
 
 def fenced(node: Node, options: Options, when: FenceWhen) -> bool:
     """Whether metadata or an option ask for cache maintenance before or after an op; disabling wins over both."""
-    facts, kind = facts_of(node.kernel), node.kernel.type_name
-    if when is FenceWhen.BEFORE:
-        asked = facts.fence_before or kind in options.dcci_before_kernel_start
-    else:
-        asked = facts.fence_after or kind in options.dcci_after_kernel_end
-    return asked and not facts.fence_never and kind not in options.dcci_disable_on_kernel
+    facts = facts_of(node.kernel)
+    asked = facts.fence_before if when is FenceWhen.BEFORE else facts.fence_after
+    return not facts.fence_never and wants_fence(node, when, options, asked)
 
 
 class _Scheduler:

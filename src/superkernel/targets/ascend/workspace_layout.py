@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...model.graph import Graph
+from ...plan.steps import Record, Step
 from .chips import Chip
 from .facts import facts_of
 from .kernel_description import DumpArea, MarkPoint, ProfilingArea
 from .launch_shape import LaunchShape
-from .steps import Record, Step
 
 CONTROL_STRIDE = 64  # bytes between the control words of the classes of an op
 OP_STRIDE = 2 * CONTROL_STRIDE
@@ -72,7 +72,7 @@ def _profiling(graph: Graph, chip: Chip, steps: Sequence[Step]) -> ProfilingArea
     for step in steps:
         if isinstance(step, Record):
             marks[mark_of(graph, step)] = None
-            counts.update(step.classes)
+            counts.update(step.cores)
     if not marks:
         return None
     most = max(counts.values())
@@ -81,4 +81,4 @@ def _profiling(graph: Graph, chip: Chip, steps: Sequence[Step]) -> ProfilingArea
 
 
 def mark_of(graph: Graph, record: Record) -> MarkPoint:
-    return MarkPoint(record.what.value, None if record.op < 0 else graph.nodes[record.op].name, record.begin)
+    return MarkPoint(record.what.value, None if record.op is None else graph.nodes[record.op].name, record.begin)
