@@ -8,7 +8,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from observe.kernels import buffers, kernel, twice
@@ -185,53 +184,26 @@ def test_half_written(both: tuple[Path, Path], tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", [1, 99, None])
 def test_another_version(version: object, both: tuple[Path, Path], tmp_path: Path) -> None:
     old = copied(both[0], tmp_path / "old")
-    facts = json.loads((old / store.PROFILE).read_text())
-    (old / store.PROFILE).write_text(json.dumps({**facts, "version": version, "package": "9.9"}))
-    told = refused(str(old), str(both[1]))
-    assert told.startswith("UnsupportedError") and f"version {version}" in told and "9.9" in told
+    content = json.loads((old / store.PROFILE).read_text())
+    (old / store.PROFILE).write_text(json.dumps({**content, "version": version, "package": "9.9"}))
+    message = refused(str(old), str(both[1]))
+    assert message.startswith("UnsupportedError") and f"version {version}" in message and "9.9" in message
 
 
-@pytest.mark.parametrize("field", ["launches", "kernels", "notes", "machine", "began_ns"])
-@pytest.mark.parametrize("value", [None, 7.5, "x", [1], [{}]])
-def test_fields_that_are_not_as_they_should_be(
-    both: tuple[Path, Path], tmp_path: Path, field: str, value: object
-) -> None:
+def test_a_field_that_is_not_as_it_should_be(both: tuple[Path, Path], tmp_path: Path) -> None:
     bad = copied(both[0], tmp_path / "bad")
-    facts = json.loads((bad / store.PROFILE).read_text())
-    (bad / store.PROFILE).write_text(json.dumps({**facts, field: value}))
-    assert "not as a profile is" in refused(str(bad), str(both[1]))
-
-
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        (("launches", 0, "kernel"), 7),
-        (("launches", 0, "kernel"), -2),
-        (("launches", 0, "end_ns"), 10**400),
-        (("kernels", 0, "edges", 0, "reasons"), [1]),
-        (("kernels", 0, "edges", 0, "sync"), "x"),
-        (("launches", 0, "spans"), [{"core": 0, "what": "x", "op": "", "begin_ns": 0, "end_ns": 1}]),
-        (("machine", "cores used"), [2]),
-    ],
-)
-def test_what_refers_to_nothing_is_refused(
-    both: tuple[Path, Path], tmp_path: Path, path: tuple[Any, ...], value: object
-) -> None:
-    bad = copied(both[0], tmp_path / "bad")
-    facts = json.loads((bad / store.PROFILE).read_text())
-    at = facts
-    for key in path[:-1]:
-        at = at[key]
-    at[path[-1]] = value
-    (bad / store.PROFILE).write_text(json.dumps(facts))
-    assert "not as a profile is" in refused(str(bad), str(both[1]))
+    content = json.loads((bad / store.PROFILE).read_text())
+    content["launches"][0]["kernel"] = 7
+    (bad / store.PROFILE).write_text(json.dumps(content))
+    message = refused(str(bad), str(both[1]))
+    assert "not as a profile is" in message and "is of kernel 7, and there are 1" in message
 
 
 def test_what_is_no_number_is_refused(both: tuple[Path, Path], tmp_path: Path) -> None:
     bad = copied(both[0], tmp_path / "bad")
-    facts = json.loads((bad / store.PROFILE).read_text())
-    facts["launches"][0]["end_ns"] = float("nan")
-    (bad / store.PROFILE).write_text(json.dumps(facts))
+    content = json.loads((bad / store.PROFILE).read_text())
+    content["launches"][0]["end_ns"] = float("nan")
+    (bad / store.PROFILE).write_text(json.dumps(content))
     assert "NaN is no number" in refused(str(bad), str(both[1]))
 
 

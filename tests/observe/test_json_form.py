@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from observe.report import samples
 from superkernel.errors import BuildError
 from superkernel.observe.json_form import decode, encode
 from superkernel.observe.profile import Profile, ProfiledEdge, ProfiledKernel, ProfiledLaunch, ProfiledOp
+from superkernel.observe.tables import details_csv, statistic_csv
+from superkernel.observe.timeline import trace_json
 from superkernel.plan.plan import SyncKind
 from superkernel.plan.spans import Span
 from superkernel.plan.steps import SpanKind
@@ -104,3 +107,34 @@ def test_contradictions_are_refused() -> None:
     ):
         with pytest.raises(BuildError, match=said):
             make()
+
+
+def _places(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, child in children:
+        yield (*path, key)
+        yield from _places(child, (*path, key))
+
+
+PLACES = list(_places(encode(FUSED)))
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@given(st.sampled_from(PLACES), JSON)
+def test_anything_in_any_place_is_a_profile_or_a_named_error(path: tuple[str | int, ...], value: object) -> None:
+    content = encode(FUSED)
+    place = content
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = value
+    try:
+        profile = decode(Profile, content, "profile")
+    except BuildError as error:
+        assert str(error).startswith("profile")
+    else:
+        assert json.loads(trace_json(profile)) and statistic_csv(profile) and details_csv(profile)
+        assert through_json(profile) == profile

@@ -8,7 +8,7 @@ from superkernel.observe.op_types import operator_type, operators_in
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "op_type"),
     [
         ("aten::mm", "MatMul"),
         ("addmm", "MatMul"),
@@ -30,8 +30,8 @@ from superkernel.observe.op_types import operator_type, operators_in
         ("fused__to_copy_add_mean", "fused__to_copy_add_mean"),
     ],
 )
-def test_types(name: str, told: str) -> None:
-    assert operator_type(name) == told
+def test_types(name: str, op_type: str) -> None:
+    assert operator_type(name) == op_type
 
 
 def test_operators_with_underscores_are_found_whole() -> None:

@@ -53,12 +53,12 @@ def test_unfused_every_op_is_a_launch_with_its_declared_type(tmp_path: Path) -> 
     (row,) = rows(tmp_path / "p" / "op_statistic.csv")
     assert (row["OP Type"], row["Count"]) == ("Addition", "2")
     details = rows(tmp_path / "p" / "kernel_details.csv")
-    assert [list(one) for one in details] == [DETAILS, DETAILS]
-    assert [(one["Name"], one["Block Dim"], one["scope"], one["fused into"]) for one in details] == [
+    assert [list(row) for row in details] == [DETAILS, DETAILS]
+    assert [(row["Name"], row["Block Dim"], row["scope"], row["fused into"]) for row in details] == [
         ("first", "2", "twice", ""),
         ("second", "2", "twice", ""),
     ]
-    starts = [float(one["Start(us)"]) for one in details]
+    starts = [float(row["Start(us)"]) for row in details]
     assert starts[1] >= starts[0] + float(details[0]["Duration(us)"]) - 0.01
 
 
@@ -82,7 +82,7 @@ def test_detail_adds_rows_of_sub_kernels_and_gives_the_same_bits(tmp_path: Path)
         assert k.records() == ()  # the kernel itself is as it was
     assert np.array_equal(plain["c"], detailed["c"])
     launch, first, second = rows(tmp_path / "p" / "kernel_details.csv")
-    assert [one["Name"] for one in (launch, first, second)] == ["twice", "first", "second"]
+    assert [row["Name"] for row in (launch, first, second)] == ["twice", "first", "second"]
     assert (launch["fused into"], first["fused into"], first["Type"]) == ("", "twice", "Addition")
     end = float(launch["Start(us)"]) + float(launch["Duration(us)"])
     for op in (first, second):
@@ -113,10 +113,10 @@ def test_the_trace_has_a_track_per_core_with_ops_and_waits_inside_the_launch(tmp
     (launch,) = [e for e in slices if e["cat"] == "launch"]
     assert names[launch["pid"], launch["tid"]] == "launches of thread 0"
     for core in ("core 0", "core 1"):
-        own = [e for e in slices if names[e["pid"], e["tid"]] == core]
-        assert [e["name"] for e in own if e["cat"] == "op"] == ["first", "second"]
-        assert any(e["cat"] in ("wait", "barrier") and "second" in e["name"] for e in own)
-        for e in own:
+        on_core = [e for e in slices if names[e["pid"], e["tid"]] == core]
+        assert [e["name"] for e in on_core if e["cat"] == "op"] == ["first", "second"]
+        assert any(e["cat"] in ("wait", "barrier") and "second" in e["name"] for e in on_core)
+        for e in on_core:
             assert launch["ts"] - 0.01 <= e["ts"] and e["ts"] + e["dur"] <= launch["ts"] + launch["dur"] + 0.01
     assert launch["args"]["type"] == "SuperKernel"
 
@@ -176,7 +176,7 @@ def test_a_launch_that_is_stopped_is_no_row_and_those_before_it_are(tmp_path: Pa
         for launch in (k, k.unfused()):
             with pytest.raises(sk.LaunchError, match="not today"):
                 launch(buffers())
-    assert [one.name for one in store.read(tmp_path / "p").launches] == ["good"]
+    assert [launch.name for launch in store.read(tmp_path / "p").launches] == ["good"]
 
 
 def test_nothing_is_watched_before_and_after(tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_launches_are_timed_whichever_host_library_runs_them(tmp_path: Path) -> 
     with twice(tmp_path) as k, sk.profile(tmp_path / "p", detail=True) as p:
         path = k.loaded.plain.host.path
         shutil.copy2(path, copy := path.with_name("copy"))
-        copy.replace(path)  # its twin with time stamps will load this one
+        copy.replace(path)  # its twin with time stamps will load the copy
         k(buffers())
     assert p.result is not None
     (launch,) = p.result.launches

@@ -51,7 +51,7 @@ def test_fused_and_unfused_runs_show_the_same_launches_outside(given: tuple[Any,
         with sk.profile(tmp_path / name):
             results += [call(*given), call(*given)]
         call(*given)
-    assert all(torch.equal(one, results[0]) for one in results)
+    assert all(torch.equal(result, results[0]) for result in results)
     outside = {("Transpose", "torch"): 2, ("MatMul", "torch"): 2, ("ReduceMean", "torch"): 2}
     assert table(tmp_path / "fused") == outside | {("SuperKernel", "any"): 2}
     assert table(tmp_path / "unfused") == outside | {("MatMul", "any"): 4, ("Relu", "any"): 2}
@@ -91,7 +91,7 @@ def test_an_operator_that_splits_a_scope_is_a_launch_with_the_reason(tmp_path: P
     by_torch = [launch for launch in p.result.launches if launch.core_type == "torch"]
     assert any("inv" in launch.name for launch in by_torch), by_torch
     assert "s" in {launch.scope for launch in by_torch}, by_torch
-    assert any("linalg_inv" in told for kernel in p.result.kernels for told in kernel.unfusible)
+    assert any("linalg_inv" in why for kernel in p.result.kernels for why in kernel.unfusible)
     assert {launch.scope for launch in by_torch if launch.reason} == {"s"}
 
 

@@ -148,9 +148,9 @@ def test_a_demo_that_goes_wrong_exits_with_1(shell: Shell, monkeypatch: pytest.M
 
 def test_a_compiled_file_can_be_loaded_and_launched(shell: Shell, ops: Path) -> None:
     assert shell("compile", ops, "-o", ops.with_name("out")).status == 0
-    one = np.ones(64, np.float32)
+    ones = np.ones(64, np.float32)
     with sk.load(ops.with_name("out")) as kernel:
-        assert (kernel({"a": one, "b": one})["c"] == 3).all()
+        assert (kernel({"a": ones, "b": ones})["c"] == 3).all()
 
 
 def test_compile_prints_the_plan_and_where_things_lie(shell: Shell, ops: Path) -> None:

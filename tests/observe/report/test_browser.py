@@ -55,10 +55,10 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Open]:
         return pages[-1]
 
     yield open_report
-    for number, one in enumerate(pages):
-        assert one.complaints == []
-        assert one.requests == [(tmp_path / f"{number}.html").as_uri()]
-        one.page.close()
+    for number, report in enumerate(pages):
+        assert report.complaints == []
+        assert report.requests == [(tmp_path / f"{number}.html").as_uri()]
+        report.page.close()
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -215,7 +215,7 @@ def test_edges_carry_their_sync_and_implied_ones_can_be_hidden(opened: Open) -> 
         )
 
     texts = report.run(
-        "() => superkernelReport.charts['graph-0'].getZr().storage.getDisplayList().map((one) => one.style.text)"
+        "() => superkernelReport.charts['graph-0'].getZr().storage.getDisplayList().map((shape) => shape.style.text)"
     )
     assert {"matmul_0", "softmax", "matmul_1", "print", "counter", "barrier", "local", "none"} <= set(texts)
     assert syncs() == ["barrier", "counter", "local", "none"]
@@ -236,15 +236,15 @@ def test_texts_of_the_graph_do_not_stand_on_each_other(opened: Open) -> None:
     report = opened(skipping())
     texts = report.run(
         """() => superkernelReport.charts["graph-0"].getZr().storage.getDisplayList()
-            .filter((one) => one.style.text).map((one) => {
-                const box = one.getBoundingRect().clone();
-                box.applyTransform(one.getComputedTransform());
-                return [one.style.text, box.x, box.y, box.x + box.width, box.y + box.height];
+            .filter((shape) => shape.style.text).map((shape) => {
+                const box = shape.getBoundingRect().clone();
+                box.applyTransform(shape.getComputedTransform());
+                return [shape.style.text, box.x, box.y, box.x + box.width, box.y + box.height];
             })"""
     )
     assert sorted(text for text, *_ in texts).count("counter") == 15 and len(texts) == 11 + 15
-    for (one, *a), (other, *b) in combinations(texts, 2):
-        assert a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1], (one, a, other, b)
+    for (text, *a), (other_text, *b) in combinations(texts, 2):
+        assert a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1], (text, a, other_text, b)
 
 
 def test_hover_where_edges_go_together_tells_of_all(opened: Open) -> None:
@@ -255,7 +255,7 @@ def test_hover_where_edges_go_together_tells_of_all(opened: Open) -> None:
             const series = chart.getModel().getSeriesByIndex(0);
             const nodes = series.getData();
             // from the op whose edges to two others begin as one
-            const piece = series.option.edges.find((one) => one.source === "5" && one.sync === undefined);
+            const piece = series.option.edges.find((edge) => edge.source === "5" && edge.sync === undefined);
             const at = (name) => chart.convertToPixel({ seriesIndex: 0 }, nodes.getItemLayout(nodes.indexOfName(name)));
             const [[x0, y0], [x1, y1]] = [at(piece.source), at(piece.target)];
             document.getElementById("graph-0").scrollIntoView({ block: "start", behavior: "instant" });
@@ -350,7 +350,7 @@ def test_it_fits_the_width_of_a_phone_and_of_a_screen(opened: Open, data: Report
     report = opened(data, width=width)
     assert report.run("() => document.scrollingElement.scrollWidth") <= width
     for box in report.run(
-        "() => [...document.querySelectorAll('canvas')].map((one) => one.getBoundingClientRect().toJSON())"
+        "() => [...document.querySelectorAll('canvas')].map((canvas) => canvas.getBoundingClientRect().toJSON())"
     ):
         assert box["left"] >= 0 and box["right"] <= width
 
@@ -385,7 +385,7 @@ def test_the_roof_is_drawn_once_for_equal_bandwidths_and_named_for_different_one
         return list(
             opened(data).run(
                 """() => superkernelReport.charts["roofline-0"].getOption().series
-                    .filter((one) => one.markLine).map((one) => one.markLine.label.formatter)"""
+                    .filter((line) => line.markLine).map((line) => line.markLine.label.formatter)"""
             )
         )
 

@@ -140,7 +140,7 @@ def test_no_script_may_run_but_the_two_of_the_page() -> None:
     policy = next(values["content"] for tag, values in read.elements if tag == "meta" and "http-equiv" in values)
     allowed = re.findall(r"'sha256-([^']+)'", policy or "")
     executable = read.scripts[1:]  # the first is data
-    assert allowed == [base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in executable]
+    assert allowed == [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in executable]
     assert "default-src 'none'" in (policy or "")
 
 
@@ -265,8 +265,8 @@ def test_text_stands_out_from_what_is_behind_it(theme: str) -> None:
             assert contrast(colours[ink], colours[behind]) >= 4.5, (ink, behind)
 
 
-def contrast(one: str, other: str) -> float:
-    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+def contrast(ink: str, behind: str) -> float:
+    light, dark = sorted((luminance(ink), luminance(behind)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 
 
