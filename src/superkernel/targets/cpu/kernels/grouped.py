@@ -11,7 +11,7 @@ from ....errors import UnsupportedError
 from ....model.op import Argument, Op
 from .matmul import ELEMENT_BYTES, block_count
 from .quant_matmul import DTYPES
-from .shipping import Tensor, TensorView, place, shipped
+from .shipping import OperandView, Tensor, place, shipped
 
 _SIZES = ("list_kind", "list_step", "groups", "first_group", "count", "rows", "n", "k")
 _STRIDES = ("x_row", "x_column", "weight_group", "weight_row", "weight_column", "out_row")
@@ -136,9 +136,9 @@ def _three_strides(weight: Tensor) -> tuple[int, ...]:
     return (0,) * (3 - len(weight.strides)) + tuple(weight.strides)
 
 
-def _rows(tensor: Tensor, begin: int, end: int) -> TensorView:
+def _rows(tensor: Tensor, begin: int, end: int) -> OperandView:
     offset = tensor.offset + begin * tensor.strides[0] * _BYTES[tensor.dtype]
-    return TensorView(tensor.name, offset, tensor.dtype, (end - begin, *tensor.shape[1:]), tuple(tensor.strides))
+    return OperandView(tensor.name, offset, tensor.dtype, (end - begin, *tensor.shape[1:]), tuple(tensor.strides))
 
 
 def _divided(tensors: Sequence[Tensor] | None, ends: Sequence[int]) -> Any:
@@ -153,10 +153,10 @@ def _matrices(tensors: Sequence[Tensor] | None) -> Any:
     if tensors is None:
         return None
     views = (_rows(tensors[0], group, group + 1) for group in range(tensors[0].shape[0]))
-    return [TensorView(view.name, view.offset, view.dtype, view.shape[1:], view.strides[1:]) for view in views]
+    return [OperandView(view.name, view.offset, view.dtype, view.shape[1:], view.strides[1:]) for view in views]
 
 
-def _flat(tensor: Tensor) -> TensorView:
+def _flat(tensor: Tensor) -> OperandView:
     """As a matrix: all dimensions but the last are rows."""
     *rows, columns = tensor.shape
     *strides, step = tensor.strides
@@ -167,6 +167,6 @@ def _flat(tensor: Tensor) -> TensorView:
     for (_, far), (size, near) in pairwise(outer):
         if far != size * near:
             raise UnsupportedError(f"grouped_matmul: rows of the shape {tuple(rows)} that no single stride walks")
-    return TensorView(
+    return OperandView(
         tensor.name, tensor.offset, tensor.dtype, (total, columns), (outer[-1][1] if outer else columns, step)
     )

@@ -7,7 +7,7 @@ from typing import Any
 from ....errors import GraphError, UnsupportedError
 from ....model.op import Op
 from .matmul import matmul_op
-from .shipping import Tensor, TensorView, place, shipped, shown
+from .shipping import OperandView, Tensor, place, shipped, shown
 from .strided_rows import element
 
 _DTYPES = ("float32", "bfloat16", "float16")
@@ -58,10 +58,10 @@ def _grouped_mm(
     raise UnsupportedError(f"grouped matmul of {shown(self)} and {shown(mat2)} with ends of groups")
 
 
-def _transposed(tensor: Tensor) -> TensorView:
+def _transposed(tensor: Tensor) -> OperandView:
     *batch, rows, columns = tensor.shape
     *batch_strides, row, column = tensor.strides
-    return TensorView(tensor.name, tensor.offset, tensor.dtype, (*batch, columns, rows), (*batch_strides, column, row))
+    return OperandView(tensor.name, tensor.offset, tensor.dtype, (*batch, columns, rows), (*batch_strides, column, row))
 
 
 def _groups_of_rows(a: Tensor, b: Tensor, ends: Tensor, out: Tensor, cores: int) -> Op:

@@ -8,7 +8,7 @@ from typing import Any
 from ....errors import UnsupportedError
 from ....model.op import Op, Place
 from ....model.params import scalar_bits
-from .shipping import Tensor, TensorView, place, shipped
+from .shipping import OperandView, Tensor, place, shipped
 from .strided_rows import StridedRows, element, row_arguments, row_params, strided_rows
 
 _NUMBERS = ("uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
@@ -84,7 +84,7 @@ def index_put_(
     self_strides = (*self.strides[:first], *self.strides[end:])
     values_outer = (*value_strides[:first], *value_strides[first + len(index_shape) :])
     views = [
-        TensorView("", 0, self.dtype, (length, *outer), (step, *strides))
+        OperandView("", 0, self.dtype, (length, *outer), (step, *strides))
         for step, strides in ((0, self_strides), (value_step, values_outer))
     ]
     rows = strided_rows("index_put", 0, *views)
@@ -202,8 +202,8 @@ def _search(
     return Op(kernel, [*tensors, *numbers, *row_arguments(rows)], operator)
 
 
-def _value_by_value(shape: Sequence[int], strides: Sequence[int], along: int) -> TensorView:
-    return TensorView("", 0, "", (1, *shape), (along, *strides))
+def _value_by_value(shape: Sequence[int], strides: Sequence[int], along: int) -> OperandView:
+    return OperandView("", 0, "", (1, *shape), (along, *strides))
 
 
 def _broadcast(shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:

@@ -32,7 +32,7 @@ class Tensor(Protocol):
 
 
 @dataclass(frozen=True)
-class TensorView:
+class OperandView:
     """A tensor with other sizes, strides or offset."""
 
     name: str

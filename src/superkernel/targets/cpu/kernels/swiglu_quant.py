@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....errors import UnsupportedError
 from ....model.op import Argument, Op
 from .quant_matmul import DTYPES
-from .shipping import Tensor, TensorView, place, shipped
+from .shipping import OperandView, Tensor, place, shipped
 
 _ELEMENTS_PER_BLOCK = 512  # least work of a block
 
@@ -62,12 +62,12 @@ def dequant_swiglu_quant(
     return Op(kernel, arguments)
 
 
-def _as_column(tensor: Tensor | None) -> TensorView | None:
+def _as_column(tensor: Tensor | None) -> OperandView | None:
     """A vector of one element per row, as a matrix of one column."""
     if tensor is None:
         return None
     shape, strides = (tensor.shape[0], 1), (tensor.strides[0], 0)
-    return TensorView(tensor.name, tensor.offset, tensor.dtype, shape, strides)
+    return OperandView(tensor.name, tensor.offset, tensor.dtype, shape, strides)
 
 
 def _matrix_arguments(tensor: Tensor | None, instead: Tensor) -> list[Argument]:
