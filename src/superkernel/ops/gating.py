@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -40,17 +41,7 @@ def moe_gating_top_k(
     routed_scaling_factor. Of equal experts the first is chosen. Without out_flag the norms are zeros.
     """
     result: tuple[Tensor, Tensor, Tensor] = torch.ops.superkernel.moe_gating_top_k(
-        x,
-        k,
-        bias,
-        k_group,
-        group_count,
-        group_select_mode,
-        renorm,
-        norm_type,
-        out_flag,
-        routed_scaling_factor,
-        eps,
+        x, k, bias, k_group, group_count, group_select_mode, renorm, norm_type, out_flag, routed_scaling_factor, eps
     )
     return result
 
@@ -85,20 +76,9 @@ def _eager(
     return weights.float().to(x.dtype), experts.to(torch.int32), norm if out_flag else torch.zeros_like(norm)
 
 
-def _fake(
-    x: Tensor,
-    k: int,
-    bias: Tensor | None,
-    k_group: int,
-    group_count: int,
-    group_select_mode: int,
-    renorm: int,
-    norm_type: int,
-    out_flag: bool,
-    routed_scaling_factor: float,
-    eps: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    _check(x, k, bias, k_group, group_count, group_select_mode, renorm, norm_type, routed_scaling_factor, eps)
+def _fake(x: Tensor, k: int, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+    *choice, _out_flag, routed_scaling_factor, eps = arguments
+    _check(x, k, *(*choice, routed_scaling_factor, eps))
     tokens, experts = x.shape
     norm = x.new_empty((tokens, experts), dtype=torch.float32)
     return x.new_empty((tokens, k)), x.new_empty((tokens, k), dtype=torch.int32), norm

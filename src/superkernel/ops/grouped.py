@@ -107,21 +107,9 @@ def _eager(
     return [torch.cat(products)] if layout.stacked_result else products
 
 
-def _fake(
-    x: Sequence[Tensor],
-    weight: Sequence[Tensor],
-    bias: Sequence[Tensor] | None,
-    scale: Sequence[Tensor] | None,
-    per_token_scale: Sequence[Tensor] | None,
-    group_list: Tensor | None,
-    group_ends: Sequence[int] | None,
-    split_item: int,
-    group_list_type: int,
-    output_dtype: torch.dtype | None,
-) -> list[Tensor]:
-    layout = check_arguments(
-        x, weight, bias, scale, per_token_scale, group_list, group_ends, split_item, group_list_type, output_dtype
-    )
+def _fake(x: Sequence[Tensor], weight: Sequence[Tensor], *arguments: Any) -> list[Tensor]:
+    layout = check_arguments(x, weight, *arguments)
+    group_ends = arguments[4]
     return [x[0].new_empty(shape, dtype=layout.dtype) for shape in _shapes(layout, x, weight, group_ends)]
 
 

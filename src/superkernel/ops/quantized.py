@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,14 +38,7 @@ def quant_matmul(
     bfloat16, or int32: then it is the sums, without the scale.
     """
     result: Tensor = torch.ops.superkernel.quant_matmul(
-        x1,
-        x2,
-        scale,
-        offset,
-        pertoken_scale,
-        bias,
-        output_dtype,
-        group_sizes,
+        x1, x2, scale, offset, pertoken_scale, bias, output_dtype, group_sizes
     )
     return result
 
@@ -66,17 +60,8 @@ def _eager(
     return dequantised(sums, scale, pertoken_scale, bias, offset, dtype)
 
 
-def _fake(
-    x1: Tensor,
-    x2: Tensor,
-    scale: Tensor,
-    offset: Tensor | None,
-    pertoken_scale: Tensor | None,
-    bias: Tensor | None,
-    output_dtype: torch.dtype | None,
-    group_sizes: Sequence[int] | None,
-) -> Tensor:
-    dtype, shape = _checked(x1, x2, scale, offset, pertoken_scale, bias, output_dtype, group_sizes)
+def _fake(x1: Tensor, *arguments: Any) -> Tensor:
+    dtype, shape = _checked(x1, *arguments)
     return x1.new_empty(shape, dtype=dtype)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -36,15 +38,7 @@ def dequant_swiglu_quant(
     The scales are those of mode 1; in mode 0 they are zeros. All is computed in float64, and rounded once.
     """
     result: tuple[Tensor, Tensor] = torch.ops.superkernel.dequant_swiglu_quant(
-        x,
-        weight_scale,
-        activation_scale,
-        bias,
-        quant_scale,
-        quant_offset,
-        group_index,
-        activate_left,
-        quant_mode,
+        x, weight_scale, activation_scale, bias, quant_scale, quant_offset, group_index, activate_left, quant_mode
     )
     return result
 
@@ -90,18 +84,9 @@ def _eager(
     return y, scale
 
 
-def _fake(
-    x: Tensor,
-    weight_scale: Tensor | None,
-    activation_scale: Tensor | None,
-    bias: Tensor | None,
-    quant_scale: Tensor | None,
-    quant_offset: Tensor | None,
-    group_index: Tensor | None,
-    activate_left: bool,
-    quant_mode: int,
-) -> tuple[Tensor, Tensor]:
-    _check(x, weight_scale, activation_scale, bias, quant_scale, quant_offset, group_index, quant_mode)
+def _fake(x: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
+    *tensors, _activate_left, quant_mode = arguments
+    _check(x, *(*tensors, quant_mode))
     y = x.new_empty((x.shape[0], x.shape[1] // 2), dtype=torch.int8)
     return y, x.new_empty(x.shape[0], dtype=torch.float32)
 

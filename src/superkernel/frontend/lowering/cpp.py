@@ -35,7 +35,7 @@ def inductor_config(threads: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class CppLowering:
-    kernel_prefix: str = f"{KERNEL_PREFIX}fused"
+    kernel_prefix: str = KERNEL_PREFIX
     attention_operators: tuple[Any, ...] = (torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,)
 
     def lower(self, module: GraphModule, inputs: Sequence[Any], cores: int, cache: Cache) -> LoweredProgram | None:

@@ -35,8 +35,8 @@ class PartReporter:
         for name, value in list(module.items()):
             if isinstance(value, _TimedKernel | _TimedNamespace):
                 continue
-            if name.startswith(self._kernel_prefix) and callable(value):
-                readable = name[self._kernel_prefix.index("fused") :]
+            if name.startswith(self._kernel_prefix) and "fused" in name and callable(value):
+                readable = name.removeprefix(self._kernel_prefix)
                 module[name] = _TimedKernel(value, self._timed(value, readable, readable))
             elif name in (_LIBRARY, "torch"):
                 module[name] = _TimedNamespace(value, name, self._timed)
