@@ -21,6 +21,13 @@ def op_cost(node: Node, width: int, costs: Costs) -> float:
     return block_cost(node, costs) * -(-node.blocks // width)
 
 
+def copy_cost(graph: Graph, node: Node, width: int, costs: Costs) -> float:
+    """The same for one of several copies: all of them fetch what other cores have just stored."""
+    inputs = {name: param.nbytes or 0 for param, name in node.arguments() if param.kind.reads}
+    fetched = sum(nbytes for name, nbytes in inputs.items() if graph.buffers[name].written)
+    return op_cost(node, width, costs) + fetched / costs.shared_bytes_per_ns
+
+
 class Timeline:
     """When cores become free and ops end, as ops are placed one after the other in issue order."""
 
@@ -56,20 +63,19 @@ class Timeline:
 
     def occupy(self, op: int, on: Cores, starts: list[float]) -> None:
         """Place an op on cores that begin at their starts."""
-        self._run(op, on, starts, op_cost(self._graph.nodes[op], len(on), self._machine.costs))
+        self._run(on, starts, op_cost(self._graph.nodes[op], len(on), self._machine.costs))
         self.placed[op] = on
         self.finish[op] = max(self.free[core] for core in on)
 
     def occupy_copies(self, op: int, copies: Sequence[Cores], starts: list[float]) -> None:
         """The same for an op that is computed once per group."""
         for on in copies:
-            cost = op_cost(self._graph.nodes[op], len(on), self._machine.costs) + self._machine.costs.replica_ns
-            self._run(op, on, starts, cost)
+            self._run(on, starts, copy_cost(self._graph, self._graph.nodes[op], len(on), self._machine.costs))
         self.placed[op] = tuple(core for on in copies for core in on)
         self.finish[op] = max(self.free[core] for core in self.placed[op])
         self.copied.add(op)
 
-    def _run(self, op: int, on: Cores, starts: list[float], cost: float) -> None:
+    def _run(self, on: Cores, starts: list[float], cost: float) -> None:
         for core in on:
             self.free[core] = starts[core] + cost
 

@@ -16,7 +16,7 @@ class Costs:
     bytes_per_ns: float = 8.0  # what one core streams
     sync_ns: float = 150.0  # one core learns of another core's progress
     near_sync_ns: float = 150.0  # the same within a group
-    replica_ns: float = 50.0  # a copy of an op delays its core by this much more: inputs come from other caches
+    shared_bytes_per_ns: float = 8.0  # what each core reads of other cores' stores when all of them read at once
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from ..model.graph import Graph
 from ..model.hazards import Hazard
 from ..model.node import Node
 from ..model.params import Kind
-from .cost import Timeline, op_cost
+from .cost import Timeline, copy_cost, op_cost
 from .machine import Machine
 from .steps import Cores
 
@@ -53,16 +53,16 @@ def replicate(
         starts = timeline.starts(op)
         if op in candidates:
             wanted = _copies(graph.nodes[op], readers[op], machine)
-            if len(wanted) > 1 and _pays(graph.nodes[op], placements[op], wanted, starts, machine):
+            if len(wanted) > 1 and _pays(graph, op, placements[op], wanted, starts, machine):
                 copies[op] = wanted
                 timeline.occupy_copies(op, [copy.cores for copy in wanted], starts)
                 continue
         timeline.occupy(op, placements[op], starts)
     if not copies:
-        return {}, ()
+        return {}, (f"replicated: none of {len(candidates)} small ops; a sync is cheaper than fetching its inputs",)
     times = f"estimated {timeline.end / 1e3:.1f} us, {plain.end / 1e3:.1f} us without"
     if timeline.end >= plain.end:
-        return {}, (f"replicated: nothing ({times})",)
+        return {}, (f"replicated: none of {len(candidates)} small ops ({times})",)
     readers = _readers(graph, placements, copies.keys())  # of those that were chosen
     copies = {op: _copies(graph.nodes[op], readers[op], machine) for op in copies}
     used = {core for op, cores in enumerate(placements) if op not in copies for core in cores}
@@ -72,14 +72,15 @@ def replicate(
     return copies, (f"replicated, one copy for each group of cores that reads it: {names} ({times})",)
 
 
-def _pays(node: Node, once_on: Cores, copies: Copies, starts: list[float], machine: Machine) -> bool:
-    costs = machine.costs
+def _pays(graph: Graph, op: int, once_on: Cores, copies: Copies, starts: list[float], machine: Machine) -> bool:
+    """Whether the last reader has its copy earlier than it would learn of the one result."""
+    node, costs = graph.nodes[op], machine.costs
     once = max(starts[core] for core in once_on) + op_cost(node, len(once_on), costs) + costs.sync_ns
     ends = []
     for copy in copies:
         begin = max(starts[core] for core in copy.cores)
         near_ns = costs.near_sync_ns if copy.readers != copy.cores or len(copy.cores) > 1 else 0.0
-        ends.append(begin + op_cost(node, len(copy.cores), costs) + costs.replica_ns + near_ns)
+        ends.append(begin + copy_cost(graph, node, len(copy.cores), costs) + near_ns)
     return max(ends) < once
 
 

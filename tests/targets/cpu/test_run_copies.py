@@ -62,6 +62,14 @@ def check(kernel: SuperKernel, launches: int = 30) -> None:
         assert np.array_equal(fused, alone)
 
 
+@pytest.fixture
+def dear_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine on which copies pay."""
+    costs = machine.Costs(sync_ns=5000.0)
+    monkeypatch.setattr("superkernel.targets.cpu.target.machine_of", lambda cores: machine.Machine(cores, costs=costs))
+
+
+@pytest.mark.usefixtures("dear_syncs")
 @pytest.mark.parametrize("cores", [2, 4, 8])
 @pytest.mark.parametrize("delay", ["", "7"])
 def test_copies_give_the_bits_of_the_unfused_run(
@@ -89,10 +97,19 @@ def test_a_copy_for_a_group_of_cores(source: Path, monkeypatch: pytest.MonkeyPat
     assert plain(4).groups == ()
 
 
+@pytest.mark.usefixtures("dear_syncs")
 def test_only_what_is_said_to_be_pure_is_replicated(source: Path) -> None:
     with compile_ops(layers(source, 4, pure=False), cores=4) as kernel:
         assert not kernel.plan.copies
         check(kernel, launches=3)
+
+
+def test_the_plan_says_where_copies_would_not_pay(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cheap = machine.Machine(4, costs=machine.Costs(sync_ns=20.0))
+    monkeypatch.setattr("superkernel.targets.cpu.target.machine_of", lambda cores: cheap)
+    with compile_ops(layers(source, 4), cores=4) as kernel:
+        assert not kernel.plan.copies
+        assert f"none of {LAYERS} small ops" in str(kernel.plan)
 
 
 @pytest.mark.parametrize("options", ["", "early-start=2", "stream-fusion=1"])

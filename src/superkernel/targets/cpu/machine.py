@@ -9,5 +9,7 @@ from ...plan import Costs, Machine
 
 
 def machine_of(cores: int) -> Machine:
-    """Costs as `superkernel bench boundary` measures them: a sync takes longer the more cores take part."""
-    return Machine(cores, costs=Costs(call_ns=200.0, bytes_per_ns=8.0, sync_ns=150.0 + 10.0 * cores))
+    """Costs as measured on 2 to 16 cores: a sync takes longer the more cores take part, and so does fetching what
+    another core has just stored when all cores want it (`python -m superkernel.tools.bench.replication`).
+    """
+    return Machine(cores, costs=Costs(sync_ns=150.0 + 10.0 * cores, shared_bytes_per_ns=16.0 / cores))
