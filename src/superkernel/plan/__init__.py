@@ -44,11 +44,11 @@ def make_plan(graph: Graph, options: Options, machine: Machine | int) -> Plan:
     return Plan(
         graph,
         options,
+        steps,
+        synced.syncs,
         placement.cores,
         placement.of,
         placement.lanes,
-        steps,
-        synced.syncs,
         placement.notes,
         placement.copies,
     )

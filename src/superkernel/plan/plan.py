@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
+from typing import Self
 
 from ..model.argument_layout import Layout, make_layout
 from ..model.graph import Graph
@@ -46,14 +47,39 @@ class Lane:
 
 
 @dataclass(frozen=True)
-class Plan:
+class BasePlan:
+    """What the plans of all targets have: the steps of a graph, and the sync of every edge."""
+
     graph: Graph
     options: Options
+    steps: tuple[Step, ...]
+    syncs: tuple[Sync, ...]
+
+    @property
+    def sync_counts(self) -> dict[str, int]:
+        """Edges by the kind of sync that keeps them."""
+        counts = Counter(sync.kind for sync in self.syncs)
+        return {kind.value: counts[kind] for kind in SyncKind if counts[kind]}
+
+    @cached_property
+    def op_names(self) -> tuple[str, ...]:
+        return tuple(node.name for node in self.graph.nodes)
+
+    def describe(self, step: Step) -> str:
+        """One line of text for one step."""
+        return step.text(self.op_names)
+
+    def without_debug(self) -> Self:
+        """The plain plan: all that debug options added taken out."""
+        steps = tuple(s for s in self.steps if not (isinstance(s, Barrier | Fence) and s.debug))
+        return replace(self, steps=steps, options=replace(self.options, debug_sync_all=False, debug_dcci_all=False))
+
+
+@dataclass(frozen=True)
+class Plan(BasePlan):
     cores: int  # launch size
     placements: tuple[Cores, ...]  # per op of the graph: block b runs on placements[op][b % len], once per copy
     lane_cores: tuple[Cores, ...]
-    steps: tuple[Step, ...]
-    syncs: tuple[Sync, ...]
     notes: tuple[str, ...] = ()
     copies: Mapping[int, Copies] = field(default_factory=dict, hash=False)  # replicated op -> its copies
 
@@ -78,12 +104,6 @@ class Plan:
         return make_layout(self.graph)
 
     @property
-    def sync_counts(self) -> dict[str, int]:
-        """Edges by the kind of sync that keeps them."""
-        counts = Counter(sync.kind for sync in self.syncs)
-        return {kind.value: counts[kind] for kind in SyncKind if counts[kind]}
-
-    @property
     def blocking_steps(self) -> int:
         """Steps at which a core may have to wait for another one."""
         return sum(isinstance(step, Wait | Barrier) for step in self.steps)
@@ -91,19 +111,6 @@ class Plan:
     def program(self, core: int) -> tuple[Step, ...]:
         """What one core does."""
         return tuple(step for step in self.steps if core in step.cores)
-
-    def without_debug(self) -> Plan:
-        """The plain plan: all that debug options added taken out."""
-        steps = tuple(s for s in self.steps if not (isinstance(s, Barrier | Fence) and s.debug))
-        return replace(self, steps=steps, options=replace(self.options, debug_sync_all=False, debug_dcci_all=False))
-
-    def describe(self, step: Step) -> str:
-        """One line of text for one step."""
-        return step.text(self.op_names)
-
-    @cached_property
-    def op_names(self) -> tuple[str, ...]:
-        return tuple(node.name for node in self.graph.nodes)
 
     @property
     def summary(self) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from .machine import Machine
 from .placement import Placement
 from .plan import Sync, SyncKind
 from .steps import AwaitEvent, Barrier, Cores, Mark, Need, Notify, Point, Request, Select, Signal, Step, Wait
+from .sync_order import AT_ENTRY, SyncOrder, feeds_tiling, raise_to
 
 Clock = tuple[int, ...]  # per class: the stamp of the last mark known of all its cores
 Needs = dict[int, int]  # producer class -> stamp; for the own class: the other members
@@ -62,7 +63,7 @@ def find_classes(graph: Graph, placement: Placement, options: Options, partners:
     return CoreClasses(placement.cores, sets)
 
 
-class _Chooser:
+class _Chooser(SyncOrder[int]):
     def __init__(
         self,
         graph: Graph,
@@ -72,7 +73,8 @@ class _Chooser:
         classes: CoreClasses,
         partners: Partners,
     ) -> None:
-        self.graph, self.place, self.options, self.machine = graph, placement, options, machine
+        super().__init__(graph, graph.order)
+        self.place, self.options, self.machine = placement, options, machine
         self.classes, self.partners = classes, partners
         self.of = [classes.split(cores) for cores in placement.of]
         self.rank = {op: rank for rank, op in enumerate(graph.order)}
@@ -83,24 +85,12 @@ class _Chooser:
         self.locks: dict[int, Clock] = {}  # dynamic op -> what its requesting core knew
         self.signalled: dict[int, set[int]] = {}  # stamp -> classes
         self.gates: dict[str, tuple[int, int]] = {}  # event -> (class of the core that polls it, stamp)
-        self.stream_ends: dict[int, Needs] = {}  # stream -> class -> stamp of its last op
-        self.at_send: dict[int, Needs] = {}  # sending op -> a copy of the above
         self.ops = [OpSync() for _ in graph.nodes]
         self.first_requests: list[Step] = []
         self.syncs: list[Sync] = []
 
     def run(self) -> Synced:
-        early: dict[int, list[int]] = {}  # op, or -1 -> the dynamic ops whose last producer it is
-        for op in self.graph.order:
-            if self.graph.nodes[op].dynamic and not self.graph.nodes[op].awaits:
-                producers = [e.producer for e in self.graph.incoming[op] if feeds_tiling(e)]
-                early.setdefault(max(producers, key=self.rank.__getitem__, default=-1), []).append(op)
-        for dynamic in early.get(-1, ()):
-            self.first_requests += self._request(dynamic, stamp=-1)
-        for op in self.graph.order:
-            self._synchronise(op)
-            for dynamic in early.get(op, ()):
-                self.ops[op].requests += self._request(dynamic, self._stamp(op, Point.DONE))
+        self.choose()
         marks = {self._mark(stamp): self.classes.cores(classes) for stamp, classes in self.signalled.items()}
         resets = tuple((self._core(leader), event) for event, (leader, _) in self.gates.items())
         return Synced(tuple(self.ops), tuple(self.first_requests), marks, resets, tuple(self.syncs))
@@ -125,17 +115,13 @@ class _Chooser:
         alone = self.classes.sizes[core_class] == 1
         return {of: stamp for of, stamp in wanted.items() if of != core_class or not alone}
 
-    def _synchronise(self, op: int) -> None:
+    def _select(self, op: int) -> None:
+        self.ops[op].before.append(Select(self.place.of[op], op))
+        for core_class in self.of[op]:
+            self._learn(core_class, self.locks[op])
+
+    def _call(self, op: int) -> None:
         node, classes, sync = self.graph.nodes[op], self.of[op], self.ops[op]
-        self.joins.clear()
-        sync.before += self._poll(op)
-        sync.gate = len(sync.before)
-        if node.dynamic:
-            if node.awaits:  # what the tiling reads may be what the event announces
-                sync.before += self._request(op, self._stamp(op, Point.GATE))
-            sync.before.append(Select(self.place.of[op], op))
-            for core_class in classes:
-                self._learn(core_class, self.locks[op])
         edges = [(edge, self._edge_needs(edge)) for edge in self.graph.incoming[op]]
         inside = bool(node.kernel.waits_inside) and self.options.early_start is EarlyStart.FULL
         events_seen = {core_class: self._gate_needs(op, core_class) for core_class in classes}
@@ -151,7 +137,10 @@ class _Chooser:
             sync.inside += self._waits(op, late, inside=True)
             paid = {core_class: paid[core_class] | set(late[core_class].items()) for core_class in classes}
         self._name_kinds(edges, paid)
-        self._finish(op)
+        done = self._stamp(op, Point.DONE)
+        for core_class in classes:
+            self._publish(core_class, done)
+        self._end(op, classes, done)
 
     def _meet_before(self, op: int, data: dict[int, Needs], events_seen: dict[int, Needs]) -> dict[int, Needs]:
         """early-start=0: a barrier over the cores concerned, if any edge asks for one; events ask for flags only."""
@@ -170,15 +159,15 @@ class _Chooser:
         sync.before += self._waits(op, self._minimal(events_seen), inside=False)
         return waited
 
-    def _poll(self, op: int) -> list[Step]:
-        """External events: one core polls each word, unless another has for an earlier op."""
+    def _poll(self, op: int) -> None:
+        self.joins.clear()
         fresh = [event for event in self.graph.nodes[op].awaits if event not in self.gates]
-        if not fresh:
-            return []
-        leader, stamp = self._leader(op), self._stamp(op, Point.GATE)
-        self.gates |= dict.fromkeys(fresh, (leader, stamp))
-        self._publish(leader, stamp)
-        return [AwaitEvent((self._core(leader),), op, event) for event in fresh]
+        if fresh:
+            leader, stamp = self._leader(op), self._stamp(op, Point.GATE)
+            self.gates |= dict.fromkeys(fresh, (leader, stamp))
+            self._publish(leader, stamp)
+            self.ops[op].before += [AwaitEvent((self._core(leader),), op, event) for event in fresh]
+            self.ops[op].gate = len(fresh)
 
     def _gate_needs(self, op: int, core_class: int) -> Needs:
         gates = [self.gates[event] for event in self.graph.nodes[op].awaits]
@@ -193,12 +182,12 @@ class _Chooser:
                 continue
             if reason.hazard is Hazard.EVENT:
                 for core_class, wanted in needs.items():
-                    _raise(wanted, self._others(core_class, self.at_send[edge.producer]))
+                    raise_to(wanted, self._others(core_class, self.at_send[edge.producer]))
                 continue
             for group in self.partners.groups(edge, reason):
                 producers = dict.fromkeys(self.classes.split(group.producers), done)
                 for core_class in self.classes.split(group.consumers):
-                    _raise(needs[core_class], self._others(core_class, producers))
+                    raise_to(needs[core_class], self._others(core_class, producers))
         return needs
 
     def _minimal(self, needs: dict[int, Needs]) -> dict[int, Needs]:
@@ -253,34 +242,25 @@ class _Chooser:
             steps.append(Wait(self.classes.cores(classes), op, needs_of, inside))
         return steps
 
-    def _finish(self, op: int) -> None:
-        """The op is done on its cores; senders of external events then notify."""
-        node, stamp = self.graph.nodes[op], self._stamp(op, Point.DONE)
-        ends = self.stream_ends.setdefault(node.stream, {})
-        for core_class in self.of[op]:
-            self._publish(core_class, stamp)
-            ends[core_class] = stamp
-        if node.op.send:
-            self.at_send[op] = dict(ends)
-        if node.notifies:
-            leader = self._leader(op)
-            waited = self._minimal({leader: self._others(leader, ends)})
-            self.ops[op].notify += [replace(wait, behind=True) for wait in self._waits(op, waited, inside=False)]
-            self.ops[op].notify += [Notify((self._core(leader),), op, event) for event in node.notifies]
+    def _notify(self, op: int) -> None:
+        leader, sync = self._leader(op), self.ops[op]
+        waited = self._minimal({leader: self._others(leader, self.at_send[op])})
+        sync.notify += [replace(wait, behind=True) for wait in self._waits(op, waited, inside=False)]
+        sync.notify += [Notify((self._core(leader),), op, event) for event in self.graph.nodes[op].notifies]
 
-    def _request(self, op: int, stamp: int) -> list[Step]:
-        """One core sees the producers of the inputs done, then asks the agent."""
+    def _request(self, op: int, behind: int) -> None:
+        steps, stamp = self.first_requests, -1
+        if behind == op:
+            steps, stamp = self.ops[op].before, self._stamp(op, Point.GATE)
+        elif behind != AT_ENTRY:
+            steps, stamp = self.ops[behind].requests, self._stamp(behind, Point.DONE)
         leader = self._leader(op)
-        needs = [self._agent_needs(edge, leader) for edge in self.graph.incoming[op] if feeds_tiling(edge)]
+        needs = [self._edge_needs(edge)[leader] for edge in self.graph.incoming[op] if feeds_tiling(edge)]
         needs.append(self._gate_needs(op, leader))
         waited = self._minimal(_join((leader,), [{leader: need} for need in needs]))
-        steps: list[Step] = [*self._waits(op, waited, inside=False), Request((self._core(leader),), op)]
+        steps += [*self._waits(op, waited, inside=False), Request((self._core(leader),), op)]
         clock = self.clocks[leader]
         self.locks[op] = (*clock[:leader], max(clock[leader], stamp), *clock[leader + 1 :])
-        return steps
-
-    def _agent_needs(self, edge: Edge, leader: int) -> Needs:
-        return self._edge_needs(edge)[leader]
 
     def _publish(self, core_class: int, stamp: int) -> None:
         clock = self.clocks[core_class]
@@ -326,13 +306,8 @@ def _join(classes: Iterable[int], several: list[dict[int, Needs]]) -> dict[int, 
     joined: dict[int, Needs] = {core_class: {} for core_class in classes}
     for needs in several:
         for core_class, wanted in needs.items():
-            _raise(joined[core_class], wanted)
+            raise_to(joined[core_class], wanted)
     return joined
-
-
-def _raise(needs: Needs, more: Needs) -> None:
-    for of, stamp in more.items():
-        needs[of] = max(stamp, needs.get(of, -1))
 
 
 def _participants(waited: dict[int, Needs], known: list[Clock]) -> Classes:
@@ -344,11 +319,6 @@ def _participants(waited: dict[int, Needs], known: list[Clock]) -> Classes:
         if any(known[other][of] >= stamp for other in meeting - {of}):
             meeting.remove(of)
     return tuple(sorted(meeting))
-
-
-def feeds_tiling(edge: Edge) -> bool:
-    """The tiling reads what the op reads, and may rely on the op's events."""
-    return any(reason.hazard in (Hazard.READ_AFTER_WRITE, Hazard.EVENT) for reason in edge.reasons)
 
 
 def signals_of(synced: Synced, op: int, rank: int, point: Point, inside: bool) -> list[Signal]:

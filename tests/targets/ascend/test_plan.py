@@ -236,7 +236,8 @@ def test_an_implied_edge_costs_nothing() -> None:
     vec = kernel("vec", AIV, 8, *PARAMS)
     ops = [Op(vec, ["x", "y", "a"]), Op(vec, ["a", "y", "b"]), Op(vec, ["a", "b", "c"])]
     plan = plan_of(ops)
-    assert len(plan.graph.edges) == 3 and plan.sync_counts == {"vector-vector": 2}
+    assert len(plan.graph.edges) == 3 and plan.pair_counts == {"vector-vector": 2}
+    assert plan.sync_counts == {"none": 1, "counter": 2}
 
 
 # refusals of events and streams

@@ -1,15 +1,13 @@
 """targets.ascend.plan: a graph and options -> an AscendPlan: launch, order, steps, slots, workspace; printable.
 
-The engine's plan gives every op a set of alike cores. Here cores come in two classes whose flags are collective and
-carry no labels, so the same graph and the same edges get another schedule, with one clock per class instead of one
-per core. What it must keep is the same: the properties P1 to P18.
+Steps, assembly and property checks are those of every plan. Here cores come in two classes whose flags are collective
+and carry no labels, so the syncs of an edge are encoded as arrivals and meetings, with one clock per class.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 
 from ...errors import PlanError
 from ...model.argument_layout import Layout
@@ -17,7 +15,7 @@ from ...model.gc_pause import without_collection
 from ...model.graph import Graph
 from ...model.node import Node
 from ...model.options import EarlyStart, Options
-from ...plan.steps import Barrier, Fence, Step
+from ...plan.plan import BasePlan
 from .argument_layout import ArgumentSlots, number_arguments
 from .assemble import assemble
 from .chips import Chip
@@ -34,13 +32,12 @@ WEIGHT_BUDGET = 8 << 20  # bytes per op that prefetch-weights=1 asks the copy en
 
 
 @dataclass(frozen=True)
-class AscendPlan:
-    graph: Graph
-    options: Options  # with the target's defaults
+class AscendPlan(BasePlan):
+    """Its options hold the target's defaults."""
+
     chip: Chip
     launch: LaunchShape
     order: IssueOrder
-    steps: tuple[Step, ...]
     pairs: tuple[tuple[int, Pair], ...]
     slots: ArgumentSlots
     workspace: WorkspaceLayout
@@ -69,12 +66,8 @@ class AscendPlan:
             tuple((core_class,) for core_class in self.launch.classes) if self.order.lanes else (self.launch.classes,)
         )
 
-    @cached_property
-    def op_names(self) -> tuple[str, ...]:
-        return tuple(node.name for node in self.graph.nodes)
-
     @property
-    def sync_counts(self) -> dict[str, int]:
+    def pair_counts(self) -> dict[str, int]:
         """Syncs by the row of the pair table that they follow."""
         words = {OpClass.AIC: "cube", OpClass.AIV: "vector", OpClass.MIX: "mix"}
         counts = Counter(f"{words[pair.producer]}-{words[pair.consumer]}" for _, pair in self.pairs)
@@ -101,17 +94,9 @@ class AscendPlan:
                 count += sum(len(inside.actions) + inside.arrives for inside in step.inside)
         return count
 
-    def describe(self, step: Step) -> str:
-        return step.text(self.op_names)
-
-    def without_debug(self) -> AscendPlan:
-        """The plain plan: all that debug options added taken out."""
-        steps = tuple(step for step in self.steps if not (isinstance(step, Barrier | Fence) and step.debug))
-        return replace(self, steps=steps, options=replace(self.options, debug_sync_all=False, debug_dcci_all=False))
-
     @property
     def summary(self) -> tuple[str, ...]:
-        counts = ", ".join(f"{n} {kind}" for kind, n in self.sync_counts.items()) or "none"
+        counts = ", ".join(f"{n} {kind}" for kind, n in self.pair_counts.items()) or "none"
         return (
             f"plan {self.graph.name}: {len(self.graph.nodes)} ops on chip {self.chip.name}, {self.launch}",
             f"  options {self.options}",
@@ -149,7 +134,9 @@ def make_ascend_plan(graph: Graph, options: Options, chip: Chip) -> AscendPlan:
     workspace = lay_out_workspace(graph, launch, chip, bool(fed), steps)
     prefetched = frozenset(node.index for node in graph.nodes if options.prefetch_weights and graph.weights_of(node))
     slots = number_arguments(graph, prefetched, workspace.bytes > 0, options.profiling)
-    return AscendPlan(graph, chosen, chip, launch, order, steps, schedule.pairs, slots, workspace, copies)
+    return AscendPlan(
+        graph, chosen, steps, schedule.syncs, chip, launch, order, schedule.pairs, slots, workspace, copies
+    )
 
 
 def cores_of(node: Node, launch: LaunchShape, core_class: CoreClass) -> int:

@@ -10,9 +10,11 @@ from ...model.hazards import Edge, Hazard, Reason
 from ...model.node import Node
 from ...model.options import EarlyStart, Options
 from ...plan.assemble import wants_fence
+from ...plan.plan import Sync, SyncKind
 from ...plan.steps import AwaitEvent, FenceWhen, Notify, Request, Select, Step
+from ...plan.sync_order import SyncOrder, feeds_tiling, raise_to
 from .chips import Chip
-from .class_clocks import ClassClocks, Item
+from .class_clocks import ClassClocks, Item, Wanted
 from .facts import AscendFacts, facts_of
 from .issue_order import IssueOrder
 from .launch_shape import LaunchShape
@@ -32,6 +34,7 @@ class Schedule:
     calls: Mapping[int, int]  # op -> the item of its call
     polls: Mapping[str, CoreClass]  # external event -> the class that sees it
     pairs: tuple[tuple[int, Pair], ...]  # op -> the rows of its syncs
+    syncs: tuple[Sync, ...]  # the kind of every edge
 
 
 def make_schedule(graph: Graph, launch: LaunchShape, chip: Chip, options: Options, order: IssueOrder) -> Schedule:
@@ -45,9 +48,10 @@ def fenced(node: Node, options: Options, when: FenceWhen) -> bool:
     return not facts.fence_never and wants_fence(node, when, options, asked)
 
 
-class _Scheduler:
+class _Scheduler(SyncOrder[CoreClass]):
     def __init__(self, graph: Graph, launch: LaunchShape, chip: Chip, options: Options, order: IssueOrder) -> None:
-        self.graph, self.options, self.order = graph, options, order
+        super().__init__(graph, order.ops)
+        self.options = options
         self.facts: list[AscendFacts] = [facts_of(node.kernel) for node in graph.nodes]
         # two lanes switch early start off: who arrives also waits
         self.early = EarlyStart.OFF if order.lanes else options.early_start
@@ -57,42 +61,30 @@ class _Scheduler:
         self.poll_of: dict[str, tuple[CoreClass, int]] = {}  # external event -> who has seen it, and where
         self.lock_of: dict[int, Reach] = {}  # dynamic op -> what its requesting class knew
         self.selected: dict[int, int] = {}  # dynamic op -> item
-        self.stream_ends: dict[int, Reach] = {}
-        self.at_send: dict[int, Reach] = {}
         self.pairs: list[tuple[int, Pair]] = []
+        self.syncs: list[Sync] = []
 
     def run(self) -> Schedule:
-        requests = self._early_requests()
-        for op in requests.get(-1, ()):
-            self._request(op)
-        for op in self.order.ops:
-            self._schedule_op(op)
-            for dynamic in requests.get(op, ()):
-                self._request(dynamic)
-        for op in self.order.ops:
+        self.choose()
+        for op in self.issue_order:
             if self.graph.nodes[op].dynamic:
                 self._reset_lock(op)
         polls = {event: core_class for event, (core_class, _) in self.poll_of.items()}
-        return Schedule(self.state.items, self.order.ops, self.call_of, polls, tuple(self.pairs))
+        return Schedule(self.state.items, self.issue_order, self.call_of, polls, tuple(self.pairs), tuple(self.syncs))
 
     # the items of one op
 
-    def _schedule_op(self, op: int) -> None:
-        node = self.graph.nodes[op]
+    def _poll(self, op: int) -> None:
         leader = self._leader(op)
-        for event in node.awaits:
+        for event in self.graph.nodes[op].awaits:
             if event not in self.poll_of:
                 at = self._item(op, leader, "past the events of", AwaitEvent(leader, op, event))
                 self.poll_of[event] = leader[0], at
-        if node.dynamic:
-            if node.awaits:  # what the tiling reads may be what the event announces
-                self._request(op)
-            self._select(op)
-        self._call(op)
-        if node.notifies:
-            at = self._item(op, leader, "past the notify of", *(Notify(leader, op, event) for event in node.notifies))
-            ends = self.at_send[op]
-            self._sync(at, op, "to notify after", {leader[0]: ends})
+
+    def _notify(self, op: int) -> None:
+        leader, events = self._leader(op), self.graph.nodes[op].notifies
+        at = self._item(op, leader, "past the notify of", *(Notify(leader, op, event) for event in events))
+        self._sync(at, op, "to notify after", {leader[0]: self.at_send[op]})
 
     def _call(self, op: int) -> None:
         node, facts = self.graph.nodes[op], self.facts[op]
@@ -113,6 +105,7 @@ class _Scheduler:
             and not node.awaits
             and not fenced(node, self.options, FenceWhen.BEFORE)
         )
+        self.syncs += [Sync(edge, self._kind(edge, wanted)) for edge in self.graph.incoming[op]]
         if wanted and self.barriers:
             rows = self.state.barrier(at, op, "before")
         else:
@@ -120,9 +113,20 @@ class _Scheduler:
         self.pairs += [(op, pair) for pair in rows]
         self.state.note_call(at, bool(node.kernel.sync_all))
         self.call_of[op] = at
-        ends = self.stream_ends.setdefault(node.stream, {})
-        ends |= dict.fromkeys(classes, at)
-        self.at_send[op] = dict(ends)
+        self._end(op, classes, at)
+
+    def _kind(self, edge: Edge, wanted: Wanted) -> SyncKind:
+        """How an edge is kept, of what the classes of its consumer do not know yet."""
+        reach: Reach = {}
+        for reason in edge.reasons:
+            raise_to(reach, self._reach(edge, reason))
+        if not reach:
+            return SyncKind.LOCAL
+        consumers = self.facts[edge.consumer].op_class.classes
+        if any(wanted.get((of, by)) == item for of, item in reach.items() for by in consumers):
+            return SyncKind.BARRIER if self.barriers else SyncKind.COUNTER
+        locked = self.graph.nodes[edge.consumer].dynamic and feeds_tiling(edge)
+        return SyncKind.LOCK if locked else SyncKind.NONE
 
     def _needs(self, op: int) -> tuple[Reach, Reach]:
         """How far each class must be known to be when the op passes its wait point; and when it begins."""
@@ -131,13 +135,13 @@ class _Scheduler:
         for edge in self.graph.incoming[op]:
             for reason in edge.reasons:
                 reach = self._reach(edge, reason)
-                _raise(needs, reach)
+                raise_to(needs, reach)
                 if reason.before_wait:
-                    _raise(at_once, reach)
+                    raise_to(at_once, reach)
         if not self.graph.nodes[op].dynamic:  # a core that has seen the lock of a dynamic op knows of its events
             for event in self.graph.nodes[op].awaits:
                 core_class, item = self.poll_of[event]
-                _raise(needs, {core_class: item})
+                raise_to(needs, {core_class: item})
         return needs, at_once
 
     def _reach(self, edge: Edge, reason: Reason) -> Reach:
@@ -157,28 +161,18 @@ class _Scheduler:
 
     # events and tilings
 
-    def _early_requests(self) -> dict[int, list[int]]:
-        """Op, or -1 -> the dynamic ops that can be asked for behind it: their tiling reads what it stores last."""
-        rank = {op: place for place, op in enumerate(self.order.ops)}
-        found: dict[int, list[int]] = {}
-        for op in self.order.ops:
-            if self.graph.nodes[op].dynamic and not self.graph.nodes[op].awaits:
-                producers = [edge.producer for edge in self.graph.incoming[op] if _feeds_tiling(edge)]
-                found.setdefault(max(producers, key=rank.__getitem__, default=-1), []).append(op)
-        return found
-
-    def _request(self, op: int) -> None:
+    def _request(self, op: int, behind: int) -> None:
         leader = self._leader(op)
         at = self._item(op, leader, "past the request of", Request(leader, op))
         needs: Reach = {}
         for edge in self.graph.incoming[op]:
-            if _feeds_tiling(edge):
+            if feeds_tiling(edge):
                 for reason in edge.reasons:
-                    _raise(needs, self._reach_for_agent(edge, reason))
+                    raise_to(needs, self._reach_for_agent(edge, reason))
         for event in self.graph.nodes[op].awaits:
             core_class, item = self.poll_of[event]
             if core_class is not leader[0]:  # the same core polled it
-                _raise(needs, {core_class: item})
+                raise_to(needs, {core_class: item})
         self._sync(at, op, "to request", {leader[0]: needs})
         self.lock_of[op] = dict(self.state.known[leader[0]])
 
@@ -209,13 +203,3 @@ class _Scheduler:
 
     def _leader(self, op: int) -> Classes:
         return (self.facts[op].op_class.leader,)
-
-
-def _raise(reach: Reach, other: Reach) -> None:
-    for core_class, item in other.items():
-        reach[core_class] = max(reach.get(core_class, -1), item)
-
-
-def _feeds_tiling(edge: Edge) -> bool:
-    """The tiling reads what the op reads, and may rely on the op's events."""
-    return any(reason.hazard in (Hazard.READ_AFTER_WRITE, Hazard.EVENT) for reason in edge.reasons)
