@@ -41,7 +41,7 @@ def test_json_says_the_same(ops: Path, tmp_path: Path) -> None:
     )
     fields = json.loads(said)
     assert status == 0 and fields["ok"] and fields["target"] == "ascend" and fields["remarks"]
-    assert fields["syncs"] == {"mix-mix": 1}
+    assert fields["syncs"] == {"barrier": 1}
 
 
 def test_a_chip_by_name_and_by_file(ops: Path, tmp_path: Path) -> None:
