@@ -1,0 +1,1 @@
+"""plan.simulate: a plan in; what random interleavings of its cores do out."""

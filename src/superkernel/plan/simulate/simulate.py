@@ -60,7 +60,7 @@ def simulate(
 ) -> Outcome:
     """Run `plan` on all cores, interleaved at random, `launches` times on the same state.
 
-    answering: whoever sets the received events does so only after the notifies of all earlier ops.
+    answering: the sender of the received events sets them only after the notifies of all earlier ops.
     unknown_key: the control agent answers this dynamic op with a tiling key that it does not have.
     """
     rng = random.Random(seed)
@@ -71,7 +71,7 @@ def simulate(
     traces: list[list[Step]] = [[] for _ in range(plan.cores)]
     for number in range(launches):
         for node in plan.graph.nodes:
-            words.update(dict.fromkeys(node.notifies, 0))  # whoever polls them has seen them
+            words.update(dict.fromkeys(node.notifies, 0))  # their receivers have seen them
         launch = _Launch(plan, classes, rng, model, rows, words, number, answering, unknown_key)
         launch.run()
         errors |= dict.fromkeys(launch.errors)
@@ -349,7 +349,7 @@ class _Launch:
             self.flags.locks[op] = self.answers[op]
 
     def _send_events(self) -> Moves:
-        """Whoever sets the received events: data first, then the word."""
+        """The sender of the received events: data first, then the word."""
         nodes, order = self.plan.graph.nodes, self.plan.graph.order
         events = list(dict.fromkeys(event for op in order for event in nodes[op].awaits))
         if not self.answering:
