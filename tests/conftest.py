@@ -18,6 +18,11 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 _seconds_by_file: Counter[str] = Counter()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # Slow files first: a long test that begins last would leave the other workers idle.
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     # Under xdist the controller gets the reports of all workers, and it alone prints a summary.
     _seconds_by_file[report.nodeid.split("::")[0]] += report.duration

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from caches import with_host_library
 
 import superkernel as sk
 from superkernel.cache import Cache
@@ -46,7 +47,7 @@ Shell = Callable[..., Outcome]
 
 @pytest.fixture(scope="module")
 def warm_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
+    return with_host_library(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from caches import with_host_library
 from targets.cpu.small import broken, child, compile_ops, launched, numbers, small
 
 from superkernel import LaunchError, Op
@@ -165,9 +166,7 @@ def clear_reports(folder: Path) -> None:
 @pytest.fixture(scope="module")
 def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache for the children of this module, so that their reports are found."""
-    folder = tmp_path_factory.mktemp("cache")
-    folder.chmod(0o700)
-    return folder
+    return with_host_library(tmp_path_factory.mktemp("cache"))
 
 
 def test_a_crash_outside_a_launch_is_not_ours() -> None:

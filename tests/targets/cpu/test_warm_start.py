@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from caches import with_host_library
 from targets.cpu.small import child
 
 from superkernel import BuildError, SubKernel
@@ -78,14 +79,16 @@ def started(source: Path, cache: Path, keyed: bool = True) -> dict[str, Any]:
 
 
 def test_a_warm_start_runs_no_program(source: Path, tmp_path: Path) -> None:
-    cold, warm = started(source, tmp_path / "cache"), started(source, tmp_path / "cache")
+    cache = with_host_library(tmp_path / "cache")
+    cold, warm = started(source, cache), started(source, cache)
     assert cold["calls"] and warm["calls"] == []
     assert warm["commands"] == cold["commands"] and any(" -shared " in command for command in warm["commands"])
 
 
 def test_only_sources_whose_headers_are_unknown_are_preprocessed(source: Path, tmp_path: Path) -> None:
-    started(source, tmp_path / "cache", keyed=False)
-    (call,) = started(source, tmp_path / "cache", keyed=False)["calls"]
+    cache = with_host_library(tmp_path / "cache")
+    started(source, cache, keyed=False)
+    (call,) = started(source, cache, keyed=False)["calls"]
     assert "-E" in call and str(source) in call
 
 
