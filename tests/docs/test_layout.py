@@ -10,9 +10,12 @@ import pytest
 import superkernel as sk
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "layout.md"
+ROOT = PAGE.parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(PAGE.parent.glob("*.md"))]
 PACKAGE = Path(sk.__file__).parent
 _PACKAGE_ROW = re.compile(r"^\| `([^`]+/)` \| (.+) \| `([^`]+)` `([^`]+)` \|$", re.MULTILINE)
 _NAMED_FILE = re.compile(r"`([\w/]+\.(?:py|cpp|h))`(?: `(\w+)`)?")
+_MODULE = re.compile(r"(?<![\w/<])superkernel(?:\.[a-z]\w*)+")
 _LINK = re.compile(r"\]\(([\w./-]+)\)")
 _MINOR = ("kernels", "bench", "report")  # parts of a package that its row covers
 
@@ -36,10 +39,22 @@ def test_a_package_starts_in_itself() -> None:
 
 @pytest.mark.parametrize(("file", "name"), _NAMED_FILE.findall(PAGE.read_text()))
 def test_an_entry_point_is_in_its_file(file: str, name: str) -> None:
-    assert re.search(rf"(?<!\w){re.escape(name)}(?!\w)", (PACKAGE / file).read_text())
+    # a package may hand on what one of its modules defines
+    defined = rf"\b{name}\b" if file.endswith("__init__.py") else rf"^\s*(class|def|int32_t) {name}\b"
+    assert not name or re.search(defined, (PACKAGE / file).read_text(), re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", sorted(PAGE.parent.glob("*.md")), ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_modules_on_a_page_exist(page: Path) -> None:
+    for module in set(_MODULE.findall(page.read_text())):
+        *parents, last = module.split(".")
+        parent = PACKAGE.joinpath(*parents[1:])
+        text = next(file for file in (parent / "__init__.py", parent.with_suffix(".py")) if file.is_file()).read_text()
+        found = (parent / f"{last}.py").is_file() or (parent / last).is_dir() or re.search(rf"\b{last}\b", text)
+        assert found, f"{page.name} names {module}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     for target in _LINK.findall(page.read_text()):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
