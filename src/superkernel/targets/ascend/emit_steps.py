@@ -331,6 +331,4 @@ class StepPrinter:
     def _init_dump(self) -> list[str]:
         dump = self.plan.workspace.dump
         assert dump is not None
-        return [
-            f"sk_dump_begin(workspace + {dump.offset} + {dump.bytes_per_core} * place, {dump.bytes_per_core});",
-        ]
+        return [f"sk_dump_begin(workspace + {dump.offset} + {dump.bytes_per_core} * place, {dump.bytes_per_core});"]
