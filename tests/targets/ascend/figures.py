@@ -28,9 +28,9 @@ from superkernel.model.graph import build_graph
 from superkernel.model.op import Op
 from superkernel.model.options import Options
 from superkernel.targets.ascend import TARGET
+from superkernel.targets.ascend.core_types import KernelType
 from superkernel.targets.ascend.describe_kernel import emit
 from superkernel.targets.ascend.plan import AscendPlan
-from superkernel.targets.ascend.types import KernelType
 
 PARAMS = ("in:x", "in:y", "out:z")
 AIV, AIC, MIX = KernelType.AIV_ONLY, KernelType.AIC_ONLY, KernelType.MIX_AIC_1_2

@@ -9,8 +9,8 @@ from superkernel.model.binary import Binary, Form
 from superkernel.model.op import Op
 from superkernel.model.params import Param
 from superkernel.model.subkernel import SubKernel
+from superkernel.targets.ascend.core_types import KernelType
 from superkernel.targets.ascend.facts import AscendFacts, Code
-from superkernel.targets.ascend.types import KernelType
 
 TYPES = list(KernelType)
 

@@ -22,11 +22,11 @@ from superkernel.model.graph import build_graph
 from superkernel.model.op import Op
 from superkernel.model.options import Options
 from superkernel.targets.ascend.chips import find_chip
+from superkernel.targets.ascend.core_types import CUBE, VECTOR, KernelType
 from superkernel.targets.ascend.describe_kernel import emit
 from superkernel.targets.ascend.descriptor import describe
 from superkernel.targets.ascend.facts import AscendFacts, Code, facts_of
 from superkernel.targets.ascend.plan import AscendPlan, make_ascend_plan
-from superkernel.targets.ascend.types import CUBE, VECTOR, KernelType
 from superkernel.targets.ascend.validate import validate
 
 SIDES = {"notify": "send", "wait": "recv"}  # how slots of events are named

@@ -11,8 +11,8 @@ import pytest
 import superkernel as sk
 from superkernel.targets.ascend import as_type
 from superkernel.targets.ascend.call_graph import calls
+from superkernel.targets.ascend.core_types import KernelType
 from superkernel.targets.ascend.facts import complete, facts_of
-from superkernel.targets.ascend.types import KernelType
 
 TEXT = """
 #include <superkernel/subkernel.h>

@@ -12,8 +12,8 @@ import pytest
 from superkernel.errors import OptionError, PlanError
 from superkernel.targets import find_target
 from superkernel.targets.ascend.chips import FOLDER, find_chip, known_chips
+from superkernel.targets.ascend.core_types import KernelType, LaunchType
 from superkernel.targets.ascend.launch_shape import LaunchShape, OpSize, launch_of
-from superkernel.targets.ascend.types import KernelType, LaunchType
 
 T, L = KernelType, LaunchType
 

@@ -13,8 +13,8 @@ import superkernel as sk
 from superkernel.errors import SuperKernelError
 from superkernel.model.hazards import Hazard
 from superkernel.targets import find_target
+from superkernel.targets.ascend.core_types import KernelType
 from superkernel.targets.ascend.facts import facts_of
-from superkernel.targets.ascend.types import KernelType
 
 Write = Callable[..., Path]
 

@@ -18,10 +18,10 @@ from superkernel.model.options import Options
 from superkernel.plan.steps import Call
 from superkernel.targets.ascend import class_clocks as knowledge
 from superkernel.targets.ascend.chips import find_chip
+from superkernel.targets.ascend.core_types import CUBE, VECTOR, CoreClass, KernelType, OpClass
 from superkernel.targets.ascend.pairs import PAIRS, Action, Pair, pairs_for
 from superkernel.targets.ascend.plan import AscendPlan, make_ascend_plan
 from superkernel.targets.ascend.steps import Arrive, Meet
-from superkernel.targets.ascend.types import CUBE, VECTOR, CoreClass, KernelType, OpClass
 from superkernel.targets.ascend.validate import validate
 
 CHIP = find_chip("a3")

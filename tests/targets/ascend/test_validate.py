@@ -24,10 +24,10 @@ from superkernel.plan.steps import (
     Step,
 )
 from superkernel.targets.ascend.chips import find_chip
+from superkernel.targets.ascend.core_types import CUBE, VECTOR, KernelType
 from superkernel.targets.ascend.launch_shape import LaunchShape
 from superkernel.targets.ascend.plan import AscendPlan, make_ascend_plan
 from superkernel.targets.ascend.steps import Arrive, DebugBarrier, Meet, ResetLock
-from superkernel.targets.ascend.types import CUBE, VECTOR, KernelType
 from superkernel.targets.ascend.validate import validate
 
 AIV, AIC, MIX = KernelType.AIV_ONLY, KernelType.AIC_ONLY, KernelType.MIX_AIC_1_2

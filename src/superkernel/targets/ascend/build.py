@@ -11,10 +11,10 @@ from pathlib import Path
 from ...model.binary import Form
 from ...model.subkernel import SubKernel
 from .archive import is_archive
+from .core_types import CUBE, CoreClass
 from .facts import Code, cube_or_vector, facts_of, split_name
 from .kernel_description import EmittedKernel, EmittedOp
 from .tools import FLAGS, HOME, INCLUDES, Tool
-from .types import CUBE, CoreClass
 
 BUILD_SCRIPT = "build.sh"
 WORK = "work"

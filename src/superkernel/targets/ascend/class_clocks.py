@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ...plan.steps import Step
+from .core_types import CUBE, VECTOR, CoreClass, OpClass
 from .launch_shape import LaunchShape
 from .pairs import PAIRS, Action, ClassNeed, Pair, pair_of, pairs_for
 from .steps import Arrive, Classes, InsideSync, Meet
-from .types import CUBE, VECTOR, CoreClass, OpClass
 
 Position = tuple[int, int]  # item; 0 in front of it, 1 behind it
 Wanted = dict[ClassNeed, int]  # class whose progress is needed, class that needs it -> item

@@ -5,12 +5,12 @@ from __future__ import annotations
 from ...model.argument_layout import Role
 from ...model.gc_pause import without_collection
 from ...model.subkernel import SubKernel
+from .core_types import CUBE, CoreClass
 from .emit import AscendEmitter
 from .facts import facts_of
 from .kernel_description import Dependency, EmittedKernel, EmittedOp, EventWord, Prefetch, TilingWords
 from .names import KernelFunctions, entry_name, name_functions
 from .plan import WEIGHT_BUDGET, AscendPlan
-from .types import CUBE, CoreClass
 
 
 @without_collection

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from ...model.argument_layout import Role
+from .core_types import CoreClass
 from .facts import facts_of
 from .kernel_description import EmittedKernel, EmittedOp
 from .oplist import ORDER_EVENT
 from .plan import AscendPlan
-from .types import CoreClass
 
 
 def describe(plan: AscendPlan, emitted: EmittedKernel, binary: Path | None) -> dict[str, Any]:

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 
 from ...model.subkernel import SubKernel
 from ...plan.steps import Preload
+from .core_types import CUBE, VECTOR, CoreClass
 from .emit_steps import StepPrinter, indented
 from .names import KernelFunctions, entry_name
 from .plan import AscendPlan
 from .prelude import constants, helpers
 from .steps import Classes
-from .types import CUBE, VECTOR, CoreClass
 
 
 class AscendEmitter:

@@ -21,6 +21,7 @@ from ...plan.steps import (
     Step,
 )
 from .argument_layout import SYNC_BASE
+from .core_types import CUBE, VECTOR, CoreClass, KernelType, LaunchType, OpClass
 from .facts import facts_of
 from .kernel_description import MarkPoint
 from .names import KernelFunctions
@@ -40,7 +41,6 @@ from .steps import (
     PreloadEntry,
     ResetLock,
 )
-from .types import CUBE, VECTOR, CoreClass, KernelType, LaunchType, OpClass
 from .workspace_layout import mark_of
 
 _CACHE_OUT = "dcci((__gm__ void*)0, cache_line_t::ENTIRE_DATA_CACHE, dcci_dst_t::CACHELINE_OUT);"

@@ -13,7 +13,7 @@ from ...model.subkernel import SubKernel, refuse_thread_blocks
 from ..native.c_names import is_c_identifier
 from .archive import code_bytes, read_binary
 from .call_graph import calls
-from .types import CUBE, CoreClass, KernelType, OpClass, kernel_type
+from .core_types import CUBE, CoreClass, KernelType, OpClass, kernel_type
 
 CORE_OF = {OpClass.AIC: Core.CUBE, OpClass.AIV: Core.VECTOR, OpClass.MIX: Core.MIX}
 _TYPE_OF_CORE = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...plan.steps import Step
+from .core_types import CUBE, VECTOR, CoreClass
 from .pairs import Action
 from .steps import Arrive, ClassCall, DebugBarrier, Meet
-from .types import CUBE, VECTOR, CoreClass
 
 
 class FlagCounts:

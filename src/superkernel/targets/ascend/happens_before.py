@@ -16,10 +16,10 @@ from typing import Any
 
 from ...plan.steps import AwaitEvent, Notify, Request, Select, Step
 from ...plan.verify.agents import Clocks, Fault
+from .core_types import CUBE, VECTOR, CoreClass
 from .launch_shape import LaunchShape
 from .pairs import PAIRS, Action
 from .steps import Arrive, ClassCall, DebugBarrier, Meet, ResetLock
-from .types import CUBE, VECTOR, CoreClass
 
 ClassClock = dict[Hashable, int]  # per class: how many of its moves all its cores, and its block 0, have made
 # Block 0 of a class polls events and requests tilings: others may know how far it is without knowing of its class.

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from ...model.graph import Graph
 from ...plan.cost import block_cost
 from ...plan.machine import Costs
+from .core_types import CoreClass
 from .facts import facts_of
 from .launch_shape import LaunchShape
-from .types import CoreClass
 
 _COSTS = Costs()
 

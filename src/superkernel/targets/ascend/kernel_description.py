@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from ...model.argument_layout import Layout
 from ...model.subkernel import SubKernel
 from .chips import Chip
+from .core_types import CoreClass, KernelType
 from .launch_shape import LaunchShape
-from .types import CoreClass, KernelType
 
 
 @dataclass(frozen=True)

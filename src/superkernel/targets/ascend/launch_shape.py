@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...errors import PlanError
 from .chips import Chip
-from .types import CUBE, CoreClass, KernelType, LaunchType, OpClass
+from .core_types import CUBE, CoreClass, KernelType, LaunchType, OpClass
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from ...model.params import Param
 from ...model.subkernel import SubKernel
 from .archive import check_function, check_members, is_archive
 from .chips import Chip
+from .core_types import CUBE, CoreClass, KernelType, kernel_type
 from .facts import CORE_OF, AscendFacts, Code, check_identifier, split_name
-from .types import CUBE, CoreClass, KernelType, kernel_type
 
 _REQUIRED = (
     "kernelName",

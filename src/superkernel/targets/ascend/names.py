@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from ...errors import GraphError
 from ...model.subkernel import SubKernel
+from .core_types import CoreClass
 from .facts import check_identifier, cube_or_vector, facts_of, split_name
 from .kernel_description import Variant
-from .types import CoreClass
 
 # What the emitted code calls its own variables and functions, and the primitives it uses: a sub-kernel with such a name
 # is linked under another.

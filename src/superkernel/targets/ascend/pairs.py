@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 
-from .types import CUBE, VECTOR, CoreClass, OpClass
+from .core_types import CUBE, VECTOR, CoreClass, OpClass
 
 
 class Action(Enum):

@@ -19,13 +19,13 @@ from ...plan.plan import BasePlan
 from .argument_layout import ArgumentSlots, number_arguments
 from .assemble import assemble
 from .chips import Chip
+from .core_types import CoreClass, OpClass
 from .facts import facts_of
 from .issue_order import IssueOrder, choose_order
 from .launch_shape import LaunchShape, OpSize, launch_of
 from .pairs import Action, Pair
 from .schedule import make_schedule
 from .steps import Arrive, ClassCall, Classes, Meet
-from .types import CoreClass, OpClass
 from .workspace_layout import WorkspaceLayout, lay_out_workspace, prints
 
 WEIGHT_BUDGET = 8 << 20  # bytes per op that prefetch-weights=1 asks the copy engine for

@@ -15,12 +15,12 @@ from ...plan.steps import AwaitEvent, FenceWhen, Notify, Request, Select, Step
 from ...plan.sync_order import SyncOrder, feeds_tiling, raise_to
 from .chips import Chip
 from .class_clocks import ClassClocks, Item, Wanted
+from .core_types import CoreClass
 from .facts import AscendFacts, facts_of
 from .issue_order import IssueOrder
 from .launch_shape import LaunchShape
 from .pairs import Pair
 from .steps import Classes, ResetLock
-from .types import CoreClass
 
 Reach = dict[CoreClass, int]  # class -> item
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ...plan.steps import Barrier, Call, Fence, FenceWhen, Names, Preload, Record, Step
+from .core_types import CoreClass
 from .pairs import Action, Pair
-from .types import CoreClass
 
 Classes = tuple[CoreClass, ...]
 AT_ENTRY = -1  # in place of an op: before the first

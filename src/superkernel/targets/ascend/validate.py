@@ -16,13 +16,13 @@ from ...plan.steps import Select, Step
 from ...plan.verify import dependencies, structure
 from ...plan.verify.agents import Fault, Needed, named, stream_ends
 from ...plan.verify.validate import Finding, Report
+from .core_types import CoreClass
 from .facts import facts_of
 from .flag_counts import FlagCounts
 from .happens_before import FlagClocks, walk
 from .launch_shape import OpSize, launch_of
 from .plan import AscendPlan, cores_of
 from .steps import Arrive, ClassCall, Classes, Meet, ResetLock
-from .types import CoreClass
 
 
 class AscendAgents:

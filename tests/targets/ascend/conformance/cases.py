@@ -17,11 +17,11 @@ from superkernel.model.op import Op, Tiling, TilingFunction
 from superkernel.model.options import Options
 from superkernel.model.subkernel import SubKernel
 from superkernel.targets.ascend import TARGET
+from superkernel.targets.ascend.core_types import KernelType, OpClass
 from superkernel.targets.ascend.describe_kernel import emit
 from superkernel.targets.ascend.emulator import Outside
 from superkernel.targets.ascend.facts import AscendFacts, Code
 from superkernel.targets.ascend.kernel_description import EmittedKernel
-from superkernel.targets.ascend.types import KernelType, OpClass
 
 KERNELS = Path(__file__).with_name("kernels.cpp")
 LINES, LINE = 24, 16

@@ -15,11 +15,11 @@ from targets.ascend.conformance.pairing import check_pairing, producers_of, stor
 from superkernel.cache import Cache
 from superkernel.model.graph import Graph
 from superkernel.model.options import Options, PreloadCode
+from superkernel.targets.ascend.core_types import CUBE, VECTOR, CoreClass, KernelType, OpClass
 from superkernel.targets.ascend.emulator.launch import ChipEmulator, Emulation
 from superkernel.targets.ascend.emulator.modules import Module, build_modules
 from superkernel.targets.ascend.emulator.trace import TracedStep, TracePoint, core_name
 from superkernel.targets.ascend.kernel_description import EmittedKernel, EmittedOp
-from superkernel.targets.ascend.types import CUBE, VECTOR, CoreClass, KernelType, OpClass
 from superkernel.targets.protocol import LaunchInputs
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+from superkernel.targets.ascend.core_types import CoreClass
 from superkernel.targets.ascend.emulator.trace import TracedStep, TracePoint, core_name
 from superkernel.targets.ascend.kernel_description import EmittedKernel, EmittedOp
-from superkernel.targets.ascend.types import CoreClass
 
 Known = list[int]  # per core: the step with which it stored last, as far as somebody knows
 

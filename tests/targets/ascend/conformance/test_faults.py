@@ -21,8 +21,8 @@ from targets.ascend.conformance.faults import (
 )
 from targets.ascend.conformance.pairing import check_pairing
 
+from superkernel.targets.ascend.core_types import KernelType
 from superkernel.targets.ascend.emulator import Outside
-from superkernel.targets.ascend.types import KernelType
 
 pytestmark = pytest.mark.slow
 

@@ -13,9 +13,9 @@ from targets.ascend.conformance.checks import Ready, check, launch, prepare
 
 from superkernel.errors import LaunchError
 from superkernel.model.op import Tiling
+from superkernel.targets.ascend.core_types import CUBE, VECTOR, CoreClass, KernelType, LaunchType, OpClass
 from superkernel.targets.ascend.emulator import emulate
 from superkernel.targets.ascend.emulator.trace import TracePoint, core_name
-from superkernel.targets.ascend.types import CUBE, VECTOR, CoreClass, KernelType, LaunchType, OpClass
 from superkernel.targets.protocol import LaunchInputs
 
 AIV, AIC = KernelType.AIV_ONLY, KernelType.AIC_ONLY

@@ -9,7 +9,7 @@ from targets.ascend.conformance.checks import check, prepare
 from targets.ascend.figures import CHUNK, run_cases
 
 from superkernel.targets.ascend import TARGET
-from superkernel.targets.ascend.types import KernelType
+from superkernel.targets.ascend.core_types import KernelType
 
 pytestmark = pytest.mark.slow
 

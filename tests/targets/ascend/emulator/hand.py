@@ -15,10 +15,10 @@ from superkernel.model.graph import build_graph
 from superkernel.model.op import Op
 from superkernel.model.subkernel import SubKernel
 from superkernel.targets.ascend.chips import find_chip
+from superkernel.targets.ascend.core_types import CUBE, VECTOR, CoreClass, KernelType, LaunchType
 from superkernel.targets.ascend.emulator import Emulation, emulate
 from superkernel.targets.ascend.kernel_description import EmittedKernel, EmittedOp, Variant
 from superkernel.targets.ascend.launch_shape import LaunchShape
-from superkernel.targets.ascend.types import CUBE, VECTOR, CoreClass, KernelType, LaunchType
 from superkernel.targets.protocol import LaunchInputs
 
 KERNELS = Path(__file__).with_name("kernels.cpp")

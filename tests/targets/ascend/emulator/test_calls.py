@@ -12,8 +12,8 @@ import pytest
 from targets.ascend.emulator.hand import HandOp, emitted_by_hand, mixed_launch, numbers, run, turned, vector_launch
 
 from superkernel.errors import BuildError, LaunchError
+from superkernel.targets.ascend.core_types import KernelType
 from superkernel.targets.ascend.emulator.trace import TracePoint
-from superkernel.targets.ascend.types import KernelType
 
 AIV, AIC = KernelType.AIV_ONLY, KernelType.AIC_ONLY
 MIX_1_1, MIX_1_2 = KernelType.MIX_AIC_1_1, KernelType.MIX_AIC_1_2

@@ -9,7 +9,7 @@ import pytest
 from targets.ascend.emulator.hand import HandOp, emitted_by_hand, mixed_launch, numbers, run, turned, vector_launch
 
 from superkernel.errors import LaunchError
-from superkernel.targets.ascend.types import KernelType
+from superkernel.targets.ascend.core_types import KernelType
 
 AIV, AIC, MIX_1_2 = KernelType.AIV_ONLY, KernelType.AIC_ONLY, KernelType.MIX_AIC_1_2
 SEEDS = range(12)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 from superkernel.plan.spans import Span
+from superkernel.targets.ascend.core_types import LaunchType
 from superkernel.targets.ascend.emulator.lanes import picture
 from superkernel.targets.ascend.launch_shape import LaunchShape
-from superkernel.targets.ascend.types import LaunchType
 
 NAME = "{http://www.w3.org/2000/svg}"
 

@@ -7,8 +7,8 @@ import pytest
 from targets.ascend.emulator.hand import HandOp, emitted_by_hand, numbers, run, turned, vector_launch
 
 from superkernel.errors import LaunchError
+from superkernel.targets.ascend.core_types import KernelType
 from superkernel.targets.ascend.emulator import Delays, Turn
-from superkernel.targets.ascend.types import KernelType
 
 AIV = KernelType.AIV_ONLY
 SEEDS = range(12)

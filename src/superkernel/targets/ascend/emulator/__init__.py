@@ -12,8 +12,8 @@ from superkernel.errors import LaunchError
 from superkernel.model.graph import Graph
 from superkernel.targets.protocol import LaunchInputs
 
+from ..core_types import CoreClass
 from ..kernel_description import EmittedKernel
-from ..types import CoreClass
 from .delays import Delays, Turn
 from .launch import ChipEmulator, Emulation, Outside
 from .modules import Module, build_modules

@@ -7,8 +7,8 @@ from html import escape
 
 from superkernel.plan.spans import Span
 
+from ..core_types import CoreClass
 from ..launch_shape import LaunchShape
-from ..types import CoreClass
 from .trace import core_name
 
 _COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#b279a2", "#e45756", "#72b7b2", "#9d755d", "#eeca3b")

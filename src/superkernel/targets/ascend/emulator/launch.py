@@ -21,8 +21,8 @@ from superkernel.plan.spans import Span
 from superkernel.targets.buffers import Bound, bind, bytes_at
 from superkernel.targets.protocol import LaunchInputs
 
+from ..core_types import CoreClass, KernelType
 from ..kernel_description import EmittedKernel
-from ..types import CoreClass, KernelType
 from .arena import DUMP, PROFILING, Arena, buffer_region, lay_out
 from .delays import Delays, delays_of
 from .library import ACTS, EmulatorSettings, TraceRecord, load_library

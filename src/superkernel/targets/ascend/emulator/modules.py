@@ -23,9 +23,9 @@ from superkernel.targets.native.objects import (
 from superkernel.targets.native.toolchain import Toolchain, find_toolchain, run
 
 from ..archive import is_archive, members
+from ..core_types import CoreClass
 from ..facts import facts_of
 from ..kernel_description import EmittedKernel, EmittedOp
-from ..types import CoreClass
 from .library import INCLUDE, Library, load_library
 
 # where subkernel.h is: what sub-kernels include on the chip as well

@@ -13,9 +13,9 @@ from superkernel.errors import LaunchError
 from superkernel.plan.spans import Span
 from superkernel.plan.steps import SpanKind
 
+from ..core_types import CUBE, VECTOR, CoreClass
 from ..kernel_description import EmittedKernel
 from ..launch_shape import LaunchShape
-from ..types import CUBE, VECTOR, CoreClass
 from .library import TraceRecord
 
 NS_PER_TICK = 1.0  # a tick is the emulator's unit of time; it says nothing of a chip's clock

@@ -1,4 +1,4 @@
-"""targets.ascend.types: the closed sets of the target: core classes, kernel types, launch types."""
+"""targets.ascend.core_types: the closed sets of the target: core classes, kernel types, launch types."""
 
 from __future__ import annotations
 
