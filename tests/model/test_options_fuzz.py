@@ -128,7 +128,6 @@ def test_seconds_do_not_depend_on_the_decimal_context(seconds: float) -> None:
         assert Options.parse(str(value)) == value
 
 
-@settings(max_examples=500)
 @given(NEAR_TEXT | st.text())
 @example("debug-watchdog=" + "9" * 5000)
 @example("split-mode=" + "9" * 5000)
@@ -144,7 +143,6 @@ def test_any_text_parses_and_round_trips_or_is_an_option_error(text: str) -> Non
     assert Options.parse(str(parsed)) == parsed
 
 
-@settings(max_examples=300)
 @given(
     st.sampled_from([field.name for field in fields(Options)]),
     st.none()

@@ -245,7 +245,7 @@ def _input(name: str) -> st.SearchStrategy[Case]:
 
 
 @pytest.mark.parametrize("name", ALWAYS)
-@settings(max_examples=100, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.filter_too_much])
 @given(data=st.data(), seed=SEEDS)
 def test_a_planted_fault_is_found(name: str, data: st.DataObject, seed: int) -> None:
     plan = data.draw(_input(name)).plan
@@ -285,7 +285,6 @@ def test_validate_finds_a_missing_wait_exactly_when_it_was_needed(case: Case, se
         assert bool(found) == bool(broken(emptied)), text
 
 
-@settings(max_examples=300)
 @given(cases(options=PLAIN, min_cores=2), SEEDS)
 def test_what_simulate_finds_validate_finds(case: Case, seed: int) -> None:
     for text, faulty in thinned(case.plan, random.Random(seed)):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -14,11 +12,12 @@ import pytest
 from targets.cpu.small import KERNELS, REFERENCE, compile_ops, small, without
 
 from superkernel import Op, SuperKernel
+from superkernel.cache import Cache
 from superkernel.errors import BuildError
 from superkernel.targets.cpu.build import HOST, INCLUDE, entry_name
 from superkernel.targets.cpu.numbering import number
 from superkernel.targets.cpu.target import CpuPrepared
-from superkernel.targets.native.objects import unique_name
+from superkernel.targets.native.objects import CompileJob, compile_sources, unique_name
 from superkernel.targets.native.toolchain import find_toolchain, run
 
 pytestmark = pytest.mark.slow
@@ -130,14 +129,12 @@ def compile_part(source: Path, flags: list[str], folder: Path) -> Path:
     return made
 
 
-@cache
 def shared_objects(small_object: Path) -> list[Path]:
-    """The run time, and the sub-kernels under the names by which emitted code calls them."""
-    folder = Path(tempfile.mkdtemp())
-    atexit.register(shutil.rmtree, folder)
+    """The run time, and the sub-kernels under the names by which emitted code calls them; kept for other processes."""
     renamed = [f"-D{symbol}={unique_name(symbol, small_object)}" for symbol in REFERENCE]
-    host = [compile_part(HOST / f"{part}.cpp", [], folder) for part in ("launch", "report", "watchdog")]
-    return [*host, compile_part(KERNELS / "small.cpp", renamed, folder)]
+    jobs = [CompileJob(HOST / f"{part}.cpp", FLAGS) for part in ("launch", "report", "watchdog")]
+    jobs += [CompileJob(KERNELS / "small.cpp", (*FLAGS, *renamed))]
+    return compile_sources(jobs, find_toolchain(), Cache(), (INCLUDE, HOST))
 
 
 def sanitize(ops: list[Op], options: str, folder: Path, edit: Callable[[str], str]) -> subprocess.CompletedProcess[str]:
