@@ -71,13 +71,13 @@ def two_streams() -> list[sk.Op]:
     ]
 
 
-def expected(made: Memory, x: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
+def expected(outputs: Memory, x: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
     """What numpy says of the outputs that there are."""
     with np.errstate(over="ignore"):
         power = np.power(x, y)
-    if "pow_output" in made:
+    if "pow_output" in outputs:
         return {"pow_output": power, "output": np.isinf(power)}
-    if "e_out" in made:
+    if "e_out" in outputs:
         return {
             "a_out": x + y,
             "b_out": x + x,
@@ -88,11 +88,15 @@ def expected(made: Memory, x: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray
     return {"a_out": x + y, "b_out": x + y + y, "c_out": x + y + y + y, "d_out": x + y + y + y + y}
 
 
-def check(made: Memory, x: np.ndarray, y: np.ndarray) -> list[str]:
+def check(outputs: Memory, x: np.ndarray, y: np.ndarray) -> list[str]:
     """What is wrong with the outputs, compared with numpy; nothing, if all is well."""
     wrong = []
-    for name, value in expected(made, x, y).items():
-        same = np.array_equal(made[name], value) if value.dtype == bool else np.allclose(made[name], value, rtol=1e-5)
+    for name, value in expected(outputs, x, y).items():
+        same = (
+            np.array_equal(outputs[name], value)
+            if value.dtype == bool
+            else np.allclose(outputs[name], value, rtol=1e-5)
+        )
         if not same:
             wrong.append(f"{name} is not what numpy computes")
     return wrong

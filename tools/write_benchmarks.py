@@ -19,7 +19,7 @@ INTRODUCTION = """\
 <!-- Written by tools/write_benchmarks.py from benchmarks/results/. Measure again, do not edit. -->
 
 `superkernel bench SUITE` measures what stands below; `--json` gives the numbers as data, `--quick` a first look,
-`--cores N` another number of cores for us and for every peer. What is promised is promised for two.
+`--cores N` another number of cores for us and for every peer. The promised figures are for two cores.
 
 How it is measured: all cases in one run and one process, in an order that changes every round; the median of the
 rounds, and half the distance between the quartiles as the spread. Every result is checked before it is timed, and a
@@ -34,14 +34,14 @@ SUITES = {
 The eager peer is torch with its default settings. *One launch each* means the same sub-kernels, launched one by one
 through the same run time.
 
-Where the gain is smaller, as other workloads showed while this suite was made:
+The gain is smaller in other workloads:
 
 - What a missing barrier saves depends on how little the ops do. 64 `@block` adds of 4 KB gained 1.7x to 2.05x in quiet
   runs, 256 of 2 KB 1.9x; the suite uses 1024 of 512 B, where the boundary is most of the time.
 - Two chains that stream memory gain less than two that wait for their own results: adds of 64 KB side by side gained
   1.6x to 2.0x, and 1.2x in a run where the two virtual cores seem to have shared one physical core. The suite's
   chains are latency-bound.
-- Arrays that begin at the same offset of a page slow each other down: one run of the 4 KB chain took twice its time so,
+- Arrays that begin at the same offset of a page slow each other down: one run of the 4 KB chain took twice its time,
   and was 7.9x faster than eager instead of 12x. Arrays that the engine or this suite allocates are staggered now;
   arrays that a caller passes are where they are.
 - With another process on the same cores, no two-thread figure here means anything.
@@ -74,11 +74,11 @@ again, and finds the last cache as it left it, not as another model did. Our bac
 huge pages at its first call ([torch.md](torch.md)), which is part of what is compared; the loop that only reads has
 huge pages as well. Peers leave memory as torch allocates it.
 
-- **Host cost of a call**: a function that adds 8 tensors of 64 floats, one super kernel. From the time of its call are
-  taken away what the same function costs with a back end whose function returns a tensor that is there already (guards,
-  and the call that Dynamo makes), and the launch of this super kernel from a C loop; round by round, then the median.
-  What stays is AOTAutograd's wrapper, the allocation of the output, our Python and the way into C. For Inductor the
-  same is given without taking its kernel away, which takes well under a microsecond.
+- **Host cost of a call**: a function that adds 8 tensors of 64 floats, one super kernel. Two times are subtracted from
+  the time of a call: that of the same function with a back end that returns an existing tensor (guards, and the call
+  that Dynamo makes), and the launch of this super kernel from a C loop; round by round, then the median. What remains
+  is AOTAutograd's wrapper, the allocation of the output, our Python and the way into C. For Inductor, the time of its
+  kernel is not subtracted; it is well under a microsecond.
 - **Four blocks** of LayerNorm, Linear 256 to 512, SiLU, Linear 512 to 256 and a residual. *best/ours* is the time of
   the best peer divided by ours. *Reading alone* is the share of our time that two cores need to read as many bytes as
   the model has weights and caches, with a loop that only reads, in the same rounds: 100 % would be the speed of the
@@ -109,9 +109,9 @@ here, and at six to eight tenths on the Xeon, where reading at full speed cannot
 
 The two quantised ops are those of `examples/02_scope.py`, at its sizes, compared round by round. The sample is the
 model of `examples/03_moe_compare.py`; its launches are profiled in seven turns of both ways, and the calmest of each
-are compared: on this virtual machine a launch that both cores must
-be there for now and then takes milliseconds, so that single turns gave anything from -35 % to 56 %. By
-medians a call spends 125 us in launches unfused and 102 us fused: the 66 launches that are gone cost 0.35 us each.
+are compared: on this virtual machine a launch on both cores sometimes takes milliseconds, so that single turns gave
+anything from -35 % to 56 %. By medians a call spends 125 us in launches unfused and 102 us fused: the 66 launches that
+are gone cost 0.35 us each.
 """,
     "decode": """\
 ## decode: one token of a Llama-like model
@@ -123,8 +123,8 @@ rows with 128 MB of weights beside a loop that only reads as much, and large one
 What limits it: weights and cache of hidden 288 are 32 MB, as much as the last cache of this EPYC, which other virtual
 machines use as well: within one hour the loop that only reads took between 0.25 and 0.75 ms. Guards and Python take 50
 us where they find their data in the cache, and 200 to 450 us after 30 MB and more have passed through it, for us and
-for every peer. Of a step of hidden 512 that takes 3.3 ms the launch is 2.75 ms, as long as the loop needs that only
-reads; guards take 0.44 ms, and Python of our own 0.1 ms. At 8 rows 128 MB of weights
+for every peer. Of a step of hidden 512 that takes 3.3 ms the launch is 2.75 ms, as long as the loop that only
+reads; guards take 0.44 ms, and our Python 0.1 ms. At 8 rows 128 MB of weights
 are 268 million multiplications: 2.7 ms at the best rate that was seen here, as long as reading them.
 """,
     "attention": """\
@@ -160,7 +160,8 @@ def section(result: dict[str, Any], path: Path) -> str:
     parts = [title, "", f"{facts}; {checks}. Data: `{path.relative_to(ROOT)}`.", ""]
     parts += [_table(("figure", "measured", "promised", ""), figures)]
     parts += _compared(result.get("comparisons", []))
-    parts += [_table(("time per call", "median, us", "spread"), times)]
+    if times:
+        parts += [_table(("time per call", "median, us", "spread"), times)]
     return "\n".join(parts + [f"- {note}." for note in result["notes"]]) + "\n"
 
 

@@ -27,8 +27,8 @@ def test_the_example_runs_and_has_the_entry_on_the_page(tmp_path: Path, monkeypa
     (tmp_path / "adds.cpp").write_text(block("cpp"))
     names: dict[str, object] = {}
     exec(block("python"), names)
-    made = names["made"]
-    assert isinstance(made, dict) and (made["z"] == 3).all()
+    outputs = names["outputs"]
+    assert isinstance(outputs, dict) and (outputs["z"] == 3).all()
     source = (tmp_path / "add_skp" / "add_skp_kernel.cpp").read_text()
     assert block("text") in source
 

@@ -24,7 +24,7 @@ def block(text: str, language: str) -> str:
 
 
 def without_compiler(source: str) -> str:
-    """Names and sizes that a compiler decides, made alike."""
+    """Names and sizes that a compiler decides, replaced."""
     return re.sub(r"(core\.preload\(.*\), )\d+\)", r"\g<1>N)", re.sub(r"\badd_[0-9a-f]{8}\b", "add_HASH", source))
 
 
@@ -36,8 +36,8 @@ def test_the_page_shows_plan_and_source_of_the_readmes_kernel(tmp_path: Path, mo
     with sk.compile(names["ops"], name="twice", cores=2) as k:  # type: ignore[arg-type]
         assert f"{k.plan}\n" == block(PAGE, "text")
         assert without_compiler(k.source) == without_compiler(block(PAGE, "cpp"))
-        made = k({"a": np.ones(1024, np.float32), "b": np.ones(1024, np.float32)})
-    assert (made["c"] == 3).all()
+        outputs = k({"a": np.ones(1024, np.float32), "b": np.ones(1024, np.float32)})
+    assert (outputs["c"] == 3).all()
 
 
 def test_every_target_has_a_row_that_says_whether_it_is_here() -> None:
