@@ -1,4 +1,4 @@
-"""plan.classes: core sets in; the classes of cores that no set tells apart out.
+"""plan.classes: sets of cores in; the coarsest classes of which every set is a union out.
 
 All cores of a class follow the same list of steps, so the planner and the proof follow classes: 528 cores that do six
 different things cost as much as six cores.
@@ -62,7 +62,7 @@ class CoreClasses:
 
 
 class Partners:
-    """Which cores must have stored before the blocks of a consumer on a core may load, edge by edge."""
+    """Per edge: the producer cores that must have stored before a consumer core may load."""
 
     def __init__(self, graph: Graph, placements: tuple[Cores, ...], copies: Mapping[int, Copies]) -> None:
         self._graph, self._placements, self._copies = graph, placements, copies
@@ -86,7 +86,7 @@ class Partners:
         return self._groups[key]
 
     def sets(self) -> Iterable[Cores]:
-        """Every set of cores that some edge tells apart."""
+        """The sets of consumers and of producers of every edge."""
         for edge in self._graph.edges:
             for reason in edge.reasons:
                 if reason.hazard is not Hazard.EVENT:

@@ -1,4 +1,4 @@
-"""plan.machine: what a target tells the planner of its machine: how many cores, which are close, what things cost."""
+"""plan.machine: the machine of a target as the planner sees it: its cores, their groups, and costs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Machine:
 
     @cached_property
     def group_of(self) -> tuple[int, ...]:
-        """Core -> the index of its group; without groups every core is its own."""
+        """Core -> the index of its group; without groups every core is a group by itself."""
         found = list(range(len(self.groups), len(self.groups) + self.cores))
         for index, group in enumerate(self.groups):
             for core in group:

@@ -1,4 +1,4 @@
-"""plan.plan: the Plan: who runs what where, the steps, and a page of text that explains them."""
+"""plan.plan: the Plan: which cores run which op, the steps, and a page of text that explains them."""
 
 from __future__ import annotations
 

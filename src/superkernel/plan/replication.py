@@ -26,7 +26,7 @@ class Copy:
     """One of the runs of a replicated op, for one group of cores. Copy 0 writes the buffer itself."""
 
     cores: Cores  # that compute it: block b on cores[b % len(cores)]
-    readers: Cores  # that may read it: they and no others
+    readers: Cores  # the only cores that may read it
 
 
 Copies = tuple[Copy, ...]
@@ -73,7 +73,7 @@ def replicate(
 
 
 def _pays(graph: Graph, op: int, once_on: Cores, copies: Copies, starts: list[float], machine: Machine) -> bool:
-    """Whether the last reader has its copy earlier than it would learn of the one result."""
+    """Whether the last reader has its copy before a sync could show it the single result."""
     node, costs = graph.nodes[op], machine.costs
     once = max(starts[core] for core in once_on) + op_cost(node, len(once_on), costs) + costs.sync_ns
     ends = []

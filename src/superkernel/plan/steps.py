@@ -1,7 +1,7 @@
 """plan.steps: the vocabulary of a plan. A plan is one sequence of steps; every core follows its part of it, in order.
 
-The words serve every target. Who takes a step are its agents: cores, or whole classes of cores on a target whose sync
-cannot tell the cores of a class apart.
+The vocabulary serves every target. A step names the agents that take it: cores, or classes of cores on a target whose
+sync addresses whole classes.
 
 The sequence itself is a legal serial execution: a wait only ever names signals that stand before it. That is why no
 interleaving of the cores can deadlock, and why one core alone can run the whole plan from top to bottom.
@@ -211,7 +211,7 @@ class Feed(Step):
 class Signal(Step):
     """Each core publishes that it has reached `mark`. inside: the preceding call may, after its last buffer access.
 
-    Whatever the call does, the mark is published when the step is passed.
+    The mark is published at this step at the latest.
     """
 
     mark: Mark

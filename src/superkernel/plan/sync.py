@@ -33,7 +33,7 @@ class OpSync:
     gate: int = 0  # how many of them stand before the signal that the events have been seen
     inside: list[Wait] = field(default_factory=list)
     notify: list[Step] = field(default_factory=list)  # after the op has signalled
-    requests: list[Step] = field(default_factory=list)  # tilings that this op was the last to hold up
+    requests: list[Step] = field(default_factory=list)  # of tilings whose last producer is this op
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def choose_syncs(
 
 
 def find_classes(graph: Graph, placement: Placement, options: Options, partners: Partners) -> CoreClasses:
-    """Cores that no op, event, tiling request or edge tells apart."""
+    """The classes of cores that every op, event, tiling request and edge treats alike."""
     if options.early_start is EarlyStart.OFF and placement.cores <= MOST_CORES_APART:
         return CoreClasses(placement.cores, [(core,) for core in range(placement.cores)])
     leaders = [placement.of[node.index][:1] for node in graph.nodes if node.awaits or node.notifies or node.dynamic]
@@ -216,12 +216,12 @@ class _Chooser(SyncOrder[int]):
         known = self.joins[stamp, seen]
         if core_class in others or core_class not in seen:
             return known
-        # its own members were not awaited: what is known of them is what the others knew
+        # the other members of its class were not awaited: the awaited classes hand on what they knew of them
         behind = [self.published[stamp, of][core_class] for of in others]
         return (*known[:core_class], max(behind), *known[core_class + 1 :])
 
     def _waits(self, op: int, waited: dict[int, Needs], inside: bool) -> list[Wait]:
-        """One step for all classes that wait for the same; a core is never told to wait for itself alone."""
+        """One step for all classes that wait for the same marks; no core waits for itself alone."""
         marks: dict[int, dict[int, set[int]]] = {}  # class -> stamp -> classes
         awaited_by_any: dict[int, set[int]] = {}
         for core_class, needs in waited.items():

@@ -87,6 +87,6 @@ def feeds_tiling(edge: Edge) -> bool:
 
 
 def raise_to(positions: dict[Agent, int], others: Mapping[Agent, int]) -> None:
-    """Each agent must be at least as far as the others say."""
+    """Raises each agent to at least the position that `others` gives it."""
     for agent, position in others.items():
         positions[agent] = max(position, positions.get(agent, -1))

@@ -39,7 +39,7 @@ class Outcome:
     """What happened; all launches together in `errors` and `traces`, the last one in the rest."""
 
     errors: tuple[Finding, ...]
-    deadlock: tuple[str, ...]  # who waits for what
+    deadlock: tuple[str, ...]  # which core waits for what
     trapped: tuple[int, int] | None  # dynamic op, unknown tiling key
     memory: dict[str, tuple[int, ...]] = field(hash=False)
     words: dict[str, int] = field(hash=False)  # external events

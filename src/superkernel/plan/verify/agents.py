@@ -42,7 +42,7 @@ class Agents(Protocol):
 
 
 class CheckedPlan(Protocol):
-    """What the shared checks ask of a plan, whatever its target."""
+    """What the shared checks ask of the plan of any target."""
 
     @property
     def graph(self) -> Graph: ...

@@ -40,7 +40,7 @@ BLOCKING = (Wait, Barrier, Select, AwaitEvent, Call, Feed)
 
 
 class ClassAgents:
-    """The classes of cores that no step, placement or edge of a plan tells apart; found from the plan as it stands."""
+    """The classes of cores that every step, placement and edge of a plan treats alike; found from the finished plan."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -180,7 +180,7 @@ class _Walker:
             self.pending.setdefault(core_class, []).append(wait)
 
     def _learn(self, wait: Wait, need: Need, classes: tuple[int, ...]) -> None:
-        """Every class learns what the signalling classes knew; its own signal tells a core nothing."""
+        """Every class learns what the signalling classes knew; a core learns nothing from its own signal."""
         awaited = self.split(need.cores)
         signals = [self.published[need.mark, other] for other in awaited if (need.mark, other) in self.published]
         if len(signals) < len(awaited):

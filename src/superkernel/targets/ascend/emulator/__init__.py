@@ -37,7 +37,7 @@ def emulate(
 ) -> Emulation:
     """Compile the emitted source for the host and launch it once.
 
-    The seed decides in which order cores get on, what their caches do and when others outside act; `delays` and
+    The seed decides in which order cores get on, what their caches do and when agents outside act; `delays` and
     `outside` say so in detail. `races`: accesses that nothing orders are errors even if the values come out right.
     `record`: keep what every core did. What sub-kernels print goes to the standard output.
     """

@@ -157,7 +157,7 @@ class ChipEmulator:
         for module in self.modules.values():
             self._calls.sk_emu_functions(machine, module.address("sk_functions"), module.function_count)
 
-    # who else touches memory
+    # agents outside that touch memory
 
     def _agents(self, machine: int, arena: Arena, bound: Bound, launch_inputs: LaunchInputs) -> list[_Agent]:
         words = {event.label: arena.words[event.slot] for event in self.emitted.events}

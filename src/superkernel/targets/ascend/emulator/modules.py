@@ -178,7 +178,7 @@ def _entries(kernels: Sequence[EmittedKernel]) -> str:
 
 
 def _wrappers(functions: Mapping[str, tuple[Body, int]], objects: Mapping[Body, Isolated]) -> str:
-    """Every function the entries call, as a wrapper that tells the emulator; and the tables it finds them by."""
+    """A wrapper for every function that the entries call, which reports the call; and the tables of the wrappers."""
     lines = ['#line 1 "wrappers.cpp"', 'extern "C" {']
     lines += [f"void {name}(uint64_t);" for name in dict.fromkeys(o.name for o in objects.values())]
     for function, (body, copy) in functions.items():

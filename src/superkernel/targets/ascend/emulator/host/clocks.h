@@ -1,4 +1,4 @@
-// clocks.h: vector clocks: what each core knows of the others, and who touched which bytes last.
+// clocks.h: vector clocks: what each core knows of the other cores, and which access to a place was the last.
 #pragma once
 #include <algorithm>
 #include <cstdint>

@@ -80,7 +80,7 @@ void Machine::arrive_block(int64_t flag) {
     }
 }
 
-// A signal stands in the queue of its pipe: transfers of that pipe land first, those of others need not.
+// A signal stands in the queue of its pipe: transfers of that pipe land first, those of other pipes need not.
 void Machine::signal(int pipe, uint64_t config) {
     Core& core = *running;
     auto mode = int(config >> 4 & 3);

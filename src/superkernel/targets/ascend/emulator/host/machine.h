@@ -125,7 +125,7 @@ struct Link {  // a word of the emulated memory and one of the host that stand f
     bool to_host = false;
 };
 
-struct MemoryLine {  // what is known of a line that somebody touched
+struct MemoryLine {  // what is known of a line that a core or an agent has touched
     uint64_t version = 0;
     uint64_t time = 0;
     uint32_t writer = kNone;
@@ -136,7 +136,7 @@ struct MemoryLine {  // what is known of a line that somebody touched
 struct Settings {  // as in library.py
     uint64_t seed;
     uint64_t para_base;
-    uint64_t stall_limit;      // steps of all cores together in which nothing comes of them
+    uint64_t stall_limit;      // steps of all cores together without progress
     double watchdog_s;
     double patience_s;         // how long to wait for words that the host sets
     int32_t cubes, vectors, vectors_per_block;
@@ -168,7 +168,7 @@ struct Machine {
     std::unordered_map<std::string, uint32_t> function_numbers;
     std::string error;
 
-    // rounds of class-wide flags: per flag and core, arrivals that others have yet to match
+    // rounds of class-wide flags: per flag and core, arrivals that other cores have yet to match
     std::unordered_map<uint32_t, std::deque<std::pair<uint64_t, Clock>>> arrived;
 
     Core* running = nullptr;
@@ -186,7 +186,7 @@ struct Machine {
     void run();
     void step(uint64_t cost);
     void give_way();
-    void look_around();  // now and then: does anything come of all these steps, does the user want to stop
+    void look_around();  // every kRound steps: stops a launch without progress, or on Ctrl-C
     [[noreturn]] void stop(const std::string& why);
     std::string who(const Core& core) const;
     std::string where(const Core& core) const;
@@ -225,7 +225,7 @@ struct Machine {
     void wait_previous();
     void set_next();
 
-    void write_word(uint64_t address, uint64_t value);  // by somebody outside
+    void write_word(uint64_t address, uint64_t value);  // by an agent outside
 
 private:
     Core* choose();

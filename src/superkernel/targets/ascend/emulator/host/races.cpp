@@ -1,7 +1,7 @@
-// races.cpp: accesses that no flag orders, whatever the values happen to be.
+// races.cpp: accesses that no flag orders, found even if the values come out right.
 //
 // A store counts from when it lands in memory, a load from when the program makes it. Two accesses of one place, one
-// of them a store, must be ordered by flags or by words that cores talk through; and no one may read a place whose
+// of them a store, must be ordered by flags or by words that cores poll; and no core may read a place whose
 // last store is still in a cache or on its way, nor through a cached line that is older than a store before it.
 #include "machine.h"
 

@@ -86,7 +86,7 @@ void Machine::stop(const std::string& why) {
     throw Stop{};
 }
 
-// Every primitive takes at least one step; between steps others may run.
+// Every primitive takes at least one step; between steps other cores may run.
 void Machine::step(uint64_t cost) {
     Core& core = *running;
     if (stopping) {
@@ -132,7 +132,7 @@ void Machine::resume(Core& core) {
     setcontext(&fresh);
 }
 
-// Under `held`, the seed chooses who does not get on: one core, one class, all but one, any.
+// Under `held`, the seed chooses the cores that are held back: one core, one class, all but one, any.
 void Machine::hold_some() {
     size_t count = cores.size(), one = random.below(count);
     uint64_t way = random.below(5);
@@ -157,7 +157,7 @@ Core* Machine::choose() {
     uint64_t mean = uint64_t(std::max(1, settings.quantum));
     if (order == Order::clock) {
         Core* first = ready[0];
-        uint64_t second = UINT64_MAX;  // the time of the next one: until then `first` goes on
+        uint64_t second = UINT64_MAX;  // the time of the core after it: until then `first` goes on
         for (size_t i = 1; i < ready.size(); ++i) {
             second = std::min(second, std::max(first->time, ready[i]->time));
             if (ready[i]->time < first->time) first = ready[i];
@@ -168,7 +168,7 @@ Core* Machine::choose() {
     }
     if (order != Order::random) {
         if (order == Order::held && steps >= held_until) hold_some();
-        // who polls and has seen no change lets others go first, as do those that are held
+        // a core that polls and has seen no change lets other cores go first, as do cores that are held back
         auto later = [&](Core* core) {
             return (order == Order::held && is_held[core->index]) || (core->polls && core->poll_progress == progress);
         };
@@ -240,7 +240,7 @@ bool Machine::follow_links() {
     return changed;
 }
 
-// Nobody can go on, but a thread of the host may still set a word.
+// No core can go on, but a thread of the host may still set a word.
 bool Machine::wait_for_host() {
     constexpr double slice_s = 0.001;
     bool hopes = std::any_of(links.begin(), links.end(), [&](const Link& link) { return !link.to_host && !taken.count(link.device); });
@@ -284,7 +284,7 @@ std::string Machine::where(const Core& core) const {
 
 std::string Machine::standing() const {
     std::string text;
-    std::map<std::string, std::vector<std::string>> groups;  // what, where -> who
+    std::map<std::string, std::vector<std::string>> groups;  // what, where -> cores
     for (const auto& core : cores) {
         if (core->state == State::done) continue;
         std::string what;
@@ -334,7 +334,7 @@ void Machine::run() {
             stopping = true;
         }
     }
-    while (!stopping && act(true)) {}  // those that were waiting for the last notify
+    while (!stopping && act(true)) {}  // agents that were waiting for the last notify
     follow_links();
     for (const Link& link : links) {  // what the kernel has reset
         bool reset = taken.count(link.device) && *reinterpret_cast<const uint64_t*>(link.device) == 0;

@@ -50,7 +50,7 @@ inline void sk_store(T* address, V value, SK_LINE) {
     sk_emu_store(reinterpret_cast<uint64_t>(address), bits, sizeof(T), line);
 }
 // What the entry says of its next call: blocks of the op (0: as planned), the pair code whose waits the sub-kernel makes
-// (-1: none), whether it arrives itself, and the control word of its barriers (0: nobody feeds them).
+// (-1: none), whether it arrives itself, and the control word of its barriers (0: no core feeds them).
 inline void sk_call_context(uint32_t blocks, int32_t wait_pair, int32_t arrives, uint64_t feed_word) {
     sk_emu_call_context(blocks, wait_pair, arrives, feed_word);
 }

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 extern "C" {
-// who am I
+// the calling core
 int64_t sk_emu_block_idx(void);     // of the launch
 int64_t sk_emu_sub_block(void);     // of a vector core in its block
 int64_t sk_emu_sub_block_num(void);

@@ -6,7 +6,7 @@
 //     }
 //
 // compiled once for cube cores (sk::is_cube() is true) and once for vector cores. Memory is reached in two ways, as on
-// the chip: element by element through the data cache of the core, which nobody keeps coherent (dcci does, or an option
+// the chip: element by element through the data cache of the core, which is not coherent (dcci cleans it, or an option
 // that makes the entry do it), and in bulk by the transfer engines, which go past it and need a pipe_barrier.
 #pragma once
 #include <cstdarg>
