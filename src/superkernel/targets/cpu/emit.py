@@ -11,26 +11,14 @@ from ...model.op import Place
 from ...model.options import Options
 from ...model.params import DTYPES, Kind
 from ...model.subkernel import SubKernel
-from ...plan import Lane, Plan
-from ...plan.steps import (
-    AwaitEvent,
-    Call,
-    Cores,
-    Notify,
-    Record,
-    Request,
-    ResetEvent,
-    Select,
-    Signal,
-    Step,
-    Wait,
-    spell,
-)
+from ...plan import Lane, Plan, steps
+from ...plan.steps import Call, Cores, Select, Signal, Step, Wait, spell
 from ..native.c_names import c_identifiers
 from .emit_steps import print_step, ranges
 from .numbering import Numbering
 
 INDENT = "    "
+_OnOneCore = steps.AwaitEvent | steps.Notify | steps.ResetEvent | steps.Request | Select | steps.Record
 _INCLUDE = "#include <superkernel/entry.h>"
 _PARAMETERS = "sk::Core& core, const uint64_t* slot, [[maybe_unused]] const int64_t* bytes"
 _PARAMETERS_UNUSED = "sk::Core&, const uint64_t*, const int64_t*"
@@ -122,20 +110,15 @@ class Emitter:
 
     def _whole_plan(self) -> str:
         """The plan from top to bottom for a core that is alone: no waits, no signals, all blocks."""
-        lines = ["// the whole plan on one core, for a launch that was given no team"]
-        lines.append(f"static void whole_plan({_PARAMETERS}) {{")
+        title = "// the whole plan on one core, for a launch that was given no team"
         if self.numbers.rendezvous:
-            return "\n".join(
-                [lines[0], f"static void whole_plan({_PARAMETERS_UNUSED}) {{}}  // never: sync_all needs a team", ""]
-            )
-        lines += self._choices(self.plan.steps)
+            return f"{title}\nstatic void whole_plan({_PARAMETERS_UNUSED}) {{}}  // never: sync_all needs a team\n"
+        lines = [title, f"static void whole_plan({_PARAMETERS}) {{", *self._choices(self.plan.steps)]
         for i, step in enumerate(self.plan.steps):
-            if isinstance(step, Call):
+            if isinstance(step, Call | _OnOneCore):
                 lines.append(f"{INDENT}// {_comment(self.plan.describe(step))}")
-                lines += [INDENT + line for line in self.blocks(i, step, rank="0", width=1)]
-            elif isinstance(step, AwaitEvent | Notify | ResetEvent | Request | Select | Record):
-                lines.append(f"{INDENT}// {_comment(self.plan.describe(step))}")
-                lines += [INDENT + line for line in print_step(self, i, step)]
+                body = self.blocks(i, step, "0", 1) if isinstance(step, Call) else print_step(self, i, step)
+                lines += [INDENT + line for line in body]
         return "\n".join([*lines, "}", ""])
 
     def _entry(self) -> str:

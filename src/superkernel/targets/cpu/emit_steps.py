@@ -1,29 +1,13 @@
-"""targets.cpu.emit_steps: one step of a plan -> its lines of C++. One printer per kind of step, no decisions."""
+"""targets.cpu.emit_steps: one step of a plan -> its lines of C++, with no decisions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ...model.argument_layout import Role
-from ...plan.steps import (
-    AwaitEvent,
-    Barrier,
-    Call,
-    Cores,
-    Feed,
-    Fence,
-    Notify,
-    PrefetchWeights,
-    Preload,
-    Record,
-    Request,
-    ResetEvent,
-    Select,
-    Signal,
-    Step,
-    Wait,
-)
+from ...plan import steps
+from ...plan.steps import Cores, Step
 
 if TYPE_CHECKING:
     from .emit import Emitter
@@ -31,7 +15,40 @@ if TYPE_CHECKING:
 
 def print_step(e: Emitter, i: int, step: Step) -> Iterator[str]:
     """The lines of step `i` of the plan."""
-    return _PRINTERS[type(step)](e, i, step)
+    match step:
+        case steps.Preload():
+            yield from _preload(e, step)
+        case steps.PrefetchWeights():
+            yield from _prefetch(e, step)
+        case steps.AwaitEvent():
+            yield f"if (!core.await_event({i}, {e.event_slot(step.op, step.event, Role.RECV)})) return;"
+        case steps.Notify():
+            yield f"core.notify({e.event_slot(step.op, step.event, Role.SEND)});"
+        case steps.ResetEvent():
+            slot = next(s for s in e.numbers.layout if s.role is Role.RECV and s.source == step.event)
+            yield f"core.reset_event({e.slot(slot)});"
+        case steps.Request():
+            yield f"core.request({e.numbers.tilings[step.op]});"
+        case steps.Select():
+            yield from _select(e, i, step)
+        case steps.Wait():
+            yield from _wait(e, i, step)
+        case steps.Barrier():
+            stamp = e.numbers.barriers[i]
+            for index, (first, last) in enumerate(ranges(step.cores)):
+                yield f"if (!core.{'wait' if index else 'barrier'}({i}, {stamp}, {first}, {last})) return;"
+        case steps.Call():
+            yield from _call(e, i, step)
+        case steps.Feed():
+            yield f"if (!core.feed({i}, core.rendezvous({e.numbers.rendezvous[step.op]}), {len(step.team)})) return;"
+        case steps.Signal():
+            yield f"core.signal({e.published(step)});"
+        case steps.Fence():
+            yield "core.fence();"
+        case steps.Record():
+            yield f"core.record({i});"
+        case _:
+            raise AssertionError(f"a step that the cpu target does not have: {step}")
 
 
 def ranges(cores: Cores) -> list[tuple[int, int]]:
@@ -55,14 +72,14 @@ def _rank(cores: Cores) -> str:
     return "core.id()" if cores[0] == 0 else f"core.id() - {cores[0]}"
 
 
-def _rank_in_copy(step: Call) -> str:
+def _rank_in_copy(step: steps.Call) -> str:
     """The place of the running core among the cores that compute one copy of an op."""
     if step.copies == 1:
         return _rank(step.cores)
     return "0" if step.width == 1 else f"({_rank(step.cores)}) % {step.width}"
 
 
-def _preload(e: Emitter, i: int, step: Preload) -> Iterator[str]:
+def _preload(e: Emitter, step: steps.Preload) -> Iterator[str]:
     for op in step.ops:
         linked = e.linked[e.plan.graph.nodes[op].kernel]
         for _, copies in linked.variants:
@@ -70,31 +87,14 @@ def _preload(e: Emitter, i: int, step: Preload) -> Iterator[str]:
             yield f"core.preload(reinterpret_cast<const void*>({symbol}), {linked.code_bytes});"
 
 
-def _prefetch(e: Emitter, i: int, step: PrefetchWeights) -> Iterator[str]:
+def _prefetch(e: Emitter, step: steps.PrefetchWeights) -> Iterator[str]:
     for name in step.names:
         slot = next(s for s in e.slots_of(step.op) if s.source == name and s.role is Role.PARAM)
         size = f"bytes[at::{e.identifiers[slot.name]}]"
         yield f"core.prefetch({e.slot(slot)}, {size}, {_rank(step.cores)}, {len(step.cores)}, {step.budget});"
 
 
-def _await_event(e: Emitter, i: int, step: AwaitEvent) -> Iterator[str]:
-    yield f"if (!core.await_event({i}, {e.event_slot(step.op, step.event, Role.RECV)})) return;"
-
-
-def _notify(e: Emitter, i: int, step: Notify) -> Iterator[str]:
-    yield f"core.notify({e.event_slot(step.op, step.event, Role.SEND)});"
-
-
-def _reset_event(e: Emitter, i: int, step: ResetEvent) -> Iterator[str]:
-    slot = next(s for s in e.numbers.layout if s.role is Role.RECV and s.source == step.event)
-    yield f"core.reset_event({e.slot(slot)});"
-
-
-def _request(e: Emitter, i: int, step: Request) -> Iterator[str]:
-    yield f"core.request({e.numbers.tilings[step.op]});"
-
-
-def _select(e: Emitter, i: int, step: Select) -> Iterator[str]:
+def _select(e: Emitter, i: int, step: steps.Select) -> Iterator[str]:
     node = e.plan.graph.nodes[step.op]
     keys = ", ".join(str(key) for key, _ in e.linked[node.kernel].variants)
     count = len(e.linked[node.kernel].variants)
@@ -103,7 +103,7 @@ def _select(e: Emitter, i: int, step: Select) -> Iterator[str]:
     yield f"if (!choice_{step.op}.ok) return;"
 
 
-def _wait(e: Emitter, i: int, step: Wait) -> Iterator[str]:
+def _wait(e: Emitter, i: int, step: steps.Wait) -> Iterator[str]:
     function = "wait_inside" if step.inside else "wait"
     for need in step.needs:
         counter = e.numbers.counter_of(need)
@@ -114,15 +114,7 @@ def _wait(e: Emitter, i: int, step: Wait) -> Iterator[str]:
             yield f"if (!core.{function}({i}, {e.numbers.stamps[need.mark]}, {first}, {last})) return;"
 
 
-def _barrier(e: Emitter, i: int, step: Barrier) -> Iterator[str]:
-    stamp = e.numbers.barriers[i]
-    (first, last), *others = ranges(step.cores)
-    yield f"if (!core.barrier({i}, {stamp}, {first}, {last})) return;"
-    for first, last in others:
-        yield f"if (!core.wait({i}, {stamp}, {first}, {last})) return;"
-
-
-def _call(e: Emitter, i: int, step: Call) -> Iterator[str]:
+def _call(e: Emitter, i: int, step: steps.Call) -> Iterator[str]:
     node = e.plan.graph.nodes[step.op]
     rank, width = _rank_in_copy(step), step.width
     early = e.early_signals.get(step.op)
@@ -140,37 +132,3 @@ def _call(e: Emitter, i: int, step: Call) -> Iterator[str]:
         yield f"core.meeting_over({rank});"
     if early or step.team or step.op in e.waiting_inside:
         yield "if (!core.end_call()) return;"
-
-
-def _feed(e: Emitter, i: int, step: Feed) -> Iterator[str]:
-    yield f"if (!core.feed({i}, core.rendezvous({e.numbers.rendezvous[step.op]}), {len(step.team)})) return;"
-
-
-def _signal(e: Emitter, i: int, step: Signal) -> Iterator[str]:
-    yield f"core.signal({e.published(step)});"
-
-
-def _fence(e: Emitter, i: int, step: Fence) -> Iterator[str]:
-    yield "core.fence();"
-
-
-def _record(e: Emitter, i: int, step: Record) -> Iterator[str]:
-    yield f"core.record({i});"
-
-
-_PRINTERS: dict[type[Step], Callable[[Any, int, Any], Iterator[str]]] = {
-    Preload: _preload,
-    PrefetchWeights: _prefetch,
-    AwaitEvent: _await_event,
-    Notify: _notify,
-    ResetEvent: _reset_event,
-    Request: _request,
-    Select: _select,
-    Wait: _wait,
-    Barrier: _barrier,
-    Call: _call,
-    Feed: _feed,
-    Signal: _signal,
-    Fence: _fence,
-    Record: _record,
-}

@@ -11,7 +11,7 @@ from ....errors import GraphError, UnsupportedError
 from ....model.op import Op, Place
 from ....model.params import scalar_bits
 from ....model.subkernel import SubKernel
-from .shipping import Tensor, place, shipped, shown
+from .shipping import Tensor, broadcast_strides, parameters, place, shipped, shown, stride_params
 
 ELEMENTS = ("float32", "bfloat16", "float16")  # element types with a kernel
 MOST_SIZE = 512  # of a head: the kernels keep rows on their stack
@@ -29,7 +29,21 @@ _ELEMENTS_PER_SPLIT = 32_768
 _ELEMENTS_PER_BLOCK = 4096
 _MULTIPLICATIONS_PER_BLOCK = 32_768
 
-_SIZES = tuple(f"scalar:{name}:int64" for name in ("batches", "heads", "group", "queries", "keys", "size", "splits"))
+_SIZES = parameters("batches heads group queries keys size splits")
+_PARAMS = {
+    "inputs": (
+        *parameters("in:query in:key in:value"),
+        *stride_params("query key value", "batch head row"),
+        *parameters("scalar:scale:float32 scalar:causal:bool"),
+    ),
+    "results": (
+        *parameters("out:out out:logsumexp out_batch out_head out_row out_column"),
+        *stride_params("logsumexp", "batch head row"),
+    ),
+    "mask": parameters("in:mask mask_batch mask_head mask_row mask_column mask_kind"),
+    "out": ("out:partial",),
+    "in": ("in:partial",),
+}
 _MASK_KINDS = {"float32": 2, "bool": 3}  # 1: the type of the query
 
 
@@ -119,32 +133,14 @@ def flash_attention_for_cpu(
 
 
 def _kernel(dtype: str, variant: str, blocks: int, parts: list[str]) -> SubKernel:
-    params = {
-        "inputs": [
-            *("in:query", "in:key", "in:value"),
-            *(param for of in ("query", "key", "value") for param in _stride_params(of)),
-            *("scalar:scale:float32", "scalar:causal:bool"),
-        ],
-        "results": [
-            *("out:out", "out:logsumexp", *_stride_params("out"), "scalar:out_column:int64"),
-            *_stride_params("logsumexp"),
-        ],
-        "mask": ["in:mask", *_stride_params("mask"), "scalar:mask_column:int64", "scalar:mask_kind:int64"],
-        "out": ["out:partial"],
-        "in": ["in:partial"],
-    }
     return shipped(
         "attention.cpp",
         f"attention_{dtype}{variant}",
-        (*_SIZES, *(param for part in parts for param in params[part])),
+        (*_SIZES, *(param for part in parts for param in _PARAMS[part])),
         blocks=blocks,
         op_type="Attention",
         defines=(f"SK_ATTENTION_{dtype.upper()}",),
     )
-
-
-def _stride_params(of: str) -> list[str]:
-    return [f"scalar:{of}_{direction}:int64" for direction in ("batch", "head", "row")]
 
 
 def _sizes(query: Tensor, key: Tensor, value: Tensor, out: Tensor, logsumexp: Tensor, causal: bool) -> Sizes:
@@ -175,12 +171,8 @@ def _mask(mask: Tensor, query: Tensor, sizes: Sizes) -> list[Place | int | float
     if kind is None:
         raise UnsupportedError(f"attention of {query.dtype} with a mask of {mask.dtype}")
     wanted = (*query.shape[:3], sizes.keys)
-    missing = 4 - len(mask.shape)
-    shape = (1,) * missing + tuple(mask.shape)
-    if missing < 0 or any(size not in (1, full) for size, full in zip(shape, wanted, strict=True)):
-        raise GraphError(f"attention: the mask {shown(mask)} cannot be broadcast to {wanted}")
-    strides = (0,) * missing + tuple(mask.strides)
-    return [place(mask), *(0 if size == 1 else stride for size, stride in zip(shape, strides, strict=True)), kind]
+    strides = broadcast_strides(mask, wanted, f"attention: the mask {shown(mask)} cannot be broadcast to {wanted}")
+    return [place(mask), *strides, kind]
 
 
 def _scale(scale: Any, size: int) -> float:

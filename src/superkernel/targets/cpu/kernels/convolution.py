@@ -4,38 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from ....errors import GraphError, UnsupportedError
 from ....model.op import Op, Place
-from .shipping import Tensor, place, shipped, shown
+from .shipping import Tensor, parameters, place, shipped, shown, stride_params
 
 _TILE = 64  # output positions that are computed together, or fewer, so that their patches stay in a cache
 _TILE_BYTES = 256 * 1024
 _FEWEST_FILTERS = 16  # of a part
 _MULTIPLICATIONS_PER_BLOCK = 16_384  # least work of a block
 
-_SIZES = (
-    *("images", "groups", "channels", "filters", "height", "width", "filter_height", "filter_width", "out_height"),
-    *("out_width", "step_row", "step_column", "pad_row", "pad_column", "dilation_row", "dilation_column"),
-)
-_STRIDES = tuple(f"{of}_{name}" for of in ("input", "weight", "out") for name in ("batch", "channel", "row", "column"))
 _PARAMS = (
-    "in:input",
-    "in:weight",
-    "out:out",
-    "workspace:room",
-    *(f"scalar:{name}:int64" for name in (*_SIZES, *_STRIDES, "tile", "parts")),
+    *parameters(
+        "in:input in:weight out:out workspace:room images groups channels filters height width filter_height "
+        "filter_width out_height out_width step_row step_column pad_row pad_column dilation_row dilation_column"
+    ),
+    *stride_params("input weight out", "batch channel row column"),
+    *parameters("tile parts"),
 )
-
-
-@dataclass(frozen=True)
-class _Image:
-    """Sizes and strides of batches of channels of rows of columns; a one-dimensional image has one row."""
-
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
 
 
 def convolution(
@@ -56,7 +44,10 @@ def convolution(
     _check(input, weight, bias, out, transposed)
     images, filters, results = _image(input), _image(weight), _image(out)
     one_dimension = len(input.shape) == 3
-    steps = [_pair(values, missing, one_dimension) for values, missing in ((stride, 1), (padding, 0), (dilation, 1))]
+    steps = [
+        (missing, given[0]) if one_dimension else (given[0], given[-1])
+        for given, missing in ((stride, 1), (padding, 0), (dilation, 1))
+    ]
     count, channels, height, width = filters.shape
     if images.shape[1] != groups * channels or results.shape[1] != count or count % groups:
         raise GraphError(f"convolution: {shown(input)} by {shown(weight)} in {groups} groups cannot give {shown(out)}")
@@ -93,18 +84,12 @@ def _check(input: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor, tran
         raise UnsupportedError(f"convolution in {len(input.shape) - 2} dimensions; one or two have a kernel")
 
 
-def _image(tensor: Tensor) -> _Image:
-    """A size of 1 and a stride of 0 where a row of rows is missing."""
+def _image(tensor: Tensor) -> Tensor:
+    """Batches of channels of rows of columns; a one-dimensional image has one row, with a stride of 0."""
     shape, strides = tuple(tensor.shape), tuple(tensor.strides)
     if len(shape) == 3:
         shape, strides = (*shape[:2], 1, shape[2]), (*strides[:2], 0, strides[2])
-    return _Image(shape, strides)
-
-
-def _pair(values: Sequence[int], missing: int, one_dimension: bool) -> tuple[int, int]:
-    if one_dimension:
-        return missing, values[0]
-    return values[0], values[-1]
+    return replace(tensor, shape=shape, strides=strides)
 
 
 def _dense(shape: Sequence[int], strides: Sequence[int]) -> bool:

@@ -5,21 +5,12 @@ from __future__ import annotations
 from ....errors import UnsupportedError
 from ....model.op import Argument, Op
 from .quant_matmul import DTYPES
-from .shipping import Tensor, place, shipped
+from .shipping import Tensor, parameters, place, shipped
 
 _SCORES_PER_BLOCK = 256  # least work of a block
-_PARAMS = (
-    "in:x",
-    *(f"scalar:{name}:int64" for name in ("x_dtype", "x_row", "x_column")),
-    "in:bias",
-    *(f"scalar:{name}:int64" for name in ("bias_dtype", "bias_step")),
-    "out:y",
-    "out:expert",
-    "out:norm",
-    *(f"scalar:{name}:int64" for name in ("tokens", "experts", "k", "k_group", "group_count")),
-    *(f"scalar:{name}:int64" for name in ("best_two", "sigmoid", "norm_wanted")),
-    "scalar:factor:float64",
-    "scalar:eps:float64",
+_PARAMS = parameters(
+    "in:x x_dtype x_row x_column in:bias bias_dtype bias_step out:y out:expert out:norm tokens experts k k_group "
+    "group_count best_two sigmoid norm_wanted scalar:factor:float64 scalar:eps:float64"
 )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -11,10 +12,11 @@ from ....errors import UnsupportedError
 from ....model.op import Argument, Op
 from .matmul import ELEMENT_BYTES, block_count
 from .quant_matmul import DTYPES
-from .shipping import OperandView, Tensor, place, shipped
+from .shipping import Tensor, parameters, place, shipped, stride_params
 
-_SIZES = ("list_kind", "list_step", "groups", "first_group", "count", "rows", "n", "k")
-_STRIDES = ("x_row", "x_column", "weight_group", "weight_row", "weight_column", "out_row")
+_NUMBERS = (
+    "list_kind list_step groups first_group count rows n k x_row x_column weight_group weight_row weight_column out_row"
+)
 _BYTES = {"float32": 4, "int32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
 
 
@@ -98,14 +100,14 @@ def _op(
     arguments += [count, rows, n, k, *x.strides, *_three_strides(weight), out.strides[0]]
     blocks = block_count(count, max(1, rows // max(1, count)), n, k, _BYTES[x.dtype], cores)
     written = "inout:out" if part else "out:out"
-    params = ["in:x", "in:weight", written, "in:list", *(f"scalar:{name}:int64" for name in (*_SIZES, *_STRIDES))]
+    params = [*parameters(f"in:x in:weight {written} in:list {_NUMBERS}")]
     if x.dtype == "int8":
         arguments.append(DTYPES[out.dtype])
         params.append("scalar:out_dtype:int64")
         named = {"scale": epilogue.scale, "per_token_scale": epilogue.per_token_scale, "bias": epilogue.bias}
         for name, tensor in named.items():
             arguments += _factor(tensor, x)
-            params += [f"in:{name}", *(f"scalar:{name}_{what}:int64" for what in ("dtype", "group", "step"))]
+            params += [f"in:{name}", *stride_params(name, "dtype group step")]
         kernel = shipped("grouped_int8.cpp", "grouped_int8", tuple(params), blocks=blocks, op_type="GroupedMatmul")
         return Op(kernel, arguments)
     if k == 0 or x.dtype not in ELEMENT_BYTES:
@@ -114,7 +116,7 @@ def _op(
         raise UnsupportedError(f"grouped_matmul: a bias of {epilogue.bias.dtype} beside an x of {x.dtype}")
     bias, given, *strides = _factor(epilogue.bias, x)
     arguments += [bias, int(bool(given)), *strides]
-    params += ["in:bias", *(f"scalar:bias_{what}:int64" for what in ("given", "group", "step"))]
+    params += parameters("in:bias bias_given bias_group bias_step")
     defines = (f"SK_GROUPED_{x.dtype.upper()}",)
     symbol = f"grouped_{x.dtype}"
     kernel = shipped("grouped.cpp", symbol, tuple(params), blocks=blocks, op_type="GroupedMatmul", defines=defines)
@@ -136,9 +138,9 @@ def _three_strides(weight: Tensor) -> tuple[int, ...]:
     return (0,) * (3 - len(weight.strides)) + tuple(weight.strides)
 
 
-def _rows(tensor: Tensor, begin: int, end: int) -> OperandView:
+def _rows(tensor: Tensor, begin: int, end: int) -> Tensor:
     offset = tensor.offset + begin * tensor.strides[0] * _BYTES[tensor.dtype]
-    return OperandView(tensor.name, offset, tensor.dtype, (end - begin, *tensor.shape[1:]), tuple(tensor.strides))
+    return replace(tensor, offset=offset, shape=(end - begin, *tensor.shape[1:]))
 
 
 def _divided(tensors: Sequence[Tensor] | None, ends: Sequence[int]) -> Any:
@@ -153,20 +155,16 @@ def _matrices(tensors: Sequence[Tensor] | None) -> Any:
     if tensors is None:
         return None
     views = (_rows(tensors[0], group, group + 1) for group in range(tensors[0].shape[0]))
-    return [OperandView(view.name, view.offset, view.dtype, view.shape[1:], view.strides[1:]) for view in views]
+    return [replace(view, shape=view.shape[1:], strides=view.strides[1:]) for view in views]
 
 
-def _flat(tensor: Tensor) -> OperandView:
+def _flat(tensor: Tensor) -> Tensor:
     """As a matrix: all dimensions but the last are rows."""
     *rows, columns = tensor.shape
     *strides, step = tensor.strides
-    total = 1
-    for size in rows:
-        total *= size
     outer = [(size, stride) for size, stride in zip(rows, strides, strict=True) if size != 1]
     for (_, far), (size, near) in pairwise(outer):
         if far != size * near:
             raise UnsupportedError(f"grouped_matmul: rows of the shape {tuple(rows)} that no single stride walks")
-    return OperandView(
-        tensor.name, tensor.offset, tensor.dtype, (total, columns), (outer[-1][1] if outer else columns, step)
-    )
+    row_stride = outer[-1][1] if outer else columns
+    return replace(tensor, shape=(math.prod(rows), columns), strides=(row_stride, step))

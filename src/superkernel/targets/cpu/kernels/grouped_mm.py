@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ....errors import GraphError, UnsupportedError
 from ....model.op import Op
 from .matmul import matmul_op
-from .shipping import OperandView, Tensor, place, shipped, shown
+from .shipping import Tensor, parameters, place, shipped, shown, stride_params
 from .strided_rows import element
 
 _DTYPES = ("float32", "bfloat16", "float16")
 _MULTIPLICATIONS_PER_BLOCK = 16_384  # least work of a block
 _GRANULE = 16  # as in grouped_mm.cpp: columns that one block computes
 
-_SIZES = tuple(f"scalar:{name}:int64" for name in ("step", "groups", "m", "n", "k"))
-_STRIDES = tuple(
-    f"scalar:{name}_{direction}:int64" for name in ("a", "b", "out") for direction in ("group", "row", "column")
+_PARAMS = (
+    *parameters("in:a in:b out:out in:ends step groups m n k"),
+    *stride_params("a b out", "group row column"),
 )
-_PARAMS = ("in:a", "in:b", "out:out", "in:ends", *_SIZES, *_STRIDES)
 _OFFSETS = {"int32": "int32_t", "int64": "int64_t"}
 
 
@@ -58,10 +58,10 @@ def _grouped_mm(
     raise UnsupportedError(f"grouped matmul of {shown(self)} and {shown(mat2)} with ends of groups")
 
 
-def _transposed(tensor: Tensor) -> OperandView:
+def _transposed(tensor: Tensor) -> Tensor:
     *batch, rows, columns = tensor.shape
     *batch_strides, row, column = tensor.strides
-    return OperandView(tensor.name, tensor.offset, tensor.dtype, (*batch, columns, rows), (*batch_strides, column, row))
+    return replace(tensor, shape=(*batch, columns, rows), strides=(*batch_strides, column, row))
 
 
 def _groups_of_rows(a: Tensor, b: Tensor, ends: Tensor, out: Tensor, cores: int) -> Op:

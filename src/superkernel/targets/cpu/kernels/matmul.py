@@ -8,16 +8,13 @@ from ....errors import GraphError, UnsupportedError
 from ....model.op import Op, Place
 from ....model.params import scalar_bits
 from ....model.subkernel import SubKernel
-from .shipping import Tensor, place, shipped, shown
+from .shipping import Tensor, broadcast_strides, parameters, place, shipped, shown, stride_params
 
 ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}  # element types with a kernel
 
 # Least work of a block; a boundary between cores costs about 0.1 us.
 _MULTIPLICATIONS_PER_BLOCK = 16_384
 _BYTES_PER_BLOCK = 16_384
-
-_SIZES = tuple(f"scalar:{name}:int64" for name in ("batches", "m", "n", "k"))
-_DIRECTIONS = ("batch", "row", "column")
 
 
 def mm(self: Tensor, mat2: Tensor, *, out: Tensor, cores: int) -> Op:
@@ -60,7 +57,8 @@ def matmul_op(
         arguments += _three_strides(tensor)
     arguments.append(float(alpha))
     if c is not None:
-        arguments += [place(c), *_broadcast_strides(c, out), float(beta)]
+        strides = broadcast_strides(c, out.shape, f"matmul: {shown(c)} cannot be broadcast to {shown(out)}")
+        arguments += [place(c), *(0,) * (3 - len(strides)), *strides, float(beta)]
     blocks = block_count(batches, m, n, k, ELEMENT_BYTES[a.dtype], cores)
     kernel = _kernel(a.dtype, c is not None, blocks, "MatMul" if len(out.shape) == 2 else "BatchMatMul")
     return Op(kernel, arguments, name)
@@ -75,33 +73,17 @@ def block_count(batches: int, m: int, n: int, k: int, element_bytes: int, cores:
 
 
 def _kernel(dtype: str, adds: bool, blocks: int, op_type: str) -> SubKernel:
-    params = ["in:a", "in:b", "out:out", *_SIZES, *_stride_params("a"), *_stride_params("b"), *_stride_params("out")]
-    params.append("scalar:alpha:float32")
+    params = [*parameters("in:a in:b out:out batches m n k"), *stride_params("a b out"), "scalar:alpha:float32"]
     if adds:
-        params += ["in:c", *_stride_params("c"), "scalar:beta:float32"]
+        params += ["in:c", *stride_params("c"), "scalar:beta:float32"]
     symbol = f"matmul_{dtype}" + ("_add" if adds else "")
     defines = (f"SK_MATMUL_{dtype.upper()}",)
     return shipped("matmul.cpp", symbol, tuple(params), blocks=blocks, op_type=op_type, defines=defines)
 
 
-def _stride_params(of: str) -> list[str]:
-    return [f"scalar:{of}_{direction}:int64" for direction in _DIRECTIONS]
-
-
 def _three_strides(tensor: Tensor) -> tuple[int, ...]:
     """By batch, row and column; a matrix is a batch of one."""
     return (0,) * (3 - len(tensor.strides)) + tuple(tensor.strides)
-
-
-def _broadcast_strides(c: Tensor, out: Tensor) -> tuple[int, ...]:
-    """Strides that walk c in step with out: 0 where c is repeated."""
-    missing = len(out.shape) - len(c.shape)
-    shape = (1,) * missing + tuple(c.shape)
-    if missing < 0 or any(size not in (1, wanted) for size, wanted in zip(shape, out.shape, strict=True)):
-        raise GraphError(f"matmul: {shown(c)} cannot be broadcast to {shown(out)}")
-    strides = (0,) * missing + tuple(c.strides)
-    stretched = tuple(0 if size == 1 else stride for size, stride in zip(shape, strides, strict=True))
-    return (0,) * (3 - len(stretched)) + stretched
 
 
 def _sizes(a: Tensor, b: Tensor, out: Tensor) -> tuple[int, int, int, int]:

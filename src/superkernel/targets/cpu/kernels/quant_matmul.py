@@ -8,24 +8,16 @@ from typing import Any
 from ....errors import UnsupportedError
 from ....model.op import Argument, Op
 from .matmul import block_count
-from .shipping import Tensor, place, shipped
+from .shipping import Tensor, parameters, place, shipped, stride_params
 
 # As `DType` in quant_elements.h names them; 0 is a tensor that is not given.
 DTYPES = {"float32": 1, "bfloat16": 2, "float16": 3, "int32": 4, "int8": 5}
 
-_MATRICES = ("x1", "x2", "out")
 _FACTORS = ("scale", "pertoken_scale", "bias", "offset")
 _PARAMS = (
-    "in:x1",
-    "in:x2",
-    "out:out",
-    *(f"scalar:{name}:int64" for name in ("out_dtype", "batches", "m", "n", "k")),
-    *(f"scalar:{of}_{direction}:int64" for of in _MATRICES for direction in ("batch", "row", "column")),
-    *(
-        param
-        for name in _FACTORS
-        for param in (f"in:{name}", *(f"scalar:{name}_{what}:int64" for what in ("dtype", "batch", "step")))
-    ),
+    *parameters("in:x1 in:x2 out:out out_dtype batches m n k"),
+    *stride_params("x1 x2 out"),
+    *(param for name in _FACTORS for param in (f"in:{name}", *stride_params(name, "dtype batch step"))),
 )
 
 

@@ -30,34 +30,22 @@ def cummin(self: Tensor, dim: int, *, out0: Tensor, out1: Tensor, cores: int) ->
 
 def _total(operator: str, self: Tensor, dim: int, out: Tensor, cores: int) -> Op:
     """The requested dtype is that of `out`."""
-    types = (f"SK_FROM={element(operator, self)}", f"SK_TO={element(f'{operator} to elements', out, _TOTALS)}")
-    length = self.shape[dim] if self.shape else 1
-    rows = strided_rows(operator, dim, self, out)
-    params = ("in:self", "out:out", "scalar:length:int64", *row_params("self", "out"))
-    kernel = shipped(
-        "scans.cpp",
-        "scanned_rows",
-        params,
-        blocks=rows.blocks(length, cores),
-        op_type=operator,
-        defines=(*types, f"SK_{operator.upper()}"),
-    )
-    return Op(kernel, [place(self), place(out), length, *row_arguments(rows)], operator)
+    types = element(operator, self), element(f"{operator} to elements", out, _TOTALS)
+    return _scan(operator, self, dim, {"out": out}, types, cores)
 
 
 def _extreme(operator: str, self: Tensor, dim: int, values: Tensor, indices: Tensor, cores: int) -> Op:
     of_elements = element(operator, self)
     if values.dtype != self.dtype or indices.dtype != "int64":
         raise UnsupportedError(f"{operator} of {self.dtype} to {values.dtype} and {indices.dtype}")
+    return _scan(operator, self, dim, {"values": values, "indices": indices}, (of_elements, of_elements), cores)
+
+
+def _scan(operator: str, self: Tensor, dim: int, results: dict[str, Tensor], types: tuple[str, str], cores: int) -> Op:
+    defines = (f"SK_FROM={types[0]}", f"SK_TO={types[1]}", f"SK_{operator.upper()}")
     length = self.shape[dim] if self.shape else 1
-    rows = strided_rows(operator, dim, self, values, indices)
-    params = ("in:self", "out:values", "out:indices", "scalar:length:int64", *row_params("self", "values", "indices"))
-    kernel = shipped(
-        "scans.cpp",
-        "scanned_rows",
-        params,
-        blocks=rows.blocks(length, cores),
-        op_type=operator,
-        defines=(f"SK_FROM={of_elements}", f"SK_TO={of_elements}", f"SK_{operator.upper()}"),
-    )
-    return Op(kernel, [place(self), place(values), place(indices), length, *row_arguments(rows)], operator)
+    rows = strided_rows(operator, dim, self, *results.values())
+    params = ("in:self", *(f"out:{name}" for name in results), "scalar:length:int64", *row_params("self", *results))
+    blocks = rows.blocks(length, cores)
+    kernel = shipped("scans.cpp", "scanned_rows", params, blocks=blocks, op_type=operator, defines=defines)
+    return Op(kernel, [place(self), *map(place, results.values()), length, *row_arguments(rows)], operator)

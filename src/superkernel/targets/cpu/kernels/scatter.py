@@ -8,7 +8,7 @@ from typing import Any
 from ....errors import UnsupportedError
 from ....model.op import Op, Place
 from ....model.params import scalar_bits
-from .shipping import OperandView, Tensor, place, shipped
+from .shipping import Tensor, broadcast_strides, parameters, place, shipped, shown
 from .strided_rows import StridedRows, element, row_arguments, row_params, strided_rows
 
 _NUMBERS = ("uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
@@ -41,14 +41,8 @@ def scatter_reduce_(
     of_index, of_src, of_self = rows.strides
     rows = StridedRows(rows.outer_sizes, (of_self, of_index, of_src))
     size, length = self.shape[dim], index.shape[dim]
-    params = (
-        "inout:self",
-        "in:index",
-        "in:src",
-        "workspace:room",
-        *(f"scalar:{name}:int64" for name in ("length", "size", "how", "include_self")),
-        *row_params("self", "index", "src"),
-    )
+    params = parameters("inout:self in:index in:src workspace:room length size how include_self")
+    params += row_params("self", "index", "src")
     blocks = rows.blocks(size + length, cores)
     kernel = shipped("scatter.cpp", "scatter_reduce", params, blocks=blocks, op_type="scatter_reduce", defines=defines)
     room = scratch(cores * size * 16)
@@ -71,35 +65,21 @@ def index_put_(
     index_shape = _broadcast([index.shape for index in tensors])
     first, end = given[0], given[-1] + 1
     whole = (*self.shape[:first], *index_shape, *self.shape[end:])
-    value_strides = _expanded_strides(values, whole)
-    length, steps = _collapsed(
-        index_shape,
-        [
-            *(_expanded_strides(index, index_shape) for index in tensors),
-            value_strides[first : first + len(index_shape)],
-        ],
-    )
+    value_strides = _strides_as(values, whole)
+    index_strides = [_strides_as(index, index_shape) for index in tensors]
+    length, steps = _collapsed(index_shape, [*index_strides, value_strides[first : first + len(index_shape)]])
     *index_steps, value_step = steps
     outer = (*self.shape[:first], *self.shape[end:])
     self_strides = (*self.strides[:first], *self.strides[end:])
     values_outer = (*value_strides[:first], *value_strides[first + len(index_shape) :])
     views = [
-        OperandView("", 0, self.dtype, (length, *outer), (step, *strides))
+        Tensor("", 0, self.dtype, (length, *outer), (step, *strides))
         for step, strides in ((0, self_strides), (value_step, values_outer))
     ]
     rows = strided_rows("index_put", 0, *views)
-    numbered = [
-        param
-        for n in range(_MOST_INDICES)
-        for param in (f"in:index{n}", *(f"scalar:{name}{n}:int64" for name in ("step", "size_of", "stride")))
-    ]
-    params = (
-        "inout:self",
-        "in:values",
-        *(f"scalar:{name}:int64" for name in ("length", "indices", "accumulate")),
-        *numbered,
-        *row_params("self", "values"),
-    )
+    numbered = " ".join(f"in:index{n} step{n} size_of{n} stride{n}" for n in range(_MOST_INDICES))
+    params = parameters(f"inout:self in:values length indices accumulate {numbered}")
+    params += row_params("self", "values")
     arguments: list[Any] = [place(self), place(values), length, len(tensors), int(accumulate)]
     for n in range(_MOST_INDICES):
         if n < len(tensors):
@@ -125,16 +105,8 @@ def histc(self: Tensor, bins: int = 100, min: Any = 0, max: Any = 0, *, out: Ten
         raise UnsupportedError(f"histc from {min} to {max}")
     rows = strided_rows("histc", -1, self)
     length = self.shape[-1] if self.shape else 1
-    params = (
-        "in:self",
-        "out:out",
-        "scalar:length:int64",
-        "scalar:bins:int64",
-        "scalar:least:float64",
-        "scalar:most:float64",
-        "scalar:step:int64",
-        *row_params("self"),
-    )
+    params = parameters("in:self out:out length bins scalar:least:float64 scalar:most:float64 step")
+    params += row_params("self")
     blocks = 1 if rows.count * length < 4 * _ELEMENTS_PER_BLOCK or bins < cores else cores
     defines = (f"SK_ELEMENT={of_elements}", "SK_HISTC")
     kernel = shipped("scatter.cpp", "histc", params, blocks=blocks, op_type="histc", defines=defines)
@@ -187,14 +159,8 @@ def _search(
         outer = tensor.strides[:-1] if len(tensor.shape) > 1 else (0,) * (len(values.shape) - 1)
         views.append(_value_by_value(values.shape, (*outer, 0)[: len(values.shape)], tensor.strides[-1]))
     rows = strided_rows(operator, 0, *views)
-    params = (
-        "in:sequence",
-        "in:values",
-        "out:out",
-        "in:sorter",
-        *(f"scalar:{name}:int64" for name in ("length", "right", "sorted")),
-        *row_params("values", "out", "sequence", "sorter"),
-    )
+    params = parameters("in:sequence in:values out:out in:sorter length right sorted")
+    params += row_params("values", "out", "sequence", "sorter")
     defines = (f"SK_ELEMENT={of_elements}", f"SK_SEARCH={'int32_t' if out.dtype == 'int32' else 'int64_t'}")
     kernel = shipped("scatter.cpp", "search", params, blocks=rows.blocks(8, cores), op_type=operator, defines=defines)
     tensors = [place(tensor) for tensor in (sequence, values, out, sorter or sequence)]
@@ -202,8 +168,8 @@ def _search(
     return Op(kernel, [*tensors, *numbers, *row_arguments(rows)], operator)
 
 
-def _value_by_value(shape: Sequence[int], strides: Sequence[int], along: int) -> OperandView:
-    return OperandView("", 0, "", (1, *shape), (along, *strides))
+def _value_by_value(shape: Sequence[int], strides: Sequence[int], along: int) -> Tensor:
+    return Tensor("", 0, "", (1, *shape), (along, *strides))
 
 
 def _broadcast(shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
@@ -212,12 +178,8 @@ def _broadcast(shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
     return tuple(next((size for size in sizes if size != 1), 1) for sizes in zip(*padded, strict=True))
 
 
-def _expanded_strides(tensor: Tensor, shape: Sequence[int]) -> tuple[int, ...]:
-    """Strides that walk a tensor as if it had this shape."""
-    missing = len(shape) - len(tensor.shape)
-    return (0,) * missing + tuple(
-        0 if size == 1 else stride for size, stride in zip(tensor.shape, tensor.strides, strict=True)
-    )
+def _strides_as(tensor: Tensor, shape: Sequence[int]) -> tuple[int, ...]:
+    return broadcast_strides(tensor, shape, f"index_put: {shown(tensor)} cannot be broadcast to {tuple(shape)}")
 
 
 def _collapsed(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[int, list[int]]:

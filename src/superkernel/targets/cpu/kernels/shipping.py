@@ -2,44 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Protocol
 
 from ....cache import digest
+from ....errors import GraphError
 from ....model.op import Place
 from ....model.subkernel import SubKernel
+from ....model.tensor_arg import TensorArg
 
 HERE = Path(__file__).parent
 # The sources unroll what needs it; the vectoriser of -O3 would double the time to compile them.
 FLAGS = ("-O2", "-ftree-vectorize", "-fvect-cost-model=dynamic", "-fno-exceptions")
 
 
-class Tensor(Protocol):
-    """A tensor in a named buffer; `offset` is in bytes, strides are in elements."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def offset(self) -> int: ...
-    @property
-    def dtype(self) -> str: ...
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-    @property
-    def strides(self) -> tuple[int, ...]: ...
+Tensor = TensorArg
 
 
-@dataclass(frozen=True)
-class OperandView:
-    """A tensor with other sizes, strides or offset."""
+def parameters(words: str) -> tuple[str, ...]:
+    """The parameters of a kernel, separated by spaces; a word without a kind is a scalar of int64."""
+    return tuple(word if ":" in word else f"scalar:{word}:int64" for word in words.split())
 
-    name: str
-    offset: int
-    dtype: str
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
+
+def stride_params(tensors: str, directions: str = "batch row column") -> tuple[str, ...]:
+    """A scalar per tensor and direction."""
+    return tuple(f"scalar:{tensor}_{direction}:int64" for tensor in tensors.split() for direction in directions.split())
 
 
 @cache
@@ -78,3 +66,12 @@ def place(tensor: Tensor) -> Place:
 
 def shown(tensor: Tensor) -> str:
     return f"{tensor.name} ({', '.join(map(str, tensor.shape))})"
+
+
+def broadcast_strides(tensor: Tensor, shape: Sequence[int], refusal: str) -> tuple[int, ...]:
+    """Strides that walk a tensor as if it had this shape: 0 where it is repeated."""
+    missing = len(shape) - len(tensor.shape)
+    if missing < 0 or any(size not in (1, full) for size, full in zip(tensor.shape, shape[missing:], strict=True)):
+        raise GraphError(refusal)
+    sized = zip(tensor.shape, tensor.strides, strict=True)
+    return (*(0,) * missing, *(0 if size == 1 else stride for size, stride in sized))

@@ -7,18 +7,14 @@ from collections.abc import Callable
 from ....errors import UnsupportedError
 from ....model.op import Op, Place
 from ....model.params import DTYPES
-from .shipping import Tensor, place, shipped
+from .shipping import Tensor, parameters, place, shipped
 from .strided_rows import element, row_arguments, row_params, strided_rows
 
 _MOST_SELECTED = 64  # as in sorting.cpp: so many are sorted without scratch memory
 _LONGEST = 2**32 - 1  # the largest index of the lists
 
 _PARAMS = (
-    "in:self",
-    "out:values",
-    "out:indices",
-    "workspace:room",
-    *(f"scalar:{name}:int64" for name in ("length", "count", "largest")),
+    *parameters("in:self out:values out:indices workspace:room length count largest"),
     *row_params("self", "values", "indices"),
 )
 

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ....errors import UnsupportedError
 from ....model.op import Argument, Op
 from .quant_matmul import DTYPES
-from .shipping import OperandView, Tensor, place, shipped
+from .shipping import Tensor, parameters, place, shipped, stride_params
 
 _ELEMENTS_PER_BLOCK = 512  # least work of a block
 
 
 def _matrix_params(name: str) -> tuple[str, ...]:
-    return (f"in:{name}", *(f"scalar:{name}_{what}:int64" for what in ("dtype", "row", "column")))
+    return (f"in:{name}", *stride_params(name, "dtype row column"))
 
 
+_OPTIONAL = ("weight_scale", "activation_scale", "bias", "quant_scale", "quant_offset")
 _PARAMS = (
     *_matrix_params("x"),
-    "out:y",
-    "out:scale",
-    *(f"scalar:{name}:int64" for name in ("rows", "half", "left", "dynamic")),
-    *_matrix_params("weight_scale"),
-    *_matrix_params("activation_scale"),
-    *_matrix_params("bias"),
-    *_matrix_params("quant_scale"),
-    *_matrix_params("quant_offset"),
-    "in:group_index",
-    "scalar:groups:int64",
-    "scalar:group_step:int64",
+    *parameters("out:y out:scale rows half left dynamic"),
+    *(param for name in _OPTIONAL for param in _matrix_params(name)),
+    *parameters("in:group_index groups group_step"),
 )
 
 
@@ -51,7 +46,10 @@ def dequant_swiglu_quant(
         raise UnsupportedError("dequant_swiglu_quant: a result that is not contiguous")
     arguments: list[Argument] = [*_matrix_arguments(x, x), place(out0), place(out1)]
     arguments += [rows, width // 2, int(activate_left), int(quant_mode == 1)]
-    for tensor in (weight_scale, _as_column(activation_scale), bias, quant_scale, quant_offset):
+    if activation_scale is not None:  # one element per row: a matrix of one column
+        strides = (activation_scale.strides[0], 0)
+        activation_scale = replace(activation_scale, shape=(rows, 1), strides=strides)
+    for tensor in (weight_scale, activation_scale, bias, quant_scale, quant_offset):
         arguments += _matrix_arguments(tensor, x)
     if group_index is None:
         arguments += [place(x), -1, 0]
@@ -60,14 +58,6 @@ def dequant_swiglu_quant(
     blocks = max(1, min(cores, rows, rows * width // _ELEMENTS_PER_BLOCK))
     kernel = shipped("swiglu_quant.cpp", "swiglu_quant", _PARAMS, blocks=blocks, op_type="DequantSwigluQuant")
     return Op(kernel, arguments)
-
-
-def _as_column(tensor: Tensor | None) -> OperandView | None:
-    """A vector of one element per row, as a matrix of one column."""
-    if tensor is None:
-        return None
-    shape, strides = (tensor.shape[0], 1), (tensor.strides[0], 0)
-    return OperandView(tensor.name, tensor.offset, tensor.dtype, shape, strides)
 
 
 def _matrix_arguments(tensor: Tensor | None, instead: Tensor) -> list[Argument]:
