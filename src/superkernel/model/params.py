@@ -32,38 +32,17 @@ class Kind(Enum):
 
 # dtype name -> (bytes, C type); the C type matters for scalars only
 DTYPES: Mapping[str, tuple[int, str]] = {
-    "bool": (1, "bool"),
-    "int8": (1, "int8_t"),
-    "uint8": (1, "uint8_t"),
-    "int16": (2, "int16_t"),
-    "uint16": (2, "uint16_t"),
-    "int32": (4, "int32_t"),
-    "uint32": (4, "uint32_t"),
-    "int64": (8, "int64_t"),
-    "uint64": (8, "uint64_t"),
-    "float16": (2, "uint16_t"),
-    "bfloat16": (2, "uint16_t"),
-    "float8_e4m3fn": (1, "uint8_t"),
-    "float8_e5m2": (1, "uint8_t"),
-    "float32": (4, "float"),
-    "float64": (8, "double"),
-    "complex64": (8, "uint64_t"),
-    "complex128": (16, "void"),
-}
+    "bool": (1, "bool"), "int8": (1, "int8_t"), "uint8": (1, "uint8_t"), "int16": (2, "int16_t"),
+    "uint16": (2, "uint16_t"), "int32": (4, "int32_t"), "uint32": (4, "uint32_t"), "int64": (8, "int64_t"),
+    "uint64": (8, "uint64_t"), "float16": (2, "uint16_t"), "bfloat16": (2, "uint16_t"),
+    "float8_e4m3fn": (1, "uint8_t"), "float8_e5m2": (1, "uint8_t"), "float32": (4, "float"), "float64": (8, "double"),
+    "complex64": (8, "uint64_t"), "complex128": (16, "void"),
+}  # fmt: skip
 # scalar dtype -> struct code
 SCALAR_CODES: Mapping[str, str] = {
-    "bool": "?",
-    "int8": "b",
-    "uint8": "B",
-    "int16": "h",
-    "uint16": "H",
-    "int32": "i",
-    "uint32": "I",
-    "int64": "q",
-    "uint64": "Q",
-    "float32": "f",
-    "float64": "d",
-}
+    "bool": "?", "int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I", "int64": "q",
+    "uint64": "Q", "float32": "f", "float64": "d",
+}  # fmt: skip
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 MOST_DIMENSIONS = 32

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from types import UnionType
+from typing import Required, TypedDict, Unpack
 
 from ..errors import BuildError, GraphError, UnsupportedError, nearest
 from .binary import Binary, Core, Form
@@ -20,6 +21,22 @@ Extent = tuple[int, int, int]  # x, y, z
 MOST_HOST_BLOCKS = 65535  # of a kernel whose blocks run on host threads or AI cores
 MOST_BLOCKS = 2**31 - 1
 _ONE_THREAD: Extent = (1, 1, 1)
+
+
+class KernelDescription(TypedDict, total=False):
+    """What a user may say of a kernel in any form; SubKernel.from_source shows the defaults."""
+
+    block_dim: int | None
+    params: Required[Sequence[str | Param]]
+    core: str
+    op_type: str | None
+    sync_all: bool | None
+    early_start: bool | Sequence[str] | None
+    variants: Mapping[int, str] | None
+    threads: Sequence[int]
+    grid: Sequence[int] | None
+    shared: int
+    pure: bool
 
 
 @dataclass(frozen=True)
@@ -80,10 +97,8 @@ class SubKernel:
         if not _is_list_of(flags, str):
             raise GraphError(f"sub-kernel {name!r}: flags is a list of strings, not {flags!r}")
         binary = Binary(Form.SOURCE, _existing(path, name, "source"), tuple(flags), bool(keyed_by_text))
-        shape = _Shape(block_dim, threads, grid, shared)
-        return _make(
-            cls, name, binary, shape, params, core, op_type, sync_all, early_start, variants, libraries, pure=pure
-        )
+        shape = block_dim, threads, grid, shared
+        return _make(cls, name, binary, params, core, op_type, sync_all, early_start, variants, *shape, pure, libraries)
 
     @classmethod
     def from_object(
@@ -91,48 +106,17 @@ class SubKernel:
         path: str | Path,
         name: str,
         *,
-        block_dim: int | None = None,
-        params: Sequence[str | Param],
-        core: str = "any",
-        op_type: str | None = None,
-        sync_all: bool | None = None,
-        early_start: bool | Sequence[str] | None = None,
-        variants: Mapping[int, str] | None = None,
         libraries: Sequence[str | PathLike[str]] = (),
-        threads: Sequence[int] = _ONE_THREAD,
-        grid: Sequence[int] | None = None,
-        shared: int = 0,
-        pure: bool = False,
+        **description: Unpack[KernelDescription],
     ) -> SubKernel:
-        """A kernel in an ELF relocatable object."""
+        """A kernel in an ELF relocatable object; described as by from_source."""
         binary = Binary(Form.OBJECT, _existing(path, name, "object"))
-        shape = _Shape(block_dim, threads, grid, shared)
-        return _make(
-            cls, name, binary, shape, params, core, op_type, sync_all, early_start, variants, libraries, pure=pure
-        )
+        return _make(cls, name, binary, libraries=libraries, **description)
 
     @classmethod
-    def from_ptx(
-        cls,
-        path: str | Path,
-        name: str,
-        *,
-        block_dim: int | None = None,
-        params: Sequence[str | Param],
-        core: str = "any",
-        op_type: str | None = None,
-        sync_all: bool | None = None,
-        early_start: bool | Sequence[str] | None = None,
-        variants: Mapping[int, str] | None = None,
-        threads: Sequence[int] = _ONE_THREAD,
-        grid: Sequence[int] | None = None,
-        shared: int = 0,
-        pure: bool = False,
-    ) -> SubKernel:
+    def from_ptx(cls, path: str | Path, name: str, **description: Unpack[KernelDescription]) -> SubKernel:
         """A kernel in a PTX file (for the cuda target): `grid` blocks of `threads` threads."""
-        binary = Binary(Form.PTX, _existing(path, name, "ptx"))
-        shape = _Shape(block_dim, threads, grid, shared)
-        return _make(cls, name, binary, shape, params, core, op_type, sync_all, early_start, variants, pure=pure)
+        return _make(cls, name, Binary(Form.PTX, _existing(path, name, "ptx")), **description)
 
     @classmethod
     def from_json(cls, path: str | Path) -> SubKernel:
@@ -175,30 +159,22 @@ def _existing(path: str | PathLike[str], name: str, what: str) -> Path:
     raise BuildError(f"sub-kernel {name!r}: {what} file {str(path)!r} does not exist or is not a file")
 
 
-@dataclass(frozen=True)
-class _Shape:
-    """The launch shape as the user gave it."""
-
-    block_dim: int | None
-    threads: Sequence[int]
-    grid: Sequence[int] | None
-    shared: int
-
-
 def _make(
     cls: type[SubKernel],
     name: str,
     binary: Binary,
-    shape: _Shape,
     params: Sequence[str | Param],
-    core: str,
-    op_type: str | None,
-    sync_all: bool | None,
-    early_start: bool | Sequence[str] | None,
-    variants: Mapping[int, str] | None,
+    core: str = "any",
+    op_type: str | None = None,
+    sync_all: bool | None = None,
+    early_start: bool | Sequence[str] | None = None,
+    variants: Mapping[int, str] | None = None,
+    block_dim: int | None = None,
+    threads: Sequence[int] = _ONE_THREAD,
+    grid: Sequence[int] | None = None,
+    shared: int = 0,
+    pure: bool = False,
     libraries: Sequence[str | PathLike[str]] = (),
-    *,
-    pure: bool,
 ) -> SubKernel:
     where = f"sub-kernel {name!r}: "
     cores = [c.value for c in Core]
@@ -212,8 +188,9 @@ def _make(
         raise GraphError(f"{where}early_start is True, False or a list of parameter names, not {early_start!r}")
     if variants is not None and not isinstance(variants, Mapping):
         raise GraphError(f"{where}variants maps tiling keys to symbols; it cannot be {variants!r}")
-    grid = None if shape.grid is None else _extent(shape.grid, "grid", where)
-    block_dim = shape.block_dim if grid is None or shape.block_dim is not None else math.prod(grid)
+    extent = None if grid is None else _extent(grid, "grid", where)
+    if block_dim is None and extent is not None:
+        block_dim = math.prod(extent)
     if block_dim is None:
         most = _most_blocks(binary, grid)
         raise GraphError(
@@ -230,9 +207,9 @@ def _make(
         early_start if early_start is None or isinstance(early_start, bool) else tuple(early_start),
         tuple(sorted((variants or {}).items(), key=lambda variant: _key_order(variant[0]))),
         _libraries(libraries, name),
-        threads=_extent(shape.threads, "threads", where),
-        grid=grid,
-        shared=shape.shared,
+        threads=_extent(threads, "threads", where),
+        grid=extent,
+        shared=shared,
         pure=pure,
     )
 
