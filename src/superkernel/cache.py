@@ -88,17 +88,8 @@ class Cache:
     def __init__(self, directory: str | os.PathLike[str] | None = None) -> None:
         self.directory = default_directory() if directory is None else Path(directory).absolute()
         self._lock = threading.Lock()
-        self._hits = 0
-        self._misses = 0
+        self.hits = self.misses = 0
         _claim(self.directory)
-
-    @property
-    def hits(self) -> int:
-        return self._hits
-
-    @property
-    def misses(self) -> int:
-        return self._misses
 
     def path(self, key: str, suffix: str) -> Path:
         """Where the entry of `key` is, or would be."""
@@ -112,12 +103,12 @@ class Cache:
         entry = self.path(key, suffix)
         found = _intact(entry)
         with self._lock:
-            self._hits += found
-            self._misses += not found
+            self.hits += found
+            self.misses += not found
             totals["hits" if found else "misses"] += 1
         return entry if found else None
 
-    def make(self, key: str, suffix: str, build: Callable[[Path], None]) -> Path:
+    def make(self, key: str, suffix: str, build: Callable[[Path], object]) -> Path:
         """The entry of `key`; if it is missing, `build` writes it into the path it is given, and it is put in place.
 
         Threads of one process build a key once. Processes may build it twice; the last one wins, and readers
@@ -154,7 +145,7 @@ class Cache:
                     if _ENTRY.fullmatch(path.name) or path.name.startswith(_UNFINISHED):
                         yield path
 
-    def _build(self, entry: Path, build: Callable[[Path], None]) -> None:
+    def _build(self, entry: Path, build: Callable[[Path], object]) -> None:
         unfinished: Path | None = None
         try:
             _claim(self.directory)  # again: it may have been removed meanwhile

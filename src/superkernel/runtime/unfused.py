@@ -15,16 +15,7 @@ from ..model.op import Op, Place, Tiling, place_of
 from ..model.options import Options
 from ..model.params import Number, scalar_bits
 from ..targets.buffers import Bound, bind
-from ..targets.protocol import (
-    LaunchInputs,
-    LaunchSequence,
-    LoadedKernel,
-    OpLabel,
-    Prepared,
-    SequencedLaunch,
-    Target,
-    ValueSource,
-)
+from ..targets.protocol import LaunchInputs, LaunchSequence, OpLabel, Prepared, SequencedLaunch, Target, ValueSource
 from .launch_events import LaunchedKernel, Provenance, ReportedLaunch, ReportingKernel, ReportingSequence
 from .replay import options_alone
 
@@ -39,10 +30,6 @@ class SingleOp:
     launch: SequencedLaunch
     names: Mapping[str, Place | Number]  # name in the binary -> the op's argument
     sequence: LaunchSequence | None  # of this launch only; None: the op is dynamic, or part of a longer sequence
-
-    @property
-    def kernel(self) -> LoadedKernel:
-        return self.launch.kernel
 
 
 class Unfused:
@@ -80,7 +67,7 @@ class Unfused:
         launches = [op.launch for op in self.ops]
         self._sequence: LaunchSequence | None = launcher.sequence(launches) if in_one_call else None
         self._plain = self.ops, self._sequence
-        self._launched = [LaunchedKernel(graph, provenance, op.kernel.plan, op.node) for op in self.ops]
+        self._launched = [LaunchedKernel(graph, provenance, op.launch.kernel.plan, op.node) for op in self.ops]
 
     def start_reporting(self) -> None:
         """Sequences and kernels that publish their launches take the place of the plain ones."""
@@ -92,7 +79,7 @@ class Unfused:
     def _reporting(self, op: SingleOp, launched: LaunchedKernel) -> SingleOp:
         if op.sequence is not None:
             return replace(op, sequence=ReportingSequence(op.sequence, [op.launch], [launched], self._launcher))
-        kernel = ReportingKernel(op.kernel, partial(ReportedLaunch, op.kernel, launched))
+        kernel = ReportingKernel(op.launch.kernel, partial(ReportedLaunch, op.launch.kernel, launched))
         return replace(op, launch=replace(op.launch, kernel=kernel))
 
     def stop_reporting(self) -> None:
@@ -163,7 +150,7 @@ class Unfused:
 
         launch_inputs = LaunchInputs({}, {_ALONE: tiling})
         addresses, lengths = [value for value, _ in taken], [size for _, size in taken]
-        op.kernel.launch_addresses(addresses, lengths, launch_inputs, named, op.launch.op_label)
+        op.launch.kernel.launch_addresses(addresses, lengths, launch_inputs, named, op.launch.op_label)
 
     def close(self) -> None:
         for kernel in self._kernels:

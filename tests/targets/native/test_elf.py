@@ -67,7 +67,6 @@ def test_functions_sizes_and_references_are_read(gxx: Compile) -> None:
     assert made.undefined == {"sk_block_idx"}
     sizes = [symbol_size(made, name) for name in ("kernel", "_Z4softi", "_ZL5quieti")]
     assert all(size > 0 for size in sizes)
-    assert made.text_bytes >= sum(sizes)
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the source names an x86 instruction set")

@@ -133,22 +133,22 @@ def test_the_same_text_is_compiled_once_and_any_change_again(make: Write, cache:
     )
 
 
-def test_the_key_knows_header_compiler_machine_versions_and_extra(
+def test_the_key_knows_header_compiler_machine_and_versions(
     write: Write, tools: Toolchain, cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     header, source = write("h.h", "#define N 1"), write("f.cpp", '#include "h.h"\nint f() { return N; }')
 
-    def made(extra: str = "", tools: Toolchain = tools) -> Path:
-        return compile_source(source, QUICK, tools, cache, [header.parent], extra)
+    def made(tools: Toolchain = tools) -> Path:
+        return compile_source(source, QUICK, tools, cache, [header.parent])
 
-    found = {made(), made("extra"), made(tools=Toolchain(tools.cxx, tools.ld, tools.objcopy, "another"))}
+    found = {made(), made(Toolchain(tools.cxx, tools.ld, tools.objcopy, "another"))}
     header.write_text("#define N 2")
     found.add(made())
     monkeypatch.setattr(objects, "cpu_features", lambda: "another machine")
     found.add(made())
     monkeypatch.setattr(objects, "versions", lambda: "superkernel=99")
     found.add(made())
-    assert len(found) == 6
+    assert len(found) == 5
 
 
 def test_a_failed_compile_shows_the_message_and_the_command(make: Write) -> None:
@@ -196,8 +196,8 @@ def test_the_first_failure_in_order_is_raised_and_later_jobs_never_start(
     write: Write, tools: Toolchain, cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
-    texts = ["int good;", "int first_mistake = x;", "int second_mistake = y;", *["int never;"] * 40]
-    jobs = [CompileJob(write(f"f{n}.cpp", text), QUICK, extra_key=str(n)) for n, text in enumerate(texts)]
+    texts = ["int good;", "int first_mistake = x;", "int second_mistake = y;", *[f"int never{n};" for n in range(40)]]
+    jobs = [CompileJob(write(f"f{n}.cpp", text), QUICK) for n, text in enumerate(texts)]
     with pytest.raises(BuildError, match=r"f1\.cpp(.|\n)*first_mistake"):
         compile_sources(jobs, tools, cache)
     assert cache.misses < len(jobs)

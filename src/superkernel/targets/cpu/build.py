@@ -12,21 +12,10 @@ from ...cache import Cache, digest
 from ...errors import UnsupportedError
 from ...model.binary import Form
 from ...model.subkernel import SubKernel, refuse_thread_blocks
+from ..native import objects
 from ..native.build_context import BuildContext
 from ..native.object_facts import facts_of
-from ..native.objects import (
-    CXX_FLAGS,
-    CompileJob,
-    compile_source,
-    compile_sources,
-    isolate,
-    library_key,
-    link_shared,
-    merge,
-    object_key,
-    text_key,
-    versions,
-)
+from ..native.objects import CXX_FLAGS, CompileJob, text_key, versions
 from ..native.toolchain import cpu_features, run
 from .emit import LinkedKernel, side_by_side
 from .runtime.openmp import openmp
@@ -64,16 +53,13 @@ def compile_kernels(kernels: Sequence[SubKernel], context: BuildContext) -> dict
         refuse_thread_blocks(kernel, "cpu")
     sources = dict.fromkeys(k.binary for k in kernels if k.binary.form is Form.SOURCE)
     jobs = [CompileJob(binary.path, binary.flags, keyed_by_text=binary.keyed_by_text) for binary in sources]
-    compiled = (
-        compile_sources(
-            jobs, context.toolchain, context.cache, context.include_dirs, context.progress, context.commands
-        )
-        if jobs
-        else []
-    )
-    objects = dict(zip(sources, compiled, strict=True))
-    paths = {kernel: objects.get(kernel.binary, kernel.binary.path) for kernel in kernels}
-    contents = {path: object_key(path) for path in dict.fromkeys(paths.values())}
+    compiled = {}
+    if jobs:
+        tools, folders = context.toolchain, context.include_dirs
+        found = objects.compile_sources(jobs, tools, context.cache, folders, context.progress, context.commands)
+        compiled = dict(zip(sources, found, strict=True))
+    paths = {kernel: compiled.get(kernel.binary, kernel.binary.path) for kernel in kernels}
+    contents = {path: objects.object_key(path) for path in dict.fromkeys(paths.values())}
     return {kernel: _inspect(kernel, path, contents[path], context.cache) for kernel, path in paths.items()}
 
 
@@ -95,10 +81,11 @@ def _inspect(kernel: SubKernel, path: Path, contents: str, cache: Cache) -> Comp
 
 def name_symbols(compiled: CompiledKernel, copies: int) -> LinkedKernel:
     """What the emitted code will call: per tiling key, the names of the copies."""
-    variants = []
-    for (key, _), unique in zip(compiled.symbols, compiled.unique, strict=True):
-        variants.append((key, (unique, *(f"{unique}_copy{i}" for i in range(1, copies)))))
-    return LinkedKernel(tuple(variants), compiled.kernel.code_bytes)
+    variants = tuple(
+        (key, (unique, *(f"{unique}_copy{i}" for i in range(1, copies))))
+        for (key, _), unique in zip(compiled.symbols, compiled.unique, strict=True)
+    )
+    return LinkedKernel(variants, compiled.kernel.code_bytes)
 
 
 def entry_name(name: str) -> str:
@@ -115,32 +102,32 @@ def link(
     """Compile the entries (name -> source), give every sub-kernel a unique name, merge, hide the rest, link."""
     source = side_by_side(list(entries.values()))
     flags = (*_ENTRY_FLAGS, *compile_options)
-    wanted = {
-        (unique, compiled.object, symbol, compiled.contents)
-        for compiled, linked in parts
-        for (_, symbol), (_, names) in zip(compiled.symbols, linked.variants, strict=True)
-        for unique in names
-    }
-    named = sorted(wanted)
+    named = sorted(
+        {
+            (unique, compiled.object, symbol, compiled.contents)
+            for compiled, linked in parts
+            for (_, symbol), (_, names) in zip(compiled.symbols, linked.variants, strict=True)
+            for unique in names
+        }
+    )
     origin = {name: compiled.kernel.binary.path for compiled, _ in parts for name in compiled.undefined}
     needed = [*libraries, *([openmp().path] if any(n.startswith(("GOMP_", "omp_")) for n in origin) else [])]
 
     def build(output: Path, log: list[str]) -> None:
         tools, cache, merged = context.toolchain, context.cache, output.with_suffix(".merged.o")
-        text = cache.make(digest("entry", source), ".cpp", lambda path: _write(path, source))
-        objects = [compile_source(text, flags, tools, cache, context.include_dirs, log=log, keyed_by_text=True)]
-        objects += [isolate(path, symbol, unique, tools, cache, log) for unique, path, symbol, _ in named]
+        text = cache.make(digest("entry", source), ".cpp", lambda path: path.write_text(source))
+        compiled = [objects.compile_source(text, flags, tools, cache, context.include_dirs, log, keyed_by_text=True)]
+        compiled += [objects.isolate(path, symbol, unique, tools, cache, log) for unique, path, symbol, _ in named]
         try:
-            merge(objects, list(entries), merged, tools, log)
-            link_shared(merged, output, tools, (), ["m", *needed], origin, log)
+            objects.merge(compiled, list(entries), merged, tools, log)
+            objects.link_shared(merged, output, tools, (), ["m", *needed], origin, log)
         finally:
             merged.unlink(missing_ok=True)
 
     # everything that goes in: on a hit nothing is compiled
     parts_key = [part for unique, _, symbol, contents in named for part in (unique, symbol, contents)]
-    key = _key(
-        "super kernel", *entries, "", source, *flags, "", *parts_key, "", *map(library_key, needed), context=context
-    )
+    libraries_key = map(objects.library_key, needed)
+    key = _key("super kernel", *entries, "", source, *flags, "", *parts_key, "", *libraries_key, context=context)
     return _built(key, build, context.commands, context.cache)
 
 
@@ -154,13 +141,9 @@ def _built(key: str, build: Callable[[Path, list[str]], None], commands: list[st
     """A shared object; `commands` gets the commands that built it, in this process or another."""
     log: list[str] = []
     shared_object = cache.make(key, ".so", lambda output: build(output, log))
-    recorded = cache.make(key, ".json", lambda output: _write(output, json.dumps(log)))
+    recorded = cache.make(key, ".json", lambda output: output.write_text(json.dumps(log)))
     commands.extend(json.loads(recorded.read_text()))
     return shared_object
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text)
 
 
 _hosts: dict[tuple[Path, str], tuple[Path, list[str]]] = {}
@@ -180,8 +163,9 @@ def host_library(context: BuildContext) -> Path:
 def _build_host(context: BuildContext, commands: list[str]) -> Path:
     def build(output: Path, log: list[str]) -> None:
         jobs = [CompileJob(path, _HOST_FLAGS, keyed_by_text=True) for path in sorted(HOST.glob("*.cpp"))]
-        objects = compile_sources(jobs, context.toolchain, context.cache, (*context.include_dirs, HOST), None, log)
-        command = [*context.toolchain.cxx, "-shared", "-fPIC", *map(str, objects), "-lpthread", "-o", str(output)]
+        folders = (*context.include_dirs, HOST)
+        compiled = objects.compile_sources(jobs, context.toolchain, context.cache, folders, None, log)
+        command = [*context.toolchain.cxx, "-shared", "-fPIC", *map(str, compiled), "-lpthread", "-o", str(output)]
         run(command, what="linking the run time", log=log)
 
     return _built(_key("host", text_key((), (HOST,)), *_HOST_FLAGS, context=context), build, commands, context.cache)

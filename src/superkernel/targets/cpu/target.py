@@ -12,15 +12,14 @@ from time import perf_counter_ns
 
 from ...errors import BuildError, OptionError, SuperKernelError
 from ...model.graph import Graph
-from ...model.opsfile import OpsFile, read_ops
+from ...model.opsfile import read_ops
 from ...model.options import Options
 from ...model.subkernel import SubKernel
 from ...plan import Machine, Plan, Report, checked_plan, forced_cores, validate
-from ..checks import Check
 from ..native.build_context import BuildContext
 from ..native.compile_generated import compile_generated
 from ..native.toolchain import cpu_features
-from ..protocol import AddressWriter, Allocator, ChipChoice, GeneratedText, Progress, SequencedLaunch, Target
+from ..protocol import Allocator, ChipChoice, GeneratedText, Progress, Target
 from .build import CompiledKernel, build_context, compile_kernels, entry_name, host_library, link, name_symbols
 from .checks import checks
 from .emit import Emitter
@@ -40,8 +39,7 @@ __all__ = ["TARGET"]
 class CpuPlanner:
     """A core is a thread of the OpenMP run time that torch uses."""
 
-    def core_count(self) -> int:
-        return thread_count()
+    core_count = staticmethod(thread_count)
 
     def machine(self, cores: int) -> Machine:
         return machine_of(cores)
@@ -100,8 +98,7 @@ class CpuBuilder:
         context = build_context(progress)
         return CpuPrepared(compile_kernels(kernels, context), context)
 
-    def restore(self, plan: Plan, directory: Path) -> CpuExecutable:
-        return restore(plan, directory)
+    restore = staticmethod(restore)
 
     def facts_to_json(self, kernel: SubKernel) -> None:
         return None
@@ -111,14 +108,9 @@ class CpuBuilder:
 
 
 class CpuLauncher:
-    def load(self, executable: CpuExecutable) -> CpuLoadedKernel:
-        return CpuLoadedKernel(executable)
-
-    def sequence(self, launches: Sequence[SequencedLaunch]) -> CpuLaunchSequence:
-        return CpuLaunchSequence(launches)
-
-    def time_launches(self, enabled: bool) -> None:
-        host.time_launches(enabled)
+    load = CpuLoadedKernel
+    sequence = CpuLaunchSequence
+    time_launches = staticmethod(host.time_launches)
 
 
 @dataclass(frozen=True)
@@ -126,8 +118,10 @@ class CpuModelSupport:
     device: str = "cpu"
     kernel_language: str = "cpp"
 
-    def machine_key(self) -> str:
-        return cpu_features()
+    machine_key = staticmethod(cpu_features)
+    address_writer = staticmethod(host.address_writer)
+    settle = staticmethod(settle)
+    clock = staticmethod(perf_counter_ns)  # a launch returns when it has completed
 
     def shipped_kernels(self) -> Mapping[str, str]:
         return SHIPPED_KERNELS
@@ -145,15 +139,6 @@ class CpuModelSupport:
 
         allocate: Allocator = torch._C._dynamo.guards._empty_strided_cpu
         return allocate
-
-    def address_writer(self, inputs: Sequence[tuple[int, int]], address_function: int) -> AddressWriter:
-        return host.address_writer(inputs, address_function)
-
-    def settle(self, spans: Sequence[tuple[int, int]]) -> int:
-        return settle(spans)
-
-    def clock(self) -> int:
-        return perf_counter_ns()  # a launch returns when it has completed
 
 
 def _build_quietly(context: BuildContext) -> None:
@@ -179,11 +164,8 @@ class CpuTarget:
     def chip_fields(self) -> None:
         return None
 
-    def read_ops(self, path: Path) -> OpsFile:
-        return read_ops(path)
-
-    def checks(self) -> tuple[Check, ...]:
-        return checks()
+    read_ops = staticmethod(read_ops)
+    checks = staticmethod(checks)
 
 
 TARGET: Target = CpuTarget()

@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from ...cache import digest
@@ -31,11 +32,10 @@ def compile_generated(texts: Sequence[GeneratedText], flags: Sequence[str], cont
     if missing:
         _compile_missing(missing, flags, context)
     # Usually there by now; a file that was damaged or removed meanwhile is compiled alone.
-    return [_alone(key, text, flags, context) for key, text in zip(keys, texts, strict=True)]
-
-
-def _alone(key: str, text: GeneratedText, flags: Sequence[str], context: BuildContext) -> Path:
-    return context.cache.make(key, ".o", lambda output: _compile([text], flags, output, context))
+    return [
+        context.cache.make(key, ".o", partial(_compile, [text], flags, context))
+        for key, text in zip(keys, texts, strict=True)
+    ]
 
 
 def _compile_missing(missing: dict[str, GeneratedText], flags: Sequence[str], context: BuildContext) -> None:
@@ -43,23 +43,16 @@ def _compile_missing(missing: dict[str, GeneratedText], flags: Sequence[str], co
     includes = dict.fromkeys(text[0] for text in missing.values())
     headers = {text: precompiled(text, _command(flags, context), context) for text in includes}
 
-    def compile_all(group: dict[str, GeneratedText], output: Path) -> None:
-        texts = list(group.values())
-        _compile(texts, flags, output, context, headers[texts[0][0]])
-
     def compile_group(group: dict[str, GeneratedText]) -> None:
-        together = digest("texts", *group)
-        compiled = context.cache.make(together, ".o", lambda output: compile_all(group, output))
+        texts = list(group.values())
+        build = partial(_compile, texts, flags, context, header=headers[texts[0][0]])
+        compiled = context.cache.make(digest("texts", *group), ".o", build)
         for key in group:
-            context.cache.make(key, ".o", lambda output: _copy(compiled, output))
+            context.cache.make(key, ".o", partial(shutil.copyfile, compiled))
 
     with ThreadPoolExecutor(len(groups), "superkernel-compile") as pool:
         for done in [pool.submit(compile_group, group) for group in groups]:
             done.result()
-
-
-def _copy(compiled: Path, output: Path) -> None:
-    shutil.copyfile(compiled, output)
 
 
 def _balanced(texts: dict[str, GeneratedText], most: int) -> list[dict[str, GeneratedText]]:
@@ -86,25 +79,21 @@ def _command(flags: Sequence[str], context: BuildContext) -> list[str]:
 def _compile(
     texts: Sequence[GeneratedText],
     flags: Sequence[str],
-    output: Path,
     context: BuildContext,
+    output: Path,
     header: Path | None = None,
 ) -> None:
     source, (includes, _) = output.with_suffix(".cpp"), texts[0]
     functions = "\n\n".join(text[1] for text in texts)
     command = _command(flags, context)
-    files = ["-c", str(source), "-o", str(output)]
+    files, what = ["-c", str(source), "-o", str(output)], "compiling generated kernels"
     try:
         if header is not None:
             source.write_text(f"{functions}\n")
             with suppress(BuildError):  # kernels or header: the compilation without the header tells
-                run(
-                    [*command, "-include", str(header), *files],
-                    what="compiling generated kernels",
-                    log=context.commands,
-                )
+                run([*command, "-include", str(header), *files], what=what, log=context.commands)
                 return
         source.write_text(f"{includes}\n\n{functions}\n")
-        run([*command, *files], what="compiling generated kernels", log=context.commands)
+        run([*command, *files], what=what, log=context.commands)
     finally:
         source.unlink(missing_ok=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -36,6 +36,9 @@ class Binding(Enum):
     LOCAL = "local"
 
 
+_BINDINGS = {"STB_LOCAL": Binding.LOCAL, "STB_WEAK": Binding.WEAK}  # any other is global
+
+
 @dataclass(frozen=True)
 class Function:
     """A function that an object defines."""
@@ -53,17 +56,6 @@ class ObjectFile:
     functions: tuple[Function, ...]  # global and weak
     local_functions: tuple[Function, ...]  # static ones; several may have one name
     undefined: frozenset[str]
-    text_bytes: int
-
-
-@dataclass(frozen=True)
-class _Symbol:
-    name: str
-    size: int
-    bind: str
-    type: str
-    defined: bool
-    in_code: bool
 
 
 def read_object(path: str | os.PathLike[str]) -> ObjectFile:
@@ -123,13 +115,11 @@ def _read(path: Path, stream: BinaryIO) -> ObjectFile:
         _check_section_table(path, elf, os.fstat(stream.fileno()).st_size)
         sections = list(elf.iter_sections())  # once: it is what takes the time
         _check_sections(path, sections, os.fstat(stream.fileno()).st_size)
-        code = _code_sections(sections)
-        symbols = list(_symbols(path, sections, code))
+        return _object_file(path, sections)
     except BuildError:
         raise
     except Exception as reason:  # bytes from anywhere: whatever the reader trips over, the file is at fault
         raise BuildError(f"object file {path} is corrupt: {type(reason).__name__}: {reason}") from reason
-    return _object_file(path, symbols, sum(code.values()))
 
 
 def _parsed(stream: BinaryIO) -> Any:
@@ -138,29 +128,29 @@ def _parsed(stream: BinaryIO) -> Any:
     return ELFFile(stream)
 
 
-def _object_file(path: Path, symbols: list[_Symbol], text_bytes: int) -> ObjectFile:
-    functions = [
-        Function(symbol.name, symbol.size, _binding(symbol))
-        for symbol in symbols
-        if symbol.defined and symbol.name and _is_function(symbol)
-    ]
+def _object_file(path: Path, sections: Sequence[Any]) -> ObjectFile:
+    table = next((section for section in sections if section["sh_type"] == "SHT_SYMTAB"), None)
+    if table is None:
+        raise BuildError(f"object file {path} has no symbols: was it stripped?")
+    code = {*_code_sections(sections), "SHN_XINDEX"}  # the latter: more sections than the field can count
+    functions, undefined = [], set()
+    for symbol in table.iter_symbols():
+        if symbol["st_shndx"] == "SHN_UNDEF":
+            undefined.add(symbol.name)
+        elif symbol.name and symbol["st_shndx"] in code and _is_function(symbol["st_info"]):
+            binding = _BINDINGS.get(symbol["st_info"]["bind"], Binding.GLOBAL)
+            functions.append(Function(symbol.name, symbol["st_size"], binding))
     return ObjectFile(
-        path=path,
+        path,
         functions=tuple(function for function in functions if function.binding is not Binding.LOCAL),
         local_functions=tuple(function for function in functions if function.binding is Binding.LOCAL),
-        undefined=frozenset(symbol.name for symbol in symbols if not symbol.defined) - {"", _MADE_BY_LINKER},
-        text_bytes=text_bytes,
+        undefined=frozenset(undefined - {"", _MADE_BY_LINKER}),
     )
 
 
-def _binding(symbol: _Symbol) -> Binding:
-    return {"STB_LOCAL": Binding.LOCAL, "STB_WEAK": Binding.WEAK}.get(symbol.bind, Binding.GLOBAL)
-
-
-def _is_function(symbol: _Symbol) -> bool:
+def _is_function(info: Any) -> bool:
     """Hand-written assembly often leaves its global functions without a type."""
-    untyped = symbol.type == "STT_NOTYPE" and symbol.bind != "STB_LOCAL"
-    return symbol.in_code and (untyped or symbol.type in _FUNCTION_TYPES)
+    return info["type"] in _FUNCTION_TYPES or (info["type"] == "STT_NOTYPE" and info["bind"] != "STB_LOCAL")
 
 
 def _check_kind(path: Path, elf: Any) -> None:
@@ -214,19 +204,3 @@ def _code_sections(sections: Sequence[Any]) -> dict[int, int]:
         for number, section in enumerate(sections)
         if section["sh_flags"] & _CODE_FLAGS == _CODE_FLAGS
     }
-
-
-def _symbols(path: Path, sections: Sequence[Any], code: Mapping[int, int]) -> Iterator[_Symbol]:
-    table = next((section for section in sections if section["sh_type"] == "SHT_SYMTAB"), None)
-    if table is None:
-        raise BuildError(f"object file {path} has no symbols: was it stripped?")
-    for symbol in table.iter_symbols():
-        section = symbol["st_shndx"]
-        yield _Symbol(
-            name=symbol.name,
-            size=symbol["st_size"],
-            bind=symbol["st_info"]["bind"],
-            type=symbol["st_info"]["type"],
-            defined=section != "SHN_UNDEF",
-            in_code=section in code or section == "SHN_XINDEX",  # the latter: more sections than the field can count
-        )

@@ -31,7 +31,10 @@ def facts_of(path: Path, contents: str, names: Sequence[str], reported_path: Pat
     def build(output: Path) -> None:
         output.write_text(json.dumps(asdict(_find(path, names, reported_path)), default=sorted))
 
-    return _read(cache.make(key, ".json", build))
+    fields = json.loads(cache.make(key, ".json", build).read_text())
+    symbols, unique = tuple(fields["symbols"]), tuple(fields["unique"])
+    called, undefined = frozenset(fields["called"]), frozenset(fields["undefined"])
+    return ObjectFacts(symbols, unique, called, undefined, fields["code_bytes"])
 
 
 def _find(path: Path, names: Sequence[str], reported_path: Path) -> ObjectFacts:
@@ -47,15 +50,4 @@ def _find(path: Path, names: Sequence[str], reported_path: Path) -> ObjectFacts:
         frozenset().union(*(references(path, symbol) for symbol in symbols)),
         found.undefined,
         max(symbol_size(found, symbol) for symbol in symbols),
-    )
-
-
-def _read(path: Path) -> ObjectFacts:
-    fields = json.loads(path.read_text())
-    return ObjectFacts(
-        tuple(fields["symbols"]),
-        tuple(fields["unique"]),
-        frozenset(fields["called"]),
-        frozenset(fields["undefined"]),
-        fields["code_bytes"],
     )

@@ -22,16 +22,9 @@ from superkernel.targets.native.toolchain import Toolchain, cpu_features, demang
 # No kernel's symbol is ever replaced by another library's, so calls inside a file may be inlined; and a sum of
 # products is rounded as written, so that results do not depend on whether the machine has fused multiply-add.
 _COMMON = (
-    "-O3",
-    "-march=native",
-    "-fPIC",
-    "-ffunction-sections",
-    "-fno-gnu-unique",
-    "-fvisibility=default",
-    "-fno-semantic-interposition",
-    "-ffp-contract=off",
-    "-g0",
-)
+    "-O3", "-march=native", "-fPIC", "-ffunction-sections", "-fno-gnu-unique", "-fvisibility=default",
+    "-fno-semantic-interposition", "-ffp-contract=off", "-g0",
+)  # fmt: skip
 CXX_FLAGS = (*_COMMON, "-std=c++17")
 C_FLAGS = (*_COMMON, "-x", "c", "-std=gnu11")
 LANGUAGE_FLAGS = {".cpp": CXX_FLAGS, ".cc": CXX_FLAGS, ".cxx": CXX_FLAGS, ".c": C_FLAGS}
@@ -41,17 +34,14 @@ LANGUAGE_FLAGS = {".cpp": CXX_FLAGS, ".cc": CXX_FLAGS, ".cxx": CXX_FLAGS, ".c": 
 _RELOCATABLE = ("-r", "-d", "--force-group-allocation", "--no-demangle")
 # Data for -flto would make the last link compile everything again, under the old names.
 _WITHOUT_LTO = ("--remove-section=.gnu.lto_*", "--remove-section=.gnu.debuglto_*")
-# What nothing reachable from the entry calls is left out, such as the other kernels of a file.
+# What nothing reachable from the entry calls is left out, such as the other kernels of a file. A compiler may link its
+# C++ library statically: none of that is for others to see.
 _SHARED = (
-    "-shared",
-    "-fPIC",
-    "-Wl,--no-undefined",
-    "-Wl,--no-demangle",
-    "-Wl,-z,now",
-    "-Wl,--gc-sections",
-    "-Wl,--as-needed",
-    "-Wl,--exclude-libs,ALL",  # a compiler may link its C++ library statically: none of that is for others to see
-)
+    "-shared", "-fPIC", "-Wl,--no-undefined", "-Wl,--no-demangle", "-Wl,-z,now", "-Wl,--gc-sections",
+    "-Wl,--as-needed", "-Wl,--exclude-libs,ALL",
+)  # fmt: skip
+# Join objects into the file that is the last word; then make every symbol local that is defined there, except some.
+_RelinkCommands = tuple[tuple[str, ...], tuple[str, ...]]
 _UNDEFINED = re.compile(r"(?:undefined reference to|hidden symbol|undefined symbol:) ?[`'\"]?([\w.$@]+)")
 
 
@@ -61,7 +51,6 @@ class CompileJob:
 
     source: Path
     flags: tuple[str, ...] = ()
-    extra_key: str = ""
     keyed_by_text: bool = False
 
 
@@ -71,7 +60,6 @@ def compile_source(
     toolchain: Toolchain,
     cache: Cache,
     include_dirs: Sequence[Path] = (),
-    extra_key: str = "",
     log: list[str] | None = None,
     keyed_by_text: bool = False,
 ) -> Path:
@@ -87,7 +75,7 @@ def compile_source(
         text = text_key([source], include_dirs)
     else:
         text = run([*command, "-E", "-P", where], what=f"preprocessing {source}")
-    key = digest("compile", text, shlex.join(options), toolchain.identity, cpu_features(), versions(), extra_key)
+    key = digest("compile", text, shlex.join(options), toolchain.identity, cpu_features(), versions())
 
     def build(output: Path) -> None:
         run([*command, "-c", where, "-o", str(output)], what=f"compiling {source}")
@@ -108,9 +96,7 @@ def compile_sources(
     """The objects of all jobs, compiled side by side; after a failure no further job starts."""
 
     def compile_one(job: CompileJob) -> Path:
-        return compile_source(
-            job.source, job.flags, toolchain, cache, include_dirs, job.extra_key, log, job.keyed_by_text
-        )
+        return compile_source(job.source, job.flags, toolchain, cache, include_dirs, log, job.keyed_by_text)
 
     if not jobs:
         return []
@@ -134,17 +120,17 @@ def isolate(
     """A copy of the object in which `symbol` is called `unique` and nothing else can be seen by other objects."""
     key = digest("isolate", object_key(object_path), symbol, unique, toolchain.identity, versions())
 
-    def relink(output: Path) -> _Relink:
-        return _relink_of([object_path], [unique], output, toolchain, f"--redefine-sym={symbol}={unique}")
+    def commands(output: Path) -> _RelinkCommands:
+        return _relink_commands([object_path], [unique], output, toolchain, f"--redefine-sym={symbol}={unique}")
 
     def build(output: Path) -> None:
         if symbol not in {function.name for function in read_object(object_path).functions}:
             raise BuildError(f"{object_path} does not define a function {symbol!r} that others can call")
-        _relink(relink(output), f"isolating {symbol} of {object_path}")
+        _relink(commands(output), f"isolating {symbol} of {object_path}")
         _check_position_independent(output, object_path, toolchain)
 
     compiled = cache.make(key, ".o", build)
-    _note(log, *relink(compiled).commands)
+    _note(log, *commands(compiled))
     return compiled
 
 
@@ -193,10 +179,10 @@ def merge(
     objects: Sequence[Path], entries: Sequence[str], output: Path, toolchain: Toolchain, log: list[str] | None = None
 ) -> None:
     """Join the objects into one in which they find each other and only the entries can be seen from outside."""
-    relink = _relink_of(objects, entries, output, toolchain)
-    _note(log, *relink.commands)
+    commands = _relink_commands(objects, entries, output, toolchain)
+    _note(log, *commands)
     try:
-        _relink(relink, f"merging the objects of {', '.join(entries)}")
+        _relink(commands, f"merging the objects of {', '.join(entries)}")
     except BuildError as failure:
         if duplicates := _defined_twice(objects):
             raise BuildError("; ".join(duplicates), failure.command, failure.stderr) from failure
@@ -254,34 +240,27 @@ def _note(log: list[str] | None, *commands: Sequence[str]) -> None:
         log.extend(shlex.join(command) for command in commands)
 
 
-@dataclass(frozen=True)
-class _Relink:
-    """How to join objects and then make every symbol local that is defined there, except one."""
-
-    joined: Path
-    commands: tuple[tuple[str, ...], tuple[str, ...]]
-
-
-def _relink_of(
+def _relink_commands(
     objects: Sequence[Path], keep: Sequence[str], output: Path, toolchain: Toolchain, rename: str = ""
-) -> _Relink:
+) -> _RelinkCommands:
     output = output.absolute()
     joined = output.with_name(output.name + ".joined")
     inputs = [str(path.absolute()) for path in objects]
     required = [] if rename else [f"--require-defined={name}" for name in keep]
     edits = [*([rename] if rename else []), *(f"--keep-global-symbol={name}" for name in keep), *_WITHOUT_LTO]
     join = (toolchain.ld, *_RELOCATABLE, *required, *inputs, "-o", str(joined))
-    return _Relink(joined, (join, (toolchain.objcopy, *edits, str(joined), str(output))))
+    return join, (toolchain.objcopy, *edits, str(joined), str(output))
 
 
-def _relink(relink: _Relink, what: str) -> None:
-    join, edit = relink.commands
+def _relink(commands: _RelinkCommands, what: str) -> None:
+    join, edit = commands
+    joined = Path(join[-1])
     try:
         run(join, what=what)
-        demote_unique(relink.joined)
+        demote_unique(joined)
         run(edit, what=what)
     finally:
-        relink.joined.unlink(missing_ok=True)
+        joined.unlink(missing_ok=True)
 
 
 def _check_position_independent(isolated: Path, path: Path, toolchain: Toolchain) -> None:

@@ -35,7 +35,10 @@ def precompiled(includes: str, command: Sequence[str], context: BuildContext) ->
         if not (there and _found.get(header)):
             _found[header] = False
             ahead = [*command, "-x", "c++-header", str(header), "-o"]
-            context.cache.make(key, ".h.gch", lambda output: _read(ahead, output, context))
+            what = "reading the includes of generated kernels"
+            context.cache.make(
+                key, ".h.gch", lambda output: run([*ahead, str(output)], what=what, log=context.commands)
+            )
             _found[header] = True
         return header
     return None
@@ -51,7 +54,3 @@ def _needed_often(header: Path, includes: str) -> bool:
         return True
     uses.write_text("." * (before + 1))  # concurrent processes may lose a count, which does no harm
     return False
-
-
-def _read(command: Sequence[str], output: Path, context: BuildContext) -> None:
-    run([*command, str(output)], what="reading the includes of generated kernels", log=context.commands)

@@ -63,7 +63,7 @@ def _identity(cxx: tuple[str, ...], ld: str, objcopy: str) -> str:
     answer = known.read_text() if known else _ask(cxx, ld, objcopy)
     if known is None:
         with suppress(BuildError):
-            cache.make(key, ".txt", lambda path: _write(path, answer))
+            cache.make(key, ".txt", lambda path: path.write_text(answer))
     return answer
 
 
@@ -82,15 +82,13 @@ def _stamp(program: str) -> str | None:
 
 def _ask(cxx: tuple[str, ...], ld: str, objcopy: str) -> str:
     triple = run([*cxx, "-dumpmachine"], what="asking the compiler for its target").strip()
-    tools = [
-        f"{_resolved(cxx)} {_version(cxx)} {triple}",
-        *(f"{_resolved((t,))} {_version((t,))}" for t in (ld, objcopy)),
-    ]
-    return "; ".join(tools)
+    return f"{_describe(*cxx)} {triple}; {_describe(ld)}; {_describe(objcopy)}"
 
 
-def _write(path: Path, text: str) -> None:
-    path.write_text(text)
+def _describe(program: str, *arguments: str) -> str:
+    """The file that a program is, and its version."""
+    version = run([program, *arguments, "--version"], what=f"asking {program} for its version").partition("\n")[0]
+    return f"{shlex.join([str(Path(program).resolve()), *arguments])} {version}"
 
 
 def _chosen_compiler(chosen: str, search: str) -> tuple[str, ...]:
@@ -109,14 +107,6 @@ def _first(names: Sequence[str], what: str, search: str) -> str:
         if found := shutil.which(name, path=search):
             return found
     raise BuildError(f"{what} is missing: none of {', '.join(names)} is on PATH; {_INSTALL}")
-
-
-def _resolved(command: Sequence[str]) -> str:
-    return shlex.join([str(Path(command[0]).resolve()), *command[1:]])
-
-
-def _version(command: Sequence[str]) -> str:
-    return run([*command, "--version"], what=f"asking {command[0]} for its version").partition("\n")[0]
 
 
 def run(

@@ -35,38 +35,21 @@ class Facts(ctypes.Structure):
     """As in program.h."""
 
     _fields_ = (
-        ("entry", c_void_p),
-        ("name", c_char_p),
-        ("cores", c_int32),
-        ("slot_count", c_int32),
-        ("source_count", c_int32),
-        ("slot_source", POINTER(c_int32)),
-        ("slot_literal", POINTER(c_uint64)),
-        ("rendezvous_count", c_int32),
-        ("tiling_count", c_int32),
-        ("counter_count", c_int32),
-        ("copies_bytes", c_int64),
-        ("step_count", c_int32),
-        ("step_text", POINTER(c_char_p)),
-        ("stamp_room", c_int32),
-        ("needs_team", c_int32),
-        ("watchdog_s", c_double),
-        ("report_path", c_char_p),
-        ("delay_seed", c_uint64),
-    )
+        ("entry", c_void_p), ("name", c_char_p), ("cores", c_int32), ("slot_count", c_int32), ("source_count", c_int32),
+        ("slot_source", POINTER(c_int32)), ("slot_literal", POINTER(c_uint64)), ("rendezvous_count", c_int32),
+        ("tiling_count", c_int32), ("counter_count", c_int32), ("copies_bytes", c_int64), ("step_count", c_int32),
+        ("step_text", POINTER(c_char_p)), ("stamp_room", c_int32), ("needs_team", c_int32), ("watchdog_s", c_double),
+        ("report_path", c_char_p), ("delay_seed", c_uint64),
+    )  # fmt: skip
 
 
 class Wanted(ctypes.Structure):
     """As in bind.cpp."""
 
     _fields_ = (
-        ("elements", c_int64),
-        ("reach", c_int64),
-        ("itemsize", c_int32),
-        ("typekind", c_char),
-        ("written", c_uint8),
+        ("elements", c_int64), ("reach", c_int64), ("itemsize", c_int32), ("typekind", c_char), ("written", c_uint8),
         ("memory", c_uint8),
-    )
+    )  # fmt: skip
 
 
 class Caller(ctypes.Structure):
@@ -85,11 +68,8 @@ class LaunchStructure(ctypes.Structure):
     """As in values.cpp."""
 
     _fields_ = (
-        ("program", c_void_p),
-        ("count", c_int32),
-        ("place", POINTER(c_int32)),
-        ("addend", POINTER(c_uint64)),
-    )
+        ("program", c_void_p), ("count", c_int32), ("place", POINTER(c_int32)), ("addend", POINTER(c_uint64)),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -184,14 +164,14 @@ def _load_host(path: Path, *identity: int) -> HostLibrary:
     return host
 
 
-def address_writer(inputs: Sequence[tuple[int, int]], address: int) -> AddressWriter:
+def address_writer(inputs: Sequence[tuple[int, int]], address_function: int) -> AddressWriter:
     """Uses any loaded host library: a kernel was built, so there is one.
 
-    `inputs`: place in the values, index in the tuple. `address`: of the function that finds a tensor's memory.
+    `inputs`: place in the values, index in the tuple. `address_function`: its address; it finds a tensor's memory.
     """
     table = (TensorInput * len(inputs))(*(TensorInput(*pair) for pair in inputs))
     fill, count = _loaded[-1].gil_held.sk_fill, len(inputs)
-    of_tensor = c_void_p(address)
+    of_tensor = c_void_p(address_function)
 
     def call(tensors: tuple[Any, ...], values: Any) -> None:
         fill(tensors, table, count, values, of_tensor)
