@@ -1,4 +1,4 @@
-"""targets.cpu.emit_steps: one step of a plan -> its lines of C++, with no decisions."""
+"""targets.cpu.emit_steps: one step of a plan -> its lines of C++. One printer per kind of step, no decisions."""
 
 from __future__ import annotations
 
