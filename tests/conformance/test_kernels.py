@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from conformance.checks import small_chunks
+from conformance.checks import State, small_chunks
 from conformance.kernels import CASES
 from conformance.sweep import sweep
 from torch import Tensor
@@ -23,6 +23,7 @@ PLACES = torch.arange(20)
 def test_some_kernels_that_are_hard_to_share() -> None:
     done = sweep("kernels", CASES[::5], cores=(2,))
     assert not done.failures, done.failures
+    assert {outcome.state for outcome in done.outcomes[2]} == {State.FUSED}, done
 
 
 @pytest.mark.conformance

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import Phase, find, given, settings
 from plan.strategies import Case, cases, kernel
 
 from superkernel.errors import GraphError
@@ -242,6 +242,16 @@ def test_every_edge_has_a_cause(case: Case) -> None:
         clashes = [(i, j) for i, j in pairs if conflict(first, i, second, j, on)]
         assert bool(clashes) == bool(on)
         assert not edge.block_local or all(i == j for i, j in clashes)
+
+
+def test_random_cases_have_edges_of_each_extent() -> None:
+    """The properties below would hold for graphs without such edges as well."""
+    for wanted in (lambda reason: reason.ranged, lambda reason: reason.block_local, lambda reason: reason.on):
+        find(
+            cases(),
+            lambda case, wanted=wanted: any(wanted(reason) for edge in case.graph.edges for reason in edge.reasons),
+            settings=settings(phases=[Phase.generate]),
+        )
 
 
 @given(cases())
