@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -281,7 +282,8 @@ def _join(known: Buffer | None, before: Buffer | None, param: Param, place: Plac
         known = Buffer(name, None, None, scalar, False, False, False, False)
     if known.scalar != scalar:
         raise GraphError(f"op {op!r}: {name!r} is a scalar in one place and memory in another")
-    for what, old, new in (("dtype", known.dtype, param.dtype), ("elements", _count(known.shape), param.elements)):
+    count = None if known.shape is None else math.prod(known.shape)
+    for what, old, new in (("dtype", known.dtype, param.dtype), ("elements", count, param.elements)):
         if old is not None and new is not None and old != new:
             raise GraphError(
                 f"op {op!r}: parameter {param.name!r} says {what} {new} for {name!r}, an earlier op says {old}"
@@ -297,7 +299,3 @@ def _join(known: Buffer | None, before: Buffer | None, param: Param, place: Plac
         known.needs_value or (param.kind.reads and not (before and before.written)),
         max(known.reach, place.offset),
     )
-
-
-def _count(shape: tuple[int, ...] | None) -> int | None:
-    return None if shape is None else Param(Kind.IN, "", "int8", shape).elements

@@ -205,7 +205,7 @@ def _make(
         op_type,
         sync_all,
         early_start if early_start is None or isinstance(early_start, bool) else tuple(early_start),
-        tuple(sorted((variants or {}).items(), key=lambda variant: _key_order(variant[0]))),
+        tuple(sorted((variants or {}).items(), key=lambda variant: variant[0] if isinstance(variant[0], int) else 0)),
         _libraries(libraries, name),
         threads=_extent(threads, "threads", where),
         grid=extent,
@@ -233,10 +233,6 @@ def _libraries(given: Sequence[str | PathLike[str]], name: str) -> tuple[str, ..
 
 def _is_list_of(value: object, kind: type | UnionType) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(item, kind) for item in value)
-
-
-def _key_order(key: object) -> int:
-    return key if isinstance(key, int) else 0  # what is no key is refused below
 
 
 def _whole(value: object) -> int | None:

@@ -181,12 +181,5 @@ def _saved_argument(argument: Argument) -> object:
 
 
 def _op(fields: dict[str, Any], kernels: list[SubKernel]) -> Op:
-    return Op(
-        kernels[fields["kernel"]],
-        [Place(**arg) if isinstance(arg, dict) else arg for arg in fields["args"]],
-        fields["name"],
-        fields["stream"],
-        fields["send"],
-        fields["recv"],
-        fields["task"],
-    )
+    args = [Place(**arg) if isinstance(arg, dict) else arg for arg in fields["args"]]
+    return Op(kernels[fields["kernel"]], args, *(fields[key] for key in ("name", "stream", "send", "recv", "task")))

@@ -8,7 +8,6 @@ from typing import Any
 
 from ..errors import LaunchError
 from ..model.graph import Graph, build_graph
-from ..model.node import Node
 from ..model.op import Op
 from ..model.options import EarlyStart, Options
 from ..model.params import Kind
@@ -53,14 +52,8 @@ def replay_values(
 
 def options_alone(options: Options) -> Options:
     """The options of a launch of one op: those that concern several ops have no meaning there."""
-    return replace(
-        options,
-        stream_fusion=False,
-        early_start=EarlyStart.FULL,
-        debug_replay=False,
-        debug_sync_all=False,
-        feed_sync_all=True,
-    )
+    unordered = replace(options, stream_fusion=False, early_start=EarlyStart.FULL)
+    return replace(unordered, debug_replay=False, debug_sync_all=False, feed_sync_all=True)
 
 
 def launch_each(
@@ -78,14 +71,11 @@ def launch_each(
     )
     for index in graph.order:
         node = graph.nodes[index]
-        alone = _graph_of(node, f"{graph.name}_{index}")
+        op = Op(node.kernel, node.op.args, node.name, task=node.op.task)
+        alone = build_graph([op], f"{graph.name}_{index}")
         (executable,) = prepared.build([target.planner.plan(alone, plain, target.planner.core_count())])
         tilings = {node.name: launch_inputs.tilings[node.name]} if node.dynamic else {}
         launch(executable, {name: buffers[name] for name in alone.buffers}, LaunchInputs({}, tilings))
-
-
-def _graph_of(node: Node, name: str) -> Graph:
-    return build_graph([Op(node.kernel, node.op.args, node.name, task=node.op.task)], name)
 
 
 def _compare(graph: Graph, live: Buffers, copies: Buffers) -> None:

@@ -77,12 +77,8 @@ class SuperKernel:
         if not self.options.debug_replay:
             return loaded.launch(buffers, launch_inputs)
         alone = self.unfused()
-        return replay(
-            self.graph,
-            buffers,
-            lambda live: loaded.launch(live, launch_inputs),
-            lambda copies: alone.replay(copies, launch_inputs),
-        )
+        fused = partial(loaded.launch, launch_inputs=launch_inputs)
+        return replay(self.graph, buffers, fused, partial(alone, replayed=launch_inputs))
 
     def emulate(
         self,
@@ -144,32 +140,22 @@ class SuperKernel:
         self, events: Mapping[EventId, Event] | None, tiling: Mapping[str, TilingFunction] | None
     ) -> LaunchInputs:
         """The kernel's events and tiling functions, replaced by those that the caller passes."""
-        if events is None and tiling is None:
-            launch_inputs = self._launch_inputs
-        else:
-            launch_inputs = self._merged(events or {}, tiling or {})
-        for op in self._dynamic_ops:
-            if op not in launch_inputs.tilings:
-                raise LaunchError(
-                    f"super_kernel_scope {self.name!r}: op {op!r} is dynamic: "
-                    f"pass tiling={{{op!r}: function}} or give it to its Op"
-                )
-        return launch_inputs
-
-    def _merged(self, events: Mapping[EventId, Event], tiling: Mapping[str, TilingFunction]) -> LaunchInputs:
         where = f"super_kernel_scope {self.name!r}: "
-        merged = dict(self.events)
-        for key, event in events.items():
+        merged, tilings = dict(self.events), {**self._tilings, **(tiling or {})}
+        for key, event in (events or {}).items():
             label = str(key)
             if label not in merged:
                 raise LaunchError(f"{where}no op uses the external event {label}{nearest(label, merged)}")
             if not isinstance(event, Event):
                 raise LaunchError(f"{where}event {label} needs an Event, not {event!r}")
             merged[label] = event
-        for op in tiling:
+        for op in tiling or ():
             if op not in self._dynamic_ops:
                 raise LaunchError(f"{where}no dynamic op is called {op!r}{nearest(op, self._dynamic_ops)}")
-        return LaunchInputs(merged, {**self._tilings, **tiling})
+        for op in self._dynamic_ops:
+            if op not in tilings:
+                raise LaunchError(f"{where}op {op!r} is dynamic: pass tiling={{{op!r}: function}} or give it to its Op")
+        return LaunchInputs(merged, tilings)
 
     def unfused(self) -> Unfused:
         """The same sub-kernels launched one by one through the same run time."""

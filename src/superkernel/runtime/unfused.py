@@ -94,43 +94,41 @@ class Unfused:
             for parameter, arg in names.items()
         )
 
-    def __call__(self, buffers: Mapping[str, Any], launch_inputs: LaunchInputs | None = None) -> dict[str, Any]:
-        """Launch every op alone, in order; returns what a fused launch would."""
+    def __call__(self, buffers: Mapping[str, Any], replayed: LaunchInputs | None = None) -> dict[str, Any]:
+        """Launch every op alone, in order; returns what a fused launch would.
+
+        `replayed` are the inputs of a fused launch, which has consumed and sent the events.
+        """
         bound = bind(self.graph, buffers)
         values, sizes = _arrays(bound)
         if self._sequence is not None:
             self._sequence.launch_values(values, sizes)
             return bound.outputs
-        launch_inputs = launch_inputs or self._launch_inputs
-        events = launch_inputs.events
+        tilings, events = (replayed or self._launch_inputs).tilings, self._launch_inputs.events
         for op in self.ops:
-            for event in op.node.awaits:
-                if not events[event].wait(self._watchdog_s):
-                    raise LaunchError(
-                        f"super_kernel_scope {self.graph.name!r}: no event {event} for op {op.node.name!r} "
-                        f"within {self._watchdog_s:g} s (debug-watchdog)"
-                    )
-            self._launch(op, bound, values, sizes, launch_inputs.tilings)
-            for event in op.node.notifies:
-                events[event].set()
-        for event in {e for node in self.graph.nodes for e in node.awaits}:
-            events[event].clear()
+            if replayed is None:
+                self._await_events(op.node)
+            self._launch(op, bound, values, sizes, tilings)
+            if replayed is None:
+                for event in op.node.notifies:
+                    events[event].set()
+        if replayed is None:
+            for event in {e for node in self.graph.nodes for e in node.awaits}:
+                events[event].clear()
         return bound.outputs
+
+    def _await_events(self, node: Node) -> None:
+        for event in node.awaits:
+            if not self._launch_inputs.events[event].wait(self._watchdog_s):
+                raise LaunchError(
+                    f"super_kernel_scope {self.graph.name!r}: no event {event} for op {node.name!r} "
+                    f"within {self._watchdog_s:g} s (debug-watchdog)"
+                )
 
     def launch_values(self, values: Any, sizes: Any) -> None:
         """Every op alone, with filled SuperKernel.argument_arrays(); nothing is checked."""
         assert self._sequence is not None, "a graph with events or dynamic ops"
         self._sequence.launch_values(values, sizes)
-
-    def replay(self, buffers: Mapping[str, Any], launch_inputs: LaunchInputs) -> None:
-        """Launch every op after a fused launch, which has consumed and sent the events."""
-        bound = bind(self.graph, buffers)
-        values, sizes = _arrays(bound)
-        if self._sequence is not None:
-            self._sequence.launch_values(values, sizes)
-            return
-        for op in self.ops:
-            self._launch(op, bound, values, sizes, launch_inputs.tilings)
 
     def _launch(self, op: SingleOp, bound: Bound, values: Any, sizes: Any, tilings: Mapping[str, Any]) -> None:
         """`values` and `sizes` are those of all names of the graph."""

@@ -118,7 +118,7 @@ def test_records_are_collected() -> None:
         assert min(span.begin_ns for span in k.records()) > min(span.begin_ns for span in first)
         unfused = k.unfused()
         unfused.launch_values(*filled(k, memory_of(k, numbers("a", "b"))))
-        assert all(op.kernel.step_times() for op in unfused.ops)
+        assert all(op.launch.kernel.step_times() for op in unfused.ops)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from ...errors import BuildError, UnsupportedError
@@ -31,19 +32,15 @@ def checks() -> tuple[Check, ...]:
 
 def check_compiler() -> Check:
     """The compiler that will be used, and whether it makes a program."""
-    chosen = os.environ.get("CXX", "").strip()
+    chosen, check = os.environ.get("CXX", "").strip(), partial(Check, "compiler", needed=True)
     try:
         command = shlex.split(chosen) or [next(filter(shutil.which, COMPILERS), "")]
     except ValueError as reason:
-        return Check(
-            "compiler", CheckState.PROBLEM, f"CXX={chosen!r} is not a command: {reason}", "unset CXX", needed=True
-        )
+        return check(CheckState.PROBLEM, f"CXX={chosen!r} is not a command: {reason}", "unset CXX")
     path = shutil.which(command[0]) if command[0] else None
     if path is None:
         found = f"CXX={chosen!r} is not on PATH" if chosen else f"none of {', '.join(COMPILERS)} is on PATH"
-        return Check(
-            "compiler", CheckState.MISSING, found, ("unset CXX, or " if chosen else "") + _INSTALL, needed=True
-        )
+        return check(CheckState.MISSING, found, ("unset CXX, or " if chosen else "") + _INSTALL)
     command[0] = path
     try:
         found = f"{shlex.join(command)}: {version_of(command)}"
@@ -53,10 +50,8 @@ def check_compiler() -> Check:
             build = [*command, *CXX_FLAGS, f"-I{INCLUDE}", str(source), "-o", str(source.with_suffix(""))]
             run(build, what="compiling and linking a tiny program", timeout=TOOL_TIMEOUT_S)
     except BuildError as error:
-        return Check(
-            "compiler", CheckState.PROBLEM, f"{path}: {error}", f"install a working one: {_INSTALL}", needed=True
-        )
-    return Check("compiler", CheckState.OK, f"{found}; compiles and links a tiny program", needed=True)
+        return check(CheckState.PROBLEM, f"{path}: {error}", f"install a working one: {_INSTALL}")
+    return check(CheckState.OK, f"{found}; compiles and links a tiny program")
 
 
 def check_linker() -> Check:
@@ -94,7 +89,6 @@ def check_cores() -> Check:
     whose = "torch's threads" if "torch" in sys.modules else "OpenMP threads (torch is not loaded)"
     found = f"{found}; a launch uses {threads} {whose}"
     if threads > allowed:
-        return Check(
-            "cores", CheckState.PROBLEM, found, f"set OMP_NUM_THREADS={allowed}: more threads than cores are slow"
-        )
+        remedy = f"set OMP_NUM_THREADS={allowed}: more threads than cores are slow"
+        return Check("cores", CheckState.PROBLEM, found, remedy)
     return Check("cores", CheckState.OK, found)

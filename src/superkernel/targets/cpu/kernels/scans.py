@@ -7,9 +7,7 @@ from typing import Any
 from ....errors import UnsupportedError
 from ....model.op import Op
 from .shipping import Tensor, place, shipped
-from .strided_rows import element, row_arguments, row_params, strided_rows
-
-_TOTALS = ("uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
+from .strided_rows import NUMBERS, element, row_arguments, row_params, strided_rows
 
 
 def cumsum(self: Tensor, dim: int, *, dtype: Any = None, out: Tensor, cores: int) -> Op:
@@ -30,7 +28,7 @@ def cummin(self: Tensor, dim: int, *, out0: Tensor, out1: Tensor, cores: int) ->
 
 def _total(operator: str, self: Tensor, dim: int, out: Tensor, cores: int) -> Op:
     """The requested dtype is that of `out`."""
-    types = element(operator, self), element(f"{operator} to elements", out, _TOTALS)
+    types = element(operator, self), element(f"{operator} to elements", out, NUMBERS)
     return _scan(operator, self, dim, {"out": out}, types, cores)
 
 

@@ -9,9 +9,8 @@ from ....errors import UnsupportedError
 from ....model.op import Op, Place
 from ....model.params import scalar_bits
 from .shipping import Tensor, broadcast_strides, parameters, place, shipped, shown
-from .strided_rows import StridedRows, element, row_arguments, row_params, strided_rows
+from .strided_rows import NUMBERS, StridedRows, element, row_arguments, row_params, strided_rows
 
-_NUMBERS = ("uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
 _REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")  # in the order of scatter.cpp
 _MOST_INDICES = 3
 _ELEMENTS_PER_BLOCK = 4096  # least work of a block
@@ -30,7 +29,7 @@ def scatter_reduce_(
     scratch: Callable[[int], Place],
 ) -> Op:
     """In place: `out` is self."""
-    defines = (f"SK_ELEMENT={element('scatter_reduce', self, _NUMBERS)}", "SK_SCATTER_REDUCE")
+    defines = (f"SK_ELEMENT={element('scatter_reduce', self, NUMBERS)}", "SK_SCATTER_REDUCE")
     if src.dtype != self.dtype or index.dtype != "int64":
         raise UnsupportedError(f"scatter_reduce of {src.dtype} into {self.dtype} by {index.dtype}")
     if reduce not in _REDUCTIONS:
@@ -147,7 +146,7 @@ def bucketize(
 def _search(
     operator: str, sequence: Tensor, values: Tensor, right: bool, sorter: Tensor | None, out: Tensor, cores: int
 ) -> Op:
-    of_elements = element(operator, values, _NUMBERS)
+    of_elements = element(operator, values, NUMBERS)
     if sequence.dtype != values.dtype:
         raise UnsupportedError(f"{operator} of {values.dtype} among {sequence.dtype}")
     if sorter is not None and sorter.dtype != "int64":

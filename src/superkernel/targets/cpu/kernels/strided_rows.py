@@ -13,17 +13,10 @@ _OUTER = 3  # outer dimensions, as in strided_rows.h
 
 # dtype -> the type of its elements in C++
 ELEMENTS = {
-    "bool": "bool",
-    "uint8": "uint8_t",
-    "int8": "int8_t",
-    "int16": "int16_t",
-    "int32": "int32_t",
-    "int64": "int64_t",
-    "float16": "Float16",
-    "bfloat16": "Bfloat16",
-    "float32": "float",
-    "float64": "double",
-}
+    "bool": "bool", "uint8": "uint8_t", "int8": "int8_t", "int16": "int16_t", "int32": "int32_t", "int64": "int64_t",
+    "float16": "Float16", "bfloat16": "Bfloat16", "float32": "float", "float64": "double",
+}  # fmt: skip
+NUMBERS = tuple(dtype for dtype in ELEMENTS if dtype != "bool")
 
 _ELEMENTS_PER_BLOCK = 4096  # least work of a block
 

@@ -20,7 +20,6 @@ from ....errors import BuildError, LaunchError, UnsupportedError
 from ....model.node import Node
 from ....plan import Plan
 from ....plan.spans import Span, StepTime, spans_of
-from ....plan.steps import Step
 from ...protocol import LaunchInputs, OpLabel
 from ..executable import CpuExecutable
 from ..numbering import Numbering
@@ -126,14 +125,11 @@ class CpuLoadedKernel:
     def launch_values(self, values: Any, sizes: Any, op_label: OpLabel | None = None) -> None:
         """A launch with filled argument_arrays(); nothing is checked."""
         if forked() or not self._plain:
-            self._launch_recorded(values, sizes, op_label)
+            assert not self._dynamic and not self._events
+            self.check_process()
+            self._run_bound(values, sizes, _NO_INPUTS, {}, op_label)
         elif outcome := self._call_values(self._handle, values, sizes, self._may_interrupt()):
             raise self.stopped(outcome, op_label=op_label)
-
-    def _launch_recorded(self, values: Any, sizes: Any, op_label: OpLabel | None) -> None:
-        assert not self._dynamic and not self._events
-        self.check_process()
-        self._run_bound(values, sizes, _NO_INPUTS, {}, op_label)
 
     def launch_addresses(
         self,
@@ -229,17 +225,17 @@ class CpuLoadedKernel:
         if fault is Fault.STALLED:
             return LaunchError(report.rstrip())
         if fault is Fault.TILING_FAILED and agent is not None:
-            op = op_label.op if op_label else self._dynamic_op(detail)
+            names = {index: self.plan.graph.nodes[op].name for op, index in self.numbers.tilings.items()}
+            op = op_label.op if op_label else names[detail]
             error = LaunchError(f"{where}the tiling function of op {op!r} failed: {agent.error}")
             error.__cause__ = agent.error
             return error
-        node = self.plan.graph.nodes[_op_of(self.plan.steps[step])]
+        op_index = getattr(self.plan.steps[step], "op", None)
+        assert isinstance(op_index, int)
+        node = self.plan.graph.nodes[op_index]
         message = self._library.sk_launch_failure(running).decode("utf-8", "replace")
         why = f": {message}" if fault is Fault.FAILED else _explain(fault, node, detail)
         return LaunchError(f"{where}op {op_label.op if op_label else node.name!r}{why}")
-
-    def _dynamic_op(self, index: int) -> str:
-        return next(self.plan.graph.nodes[op].name for op, i in self.numbers.tilings.items() if i == index)
 
     def running(self) -> int:
         return int(self._library.sk_program_running(self.program))
@@ -279,12 +275,6 @@ def _explain(fault: Fault, node: Node, detail: int) -> str:
     if fault is Fault.BLOCK_COUNT:
         return f" was given {detail} blocks; it can run with 0 to {node.blocks}"
     return f" called sync_all, but sub-kernel {node.kernel.name!r} was declared with sync_all=False"
-
-
-def _op_of(step: Step) -> int:
-    op = getattr(step, "op", None)
-    assert isinstance(op, int)
-    return op
 
 
 def _never() -> int:

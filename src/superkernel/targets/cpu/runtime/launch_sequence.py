@@ -18,9 +18,9 @@ class CpuLaunchSequence:
         self._launches = launches
         self._kernels = [_cpu_kernel(launch) for launch in launches]
         self._recorded = any(kernel.recorded for kernel in self._kernels)
-        structures = [_structure(launch, kernel) for launch, kernel in zip(launches, self._kernels, strict=True)]
-        self._keep = structures  # they own the arrays that the C array points to
-        self._array = (LaunchStructure * len(launches))(*structures)
+        # kept: they own the arrays that the C array points to
+        self._structures = [_structure(launch, kernel) for launch, kernel in zip(launches, self._kernels, strict=True)]
+        self._array = (LaunchStructure * len(launches))(*self._structures)
         self._call = self._kernels[0].host.unconverted("sk_call_sequence")
         self._first, self._count = ctypes.c_void_p(ctypes.addressof(self._array)), len(launches)
 

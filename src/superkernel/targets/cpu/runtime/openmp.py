@@ -92,20 +92,11 @@ def forked() -> bool:
 
 
 @cache
-def _torch_threads() -> Callable[[], int]:
-    threads: Callable[[], int] = sys.modules["torch"].get_num_threads
-    return threads
-
-
-@cache
-def _openmp_threads() -> Callable[[], int]:
-    threads: Callable[[], int] = openmp().library.omp_get_max_threads
-    return threads
+def _thread_setting(of_torch: bool) -> Callable[[], int]:
+    read: Callable[[], int] = sys.modules["torch"].get_num_threads if of_torch else openmp().library.omp_get_max_threads
+    return read
 
 
 def thread_count() -> int:
     """How many cores a launch may use: torch's setting when torch is there, OpenMP's otherwise."""
-    torch = sys.modules.get("torch")
-    if torch is None or not hasattr(torch, "get_num_threads"):  # absent, or being imported right now
-        return _openmp_threads()()
-    return _torch_threads()()
+    return _thread_setting(hasattr(sys.modules.get("torch"), "get_num_threads"))()  # torch may be being imported now
