@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -40,6 +41,14 @@ def test_every_source_file_begins_with_a_sentence(write_docs: ModuleType) -> Non
     assert {"compile.py", "kernel.h", "launch.cpp", "graph.js"} <= {path.name for path in files}
     for path in files:
         assert 10 <= len(write_docs.first_sentence(path)) <= 160, f"{path} begins with no short sentence"
+
+
+def test_a_module_is_called_what_its_docstring_calls_it(write_docs: ModuleType) -> None:
+    modules = [path for path in write_docs.source_files() if path.suffix == ".py"]
+    for path in modules:
+        name = ".".join(path.relative_to(write_docs.PACKAGE).with_suffix("").parts).removesuffix(".__init__")
+        called = re.match(r'"""([a-z][\w.]*): ', path.read_text())
+        assert not called or called[1] in (name, name.partition(".")[2]), path
 
 
 def test_a_sentence_stands_without_the_name_of_its_file(write_docs: ModuleType, tmp_path: Path) -> None:

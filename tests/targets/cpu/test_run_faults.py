@@ -38,7 +38,7 @@ def three_ops(name: str, options: str = "", consumer: str = "mix") -> SuperKerne
     """A producer with a late block, a consumer that reads across blocks, and one more."""
     args = {"mix": ["t", "b", "u"], "early": ["t", "b", "u"], "hasty": ["t", "u"]}[consumer]
     ops = [Op(small("late"), ["a", "t", SPIN]), Op(small(consumer), args), Op(small("mix"), ["u", "t", "v"])]
-    return compile_ops(ops, name, f"{options}:debug-watchdog=1")
+    return compile_ops(ops, name, f"{options}:debug-watchdog=20")
 
 
 def test_the_delays_are_compiled_in_and_change_nothing() -> None:
@@ -79,7 +79,7 @@ def test_results_give_away_two_swapped_stamps() -> None:
         Op(mix, ["s", "t", "u"], stream=1),
         Op(mix, ["t", "u", "v"], stream=1),
     ]
-    with compile_ops(ops, "swapped", "debug-watchdog=1") as k, planted(k, swap) as faulty:
+    with compile_ops(ops, "swapped", "debug-watchdog=5") as k, planted(k, swap) as faulty:
         assert not differs(k, numbers("a", "b"), 20)
         try:
             assert differs(faulty, numbers("a", "b"), LAUNCHES)
@@ -89,7 +89,7 @@ def test_results_give_away_two_swapped_stamps() -> None:
 
 def test_a_launch_that_ends_gives_away_an_event_that_is_not_waited_for() -> None:
     ops = [Op(small("late"), ["a", "t", 10]), Op(small("mix"), ["t", "b", "u"], recv=["never"])]
-    with compile_ops(ops, "gateless", "debug-watchdog=0.3") as k, planted(k, without(r"core\.await_event\(")) as faulty:
+    with compile_ops(ops, "gateless", "debug-watchdog=3") as k, planted(k, without(r"core\.await_event\(")) as faulty:
         with pytest.raises(LaunchError, match="wait for event never"):
             k(numbers("a", "b"))
         faulty(numbers("a", "b"))

@@ -222,6 +222,7 @@ def test_unfused_errors_name_scope_and_op() -> None:
                     launch(*filled(k, memory))
 
 
+@pytest.mark.serial
 def test_an_interrupt_stops_a_series_once() -> None:
     code = """
 import os, signal, threading, time

@@ -196,6 +196,7 @@ assert k(numbers("a"))["t"] is not None
         child(code, args=[str(k.save(tmp_path / "saved"))])
 
 
+@pytest.mark.serial
 def test_another_launch_goes_on_while_one_is_stopped() -> None:
     ops = [Op(small("scale"), ["a", "t"]), Op(small("mix"), ["t", "b", "u"], recv=["go"])]
     with compile_ops(ops, "both", "debug-watchdog=1") as k:

@@ -1,4 +1,4 @@
-"""plan.simulate: a plan and a seed in; what one random interleaving of its cores does to memory, flags, events out."""
+"""plan.simulate.simulate: a plan and a seed -> what one random interleaving of its cores does to memory and events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""targets.ascend: AI cores, cube and vector: emits Ascend C, builds it where CANN is installed, emulates it."""
+"""targets.ascend.target: AI cores, cube and vector: emits Ascend C, builds it where CANN is installed, emulates it."""
 
 from __future__ import annotations
 

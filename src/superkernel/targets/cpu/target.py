@@ -1,4 +1,4 @@
-"""targets.cpu: worker threads as cores, ELF objects as binaries; runs everywhere."""
+"""targets.cpu.target: worker threads as cores, ELF objects as binaries; runs everywhere."""
 
 from __future__ import annotations
 
