@@ -19,10 +19,11 @@ from types import ModuleType
 import torch
 
 import superkernel as sk
+from superkernel.frontend.explain import import_file
 from superkernel.observe.profile import Profile, ProfiledLaunch
 from superkernel.observe.report import ReportData, ReportedRun, write_report
 from superkernel.tools.bench.bandwidth import read_rate
-from superkernel.tools.bench.sample import load_sample
+from superkernel.tools.bench.sample import SAMPLE
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs" / "report.png"
@@ -87,7 +88,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--report", type=Path, help="keep the report here")
     given = parser.parse_args()
-    sample = load_sample()
+    sample = import_file(SAMPLE)
     rate = read_rate(CORES)
     runs = record(sample, sample.UNFUSED, "unfused", rate), record(sample, sample.FUSED, "fused", rate)
     data = ReportData(

@@ -110,7 +110,7 @@ def explain_place(place: str, options: Mapping[str, Any] | None = None) -> Compi
         with collecting() as report, _unwrapped_errors():
             _run_script(path)
         return report
-    module = _imported(path)
+    module = import_file(path)
     if not hasattr(module, name):
         known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         raise GraphError(f"{file} has no {name!r}{nearest(name, known)}")
@@ -131,7 +131,8 @@ def _run_script(path: Path) -> None:
         sys.argv, sys.path = arguments, search_path
 
 
-def _imported(path: Path) -> ModuleType:
+def import_file(path: Path) -> ModuleType:
+    """The module in a Python file."""
     name = path.stem if path.stem not in sys.modules else f"explained_{path.stem}"  # replaces no imported module
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

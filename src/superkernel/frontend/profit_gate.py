@@ -7,13 +7,13 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 from ..cache import Cache, digest
-from ..errors import BuildError, SuperKernelError
+from ..errors import SuperKernelError
 from ..runtime import launch_events
+from .lowering.lowering_cache import write_entry
 
 TURNS = 5  # measured calls of each way; the first call of each warms it up and is not counted
 MARGIN = 1.03  # the noise of five calls: a slowdown below it keeps the segment fused
@@ -86,18 +86,13 @@ class ProfitGate:
         words = {True: "fused", False: "unfused"}
         return {words[fused]: median(times) / 1000 for fused, times in self.times.items() if times}
 
-    def _entry(self) -> str:
-        return digest("gate", self.key)
-
     def _write_decision(self) -> None:
-        if self.cache is None:
-            return
-        text = json.dumps({"fused": self.times[True], "unfused": self.times[False]})
-        with suppress(BuildError):  # else the next process measures again
-            self.cache.make(self._entry(), ".json", lambda path: _write(path, text))
+        if self.cache is not None:
+            text = json.dumps({"fused": self.times[True], "unfused": self.times[False]})
+            write_entry(digest("gate", self.key), text, self.cache)
 
     def _read_decision(self) -> None:
-        if self.cache is None or (entry := self.cache.get(self._entry(), ".json")) is None:
+        if self.cache is None or (entry := self.cache.get(digest("gate", self.key), ".json")) is None:
             return
         try:
             fields = json.loads(entry.read_text())
@@ -111,7 +106,3 @@ class ProfitGate:
 
 def _pays(times: Mapping[bool, Sequence[int]]) -> bool:
     return median(times[True]) <= MARGIN * median(times[False])
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text)

@@ -45,8 +45,7 @@ def register_kernel(op: Any, target: str = DEFAULT_TARGET) -> Callable[[KernelFu
         if not callable(function):
             raise GraphError(f"register_kernel({operator!r}): a function is needed, not {function!r}")
         names = _parameter_names(function, operator)
-        schema = _schema(operator)
-        if schema is not None:
+        if names is not None and (schema := _schema(operator)) is not None:
             _check_signature(function, operator, schema, names)
         extras = tuple(name for name in _EXTRAS if names is None or name in names)
         _registered[operator, target] = RegisteredKernel(operator, target, function, extras)
@@ -68,7 +67,8 @@ def find_kernel(overload: Any, target: str) -> RegisteredKernel | None:
     """The kernel of an operator overload, or of its operator for all overloads; users' kernels before shipped ones."""
     support = find_target(target).model_support
     shipped = support.shipped_kernels() if support is not None else {}
-    name, functional = overload._schema.name, _functional_overload(overload)
+    name = overload._schema.name
+    functional = overload._schema.overload_name.removesuffix("_out").removesuffix("out")
     for operator in (f"{name}.{functional}", name):
         if (registered := _registered.get((operator, target))) is not None:
             return registered
@@ -153,17 +153,14 @@ def _schema(operator: str) -> Any:
         return None
     library, _, rest = operator.partition("::")
     name, _, overload = rest.partition(".")
-    packet = getattr(getattr(torch.ops, library), name, None) if _exists(torch, f"{library}::{name}") else None
+    exists = torch._C._jit_get_schemas_for_operator(f"{library}::{name}")
+    packet = getattr(getattr(torch.ops, library), name, None) if exists else None
     if packet is None:
         return None
     if overload:
         return getattr(packet, overload)._schema if overload in packet.overloads() else None
     chosen = "default" if "default" in packet.overloads() else packet.overloads()[0]
     return getattr(packet, chosen)._schema
-
-
-def _exists(torch: Any, name: str) -> bool:
-    return bool(torch._C._jit_get_schemas_for_operator(name))
 
 
 def _parameter_names(function: KernelFunction, operator: str) -> list[str] | None:
@@ -179,12 +176,10 @@ def _parameter_names(function: KernelFunction, operator: str) -> list[str] | Non
     return [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]
 
 
-def _check_signature(function: KernelFunction, operator: str, schema: Any, names: list[str] | None) -> None:
+def _check_signature(function: KernelFunction, operator: str, schema: Any, names: list[str]) -> None:
     wanted = [argument.name for argument in schema.arguments if not argument.is_out]
     returned = [r for r in schema.returns if r.alias_info is None]
     results = ["out"] if len(returned) == 1 else [f"out{i}" for i in range(len(returned))]
-    if names is None:
-        return
     missing = [name for name in (*wanted, *results) if name not in names]
     foreign = [name for name in names if name not in (*wanted, *results, *_EXTRAS)]
     if missing or foreign:
@@ -195,8 +190,3 @@ def _check_signature(function: KernelFunction, operator: str, schema: Any, names
             f"register_kernel({operator!r}): {getattr(function, '__name__', function)!r} {' and '.join(problems)}; "
             f"its signature must be ({expected})"
         )
-
-
-def _functional_overload(overload: Any) -> str:
-    name: str = overload._schema.overload_name
-    return name.removesuffix("_out").removesuffix("out")

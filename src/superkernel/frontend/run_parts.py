@@ -26,19 +26,12 @@ class _PartCall:
 
 def join_parts(module: GraphModule, parts: Sequence[GraphPart], functions: Sequence[PartFunction]) -> PartFunction:
     """A function of a list of inputs, which it empties, as AOTAutograd requires."""
-    places: dict[Node, int] = {}
-    constants: list[Any] = []
     nodes = list(module.graph.nodes)
     placeholders = [node for node in nodes if node.op == "placeholder"]
-    for node in placeholders:
-        places[node] = len(places)
-    for node in nodes:
-        if node.op == "get_attr":
-            places[node] = len(places)
-            constants.append(graph_attribute(module, node))
-    for part in parts:
-        for node in part.outputs:
-            places[node] = len(places)
+    attributes = [node for node in nodes if node.op == "get_attr"]
+    constants = [graph_attribute(module, node) for node in attributes]
+    computed = [node for part in parts for node in part.outputs]
+    places = {node: place for place, node in enumerate([*placeholders, *attributes, *computed])}
     outputs: list[Any] = list(nodes[-1].args[0])
     results = tuple(places[value] if isinstance(value, Node) else None for value in outputs)
     is_whole_graph = (
@@ -69,10 +62,7 @@ def join_parts(module: GraphModule, parts: Sequence[GraphPart], functions: Seque
 def _part_calls(
     parts: Sequence[GraphPart], functions: Sequence[PartFunction], places: dict[Node, int], returned: set[int]
 ) -> list[_PartCall]:
-    last_use: dict[int, int] = {}
-    for at, part in enumerate(parts):
-        for node in part.inputs:
-            last_use[places[node]] = at
+    last_use = {places[node]: at for at, part in enumerate(parts) for node in part.inputs}
     calls = []
     for at, (part, function) in enumerate(zip(parts, functions, strict=True)):
         inputs = tuple(places[node] for node in part.inputs)

@@ -43,14 +43,10 @@ class _ProfileBuilder:
         thread = self._threads.setdefault(event.thread, len(self._threads))
         wait_ns = max(0, event.begin_ns - self._completed_ns.get(thread, event.begin_ns))
         self._completed_ns[thread] = event.end_ns
+        times = event.begin_ns - self._zero_ns, event.end_ns - self._zero_ns
+        core_type = core_type_of(event)
         launch = ProfiledLaunch(
-            kernel.name,
-            type_of(event),
-            event.begin_ns - self._zero_ns,
-            event.end_ns - self._zero_ns,
-            core_type=core_type_of(event),
-            wait_ns=wait_ns,
-            thread=thread,
+            kernel.name, type_of(event), *times, core_type=core_type, wait_ns=wait_ns, thread=thread
         )
         if isinstance(kernel, TorchKernel):
             return replace(launch, scope=kernel.scope, reason=kernel.reason)
@@ -100,21 +96,17 @@ class _KernelRuns:
         fused = self.launched.node is None
         kinds = {(sync.edge.producer, sync.edge.consumer): sync.kind for sync in plan.syncs} if fused else {}
         names = [node.name for node in graph.nodes]
-        edges = tuple(
-            ProfiledEdge(
-                names[edge.producer],
-                names[edge.consumer],
-                kinds.get((edge.producer, edge.consumer), SyncKind.BARRIER),  # the end of a launch is a barrier
-                tuple(map(str, edge.reasons)),
-            )
-            for edge in graph.edges
-        )
+        edges = []
+        for edge in graph.edges:
+            kind = kinds.get((edge.producer, edge.consumer), SyncKind.BARRIER)  # the end of a launch is a barrier
+            reasons = tuple(map(str, edge.reasons))
+            edges.append(ProfiledEdge(names[edge.producer], names[edge.consumer], kind, reasons))
         return ProfiledKernel(
             graph.name,
             provenance.scope,
             str(plan.options),
             tuple(self._ops(provenance.origins)),
-            edges,
+            tuple(edges),
             str(plan) if fused else "",
             self.launched.source,
             fused,

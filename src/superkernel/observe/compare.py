@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import store
 from .profile import Profile
-from .tables import TypeStatistic, statistic
+from .tables import statistic
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -47,14 +47,12 @@ class ProfileComparison:
     @property
     def rows(self) -> list[Difference]:
         """Types of both runs: those of the first by their time there, then those that only the second has."""
-        sides: list[dict[tuple[str, str], TypeStatistic]] = [
-            {(row.op_type, row.core_type): row for row in statistic(profile.launches)}
+        before, after = (
+            {(row.op_type, row.core_type): (row.count, row.total_us) for row in statistic(profile.launches)}
             for profile in (self.before, self.after)
-        ]
-        return [
-            Difference(*key, *_count_and_time(sides[0].get(key)), *_count_and_time(sides[1].get(key)))
-            for key in dict.fromkeys([*sides[0], *sides[1]])
-        ]
+        )
+        nothing = (0, 0.0)
+        return [Difference(*key, *before.get(key, nothing), *after.get(key, nothing)) for key in {**before, **after}]
 
     @property
     def benefit_percent(self) -> float | None:
@@ -67,10 +65,8 @@ class ProfileComparison:
 
     @property
     def same_model(self) -> bool:
-        before, after = self.before, self.after
-        return (
-            before.runs_by_identity.keys() == after.runs_by_identity.keys() and before.torch_types == after.torch_types
-        )
+        same_graphs = self.before.runs_by_identity.keys() == self.after.runs_by_identity.keys()
+        return same_graphs and self.before.torch_types == self.after.torch_types
 
     @property
     def notes(self) -> list[str]:
@@ -78,21 +74,15 @@ class ProfileComparison:
         return list(_notes(self))
 
     def to_dict(self) -> dict[str, Any]:
+        before_us, after_us = self.before.total_us, self.after.total_us
+        before, after = len(self.before.launches), len(self.after.launches)
         return {
             "before": _side(self.titles[0], self.before),
             "after": _side(self.titles[1], self.after),
             "same_model": self.same_model,
             "rows": [row.to_dict() for row in self.rows],
-            "total": {
-                "before_us": self.before.total_us,
-                "after_us": self.after.total_us,
-                "change_us": self.after.total_us - self.before.total_us,
-            },
-            "kernels": {
-                "before": len(self.before.launches),
-                "after": len(self.after.launches),
-                "drop_percent": self.kernel_drop_percent,
-            },
+            "total": {"before_us": before_us, "after_us": after_us, "change_us": after_us - before_us},
+            "kernels": {"before": before, "after": after, "drop_percent": self.kernel_drop_percent},
             "benefit_percent": self.benefit_percent,
             "notes": self.notes,
         }
@@ -139,10 +129,6 @@ def _cells(row: Difference) -> list[str]:
     cells = [cell for count, us in sides for cell in ((str(count), f"{us:.2f}") if count else ("", ""))]
     percent = "" if row.change_percent is None else f"{row.change_percent:+.1f}"
     return [*cells, f"{row.change_us:+.2f}", percent]
-
-
-def _count_and_time(row: TypeStatistic | None) -> tuple[int, float]:
-    return (row.count, row.total_us) if row else (0, 0.0)
 
 
 def percent_less(before: float, after: float) -> float | None:

@@ -15,9 +15,8 @@ from ..errors import BuildError, nearest
 from .profile import LARGEST_NUMBER
 
 T = TypeVar("T")
-Decoder = Callable[
-    [Any], Any
-]  # a JSON value -> what it stands for; a BuildError begins with the place inside the value
+# a JSON value -> what it stands for; a BuildError begins with the place inside the value
+Decoder = Callable[[Any], Any]
 _PLAIN = (str, int, float, bool, NoneType)
 _WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
 
@@ -38,22 +37,15 @@ def encode(value: Any) -> Any:
 def decode(kind: type[T], value: object, where: str) -> T:
     """A `kind` from what `json` read: all of its fields and no others, each of its type; otherwise a BuildError."""
     hint: Any = kind
-    try:
-        decoded: T = _decoder(hint)(value)
-    except BuildError as error:
-        raise BuildError(f"{where}{error}") from None
+    decoded: T = _decoded(_decoder(hint), value, where)
     return decoded
-
-
-@cache
-def _field_hints(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind)
 
 
 @cache
 def _decoder(hint: Any) -> Decoder:
     if is_dataclass(hint):
-        return _dataclass_decoder(hint)
+        decoders = {name: _decoder(field_hint) for name, field_hint in get_type_hints(hint).items()}
+        return partial(_dataclass, hint, decoders)
     origin, inner = get_origin(hint), get_args(hint)
     if origin is tuple:
         return partial(_tuple, _decoder(inner[0]))
@@ -62,10 +54,6 @@ def _decoder(hint: Any) -> Decoder:
     if origin in (Union, UnionType):
         return partial(_choice, NoneType in inner, [_decoder(kind) for kind in inner if kind is not NoneType])
     return partial(_member if issubclass(hint, Enum) else _scalar, hint)
-
-
-def _dataclass_decoder(kind: Any) -> Decoder:
-    return partial(_dataclass, kind, {name: _decoder(hint) for name, hint in _field_hints(kind).items()})
 
 
 def _dataclass(kind: Any, decoders: Mapping[str, Decoder], value: Any) -> Any:
@@ -78,38 +66,27 @@ def _dataclass(kind: Any, decoders: Mapping[str, Decoder], value: Any) -> Any:
     for name, decoder in decoders.items():
         if name not in value:
             raise BuildError(f": the field {name!r} is missing")
-        try:
-            content[name] = decoder(value[name])
-        except BuildError as error:
-            raise BuildError(f".{name}{error}") from None
+        content[name] = _decoded(decoder, value[name], f".{name}")
+    return _decoded(lambda fields: kind(**fields), content, ": ")
+
+
+def _decoded(decoder: Decoder, value: Any, place: str) -> Any:
     try:
-        return kind(**content)
+        return decoder(value)
     except BuildError as error:
-        raise BuildError(f": {error}") from None
+        raise BuildError(f"{place}{error}") from None
 
 
 def _tuple(decoder: Decoder, value: Any) -> tuple[Any, ...]:
     if not isinstance(value, list):
         raise BuildError(f": expected a list, not {_shown(value)}")
-    entries = []
-    for index, entry in enumerate(value):
-        try:
-            entries.append(decoder(entry))
-        except BuildError as error:
-            raise BuildError(f"[{index}]{error}") from None
-    return tuple(entries)
+    return tuple(_decoded(decoder, entry, f"[{index}]") for index, entry in enumerate(value))
 
 
 def _mapping(decoder: Decoder, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise BuildError(f": expected an object, not {_shown(value)}")
-    content = {}
-    for name, entry in value.items():
-        try:
-            content[name] = decoder(entry)
-        except BuildError as error:
-            raise BuildError(f".{name}{error}") from None
-    return content
+    return {name: _decoded(decoder, entry, f".{name}") for name, entry in value.items()}
 
 
 def _choice(may_be_none: bool, decoders: list[Decoder], value: Any) -> Any:

@@ -7,7 +7,6 @@ generates, is called by the operator it computes; a generated kernel of several 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from ..model.binary import Core
 from ..model.node import Node
@@ -19,44 +18,15 @@ _GENERATED = "fused_"
 
 # operator -> type, where the name alone would say little or another name is usual
 _TYPES = {
-    "mm": "MatMul",
-    "addmm": "MatMul",
-    "linear": "MatMul",
-    "bmm": "BatchMatMul",
-    "baddbmm": "BatchMatMul",
-    "mean": "ReduceMean",
-    "sum": "ReduceSum",
-    "amax": "ReduceMax",
-    "amin": "ReduceMin",
-    "prod": "ReduceProd",
-    "var_mean": "ReduceVarMean",
-    "cat": "Concat",
-    "stack": "Concat",
-    "split": "Split",
-    "split_with_sizes": "Split",
-    "unbind": "Split",
-    "chunk": "Split",
-    "_to_copy": "Cast",
-    "convert_element_type": "Cast",
-    "slice": "StridedSlice",
-    "as_strided": "StridedSlice",
-    "repeat": "Tile",
-    "tile": "Tile",
-    "expand": "Tile",
-    "transpose": "Transpose",
-    "permute": "Transpose",
-    "t": "Transpose",
-    "clone": "Clone",
-    "copy": "Copy",
-    "copy_": "Copy",
-    "topk": "TopK",
-    "_softmax": "Softmax",
-    "native_layer_norm": "LayerNorm",
-    "_scaled_dot_product_flash_attention_for_cpu": "Attention",
-    "index_put": "IndexPut",
-    "scatter_reduce": "ScatterReduce",
-    "histc": "Histogram",
-}
+    "mm": "MatMul", "addmm": "MatMul", "linear": "MatMul", "bmm": "BatchMatMul", "baddbmm": "BatchMatMul",
+    "mean": "ReduceMean", "sum": "ReduceSum", "amax": "ReduceMax", "amin": "ReduceMin", "prod": "ReduceProd",
+    "var_mean": "ReduceVarMean", "cat": "Concat", "stack": "Concat", "split": "Split", "split_with_sizes": "Split",
+    "unbind": "Split", "chunk": "Split", "_to_copy": "Cast", "convert_element_type": "Cast", "slice": "StridedSlice",
+    "as_strided": "StridedSlice", "repeat": "Tile", "tile": "Tile", "expand": "Tile", "transpose": "Transpose",
+    "permute": "Transpose", "t": "Transpose", "clone": "Clone", "copy": "Copy", "copy_": "Copy", "topk": "TopK",
+    "_softmax": "Softmax", "native_layer_norm": "LayerNorm", "index_put": "IndexPut", "histc": "Histogram",
+    "scatter_reduce": "ScatterReduce", "_scaled_dot_product_flash_attention_for_cpu": "Attention",
+}  # fmt: skip
 # operators that only move or reinterpret data: a kernel that also computes is not called after them
 _MOVES = {"clone", "copy", "view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "lift_fresh", "detach", "alias"}
 # if only these are left, the first of them names the kernel
@@ -111,13 +81,9 @@ def _spelt(name: str) -> str:
 
 
 def core_type_of(event: LaunchEvent) -> str:
+    """The kind of cores that the ops ask for; mix, if they ask for several."""
     kernel = event.kernel
     if isinstance(kernel, TorchKernel):
         return TORCH
-    return cores_of(kernel.graph.nodes if kernel.node is None else [kernel.node])
-
-
-def cores_of(nodes: Iterable[Node]) -> str:
-    """The kind of cores that the ops ask for; mix, if they ask for several."""
-    kinds = {node.kernel.core for node in nodes}
+    kinds = {node.kernel.core for node in (kernel.graph.nodes if kernel.node is None else [kernel.node])}
     return kinds.pop().value if len(kinds) == 1 else Core.MIX.value

@@ -130,8 +130,7 @@ class Profile:
         for launch in self.launches:
             known = launch.kernel is None or 0 <= launch.kernel < len(self.kernels)
             _refuse_if(
-                not known,
-                f"launch {launch.name!r} is of kernel {launch.kernel}, and there are {len(self.kernels)}",
+                not known, f"launch {launch.name!r} is of kernel {launch.kernel}, and there are {len(self.kernels)}"
             )
         if (rate := self.read_bytes_per_s) is not None:
             _check_numbers("profile", read_bytes_per_s=rate)

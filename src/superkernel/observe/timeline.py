@@ -50,18 +50,18 @@ def _named(what: str, pid: int, tid: int, **args: Any) -> dict[str, Any]:
     return {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": args}
 
 
+def _slice(
+    category: str, name: str, pid: int, tid: int, begin_us: float, us: float, args: dict[str, Any]
+) -> dict[str, Any]:
+    place = {"pid": pid, "tid": tid, "ts": begin_us, "dur": us}
+    return {"ph": "X", "cat": category, "name": name, **place, "args": args}
+
+
 def _launches(profile: Profile) -> Iterator[dict[str, Any]]:
     for launch in profile.launches:
-        yield {
-            "ph": "X",
-            "cat": "launch",
-            "name": launch.name,
-            "pid": LAUNCHES,
-            "tid": launch.thread,
-            "ts": _rounded(launch.start_us),
-            "dur": _rounded(launch.duration_us),
-            "args": _launch_args(profile, launch),
-        }
+        times = _rounded(launch.start_us), _rounded(launch.duration_us)
+        args = _launch_args(profile, launch)
+        yield _slice("launch", launch.name, LAUNCHES, launch.thread, *times, args)
 
 
 def _launch_args(profile: Profile, launch: ProfiledLaunch) -> dict[str, Any]:
@@ -78,16 +78,10 @@ def _spans(profile: Profile) -> Iterator[dict[str, Any]]:
         for span in launch.spans:
             op = ops[launch.kernel].get(span.op or "") if launch.kernel is not None else None
             begin_ns, end_ns = round(span.begin_ns), round(span.end_ns)
-            yield {
-                "ph": "X",
-                "cat": span.what.value,
-                "name": _span_name(span, launch),
-                "pid": CORES,
-                "tid": launch.thread * _SPACING + span.core,
-                "ts": begin_ns / 1000,
-                "dur": max(0, end_ns - begin_ns - (_SLACK_NS if span.what is not SpanKind.KERNEL else 0)) / 1000,
-                "args": _span_args(span, launch, op),
-            }
+            duration_ns = max(0, end_ns - begin_ns - (_SLACK_NS if span.what is not SpanKind.KERNEL else 0))
+            track, args = launch.thread * _SPACING + span.core, _span_args(span, launch, op)
+            name = _span_name(span, launch)
+            yield _slice(span.what.value, name, CORES, track, begin_ns / 1000, duration_ns / 1000, args)
 
 
 def _span_name(span: Span, launch: ProfiledLaunch) -> str:

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from ..errors import LaunchError, UnsupportedError
 
+FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+
 
 @dataclass(frozen=True)
 class ArgumentChecks:
@@ -28,9 +30,10 @@ class ArgumentChecks:
         if not condition:
             raise UnsupportedError(f"{self.operator}: {message}")
 
-    def absent(self, **arguments: Any) -> None:
+    def absent(self, **arguments: Sequence[Any] | None) -> None:
+        """Refuses lists that are not supported; an empty list is the same as none."""
         for name, value in arguments.items():
-            self.supported(value is None, f"{name} is not supported; leave it out")
+            self.supported(not value, f"{name} is not supported; leave it out")
 
     def dtype(self, name: str, tensor: Tensor, allowed: Sequence[torch.dtype], why: str = "") -> None:
         known = ", ".join(dtype_name(dtype) for dtype in allowed)
@@ -38,10 +41,8 @@ class ArgumentChecks:
 
     def dimensions(self, name: str, tensor: Tensor, least: int, most: int) -> None:
         wanted = str(least) if least == most else f"{least} to {most}"
-        self.fits(
-            least <= tensor.dim() <= most,
-            f"{name} has the shape {shape_text(tensor)}; it must have {wanted} dimensions",
-        )
+        fits = least <= tensor.dim() <= most
+        self.fits(fits, f"{name} has the shape {shape_text(tensor)}; it must have {wanted} dimensions")
 
     def same_device(self, **tensors: Tensor | None) -> None:
         devices = {name: tensor.device for name, tensor in tensors.items() if tensor is not None}

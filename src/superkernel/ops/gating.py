@@ -8,14 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .argument_checks import ArgumentChecks, dtype_name, shape_text
+from .argument_checks import FLOATS, ArgumentChecks, dtype_name, shape_text
 from .custom_op import define_operator
 
 _SCHEMA = (
     "(Tensor x, int k, Tensor? bias, int k_group, int group_count, int group_select_mode, int renorm, int norm_type, "
     "bool out_flag, float routed_scaling_factor, float eps) -> (Tensor, Tensor, Tensor)"
 )
-_FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 MAX_EXPERTS = 2048
 _checks = ArgumentChecks("moe_gating_top_k")
 
@@ -46,20 +45,9 @@ def moe_gating_top_k(
     return result
 
 
-def _eager(
-    x: Tensor,
-    k: int,
-    bias: Tensor | None,
-    k_group: int,
-    group_count: int,
-    group_select_mode: int,
-    renorm: int,
-    norm_type: int,
-    out_flag: bool,
-    routed_scaling_factor: float,
-    eps: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    _check(x, k, bias, k_group, group_count, group_select_mode, renorm, norm_type, routed_scaling_factor, eps)
+def _eager(x: Tensor, k: int, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+    _check(x, k, *arguments)
+    bias, k_group, group_count, group_select_mode, _, norm_type, out_flag, routed_scaling_factor, eps = arguments
     wide = x.double()
     norm = (wide.softmax(-1) if norm_type == 0 else 1 / (1 + torch.exp(-wide))).float()
     choice = norm if bias is None else norm + bias.float()
@@ -77,8 +65,7 @@ def _eager(
 
 
 def _fake(x: Tensor, k: int, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-    *choice, _out_flag, routed_scaling_factor, eps = arguments
-    _check(x, k, *(*choice, routed_scaling_factor, eps))
+    _check(x, k, *arguments)
     tokens, experts = x.shape
     norm = x.new_empty((tokens, experts), dtype=torch.float32)
     return x.new_empty((tokens, k)), x.new_empty((tokens, k), dtype=torch.int32), norm
@@ -99,11 +86,12 @@ def _check(
     group_select_mode: int,
     renorm: int,
     norm_type: int,
+    out_flag: bool,
     routed_scaling_factor: float,
     eps: float,
 ) -> None:
     _checks.same_device(x=x, bias=bias)
-    _checks.dtype("x", x, _FLOATS)
+    _checks.dtype("x", x, FLOATS)
     _checks.dimensions("x", x, 2, 2)
     experts = x.shape[1]
     _checks.supported(experts <= MAX_EXPERTS, f"x has {experts} experts; at most {MAX_EXPERTS} are supported")

@@ -45,65 +45,31 @@ def grouped_matmul(
     how many rows they have (1). weight has a matrix per group, or one tensor (groups, k, n). split_item 0 and 1 give a
     result per group, 2 and 3 give one with the rows of all groups.
     """
-    unused = {
-        "offset": offset,
-        "antiquant_scale": antiquant_scale,
-        "antiquant_offset": antiquant_offset,
-        "activation_input": activation_input,
-        "activation_quant_scale": activation_quant_scale,
-        "activation_quant_offset": activation_quant_offset,
-        "tuning_config": tuning_config,
-    }
-    CHECKS.absent(**{name: value or None for name, value in unused.items()})
+    CHECKS.absent(offset=offset, antiquant_scale=antiquant_scale, antiquant_offset=antiquant_offset)
+    CHECKS.absent(activation_input=activation_input, activation_quant_scale=activation_quant_scale)
+    CHECKS.absent(activation_quant_offset=activation_quant_offset, tuning_config=tuning_config)
     CHECKS.supported(act_type == 0, f"act_type is {act_type}; supported: 0 (no activation)")
     CHECKS.supported(group_type in (None, -1, 0), f"group_type is {group_type}; supported: -1 (none), 0 (rows)")
     in_rows = group_type != -1 or group_list is None
     CHECKS.fits(in_rows, "a group_list divides rows: pass group_type=0, or no group_list")
-    listed, ends = (group_list, None) if isinstance(group_list, Tensor) else (None, group_list)
+    listed = (group_list, None) if isinstance(group_list, Tensor) else (None, group_list)
+    optional = (bias or None, scale or None, per_token_scale or None, *listed)
     result: list[Tensor] = torch.ops.superkernel.grouped_matmul(
-        x,
-        weight,
-        bias or None,
-        scale or None,
-        per_token_scale or None,
-        listed,
-        ends,
-        split_item,
-        group_list_type,
-        output_dtype,
+        x, weight, *optional, split_item, group_list_type, output_dtype
     )
     return result
 
 
-def _eager(
-    x: Sequence[Tensor],
-    weight: Sequence[Tensor],
-    bias: Sequence[Tensor] | None,
-    scale: Sequence[Tensor] | None,
-    per_token_scale: Sequence[Tensor] | None,
-    group_list: Tensor | None,
-    group_ends: Sequence[int] | None,
-    split_item: int,
-    group_list_type: int,
-    output_dtype: torch.dtype | None,
-) -> list[Tensor]:
-    layout = check_arguments(
-        x, weight, bias, scale, per_token_scale, group_list, group_ends, split_item, group_list_type, output_dtype
-    )
+def _eager(x: Sequence[Tensor], weight: Sequence[Tensor], *arguments: Any) -> list[Tensor]:
+    layout = check_arguments(x, weight, *arguments)
+    bias, scale, per_token_scale, group_list, group_ends, _, group_list_type, _ = arguments
     ends = group_ends_of(layout, x, group_list, group_ends, group_list_type)
     products = []
     for group in range(layout.groups):
         rows = slice(ends[group - 1] if group else 0, ends[group]) if layout.stacked_x else slice(None)
-        products.append(
-            _product(
-                layout.dtype,
-                _of_group(x, group, layout.stacked_x, rows),
-                _of_group(weight, group, layout.stacked_weight),
-                _of_group(bias, group, layout.stacked_weight),
-                _of_group(scale, group, layout.stacked_weight),
-                _of_group(per_token_scale, group, layout.stacked_x, rows),
-            )
-        )
+        by_rows = (_of_group(tensors, group, layout.stacked_x, rows) for tensors in (x, per_token_scale))
+        by_weight = (_of_group(tensors, group, layout.stacked_weight) for tensors in (weight, bias, scale))
+        products.append(_product(layout.dtype, *by_rows, *by_weight))
     return [torch.cat(products)] if layout.stacked_result else products
 
 
@@ -134,18 +100,13 @@ def _of_group(tensors: Sequence[Tensor] | None, group: int, stacked: bool, rows:
 
 
 def _product(
-    dtype: torch.dtype,
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    scale: Tensor | None,
-    per_token_scale: Tensor | None,
+    dtype: torch.dtype, x: Tensor, row_scale: Tensor | None, weight: Tensor, bias: Tensor | None, scale: Tensor | None
 ) -> Tensor:
     if x.dtype is torch.int8:
         sums = exact_product(x, weight)
         if scale is None:
             return sums if bias is None else sums + bias
-        return dequantised(sums, scale, per_token_scale, bias, None, dtype)
+        return dequantised(sums, scale, row_scale, bias, None, dtype)
     values = x.float() @ weight.float()
     return (values if bias is None else values + bias.float()).to(dtype)
 

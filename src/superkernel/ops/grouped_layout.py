@@ -9,11 +9,10 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from .argument_checks import ArgumentChecks, dtype_name, shape_text
+from .argument_checks import FLOATS, ArgumentChecks, dtype_name, shape_text
 from .rounding import MAX_DEPTH
 
 CHECKS = ArgumentChecks("grouped_matmul")
-_FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 MAX_GROUPS = 1024
 
 
@@ -55,9 +54,8 @@ def check_arguments(
     for name, given in (("bias", bias), ("scale", scale)):
         _check_per_column(name, given, weight, groups, stacked_weight)
     if per_token_scale is not None:
-        CHECKS.fits(
-            len(per_token_scale) == len(x), f"per_token_scale has {len(per_token_scale)} tensors, x has {len(x)}"
-        )
+        count = len(per_token_scale)
+        CHECKS.fits(count == len(x), f"per_token_scale has {count} tensors, x has {len(x)}")
         for rows, factors in zip(x, per_token_scale, strict=True):
             fits = tuple(factors.shape) == tuple(rows.shape[:-1])
             CHECKS.fits(fits, f"a per_token_scale of {shape_text(factors)} does not fit an x of {shape_text(rows)}")
@@ -73,13 +71,12 @@ def group_ends_of(
 ) -> list[int]:
     """The row at which each group ends. A list that contradicts x is refused."""
     sizes_of_x = [] if layout.stacked_x else [rows.shape[0] for rows in x]
-    ends = list(group_ends) if group_ends is not None else _running_sums(sizes_of_x)
+    ends_of_x = list(accumulate(sizes_of_x))
+    ends = list(group_ends) if group_ends is not None else ends_of_x
     if group_list is not None:
-        ends = group_list.tolist() if group_list_type == 0 else _running_sums(group_list.tolist())
+        ends = group_list.tolist() if group_list_type == 0 else list(accumulate(group_list.tolist()))
     check_ends(ends, x[0].shape[0] if layout.stacked_x else sum(sizes_of_x))
-    CHECKS.fits(
-        layout.stacked_x or ends == _running_sums(sizes_of_x), f"group_list ends at {ends}, but x has {sizes_of_x} rows"
-    )
+    CHECKS.fits(layout.stacked_x or ends == ends_of_x, f"group_list ends at {ends}, but x has {sizes_of_x} rows")
     return ends
 
 
@@ -87,10 +84,6 @@ def check_ends(ends: Sequence[int], rows: int) -> None:
     rising = all(first <= second for first, second in zip([0, *ends], ends, strict=False))
     CHECKS.fits(rising, f"group_list gives a group less than no rows: groups end at {list(ends)}")
     CHECKS.fits(ends[-1] == rows, f"group_list adds up to {ends[-1]} rows, but x has {rows}")
-
-
-def _running_sums(counts: Sequence[int]) -> list[int]:
-    return list(accumulate(counts))
 
 
 def _check_shapes(
@@ -102,9 +95,8 @@ def _check_shapes(
     divided: bool,
     split_item: int,
 ) -> None:
-    CHECKS.fits(
-        stacked_x or len(x) == groups, f"x has {len(x)} tensors for {groups} groups; it must have one, or {groups}"
-    )
+    enough = stacked_x or len(x) == groups
+    CHECKS.fits(enough, f"x has {len(x)} tensors for {groups} groups; it must have one, or {groups}")
     CHECKS.fits(not stacked_x or divided, "the rows of one x need a group_list to be divided by")
     CHECKS.supported(stacked_x or not stacked_weight, "a weight of three dimensions is for one x with a group_list")
     for rows in x:
@@ -115,10 +107,8 @@ def _check_shapes(
         rows, matrix = x[0 if stacked_x else group], weight[0 if stacked_weight else group]
         fits = rows.shape[-1] == matrix.shape[-2]
         CHECKS.fits(fits, f"x {shape_text(rows)} cannot be multiplied by weight {shape_text(matrix)} of group {group}")
-        CHECKS.supported(
-            rows.dtype is not torch.int8 or rows.shape[-1] <= MAX_DEPTH,
-            f"k is {rows.shape[-1]}; sums of more than {MAX_DEPTH} products may not fit an int32",
-        )
+        exact, k = rows.dtype is not torch.int8 or rows.shape[-1] <= MAX_DEPTH, rows.shape[-1]
+        CHECKS.supported(exact, f"k is {k}; sums of more than {MAX_DEPTH} products may not fit an int32")
     widths = [matrix.shape[-1] for matrix in weight]
     equal = all(width == widths[0] for width in widths)
     CHECKS.fits(split_item < 2 or equal, f"one result needs weights of equal width, not {widths}")
@@ -137,9 +127,8 @@ def _check_list(
         CHECKS.fits(len(group_ends) == groups, f"group_list has {len(group_ends)} numbers for {groups} groups")
         check_ends(group_ends, group_ends[-1])
     if group_list is not None:
-        CHECKS.supported(
-            group_list_type in (0, 1), f"group_list_type is {group_list_type}; supported: 0 (ends), 1 (counts)"
-        )
+        known = group_list_type in (0, 1)
+        CHECKS.supported(known, f"group_list_type is {group_list_type}; supported: 0 (ends), 1 (counts)")
         CHECKS.dtype("group_list", group_list, (torch.int64,))
         fits = tuple(group_list.shape) == (groups,)
         CHECKS.fits(fits, f"group_list is {shape_text(group_list)}; it must be ({groups},)")
@@ -156,37 +145,33 @@ def _check_dtypes(
     output_dtype: torch.dtype | None,
 ) -> torch.dtype:
     dtype = x[0].dtype
-    CHECKS.dtype("x", x[0], (*_FLOATS, torch.int8))
-    for name, tensors in (("x", x), ("weight", weight)):
-        for tensor in tensors:
-            CHECKS.supported(
-                tensor.dtype is dtype, f"{name} is {dtype_name(tensor.dtype)}, but x[0] is {dtype_name(dtype)}"
-            )
+    CHECKS.dtype("x", x[0], (*FLOATS, torch.int8))
+    for name, tensor in (*(("x", tensor) for tensor in x), *(("weight", tensor) for tensor in weight)):
+        same = tensor.dtype is dtype
+        CHECKS.supported(same, f"{name} is {dtype_name(tensor.dtype)}, but x[0] is {dtype_name(dtype)}")
     result = dtype if output_dtype is None else output_dtype
     if dtype is not torch.int8:
-        CHECKS.supported(
-            result is dtype, f"output_dtype is {result}; of {dtype_name(dtype)} the result is {dtype_name(dtype)}"
-        )
+        known = f"of {dtype_name(dtype)} the result is {dtype_name(dtype)}"
+        CHECKS.supported(result is dtype, f"output_dtype is {result}; {known}")
         CHECKS.absent(scale=scale, per_token_scale=per_token_scale)
         for tensor in bias or ():
             CHECKS.dtype("bias", tensor, (torch.float32, dtype), f" beside an x of {dtype_name(dtype)}")
         return result
-    known = (torch.int8, torch.float16, torch.bfloat16, torch.int32)
-    CHECKS.supported(result in known, f"output_dtype is {result}; supported: int8, float16, bfloat16, int32")
+    is_known = result in (torch.int8, torch.float16, torch.bfloat16, torch.int32)
+    CHECKS.supported(is_known, f"output_dtype is {result}; supported: int8, float16, bfloat16, int32")
     if result is torch.int32:
         CHECKS.supported(scale is None and per_token_scale is None, "an int32 result is the sums: it takes no scale")
     else:
         CHECKS.fits(scale is not None, f"of int8, a result of {dtype_name(result)} needs a scale")
     is_integer = result in (torch.int8, torch.int32)
-    CHECKS.supported(
-        not is_integer or per_token_scale is None, f"per_token_scale is not for results of {dtype_name(result)}"
-    )
+    scaled = not is_integer or per_token_scale is None
+    CHECKS.supported(scaled, f"per_token_scale is not for results of {dtype_name(result)}")
     for tensor in scale or ():
         CHECKS.dtype("scale", tensor, (torch.float32, torch.bfloat16))
     for tensor in per_token_scale or ():
         CHECKS.dtype("per_token_scale", tensor, (torch.float32,))
     for tensor in bias or ():
-        CHECKS.dtype("bias", tensor, (torch.int32,) if is_integer else (torch.int32, *_FLOATS))
+        CHECKS.dtype("bias", tensor, (torch.int32,) if is_integer else (torch.int32, *FLOATS))
     return result
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .argument_checks import ArgumentChecks, shape_text
+from .argument_checks import FLOATS, ArgumentChecks, shape_text
 from .custom_op import define_operator
 from .rounding import MAX_DEPTH, dequantised, exact_product
 
@@ -17,7 +17,6 @@ _SCHEMA = (
     "ScalarType? output_dtype, int[]? group_sizes) -> Tensor"
 )
 _OUTPUTS = (torch.int8, torch.float16, torch.bfloat16, torch.int32)
-_FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 _checks = ArgumentChecks("quant_matmul")
 
 
@@ -43,17 +42,9 @@ def quant_matmul(
     return result
 
 
-def _eager(
-    x1: Tensor,
-    x2: Tensor,
-    scale: Tensor,
-    offset: Tensor | None,
-    pertoken_scale: Tensor | None,
-    bias: Tensor | None,
-    output_dtype: torch.dtype | None,
-    group_sizes: Sequence[int] | None,
-) -> Tensor:
-    dtype, _ = _checked(x1, x2, scale, offset, pertoken_scale, bias, output_dtype, group_sizes)
+def _eager(x1: Tensor, x2: Tensor, *arguments: Any) -> Tensor:
+    dtype, _ = _checked(x1, x2, *arguments)
+    scale, offset, pertoken_scale, bias, *_ = arguments
     sums = exact_product(x1, x2)
     if dtype is torch.int32:
         return sums if bias is None else sums + bias
@@ -76,7 +67,7 @@ def _checked(
     group_sizes: Sequence[int] | None,
 ) -> tuple[torch.dtype, tuple[int, ...]]:
     """Element type and shape of the result."""
-    _checks.absent(group_sizes=group_sizes)
+    _checks.supported(group_sizes is None, "group_sizes is not supported; leave it out")
     _checks.same_device(x1=x1, x2=x2, scale=scale, offset=offset, pertoken_scale=pertoken_scale, bias=bias)
     for name, matrix in (("x1", x1), ("x2", x2)):
         packed = " (int4 in int32)" if matrix.dtype is torch.int32 else ""
@@ -108,7 +99,7 @@ def _checked(
         scaled = dtype in (torch.float16, torch.bfloat16)
         _checks.supported(scaled, f"pertoken_scale is for float16 and bfloat16 results, not for {dtype}")
     if bias is not None:
-        _checks.dtype("bias", bias, (torch.int32, *_FLOATS))
+        _checks.dtype("bias", bias, (torch.int32, *FLOATS))
         if bias.dtype is not torch.int32:
             scaled = dtype in (torch.float16, torch.bfloat16)
             _checks.supported(scaled, f"a bias that is no int32 is for float16 and bfloat16 results, not for {dtype}")

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .argument_checks import ArgumentChecks, shape_text
+from .argument_checks import FLOATS, ArgumentChecks, shape_text
 from .custom_op import define_operator
 from .rounding import to_int8
 
@@ -16,7 +16,6 @@ _SCHEMA = (
     "Tensor? quant_scale, Tensor? quant_offset, Tensor? group_index, bool activate_left, "
     "int quant_mode) -> (Tensor, Tensor)"
 )
-_FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 _checks = ArgumentChecks("dequant_swiglu_quant")
 
 
@@ -43,18 +42,9 @@ def dequant_swiglu_quant(
     return result
 
 
-def _eager(
-    x: Tensor,
-    weight_scale: Tensor | None,
-    activation_scale: Tensor | None,
-    bias: Tensor | None,
-    quant_scale: Tensor | None,
-    quant_offset: Tensor | None,
-    group_index: Tensor | None,
-    activate_left: bool,
-    quant_mode: int,
-) -> tuple[Tensor, Tensor]:
-    _check(x, weight_scale, activation_scale, bias, quant_scale, quant_offset, group_index, quant_mode)
+def _eager(x: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
+    _check(x, *arguments)
+    weight_scale, activation_scale, bias, quant_scale, quant_offset, group_index, activate_left, quant_mode = arguments
     rows = x.shape[0]
     if group_index is not None:
         rows = _rows_of_groups(group_index, x.shape[0])
@@ -85,8 +75,7 @@ def _eager(
 
 
 def _fake(x: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
-    *tensors, _activate_left, quant_mode = arguments
-    _check(x, *(*tensors, quant_mode))
+    _check(x, *arguments)
     y = x.new_empty((x.shape[0], x.shape[1] // 2), dtype=torch.int8)
     return y, x.new_empty(x.shape[0], dtype=torch.float32)
 
@@ -99,11 +88,12 @@ def _check(
     quant_scale: Tensor | None,
     quant_offset: Tensor | None,
     group_index: Tensor | None,
+    activate_left: bool,
     quant_mode: int,
 ) -> None:
     scales = {"weight_scale": weight_scale, "quant_scale": quant_scale, "quant_offset": quant_offset}
     _checks.same_device(x=x, activation_scale=activation_scale, bias=bias, group_index=group_index, **scales)
-    _checks.dtype("x", x, (torch.int32, *_FLOATS))
+    _checks.dtype("x", x, (torch.int32, *FLOATS))
     _checks.dimensions("x", x, 2, 2)
     m, width = x.shape
     _checks.fits(width > 0 and width % 2 == 0, f"x is {shape_text(x)}; its rows must have an even number of elements")

@@ -104,8 +104,7 @@ def compile_command(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where the super kernel is saved.")],
     target: Annotated[str | None, typer.Option(help="Instead of the file's target.")] = None,
     options: Annotated[
-        str,
-        typer.Option(metavar="TEXT", help="More options, as key=value:key=value; they win over those of the file."),
+        str, typer.Option(metavar="TEXT", help="More options, as key=value:key=value; they win over those of the file.")
     ] = "",
     cores: Annotated[int | None, typer.Option(help="Plan for this many cores.")] = None,
     chip: Annotated[

@@ -35,9 +35,9 @@ def partition(module: GraphModule, scope_of: Callable[[Node], str | None]) -> li
     runs = _runs(order, scope_of)
     output = next(node for node in module.graph.nodes if node.op == "output")
     order = [node for _, nodes in runs for node in nodes]
-    last_use = _last_uses(order, output)
+    last_use = {used: at for at, node in enumerate([*order, output]) for used in node.all_input_nodes}
     position = {node: at for at, node in enumerate(order)}
-    return [_part(module, scope, nodes, position, last_use) for scope, nodes in runs]
+    return [_part(module, scope, nodes, max(map(position.__getitem__, nodes)), last_use) for scope, nodes in runs]
 
 
 def is_free(node: Node) -> bool:
@@ -81,32 +81,18 @@ def _runs(order: Sequence[Node], scope_of: Callable[[Node], str | None]) -> list
     return [(scope, nodes) for scope, nodes in runs if nodes]
 
 
-def _last_uses(order: Sequence[Node], output: Node) -> dict[Node, int]:
-    last: dict[Node, int] = {}
-    for at, node in enumerate([*order, output]):
-        for used in node.all_input_nodes:
-            last[used] = at
-    return last
-
-
 def _part(
-    module: GraphModule,
-    scope: str | None,
-    nodes: Sequence[Node],
-    position: Mapping[Node, int],
-    last_use: Mapping[Node, int],
+    module: GraphModule, scope: str | None, nodes: Sequence[Node], end: int, last_use: Mapping[Node, int]
 ) -> GraphPart:
+    """`end`: the position of the last of the nodes."""
     inside = set(nodes)
-    end = max(position[node] for node in nodes)
     graph = Graph()
     copies: dict[Node, Node] = {}
     inputs: list[Node] = []
     subgraphs: list[Node] = []
     for node in nodes:
         for used in node.all_input_nodes:
-            if used in inside or used in copies or used in subgraphs:
-                continue
-            if _is_token(used):
+            if used in inside or used in copies or used in subgraphs or _is_token(used):
                 continue
             if used.op == "get_attr" and not isinstance(graph_attribute(module, used), torch.Tensor):
                 subgraphs.append(used)

@@ -31,15 +31,12 @@ def kernel_source(name: str, outlined: OutlinedKernel) -> KernelSource:
     bodies = [_body(part) for part in outlined.parts]
     identity = digest(outlined.includes, *bodies)[:10]
     readable = re.sub(r"\W", "_", name.removeprefix(KERNEL_PREFIX))[:60]
-    symbols = tuple(_symbol(readable, identity, index, len(bodies)) for index in range(len(bodies)))
+    parts = [""] if len(bodies) == 1 else [f"_part{number}" for number in range(1, len(bodies) + 1)]
+    symbols = tuple(f"{readable}{part}_{identity}" for part in parts)
     functions = "\n\n".join(f'extern "C" void {symbol}{body}' for symbol, body in zip(symbols, bodies, strict=True))
     functions = f'#line 1 "{readable}"\n{functions}'  # the file name in the message of a failed check
     includes = f"{outlined.includes}\n#include <exception>\n#include <superkernel/share.h>"
     return KernelSource(includes, functions, symbols)
-
-
-def _symbol(readable: str, identity: str, index: int, count: int) -> str:
-    return f"{readable}_{identity}" if count == 1 else f"{readable}_part{index + 1}_{identity}"
 
 
 def _body(part: KernelPart) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .cpp_loops import block_share, element_count, inside_loops, iteration_count
 from .cpp_parser import CountingLoop, OutlineError, ParseError, counting_loop, identifiers, inside, is_block, statements
@@ -51,11 +51,11 @@ class KernelParameter:
 class KernelPart:
     """One sub-kernel of an outlined kernel. Two parts with one `workspace` share that many bytes."""
 
-    parameters: tuple[KernelParameter, ...]
     blocks: int
-    workspace: str | None
-    workspace_bytes: int
     body: str
+    workspace: str | None = None
+    workspace_bytes: int = 0
+    parameters: tuple[KernelParameter, ...] = ()  # those that the body mentions
 
 
 @dataclass(frozen=True)
@@ -99,23 +99,13 @@ def _parameter(text: str) -> KernelParameter:
     return KernelParameter(name, ctype, bool(star), bool(const))
 
 
-@dataclass(frozen=True)
-class _UnboundPart:
-    """A part before its parameters are known."""
-
-    blocks: int
-    body: str
-    workspace: str | None = None
-    workspace_bytes: int = 0
-
-
 class _Outliner:
     """Cuts the body of one kernel into parts."""
 
     def __init__(self, parameters: Sequence[KernelParameter], threads: int) -> None:
         self._parameters, self._threads = parameters, threads
         self._aliases: list[tuple[str, str]] = []
-        self._pieces: list[_UnboundPart] = []
+        self._pieces: list[KernelPart] = []  # without their parameters
         self._workspaces = 0
 
     def parts(self, body: str) -> list[KernelPart]:
@@ -133,19 +123,17 @@ class _Outliner:
             elif "#pragma omp" in statement:
                 self._reduction(statement)
             else:
-                self._add(_UnboundPart(1, statement))
+                self._add(KernelPart(1, statement))
         if pending:
             raise OutlineError(f"{pending!r} stands before nothing")
-        return [self._finished(piece) for piece in self._pieces] or [KernelPart((), 1, None, 0, "")]
+        return [self._finished(piece) for piece in self._pieces] or [KernelPart(1, "")]
 
-    def _add(self, piece: _UnboundPart) -> None:
+    def _add(self, piece: KernelPart) -> None:
         """Adjacent serial code becomes one part: it runs on one core either way."""
         last = self._pieces[-1] if self._pieces else None
         if last and piece.blocks == 1 and last.blocks == 1 and None in (piece.workspace, last.workspace):
             with_workspace = piece if last.workspace is None else last
-            self._pieces[-1] = _UnboundPart(
-                1, f"{last.body}\n{piece.body}", with_workspace.workspace, with_workspace.workspace_bytes
-            )
+            self._pieces[-1] = replace(with_workspace, body=f"{last.body}\n{piece.body}")
         else:
             self._pieces.append(piece)
 
@@ -161,15 +149,14 @@ class _Outliner:
             if pending:
                 if pending != _SINGLE or not is_block(item):
                     raise OutlineError(f"{pending!r} in a parallel region")
-                self._add(_UnboundPart(1, item))
+                self._add(KernelPart(1, item))
                 pending = ""
             elif item.startswith("#"):
                 pending = item
             elif is_block(item) and item.count("#pragma omp") == 1:
                 shared = self._shared(statements(inside(item)))
-                self._add(
-                    _UnboundPart(self._threads, shared) if shares else _UnboundPart(1, _SHARED_ANYWHERE.sub("", item))
-                )
+                serial = KernelPart(1, _SHARED_ANYWHERE.sub("", item))
+                self._add(KernelPart(self._threads, shared) if shares else serial)
             else:
                 raise OutlineError(f"every thread runs {item[:60]!r}")
         if pending:
@@ -205,8 +192,8 @@ class _Outliner:
         room = max(1, len(arrays)) * self._threads * BYTES_PER_PARTIAL_RESULT
         begin = [*variables, *self._results(arrays, room)]
         share = [*begin, "const int tid = sk::block_idx();", self._shared(region[1:])]
-        self._add(_UnboundPart(self._threads, inside_loops(loops, share, room), workspace, rows * room))
-        self._add(_UnboundPart(1, inside_loops(loops, [*begin, *items[at + 2 :]], room), workspace, rows * room))
+        self._add(KernelPart(self._threads, inside_loops(loops, share, room), workspace, rows * room))
+        self._add(KernelPart(1, inside_loops(loops, [*begin, *items[at + 2 :]], room), workspace, rows * room))
 
     def _variables(self, items: Sequence[str]) -> tuple[list[str], list[tuple[str, str, str]]]:
         """The statements before the region: variables, of which every part has a copy, and one array per result."""
@@ -267,7 +254,7 @@ class _Outliner:
         if floats := set(_ATOMIC.findall(text)) - integers:
             raise OutlineError(f"threads add to {min(floats)} in any order")
 
-    def _finished(self, piece: _UnboundPart) -> KernelPart:
+    def _finished(self, piece: KernelPart) -> KernelPart:
         """The part with the aliases and parameters that its text mentions."""
         body = piece.body
         for name, value in reversed(self._aliases):
@@ -275,7 +262,7 @@ class _Outliner:
                 body = f"auto {name} = {value};\n{body}"
         used = identifiers(body)
         parameters = tuple(parameter for parameter in self._parameters if parameter.name in used)
-        return KernelPart(parameters, piece.blocks, piece.workspace, piece.workspace_bytes, body)
+        return replace(piece, body=body, parameters=parameters)
 
 
 def _down_to_region(statement: str) -> tuple[list[CountingLoop], list[str]]:

@@ -7,13 +7,14 @@ there are listeners, these names refer to functions that measure each call; othe
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import torch
 
 from ...runtime.launch_events import TorchKernel, register, torch_launch
 
-_LIBRARY = "extern_kernels"
+_LIBRARY, _ORIGINAL = "extern_kernels", "superkernel_original"
 
 
 class PartReporter:
@@ -33,11 +34,11 @@ class PartReporter:
                 self._compiled.current_callable = self._timed(self._original, self._name, self._name)
             return
         for name, value in list(module.items()):
-            if isinstance(value, _TimedKernel | _TimedNamespace):
+            if _is_timed(value):
                 continue
             if name.startswith(self._kernel_prefix) and "fused" in name and callable(value):
                 readable = name.removeprefix(self._kernel_prefix)
-                module[name] = _TimedKernel(value, self._timed(value, readable, readable))
+                module[name] = self._timed(value, readable, readable)
             elif name in (_LIBRARY, "torch"):
                 module[name] = _TimedNamespace(value, name, self._timed)
 
@@ -46,8 +47,8 @@ class PartReporter:
             self._compiled.current_callable, self._original = self._original, None
         module = self._module_globals() or {}
         for name, value in list(module.items()):
-            if isinstance(value, _TimedKernel | _TimedNamespace):
-                module[name] = value.original
+            if _is_timed(value):
+                module[name] = value.superkernel_original
 
     def _module_globals(self) -> dict[str, Any] | None:
         """The globals of the generated module; None: the part is not a plain Python program."""
@@ -62,27 +63,22 @@ class PartReporter:
             with torch_launch(kernel):
                 return original(*args, **kwargs)
 
+        call.superkernel_original = original  # type: ignore[attr-defined]
         return call
 
 
-class _TimedKernel:
-    """A generated kernel, called through a function that measures it."""
-
-    def __init__(self, original: Any, call: Callable[..., Any]) -> None:
-        self.original, self._call = original, call
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._call(*args, **kwargs)
+def _is_timed(value: Any) -> bool:
+    return isinstance(value, _TimedNamespace) or (isinstance(value, FunctionType) and _ORIGINAL in vars(value))
 
 
 class _TimedNamespace:
     """`extern_kernels`, or `torch` with its `ops`: functions found through it are measured."""
 
     def __init__(self, original: Any, path: str, timed: Callable[..., Callable[..., Any]]) -> None:
-        self.original, self._path, self._timed = original, path, timed
+        self.superkernel_original, self._path, self._timed = original, path, timed
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self.original, name)
+        found = getattr(self.superkernel_original, name)
         if self._path == "torch" and name != "ops":
             return found
         if isinstance(found, torch._ops.OpOverload):

@@ -86,18 +86,15 @@ def _namespace(module: ast.Module, tracer: _Tracer, used: set[str]) -> dict[str,
             used = used | _names(node.value)
         elif isinstance(node, ast.Import | ast.ImportFrom):
             names = [name for name in node.names if (name.asname or name.name).partition(".")[0] in used]
-            if names and not _is_replaced(node, names):
+            if names and [name.name for name in names] != [_LIBRARY]:
                 wanted.insert(0, node)
     namespace: dict[str, Any] = {_LIBRARY: _ExternKernels()}
     exec(compile(ast.Module(wanted, []), "<inductor>", "exec"), namespace)
     namespace.update({name: tracer.kernel(name) for name in tracer.kernels})
-    namespace["assert_size_stride"] = namespace["assert_alignment"] = _no_check
+    # assertions about strides hold for the shapes that the program was generated for
+    namespace["assert_size_stride"] = namespace["assert_alignment"] = lambda *args: None
     namespace["reinterpret_tensor"] = _reinterpret
     return namespace
-
-
-def _is_replaced(node: ast.Import | ast.ImportFrom, names: Sequence[ast.alias]) -> bool:
-    return isinstance(node, ast.ImportFrom) and [name.name for name in names] == [_LIBRARY]
 
 
 class _ExternKernels:
@@ -113,10 +110,6 @@ class _ExternKernels:
 
 def _names(node: ast.AST) -> set[str]:
     return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
-
-
-def _no_check(*args: Any) -> None:
-    """Replaces assertions about strides: they hold for the shapes that the program was generated for."""
 
 
 def _reinterpret(tensor: Any, size: Sequence[int], stride: Sequence[int], offset: int = 0) -> Any:
@@ -143,7 +136,7 @@ class _Tracer:
             return value
         size, stride = _static(value.shape, index), _static(value.stride(), index)
         fake = torch.empty_strided(size, stride, dtype=value.dtype, device=value.device)
-        self._storage(fake, Storage(f"arg{index}", StorageOrigin.INPUT, fake.untyped_storage().nbytes(), index))
+        self.add_storage(fake, f"arg{index}", StorageOrigin.INPUT, index)
         self.inputs.append(self.view(fake))
         return fake
 
@@ -151,34 +144,35 @@ class _Tracer:
         if not isinstance(value, torch.Tensor):
             return value
         fake = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
-        nbytes = fake.untyped_storage().nbytes()
-        self._storage(fake, Storage(name, StorageOrigin.CONSTANT, nbytes, len(self.constants)))
         self.constants.append(value)
-        return fake
+        return self.add_storage(fake, name, StorageOrigin.CONSTANT, len(self.constants) - 1)
 
     def allocate(self, size: Sequence[int], stride: Sequence[int], dtype: Any) -> Any:
         fake = torch.empty_strided(size, stride, dtype=dtype, device=self.device)
-        self._storage(fake, Storage("", StorageOrigin.ALLOCATED, fake.untyped_storage().nbytes()))
-        return fake
+        return self.add_storage(fake, "", StorageOrigin.ALLOCATED)
 
-    def _storage(self, tensor: Any, storage: Storage) -> Storage:
+    def add_storage(self, tensor: Any, name: str, origin: StorageOrigin, index: int = 0) -> Any:
+        """The fake tensor; from now on its storage is known."""
         self.alive.append(tensor)
-        self.storages[tensor.untyped_storage()._cdata] = storage
-        return storage
+        memory = tensor.untyped_storage()
+        self.storages[memory._cdata] = Storage(name, origin, memory.nbytes(), index)
+        return tensor
 
     def view(self, tensor: Any) -> TracedTensor:
-        identity = tensor.untyped_storage()._cdata
-        storage = self.storages.get(identity)
+        storage = self.storages.get(tensor.untyped_storage()._cdata)
         if storage is None:
             raise UnsupportedError("Inductor's program uses memory that it did not allocate")
         offset = tensor.storage_offset() * tensor.element_size()
         shape, strides = tuple(map(int, tensor.shape)), tuple(map(int, tensor.stride()))
         return TracedTensor(storage, offset, tensor.dtype, shape, strides, tensor.is_conj(), tensor.is_neg())
 
+    def as_view(self, value: Any) -> Any:
+        return self.view(value) if isinstance(value, torch.Tensor) else value
+
     def kernel(self, name: str) -> Callable[..., None]:
         def record(*args: Any) -> None:
-            views = tuple(self.view(arg) if isinstance(arg, torch.Tensor) else arg for arg in args)
-            self.calls.append(KernelCall(name, views, self.current_origins(self.kernels[name].types)))
+            origins = self.current_origins(self.kernels[name].types)
+            self.calls.append(KernelCall(name, tuple(map(self.as_view, args)), origins))
 
         return record
 
@@ -214,10 +208,11 @@ class _Tracer:
             if isinstance(value, FakeTensor):
                 storage = self.storages.get(value.untyped_storage()._cdata)
                 if storage is not None and (not storage.name or storage.origin is StorageOrigin.INPUT):
-                    storage.name = _unused(name, storage, self.storages.values())
+                    taken = {other.name for other in self.storages.values() if other is not storage}
+                    storage.name = name if name not in taken else storage.name or f"{name}_{len(taken)}"
 
     def trace(self, outputs: Sequence[Any]) -> ProgramTrace:
-        views = [self.view(value) if isinstance(value, torch.Tensor) else value for value in outputs]
+        views = [self.as_view(value) for value in outputs]
         for view in views:
             if isinstance(view, TracedTensor):
                 view.storage.returned = True
@@ -225,11 +220,6 @@ class _Tracer:
         for number, storage in enumerate(storages):
             storage.name = storage.name or f"unnamed{number}"
         return ProgramTrace(self.kernels, self.calls, views, storages, self.constants, self.inputs)
-
-
-def _unused(name: str, storage: Storage, storages: Any) -> str:
-    taken = {other.name for other in storages if other is not storage}
-    return name if name not in taken else storage.name or f"{name}_{len(taken)}"
 
 
 def _static(sizes: Sequence[Any], index: int) -> list[int]:
@@ -260,19 +250,18 @@ class _OperatorTracer(TorchDispatchMode):
         for value in result if isinstance(result, list | tuple) else [result]:
             if isinstance(value, torch.Tensor):
                 if value.untyped_storage()._cdata not in tracer.storages:
-                    nbytes = value.untyped_storage().nbytes()
-                    tracer._storage(value, Storage("", StorageOrigin.RETURNED, nbytes))
+                    tracer.add_storage(value, "", StorageOrigin.RETURNED)
                 results.append(tracer.view(value))
             elif value is None:
                 results.append(None)
             else:
                 raise UnsupportedError(f"{func} returns a {type(value).__name__}, known only when it runs")
-        if func is torch.ops.aten.empty_strided.default or func is torch.ops.aten.empty.memory_format:
+        if func in (torch.ops.aten.empty_strided.default, torch.ops.aten.empty.memory_format):
             for view in results:
                 if view is not None:
                     view.storage.origin = StorageOrigin.ALLOCATED
             return
-        views = tree_map(lambda value: tracer.view(value) if isinstance(value, torch.Tensor) else value, (args, kwargs))
+        views = tree_map(tracer.as_view, (args, kwargs))
         call = LibraryCall(func, tuple(views[0]), dict(views[1]), tuple(results), tracer.current_origins())
         tracer.calls.append(call)
 

@@ -18,6 +18,10 @@ from .view import cut_short
 
 MOST_TEXT = 400_000  # characters of one kind of listing per report
 _KEYS = "Zoom: wheel, or + and -. Move: drag, or arrow keys. Everything again: 0."
+_BUTTONS = (  # of a timeline: what it does, its name, its sign
+    ("in", "zoom in", "+"), ("out", "zoom out", "\N{MINUS SIGN}"), ("left", "earlier", "←"), ("right", "later", "→"),
+    ("all", "show all", "All"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -139,13 +143,7 @@ def _timeline(number: int, run: ReportedRun) -> str:
         )
     buttons = "".join(
         f'<button type="button" data-timeline="{number}" data-do="{do}" aria-label="{label}">{sign}</button>'
-        for do, label, sign in (
-            ("in", "zoom in", "+"),
-            ("out", "zoom out", "−"),  # noqa: RUF001 (a minus sign on a button)
-            ("left", "earlier", "←"),
-            ("right", "later", "→"),
-            ("all", "show all", "All"),
-        )
+        for do, label, sign in _BUTTONS
     )
     shown = f'<output id="timeline-{number}-range" aria-live="polite"></output>'
     hint = f'<span class="hint" id="timeline-{number}-keys">{escaped(_KEYS)}</span>'
@@ -247,11 +245,8 @@ def _roofline(data: ReportData) -> str:
     if not rows:
         return paragraph("No op was recorded.", "absent")
     missing = sum(row.bytes_per_s is None for _, row in rows)
-    notes = ""
-    if missing:
-        notes += paragraph(
-            f"{missing:,} of {len(rows):,} ops are not drawn: their bytes or their time are not known.", "absent"
-        )
+    unknown = f"{missing:,} of {len(rows):,} ops are not drawn: their bytes or their time are not known."
+    notes = paragraph(unknown, "absent") if missing else ""
     if all(run.profile.read_bytes_per_s is None for run in data.runs):
         notes += paragraph("The memory's bandwidth was not measured, so there is no roof to compare with.", "absent")
     drawn = missing < len(rows)
@@ -261,20 +256,11 @@ def _roofline(data: ReportData) -> str:
         *map(Column, ("run", "super kernel", "op", "op type")),
         *(Column(title, True) for title in ("seen", "time", "bytes moved", "speed", "of the bandwidth")),
     )
-    cells = [
-        (
-            run.title,
-            row.kernel,
-            row.name,
-            row.type,
-            f"{row.runs:,}",
-            time_text(row.time_us),
-            bytes_text(row.bytes_moved),
-            rate_text(row.bytes_per_s),
-            percent_text(row.share),
-        )
-        for run, row in rows
-    ]
+    cells = []
+    for run, row in rows:
+        moved, rate = bytes_text(row.bytes_moved), rate_text(row.bytes_per_s)
+        numbers = (f"{row.runs:,}", time_text(row.time_us), moved, rate, percent_text(row.share))
+        cells.append((run.title, row.kernel, row.name, row.type, *numbers))
     listed = folded("All ops", table(columns, cells, "Ops: time, bytes and speed"), opened=not drawn)
     return notes + (paragraph(said) if drawn else "") + chart + listed
 

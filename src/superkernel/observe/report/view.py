@@ -79,27 +79,14 @@ def _timeline(run: ReportedRun, types: _TextTable) -> dict[str, Any]:
     for launch, span in spans:
         launch_type = "op" if launch.type == SUPER_KERNEL else launch.type
         op_type = op_types.get((launch.kernel, span.op)) if launch.kernel is not None and span.op else None
-        drawn_spans.append(
-            (
-                row_of[span.core],
-                us(span.begin_ns),
-                us(span.end_ns),
-                kinds.index(span.what),
-                names.number(span.op or ""),
-                types.number(op_type or launch_type),
-                names.number(run.launch_title(launch)),
-            )
-        )
-    drawn_launches = [
-        (
-            us(launch.begin_ns),
-            us(launch.end_ns),
-            names.number(launch.name),
-            types.number(launch.type),
-            names.number(launch.scope),
-        )
-        for launch in launches
-    ]
+        op, type_number = names.number(span.op or ""), types.number(op_type or launch_type)
+        times = us(span.begin_ns), us(span.end_ns)
+        title = names.number(run.launch_title(launch))
+        drawn_spans.append((row_of[span.core], *times, kinds.index(span.what), op, type_number, title))
+    drawn_launches = []
+    for launch in launches:
+        numbers = names.number(launch.name), types.number(launch.type), names.number(launch.scope)
+        drawn_launches.append((us(launch.begin_ns), us(launch.end_ns), *numbers))
     return {"names": names.texts, "cores": cores, "kinds": kinds, "launches": drawn_launches, "spans": drawn_spans}
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from importlib import metadata, util
 from itertools import groupby
-from pathlib import Path
 from typing import Any
+
+from ...observe.machine import machine_facts
 
 
 @dataclass(frozen=True)
@@ -99,8 +97,7 @@ class Comparison:
         return timing.median / _IN_MICROSECONDS[self.unit]
 
     def to_dict(self) -> dict[str, Any]:
-        facts = {"best": self.best.name, "ratio": self.ratio, "share": self.share}
-        return asdict(self) | facts
+        return asdict(self) | {"best": self.best.name, "ratio": self.ratio, "share": self.share}
 
     def __str__(self) -> str:
         cells = "".join(f"{self.shown(timing):>14.2f}" for timing in self.timed)
@@ -147,10 +144,8 @@ class Result:
         lines = [f"suite {self.suite} on {machine}", "", "times: median per call, half the quartile range"]
         lines += [f"  {timing}" for timing in self.timings]
         lines += _compared(self.comparisons)
-        lines += [
-            "",
-            f"results: {len(self.checks)} checked, " + (f"WRONG: {', '.join(wrong)}" if wrong else "all right"),
-        ]
+        verdict = f"WRONG: {', '.join(wrong)}" if wrong else "all right"
+        lines += ["", f"results: {len(self.checks)} checked, {verdict}"]
         lines += ["", "figures"] + [f"  {figure}" for figure in self.figures]
         return "\n".join(lines + [f"  note: {note}" for note in self.notes])
 
@@ -216,15 +211,5 @@ def burst(case: Callable[[], object], repeats: int) -> float:
 
 
 def describe_machine(cores: int) -> dict[str, Any]:
-    found = {"processor": _processor(), "cores_used": cores, "cores_there": len(os.sched_getaffinity(0))}
-    found |= {"python": platform.python_version()}
-    if util.find_spec("torch"):
-        found["torch"] = metadata.version("torch")
-    return found
-
-
-def _processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()
+    facts = machine_facts([]) | {"cores used": cores}
+    return {name.replace(" ", "_"): fact for name, fact in facts.items()}

@@ -36,10 +36,7 @@ def main() -> int:
                 began = time.perf_counter()
                 call(*workload.inputs)
                 taken[way].append((time.perf_counter() - began) * 1e6)
-    for name, share in (
-        ("fastest twentieth", 0),
-        ("median", 9),
-    ):  # other load disturbs the first least
+    for name, share in (("fastest twentieth", 0), ("median", 9)):  # other load disturbs the first least
         plain, recorded = (statistics.quantiles(taken[way], n=20)[share] for way in WAYS)
         print(
             f"{name}: {plain:.1f} us plain, {recorded:.1f} us with profiling=1: {100 * (recorded / plain - 1):+.1f} %"

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
 
+from ...frontend.explain import import_file
 from ...observe.compare import ProfileComparison
 from ...observe.compare import compare as compare_profiles
 from ...observe.recorder import profile
@@ -27,7 +25,7 @@ WAYS: dict[str, dict[str, Any]] = {"unfused": {"fuse": "off"}, "fused": {"profit
 
 def run_sample(result: Result, peers: Sequence[Runner], rounds: int) -> None:
     """The model of the sample end to end, and what its launches take fused and unfused."""
-    sample = load_sample()
+    sample = import_file(SAMPLE)
     model, inputs = sample.Model().eval(), sample.inputs()
     name = "sample of six scopes"
     # An int8 that rounds to its neighbour, after another order of additions, changes more than the last bits.
@@ -64,12 +62,3 @@ def _profiled(model: torch.nn.Module, inputs: tuple[Any, ...], calls: int) -> Pr
                 assert recorded.result is not None
                 turns[way][recorded.directory] = recorded.result.total_us
         return compare_profiles(*(min(taken, key=taken.__getitem__) for taken in turns.values()))
-
-
-def load_sample() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("superkernel_sample", SAMPLE)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up here
-    spec.loader.exec_module(module)
-    return module

@@ -1,4 +1,4 @@
-"""bench.replication: what copies of small ops gain: a decode step of six layers with copies and without, in turns."""
+"""replication: what copies of small ops gain: a decode step of six layers with copies and without, in turns."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from unittest.mock import patch
 
 import numpy as np
 
-from ... import Op, SubKernel, SuperKernel
-from ... import compile as compile_ops
-from ...plan.machine import Machine
-from ...targets.cpu.target import CpuPlanner
+from superkernel import Op, SubKernel, SuperKernel
+from superkernel import compile as compile_ops
+from superkernel.plan.machine import Machine
+from superkernel.targets.cpu.target import CpuPlanner
+from superkernel.tools import bench
 
-KERNELS = Path(__file__).parent / "kernels.cpp"
+KERNELS = Path(bench.__file__).parent / "kernels.cpp"
 LAYERS = 6
 HIDDEN, INNER, EXPERTS = 512, 2048, 8
 
@@ -66,7 +67,7 @@ def replicating(wanted: bool) -> Iterator[None]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m superkernel.tools.bench.replication", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python benchmarks/replication.py", description=__doc__)
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--calls", type=int, default=3000, help="of each")
     asked = parser.parse_args()
