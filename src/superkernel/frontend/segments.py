@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -105,7 +106,7 @@ def match_library_call(call: LibraryCall, target: str, cores: int, scratch: Scra
 
 def cut_segments(program: MatchedProgram, kernel_ops: KernelOps) -> list[ProgramStep]:
     """Segments end where a call has no sub-kernel."""
-    names = _UniqueNames()
+    uses: Counter[str] = Counter()  # by name of an op
     steps: list[ProgramStep] = []
     for call, match in program.calls:
         if isinstance(match, Unfusible):
@@ -119,18 +120,11 @@ def cut_segments(program: MatchedProgram, kernel_ops: KernelOps) -> list[Program
         segment = steps[-1]
         assert isinstance(segment, Segment)
         for op in kernel_ops(call) if isinstance(call, KernelCall) else match or []:
-            segment.ops.append(replace(op, name=names.unused(op.name or op.kernel.name)))
+            name = op.name or op.kernel.name
+            uses[name] += 1
+            segment.ops.append(replace(op, name=name if uses[name] == 1 else f"{name}_{uses[name]}"))
             segment.calls.append(call)
     return steps
-
-
-class _UniqueNames:
-    def __init__(self) -> None:
-        self._used: dict[str, int] = {}
-
-    def unused(self, wanted: str) -> str:
-        count = self._used[wanted] = self._used.get(wanted, 0) + 1
-        return wanted if count == 1 else f"{wanted}_{count}"
 
 
 def link_segments(

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import runpy
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ..errors import OptionError
 from . import store
 from .compare import ProfileComparison, compare
 from .machine import machine_facts
 from .profile import Profile
+from .recorder import profile
 from .report import ReportData, write_report
-from .script import run_script
 from .tables import statistic
 
 ReadRate = Callable[[int], float]  # cores -> bytes per second
+_INTERRUPTED = 130  # what shells report of a process that Ctrl-C ended
 
 
 def compare_directories(before: Path, after: Path, html: Path | None, read_rate: ReadRate) -> ProfileComparison:
@@ -54,23 +60,74 @@ def trace_script(
     """Run the script under a profile, and leave the tables, the trace and the report."""
     place = directory.absolute()  # the script may change the current directory
     run = run_script(script, arguments, place, quiet)
-    profile = _with_bandwidth(run.profile, read_rate)
-    store.write(place, profile)
-    report = write_report(place / store.REPORT, ReportData.on_one(profile, script.name))
+    found = _with_bandwidth(run.profile, read_rate)
+    store.write(place, found)
+    report = write_report(place / store.REPORT, ReportData.on_one(found, script.name))
     files = [*store.FILES, store.PROFILE, report.name]
-    rows = statistic(profile.launches)
-    lines = [f"{script}: {len(profile.launches)} launches, {profile.total_us:.2f} us"]
+    rows = statistic(found.launches)
+    lines = [f"{script}: {len(found.launches)} launches, {found.total_us:.2f} us"]
     lines += [f"  {row.op_type:<24} {row.core_type:<8} {row.count:>6} x {row.total_us:>12.2f} us" for row in rows]
-    lines += [f"note: {note}" for note in profile.notes]
-    if not profile.launches and run.status == 0:
+    lines += [f"note: {note}" for note in found.notes]
+    if not found.launches and run.status == 0:
         lines.append("note: nothing was launched: is the model compiled with backend='superkernel'?")
     lines.append(f"{directory}: {', '.join(files)}; open {store.REPORT} in a browser, trace.json in ui.perfetto.dev")
-    fields = {
-        "ok": run.status == 0,
-        "status": run.status,
-        "directory": str(directory),
-        "files": files,
-        "launches": len(profile.launches),
-        "total_us": profile.total_us,
-    }
+    fields = {"ok": run.status == 0, "status": run.status, "directory": str(directory), "files": files}
+    fields |= {"launches": len(found.launches), "total_us": found.total_us}
     return TraceAnswer(run.status, lines, fields | ({"failure": run.failure} if run.failure else {}))
+
+
+@dataclass(frozen=True)
+class ScriptRun:
+    """How a script ended, and what was recorded until then."""
+
+    status: int
+    profile: Profile
+    failure: str  # the traceback; empty if there is none
+
+
+def run_script(script: Path, arguments: Sequence[str], directory: Path, quiet: bool) -> ScriptRun:
+    """quiet: the script prints to the error output, where its traceback goes in any case."""
+    if not script.is_file():
+        what = "is no file" if script.exists() else "does not exist"
+        raise OptionError(f"{str(script)!r} {what}; trace takes a Python script and its arguments")
+    status, failure = 0, ""
+    recorded = profile(directory, detail=True)
+    with recorded, _as_main(script, arguments), redirect_stdout(sys.stderr if quiet else sys.stdout):
+        try:
+            runpy.run_path(str(script.absolute()), run_name="__main__")
+        except SystemExit as end:
+            status = _status_of(end)
+        except KeyboardInterrupt:
+            status, failure = _INTERRUPTED, "interrupted\n"
+        except BaseException as error:
+            status, failure = 1, "".join(traceback.format_exception(_from_script_on(error, script.absolute())))
+        print(failure, end="", file=sys.stderr)  # before anything is written: that may fail as well
+    assert recorded.result is not None
+    return ScriptRun(status, recorded.result, failure)
+
+
+def _status_of(end: SystemExit) -> int:
+    """As the interpreter does: nothing is success, a number is the status, anything else is printed."""
+    if end.code is None or isinstance(end.code, int):
+        return int(end.code or 0)
+    print(end.code, file=sys.stderr)
+    return 1
+
+
+def _from_script_on(error: BaseException, script: Path) -> BaseException:
+    """Without the frames that led to the script; none are left if it could not even be compiled."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_frame.f_code.co_filename != str(script):
+        frame = frame.tb_next
+    unread = isinstance(error, SyntaxError) and error.filename == str(script)
+    return error.with_traceback(frame) if frame is not None or unread else error
+
+
+@contextmanager
+def _as_main(script: Path, arguments: Sequence[str]) -> Iterator[None]:
+    before = sys.argv, sys.path
+    sys.argv, sys.path = [str(script), *arguments], [str(script.parent.resolve()), *sys.path]
+    try:
+        yield
+    finally:
+        sys.argv, sys.path = before

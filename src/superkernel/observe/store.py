@@ -46,7 +46,7 @@ def write(directory: Path, profile: Profile) -> None:
         texts[PROFILE] = json.dumps(content, separators=(",", ":"), allow_nan=False)
         for name, text in texts.items():
             unfinished[name] = directory / f"{name}{mark}"
-            _write(unfinished[name], text)
+            write_synced(unfinished[name], text.encode(errors="backslashreplace"))
         # Between these steps a reader finds no profile.json, and says that the directory is half written.
         (directory / PROFILE).unlink(missing_ok=True)
         (directory / REPORT).unlink(missing_ok=True)
@@ -63,9 +63,10 @@ def write(directory: Path, profile: Profile) -> None:
                 path.unlink(missing_ok=True)
 
 
-def _write(path: Path, text: str) -> None:
-    with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
-        file.write(text)
+def write_synced(path: Path, content: bytes) -> None:
+    """The bytes are on the disk when this returns."""
+    with path.open("wb") as file:
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())  # some file systems say only here that the disk is full
 

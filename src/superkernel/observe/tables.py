@@ -48,16 +48,11 @@ def statistic(launches: Sequence[ProfiledLaunch]) -> list[TypeStatistic]:
 
 
 def statistic_csv(profile: Profile) -> str:
-    return _csv(
-        STATISTIC,
-        (
-            (
-                row.op_type, row.core_type, row.count, _decimal(row.total_us), _decimal(row.min_us),
-                _decimal(row.avg_us), _decimal(row.max_us), _decimal(row.ratio),
-            )
-            for row in statistic(profile.launches)
-        ),
-    )  # fmt: skip
+    rows: list[Sequence[object]] = []
+    for row in statistic(profile.launches):
+        decimals = map(_decimal, (row.total_us, row.min_us, row.avg_us, row.max_us, row.ratio))
+        rows.append((row.op_type, row.core_type, row.count, *decimals))
+    return _csv(STATISTIC, rows)
 
 
 def details_csv(profile: Profile) -> str:

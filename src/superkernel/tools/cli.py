@@ -127,7 +127,10 @@ def compile_command(
             )
         with kernel:
             if dump is not None:
-                _dump(kernel, dump)
+                try:
+                    kernel.dump(dump)
+                except OSError as reason:
+                    raise BuildError(f"cannot write --dump {dump}: {reason}") from reason
             files = _save(kernel, output)
             answer = _answer_fields(kernel, chosen) | {"artefact": str(output), "files": files}
             answer["remarks"] = list(kernel.executable.remarks)
@@ -244,17 +247,13 @@ def _answering_errors(as_json: bool) -> Iterator[None]:
         yield
     except SuperKernelError as error:
         if as_json:
-            typer.echo(json.dumps({"ok": False, "error": _error_fields(error)}, indent=1))
+            fields: dict[str, Any] = {"kind": type(error).__name__, "message": str(error), "command": [], "stderr": ""}
+            if isinstance(error, BuildError):
+                fields |= {"message": error.message, "command": list(error.command), "stderr": error.stderr}
+            typer.echo(json.dumps({"ok": False, "error": fields}, indent=1))
         else:
             typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None
-
-
-def _error_fields(error: SuperKernelError) -> dict[str, Any]:
-    fields: dict[str, Any] = {"kind": type(error).__name__, "message": str(error), "command": [], "stderr": ""}
-    if isinstance(error, BuildError):
-        fields |= {"message": error.message, "command": list(error.command), "stderr": error.stderr}
-    return fields
 
 
 def _merged_options(base: Options, text: str) -> Options:
@@ -323,13 +322,6 @@ def _save(kernel: SuperKernel, output: Path) -> list[str]:
     except OSError as reason:
         raise BuildError(f"cannot write --output {output}: {reason}") from reason
     return files
-
-
-def _dump(kernel: SuperKernel, folder: Path) -> None:
-    try:
-        kernel.dump(folder)
-    except OSError as reason:
-        raise BuildError(f"cannot write --dump {folder}: {reason}") from reason
 
 
 def _answer_fields(kernel: SuperKernel, target: str) -> dict[str, Any]:

@@ -21,12 +21,8 @@ from ..targets.native.toolchain import run as run_tool
 from ..version import __version__
 
 _DEMO_TIMEOUT_S = 300.0
-_DEMO = (
-    sys.executable,
-    "-c",
-    f"import sys; sys.path[:] = {sys.path}; from superkernel.tools.cli import main; main()",
-    "demo",
-)
+_COMMAND = f"import sys; sys.path[:] = {sys.path}; from superkernel.tools.cli import main; main()"
+_DEMO = (sys.executable, "-c", _COMMAND, "demo")
 
 
 @dataclass(frozen=True)

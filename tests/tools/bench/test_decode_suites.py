@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from frontend.fused import run  # noqa: E402
 
 from superkernel.tools import bench  # noqa: E402
-from superkernel.tools.bench import attention, compare_peers, decode, moe, quantised  # noqa: E402
+from superkernel.tools.bench import attention, compare_peers, decode, moe  # noqa: E402
 from superkernel.tools.bench.decode_models import decode_step, expert_layers  # noqa: E402
 from superkernel.tools.bench.measure import Result  # noqa: E402
 from superkernel.tools.bench.peers import EAGER, PEERS  # noqa: E402
@@ -67,10 +67,10 @@ def test_matmuls_are_checked_and_compared(monkeypatch: pytest.MonkeyPatch) -> No
 def test_quantised_ops_are_checked_and_compared() -> None:
     result = Result("moe", {"cores_used": 2})
     with compare_peers.threads(compare_peers.CORES):
-        quantised.quantised_ops(result, (8, 64, 32), rounds=2)
+        moe.quantised_ops(result, (8, 64, 32), rounds=2)
     assert result.ok and len(result.checks) == 3
     assert [figure.limit for figure in result.figures] == [0.98, 2]
-    assert quantised.SIZES == (864, 7168, 4096)
+    assert moe.SIZES == (864, 7168, 4096)
 
 
 def test_attention_is_compared() -> None:

@@ -108,25 +108,20 @@ class CppKernels:
         names = {name: [p.name for p in parameters_of(self.trace.kernels[name].source)] for name in used}
 
         def ops_of(call: KernelCall) -> list[Op]:
+            """An op for each part of a called kernel."""
+            parts = self.outlined[call.kernel].parts
             arguments = dict(zip(names[call.kernel], call.args, strict=True))
-            return self._ops(call.kernel, kernels[call.kernel], arguments, scratch)
+            workspaces = {part.workspace: part.workspace_bytes for part in parts if part.workspace}
+            places = {workspace: scratch(nbytes) for workspace, nbytes in workspaces.items()}
+            ops = []
+            for part, kernel in zip(parts, kernels[call.kernel], strict=True):
+                args = [kernel_argument(arguments[parameter.name]) for parameter in part.parameters]
+                if part.workspace:
+                    args.append(places[part.workspace])
+                ops.append(Op(kernel, args, name=_readable(call.kernel)))
+            return ops
 
         return ops_of
-
-    def _ops(
-        self, name: str, kernels: Sequence[SubKernel], arguments: Mapping[str, Any], scratch: ScratchBuffers
-    ) -> list[Op]:
-        """An op for each part of a called kernel."""
-        parts = self.outlined[name].parts
-        workspaces = {part.workspace: part.workspace_bytes for part in parts if part.workspace}
-        places = {workspace: scratch(nbytes) for workspace, nbytes in workspaces.items()}
-        ops = []
-        for part, kernel in zip(parts, kernels, strict=True):
-            args = [kernel_argument(arguments[parameter.name]) for parameter in part.parameters]
-            if part.workspace:
-                args.append(places[part.workspace])
-            ops.append(Op(kernel, args, name=_readable(name)))
-        return ops
 
 
 def _readable(kernel: str) -> str:

@@ -1,6 +1,6 @@
 """observe.report: profiles -> one HTML page that opens from disk, without a network."""
 
 from .data import ReportData, ReportedRun
-from .write import write_report
+from .page import write_report
 
 __all__ = ["ReportData", "ReportedRun", "write_report"]

@@ -10,7 +10,7 @@ from ...errors import SuperKernelError
 from .. import store
 from ..compare import compare
 from .data import ReportData
-from .write import write_report
+from .page import write_report
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,15 +1,21 @@
-"""observe.report.page: the profiles of a report -> the text of one HTML page that needs no other file."""
+"""observe.report.page: the profiles of a report -> one HTML page that needs no other file, on disk."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import json
+import os
+import secrets
+from contextlib import suppress
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from string import Template
 
+from ...errors import BuildError
 from ...version import __version__
+from ..store import write_synced
 from .data import ReportData
 from .markup import escaped
 from .sections import sections
@@ -60,3 +66,36 @@ def _page_script() -> str:
 @cache
 def _asset(name: str) -> str:
     return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def write_report(path: str | os.PathLike[str], data: ReportData) -> Path:
+    """Write one self-contained HTML file and return its path; folders that are missing are made.
+
+    An existing report stays as it was until the new one is complete.
+    """
+    target = Path(path)
+    content = page(data).encode(errors="backslashreplace")  # a name need not be text that UTF-8 knows
+    try:
+        if target.is_dir():
+            raise BuildError(f"the report cannot be written to {target}: it is a folder; name a file in it")
+        if target.exists() and not target.is_file():  # a pipe or a device cannot be put in place whole
+            target.write_bytes(content)
+            return target
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _put(target.resolve(), content)
+    except OSError as reason:
+        raise BuildError(
+            f"the report cannot be written to {target}: {reason.strerror or reason}; name another place, or make room"
+        ) from reason
+    return target
+
+
+def _put(target: Path, content: bytes) -> None:
+    unfinished = target.with_name(f".{secrets.token_hex(6)}.unfinished")
+    try:
+        write_synced(unfinished, content)
+        unfinished.replace(target)
+    except BaseException:
+        with suppress(OSError):
+            unfinished.unlink()
+        raise

@@ -6,6 +6,7 @@ import ctypes
 import math
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import util
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,6 @@ from ...model.options import Options
 from ...model.subkernel import SubKernel
 from ...plan import make_plan, validate
 from ...runtime.compile import compile
-from ...runtime.super_kernel import SuperKernel
 from ...targets.buffers import aligned_empty
 from ...targets.cpu.runtime.launch import CpuLoadedKernel
 from ...targets.cpu.runtime.openmp import openmp
@@ -57,8 +57,7 @@ def _kernel(name: str, block_dim: int, params: Sequence[str]) -> SubKernel:
     return SubKernel.from_source(KERNELS, name, block_dim=block_dim, params=params)
 
 
-def _linked(ops: Sequence[Op], name: str, options: str = "", cores: int = CORES) -> SuperKernel:
-    return compile(ops, name, options, cores=cores)
+_linked = partial(compile, cores=CORES)
 
 
 def _alternating(kernel: SubKernel, length: int, prefix: str = "t", **op: Any) -> list[Op]:

@@ -75,20 +75,14 @@ def launcher(a: torch.Tensor, b: torch.Tensor, cores: int) -> tuple[Callable[[],
     """a @ b as a super kernel of one op: a function that launches it, and its result."""
     out = torch.empty(a.shape[0], b.shape[1])
     tensors = {"a": a, "b": b, "out": out}
-    named = {name: _argument(name, tensor) for name, tensor in tensors.items()}
-    op = matmul_op(named["a"], named["b"], named["out"], cores=cores)
-    kernel = compile([op], "matmul", cores=cores)
+    arguments = [TensorArg(name, 0, "float32", tuple(x.shape), tuple(x.stride())) for name, x in tensors.items()]
+    kernel = compile([matmul_op(*arguments, cores=cores)], "matmul", cores=cores)
     values, sizes = kernel.argument_arrays()
     for index, name in enumerate(kernel.graph.buffers):
         values[index], sizes[index] = tensors[name].data_ptr(), tensors[name].untyped_storage().nbytes()
-    model_support_of(kernel.target).settle(
-        list(zip(values, sizes, strict=True))
-    )  # as the front end does at the first call
+    # as the front end does at the first call
+    model_support_of(kernel.target).settle(list(zip(values, sizes, strict=True)))
     return lambda: kernel.launch_values(values, sizes), out
-
-
-def _argument(name: str, tensor: torch.Tensor) -> TensorArg:
-    return TensorArg(name, 0, "float32", tuple(tensor.shape), tuple(tensor.stride()))
 
 
 def _close(found: Any, expected: Any) -> bool:

@@ -6,15 +6,14 @@ import argparse
 import statistics
 import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from .decode_models import decode_step
-from .peers import threads, with_new_code
+from .peers import compile_anew, threads
 
-WAYS: dict[str, dict[str, Any]] = {"plain": {}, "profiling=1": {"profiling": 1}}
+WAYS: dict[str, dict[str, Any]] = {"plain": {"profit_gate": 0}, "profiling=1": {"profit_gate": 0, "profiling": 1}}
 
 
 def main() -> int:
@@ -25,7 +24,7 @@ def main() -> int:
     torch.manual_seed(0)
     workload = decode_step(288)
     with threads(arguments.cores), torch.no_grad():
-        calls = {way: _compiled(workload.model, options) for way, options in WAYS.items()}
+        calls = {way: compile_anew(workload.model, "superkernel", options) for way, options in WAYS.items()}
         results = [call(*workload.inputs) for call in calls.values()]
         if not all(torch.equal(results[0], result) for result in results):
             print("profiling=1 gives another result", file=sys.stderr)
@@ -42,17 +41,6 @@ def main() -> int:
             f"{name}: {plain:.1f} us plain, {recorded:.1f} us with profiling=1: {100 * (recorded / plain - 1):+.1f} %"
         )
     return 0
-
-
-def _compiled(model: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:
-    compiled: Callable[..., Any] = torch.compile(
-        with_new_code(model),
-        backend="superkernel",
-        options={"profit_gate": 0, **options},
-        fullgraph=True,
-        dynamic=False,
-    )
-    return compiled
 
 
 if __name__ == "__main__":

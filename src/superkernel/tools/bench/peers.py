@@ -54,18 +54,20 @@ def prepare(runner: Runner, model: Callable[..., Any], inputs: Sequence[Any]) ->
         model = copy.deepcopy(model)  # freezing packs weights
     if runner.backend is None:
         return lambda: model(*inputs), CompileReport()
-    compiled = torch.compile(
-        with_new_code(model),
-        backend=runner.backend,
-        options=dict(runner.options) or None,
-        fullgraph=True,
-        dynamic=False,
-    )
+    compiled = compile_anew(model, runner.backend, runner.options)
     # As options of torch.compile they would reach Inductor too late: Dynamo reads `freezing` too.
     with config.patch(dict(runner.inductor)), _quiet(), collecting() as report:
         for _ in range(CALLS + 1):
             compiled(*inputs)
     return lambda: compiled(*inputs), report
+
+
+def compile_anew(model: Callable[..., Any], backend: Any, options: Mapping[str, object]) -> Callable[..., Any]:
+    model = with_new_code(model)
+    compiled: Callable[..., Any] = torch.compile(
+        model, backend=backend, options=dict(options) or None, fullgraph=True, dynamic=False
+    )
+    return compiled
 
 
 def with_new_code(model: Callable[..., Any]) -> Callable[..., Any]:

@@ -15,7 +15,7 @@ from ...observe.compare import compare as compare_profiles
 from ...observe.recorder import profile
 from .compare_peers import compare
 from .measure import Figure, Result
-from .peers import Runner, with_new_code
+from .peers import Runner, compile_anew
 from .workloads import Workload
 
 SAMPLE = Path(__file__).resolve().parents[4] / "examples" / "03_moe_compare.py"
@@ -48,10 +48,7 @@ def run_sample(result: Result, peers: Sequence[Runner], rounds: int) -> None:
 
 def _profiled(model: torch.nn.Module, inputs: tuple[Any, ...], calls: int) -> ProfileComparison:
     """Turns of both ways; the fastest of each are compared, because other load on the machine can only add time."""
-    compiled = {
-        way: torch.compile(with_new_code(model), backend="superkernel", options=options, fullgraph=True, dynamic=False)
-        for way, options in WAYS.items()
-    }
+    compiled = {way: compile_anew(model, "superkernel", options) for way, options in WAYS.items()}
     with tempfile.TemporaryDirectory(prefix="superkernel-bench-") as folder:
         turns: dict[str, dict[Path, float]] = {way: {} for way in WAYS}
         for turn in range(TURNS):

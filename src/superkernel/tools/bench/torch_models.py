@@ -15,7 +15,6 @@ import numpy as np
 import torch
 
 from ...errors import BuildError
-from ...frontend.report import CompileReport
 from ...runtime.super_kernel import SuperKernel
 from ...targets.cpu.runtime.launch import CpuLoadedKernel
 from . import first_call
@@ -53,10 +52,11 @@ def host_cost(result: Result, rounds: int) -> None:
     guards, _ = prepare(guards_only, workload.model, workload.inputs)
     result.checks[f"{workload.name}: superkernel"] = first_call.close(ours(), expected)
     result.checks[f"{workload.name}: inductor"] = first_call.close(stock(), expected)
-    result.checks[f"{workload.name}: one super kernel"] = _fused_segments(report) == 1
-    if _fused_segments(report) != 1:
+    fused = [segment for scope in report.scopes for segment in scope.segments if segment.fused]
+    result.checks[f"{workload.name}: one super kernel"] = len(fused) == 1
+    if len(fused) != 1:
         return
-    kernel = _kernel_of(report)
+    kernel: SuperKernel = fused[0].kernel
     loaded = kernel.loaded
     assert isinstance(loaded, CpuLoadedKernel)
     buffers = {name: np.ones(64, np.float32) for name in kernel.graph.buffers}
@@ -90,16 +90,6 @@ def _returns_a_tensor(module: Any, inputs: Sequence[Any]) -> Any:
     return lambda *args: results
 
 
-def _fused_segments(report: CompileReport) -> int:
-    return sum(segment.fused for scope in report.scopes for segment in scope.segments)
-
-
-def _kernel_of(report: CompileReport) -> SuperKernel:
-    kernel = next(segment.kernel for scope in report.scopes for segment in scope.segments if segment.fused)
-    assert isinstance(kernel, SuperKernel)
-    return kernel
-
-
 def first_calls(result: Result, rounds: int) -> None:
     """The four blocks in fresh processes: first with empty caches, then with the caches they filled."""
     runners = (OURS.backend, INDUCTOR.backend)
@@ -123,12 +113,9 @@ def first_calls(result: Result, rounds: int) -> None:
         ours, stock = (summary(backend, taken[key, backend]) for backend in runners)
         compared[key] = Comparison(name, ours, (stock,), unit="s")
     result.comparisons += compared.values()
-    result.figures.append(
-        Figure("compiling the four blocks, to Inductor's time", 1 / compared["cold first"].ratio, 1.5, False)
-    )
-    result.figures.append(
-        Figure("first result with warm caches", compared["warm first"].ours.median / 1e6, 3, False, "s")
-    )
+    cold, warm = compared["cold first"], compared["warm first"]
+    result.figures.append(Figure("compiling the four blocks, to Inductor's time", 1 / cold.ratio, 1.5, False))
+    result.figures.append(Figure("first result with warm caches", warm.ours.median / 1e6, 3, False, "s"))
 
 
 def first_call_of(backend: str, folder: str, cores: int) -> dict[str, Any]:
