@@ -28,17 +28,13 @@ def compile_with_aot(module: GraphModule, inputs: Sequence[Any], compiler: Graph
     """The function that Dynamo is to call; `compiler` has compiled each graph."""
     # On a hit of AOTAutograd's or Inductor's cache no graph is compiled, and there is nothing to fuse.
     with torch._functorch.config.patch(enable_autograd_cache=False):
-        if _is_inference(inputs):
+        wanted = any(isinstance(value, torch.Tensor) and value.requires_grad for value in inputs)
+        if not (torch.is_grad_enabled() and wanted):
             try:
                 return _inference(module, inputs, compiler)
             except _NeedsGradients:
                 pass
         return _with_gradients(module, inputs, compiler)
-
-
-def _is_inference(inputs: Sequence[Any]) -> bool:
-    needs_gradients = any(isinstance(value, torch.Tensor) and value.requires_grad for value in inputs)
-    return not (torch.is_grad_enabled() and needs_gradients)
 
 
 def _inference(module: GraphModule, inputs: Sequence[Any], compiler: GraphCompiler) -> Any:

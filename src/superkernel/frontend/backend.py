@@ -29,7 +29,10 @@ def superkernel(module: GraphModule, inputs: Sequence[Any], *, mode: str | None 
     settings = BackendSettings.parse(options, mode)
     root = root_callable()
     context = GraphContext(settings, root, is_marked(root) if root is not None else False, _warnings_about(root))
-    if (reason := _why_not_fusible(module)) is not None:
+    reason = inductor.unsupported_version()
+    if reason is None and (name := nested_input(module)) is not None:
+        reason = f"input {name!r} is a nested tensor, and only plain tensors are fused"
+    if reason is not None:
         return _compile_unfused(module, inputs, context, reason)
     with cache_in(settings.cache), suppress(BuildError):  # raised again by the stage that needs what is missing
         settings.model_support.warm_up()
@@ -37,15 +40,6 @@ def superkernel(module: GraphModule, inputs: Sequence[Any], *, mode: str | None 
     context.input_count = sum(node.op == "placeholder" for node in module.graph.nodes)
     compiled = compile_with_aot(module, inputs, partial(compile_graph, context))
     return context.direct or compiled
-
-
-def _why_not_fusible(module: GraphModule) -> str | None:
-    """Why nothing of the graph can be fused; None: something may be."""
-    if (reason := inductor.unsupported_version()) is not None:
-        return reason
-    if (name := nested_input(module)) is not None:
-        return f"input {name!r} is a nested tensor, and only plain tensors are fused"
-    return None
 
 
 def _compile_unfused(module: GraphModule, inputs: Sequence[Any], context: GraphContext, reason: str) -> Any:

@@ -156,7 +156,9 @@ def _with_inputs(module: ModuleType, name: str) -> tuple[Any, tuple[Any, ...]]:
             return found, inputs if isinstance(inputs, tuple) else (inputs,)
     if not callable(found):
         raise GraphError(f"{name!r} is a {type(found).__name__}, nothing that can be compiled")
-    if isinstance(found, torch.nn.Module) or _needs_arguments(found):
+    parameters = () if isinstance(found, torch.nn.Module) else inspect.signature(found).parameters.values()
+    needed = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    if isinstance(found, torch.nn.Module) or needed:
         raise GraphError(
             f"{name!r} needs inputs: give the file a function {name}_inputs() or {_INPUTS}() that returns a tuple of "
             "them, or name a function without arguments that returns (model, inputs)"
@@ -168,8 +170,3 @@ def _with_inputs(module: ModuleType, name: str) -> tuple[Any, tuple[Any, ...]]:
         inputs = returned[1]
         return returned[0], inputs if isinstance(inputs, tuple) else (inputs,)
     return found, ()
-
-
-def _needs_arguments(function: Callable[..., Any]) -> bool:
-    parameters = inspect.signature(function).parameters.values()
-    return any(p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters)

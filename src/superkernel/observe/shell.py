@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import OptionError
-from . import store
+from . import recorder, store
 from .compare import ProfileComparison, compare
 from .machine import machine_facts
 from .profile import Profile
-from .recorder import profile
 from .report import ReportData, write_report
 from .tables import statistic
 
@@ -60,19 +59,19 @@ def trace_script(
     """Run the script under a profile, and leave the tables, the trace and the report."""
     place = directory.absolute()  # the script may change the current directory
     run = run_script(script, arguments, place, quiet)
-    found = _with_bandwidth(run.profile, read_rate)
-    store.write(place, found)
-    report = write_report(place / store.REPORT, ReportData.on_one(found, script.name))
+    profile = _with_bandwidth(run.profile, read_rate)
+    store.write(place, profile)
+    report = write_report(place / store.REPORT, ReportData.on_one(profile, script.name))
     files = [*store.FILES, store.PROFILE, report.name]
-    rows = statistic(found.launches)
-    lines = [f"{script}: {len(found.launches)} launches, {found.total_us:.2f} us"]
+    rows = statistic(profile.launches)
+    lines = [f"{script}: {len(profile.launches)} launches, {profile.total_us:.2f} us"]
     lines += [f"  {row.op_type:<24} {row.core_type:<8} {row.count:>6} x {row.total_us:>12.2f} us" for row in rows]
-    lines += [f"note: {note}" for note in found.notes]
-    if not found.launches and run.status == 0:
+    lines += [f"note: {note}" for note in profile.notes]
+    if not profile.launches and run.status == 0:
         lines.append("note: nothing was launched: is the model compiled with backend='superkernel'?")
     lines.append(f"{directory}: {', '.join(files)}; open {store.REPORT} in a browser, trace.json in ui.perfetto.dev")
     fields = {"ok": run.status == 0, "status": run.status, "directory": str(directory), "files": files}
-    fields |= {"launches": len(found.launches), "total_us": found.total_us}
+    fields |= {"launches": len(profile.launches), "total_us": profile.total_us}
     return TraceAnswer(run.status, lines, fields | ({"failure": run.failure} if run.failure else {}))
 
 
@@ -91,7 +90,7 @@ def run_script(script: Path, arguments: Sequence[str], directory: Path, quiet: b
         what = "is no file" if script.exists() else "does not exist"
         raise OptionError(f"{str(script)!r} {what}; trace takes a Python script and its arguments")
     status, failure = 0, ""
-    recorded = profile(directory, detail=True)
+    recorded = recorder.profile(directory, detail=True)
     with recorded, _as_main(script, arguments), redirect_stdout(sys.stderr if quiet else sys.stdout):
         try:
             runpy.run_path(str(script.absolute()), run_name="__main__")

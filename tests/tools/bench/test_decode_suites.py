@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from frontend.fused import run  # noqa: E402
 
 from superkernel.tools import bench  # noqa: E402
-from superkernel.tools.bench import attention, compare_peers, decode, moe  # noqa: E402
+from superkernel.tools.bench import attention, decode, moe, peers  # noqa: E402
 from superkernel.tools.bench.decode_models import decode_step, expert_layers  # noqa: E402
 from superkernel.tools.bench.measure import Result  # noqa: E402
 from superkernel.tools.bench.peers import EAGER, PEERS  # noqa: E402
@@ -57,7 +57,7 @@ def test_matmuls_are_checked_and_compared(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(decode, "DEPTH", 64)
     monkeypatch.setattr(decode, "COLUMNS", 128)
     result = Result("decode", {"cores_used": 2})
-    with compare_peers.threads(compare_peers.CORES):
+    with peers.threads(peers.CORES):
         decode.skinny_matmul(result, 2, rounds=2)
         decode.square_matmul(result, 512, rounds=2)
     assert result.ok and len(result.checks) == 2
@@ -66,7 +66,7 @@ def test_matmuls_are_checked_and_compared(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_quantised_ops_are_checked_and_compared() -> None:
     result = Result("moe", {"cores_used": 2})
-    with compare_peers.threads(compare_peers.CORES):
+    with peers.threads(peers.CORES):
         moe.quantised_ops(result, (8, 64, 32), rounds=2)
     assert result.ok and len(result.checks) == 3
     assert [figure.limit for figure in result.figures] == [0.98, 2]
@@ -75,7 +75,7 @@ def test_quantised_ops_are_checked_and_compared() -> None:
 
 def test_attention_is_compared() -> None:
     result = Result("attention", {"cores_used": 2})
-    found = compare_peers.compare(result, attention.decode(16), (EAGER,), rounds=2)
+    found = peers.compare(result, attention.decode(16), (EAGER,), rounds=2)
     assert result.ok and found.name.startswith("one query")
     causal = attention.prompt(16)
     torch.testing.assert_close(run(causal.model, *causal.inputs).outputs, causal.model(*causal.inputs))

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 from superkernel.errors import BuildError, UnsupportedError  # noqa: E402
 from superkernel.tools import bench  # noqa: E402
-from superkernel.tools.bench import bandwidth, compare_peers, torch_models  # noqa: E402
+from superkernel.tools.bench import bandwidth, peers, torch_models  # noqa: E402
 from superkernel.tools.bench.first_call import CALLS, blocks, close  # noqa: E402
 from superkernel.tools.bench.measure import Result  # noqa: E402
 from superkernel.tools.bench.peers import (  # noqa: E402
@@ -164,7 +164,7 @@ def test_close_knows_wrong_from_rounded() -> None:
 
 def test_a_workload_is_compared_with_its_peers() -> None:
     result = Result("torch", {"cores_used": 2})
-    found = compare_peers.compare(result, small(), (EAGER, Runner("dynamo", "", eager_backend)), rounds=2)
+    found = peers.compare(result, small(), (EAGER, Runner("dynamo", "", eager_backend)), rounds=2)
     assert found.columns == ("us", "superkernel", "fuse=off", "eager", "dynamo")
     assert result.checks == dict.fromkeys((f"three ops: {who}" for who in ("superkernel", "fuse=off", "dynamo")), True)
     assert [figure.name for figure in result.figures] == ["three ops: time with fuse=off to ours"]
@@ -178,7 +178,7 @@ def test_a_wrong_peer_is_found() -> None:
     def wrong(module: Any, inputs: Any) -> Any:
         return lambda *args: (args[0] + 7,)
 
-    compare_peers.compare(result, small(), (EAGER, Runner("wrong", "", wrong)), rounds=2)
+    peers.compare(result, small(), (EAGER, Runner("wrong", "", wrong)), rounds=2)
     assert not result.ok and not result.checks["three ops: wrong"]
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 import torch
 from torch._higher_order_ops.auto_functionalize import auto_functionalized, auto_functionalized_v2
@@ -13,7 +11,7 @@ from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._pytree import tree_leaves
 
-from .source_lines import source_lines
+from .source_lines import source_line
 
 # Custom operators that write into their arguments: Inductor removes these wrappers.
 _WRAPPERS = frozenset({auto_functionalized, auto_functionalized_v2})
@@ -46,22 +44,18 @@ class Unfusible:
 
 
 def unfusible_node(node: Node, reason: str, cause: Cause) -> Unfusible:
-    return Unfusible(str(node.target), reason, source_lines([node]), cause)
+    line = source_line(node)
+    return Unfusible(str(node.target), reason, () if line is None else (line,), cause)
 
 
 def why_unfusible(node: Node) -> Unfusible | None:
     """None: nothing in the graph keeps the op out of a super kernel."""
     if isinstance(node.target, torch._ops.HigherOrderOperator) and node.target not in _WRAPPERS:
         return unfusible_node(node, "a higher-order operator is left to Inductor", Cause.HIGHER_ORDER)
-    values = list(_values(node))
+    values = [value for used in (node, *node.all_input_nodes) for value in tree_leaves(used.meta.get("val"))]
     if any(isinstance(value, torch.Tensor) and free_unbacked_symbols(value) for value in values):
         return unfusible_node(node, "its size depends on data", Cause.DATA_DEPENDENT_SIZE)
     if any(isinstance(value, _NUMBERS) and value.node.maybe_as_int() is None for value in values):
         reason = "it makes or takes a number that is only known when it runs"
         return unfusible_node(node, reason, Cause.DATA_DEPENDENT_NUMBER)
     return None
-
-
-def _values(node: Node) -> Iterator[Any]:
-    for used in (node, *node.all_input_nodes):
-        yield from tree_leaves(used.meta.get("val"))

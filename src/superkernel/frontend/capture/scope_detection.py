@@ -216,15 +216,12 @@ def _calls_with_a_name(code: CodeType, names: set[str]) -> bool:
     """Whether one of `names` is loaded and what follows is not the constant None."""
     steps = [step for step in dis.get_instructions(code) if step.opname != "PUSH_NULL"]
     for step, following in pairwise(steps):
+        loads_none = following.opname == "LOAD_CONST" and following.argval is None
         if step.opname == "IMPORT_FROM" and step.argval in names:
             names = {*names, following.argval}
-        elif step.opname in _LOADS and step.argval in names and not _loads_none(following):
+        elif step.opname in _LOADS and step.argval in names and not loads_none:
             return True
     return any(_calls_with_a_name(inner, names) for inner in code.co_consts if type(inner) is CodeType)
-
-
-def _loads_none(step: dis.Instruction) -> bool:
-    return step.opname == "LOAD_CONST" and step.argval is None
 
 
 @lru_cache(maxsize=4096)

@@ -6,7 +6,7 @@ import ast
 import linecache
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,11 +46,6 @@ def source_line(node: Node) -> str | None:
     """The line of the user's model that the op comes from, as "model.py:12: y = x.sin()"."""
     lines = _user_lines(node)
     return str(lines[0]) if lines else None
-
-
-def source_lines(nodes: Sequence[Node]) -> tuple[str, ...]:
-    """The lines of several ops, without repetition."""
-    return tuple(dict.fromkeys(line for node in nodes if (line := source_line(node)) is not None))
 
 
 def opening_line(node: Node) -> str:

@@ -41,25 +41,15 @@ def kernel_source(name: str, outlined: OutlinedKernel) -> KernelSource:
 
 def _body(part: KernelPart) -> str:
     """Parameters and statements. An exception must not leave a sub-kernel: sk::fail stops the launch, naming the op."""
-    parameters = [_declared(parameter) for parameter in part.parameters]
+    parameters = [
+        f"{'const ' if parameter.const else ''}{parameter.ctype}{'*' if parameter.pointer else ''} {parameter.name}"
+        for parameter in part.parameters
+    ]
     if part.workspace:
         parameters.append("char* results")
     text = reindented(part.body, 2)
-    return (
-        f"({', '.join(parameters)})\n"
-        "{\n"
-        "    try {\n"
-        f"{text}\n"
-        "    } catch (const std::exception& error) {\n"
-        "        sk::fail(error.what());\n"
-        "    }\n"
-        "}"
-    )
-
-
-def _declared(parameter: KernelParameter) -> str:
-    const = "const " if parameter.const else ""
-    return f"{const}{parameter.ctype}{'*' if parameter.pointer else ''} {parameter.name}"
+    caught = "    } catch (const std::exception& error) {\n        sk::fail(error.what());\n    }"
+    return f"({', '.join(parameters)})\n{{\n    try {{\n{text}\n{caught}\n}}"
 
 
 def reindented(text: str, depth: int) -> str:

@@ -7,8 +7,7 @@ tests/frontend/lowering/test_inductor.py checks the names and signatures they re
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,32 +63,19 @@ def generate_program(
 
     # On a hit of Inductor's cache no text is generated; random numbers come from torch's own generators, whose state
     # every caller shares.
-    patches = {
-        "fx_graph_cache": False,
-        "fallback_random": True,
-        "graph_partition": False,
-        "freezing": False,
-        "max_autotune": False,
-        "max_autotune_gemm": False,
-        **config,
-    }
+    patches = {"fx_graph_cache": False, "fallback_random": True, "graph_partition": False, "freezing": False}
+    patches |= {"max_autotune": False, "max_autotune_gemm": False, **config}
     keep_strides(module)
-    with inductor_config.patch(patches), _intercepted_text():
+    with inductor_config.patch(patches):
+        _install_hook()
+        _intercepting.active = True
         try:
             compile_fx_inner(module, list(inputs), is_inference=True)
         except _Intercepted as intercepted:
             return intercepted.generated
+        finally:
+            _intercepting.active = False
     return None
-
-
-@contextmanager
-def _intercepted_text() -> Iterator[None]:
-    _install_hook()
-    _intercepting.active = True
-    try:
-        yield
-    finally:
-        _intercepting.active = False
 
 
 def _is_intercepting() -> bool:

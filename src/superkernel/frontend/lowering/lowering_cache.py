@@ -91,12 +91,12 @@ def package_versions() -> str:
 
 def write_entry(key: str, text: str, store: Cache) -> None:
     """Keep a text; where the cache cannot be written, the next process computes it again."""
+
+    def build(path: Path) -> None:
+        path.write_text(text)
+
     with suppress(BuildError):
-        store.make(key, ".json", lambda path: _write(path, text))
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text)
+        store.make(key, ".json", build)
 
 
 def _read(key: str, store: Cache) -> GeneratedProgram | None:

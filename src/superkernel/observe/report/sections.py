@@ -85,17 +85,15 @@ def _cards(data: ReportData) -> Iterator[tuple[str, str, str]]:
 
 def _machines(data: ReportData) -> str:
     """One row per fact, one column per run."""
-    facts = [dict(run.profile.machine) | _bandwidth(run) for run in data.runs]
+    facts = [dict(run.profile.machine) for run in data.runs]
+    for run, of_run in zip(data.runs, facts, strict=True):
+        if (rate := run.profile.read_bytes_per_s) is not None:
+            of_run["measured read bandwidth"] = rate_text(rate)
     names = list(dict.fromkeys(name for of_run in facts for name in of_run))
     if not names:
         return paragraph("Nothing was recorded about the machine.", "absent")
     rows = [(name, *(str(of_run.get(name, "")) for of_run in facts)) for name in names]
     return table((Column("machine"), *(Column(run.title) for run in data.runs)), rows, "Machine")
-
-
-def _bandwidth(run: ReportedRun) -> dict[str, str | int]:
-    rate = run.profile.read_bytes_per_s
-    return {} if rate is None else {"measured read bandwidth": rate_text(rate)}
 
 
 def _bars(data: ReportData) -> str:
@@ -138,9 +136,8 @@ def _timeline(number: int, run: ReportedRun) -> str:
         return title + paragraph("Nothing was recorded: no launch, and nothing inside of one.", "absent")
     notes = "".join(paragraph(note, "absent") for note in cut_short(run))
     if not run.has_spans:
-        notes += paragraph(
-            "Launches only: what each core did is recorded with sk.profile(dir, detail=True), or profiling=1.", "absent"
-        )
+        remedy = "recorded with sk.profile(dir, detail=True), or profiling=1"
+        notes += paragraph(f"Launches only: what each core did is {remedy}.", "absent")
     buttons = "".join(
         f'<button type="button" data-timeline="{number}" data-do="{do}" aria-label="{label}">{sign}</button>'
         for do, label, sign in _BUTTONS

@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .compare_peers import CORES, compare, suite
 from .measure import Result
+from .peers import CORES, compare, suite
 from .workloads import Workload
 
 HEADS, SIZE = 8, 64

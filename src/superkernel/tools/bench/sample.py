@@ -13,9 +13,8 @@ from ...frontend.explain import import_file
 from ...observe.compare import ProfileComparison
 from ...observe.compare import compare as compare_profiles
 from ...observe.recorder import profile
-from .compare_peers import compare
 from .measure import Figure, Result
-from .peers import Runner, compile_anew
+from .peers import Runner, compare, compile_anew
 from .workloads import Workload
 
 SAMPLE = Path(__file__).resolve().parents[4] / "examples" / "03_moe_compare.py"

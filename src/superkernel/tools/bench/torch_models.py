@@ -19,9 +19,8 @@ from ...runtime.super_kernel import SuperKernel
 from ...targets.cpu.runtime.launch import CpuLoadedKernel
 from . import first_call
 from .boundary import load_clock
-from .compare_peers import CORES, compare, suite
 from .measure import Comparison, Figure, Result, burst, summary
-from .peers import INDUCTOR, OURS, Runner, caches_in, prepare
+from .peers import CORES, INDUCTOR, OURS, Runner, caches_in, compare, prepare, suite
 from .workloads import eight_inputs, four_blocks, others
 
 ROWS = (1, 2, 4, 8)
