@@ -86,13 +86,16 @@ class ProfitGate:
         words = {True: "fused", False: "unfused"}
         return {words[fused]: median(times) / 1000 for fused, times in self.times.items() if times}
 
+    def _entry(self) -> str:
+        return digest("gate", self.key)
+
     def _write_decision(self) -> None:
         if self.cache is not None:
             text = json.dumps({"fused": self.times[True], "unfused": self.times[False]})
-            write_entry(digest("gate", self.key), text, self.cache)
+            write_entry(self._entry(), text, self.cache)
 
     def _read_decision(self) -> None:
-        if self.cache is None or (entry := self.cache.get(digest("gate", self.key), ".json")) is None:
+        if self.cache is None or (entry := self.cache.get(self._entry(), ".json")) is None:
             return
         try:
             fields = json.loads(entry.read_text())
