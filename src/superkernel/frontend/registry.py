@@ -88,28 +88,17 @@ def make_ops(
     outs = {"out": results[0]} if len(results) == 1 else {f"out{i}": result for i, result in enumerate(results)}
     extras = {"cores": cores, "scratch": scratch}
     where = f"kernel registered for {registered.operator!r} on {registered.target}"
-    with _ErrorNote(where):
+    try:
         returned = registered.function(**arguments, **outs, **{name: extras[name] for name in registered.extras})
+    except BaseException as error:
+        error.add_note(f"from the {where}")
+        raise
     ops = [returned] if isinstance(returned, Op) else returned
     if not isinstance(ops, Sequence) or not ops or not all(isinstance(op, Op) for op in ops):
         raise GraphError(
             f"{where} returned {returned!r}; it must return an Op, a list of Ops, or raise UnsupportedError"
         )
     return list(ops)
-
-
-@dataclass(frozen=True)
-class _ErrorNote:
-    """Adds a note to an error that leaves the body: which kernel it comes from."""
-
-    where: str
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if error is not None:
-            error.add_note(f"from the {self.where}")
 
 
 def named_arguments(overload: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:

@@ -26,10 +26,6 @@ class Fuse(Enum):
     OFF = "off"
 
 
-def _dump_from_environment() -> str | None:
-    return os.environ.get("SUPERKERNEL_DUMP") or None
-
-
 @dataclass(frozen=True)
 class BackendSettings:
     """What the user asked of the back end; `options` are the scope options of names that give none."""
@@ -37,7 +33,7 @@ class BackendSettings:
     target: str = DEFAULT_TARGET
     cores: int | None = None
     cache: str | None = None
-    dump: str | None = field(default_factory=_dump_from_environment)
+    dump: str | None = field(default_factory=lambda: os.environ.get("SUPERKERNEL_DUMP") or None)
     profit_gate: bool = True
     options: str = ""
     fuse: Fuse = Fuse.AUTO

@@ -88,9 +88,10 @@ class ProfileComparison:
         }
 
     def summary(self) -> list[str]:
-        before, after = self.before, self.after
+        before, after, drop = self.before, self.after, self.kernel_drop_percent
+        change = _shown(drop) if drop is None else f"{_shown(abs(drop))} {'fewer' if drop >= 0 else 'more'}"
         lines = [
-            f"kernels: {len(before.launches)} -> {len(after.launches)} ({_change(self.kernel_drop_percent)})",
+            f"kernels: {len(before.launches)} -> {len(after.launches)} ({change})",
             f"total time: {before.total_us:.2f} us -> {after.total_us:.2f} us",
             f"benefit: {_shown(self.benefit_percent)}",
         ]
@@ -138,10 +139,6 @@ def percent_less(before: float, after: float) -> float | None:
 
 def _shown(percent: float | None) -> str:
     return "not known: the first run launched nothing" if percent is None else f"{percent:.2f} %"
-
-
-def _change(drop: float | None) -> str:
-    return _shown(drop) if drop is None else f"{_shown(abs(drop))} {'fewer' if drop >= 0 else 'more'}"
 
 
 def _side(title: str, profile: Profile) -> dict[str, Any]:

@@ -47,7 +47,10 @@ def _eager(x: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
     weight_scale, activation_scale, bias, quant_scale, quant_offset, group_index, activate_left, quant_mode = arguments
     rows = x.shape[0]
     if group_index is not None:
-        rows = _rows_of_groups(group_index, x.shape[0])
+        counts = group_index.tolist()
+        rows = sum(counts)
+        _checks.fits(all(count >= 0 for count in counts), f"group_index has a negative count: {counts}")
+        _checks.fits(rows <= x.shape[0], f"group_index adds up to {rows}, but x has {x.shape[0]} rows")
         of_row = torch.repeat_interleave(group_index)
         weight_scale = None if weight_scale is None else weight_scale[of_row]
         quant_scale = None if quant_scale is None else quant_scale[of_row]
@@ -139,13 +142,6 @@ def _check_per_group(name: str, tensor: Tensor | None, groups: int, columns: int
     _checks.dtype(name, tensor, (torch.float32,))
     fits = tuple(tensor.shape) == (groups, columns)
     _checks.fits(fits, f"{name} is {shape_text(tensor)}; with {groups} groups it must be ({groups}, {columns})")
-
-
-def _rows_of_groups(group_index: Tensor, rows: int) -> int:
-    counts = group_index.tolist()
-    _checks.fits(all(count >= 0 for count in counts), f"group_index has a negative count: {counts}")
-    _checks.fits(sum(counts) <= rows, f"group_index adds up to {sum(counts)}, but x has {rows} rows")
-    return sum(counts)
 
 
 define_operator("dequant_swiglu_quant", _SCHEMA, _eager, _fake)

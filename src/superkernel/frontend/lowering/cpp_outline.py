@@ -144,7 +144,10 @@ class _Outliner:
         if items and items[0] == _THREAD:
             items = items[1:]
         pending = ""
-        shares = self._worth_sharing([item for item in items if not item.startswith("#")])
+        # Loops in sequence, each waiting for the one before, are shared if that saves more than the waits cost.
+        blocks = [item for item in items if not item.startswith("#")]
+        taken_over = sum(map(element_count, blocks)) * (self._threads - 1) // self._threads
+        shares = taken_over >= ELEMENTS_PER_SYNC * (len(blocks) - 1)
         for item in items:
             if pending:
                 if pending != _SINGLE or not is_block(item):
@@ -161,11 +164,6 @@ class _Outliner:
                 raise OutlineError(f"every thread runs {item[:60]!r}")
         if pending:
             raise OutlineError(f"{pending!r} stands before nothing")
-
-    def _worth_sharing(self, blocks: Sequence[str]) -> bool:
-        """Loops in sequence, each waiting for the one before, are shared if that saves more than the waits cost."""
-        taken_over = sum(map(element_count, blocks)) * (self._threads - 1) // self._threads
-        return taken_over >= ELEMENTS_PER_SYNC * (len(blocks) - 1)
 
     def _reduction(self, statement: str) -> None:
         """A parallel region between variables and the code that combines its results, perhaps inside of loops.
@@ -245,14 +243,11 @@ class _Outliner:
         if not collapsed:
             raise OutlineError("a parallel region without a shared loop")
         text = "\n".join(lines)
-        self._check_order(text)
-        return text
-
-    def _check_order(self, text: str) -> None:
-        """Refuses atomic sums of floats: they depend on the order of threads, and two runs must agree in every bit."""
+        # Atomic sums of floats depend on the order of threads, and two runs must agree in every bit.
         integers = {parameter.name for parameter in self._parameters if re.match(r"u?int|bool", parameter.ctype)}
         if floats := set(_ATOMIC.findall(text)) - integers:
             raise OutlineError(f"threads add to {min(floats)} in any order")
+        return text
 
     def _finished(self, piece: KernelPart) -> KernelPart:
         """The part with the aliases and parameters that its text mentions."""

@@ -38,16 +38,12 @@ def cached_program(
     key = _key(module, inputs, config, machine)
     if key is not None and (found := _read(key, store)) is not None:
         return found
-    generated = generate(_copy(module))
+    copied = torch.fx.Graph()
+    copied.output(copied.graph_copy(module.graph, {}))
+    generated = generate(GraphModule(module, copied))
     if key is not None and generated is not None and not generated.constants:
         write_entry(key, json.dumps(asdict(generated)), store)
     return generated
-
-
-def _copy(module: GraphModule) -> GraphModule:
-    graph = torch.fx.Graph()
-    graph.output(graph.graph_copy(module.graph, {}))
-    return GraphModule(module, graph)
 
 
 def _key(module: GraphModule, inputs: Sequence[Any], config: Mapping[str, Any], machine: str) -> str | None:

@@ -60,7 +60,9 @@ def lay_out(names: Sequence[str], edges: Sequence[ProfiledEdge]) -> GraphLayout:
     pairs = [(number[edge.producer], number[edge.consumer]) for edge in edges]
     drawing = _Drawing(len(names), _depths(len(names), pairs), [[] for _ in names], [[] for _ in names])
     ways = _ways(drawing, pairs, [edge.sync for edge in edges])
-    layers = _layers(drawing.depth)
+    layers: list[list[int]] = [[] for _ in range(max(drawing.depth, default=-1) + 1)]
+    for index, depth in enumerate(drawing.depth):
+        layers[depth].append(index)
     for sweep in range(_SWEEPS):
         downwards = sweep % 2 == 0
         _reorder(layers if downwards else layers[::-1], drawing.above if downwards else drawing.below)
@@ -106,13 +108,6 @@ def _ways(drawing: _Drawing, pairs: Sequence[tuple[int, int]], syncs: Sequence[S
         ways[at] = tuple(way[: max(0, length)])
         drawing.join(ways[at][-1] if ways[at] else producer, consumer)
     return ways
-
-
-def _layers(depths: Sequence[int]) -> list[list[int]]:
-    layers: list[list[int]] = [[] for _ in range(max(depths, default=-1) + 1)]
-    for index, depth in enumerate(depths):
-        layers[depth].append(index)
-    return layers
 
 
 def _reorder(layers: Sequence[list[int]], neighbours: list[list[int]]) -> None:
