@@ -87,12 +87,8 @@ def package_versions() -> str:
 
 def write_entry(key: str, text: str, store: Cache) -> None:
     """Keep a text; where the cache cannot be written, the next process computes it again."""
-
-    def build(path: Path) -> None:
-        path.write_text(text)
-
     with suppress(BuildError):
-        store.make(key, ".json", build)
+        store.make(key, ".json", lambda path: path.write_text(text))
 
 
 def _read(key: str, store: Cache) -> GeneratedProgram | None:
