@@ -19,10 +19,6 @@ def to_int8(values: Tensor) -> Tensor:
     return torch.where(nearest.isnan(), torch.zeros_like(nearest), nearest).to(torch.int8)
 
 
-def rounded(values: Tensor, dtype: torch.dtype) -> Tensor:
-    return to_int8(values) if dtype is torch.int8 else values.to(dtype)
-
-
 def dequantised(
     sums: Tensor, scale: Tensor, per_row: Tensor | None, bias: Tensor | None, offset: Tensor | None, dtype: torch.dtype
 ) -> Tensor:
@@ -35,4 +31,4 @@ def dequantised(
         values = values + bias.float()
     if offset is not None:
         values = values + offset
-    return rounded(values, dtype)
+    return to_int8(values) if dtype is torch.int8 else values.to(dtype)
