@@ -66,30 +66,25 @@ class Param:
     def parse(cls, text: str | Param, where: str = "") -> Param:
         if isinstance(text, Param):
             return text
+        where = f"{where}parameter {text!r}"
         found = _PARAM.fullmatch(text) if isinstance(text, str) else None
         if found is None:
-            raise GraphError(
-                f"{where}parameter {text!r} is not kind:name or kind:name:dtype[shape], with an optional @block"
-            )
+            raise GraphError(f"{where} is not kind:name or kind:name:dtype[shape], with an optional @block")
         kinds = [k.value for k in Kind]
         if found["kind"] not in kinds:
             hint = nearest(found["kind"], kinds)
-            raise GraphError(
-                f"{where}parameter {text!r}: unknown kind {found['kind']!r}{hint}; kinds are {', '.join(kinds)}"
-            )
+            raise GraphError(f"{where}: unknown kind {found['kind']!r}{hint}; kinds are {', '.join(kinds)}")
         kind, dtype = Kind(found["kind"]), found["dtype"]
         if dtype is not None and dtype not in DTYPES:
-            raise GraphError(f"{where}parameter {text!r}: unknown dtype {dtype!r}{nearest(dtype, DTYPES)}")
-        shape = None if found["shape"] is None else _parse_shape(found["shape"], text, where)
+            raise GraphError(f"{where}: unknown dtype {dtype!r}{nearest(dtype, DTYPES)}")
+        shape = None if found["shape"] is None else _parse_shape(found["shape"], where)
         if shape is not None and math.prod(shape) * DTYPES[dtype][0] > MOST_BYTES:
-            raise GraphError(f"{where}parameter {text!r}: larger than any memory ({MOST_BYTES} bytes)")
+            raise GraphError(f"{where}: larger than any memory ({MOST_BYTES} bytes)")
         if kind is Kind.SCALAR:
             if shape is not None or found["block"]:
-                raise GraphError(f"{where}parameter {text!r}: a scalar has no shape and no @block")
+                raise GraphError(f"{where}: a scalar has no shape and no @block")
             if dtype is not None and dtype not in SCALAR_CODES:
-                raise GraphError(
-                    f"{where}parameter {text!r}: a scalar cannot be {dtype}; use {', '.join(SCALAR_CODES)}"
-                )
+                raise GraphError(f"{where}: a scalar cannot be {dtype}; use {', '.join(SCALAR_CODES)}")
         return cls(kind, found["name"], dtype, shape, bool(found["block"]))
 
     @property
@@ -108,15 +103,15 @@ class Param:
         return f"{self.kind.value}:{self.name}{typed}{shaped}{'@block' if self.block else ''}"
 
 
-def _parse_shape(text: str, whole: str, where: str) -> tuple[int, ...]:
+def _parse_shape(text: str, where: str) -> tuple[int, ...]:
     inner = text[1:-1].strip()
     if not inner:
         return ()
     sizes = [piece.strip() for piece in inner.split(",")]
     if len(sizes) > MOST_DIMENSIONS:
-        raise GraphError(f"{where}parameter {whole!r}: more than {MOST_DIMENSIONS} dimensions")
+        raise GraphError(f"{where}: more than {MOST_DIMENSIONS} dimensions")
     if not all(re.fullmatch(r"[0-9]{1,18}", size) for size in sizes):
-        raise GraphError(f"{where}parameter {whole!r}: shape {text} is not a list of whole numbers")
+        raise GraphError(f"{where}: shape {text} is not a list of whole numbers")
     return tuple(int(size) for size in sizes)
 
 

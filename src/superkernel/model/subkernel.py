@@ -18,6 +18,7 @@ from .kernel_json import read_entry
 from .params import Param, check_name, scalar_bits
 
 Extent = tuple[int, int, int]  # x, y, z
+Libraries = Sequence[str | PathLike[str]]
 MOST_HOST_BLOCKS = 65535  # of a kernel whose blocks run on host threads or AI cores
 MOST_BLOCKS = 2**31 - 1
 _ONE_THREAD: Extent = (1, 1, 1)
@@ -82,7 +83,7 @@ class SubKernel:
         early_start: bool | Sequence[str] | None = None,
         flags: Sequence[str] = (),
         variants: Mapping[int, str] | None = None,
-        libraries: Sequence[str | PathLike[str]] = (),
+        libraries: Libraries = (),
         keyed_by_text: bool = False,
         threads: Sequence[int] = _ONE_THREAD,
         grid: Sequence[int] | None = None,
@@ -102,12 +103,7 @@ class SubKernel:
 
     @classmethod
     def from_object(
-        cls,
-        path: str | Path,
-        name: str,
-        *,
-        libraries: Sequence[str | PathLike[str]] = (),
-        **description: Unpack[KernelDescription],
+        cls, path: str | Path, name: str, *, libraries: Libraries = (), **description: Unpack[KernelDescription]
     ) -> SubKernel:
         """A kernel in an ELF relocatable object; described as by from_source."""
         binary = Binary(Form.OBJECT, _existing(path, name, "object"))
@@ -174,7 +170,7 @@ def _make(
     grid: Sequence[int] | None = None,
     shared: int = 0,
     pure: bool = False,
-    libraries: Sequence[str | PathLike[str]] = (),
+    libraries: Libraries = (),
 ) -> SubKernel:
     where = f"sub-kernel {name!r}: "
     cores = [c.value for c in Core]
@@ -214,7 +210,7 @@ def _make(
     )
 
 
-def _libraries(given: Sequence[str | PathLike[str]], name: str) -> tuple[str, ...]:
+def _libraries(given: Libraries, name: str) -> tuple[str, ...]:
     """A string without a slash is a name; anything else is a file."""
     if not _is_list_of(given, str | PathLike):
         raise GraphError(f"sub-kernel {name!r}: libraries is a list of files, or of names as after -l, not {given!r}")

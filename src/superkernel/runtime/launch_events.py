@@ -20,8 +20,8 @@ from typing import Any, Protocol, TypeVar
 from ..model.graph import Graph
 from ..model.node import Node
 from ..plan import Plan
-from ..plan.spans import Span, TimeStamps
-from ..targets.protocol import Launcher, LaunchInputs, LaunchSequence, LoadedKernel, OpLabel, SequencedLaunch
+from ..plan.spans import TimeStamps
+from ..targets.protocol import Launcher, LaunchInputs, LaunchSequence, LoadedKernel, OpLabel, RawValue, SequencedLaunch
 
 Result = TypeVar("Result")
 
@@ -174,7 +174,8 @@ class ReportingKernel:
 
     def __init__(self, plain: LoadedKernel, prepare: Callable[[], ReportedLaunch]) -> None:
         self.plain, self._prepare = plain, prepare
-        self.plan = plain.plan
+        self.plan, self.argument_arrays = plain.plan, plain.argument_arrays
+        self.spans, self.time_stamps, self.last_launch = plain.spans, plain.time_stamps, plain.last_launch
         self._prepared: ReportedLaunch | None = None
 
     def _current(self) -> ReportedLaunch:
@@ -193,36 +194,17 @@ class ReportingKernel:
         _reported(current, lambda: current.loaded.launch_values(values, sizes), lambda: tuple(sizes))
 
     def launch_addresses(
-        self,
-        values: Sequence[int],
-        sizes: Sequence[int],
-        launch_inputs: LaunchInputs,
-        named: Mapping[str, Any],
-        op_label: OpLabel | None = None,
+        self, arguments: Sequence[RawValue], launch_inputs: LaunchInputs, named: Mapping[str, Any], op_label: OpLabel
     ) -> None:
         current = self._current()
         _reported(
             current,
-            lambda: current.loaded.launch_addresses(values, sizes, launch_inputs, named, op_label),
-            lambda: tuple(sizes) if current.kernel.node is None else (),
+            lambda: current.loaded.launch_addresses(arguments, launch_inputs, named, op_label),
+            lambda: tuple(size for _, size in arguments) if current.kernel.node is None else (),
         )
-
-    # the rest is that of the plain kernel
-
-    def argument_arrays(self) -> tuple[Any, Any]:
-        return self.plain.argument_arrays()
 
     def running(self) -> int:
         return sum(kernel.running() for kernel in self._kernels())
-
-    def spans(self) -> tuple[Span, ...]:
-        return self.plain.spans()
-
-    def time_stamps(self) -> TimeStamps | None:
-        return self.plain.time_stamps()
-
-    def last_launch(self) -> tuple[int, int]:
-        return self.plain.last_launch()
 
     def close(self) -> None:
         for kernel in self._kernels():

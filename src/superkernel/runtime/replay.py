@@ -15,6 +15,7 @@ from ..targets.buffers import bind, bytes_at, copy_at, copy_of, same_bits
 from ..targets.protocol import Executable, LaunchInputs, Prepared, Target
 
 Buffers = Mapping[str, Any]
+LaunchByValues = Callable[[Any, Any], None]
 
 
 def replay(
@@ -31,12 +32,7 @@ def replay(
 
 
 def replay_values(
-    graph: Graph,
-    values: Any,
-    sizes: Any,
-    arrays: tuple[Any, Any],
-    fused: Callable[[Any, Any], None],
-    alone: Callable[[Any, Any], None],
+    graph: Graph, values: Any, sizes: Any, arrays: tuple[Any, Any], fused: LaunchByValues, alone: LaunchByValues
 ) -> None:
     """The same by addresses; `arrays` are argument arrays for the copies. A scalar has no memory."""
     spans = dict(zip(graph.buffers, zip(values, sizes, strict=True), strict=True))

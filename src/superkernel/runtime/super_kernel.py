@@ -41,6 +41,7 @@ class SuperKernel:
         self.graph, self.options, self.target = graph, options, target
         self._prepared, self._rebuild, self._fixed_cores = prepared, rebuild, fixed_cores
         self._core_count = target.planner.core_count
+        self._where = f"super_kernel_scope {graph.name!r}: "
         self._built = {built.cores: built}
         self._lock = threading.Lock()
         self._closed = False
@@ -94,9 +95,7 @@ class SuperKernel:
             raise self._refusal()
         emulator = self.target.emulator
         if emulator is None:
-            raise UnsupportedError(
-                f"super_kernel_scope {self.name!r}: target {self.target.name!r} has no emulator: launch the kernel"
-            )
+            raise UnsupportedError(f"{self._where}target {self.target.name!r} has no emulator: launch the kernel")
         executable, launch_inputs = self._current().executable, self._inputs_with(events, tiling)
 
         def emulate(executable: Executable, buffers: Mapping[str, Any], inputs: LaunchInputs) -> EmulatedLaunch:
@@ -131,38 +130,39 @@ class SuperKernel:
         replay_values(self.graph, values, sizes, arrays, loaded.launch_values, alone.launch_values)
 
     def _refusal(self) -> LaunchError:
-        return LaunchError(f"super_kernel_scope {self.name!r}: the kernel is closed")
+        return LaunchError(f"{self._where}the kernel is closed")
 
     def _no_launcher(self) -> LaunchError:
-        return LaunchError(f"super_kernel_scope {self.name!r}: {self.target.why_no_launcher}")
+        return LaunchError(f"{self._where}{self.target.why_no_launcher}")
 
     def _inputs_with(
         self, events: Mapping[EventId, Event] | None, tiling: Mapping[str, TilingFunction] | None
     ) -> LaunchInputs:
         """The kernel's events and tiling functions, replaced by those that the caller passes."""
-        where = f"super_kernel_scope {self.name!r}: "
         merged, tilings = dict(self.events), {**self._tilings, **(tiling or {})}
         for key, event in (events or {}).items():
             label = str(key)
             if label not in merged:
-                raise LaunchError(f"{where}no op uses the external event {label}{nearest(label, merged)}")
+                raise LaunchError(f"{self._where}no op uses the external event {label}{nearest(label, merged)}")
             if not isinstance(event, Event):
-                raise LaunchError(f"{where}event {label} needs an Event, not {event!r}")
+                raise LaunchError(f"{self._where}event {label} needs an Event, not {event!r}")
             merged[label] = event
         for op in tiling or ():
             if op not in self._dynamic_ops:
-                raise LaunchError(f"{where}no dynamic op is called {op!r}{nearest(op, self._dynamic_ops)}")
+                raise LaunchError(f"{self._where}no dynamic op is called {op!r}{nearest(op, self._dynamic_ops)}")
         for op in self._dynamic_ops:
             if op not in tilings:
-                raise LaunchError(f"{where}op {op!r} is dynamic: pass tiling={{{op!r}: function}} or give it to its Op")
+                raise LaunchError(
+                    f"{self._where}op {op!r} is dynamic: pass tiling={{{op!r}: function}} or give it to its Op"
+                )
         return LaunchInputs(merged, tilings)
 
     def unfused(self) -> Unfused:
         """The same sub-kernels launched one by one through the same run time."""
         if self.target.launcher is None:
             raise UnsupportedError(
-                f"super_kernel_scope {self.name!r}: target {self.target.name!r} launches nothing from here: neither "
-                "the super kernel nor its ops alone"
+                f"{self._where}target {self.target.name!r} launches nothing from here: neither the super kernel nor "
+                "its ops alone"
             )
         prepared, cores = self._separate(), self._cores()
         with self._lock:
@@ -180,9 +180,7 @@ class SuperKernel:
     def _separate(self) -> Prepared:
         """The sub-kernels before they were linked."""
         if self._prepared is None:
-            raise LaunchError(
-                f"super_kernel_scope {self.name!r}: a loaded kernel has no separate sub-kernels to run alone"
-            )
+            raise LaunchError(f"{self._where}a loaded kernel has no separate sub-kernels to run alone")
         return self._prepared
 
     # what it is made of
@@ -269,9 +267,8 @@ class SuperKernel:
 
     def _reported(self, built: BuiltKernel) -> BuiltKernel:
         assert built.loaded is not None
-        return replace(
-            built, loaded=ReportingKernel(built.loaded, partial(self._reported_launch, built, self._recording))
-        )
+        prepare = partial(self._reported_launch, built, self._recording)
+        return replace(built, loaded=ReportingKernel(built.loaded, prepare))
 
     def _reported_launch(self, built: BuiltKernel, recording: bool) -> ReportedLaunch:
         """The kernel itself, or with detail a twin that takes time stamps."""
@@ -299,7 +296,7 @@ class SuperKernel:
             for name, text in pages.items():
                 (folder / name).write_text(text + "\n")
         except OSError as reason:
-            raise BuildError(f"super_kernel_scope {self.name!r}: cannot be dumped in {folder}: {reason}") from reason
+            raise BuildError(f"{self._where}cannot be dumped in {folder}: {reason}") from reason
         return folder
 
     def save(self, directory: str | Path) -> Path:
@@ -314,7 +311,7 @@ class SuperKernel:
                 return
             running = sum(kernel.running() for kernel in loaded)
             if running:
-                raise LaunchError(f"super_kernel_scope {self.name!r}: close() while {running} launches are running")
+                raise LaunchError(f"{self._where}close() while {running} launches are running")
             self._closed = True
         for kernel in loaded:
             kernel.close()

@@ -147,8 +147,7 @@ class Unfused:
             return answer
 
         launch_inputs = LaunchInputs({}, {_ALONE: tiling})
-        addresses, lengths = [value for value, _ in taken], [size for _, size in taken]
-        op.launch.kernel.launch_addresses(addresses, lengths, launch_inputs, named, op.launch.op_label)
+        op.launch.kernel.launch_addresses(taken, launch_inputs, named, op.launch.op_label)
 
     def close(self) -> None:
         for kernel in self._kernels:

@@ -19,6 +19,7 @@ from ..plan.spans import Span, TimeStamps
 from .checks import Check
 
 Progress = Callable[[str], None]
+RawValue = tuple[int, int]  # of an argument: an address or the bits of a scalar, and bytes
 GeneratedText = tuple[str, str]  # includes; functions, whose names no other text defines
 AddressWriter = Callable[[tuple[Any, ...], Any], None]  # (tensors, values of a launch)
 Allocator = Callable[[Any, Any, Any], Any]  # (size, stride, dtype) -> an uninitialised tensor
@@ -127,12 +128,7 @@ class LoadedKernel(Protocol):
     def argument_arrays(self) -> tuple[Any, Any]: ...  # values and sizes, to be filled in
     def launch_values(self, values: Any, sizes: Any) -> None: ...  # no checks; no events, no dynamic ops
     def launch_addresses(
-        self,
-        values: Sequence[int],
-        sizes: Sequence[int],
-        launch_inputs: LaunchInputs,
-        named: Mapping[str, Any],
-        op_label: OpLabel | None = None,
+        self, arguments: Sequence[RawValue], launch_inputs: LaunchInputs, named: Mapping[str, Any], op_label: OpLabel
     ) -> None: ...  # no checks; events and dynamic ops allowed
     def running(self) -> int: ...  # launches in progress
     def spans(self) -> tuple[Span, ...]: ...  # of the last launch, if it was recorded

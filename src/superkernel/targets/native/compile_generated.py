@@ -77,11 +77,7 @@ def _command(flags: Sequence[str], context: BuildContext) -> list[str]:
 
 
 def _compile(
-    texts: Sequence[GeneratedText],
-    flags: Sequence[str],
-    context: BuildContext,
-    output: Path,
-    header: Path | None = None,
+    texts: list[GeneratedText], flags: Sequence[str], context: BuildContext, output: Path, header: Path | None = None
 ) -> None:
     source, (includes, _) = output.with_suffix(".cpp"), texts[0]
     functions = "\n\n".join(text[1] for text in texts)

@@ -20,7 +20,7 @@ from superkernel.errors import BuildError
 COMPILERS = ("g++", "c++", "clang++")
 LINKERS = ("ld.bfd", "ld")  # only GNU ld takes section groups apart in a relocatable link
 _TOOLS = ("g++", "gcc", "clang", "ld", "objcopy")  # in the name of the file that a program really is
-TIMEOUT_S = 600.0
+Log = list[str] | None  # gets the commands that are run
 _INSTALL = (
     "install it, for example: apt-get install g++ binutils (Debian, Ubuntu), dnf install gcc-c++ binutils (Fedora)"
 )
@@ -110,13 +110,7 @@ def _first(names: Sequence[str], what: str, search: str) -> str:
 
 
 def run(
-    command: Sequence[str],
-    *,
-    what: str,
-    cwd: Path | None = None,
-    timeout: float = TIMEOUT_S,
-    log: list[str] | None = None,
-    text: str = "",
+    command: Sequence[str], *, what: str, cwd: Path | None = None, timeout: float = 600, log: Log = None, text: str = ""
 ) -> str:
     """What the command prints, given `text` to read; a BuildError that begins with `what` if it fails.
 
@@ -127,14 +121,9 @@ def run(
     # Messages in English, whatever the locale: some are searched for symbols.
     environment = {**os.environ, "LC_ALL": "C.UTF-8", "LANGUAGE": ""}
     try:
+        given = text.encode("utf-8", "surrogateescape")
         done = subprocess.run(
-            command,
-            cwd=cwd,
-            env=environment,
-            input=text.encode("utf-8", "surrogateescape"),
-            capture_output=True,
-            timeout=timeout,
-            check=False,
+            command, cwd=cwd, env=environment, input=given, capture_output=True, timeout=timeout, check=False
         )
     except subprocess.TimeoutExpired as late:
         stderr = (late.stderr or b"").decode("utf-8", "replace")

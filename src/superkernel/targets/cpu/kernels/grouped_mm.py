@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -75,14 +76,7 @@ def _groups_of_rows(a: Tensor, b: Tensor, ends: Tensor, out: Tensor, cores: int)
 
 
 def _op(
-    symbol: str,
-    a: Tensor,
-    b: Tensor,
-    out: Tensor,
-    ends: Tensor,
-    sizes: tuple[int, int, int, int],
-    strides: list[int],
-    cores: int,
+    symbol: str, a: Tensor, b: Tensor, out: Tensor, ends: Tensor, sizes: Sequence[int], strides: list[int], cores: int
 ) -> Op:
     if a.dtype != b.dtype or a.dtype != out.dtype:
         raise UnsupportedError(f"grouped matmul of mixed dtypes: {a.dtype}, {b.dtype}, {out.dtype}")

@@ -130,13 +130,7 @@ def searchsorted(
 
 
 def bucketize(
-    self: Tensor | float,
-    boundaries: Tensor,
-    *,
-    out_int32: bool = False,
-    right: bool = False,
-    out: Tensor,
-    cores: int,
+    self: Tensor | float, boundaries: Tensor, *, out_int32: bool = False, right: bool = False, out: Tensor, cores: int
 ) -> Op:
     if isinstance(self, bool | int | float):
         raise UnsupportedError("bucketize of a number; pass a tensor")

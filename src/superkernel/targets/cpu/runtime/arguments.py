@@ -92,9 +92,9 @@ class FastBinder:
             arguments.values[place], arguments.sizes[place] = value, size
         return self._with_events(arguments, events)
 
-    def filled(self, values: Sequence[int], sizes: Sequence[int]) -> tuple[Any, Any]:
+    def filled(self, arguments: Sequence[tuple[int, int]]) -> tuple[Any, Any]:
         """Values and sizes that need no check."""
-        return self._values_type(*values), self._sizes_type(*sizes)
+        return self._values_type(*(value for value, _ in arguments)), self._sizes_type(*(size for _, size in arguments))
 
     def argument_arrays(self) -> tuple[Any, Any]:
         """Values and sizes to be filled in."""

@@ -20,7 +20,7 @@ from ....errors import BuildError, LaunchError, UnsupportedError
 from ....model.node import Node
 from ....plan import Plan
 from ....plan.spans import Span, StepTime, spans_of
-from ...protocol import LaunchInputs, OpLabel
+from ...protocol import LaunchInputs, OpLabel, RawValue
 from ..executable import CpuExecutable
 from ..numbering import Numbering
 from .arguments import Arguments, FastBinder
@@ -40,6 +40,7 @@ class CpuLoadedKernel:
 
     def __init__(self, executable: CpuExecutable) -> None:
         self.plan, self.numbers = plan, numbers = executable.plan, executable.numbers
+        self._where = f"super_kernel_scope {plan.graph.name!r}: "
         self.host = load_host(executable.host)
         self._library = self.host.gil_released
         library = _loaded(executable.binary, plan)
@@ -96,30 +97,28 @@ class CpuLoadedKernel:
     def check_process(self) -> None:
         if forked():
             raise LaunchError(
-                f"super_kernel_scope {self.plan.graph.name!r}: launch in a forked process: the OpenMP threads of the "
-                "parent are not here and a launch would hang. Start the process with the 'spawn' method"
+                f"{self._where}launch in a forked process: the OpenMP threads of the parent are not here and a launch "
+                "would hang. Start the process with the 'spawn' method"
             )
 
     def stopped(
-        self, outcome: int, launch_inputs: LaunchInputs = _NO_INPUTS, op_label: OpLabel | None = None
+        self, outcome: int, inputs: LaunchInputs = _NO_INPUTS, op_label: OpLabel | None = None
     ) -> BaseException:
         """The error of a launch that the library refused or stopped."""
         if outcome == CLOSED:
             return self._closed()
-        error = self._error(self._library.sk_launch_fault(outcome), outcome, None, launch_inputs, op_label)
+        error = self._error(self._library.sk_launch_fault(outcome), outcome, None, inputs, op_label)
         self._library.sk_launch_end(outcome)
         return error
 
     def _closed(self) -> LaunchError:
-        return LaunchError(f"super_kernel_scope {self.plan.graph.name!r}: the kernel is closed")
+        return LaunchError(f"{self._where}the kernel is closed")
 
     def argument_arrays(self) -> tuple[Any, Any]:
         """Arrays for launch_values, in the order of the graph's buffers."""
         if self._dynamic or self._events:
             what = "a dynamic op" if self._dynamic else "an external event"
-            raise LaunchError(
-                f"super_kernel_scope {self.plan.graph.name!r}: a kernel with {what} cannot be launched by values alone"
-            )
+            raise LaunchError(f"{self._where}a kernel with {what} cannot be launched by values alone")
         return self._binder.argument_arrays()
 
     def launch_values(self, values: Any, sizes: Any, op_label: OpLabel | None = None) -> None:
@@ -132,31 +131,21 @@ class CpuLoadedKernel:
             raise self.stopped(outcome, op_label=op_label)
 
     def launch_addresses(
-        self,
-        values: Sequence[int],
-        sizes: Sequence[int],
-        launch_inputs: LaunchInputs,
-        named: Mapping[str, Any],
-        op_label: OpLabel | None = None,
+        self, arguments: Sequence[RawValue], launch_inputs: LaunchInputs, named: Mapping[str, Any], op_label: OpLabel
     ) -> None:
         """A launch whose arguments, events included, have been checked already."""
         self.check_process()
-        self._run_bound(*self._binder.filled(values, sizes), launch_inputs, named, op_label)
+        self._run_bound(*self._binder.filled(arguments), launch_inputs, named, op_label)
 
     def _run_bound(
-        self,
-        values: Any,
-        sizes: Any,
-        launch_inputs: LaunchInputs,
-        named: Mapping[str, Any],
-        op_label: OpLabel | None = None,
+        self, values: Any, sizes: Any, inputs: LaunchInputs, named: Mapping[str, Any], op_label: OpLabel | None = None
     ) -> None:
         """One launch of values that fit; where the plan has them, with a control agent and with time stamps."""
         library = self._library
         if self.recorded and not self._dynamic:
             stamps = self._stamp_buffer()
             if outcome := library.sk_call_recorded(self.program, values, sizes, may_interrupt(), stamps):
-                raise self.stopped(outcome, launch_inputs, op_label)
+                raise self.stopped(outcome, inputs, op_label)
             self._keep_stamps(stamps)
             return
         running = library.sk_launch_begin(self.program)
@@ -164,12 +153,12 @@ class CpuLoadedKernel:
             raise self._closed()
         agent = None
         if self._dynamic:
-            agent = TilingAgent(self.plan, self.numbers, library, running, launch_inputs.tilings, named, keep=self)
+            agent = TilingAgent(self.plan, self.numbers, library, running, inputs.tilings, named, keep=self)
         try:
             if agent:
                 agent.start()
             if status := library.sk_launch_run(running, values, sizes, may_interrupt()):
-                raise self._error(status, running, agent, launch_inputs, op_label)
+                raise self._error(status, running, agent, inputs, op_label)
             if self.recorded:
                 stamps = self._stamp_buffer()
                 library.sk_launch_record(running, stamps)
@@ -204,24 +193,19 @@ class CpuLoadedKernel:
         return spans_of(self.plan, self.step_times())
 
     def _error(
-        self,
-        status: int,
-        running: int,
-        agent: TilingAgent | None,
-        launch_inputs: LaunchInputs,
-        op_label: OpLabel | None,
+        self, status: int, running: int, agent: TilingAgent | None, inputs: LaunchInputs, op_label: OpLabel | None
     ) -> LaunchError | KeyboardInterrupt:
         """Why the launch was stopped. Events that it awaited are cleared, as after any launch."""
         for node in self.plan.graph.nodes:
             for event in node.awaits:
-                launch_inputs.events[event].clear()
+                inputs.events[event].clear()
         fault = Fault(status)
         report = self._library.sk_launch_report(running).decode("utf-8", "replace")
         step = self._library.sk_launch_fault_step(running)
         detail = self._library.sk_launch_fault_detail(running)
         if fault is Fault.INTERRUPTED:
             return KeyboardInterrupt()
-        where = f"super_kernel_scope {op_label.scope if op_label else self.plan.graph.name!r}: "
+        where = f"super_kernel_scope {op_label.scope!r}: " if op_label else self._where
         if fault is Fault.STALLED:
             return LaunchError(report.rstrip())
         if fault is Fault.TILING_FAILED and agent is not None:
