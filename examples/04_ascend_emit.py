@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from textwrap import indent
 
@@ -108,15 +107,9 @@ def shown(source: str) -> str:
 
 
 def draw(k: sk.SuperKernel, folder: Path) -> Path:
-    """The lanes of the last emulated launch, as a page if the report is there, else as a plain picture."""
+    """The lanes of the last emulated launch, as a page."""
     folder.mkdir(parents=True, exist_ok=True)
-    if find_spec("superkernel.observe") is not None and find_spec("superkernel.observe.report") is not None:
-        return report(k, folder / "ascend_lanes.html")
-    from superkernel.targets.ascend.emulator.lanes import picture
-
-    path = folder / "ascend_lanes.svg"
-    path.write_text(picture(k.executable.emitted.launch, k.records(), k.name))
-    return path
+    return report(k, folder / "ascend_lanes.html")
 
 
 def report(k: sk.SuperKernel, path: Path) -> Path:

@@ -14,8 +14,7 @@ from superkernel.model.graph import build_graph
 from superkernel.model.op import Op
 from superkernel.model.options import Options
 from superkernel.plan import Costs, Machine, Plan, SyncKind, make_plan, simulate, validate
-from superkernel.plan.classes import CoreClasses
-from superkernel.plan.partners import partner_groups
+from superkernel.plan.classes import CoreClasses, partner_groups
 from superkernel.plan.replication import Copy
 from superkernel.plan.steps import Call
 

@@ -12,7 +12,7 @@ from .machine import Costs, Machine
 from .placement import place
 from .plan import Lane, Plan, Sync, SyncKind
 from .simulate.simulate import Outcome, simulate
-from .sync import choose_syncs, find_classes
+from .sync import SyncChooser
 from .verify.validate import Report, validate
 
 __all__ = [
@@ -36,32 +36,17 @@ __all__ = [
 def make_plan(graph: Graph, options: Options, machine: Machine | int) -> Plan:
     """Place the ops, choose the cheapest sync for every edge, and lay out the steps. A number: as many equal cores."""
     machine = Machine(machine) if isinstance(machine, int) else machine
-    placement = place(graph, options, machine)
-    partners = Partners(graph, placement.of, placement.copies)
-    classes = find_classes(graph, placement, options, partners)
-    synced = choose_syncs(graph, placement, options, machine, classes, partners)
-    steps = assemble(graph, placement, synced, options, classes)
-    return Plan(
-        graph,
-        options,
-        steps,
-        synced.syncs,
-        placement.cores,
-        placement.of,
-        placement.lanes,
-        placement.notes,
-        placement.copies,
-    )
+    placed = place(graph, options, machine)
+    chooser = SyncChooser(graph, placed, options, machine, Partners(graph, placed.of, placed.copies))
+    synced = chooser.run()
+    steps = assemble(graph, placed, synced, options, chooser.classes)
+    return Plan(graph, options, steps, synced.syncs, placed.cores, placed.of, placed.lanes, placed.notes, placed.copies)
 
 
 def checked_plan(graph: Graph, options: Options, machine: Machine | int) -> Plan:
     """A plan that does not validate never reaches a target."""
     plan = make_plan(graph, options, machine)
-    report = validate(plan, plan.layout)
-    if not report.ok:
-        raise PlanError(
-            f"super_kernel_scope {graph.name!r}: the plan does not validate, which is a defect of ours:\n{report}"
-        )
+    validate(plan, plan.layout).require_ok(graph.name)
     return plan
 
 

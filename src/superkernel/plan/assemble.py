@@ -30,6 +30,7 @@ from .steps import (
 )
 from .sync import Synced, signals_of
 
+Agents = tuple[Any, ...]  # cores, or classes of cores
 WEIGHT_BUDGET = 256 * 1024  # bytes per core with prefetch-weights=1: a quarter of a common second-level cache
 
 
@@ -42,7 +43,7 @@ def assemble(
     steps += preloads.get(-1, ())
     steps += synced.first_requests
     for rank, op in enumerate(graph.order):
-        steps += _op_steps(graph, op, rank, placement, synced, options, preloads.get(op, ()))
+        steps += _op_steps(graph, placement, synced, options, rank, preloads.get(op, ()))
         steps += synced.ops[op].requests
     steps += [ResetEvent((core,), event) for core, event in synced.resets]
     steps += record(everyone, SpanKind.KERNEL, False, None, options)
@@ -50,14 +51,9 @@ def assemble(
 
 
 def _op_steps(
-    graph: Graph,
-    op: int,
-    rank: int,
-    placement: Placement,
-    synced: Synced,
-    options: Options,
-    preloads: Iterable[Preload],
+    graph: Graph, placement: Placement, synced: Synced, options: Options, rank: int, preloads: Iterable[Preload]
 ) -> Iterable[Step]:
+    op = graph.order[rank]
     node, cores, sync = graph.nodes[op], placement.of[op], synced.ops[op]
     cleaned = list(_fence(node, cores, FenceWhen.AFTER, options))
     # what is flushed after the call must not be announced during it
@@ -142,19 +138,14 @@ def _fence(node: Node, cores: Cores, when: FenceWhen, options: Options) -> Itera
 
 
 def record(
-    agents: tuple[Any, ...], what: SpanKind, begin: bool, op: int | None, options: Options, kind: type[Record] = Record
+    agents: Agents, what: SpanKind, begin: bool, op: int | None, options: Options, kind: type[Record] = Record
 ) -> Iterable[Step]:
     if options.profiling:
         yield kind(agents, what, begin, op)
 
 
 def between_marks(
-    steps: Sequence[Step],
-    agents: tuple[Any, ...],
-    what: SpanKind,
-    op: int,
-    options: Options,
-    kind: type[Record] = Record,
+    steps: Iterable[Step], agents: Agents, what: SpanKind, op: int, options: Options, kind: type[Record] = Record
 ) -> Iterable[Step]:
     """`steps` between a pair of marks on `agents`."""
     yield from record(agents, what, True, op, options, kind)

@@ -1,21 +1,27 @@
-"""plan.classes: sets of cores in; the coarsest classes of which every set is a union out.
+"""plan.classes: sets of cores in; the coarsest classes of which every set is a union out; and which cores need which.
 
 All cores of a class follow the same list of steps, so the planner and the proof follow classes: 528 cores that do six
 different things cost as much as six cores.
+
+Block b of an op runs on cores[b % len(cores)]. With equal block counts consumer block i needs producer block i; with P
+and C blocks over equal elements it needs the producer blocks floor(i P / C) to ceil((i + 1) P / C) - 1.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
+from math import lcm
 
 from ..model.graph import Graph
 from ..model.hazards import Edge, Hazard, Reason
-from .partners import PartnerGroup, partner_groups
 from .replication import Copies
 from .steps import Cores
 
 Classes = tuple[int, ...]
+MOST_GROUPS = 64  # beyond this, consumers wait for all producers: one counter costs less than many flags
+MOST_BLOCKS = 1 << 16
 
 
 class CoreClasses:
@@ -61,6 +67,14 @@ class CoreClasses:
         return found
 
 
+@dataclass(frozen=True)
+class PartnerGroup:
+    """Consumer cores whose blocks need what the same cores have stored."""
+
+    consumers: Cores
+    producers: Cores  # empty: each consumer core needs only what it has stored itself
+
+
 class Partners:
     """Per edge: the producer cores that must have stored before a consumer core may load."""
 
@@ -104,3 +118,34 @@ def _readers_of_copies(copies: Copies, consumers: set[int]) -> Iterable[PartnerG
         reading = tuple(core for core in copy.readers if core in consumers)
         if reading and copy.readers != copy.cores[:1]:
             yield PartnerGroup(reading, copy.cores)
+
+
+def partner_groups(producers: Cores, consumers: Cores, blocks: tuple[int, int]) -> tuple[PartnerGroup, ...]:
+    """The exact groups, or one group that needs all producers where there would be too many groups."""
+    everything = (PartnerGroup(consumers, producers),)
+    if blocks[0] == blocks[1]:
+        if producers == consumers:
+            return (PartnerGroup(consumers, ()),)
+        count = min(blocks[0], lcm(len(producers), len(consumers)))
+        if count > MOST_BLOCKS:
+            return everything
+        pairs = [(b, range(b, b + 1)) for b in range(count)]
+    else:
+        if sum(blocks) > MOST_BLOCKS:
+            return everything
+        pairs = [(i, _needed_blocks(i, *blocks)) for i in range(blocks[1])]
+    needed: dict[int, set[int]] = {core: set() for core in consumers}
+    for consumer_block, producer_blocks in pairs:
+        found = needed[consumers[consumer_block % len(consumers)]]
+        if len(found) < len(producers):
+            found.update(producers[b % len(producers)] for b in producer_blocks)
+    groups: dict[Cores, list[int]] = {}
+    for core, cores in needed.items():
+        groups.setdefault(tuple(sorted(cores)) if cores != {core} else (), []).append(core)
+    if len(groups) > MOST_GROUPS:
+        return everything
+    return tuple(PartnerGroup(tuple(cores), partners) for partners, cores in groups.items())
+
+
+def _needed_blocks(i: int, producer_blocks: int, consumer_blocks: int) -> range:
+    return range(i * producer_blocks // consumer_blocks, -(-(i + 1) * producer_blocks // consumer_blocks))

@@ -72,11 +72,10 @@ def _checked(graph: Graph, placement: Placement, options: Options) -> Placement:
 
 def _with_copies(graph: Graph, placement: Placement, machine: Machine) -> Placement:
     copies, notes = replicate(graph, placement.of, machine, placement.cores)
-    of = tuple(
-        tuple(core for copy in copies[op] for core in copy.cores) if op in copies else cores
-        for op, cores in enumerate(placement.of)
-    )
-    return replace(placement, of=of, copies=copies, notes=(*placement.notes, *notes))
+    of = list(placement.of)
+    for op, found in copies.items():
+        of[op] = tuple(core for copy in found for core in copy.cores)
+    return replace(placement, of=tuple(of), copies=copies, notes=(*placement.notes, *notes))
 
 
 def _spread(graph: Graph, machine: Machine) -> tuple[Cores, ...]:

@@ -61,6 +61,10 @@ class BasePlan:
         counts = Counter(sync.kind for sync in self.syncs)
         return {kind.value: counts[kind] for kind in SyncKind if counts[kind]}
 
+    @property
+    def issue_order(self) -> tuple[int, ...]:
+        return self.graph.order
+
     @cached_property
     def op_names(self) -> tuple[str, ...]:
         return tuple(node.name for node in self.graph.nodes)
@@ -88,15 +92,10 @@ class Plan(BasePlan):
         names = ["all"] if len(self.lane_cores) == 1 else [f"lane{i}" for i in range(len(self.lane_cores))]
         lanes = []
         for name, cores in zip(names, self.lane_cores, strict=True):
-            whole = len(cores) == self.cores
             members = frozenset(cores)
-            steps = self.steps if whole else tuple(s for s in self.steps if not members.isdisjoint(s.cores))
-            lanes.append(Lane(name, cores, steps))
+            steps = [step for step in self.steps if len(cores) == self.cores or not members.isdisjoint(step.cores)]
+            lanes.append(Lane(name, cores, tuple(steps)))
         return tuple(lanes)
-
-    @property
-    def issue_order(self) -> tuple[int, ...]:
-        return self.graph.order
 
     @property
     def layout(self) -> Layout:

@@ -110,9 +110,8 @@ def _readers(graph: Graph, placements: tuple[Cores, ...], copied: Collection[int
 
 def count_writers(graph: Graph) -> Counter[str]:
     """Buffer -> how many ops write it."""
-    return Counter(
-        name for node in graph.nodes for name in {name for param, name in node.arguments() if param.kind.writes}
-    )
+    written = ({name for param, name in node.arguments() if param.kind.writes} for node in graph.nodes)
+    return Counter(name for names in written for name in names)
 
 
 def replicable(graph: Graph, node: Node, writers: Counter[str]) -> bool:

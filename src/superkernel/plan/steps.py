@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 Agent = Hashable  # a core, or a class of cores
 Cores = tuple[int, ...]
@@ -64,11 +64,22 @@ class Need:
 class Step:
     """Something the cores in `cores` do, in the order of the plan; other cores skip it."""
 
+    words: ClassVar[str]  # what happens; {step} and {op}, the name of its op, are filled in
     cores: tuple[Any, ...]  # the agents: numbers of cores, or classes of cores
 
     def text(self, names: Names) -> str:
         """One line that says what happens, with the user's names."""
-        raise AssertionError(f"{type(self).__name__} says nothing of itself")
+        return self.words.format(step=self)
+
+
+@dataclass(frozen=True)
+class OpStep(Step):
+    """A step that belongs to one op."""
+
+    op: int
+
+    def text(self, names: Names) -> str:
+        return self.words.format(step=self, op=names[self.op])
 
 
 @dataclass(frozen=True)
@@ -82,10 +93,9 @@ class Preload(Step):
 
 
 @dataclass(frozen=True)
-class PrefetchWeights(Step):
+class PrefetchWeights(OpStep):
     """Pull up to `budget` bytes per core of an op's constant inputs towards the cache."""
 
-    op: int
     names: tuple[str, ...]
     budget: int
 
@@ -94,65 +104,48 @@ class PrefetchWeights(Step):
 
 
 @dataclass(frozen=True)
-class AwaitEvent(Step):
+class AwaitEvent(OpStep):
     """One core polls an external word until it is 1."""
 
-    op: int
+    words = "wait for event {step.event} before {op}"
     event: str
-
-    def text(self, names: Names) -> str:
-        return f"wait for event {self.event} before {names[self.op]}"
 
 
 @dataclass(frozen=True)
-class Notify(Step):
+class Notify(OpStep):
     """One core sets an external word to 1."""
 
-    op: int
+    words = "notify event {step.event} after {op}"
     event: str
-
-    def text(self, names: Names) -> str:
-        return f"notify event {self.event} after {names[self.op]}"
 
 
 @dataclass(frozen=True)
 class ResetEvent(Step):
     """One core sets the word of a received event back to 0."""
 
+    words = "reset event {step.event}"
     event: str
 
-    def text(self, names: Names) -> str:
-        return f"reset event {self.event}"
 
-
-@dataclass(frozen=True)
-class Request(Step):
+class Request(OpStep):
     """One core asks the control agent for the tiling of a dynamic op, once all that the op reads is there."""
 
-    op: int
-
-    def text(self, names: Names) -> str:
-        return f"request the tiling of {names[self.op]}"
+    words = "request the tiling of {op}"
 
 
-@dataclass(frozen=True)
-class Select(Step):
+class Select(OpStep):
     """Each core polls the lock word of a dynamic op, then knows its variant and block count. Ordered after Request."""
 
-    op: int
-
-    def text(self, names: Names) -> str:
-        return f"select the variant of {names[self.op]}"
+    words = "select the variant of {op}"
 
 
 @dataclass(frozen=True)
-class Wait(Step):
+class Wait(OpStep):
     """Each core blocks until all `needs` are met. inside: at the wait point of the call that follows.
 
     A core that turns out to have no block of that call still makes its wait before it goes on.
     """
 
-    op: int
     needs: tuple[Need, ...]
     inside: bool = False
     behind: bool = False  # after the op, before its notify
@@ -163,10 +156,9 @@ class Wait(Step):
 
 
 @dataclass(frozen=True)
-class Barrier(Step):
+class Barrier(OpStep):
     """Every core of `cores` waits until all of them have arrived."""
 
-    op: int
     debug: bool = False
 
     def text(self, names: Names) -> str:
@@ -174,13 +166,12 @@ class Barrier(Step):
 
 
 @dataclass(frozen=True)
-class Call(Step):
+class Call(OpStep):
     """Block b of `blocks` runs on cores[b % len(cores)], blocks of one core in rising order.
 
     The cores of a replicated op stand copy by copy: each of `copies` equal runs of them computes all blocks.
     """
 
-    op: int
     blocks: int
     team: Cores = ()  # sync_all only: the cores that join its barriers (the callers and the feeders)
     copies: int = 1
@@ -197,14 +188,11 @@ class Call(Step):
 
 
 @dataclass(frozen=True)
-class Feed(Step):
+class Feed(OpStep):
     """Cores without a block of a sync_all op join each of its barriers until it ends. Concurrent with its Call."""
 
-    op: int
+    words = "feed the barriers of {op}"
     team: Cores
-
-    def text(self, names: Names) -> str:
-        return f"feed the barriers of {names[self.op]}"
 
 
 @dataclass(frozen=True)
@@ -228,10 +216,9 @@ class FenceWhen(Enum):
 
 
 @dataclass(frozen=True)
-class Fence(Step):
+class Fence(OpStep):
     """Data cache maintenance around an op."""
 
-    op: int
     when: FenceWhen
 
     def text(self, names: Names) -> str:

@@ -45,13 +45,6 @@ class Synced:
     syncs: tuple[Sync, ...]
 
 
-def choose_syncs(
-    graph: Graph, placement: Placement, options: Options, machine: Machine, classes: CoreClasses, partners: Partners
-) -> Synced:
-    """Waits, signals, barriers, notifies and requests for every op, and the kind of sync of every edge."""
-    return _Chooser(graph, placement, options, machine, classes, partners).run()
-
-
 def find_classes(graph: Graph, placement: Placement, options: Options, partners: Partners) -> CoreClasses:
     """The classes of cores that every op, event, tiling request and edge treats alike."""
     if options.early_start is EarlyStart.OFF and placement.cores <= MOST_CORES_APART:
@@ -63,20 +56,14 @@ def find_classes(graph: Graph, placement: Placement, options: Options, partners:
     return CoreClasses(placement.cores, sets)
 
 
-class _Chooser(SyncOrder[int]):
-    def __init__(
-        self,
-        graph: Graph,
-        placement: Placement,
-        options: Options,
-        machine: Machine,
-        classes: CoreClasses,
-        partners: Partners,
-    ) -> None:
+class SyncChooser(SyncOrder[int]):
+    """Waits, signals, barriers, notifies and requests for every op, and the kind of sync of every edge."""
+
+    def __init__(self, graph: Graph, place: Placement, options: Options, machine: Machine, partners: Partners) -> None:
         super().__init__(graph, graph.order)
-        self.place, self.options, self.machine = placement, options, machine
-        self.classes, self.partners = classes, partners
-        self.of = [classes.split(cores) for cores in placement.of]
+        self.place, self.options, self.machine, self.partners = place, options, machine, partners
+        self.classes = classes = find_classes(graph, place, options, partners)
+        self.of = [classes.split(cores) for cores in place.of]
         self.rank = {op: rank for rank, op in enumerate(graph.order)}
         self.nothing: Clock = (-1,) * len(classes)
         self.clocks: list[Clock] = [self.nothing] * len(classes)

@@ -19,8 +19,8 @@ import superkernel as sk
 from superkernel.errors import BuildError, LaunchError
 from superkernel.targets import find_target
 from superkernel.targets.ascend.archive import code_bytes, members
-from superkernel.targets.ascend.build import Stage
-from superkernel.targets.ascend.objects import execute, prepare_objects
+from superkernel.targets.ascend.build import BuildPlan, Command, Stage
+from superkernel.targets.ascend.objects import execute
 from superkernel.targets.ascend.tools import Tool, find_tools
 from superkernel.targets.native.elf import read_object
 
@@ -60,10 +60,28 @@ def test_the_commands_in_order(mixed: Path) -> None:
         assert build.entries == ("auto_gen_ops_kernel_mix_aic", "auto_gen_ops_kernel_mix_aiv")
 
 
+def without_compiler(build: BuildPlan) -> list[Command]:
+    """The commands that need nothing a compiler would have to make first."""
+    present = {file.name for file in build.inputs}
+    chosen = []
+    for command in build.commands:
+        if command.tool is not Tool.COMPILER and present.issuperset(command.reads):
+            chosen.append(command)
+            present.update(command.makes)
+    return chosen
+
+
+def prepared_objects(build: BuildPlan, source: str, folder: Path) -> list[Command]:
+    """Everything that needs no device compiler, done in `folder`: unpacked, measured, renamed, localised, merged."""
+    commands = without_compiler(build)
+    execute(build, commands, source, folder, find_tools())
+    return commands
+
+
 def test_what_needs_no_compiler_is_really_done(mixed: Path, tmp_path: Path) -> None:
     with compiled(mixed, "split-mode=2") as k:
         executable = k.executable
-        done = prepare_objects(executable.build, executable.source, tmp_path / "work here")
+        done = prepared_objects(executable.build, executable.source, tmp_path / "work here")
         assert {command.stage for command in done} == {Stage.UNPACK, Stage.MEASURE, Stage.RENAME, Stage.MERGE_OBJECTS}
     folder = tmp_path / "work here" / "work"
     assert visible(folder / "vec_func_split1.o") == {"vec_func_split1"}
@@ -79,14 +97,14 @@ def test_ready_made_copies_are_taken(write: Write, tmp_path: Path) -> None:
     with compiled(path) as k:
         renames = [c for c in k.executable.build.commands if c.stage is Stage.RENAME]
         assert [command.reads[0].rpartition("/")[2] for command in renames] == ["tiled.o", "tiled_copy.o"]
-        prepare_objects(k.executable.build, k.source, tmp_path / "there")
+        prepared_objects(k.executable.build, k.source, tmp_path / "there")
         assert visible(tmp_path / "there" / "work" / "vector_objects.o") == {"few", "few_split1"}
 
 
 def test_a_function_per_tiling_key_out_of_one_object(write: Write, tmp_path: Path) -> None:
     path = write([entry("tiled", task_type="dynamic")], tiled=metadata(**TILED))
     with compiled(path, "split-mode=1") as k:
-        prepare_objects(k.executable.build, k.source, tmp_path / "there")
+        prepared_objects(k.executable.build, k.source, tmp_path / "there")
         assert visible(tmp_path / "there" / "work" / "few.o") == {"few"}
         assert visible(tmp_path / "there" / "work" / "vector_objects.o") == {"few", "many"}
 
@@ -253,4 +271,4 @@ def test_a_missing_tool_is_named(mixed: Path, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("ASCEND_HOME_PATH", raising=False)
     with pytest.raises(BuildError, match="no ar was found"):
-        execute(build, build.without_compiler(), source, tmp_path / "there", find_tools())
+        execute(build, without_compiler(build), source, tmp_path / "there", find_tools())

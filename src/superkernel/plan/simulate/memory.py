@@ -162,17 +162,10 @@ class Memory:
             for name, params in by_name.items():
                 aligned = all(p.block and p.shape == params[0].shape for p in params)
                 writes = any(p.kind.writes for p in params)
-                uses.append(
-                    _Use(
-                        name,
-                        aligned,
-                        any(p.kind.reads for p in params),
-                        any(p.name in node.kernel.read_before_wait for p in params),
-                        writes,
-                        all(p.kind is Kind.WORKSPACE for p in params),
-                        [] if aligned or writes else self._pieces(name, 0, self.lengths[name]),
-                    )
-                )
+                reads, scratch = any(p.kind.reads for p in params), all(p.kind is Kind.WORKSPACE for p in params)
+                early = any(p.name in node.kernel.read_before_wait for p in params)
+                whole = [] if aligned or writes else self._pieces(name, 0, self.lengths[name])
+                uses.append(_Use(name, aligned, reads, early, writes, scratch, whole))
             self._uses_of[node.index] = tuple(uses)
         return self._uses_of[node.index]
 

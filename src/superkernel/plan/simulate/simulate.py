@@ -108,21 +108,20 @@ class _Actor:
             self.over, self.blocked = True, None
 
 
+@dataclass
 class _Launch:
-    def __init__(
-        self,
-        plan: Plan,
-        classes: CoreClasses,
-        rng: random.Random,
-        model: Memory,
-        rows: Rows,
-        words: dict[str, int],
-        number: int,
-        answering: bool,
-        unknown_key: int | None,
-    ) -> None:
-        self.plan, self.classes, self.rng, self.model, self.rows, self.words = plan, classes, rng, model, rows, words
-        self.answering, self.unknown_key = answering, unknown_key
+    plan: Plan
+    classes: CoreClasses
+    rng: random.Random
+    model: Memory
+    rows: Rows
+    words: dict[str, int]
+    number: int
+    answering: bool
+    unknown_key: int | None
+
+    def __post_init__(self) -> None:
+        plan, classes, rng, words = self.plan, self.classes, self.rng, self.words
         nodes = plan.graph.nodes
         self.errors: list[Finding] = []
         self.deadlock: tuple[str, ...] = ()
@@ -131,7 +130,7 @@ class _Launch:
         # what the outside decides in this launch
         self.answers = {node.index: self._tiling(node.index) for node in nodes if node.dynamic}
         self.barrier_counts = {node.index: rng.randint(0, 3) for node in nodes if node.kernel.sync_all}
-        self.outside = {event: hash((number, i)) for i, event in enumerate(words)}  # data that comes with an event
+        self.outside = {event: hash((self.number, i)) for i, event in enumerate(words)}  # data that comes with an event
         self.arrived: dict[str, int] = dict.fromkeys(words, -1)
         self.flags = Flags(plan, classes)
         self.lists = _lists(plan, classes)
@@ -319,9 +318,8 @@ class _Launch:
         for op in order[: order.index(step.op) + 1]:
             missing = set(self.plan.placements[op]) - self.stored.get(op, set())
             if self.plan.graph.nodes[op].stream == stream and missing:
-                self._fault(
-                    "P6", f"event {step.event} is notified while {self._name(op)} runs on cores {sorted(missing)}"
-                )
+                where = f"{self._name(op)} runs on cores {sorted(missing)}"
+                self._fault("P6", f"event {step.event} is notified while {where}")
         if self.words[step.event]:
             self._fault("P7", f"event {step.event} is notified twice")
         self.words[step.event] = 1

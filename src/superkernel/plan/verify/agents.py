@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ...model.graph import Graph
 from ...model.hazards import Edge, Reason
-from ...model.options import Options
+from ..plan import BasePlan
 from ..steps import Agent, Notify, Step
 
 Clock = Any  # clock[agent]: how many steps all cores of that agent are known to have done
@@ -41,22 +40,6 @@ class Agents(Protocol):
         """For messages: 'core 3', 'cores 0-3', 'cube cores'."""
 
 
-class CheckedPlan(Protocol):
-    """What the shared checks ask of the plan of any target."""
-
-    @property
-    def graph(self) -> Graph: ...
-    @property
-    def options(self) -> Options: ...
-    @property
-    def steps(self) -> tuple[Any, ...]: ...
-    @property
-    def issue_order(self) -> tuple[int, ...]: ...
-    @property
-    def op_names(self) -> tuple[str, ...]: ...
-    def describe(self, step: Any) -> str: ...
-
-
 @dataclass
 class Clocks:
     """Positions count from 1 along the list of each agent; 0 means never."""
@@ -73,7 +56,7 @@ class Clocks:
         return any(clock[agent] >= position for agent, position in self.polls.get(event, ()))
 
 
-def named(plan: CheckedPlan, op: int) -> str:
+def named(plan: BasePlan, op: int) -> str:
     return f"op {plan.op_names[op]!r}"
 
 
@@ -82,7 +65,7 @@ def ends_of(clocks: Clocks, agents: Agents, op: int) -> dict[Agent, int]:
     return {agent: clocks.ends[op, agent] for agent in agents.of(op) if (op, agent) in clocks.ends}
 
 
-def stream_ends(plan: CheckedPlan, clocks: Clocks, agents: Agents) -> dict[int, dict[Agent, int]]:
+def stream_ends(plan: BasePlan, clocks: Clocks, agents: Agents) -> dict[int, dict[Agent, int]]:
     """Per op, how far each agent must be for that op and all earlier ones of its stream to be done."""
     ends: dict[int, dict[Agent, int]] = {}
     last: dict[int, dict[Agent, int]] = {}
@@ -100,5 +83,5 @@ def behind(clock: Clock, wanted: Mapping[Any, int]) -> tuple[Any, ...]:
     return tuple(agent for agent, position in wanted.items() if clock[agent] < position)
 
 
-def steps_of(plan: CheckedPlan, kind: type[Step] | tuple[type[Step], ...]) -> Iterable[Any]:
+def steps_of(plan: BasePlan, kind: type[Step] | tuple[type[Step], ...]) -> Iterable[Any]:
     return (step for step in plan.steps if isinstance(step, kind))

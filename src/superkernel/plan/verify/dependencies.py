@@ -6,13 +6,14 @@ from collections import Counter
 from typing import Any
 
 from ...model.hazards import Edge, Hazard
+from ..plan import BasePlan
 from ..steps import AwaitEvent, Barrier, Call, Notify, Request, ResetEvent, Select
-from .agents import Agents, CheckedPlan, Clocks, Fault, behind, ends_of, named, steps_of
+from .agents import Agents, Clocks, Fault, behind, ends_of, named, steps_of
 
 StreamEnds = dict[int, dict[Any, int]]
 
 
-def check_edges(plan: CheckedPlan, clocks: Clocks, agents: Agents, ends: StreamEnds, fault: Fault) -> int:
+def check_edges(plan: BasePlan, clocks: Clocks, agents: Agents, ends: StreamEnds, fault: Fault) -> int:
     """P2, P20: every producer block is known to be done when a consumer block needs it. Returns the clocks compared."""
     compared = 0
     for edge in plan.graph.edges:
@@ -31,16 +32,13 @@ def check_edges(plan: CheckedPlan, clocks: Clocks, agents: Agents, ends: StreamE
                 if own_core and clocks.ends.get((edge.producer, agent), 0) > clocks.called_at[edge.consumer, agent]:
                     late = (*late, agent)
                 if late:
-                    consumer, producer = named(plan, edge.consumer), named(plan, edge.producer)
-                    fault(
-                        "P2",
-                        f"{consumer} on {agents.spell((agent,))} does not know that {producer} is done on "
-                        f"{agents.spell(late)} ({reason})",
-                    )
+                    consumer = f"{named(plan, edge.consumer)} on {agents.spell((agent,))}"
+                    done_where = f"{named(plan, edge.producer)} is done on {agents.spell(late)}"
+                    fault("P2", f"{consumer} does not know that {done_where} ({reason})")
     return compared
 
 
-def check_issue_order(plan: CheckedPlan, agents: Agents, fault: Fault) -> None:
+def check_issue_order(plan: BasePlan, agents: Agents, fault: Fault) -> None:
     """P3: on each core the ops of a stream in list order; senders before receivers everywhere."""
     last: dict[tuple[Any, int], int] = {}
     place: dict[int, int] = {}
@@ -59,7 +57,7 @@ def check_issue_order(plan: CheckedPlan, agents: Agents, fault: Fault) -> None:
             fault("P3", f"{receiver} is issued before {sender}, whose event it receives")
 
 
-def check_events(plan: CheckedPlan, clocks: Clocks, agents: Agents, ends: StreamEnds, fault: Fault) -> None:
+def check_events(plan: BasePlan, clocks: Clocks, agents: Agents, ends: StreamEnds, fault: Fault) -> None:
     """P6: an external wait is over before its op starts anywhere, a notify comes after all cores and earlier ops."""
     for node in plan.graph.nodes:
         for event in node.awaits:
@@ -74,7 +72,7 @@ def check_events(plan: CheckedPlan, clocks: Clocks, agents: Agents, ends: Stream
             fault("P6", f"event {notify.event} may be notified before {what}")
 
 
-def check_event_words(plan: CheckedPlan, agents: Agents, fault: Fault) -> None:
+def check_event_words(plan: BasePlan, agents: Agents, fault: Fault) -> None:
     """P7: each word is touched by one core, reset once after its waits, or notified once. P6: no notify held up."""
     rank = {op: place for place, op in enumerate(plan.issue_order)}
     touched: dict[str, set[Any]] = {}
@@ -109,7 +107,7 @@ def check_event_words(plan: CheckedPlan, agents: Agents, fault: Fault) -> None:
             fault("P7", f"event {event} is touched by {agents.spell(agents.split(tuple(cores)))}; it must be one core")
 
 
-def check_barriers(plan: CheckedPlan, clocks: Clocks, agents: Agents, ends: StreamEnds, fault: Fault) -> None:
+def check_barriers(plan: BasePlan, clocks: Clocks, agents: Agents, ends: StreamEnds, fault: Fault) -> None:
     """P11: only cores of the op, of what it waits for, and those that poll its events."""
     for step in steps_of(plan, Barrier):
         if step.debug:
@@ -125,7 +123,7 @@ def check_barriers(plan: CheckedPlan, clocks: Clocks, agents: Agents, ends: Stre
             fault("P11", f"the barrier before {named(plan, step.op)} is over one core alone")
 
 
-def check_dynamic(plan: CheckedPlan, clocks: Clocks, agents: Agents, ends: StreamEnds, fault: Fault) -> None:
+def check_dynamic(plan: BasePlan, clocks: Clocks, agents: Agents, ends: StreamEnds, fault: Fault) -> None:
     """P16: a dynamic op is requested once, after its inputs are there, and selected before it is called."""
     requests: Counter[int] = Counter()
     selected: dict[int, Counter[Any]] = {}

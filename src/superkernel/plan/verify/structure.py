@@ -10,10 +10,10 @@ from ...model.argument_layout import Layout, Role
 from ...model.node import Node
 from ...model.op import Place, place_of
 from ...model.options import PreloadCode
-from ..plan import Plan
+from ..plan import BasePlan, Plan
 from ..replication import count_writers, replicable
 from ..steps import AwaitEvent, Barrier, Call, Feed, Fence, Notify, Preload, Record, SpanKind, spell
-from .agents import Agents, CheckedPlan, Fault, named, steps_of
+from .agents import Agents, Fault, named, steps_of
 
 _COPY_ENGINE = (Role.PREFETCH, Role.PREFETCHED)  # words that follow from an option, not from the op
 
@@ -109,7 +109,7 @@ def _check_readers(plan: Plan, fault: Fault) -> None:
                 fault("P19", f"{name} is replicated, but {what}, which have no copy")
 
 
-def check_preloads(plan: CheckedPlan, agents: Agents, fault: Fault, keeps_code: bool = True) -> None:
+def check_preloads(plan: BasePlan, agents: Agents, fault: Fault, keeps_code: bool = True) -> None:
     """P10, on every agent. keeps_code: code that was preloaded or run there before is there; else only that of the last
     call is, and the code of a dynamic op is known right before its call. A preload without ops is of everything."""
     mode = plan.options.preload_code
@@ -151,7 +151,7 @@ def check_preloads(plan: CheckedPlan, agents: Agents, fault: Fault, keeps_code: 
 
 
 def check_debug(
-    plan: CheckedPlan, everything: tuple[Any, ...], placements: tuple[tuple[Any, ...], ...], meets: bool, fault: Fault
+    plan: BasePlan, everything: tuple[Any, ...], placements: tuple[tuple[Any, ...], ...], meets: bool, fault: Fault
 ) -> None:
     """P12: debug steps where the options ask for them, one after every op, and nowhere else; meets: barriers too."""
     done: set[int] = set()
@@ -171,7 +171,7 @@ def check_debug(
                 fault("P12", f"{found[kind, op]} debug {kind.__name__.lower()}s after {named(plan, op)}")
 
 
-def check_records(plan: CheckedPlan, agents: Agents, fault: Fault) -> None:
+def check_records(plan: BasePlan, agents: Agents, fault: Fault) -> None:
     """P13: on each agent marks nest, the kernel's outermost, every call and event inside its own pair."""
     stacks: dict[Any, list[tuple[SpanKind, int | None]]] = {}
     profiling = plan.options.profiling
@@ -200,7 +200,7 @@ def _enclosing(step: Call | AwaitEvent | Notify) -> SpanKind:
     return SpanKind.OP if isinstance(step, Call) else SpanKind.WAIT if isinstance(step, AwaitEvent) else SpanKind.NOTIFY
 
 
-def check_layout(plan: CheckedPlan, layout: Layout, fault: Fault) -> None:
+def check_layout(plan: BasePlan, layout: Layout, fault: Fault) -> None:
     """P8: one slot for every argument, tiling word and event word; slots neither overlap nor share a name."""
     ends = 0
     for slot in sorted(layout, key=lambda slot: slot.offset):

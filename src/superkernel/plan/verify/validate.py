@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ...errors import PlanError
 from ...model.argument_layout import Layout
 from ...model.gc_pause import without_collection
 from ..plan import Plan
@@ -32,6 +33,11 @@ class Report:
     @property
     def ok(self) -> bool:
         return not self.errors
+
+    def require_ok(self, name: str) -> None:
+        if self.errors:
+            where = f"super_kernel_scope {name!r}"
+            raise PlanError(f"{where}: the plan does not validate, which is a defect of ours:\n{self}")
 
     def __str__(self) -> str:
         head = "valid" if self.ok else f"{len(self.errors)} errors"

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 
 from ...model.argument_layout import Layout, Role, Slot, SlotFields, number_slots, slots_of
 from ...model.graph import Graph
 
 SYNC_BASE = 0  # the first slot
+Wanted = Iterator[tuple[str, SlotFields]]  # op, slot
 
 
 @dataclass(frozen=True)
@@ -39,11 +41,8 @@ class ArgumentSlots:
 
     @cached_property
     def _words(self) -> dict[tuple[Role, str], int]:
-        words: dict[tuple[Role, str], int] = {}
-        for slot in self.layout:
-            if slot.role in (Role.SEND, Role.RECV) and slot.source is not None:
-                words.setdefault((slot.role, slot.source), slot.index)
-        return words
+        slots = [slot for slot in self.layout if slot.role in (Role.SEND, Role.RECV)]
+        return {(slot.role, slot.source or ""): slot.index for slot in reversed(slots)}
 
     def event(self, role: Role, label: str) -> int:
         """The slot that holds the address of an external event's word."""
@@ -53,17 +52,11 @@ class ArgumentSlots:
 def number_arguments(graph: Graph, prefetched: frozenset[int], workspace: bool, profiling: bool) -> ArgumentSlots:
     """Sync base; per op parameters, tiling words, sends, receives; then what the whole kernel uses."""
     layout = number_slots(_wanted(graph, prefetched, workspace, profiling))
-    first: dict[str, int] = {}
-    following = 1
-    for node in graph.nodes:
-        first[node.name] = following
-        following += sum(1 for _ in slots_of(node)) + 2 * (node.index in prefetched)
-    return ArgumentSlots(layout, tuple(first[node.name] for node in graph.nodes))
+    counts = (sum(1 for _ in slots_of(node)) + 2 * (node.index in prefetched) for node in graph.nodes)
+    return ArgumentSlots(layout, tuple(accumulate(counts, initial=1))[:-1])
 
 
-def _wanted(
-    graph: Graph, prefetched: frozenset[int], workspace: bool, profiling: bool
-) -> Iterator[tuple[str, SlotFields]]:
+def _wanted(graph: Graph, prefetched: frozenset[int], workspace: bool, profiling: bool) -> Wanted:
     yield "", ("sync_base", Role.SYNC_BASE, None, None, 0, 0)
     for node in graph.nodes:
         slots = list(slots_of(node))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from ...model.graph import Graph
 from ...model.options import Options, PreloadCode
@@ -16,6 +16,7 @@ from .launch_shape import LaunchShape
 from .pairs import Action
 from .schedule import Schedule, fenced
 from .steps import (
+    NOTHING_INSIDE,
     CacheFence,
     ClassCall,
     Classes,
@@ -33,29 +34,19 @@ from .steps import (
 _AT_ENTRY = -1  # in place of an item: before the first
 
 
-def assemble(
-    graph: Graph, launch: LaunchShape, options: Options, schedule: Schedule, fed: Mapping[int, Classes], dump: bool
-) -> tuple[Step, ...]:
-    return tuple(_Assembler(graph, launch, options, schedule, fed, dump).steps())
-
-
-class _Assembler:
-    def __init__(
-        self,
-        graph: Graph,
-        launch: LaunchShape,
-        options: Options,
-        schedule: Schedule,
-        fed: Mapping[int, Classes],
-        dump: bool,
-    ) -> None:
-        self.graph, self.launch, self.options, self.schedule = graph, launch, options, schedule
-        self.fed, self.dump = fed, dump
-        self.ahead: dict[int, list[Step]] = {}  # item -> what is asked for before anything there may block
-        self._preload()
-        self._prefetch()
+@dataclass
+class Assembler:
+    graph: Graph
+    launch: LaunchShape
+    options: Options
+    schedule: Schedule
+    fed: Mapping[int, Classes]  # sync_all op -> the classes with cores that join its barriers
+    dump: bool
+    ahead: dict[int, list[Step]] = field(default_factory=dict)  # item -> what is asked for before anything may block
 
     def steps(self) -> Iterator[Step]:
+        self._preload()
+        self._prefetch()
         pending = FlagCounts()
         for step in self._sequence():
             if isinstance(step, DebugBarrier):
@@ -94,9 +85,8 @@ class _Assembler:
         yield from record(classes, SpanKind.OP, True, op, self.options)
         inside: tuple[InsideSync, ...] = ()
         if node.kernel.waits_inside or node.kernel.signals_inside:
-            nothing = InsideSync(None, (), False)
             inside = tuple(
-                replace(item.inside.get(core_class, nothing), arrives=core_class in item.arrives_inside)
+                replace(item.inside.get(core_class, NOTHING_INSIDE), arrives=core_class in item.arrives_inside)
                 for core_class in classes
             )
         yield ClassCall(classes, op, node.blocks, inside=inside, fed=self.fed.get(op, ()))

@@ -16,6 +16,7 @@ from .facts import Code, cube_or_vector, facts_of, split_name
 from .kernel_description import EmittedKernel, EmittedOp
 from .tools import FLAGS, HOME, INCLUDES, Tool
 
+Words = tuple[str, ...]
 BUILD_SCRIPT = "build.sh"
 WORK = "work"
 INCLUDE = f"{WORK}/include"  # where sub-kernels that come as sources find the header of this package
@@ -73,16 +74,6 @@ class BuildPlan:
 
     def lines(self) -> tuple[str, ...]:
         return tuple(command.line() for command in self.commands)
-
-    def without_compiler(self) -> tuple[Command, ...]:
-        """The commands that need nothing a compiler would have to make first."""
-        present: set[str] = {file.name for file in self.inputs}
-        chosen = []
-        for command in self.commands:
-            if command.tool is not Tool.COMPILER and present.issuperset(command.reads):
-                chosen.append(command)
-                present.update(command.makes)
-        return tuple(chosen)
 
     def script(self) -> str:
         """The whole build for a machine with CANN; run it in its folder."""
@@ -161,15 +152,7 @@ class _Builder:
         headers = (Input(_SUBKERNEL_H, _SUBKERNEL_H.name),) if sources else ()
         return BuildPlan(emitted.name, tuple(entries), tuple(self.inputs.values()), commands, product, headers)
 
-    def _add(
-        self,
-        stage: Stage,
-        tool: Tool,
-        arguments: tuple[str, ...],
-        reads: tuple[str, ...],
-        makes: tuple[str, ...],
-        folder: str = ".",
-    ) -> None:
+    def _add(self, stage: Stage, tool: Tool, arguments: Words, reads: Words, makes: Words, folder: str = ".") -> None:
         """Once: several functions of a sub-kernel, and several classes, may ask for the same."""
         self.commands[Command(stage, tool, arguments, reads, makes, folder)] = None
 
@@ -213,9 +196,8 @@ class _Builder:
         if kernel.binary.form is Form.SOURCE:
             output = f"{WORK}/{given.rpartition('.')[0]}_{core_class.value}.o"
             flags = (f"-I{INCLUDE}", *self._header_flags(core_class), *kernel.binary.flags)
-            self._add(
-                Stage.COMPILE, Tool.COMPILER, self._compile(core_class, given, output, flags), (given,), (output,)
-            )
+            command = self._compile(core_class, given, output, flags)
+            self._add(Stage.COMPILE, Tool.COMPILER, command, (given,), (output,))
             return output
         if not is_archive(kernel.binary.path):
             self._add(Stage.MEASURE, Tool.SIZER, ("-A", given), (given,), ())

@@ -8,6 +8,7 @@ signal, so the flag actions of a class are only ever placed behind those placed 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -46,16 +47,10 @@ class ClassClocks:
         self.known = {a: dict.fromkeys(CoreClass, -1) for a in CoreClass}  # by whom -> of whom -> item
         self._floor: dict[CoreClass, Position] = dict.fromkeys(CoreClass, (-1, 1))  # the last flag action of a class
         self._arrived: dict[CoreClass, Position] = dict.fromkeys(CoreClass, (-1, 1))  # the last arrival
-        self._waited: dict[CoreClass, list[Position]] = {
-            core_class: [] for core_class in CoreClass
-        }  # waits for the class itself
-        self._taken: dict[CoreClass, list[int]] = {
-            core_class: [] for core_class in CoreClass
-        }  # where the other class took a signal
-        self._calls: dict[CoreClass, list[int]] = {core_class: [] for core_class in CoreClass}
-        self._meetings: dict[CoreClass, list[int]] = {
-            core_class: [] for core_class in CoreClass
-        }  # calls that use the class flag
+        self._waited: dict[CoreClass, list[Position]] = defaultdict(list)  # waits for the class itself
+        self._taken: dict[CoreClass, list[int]] = defaultdict(list)  # where the other class took a signal
+        self._calls: dict[CoreClass, list[int]] = defaultdict(list)
+        self._meetings: dict[CoreClass, list[int]] = defaultdict(list)  # calls that use the class flag
 
     def add(self, item: Item) -> int:
         self.items.append(item)
@@ -86,11 +81,11 @@ class ClassClocks:
         pairs = [(of, by, item) for by, wanted in needs.items() for of, item in wanted.items()]
         return {(of, by): item for of, by, item in pairs if item > self.known[by][of]}
 
-    def barrier(self, at: int, op: int, purpose: str) -> tuple[Pair, ...]:
+    def barrier(self, at: int, purpose: str) -> tuple[Pair, ...]:
         """Everything launched meets in front of an item."""
         pair = whole_pair(self.launch)
         wanted: Wanted = {(a, b): at - 1 for a in self.launch.classes for b in self.launch.classes}
-        return self._meet(at, op, purpose, (pair,), wanted, frozenset(), split=False)
+        return self._meet(at, purpose, (pair,), wanted)
 
     def sync(self, at: int, op: int, purpose: str, wanted: Wanted, inside: OpClass | None = None) -> tuple[Pair, ...]:
         """Teach the classes what they need in front of an item, or inside its call; the rows that did it."""
@@ -102,9 +97,9 @@ class ClassClocks:
                 wanted |= {(of, by): reach for by in inside.classes if reach >= 0}
         self._make_room(wanted)
         if inside is None or any(by not in inside.classes for _, by in wanted):
-            return self._meet(at, op, purpose, pairs_for(frozenset(wanted)), wanted, frozenset(), self.split)
+            return self._meet(at, purpose, pairs_for(frozenset(wanted)), wanted)
         pairs = (pair_of(frozenset(of for of, _ in wanted), inside),)
-        return self._meet(at, op, purpose, pairs, wanted, frozenset(inside.classes), self.split)
+        return self._meet(at, purpose, pairs, wanted, inside.classes)
 
     def _make_room(self, wanted: Wanted) -> None:
         """A class that would signal too far ahead must learn that earlier signals were taken."""
@@ -118,19 +113,10 @@ class ClassClocks:
                 wanted[other, core_class] = max(middle, wanted.get((other, core_class), -1))
 
     def _meet(
-        self,
-        at: int,
-        op: int,
-        purpose: str,
-        pairs: tuple[Pair, ...],
-        wanted: Wanted,
-        inside: frozenset[CoreClass],
-        split: bool,
+        self, at: int, purpose: str, pairs: tuple[Pair, ...], wanted: Wanted, inside: Classes = ()
     ) -> tuple[Pair, ...]:
-        parts = {
-            core_class: self._part(core_class, pairs, wanted, core_class in inside)
-            for core_class in self.launch.classes
-        }
+        op = self.items[at].op
+        parts = {c: self._part(c, pairs, wanted, c in inside) for c in self.launch.classes}
         clocks: dict[CoreClass, dict[CoreClass, int]] = {}
         for core_class, (pair, actions) in parts.items():
             if pair is None or not actions:
@@ -138,7 +124,7 @@ class ClassClocks:
             reach = max((item for (of, _), item in wanted.items() if of is core_class), default=-1)
             place = (at, 0) if core_class in inside else self._place(core_class, at, reach, actions)
             if Action.WAIT_ALL in actions:
-                self.known[core_class][core_class] = self._arrive(core_class, reach, place, op, split)
+                self.known[core_class][core_class] = self._arrive(core_class, reach, place)
                 insort(self._waited[core_class], place)
             if core_class in inside:
                 self.items[at].inside[core_class] = InsideSync(pair, actions, False)
@@ -176,14 +162,15 @@ class ClassClocks:
                 place = (calls[following], 0)
         return max(place, self._floor[core_class])
 
-    def _arrive(self, core_class: CoreClass, reach: int, wait: Position, op: int, split: bool) -> int:
+    def _arrive(self, core_class: CoreClass, reach: int, wait: Position) -> int:
         """Position the arrival for a wait; how far all cores of the class are when they have arrived."""
         meetings = self._meetings[core_class]
         last = bisect_left(meetings, wait[0] + wait[1]) - 1
         item = max(reach, meetings[last] if last >= 0 else -1)
         place = (item, 1)
         under_way = len(self._waited[core_class]) - bisect_right(self._waited[core_class], place)
-        if not split or item < 0 or place < self._arrived[core_class] or place >= wait or under_way >= self.limit - 1:
+        too_late = place < self._arrived[core_class] or place >= wait
+        if not self.split or item < 0 or too_late or under_way >= self.limit - 1:
             self._steps(wait).append(Arrive((core_class,), self._last_op(core_class, wait)))
             self._arrived[core_class] = wait
             return wait[0] - 1 + wait[1]

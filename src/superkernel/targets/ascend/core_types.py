@@ -35,6 +35,10 @@ class OpClass(Enum):
         """The class whose block 0 touches the op's event words."""
         return CUBE if self is OpClass.AIC else VECTOR
 
+    @property
+    def word(self) -> str:
+        return ("cube", "vector", "mix")[self.value]
+
 
 _OF_CLASS: tuple[tuple[CoreClass, ...], ...] = ((CUBE,), (VECTOR,), (CUBE, VECTOR))  # by value
 
@@ -51,7 +55,9 @@ class KernelType(Enum):
 
     @property
     def op_class(self) -> OpClass:
-        return _CLASSES[self]
+        if "AIV" in self.name:
+            return OpClass.AIV
+        return OpClass.MIX if self.vectors_per_cube else OpClass.AIC
 
     @property
     def vectors_per_cube(self) -> int:
@@ -63,16 +69,6 @@ class KernelType(Enum):
         if self.op_class is OpClass.AIV:
             return 0, blocks
         return blocks, blocks * self.vectors_per_cube
-
-
-_CLASSES = {
-    KernelType.AIV_ONLY: OpClass.AIV,
-    KernelType.MIX_AIV_1_0: OpClass.AIV,
-    KernelType.AIC_ONLY: OpClass.AIC,
-    KernelType.MIX_AIC_1_0: OpClass.AIC,
-    KernelType.MIX_AIC_1_1: OpClass.MIX,
-    KernelType.MIX_AIC_1_2: OpClass.MIX,
-}
 
 
 def kernel_type(text: str, where: str) -> KernelType:

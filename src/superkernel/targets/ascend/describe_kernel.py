@@ -5,12 +5,14 @@ from __future__ import annotations
 from ...model.argument_layout import Role
 from ...model.gc_pause import without_collection
 from ...model.subkernel import SubKernel
-from .core_types import CUBE, CoreClass
+from .core_types import CUBE, VECTOR
 from .emit import AscendEmitter
 from .facts import facts_of
-from .kernel_description import Dependency, EmittedKernel, EmittedOp, EventWord, Prefetch, TilingWords
+from .kernel_description import EmittedKernel, EmittedOp, EventWord, Prefetch, TilingWords
 from .names import KernelFunctions, entry_name, name_functions
 from .plan import WEIGHT_BUDGET, AscendPlan
+
+_TILING_ROLES = (Role.TILING_KEY, Role.BLOCK_COUNT, Role.LOCK)
 
 
 @without_collection
@@ -18,6 +20,7 @@ def emit(plan: AscendPlan) -> EmittedKernel:
     graph, slots = plan.graph, plan.slots
     copies = {node.kernel: plan.copies[node.index] for node in graph.nodes}
     named = name_functions(graph.name, list(copies.items()))
+    macros = {CUBE: plan.chip.cube_macro, VECTOR: plan.chip.vector_macro}
     return EmittedKernel(
         name=graph.name,
         entry=entry_name(graph.name),
@@ -26,28 +29,17 @@ def emit(plan: AscendPlan) -> EmittedKernel:
         launch=plan.launch,
         layout=plan.layout,
         ops=tuple(_op(plan, index, named) for index in range(len(graph.nodes))),
-        order=plan.order.ops,
-        events=tuple(_events(plan)),
+        events=tuple(
+            EventWord(slot.source, slot.index, slot.op, slot.role is Role.SEND)
+            for slot in plan.layout
+            if slot.role in (Role.SEND, Role.RECV) and slot.source is not None
+        ),
         tilings=tuple(
-            TilingWords(
-                node.name,
-                slots.slot(node.name, Role.TILING_KEY),
-                slots.slot(node.name, Role.BLOCK_COUNT),
-                slots.slot(node.name, Role.LOCK),
-            )
+            TilingWords(node.name, *(slots.slot(node.name, role) for role in _TILING_ROLES))
             for node in graph.nodes
             if node.dynamic
         ),
         prefetches=tuple(_prefetches(plan)),
-        dependencies=tuple(
-            Dependency(
-                graph.nodes[edge.producer].name,
-                graph.nodes[edge.consumer].name,
-                "; ".join(map(str, edge.reasons)),
-                edge.whole_stream,
-            )
-            for edge in graph.edges
-        ),
         workspace_slot=slots.find(Role.WORKSPACE),
         workspace_bytes=plan.workspace.bytes,
         feed_bytes=plan.workspace.feed_bytes,
@@ -56,12 +48,8 @@ def emit(plan: AscendPlan) -> EmittedKernel:
         task_id_slot=slots.find(Role.TASK_ID),
         profiling=plan.workspace.profiling,
         watchdog_s=plan.options.debug_watchdog,
-        defines={core_class: (f"-D{_macro(plan, core_class)}",) for core_class in plan.launch.classes},
+        defines={core_class: (f"-D{macros[core_class]}",) for core_class in plan.launch.classes},
     )
-
-
-def _macro(plan: AscendPlan, core_class: CoreClass) -> str:
-    return plan.chip.cube_macro if core_class is CUBE else plan.chip.vector_macro
 
 
 def _op(plan: AscendPlan, index: int, named: dict[SubKernel, KernelFunctions]) -> EmittedOp:
@@ -79,31 +67,15 @@ def _op(plan: AscendPlan, index: int, named: dict[SubKernel, KernelFunctions]) -
         variants=linked.variants,
         symbols=linked.symbols,
         copies=linked.copies,
-        sync_all=bool(node.kernel.sync_all),
-        waits_inside=bool(node.kernel.waits_inside),
-        signals_inside=bool(node.kernel.signals_inside),
     )
-
-
-def _events(plan: AscendPlan) -> list[EventWord]:
-    found = []
-    for slot in plan.layout:
-        if slot.role in (Role.SEND, Role.RECV) and slot.source is not None:
-            found.append(EventWord(slot.source, slot.index, slot.op, slot.role is Role.SEND))
-    return found
 
 
 def _prefetches(plan: AscendPlan) -> list[Prefetch]:
     asked = plan.options.prefetch_weights
     budget = WEIGHT_BUDGET if asked == 1 else asked
-    return [
-        Prefetch(
-            node.name,
-            plan.slots.slot(node.name, Role.PREFETCH),
-            plan.slots.slot(node.name, Role.PREFETCHED),
-            plan.graph.weights_of(node),
-            budget,
-        )
-        for node in plan.graph.nodes
-        if plan.slots.all(node.name, Role.PREFETCH)
-    ]
+    found = []
+    for node in plan.graph.nodes:
+        if plan.slots.all(node.name, Role.PREFETCH):
+            go, done = (plan.slots.slot(node.name, role) for role in (Role.PREFETCH, Role.PREFETCHED))
+            found.append(Prefetch(node.name, go, done, plan.graph.weights_of(node), budget))
+    return found

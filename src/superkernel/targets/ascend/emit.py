@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from ...model.subkernel import SubKernel
 from ...plan.steps import Preload
 from .core_types import CUBE, VECTOR, CoreClass
 from .emit_steps import StepPrinter, indented
+from .kernel_description import Variant
 from .names import KernelFunctions, entry_name
 from .plan import AscendPlan
 from .prelude import constants, helpers
@@ -25,15 +26,11 @@ class AscendEmitter:
         entry = "".join(self._entry())
         callers = "".join(self._callers())
         code = callers + entry
-        parts = [
-            self._head(),
-            constants(self.chip, self.launch.mixed, bool(self.launch.cubes)),
-            self._area_constants(),
-            "\n".join(helpers(code)),
-            self._declarations(),
-            callers,
-            entry,
-        ]
+        fixed = constants(self.chip, self.launch.mixed, bool(self.launch.cubes))
+        if profiling := self.plan.workspace.profiling:
+            header = profiling.header_bytes // 8
+            fixed += f"\nconstexpr uint64_t profiling_header = {header};  // words before the records\n"
+        parts = [self._head(), fixed, "\n".join(helpers(code)), self._declarations(), callers, entry]
         return "\n".join(part for part in parts if part)
 
     def _head(self) -> str:
@@ -48,12 +45,6 @@ class AscendEmitter:
         ]
         return "\n".join(lines) + "\n"
 
-    def _area_constants(self) -> str:
-        profiling = self.plan.workspace.profiling
-        if profiling is None:
-            return ""
-        return f"constexpr uint64_t profiling_header = {profiling.header_bytes // 8};  // words before the records\n"
-
     # the sub-kernels
 
     def _declarations(self) -> str:
@@ -67,17 +58,12 @@ class AscendEmitter:
 
     def _callers(self) -> Iterator[str]:
         """A function per sub-kernel that has several bodies: copies, tiling keys, classes."""
-        preloaded = {
-            self.plan.graph.nodes[op].kernel for step in self.plan.steps if isinstance(step, Preload) for op in step.ops
-        }
+        asked = {op for step in self.plan.steps if isinstance(step, Preload) for op in step.ops}
+        preloaded = {self.plan.graph.nodes[op].kernel for op in asked}
         for kernel, named in self.named.items():
             if not self.printer.has_caller(kernel):
                 continue
-            dynamic = self.printer.is_dynamic(kernel)
-            per_class = {
-                core_class: self._caller(kernel, named, core_class, dynamic, kernel in preloaded)
-                for core_class in named.variants
-            }
+            per_class = {c: self._caller(kernel, named, c, kernel in preloaded) for c in named.variants}
             if len(per_class) == 1:
                 yield from per_class.values()
                 continue
@@ -85,32 +71,28 @@ class AscendEmitter:
             yield f"#if defined({macros[CUBE]})\n{per_class[CUBE]}#elif defined({macros[VECTOR]})\n"
             yield f"{per_class[VECTOR]}#endif\n\n"
 
-    def _caller(
-        self, kernel: SubKernel, named: KernelFunctions, core_class: CoreClass, dynamic: bool, preloaded: bool
-    ) -> str:
+    def _caller(self, kernel: SubKernel, named: KernelFunctions, core_class: CoreClass, preloaded: bool) -> str:
+        dynamic, variants = self.printer.is_dynamic(kernel), named.variants[core_class]
         takes = "uint64_t core, int64_t key" if dynamic else "uint64_t core"
-        lines = self.printer.lines_of(kernel)
-        texts = [
-            self._switch(
-                f"call_{named.label}({takes}, uint64_t first_slot)", named, core_class, dynamic, "{}(first_slot)"
-            )
-        ]
-        if preloaded:
-            request = f"preload((const void*){{}}, {lines})"
-            texts.append(self._switch(f"preload_{named.label}({takes})", named, core_class, dynamic, request))
+        texts = []
         if dynamic:
-            keys = " && ".join(f"key != {variant.key}" for variant in named.variants[core_class])
-            check = f"static inline __aicore__ void check_{named.label}(int64_t key) {{\n    if ({keys}) trap();\n}}\n"
-            texts.insert(0, check)
+            keys = " && ".join(f"key != {variant.key}" for variant in variants)
+            head = f"static inline __aicore__ void check_{named.label}(int64_t key)"
+            texts.append(f"{head} {{\n    if ({keys}) trap();\n}}\n")
+        head = f"call_{named.label}({takes}, uint64_t first_slot)"
+        texts.append(self._switch(head, variants, dynamic, "{}(first_slot)"))
+        if preloaded:
+            request = f"preload((const void*){{}}, {self.printer.lines_of(kernel)})"
+            texts.append(self._switch(f"preload_{named.label}({takes})", variants, dynamic, request))
         return f"// {self.printer.comment(str(kernel))}\n" + "".join(texts) + "\n"
 
-    def _switch(self, head: str, named: KernelFunctions, core_class: CoreClass, dynamic: bool, statement: str) -> str:
+    def _switch(self, head: str, variants: Sequence[Variant], dynamic: bool, statement: str) -> str:
         lines = [f"static inline __aicore__ void {head} {{"]
         if not dynamic:
-            lines += indented(self._copies(named.variants[core_class][0].functions, statement))
+            lines += indented(self._copies(variants[0].functions, statement))
         else:
             lines.append("    switch (key) {")
-            for variant in named.variants[core_class]:
+            for variant in variants:
                 lines.append(f"        case {variant.key}:")
                 lines += indented(self._copies(variant.functions, statement), 3)
                 lines.append("            return;")

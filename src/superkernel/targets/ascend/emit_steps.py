@@ -247,8 +247,7 @@ class StepPrinter:
         node = self.nodes[op]
         kind = facts_of(node.kernel).type
         count = f"blocks_{op}" if node.dynamic else str(node.blocks)
-        everyone = not node.dynamic and cores_of(node, self.launch, core_class) == self.launch.cores(core_class)
-        if everyone:
+        if not node.dynamic and cores_of(node, core_class) == self.launch.cores(core_class):
             return ""
         if kind.op_class is OpClass.AIV:
             return f"vector < {count}"
@@ -263,11 +262,9 @@ class StepPrinter:
         fed = core_class in step.fed
         if fed:
             working += self._first(core_class, f"sk_end_barriers(sk_control(workspace, {step.op}));")
-        idle: list[str] = []
-        if step.inside:
-            inside = step.inside[step.cores.index(core_class)]
-            idle += [_ACTIONS[core_class][action] for action in inside.actions]
-            idle += [_ARRIVE[core_class]] if inside.arrives else []
+        inside = step.inside_of(core_class)
+        idle = [_ACTIONS[core_class][action] for action in inside.actions]
+        idle += [_ARRIVE[core_class]] if inside.arrives else []
         if fed:
             mixed = facts_of(node.kernel).op_class is OpClass.MIX
             join = f"sk_join_barriers<{'true' if mixed else 'false'}>(sk_control(workspace, {step.op}));"
@@ -291,12 +288,11 @@ class StepPrinter:
         node = self.nodes[step.op]
         if not (node.dynamic or node.kernel.sync_all or step.inside):
             return []
-        inside = step.inside[step.cores.index(core_class)] if step.inside else None
-        pair = -1 if inside is None or inside.pair is None else inside.pair.code
-        arrives = int(inside is not None and inside.arrives)
+        inside = step.inside_of(core_class)
+        pair = -1 if inside.pair is None else inside.pair.code
         blocks = f"(uint32_t)blocks_{step.op}" if node.dynamic else str(node.blocks)
         feed = f"{_FIRST[core_class]} ? sk_control(workspace, {step.op}) : 0" if core_class in step.fed else "0"
-        return [f"sk_call_context({blocks}, {pair}, {arrives}, {feed});"]
+        return [f"sk_call_context({blocks}, {pair}, {int(inside.arrives)}, {feed});"]
 
     def _debug_barrier(self, step: DebugBarrier, core_class: CoreClass) -> list[str]:
         """Signals under way are taken before those of the barrier are given, so that none is given again too early."""

@@ -15,6 +15,7 @@ from .archive import code_bytes, read_binary
 from .call_graph import calls
 from .core_types import CUBE, CoreClass, KernelType, OpClass, kernel_type
 
+PRINTING = ("printf", "assert", "timestamp")  # debug options that need a dump area
 CORE_OF = {OpClass.AIC: Core.CUBE, OpClass.AIV: Core.VECTOR, OpClass.MIX: Core.MIX}
 _TYPE_OF_CORE = {
     Core.ANY: KernelType.AIV_ONLY,
@@ -51,6 +52,11 @@ class AscendFacts:
     def op_class(self) -> OpClass:
         return self.type.op_class
 
+    @property
+    def prints(self) -> bool:
+        """Whether it was compiled to print, assert or take time stamps itself."""
+        return any(option in PRINTING for option in self.debug_options)
+
     def of_class(self, core_class: CoreClass) -> dict[int, Code]:
         return {key: code for found, key, code in self.codes if found is core_class}
 
@@ -59,24 +65,18 @@ def facts_of(kernel: SubKernel) -> AscendFacts:
     """Those that metadata gave, or what the fields of a SubKernel say."""
     if isinstance(kernel.target_facts, AscendFacts):
         return kernel.target_facts
-    kind = _TYPE_OF_CORE[kernel.core]
-    codes = tuple(
-        (core_class, key, Code(symbol))
-        for core_class in kind.op_class.classes
-        for key, symbol in kernel.tiling_variants
-    )
-    return AscendFacts(kind, codes)
+    return _typed_facts(kernel, _TYPE_OF_CORE[kernel.core])
+
+
+def _typed_facts(kernel: SubKernel, kind: KernelType) -> AscendFacts:
+    classes, variants = kind.op_class.classes, kernel.tiling_variants
+    return AscendFacts(kind, tuple((core_class, key, Code(name)) for core_class in classes for key, name in variants))
 
 
 def as_type(kernel: SubKernel, text: str) -> SubKernel:
     """A sub-kernel built in Python as one of CANN's kernel types; `core` alone cannot say 1:1."""
     kind = kernel_type(text, f"sub-kernel {kernel.name!r}: ")
-    codes = tuple(
-        (core_class, key, Code(symbol))
-        for core_class in kind.op_class.classes
-        for key, symbol in kernel.tiling_variants
-    )
-    return replace(kernel, core=CORE_OF[kind.op_class], target_facts=AscendFacts(kind, codes))
+    return replace(kernel, core=CORE_OF[kind.op_class], target_facts=_typed_facts(kernel, kind))
 
 
 def check_identifier(name: str, what: str) -> None:
@@ -98,6 +98,9 @@ def complete(kernel: SubKernel) -> SubKernel:
         check_identifier(code.symbol, f"{where}its symbol")
     text = _text(kernel.binary.path) if kernel.binary.form is Form.SOURCE else ""
     symbols = {code.symbol for _, _, code in facts.codes}
+    largest = 0  # bytes of a function; a source can only be measured by the device compiler
+    if kernel.binary.form is Form.OBJECT and not kernel.code_bytes:
+        largest = max(code_bytes(kernel.binary.path, code.objects) for _, _, code in facts.codes)
 
     def calls_any(function: str) -> bool:
         return any(calls(text, symbol, function) for symbol in symbols)
@@ -115,15 +118,8 @@ def complete(kernel: SubKernel) -> SubKernel:
         waits_inside=pair(kernel.waits_inside, "wait_previous"),
         signals_inside=pair(kernel.signals_inside, "set_next"),
         may_fail=False,
-        code_bytes=kernel.code_bytes or _code_bytes(kernel, facts),
+        code_bytes=kernel.code_bytes or largest,
     )
-
-
-def _code_bytes(kernel: SubKernel, facts: AscendFacts) -> int:
-    """The largest of its functions; 0: a source, which only the device compiler can measure."""
-    if kernel.binary.form is not Form.OBJECT:
-        return 0
-    return max(code_bytes(kernel.binary.path, code.objects) for _, _, code in facts.codes)
 
 
 def _text(path: Path) -> str:

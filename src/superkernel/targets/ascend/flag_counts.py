@@ -19,17 +19,13 @@ class FlagCounts:
 
     def take(self, step: Step) -> None:
         if isinstance(step, Arrive):
-            self._arrive(step.cores[0])
+            self.arrivals[step.cores[0]] += 1
         elif isinstance(step, Meet):
             self._act(step.cores[0], step.actions)
         elif isinstance(step, ClassCall):
             for core_class, inside in zip(step.cores, step.inside, strict=False):
                 self._act(core_class, inside.actions)
-                if inside.arrives:
-                    self._arrive(core_class)
-
-    def _arrive(self, core_class: CoreClass) -> None:
-        self.arrivals[core_class] += 1
+                self.arrivals[core_class] += inside.arrives
 
     def _act(self, core_class: CoreClass, actions: tuple[Action, ...]) -> None:
         other = VECTOR if core_class is CUBE else CUBE

@@ -8,7 +8,7 @@ follows from the takes that the setting class knows of, not from those that this
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -55,16 +55,8 @@ class FlagAction(Enum):
 
 
 Move = tuple[FlagAction, Any]  # a step
-_OF_ACTION = {
-    Action.WAIT_ALL: FlagAction.WAIT_ALL,
-    Action.SIGNAL: FlagAction.SIGNAL,
-    Action.WAIT_BLOCK: FlagAction.WAIT_BLOCK,
-}
-_DEBUG_ACTION = {
-    Action.WAIT_ALL: FlagAction.MARKED_WAIT_ALL,
-    Action.SIGNAL: FlagAction.MARKED_SIGNAL,
-    Action.WAIT_BLOCK: FlagAction.MARKED_WAIT_BLOCK,
-}
+_OF_ACTION = {action: FlagAction[action.name] for action in Action}
+_DEBUG_ACTION = {action: FlagAction[f"MARKED_{action.name}"] for action in Action}
 _PLAN_WAITS = (FlagAction.WAIT_ALL, FlagAction.WAIT_BLOCK)
 _DEBUG_WAITS = (FlagAction.MARKED_WAIT_ALL, FlagAction.MARKED_WAIT_BLOCK)
 
@@ -88,19 +80,13 @@ class _ClassWalker:
         self.moves = {core_class: list(_moves(steps, core_class)) for core_class in launch.classes}
         self.at = dict.fromkeys(launch.classes, 0)
         agents: tuple[Hashable, ...] = (*launch.classes, *(_BLOCK_0[core_class] for core_class in launch.classes))
-        self.known: dict[CoreClass, ClassClock] = {
-            core_class: dict.fromkeys(agents, 0) for core_class in launch.classes
-        }
-        self.arrivals: dict[CoreClass, deque[SignalState]] = {core_class: deque() for core_class in CoreClass}
-        self.signals: dict[CoreClass, deque[SignalState]] = {core_class: deque() for core_class in CoreClass}
-        self.arrived: dict[CoreClass, list[SignalState]] = {
-            core_class: [] for core_class in CoreClass
-        }  # all that the plan ever set
-        self.signalled: dict[CoreClass, list[SignalState]] = {core_class: [] for core_class in CoreClass}
+        self.known: dict[CoreClass, ClassClock] = {c: dict.fromkeys(agents, 0) for c in launch.classes}
+        self.arrivals: dict[CoreClass, deque[SignalState]] = defaultdict(deque)
+        self.signals: dict[CoreClass, deque[SignalState]] = defaultdict(deque)
+        self.arrived: dict[CoreClass, list[SignalState]] = defaultdict(list)  # all that the plan ever set
+        self.signalled: dict[CoreClass, list[SignalState]] = defaultdict(list)
         self.given = dict.fromkeys(CoreClass, 0)  # signals
-        self.taken: dict[CoreClass, list[int]] = {
-            core_class: [] for core_class in CoreClass
-        }  # where the other class took them
+        self.taken: dict[CoreClass, list[int]] = defaultdict(list)  # where the other class took them
         self.beside = dict.fromkeys(CoreClass, 0)  # how far the other class is in the same block
 
     def run(self) -> FlagClocks:
@@ -118,9 +104,8 @@ class _ClassWalker:
         for core_class in CoreClass:
             if self.arrivals[core_class] or self.signals[core_class]:
                 left = len(self.arrivals[core_class]), len(self.signals[core_class])
-                self.fault(
-                    "P4", f"{left[0]} arrivals and {left[1]} signals of {core_class.value} cores are never waited for"
-                )
+                what = f"{left[0]} arrivals and {left[1]} signals of {core_class.value} cores"
+                self.fault("P4", f"{what} are never waited for")
         return self.clocks
 
     def _can(self, core_class: CoreClass) -> bool:
@@ -137,14 +122,11 @@ class _ClassWalker:
         self.at[core_class] += 1
         position, known = self.at[core_class], self.known[core_class]
         match flag_action:
-            case FlagAction.ARRIVE:
-                self._arrive(core_class, SignalState(self._arrived_clock(core_class), position))
-            case FlagAction.SIGNAL:
-                self._signal(core_class, SignalState(dict(known), position))
-            case FlagAction.MARKED_ARRIVE:
-                self._arrive(core_class, SignalState(self._arrived_clock(core_class), position, debug=True))
-            case FlagAction.MARKED_SIGNAL:
-                self._signal(core_class, SignalState(dict(known), position, debug=True))
+            case FlagAction.ARRIVE | FlagAction.MARKED_ARRIVE:
+                arrived = {**known, core_class: position, _BLOCK_0[core_class]: position}
+                self._arrive(core_class, SignalState(arrived, position, flag_action is FlagAction.MARKED_ARRIVE))
+            case FlagAction.SIGNAL | FlagAction.MARKED_SIGNAL:
+                self._signal(core_class, SignalState(dict(known), position, flag_action is FlagAction.MARKED_SIGNAL))
             case FlagAction.WAIT_ALL | FlagAction.DRAIN_ALL | FlagAction.MARKED_WAIT_ALL:
                 self._learn(core_class, flag_action, step, self.arrivals[core_class].popleft())
             case FlagAction.WAIT_BLOCK | FlagAction.DRAIN_BLOCK | FlagAction.MARKED_WAIT_BLOCK:
@@ -165,10 +147,6 @@ class _ClassWalker:
                 self.clocks.ends[step.op, core_class] = position
             case FlagAction.OTHER:
                 self._other(core_class, step, position)
-
-    def _arrived_clock(self, core_class: CoreClass) -> ClassClock:
-        position = self.at[core_class]
-        return {**self.known[core_class], core_class: position, _BLOCK_0[core_class]: position}
 
     def _arrive(self, core_class: CoreClass, signal: SignalState) -> None:
         """A flag of the class: its waits limit how far a core is ahead."""
@@ -192,9 +170,8 @@ class _ClassWalker:
         if flag_action in _PLAN_WAITS and signal.debug:
             self.fault("P5", f"{core_class.value} cores take a signal of a debug barrier for one of the plan")
         if flag_action not in _PLAN_WAITS and signal.debug != (flag_action in _DEBUG_WAITS):
-            self.fault(
-                "P12", f"{core_class.value} cores: the debug barrier after op {step.op} miscounts what is under way"
-            )
+            where = f"{core_class.value} cores: the debug barrier after op {step.op}"
+            self.fault("P12", f"{where} miscounts what is under way")
         self._join(core_class, signal.known)
 
     def _join(self, core_class: CoreClass, other: ClassClock) -> None:
@@ -235,13 +212,12 @@ def _moves(steps: tuple[Step, ...], core_class: CoreClass) -> Iterator[Move]:
         elif isinstance(step, Meet):
             yield from ((_OF_ACTION[action], step) for action in step.actions)
         elif isinstance(step, ClassCall):
-            inside = step.inside[step.cores.index(core_class)] if step.inside else None
+            inside = step.inside_of(core_class)
             yield FlagAction.BEGIN, step
-            if inside is not None:
-                yield from ((_OF_ACTION[action], step) for action in inside.actions)
+            yield from ((_OF_ACTION[action], step) for action in inside.actions)
             yield FlagAction.WAIT_POINT, step
             yield FlagAction.END, step
-            if inside is not None and inside.arrives:
+            if inside.arrives:
                 yield FlagAction.ARRIVE, step
         elif isinstance(step, DebugBarrier):
             yield from _debug_moves(step, core_class)

@@ -33,31 +33,34 @@ def choose_order(graph: Graph, launch: LaunchShape, stream_fusion: bool) -> Issu
     serial, side = _estimate(graph, graph.order), _estimate(graph, reordered)
     estimates = f"estimated {side / 1e3:.1f} us, {serial / 1e3:.1f} us in the order of the list"
     if serial < side:
-        return IssueOrder(
-            graph.order, True, f"stream-fusion: cube and vector lane in the order of the list ({estimates})"
-        )
+        note = f"stream-fusion: cube and vector lane in the order of the list ({estimates})"
+        return IssueOrder(graph.order, True, note)
     return IssueOrder(reordered, True, f"stream-fusion: cube and vector lane ({estimates})")
 
 
-def _costs(graph: Graph) -> list[float]:
-    return [block_cost(node, _COSTS) for node in graph.nodes]
+class _Timeline:
+    """When the classes of cores become free and ops end, as ops are issued one after the other."""
 
+    def __init__(self, graph: Graph) -> None:
+        self.graph, self.finish = graph, [0.0] * len(graph.nodes)
+        self.classes = [facts_of(node.kernel).op_class.classes for node in graph.nodes]
+        self.free = dict.fromkeys(CoreClass, 0.0)
 
-def _start(graph: Graph, op: int, free: dict[CoreClass, float], finish: Sequence[float]) -> float:
-    classes = facts_of(graph.nodes[op].kernel).op_class.classes
-    waited = (finish[edge.producer] + _COSTS.sync_ns for edge in graph.incoming[op])
-    return max(*(free[core_class] for core_class in classes), *waited, 0.0)
+    def start(self, op: int) -> float:
+        waited = (self.finish[edge.producer] + _COSTS.sync_ns for edge in self.graph.incoming[op])
+        return max(*(self.free[core_class] for core_class in self.classes[op]), *waited, 0.0)
+
+    def issue(self, op: int) -> None:
+        self.finish[op] = self.start(op) + block_cost(self.graph.nodes[op], _COSTS)
+        self.free |= dict.fromkeys(self.classes[op], self.finish[op])
 
 
 def _estimate(graph: Graph, order: Sequence[int]) -> float:
     """Estimated nanoseconds until the last op ends, in this order."""
-    costs, finish = _costs(graph), [0.0] * len(graph.nodes)
-    free = dict.fromkeys(CoreClass, 0.0)
+    timeline = _Timeline(graph)
     for op in order:
-        finish[op] = _start(graph, op, free, finish) + costs[op]
-        for core_class in facts_of(graph.nodes[op].kernel).op_class.classes:
-            free[core_class] = finish[op]
-    return max(finish)
+        timeline.issue(op)
+    return max(timeline.finish)
 
 
 def _greedy(graph: Graph) -> tuple[int, ...]:
@@ -70,9 +73,7 @@ def _greedy(graph: Graph) -> tuple[int, ...]:
     # An op that waits for another agent stays behind every op that may be what the agent waits for.
     notifiers = [op for op in graph.order if graph.nodes[op].notifies]
     done, notified = [False] * len(graph.nodes), 0
-    costs, finish = _costs(graph), [0.0] * len(graph.nodes)
-    free = dict.fromkeys(CoreClass, 0.0)
-    order: list[int] = []
+    timeline, order = _Timeline(graph), list[int]()
     while len(order) < len(graph.nodes):
         while notified < len(notifiers) and done[notifiers[notified]]:
             notified += 1
@@ -84,12 +85,10 @@ def _greedy(graph: Graph) -> tuple[int, ...]:
             op = ops[heads[stream]]
             held = graph.nodes[op].awaits and first_pending < rank[op]
             if not held and all(done[edge.producer] for edge in graph.incoming[op]):
-                candidates.append((_start(graph, op, free, finish), rank[op], op))
-        start, _, op = min(candidates)
+                candidates.append((timeline.start(op), rank[op], op))
+        _, _, op = min(candidates)
         order.append(op)
         done[op] = True
         heads[graph.nodes[op].stream] += 1
-        finish[op] = start + costs[op]
-        for core_class in facts_of(graph.nodes[op].kernel).op_class.classes:
-            free[core_class] = finish[op]
+        timeline.issue(op)
     return tuple(order)

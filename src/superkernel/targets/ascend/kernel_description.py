@@ -1,4 +1,4 @@
-"""targets.ascend.kernel_description: an emitted super kernel as plain data: source, launch, slots, ops, order."""
+"""targets.ascend.kernel_description: an emitted super kernel as plain data: source, launch, slots, ops."""
 
 from __future__ import annotations
 
@@ -35,9 +35,6 @@ class EmittedOp:
     variants: Mapping[CoreClass, tuple[Variant, ...]] = field(hash=False)  # per class it runs on
     symbols: Mapping[CoreClass, Mapping[int, str]] = field(hash=False)  # tiling key -> name in its own object
     copies: int = 1  # core c calls copy c mod copies
-    sync_all: bool = False
-    waits_inside: bool = False  # makes the wait of its pair code itself
-    signals_inside: bool = False  # arrives at its class flag itself
 
 
 @dataclass(frozen=True)
@@ -103,16 +100,6 @@ class ProfilingArea:
 
 
 @dataclass(frozen=True)
-class Dependency:
-    """`consumer` may not pass its wait point before `producer` has stored on all its cores, for each reason."""
-
-    producer: str
-    consumer: str
-    because: str
-    whole_stream: bool  # an event: all earlier ops of the producer's stream as well
-
-
-@dataclass(frozen=True)
 class EmittedKernel:
     name: str
     entry: str  # the function each core calls
@@ -121,11 +108,9 @@ class EmittedKernel:
     launch: LaunchShape
     layout: Layout
     ops: tuple[EmittedOp, ...]  # in the user's order
-    order: tuple[int, ...]  # op indices in the order in which cores issue them
     events: tuple[EventWord, ...] = ()
     tilings: tuple[TilingWords, ...] = ()
     prefetches: tuple[Prefetch, ...] = ()
-    dependencies: tuple[Dependency, ...] = ()
     workspace_slot: int | None = None
     workspace_bytes: int = 0
     feed_bytes: int = 0  # control words of feed-sync-all, at the beginning of the workspace

@@ -19,32 +19,20 @@ from ...model.subkernel import SubKernel
 from .archive import check_function, check_members, is_archive
 from .chips import Chip
 from .core_types import CUBE, CoreClass, KernelType, kernel_type
-from .facts import CORE_OF, AscendFacts, Code, check_identifier, split_name
+from .facts import CORE_OF, PRINTING, AscendFacts, Code, check_identifier, split_name
 
 _REQUIRED = (
-    "kernelName",
-    "blockDim",
-    "sub_operator_kernel_type",
-    "sub_operator_kernel_name",
-    "sub_operator_params",
-    "sub_operator_early_start_set_flag",
-    "sub_operator_early_start_wait_flag",
+    *("kernelName", "blockDim", "sub_operator_kernel_type", "sub_operator_kernel_name", "sub_operator_params"),
+    *("sub_operator_early_start_set_flag", "sub_operator_early_start_wait_flag"),
 )
 _OPTIONAL = (
-    "split_mode",
-    "sub_op_with_sync_all",
-    "sub_operator_op_type",
-    "sub_operator_call_dcci_before_kernel_start",
-    "sub_operator_call_dcci_after_kernel_end",
-    "sub_operator_call_dcci_disable_on_kernel",
-    "debugOptions",
-    "debugBufSize",
+    *("split_mode", "sub_op_with_sync_all", "sub_operator_op_type", "debugOptions", "debugBufSize"),
+    *(f"sub_operator_call_dcci_{when}" for when in ("before_kernel_start", "after_kernel_end", "disable_on_kernel")),
 )
 _DYNAMIC = "dynamic_func_names"
 _ANY_CORE = "AiCore"
 _KEY = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_PRINTING = ("printf", "assert", "timestamp")
 MOST_COPIES = 64
 MOST_DUMP = 1 << 40
 
@@ -247,14 +235,14 @@ def _debug_options(place: JsonValue | None) -> tuple[str, ...]:
     words = tuple(word.strip() for word in words if word.strip())
     for word in words:
         if not _WORD.fullmatch(word):
-            raise place.error(f"{word!r} is no debug option; they are words such as {', '.join(_PRINTING)}")
+            raise place.error(f"{word!r} is no debug option; they are words such as {', '.join(PRINTING)}")
     return words
 
 
 def _debug_bytes(fields: Mapping[str, JsonValue], debug: Sequence[str]) -> int:
+    prints = any(word in PRINTING for word in debug)
     if "debugBufSize" in fields:
-        least = 1 if any(word in _PRINTING for word in debug) else 0
-        return _between(fields["debugBufSize"], least, MOST_DUMP)
-    if any(word in _PRINTING for word in debug):
+        return _between(fields["debugBufSize"], int(prints), MOST_DUMP)
+    if prints:
         raise fields["debugOptions"].error("the field 'debugBufSize' is missing: where should it print?")
     return 0

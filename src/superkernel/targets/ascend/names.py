@@ -55,14 +55,13 @@ def name_functions(name: str, kernels: Sequence[tuple[SubKernel, int]]) -> dict[
         for core_class in facts.op_class.classes:
             codes = facts.of_class(core_class)
             if not codes:
-                raise GraphError(
-                    f"sub-kernel {kernel.name!r} ({facts.type.value}) has no function for {core_class.value} cores"
-                )
-            found = []
-            for key, code in sorted(codes.items()):
-                base = f"{code.symbol}_{cube_or_vector(core_class)}" if code.symbol in shared else code.symbol
-                found.append(Variant(key, _fresh(base, copies, taken)))
-            variants[core_class] = tuple(found)
+                where = f"sub-kernel {kernel.name!r} ({facts.type.value})"
+                raise GraphError(f"{where} has no function for {core_class.value} cores")
+            suffixes = dict.fromkeys(shared, f"_{cube_or_vector(core_class)}")
+            variants[core_class] = tuple(
+                Variant(key, _fresh(code.symbol + suffixes.get(code.symbol, ""), copies, taken))
+                for key, code in sorted(codes.items())
+            )
             symbols[core_class] = {key: code.symbol for key, code in codes.items()}
         named[kernel] = KernelFunctions(_fresh(facts.codes[0][2].symbol, 1, labels)[0], variants, symbols, copies)
     return named

@@ -27,14 +27,9 @@ def build(plan: BuildPlan, source: str) -> Built:
 
 
 def _cached(plan: BuildPlan, source: str, tools: Tools) -> Path:
-    key = digest(
-        "ascend",
-        source,
-        plan.script(),
-        *(file.path.read_bytes() for file in (*plan.inputs, *plan.headers)),
-        *(f"{tool.value}={path}" for tool, path in tools.found),
-        *tools.compiler_flags,
-    )
+    contents = [file.path.read_bytes() for file in (*plan.inputs, *plan.headers)]
+    found = [f"{tool.value}={path}" for tool, path in tools.found]
+    key = digest("ascend", source, plan.script(), *contents, *found, *tools.compiler_flags)
 
     def make(output: Path) -> None:
         with tempfile.TemporaryDirectory(prefix="superkernel-ascend-") as folder:
@@ -42,13 +37,6 @@ def _cached(plan: BuildPlan, source: str, tools: Tools) -> Path:
             shutil.copyfile(Path(folder, plan.product), output)
 
     return Cache().make(key, ".o", make)
-
-
-def prepare_objects(plan: BuildPlan, source: str, folder: Path) -> tuple[Command, ...]:
-    """Everything that needs no device compiler, done in `folder`: unpacked, measured, renamed, localised, merged."""
-    commands = plan.without_compiler()
-    execute(plan, commands, source, folder, find_tools())
-    return commands
 
 
 def execute(plan: BuildPlan, commands: Sequence[Command], source: str, folder: Path, tools: Tools) -> list[str]:

@@ -30,11 +30,10 @@ class Pair:
         return self.producer.value << 2 | self.consumer.value
 
     def __str__(self) -> str:
-        return f"{_WORDS[self.producer]} to {_WORDS[self.consumer]} (pair code {self.code})"
+        return f"{self.producer.word} to {self.consumer.word} (pair code {self.code})"
 
 
 Row = Mapping[CoreClass, tuple[Action, ...]]
-_WORDS = {OpClass.AIC: "cube", OpClass.AIV: "vector", OpClass.MIX: "mix"}
 _ALL, _SIGNAL, _BLOCK = Action.WAIT_ALL, Action.SIGNAL, Action.WAIT_BLOCK
 _C, _V, _M = OpClass.AIC, OpClass.AIV, OpClass.MIX
 

@@ -17,15 +17,15 @@ from ...model.node import Node
 from ...model.options import EarlyStart, Options
 from ...plan.plan import BasePlan
 from .argument_layout import ArgumentSlots, number_arguments
-from .assemble import assemble
+from .assemble import Assembler
 from .chips import Chip
-from .core_types import CoreClass, OpClass
+from .core_types import CoreClass
 from .facts import facts_of
 from .issue_order import IssueOrder, choose_order
 from .launch_shape import LaunchShape, OpSize, launch_of
 from .pairs import Action, Pair
-from .schedule import make_schedule
-from .steps import Arrive, ClassCall, Classes, Meet
+from .schedule import Scheduler
+from .steps import Arrive, ClassCall, Classes, InsideSync, Meet
 from .workspace_layout import WorkspaceLayout, lay_out_workspace, prints
 
 WEIGHT_BUDGET = 8 << 20  # bytes per op that prefetch-weights=1 asks the copy engine for
@@ -62,37 +62,31 @@ class AscendPlan(BasePlan):
     @property
     def lanes(self) -> tuple[Classes, ...]:
         """One list of steps for all cores, or one per class."""
-        return (
-            tuple((core_class,) for core_class in self.launch.classes) if self.order.lanes else (self.launch.classes,)
-        )
+        classes = self.launch.classes
+        return tuple((core_class,) for core_class in classes) if self.order.lanes else (classes,)
 
     @property
     def pair_counts(self) -> dict[str, int]:
         """Syncs by the row of the pair table that they follow."""
-        words = {OpClass.AIC: "cube", OpClass.AIV: "vector", OpClass.MIX: "mix"}
-        counts = Counter(f"{words[pair.producer]}-{words[pair.consumer]}" for _, pair in self.pairs)
+        counts = Counter(f"{pair.producer.word}-{pair.consumer.word}" for _, pair in self.pairs)
         return dict(sorted(counts.items()))
+
+    @property
+    def _inside_syncs(self) -> list[InsideSync]:
+        return [inside for step in self.steps if isinstance(step, ClassCall) for inside in step.inside]
 
     @property
     def blocking_steps(self) -> int:
         """Steps at which a core may have to wait for another core."""
-        return sum(
-            isinstance(step, Meet) and any(action is not Action.SIGNAL for action in step.actions)
-            for step in self.steps
-        ) + sum(bool(inside.actions) for step in self.steps if isinstance(step, ClassCall) for inside in step.inside)
+        meetings = [set(step.actions) - {Action.SIGNAL} for step in self.steps if isinstance(step, Meet)]
+        return sum(map(bool, meetings)) + sum(bool(inside.actions) for inside in self._inside_syncs)
 
     @property
     def flag_actions(self) -> int:
         """Arrivals, signals and waits: what the syncs cost. A barrier over both classes costs eight."""
-        count = 0
-        for step in self.steps:
-            if isinstance(step, Arrive):
-                count += 1
-            elif isinstance(step, Meet):
-                count += len(step.actions)
-            elif isinstance(step, ClassCall):
-                count += sum(len(inside.actions) + inside.arrives for inside in step.inside)
-        return count
+        arrivals = sum(isinstance(step, Arrive) for step in self.steps)
+        meetings = sum(len(step.actions) for step in self.steps if isinstance(step, Meet))
+        return arrivals + meetings + sum(len(inside.actions) + inside.arrives for inside in self._inside_syncs)
 
     @property
     def summary(self) -> tuple[str, ...]:
@@ -129,17 +123,16 @@ def make_ascend_plan(graph: Graph, options: Options, chip: Chip) -> AscendPlan:
     for node in graph.nodes:
         _check_early_start(node, options, order, where)
     fed = {node.index: classes for node in graph.nodes if (classes := _fed(node, launch, options, where))}
-    schedule = make_schedule(graph, launch, chip, chosen, order)
-    steps = assemble(graph, launch, chosen, schedule, fed, prints(graph))
+    schedule = Scheduler(graph, launch, chip, chosen, order).run()
+    steps = tuple(Assembler(graph, launch, chosen, schedule, fed, prints(graph)).steps())
     workspace = lay_out_workspace(graph, launch, chip, bool(fed), steps)
     prefetched = frozenset(node.index for node in graph.nodes if options.prefetch_weights and graph.weights_of(node))
     slots = number_arguments(graph, prefetched, workspace.bytes > 0, options.profiling)
-    return AscendPlan(
-        graph, chosen, steps, schedule.syncs, chip, launch, order, schedule.pairs, slots, workspace, copies
-    )
+    syncs, pairs = schedule.syncs, schedule.pairs
+    return AscendPlan(graph, chosen, steps, syncs, chip, launch, order, pairs, slots, workspace, copies)
 
 
-def cores_of(node: Node, launch: LaunchShape, core_class: CoreClass) -> int:
+def cores_of(node: Node, core_class: CoreClass) -> int:
     """How many cores of a class have a block of the op."""
     cubes, vectors = facts_of(node.kernel).type.cores(node.blocks)
     return cubes if core_class is CoreClass.CUBE else vectors
@@ -180,11 +173,7 @@ def _fed(node: Node, launch: LaunchShape, options: Options, where: str) -> Class
     if not node.kernel.sync_all:
         return ()
     classes = facts_of(node.kernel).op_class.classes
-    idle = tuple(
-        core_class
-        for core_class in classes
-        if node.dynamic or cores_of(node, launch, core_class) < launch.cores(core_class)
-    )
+    idle = tuple(c for c in classes if node.dynamic or cores_of(node, c) < launch.cores(c))
     if idle and not options.feed_sync_all:
         idle_names = [core_class.value for core_class in idle]
         blocks = f"up to {node.blocks}" if node.dynamic else str(node.blocks)

@@ -7,49 +7,51 @@ from collections.abc import Iterable
 from .chips import Chip
 from .workspace_layout import CONTROL_STRIDE, DUMP_HEADER, DUMP_MAGIC, OP_STRIDE
 
-_LOAD_STORE = """\
+# in the order in which they build on each other: the word whose use asks for a text -> the text
+_PARTS: dict[str, str] = {
+    "sk_load": """\
 #ifndef SK_EMULATED
 static inline __aicore__ uint64_t sk_load(__gm__ uint64_t* word) { return *(volatile __gm__ uint64_t*)word; }
 static inline __aicore__ void sk_store(__gm__ uint64_t* word, uint64_t value) {
     *(volatile __gm__ uint64_t*)word = value;
 }
 #endif
-"""
-_AT = """\
+""",
+    "at": """\
 // the address of a slot, as sub-kernels take it
 static inline __aicore__ uint64_t at(__gm__ uint64_t* slots, uint64_t slot) { return (uint64_t)(slots + slot); }
-"""
-_WORD = """\
+""",
+    "word": """\
 // the word whose address a slot holds
 static inline __aicore__ __gm__ uint64_t* word(__gm__ uint64_t* slots, uint64_t slot) {
     return (__gm__ uint64_t*)sk_load(slots + slot);
 }
-"""
-_LINE = """\
+""",
+    "sk_line_out": """\
 static inline __aicore__ void sk_line_out(__gm__ uint64_t* word) {
     dcci((__gm__ void*)word, cache_line_t::SINGLE_CACHE_LINE, dcci_dst_t::CACHELINE_OUT);
 }
-"""
-_FETCH = """\
+""",
+    "sk_fetch": """\
 // what memory holds, not what this core's cache remembers
 static inline __aicore__ uint64_t sk_fetch(__gm__ uint64_t* word) {
     sk_line_out(word);
     return sk_load(word);
 }
-"""
-_AWAIT = """\
+""",
+    "sk_await": """\
 static inline __aicore__ void sk_await(__gm__ uint64_t* word, uint64_t value) {
     while (sk_fetch(word) != value) {
     }
 }
-"""
-_PUBLISH = """\
+""",
+    "sk_publish": """\
 static inline __aicore__ void sk_publish(__gm__ uint64_t* word, uint64_t value) {
     sk_store(word, value);
     sk_line_out(word);
 }
-"""
-_CONTEXT = """\
+""",
+    "sk_call_context": """\
 // What the next call is told: its block count, the pair code that it waits for itself (-1: none), whether it arrives
 // itself, and the control word in which block 0 publishes its barriers (0: nobody joins them).
 #ifndef SK_EMULATED
@@ -66,34 +68,14 @@ static inline __aicore__ void sk_call_context(uint32_t blocks, int32_t wait_pair
     SK_OWN(sk_feed) = feed_word;
 }
 #endif
-"""
-_CONTROL = f"""\
+""",
+    "sk_control": f"""\
 // the control word of an op for the cores of this class
 static inline __aicore__ uint64_t sk_control(uint64_t workspace, uint64_t op) {{
     return workspace + {OP_STRIDE} * op + (on_cube ? 0 : {CONTROL_STRIDE});
 }}
-"""
-_JOIN = """\
-// A core without a block joins each barrier that is published, until the op's end is.
-template <bool mixed>
-static inline __aicore__ void sk_join_barriers(uint64_t control) {
-    constexpr uint64_t end = 1ull << 63;
-    uint64_t joined = 0;
-    while (true) {
-        const uint64_t published = sk_fetch((__gm__ uint64_t*)control);
-        if ((published & ~end) > joined) {
-            ++joined;
-            sk_arrive_and_wait<mixed>();
-        } else if (published & end) {
-            return;
-        }
-    }
-}
-static inline __aicore__ void sk_end_barriers(uint64_t control) {
-    sk_publish((__gm__ uint64_t*)control, sk_fetch((__gm__ uint64_t*)control) | 1ull << 63);
-}
-"""
-_BARRIER = """\
+""",
+    "sk_arrive_and_wait": """\
 // a barrier over the cores of this class, or over all
 template <bool mixed>
 static inline __aicore__ void sk_arrive_and_wait() {
@@ -113,16 +95,36 @@ static inline __aicore__ void sk_arrive_and_wait() {
         }
     }
 }
-"""
-_RECORD = """\
+""",
+    "sk_join_barriers": """\
+// A core without a block joins each barrier that is published, until the op's end is.
+template <bool mixed>
+static inline __aicore__ void sk_join_barriers(uint64_t control) {
+    constexpr uint64_t end = 1ull << 63;
+    uint64_t joined = 0;
+    while (true) {
+        const uint64_t published = sk_fetch((__gm__ uint64_t*)control);
+        if ((published & ~end) > joined) {
+            ++joined;
+            sk_arrive_and_wait<mixed>();
+        } else if (published & end) {
+            return;
+        }
+    }
+}
+static inline __aicore__ void sk_end_barriers(uint64_t control) {
+    sk_publish((__gm__ uint64_t*)control, sk_fetch((__gm__ uint64_t*)control) | 1ull << 63);
+}
+""",
+    "sk_record": """\
 static inline __aicore__ void sk_record(__gm__ uint64_t* area, uint64_t& records, uint64_t mark) {
     __gm__ uint64_t* const record = area + profiling_header + 2 * records;
     sk_store(record, mark);
     sk_store(record + 1, get_sys_cnt());
     ++records;
 }
-"""
-_DUMP = f"""\
+""",
+    "sk_dump_begin": f"""\
 #ifndef SK_EMULATED
 #ifndef SK_CORE_LOCAL
 #define SK_CORE_LOCAL [[block_local]]
@@ -141,23 +143,8 @@ static inline __aicore__ void sk_dump_begin(uint64_t part, uint64_t bytes) {{
     sk_line_out(header);
     sk_dump_context(part);
 }}
-"""
-# in the order in which they build on each other: the word whose use asks for it, its text, and what that uses
-_PARTS: tuple[tuple[str, str], ...] = (
-    ("sk_load", _LOAD_STORE),
-    ("at", _AT),
-    ("word", _WORD),
-    ("sk_line_out", _LINE),
-    ("sk_fetch", _FETCH),
-    ("sk_await", _AWAIT),
-    ("sk_publish", _PUBLISH),
-    ("sk_call_context", _CONTEXT),
-    ("sk_control", _CONTROL),
-    ("sk_arrive_and_wait", _BARRIER),
-    ("sk_join_barriers", _JOIN),
-    ("sk_record", _RECORD),
-    ("sk_dump_begin", _DUMP),
-)
+""",
+}
 
 
 def constants(chip: Chip, mixed: bool, only_cube: bool) -> str:
@@ -198,7 +185,7 @@ def helpers(body: str) -> Iterable[str]:
     """The functions that `body` uses, directly or through one another."""
     used = body
     chosen: list[str] = []
-    for name, text in reversed(_PARTS):
+    for name, text in reversed(_PARTS.items()):
         if f"{name}(" in used or f"{name}<" in used:
             chosen.append(text)
             used += text

@@ -37,10 +37,6 @@ class Schedule:
     syncs: tuple[Sync, ...]  # the kind of every edge
 
 
-def make_schedule(graph: Graph, launch: LaunchShape, chip: Chip, options: Options, order: IssueOrder) -> Schedule:
-    return _Scheduler(graph, launch, chip, options, order).run()
-
-
 def fenced(node: Node, options: Options, when: FenceWhen) -> bool:
     """Whether metadata or an option ask for cache maintenance before or after an op; disabling wins over both."""
     facts = facts_of(node.kernel)
@@ -48,7 +44,7 @@ def fenced(node: Node, options: Options, when: FenceWhen) -> bool:
     return not facts.fence_never and wants_fence(node, when, options, asked)
 
 
-class _Scheduler(SyncOrder[CoreClass]):
+class Scheduler(SyncOrder[CoreClass]):
     def __init__(self, graph: Graph, launch: LaunchShape, chip: Chip, options: Options, order: IssueOrder) -> None:
         super().__init__(graph, order.ops)
         self.options = options
@@ -92,22 +88,16 @@ class _Scheduler(SyncOrder[CoreClass]):
         at = self.state.add(Item(op, classes, "done with"))
         item = self.state.items[at]
         full = self.early is EarlyStart.FULL and not node.kernel.sync_all
-        item.may_arrive_inside = (
-            full and bool(node.kernel.signals_inside) and not fenced(node, self.options, FenceWhen.AFTER)
-        )
+        fences = {when: fenced(node, self.options, when) for when in (FenceWhen.BEFORE, FenceWhen.AFTER)}
+        item.may_arrive_inside = full and bool(node.kernel.signals_inside) and not fences[FenceWhen.AFTER]
         needs, at_once = self._needs(op)
         wanted = self.state.missing({core_class: needs for core_class in classes})
         urgent = any(item > self.state.known[core_class][of] for core_class in classes for of, item in at_once.items())
-        inside = (
-            full
-            and bool(node.kernel.waits_inside)
-            and not urgent
-            and not node.awaits
-            and not fenced(node, self.options, FenceWhen.BEFORE)
-        )
+        may_wait = full and bool(node.kernel.waits_inside)
+        inside = may_wait and not urgent and not node.awaits and not fences[FenceWhen.BEFORE]
         self.syncs += [Sync(edge, self._kind(edge, wanted)) for edge in self.graph.incoming[op]]
         if wanted and self.barriers:
-            rows = self.state.barrier(at, op, "before")
+            rows = self.state.barrier(at, "before")
         else:
             rows = self.state.sync(at, op, "before", wanted, facts.op_class if inside else None)
         self.pairs += [(op, pair) for pair in rows]
@@ -144,10 +134,11 @@ class _Scheduler(SyncOrder[CoreClass]):
                 raise_to(needs, {core_class: item})
         return needs, at_once
 
-    def _reach(self, edge: Edge, reason: Reason) -> Reach:
+    def _reach(self, edge: Edge, reason: Reason, by_agent: bool = False) -> Reach:
+        """by_agent: for the control agent, which is another core: nothing is local to it."""
         if reason.hazard is Hazard.EVENT:
             return self.at_send[edge.producer]
-        if self._same_cores(edge, reason):
+        if not by_agent and self._same_cores(edge, reason):
             return {}
         return dict.fromkeys(self.facts[edge.producer].op_class.classes, self.call_of[edge.producer])
 
@@ -168,19 +159,13 @@ class _Scheduler(SyncOrder[CoreClass]):
         for edge in self.graph.incoming[op]:
             if feeds_tiling(edge):
                 for reason in edge.reasons:
-                    raise_to(needs, self._reach_for_agent(edge, reason))
+                    raise_to(needs, self._reach(edge, reason, by_agent=True))
         for event in self.graph.nodes[op].awaits:
             core_class, item = self.poll_of[event]
             if core_class is not leader[0]:  # the same core polled it
                 raise_to(needs, {core_class: item})
         self._sync(at, op, "to request", {leader[0]: needs})
         self.lock_of[op] = dict(self.state.known[leader[0]])
-
-    def _reach_for_agent(self, edge: Edge, reason: Reason) -> Reach:
-        """The agent is another core: nothing is local to it."""
-        if reason.hazard is Hazard.EVENT:
-            return self.at_send[edge.producer]
-        return dict.fromkeys(self.facts[edge.producer].op_class.classes, self.call_of[edge.producer])
 
     def _select(self, op: int) -> None:
         classes = self.facts[op].op_class.classes

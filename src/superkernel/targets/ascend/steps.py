@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ...plan.steps import Barrier, Call, Fence, FenceWhen, Names, Preload, Record, Step
+from ...plan.steps import Barrier, Call, Fence, FenceWhen, Names, OpStep, Preload, Record, Step
 from .core_types import CoreClass
 from .pairs import Action, Pair
 
 Classes = tuple[CoreClass, ...]
 AT_ENTRY = -1  # in place of an op: before the first
+_ACTION_WORDS = dict(zip(Action, ("wait for their class", "signal", "wait in the block"), strict=True))
 
 
 @dataclass(frozen=True)
@@ -27,10 +28,9 @@ class PreloadEntry(Preload):
 
 
 @dataclass(frozen=True)
-class Arrive(Step):
+class Arrive(OpStep):
     """Each core of the class says that it has come this far, and done all before."""
 
-    op: int
     reached: str = "done with"
 
     def text(self, names: Names) -> str:
@@ -39,52 +39,34 @@ class Arrive(Step):
 
 
 @dataclass(frozen=True)
-class Meet(Step):
+class Meet(OpStep):
     """The part of one class in the sync of a pair: what its cores do, in order."""
 
-    op: int
     pair: Pair
     actions: tuple[Action, ...]
     purpose: str  # before, notify after, ...
 
     def text(self, names: Names) -> str:
-        words = {
-            Action.WAIT_ALL: "wait for their class",
-            Action.SIGNAL: "signal",
-            Action.WAIT_BLOCK: "wait in the block",
-        }
-        actions = ", ".join(words[action] for action in self.actions)
+        actions = ", ".join(_ACTION_WORDS[action] for action in self.actions)
         return f"sync {self.purpose} {names[self.op]}: {self.pair}, {_spelled(self.cores)} {actions}"
 
 
-@dataclass(frozen=True)
-class ResetLock(Step):
+class ResetLock(OpStep):
     """Block 0 sets the lock of a dynamic op back to 0: every core has seen it."""
 
-    op: int
-
-    def text(self, names: Names) -> str:
-        return f"reset the lock of {names[self.op]}"
+    words = "reset the lock of {op}"
 
 
-@dataclass(frozen=True)
-class PrefetchGo(Step):
+class PrefetchGo(OpStep):
     """Block 0 tells the copy engine to bring the constant inputs of `op` closer."""
 
-    op: int
-
-    def text(self, names: Names) -> str:
-        return f"ask for the weights of {names[self.op]}"
+    words = "ask for the weights of {op}"
 
 
-@dataclass(frozen=True)
-class PrefetchDone(Step):
+class PrefetchDone(OpStep):
     """Block 0 sees that the copy engine has come so far; the others do not wait."""
 
-    op: int
-
-    def text(self, names: Names) -> str:
-        return f"see the weights of {names[self.op]} come"
+    words = "see the weights of {op} come"
 
 
 @dataclass(frozen=True)
@@ -96,12 +78,19 @@ class InsideSync:
     arrives: bool  # it arrives at its class flag itself; cores without a block do so in the entry
 
 
+NOTHING_INSIDE = InsideSync(None, (), False)
+
+
 @dataclass(frozen=True)
 class ClassCall(Call):
     """The op, on the cores of its classes that have a block of it."""
 
     inside: tuple[InsideSync, ...] = ()  # per class of the call; empty: it has no early-start pair
     fed: Classes = ()  # cores of these classes without a block join its barriers
+
+    def inside_of(self, core_class: CoreClass) -> InsideSync:
+        """What the call itself does on a class."""
+        return self.inside[self.cores.index(core_class)] if self.inside else NOTHING_INSIDE
 
     def text(self, names: Names) -> str:
         fed = f", its barriers joined by idle {_spelled(self.fed)}" if self.fed else ""
@@ -130,25 +119,20 @@ class DebugBarrier(Barrier):
         return f"barrier over all cores after {names[self.op]} (debug)"
 
 
-@dataclass(frozen=True)
 class LeaderRecord(Record):
     """A time stamp that block 0 alone takes, which does what is marked."""
 
 
-@dataclass(frozen=True)
 class ClearFeed(Step):
     """The control words of feed-sync-all are cleared by the cores of each class, which then meet."""
 
-    def text(self, names: Names) -> str:
-        return "clear the control words of sync_all"
+    words = "clear the control words of sync_all"
 
 
-@dataclass(frozen=True)
 class InitDump(Step):
     """Each core prepares its part of the dump area."""
 
-    def text(self, names: Names) -> str:
-        return "prepare the dump area"
+    words = "prepare the dump area"
 
 
 def _spelled(classes: Classes) -> str:

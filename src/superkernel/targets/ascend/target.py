@@ -12,7 +12,7 @@ from ...model.graph import Graph
 from ...model.opsfile import OpsFile
 from ...model.options import Options
 from ...model.subkernel import SubKernel
-from ...plan import Machine, Report
+from ...plan import Machine
 from ..checks import Check
 from ..protocol import ChipChoice, LaunchInputs, Progress, Target
 from .build import plan_build
@@ -21,7 +21,7 @@ from .chips import Chip, find_chip
 from .describe_kernel import emit
 from .descriptor import describe
 from .executable import AscendExecutable
-from .facts import AscendFacts, as_type, complete, facts_from_json, facts_to_json
+from .facts import as_type, complete, facts_from_json, facts_to_json
 from .objects import build
 from .oplist import read_op_list
 from .plan import AscendPlan, make_ascend_plan
@@ -57,15 +57,10 @@ class AscendPlanner:
 
     def plan(self, graph: Graph, options: Options, cores: int) -> AscendPlan:
         plan = make_ascend_plan(graph, options, self.chip)
-        report = validate(plan)
-        if not report.ok:
-            raise PlanError(
-                f"super_kernel_scope {graph.name!r}: the plan does not validate, which is a defect of ours:\n{report}"
-            )
+        validate(plan).require_ok(graph.name)
         return plan
 
-    def validate(self, plan: AscendPlan) -> Report:
-        return validate(plan)
+    validate = staticmethod(validate)
 
 
 @dataclass(frozen=True)
@@ -87,31 +82,20 @@ class AscendBuilder:
     def prepare(self, kernels: Sequence[SubKernel], progress: Progress | None) -> AscendPrepared:
         return AscendPrepared({kernel: complete(kernel) for kernel in kernels})
 
-    def restore(self, plan: AscendPlan, directory: Path) -> AscendExecutable:
-        return AscendExecutable.restore(plan, directory)
-
-    def facts_to_json(self, kernel: SubKernel) -> Any:
-        return facts_to_json(kernel)
-
-    def facts_from_json(self, fields: Any) -> AscendFacts:
-        return facts_from_json(fields)
+    restore = staticmethod(AscendExecutable.restore)
+    facts_to_json = staticmethod(facts_to_json)
+    facts_from_json = staticmethod(facts_from_json)
 
 
 class AscendEmulator:
     """Compiles the emitted source for the host and runs cube and vector cores as threads."""
 
     def emulate(
-        self,
-        executable: AscendExecutable,
-        buffers: Mapping[str, Any],
-        launch_inputs: LaunchInputs,
-        *,
-        seed: int,
-        **more: Any,
+        self, executable: AscendExecutable, buffers: Mapping[str, Any], launch_inputs: LaunchInputs, **more: Any
     ) -> Emulation:
         from .emulator import emulate
 
-        return emulate(executable.emitted, executable.plan.graph, buffers, launch_inputs, seed=seed, **more)
+        return emulate(executable.emitted, executable.plan.graph, buffers, launch_inputs, **more)
 
 
 @dataclass(frozen=True)

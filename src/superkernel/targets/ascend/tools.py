@@ -28,18 +28,13 @@ class Tool(Enum):
     SIZER = "SIZE"
 
 
-_DEVICE_NAMES: Mapping[Tool, tuple[str, ...]] = {
-    Tool.COMPILER: ("bisheng",),
-    Tool.LINKER: ("ld.lld",),
-    Tool.EDITOR: ("llvm-objcopy",),
-    Tool.ARCHIVER: ("llvm-ar",),
-    Tool.SIZER: ("llvm-size",),
-}
-_HOST_NAMES: Mapping[Tool, tuple[str, ...]] = {
-    Tool.LINKER: ("ld.bfd", "ld"),
-    Tool.EDITOR: ("objcopy", "llvm-objcopy"),
-    Tool.ARCHIVER: ("ar", "llvm-ar"),
-    Tool.SIZER: ("size", "llvm-size"),
+# names beside the device compiler; names on the host
+_NAMES: Mapping[Tool, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    Tool.COMPILER: (("bisheng",), ()),
+    Tool.LINKER: (("ld.lld",), ("ld.bfd", "ld")),
+    Tool.EDITOR: (("llvm-objcopy",), ("objcopy", "llvm-objcopy")),
+    Tool.ARCHIVER: (("llvm-ar",), ("ar", "llvm-ar")),
+    Tool.SIZER: (("llvm-size",), ("size", "llvm-size")),
 }
 
 
@@ -59,26 +54,18 @@ def find_tools() -> Tools:
     folders = [Path(home, folder) for folder in COMPILER_FOLDERS] if home else []
     search = os.pathsep.join(map(str, folders))
     found: dict[Tool, str] = {}
-    for tool, names in _DEVICE_NAMES.items():
-        if home and (path := _first(names, search)):
-            found[tool] = path
-    for tool, names in _HOST_NAMES.items():
-        if tool not in found and (path := _first(names, None)):
+    for tool, (device_names, host_names) in _NAMES.items():
+        path = _first(device_names, search) if home else None
+        if path := path or _first(host_names, None):
             found[tool] = path
     missing = ""
     if Tool.COMPILER not in found:
         looked = f"not in {HOME}={home} ({', '.join(COMPILER_FOLDERS)})" if home else f"{HOME} is not set"
         missing = f"the device compiler bisheng was not found: {looked}"
-    return Tools(tuple(found.items()), missing, _flags(home))
-
-
-def _flags(home: str) -> tuple[str, ...]:
     given = os.environ.get(FLAGS)
-    return tuple(shlex.split(given)) if given else tuple(f"-I{Path(home, folder)}" for folder in INCLUDES if home)
+    flags = shlex.split(given) if given else [f"-I{Path(home, folder)}" for folder in INCLUDES if home]
+    return Tools(tuple(found.items()), missing, tuple(flags))
 
 
 def _first(names: Sequence[str], search: str | None) -> str | None:
-    for name in names:
-        if found := shutil.which(name, path=search):
-            return found
-    return None
+    return next(filter(None, (shutil.which(name, path=search) for name in names)), None)

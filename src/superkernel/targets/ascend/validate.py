@@ -127,7 +127,7 @@ def _check_launch(plan: AscendPlan, agents: AscendAgents, fault: Fault) -> None:
         fault("P9", f"{plan.launch} is not the smallest launch")
     for node in plan.graph.nodes:
         for core_class in agents.of(node.index):
-            if cores_of(node, plan.launch, core_class) > plan.launch.cores(core_class):
+            if cores_of(node, core_class) > plan.launch.cores(core_class):
                 fault("P9", f"{named(plan, node.index)} has more blocks than the launch has {core_class.value} cores")
 
 
@@ -137,12 +137,8 @@ def _check_feeds(plan: AscendPlan, fault: Fault) -> None:
         if not isinstance(step, ClassCall):
             continue
         node = plan.graph.nodes[step.op]
-        idle = tuple(
-            core_class
-            for core_class in step.cores
-            if node.kernel.sync_all
-            and (node.dynamic or cores_of(node, plan.launch, core_class) < plan.launch.cores(core_class))
-        )
+        partly = [c for c in step.cores if node.dynamic or cores_of(node, c) < plan.launch.cores(c)]
+        idle = tuple(partly) if node.kernel.sync_all else ()
         if step.fed != idle:
             fault("P14", f"{named(plan, step.op)}: idle cores join on {step.fed}, should on {idle}")
 
@@ -154,10 +150,9 @@ def _check_slots(plan: AscendPlan, fault: Fault) -> None:
             fault("P8", f"slot {slot.name} says {slot.index} and stands at {place}")
     for node in plan.graph.nodes:
         indices = [slot.index for slot in plan.layout.of_op.get(node.name, ())]
-        if indices and indices != list(
-            range(plan.slots.first[node.index], plan.slots.first[node.index] + len(indices))
-        ):
-            fault("P8", f"the slots of {named(plan, node.index)} are {indices}, from {plan.slots.first[node.index]} on")
+        first = plan.slots.first[node.index]
+        if indices != list(range(first, first + len(indices))):
+            fault("P8", f"the slots of {named(plan, node.index)} are {indices}, from {first} on")
 
 
 def _statistics(plan: AscendPlan) -> dict[str, int]:

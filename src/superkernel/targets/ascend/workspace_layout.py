@@ -17,7 +17,6 @@ CONTROL_STRIDE = 64  # bytes between the control words of the classes of an op
 OP_STRIDE = 2 * CONTROL_STRIDE
 DUMP_MAGIC = 0x534B44554D50
 DUMP_HEADER = 64
-_PRINTING = ("printf", "assert", "timestamp")
 
 
 @dataclass(frozen=True)
@@ -48,12 +47,7 @@ def feed_size(cores: int, ops: int) -> int:
 
 
 def prints(graph: Graph) -> bool:
-    """Whether any op was compiled to print, assert or take time stamps itself."""
-    return any(_printing(facts_of(node.kernel).debug_options) for node in graph.nodes)
-
-
-def _printing(options: Sequence[str]) -> bool:
-    return any(option in _PRINTING for option in options)
+    return any(facts_of(node.kernel).prints for node in graph.nodes)
 
 
 def _dump(graph: Graph, cores: int, offset: int, chip: Chip) -> DumpArea | None:
@@ -75,8 +69,7 @@ def _profiling(graph: Graph, chip: Chip, steps: Sequence[Step]) -> ProfilingArea
             counts.update(step.cores)
     if not marks:
         return None
-    most = max(counts.values())
-    size = chip.cache_line + 16 * most
+    size = chip.cache_line + 16 * max(counts.values())
     return ProfilingArea(-(-size // chip.cache_line) * chip.cache_line, chip.cache_line, tuple(marks))
 
 

@@ -63,7 +63,7 @@ def check(ready: Ready, seed: int) -> Emulation:
     check_orders(ready, steps)
     check_streams(ready, emulation.steps)
     if not ready.emitted.tilings:
-        check_pairing(ready.emitted, emulation.steps)
+        check_pairing(ready.emitted, ready.graph, emulation.steps)
     check_events(ready, emulation, steps)
     check_preloads(ready, emulation)
     check_copies(ready, emulation.steps)
@@ -151,7 +151,7 @@ def last_of(steps: OpSteps, op: EmittedOp) -> float:
 def check_orders(ready: Ready, steps: OpSteps) -> None:
     """P2: no block passes its wait point before all blocks of its producers have stored."""
     ops = {op.name: op for op in ready.emitted.ops}
-    for consumer, producers in producers_of(ready.emitted).items():
+    for consumer, producers in producers_of(ready.graph).items():
         passed = first_of(steps, ops[consumer])
         for name in producers:
             assert last_of(steps, ops[name]) < passed, f"P2: {consumer} passed its wait point before {name} had stored"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+from superkernel.model.graph import Graph
 from superkernel.targets.ascend.core_types import CoreClass
 from superkernel.targets.ascend.emulator.trace import TracedStep, TracePoint, core_name
 from superkernel.targets.ascend.kernel_description import EmittedKernel, EmittedOp
@@ -18,31 +19,29 @@ Known = list[int]  # per core: the step with which it stored last, as far as som
 
 
 def wait_point(op: EmittedOp) -> TracePoint:
-    return TracePoint.OP_WAITED if op.waits_inside else TracePoint.OP_BEGIN
+    return TracePoint.OP_WAITED if op.kernel.waits_inside else TracePoint.OP_BEGIN
 
 
 def stored(op: EmittedOp) -> TracePoint:
-    return TracePoint.OP_SET if op.signals_inside else TracePoint.OP_END
+    return TracePoint.OP_SET if op.kernel.signals_inside else TracePoint.OP_END
 
 
-def producers_of(emitted: EmittedKernel) -> dict[str, set[str]]:
+def producers_of(graph: Graph) -> dict[str, set[str]]:
     """Consumer -> the ops that must have stored; an event orders all that its sender's stream did before."""
-    ops = {op.name: op for op in emitted.ops}
     found: dict[str, set[str]] = defaultdict(set)
-    for order in emitted.dependencies:
-        found[order.consumer].add(order.producer)
-        if order.whole_stream:
-            sender = ops[order.producer]
-            found[order.consumer] |= {
-                o.name for o in ops.values() if o.stream == sender.stream and o.index < sender.index
-            }
+    for edge in graph.edges:
+        producer, consumer = graph.nodes[edge.producer], graph.nodes[edge.consumer]
+        found[consumer.name].add(producer.name)
+        if edge.whole_stream:
+            earlier = graph.nodes[: producer.index]
+            found[consumer.name] |= {node.name for node in earlier if node.stream == producer.stream}
     return found
 
 
-def check_pairing(emitted: EmittedKernel, steps: Sequence[TracedStep]) -> None:
+def check_pairing(emitted: EmittedKernel, graph: Graph, steps: Sequence[TracedStep]) -> None:
     """Of launches without dynamic ops: what their cores learn from a lock is not among the steps."""
     ops = {op.name: op for op in emitted.ops}
-    needed = producers_of(emitted)
+    needed = producers_of(graph)
     stores: dict[str, list[TracedStep]] = defaultdict(list)
     for step in steps:
         if step.op is not None and step.what is stored(ops[step.op]):

@@ -237,10 +237,10 @@ def test_p5_a_wait_that_takes_the_signal_of_another_is_caught(kind: str) -> None
     right, wrong = prepare([(case, emitted, graph), (case, shifted.emitted, graph)])
     for seed in SEEDS:
         emulation, _ = launch(right, seed)
-        check_pairing(right.emitted, emulation.steps)
+        check_pairing(right.emitted, graph, emulation.steps)
         emulation, _ = launch(wrong, seed)  # the emulator itself sees nothing wrong
         with pytest.raises(AssertionError, match="P5: no signal"):
-            check_pairing(wrong.emitted, emulation.steps)
+            check_pairing(wrong.emitted, graph, emulation.steps)
 
 
 def test_text_without_a_fault_passes() -> None:

@@ -113,7 +113,6 @@ def _emitted(body: str, ops: tuple[HandOp, ...], launch: LaunchShape) -> tuple[E
         launch,
         layout,
         tuple(emitted_ops),
-        tuple(range(len(ops))),
         defines=DEFINES,
         watchdog_s=2.0,
     )

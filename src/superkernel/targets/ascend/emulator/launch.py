@@ -22,10 +22,10 @@ from superkernel.targets.buffers import Bound, bind, bytes_at
 from superkernel.targets.protocol import LaunchInputs
 
 from ..core_types import CoreClass, KernelType
-from ..kernel_description import EmittedKernel
+from ..kernel_description import EmittedKernel, TilingWords
 from .arena import DUMP, PROFILING, Arena, buffer_region, lay_out
 from .delays import Delays, delays_of
-from .library import ACTS, EmulatorSettings, TraceRecord, load_library
+from .library import ACTS, CHIP_FIELDS, DELAY_FIELDS, EmulatorSettings, TraceRecord, load_library
 from .modules import Module
 from .trace import TracedStep, printed_text, profiled_spans, spans_of_steps, steps_of
 
@@ -55,7 +55,6 @@ class Emulation:
     printed: str
     words: dict[str, int]  # slot name -> the word it points to, after the launch
     addresses: dict[int, str]  # address of such a word -> slot name
-    step_count: int
 
     @property
     def spans(self) -> tuple[Span, ...]:
@@ -71,27 +70,24 @@ class _Agent:
     act: Callable[[], None]
 
 
+@dataclass
 class ChipEmulator:
     """One launch: set up, run, read back."""
 
-    def __init__(
-        self,
-        emitted: EmittedKernel,
-        graph: Graph,
-        modules: Mapping[CoreClass, Module],
-        cache: Cache,
-        seed: int,
-        delays: Delays | None,
-        outside: Sequence[Outside],
-        races: bool,
-        record: bool,
-    ) -> None:
-        self.emitted, self.graph, self.modules = emitted, graph, modules
-        self.seed, self.delays = seed, delays or delays_of(seed)
-        self.outside, self.races, self.record = outside, races, record
-        self._calls = load_library(cache).calls
-        self._where = f"super_kernel_scope {emitted.name!r}: "
-        self._random = random.Random(seed)
+    emitted: EmittedKernel
+    graph: Graph
+    modules: Mapping[CoreClass, Module]
+    cache: Cache
+    seed: int
+    delays: Delays | None
+    outside: Sequence[Outside]
+    races: bool
+    record: bool
+
+    def __post_init__(self) -> None:
+        self._calls = load_library(self.cache).calls
+        self._where = f"super_kernel_scope {self.emitted.name!r}: "
+        self._random = random.Random(self.seed)
         self._failure: BaseException | None = None
         self._notes: list[str] = []  # what was strange before something failed
 
@@ -110,7 +106,7 @@ class ChipEmulator:
         return emulation
 
     def _settings(self, arena: Arena) -> EmulatorSettings:
-        launch, delays, chip = self.emitted.launch, self.delays, self.emitted.chip
+        launch, delays, chip = self.emitted.launch, self.delays or delays_of(self.seed), self.emitted.chip
         if chip.cache_line % _LINE:
             raise LaunchError(
                 f"{self._where}chip {chip.name} has cache lines of {chip.cache_line} bytes; "
@@ -126,18 +122,10 @@ class ChipEmulator:
             vectors=launch.vectors,
             vectors_per_block=max(launch.type.vectors, 1),
             order=delays.turn.value,
-            flag_limit=chip.flag_limit,
-            cube_flag=chip.cube_flag,
-            vector_flag=chip.vector_flag,
-            vectors_to_cube_flag=chip.vectors_to_cube_flag,
-            cube_to_vectors_flag=chip.cube_to_vectors_flag,
-            cache_line=chip.cache_line,
-            evict=delays.evict,
-            speculate=delays.speculate,
-            quantum=delays.quantum,
-            shuffle=delays.shuffle,
             races=self.races,
             record=self.record,
+            **{name: getattr(chip, name) for name in CHIP_FIELDS},
+            **{name: getattr(delays, name) for name in DELAY_FIELDS},
         )
 
     def _describe(self, machine: int, arena: Arena) -> None:
@@ -146,14 +134,9 @@ class ChipEmulator:
             self._calls.sk_emu_region(machine, region.address, region.bytes, name, region.words)
         for op in self.emitted.ops:
             functions = [f for variants in op.variants.values() for v in variants for f in v.functions]
-            self._calls.sk_emu_op(
-                machine,
-                op.name.encode(),
-                "\n".join(["", *functions, ""]).encode(),
-                arena.parameters + 8 * op.first_slot,
-                _TYPES[op.kernel_type],
-                op.blocks,
-            )
+            name, names = op.name.encode(), "\n".join(["", *functions, ""]).encode()
+            slot = arena.parameters + 8 * op.first_slot
+            self._calls.sk_emu_op(machine, name, names, slot, _TYPES[op.kernel_type], op.blocks)
         for module in self.modules.values():
             self._calls.sk_emu_functions(machine, module.address("sk_functions"), module.function_count)
 
@@ -162,9 +145,7 @@ class ChipEmulator:
     def _agents(self, machine: int, arena: Arena, bound: Bound, launch_inputs: LaunchInputs) -> list[_Agent]:
         words = {event.label: arena.words[event.slot] for event in self.emitted.events}
         agents = [self._setter(machine, words, agent) for agent in self.outside]
-        agents += [
-            self._tiler(machine, arena, bound, launch_inputs, place) for place in range(len(self.emitted.tilings))
-        ]
+        agents += [self._tiler(machine, arena, bound, launch_inputs, slots) for slots in self.emitted.tilings]
         for prefetch in self.emitted.prefetches:
             done = arena.words[prefetch.done_slot]
             agents.append(_Agent(arena.words[prefetch.go_slot], 1, self._delay(None), self._writer(machine, {done: 1})))
@@ -184,8 +165,9 @@ class ChipEmulator:
         trigger = words[agent.after] if agent.after else 0
         return _Agent(trigger, 1, self._delay(agent.delay), self._writer(machine, {words[agent.sets]: 1}))
 
-    def _tiler(self, machine: int, arena: Arena, bound: Bound, launch_inputs: LaunchInputs, place: int) -> _Agent:
-        slots = self.emitted.tilings[place]
+    def _tiler(
+        self, machine: int, arena: Arena, bound: Bound, launch_inputs: LaunchInputs, slots: TilingWords
+    ) -> _Agent:
         node = next(node for node in self.graph.nodes if node.name == slots.op)
         function = launch_inputs.tilings.get(slots.op)
         if function is None:
@@ -208,10 +190,8 @@ class ChipEmulator:
             if key not in keys:  # the cores will trap; the report then says why
                 known_keys = ", ".join(map(str, keys))
                 self._notes.append(f"op {slots.op!r} was given the unknown tiling key {key}; its keys are {known_keys}")
-            key_word, count_word = arena.words[slots.key_slot], arena.words[slots.blocks_slot]
-            self._writer(
-                machine, {key_word: key % 2**64, count_word: blocks, arena.words[slots.lock_slot]: _ANSWERED}
-            )()
+            values = {slots.key_slot: key % 2**64, slots.blocks_slot: blocks, slots.lock_slot: _ANSWERED}
+            self._writer(machine, {arena.words[slot]: value for slot, value in values.items()})()
 
         return _Agent(arena.words[slots.lock_slot], _ASKED, self._delay(None), act)
 
@@ -273,7 +253,6 @@ class ChipEmulator:
             self._printed(arena),
             {slots[slot].name: arena.word(slot) for slot in arena.words},
             {address: slots[slot].name for slot, address in arena.words.items()},
-            self._calls.sk_emu_steps(machine),
         )
 
     def _printed(self, arena: Arena) -> str:

@@ -16,32 +16,19 @@ INCLUDE = Path(__file__).parent / "include"
 # longjmp between stacks looks like a mistake to the checks that _FORTIFY_SOURCE adds
 _FLAGS = ("-std=c++17", "-O2", "-fPIC", "-shared", "-pthread", "-fvisibility=default", "-U_FORTIFY_SOURCE", "-g0")
 
+# settings that have the name of a field of Chip or of Delays
+CHIP_FIELDS = ("flag_limit", "cube_flag", "vector_flag", "vectors_to_cube_flag", "cube_to_vectors_flag", "cache_line")
+DELAY_FIELDS = ("evict", "speculate", "quantum", "shuffle")
+
 
 class EmulatorSettings(ctypes.Structure):
     """As in machine.h."""
 
     _fields_ = (
-        ("seed", c_uint64),
-        ("para_base", c_uint64),
-        ("stall_limit", c_uint64),
-        ("watchdog_s", c_double),
-        ("patience_s", c_double),
-        ("cubes", c_int32),
-        ("vectors", c_int32),
-        ("vectors_per_block", c_int32),
-        ("order", c_int32),
-        ("flag_limit", c_int32),
-        ("cube_flag", c_int32),
-        ("vector_flag", c_int32),
-        ("vectors_to_cube_flag", c_int32),
-        ("cube_to_vectors_flag", c_int32),
-        ("cache_line", c_int32),
-        ("evict", c_int32),
-        ("speculate", c_int32),
-        ("quantum", c_int32),
-        ("shuffle", c_int32),
-        ("races", c_int32),
-        ("record", c_int32),
+        *((name, c_uint64) for name in ("seed", "para_base", "stall_limit")),
+        *((name, c_double) for name in ("watchdog_s", "patience_s")),
+        *((name, c_int32) for name in ("cubes", "vectors", "vectors_per_block", "order", *CHIP_FIELDS, *DELAY_FIELDS)),
+        *((name, c_int32) for name in ("races", "record")),
     )
 
 
@@ -49,12 +36,8 @@ class TraceRecord(ctypes.Structure):
     """As in machine.h."""
 
     _fields_ = (
-        ("sequence", c_uint64),
-        ("time", c_uint64),
-        ("core", c_uint32),
-        ("what", c_uint32),
-        ("op", c_uint32),
-        ("detail", c_uint32),
+        *((name, c_uint64) for name in ("sequence", "time")),
+        *((name, c_uint32) for name in ("core", "what", "op", "detail")),
         ("value", c_uint64),
     )
 
@@ -73,7 +56,6 @@ _FUNCTIONS: dict[str, tuple[object, list[object]]] = {
     "sk_emu_error": (c_char_p, [c_void_p]),
     "sk_emu_records": (c_void_p, [c_void_p, POINTER(c_uint64)]),
     "sk_emu_function_name": (c_char_p, [c_void_p, c_uint32]),
-    "sk_emu_steps": (c_uint64, [c_void_p]),
     "sk_emu_free": (None, [c_void_p]),
 }
 

@@ -16,11 +16,11 @@ from superkernel.plan.steps import SpanKind
 from ..core_types import CUBE, VECTOR, CoreClass
 from ..kernel_description import EmittedKernel
 from ..launch_shape import LaunchShape
+from ..workspace_layout import DUMP_MAGIC
 from .library import TraceRecord
 
 NS_PER_TICK = 1.0  # a tick is the emulator's unit of time; it says nothing of a chip's clock
 _NO_OP = 2**32 - 1
-_MAGIC = 0x534B44554D50
 
 
 class TracePoint(Enum):
@@ -40,6 +40,11 @@ class TracePoint(Enum):
     SYNC_ALL = 11
     STORE = 12  # value: address; by the entry
     AGENT = 13  # an agent outside the kernel; detail: which
+
+
+_SPANS = (SpanKind.KERNEL, SpanKind.OP, SpanKind.WAIT)
+_KIND_OF = {TracePoint[f"{kind.name}_END"]: kind for kind in _SPANS}
+_BEGIN_OF = {end: TracePoint[f"{kind.name}_BEGIN"] for end, kind in _KIND_OF.items()}
 
 
 @dataclass(frozen=True)
@@ -74,35 +79,23 @@ class TracedStep:
 
 
 def steps_of(raw: ctypes.Array[TraceRecord], ops: Sequence[str]) -> tuple[TracedStep, ...]:
+    names = {_NO_OP: None, **dict(enumerate(ops))}
     return tuple(
-        TracedStep(
-            r.sequence, r.time, r.core, TracePoint(r.what), None if r.op == _NO_OP else ops[r.op], r.detail, r.value
-        )
-        for r in raw
+        TracedStep(r.sequence, r.time, r.core, TracePoint(r.what), names[r.op], r.detail, r.value) for r in raw
     )
 
 
 def spans_of_steps(steps: Iterable[TracedStep]) -> tuple[Span, ...]:
     """Kernel, op and wait spans per core; an op encloses the waits it makes inside."""
-    ends = {
-        TracePoint.KERNEL_END: TracePoint.KERNEL_BEGIN,
-        TracePoint.OP_END: TracePoint.OP_BEGIN,
-        TracePoint.WAIT_END: TracePoint.WAIT_BEGIN,
-    }
-    named = {
-        TracePoint.KERNEL_BEGIN: SpanKind.KERNEL,
-        TracePoint.OP_BEGIN: SpanKind.OP,
-        TracePoint.WAIT_BEGIN: SpanKind.WAIT,
-    }
     begun: dict[tuple[int, TracePoint], TracedStep] = {}
     spans = []
     for step in steps:
-        if step.what in named:
+        if step.what in _BEGIN_OF.values():
             begun[step.core, step.what] = step
-        elif step.what in ends:
-            first = begun.pop((step.core, ends[step.what]))
+        elif step.what in _BEGIN_OF:
+            first = begun.pop((step.core, _BEGIN_OF[step.what]))
             times = (first.time * NS_PER_TICK, step.time * NS_PER_TICK)
-            spans.append(Span(step.core, named[first.what], first.op, *times))
+            spans.append(Span(step.core, _KIND_OF[step.what], first.op, *times))
     return tuple(spans)
 
 
@@ -115,9 +108,8 @@ def profiled_spans(emitted: EmittedKernel, area: np.ndarray[tuple[int], np.dtype
         count = int(part[:8].view(np.uint64)[0])
         words = part[room.header_bytes :].view(np.uint64)
         if 2 * count > words.size:
-            raise LaunchError(
-                f"profiling: core {core} says it wrote {count} records, there is room for {words.size // 2}"
-            )
+            says = f"core {core} says it wrote {count} records"
+            raise LaunchError(f"profiling: {says}, there is room for {words.size // 2}")
         open_marks: list[tuple[int, int]] = []
         for mark, ticks in words[: 2 * count].reshape(-1, 2).tolist():
             index = mark & 0xFFFFFFFF
@@ -142,7 +134,7 @@ def printed_text(emitted: EmittedKernel, area: np.ndarray[tuple[int], np.dtype[n
     for index, part in enumerate(area.reshape(-1, emitted.dump.bytes_per_core)):
         magic, room, used = part[:24].view(np.uint64).tolist()
         name = core_name(emitted.launch, index)
-        if magic != _MAGIC or used > room:
+        if magic != DUMP_MAGIC or used > room:
             raise LaunchError(f"the dump area of core {name} was never initialised, or something overwrote it")
         text = bytes(part[64 : 64 + used]).decode("utf-8", "replace")
         lines += [f"[{name}] {line}" for line in text.splitlines()]
