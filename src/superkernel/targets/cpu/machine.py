@@ -10,6 +10,6 @@ from ...plan import Costs, Machine
 
 def machine_of(cores: int) -> Machine:
     """Costs as measured on 2 to 16 cores: a sync takes longer the more cores take part, and so does fetching what
-    another core has just stored when all cores want it (`python -m superkernel.tools.bench.replication`).
+    another core has just stored when all cores want it (`benchmarks/replication.py`).
     """
     return Machine(cores, costs=Costs(sync_ns=150.0 + 10.0 * cores, shared_bytes_per_ns=16.0 / cores))
