@@ -98,7 +98,6 @@ def segment_reports(compiled: CompiledPart, settings: BackendSettings) -> list[S
     for step in compiled.steps:
         if not isinstance(step, Segment) or step.kernel is None:
             continue
-        plan = step.kernel.plan
         ops = tuple(
             OpReport(node.name, node.kernel.name, node.blocks, call.origins)
             for node, call in zip(step.kernel.graph.nodes, step.calls, strict=True)
@@ -107,7 +106,6 @@ def segment_reports(compiled: CompiledPart, settings: BackendSettings) -> list[S
         ended = f"ended by {step.ended_by.op}: {step.ended_by.reason}" if step.ended_by else ""
         reason = ended if fused else "fuse=off: every op is a launch of its own"
         sizes = compiled.program.sizes(step.kernel) if compiled.program else {}
-        reports.append(
-            SegmentReport(ops, fused, reason, plan.sync_counts, len(sizes), sum(sizes.values()), step.gate, step.kernel)
-        )
+        counts = step.kernel.plan.sync_counts, len(sizes), sum(sizes.values())
+        reports.append(SegmentReport(ops, fused, reason, *counts, step.gate, step.kernel))
     return reports

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,16 +11,7 @@ from torch.fx import GraphModule, Node
 from .capture.partition import GraphPart, graph_attribute
 
 PartFunction = Callable[[list[Any]], Sequence[Any]]
-
-
-@dataclass(frozen=True)
-class _PartCall:
-    """A part's function with the places of its inputs and outputs among the values of the graph."""
-
-    function: PartFunction
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    dead: tuple[int, ...]  # values that no later part and no output needs
+_Places = tuple[int, ...]  # among the values of the graph
 
 
 def join_parts(module: GraphModule, parts: Sequence[GraphPart], functions: Sequence[PartFunction]) -> PartFunction:
@@ -48,11 +38,11 @@ def join_parts(module: GraphModule, parts: Sequence[GraphPart], functions: Seque
     def run(args: list[Any]) -> Sequence[Any]:
         values = [*args, *constants, *unset]
         args.clear()
-        for call in calls:
-            returned = call.function([values[place] for place in call.inputs])
-            for place, value in zip(call.outputs, returned, strict=True):
+        for function, inputs, outputs_of_part, dead in calls:
+            returned = function([values[place] for place in inputs])
+            for place, value in zip(outputs_of_part, returned, strict=True):
                 values[place] = value
-            for place in call.dead:
+            for place in dead:
                 values[place] = None
         return [outputs[i] if place is None else values[place] for i, place in enumerate(results)]
 
@@ -61,13 +51,14 @@ def join_parts(module: GraphModule, parts: Sequence[GraphPart], functions: Seque
 
 def _part_calls(
     parts: Sequence[GraphPart], functions: Sequence[PartFunction], places: dict[Node, int], returned: set[int]
-) -> list[_PartCall]:
+) -> list[tuple[PartFunction, _Places, _Places, _Places]]:
+    """Each part's function, its inputs, its outputs, and the values that no later part and no output needs."""
     last_use = {places[node]: at for at, part in enumerate(parts) for node in part.inputs}
     calls = []
     for at, (part, function) in enumerate(zip(parts, functions, strict=True)):
         inputs = tuple(places[node] for node in part.inputs)
         dead = tuple(place for place in dict.fromkeys(inputs) if last_use[place] == at and place not in returned)
-        calls.append(_PartCall(function, inputs, tuple(places[node] for node in part.outputs), dead))
+        calls.append((function, inputs, tuple(places[node] for node in part.outputs), dead))
     return calls
 
 

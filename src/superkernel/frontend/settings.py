@@ -7,6 +7,7 @@ import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import Any
 
 from ..errors import OptionError, nearest
@@ -104,16 +105,13 @@ def _cores(value: object) -> int | None:
     raise _refused("cores", value, "an integer from 1, or None for as many as the target has")
 
 
-def _directory(name: str, default: str) -> Callable[[object], str | None]:
-    def read(value: object) -> str | None:
-        if value is None:
-            return None
-        path = os.fspath(value) if isinstance(value, str | os.PathLike) else ""
-        if not isinstance(path, str) or not path.strip():
-            raise _refused(name, value, f"a directory, or None for {default}")
-        return path
-
-    return read
+def _directory(name: str, default: str, value: object) -> str | None:
+    if value is None:
+        return None
+    path = os.fspath(value) if isinstance(value, str | os.PathLike) else ""
+    if not isinstance(path, str) or not path.strip():
+        raise _refused(name, value, f"a directory, or None for {default}")
+    return path
 
 
 def _profit_gate(value: object) -> bool:
@@ -149,8 +147,8 @@ def _mode(value: object) -> str | None:
 _READERS: Mapping[str, Callable[[object], object]] = {
     "target": _target,
     "cores": _cores,
-    "cache": _directory("cache", "the user's cache directory"),
-    "dump": _directory("dump", "SUPERKERNEL_DUMP"),
+    "cache": partial(_directory, "cache", "the user's cache directory"),
+    "dump": partial(_directory, "dump", "SUPERKERNEL_DUMP"),
     "profit_gate": _profit_gate,
     "options": _options,
     "fuse": _fuse,

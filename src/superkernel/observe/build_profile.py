@@ -44,10 +44,8 @@ class _ProfileBuilder:
         wait_ns = max(0, event.begin_ns - self._completed_ns.get(thread, event.begin_ns))
         self._completed_ns[thread] = event.end_ns
         times = event.begin_ns - self._zero_ns, event.end_ns - self._zero_ns
-        core_type = core_type_of(event)
-        launch = ProfiledLaunch(
-            kernel.name, type_of(event), *times, core_type=core_type, wait_ns=wait_ns, thread=thread
-        )
+        cores = core_type_of(event)
+        launch = ProfiledLaunch(kernel.name, type_of(event), *times, core_type=cores, wait_ns=wait_ns, thread=thread)
         if isinstance(kernel, TorchKernel):
             return replace(launch, scope=kernel.scope, reason=kernel.reason)
         node = kernel.node or kernel.graph.nodes[kernel.graph.order[0]]

@@ -127,11 +127,10 @@ class Profile:
     began_ns: int = 0  # nanoseconds since 1970; 0: not known
 
     def __post_init__(self) -> None:
+        count = len(self.kernels)
         for launch in self.launches:
-            known = launch.kernel is None or 0 <= launch.kernel < len(self.kernels)
-            _refuse_if(
-                not known, f"launch {launch.name!r} is of kernel {launch.kernel}, and there are {len(self.kernels)}"
-            )
+            known = launch.kernel is None or 0 <= launch.kernel < count
+            _refuse_if(not known, f"launch {launch.name!r} is of kernel {launch.kernel}, and there are {count}")
         if (rate := self.read_bytes_per_s) is not None:
             _check_numbers("profile", read_bytes_per_s=rate)
             _refuse_if(rate <= 0, f"profile: read_bytes_per_s is {rate}; leave it out if it was not measured")

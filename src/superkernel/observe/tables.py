@@ -59,10 +59,8 @@ def details_csv(profile: Profile) -> str:
     """Launches in the order they were dispatched; behind a super kernel its ops, where they were recorded."""
     rows: list[Sequence[object]] = []
     for launch in profile.launches:
-        times = (launch.start_us, launch.duration_us, launch.wait_ns / 1000)
-        rows.append(
-            (launch.name, launch.type, launch.block_dim or "", *map(_decimal, times), launch.stream, launch.scope, "")
-        )
+        times = map(_decimal, (launch.start_us, launch.duration_us, launch.wait_ns / 1000))
+        rows.append((launch.name, launch.type, launch.block_dim or "", *times, launch.stream, launch.scope, ""))
         if launch.kernel is not None and (kernel := profile.kernels[launch.kernel]).fused:
             rows += _op_rows(launch, kernel)
     return _csv(DETAILS, rows)

@@ -110,9 +110,8 @@ def trace_json(profile: Profile) -> str:
 def merged(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
     """The trace of torch's profiler with our tracks in it, on its clock."""
     shift_us = (ours["baseTimeNanoseconds"] - theirs.get("baseTimeNanoseconds", 0)) / 1000
-    moved = [
-        {**event, "ts": _rounded(event["ts"] + shift_us)} if "ts" in event else event for event in ours["traceEvents"]
-    ]
+    events = ours["traceEvents"]
+    moved = [{**event, "ts": _rounded(event["ts"] + shift_us)} if "ts" in event else event for event in events]
     return {**theirs, "traceEvents": [*theirs["traceEvents"], *moved]}
 
 

@@ -96,9 +96,8 @@ def _check(
     experts = x.shape[1]
     _checks.supported(experts <= MAX_EXPERTS, f"x has {experts} experts; at most {MAX_EXPERTS} are supported")
     if bias is not None:
-        _checks.supported(
-            bias.dtype is x.dtype, f"bias is {dtype_name(bias.dtype)}; it must be {dtype_name(x.dtype)}, as x is"
-        )
+        wanted = f"it must be {dtype_name(x.dtype)}, as x is"
+        _checks.supported(bias.dtype is x.dtype, f"bias is {dtype_name(bias.dtype)}; {wanted}")
         _checks.fits(tuple(bias.shape) == (experts,), f"bias is {shape_text(bias)}; it must be ({experts},)")
     _checks.supported(renorm == 0, f"renorm is {renorm}; supported: 0 (the norm first, then the choice)")
     _checks.supported(norm_type in (0, 1), f"norm_type is {norm_type}; supported: 0 (softmax), 1 (sigmoid)")
@@ -110,9 +109,8 @@ def _check(
     two = group_count == 1 or each > group_select_mode
     _checks.fits(two, f"groups of {each} have no best {group_select_mode + 1} to be chosen by")
     _checks.fits(1 <= k_group <= group_count, f"k_group={k_group} is not between 1 and group_count={group_count}")
-    _checks.fits(
-        1 <= k <= each * k_group, f"k={k} is not between 1 and {each * k_group}, the experts of k_group groups"
-    )
+    most = each * k_group
+    _checks.fits(1 <= k <= most, f"k={k} is not between 1 and {most}, the experts of k_group groups")
     finite = math.isfinite(routed_scaling_factor) and math.isfinite(eps)
     _checks.fits(finite, f"routed_scaling_factor={routed_scaling_factor} and eps={eps} must be finite")
 

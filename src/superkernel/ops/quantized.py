@@ -93,9 +93,8 @@ def _checked(
         _checks.supported(dtype is torch.int8, f"offset is for int8 results, not for {dtype}")
     if pertoken_scale is not None:
         _checks.dtype("pertoken_scale", pertoken_scale, (torch.float32,))
-        _checks.fits(
-            tuple(pertoken_scale.shape) == (m,), f"pertoken_scale is {shape_text(pertoken_scale)}; it must be ({m},)"
-        )
+        fits = tuple(pertoken_scale.shape) == (m,)
+        _checks.fits(fits, f"pertoken_scale is {shape_text(pertoken_scale)}; it must be ({m},)")
         scaled = dtype in (torch.float16, torch.bfloat16)
         _checks.supported(scaled, f"pertoken_scale is for float16 and bfloat16 results, not for {dtype}")
     if bias is not None:

@@ -121,10 +121,8 @@ def compile_command(
         described = find_target(target).for_chip(chip).read_ops(ops) if target else read_ops(ops)
         chosen = target or described.target
         merged = _merged_options(described.options, options)
-        with _progress(described.ops, hidden=as_json) as progress:
-            kernel = compile_ops(
-                described.ops, described.name, merged, chosen, cores=cores, chip=chip, progress=progress
-            )
+        with _progress(described.ops, hidden=as_json) as bar:
+            kernel = compile_ops(described.ops, described.name, merged, chosen, cores=cores, chip=chip, progress=bar)
         with kernel:
             if dump is not None:
                 try:

@@ -88,9 +88,8 @@ def check_gpu() -> Check:
             return Check("gpu", CheckState.PROBLEM, f"{smi} is there, but the driver's libcuda.so.1 is not", remedy)
         return Check("gpu", CheckState.MISSING, "no NVIDIA driver (libcuda.so.1); only target cuda needs it", remedy)
     if status := driver.cuInit(0):
-        return Check(
-            "gpu", CheckState.PROBLEM, f"the driver does not start: cuInit returned {status}", "see nvidia-smi"
-        )
+        problem = f"the driver does not start: cuInit returned {status}"
+        return Check("gpu", CheckState.PROBLEM, problem, "see nvidia-smi")
     count, version, name = ctypes.c_int(), ctypes.c_int(), ctypes.create_string_buffer(256)
     driver.cuDriverGetVersion(ctypes.byref(version))
     driver.cuDeviceGetCount(ctypes.byref(count))
@@ -104,9 +103,8 @@ def check_gpu() -> Check:
 def check_nvcc() -> Check:
     homes = [os.environ.get(variable, "") for variable in ("CUDA_HOME", "CUDA_PATH")]
     folders = [f"{home}/bin" for home in (*homes, "/usr/local/cuda") if home]
-    return check_tool(
-        "nvcc", ("nvcc",), "install the CUDA toolkit, to write kernels of your own for target cuda", folders
-    )
+    remedy = "install the CUDA toolkit, to write kernels of your own for target cuda"
+    return check_tool("nvcc", ("nvcc",), remedy, folders)
 
 
 def check_demo(parts: Iterable[Check]) -> Check:

@@ -40,13 +40,10 @@ def read_marks(graph: Graph) -> dict[Node, ScopeMark | None]:
     origins: dict[Node, ScopeMark | None] = {}  # the mark of the op that computed the node's value
     from_inputs: set[Node] = set()  # views and sizes of the graph's inputs
     for node, mark in traced.items():
-        values = _values(node)
-        computed = [
-            value for value in values if value in origins and not (_inserted_later(node) and value in from_inputs)
-        ]
+        values, later = _values(node), _inserted_later(node)
+        computed = [value for value in values if value in origins and not (later and value in from_inputs)]
         origins[node] = mark or _common([origins[value] for value in computed])
-        free = _computes_nothing(node) or _inserted_later(node)
-        if free and all(value.op in _NEUTRAL or value in from_inputs for value in values):
+        if (later or _computes_nothing(node)) and all(value.op in _NEUTRAL or value in from_inputs for value in values):
             from_inputs.add(node)
     marks = dict(traced)
     # Backwards, so that the marks of a node's users are final when the node is reached.

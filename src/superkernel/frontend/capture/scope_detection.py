@@ -122,9 +122,8 @@ class _Search:
 
     def _of_function(self, function: FunctionType) -> list[object]:
         known, code = function.__globals__, function.__code__
-        inside = {
-            name: _content(cell) for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=False)
-        }
+        closure = zip(code.co_freevars, function.__closure__ or (), strict=False)
+        inside = {name: _content(cell) for name, cell in closure}
         held = [*inside.values(), *(function.__defaults__ or ()), function.__dict__.get("__wrapped__")]
         if _is_foreign(known.get("__name__")):
             return held

@@ -101,10 +101,8 @@ class CppKernels:
         objects = target.compile_generated(texts, flags.flags)
         kernels: dict[str, list[SubKernel]] = {}
         for (name, source), path in zip(sources.items(), objects, strict=True):
-            parts = zip(self.outlined[name].parts, source.symbols, strict=True)
-            kernels[name] = [
-                describe_part(part, symbol, path, _readable(name), flags.libraries) for part, symbol in parts
-            ]
+            parts, op_type = zip(self.outlined[name].parts, source.symbols, strict=True), _readable(name)
+            kernels[name] = [describe_part(part, symbol, path, op_type, flags.libraries) for part, symbol in parts]
         names = {name: [p.name for p in parameters_of(self.trace.kernels[name].source)] for name in used}
 
         def ops_of(call: KernelCall) -> list[Op]:
