@@ -75,9 +75,8 @@ def _check_input(name: str, value: Any, target: str, device: str) -> None:
     if value.device.type != device:
         raise UnsupportedError(f"input {name!r} is on device {value.device}, the {target} target needs {device}")
     if value.layout is not torch.strided or value.is_quantized or value.is_nested:
-        raise UnsupportedError(
-            f"input {name!r} is a {value.layout} tensor of {value.dtype}; only plain tensors are fused"
-        )
+        kind = f"{value.layout} tensor of {value.dtype}"
+        raise UnsupportedError(f"input {name!r} is a {kind}; only plain tensors are fused")
 
 
 def build_part(lowered_part: LoweredPart, name: str, options: Options, settings: BackendSettings) -> CompiledPart:

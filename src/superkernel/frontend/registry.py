@@ -95,9 +95,8 @@ def make_ops(
         raise
     ops = [returned] if isinstance(returned, Op) else returned
     if not isinstance(ops, Sequence) or not ops or not all(isinstance(op, Op) for op in ops):
-        raise GraphError(
-            f"{where} returned {returned!r}; it must return an Op, a list of Ops, or raise UnsupportedError"
-        )
+        allowed = "it must return an Op, a list of Ops, or raise UnsupportedError"
+        raise GraphError(f"{where} returned {returned!r}; {allowed}")
     return list(ops)
 
 
@@ -156,10 +155,8 @@ def _parameter_names(function: KernelFunction, operator: str) -> list[str] | Non
     """The names of the parameters; None: the function takes any keyword."""
     try:
         parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError) as reason:
-        raise GraphError(
-            f"register_kernel({operator!r}): the signature of {function!r} is unknown: {reason}"
-        ) from reason
+    except (TypeError, ValueError) as error:
+        raise GraphError(f"register_kernel({operator!r}): the signature of {function!r} is unknown: {error}") from error
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return None
     return [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]

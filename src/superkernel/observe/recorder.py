@@ -6,7 +6,6 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 
 from ..errors import OptionError, SuperKernelError
 from ..runtime.launch_events import LaunchEvent, add_listener, remove_listener
@@ -61,9 +60,7 @@ class profile:  # a name that users write, like contextlib.suppress
                 event = replace(event, time_stamps=None)
         self._events.append(event)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         remove_listener(self)
         try:
             self.result = replace(build_profile(list(self._events), *self._began, self.detail), notes=self._notes())

@@ -50,11 +50,8 @@ def _named(what: str, pid: int, tid: int, **args: Any) -> dict[str, Any]:
     return {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": args}
 
 
-def _slice(
-    category: str, name: str, pid: int, tid: int, begin_us: float, us: float, args: dict[str, Any]
-) -> dict[str, Any]:
-    place = {"pid": pid, "tid": tid, "ts": begin_us, "dur": us}
-    return {"ph": "X", "cat": category, "name": name, **place, "args": args}
+def _slice(kind: str, name: str, pid: int, tid: int, at_us: float, us: float, args: dict[str, Any]) -> dict[str, Any]:
+    return {"ph": "X", "cat": kind, "name": name, "pid": pid, "tid": tid, "ts": at_us, "dur": us, "args": args}
 
 
 def _launches(profile: Profile) -> Iterator[dict[str, Any]]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.fx import GraphModule
 
 from ..capture.source_lines import source_line
 
@@ -54,9 +55,7 @@ def unsupported_version() -> str | None:
     return f"superkernel knows torch {known}, not {torch.__version__}"
 
 
-def generate_program(
-    module: torch.fx.GraphModule, inputs: Sequence[Any], config: Mapping[str, Any]
-) -> GeneratedProgram | None:
+def generate_program(module: GraphModule, inputs: Sequence[Any], config: Mapping[str, Any]) -> GeneratedProgram | None:
     """Let Inductor optimise and generate code for `module`, which it may change. None: there is nothing to run."""
     from torch._inductor import config as inductor_config
     from torch._inductor.compile_fx import compile_fx_inner
@@ -128,7 +127,7 @@ def _origins(graph: Any) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def compile_stock(module: torch.fx.GraphModule, inputs: Sequence[Any], mode: str | None, **facts: Any) -> Any:
+def compile_stock(module: GraphModule, inputs: Sequence[Any], mode: str | None, **facts: Any) -> Any:
     """What Inductor itself would run for the graph: a function of a list of inputs."""
     from torch._inductor import config, list_mode_options
     from torch._inductor.compile_fx import compile_fx_inner
@@ -145,7 +144,7 @@ def compile_stock(module: torch.fx.GraphModule, inputs: Sequence[Any], mode: str
             raise
 
 
-def keep_strides(module: torch.fx.GraphModule) -> None:
+def keep_strides(module: GraphModule) -> None:
     """Every output keeps the strides that the graph states: the parts that read it were compiled for them."""
     output = next(node for node in module.graph.nodes if node.op == "output")
     values = list(output.args[0])

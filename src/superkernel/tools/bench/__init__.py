@@ -23,12 +23,10 @@ def run(suite: str, quick: bool = False, cores: int | None = None) -> Result:
     """`cores`: for us and for every peer; the figures are promised for two."""
     if suite not in SUITES:
         raise OptionError(f"unknown suite {suite!r}{nearest(suite, SUITES)}; suites are {', '.join(SUITES)}")
-    available = len(os.sched_getaffinity(0))
-    cores = min(2, available) if cores is None else cores
-    if not 1 <= cores <= available:
-        raise OptionError(
-            f"cores={cores} is not possible here: this process has {available} cores, so 1 to {available}"
-        )
+    present = len(os.sched_getaffinity(0))
+    cores = min(2, present) if cores is None else cores
+    if not 1 <= cores <= present:
+        raise OptionError(f"cores={cores} is not possible here: this process has {present} cores, so 1 to {present}")
     try:
         runner: Callable[[bool, int], Result] = import_module(SUITES[suite]).run
     except ModuleNotFoundError as reason:

@@ -49,6 +49,7 @@ class Figure:
         return f"{self.name:<58} {self.value:>8.2f} {self.unit:<3} {side} {self.limit:g}: {verdict}"
 
 
+Cases = Mapping[str, Callable[[], object]]  # by name
 _IN_MICROSECONDS = {"us": 1.0, "s": 1e6}
 
 
@@ -158,17 +159,13 @@ def _compared(comparisons: Sequence[Comparison]) -> Iterator[str]:
         yield from (f"  {row}" for row in rows)
 
 
-def measure(
-    cases: Mapping[str, Callable[[], object]], rounds: int, budget_s: float = 0.02, lead: int = 0
-) -> dict[str, Timing]:
+def measure(cases: Cases, rounds: int, budget_s: float = 0.02, lead: int = 0) -> dict[str, Timing]:
     """Median and spread of every case; see times_by_round."""
     taken = times_by_round(cases, rounds, budget_s, lead)
     return {name: summary(name, times) for name, times in taken.items()}
 
 
-def times_by_round(
-    cases: Mapping[str, Callable[[], object]], rounds: int, budget_s: float = 0.02, lead: int = 0
-) -> dict[str, list[float]]:
+def times_by_round(cases: Cases, rounds: int, budget_s: float = 0.02, lead: int = 0) -> dict[str, list[float]]:
     """Time every case in every round, each round in another order; a round calls a case for about `budget_s`.
 
     `lead`: untimed calls before these, because the caches hold the data of another case.
