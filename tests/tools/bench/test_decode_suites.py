@@ -12,9 +12,9 @@ from frontend.fused import run  # noqa: E402
 
 from superkernel.tools import bench  # noqa: E402
 from superkernel.tools.bench import attention, decode, moe, peers  # noqa: E402
-from superkernel.tools.bench.decode_models import decode_step, expert_layers  # noqa: E402
 from superkernel.tools.bench.measure import Result  # noqa: E402
 from superkernel.tools.bench.peers import EAGER, PEERS  # noqa: E402
+from superkernel.tools.bench.workloads import decode_step, expert_layers  # noqa: E402
 
 pytestmark = pytest.mark.slow
 

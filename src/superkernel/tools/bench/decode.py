@@ -12,9 +12,9 @@ from ...runtime.compile import compile
 from ...targets import model_support_of
 from ...targets.cpu.kernels.matmul import matmul_op
 from .bandwidth import reader
-from .decode_models import decode_step
 from .measure import Comparison, Figure, Result, measure
 from .peers import CORES, FLOOR, compare, suite
+from .workloads import decode_step
 
 STEPS = {288: 2.5, 512: 1.4, 1024: 1.0}  # hidden size -> the ratio to the best peer that is promised
 BOUND_BY_MEMORY = (512, 1024)

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from ...ops import dequant_swiglu_quant, quant_matmul
 from . import first_call
-from .decode_models import expert_layers
 from .measure import Figure, Result, ratio_by_round, summary, times_by_round
 from .peers import CORES, OURS, Runner, compare, prepare, suite
 from .sample import SAMPLE, run_sample
+from .workloads import expert_layers
 
 LAYERS = {(128, 4): 2.5, (256, 1): 2.5, (512, 1): 2.0}  # hidden size, tokens -> the promised ratio to the best peer
 SIZES = (864, 7168, 4096)  # rows, depth, columns of examples/02_scope.py

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from .decode_models import decode_step
 from .peers import compile_anew, threads
+from .workloads import decode_step
 
 WAYS: dict[str, dict[str, Any]] = {"plain": {"profit_gate": 0}, "profiling=1": {"profit_gate": 0, "profiling": 1}}
 
