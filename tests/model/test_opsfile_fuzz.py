@@ -51,7 +51,7 @@ VALID: dict[str, Any] = {
         {"kernel": "add", "args": [{"name": "t", "offset": 8}, "b", "c"], "stream": 1, "recv": [1], "task": "normal"},
     ],
 }
-KNOWN = [
+TARGETS = [
     "add",
     "pick",
     "a",
@@ -65,7 +65,7 @@ KNOWN = [
     "name",
     "args",
 ]
-WORDS = st.sampled_from([*KNOWN, "", "0", "-1", "\0", "\ud800", "../x", "x" * 300, "/", "é\u202e"])
+WORDS = st.sampled_from([*TARGETS, "", "0", "-1", "\0", "\ud800", "../x", "x" * 300, "/", "é\u202e"])
 NUMBERS = st.integers(-3, 5) | st.integers() | st.floats() | st.sampled_from([2**63, 10**39, 10**60, -0.0, 1e300])
 LEAVES = st.none() | st.booleans() | NUMBERS | WORDS | st.text(max_size=8)
 VALUES = st.recursive(

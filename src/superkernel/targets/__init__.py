@@ -5,17 +5,17 @@ from __future__ import annotations
 from importlib import import_module
 
 from ..errors import OptionError, UnsupportedError, nearest
+from ..model.options import TARGETS
 from .protocol import ModelSupport, Target
 
 # name -> module with a TARGET
 _MODULES = {"cpu": "superkernel.targets.cpu.target", "ascend": "superkernel.targets.ascend.target"}
 DEFAULT_TARGET = "cpu"  # runs everywhere
-KNOWN = ("cpu", "cuda", "ascend")
 
 
 def find_target(name: str) -> Target:
-    if name not in KNOWN:
-        raise OptionError(f"unknown target {name!r}{nearest(str(name), KNOWN)}; targets are {', '.join(KNOWN)}")
+    if name not in TARGETS:
+        raise OptionError(f"unknown target {name!r}{nearest(str(name), TARGETS)}; targets are {', '.join(TARGETS)}")
     if name not in _MODULES:
         raise UnsupportedError(f"target {name!r} is not part of this version; available: {', '.join(_MODULES)}")
     target: Target = import_module(_MODULES[name]).TARGET
