@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import superkernel
-from superkernel.model.options import TARGETS
+from superkernel.model import options
 
 ROOT = Path(superkernel.__file__).parent
 # package -> the packages that it may import beside itself
@@ -132,6 +132,6 @@ def test_nothing_outside_the_targets_compares_the_name_of_one() -> None:
                 values += [
                     item for value in values if isinstance(value, ast.Tuple | ast.List | ast.Set) for item in value.elts
                 ]
-                if any(isinstance(value, ast.Constant) and value.value in TARGETS for value in values):
+                if any(isinstance(value, ast.Constant) and value.value in options.TARGETS for value in values):
                     wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}")
     assert not wrong, "\n".join(wrong)

@@ -40,7 +40,7 @@ def test_a_package_starts_in_itself() -> None:
 @pytest.mark.parametrize(("file", "name"), _NAMED_FILE.findall(PAGE.read_text()))
 def test_an_entry_point_is_in_its_file(file: str, name: str) -> None:
     # a package may hand on what one of its modules defines
-    defined = rf"\b{name}\b" if file.endswith("__init__.py") else rf"^\s*(class|def|int32_t) {name}\b"
+    defined = rf"\b{name}\b" if file.endswith("__init__.py") else rf"^\s*(?:(?:class|def|int32_t) {name}\b|{name} = )"
     assert not name or re.search(defined, (PACKAGE / file).read_text(), re.MULTILINE)
 
 
