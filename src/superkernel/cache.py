@@ -124,15 +124,17 @@ class Cache:
 
     def info(self) -> CacheInfo:
         """How many entries there are, and how many bytes they take."""
-        sizes = [size for path in self._files() if not _is_support(path) and (size := _size(path)) is not None]
+        sizes = [file.st_size for path in self._files() if not _is_support(path) and (file := _status(path))]
         return CacheInfo(self.directory, len(sizes), sum(sizes))
 
     def clear(self) -> int:
         """Remove all entries and what crashed builds left; how many entries went. Foreign files stay."""
         removed = 0
         for path in self._files():
-            if path.name.startswith(_UNFINISHED) and not _abandoned(path):
-                continue  # another thread or process is building it
+            if path.name.startswith(_UNFINISHED):
+                file = _status(path)
+                if file is None or time.time() - file.st_mtime <= _ABANDONED_AFTER_S:
+                    continue  # another thread or process is building it
             with suppress(OSError):
                 path.unlink()
                 removed += not _is_support(path)
@@ -154,7 +156,7 @@ class Cache:
             os.close(handle)
             unfinished = Path(name)
             build(unfinished)
-            if not _size(unfinished):
+            if (built := _status(unfinished)) is None or not built.st_size:
                 raise BuildError(f"the build of cache entry {entry} wrote nothing")
             _publish(unfinished, entry)
         except OSError as reason:
@@ -215,17 +217,10 @@ def _is_support(path: Path) -> bool:
     return path.name.endswith(_SEAL) or path.name.startswith(_UNFINISHED)
 
 
-def _abandoned(path: Path) -> bool:
+def _status(path: Path) -> os.stat_result | None:
+    """None: the file was removed meanwhile."""
     try:
-        return time.time() - path.stat().st_mtime > _ABANDONED_AFTER_S
-    except OSError:
-        return False
-
-
-def _size(path: Path) -> int | None:
-    """The size in bytes; None if the file was removed meanwhile."""
-    try:
-        return path.stat().st_size
+        return path.stat()
     except OSError:
         return None
 

@@ -193,10 +193,8 @@ def _inner_events(
 ) -> list[tuple[int, int, str]]:
     """(sender, receiver, label) of each event that an op of the list sends and another receives."""
     if ops[0].recv:
-        label = labels[ops[0].recv[0]]
-        raise PlanError(
-            f"op {names[0]!r} is the first of the list and receives event {label}: wait for it before the launch"
-        )
+        first = f"op {names[0]!r} is the first of the list and receives event {labels[ops[0].recv[0]]}"
+        raise PlanError(f"{first}: wait for it before the launch")
     pairs = []
     for i, op in enumerate(ops):
         for event in op.recv:
@@ -244,10 +242,8 @@ def _serial_order(ops: Sequence[Op], names: list[str], pairs: list[tuple[int, in
             if missing[follower] == 0:
                 heapq.heappush(ready, follower)
     if len(order) < len(ops):
-        stuck = [names[i] for i, count in enumerate(missing) if count]
-        raise PlanError(
-            f"events and streams form a cycle among the ops {', '.join(map(repr, stuck[:8]))}: nothing could start"
-        )
+        stuck = ", ".join([repr(names[i]) for i, count in enumerate(missing) if count][:8])
+        raise PlanError(f"events and streams form a cycle among the ops {stuck}: nothing could start")
     return tuple(order)
 
 

@@ -381,8 +381,7 @@ def _pair(piece: str) -> tuple[OptionRow, str]:
     if not key:
         raise OptionError(f"option {_shown(piece.strip())} has an empty key; allowed: {', '.join(_ROWS)}")
     if key not in _ROWS:
-        near = nearest(key.lower(), _ROWS)
-        known = ", ".join(_ROWS)
+        near, known = nearest(key.lower(), _ROWS), ", ".join(_ROWS)
         raise OptionError(f"unknown option {_shown(written)} with value {_shown(value)}{near}; known: {known}")
     row = _ROWS[key]
     if not equals:

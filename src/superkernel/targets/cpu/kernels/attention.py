@@ -11,7 +11,7 @@ from ....errors import GraphError, UnsupportedError
 from ....model.op import Op, Place
 from ....model.params import scalar_bits
 from ....model.subkernel import SubKernel
-from .shipping import Tensor, broadcast_strides, parameters, place, shipped, shown, stride_params
+from .shipping import Tensor, broadcast_strides, check_dtypes, parameters, place, shipped, shown, stride_params
 
 ELEMENTS = ("float32", "bfloat16", "float16")  # element types with a kernel
 MOST_SIZE = 512  # of a head: the kernels keep rows on their stack
@@ -111,7 +111,9 @@ def flash_attention_for_cpu(
     """softmax(scale * query @ key^T + mask) @ value to out0, the logarithms of the sums of exponentials to out1."""
     if dropout_p:
         raise UnsupportedError(f"attention: dropout_p is {dropout_p}; there are no random numbers in sub-kernels")
-    _check_dtypes(query, key, value, out0, out1)
+    check_dtypes("attention", (query, key, value, out0), ELEMENTS)
+    if out1.dtype != "float32":
+        raise UnsupportedError(f"attention: sums of exponentials of {out1.dtype}; float32 is needed")
     sizes = _sizes(query, key, value, out0, out1, bool(is_causal))
     factor = _scale(scale, sizes.size)
     inputs: list[Place | int | float] = [place(query), place(key), place(value)]
@@ -182,13 +184,3 @@ def _scale(scale: Any, size: int) -> float:
         raise UnsupportedError(f"attention: scale is {scale!r}; a real number is needed")
     scalar_bits(scale, "float32", "attention: scale", UnsupportedError)
     return float(scale)
-
-
-def _check_dtypes(query: Tensor, key: Tensor, value: Tensor, out: Tensor, logsumexp: Tensor) -> None:
-    dtypes = [tensor.dtype for tensor in (query, key, value, out)]
-    if len(set(dtypes)) > 1:
-        raise UnsupportedError(f"attention of mixed dtypes: {', '.join(dtypes)}")
-    if dtypes[0] not in ELEMENTS:
-        raise UnsupportedError(f"attention of {dtypes[0]}; on the CPU there are kernels for {', '.join(ELEMENTS)}")
-    if logsumexp.dtype != "float32":
-        raise UnsupportedError(f"attention: sums of exponentials of {logsumexp.dtype}; float32 is needed")

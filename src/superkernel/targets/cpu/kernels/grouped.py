@@ -10,7 +10,7 @@ from typing import Any
 
 from ....errors import UnsupportedError
 from ....model.op import Argument, Op
-from .matmul import ELEMENT_BYTES, block_count
+from .matmul import ELEMENT_BYTES, block_count, three_strides
 from .quant_matmul import DTYPES
 from .shipping import Tensor, parameters, place, shipped, stride_params
 
@@ -97,7 +97,7 @@ def _op(
         arguments += [place(x), -1, 0, 1, 0]
     else:
         arguments += [place(listed.list), listed.kind, listed.list.strides[0], listed.groups, listed.first]
-    arguments += [count, rows, n, k, *x.strides, *_three_strides(weight), out.strides[0]]
+    arguments += [count, rows, n, k, *x.strides, *three_strides(weight), out.strides[0]]
     blocks = block_count(count, max(1, rows // max(1, count)), n, k, _BYTES[x.dtype], cores)
     written = "inout:out" if part else "out:out"
     params = [*parameters(f"in:x in:weight {written} in:list {_NUMBERS}")]
@@ -132,10 +132,6 @@ def _factor(tensor: Tensor | None, instead: Tensor) -> list[Argument]:
 
 def _item(tensors: Sequence[Tensor] | None, number: int) -> Tensor | None:
     return None if tensors is None else tensors[number]
-
-
-def _three_strides(weight: Tensor) -> tuple[int, ...]:
-    return (0,) * (3 - len(weight.strides)) + tuple(weight.strides)
 
 
 def _rows(tensor: Tensor, begin: int, end: int) -> Tensor:

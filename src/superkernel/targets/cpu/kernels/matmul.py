@@ -8,7 +8,7 @@ from ....errors import GraphError, UnsupportedError
 from ....model.op import Op, Place
 from ....model.params import scalar_bits
 from ....model.subkernel import SubKernel
-from .shipping import Tensor, broadcast_strides, parameters, place, shipped, shown, stride_params
+from .shipping import Tensor, broadcast_strides, check_dtypes, parameters, place, shipped, shown, stride_params
 
 ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}  # element types with a kernel
 
@@ -21,12 +21,11 @@ def mm(self: Tensor, mat2: Tensor, *, out: Tensor, cores: int) -> Op:
     return matmul_op(self, mat2, out, cores=cores)
 
 
+bmm = mm
+
+
 def addmm(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1, out: Tensor, cores: int) -> Op:
     return matmul_op(mat1, mat2, out, self, alpha, beta, cores=cores)
-
-
-def bmm(self: Tensor, mat2: Tensor, *, out: Tensor, cores: int) -> Op:
-    return matmul_op(self, mat2, out, cores=cores)
 
 
 def baddbmm(
@@ -47,14 +46,13 @@ def matmul_op(
     name: str | None = None,
 ) -> Op:
     """out = alpha * (a @ b) + beta * c, for matrices or batches of them; c is broadcast to the shape of out."""
-    tensors = [a, b, out] if c is None else [a, b, out, c]
-    _check_dtypes(tensors)
+    check_dtypes("matmul", [a, b, out] if c is None else [a, b, out, c], ELEMENT_BYTES)
     _check_number("alpha", alpha)
     _check_number("beta", beta)
     batches, m, n, k = _sizes(a, b, out)
     arguments: list[Place | int | float] = [place(a), place(b), place(out), batches, m, n, k]
     for tensor in (a, b, out):
-        arguments += _three_strides(tensor)
+        arguments += three_strides(tensor)
     arguments.append(float(alpha))
     if c is not None:
         strides = broadcast_strides(c, out.shape, f"matmul: {shown(c)} cannot be broadcast to {shown(out)}")
@@ -81,7 +79,7 @@ def _kernel(dtype: str, adds: bool, blocks: int, op_type: str) -> SubKernel:
     return shipped("matmul.cpp", symbol, tuple(params), blocks=blocks, op_type=op_type, defines=defines)
 
 
-def _three_strides(tensor: Tensor) -> tuple[int, ...]:
+def three_strides(tensor: Tensor) -> tuple[int, ...]:
     """By batch, row and column; a matrix is a batch of one."""
     return (0,) * (3 - len(tensor.strides)) + tuple(tensor.strides)
 
@@ -96,14 +94,6 @@ def _sizes(a: Tensor, b: Tensor, out: Tensor) -> tuple[int, int, int, int]:
         if depth == k and batch_a == batch_b and tuple(out.shape) == (*batch_a, m, n):
             return (batch_a[0] if batch_a else 1), m, n, k
     raise GraphError(f"matmul: {shown(a)} times {shown(b)} cannot give {shown(out)}")
-
-
-def _check_dtypes(tensors: list[Tensor]) -> None:
-    dtypes = [tensor.dtype for tensor in tensors]
-    if len(set(dtypes)) > 1:
-        raise UnsupportedError(f"matmul of mixed dtypes: {', '.join(dtypes)}")
-    if dtypes[0] not in ELEMENT_BYTES:
-        raise UnsupportedError(f"matmul of {dtypes[0]}; on the CPU there are kernels for {', '.join(ELEMENT_BYTES)}")
 
 
 def _check_number(what: str, value: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from ....errors import UnsupportedError
@@ -10,33 +11,17 @@ from .shipping import Tensor, place, shipped
 from .strided_rows import NUMBERS, element, row_arguments, row_params, strided_rows
 
 
-def cumsum(self: Tensor, dim: int, *, dtype: Any = None, out: Tensor, cores: int) -> Op:
-    return _total("cumsum", self, dim, out, cores)
-
-
-def cumprod(self: Tensor, dim: int, *, dtype: Any = None, out: Tensor, cores: int) -> Op:
-    return _total("cumprod", self, dim, out, cores)
-
-
-def cummax(self: Tensor, dim: int, *, out0: Tensor, out1: Tensor, cores: int) -> Op:
-    return _extreme("cummax", self, dim, out0, out1, cores)
-
-
-def cummin(self: Tensor, dim: int, *, out0: Tensor, out1: Tensor, cores: int) -> Op:
-    return _extreme("cummin", self, dim, out0, out1, cores)
-
-
-def _total(operator: str, self: Tensor, dim: int, out: Tensor, cores: int) -> Op:
+def _total(operator: str, self: Tensor, dim: int, *, dtype: Any = None, out: Tensor, cores: int) -> Op:
     """The requested dtype is that of `out`."""
     types = element(operator, self), element(f"{operator} to elements", out, NUMBERS)
     return _scan(operator, self, dim, {"out": out}, types, cores)
 
 
-def _extreme(operator: str, self: Tensor, dim: int, values: Tensor, indices: Tensor, cores: int) -> Op:
+def _extreme(operator: str, self: Tensor, dim: int, *, out0: Tensor, out1: Tensor, cores: int) -> Op:
     of_elements = element(operator, self)
-    if values.dtype != self.dtype or indices.dtype != "int64":
-        raise UnsupportedError(f"{operator} of {self.dtype} to {values.dtype} and {indices.dtype}")
-    return _scan(operator, self, dim, {"values": values, "indices": indices}, (of_elements, of_elements), cores)
+    if out0.dtype != self.dtype or out1.dtype != "int64":
+        raise UnsupportedError(f"{operator} of {self.dtype} to {out0.dtype} and {out1.dtype}")
+    return _scan(operator, self, dim, {"values": out0, "indices": out1}, (of_elements, of_elements), cores)
 
 
 def _scan(operator: str, self: Tensor, dim: int, results: dict[str, Tensor], types: tuple[str, str], cores: int) -> Op:
@@ -47,3 +32,7 @@ def _scan(operator: str, self: Tensor, dim: int, results: dict[str, Tensor], typ
     blocks = rows.blocks(length, cores)
     kernel = shipped("scans.cpp", "scanned_rows", params, blocks=blocks, op_type=operator, defines=defines)
     return Op(kernel, [place(self), *map(place, results.values()), length, *row_arguments(rows)], operator)
+
+
+cumsum, cumprod = partial(_total, "cumsum"), partial(_total, "cumprod")
+cummax, cummin = partial(_extreme, "cummax"), partial(_extreme, "cummin")

@@ -124,22 +124,20 @@ def searchsorted(
     out: Tensor,
     cores: int,
 ) -> Op:
-    if isinstance(self, bool | int | float):
-        raise UnsupportedError("searchsorted of a number; pass a tensor")
     return _search("searchsorted", sorted_sequence, self, right or side == "right", sorter, out, cores)
 
 
 def bucketize(
     self: Tensor | float, boundaries: Tensor, *, out_int32: bool = False, right: bool = False, out: Tensor, cores: int
 ) -> Op:
-    if isinstance(self, bool | int | float):
-        raise UnsupportedError("bucketize of a number; pass a tensor")
     return _search("bucketize", boundaries, self, right, None, out, cores)
 
 
 def _search(
-    operator: str, sequence: Tensor, values: Tensor, right: bool, sorter: Tensor | None, out: Tensor, cores: int
+    operator: str, sequence: Tensor, values: Tensor | float, right: bool, sorter: Tensor | None, out: Tensor, cores: int
 ) -> Op:
+    if isinstance(values, bool | int | float):
+        raise UnsupportedError(f"{operator} of a number; pass a tensor")
     of_elements = element(operator, values, NUMBERS)
     if sequence.dtype != values.dtype:
         raise UnsupportedError(f"{operator} of {values.dtype} among {sequence.dtype}")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 from pathlib import Path
 
 from ....cache import digest
-from ....errors import GraphError
+from ....errors import GraphError, UnsupportedError
 from ....model.op import Place
 from ....model.subkernel import SubKernel
 from ....model.tensor_arg import TensorArg
@@ -63,3 +63,11 @@ def broadcast_strides(tensor: Tensor, shape: Sequence[int], refusal: str) -> tup
         raise GraphError(refusal)
     sized = zip(tensor.shape, tensor.strides, strict=True)
     return (*(0,) * missing, *(0 if size == 1 else stride for size, stride in sized))
+
+
+def check_dtypes(operator: str, tensors: Sequence[Tensor], known: Collection[str]) -> None:
+    dtypes = [tensor.dtype for tensor in tensors]
+    if len(set(dtypes)) > 1:
+        raise UnsupportedError(f"{operator} of mixed dtypes: {', '.join(dtypes)}")
+    if dtypes[0] not in known:
+        raise UnsupportedError(f"{operator} of {dtypes[0]}; on the CPU there are kernels for {', '.join(known)}")

@@ -34,7 +34,7 @@ def sort(
 ) -> Op:
     """Always stable, with or without `stable`."""
     length = self.shape[dim] if self.shape else 1
-    return _sorted_op("sort", self, out0, out1, dim, length, length, descending, cores, scratch)
+    return _sorted_op("sort", (self, out0, out1), dim, length, descending, cores, scratch)
 
 
 def topk(
@@ -53,21 +53,15 @@ def topk(
     length = self.shape[dim] if self.shape else 1
     if not 0 <= k <= length:
         raise UnsupportedError(f"topk: {k} of the {length} elements of dimension {dim}")
-    return _sorted_op("topk", self, out0, out1, dim, length, k, largest, cores, scratch)
+    return _sorted_op("topk", (self, out0, out1), dim, k, largest, cores, scratch)
 
 
 def _sorted_op(
-    operator: str,
-    self: Tensor,
-    values: Tensor,
-    indices: Tensor,
-    dim: int,
-    length: int,
-    count: int,
-    largest: bool,
-    cores: int,
-    scratch: Scratch,
+    operator: str, tensors: tuple[Tensor, ...], dim: int, count: int, largest: bool, cores: int, scratch: Scratch
 ) -> Op:
+    """`tensors`: what is sorted, the values and the indices."""
+    self, values, indices = tensors
+    length = self.shape[dim] if self.shape else 1
     defines = (f"SK_ELEMENT={element(operator, self)}",)
     if indices.dtype != "int64" or values.dtype != self.dtype:
         raise UnsupportedError(f"{operator} of {self.dtype} to {values.dtype} and {indices.dtype}")

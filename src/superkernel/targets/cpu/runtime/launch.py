@@ -30,7 +30,6 @@ from .tiling_agent import TilingAgent
 from .time_stamps import CpuTimeStamps, stamp_buffer
 
 _MAIN = threading.main_thread().ident
-_PARTS = ("begin", "run", "end")
 _NO_INPUTS = LaunchInputs({}, {})
 DELAYS = "SUPERKERNEL_TEST_DELAYS"  # a seed: every step of a launch may be late, in kernels built while it is set
 
@@ -62,7 +61,7 @@ class CpuLoadedKernel:
         self._observed = self._dynamic or self.recorded
         self._plain = not self._observed and not plan.graph.events
         # one core never waits, so it could stop at its end only: Python's handler serves as well
-        self._may_interrupt = may_interrupt if plan.cores > 1 or not self._plain else _never
+        self._may_interrupt = may_interrupt if plan.cores > 1 or not self._plain else lambda: 0
 
     def launch(self, buffers: Mapping[str, Any], launch_inputs: LaunchInputs) -> dict[str, Any]:
         if self._plain and not forked() and (capsules := self._binder.arrays(buffers)) is not None:
@@ -174,7 +173,8 @@ class CpuLoadedKernel:
     def repeat(self, buffers: Mapping[str, Any], loop: Any, times: int) -> float:
         """Launch from a C loop (as in bench/clock.cpp); what the loop returns."""
         arguments = self._binder.bind_carefully(buffers, ())
-        parts = (c_void_p(ctypes.cast(getattr(self._library, f"sk_launch_{part}"), c_void_p).value) for part in _PARTS)
+        functions = (getattr(self._library, f"sk_launch_{part}") for part in ("begin", "run", "end"))
+        parts = (c_void_p(ctypes.cast(function, c_void_p).value) for function in functions)
         return float(loop(*parts, c_void_p(self.program), arguments.values, arguments.sizes, ctypes.c_int64(times)))
 
     def step_times(self) -> Sequence[StepTime]:
@@ -259,10 +259,6 @@ def _explain(fault: Fault, node: Node, detail: int) -> str:
     if fault is Fault.BLOCK_COUNT:
         return f" was given {detail} blocks; it can run with 0 to {node.blocks}"
     return f" called sync_all, but sub-kernel {node.kernel.name!r} was declared with sync_all=False"
-
-
-def _never() -> int:
-    return 0
 
 
 def may_interrupt() -> int:

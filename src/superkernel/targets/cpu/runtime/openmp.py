@@ -31,16 +31,12 @@ class OpenMP:
 
 def loaded() -> list[Path]:
     """The OpenMP libraries mapped into this process."""
-    found: dict[Path, None] = {}
     try:
         lines = Path("/proc/self/maps").read_text().splitlines()
     except OSError:
         return []
-    for line in lines:
-        path = Path(line.rpartition(" ")[2])
-        if path.name.startswith(_NAMES):
-            found[path] = None
-    return list(found)
+    paths = (Path(line.rpartition(" ")[2]) for line in lines)
+    return list(dict.fromkeys(path for path in paths if path.name.startswith(_NAMES)))
 
 
 def _candidates() -> Iterator[Path]:
