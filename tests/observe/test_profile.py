@@ -122,9 +122,13 @@ def test_the_trace_has_a_track_per_core_with_ops_and_waits_inside_the_launch(tmp
 
 
 def test_launches_of_all_threads_are_seen(tmp_path: Path) -> None:
+    together = threading.Barrier(3)  # a thread that has ended may leave its id to the next one
+
     def work() -> None:
+        together.wait()
         for _ in range(20):
             k(buffers())
+        together.wait()
 
     with twice(tmp_path, cores=1) as k, sk.profile(tmp_path / "p", detail=True) as p:
         threads = [threading.Thread(target=work) for _ in range(3)]
