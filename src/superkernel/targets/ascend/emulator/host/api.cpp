@@ -123,7 +123,6 @@ const emulator::Record* sk_emu_records(Machine* m, uint64_t* count) {
     return m->records.data();
 }
 const char* sk_emu_function_name(Machine* m, uint32_t number) { return m->function_names[number].c_str(); }
-uint64_t sk_emu_steps(Machine* m) { return m->steps; }
 void sk_emu_free(Machine* m) { delete m; }
 
 // the primitives
