@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from caches import with_host_library
 
 from superkernel.errors import BuildError, UnsupportedError
 from superkernel.targets.ascend.checks import check_cann
@@ -56,7 +57,7 @@ GOOD_EXTRA = (CheckState.OK, False, False)
 
 
 def test_this_machine_can_run_the_cpu_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SUPERKERNEL_CACHE", str(tmp_path))
+    monkeypatch.setenv("SUPERKERNEL_CACHE", str(with_host_library(tmp_path)))
     report = doctor.examine()
     assert report.ok, report
     assert summary(report["cpu target"]) == GOOD_PART

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from caches import with_host_library
 from frontend.fused import refused, run
 from torch import Tensor
 
@@ -70,6 +71,12 @@ def test_the_report_counts_what_was_found_and_what_was_made() -> None:
 # other processes
 
 SCRIPT = dedent("""
+    import json
+    import sys
+
+    calls = []
+    sys.addaudithook(lambda event, args: event == "subprocess.Popen" and calls.append(str(args[1])))
+
     import torch
     import superkernel as sk
     from superkernel.frontend.report import collecting
@@ -83,71 +90,43 @@ SCRIPT = dedent("""
         made = torch.compile(model, backend="superkernel", options={"profit_gate": 0})(x)
     torch.testing.assert_close(made, model(x))
     assert report.scopes[0].fused, report
-    print(made.numpy().tobytes().hex())
+    print(json.dumps([made.numpy().tobytes().hex(), calls]))
 """)
 
-WRAPPER = """#!/bin/sh
-echo "$0 $*" >> "{log}"
-exec "{tool}" "$@"
-"""
 
-
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    """A folder with the script, and compiler, linker and objcopy that write down how they are called."""
-    (tmp_path / "model.py").write_text(SCRIPT)
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    for name in ("g++", "ld", "ld.bfd", "objcopy"):
-        if (tool := shutil.which(name)) is not None:
-            (tools / name).write_text(WRAPPER.format(log=tmp_path / "calls.log", tool=tool))
-            (tools / name).chmod(0o755)
-    return tmp_path
-
-
-def start(place: Path) -> subprocess.Popen[str]:
+def start(cache: Path) -> subprocess.Popen[str]:
     environment = {
         **os.environ,
-        "PATH": f"{place / 'tools'}{os.pathsep}{os.environ['PATH']}",
-        "SUPERKERNEL_CACHE": str(place / "cache"),
+        "SUPERKERNEL_CACHE": str(cache),
         "PYTHONPATH": str(Path(sk.__file__).parents[1]),
         "TORCHINDUCTOR_VEC_ISA_OK": "1",  # else Inductor tries out the processor, in processes of its own
     }
+    command = [sys.executable, "model.py"]
     return subprocess.Popen(
-        [sys.executable, "model.py"],
-        cwd=place,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        command, cwd=cache.parent, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
 
 
-def finish(process: subprocess.Popen[str]) -> str:
+def finish(process: subprocess.Popen[str], cache: Path) -> tuple[str, list[str]]:
+    """The bits of the result, and the programs that were run to put something into the cache."""
     out, errors = process.communicate()
     assert process.returncode == 0, errors
-    return out
+    bits, calls = json.loads(out)
+    return bits, [call for call in calls if str(cache) in call]
 
 
-def calls(place: Path) -> list[str]:
-    """Calls that made something for our cache, since the last time."""
-    log = place / "calls.log"
-    lines = log.read_text().splitlines() if log.exists() else []
-    log.unlink(missing_ok=True)
-    return [line for line in lines if str(place / "cache") in line]
-
-
-def test_processes_share_the_cache_and_repair_it(place: Path) -> None:
-    both = [start(place), start(place)]  # at once, and nothing of it is there yet
-    first, second = [finish(process) for process in both]
-    assert first == second and calls(place)
-    assert finish(start(place)) == first
-    assert not calls(place)  # everything was found
-    for entry in (place / "cache").rglob("*"):
+def test_processes_share_the_cache_and_repair_it(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(SCRIPT)
+    cache = with_host_library(tmp_path / "cache")
+    both = [start(cache), start(cache)]  # at once, and nothing of the model is there yet
+    (first, calls), (second, more_calls) = [finish(process, cache) for process in both]
+    assert first == second and (calls or more_calls)
+    assert finish(start(cache), cache) == (first, [])  # everything was found
+    for entry in cache.rglob("*"):
         if entry.is_file() and b"fused_cos" in (contents := entry.read_bytes()):
             entry.write_bytes(contents[:100] + b"damage")
-    assert finish(start(place)) == first
-    assert calls(place)
+    again, calls = finish(start(cache), cache)
+    assert again == first and calls
 
 
 # no room
@@ -171,8 +150,9 @@ def test_a_full_disk_leaves_the_model_to_inductor(tmp_path: Path, monkeypatch: p
     def full(unfinished: Path, entry: Path) -> None:
         raise OSError(28, "No space left on device")
 
+    cache = with_host_library(tmp_path / "cache")
     monkeypatch.setattr("superkernel.cache._publish", full)
-    ran = run(lambda x: x.sin(), X, cache=str(tmp_path))
+    ran = run(lambda x: x.sin(), X, cache=str(cache))
     torch.testing.assert_close(ran.outputs, X.sin())
     (warning,) = ran.warnings
     assert "No space left on device" in warning and "free some space" in warning
