@@ -36,13 +36,13 @@ def mixed_graph(ops: int, cores: int) -> Graph:
 
 
 def seconds(graph: Graph, cores: int, options: Options | None = None) -> float:
-    """The fastest of three runs of plan and proof."""
+    """Processor time of plan and proof, the least of three runs."""
     times = []
     for _ in range(3):
-        begin = time.perf_counter()
+        begin = time.process_time()
         plan = make_plan(graph, options or Options(), Machine(cores))
         assert validate(plan, plan.layout).ok
-        times.append(time.perf_counter() - begin)
+        times.append(time.process_time() - begin)
     return min(times)
 
 
@@ -68,6 +68,6 @@ def test_a_simulation_of_many_blocks_takes_two_seconds() -> None:
     kernels = [kernel(f"k{i}", 2048, "in:x", "in:w", "out:y") for i in range(9)]
     graph = build_graph([Op(k, [f"t{i}", f"w{i}", f"t{i + 1}"]) for i, k in enumerate(kernels)])
     plan = make_plan(graph, Options(), Machine(132))
-    begin = time.perf_counter()
+    begin = time.process_time()
     assert simulate(plan, 1).ok
-    assert time.perf_counter() - begin < 2.0
+    assert time.process_time() - begin < 2.0

@@ -23,7 +23,8 @@ class Flags:
 
     def __init__(self, plan: Plan, classes: CoreClasses) -> None:
         self.classes = classes
-        self.arrived: Counter[tuple[Mark, int]] = Counter()  # (mark, class)
+        self._counters: dict[tuple[Mark, int], int] = {}  # (mark, class) -> its place in `arrived`
+        self.arrived: list[int] = []
         self.locks: dict[int, Tiling] = {}  # dynamic op -> what the control agent has answered
         self.requests: list[int] = []
         self._awaited = _awaited_marks(plan.steps, classes)  # per class, rising
@@ -57,15 +58,26 @@ class Flags:
         core_class = self.classes.of_core[core]
         marks = self._awaited[core_class]
         while self._passed[core] < len(marks) and marks[self._passed[core]] <= mark:
-            self.arrived[marks[self._passed[core]], core_class] += 1
+            self.arrived[self._counter(marks[self._passed[core]], core_class)] += 1
             self._passed[core] += 1
 
+    def _counter(self, mark: Mark, core_class: int) -> int:
+        place = self._counters.setdefault((mark, core_class), len(self.arrived))
+        if place == len(self.arrived):
+            self.arrived.append(0)
+        return place
+
     def met(self, wait: Wait) -> Callable[[], bool]:
-        counts = [((n.mark, c), self.classes.sizes[c]) for n in wait.needs for c in self.classes.split(n.cores)]
+        arrived = self.arrived
+        counts = [
+            (self._counter(need.mark, core_class), self.classes.sizes[core_class])
+            for need in wait.needs
+            for core_class in self.classes.split(need.cores)
+        ]
         if len(counts) == 1:
-            ((counter, expected),) = counts
-            return lambda: self.arrived[counter] >= expected
-        return lambda: all(self.arrived[counter] >= size for counter, size in counts)
+            ((place, expected),) = counts
+            return lambda: arrived[place] >= expected
+        return lambda: all(arrived[place] >= size for place, size in counts)
 
     def arrive(self, core: int, team: Iterable[int], barrier: object) -> Callable[[], bool]:
         present = self._present.setdefault(barrier, set())

@@ -176,13 +176,14 @@ class _Launch:
                 alive.pop()
 
     def _pick(self, alive: list[_Actor]) -> int | None:
-        """A random actor that can move: a few guesses, then a look at all of them."""
+        """A random actor that can move: a few guesses, then the first one behind a random place."""
         for _ in range(GUESSES):
             at = self.rng.randrange(len(alive))
             if alive[at].ready():
                 return at
-        ready = [at for at, actor in enumerate(alive) if actor.ready()]
-        return ready[self.rng.randrange(len(ready))] if ready else None
+        first = self.rng.randrange(len(alive))
+        around = (*range(first, len(alive)), *range(first))
+        return next((at for at in around if alive[at].ready()), None)
 
     def _text(self, blocked: Blocked) -> str:
         return self.plan.describe(blocked.why) if isinstance(blocked.why, Step) else blocked.why
