@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
 from ...model.op import Tiling
@@ -13,25 +12,14 @@ from ..plan import Plan
 from ..steps import AwaitEvent, Barrier, Call, Cores, Feed, Notify, Request, ResetEvent, Select, Signal, Step, Wait
 from ..verify.validate import Finding
 from ..verify.vector_clocks import ClassAgents
+from .actors import Actor, Blocked, Moves, pick
 from .flags import Flags
 from .memory import Memory, Piece, Row, Rows, copy_name, digest, scratch_value
 
 UNKNOWN_KEY = -7
 BURSTS = (1, 1, 2, 3, 8, 40, 400)  # how many moves an actor makes before another may get its turn
 DELAYS = (0, 3, 30, 300)
-GUESSES = 4
 NO_BARRIERS: list[list[int]] = [[], [], [], []]
-
-
-@dataclass(frozen=True)
-class Blocked:
-    """What an actor yields when it cannot go on before `until` is true; it yields None when another may move."""
-
-    until: Callable[[], bool]
-    why: Step | str
-
-
-Moves = Generator[Blocked | None, None, None]
 
 
 @dataclass(frozen=True)
@@ -90,24 +78,6 @@ def simulate(
     )
 
 
-class _Actor:
-    """A core or an agent: its moves, and what it is blocked on."""
-
-    def __init__(self, name: str, moves: Moves) -> None:
-        self.name, self.moves = name, moves
-        self.blocked: Blocked | None = None
-        self.over = False
-
-    def ready(self) -> bool:
-        return self.blocked is None or self.blocked.until()
-
-    def move(self) -> None:
-        try:
-            self.blocked = next(self.moves)
-        except StopIteration:
-            self.over, self.blocked = True, None
-
-
 @dataclass
 class _Launch:
     plan: Plan
@@ -144,8 +114,8 @@ class _Launch:
     def run(self) -> None:
         expected = {name: self.rows[name].copy() for name in self.model.lengths}
         digests = self.model.serial(expected, self.answers, self.outside)
-        cores = [_Actor(f"core {core}", self._core(core)) for core in range(self.plan.cores)]
-        agents = [_Actor("the control agent", self._control()), _Actor("the outside", self._send_events())]
+        cores = [Actor(f"core {core}", self._core(core)) for core in range(self.plan.cores)]
+        agents = [Actor("the control agent", self._control()), Actor("the outside", self._send_events())]
         self._interleave(cores, [*cores, *agents])
         if self.trapped:
             return
@@ -153,13 +123,13 @@ class _Launch:
             self._interleave(agents[1:], agents[1:])
         self._check(expected, digests)
 
-    def _interleave(self, awaited: list[_Actor], actors: list[_Actor]) -> None:
+    def _interleave(self, awaited: list[Actor], actors: list[Actor]) -> None:
         """Move the actors in random order until all `awaited` are through, or none can move."""
         rng, alive = self.rng, [actor for actor in actors if not actor.over]
         waiting_for = sum(not actor.over for actor in awaited)
         wanted = set(map(id, awaited))
         while not self.trapped and waiting_for:
-            at = self._pick(alive)
+            at = pick(alive, rng)
             if at is None:
                 waits = [f"{a.name} waits: {self._text(a.blocked)}" for a in alive if a.blocked and id(a) in wanted]
                 self.deadlock = tuple(waits)
@@ -174,16 +144,6 @@ class _Launch:
                 waiting_for -= id(actor) in wanted
                 alive[at] = alive[-1]
                 alive.pop()
-
-    def _pick(self, alive: list[_Actor]) -> int | None:
-        """A random actor that can move: a few guesses, then the first one behind a random place."""
-        for _ in range(GUESSES):
-            at = self.rng.randrange(len(alive))
-            if alive[at].ready():
-                return at
-        first = self.rng.randrange(len(alive))
-        around = (*range(first, len(alive)), *range(first))
-        return next((at for at in around if alive[at].ready()), None)
 
     def _text(self, blocked: Blocked) -> str:
         return self.plan.describe(blocked.why) if isinstance(blocked.why, Step) else blocked.why
