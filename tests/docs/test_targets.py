@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import superkernel as sk
-from superkernel.model.options import TARGETS, find_target
+from superkernel.model.options import TARGETS
+from superkernel.targets import find_target
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "targets.md").read_text()
