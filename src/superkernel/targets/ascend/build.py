@@ -114,10 +114,10 @@ class Built:
 
 
 def plan_build(emitted: EmittedKernel, flags: Sequence[str]) -> BuildPlan:
-    return _Builder(emitted, tuple(flags)).plan()
+    return _BuildCommands(emitted, tuple(flags)).plan()
 
 
-class _Builder:
+class _BuildCommands:
     def __init__(self, emitted: EmittedKernel, flags: tuple[str, ...]) -> None:
         self.emitted, self.flags = emitted, flags
         self.inputs: dict[Path, Input] = {}

@@ -38,7 +38,7 @@ def choose_order(graph: Graph, launch: LaunchShape, stream_fusion: bool) -> Issu
     return IssueOrder(reordered, True, f"stream-fusion: cube and vector lane ({estimates})")
 
 
-class _Timeline:
+class _ClassTimeline:
     """When the classes of cores become free and ops end, as ops are issued one after the other."""
 
     def __init__(self, graph: Graph) -> None:
@@ -57,7 +57,7 @@ class _Timeline:
 
 def _estimate(graph: Graph, order: Sequence[int]) -> float:
     """Estimated nanoseconds until the last op ends, in this order."""
-    timeline = _Timeline(graph)
+    timeline = _ClassTimeline(graph)
     for op in order:
         timeline.issue(op)
     return max(timeline.finish)
@@ -73,7 +73,7 @@ def _greedy(graph: Graph) -> tuple[int, ...]:
     # An op that waits for another agent stays behind every op that may be what the agent waits for.
     notifiers = [op for op in graph.order if graph.nodes[op].notifies]
     done, notified = [False] * len(graph.nodes), 0
-    timeline, order = _Timeline(graph), list[int]()
+    timeline, order = _ClassTimeline(graph), list[int]()
     while len(order) < len(graph.nodes):
         while notified < len(notifiers) and done[notifiers[notified]]:
             notified += 1

@@ -15,7 +15,7 @@ _TILING_WORDS = {Role.TILING_KEY: 0, Role.BLOCK_COUNT: 1, Role.LOCK: 2}
 
 
 # From so many cores on, a mark is one counter that all of them raise; below, a wait polls the stamp of each core, which
-# was 2 % (4 cores) to 13 % (16 cores) faster: stores to lines of their own do not queue up as additions to one do.
+# was 2 % (4 cores) to 12 % (16 cores) faster: stores to lines of their own do not queue up as additions to one do.
 COUNTER_FROM = 64
 COPY_ALIGNMENT = 128  # bytes; as kApart in state.h
 
