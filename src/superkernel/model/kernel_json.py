@@ -51,18 +51,28 @@ def _params(value: JsonValue) -> list[Param]:
     return params
 
 
-def _early_start(value: JsonValue) -> bool | tuple[str, ...]:
-    """Whether a kernel may start early, or the names of the parameters it reads before it waits."""
+def _early_start(value: JsonValue) -> bool | tuple[str, ...] | dict[int, bool | tuple[str, ...]]:
+    """Whether a kernel waits inside, or the parameters that it reads before that; or either per tiling key."""
+    if isinstance(value.value, dict):
+        return {key: _promise(item) for key, item in _by_tiling_key(value).items()}
+    return _promise(value)
+
+
+def _promise(value: JsonValue) -> bool | tuple[str, ...]:
     if isinstance(value.value, str):
         return (value.text(),)
     return value.texts() if isinstance(value.value, list) else value.truth()
 
 
 def _variants(value: JsonValue) -> dict[int, str]:
+    return {key: symbol.text() for key, symbol in _by_tiling_key(value).items()}
+
+
+def _by_tiling_key(value: JsonValue) -> dict[int, JsonValue]:
     for key in (entries := value.entries()):
         if not _TILING_KEY.fullmatch(key):
             raise value.error(f'{shown(key)} is no tiling key; keys are whole numbers such as "0"')
-    return {int(key): symbol.text() for key, symbol in entries.items()}
+    return {int(key): item for key, item in entries.items()}
 
 
 def _extent(value: JsonValue) -> tuple[int, ...]:

@@ -18,6 +18,7 @@ from .kernel_json import read_entry
 from .params import Param, check_name, scalar_bits
 
 Extent = tuple[int, int, int]  # x, y, z
+EarlyStartPromise = bool | tuple[str, ...] | None  # names: parameters that are read before wait_previous()
 Libraries = Sequence[str | PathLike[str]]
 MOST_HOST_BLOCKS = 65535  # of a kernel whose blocks run on host threads or AI cores
 MOST_BLOCKS = 2**31 - 1
@@ -32,7 +33,7 @@ class KernelDescription(TypedDict, total=False):
     core: str
     op_type: str | None
     sync_all: bool | None
-    early_start: bool | Sequence[str] | None
+    early_start: bool | Sequence[str] | Mapping[int, bool | Sequence[str]] | None
     variants: Mapping[int, str] | None
     threads: Sequence[int]
     grid: Sequence[int] | None
@@ -51,10 +52,11 @@ class SubKernel:
     core: Core = Core.ANY
     op_type: str | None = None
     sync_all: bool | None = None
-    early_start: bool | tuple[str, ...] | None = None  # names: parameters that are read before wait_previous()
+    # True or names: every call waits inside, and reads before that only these parameters; pairs: per tiling key
+    early_start: EarlyStartPromise | tuple[tuple[int, EarlyStartPromise], ...] = None
     variants: tuple[tuple[int, str], ...] = ()  # tiling key -> symbol, for dynamic ops
     libraries: tuple[str, ...] = ()  # what else it must be linked with: absolute paths, or names as after -l
-    waits_inside: bool | None = None  # calls wait_previous(); found by the target
+    waits_inside: bool | None = None  # every variant waits by itself, as declared or as the target found
     signals_inside: bool | None = None  # calls set_next(); found by the target
     may_fail: bool | None = None  # calls fail(); found by the target
     code_bytes: int = 0  # found by the target
@@ -80,7 +82,7 @@ class SubKernel:
         core: str = "any",
         op_type: str | None = None,
         sync_all: bool | None = None,
-        early_start: bool | Sequence[str] | None = None,
+        early_start: bool | Sequence[str] | Mapping[int, bool | Sequence[str]] | None = None,
         flags: Sequence[str] = (),
         variants: Mapping[int, str] | None = None,
         libraries: Libraries = (),
@@ -135,9 +137,19 @@ class SubKernel:
     def tiling_variants(self) -> tuple[tuple[int, str], ...]:
         return self.variants or ((0, self.name),)
 
+    def early_start_of(self, key: int) -> EarlyStartPromise:
+        """What is declared of one variant; None: nothing."""
+        declared = self.early_start
+        if declared is None or isinstance(declared, bool):
+            return declared
+        per_key = {item[0]: item[1] for item in declared if isinstance(item, tuple)}
+        return per_key.get(key) if per_key else tuple(item for item in declared if isinstance(item, str))
+
     @property
     def read_before_wait(self) -> tuple[str, ...]:
-        return self.early_start if isinstance(self.early_start, tuple) else ()
+        """The parameters that some variant reads before its wait."""
+        declared = [self.early_start_of(key) for key, _ in self.tiling_variants]
+        return tuple(dict.fromkeys(name for names in declared if isinstance(names, tuple) for name in names))
 
     def __str__(self) -> str:
         return f"{self.name}<{self.block_dim}>({', '.join(map(str, self.params))})"
@@ -163,7 +175,7 @@ def _make(
     core: str = "any",
     op_type: str | None = None,
     sync_all: bool | None = None,
-    early_start: bool | Sequence[str] | None = None,
+    early_start: bool | Sequence[str] | Mapping[int, bool | Sequence[str]] | None = None,
     variants: Mapping[int, str] | None = None,
     block_dim: int | None = None,
     threads: Sequence[int] = _ONE_THREAD,
@@ -178,10 +190,6 @@ def _make(
         raise GraphError(f"{where}unknown core kind {core!r}{nearest(str(core), cores)}; kinds are {', '.join(cores)}")
     if not _is_list_of(params, object):
         raise GraphError(f"{where}params is a list of strings, not {params!r}")
-    if isinstance(early_start, str):
-        early_start = (early_start,)
-    if early_start is not None and not isinstance(early_start, bool) and not _is_list_of(early_start, str):
-        raise GraphError(f"{where}early_start is True, False or a list of parameter names, not {early_start!r}")
     if variants is not None and not isinstance(variants, Mapping):
         raise GraphError(f"{where}variants maps tiling keys to symbols; it cannot be {variants!r}")
     extent = None if grid is None else _extent(grid, "grid", where)
@@ -200,13 +208,37 @@ def _make(
         Core(core),
         op_type,
         sync_all,
-        early_start if early_start is None or isinstance(early_start, bool) else tuple(early_start),
+        _early_start(early_start, variants, where),
         tuple(sorted((variants or {}).items(), key=lambda variant: variant[0] if isinstance(variant[0], int) else 0)),
         _libraries(libraries, name),
         threads=_extent(threads, "threads", where),
         grid=extent,
         shared=shared,
         pure=pure,
+    )
+
+
+def _early_start(
+    given: object, variants: Mapping[int, str] | None, where: str
+) -> EarlyStartPromise | tuple[tuple[int, EarlyStartPromise], ...]:
+    if not isinstance(given, Mapping):
+        return _promise(given, where)
+    for key in given:
+        if key not in (variants or {}):
+            known = f"the keys are {', '.join(map(str, variants))}" if variants else "the kernel has no variants"
+            raise GraphError(f"{where}early_start of tiling key {key!r}: {known}")
+    return tuple((key, _promise(given[key], where)) for key in sorted(given))
+
+
+def _promise(given: object, where: str) -> EarlyStartPromise:
+    if given is None or isinstance(given, bool):
+        return given
+    if isinstance(given, str):
+        return (given,)
+    if isinstance(given, Sequence) and _is_list_of(given, str):
+        return tuple(given)
+    raise GraphError(
+        f"{where}early_start is True, False, a list of parameter names, or one of these per tiling key, not {given!r}"
     )
 
 

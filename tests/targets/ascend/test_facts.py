@@ -10,7 +10,7 @@ import pytest
 
 import superkernel as sk
 from superkernel.targets.ascend import as_type
-from superkernel.targets.ascend.call_graph import calls
+from superkernel.targets.ascend.call_graph import always_calls, calls
 from superkernel.targets.ascend.core_types import KernelType
 from superkernel.targets.ascend.facts import complete, facts_of
 
@@ -49,6 +49,28 @@ def test_a_function_calls_what_its_helpers_call() -> None:
     assert calls(TEXT, "meeting", "sync_all") and not calls(TEXT, "plain", "sync_all")
     assert calls(TEXT, "early", "wait_previous") and not calls(TEXT, "meeting", "wait_previous")
     assert calls(TEXT, "made_by_a_macro", "sync_all")
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ("int n = 3; sk_wait_previous(); use(n);", True),
+        ("for (int i = 0; i < 3; ++i) { use(i); } sk::wait_previous();", True),
+        ("if (fast) sk_wait_previous(); use(1);", False),
+        ("if (fast) { sk_wait_previous(); } use(1);", False),
+        ("if (fast) return; sk_wait_previous();", False),
+        ("while (more()) { if (stop) { return; } } sk_wait_previous();", False),
+        ("switch (n) { case 1: sk_wait_previous(); }", False),
+        ("\n#ifdef FAST\n sk_wait_previous();\n#endif\n use(1);", False),
+        ("auto wait = [&] { sk_wait_previous(); }; use(wait);", False),
+        ("for (int i = 0; i < n; ++i) sk_wait_previous();", False),
+    ],
+)
+def test_a_wait_is_found_where_it_stands_on_every_path(body: str, found: bool) -> None:
+    text = f"void waiting(uint64_t slots) {{ {body} }}\nvoid other(uint64_t slots) {{ sk_wait_previous(); }}\n"
+    assert always_calls(text, "waiting", "wait_previous") is found
+    assert not always_calls(text + text, "waiting", "wait_previous")
+    assert not always_calls(text, "missing", "wait_previous")
 
 
 def test_early_start_and_sync_all_are_found_or_believed(source: Path) -> None:

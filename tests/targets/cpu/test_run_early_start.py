@@ -67,12 +67,11 @@ def test_a_kernel_that_must_not_start_early_waits_outside() -> None:
         assert_same(k, numbers("a"), launches=30)
 
 
-@pytest.mark.parametrize("work", (0, 1))
-def test_a_signal_hands_on_what_its_core_has_not_waited_for_itself(work: int) -> None:
+def test_a_signal_hands_on_what_its_core_has_not_waited_for_itself() -> None:
     """The last op only waits for the op in the middle, which must not say that it is done before the first one is."""
     ops = [
         Op(small("late", 4), ["a", "t", 20_000]),
-        Op(small("shy", 1), ["t", "z", work]),
+        Op(small("shy", 1, early_start=True), ["t", "z", 1]),
         Op(small("mix", 4), ["z", "t", "u"]),
     ]
     with compile_ops(ops, "handed_on", "", 4) as k:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from ...model.binary import Core, Form
 from ...model.subkernel import SubKernel, refuse_thread_blocks
 from ..native.c_names import is_c_identifier
 from .archive import code_bytes, read_binary
-from .call_graph import calls
+from .call_graph import always_calls, calls
 from .core_types import CUBE, CoreClass, KernelType, OpClass, kernel_type
 
 PRINTING = ("printf", "assert", "timestamp")  # debug options that need a dump area
@@ -105,18 +106,19 @@ def complete(kernel: SubKernel) -> SubKernel:
     def calls_any(function: str) -> bool:
         return any(calls(text, symbol, function) for symbol in symbols)
 
-    def pair(known: bool | None, function: str) -> bool:
-        """Half of the early-start pair: as metadata says, as the user says, or as the text does."""
+    def waits_or_signals(known: bool | None, found: Callable[[str], bool]) -> bool:
+        """As metadata says; or for every variant as the user says, or as its text does."""
         if known is not None:
             return known
-        return calls_any(function) if kernel.early_start is None else kernel.early_start is not False
+        declared = [(kernel.early_start_of(key), code.symbol) for _, key, code in facts.codes]
+        return all(found(symbol) if says is None else says is not False for says, symbol in declared)
 
     return replace(
         kernel,
         target_facts=facts,
         sync_all=calls_any("sync_all") if kernel.sync_all is None else kernel.sync_all,
-        waits_inside=pair(kernel.waits_inside, "wait_previous"),
-        signals_inside=pair(kernel.signals_inside, "set_next"),
+        waits_inside=waits_or_signals(kernel.waits_inside, lambda symbol: always_calls(text, symbol, "wait_previous")),
+        signals_inside=waits_or_signals(kernel.signals_inside, lambda symbol: always_calls(text, symbol, "set_next")),
         may_fail=False,
         code_bytes=kernel.code_bytes or largest,
     )

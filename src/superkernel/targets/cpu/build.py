@@ -66,12 +66,14 @@ def compile_kernels(kernels: Sequence[SubKernel], context: BuildContext) -> dict
 def _inspect(kernel: SubKernel, path: Path, contents: str, cache: Cache) -> CompiledKernel:
     keys, names = zip(*kernel.tiling_variants, strict=True)
     facts = facts_of(path, contents, names, kernel.binary.path, cache)  # errors name the user's file
-    may_wait = kernel.early_start is not False
+    declared = [kernel.early_start_of(key) for key in keys]
     resolved = replace(
         kernel,
         sync_all="sk_sync_all" in facts.called if kernel.sync_all is None else kernel.sync_all,
-        waits_inside=may_wait and "sk_wait_previous" in facts.called,
-        signals_inside=may_wait and "sk_set_next" in facts.called,
+        waits_inside=all(
+            found if says is None else says is not False for says, found in zip(declared, facts.waits, strict=True)
+        ),
+        signals_inside=facts.signals and False not in declared,
         may_fail="sk_fail" in facts.called,
         code_bytes=facts.code_bytes,
     )

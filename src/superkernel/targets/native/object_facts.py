@@ -10,7 +10,8 @@ from pathlib import Path
 from ...cache import Cache, digest
 from .objects import unique_name, versions
 
-_VERSION = "facts 1"  # of the fields below and of how they are found
+_VERSION = "facts 2"  # of the fields below and of how they are found
+WAIT, SIGNAL = "sk_wait_previous", "sk_set_next"
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,8 @@ class ObjectFacts:
     called: frozenset[str]  # symbols from elsewhere that the functions can come to call
     undefined: frozenset[str]  # all symbols that the object needs from elsewhere
     code_bytes: int  # of the largest
+    waits: tuple[bool, ...]  # per symbol: every path through the function calls wait_previous()
+    signals: bool  # some function may call set_next()
 
 
 def facts_of(path: Path, contents: str, names: Sequence[str], reported_path: Path, cache: Cache) -> ObjectFacts:
@@ -34,7 +37,8 @@ def facts_of(path: Path, contents: str, names: Sequence[str], reported_path: Pat
     fields = json.loads(cache.make(key, ".json", build).read_text())
     symbols, unique = tuple(fields["symbols"]), tuple(fields["unique"])
     called, undefined = frozenset(fields["called"]), frozenset(fields["undefined"])
-    return ObjectFacts(symbols, unique, called, undefined, fields["code_bytes"])
+    waits = tuple(fields["waits"])
+    return ObjectFacts(symbols, unique, called, undefined, fields["code_bytes"], waits, fields["signals"])
 
 
 def _find(path: Path, names: Sequence[str], reported_path: Path) -> ObjectFacts:
@@ -44,10 +48,26 @@ def _find(path: Path, names: Sequence[str], reported_path: Path) -> ObjectFacts:
 
     found = replace(read_object(path), path=reported_path)
     symbols = tuple(find_symbol(found, name) for name in names)
+    called: frozenset[str] = frozenset().union(*(references(path, symbol) for symbol in symbols))
+    waits, signals = _early_start(path, symbols, called)
     return ObjectFacts(
         symbols,
         tuple(unique_name(symbol, path) for symbol in symbols),
-        frozenset().union(*(references(path, symbol) for symbol in symbols)),
+        called,
         found.undefined,
         max(symbol_size(found, symbol) for symbol in symbols),
+        waits,
+        signals,
     )
+
+
+def _early_start(path: Path, symbols: Sequence[str], called: frozenset[str]) -> tuple[tuple[bool, ...], bool]:
+    """Which functions wait on every path, and whether one may signal. Code is read only where there is a reference."""
+    if not called & {WAIT, SIGNAL}:
+        return (False,) * len(symbols), False
+    from .control_flow import ControlFlow
+
+    code = ControlFlow(path)
+    waits = tuple(WAIT in called and code.always_calls(symbol, WAIT) for symbol in symbols)
+    # Code that is not understood counts as signalling: the run time signals where the function did not.
+    return waits, SIGNAL in called and any(code.may_call(symbol, SIGNAL) is not False for symbol in symbols)

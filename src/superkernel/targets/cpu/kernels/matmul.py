@@ -76,7 +76,9 @@ def _kernel(dtype: str, adds: bool, blocks: int, op_type: str) -> SubKernel:
         params += ["in:c", *stride_params("c"), "scalar:beta:float32"]
     symbol = f"matmul_{dtype}" + ("_add" if adds else "")
     defines = (f"SK_MATMUL_{dtype.upper()}",)
-    return shipped("matmul.cpp", symbol, tuple(params), blocks=blocks, op_type=op_type, defines=defines)
+    return shipped(
+        "matmul.cpp", symbol, tuple(params), blocks=blocks, op_type=op_type, defines=defines, early_start=True
+    )
 
 
 def three_strides(tensor: Tensor) -> tuple[int, ...]:

@@ -32,14 +32,22 @@ def stride_params(tensors: str, directions: str = "batch row column") -> tuple[s
 
 @cache
 def shipped(
-    source: str, symbol: str, params: tuple[str, ...], *, blocks: int, op_type: str, defines: tuple[str, ...] = ()
+    source: str,
+    symbol: str,
+    params: tuple[str, ...],
+    *,
+    blocks: int,
+    op_type: str,
+    defines: tuple[str, ...] = (),
+    early_start: bool | None = None,
 ) -> SubKernel:
     """The kernel `symbol` of a source in this folder; each set of `defines` is compiled to its own object."""
     flags = (*FLAGS, *(f"-D{name}" for name in defines), f"-DSK_HEADERS=0x{_headers()}")
     path = HERE / source
     return SubKernel.from_source(
-        path, symbol, block_dim=blocks, params=params, op_type=op_type, flags=flags, keyed_by_text=True, pure=True
-    )
+        path, symbol, block_dim=blocks, params=params, op_type=op_type, flags=flags, early_start=early_start,
+        keyed_by_text=True, pure=True,
+    )  # fmt: skip
 
 
 @cache

@@ -29,6 +29,7 @@ class Fault(IntEnum):
     UNDECLARED_SYNC = 5
     TILING_FAILED = 6
     FAILED = 7
+    NOT_WAITED = 8
 
 
 class Facts(ctypes.Structure):

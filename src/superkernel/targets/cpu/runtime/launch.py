@@ -258,6 +258,12 @@ def _explain(fault: Fault, node: Node, detail: int) -> str:
         return f" was given the unknown tiling key {detail}; its keys are {keys}"
     if fault is Fault.BLOCK_COUNT:
         return f" was given {detail} blocks; it can run with 0 to {node.blocks}"
+    if fault is Fault.NOT_WAITED:
+        return (
+            f" did not call wait_previous() in block {detail}, but sub-kernel {node.kernel.name!r} is declared to wait "
+            f"inside (early_start={node.kernel.early_start!r}): what it read may be old. Call wait_previous() on every "
+            "path before set_next() and return, or declare early_start=False"
+        )
     return f" called sync_all, but sub-kernel {node.kernel.name!r} was declared with sync_all=False"
 
 

@@ -37,6 +37,10 @@ class Core {
     // call: records which block of which op runs next
     void begin(uint32_t step, int block, int blocks, bool last_block = true) {
         delay();
+        if (left_waits()) {
+            complete_waits();
+            leave();
+        }
         block_ = block;
         blocks_ = blocks;
         last_block_ = last_block;
@@ -203,8 +207,8 @@ class Core {
         if (pending_ != 0 && !finish_waits()) leave();
     }
     void set_next() {
+        if (left_waits() && !complete_waits()) leave();
         if (early_stamp_ == 0 || !last_block_) return;
-        if (!finish_waits()) leave();
         if (early_counter_ == kNoCounter) {
             signal(early_stamp_);
         } else {
@@ -215,7 +219,7 @@ class Core {
     // after the call: the waits that the sub-kernel did not reach
     bool end_call() {
         early_stamp_ = 0;
-        const bool met = finish_waits();
+        const bool met = left_waits() ? complete_waits() : finish_waits();
         return met && alive();
     }
 
@@ -226,6 +230,15 @@ class Core {
         int first, last;
         int counter;
     };
+
+    // Whether a block of the op was called and went on without its waits. Steps rise: its call comes after its waits.
+    bool left_waits() const { return pending_ != 0 && step_ > waits_[0].step; }
+    // A sub-kernel broke its promise to wait inside. What it read may be old: the launch fails, after the waits.
+    bool complete_waits() {
+        const bool met = finish_waits();
+        if (met) launch_.stop(Fault::kNotWaited, step_, block_);
+        return met && alive();
+    }
 
     // A pause takes longer than the transfer of a cache line between cores: poll a few times without one.
     template <class Reached>

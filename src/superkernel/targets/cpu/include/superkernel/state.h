@@ -24,6 +24,7 @@ enum class Fault : uint32_t {
     kUndeclaredSync,  // a sub-kernel called sync_all although the plan says that it does not
     kTilingFailed,    // the tiling function raised
     kFailed,          // a sub-kernel called fail()
+    kNotWaited,       // a sub-kernel that is declared to wait inside returned without having waited
 };
 
 // The last stamp that a core has signalled. One writer, many pollers: no false sharing.
