@@ -8,10 +8,11 @@ from .errors import BuildError, GraphError, LaunchError, OptionError, PlanError,
 from .frontend.registry import register_kernel
 from .frontend.scope import super_kernel
 from .model.events import Event
-from .model.op import Op, Place, Tiling
+from .model.op import Op, Place
 from .model.options import Options
 from .model.subkernel import SubKernel
 from .model.tensor_arg import TensorArg
+from .model.tiling import Tiling
 from .runtime.compile import compile, load
 from .runtime.super_kernel import SuperKernel
 from .version import __version__ as __version__

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from .op import Op, Place, place_of
 from .params import Kind, Param
 from .subkernel import SubKernel
+from .tiling import CompiledTiling, TilingFunction
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,21 @@ class Node:
     @property
     def dynamic(self) -> bool:
         return self.op.dynamic
+
+    @property
+    def compiled_tiling(self) -> CompiledTiling | None:
+        """The C function that chooses its tiling. None: the op is not dynamic, or a Python function chooses."""
+        return self.op.tiling if isinstance(self.op.tiling, CompiledTiling) else None
+
+    @property
+    def tiling_function(self) -> TilingFunction | None:
+        """The Python function that its Op was given."""
+        return None if isinstance(self.op.tiling, CompiledTiling) else self.op.tiling
+
+    @property
+    def asks_agent(self) -> bool:
+        """Whether a control agent chooses its tiling, by a Python function."""
+        return self.dynamic and self.compiled_tiling is None
 
     @property
     def blocks(self) -> int:

@@ -1,16 +1,16 @@
-"""op: one use of a sub-kernel: the names of its arguments, its stream, its events -> Op, Place, Tiling."""
+"""op: one use of a sub-kernel: the names of its arguments, its stream, its events -> Op, Place."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any
 
 from ..errors import GraphError, nearest
 from .events import Event
 from .params import MOST_BYTES, Kind, Number, Param, check_name, scalar_bits
 from .subkernel import SubKernel
+from .tiling import CompiledTiling, TilingFunction
 
 
 class Task(Enum):
@@ -44,17 +44,6 @@ def place_of(argument: str | Place) -> Place:
 EventId = int | str | Event
 
 
-@dataclass(frozen=True)
-class Tiling:
-    """The tiling key and block count that a control agent chooses for one run of a dynamic op."""
-
-    key: int
-    blocks: int
-
-
-TilingFunction = Callable[[dict[str, Any]], "Tiling | tuple[int, int]"]
-
-
 @dataclass(frozen=True, eq=False)
 class Op:
     """One use of a sub-kernel. The same argument name is the same memory, at whatever offset."""
@@ -66,7 +55,7 @@ class Op:
     send: Sequence[EventId] = ()
     recv: Sequence[EventId] = ()
     task: str | Task = Task.NORMAL
-    tiling: TilingFunction | None = field(default=None, repr=False)
+    tiling: TilingFunction | CompiledTiling | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.kernel, SubKernel):
@@ -88,8 +77,11 @@ class Op:
                     f"{where}unknown task {self.task!r}{nearest(str(self.task), tasks)}; tasks are normal, dynamic"
                 )
             object.__setattr__(self, "task", Task(self.task))
-        if self.tiling is not None and not callable(self.tiling):
-            raise GraphError(f"{where}tiling must be a function, not {self.tiling!r}")
+        if self.tiling is not None and not isinstance(self.tiling, CompiledTiling) and not callable(self.tiling):
+            raise GraphError(
+                f"{where}tiling must be a function, Tiling.from_source(...) or Tiling.from_object(...), "
+                f"not {self.tiling!r}"
+            )
         if self.tiling is not None and self.task is not Task.DYNAMIC:
             raise GraphError(f"{where}a tiling function belongs to task='dynamic'")
         if self.kernel.variants and self.task is not Task.DYNAMIC:

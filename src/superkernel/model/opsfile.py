@@ -1,9 +1,9 @@
 """opsfile: a JSON file that describes kernels and ops -> an OpsFile.
 
 Of a file, `kernels` and `ops` are required; of a kernel one of `source`, `object` and `ptx`, `params`, and `block_dim`
-or `grid`; of an op `kernel` and `args`. A kernel without a `symbol` is called like its id. An argument is a name, a
-number, or a place in a buffer: {"name": "x", "offset": 128}, in bytes. Paths are relative to the JSON file; null counts
-as absent.
+or `grid`; of an op `kernel` and `args`; of the `tiling` of a dynamic op `symbol` and one of `source` and
+`object`. A kernel without a `symbol` is called like its id. An argument is a name, a number, or a place in a buffer:
+{"name": "x", "offset": 128}, in bytes. Paths are relative to the JSON file; null counts as absent.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from .json_value import JsonValue, located, parse_json, shown
 from .op import Argument, Op, Place, Task
 from .options import TARGETS, Options
 from .subkernel import SubKernel
+from .tiling import CompiledTiling, Tiling
 
 _FILE = ("name", "target", "options", "kernels", "ops")
-_OP = ("kernel", "args", "name", "stream", "send", "recv", "task")
+_OP = ("kernel", "args", "name", "stream", "send", "recv", "task", "tiling")
+_TILING = ("source", "object", "symbol", "flags", "libraries")
 _PLACE = ("name", "offset")
 
 
@@ -44,7 +46,7 @@ def read_ops(path: str | Path) -> OpsFile:
     top = whole.fields(_FILE, required=("kernels", "ops"))
     entries = top["kernels"].entries()
     kernels = {name: SubKernel.from_entry(entry, file.parent, name) for name, entry in entries.items()}
-    ops = tuple(_op(entry, kernels) for entry in top["ops"].items())
+    ops = tuple(_op(entry, kernels, file.parent) for entry in top["ops"].items())
     if not ops:
         raise top["ops"].error("the list of ops is empty")
     return OpsFile(
@@ -61,7 +63,7 @@ def read_options(value: JsonValue) -> Options:
         return Options.parse(text)
 
 
-def _op(entry: JsonValue, kernels: Mapping[str, SubKernel]) -> Op:
+def _op(entry: JsonValue, kernels: Mapping[str, SubKernel], folder: Path) -> Op:
     fields = entry.fields(_OP, required=("kernel", "args"))
     used = fields["kernel"].text()
     if used not in kernels:
@@ -71,8 +73,29 @@ def _op(entry: JsonValue, kernels: Mapping[str, SubKernel]) -> Op:
     stream = fields["stream"].whole() if "stream" in fields else 0
     send, recv = (read_events(fields[key]) if key in fields else () for key in ("send", "recv"))
     task = fields["task"].one_of([task.value for task in Task], "task") if "task" in fields else Task.NORMAL
+    tiling = _tiling(fields["tiling"], folder) if "tiling" in fields else None
     with located(entry):
-        return Op(kernels[used], args, name, stream, send, recv, task)
+        return Op(kernels[used], args, name, stream, send, recv, task, tiling)
+
+
+def _tiling(entry: JsonValue, folder: Path) -> CompiledTiling:
+    """The C function that chooses the tiling of a dynamic op."""
+    fields = entry.fields(_TILING, required=("symbol",))
+    if ("source" in fields) == ("object" in fields):
+        raise entry.error("needs exactly one of source and object")
+    symbol = fields["symbol"].text()
+    listed = fields["libraries"].texts() if "libraries" in fields else ()
+    libraries = [str(folder / library) if "/" in library else library for library in listed]
+    if "object" in fields:
+        if "flags" in fields:
+            raise fields["flags"].error("flags are for the compiler of a source, and this is object")
+        path = folder / fields["object"].text()
+        with located(entry, fields["object"]):
+            return Tiling.from_object(path, symbol, libraries=libraries)
+    path = folder / fields["source"].text()
+    flags = fields["flags"].texts() if "flags" in fields else ()
+    with located(entry, fields["source"]):
+        return Tiling.from_source(path, symbol, flags, libraries=libraries)
 
 
 def read_arguments(value: JsonValue) -> list[Argument]:

@@ -133,6 +133,12 @@ class Request(OpStep):
     words = "request the tiling of {op}"
 
 
+class ComputeTiling(Request):
+    """One core calls the C function that chooses the tiling of a dynamic op, once all that the op reads is there."""
+
+    words = "compute the tiling of {op}"
+
+
 class Select(OpStep):
     """Each core polls the lock word of a dynamic op, then knows its variant and block count. Ordered after Request."""
 

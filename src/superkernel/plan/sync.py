@@ -17,7 +17,21 @@ from .classes import Classes, CoreClasses, Partners
 from .machine import Machine
 from .placement import Placement
 from .plan import Sync, SyncKind
-from .steps import AwaitEvent, Barrier, Cores, Mark, Need, Notify, Point, Request, Select, Signal, Step, Wait
+from .steps import (
+    AwaitEvent,
+    Barrier,
+    ComputeTiling,
+    Cores,
+    Mark,
+    Need,
+    Notify,
+    Point,
+    Request,
+    Select,
+    Signal,
+    Step,
+    Wait,
+)
 from .sync_order import AT_ENTRY, SyncOrder, feeds_tiling, raise_to
 
 Clock = tuple[int, ...]  # per class: the stamp of the last mark known of all its cores
@@ -245,7 +259,8 @@ class SyncChooser(SyncOrder[int]):
         needs = [self._edge_needs(edge)[leader] for edge in self.graph.incoming[op] if feeds_tiling(edge)]
         needs.append(self._gate_needs(op, leader))
         waited = self._minimal(_join((leader,), [{leader: need} for need in needs]))
-        steps += [*self._waits(op, waited, inside=False), Request((self._core(leader),), op)]
+        request = Request if self.graph.nodes[op].asks_agent else ComputeTiling
+        steps += [*self._waits(op, waited, inside=False), request((self._core(leader),), op)]
         clock = self.clocks[leader]
         self.locks[op] = (*clock[:leader], max(clock[leader], stamp), *clock[leader + 1 :])
 

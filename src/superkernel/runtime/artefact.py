@@ -17,6 +17,7 @@ from ..model.op import Argument, Op, Place
 from ..model.options import Options
 from ..model.params import Param
 from ..model.subkernel import SubKernel
+from ..model.tiling import CompiledTiling
 from ..targets import find_target
 from ..targets.protocol import Executable, LaunchPlan, Target
 from ..version import __version__
@@ -170,6 +171,7 @@ def _op_fields(node: Node, kernels: list[SubKernel]) -> dict[str, Any]:
         "send": [str(e) for e in node.sends],
         "recv": [str(e) for e in node.receives],
         "task": node.op.task.value if not isinstance(node.op.task, str) else node.op.task,
+        "tiling": _tiling_fields(node.compiled_tiling),
     }
 
 
@@ -182,4 +184,23 @@ def _saved_argument(argument: Argument) -> object:
 
 def _op(fields: dict[str, Any], kernels: list[SubKernel]) -> Op:
     args = [Place(**arg) if isinstance(arg, dict) else arg for arg in fields["args"]]
-    return Op(kernels[fields["kernel"]], args, *(fields[key] for key in ("name", "stream", "send", "recv", "task")))
+    name, stream, send, recv, task = (fields[key] for key in ("name", "stream", "send", "recv", "task"))
+    return Op(kernels[fields["kernel"]], args, name, stream, send, recv, task, _tiling(fields.get("tiling")))
+
+
+def _tiling_fields(tiling: CompiledTiling | None) -> dict[str, Any] | None:
+    """Its code is in the binary; a Python function is not saved."""
+    if tiling is None:
+        return None
+    return {
+        "symbol": tiling.symbol,
+        "file": tiling.function.binary.path.name,
+        "form": tiling.function.binary.form.value,
+    }
+
+
+def _tiling(fields: dict[str, Any] | None) -> CompiledTiling | None:
+    if fields is None:
+        return None
+    binary = Binary(Form(fields["form"]), Path(fields["file"]))
+    return CompiledTiling(SubKernel(fields["symbol"], binary, block_dim=1, params=()))

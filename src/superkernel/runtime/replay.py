@@ -67,10 +67,10 @@ def launch_each(
     )
     for index in graph.order:
         node = graph.nodes[index]
-        op = Op(node.kernel, node.op.args, node.name, task=node.op.task)
+        op = Op(node.kernel, node.op.args, node.name, task=node.op.task, tiling=node.compiled_tiling)
         alone = build_graph([op], f"{graph.name}_{index}")
         (executable,) = prepared.build([target.planner.plan(alone, plain, target.planner.core_count())])
-        tilings = {node.name: launch_inputs.tilings[node.name]} if node.dynamic else {}
+        tilings = {node.name: launch_inputs.tilings[node.name]} if node.asks_agent else {}
         launch(executable, {name: buffers[name] for name in alone.buffers}, LaunchInputs({}, tilings))
 
 

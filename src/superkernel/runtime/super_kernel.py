@@ -13,8 +13,9 @@ from ..errors import BuildError, LaunchError, UnsupportedError, nearest
 from ..model.argument_layout import Layout
 from ..model.events import Event
 from ..model.graph import Graph
-from ..model.op import EventId, TilingFunction
+from ..model.op import EventId
 from ..model.options import Options
+from ..model.tiling import CompiledTiling, TilingFunction
 from ..plan.spans import Span
 from ..targets.protocol import EmulatedLaunch, Executable, LaunchInputs, LaunchPlan, LoadedKernel, Prepared, Target
 from .artefact import write_artefact
@@ -50,9 +51,10 @@ class SuperKernel:
         self._reporting = self._recording = False
         self.provenance = Provenance(graph.name)
         self.events: Mapping[str, Event] = {e.label: e.bound or Event(e.label) for e in graph.events}
-        self._tilings = {node.name: node.op.tiling for node in graph.nodes if node.op.tiling is not None}
+        asking = [node for node in graph.nodes if node.asks_agent]
+        self._tilings = {node.name: function for node in asking if (function := node.tiling_function) is not None}
         self._launch_inputs = LaunchInputs(self.events, self._tilings)
-        self._dynamic_ops = tuple(node.name for node in graph.nodes if node.dynamic)
+        self._dynamic_ops = tuple(node.name for node in asking)
         if target.launcher is not None:
             register(self)
 
@@ -147,7 +149,17 @@ class SuperKernel:
             if not isinstance(event, Event):
                 raise LaunchError(f"{self._where}event {label} needs an Event, not {event!r}")
             merged[label] = event
-        for op in tiling or ():
+        compiled = {node.name for node in self.graph.nodes if node.compiled_tiling}
+        for op, function in (tiling or {}).items():
+            if op in compiled:
+                raise LaunchError(
+                    f"{self._where}op {op!r} has a compiled tiling, which is linked into the kernel; to pass a "
+                    "function with a launch, compile the op without one"
+                )
+            if isinstance(function, CompiledTiling):
+                raise LaunchError(
+                    f"{self._where}op {op!r}: a compiled tiling is linked into the kernel: give it to its Op"
+                )
             if op not in self._dynamic_ops:
                 raise LaunchError(f"{self._where}no dynamic op is called {op!r}{nearest(op, self._dynamic_ops)}")
         for op in self._dynamic_ops:

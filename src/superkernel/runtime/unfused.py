@@ -11,9 +11,10 @@ from typing import Any
 from ..errors import GraphError, LaunchError
 from ..model.graph import Graph, build_graph
 from ..model.node import Node
-from ..model.op import Op, Place, Tiling, place_of
+from ..model.op import Op, Place, place_of
 from ..model.options import Options
 from ..model.params import Number, scalar_bits
+from ..model.tiling import Tiling
 from ..targets.buffers import Bound, bind
 from ..targets.protocol import LaunchInputs, LaunchSequence, OpLabel, Prepared, SequencedLaunch, Target, ValueSource
 from .launch_events import LaunchedKernel, Provenance, ReportedLaunch, ReportingKernel, ReportingSequence
@@ -29,7 +30,9 @@ class SingleOp:
     node: Node
     launch: SequencedLaunch
     names: Mapping[str, Place | Number]  # name in the binary -> the op's argument
-    sequence: LaunchSequence | None  # of this launch only; None: the op is dynamic, or part of a longer sequence
+    sequence: (
+        LaunchSequence | None
+    )  # of this launch only; None: a Python function chooses its tiling, or it is part of a longer sequence
 
 
 class Unfused:
@@ -49,7 +52,7 @@ class Unfused:
         self.graph, self._launch_inputs, self._watchdog_s = graph, launch_inputs, options.debug_watchdog
         self._launcher = launcher = target.launcher
         self._place = {name: place for place, name in enumerate(graph.buffers)}
-        in_one_call = not graph.events and not any(node.dynamic for node in graph.nodes)
+        in_one_call = not graph.events and not any(node.asks_agent for node in graph.nodes)
         named = [(node, _parameter_names(node)) for node in (graph.nodes[index] for index in graph.order)]
         graphs: dict[object, Graph] = {}
         for node, names in named:
@@ -62,7 +65,7 @@ class Unfused:
         for node, names in named:
             label = OpLabel(graph.name, node.name)
             launch = SequencedLaunch(kernels[_key(node, names)], label, self._sources(node, names))
-            sequence = None if in_one_call or node.dynamic else launcher.sequence([launch])
+            sequence = None if in_one_call or node.asks_agent else launcher.sequence([launch])
             self.ops.append(SingleOp(node, launch, names, sequence))
         launches = [op.launch for op in self.ops]
         self._sequence: LaunchSequence | None = launcher.sequence(launches) if in_one_call else None
@@ -183,7 +186,7 @@ def _parameter_names(node: Node) -> dict[str, Place | Number]:
 
 def _key(node: Node, names: Mapping[str, Place | Number]) -> object:
     """Ops that are alike in this share a binary."""
-    return node.kernel, node.dynamic, _arguments(node, names)
+    return node.kernel, node.dynamic, node.compiled_tiling, _arguments(node, names)
 
 
 def _arguments(node: Node, names: Mapping[str, Place | Number]) -> tuple[str, ...]:
@@ -194,5 +197,5 @@ def _arguments(node: Node, names: Mapping[str, Place | Number]) -> tuple[str, ..
 
 def _graph_of(node: Node, names: Mapping[str, Place | Number], number: int) -> Graph:
     """The op as a graph; kernels may have the same name, so a number makes entries unique."""
-    op = Op(node.kernel, list(_arguments(node, names)), name=_ALONE, task=node.op.task)
+    op = Op(node.kernel, list(_arguments(node, names)), name=_ALONE, task=node.op.task, tiling=node.compiled_tiling)
     return build_graph([op], f"{node.kernel.name}_alone{number}")

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 from ..model.argument_layout import Layout
 from ..model.events import Event
 from ..model.graph import Graph
-from ..model.op import TilingFunction
 from ..model.opsfile import OpsFile
 from ..model.options import Options
 from ..model.subkernel import SubKernel
+from ..model.tiling import CompiledTiling, TilingFunction
 from ..plan import Machine, Plan
 from ..plan.spans import Span, TimeStamps
 from .checks import Check
@@ -92,7 +92,9 @@ class Prepared(Protocol):
 class Builder(Protocol):
     """Compiles sub-kernels, emits the entry of a plan and links both."""
 
-    def prepare(self, kernels: Sequence[SubKernel], progress: Progress | None) -> Prepared: ...
+    def prepare(
+        self, kernels: Sequence[SubKernel], tilings: Sequence[CompiledTiling], progress: Progress | None
+    ) -> Prepared: ...
     def restore(self, plan: Any, directory: Path) -> Executable: ...  # what Executable.save wrote
     def facts_to_json(self, kernel: SubKernel) -> Any: ...  # SubKernel.target_facts, for a saved super kernel
     def facts_from_json(self, fields: Any) -> Any: ...

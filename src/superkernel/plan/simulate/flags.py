@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
-from ...model.op import Tiling
+from ...model.tiling import Tiling
 from ..classes import CoreClasses
 from ..plan import Plan
 from ..steps import Mark, Select, Signal, Step, Wait

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ...model.node import Node
-from ...model.op import Tiling
 from ...model.params import Kind, Param
+from ...model.tiling import Tiling
 from ..plan import Plan
 
 SHORT = 16  # cells

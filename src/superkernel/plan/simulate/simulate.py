@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from dataclasses import dataclass, field
 
-from ...model.op import Tiling
+from ...model.tiling import Tiling
 from ..classes import CoreClasses
 from ..plan import Plan
 from ..steps import AwaitEvent, Barrier, Call, Cores, Feed, Notify, Request, ResetEvent, Select, Signal, Step, Wait

@@ -7,11 +7,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import PlanError
+from ...errors import PlanError, UnsupportedError
 from ...model.graph import Graph
 from ...model.opsfile import OpsFile
 from ...model.options import Options
 from ...model.subkernel import SubKernel
+from ...model.tiling import CompiledTiling
 from ...plan import Machine
 from ..checks import Check
 from ..protocol import ChipChoice, LaunchInputs, Progress, Target
@@ -79,7 +80,14 @@ def _build(plan: AscendPlan) -> AscendExecutable:
 
 
 class AscendBuilder:
-    def prepare(self, kernels: Sequence[SubKernel], progress: Progress | None) -> AscendPrepared:
+    def prepare(
+        self, kernels: Sequence[SubKernel], tilings: Sequence[CompiledTiling], progress: Progress | None
+    ) -> AscendPrepared:
+        for tiling in tilings:
+            raise UnsupportedError(
+                f"tiling function {tiling.symbol!r}: on the ascend target the AI CPU chooses tilings, not a core that "
+                "calls a C function; give the op a Python function, which the emulator calls in its place"
+            )
         return AscendPrepared({kernel: complete(kernel) for kernel in kernels})
 
     restore = staticmethod(AscendExecutable.restore)

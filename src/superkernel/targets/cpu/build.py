@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -43,8 +43,9 @@ class CompiledKernel:
     undefined: frozenset[str]  # what the object needs from elsewhere
 
 
-def compile_kernels(kernels: Sequence[SubKernel], context: BuildContext) -> dict[SubKernel, CompiledKernel]:
+def compile_kernels(kernels: Iterable[SubKernel], context: BuildContext) -> dict[SubKernel, CompiledKernel]:
     """Compile what is source, read what is there, and look up what each kernel refers to."""
+    kernels = list(kernels)
     for kernel in kernels:
         if kernel.binary.form is Form.PTX:
             raise UnsupportedError(

@@ -11,6 +11,7 @@ from ...model.op import Place
 from ...model.options import Options
 from ...model.params import DTYPES, Kind
 from ...model.subkernel import SubKernel
+from ...model.tiling import CompiledTiling
 from ...plan import Lane, Plan, steps
 from ...plan.steps import Call, Cores, Select, Signal, Step, Wait, spell
 from ..native.c_names import c_identifiers
@@ -39,6 +40,7 @@ class Emitter:
     linked: Mapping[SubKernel, LinkedKernel]
     entry: str
     options: Options  # as resolved for this target
+    tilings: Mapping[CompiledTiling, str] = field(default_factory=dict)  # -> symbol in the merged object
     identifiers: dict[str, str] = field(default_factory=dict)
 
     def source(self) -> str:
@@ -66,6 +68,11 @@ class Emitter:
                 lines += [f'extern "C" void {symbol}({types});' for symbol in copies]
                 if len(copies) > 1:
                     lines.append(f"static void (*const {copies[0]}_copies[])({types}) = {{{', '.join(copies)}}};")
+        used = dict.fromkeys(node.compiled_tiling for node in self.plan.graph.nodes if node.compiled_tiling)
+        if used:
+            lines.append("// the tiling functions")
+        for tiling in used:
+            lines.append(f'extern "C" int {self.tilings[tiling]}(const sk_tiling_args* in, sk_tiling_result* out);')
         return "\n".join(lines) + "\n"
 
     def _slots(self) -> str:
@@ -165,7 +172,7 @@ class Emitter:
     def slots_of(self, op: int) -> tuple[Slot, ...]:
         return self.numbers.layout.of_op.get(self.plan.graph.nodes[op].name, ())
 
-    def _address(self, slot: Slot) -> str:
+    def address(self, slot: Slot) -> str:
         """An argument; of a buffer that is replicated, the copy of the running core."""
         area = self.numbers.copies.get(slot.source or "")
         if area is None:
@@ -184,7 +191,7 @@ class Emitter:
         kernel = self.plan.graph.nodes[op].kernel
         slots = [s for s in self.slots_of(op) if s.role is Role.PARAM]
         args = [
-            f"sk::as<{_ctype(p.dtype)}>({self.slot(s)})" if p.kind is Kind.SCALAR else self._address(s)
+            f"sk::as<{_ctype(p.dtype)}>({self.slot(s)})" if p.kind is Kind.SCALAR else self.address(s)
             for p, s in zip(kernel.params, slots, strict=True)
         ]
         symbol = symbols[0] if len(symbols) == 1 else f"{symbols[0]}_copies[core.id() % {len(symbols)}]"

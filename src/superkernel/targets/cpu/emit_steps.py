@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ...model.argument_layout import Role
+from ...model.argument_layout import Role, Slot
+from ...model.params import Kind, Param
 from ...plan import steps
 from ...plan.steps import Cores, Step
+from ..native.c_names import c_string
 
 if TYPE_CHECKING:
     from .emit import Emitter
@@ -27,6 +29,8 @@ def print_step(e: Emitter, i: int, step: Step) -> Iterator[str]:
         case steps.ResetEvent():
             slot = next(s for s in e.numbers.layout if s.role is Role.RECV and s.source == step.event)
             yield f"core.reset_event({e.slot(slot)});"
+        case steps.ComputeTiling():
+            yield from _compute_tiling(e, i, step)
         case steps.Request():
             yield f"core.request({e.numbers.tilings[step.op]});"
         case steps.Select():
@@ -101,6 +105,29 @@ def _select(e: Emitter, i: int, step: steps.Select) -> Iterator[str]:
     yield f"static const int64_t keys_{step.op}[] = {{{keys}}};"
     yield f"choice_{step.op} = core.select({i}, {e.numbers.tilings[step.op]}, keys_{step.op}, {count}, {node.blocks});"
     yield f"if (!choice_{step.op}.ok) return;"
+
+
+def _compute_tiling(e: Emitter, i: int, step: steps.ComputeTiling) -> Iterator[str]:
+    node = e.plan.graph.nodes[step.op]
+    assert node.compiled_tiling is not None
+    slots = [slot for slot in e.slots_of(step.op) if slot.role is Role.PARAM]
+    yield f"const sk_tiling_argument arguments_{step.op}[] = {{"
+    for param, slot in zip(node.kernel.params, slots, strict=True):
+        yield f"    {{{_tiling_argument(e, param, slot)}}},"
+    yield "    {},"  # an array of C++ is not empty
+    yield "};"
+    function = e.tilings[node.compiled_tiling]
+    arguments = f"{{{len(slots)}, arguments_{step.op}, {node.blocks}}}"
+    yield f"if (!core.compute_tiling({i}, {e.numbers.tilings[step.op]}, {function}, {arguments})) return;"
+
+
+def _tiling_argument(e: Emitter, param: Param, slot: Slot) -> str:
+    """Name, address, bytes, scalar. What an op only writes has no address: other ops may be using it."""
+    size = f"bytes[at::{e.identifiers[slot.name]}]"
+    if param.kind is Kind.SCALAR:
+        return f"{c_string(param.name)}, nullptr, 0, {e.slot(slot)}"
+    address = f"reinterpret_cast<const void*>({e.address(slot)})" if param.kind.reads else "nullptr"
+    return f"{c_string(param.name)}, {address}, {size}, 0"
 
 
 def _wait(e: Emitter, i: int, step: steps.Wait) -> Iterator[str]:

@@ -15,12 +15,21 @@ from ...model.graph import Graph
 from ...model.opsfile import read_ops
 from ...model.options import Options
 from ...model.subkernel import SubKernel
+from ...model.tiling import CompiledTiling
 from ...plan import Machine, Plan, Report, checked_plan, forced_cores, validate
 from ..native.build_context import BuildContext
 from ..native.compile_generated import compile_generated
 from ..native.toolchain import cpu_features
 from ..protocol import Allocator, ChipChoice, GeneratedText, Progress, Target
-from .build import CompiledKernel, build_context, compile_kernels, entry_name, host_library, link, name_symbols
+from .build import (
+    CompiledKernel,
+    build_context,
+    compile_kernels,
+    entry_name,
+    host_library,
+    link,
+    name_symbols,
+)
 from .checks import checks
 from .emit import Emitter
 from .executable import CpuExecutable, restore
@@ -57,6 +66,7 @@ class CpuPlanner:
 @dataclass(frozen=True)
 class CpuPrepared:
     compiled: Mapping[SubKernel, CompiledKernel]
+    tilings: Mapping[CompiledTiling, CompiledKernel]
     context: BuildContext
 
     @property
@@ -69,16 +79,20 @@ class CpuPrepared:
         options = plans[0].options.for_target(TARGET.name)
         copies = options.split_mode or 1
         parts = {c.kernel: (c, name_symbols(c, copies)) for c in self.compiled.values() if c.kernel in used}
+        tilings = {tiling: self.tilings[tiling] for plan in plans for tiling in _tilings_of(plan)}
+        symbols = {tiling: function.unique[0] for tiling, function in tilings.items()}
         numbers = [number(plan) for plan in plans]
         entries = {}
         for plan, numbered in zip(plans, numbers, strict=True):
             linked = {kernel: parts[kernel][1] for kernel in parts if kernel in _kernels_of(plan)}
             entry = entry_name(plan.graph.label)
-            entries[entry] = Emitter(plan, numbered, linked, entry, options).source()
+            entries[entry] = Emitter(plan, numbered, linked, entry, options, symbols).source()
         flags = (*plans[0].options.compile_options, *(["-DSK_TEST_DELAYS"] if os.environ.get(DELAYS) else []))
         try:
-            libraries = dict.fromkeys(library for kernel in parts for library in kernel.libraries)
-            binary = link(entries, list(parts.values()), flags, self.context, list(libraries))
+            functions = [(function, name_symbols(function, 1)) for function in tilings.values()]
+            linked_parts = [*parts.values(), *functions]
+            libraries = dict.fromkeys(library for part, _ in linked_parts for library in part.kernel.libraries)
+            binary = link(entries, linked_parts, flags, self.context, list(libraries))
         except BuildError as failure:
             message = f"super_kernel_scope {plans[0].graph.name!r}: {failure.message}"
             raise BuildError(message, failure.command, failure.stderr) from failure
@@ -93,10 +107,18 @@ def _kernels_of(plan: Plan) -> set[SubKernel]:
     return {node.kernel for node in plan.graph.nodes}
 
 
+def _tilings_of(plan: Plan) -> list[CompiledTiling]:
+    return [node.compiled_tiling for node in plan.graph.nodes if node.compiled_tiling is not None]
+
+
 class CpuBuilder:
-    def prepare(self, kernels: Sequence[SubKernel], progress: Progress | None) -> CpuPrepared:
+    def prepare(
+        self, kernels: Sequence[SubKernel], tilings: Sequence[CompiledTiling], progress: Progress | None
+    ) -> CpuPrepared:
         context = build_context(progress)
-        return CpuPrepared(compile_kernels(kernels, context), context)
+        compiled = compile_kernels(dict.fromkeys([*kernels, *(tiling.function for tiling in tilings)]), context)
+        functions = {tiling: compiled[tiling.function] for tiling in tilings}
+        return CpuPrepared({kernel: compiled[kernel] for kernel in kernels}, functions, context)
 
     restore = staticmethod(restore)
 

@@ -1,4 +1,4 @@
-"""targets.native.c_names: names of the user -> C++ identifiers; which names are identifiers already."""
+"""targets.native.c_names: names of the user -> C++ identifiers and string literals."""
 
 from __future__ import annotations
 
@@ -33,3 +33,9 @@ def c_identifiers(names: Sequence[str]) -> list[str]:
             word += "_"
         found[word] = None
     return list(found)
+
+
+def c_string(text: str) -> str:
+    """A string literal with the UTF-8 bytes of `text`."""
+    plain = frozenset(range(0x20, 0x7F)) - {ord('"'), ord("\\"), ord("?")}
+    return '"' + "".join(chr(byte) if byte in plain else f"\\{byte:03o}" for byte in text.encode()) + '"'

@@ -13,9 +13,10 @@ import numpy as np
 
 from superkernel.errors import PlanError
 from superkernel.model.graph import Graph, build_graph
-from superkernel.model.op import Op, Tiling, TilingFunction
+from superkernel.model.op import Op
 from superkernel.model.options import Options
 from superkernel.model.subkernel import SubKernel
+from superkernel.model.tiling import Tiling, TilingFunction
 from superkernel.targets.ascend import TARGET
 from superkernel.targets.ascend.core_types import KernelType, OpClass
 from superkernel.targets.ascend.describe_kernel import emit
@@ -174,7 +175,7 @@ def emitted_of(ops: Sequence[Op], name: str, options: str) -> tuple[EmittedKerne
     """The stages up to the emitted text, without the build."""
     parsed = Options.parse(options)
     graph = build_graph(ops, name, parsed.stream_fusion)
-    prepared = TARGET.builder.prepare(list(dict.fromkeys(node.kernel for node in graph.nodes)), None)
+    prepared = TARGET.builder.prepare(list(dict.fromkeys(node.kernel for node in graph.nodes)), (), None)
     graph = graph.with_kernels(dict(prepared.kernels))
     return emit(TARGET.planner.plan(graph, parsed, 0)), graph
 

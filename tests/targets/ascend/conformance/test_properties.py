@@ -12,7 +12,7 @@ from targets.ascend.conformance.cases import Case, Shape, Use, random_case
 from targets.ascend.conformance.checks import Ready, check, launch, prepare
 
 from superkernel.errors import LaunchError
-from superkernel.model.op import Tiling
+from superkernel.model.tiling import Tiling
 from superkernel.targets.ascend.core_types import CUBE, VECTOR, CoreClass, KernelType, LaunchType, OpClass
 from superkernel.targets.ascend.emulator import emulate
 from superkernel.targets.ascend.emulator.trace import TracePoint, core_name

@@ -30,6 +30,7 @@ class Fault(IntEnum):
     TILING_FAILED = 6
     FAILED = 7
     NOT_WAITED = 8
+    TILING_STATUS = 9
 
 
 class Facts(ctypes.Structure):

@@ -55,7 +55,7 @@ class CpuLoadedKernel:
         self._handle = c_void_p(self.program)
         self._stamps: CpuTimeStamps | None = None  # of the last launch
         self._of_thread = threading.local()  # the time stamps of each thread's last launch
-        self._dynamic = bool(numbers.tilings)
+        self._dynamic = any(node.asks_agent for node in plan.graph.nodes)
         self.recorded = bool(numbers.records)
         self._stamp_buffer = stamp_buffer(plan.cores, numbers.records)
         self._observed = self._dynamic or self.recorded
@@ -264,6 +264,9 @@ def _explain(fault: Fault, node: Node, detail: int) -> str:
             f"inside (early_start={node.kernel.early_start!r}): what it read may be old. Call wait_previous() on every "
             "path before set_next() and return, or declare early_start=False"
         )
+    if fault is Fault.TILING_STATUS:
+        assert node.compiled_tiling is not None
+        return f": its tiling function {node.compiled_tiling.symbol!r} returned {detail} instead of 0"
     return f" called sync_all, but sub-kernel {node.kernel.name!r} was declared with sync_all=False"
 
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ....errors import LaunchError
-from ....model.op import Tiling, TilingFunction
 from ....model.params import Kind
+from ....model.tiling import Tiling, TilingFunction
 from ....plan import Plan
 from ..numbering import Numbering
 
@@ -57,7 +57,7 @@ class TilingAgent(threading.Thread):
             return self._done
 
     def _answer_requests(self) -> None:
-        answered = (ctypes.c_uint8 * len(self._ops))()
+        answered = (ctypes.c_uint8 * len(self._ops))()  # one with a C function never requests
         while (index := self._host.sk_agent_next(self._running, answered)) >= 0:
             answered[index] = 1
             node = self._ops[index]

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cstring>
 #include <initializer_list>
+#include <utility>
 
+#include "tiling.h"
 #include "wait.h"
 
 namespace sk {
@@ -160,6 +162,19 @@ class Core {
     void request(int tiling) {
         launch_.tilings[tiling].requested.store(1, std::memory_order_release);
         launch_.request(&launch_, tiling);
+    }
+    // the same, computed here by a C function; false: the launch was stopped
+    bool compute_tiling(uint32_t step, int tiling, int (*function)(const sk_tiling_args*, sk_tiling_result*),
+                        const sk_tiling_args& in) {
+        begin(step, 0, 1);
+        const int deferred = std::exchange(pending_, 0);  // the waits of a later call are not the function's to make
+        sk_tiling_result out{0, -1};
+        const int status = function(&in, &out);
+        pending_ = deferred;
+        if (status != 0) launch_.stop(Fault::kTilingStatus, step, status);
+        if (!alive()) return false;
+        launch_.tilings[tiling].answer(out.key, out.blocks);
+        return true;
     }
     Choice select(uint32_t step, int tiling, const int64_t* keys, int key_count, int most_blocks) {
         delay();

@@ -23,8 +23,9 @@ enum class Fault : uint32_t {
     kBlockCount,      // the block count of a dynamic op is out of range
     kUndeclaredSync,  // a sub-kernel called sync_all although the plan says that it does not
     kTilingFailed,    // the tiling function raised
-    kFailed,          // a sub-kernel called fail()
+    kFailed,          // a sub-kernel or a tiling function in C called fail()
     kNotWaited,       // a sub-kernel that is declared to wait inside returned without having waited
+    kTilingStatus,    // a tiling function in C returned another number than 0
 };
 
 // The last stamp that a core has signalled. One writer, many pollers: no false sharing.
@@ -57,6 +58,12 @@ struct alignas(kLine) Tiling {
     std::atomic<int64_t> blocks{0};
     std::atomic<int64_t> lock{0};
     std::atomic<int64_t> requested{0};
+
+    void answer(int64_t chosen_key, int64_t chosen_blocks) {
+        key.store(chosen_key, std::memory_order_relaxed);
+        blocks.store(chosen_blocks, std::memory_order_relaxed);
+        lock.store(1, std::memory_order_release);
+    }
 };
 
 struct TimeStamp {

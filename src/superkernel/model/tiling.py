@@ -1,0 +1,48 @@
+"""tiling: the block count and variant of a dynamic op, and the Python or C function that chooses them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from .subkernel import SubKernel
+
+
+@dataclass(frozen=True)
+class CompiledTiling:
+    """A C function that a core calls to choose the tiling of a dynamic op; superkernel/tiling.h declares its type."""
+
+    function: SubKernel  # where its code is
+
+    @property
+    def symbol(self) -> str:
+        return self.function.name
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """The tiling key and block count that are chosen for one run of a dynamic op."""
+
+    key: int
+    blocks: int
+
+    @staticmethod
+    def from_object(path: str | Path, symbol: str, *, libraries: Sequence[str | PathLike[str]] = ()) -> CompiledTiling:
+        """A tiling function in an ELF relocatable object."""
+        return CompiledTiling(SubKernel.from_object(path, symbol, **_FUNCTION, libraries=libraries))
+
+    @staticmethod
+    def from_source(
+        path: str | Path, symbol: str, flags: Sequence[str] = (), *, libraries: Sequence[str | PathLike[str]] = ()
+    ) -> CompiledTiling:
+        """A tiling function in a C or C++ source, compiled when it is first needed."""
+        return CompiledTiling(SubKernel.from_source(path, symbol, **_FUNCTION, flags=flags, libraries=libraries))
+
+
+# int function(const sk_tiling_args* in, sk_tiling_result* out), as a sub-kernel
+_FUNCTION: dict[str, Any] = {"block_dim": 1, "params": ("in:in", "out:out")}
+
+TilingFunction = Callable[[dict[str, Any]], Tiling | tuple[int, int]]
