@@ -19,7 +19,7 @@ OPTIONS_PAGE = ROOT / "docs" / "options.md"
 FILES_PAGE = ROOT / "docs" / "files.md"
 PACKAGE = ROOT / "src" / "superkernel"
 # the packages in processing order; what is at the top comes first
-ORDER = ("", "model", "frontend", "plan", "targets", "runtime", "observe", "ops", "tools")
+ORDER = ("", "cache", "model", "frontend", "plan", "targets", "runtime", "observe", "ops", "tools")
 COMMENTED = (".cpp", ".h", ".js")
 
 INTRODUCTION = """\

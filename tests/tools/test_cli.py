@@ -385,10 +385,14 @@ def test_an_unknown_suite_is_told_with_the_known_ones(shell: Shell) -> None:
 def test_cache_info_and_clear(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SUPERKERNEL_CACHE", str(tmp_path))
     Cache().make("key", ".o", lambda path: path.write_text("12345") and None)
-    info = {"ok": True, "directory": str(tmp_path), "entries": 1, "bytes": 5}
+    monkeypatch.setenv("SUPERKERNEL_CACHE_LIMIT", "2M")
+    info = {"ok": True, "directory": str(tmp_path), "entries": 1, "bytes": 5, "limit": 2**21, "writable": True}
     assert shell("cache", "info", "--json").json == info
     assert shell("cache", "clear", "--json").json == {"ok": True, "directory": str(tmp_path), "removed": 1}
-    assert shell("cache", "info").out == f"{tmp_path}: 0 entries, 0.0 MB\n"
+    shown = shell("cache", "info").out
+    assert shown.startswith(f"{tmp_path}: 0 entries, 0.0 MB\nat most 2.1 MB")
+    monkeypatch.setenv("SUPERKERNEL_CACHE_LIMIT", "plenty")
+    assert shell("cache", "info", "--json").json["error"]["kind"] == "OptionError"
 
 
 @pytest.mark.parametrize("command", ["info", "clear"])

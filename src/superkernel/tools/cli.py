@@ -217,11 +217,18 @@ def trace_command(
 
 @cache_app.command("info")
 def cache_info(as_json: AsJson = False) -> None:
-    """Where the cache is and what it holds."""
+    """Where the cache is, what it holds and how much it may hold."""
     with _answering_errors(as_json):
         info = Cache().info()
-        fields = {"ok": True, "directory": str(info.directory), "entries": info.entries, "bytes": info.bytes}
-        _answer(as_json, fields, f"{info.directory}: {info.entries} entries, {info.bytes / 1e6:.1f} MB")
+        fields = {"ok": True} | {
+            name: str(value) if name == "directory" else value for name, value in vars(info).items()
+        }
+        at_most = (
+            "no limit" if info.limit is None else f"at most {info.limit / 1e6:.1f} MB, least recently used first out"
+        )
+        read_only = "" if info.writable else "; read-only"
+        text = f"{info.directory}: {info.entries} entries, {info.bytes / 1e6:.1f} MB"
+        _answer(as_json, fields, f"{text}\n{at_most} (SUPERKERNEL_CACHE_LIMIT){read_only}")
 
 
 @cache_app.command("clear")

@@ -16,6 +16,7 @@ from pathlib import Path
 from superkernel.cache import Cache, digest
 from superkernel.errors import BuildError
 from superkernel.targets.native.elf import Binding, demote_unique, read_object
+from superkernel.targets.native.preprocessed import preprocess, recorded_key, write_record
 from superkernel.targets.native.symbols import base_name
 from superkernel.targets.native.toolchain import Toolchain, cpu_features, demangle, run
 
@@ -71,11 +72,17 @@ def compile_source(
     options = _options(source, flags)
     command = [*toolchain.cxx, *options, *(f"-I{Path(directory).absolute()}" for directory in include_dirs)]
     where = str(source.absolute())
+    made_with = (shlex.join(options), toolchain.identity, cpu_features(), versions())
     if keyed_by_text:
-        text = text_key([source], include_dirs)
+        key = digest("compile", text_key([source], include_dirs), *made_with)
     else:
-        text = run([*command, "-E", "-P", where], what=f"preprocessing {source}")
-    key = digest("compile", text, shlex.join(options), toolchain.identity, cpu_features(), versions())
+        record = digest("record", where, text_key([source], include_dirs), *made_with)
+        if toolchain.missing:
+            key = recorded_key(record, source, cache)
+        else:
+            text, headers = preprocess(command, source)
+            key = digest("compile", text, *made_with)
+            write_record(record, key, headers, cache)
 
     def build(output: Path) -> None:
         run([*command, "-c", where, "-o", str(output)], what=f"compiling {source}")

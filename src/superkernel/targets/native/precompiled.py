@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ...cache import digest
+from ...cache import Cache, digest
 from ...errors import BuildError
 from .build_context import BuildContext
 from .objects import text_key, versions
@@ -30,10 +30,13 @@ def precompiled(includes: str, command: Sequence[str], context: BuildContext) ->
     with _lock, suppress(OSError, BuildError):
         header = context.cache.path(key, ".h")
         there = context.cache.path(key, ".h.gch").is_file()
-        if _found.get(header) is False or not (there or _needed_often(header, includes)):
+        if _found.get(header) is False or not (there or _needed_often(key, context.cache)):
             return None
         if not (there and _found.get(header)):
             _found[header] = False
+            # the compiler reads the text where it cannot use what it has read ahead
+            if context.cache.make(key, ".h", lambda path: path.write_text(includes + "\n")) != header:
+                return None  # the cache is read-only
             ahead = [*command, "-x", "c++-header", str(header), "-o"]
             what = "reading the includes of generated kernels"
             context.cache.make(
@@ -44,13 +47,9 @@ def precompiled(includes: str, command: Sequence[str], context: BuildContext) ->
     return None
 
 
-def _needed_often(header: Path, includes: str) -> bool:
+def _needed_often(key: str, cache: Cache) -> bool:
     """Whether it was needed PLAIN_USES times before; counts this use."""
-    header.parent.mkdir(mode=0o700, exist_ok=True)
-    uses = header.with_suffix(".uses")
-    before = len(uses.read_text()) if uses.is_file() else 0
-    if before >= PLAIN_USES:
-        header.write_text(includes + "\n")
-        return True
-    uses.write_text("." * (before + 1))  # concurrent processes may lose a count, which does no harm
-    return False
+    before = len(cache.read_text(key, ".uses") or "")
+    if before < PLAIN_USES:
+        cache.write_text(key, ".uses", "." * (before + 1))  # concurrent processes may lose a count: no harm
+    return before >= PLAIN_USES

@@ -8,13 +8,14 @@ import shlex
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from superkernel.cache import Cache, digest
+from superkernel.cache import Cache, default_directory, digest
 from superkernel.errors import BuildError
 
 COMPILERS = ("g++", "c++", "clang++")
@@ -24,7 +25,12 @@ Log = list[str] | None  # gets the commands that are run
 _INSTALL = (
     "install it, for example: apt-get install g++ binutils (Debian, Ubuntu), dnf install gcc-c++ binutils (Fedora)"
 )
+_ASKED = "toolchain, links C++"  # what is known of programs that were asked
+_LAST = digest("last toolchain")
 _FEATURE_LINES = ("flags", "Features", "features", "isa")  # x86, Arm, s390, RISC-V
+
+
+_NEEDS_CXX_LIBRARY = "int* made(int n) { if (n < 0) throw n; return new int(n); }\n"
 
 
 @dataclass(frozen=True)
@@ -35,11 +41,36 @@ class Toolchain:
     ld: str
     objcopy: str
     identity: str
+    missing: bool = False  # nothing can be compiled here; `identity` is that of the last build into this cache
 
 
 def find_toolchain() -> Toolchain:
-    """CXX, or the first C++ compiler on PATH, with GNU ld and objcopy."""
-    return _find(os.environ.get("CXX", "").strip(), os.environ.get("PATH", os.defpath))
+    """CXX, or the first C++ compiler on PATH, with GNU ld and objcopy.
+
+    Where there are none, what the last toolchain left in the cache can still be found by its identity.
+    """
+    chosen, directory = os.environ.get("CXX", "").strip(), default_directory()
+    try:
+        found = _find(chosen, os.environ.get("PATH", os.defpath))
+    except BuildError:
+        identity = None if chosen else _last_identity(directory)
+        if identity is None:
+            raise
+        return Toolchain(COMPILERS[:1], LINKERS[-1], "objcopy", identity, missing=True)
+    _remember(directory, found.identity)
+    return found
+
+
+def _last_identity(directory: Path) -> str | None:
+    return Cache(directory).read_text(_LAST, ".txt")
+
+
+@cache
+def _remember(directory: Path, identity: str) -> None:
+    with suppress(BuildError):  # no cache: the build itself reports that
+        store = Cache(directory)
+        if store.read_text(_LAST, ".txt") != identity:
+            store.write_text(_LAST, ".txt", identity)
 
 
 @cache
@@ -56,14 +87,13 @@ def _identity(cxx: tuple[str, ...], ld: str, objcopy: str) -> str:
     if len(cxx) > 1 or None in stamps:
         return _ask(cxx, ld, objcopy)
     try:
-        cache, key = Cache(), digest("toolchain", *filter(None, stamps))
+        cache, key = Cache(), digest(_ASKED, *filter(None, stamps))
     except BuildError:  # no cache: the build itself reports that
         return _ask(cxx, ld, objcopy)
-    known = cache.get(key, ".txt")
-    answer = known.read_text() if known else _ask(cxx, ld, objcopy)
-    if known is None:
-        with suppress(BuildError):
-            cache.make(key, ".txt", lambda path: path.write_text(answer))
+    answer = cache.read_text(key, ".txt")
+    if answer is None:
+        answer = _ask(cxx, ld, objcopy)
+        cache.write_text(key, ".txt", answer)
     return answer
 
 
@@ -82,7 +112,27 @@ def _stamp(program: str) -> str | None:
 
 def _ask(cxx: tuple[str, ...], ld: str, objcopy: str) -> str:
     triple = run([*cxx, "-dumpmachine"], what="asking the compiler for its target").strip()
+    if not any("++" in Path(word).name for word in cxx):
+        _check_links_cxx(cxx)
     return f"{_describe(*cxx)} {triple}; {_describe(ld)}; {_describe(objcopy)}"
+
+
+def _check_links_cxx(cxx: tuple[str, ...]) -> None:
+    """A driver for C compiles C++ and then links without the C++ library."""
+    command = [*cxx, "-x", "c++", "-shared", "-fPIC", "-Wl,--no-undefined", "-", "-o"]
+    what = f"linking a C++ function with {shlex.join(cxx)}"
+    with tempfile.TemporaryDirectory(prefix="superkernel-") as folder:
+        try:
+            run([*command, str(Path(folder, "linked.so"))], what=what, text=_NEEDS_CXX_LIBRARY)
+        except BuildError as failure:
+            if "undefined" not in failure.stderr:
+                raise
+            raise BuildError(
+                f"{shlex.join(cxx)} does not link C++: it is a C compiler; set CXX to a C++ compiler such as g++ or "
+                "clang++, or unset it",
+                failure.command,
+                failure.stderr,
+            ) from failure
 
 
 def _describe(program: str, *arguments: str) -> str:

@@ -9,6 +9,7 @@ from functools import cache as remembered
 from pathlib import Path
 
 from superkernel.cache import Cache, digest
+from superkernel.targets.native.loading import load_shared
 from superkernel.targets.native.toolchain import Toolchain, find_toolchain, run
 
 HOST = Path(__file__).parent / "host"
@@ -83,7 +84,7 @@ def _compile(sources: list[Path], output: Path, tools: Toolchain) -> None:
 
 @remembered
 def _load(path: Path) -> Library:
-    calls = ctypes.CDLL(str(path))
+    calls = load_shared(path)
     for name, (result, arguments) in _FUNCTIONS.items():
         function = getattr(calls, name)
         function.restype, function.argtypes = result, arguments

@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from superkernel.cache import Cache, digest
 from superkernel.errors import BuildError, UnsupportedError
 from superkernel.model.binary import Binary, Form
+from superkernel.targets.native.loading import load_shared
 from superkernel.targets.native.objects import (
     CompileJob,
     compile_sources,
@@ -107,7 +108,7 @@ def _build(
 
 @remembered
 def _loaded(path: Path) -> ctypes.CDLL:
-    return ctypes.CDLL(str(path))
+    return load_shared(path)
 
 
 def _functions(core_class: CoreClass, kernels: Iterable[EmittedKernel]) -> dict[str, tuple[Body, int]]:

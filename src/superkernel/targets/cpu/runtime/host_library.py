@@ -14,6 +14,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from ....errors import UnsupportedError
+from ...native.loading import load_shared
 from ...protocol import AddressWriter
 from .openmp import openmp
 
@@ -132,17 +134,20 @@ def load_library(path: Path) -> ctypes.CDLL:
     try:
         folder = tempfile.TemporaryDirectory(prefix="superkernel-")
     except OSError:  # nowhere to write: the plain name serves unless such a file was replaced
-        return ctypes.CDLL(str(path))
+        return load_shared(path)
     with folder as name:
         alias = Path(name, path.name)
         alias.symlink_to(path.absolute())
-        return ctypes.CDLL(str(alias))
+        return load_shared(path, alias)
 
 
 def load_host(path: Path) -> HostLibrary:
     """The host library of one file, loaded once."""
-    file = path.stat()
-    return _load_host(path, file.st_dev, file.st_ino)
+    try:
+        file = path.stat()
+        return _load_host(path, file.st_dev, file.st_ino)
+    except OSError as reason:
+        raise UnsupportedError(f"the run time's host library {path} cannot be loaded here: {reason}") from reason
 
 
 @cache

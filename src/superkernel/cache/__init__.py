@@ -1,0 +1,6 @@
+"""cache: a key and a way to build in, the path of a finished file out; built once, kept across processes."""
+
+from .cache import Cache, CacheInfo, totals
+from .location import cache_in, default_directory, digest
+
+__all__ = ["Cache", "CacheInfo", "cache_in", "default_directory", "digest", "totals"]
