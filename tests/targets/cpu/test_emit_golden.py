@@ -20,8 +20,9 @@ from superkernel.model.params import Param
 from superkernel.model.subkernel import SubKernel
 from superkernel.plan import Plan, make_plan
 from superkernel.plan.verify.validate import validate
+from superkernel.targets.cpu.actions import LinkedKernel
 from superkernel.targets.cpu.build import entry_name
-from superkernel.targets.cpu.emit import Emitter, LinkedKernel, side_by_side
+from superkernel.targets.cpu.emit import Emitter, side_by_side
 from superkernel.targets.cpu.numbering import number
 
 GOLDEN = Path(__file__).parent / "golden"

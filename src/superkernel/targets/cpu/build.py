@@ -17,7 +17,8 @@ from ..native.build_context import BuildContext
 from ..native.object_facts import facts_of
 from ..native.objects import CXX_FLAGS, CompileJob, text_key, versions
 from ..native.toolchain import cpu_features, run
-from .emit import LinkedKernel, side_by_side
+from .actions import LinkedKernel
+from .emit import side_by_side
 from .runtime.openmp import openmp
 
 INCLUDE = Path(__file__).parent / "include"

@@ -1,36 +1,33 @@
-"""targets.cpu.emit: a plan -> the C++ source of its entry: one function per lane, one comment per step."""
+"""targets.cpu.emit: a plan -> the C++ source of its entry: one function per lane, one comment per step.
+
+A small plan is printed as lines of C++, a large one as tables.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ...model.argument_layout import Role, Slot
+from ...model.argument_layout import Role
 from ...model.op import Place
 from ...model.options import Options
-from ...model.params import DTYPES, Kind
+from ...model.params import Kind
 from ...model.subkernel import SubKernel
 from ...model.tiling import CompiledTiling
-from ...plan import Lane, Plan, steps
-from ...plan.steps import Call, Cores, Select, Signal, Step, Wait, spell
+from ...plan import Lane, Plan
+from ...plan.steps import Cores, Select, Step, spell
 from ..native.c_names import c_identifiers
-from .emit_steps import print_step, ranges
+from .actions import ALONE, Actions, LinkedKernel, ranges
+from .emit_lines import INDENT, LinePrinter, scalar_type
+from .emit_table import TablePrinter, runs
 from .numbering import Numbering
 
-INDENT = "    "
-_OnOneCore = steps.AwaitEvent | steps.Notify | steps.ResetEvent | steps.Request | Select | steps.Record
+# A plan whose lanes have so many steps in all becomes tables.
+TABLES_FROM = 400
 _INCLUDE = "#include <superkernel/entry.h>"
 _PARAMETERS = "sk::Core& core, const uint64_t* slot, [[maybe_unused]] const int64_t* bytes"
 _PARAMETERS_UNUSED = "sk::Core&, const uint64_t*, const int64_t*"
-
-
-@dataclass(frozen=True)
-class LinkedKernel:
-    """The symbols of a sub-kernel in the merged object: per tiling key, one per copy."""
-
-    variants: tuple[tuple[int, tuple[str, ...]], ...]
-    code_bytes: int
 
 
 @dataclass(frozen=True)
@@ -41,13 +38,36 @@ class Emitter:
     entry: str
     options: Options  # as resolved for this target
     tilings: Mapping[CompiledTiling, str] = field(default_factory=dict)  # -> symbol in the merged object
-    identifiers: dict[str, str] = field(default_factory=dict)
 
     def source(self) -> str:
+        lanes = [self._lane(lane) for lane in self.plan.lanes]
+        whole_plan = self._whole_plan()
         parts = [self._head(), self._declarations(), self._slots()]
-        parts += [self._lane(lane) for lane in self.plan.lanes]
-        parts += [self._whole_plan(), self._entry()]
-        return "\n".join(parts)
+        if self._as_tables:
+            parts += [self._table.head(), self._table.area_table()]
+        return "\n".join([*parts, *lanes, whole_plan, self._entry()])
+
+    @cached_property
+    def _as_tables(self) -> bool:
+        return sum(len(lane.steps) for lane in self.plan.lanes) >= TABLES_FROM
+
+    @cached_property
+    def _actions(self) -> Actions:
+        return Actions(self.plan, self.numbers, self.linked, self.tilings)
+
+    @cached_property
+    def _identifiers(self) -> dict[str, str]:
+        """Slot -> its enumerator."""
+        names = self.numbers.layout.names
+        return dict(zip(names, c_identifiers(names), strict=True))
+
+    @cached_property
+    def _lines(self) -> LinePrinter:
+        return LinePrinter(self._actions, self._identifiers)
+
+    @cached_property
+    def _table(self) -> TablePrinter:
+        return TablePrinter(self._actions, self._identifiers)
 
     def _head(self) -> str:
         plan = self.plan
@@ -63,7 +83,9 @@ class Emitter:
         lines = ["// the sub-kernels"]
         for kernel, linked in self.linked.items():
             named = zip(kernel.params, c_identifiers([p.name for p in kernel.params]), strict=True)
-            types = ", ".join(f"{_ctype(p.dtype) if p.kind is Kind.SCALAR else 'uint64_t'} {name}" for p, name in named)
+            types = ", ".join(
+                f"{scalar_type(p.dtype) if p.kind is Kind.SCALAR else 'uint64_t'} {name}" for p, name in named
+            )
             for _, copies in linked.variants:
                 lines += [f'extern "C" void {symbol}({types});' for symbol in copies]
                 if len(copies) > 1:
@@ -76,19 +98,16 @@ class Emitter:
         return "\n".join(lines) + "\n"
 
     def _slots(self) -> str:
-        names = self.numbers.layout.names
-        self.identifiers.update(zip(names, c_identifiers(names), strict=True))
         lines = ["// the argument block: one slot per op parameter, in op order", "namespace at {", "enum : int {"]
         for slot in self.numbers.layout:
             source = "a literal" if slot.role is Role.PARAM else "run time"
             if slot.source is not None:
                 source = str(Place(slot.source, slot.addend))
-            lines.append(f"{INDENT}{self.identifiers[slot.name]},  // {slot.index}: {_comment(source)}")
+            lines.append(f"{INDENT}{self._identifiers[slot.name]},  // {slot.index}: {_comment(source)}")
         lines += ["};", "}  // namespace at"]
-        for op, copies in self.plan.copies.items():
-            if self._copy_index(op) != "core.id()":
-                copy_of = {core: number for number, copy in enumerate(copies) for core in copy.readers}
-                table = ", ".join(str(copy_of.get(core, 0)) for core in range(self.plan.cores))
+        for op in self.plan.copies:
+            if copy_of := self._actions.copy_index(op):
+                table = ", ".join(map(str, copy_of))
                 lines.append(
                     f"static const int copy_of_{op}[] = {{{table}}};  // which copy of its outputs a core uses"
                 )
@@ -96,11 +115,17 @@ class Emitter:
 
     def _lane(self, lane: Lane) -> str:
         lines = [f"// lane {lane.name}: cores {spell(lane.cores)}", f"static void {lane.name}_lane({_PARAMETERS}) {{"]
-        lines += self._choices(lane.steps)
-        for i, step in enumerate(self.plan.steps):
-            here = tuple(core for core in step.cores if core in lane.cores)
-            if here:
-                lines += self._step(i, step, here, lane.cores)
+        members = frozenset(lane.cores)
+        here = [
+            (i, step, cores)
+            for i, step in enumerate(self.plan.steps)
+            if (cores := tuple(core for core in step.cores if core in members))
+        ]
+        if self._as_tables:
+            lines += self._table.body([row for place in here for row in self._rows(*place)])
+        else:
+            lines += self._choices(lane.steps)
+            lines += [line for place in here for line in self._step(*place, lane.cores)]
         return "\n".join([*lines, "}", ""])
 
     def _choices(self, steps: tuple[Step, ...]) -> list[str]:
@@ -109,23 +134,37 @@ class Emitter:
 
     def _step(self, i: int, step: Step, here: Cores, lane: Cores) -> list[str]:
         lines = [f"{INDENT}// [{spell(here)}] {_comment(self.plan.describe(step))}"]
-        body = list(print_step(self, i, step))
+        body = [line for action in self._actions.of_step(i, step) for line in self._lines.lines(action)]
         if here == lane:
             return lines + [INDENT + line for line in body]
         guard = " || ".join(f"core.in({first}, {last})" for first, last in ranges(here))
         return [*lines, f"{INDENT}if ({guard}) {{", *(INDENT * 2 + line for line in body), f"{INDENT}}}"]
+
+    def _rows(self, i: int, step: Step, here: Cores) -> list[str]:
+        actions = list(self._actions.of_step(i, step))
+        comment = f"[{spell(here)}] {_comment(self.plan.describe(step))}"
+        return [
+            row for first, last in runs(here, step.cores) for row in self._table.rows(actions, first, last, comment)
+        ]
 
     def _whole_plan(self) -> str:
         """The plan from top to bottom for a core that is alone: no waits, no signals, all blocks."""
         title = "// the whole plan on one core, for a launch that was given no team"
         if self.numbers.rendezvous:
             return f"{title}\nstatic void whole_plan({_PARAMETERS_UNUSED}) {{}}  // never: sync_all needs a team\n"
-        lines = [title, f"static void whole_plan({_PARAMETERS}) {{", *self._choices(self.plan.steps)]
-        for i, step in enumerate(self.plan.steps):
-            if isinstance(step, Call | _OnOneCore):
-                lines.append(f"{INDENT}// {_comment(self.plan.describe(step))}")
-                body = self.blocks(i, step, "0", 1) if isinstance(step, Call) else print_step(self, i, step)
-                lines += [INDENT + line for line in body]
+        lines = [title, f"static void whole_plan({_PARAMETERS}) {{"]
+        alone = [(step, list(self._actions.of_step_alone(i, step))) for i, step in enumerate(self.plan.steps)]
+        taken = [(_comment(self.plan.describe(step)), actions) for step, actions in alone if actions]
+        if self._as_tables:
+            (first, last), *_ = ranges(ALONE)
+            lines += self._table.body(
+                [row for text, does in taken for row in self._table.rows(does, first, last, text)]
+            )
+        else:
+            lines += self._choices(self.plan.steps)
+            for text, actions in taken:
+                lines.append(f"{INDENT}// {text}")
+                lines += [INDENT + line for action in actions for line in self._lines.lines(action)]
         return "\n".join([*lines, "}", ""])
 
     def _entry(self) -> str:
@@ -147,82 +186,6 @@ class Emitter:
                 f"{INDENT * 2}{lane.name}_lane(core, launch->slots, launch->bytes);",
             ]
         return "\n".join([*lines, f"{INDENT}}}", f"{INDENT}sk::current = nullptr;", "}", ""])
-
-    # what the printers of single steps share
-
-    @cached_property
-    def early_signals(self) -> dict[int, Signal]:
-        """Op -> the signal that its call may give by itself."""
-        return {s.mark.op: s for s in self.plan.steps if isinstance(s, Signal) and s.inside}
-
-    def published(self, signal: Signal) -> str:
-        """The stamp of a signal, and its counter if it has one."""
-        counter = self.numbers.counters.get((signal.mark, signal.cores))
-        stamp = str(self.numbers.stamps[signal.mark])
-        return stamp if counter is None else f"{stamp}, {counter}"
-
-    @cached_property
-    def waiting_inside(self) -> frozenset[int]:
-        """Ops that wait at a point of their own."""
-        return frozenset(s.op for s in self.plan.steps if isinstance(s, Wait) and s.inside)
-
-    def slot(self, slot: Slot) -> str:
-        return f"slot[at::{self.identifiers[slot.name]}]"
-
-    def slots_of(self, op: int) -> tuple[Slot, ...]:
-        return self.numbers.layout.of_op.get(self.plan.graph.nodes[op].name, ())
-
-    def address(self, slot: Slot) -> str:
-        """An argument; of a buffer that is replicated, the copy of the running core."""
-        area = self.numbers.copies.get(slot.source or "")
-        if area is None:
-            return self.slot(slot)
-        return f"core.copy({self.slot(slot)}, {self._copy_index(area.op)}, {area.offset + slot.addend}, {area.stride})"
-
-    def _copy_index(self, op: int) -> str:
-        readers = [copy.readers for copy in self.plan.copies[op]]
-        return "core.id()" if readers == [(core,) for core in range(len(readers))] else f"copy_of_{op}[core.id()]"
-
-    def event_slot(self, op: int, event: str, role: Role) -> str:
-        return next(self.slot(s) for s in self.slots_of(op) if s.role is role and s.source == event)
-
-    def call(self, op: int, symbols: tuple[str, ...]) -> str:
-        """The call of one block."""
-        kernel = self.plan.graph.nodes[op].kernel
-        slots = [s for s in self.slots_of(op) if s.role is Role.PARAM]
-        args = [
-            f"sk::as<{_ctype(p.dtype)}>({self.slot(s)})" if p.kind is Kind.SCALAR else self.address(s)
-            for p, s in zip(kernel.params, slots, strict=True)
-        ]
-        symbol = symbols[0] if len(symbols) == 1 else f"{symbols[0]}_copies[core.id() % {len(symbols)}]"
-        return f"{symbol}({', '.join(args)});"
-
-    def blocks(self, i: int, step: Call, rank: str, width: int) -> Iterator[str]:
-        """All blocks of the op that one core runs."""
-        node = self.plan.graph.nodes[step.op]
-        linked = self.linked[node.kernel]
-        stop = ["if (!core.alive()) return;"] if node.kernel.may_fail else []
-        if not node.dynamic and step.blocks <= width:
-            yield f"core.begin({i}, {rank}, {step.blocks});"
-            yield self.call(step.op, linked.variants[0][1])
-            yield from stop
-            return
-        total = f"choice_{step.op}.blocks" if node.dynamic else str(step.blocks)
-        yield f"for (int block = {rank}; block < {total}; block += {width}) {{"
-        yield f"{INDENT}core.begin({i}, block, {total}, block + {width} >= {total});"
-        if not node.dynamic:
-            yield f"{INDENT}{self.call(step.op, linked.variants[0][1])}"
-        else:
-            yield f"{INDENT}switch (choice_{step.op}.key) {{"
-            for key, symbols in linked.variants:
-                yield f"{INDENT * 2}case {key}: {self.call(step.op, symbols)} break;"
-            yield f"{INDENT}}}"
-        yield from (INDENT + line for line in stop)
-        yield "}"
-
-
-def _ctype(dtype: str | None) -> str:
-    return DTYPES[dtype or "int64"][1]
 
 
 def _comment(text: str) -> str:

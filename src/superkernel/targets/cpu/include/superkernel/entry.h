@@ -3,6 +3,7 @@
 
 #include "core.h"
 #include "kernel.h"
+#include "table.h"
 
 namespace sk {
 // the core that runs on this thread
