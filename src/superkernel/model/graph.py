@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from ..errors import GraphError, PlanError
+from ..errors import GraphError, PlanError, nearest
 from .events import Event
 from .gc_pause import without_collection
 from .hazards import Edge, find_edges
@@ -45,6 +45,11 @@ class Buffer:
     def constant(self) -> bool:
         return not self.scalar and not self.written
 
+    @property
+    def can_allocate(self) -> bool:
+        """Whether a launch can allocate it: its size is known, and no op reads it before an op writes it."""
+        return self.typed and not self.needs_value and not self.scalar
+
 
 @dataclass(frozen=True)
 class ExternalEvent:
@@ -63,6 +68,7 @@ class Graph:
     buffers: dict[str, Buffer] = field(hash=False)
     events: tuple[ExternalEvent, ...]
     title: str | None = None  # what its binary is called: graphs that differ in name only then share it
+    outputs: tuple[str, ...] = ()  # names that a launch returns if it allocates them
 
     @property
     def label(self) -> str:
@@ -75,6 +81,18 @@ class Graph:
         for edge in self.edges:
             lists[edge.consumer].append(edge)
         return tuple(tuple(edges) for edges in lists)
+
+    @cached_property
+    def inner(self) -> tuple[str, ...]:
+        """Names that a launch can allocate and that no caller sees: their memory may be shared.
+
+        Python functions that compute tilings are callers too: they see the inputs of dynamic ops.
+        """
+        seen = {*self.outputs}
+        for node in self.nodes:
+            if node.dynamic:
+                seen.update(name for param, name in node.arguments() if param.kind.reads)
+        return tuple(name for name, buffer in self.buffers.items() if buffer.can_allocate and name not in seen)
 
     def weights_of(self, node: Node) -> tuple[str, ...]:
         """The inputs of an op that no op of the graph writes."""
@@ -101,11 +119,18 @@ class Graph:
 
 
 @without_collection
-def build_graph(ops: Sequence[Op], name: str = "super_kernel", stream_fusion: bool = False) -> Graph:
-    """Name the ops, order them, and find what depends on what."""
+def build_graph(
+    ops: Sequence[Op], name: str = "super_kernel", stream_fusion: bool = False, outputs: Sequence[str] | None = None
+) -> Graph:
+    """Name the ops, order them, and find what depends on what.
+
+    `outputs` are the names that a launch returns; None: those whose last value no op reads.
+    """
     check_name(name, "the super kernel's name")
     try:
-        return _build_graph(ops, name, stream_fusion)
+        graph = _build_graph(ops, name, stream_fusion)
+        chosen = _unread_names(graph) if outputs is None else _checked_outputs(graph, outputs)
+        return replace(graph, outputs=chosen)
     except (GraphError, PlanError) as error:
         raise type(error)(f"super_kernel_scope {name!r}: {error}") from None
 
@@ -143,6 +168,31 @@ def _build_graph(ops: Sequence[Op], name: str, stream_fusion: bool) -> Graph:
     external = dict.fromkeys(label for node in nodes for label in node.notifies + node.awaits)
     events = tuple(ExternalEvent(label, bound.get(label)) for label in external)
     return Graph(name, nodes, order, edges, buffers, events)
+
+
+def _unread_names(graph: Graph) -> tuple[str, ...]:
+    """The names whose last value no op reads; scratch memory holds no value."""
+    unread: dict[str, bool] = {}
+    for index in graph.order:
+        for param, name in graph.nodes[index].arguments():
+            if param.kind is Kind.IN:
+                unread[name] = False
+        for param, name in graph.nodes[index].arguments():
+            if param.kind in (Kind.OUT, Kind.INOUT):
+                unread[name] = True
+    return tuple(name for name in graph.buffers if unread.get(name))
+
+
+def _checked_outputs(graph: Graph, outputs: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(outputs, str) or not isinstance(outputs, Sequence):
+        raise GraphError(f"outputs={outputs!r}: pass a list of names, such as outputs=['c']")
+    for name in outputs:
+        if not isinstance(name, str) or name not in graph.buffers:
+            raise GraphError(f"outputs: no op uses the name {name!r}{nearest(str(name), graph.buffers)}")
+        if not graph.buffers[name].written:
+            what = "scalar" if graph.buffers[name].scalar else "name"
+            raise GraphError(f"outputs: no op writes the {what} {name!r}, so a launch cannot return it")
+    return tuple(dict.fromkeys(outputs))
 
 
 def _name_ops(ops: Sequence[Op]) -> list[str]:

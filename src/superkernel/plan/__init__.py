@@ -8,6 +8,7 @@ from ..model.graph import Graph
 from ..model.options import Options
 from .assemble import assemble
 from .classes import Partners
+from .lifetimes import with_memory
 from .machine import Costs, Machine
 from .placement import place
 from .plan import Lane, Plan, Sync, SyncKind
@@ -34,13 +35,18 @@ __all__ = [
 
 @without_collection
 def make_plan(graph: Graph, options: Options, machine: Machine | int) -> Plan:
-    """Place the ops, choose the cheapest sync for every edge, and lay out the steps. A number: as many equal cores."""
+    """Place the ops, choose the cheapest sync for every edge, lay out the steps and the memory.
+
+    A machine that is a number: as many equal cores.
+    """
     machine = Machine(machine) if isinstance(machine, int) else machine
     placed = place(graph, options, machine)
     chooser = SyncChooser(graph, placed, options, machine, Partners(graph, placed.of, placed.copies))
     synced = chooser.run()
     steps = assemble(graph, placed, synced, options, chooser.classes)
-    return Plan(graph, options, steps, synced.syncs, placed.cores, placed.of, placed.lanes, placed.notes, placed.copies)
+    syncs, of = synced.syncs, placed.of
+    plan = Plan(graph, options, steps, syncs, placed.cores, of, placed.lanes, placed.notes, placed.copies)
+    return with_memory(plan)
 
 
 def checked_plan(graph: Graph, options: Options, machine: Machine | int) -> Plan:

@@ -13,6 +13,7 @@ from ..model.argument_layout import Layout, make_layout
 from ..model.graph import Graph
 from ..model.hazards import Edge
 from ..model.options import Options
+from .memory import MemoryPlan
 from .replication import Copies
 from .steps import Barrier, Cores, Fence, Step, Wait, spell
 
@@ -86,6 +87,7 @@ class Plan(BasePlan):
     lane_cores: tuple[Cores, ...]
     notes: tuple[str, ...] = ()
     copies: Mapping[int, Copies] = field(default_factory=dict, hash=False)  # replicated op -> its copies
+    memory: MemoryPlan = field(default_factory=MemoryPlan)
 
     @cached_property
     def lanes(self) -> tuple[Lane, ...]:
@@ -119,6 +121,7 @@ class Plan(BasePlan):
         return (
             f"plan {self.graph.name}: {len(self.graph.nodes)} ops on {self.cores} cores, options {options}",
             f"  dependency edges: {len(self.graph.edges)}, kept by {counts}; blocking steps: {self.blocking_steps}",
+            *([f"  memory: {self.memory}"] if self.memory.buffers else []),
             *(f"  {note}" for note in self.notes),
         )
 

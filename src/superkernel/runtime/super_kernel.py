@@ -16,6 +16,7 @@ from ..model.graph import Graph
 from ..model.op import EventId
 from ..model.options import Options
 from ..model.tiling import CompiledTiling, TilingFunction
+from ..plan.memory import MemoryPlan
 from ..plan.spans import Span
 from ..targets.protocol import EmulatedLaunch, Executable, LaunchInputs, LaunchPlan, LoadedKernel, Prepared, Target
 from .artefact import write_artefact
@@ -212,6 +213,11 @@ class SuperKernel:
     @property
     def layout(self) -> Layout:
         return self._current().plan.layout
+
+    @property
+    def memory(self) -> MemoryPlan:
+        """The arena of the buffers that a launch allocates for itself, for the present number of cores."""
+        return self._current().plan.memory
 
     @property
     def executable(self) -> Executable:

@@ -15,6 +15,7 @@ from ..model.options import Options
 from ..model.subkernel import SubKernel
 from ..model.tiling import CompiledTiling, TilingFunction
 from ..plan import Machine, Plan
+from ..plan.memory import MemoryPlan
 from ..plan.spans import Span, TimeStamps
 from .checks import Check
 
@@ -37,6 +38,8 @@ class LaunchPlan(Protocol):
     def cores(self) -> int: ...
     @property
     def layout(self) -> Layout: ...
+    @property
+    def memory(self) -> MemoryPlan: ...  # of the buffers that a launch allocates for itself
     @property
     def notes(self) -> tuple[str, ...]: ...
     @property

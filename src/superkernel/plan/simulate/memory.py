@@ -2,7 +2,8 @@
 
 A buffer is a row of cells. An @block parameter touches the block's own part of the row. Any other parameter reads the
 whole row and writes a part that is turned against the blocks, so that a block meets the work of other blocks. Rows are
-read and written in pieces: cell by cell where they are short, in a few stretches where they are long.
+read and written in pieces: cell by cell where they are short, in a few stretches where they are long. A write to a
+buffer of the arena destroys the cells of all buffers that share its bytes; a serial run has memory for every buffer.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from functools import cached_property
 from ...model.node import Node
 from ...model.params import Kind, Param
 from ...model.tiling import Tiling
+from ..memory import PlacedBuffer
 from ..plan import Plan
 
 SHORT = 16  # cells
@@ -91,6 +93,7 @@ class Memory:
         self.plan = plan
         self._accesses: dict[tuple[int, int, int], Accesses] = {}
         self._uses_of: dict[int, tuple[_Use, ...]] = {}
+        self._overwritten: dict[Piece, Pieces] = {}
 
     @cached_property
     def lengths(self) -> dict[str, int]:
@@ -123,6 +126,46 @@ class Memory:
         """The row in which a core finds a buffer."""
         copy_of = self.copied.get(buffer)
         return buffer if copy_of is None else copy_name(buffer, copy_of.get(core, 0))
+
+    @cached_property
+    def sharing(self) -> dict[str, tuple[PlacedBuffer, tuple[PlacedBuffer, ...]]]:
+        """Buffer of the arena -> its place, and the other buffers that share bytes with it."""
+        placed = [buffer for buffer in self.plan.memory.buffers if buffer.nbytes]
+        found = {}
+        for buffer in placed:
+            end = buffer.offset + buffer.nbytes
+            others = [o for o in placed if o is not buffer and o.offset < end and buffer.offset < o.offset + o.nbytes]
+            if others:
+                found[buffer.name] = buffer, tuple(others)
+        return found
+
+    @cached_property
+    def _undefined(self) -> set[str]:
+        """Buffers that a dynamic op writes first: with few blocks it leaves a part as it was, whatever that is."""
+        first: dict[str, Node] = {}
+        for op in self.plan.graph.order:
+            for _, name in self.plan.graph.nodes[op].arguments():
+                first.setdefault(name, self.plan.graph.nodes[op])
+        return {name for name, node in first.items() if node.dynamic}
+
+    def overwritten(self, piece: Piece) -> Pieces:
+        """The pieces of other buffers whose bytes a write to a piece takes."""
+        if piece.buffer not in self.sharing:
+            return ()
+        if piece not in self._overwritten:
+            buffer, others = self.sharing[piece.buffer]
+            length = self.lengths[piece.buffer]
+            begin = buffer.offset + piece.first * buffer.nbytes // length
+            end = buffer.offset - (-piece.last * buffer.nbytes // length)
+            found = []
+            for other in others:
+                cells = self.lengths[other.name]
+                first = max(0, (begin - other.offset) * cells // other.nbytes)
+                last = min(cells, -((other.offset - end) * cells // other.nbytes))
+                if first < last and other.name not in self._undefined:
+                    found.append(Piece(other.name, first, last))
+            self._overwritten[piece] = tuple(found)
+        return self._overwritten[piece]
 
     def accesses(self, op: int, block: int, blocks: int) -> Accesses:
         """What `block` of `blocks` blocks of the op touches."""

@@ -15,6 +15,7 @@ from ...model.gc_pause import without_collection
 from ...model.graph import Graph
 from ...model.node import Node
 from ...model.options import EarlyStart, Options
+from ...plan.memory import MemoryPlan
 from ...plan.plan import BasePlan
 from .argument_layout import ArgumentSlots, number_arguments
 from .assemble import Assembler
@@ -46,6 +47,11 @@ class AscendPlan(BasePlan):
     @property
     def layout(self) -> Layout:
         return self.slots.layout
+
+    @property
+    def memory(self) -> MemoryPlan:
+        """Nothing is placed here: the host that launches the kernel allocates every name."""
+        return MemoryPlan()
 
     @property
     def issue_order(self) -> tuple[int, ...]:
