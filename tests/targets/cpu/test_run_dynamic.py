@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
-from targets.cpu.small import Array, N, compile_ops, expected, launched, numbers, small
+from targets.cpu.small import Array, N, child, compile_ops, expected, launched, numbers, small
 
 from superkernel import LaunchError, Op, SuperKernel, Tiling
 from superkernel.plan.steps import Feed
@@ -154,9 +158,10 @@ def test_a_function_that_does_not_return_is_left_behind() -> None:
         release.set()
         assert returned.wait(10)
         deadline = time.monotonic() + 10
-        while threading.active_count() > 1 and any(t.name == "superkernel-agent" for t in threading.enumerate()):
+        while k.loaded.running():  # the agent ends the launch that it was left with
             assert time.monotonic() < deadline
             time.sleep(0.01)
+        np.testing.assert_array_equal(run(k, lambda inputs: (2, 1))["z"], before["z"] + 2 * before["a"])
 
 
 def test_a_dynamic_op_without_a_function_is_refused(choose: SuperKernel) -> None:
@@ -207,3 +212,105 @@ def test_several_dynamic_ops_in_a_chain_equal_the_unfused_run() -> None:
             for name in ("t", "u", "v", "w"):
                 np.testing.assert_array_equal(fused[name], alone[name])
     assert calls[: len(calls) // 2 * 2] and len(calls) == 20
+
+
+def agents() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "superkernel-agent"}
+
+
+def test_one_agent_serves_launch_after_launch(choose: SuperKernel) -> None:
+    seen: set[int] = set()
+
+    def tiling(inputs: dict[str, Any]) -> tuple[int, int]:
+        seen.add(threading.get_ident())
+        return 2, 4
+
+    run(choose, tiling)
+    before = agents()
+    for seed in range(30):
+        run(choose, tiling, seed)
+    assert agents() == before
+    assert len(seen) == 1
+    assert all(thread.daemon for thread in before)
+
+
+@pytest.mark.parametrize("fails", (False, True))
+def test_a_tiling_function_may_launch_kernels_with_tiling_functions(choose: SuperKernel, fails: bool) -> None:
+    """Each level of launches has an agent of its own, so that none waits for itself."""
+
+    def nested(depth: int, inputs: dict[str, Any]) -> tuple[int, int]:
+        if depth:
+            found = run(choose, partial(nested, depth - 1))
+            np.testing.assert_array_equal(found["z"], by_numpy(numbers("a", "z"), 2)[0])
+        elif fails:
+            raise ZeroDivisionError("at the bottom")
+        return 2, 1 + depth
+
+    if not fails:
+        np.testing.assert_array_equal(run(choose, partial(nested, 2))["z"], by_numpy(numbers("a", "z"), 2)[0])
+        return
+    with pytest.raises(LaunchError, match=r"(the tiling function of op 'choose' failed: .*){3}at the bottom"):
+        run(choose, partial(nested, 2))
+
+
+def test_threads_that_launch_together_get_an_agent_each(choose: SuperKernel) -> None:
+    """The functions of all launches are inside at the same time; afterwards their agents are idle, and enough."""
+    count = 4
+    together = threading.Barrier(count, timeout=20)
+
+    def tiling(key: int, inputs: dict[str, Any]) -> tuple[int, int]:
+        together.wait()
+        return key, 2
+
+    def launch(index: int) -> None:
+        key = 2 + index % 2
+        for seed in range(5):
+            z, _ = by_numpy(numbers("a", "z", seed=seed), key)
+            np.testing.assert_array_equal(run(choose, partial(tiling, key), seed)["z"], z)
+
+    with ThreadPoolExecutor(count) as pool:
+        list(pool.map(launch, range(count)))
+        before = agents()
+        list(pool.map(launch, range(count)))
+    assert agents() == before
+
+
+def test_an_idle_agent_keeps_no_kernel_alive() -> None:
+    ops = [Op(small("twice", 1), ["a", "z"], task="dynamic", tiling=lambda inputs: (0, 1))]
+    k = compile_ops(ops, "gone")
+    k(numbers("a", "z"))
+    loaded, buffers = weakref.ref(k.loaded), numbers("a", "z")
+    k(buffers)
+    array = weakref.ref(buffers.pop("a"))
+    k.close()
+    del k, buffers
+    deadline = time.monotonic() + 10
+    while loaded() is not None or array() is not None:  # the agent may still be on its way back
+        gc.collect()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_the_child_of_a_fork_has_no_agents() -> None:
+    """Their threads stayed in the parent: a launch in the child starts another agent, or is refused; it never hangs."""
+    code = """
+import os
+from targets.cpu.small import compile_ops, numbers, small
+from superkernel import LaunchError, Op
+from superkernel.targets.cpu.runtime.tiling_agent import _pools
+ops = [Op(small("twice", 1), ["a", "z"], task="dynamic", tiling=lambda inputs: (0, 1))]
+k = compile_ops(ops, "forked", "debug-watchdog=20", 1)
+k(numbers("a", "z"))
+assert sum(len(pool.idle) for pool in _pools) == 1
+pid = os.fork()
+if pid == 0:
+    left = sum(len(pool.idle) for pool in _pools)
+    try:
+        k(numbers("a", "z"))
+    except LaunchError:
+        pass
+    os._exit(left)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+k(numbers("a", "z"))
+"""
+    child(code)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from targets.cpu.small import KERNELS, REFERENCE, compile_ops, small, without
 
-from superkernel import Op, SuperKernel
+from superkernel import Op, SuperKernel, Tiling
 from superkernel.cache import Cache
 from superkernel.errors import BuildError
 from superkernel.targets.cpu.build import HOST, INCLUDE, entry_name
@@ -23,6 +23,7 @@ from superkernel.targets.native.toolchain import find_toolchain, run
 pytestmark = pytest.mark.slow
 
 FLAGS = ("-fsanitize=thread", "-O1", "-g", "-std=c++17", f"-I{INCLUDE}", f"-I{HOST}", "-DSK_TEST_DELAYS")
+TILINGS = KERNELS / "tilings.cpp"
 REPORT = "WARNING: ThreadSanitizer: data race"
 
 
@@ -88,6 +89,14 @@ SCENARIOS: dict[str, tuple[list[Op], str]] = {
         ],
         "feed-sync-all=1",
     ),
+    "a tiling function in C": (
+        [
+            Op(small("mix", 4), ["a", "b", "t"]),
+            Op(small("twice", 4), ["t", "u"], task="dynamic", tiling=Tiling.from_source(TILINGS, "all_blocks")),
+            Op(small("mix", 4), ["u", "t", "a"]),
+        ],
+        "",
+    ),
 }
 
 
@@ -99,7 +108,8 @@ def sanitized(kernel: SuperKernel, source: str, folder: Path) -> subprocess.Comp
         "ENTRY": entry_name(kernel.name),
         "CORES": plan.cores,
         "RENDEZVOUS": len(numbered.rendezvous),
-        "TILINGS": len(numbered.tilings),
+        "TILINGS": sum(node.asks_agent for node in kernel.graph.nodes),
+        "DYNAMIC": len(numbered.tilings),
         "BUFFERS": len(kernel.graph.buffers),
         "EVENTS": len(kernel.graph.events),
         "TILING_READS": list(kernel.graph.buffers).index("u") if numbered.tilings else 0,
@@ -110,6 +120,7 @@ def sanitized(kernel: SuperKernel, source: str, folder: Path) -> subprocess.Comp
         compile_part(folder / "entry.cpp", [], folder),
         compile_part(KERNELS / "tsan.cpp", [f"-D{name}={fact}" for name, fact in facts.items()], folder),
         *shared_objects(next(iter(kernel._prepared.compiled.values())).object),
+        *(tiling_object(function.symbols[0][1], function.object) for function in kernel._prepared.tilings.values()),
     ]
     program = folder / "program"
     run([*find_toolchain().cxx, *FLAGS, *map(str, objects), "-lpthread", "-o", str(program)], what="linking")
@@ -132,9 +143,16 @@ def compile_part(source: Path, flags: list[str], folder: Path) -> Path:
 def shared_objects(small_object: Path) -> list[Path]:
     """The run time, and the sub-kernels under the names by which emitted code calls them; kept for other processes."""
     renamed = [f"-D{symbol}={unique_name(symbol, small_object)}" for symbol in REFERENCE]
-    jobs = [CompileJob(HOST / f"{part}.cpp", FLAGS) for part in ("launch", "report", "watchdog")]
+    jobs = [CompileJob(HOST / f"{part}.cpp", FLAGS) for part in ("agent", "launch", "report", "watchdog")]
     jobs += [CompileJob(KERNELS / "small.cpp", (*FLAGS, *renamed))]
     return compile_sources(jobs, find_toolchain(), Cache(), (INCLUDE, HOST))
+
+
+def tiling_object(symbol: str, plain_object: Path) -> Path:
+    """tilings.cpp for the sanitizer, with a function under the name by which emitted code calls it."""
+    job = CompileJob(TILINGS, (*FLAGS, f"-D{symbol}={unique_name(symbol, plain_object)}"))
+    (found,) = compile_sources([job], find_toolchain(), Cache(), (INCLUDE, HOST))
+    return found
 
 
 def sanitize(ops: list[Op], options: str, folder: Path, edit: Callable[[str], str]) -> subprocess.CompletedProcess[str]:

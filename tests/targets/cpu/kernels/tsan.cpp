@@ -1,6 +1,6 @@
 // tsan.cpp: launches an emitted entry through the host library, with plain threads in place of OpenMP's, for
-// ThreadSanitizer. The compiler's command line says ENTRY, CORES, RENDEZVOUS, TILINGS, TILING_READS (the buffer that the
-// agent looks at), BUFFERS (how many names are memory; the ones behind them are event words), EVENTS, and SLOTS: per slot
+// ThreadSanitizer. The compiler's command line says ENTRY, CORES, RENDEZVOUS, TILINGS (that the agent is asked for), DYNAMIC (all tilings),
+// TILING_READS (the buffer that the agent looks at), BUFFERS (how many names are memory; the ones behind them are event words), EVENTS, and SLOTS: per slot
 // its source, as Numbering.slot_sources gives it.
 #include <stdio.h>
 #include <string.h>
@@ -11,6 +11,7 @@
 #include "superkernel/events.h"
 #include "superkernel/wait.h"
 
+using sk::host::Agent;
 using sk::host::Facts;
 using sk::host::Program;
 using sk::host::Running;
@@ -23,7 +24,9 @@ void sk_program_destroy(Program* program);
 Running* sk_launch_begin(Program* program);
 int32_t sk_launch_run(Running* running, const uint64_t* values, const int64_t* bytes, int32_t interrupts);
 void sk_launch_end(Running* running);
-int32_t sk_agent_next(Running* running, const uint8_t* answered);
+Agent* sk_agent_create();
+void sk_agent_attach(Agent* agent, Running* running);
+int32_t sk_agent_next(Agent* agent);
 void sk_agent_answer(Running* running, int32_t tiling, int64_t key, int64_t blocks);
 }
 
@@ -54,10 +57,9 @@ int thread_number() { return thread_here; }
 int team_size() { return CORES; }
 
 // the control agent of dynamic ops: reads what the op will read, then answers
-void answer(Running* running, const int64_t* input) {
-    uint8_t answered[TILINGS + 1] = {};
-    for (int32_t tiling; (tiling = sk_agent_next(running, answered)) >= 0;) {
-        answered[tiling] = 1;
+void answer(Agent* agent, Running* running, const int64_t* input) {
+    for (int i = 0; i < TILINGS; ++i) {
+        const int32_t tiling = sk_agent_next(agent);
         sk_agent_answer(running, tiling, 0, 1 + (input[0] & 1));
     }
 }
@@ -76,11 +78,13 @@ void launch_often(Program* program) {
     int64_t sizes[kSources] = {};
     for (int i = 0; i < BUFFERS; ++i) values[i] = reinterpret_cast<uint64_t>(buffers[i]);
     for (int i = 0; i < 2; ++i) values[BUFFERS + i] = reinterpret_cast<uint64_t>(words + i);
+    Agent* const agent = sk_agent_create();
     for (int i = 0; i < kLaunches; ++i) {
         Running* running = sk_launch_begin(program);
         std::vector<std::thread> beside;
         int64_t *input = buffers[TILING_READS], *second = buffers[1], *both = words;
-        if (TILINGS != 0) beside.emplace_back([=] { answer(running, input); });
+        sk_agent_attach(agent, running);
+        if (TILINGS != 0) beside.emplace_back([=] { answer(agent, running, input); });
         if (EVENTS != 0) beside.emplace_back([=] { relay(both, second); });
         if (sk_launch_run(running, values, sizes, 0) != 0) abort();
         for (std::thread& one : beside) one.join();
@@ -105,7 +109,7 @@ int main() {
     facts.slot_source = kSlots;
     facts.slot_literal = literals;
     facts.rendezvous_count = RENDEZVOUS;
-    facts.tiling_count = TILINGS;
+    facts.tiling_count = DYNAMIC;
     facts.watchdog_s = 60;
     facts.report_path = "/dev/null";
     facts.delay_seed = 5;

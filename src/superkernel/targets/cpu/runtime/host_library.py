@@ -18,6 +18,7 @@ from ....errors import UnsupportedError
 from ...native.loading import load_shared
 from ...protocol import AddressWriter
 from .openmp import openmp
+from .tiling_agent import TilingAgentPool
 
 
 class Fault(IntEnum):
@@ -83,6 +84,7 @@ class HostLibrary:
     path: Path
     gil_released: ctypes.CDLL
     gil_held: ctypes.PyDLL
+    tiling_agents: TilingAgentPool
 
     def unconverted(self, name: str) -> Any:
         """A function of `gil_released` without argtypes: checking arguments costs time."""
@@ -113,8 +115,10 @@ _GIL_RELEASED: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "sk_launch_fault_step": (c_uint32, (c_void_p,)),
     "sk_launch_fault_detail": (c_int64, (c_void_p,)),
     "sk_launch_record": (None, (c_void_p, c_void_p)),
-    "sk_agent_over": (None, (c_void_p,)),
-    "sk_agent_next": (c_int32, (c_void_p, c_void_p)),
+    "sk_agent_create": (c_void_p, ()),
+    "sk_agent_attach": (None, (c_void_p, c_void_p)),
+    "sk_agent_next": (c_int32, (c_void_p,)),
+    "sk_agent_detach": (c_int32, (c_void_p, c_double)),
     "sk_agent_answer": (None, (c_void_p, c_int32, c_int64, c_int64)),
     "sk_agent_failed": (None, (c_void_p, c_int32)),
 }
@@ -166,7 +170,7 @@ def _load_host(path: Path, *identity: int) -> HostLibrary:
     gil_held.sk_bind_python((c_void_p * (len(_PYTHON) + 1))(*functions, id(None)))
     with _loaded_lock:
         gil_released.sk_time_launches(_timing.enabled)
-        host = HostLibrary(path, gil_released, gil_held)
+        host = HostLibrary(path, gil_released, gil_held, TilingAgentPool(gil_released))
         _loaded.append(host)
     return host
 

@@ -26,7 +26,7 @@ from ..numbering import Numbering
 from .arguments import Arguments, FastBinder
 from .host_library import CLOSED, MISFIT, Caller, Facts, Fault, load_host, load_library
 from .openmp import forked
-from .tiling_agent import TilingAgent
+from .tiling_agent import TilingRequests
 from .time_stamps import CpuTimeStamps, stamp_buffer
 
 _MAIN = threading.main_thread().ident
@@ -55,7 +55,9 @@ class CpuLoadedKernel:
         self._handle = c_void_p(self.program)
         self._stamps: CpuTimeStamps | None = None  # of the last launch
         self._of_thread = threading.local()  # the time stamps of each thread's last launch
-        self._dynamic = any(node.asks_agent for node in plan.graph.nodes)
+        nodes = plan.graph.nodes
+        self._asking = {index: nodes[op] for op, index in numbers.tilings.items() if nodes[op].asks_agent}
+        self._dynamic = bool(self._asking)
         self.recorded = bool(numbers.records)
         self._stamp_buffer = stamp_buffer(plan.cores, numbers.records)
         self._observed = self._dynamic or self.recorded
@@ -150,20 +152,22 @@ class CpuLoadedKernel:
         running = library.sk_launch_begin(self.program)
         if not running:
             raise self._closed()
-        agent = None
-        if self._dynamic:
-            agent = TilingAgent(self.plan, self.numbers, library, running, inputs.tilings, named, keep=self)
+        requests = agent = None
+        stopped = True
         try:
-            if agent:
-                agent.start()
+            if self._dynamic:
+                requests = TilingRequests(running, self._asking, inputs.tilings, named, keep=self)
+                agent = self.host.tiling_agents.take()
+                agent.serve(requests)
             if status := library.sk_launch_run(running, values, sizes, may_interrupt()):
-                raise self._error(status, running, agent, inputs, op_label)
+                raise self._error(status, running, requests, inputs, op_label)
+            stopped = False
             if self.recorded:
                 stamps = self._stamp_buffer()
                 library.sk_launch_record(running, stamps)
                 self._keep_stamps(stamps)
         finally:
-            if agent is None or agent.finished():
+            if agent is None or agent.leave(stopped):
                 library.sk_launch_end(running)
 
     def _keep_stamps(self, raw: Any) -> None:
@@ -193,7 +197,7 @@ class CpuLoadedKernel:
         return spans_of(self.plan, self.step_times())
 
     def _error(
-        self, status: int, running: int, agent: TilingAgent | None, inputs: LaunchInputs, op_label: OpLabel | None
+        self, status: int, running: int, requests: TilingRequests | None, inputs: LaunchInputs, op_label: OpLabel | None
     ) -> LaunchError | KeyboardInterrupt:
         """Why the launch was stopped. Events that it awaited are cleared, as after any launch."""
         for node in self.plan.graph.nodes:
@@ -208,11 +212,10 @@ class CpuLoadedKernel:
         where = f"super_kernel_scope {op_label.scope!r}: " if op_label else self._where
         if fault is Fault.STALLED:
             return LaunchError(report.rstrip())
-        if fault is Fault.TILING_FAILED and agent is not None:
-            names = {index: self.plan.graph.nodes[op].name for op, index in self.numbers.tilings.items()}
-            op = op_label.op if op_label else names[detail]
-            error = LaunchError(f"{where}the tiling function of op {op!r} failed: {agent.error}")
-            error.__cause__ = agent.error
+        if fault is Fault.TILING_FAILED and requests is not None:
+            op = op_label.op if op_label else self._asking[detail].name
+            error = LaunchError(f"{where}the tiling function of op {op!r} failed: {requests.error}")
+            error.__cause__ = requests.error
             return error
         op_index = getattr(self.plan.steps[step], "op", None)
         assert isinstance(op_index, int)

@@ -159,10 +159,7 @@ class Core {
     void reset_event(uint64_t slot) { reinterpret_cast<std::atomic<int64_t>*>(slot)->store(0, std::memory_order_release); }
 
     // dynamic ops: request a tiling, later read it
-    void request(int tiling) {
-        launch_.tilings[tiling].requested.store(1, std::memory_order_release);
-        launch_.request(&launch_, tiling);
-    }
+    void request(int tiling) { launch_.request(&launch_, tiling); }
     // the same, computed here by a C function; false: the launch was stopped
     bool compute_tiling(uint32_t step, int tiling, int (*function)(const sk_tiling_args*, sk_tiling_result*),
                         const sk_tiling_args& in) {

@@ -52,12 +52,11 @@ struct Rendezvous {
     std::atomic<uint32_t> ended{0};
 };
 
-// The three words of a dynamic op, and the request that the control agent answers.
+// The three words of a dynamic op.
 struct alignas(kLine) Tiling {
     std::atomic<int64_t> key{0};
     std::atomic<int64_t> blocks{0};
     std::atomic<int64_t> lock{0};
-    std::atomic<int64_t> requested{0};
 
     void answer(int64_t chosen_key, int64_t chosen_blocks) {
         key.store(chosen_key, std::memory_order_relaxed);

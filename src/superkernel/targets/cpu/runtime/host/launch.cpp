@@ -100,12 +100,6 @@ void run_without_region(Running& running) {
     for (std::thread& other : others) other.join();
 }
 
-void wake_agent(Launch* launch, int) {
-    Running& running = *static_cast<Running*>(launch);
-    const std::lock_guard<std::mutex> hold(running.agent_mutex);
-    running.agent_wake.notify_all();
-}
-
 template <class T>
 T* make_array(size_t count) {
     return count == 0 ? nullptr : new T[count]();
@@ -129,7 +123,7 @@ Running* make_running(const Program& program) {
     running->byte_store.resize(facts.slot_count);
     running->slots = running->slot_store.data();
     running->bytes = running->byte_store.data();
-    running->request = wake_agent;
+    running->request = request_tiling;
     running->leave = leave;
     running->delay_seed = facts.delay_seed;
     return running;
@@ -154,7 +148,6 @@ void reset(Running& running) {
     running.fault.store(Fault::kNone);
     running.failure[0] = '\0';
     running.reported.store(false);
-    running.over = false;
     running.delay_seed += 1;
     for (int core = 0; core < facts.cores; ++core) {
         running.progress[core].stamp.store(0, std::memory_order_relaxed);
@@ -175,7 +168,6 @@ void reset(Running& running) {
         tiling.key.store(0);
         tiling.blocks.store(0);
         tiling.lock.store(0);
-        tiling.requested.store(0);
     }
 }
 
@@ -238,7 +230,6 @@ int32_t run(Running* running, const uint64_t* values, const int64_t* bytes, cons
     }
     if (interrupts.wanted()) interruptible.store(outer);
     unwatch(running);
-    if (program.facts.tiling_count != 0) sk_agent_over(running);
     if (timing.load(std::memory_order_relaxed)) {
         last_launch[0] = running->dispatched_ns;
         last_launch[1] = running->completed_ns = sk::now_ns();
@@ -308,13 +299,6 @@ void sk_time_launches(int32_t wanted) { timing.store(wanted != 0); }
 // Dispatch and completion of the calling thread's last launch.
 void sk_last_launch(uint64_t* two) { memcpy(two, last_launch, sizeof last_launch); }
 
-// No further request comes: the control agent returns.
-void sk_agent_over(Running* running) {
-    const std::lock_guard<std::mutex> hold(running->agent_mutex);
-    running->over = true;
-    running->agent_wake.notify_all();
-}
-
 int32_t sk_launch_run(Running* running, const uint64_t* values, const int64_t* bytes, int32_t interrupts) {
     const Interrupts handled(interrupts != 0);
     return run(running, values, bytes, handled);
@@ -352,27 +336,5 @@ void sk_launch_record(Running* running, uint64_t* room) {
         stamps += count;
     }
 }
-
-// the control agent: waits for the next request, answers it
-int32_t sk_agent_next(Running* running, const uint8_t* answered) {
-    const int32_t count = running->program->facts.tiling_count;
-    std::unique_lock<std::mutex> hold(running->agent_mutex);
-    for (;;) {
-        for (int32_t i = 0; i < count; ++i) {
-            if (answered[i] == 0 && running->tilings[i].requested.load(std::memory_order_acquire) != 0) return i;
-        }
-        if (running->over || running->abort.load() != 0) return -1;
-        running->agent_wake.wait_for(hold, std::chrono::milliseconds(50));
-    }
-}
-
-void sk_agent_answer(Running* running, int32_t tiling, int64_t key, int64_t blocks) {
-    sk::Tiling& words = running->tilings[tiling];
-    words.key.store(key, std::memory_order_relaxed);
-    words.blocks.store(blocks, std::memory_order_relaxed);
-    words.lock.store(1, std::memory_order_release);
-}
-
-void sk_agent_failed(Running* running, int32_t tiling) { running->stop(sk::Fault::kTilingFailed, 0, tiling); }
 
 }  // extern "C"

@@ -44,6 +44,8 @@ constexpr int32_t kLiteral = -1;
 // slots of dynamic op t: -2 - 3t - {0: key, 1: block count, 2: lock}
 constexpr int32_t kFirstTiling = -2;
 
+struct Agent;
+
 struct Running : Launch {
     std::vector<uint64_t> slot_store;
     std::vector<int64_t> byte_store;
@@ -52,10 +54,7 @@ struct Running : Launch {
     const struct Program* program = nullptr;
     std::atomic<bool> reported{false};
     char report[kReportBytes];
-    // requests of dynamic ops, answered by the control agent
-    std::mutex agent_mutex;
-    std::condition_variable agent_wake;
-    bool over = false;
+    Agent* agent = nullptr;  // answers the requests of dynamic ops; see agent.cpp
     // the watchdog's memory of this launch
     uint64_t last_sum = 0;
     uint64_t last_change_ns = 0;
@@ -85,6 +84,9 @@ bool inside_sub_kernel(const Running& running);
 
 // Print the report, leave it in the report file, end the process with status 70.
 [[noreturn]] void give_up(const Running& running, const char* text);
+
+// Launch::request: hands the request of a dynamic op to the control agent of the launch.
+void request_tiling(Launch* launch, int tiling);
 
 void watch(Running* running);
 void unwatch(Running* running);
@@ -120,6 +122,5 @@ extern "C" {
 sk::host::Running* sk_launch_begin(sk::host::Program* program);
 int32_t sk_launch_run(sk::host::Running* running, const uint64_t* values, const int64_t* bytes, int32_t interrupts);
 void sk_launch_end(sk::host::Running* running);
-void sk_agent_over(sk::host::Running* running);
 void sk_launch_record(sk::host::Running* running, uint64_t* room);
 }
