@@ -1,111 +1,111 @@
-"""frontend.profit_gate: two ways to launch a segment -> the faster one, measured on real calls that alternate."""
+"""frontend.profit_gate: the ways to launch a segment -> the fastest, measured on real calls that alternate."""
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from statistics import median
 from typing import Any
 
 from ..cache import Cache, digest
 from ..errors import SuperKernelError
 from ..runtime import launch_events
+from ..runtime.turns import TURNS, Turns
 from .lowering.lowering_cache import write_entry
 
-TURNS = 5  # measured calls of each way; the first call of each warms it up and is not counted
-MARGIN = 1.03  # the noise of five calls: a slowdown below it keeps the segment fused
+__all__ = ["FUSED", "ON_ONE_CORE", "TURNS", "UNFUSED", "LaunchFunction", "ProfitGate"]
+
+FUSED, ON_ONE_CORE, UNFUSED = "fused", "fused on one core", "unfused"
 
 LaunchFunction = Callable[[Any, Any], None]  # values and sizes of the arguments
 
 
 @dataclass
 class ProfitGate:
-    """Launches a segment, fused or op by op. Both give the same bits, so any call may be either."""
+    """Launches a segment: fused with a team, fused on the calling thread alone, or op by op.
 
-    fused: LaunchFunction
-    build_unfused: Callable[[], LaunchFunction]
+    All give the same bits, so any call may be any of them.
+    """
+
+    fused: Mapping[str, LaunchFunction]  # the alternatives that are built already, those to prefer first
+    build_unfused: Callable[[], LaunchFunction] | None  # None: a segment of one op
     clock: Callable[[], int]  # of the target: nanoseconds, read when all launches have completed
     key: str
     cache: Cache | None
-    times: dict[bool, list[int]] = field(default_factory=lambda: {True: [], False: []})  # by fused
-    fuses: bool | None = None  # None: not decided yet
-    _calls: int = 0
+    turns: Turns = field(init=False)
+    _launch: LaunchFunction | None = None  # of the alternative that was chosen
     _unfused: LaunchFunction | None = None
     _builder: threading.Thread | None = None
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self._read_decision()
+        self.turns = Turns((*self.fused, *([UNFUSED] if self.build_unfused is not None else [])))
+        self._read_times()
 
     def __call__(self, values: Any, sizes: Any) -> None:
-        if self.fuses:
-            self.fused(values, sizes)
-        elif self.fuses is None:
+        if self._launch is not None:
+            self._launch(values, sizes)
+        elif self.chosen is None:
             self._measure(values, sizes)
         else:
-            self._unfused_launch()(values, sizes)
+            self._launch = self._function(self.chosen)
+            self._launch(values, sizes)
+
+    @property
+    def chosen(self) -> str | None:
+        """The name of the alternative that stays; None: not decided yet."""
+        return self.turns.chosen
+
+    @property
+    def medians_us(self) -> dict[str, float]:
+        return self.turns.medians_us
 
     def begin_build(self) -> None:
-        """Build the unfused launches in a thread: the second call needs them."""
-        if self.fuses is None:
+        """Build the unfused launches in a thread, unless they are known to be slower: no call should compile."""
+        if self.build_unfused is not None and self.chosen in (None, UNFUSED):
             self._builder = threading.Thread(target=self._build, name="superkernel-gate", daemon=True)
             self._builder.start()
 
     def _build(self) -> None:
         with suppress(SuperKernelError):  # raised again by the call that needs the launches
-            self._unfused = self.build_unfused()
+            self._unfused = self._built_unfused()
 
-    def _unfused_launch(self) -> LaunchFunction:
+    def _built_unfused(self) -> LaunchFunction:
+        assert self.build_unfused is not None, "unfused is no alternative"
+        return self.build_unfused()
+
+    def _function(self, name: str) -> LaunchFunction:
+        if name != UNFUSED:
+            return self.fused[name]
         if self._builder is not None:
             self._builder.join()
         if self._unfused is None:
-            self._unfused = self.build_unfused()
+            self._unfused = self._built_unfused()
         return self._unfused
 
     def _measure(self, values: Any, sizes: Any) -> None:
-        with self._lock:
-            fused = self._calls % 2 == 0
-            counts = self._calls >= 2 and not launch_events.has_listeners()  # publishing a launch takes time
-            self._calls += 1
-        launch = self.fused if fused else self._unfused_launch()
+        name, counts = self.turns.take()
+        launch = self._function(name)
         begin = self.clock()
         launch(values, sizes)
         duration = self.clock() - begin
-        with self._lock:
-            if counts:
-                self.times[fused].append(duration)
-            if self.fuses is None and min(map(len, self.times.values())) >= TURNS:
-                self.fuses = _pays(self.times)
-                self._write_decision()
-
-    @property
-    def medians_us(self) -> dict[str, float]:
-        words = {True: "fused", False: "unfused"}
-        return {words[fused]: median(times) / 1000 for fused, times in self.times.items() if times}
+        # publishing a launch takes time
+        if counts and not launch_events.has_listeners() and self.turns.record(name, duration):
+            self._write_times()
 
     def _entry(self) -> str:
         return digest("gate", self.key)
 
-    def _write_decision(self) -> None:
+    def _write_times(self) -> None:
         if self.cache is not None:
-            text = json.dumps({"fused": self.times[True], "unfused": self.times[False]})
-            write_entry(self._entry(), text, self.cache)
+            write_entry(self._entry(), json.dumps(self.turns.times), self.cache)
 
-    def _read_decision(self) -> None:
+    def _read_times(self) -> None:
         if self.cache is None or (entry := self.cache.get(self._entry(), ".json")) is None:
             return
         try:
             fields = json.loads(entry.read_text())
-            times = {True: [int(t) for t in fields["fused"]], False: [int(t) for t in fields["unfused"]]}
-        except (OSError, ValueError, KeyError, TypeError):
+            self.turns.adopt({str(name): [int(time) for time in times] for name, times in fields.items()})
+        except (OSError, ValueError, TypeError, AttributeError):
             return
-        if all(times.values()):
-            self.times = times
-            self.fuses = _pays(times)
-
-
-def _pays(times: Mapping[bool, Sequence[int]]) -> bool:
-    return median(times[True]) <= MARGIN * median(times[False])

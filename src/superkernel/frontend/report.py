@@ -54,7 +54,7 @@ class SegmentReport:
             return "unfused"
         if self.gate is None:
             return "fused"
-        return {None: "measuring", True: "fused", False: "unfused"}[self.gate.fuses]
+        return str(self.gate.chosen or "measuring")
 
     @property
     def times_us(self) -> dict[str, float]:
@@ -139,7 +139,8 @@ def _lines(report: CompileReport) -> Iterator[str]:
 
 
 def _segment_lines(number: int, segment: SegmentReport) -> Iterator[str]:
-    state = {"fused": "fused", "unfused": "not fused", "measuring": "fused or not: still measuring"}[segment.launches]
+    states = {"unfused": "not fused", "measuring": "fused or not: still measuring"}
+    state = states.get(segment.launches, segment.launches)
     times = ", ".join(f"{launch} {us:.1f} us" for launch, us in segment.times_us.items())
     measured = f" (gate: {times})" if times else ""
     yield f"  segment {number}: {_count(len(segment.ops), 'op')}, {state}{measured}; {segment.reason}"

@@ -29,7 +29,7 @@ from .lowering.program_trace import (
     kernel_argument,
 )
 from .lowering.protocol import KernelOps
-from .profit_gate import LaunchFunction, ProfitGate
+from .profit_gate import FUSED, ON_ONE_CORE, LaunchFunction, ProfitGate
 from .registry import find_kernel, make_ops, named_arguments
 from .settings import BackendSettings, Fuse
 
@@ -139,15 +139,24 @@ def link_segments(
     segments = [step for step in steps if isinstance(step, Segment)]
     for number, segment in enumerate(segments, 1):
         full_name = name if len(segments) == 1 else f"{name}_{number}"
+        gated = settings.fuse is not Fuse.OFF and settings.profit_gate and not options.debug_replay
         kernel = segment.kernel = link_ops(
-            segment.ops, full_name, options, settings.target, cores=settings.cores, title="segment"
+            segment.ops,
+            full_name,
+            options,
+            settings.target,
+            cores=settings.cores,
+            cores_by_work=not gated,  # the gate measures: it tries all cores and one
+            title="segment",
         )
         if settings.fuse is Fuse.OFF:
             segment.launch = _unfused_launch(kernel)
-        elif settings.profit_gate and len(segment.ops) > 1 and not options.debug_replay:
+        elif gated and (len(segment.ops) > 1 or kernel.runs_alone):
             key = f"{kernel.executable.binary.name} {kernel.plan.cores}"
-            build_unfused = partial(_unfused_launch, kernel)
-            gate = ProfitGate(kernel.launch_values, build_unfused, support.clock, key, cache)
+            fused = {ON_ONE_CORE: kernel.launch_values_alone} if kernel.runs_alone else {}
+            fused[FUSED] = kernel.launch_values
+            build_unfused = partial(_unfused_launch, kernel) if len(segment.ops) > 1 else None
+            gate = ProfitGate(fused, build_unfused, support.clock, key, cache)
             segment.launch = segment.gate = gate
             gate.begin_build()
         else:
@@ -158,6 +167,6 @@ def _unfused_launch(kernel: SuperKernel) -> Callable[[Any, Any], None]:
     kernel.unfused()
 
     def launch(values: Any, sizes: Any) -> None:
-        kernel.unfused().launch_values(values, sizes)  # asked anew: the number of threads may have changed
+        kernel.unfused().launch_values(values, sizes)  # asked anew: with a profile they take time stamps
 
     return launch

@@ -15,8 +15,10 @@ from .plan import Lane, Plan, Sync, SyncKind
 from .simulate.simulate import Outcome, simulate
 from .sync import SyncChooser
 from .verify.validate import Report, validate
+from .work import CoreChoice, choose_cores
 
 __all__ = [
+    "CoreChoice",
     "Costs",
     "Lane",
     "Machine",
@@ -26,6 +28,7 @@ __all__ = [
     "Sync",
     "SyncKind",
     "checked_plan",
+    "choose_cores",
     "forced_cores",
     "make_plan",
     "simulate",

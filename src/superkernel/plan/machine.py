@@ -16,6 +16,7 @@ class Costs:
     bytes_per_ns: float = 8.0  # what one core streams
     sync_ns: float = 150.0  # one core learns of another core's progress
     near_sync_ns: float = 150.0  # the same within a group
+    team_ns: float = 0.0  # the cores of a launch start and end together, where one core starts at once
     shared_bytes_per_ns: float = 8.0  # what each core reads of other cores' stores when all of them read at once
 
 

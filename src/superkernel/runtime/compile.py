@@ -11,8 +11,9 @@ from pathlib import Path
 from ..model.graph import Graph, build_graph
 from ..model.op import Op
 from ..model.options import Options
+from ..plan import CoreChoice
 from ..targets import find_target
-from ..targets.protocol import Prepared, Target
+from ..targets.protocol import Executable, LaunchPlan, Prepared, Target
 from .artefact import read_artefact
 from .built_kernel import BuiltKernel
 from .super_kernel import SuperKernel
@@ -28,14 +29,16 @@ def compile(
     target: str = "cpu",
     *,
     cores: int | None = None,
+    cores_by_work: bool = True,
     chip: str | Path | None = None,
     title: str | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> SuperKernel:
     """Link the sub-kernels of `ops` into one super kernel that is launched by calling it.
 
-    Super kernels that differ in nothing but their names share a binary if they have the same `title`. `chip` names a
-    chip, or a file that describes a chip, for a target that has several.
+    Without `cores` the estimated work decides how many of the available cores launches use; with
+    `cores_by_work=False` they use all. Super kernels that differ in nothing but their names share a binary if they
+    have the same `title`. `chip` names a chip, or a file that describes a chip, for a target that has several.
     """
     chosen = find_target(target).for_chip(chip)
     parsed = Options.parse(options)
@@ -47,17 +50,39 @@ def compile(
     tilings = list(dict.fromkeys(node.compiled_tiling for node in given.nodes if node.compiled_tiling is not None))
     prepared = chosen.builder.prepare(kernels, tilings, progress)
     graph = given.with_kernels(dict(prepared.kernels))
-    built = build_for_cores(graph, chosen, prepared, parsed, fixed_cores or chosen.planner.core_count())
-    rebuild = partial(build_for_cores, graph, chosen, prepared)
-    return SuperKernel(graph, parsed, chosen, built, fixed_cores, prepared, rebuild)
+    choice = _core_choice(graph, parsed, chosen, fixed_cores, cores_by_work)
+    build = partial(build_for_cores, graph, chosen, prepared, choice)
+    kernel = SuperKernel(graph, parsed, chosen, build(parsed), fixed_cores is not None, prepared, build)
+    if parsed.debug_replay and chosen.launcher is not None:
+        kernel.unfused()  # built now, so that no launch compiles
+    return kernel
 
 
-def build_for_cores(graph: Graph, target: Target, prepared: Prepared, options: Options, cores: int) -> BuiltKernel:
-    """The stages that depend on the number of cores; SuperKernel repeats them when that number changes."""
-    plan = target.planner.plan(graph, options, cores)
+def _core_choice(graph: Graph, options: Options, target: Target, fixed_cores: int | None, by_work: bool) -> CoreChoice:
+    """The number that the caller gave; otherwise all available cores, or as many as the work deserves."""
+    if fixed_cores is not None:
+        return CoreChoice(fixed_cores)
+    available = target.planner.core_count()
+    return target.planner.choose_cores(graph, options, available) if by_work else CoreChoice(available)
+
+
+def build_for_cores(
+    graph: Graph, target: Target, prepared: Prepared, choice: CoreChoice, options: Options
+) -> BuiltKernel:
+    """The stages that depend on the number of cores."""
+    note = f"cores: {choice.reason}" if choice.reason else ""
+    plan = target.planner.plan(graph, options, choice.cores, note)
     (executable,) = prepared.build([plan])
-    loaded = None if target.launcher is None else target.launcher.load(executable)
-    return BuiltKernel(cores, plan, executable, loaded)
+    return loaded_kernel(target, plan, executable, choice)
+
+
+def loaded_kernel(target: Target, plan: LaunchPlan, executable: Executable, choice: CoreChoice) -> BuiltKernel:
+    """Loaded as a team launches it, and as the calling thread runs it alone."""
+    if target.launcher is None:
+        return BuiltKernel(choice.cores, plan, executable, None)
+    loaded = target.launcher.load(executable)
+    alone = target.launcher.load_alone(executable) if plan.cores > 1 else None
+    return BuiltKernel(choice.cores, plan, executable, loaded, alone, choice.measures_alone)
 
 
 def load(directory: str | Path) -> SuperKernel:
@@ -65,8 +90,8 @@ def load(directory: str | Path) -> SuperKernel:
     artefact = read_artefact(Path(directory))
     graph, target, cores = artefact.graph, artefact.target, artefact.cores
     executable = target.builder.restore(artefact.plan, Path(directory))
-    loaded = None if target.launcher is None else target.launcher.load(executable)
-    return SuperKernel(graph, artefact.options, target, BuiltKernel(cores, artefact.plan, executable, loaded), cores)
+    built = loaded_kernel(target, artefact.plan, executable, CoreChoice(cores))
+    return SuperKernel(graph, artefact.options, target, built, keeps_cores=True)
 
 
 def _warn_once(text: str) -> None:

@@ -169,34 +169,29 @@ class ReportedLaunch:
 class ReportingKernel:
     """Stands in for the loaded kernel `plain`, and publishes its launches.
 
-    `prepare` gives what is launched instead, at the first launch: with detail, a binary that takes time stamps.
+    `reported` is launched instead: with detail, a binary that takes time stamps.
     """
 
-    def __init__(self, plain: LoadedKernel, prepare: Callable[[], ReportedLaunch]) -> None:
-        self.plain, self._prepare = plain, prepare
+    def __init__(self, plain: LoadedKernel, reported: ReportedLaunch) -> None:
+        self.plain, self._reported = plain, reported
         self.plan, self.argument_arrays = plain.plan, plain.argument_arrays
         self.spans, self.time_stamps, self.last_launch = plain.spans, plain.time_stamps, plain.last_launch
-        self._prepared: ReportedLaunch | None = None
-
-    def _current(self) -> ReportedLaunch:
-        self._prepared = self._prepared or self._prepare()
-        return self._prepared
 
     def launch(self, buffers: Mapping[str, Any], launch_inputs: LaunchInputs) -> dict[str, Any]:
-        current = self._current()
+        current = self._reported
         graph = current.kernel.graph
         return _reported(
             current, lambda: current.loaded.launch(buffers, launch_inputs), lambda: _sizes_of(graph, buffers)
         )
 
     def launch_values(self, values: Any, sizes: Any) -> None:
-        current = self._current()
+        current = self._reported
         _reported(current, lambda: current.loaded.launch_values(values, sizes), lambda: tuple(sizes))
 
     def launch_addresses(
         self, arguments: Sequence[RawValue], launch_inputs: LaunchInputs, named: Mapping[str, Any], op_label: OpLabel
     ) -> None:
-        current = self._current()
+        current = self._reported
         _reported(
             current,
             lambda: current.loaded.launch_addresses(arguments, launch_inputs, named, op_label),
@@ -211,7 +206,7 @@ class ReportingKernel:
             kernel.close()
 
     def _kernels(self) -> list[LoadedKernel]:
-        other = self._prepared.loaded if self._prepared else self.plain
+        other = self._reported.loaded
         return [self.plain] if other is self.plain else [self.plain, other]
 
 

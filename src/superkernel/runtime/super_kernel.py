@@ -21,7 +21,8 @@ from ..plan.spans import Span
 from ..targets.protocol import EmulatedLaunch, Executable, LaunchInputs, LaunchPlan, LoadedKernel, Prepared, Target
 from .artefact import write_artefact
 from .built_kernel import BuiltKernel
-from .launch_events import LaunchedKernel, Provenance, ReportedLaunch, ReportingKernel, register
+from .launch_choice import LaunchChoice
+from .launch_events import LaunchedKernel, Provenance, ReportedLaunch, register
 from .replay import launch_each, replay, replay_values
 from .unfused import Unfused
 
@@ -35,19 +36,20 @@ class SuperKernel:
         options: Options,
         target: Target,
         built: BuiltKernel,
-        fixed_cores: int | None,
+        keeps_cores: bool,
         prepared: Prepared | None = None,
-        rebuild: Callable[[Options, int], BuiltKernel] | None = None,
+        rebuild: Callable[[Options], BuiltKernel] | None = None,
     ) -> None:
-        """`prepared` and `rebuild` are None for a kernel that was loaded; its number of cores is fixed."""
+        """`keeps_cores`: the caller gave the number of cores. `prepared` and `rebuild`: None for a loaded kernel."""
         self.graph, self.options, self.target = graph, options, target
-        self._prepared, self._rebuild, self._fixed_cores = prepared, rebuild, fixed_cores
-        self._core_count = target.planner.core_count
+        self._prepared, self._rebuild, self._keeps_cores = prepared, rebuild, keeps_cores
+        self._launch_limit = target.planner.launch_limit
         self._where = f"super_kernel_scope {graph.name!r}: "
-        self._built = {built.cores: built}
+        self._built, self._choice = built, LaunchChoice(built, keeps_cores)
         self._lock = threading.Lock()
         self._closed = False
-        self._unfused: dict[tuple[int, bool], Unfused] = {}  # by cores, and whether they take time stamps
+        self._twin: BuiltKernel | None = None  # takes time stamps
+        self._unfused: dict[bool, Unfused] = {}  # by whether they take time stamps
         self.emulated: EmulatedLaunch | None = None  # of the last call of emulate
         self._reporting = self._recording = False
         self.provenance = Provenance(graph.name)
@@ -74,8 +76,8 @@ class SuperKernel:
         # short on purpose: a call costs as much as a small op
         plain = events is None and tiling is None and not self._dynamic_ops
         launch_inputs = self._launch_inputs if plain else self._inputs_with(events, tiling)
-        built = self._built.get(self._fixed_cores or self._core_count()) or self._current()
-        loaded = built.loaded
+        choice = self._choice
+        loaded = choice.chosen if not choice.team or choice.team <= self._launch_limit() else choice.alone
         if loaded is None:
             raise self._no_launcher()
         if not self.options.debug_replay:
@@ -99,7 +101,7 @@ class SuperKernel:
         emulator = self.target.emulator
         if emulator is None:
             raise UnsupportedError(f"{self._where}target {self.target.name!r} has no emulator: launch the kernel")
-        executable, launch_inputs = self._current().executable, self._inputs_with(events, tiling)
+        executable, launch_inputs = self._built.executable, self._inputs_with(events, tiling)
 
         def emulate(executable: Executable, buffers: Mapping[str, Any], inputs: LaunchInputs) -> EmulatedLaunch:
             return emulator.emulate(executable, buffers, inputs, seed=seed, **more)
@@ -122,8 +124,8 @@ class SuperKernel:
 
     def launch_values(self, values: Any, sizes: Any) -> None:
         """Launch once with filled argument_arrays(). Nothing is checked: the caller knows what it passes."""
-        built = self._built.get(self._fixed_cores or self._core_count()) or self._current()
-        loaded = built.loaded
+        choice = self._choice
+        loaded = choice.chosen if not choice.team or choice.team <= self._launch_limit() else choice.alone
         if loaded is None:
             raise self._no_launcher()
         if not self.options.debug_replay:
@@ -131,6 +133,16 @@ class SuperKernel:
             return
         arrays, alone = loaded.argument_arrays(), self.unfused()
         replay_values(self.graph, values, sizes, arrays, loaded.launch_values, alone.launch_values)
+
+    @property
+    def runs_alone(self) -> bool:
+        """Whether launches may run on one core instead of a team: no op needs the team, the caller gave no number."""
+        return self._choice.team > 1
+
+    def launch_values_alone(self, values: Any, sizes: Any) -> None:
+        """As launch_values, on the calling thread alone, without a team; the results have the same bits."""
+        assert self._choice.alone is not None, "an op needs its team"
+        self._choice.alone.launch_values(values, sizes)
 
     def _refusal(self) -> LaunchError:
         return LaunchError(f"{self._where}the kernel is closed")
@@ -177,18 +189,23 @@ class SuperKernel:
                 f"{self._where}target {self.target.name!r} launches nothing from here: neither the super kernel nor "
                 "its ops alone"
             )
-        prepared, cores = self._separate(), self._cores()
+        prepared = self._separate()
         with self._lock:
             if self._closed:
                 raise self._refusal()
-            found = self._unfused.get((cores, self._recording))
-            if found is None:
-                options = replace(self.options, profiling=True) if self._recording else self.options
-                found = Unfused(self.graph, options, self.target, prepared, cores, self._launch_inputs, self.provenance)
-                if self._reporting:
-                    found.start_reporting()
-                self._unfused[cores, self._recording] = found
-            return found
+            return self._unfused_with(self._recording, prepared)
+
+    def _unfused_with(self, time_stamps: bool, prepared: Prepared) -> Unfused:
+        """Built at the first request; the lock is held."""
+        found = self._unfused.get(time_stamps)
+        if found is None:
+            options = replace(self.options, profiling=True) if time_stamps else self.options
+            cores = self._built.cores if self._keeps_cores else None
+            found = Unfused(self.graph, options, self.target, prepared, cores, self._launch_inputs, self.provenance)
+            if self._reporting:
+                found.start_reporting()
+            self._unfused[time_stamps] = found
+        return found
 
     def _separate(self) -> Prepared:
         """The sub-kernels before they were linked."""
@@ -204,15 +221,15 @@ class SuperKernel:
 
     @property
     def plan(self) -> LaunchPlan:
-        return self._current().plan
+        return self._built.plan
 
     @property
     def source(self) -> str:
-        return self._current().executable.source
+        return self._built.executable.source
 
     @property
     def layout(self) -> Layout:
-        return self._current().plan.layout
+        return self._built.plan.layout
 
     @property
     def memory(self) -> MemoryPlan:
@@ -221,52 +238,43 @@ class SuperKernel:
 
     @property
     def executable(self) -> Executable:
-        """What the target built for the present number of cores."""
-        return self._current().executable
+        """What the target built."""
+        return self._built.executable
 
     @property
     def loaded(self) -> LoadedKernel:
-        """What a launch uses for the present number of cores."""
-        loaded = self._current().loaded
+        """What a launch uses now: a team, or the calling thread alone."""
+        loaded = self._launched()
         if loaded is None:
             raise self._no_launcher()
         return loaded
 
+    def _launched(self) -> LoadedKernel | None:
+        choice = self._choice
+        return choice.chosen if not choice.team or choice.team <= self._launch_limit() else choice.alone
+
     def records(self) -> tuple[Span, ...]:
         """What each core did in the last launch, with profiling=1; without a launcher, in the last emulated launch."""
-        loaded = self._current().loaded
+        loaded = self._launched()
         if loaded is not None:
             return loaded.spans()
         return tuple(self.emulated.spans) if self.emulated is not None else ()
 
-    def _cores(self) -> int:
-        return self._fixed_cores or self._core_count()
-
-    def _current(self) -> BuiltKernel:
-        """What was built for the present number of cores; for another number it is built anew."""
-        cores = self._cores()
-        found = self._built.get(cores)
-        if found is None:
-            with self._lock:
-                if self._closed:
-                    raise self._refusal()
-                found = self._built.get(cores)
-                if found is None:
-                    assert self._rebuild is not None, "a loaded kernel has a fixed number of cores"
-                    found = self._rebuild(self.options, cores)
-                    if self._reporting:
-                        found = self._reported(found)
-                    self._built[cores] = found
-        return found
-
     # reporting kernels take the place of the loaded ones while there are listeners: other launches ask nothing
 
     def start_reporting(self, detail: bool) -> None:
+        """With detail, what takes time stamps is built here, so that no launch compiles."""
         with self._lock:
+            if self._closed:
+                return
             self._time_launches(True)
             self._reporting, self._recording = True, detail and not self.options.profiling and self._rebuild is not None
-            for cores, built in self._built.items():
-                self._built[cores] = self._reported(_plain(built))
+            if self._recording and self._twin is None:
+                assert self._rebuild is not None
+                self._twin = self._rebuild(replace(self.options, profiling=True))
+            self._choice.start_reporting(partial(self._reported_launch, self._twin if self._recording else None))
+            if self._recording and self._unfused and self._prepared is not None:
+                self._unfused_with(True, self._prepared)
             for unfused in self._unfused.values():
                 unfused.start_reporting()
 
@@ -274,8 +282,7 @@ class SuperKernel:
         with self._lock:
             self._time_launches(False)
             self._reporting = self._recording = False
-            for cores, built in self._built.items():
-                self._built[cores] = _plain(built)
+            self._choice.stop_reporting()
             for unfused in self._unfused.values():
                 unfused.stop_reporting()
 
@@ -283,24 +290,19 @@ class SuperKernel:
         if self.target.launcher is not None:
             self.target.launcher.time_launches(enabled)
 
-    def _reported(self, built: BuiltKernel) -> BuiltKernel:
-        assert built.loaded is not None
-        prepare = partial(self._reported_launch, built, self._recording)
-        return replace(built, loaded=ReportingKernel(built.loaded, prepare))
-
-    def _reported_launch(self, built: BuiltKernel, recording: bool) -> ReportedLaunch:
-        """The kernel itself, or with detail a twin that takes time stamps."""
-        if recording:
-            assert self._rebuild is not None
-            built = self._rebuild(replace(self.options, profiling=True), built.cores)
-        assert built.loaded is not None
-        launched = LaunchedKernel(self.graph, self.provenance, built.loaded.plan, source=built.executable.source)
-        return ReportedLaunch(built.loaded, launched)
+    def _reported_launch(self, twin: BuiltKernel | None, kernel: LoadedKernel) -> ReportedLaunch:
+        """The kernel itself, or the twin that takes time stamps, with a team or alone as the kernel."""
+        built = twin or self._built
+        if twin is not None:
+            assert twin.loaded is not None
+            kernel = twin.alone if kernel is self._built.alone and twin.alone is not None else twin.loaded
+        launched = LaunchedKernel(self.graph, self.provenance, kernel.plan, source=built.executable.source)
+        return ReportedLaunch(kernel, launched)
 
     def dump(self, directory: str | Path) -> Path:
         """Write graph, plan, layout, emitted source and the commands that built it."""
         folder = Path(directory)
-        built = self._current()
+        built = self._built
         pages = {
             "graph.txt": str(self.graph),
             "plan.txt": str(built.plan),
@@ -319,12 +321,12 @@ class SuperKernel:
 
     def save(self, directory: str | Path) -> Path:
         """An artefact that `load` runs in any process, without a compiler."""
-        return write_artefact(Path(directory), self.target, self._current())
+        return write_artefact(Path(directory), self.target, self._built)
 
     def close(self) -> None:
         """Free the binary. Refused while a launch is running."""
-        loaded = [built.loaded for built in self._built.values() if built.loaded is not None]
         with self._lock:
+            loaded = [kernel for built in (self._built, self._twin) if built is not None for kernel in built.kernels()]
             if self._closed:
                 return
             running = sum(kernel.running() for kernel in loaded)
@@ -346,7 +348,3 @@ class SuperKernel:
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{len(self.graph.nodes)} ops"
         return f"<SuperKernel {self.name!r} on {self.target.name}: {state}>"
-
-
-def _plain(built: BuiltKernel) -> BuiltKernel:
-    return replace(built, loaded=built.loaded.plain) if isinstance(built.loaded, ReportingKernel) else built

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from ..errors import GraphError, LaunchError
@@ -16,7 +15,17 @@ from ..model.options import Options
 from ..model.params import Number, scalar_bits
 from ..model.tiling import Tiling
 from ..targets.buffers import Bound, bind
-from ..targets.protocol import LaunchInputs, LaunchSequence, OpLabel, Prepared, SequencedLaunch, Target, ValueSource
+from ..targets.protocol import (
+    LaunchInputs,
+    LaunchPlan,
+    LaunchSequence,
+    LoadedKernel,
+    OpLabel,
+    Prepared,
+    SequencedLaunch,
+    Target,
+    ValueSource,
+)
 from .launch_events import LaunchedKernel, Provenance, ReportedLaunch, ReportingKernel, ReportingSequence
 from .replay import options_alone
 
@@ -35,6 +44,14 @@ class SingleOp:
     )  # of this launch only; None: a Python function chooses its tiling, or it is part of a longer sequence
 
 
+@dataclass(frozen=True)
+class OpLaunches:
+    """The launches of all ops of a graph, in order."""
+
+    ops: Sequence[SingleOp]
+    sequence: LaunchSequence | None  # of all launches; None: the graph has events or dynamic ops
+
+
 class Unfused:
     """Every op of a graph as a launch of its own, in order."""
 
@@ -44,49 +61,75 @@ class Unfused:
         options: Options,
         target: Target,
         prepared: Prepared,
-        cores: int,
+        cores: int | None,
         launch_inputs: LaunchInputs,
         provenance: Provenance,
     ) -> None:
+        """`cores` None: as many as the work of each op deserves; fewer threads run each op on one core."""
         assert target.launcher is not None
         self.graph, self._launch_inputs, self._watchdog_s = graph, launch_inputs, options.debug_watchdog
         self._launcher = launcher = target.launcher
         self._place = {name: place for place, name in enumerate(graph.buffers)}
-        in_one_call = not graph.events and not any(node.asks_agent for node in graph.nodes)
         named = [(node, _parameter_names(node)) for node in (graph.nodes[index] for index in graph.order)]
         graphs: dict[object, Graph] = {}
         for node, names in named:
             if (key := _key(node, names)) not in graphs:
                 graphs[key] = _graph_of(node, names, len(graphs))
-        plans = [target.planner.plan(single, options_alone(options), cores) for single in graphs.values()]
-        kernels = dict(zip(graphs, map(launcher.load, prepared.build(plans)), strict=True))
-        self._kernels = list(kernels.values())
-        self.ops: list[SingleOp] = []
-        for node, names in named:
-            label = OpLabel(graph.name, node.name)
-            launch = SequencedLaunch(kernels[_key(node, names)], label, self._sources(node, names))
-            sequence = None if in_one_call or node.asks_agent else launcher.sequence([launch])
-            self.ops.append(SingleOp(node, launch, names, sequence))
-        launches = [op.launch for op in self.ops]
-        self._sequence: LaunchSequence | None = launcher.sequence(launches) if in_one_call else None
-        self._plain = self.ops, self._sequence
+        plans = [_plan_alone(single, options_alone(options), target, cores) for single in graphs.values()]
+        executables = dict(zip(graphs, prepared.build(plans), strict=True))
+        teams = {key: launcher.load(executable) for key, executable in executables.items()}
+        self._kernels = list(teams.values())
+        self._team = 0 if cores is not None else max(plan.cores for plan in plans)
+        self._launch_limit = target.planner.launch_limit
+        on_one_core = {}
+        if self._team > 1:
+            on_one_core = {key: launcher.load_alone(executable) for key, executable in executables.items()}
+            self._kernels += [kernel for kernel in on_one_core.values() if kernel is not None]
+        self._with_teams = self._plain_with_teams = self._launches(named, teams)
+        self._on_one_core = self._plain_on_one_core = self._launches(
+            named, {key: on_one_core.get(key) or teams[key] for key in teams}
+        )
         self._launched = [LaunchedKernel(graph, provenance, op.launch.kernel.plan, op.node) for op in self.ops]
+
+    @property
+    def ops(self) -> Sequence[SingleOp]:
+        return self._with_teams.ops
+
+    def _launches(
+        self, named: Sequence[tuple[Node, dict[str, Place | Number]]], kernels: Mapping[object, LoadedKernel]
+    ) -> OpLaunches:
+        in_one_call = not self.graph.events and not any(node.asks_agent for node in self.graph.nodes)
+        ops = []
+        for node, names in named:
+            label = OpLabel(self.graph.name, node.name)
+            launch = SequencedLaunch(kernels[_key(node, names)], label, self._sources(node, names))
+            sequence = None if in_one_call or node.asks_agent else self._launcher.sequence([launch])
+            ops.append(SingleOp(node, launch, names, sequence))
+        return OpLaunches(ops, self._launcher.sequence([op.launch for op in ops]) if in_one_call else None)
+
+    def _current(self) -> OpLaunches:
+        return self._with_teams if self._team <= 1 or self._team <= self._launch_limit() else self._on_one_core
 
     def start_reporting(self) -> None:
         """Sequences and kernels that publish their launches take the place of the plain ones."""
-        ops, sequence = self._plain
-        self.ops = [self._reporting(op, launched) for op, launched in zip(ops, self._launched, strict=True)]
-        if sequence is not None:
-            self._sequence = ReportingSequence(sequence, [op.launch for op in ops], self._launched, self._launcher)
+        self._with_teams = self._reporting_launches(self._plain_with_teams)
+        self._on_one_core = self._reporting_launches(self._plain_on_one_core)
+
+    def _reporting_launches(self, plain: OpLaunches) -> OpLaunches:
+        ops = [self._reporting(op, launched) for op, launched in zip(plain.ops, self._launched, strict=True)]
+        if plain.sequence is None:
+            return OpLaunches(ops, None)
+        launches = [op.launch for op in plain.ops]
+        return OpLaunches(ops, ReportingSequence(plain.sequence, launches, self._launched, self._launcher))
 
     def _reporting(self, op: SingleOp, launched: LaunchedKernel) -> SingleOp:
         if op.sequence is not None:
             return replace(op, sequence=ReportingSequence(op.sequence, [op.launch], [launched], self._launcher))
-        kernel = ReportingKernel(op.launch.kernel, partial(ReportedLaunch, op.launch.kernel, launched))
+        kernel = ReportingKernel(op.launch.kernel, ReportedLaunch(op.launch.kernel, launched))
         return replace(op, launch=replace(op.launch, kernel=kernel))
 
     def stop_reporting(self) -> None:
-        self.ops, self._sequence = self._plain
+        self._with_teams, self._on_one_core = self._plain_with_teams, self._plain_on_one_core
 
     def _sources(self, node: Node, names: Mapping[str, Place | Number]) -> tuple[ValueSource, ...]:
         dtypes = {param.name: param.dtype for param in node.kernel.params}
@@ -104,11 +147,12 @@ class Unfused:
         """
         bound = bind(self.graph, buffers)
         values, sizes = _arrays(bound)
-        if self._sequence is not None:
-            self._sequence.launch_values(values, sizes)
+        launches = self._current()
+        if launches.sequence is not None:
+            launches.sequence.launch_values(values, sizes)
             return bound.outputs
         tilings, events = (replayed or self._launch_inputs).tilings, self._launch_inputs.events
-        for op in self.ops:
+        for op in launches.ops:
             if replayed is None:
                 self._await_events(op.node)
             self._launch(op, bound, values, sizes, tilings)
@@ -130,8 +174,9 @@ class Unfused:
 
     def launch_values(self, values: Any, sizes: Any) -> None:
         """Every op alone, with filled SuperKernel.argument_arrays(); nothing is checked."""
-        assert self._sequence is not None, "a graph with events or dynamic ops"
-        self._sequence.launch_values(values, sizes)
+        sequence = self._current().sequence
+        assert sequence is not None, "a graph with events or dynamic ops"
+        sequence.launch_values(values, sizes)
 
     def _launch(self, op: SingleOp, bound: Bound, values: Any, sizes: Any, tilings: Mapping[str, Any]) -> None:
         """`values` and `sizes` are those of all names of the graph."""
@@ -155,6 +200,13 @@ class Unfused:
     def close(self) -> None:
         for kernel in self._kernels:
             kernel.close()
+
+
+def _plan_alone(single: Graph, options: Options, target: Target, cores: int | None) -> LaunchPlan:
+    """The plan of a launch of one op."""
+    if cores is None:
+        cores = target.planner.choose_cores(single, options, target.planner.core_count()).cores
+    return target.planner.plan(single, options, cores)
 
 
 def _arrays(bound: Bound) -> tuple[Any, Any]:

@@ -14,7 +14,7 @@ from ..model.opsfile import OpsFile
 from ..model.options import Options
 from ..model.subkernel import SubKernel
 from ..model.tiling import CompiledTiling, TilingFunction
-from ..plan import Machine, Plan
+from ..plan import CoreChoice, Machine, Plan
 from ..plan.memory import MemoryPlan
 from ..plan.spans import Span, TimeStamps
 from .checks import Check
@@ -53,15 +53,19 @@ class LaunchPlan(Protocol):
 class Planner(Protocol):
     """Plans a graph for the cores of a target."""
 
-    def core_count(self) -> int: ...
+    def core_count(self) -> int: ...  # available to a new plan: threads, affinity, CPU quota
+    def launch_limit(self) -> int: ...  # the most cores that a launch may use now; asked by every launch
     def machine(self, cores: int) -> Machine:
         """`cores` of this target's cores: the groups among them, and what things cost."""
 
     def forced_cores(self, options: Options, cores: int | None, name: str) -> int | None:
-        """The number of cores that the caller or an option demands; None: as many as core_count() says."""
+        """The number of cores that the caller or an option demands; None: the work decides."""
 
-    def plan(self, graph: Graph, options: Options, cores: int) -> LaunchPlan:
-        """A validated plan, or a PlanError."""
+    def choose_cores(self, graph: Graph, options: Options, available: int) -> CoreChoice:
+        """As many of the available cores as the estimated work deserves."""
+
+    def plan(self, graph: Graph, options: Options, cores: int, note: str = "") -> LaunchPlan:
+        """A validated plan, or a PlanError. Its page shows the note."""
 
     def validate(self, plan: Any) -> object:
         """The report of all checks; str() of it is a page."""
@@ -171,6 +175,9 @@ class Launcher(Protocol):
     """Loads and launches what the Builder built."""
 
     def load(self, executable: Any) -> LoadedKernel: ...
+    def load_alone(self, executable: Any) -> LoadedKernel | None:
+        """The same binary, its whole plan run by the calling thread, without a team; None: its ops need their team."""
+
     def sequence(self, launches: Sequence[SequencedLaunch]) -> LaunchSequence: ...
     def time_launches(self, enabled: bool) -> None: ...  # of every loaded kernel
 

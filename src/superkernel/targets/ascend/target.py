@@ -13,7 +13,7 @@ from ...model.opsfile import OpsFile
 from ...model.options import Options
 from ...model.subkernel import SubKernel
 from ...model.tiling import CompiledTiling
-from ...plan import Machine
+from ...plan import CoreChoice, Machine
 from ..checks import Check
 from ..protocol import ChipChoice, LaunchInputs, Progress, Target
 from .build import plan_build
@@ -41,6 +41,8 @@ class AscendPlanner:
     def core_count(self) -> int:
         return self.chip.cube_cores + self.chip.vector_cores
 
+    launch_limit = core_count
+
     def machine(self, cores: int) -> Machine:
         """Cube cores come first; a cube core and its vector cores are a group."""
         cubes = self.chip.cube_cores
@@ -56,7 +58,10 @@ class AscendPlanner:
                 "use the options debug-aic-num and debug-aiv-num"
             )
 
-    def plan(self, graph: Graph, options: Options, cores: int) -> AscendPlan:
+    def choose_cores(self, graph: Graph, options: Options, available: int) -> CoreChoice:
+        return CoreChoice(available)  # the launch follows from the ops
+
+    def plan(self, graph: Graph, options: Options, cores: int, note: str = "") -> AscendPlan:
         plan = make_ascend_plan(graph, options, self.chip)
         validate(plan).require_ok(graph.name)
         return plan

@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter_ns
 
@@ -16,7 +16,7 @@ from ...model.opsfile import read_ops
 from ...model.options import Options
 from ...model.subkernel import SubKernel
 from ...model.tiling import CompiledTiling
-from ...plan import Machine, Plan, Report, checked_plan, forced_cores, validate
+from ...plan import CoreChoice, Machine, Plan, Report, checked_plan, choose_cores, forced_cores, validate
 from ..native.build_context import BuildContext
 from ..native.compile_generated import compile_generated
 from ..native.toolchain import cpu_features
@@ -38,9 +38,10 @@ from .machine import machine_of
 from .numbering import number
 from .runtime import host_library as host
 from .runtime.huge_pages import settle
-from .runtime.launch import DELAYS, CpuLoadedKernel
+from .runtime.launch import DELAYS, CpuLoadedKernel, load_alone
 from .runtime.launch_sequence import CpuLaunchSequence
 from .runtime.openmp import thread_count
+from .runtime.processors import processor_count
 
 __all__ = ["TARGET"]
 
@@ -48,16 +49,23 @@ __all__ = ["TARGET"]
 class CpuPlanner:
     """A core is a thread of the OpenMP run time that torch uses."""
 
-    core_count = staticmethod(thread_count)
+    launch_limit = staticmethod(thread_count)
+
+    def core_count(self) -> int:
+        return min(thread_count(), processor_count())
 
     def machine(self, cores: int) -> Machine:
         return machine_of(cores)
 
     def forced_cores(self, options: Options, cores: int | None, name: str) -> int | None:
-        return forced_cores(options, cores, self.core_count(), name)
+        return forced_cores(options, cores, thread_count(), name)
 
-    def plan(self, graph: Graph, options: Options, cores: int) -> Plan:
-        return checked_plan(graph, options, self.machine(cores))
+    def choose_cores(self, graph: Graph, options: Options, available: int) -> CoreChoice:
+        return choose_cores(graph, options, self.machine, available)
+
+    def plan(self, graph: Graph, options: Options, cores: int, note: str = "") -> Plan:
+        plan = checked_plan(graph, options, self.machine(cores))
+        return replace(plan, notes=(*plan.notes, note)) if note else plan
 
     def validate(self, plan: Plan) -> Report:
         return validate(plan, plan.layout)
@@ -131,6 +139,7 @@ class CpuBuilder:
 
 class CpuLauncher:
     load = CpuLoadedKernel
+    load_alone = staticmethod(load_alone)
     sequence = CpuLaunchSequence
     time_launches = staticmethod(host.time_launches)
 

@@ -44,7 +44,7 @@ class Facts(ctypes.Structure):
         ("slot_source", POINTER(c_int32)), ("slot_literal", POINTER(c_uint64)), ("rendezvous_count", c_int32),
         ("tiling_count", c_int32), ("counter_count", c_int32), ("copies_bytes", c_int64), ("step_count", c_int32),
         ("step_text", POINTER(c_char_p)), ("stamp_room", c_int32), ("needs_team", c_int32), ("watchdog_s", c_double),
-        ("report_path", c_char_p), ("delay_seed", c_uint64),
+        ("report_path", c_char_p), ("delay_seed", c_uint64), ("alone", c_int32),
     )  # fmt: skip
 
 

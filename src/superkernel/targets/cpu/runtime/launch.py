@@ -37,13 +37,15 @@ DELAYS = "SUPERKERNEL_TEST_DELAYS"  # a seed: every step of a launch may be late
 class CpuLoadedKernel:
     """A super kernel whose shared object is loaded. Every launch has its own state: threads may launch at once."""
 
-    def __init__(self, executable: CpuExecutable) -> None:
+    def __init__(self, executable: CpuExecutable, alone: bool = False) -> None:
+        """`alone`: the calling thread runs the whole plan, without a team."""
         self.plan, self.numbers = plan, numbers = executable.plan, executable.numbers
+        self.cores = 1 if alone else plan.cores
         self._where = f"super_kernel_scope {plan.graph.name!r}: "
         self.host = load_host(executable.host)
         self._library = self.host.gil_released
         library = _loaded(executable.binary, plan)
-        self.program = _create_program(plan, numbers, library, self._library)
+        self.program = _create_program(plan, numbers, library, self._library, alone)
         # At close, or when the last reference is gone; a thread that enters a launch holds one.
         self._unload = _finalize(self, _dlclose, library._handle)
         _finalize(self, self._library.sk_program_destroy, self.program)
@@ -59,11 +61,11 @@ class CpuLoadedKernel:
         self._asking = {index: nodes[op] for op, index in numbers.tilings.items() if nodes[op].asks_agent}
         self._dynamic = bool(self._asking)
         self.recorded = bool(numbers.records)
-        self._stamp_buffer = stamp_buffer(plan.cores, numbers.records)
+        self._stamp_buffer = stamp_buffer(self.cores, numbers.records)
         self._observed = self._dynamic or self.recorded
         self._plain = not self._observed and not plan.graph.events
         # one core never waits, so it could stop at its end only: Python's handler serves as well
-        self._may_interrupt = may_interrupt if plan.cores > 1 or not self._plain else lambda: 0
+        self._may_interrupt = may_interrupt if self.cores > 1 or not self._plain else lambda: 0
 
     def launch(self, buffers: Mapping[str, Any], launch_inputs: LaunchInputs) -> dict[str, Any]:
         if self._plain and not forked() and (capsules := self._binder.arrays(buffers)) is not None:
@@ -172,7 +174,7 @@ class CpuLoadedKernel:
 
     def _keep_stamps(self, raw: Any) -> None:
         """They are decoded on demand, not during a launch."""
-        self._stamps = self._of_thread.stamps = CpuTimeStamps(self.plan.cores, raw)
+        self._stamps = self._of_thread.stamps = CpuTimeStamps(self.cores, raw)
 
     def repeat(self, buffers: Mapping[str, Any], loop: Any, times: int) -> float:
         """Launch from a C loop (as in bench/clock.cpp); what the loop returns."""
@@ -233,6 +235,11 @@ class CpuLoadedKernel:
             self._unload()
 
 
+def load_alone(executable: CpuExecutable) -> CpuLoadedKernel | None:
+    """The kernel as the calling thread runs it alone; None: an op calls sync_all, which needs its team."""
+    return None if executable.numbers.rendezvous else CpuLoadedKernel(executable, alone=True)
+
+
 def _loaded(binary: Path, plan: Plan) -> ctypes.CDLL:
     try:
         return load_library(binary)
@@ -280,7 +287,7 @@ def may_interrupt() -> int:
     return int(getsignal(signal.SIGINT) is signal.default_int_handler)
 
 
-def _create_program(plan: Plan, numbers: Numbering, library: ctypes.CDLL, host: ctypes.CDLL) -> int:
+def _create_program(plan: Plan, numbers: Numbering, library: ctypes.CDLL, host: ctypes.CDLL, alone: bool) -> int:
     from ..build import entry_name
 
     steps, slots = plan.steps, numbers.layout.slots
@@ -289,7 +296,7 @@ def _create_program(plan: Plan, numbers: Numbering, library: ctypes.CDLL, host: 
     facts = Facts(
         entry=entry,
         name=plan.graph.name.encode(),
-        cores=plan.cores,
+        cores=1 if alone else plan.cores,
         slot_count=len(slots),
         source_count=len(numbers.sources),
         slot_source=(ctypes.c_int32 * len(slots))(*numbers.slot_sources(plan)),
@@ -305,6 +312,7 @@ def _create_program(plan: Plan, numbers: Numbering, library: ctypes.CDLL, host: 
         watchdog_s=plan.options.debug_watchdog,
         report_path=str(report_path(plan.graph.name)).encode(),
         delay_seed=int(os.environ.get(DELAYS) or 0),
+        alone=alone,
     )
     program: int = host.sk_program_create(ctypes.byref(facts))
     return program

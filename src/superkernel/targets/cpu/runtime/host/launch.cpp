@@ -219,7 +219,7 @@ int32_t run(Running* running, const uint64_t* values, const int64_t* bytes, cons
     }
     running->team = 0;
     if (program.facts.cores == 1) {
-        run_core(*running, 0);
+        enter(*running, 0, program.facts.alone != 0 ? kWholePlan : 0);
     } else {
         openmp.parallel(region, running, unsigned(program.facts.cores), 0);
         if (running->team < program.facts.cores) run_without_region(*running);

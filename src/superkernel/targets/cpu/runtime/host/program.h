@@ -38,6 +38,7 @@ struct Facts {
     double watchdog_s;
     const char* report_path;
     uint64_t delay_seed;
+    int32_t alone;  // the calling thread runs the whole plan, without a team
 };
 
 constexpr int32_t kLiteral = -1;
