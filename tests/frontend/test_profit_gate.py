@@ -1,4 +1,4 @@
-"""The profit gate: fused and unfused take turns on real calls, the faster one stays, and nothing ever runs twice."""
+"""The profit gate: the ways to launch take turns on real calls, the fastest stays, and nothing ever runs twice."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from superkernel.cache import Cache
 from superkernel.errors import BuildError
-from superkernel.frontend.profit_gate import TURNS, ProfitGate
+from superkernel.frontend.profit_gate import FUSED, ON_ONE_CORE, TURNS, UNFUSED, ProfitGate
 from superkernel.frontend.scope import super_kernel
 
 MEASURED = 2 * TURNS + 2  # calls until it decides: a first one of each way is not counted
@@ -46,7 +46,7 @@ def clock() -> Clock:
 
 def make_gate(clock: Clock, fused: Any, unfused: Any, cache: Cache | None = None, key: str = "k") -> ProfitGate:
     return ProfitGate(
-        clock.launcher("fused", *fused), lambda: clock.launcher("unfused", *unfused), clock.read, key, cache
+        {FUSED: clock.launcher("fused", *fused)}, lambda: clock.launcher("unfused", *unfused), clock.read, key, cache
     )
 
 
@@ -56,12 +56,12 @@ def test_they_take_turns_five_measured_calls_each_then_the_faster_one_stays(
 ) -> None:
     made = make_gate(clock, [fused], [unfused])
     for call in range(MEASURED):
-        assert made.fuses is None
+        assert made.chosen is None
         made(None, None)
         assert len(clock.launched) == call + 1  # one launch per call
     assert clock.launched == ["fused", "unfused"] * (TURNS + 1)
-    assert made.fuses == (winner == "fused")
-    assert [len(times) for times in made.times.values()] == [TURNS, TURNS]
+    assert made.chosen == winner
+    assert [len(times) for times in made.turns.times.values()] == [TURNS, TURNS]
     assert made.medians_us == {"fused": fused / 1000, "unfused": unfused / 1000}
     clock.launched.clear()
     for _ in range(3):
@@ -73,7 +73,50 @@ def test_a_slow_first_call_and_a_slow_outlier_do_not_decide(clock: Clock) -> Non
     made = make_gate(clock, [10_000, 10, 10, 9_000, 10], [20])
     for _ in range(MEASURED):
         made(None, None)
-    assert made.fuses
+    assert made.chosen == FUSED
+
+
+@pytest.mark.parametrize(
+    ("alone", "team", "unfused", "winner"),
+    [
+        (5, 10, 20, ON_ONE_CORE),
+        (20, 10, 30, FUSED),
+        (20, 20, 10, UNFUSED),
+        (1020, 1000, 3000, ON_ONE_CORE),  # as fast, but for noise, and it needs one processor
+    ],
+)
+def test_one_core_all_cores_and_unfused_take_turns(
+    clock: Clock, alone: int, team: int, unfused: int, winner: str
+) -> None:
+    fused = {ON_ONE_CORE: clock.launcher(ON_ONE_CORE, alone), FUSED: clock.launcher(FUSED, team)}
+    made = ProfitGate(fused, lambda: clock.launcher(UNFUSED, unfused), clock.read, "k", None)
+    for _ in range(3 * (TURNS + 1)):
+        assert made.chosen is None
+        made(None, None)
+    assert clock.launched == [ON_ONE_CORE, FUSED, UNFUSED] * (TURNS + 1)
+    assert made.chosen == winner and set(made.medians_us) == {ON_ONE_CORE, FUSED, UNFUSED}
+    clock.launched.clear()
+    made(None, None)
+    assert clock.launched == [winner]
+
+
+def test_a_segment_of_one_op_is_measured_on_one_core_and_on_all(clock: Clock) -> None:
+    fused = {ON_ONE_CORE: clock.launcher(ON_ONE_CORE, 5), FUSED: clock.launcher(FUSED, 10)}
+    made = ProfitGate(fused, None, clock.read, "k", None)
+    made.begin_build()
+    for _ in range(2 * (TURNS + 1)):
+        made(None, None)
+    assert clock.launched == [ON_ONE_CORE, FUSED] * (TURNS + 1) and made.chosen == ON_ONE_CORE
+
+
+def test_times_of_other_alternatives_do_not_decide(clock: Clock, tmp_path: Path) -> None:
+    """A decision between fused and unfused says nothing of one core."""
+    cache = Cache(tmp_path)
+    first = make_gate(clock, [20], [10], cache)
+    for _ in range(MEASURED):
+        first(None, None)
+    fused = {ON_ONE_CORE: clock.launcher(ON_ONE_CORE, 5), FUSED: clock.launcher(FUSED, 20)}
+    assert ProfitGate(fused, lambda: clock.launcher(UNFUSED, 10), clock.read, "k", cache).chosen is None
 
 
 def test_the_decision_and_its_times_are_found_again(clock: Clock, tmp_path: Path) -> None:
@@ -82,11 +125,11 @@ def test_the_decision_and_its_times_are_found_again(clock: Clock, tmp_path: Path
     for _ in range(MEASURED):
         first(None, None)
     again = make_gate(clock, [20], [10], cache)
-    assert again.fuses is False and again.medians_us == first.medians_us
+    assert again.chosen == UNFUSED and again.medians_us == first.medians_us
     clock.launched.clear()
     again(None, None)
     assert clock.launched == ["unfused"]
-    assert make_gate(clock, [20], [10], cache, "another").fuses is None
+    assert make_gate(clock, [20], [10], cache, "another").chosen is None
 
 
 @pytest.mark.parametrize("text", ["", "{}", "nonsense", '{"fused": [], "unfused": []}', '{"fused": 1, "unfused": 2}'])
@@ -97,7 +140,7 @@ def test_what_cannot_be_read_is_measured_again(clock: Clock, tmp_path: Path, tex
     made = make_gate(clock, [20], [10], cache)
     for _ in range(MEASURED):
         made(None, None)
-    assert made.fuses is False
+    assert made.chosen == UNFUSED
 
 
 def test_a_cache_that_cannot_be_written_does_not_disturb(clock: Clock, tmp_path: Path) -> None:
@@ -107,18 +150,18 @@ def test_a_cache_that_cannot_be_written_does_not_disturb(clock: Clock, tmp_path:
     made = make_gate(clock, [20], [10], cache)
     for _ in range(MEASURED):
         made(None, None)
-    assert made.fuses is False
+    assert made.chosen == UNFUSED
 
 
 def test_an_error_in_a_launch_is_the_callers_and_the_gate_goes_on(clock: Clock) -> None:
     def fails(values: Any, sizes: Any) -> None:
         raise ValueError
 
-    made = ProfitGate(fails, lambda: clock.launcher("unfused", 1), clock.read, "k", None)
+    made = ProfitGate({FUSED: fails}, lambda: clock.launcher("unfused", 1), clock.read, "k", None)
     with pytest.raises(ValueError):
         made(None, None)
     made(None, None)
-    assert clock.launched == ["unfused"] and made.fuses is None
+    assert clock.launched == ["unfused"] and made.chosen is None
 
 
 def test_threads_launch_once_per_call(clock: Clock) -> None:
@@ -128,7 +171,7 @@ def test_threads_launch_once_per_call(clock: Clock) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(clock.launched) == 80 and made.fuses is not None
+    assert len(clock.launched) == 80 and made.chosen is not None
 
 
 def test_the_other_way_is_built_aside_and_the_second_call_waits_for_it(clock: Clock) -> None:
@@ -139,7 +182,7 @@ def test_the_other_way_is_built_aside_and_the_second_call_waits_for_it(clock: Cl
         may_build.wait(60)
         return clock.launcher("unfused", 5)
 
-    made = ProfitGate(clock.launcher("fused", 10), build, clock.read, "k", None)
+    made = ProfitGate({FUSED: clock.launcher("fused", 10)}, build, clock.read, "k", None)
     made.begin_build()
     assert building.wait(60)
     made(None, None)
@@ -147,14 +190,14 @@ def test_the_other_way_is_built_aside_and_the_second_call_waits_for_it(clock: Cl
     threading.Timer(0.05, may_build.set).start()
     for _ in range(MEASURED - 1):
         made(None, None)
-    assert clock.launched == ["fused", "unfused"] * (TURNS + 1) and made.fuses is False
+    assert clock.launched == ["fused", "unfused"] * (TURNS + 1) and made.chosen == UNFUSED
 
 
 def test_a_failed_build_is_told_to_the_call_that_needs_it(clock: Clock) -> None:
     def build() -> Any:
         raise BuildError("no disk")
 
-    made = ProfitGate(clock.launcher("fused", 10), build, clock.read, "k", None)
+    made = ProfitGate({FUSED: clock.launcher("fused", 10)}, build, clock.read, "k", None)
     made.begin_build()
     made(None, None)
     with pytest.raises(BuildError, match="no disk"):
@@ -171,7 +214,7 @@ def model(x: Tensor) -> Tensor:
 
 
 def test_a_model_is_measured_on_real_calls_and_another_compilation_knows_the_decision() -> None:
-    x = torch.zeros(4, 16)
+    x = torch.zeros(64, 512)  # enough for two blocks
     (segment,) = run(model, x, profit_gate=1).scopes["a"].segments
     assert len(segment.ops) > 1
     Cache().path(segment.gate._entry(), ".json").unlink(missing_ok=True)  # what an earlier run of this test decided
@@ -179,19 +222,20 @@ def test_a_model_is_measured_on_real_calls_and_another_compilation_knows_the_dec
     first = run(model, x, profit_gate=1)
     (segment,) = first.scopes["a"].segments
     assert segment.launches == "measuring" and "still measuring" in str(first.report)
-    for call in range(1, MEASURED):
-        assert segment.gate.fuses is None, call
+    for call in range(1, len(segment.gate.turns.names) * (TURNS + 1)):
+        assert segment.gate.chosen is None, call
         first.function(x)
         assert (x == call).all()  # in place, once per call
-    assert segment.gate.fuses is not None
-    assert set(segment.times_us) == {"fused", "unfused"}
-    assert segment.launches in ("fused", "unfused") and "(gate: fused " in str(first.report)
+    ways = {"fused", "unfused"} | ({"fused on one core"} if segment.kernel.plan.cores > 1 else set())
+    assert segment.gate.chosen is not None
+    assert set(segment.times_us) == ways
+    assert segment.launches in ways and "(gate: fused " in str(first.report)
     assert first.report.to_dict()["scopes"][0]["segments"][0]["gate_us"] == segment.times_us
     torch._dynamo.reset()
     again = run(model, x, profit_gate=1)
     (known,) = again.scopes["a"].segments
     assert known.gate is not segment.gate
-    assert (known.gate.fuses, known.times_us) == (segment.gate.fuses, segment.times_us)
+    assert (known.gate.chosen, known.times_us) == (segment.gate.chosen, segment.times_us)
     torch._dynamo.reset()
     assert run(model, x, profit_gate=0).scopes["a"].segments[0].launches == "fused"
     torch._dynamo.reset()

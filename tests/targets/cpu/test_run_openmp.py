@@ -50,27 +50,37 @@ def test_one_run_time_whenever_torch_is_imported(order: str) -> None:
 
 
 @needs_torch
-def test_torch_s_thread_count_is_respected() -> None:
-    """A changed count plans anew; a number of cores that was asked for stays. Tensors are buffers as well."""
+def test_a_changed_thread_count_runs_the_old_binary_and_never_compiles() -> None:
+    """Fewer threads than the plan has cores: one core runs the whole plan. A number that was asked for stays."""
     code = """
 import numpy as np, torch
-from targets.cpu.small import compile_ops, expected, launched, numbers, resident, small
-from superkernel import Op
+from targets.cpu.small import compile_ops, expected, launched, numbers, small
+from superkernel import Op, compile
+from superkernel.errors import BuildError
+from superkernel.targets.native import toolchain
 ops = [Op(small("mix", 4), ["a", "b", "t"]), Op(small("fold", 4), ["t", "a"]), Op(small("early", 4), ["t", "b", "u"])]
 torch.set_num_threads(2)
-follows, stays = compile_ops(ops, "follows", "", None), compile_ops(ops, "stays", "", 3)
+follows = compile(ops, "follows", cores_by_work=False)
+stays, replayed = compile_ops(ops, "stays", "", 3), compile_ops(ops, "replayed", "debug-replay=1", None)
+meets = compile([Op(small("mix", 2), ["a", "b", "t"]), Op(small("total", 2), ["t", "ws", "u"])], "meets")
+alone = follows.unfused()
 arrays = numbers("a", "b")
-wanted = expected(follows, arrays)["u"]
+wanted, met = expected(follows, arrays)["u"], expected(meets, arrays)["u"]
+def refuse(*args, **more): raise AssertionError("a launch called the compiler")
+toolchain.subprocess.run = refuse
+cores = set()
 for count in (2, 1, 3, 2):
     torch.set_num_threads(count)
     for _ in range(3):
         assert np.array_equal(launched(follows, follows, arrays)["u"], wanted)
         assert np.array_equal(launched(stays, stays, arrays)["u"], wanted)
+        assert np.array_equal(launched(replayed, replayed, arrays)["u"], wanted)
+        assert np.array_equal(launched(meets, meets, arrays)["u"], met)
         made = follows({name: torch.from_numpy(value) for name, value in arrays.items()})
         assert isinstance(made["u"], torch.Tensor) and np.array_equal(made["u"].numpy(), wanted)
         assert float(torch.arange(200_000.0).sum()) > 0
-    assert np.array_equal(launched(follows.unfused(), follows, arrays)["u"], wanted)
-    assert (follows.plan.cores, stays.plan.cores) == (count, 3), count
+        assert np.array_equal(launched(alone, follows, arrays)["u"], wanted)
+    assert follows.loaded.cores == min(2, count) and stays.loaded.cores == 3 and meets.loaded.cores == 2, count
 print("done")
 """
     assert "done" in child(code).stdout
