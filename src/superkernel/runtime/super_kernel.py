@@ -234,7 +234,7 @@ class SuperKernel:
     @property
     def memory(self) -> MemoryPlan:
         """The arena of the buffers that a launch allocates for itself, for the present number of cores."""
-        return self._current().plan.memory
+        return self._built.plan.memory
 
     @property
     def executable(self) -> Executable:
