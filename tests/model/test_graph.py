@@ -117,15 +117,20 @@ def test_a_dynamic_op_or_a_place_inside_the_buffer_is_not_ranged() -> None:
     for ops in (
         [Op(write, ["a"]), Op(read, ["a"], task="dynamic")],
         [Op(write, ["a"], task="dynamic"), Op(read, ["a"])],
-        [Op(write, ["a"]), Op(read, [Place("a", 4)])],
+        [Op(write, ["a"]), Op(kernel("part", 2, "in:x:float32[4]@block"), [Place("a", 4)])],
     ):
         assert not build_graph(ops).edges[0].reasons[0].ranged
 
 
 def test_places_of_one_name_are_one_buffer_without_a_promise() -> None:
     write, read = kernel("write", 2, "out:x:float32[8]@block"), kernel("read", 2, "in:x:float32[8]@block")
-    for first, second in (("a", Place("a", 4)), (Place("a", 4), "a"), (Place("a", 4), Place("a", 8))):
-        graph = build_graph([Op(write, [first]), Op(read, [second])])
+    write_part, read_part = kernel("write", 2, "out:x:float32[2]@block"), kernel("read", 2, "in:x:float32[2]@block")
+    for ops in (
+        [Op(write, ["a"]), Op(read_part, [Place("a", 4)])],
+        [Op(write_part, [Place("a", 4)]), Op(read, ["a"])],
+        [Op(write_part, [Place("a", 4)]), Op(read_part, [Place("a", 8)])],
+    ):
+        graph = build_graph(ops)
         assert edges(graph) == {(0, 1): {RAW}}
         assert not graph.edges[0].block_local
     assert build_graph([Op(write, ["a"]), Op(read, [Place("a")])]).edges[0].block_local

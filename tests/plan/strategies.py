@@ -237,10 +237,15 @@ def _ops(rows: list[Row], pool: tuple[Use, ...], fusion: bool, backwards: bool) 
         use = pool[chosen % len(pool)]
         names = iter(BUFFERS[buffers // len(BUFFERS) ** k % len(BUFFERS)] for k in range(3))
         args = [7 if param.kind.value == "scalar" else next(names) for param in use.kernel.params]
-        if buffers % 6 == 1:  # a part of a buffer
+        kernel = use.kernel
+        if buffers % 6 == 1:  # a part of a buffer, of which nothing more is said: it may be of any size
             args = [Place(arg, 8) if isinstance(arg, str) and at % 2 == i % 2 else arg for at, arg in enumerate(args)]
+            params = zip(kernel.params, args, strict=True)
+            kernel = replace(
+                kernel, params=tuple(arg.seen_as(param) if isinstance(arg, Place) else param for param, arg in params)
+            )
         task = "dynamic" if use.dynamic else "normal"
-        ops.append(Op(use.kernel, args, f"op{i}", stream, events.sends[i], events.receives[i], task))
+        ops.append(Op(kernel, args, f"op{i}", stream, events.sends[i], events.receives[i], task))
     return tuple(ops)
 
 

@@ -32,6 +32,7 @@ class Buffer:
     produced: bool  # written by something else than a workspace parameter
     needs_value: bool  # some op reads it before any op has written it
     reach: int = 0  # the largest offset at which an op takes it, in bytes
+    least_bytes: int = 0  # where the last of the parts ends that ops take by offset
 
     @property
     def typed(self) -> bool:
@@ -305,21 +306,27 @@ def _collect_buffers(nodes: tuple[Node, ...], order: tuple[int, ...]) -> dict[st
         for param, place in node.places():
             before = buffers.get(place.name)
             known = fresh.get(place.name, before)
-            fresh[place.name] = _join(known, before, place.seen_as(param), place, node.name)
+            joined = _join(known, before, place.seen_as(param), place, node.name)
+            part_end = place.offset + (param.nbytes or 0) if place.offset else 0
+            fresh[place.name] = replace(joined, least_bytes=max(joined.least_bytes, part_end))
         buffers |= fresh
     _check_reach(nodes, buffers)
     return buffers
 
 
 def _check_reach(nodes: tuple[Node, ...], buffers: dict[str, Buffer]) -> None:
-    for buffer in buffers.values():
-        if buffer.nbytes is None or buffer.reach <= buffer.nbytes:
-            continue
-        far = (buffer.name, buffer.reach)
-        op = next(node.name for node in nodes if any((p.name, p.offset) == far for _, p in node.places()))
-        raise GraphError(
-            f"op {op!r} takes {buffer.name!r} from byte {buffer.reach} on, but it has {buffer.nbytes} bytes"
-        )
+    short = {b.name: b.nbytes for b in buffers.values() if b.nbytes is not None and b.least_bytes > b.nbytes}
+    if not short:
+        return
+    for node in nodes:
+        for param, place in node.places():
+            size = short.get(place.name)
+            if size is None or not place.offset or place.offset + (param.nbytes or 0) <= size:
+                continue
+            taken = f"from byte {place.offset} on"
+            if place.offset <= size:
+                taken = f"up to byte {place.offset + (param.nbytes or 0)} ({param} from byte {place.offset} on)"
+            raise GraphError(f"op {node.name!r} takes {place.name!r} {taken}, but it has {size} bytes")
 
 
 def _join(known: Buffer | None, before: Buffer | None, param: Param, place: Place, op: str) -> Buffer:
@@ -344,4 +351,5 @@ def _join(known: Buffer | None, before: Buffer | None, param: Param, place: Plac
         known.produced or param.kind in (Kind.OUT, Kind.INOUT),
         known.needs_value or (param.kind.reads and not (before and before.written)),
         max(known.reach, place.offset),
+        known.least_bytes,
     )

@@ -132,3 +132,8 @@ def _check_place(place: Place, param: Param, what: str) -> None:
         raise GraphError(
             f"{what}: the offset in {place.name!r} is {offset!r}; it must be a whole number of bytes from 0"
         )
+    if offset % param.alignment:
+        raise GraphError(
+            f"{what}: the offset in {place.name!r} is {offset}, which is no multiple of {param.alignment}: "
+            f"{param.dtype} must begin at one"
+        )

@@ -97,6 +97,14 @@ class Param:
             return None
         return math.prod(self.shape) * DTYPES[self.dtype][0]
 
+    @property
+    def alignment(self) -> int:
+        """Bytes of which its address is a multiple; 1 where it says nothing."""
+        if self.dtype is None:
+            return 1
+        size = DTYPES[self.dtype][0]
+        return size // 2 if self.dtype.startswith("complex") else size
+
     def __str__(self) -> str:
         typed = "" if self.dtype is None else f":{self.dtype}"
         shaped = "" if self.shape is None else "[" + ",".join(map(str, self.shape)) + "]"

@@ -121,6 +121,11 @@ def _facts(buffer: Buffer, value: Any, where: str) -> tuple[int, int]:
         raise LaunchError(f"{where}{buffer.name!r} is a {type(value).__name__}; pass a numpy array or a torch tensor")
     if size < buffer.reach:
         raise LaunchError(f"{where}{buffer.name!r} has {size} bytes, and an op takes it from byte {buffer.reach} on")
+    if size < buffer.least_bytes:
+        raise LaunchError(
+            f"{where}{buffer.name!r} has {size} bytes, and a part that an op takes of it ends at byte "
+            f"{buffer.least_bytes}"
+        )
     return address, size
 
 

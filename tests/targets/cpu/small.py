@@ -195,7 +195,7 @@ def planted(kernel: SuperKernel, edit: Callable[[str], str], host: Path | None =
     assert isinstance(prepared, CpuPrepared)
     source = edit(executable.source)
     used = {node.kernel for node in plan.graph.nodes}
-    parts = [(c, name_symbols(c, 1)) for c in prepared.compiled.values() if c.kernel in used]
+    parts = list(name_symbols([c for c in prepared.compiled.values() if c.kernel in used], 1).values())
     flags = ["-DSK_TEST_DELAYS"] if os.environ.get(DELAYS) else []
     binary = link({entry_name(kernel.name): source}, parts, flags, prepared.context)
     faulty = CpuExecutable(plan, number(plan), source, binary, host or host_library(prepared.context), ())

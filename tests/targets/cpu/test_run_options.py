@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
-from targets.cpu.small import binary_of, compile_ops, differs, launched, numbers, small
+from targets.cpu.small import KERNELS, N, binary_of, compile_ops, differs, launched, numbers, small
 
 from superkernel import Op, SubKernel
 from superkernel.targets.cpu import build
@@ -81,6 +83,28 @@ def test_compile_options_reach_the_compiler() -> None:
         ).stdout
         assert ".debug_info" in sections
         assert not differs(k, numbers("a", "b"), launches=5)
+
+
+@pytest.mark.parametrize("options", ["", "split-mode=3:stream-fusion=1"])
+def test_one_function_under_several_descriptions(options: str) -> None:
+    """Other names, sizes and block counts of one function; and a scalar of another type, which C++ tells apart."""
+    described = [
+        (2, (f"in:x:int64[{N}]", f"out:z:int64[{N}]", "scalar:choice")),
+        (4, (f"in:x:int64[{N}]", f"out:z:int64[{N}]", "scalar:choice")),
+        (2, ("in:a", "out:b", "scalar:count:int64")),
+        (1, ("in:x", "out:z", "scalar:choice:float32")),
+    ]
+    kernels = [
+        SubKernel.from_source(KERNELS / "promises.cpp", "plain", block_dim=blocks, params=params)
+        for blocks, params in described
+    ]
+    names = ("a", "t", "u", "v", "w")
+    ops = [Op(kernel, [*pair, 5]) for kernel, pair in zip(kernels, pairwise(names), strict=True)]
+    with compile_ops(ops, "described_twice", options) as k:
+        for run in (k, k.unfused()):
+            arrays = numbers(*names)
+            run(arrays)
+            np.testing.assert_array_equal(arrays["w"], arrays["a"] + 4)
 
 
 @pytest.mark.parametrize("options", ["", "split-mode=4"])

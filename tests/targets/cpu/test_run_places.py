@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +178,33 @@ def test_a_buffer_that_ends_before_the_place_is_refused() -> None:
             k({"z": np.zeros(N, np.int64)})
 
 
+def test_the_bytes_of_a_typed_part_must_be_there() -> None:
+    """48 numbers from byte 8 on end at byte 392."""
+    with compile_ops([Op(small("scale"), [Place("x", 8), "z"])], "part") as k:
+        for run in ways(k):
+            with pytest.raises(
+                LaunchError, match=r"'x' has 384 bytes, and a part that an op takes of it ends at byte 392"
+            ):
+                run({"x": np.zeros(N, np.int64), "z": np.zeros(N, np.int64)})
+            run({"x": np.zeros(N + 1, np.int64), "z": np.zeros(N, np.int64)})
+    ops = [Op(small("scale"), ["x", "t"]), Op(small("scale"), [Place("t", 8), "z"], name="shifted")]
+    with pytest.raises(
+        GraphError, match=r"op 'shifted' takes 't' up to byte 392 \(in:x:int64\[48\]@block from byte 8 on\), but it has"
+    ):
+        compile_ops(ops, "beyond")
+
+
+@pytest.mark.parametrize(("dtype", "offset"), [("float32", 2), ("int64", 12), ("bfloat16", 1), ("complex64", 6)])
+def test_a_typed_part_begins_at_a_multiple_of_its_type(dtype: str, offset: int) -> None:
+    kernel = replace(small("scale", 1), params=tuple(map(Param.parse, (f"in:x:{dtype}[4]", f"out:z:{dtype}[4]"))))
+    with pytest.raises(
+        GraphError, match=rf"offset in 'm' is {offset}, which is no multiple of \d+: {dtype} must begin"
+    ):
+        Op(kernel, [Place("m", offset), "z"])
+    Op(kernel, [Place("m", 16), "z"])
+    Op(untyped("scale"), [Place("m", offset), "z"])  # bytes of which nothing is said
+
+
 def test_a_name_that_is_only_reached_by_offsets_must_be_passed() -> None:
     with compile_ops([Op(small("scale"), ["x", Place("z", 8)])], "unsized") as k:
         with pytest.raises(LaunchError, match=r"'z' was not passed; it has no dtype\[shape\]"):
@@ -187,9 +214,9 @@ def test_a_name_that_is_only_reached_by_offsets_must_be_passed() -> None:
 
 def test_a_typed_use_of_the_same_name_is_still_checked_and_allocated() -> None:
     """The whole is written with its type; a part of it is read."""
-    ops = [Op(small("scale"), ["x", "t"]), Op(small("twice", 1), [Place("t", 8), "z"])]
+    ops = [Op(small("scale"), ["x", "t"]), Op(untyped("twice", 1), [Place("t", 8), "z"])]
     with pytest.raises(GraphError, match=r"op 'twice' takes 't' from byte 400 on, but it has 384 bytes"):
-        compile_ops([ops[0], Op(small("twice", 1), [Place("t", 400), "z"])], "beyond")
+        compile_ops([ops[0], Op(untyped("twice", 1), [Place("t", 400), "z"])], "beyond")
     with compile_ops([ops[0], Op(small("scale", 1), [Place("t"), "z"])], "typed") as k:
         given = numbers("x")
         made = k(given)

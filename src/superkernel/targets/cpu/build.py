@@ -19,6 +19,7 @@ from ..native.objects import CXX_FLAGS, CompileJob, text_key, versions
 from ..native.toolchain import cpu_features, run
 from .actions import LinkedKernel
 from .emit import side_by_side
+from .emit_lines import parameter_types
 from .runtime.openmp import openmp
 
 INCLUDE = Path(__file__).parent / "include"
@@ -83,13 +84,28 @@ def _inspect(kernel: SubKernel, path: Path, contents: str, cache: Cache) -> Comp
     return CompiledKernel(resolved, path, contents, symbols, facts.unique, facts.undefined)
 
 
-def name_symbols(compiled: CompiledKernel, copies: int) -> LinkedKernel:
-    """What the emitted code will call: per tiling key, the names of the copies."""
-    variants = tuple(
-        (key, (unique, *(f"{unique}_copy{i}" for i in range(1, copies))))
-        for (key, _), unique in zip(compiled.symbols, compiled.unique, strict=True)
-    )
-    return LinkedKernel(variants, compiled.kernel.code_bytes)
+def name_symbols(
+    compiled: Sequence[CompiledKernel], copies: int
+) -> dict[SubKernel, tuple[CompiledKernel, LinkedKernel]]:
+    """What the emitted code will call: per tiling key, the names of the copies.
+
+    Descriptions of one function share its name. Where they pass scalars of other types, C++ takes them for different
+    functions, and each gets a name and a copy of the code.
+    """
+    signatures: dict[str, list[tuple[str, ...]]] = {}
+    named = {}
+    for part in compiled:
+        signature = tuple(parameter_types(part.kernel))
+        variants = []
+        for (key, _), unique in zip(part.symbols, part.unique, strict=True):
+            known = signatures.setdefault(unique, [])
+            if signature not in known:
+                known.append(signature)
+            number = known.index(signature)
+            name = f"{unique}_as{number}" if number else unique
+            variants.append((key, (name, *(f"{name}_copy{i}" for i in range(1, copies)))))
+        named[part.kernel] = part, LinkedKernel(tuple(variants), part.kernel.code_bytes)
+    return named
 
 
 def entry_name(name: str) -> str:

@@ -12,14 +12,13 @@ from functools import cached_property
 from ...model.argument_layout import Role
 from ...model.op import Place
 from ...model.options import Options
-from ...model.params import Kind
 from ...model.subkernel import SubKernel
 from ...model.tiling import CompiledTiling
 from ...plan import Lane, Plan
 from ...plan.steps import Cores, Select, Step, spell
 from ..native.c_names import c_identifiers
 from .actions import ALONE, Actions, LinkedKernel, ranges
-from .emit_lines import INDENT, LinePrinter, scalar_type
+from .emit_lines import INDENT, LinePrinter, parameter_types
 from .emit_table import TablePrinter, runs
 from .numbering import Numbering
 
@@ -80,13 +79,14 @@ class Emitter:
         )
 
     def _declarations(self) -> str:
-        lines = ["// the sub-kernels"]
+        lines, declared = ["// the sub-kernels"], set[str]()
         for kernel, linked in self.linked.items():
-            named = zip(kernel.params, c_identifiers([p.name for p in kernel.params]), strict=True)
-            types = ", ".join(
-                f"{scalar_type(p.dtype) if p.kind is Kind.SCALAR else 'uint64_t'} {name}" for p, name in named
-            )
+            named = zip(parameter_types(kernel), c_identifiers([p.name for p in kernel.params]), strict=True)
+            types = ", ".join(f"{type_name} {name}" for type_name, name in named)
             for _, copies in linked.variants:
+                if copies[0] in declared:  # one function under two descriptions, or two tiling keys
+                    continue
+                declared.add(copies[0])
                 lines += [f'extern "C" void {symbol}({types});' for symbol in copies]
                 if len(copies) > 1:
                     lines.append(f"static void (*const {copies[0]}_copies[])({types}) = {{{', '.join(copies)}}};")

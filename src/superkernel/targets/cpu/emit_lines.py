@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ...model.params import DTYPES, Kind, Param
+from ...model.subkernel import SubKernel
 from ..native.c_names import c_string
 from .actions import (
     Action,
@@ -133,6 +134,11 @@ def tiling_argument(param: Param, value: str, size: str) -> str:
         return f"{c_string(param.name)}, nullptr, 0, {value}"
     address = f"reinterpret_cast<const void*>({value})" if param.kind.reads else "nullptr"
     return f"{c_string(param.name)}, {address}, {size}, 0"
+
+
+def parameter_types(kernel: SubKernel) -> list[str]:
+    """The C types of its parameters, as the emitted code declares them."""
+    return [scalar_type(param.dtype) if param.kind is Kind.SCALAR else "uint64_t" for param in kernel.params]
 
 
 def scalar_type(dtype: str | None) -> str:

@@ -86,7 +86,7 @@ class CpuPrepared:
         used = {kernel for plan in plans for kernel in _kernels_of(plan)}
         options = plans[0].options.for_target(TARGET.name)
         copies = options.split_mode or 1
-        parts = {c.kernel: (c, name_symbols(c, copies)) for c in self.compiled.values() if c.kernel in used}
+        parts = name_symbols([part for part in self.compiled.values() if part.kernel in used], copies)
         tilings = {tiling: self.tilings[tiling] for plan in plans for tiling in _tilings_of(plan)}
         symbols = {tiling: function.unique[0] for tiling, function in tilings.items()}
         numbers = [number(plan) for plan in plans]
@@ -97,8 +97,8 @@ class CpuPrepared:
             entries[entry] = Emitter(plan, numbered, linked, entry, options, symbols).source()
         flags = (*plans[0].options.compile_options, *(["-DSK_TEST_DELAYS"] if os.environ.get(DELAYS) else []))
         try:
-            functions = [(function, name_symbols(function, 1)) for function in tilings.values()]
-            linked_parts = [*parts.values(), *functions]
+            functions = name_symbols(list(tilings.values()), 1)
+            linked_parts = [*parts.values(), *functions.values()]
             libraries = dict.fromkeys(library for part, _ in linked_parts for library in part.kernel.libraries)
             binary = link(entries, linked_parts, flags, self.context, list(libraries))
         except BuildError as failure:

@@ -147,7 +147,7 @@ class FastBinder:
             return False
         size = value.nbytes
         arguments.values[place], arguments.sizes[place] = address, size
-        return size >= buffer.reach and (bool(address) or not size)
+        return size >= buffer.least_bytes and (bool(address) or not size)
 
     def _torch_dtype(self, name: str) -> Any:
         if name not in self._torch_dtypes:
@@ -162,4 +162,4 @@ def _wanted(buffer: Buffer) -> Wanted:
     if buffer.dtype is not None and not buffer.scalar:
         itemsize = DTYPES[buffer.dtype][0]
         typekind = _TYPEKINDS.get(buffer.dtype.rstrip("0123456789"), b"?")
-    return Wanted(elements, buffer.reach, itemsize, typekind, buffer.written, not buffer.scalar)
+    return Wanted(elements, buffer.least_bytes, itemsize, typekind, buffer.written, not buffer.scalar)

@@ -52,8 +52,8 @@ class Wanted(ctypes.Structure):
     """As in bind.cpp."""
 
     _fields_ = (
-        ("elements", c_int64), ("reach", c_int64), ("itemsize", c_int32), ("typekind", c_char), ("written", c_uint8),
-        ("memory", c_uint8),
+        ("elements", c_int64), ("least_bytes", c_int64), ("itemsize", c_int32), ("typekind", c_char),
+        ("written", c_uint8), ("memory", c_uint8),
     )  # fmt: skip
 
 

@@ -49,7 +49,7 @@ extern "C" {
 // What the buffer of one name must satisfy.
 struct BufferCheck {
     int64_t elements;  // < 0: any
-    int64_t reach;     // least size in bytes
+    int64_t least_bytes;
     int32_t itemsize;  // 0: any
     char typekind;     // 0: any
     uint8_t written;
@@ -69,7 +69,7 @@ static bool bind_arrays(void* capsules, int32_t count, const BufferCheck* checks
         int64_t elements = 1;
         for (int d = 0; d < array->nd; ++d) elements *= array->shape[d];
         const bool fits = check.memory != 0 && (check.elements < 0 || elements == check.elements) &&
-                          elements * array->itemsize >= check.reach &&
+                          elements * array->itemsize >= check.least_bytes &&
                           (check.itemsize == 0 || array->itemsize == check.itemsize) &&
                           (check.typekind == 0 || array->typekind == check.typekind) && array->typekind != 'O' &&
                           (array->flags & kContiguous) != 0 && (array->flags & kAligned) != 0 &&
