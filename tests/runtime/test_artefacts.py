@@ -97,7 +97,7 @@ def test_a_file_that_was_changed(copy: Path) -> None:
 @pytest.mark.parametrize(
     ("edit", "words"),
     [
-        (lambda manifest: manifest.update(version=1), ("version 1", "version 4")),
+        (lambda manifest: manifest.update(version=1), ("version 1", "version 5")),
         (lambda manifest: manifest.pop("version"), ("version None",)),
         (lambda manifest: manifest.update(package="0.0.0"), ("superkernel 0.0.0", "again")),
         (lambda manifest: manifest.update(plan="0" * 64), ("plans differently", "again")),

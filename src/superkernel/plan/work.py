@@ -28,6 +28,11 @@ class CoreChoice:
     measures_alone: bool = False  # the first launches also try one core alone
     reason: str = ""
 
+    @property
+    def note(self) -> str:
+        """What the page of the plan says."""
+        return f"cores: {self.reason}" if self.reason else ""
+
 
 def choose_cores(graph: Graph, options: Options, machine_of: Callable[[int], Machine], available: int) -> CoreChoice:
     """As many cores as the estimated work deserves, at most `available` and the largest block count."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,29 +18,53 @@ from ..model.options import Options
 from ..model.params import Param
 from ..model.subkernel import SubKernel
 from ..model.tiling import CompiledTiling
+from ..plan import CoreChoice
 from ..targets import find_target
 from ..targets.protocol import Executable, LaunchPlan, Target
 from ..version import __version__
-from .built_kernel import BuiltKernel
 
-VERSION = 4
+VERSION = 5
 MANIFEST = "superkernel.json"
 
 
-def write_artefact(folder: Path, target: Target, built: BuiltKernel) -> Path:
+@dataclass(frozen=True)
+class SavedKernel:
+    """A super kernel in the form that is saved: its binary also has entries for machines with fewer cores."""
+
+    plan: LaunchPlan
+    executable: Executable  # of the plan; one binary holds the entries of all plans
+    choice: CoreChoice  # why the plan has its number of cores
+    keeps_cores: bool  # the caller gave that number
+    smaller: tuple[LaunchPlan, ...] = ()  # the same graph for fewer cores, the most cores first
+
+
+def smaller_plans(target: Target, plan: LaunchPlan) -> tuple[LaunchPlan, ...]:
+    """The plans that are saved beside a plan; each has an entry of its own name."""
+    return tuple(
+        target.planner.plan(
+            replace(plan.graph, title=f"{plan.graph.label} on {cores} cores"),
+            plan.options,
+            cores,
+            f"cores: {cores} of the {plan.cores} that it was saved for",
+        )
+        for cores in target.planner.smaller_teams(plan)
+    )
+
+
+def write_artefact(folder: Path, target: Target, saved: SavedKernel) -> Path:
     """The manifest is written last: a folder without one is not an artefact."""
     try:
-        return _write(folder, target, built)
+        return _write(folder, target, saved)
     except OSError as reason:
-        name = built.plan.graph.name
+        name = saved.plan.graph.name
         raise BuildError(f"super_kernel_scope {name!r}: cannot be saved in {folder}: {reason}") from reason
 
 
-def _write(folder: Path, target: Target, built: BuiltKernel) -> Path:
-    plan = built.plan
+def _write(folder: Path, target: Target, saved: SavedKernel) -> Path:
+    plan = saved.plan
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MANIFEST).unlink(missing_ok=True)
-    files = _save_files(folder, built.executable)
+    files = _save_files(folder, saved.executable)
     (folder / "plan.txt").write_text(str(plan) + "\n")
     kernels = list(dict.fromkeys(node.kernel for node in plan.graph.nodes))
     manifest = {
@@ -51,8 +75,9 @@ def _write(folder: Path, target: Target, built: BuiltKernel) -> Path:
         "title": plan.graph.title,
         "target": target.name,
         "options": str(plan.options),
-        "cores": built.cores,
+        "cores": {**asdict(saved.choice), "kept": saved.keeps_cores},
         "plan": digest(str(plan)),
+        "smaller": [digest(str(other)) for other in saved.smaller],
         "chip": target.chip_fields(),
         "kernels": [_kernel_fields(kernel, target) for kernel in kernels],
         "ops": [_op_fields(node, kernels) for node in plan.graph.nodes],
@@ -74,33 +99,38 @@ def _save_files(folder: Path, executable: Executable) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Artefact:
-    """What a manifest says; the plan is made anew, and equals the saved plan."""
+    """What a manifest says; the plans are made anew, and equal the saved plans."""
 
     target: Target
     graph: Graph
     options: Options
-    cores: int
+    choice: CoreChoice
+    keeps_cores: bool
     plan: LaunchPlan
+    smaller: tuple[LaunchPlan, ...]
 
 
 def read_artefact(folder: Path) -> Artefact:
     manifest = _read(folder / MANIFEST)
     try:
         _check_files(folder, manifest["files"])
-        target, cores = find_target(manifest["target"]).for_chip(manifest["chip"]), int(manifest["cores"])
+        target = find_target(manifest["target"]).for_chip(manifest["chip"])
+        cores = dict(manifest["cores"])
+        keeps_cores, choice = bool(cores.pop("kept")), CoreChoice(**cores)
         kernels = [_kernel(fields, target) for fields in manifest["kernels"]]
         ops = [_op(fields, kernels) for fields in manifest["ops"]]
         options = Options.parse(manifest["options"])
         graph = replace(build_graph(ops, manifest["name"], options.stream_fusion), title=manifest["title"])
-        plan = target.planner.plan(graph, options, cores)
-        expected = manifest["plan"]
+        plan = target.planner.plan(graph, options, choice.cores, choice.note)
+        smaller = smaller_plans(target, plan)
+        expected = [manifest["plan"], *manifest["smaller"]]
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as reason:
         raise BuildError(f"{folder / MANIFEST}: not a manifest of this version: {reason!r}") from reason
     except (GraphError, OptionError, PlanError) as reason:
         raise BuildError(f"{folder / MANIFEST}: {reason}") from reason
-    if digest(str(plan)) != expected:
+    if [digest(str(planned)) for planned in (plan, *smaller)] != expected:
         raise BuildError(f"{folder}: was saved by a version that plans differently; compile it again")
-    return Artefact(target, graph, options, cores, plan)
+    return Artefact(target, graph, options, choice, keeps_cores, plan, smaller)
 
 
 def _read(path: Path) -> dict[str, Any]:

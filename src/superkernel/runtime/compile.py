@@ -14,7 +14,7 @@ from ..model.options import Options
 from ..plan import CoreChoice
 from ..targets import find_target
 from ..targets.protocol import Executable, LaunchPlan, Prepared, Target
-from .artefact import read_artefact
+from .artefact import SavedKernel, read_artefact, smaller_plans
 from .built_kernel import BuiltKernel
 from .super_kernel import SuperKernel
 
@@ -52,7 +52,10 @@ def compile(
     graph = given.with_kernels(dict(prepared.kernels))
     choice = _core_choice(graph, parsed, chosen, fixed_cores, cores_by_work)
     build = partial(build_for_cores, graph, chosen, prepared, choice)
-    kernel = SuperKernel(graph, parsed, chosen, build(parsed), fixed_cores is not None, prepared, build)
+    built = build(parsed)
+    keeps_cores = fixed_cores is not None
+    save = partial(_saved_kernel, chosen, prepared, choice, keeps_cores, built)
+    kernel = SuperKernel(graph, parsed, chosen, built, keeps_cores, prepared, build, save)
     if parsed.debug_replay and chosen.launcher is not None:
         kernel.unfused()  # built now, so that no launch compiles
     return kernel
@@ -70,8 +73,7 @@ def build_for_cores(
     graph: Graph, target: Target, prepared: Prepared, choice: CoreChoice, options: Options
 ) -> BuiltKernel:
     """The stages that depend on the number of cores."""
-    note = f"cores: {choice.reason}" if choice.reason else ""
-    plan = target.planner.plan(graph, options, choice.cores, note)
+    plan = target.planner.plan(graph, options, choice.cores, choice.note)
     (executable,) = prepared.build([plan])
     return loaded_kernel(target, plan, executable, choice)
 
@@ -86,12 +88,35 @@ def loaded_kernel(target: Target, plan: LaunchPlan, executable: Executable, choi
 
 
 def load(directory: str | Path) -> SuperKernel:
-    """A saved super kernel: planned anew from its manifest, its binary taken as it is."""
+    """A saved super kernel: planned anew from its manifest, its binary taken as it is.
+
+    Where fewer cores are available than it was saved for, it uses the plan that was saved for fewer cores.
+    """
     artefact = read_artefact(Path(directory))
-    graph, target, cores = artefact.graph, artefact.target, artefact.cores
+    target, options, planner = artefact.target, artefact.options, artefact.target.planner
     executable = target.builder.restore(artefact.plan, Path(directory))
-    built = loaded_kernel(target, artefact.plan, executable, CoreChoice(cores))
-    return SuperKernel(graph, artefact.options, target, built, keeps_cores=True)
+    saved = SavedKernel(artefact.plan, executable, artefact.choice, artefact.keeps_cores, artefact.smaller)
+    available = planner.core_count()
+    if artefact.plan.cores <= available:
+        built = loaded_kernel(target, artefact.plan, executable, artefact.choice)
+        return SuperKernel(artefact.graph, options, target, built, artefact.keeps_cores, saved=lambda: saved)
+    choice = planner.choose_cores(artefact.graph, options, available)
+    plan = next((plan for plan in artefact.smaller if plan.cores <= choice.cores), artefact.plan)
+    if plan is not artefact.plan:
+        executable = target.builder.restore(plan, Path(directory))
+    built = loaded_kernel(target, plan, executable, replace(choice, cores=plan.cores))
+    if built.alone is not None and plan.cores > choice.cores:
+        built = replace(built, loaded=built.alone, alone=None)
+    return SuperKernel(artefact.graph, options, target, built, keeps_cores=False, saved=lambda: saved)
+
+
+def _saved_kernel(
+    target: Target, prepared: Prepared, choice: CoreChoice, keeps_cores: bool, built: BuiltKernel
+) -> SavedKernel:
+    """What is saved of a compiled kernel: one binary for the plan and for the plans of smaller machines."""
+    smaller = smaller_plans(target, built.plan)
+    executable = prepared.build([built.plan, *smaller])[0] if smaller else built.executable
+    return SavedKernel(built.plan, executable, choice, keeps_cores, smaller)
 
 
 def _warn_once(text: str) -> None:

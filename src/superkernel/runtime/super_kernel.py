@@ -19,7 +19,7 @@ from ..model.tiling import CompiledTiling, TilingFunction
 from ..plan.memory import MemoryPlan
 from ..plan.spans import Span
 from ..targets.protocol import EmulatedLaunch, Executable, LaunchInputs, LaunchPlan, LoadedKernel, Prepared, Target
-from .artefact import write_artefact
+from .artefact import SavedKernel, write_artefact
 from .built_kernel import BuiltKernel
 from .launch_choice import LaunchChoice
 from .launch_events import LaunchedKernel, Provenance, ReportedLaunch, register
@@ -39,10 +39,13 @@ class SuperKernel:
         keeps_cores: bool,
         prepared: Prepared | None = None,
         rebuild: Callable[[Options], BuiltKernel] | None = None,
+        saved: Callable[[], SavedKernel] | None = None,
     ) -> None:
-        """`keeps_cores`: the caller gave the number of cores. `prepared` and `rebuild`: None for a loaded kernel."""
+        """`keeps_cores`: the caller gave the number of cores. `prepared` and `rebuild` are None for a loaded kernel;
+        `saved` builds what save() writes.
+        """
         self.graph, self.options, self.target = graph, options, target
-        self._prepared, self._rebuild, self._keeps_cores = prepared, rebuild, keeps_cores
+        self._prepared, self._rebuild, self._keeps_cores, self._saved = prepared, rebuild, keeps_cores, saved
         self._launch_limit = target.planner.launch_limit
         self._where = f"super_kernel_scope {graph.name!r}: "
         self._built, self._choice = built, LaunchChoice(built, keeps_cores)
@@ -320,8 +323,9 @@ class SuperKernel:
         return folder
 
     def save(self, directory: str | Path) -> Path:
-        """An artefact that `load` runs in any process, without a compiler."""
-        return write_artefact(Path(directory), self.target, self._built)
+        """An artefact that `load` runs in any process, without a compiler, also where there are fewer cores."""
+        assert self._saved is not None, "neither compiled nor loaded"
+        return write_artefact(Path(directory), self.target, self._saved())
 
     def close(self) -> None:
         """Free the binary. Refused while a launch is running."""

@@ -67,6 +67,9 @@ class Planner(Protocol):
     def plan(self, graph: Graph, options: Options, cores: int, note: str = "") -> LaunchPlan:
         """A validated plan, or a PlanError. Its page shows the note."""
 
+    def smaller_teams(self, plan: Any) -> Sequence[int]:
+        """For which numbers of cores a plan is also saved, the largest first."""
+
     def validate(self, plan: Any) -> object:
         """The report of all checks; str() of it is a page."""
 

@@ -200,7 +200,7 @@ def planted(kernel: SuperKernel, edit: Callable[[str], str], host: Path | None =
     binary = link({entry_name(kernel.name): source}, parts, flags, prepared.context)
     faulty = CpuExecutable(plan, number(plan), source, binary, host or host_library(prepared.context), ())
     built = BuiltKernel(plan.cores, plan, faulty, CpuLoadedKernel(faulty))
-    return SuperKernel(kernel.graph, kernel.options, kernel.target, built, plan.cores, prepared)
+    return SuperKernel(kernel.graph, kernel.options, kernel.target, built, True, prepared)
 
 
 def without(pattern: str) -> Callable[[str], str]:

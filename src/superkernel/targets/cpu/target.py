@@ -67,6 +67,12 @@ class CpuPlanner:
         plan = checked_plan(graph, options, self.machine(cores))
         return replace(plan, notes=(*plan.notes, note)) if note else plan
 
+    def smaller_teams(self, plan: Plan) -> list[int]:
+        """Powers of two; one core needs no plan of its own, and a team that meets in sync_all keeps its size."""
+        if any(node.kernel.sync_all for node in plan.graph.nodes):
+            return []
+        return [size for size in (2**exponent for exponent in range(12, 0, -1)) if size < plan.cores]
+
     def validate(self, plan: Plan) -> Report:
         return validate(plan, plan.layout)
 
