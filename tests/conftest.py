@@ -11,6 +11,10 @@ from functools import cache
 import pytest
 from hypothesis import settings
 
+# Tests of synchronisation need the team that the plan names, however crowded the machine is; the tests of launches
+# without a team say so. Child processes inherit it.
+os.environ.setdefault("SUPERKERNEL_TEAM", "always")
+
 settings.register_profile("ci", max_examples=200, deadline=None, derandomize=True, print_blob=True)
 settings.register_profile("quick", settings.get_profile("ci"), max_examples=50)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))

@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 
 from superkernel.errors import OptionError
-from superkernel.model.options import OPTIONS, EarlyStart, OptionRow, Options, PreloadCode, StrictScopeCheck
+from superkernel.model.options import (
+    OPTIONS,
+    EarlyStart,
+    OptionRow,
+    Options,
+    PreloadCode,
+    StrictScopeCheck,
+    WatchdogAction,
+)
 
 KEYS = [row.key for row in OPTIONS]
 ROWS = {row.key: row for row in OPTIONS}
@@ -50,6 +58,9 @@ GOOD: list[tuple[str, str, object]] = [
     ("debug-watchdog", "0.5", 0.5),
     ("debug-watchdog", "0.000001", 1e-6),
     ("debug-watchdog", "86400", 86400.0),
+    ("debug-watchdog", "0", 0.0),
+    ("debug-watchdog-action", "report", WatchdogAction.REPORT),
+    ("debug-watchdog-action", "exit", WatchdogAction.EXIT),
 ]
 
 NOT_PLAIN_DIGITS = ["+1", "-1", "1_0", "1 0", "1.0", "1e1", "0x8", "\u0662", "\uff18", "\u00b2", "9" * 19, "9" * 5000]
@@ -66,9 +77,10 @@ BAD: list[tuple[str, str]] = [
     *[("debug-aic-num", text) for text in ("1000001", "1K")],
     *[
         ("debug-watchdog", text)
-        for text in ("0", "0.0", "-1", "+1", "nan", "inf", "-inf", "1e3", "1e-3", ".5", "5.", "1.2.3", "1_0", "1s")
+        for text in ("-1", "+1", "nan", "inf", "-inf", "1e3", "1e-3", ".5", "5.", "1.2.3", "1_0", "1s")
     ],
-    *[("debug-watchdog", text) for text in ("86400.1", "9" * 400, "0." + "0" * 400 + "1", "\u0662", "1,5")],
+    *[("debug-watchdog", text) for text in ("86400.1", "9" * 400, "\u0662", "1,5")],
+    *[("debug-watchdog-action", text) for text in ("0", "1", "Report", "stop")],
 ]
 
 
@@ -335,8 +347,6 @@ def test_construction_brings_a_value_to_its_one_form(given: dict[str, Any], kept
         ("dcci_disable_on_kernel", {"A"}),
         ("debug_aic_num", -1),
         ("debug_aiv_num", 10**5000),
-        ("debug_watchdog", 0),
-        ("debug_watchdog", -0.0),
         ("debug_watchdog", -1),
         ("debug_watchdog", float("nan")),
         ("debug_watchdog", float("inf")),

@@ -34,6 +34,13 @@ class EarlyStart(IntEnum):
     OUTSIDE = 2
 
 
+class WatchdogAction(Enum):
+    """What the watchdog does about a sub-kernel that does not return."""
+
+    REPORT = "report"
+    EXIT = "exit"
+
+
 class PreloadCode(Enum):
     """How far ahead instructions are prefetched."""
 
@@ -129,7 +136,7 @@ def _read_seconds(text: str) -> float:
 
 def _accept_seconds(value: object) -> float:
     # The comparison also refuses nan, and comes first: float() overflows on a huge int.
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 86400:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 86400:
         raise _Refused
     return float(value)
 
@@ -168,7 +175,7 @@ _ALIGN = _integers("0, or a power of two from 2 to 65536", frozenset({0, *(1 << 
 _CORES = _integers("an integer from 0 to 1000000", range(1_000_001))
 _BYTES = _integers("0, 1 (the target's budget), or bytes up to 1024G, with K, M or G as in 8M", range((1 << 40) + 1))
 _PREFETCH = replace(_BYTES, read=_read_bytes, show=_show_bytes)
-_SECONDS = ValueKind("seconds above 0, up to 86400, as 30 or 0.5", _read_seconds, _accept_seconds, _show_seconds)
+_SECONDS = ValueKind("seconds up to 86400, as 30 or 0.5; 0: off", _read_seconds, _accept_seconds, _show_seconds)
 _TEXTS = ValueKind("texts separated by commas, as -g,-O2", _read_texts, _accept_texts, ",".join)
 _OP_TYPES = replace(_TEXTS, allowed="op types separated by commas, as MatMul,Add")
 
@@ -282,7 +289,11 @@ OPTIONS: tuple[OptionRow, ...] = (
     OptionRow("debug-aiv-num", _CORES, "0", "Forces the number of vector cores in the same way; where both are given, "
               "cube to vector is 1:1 or 1:2.", _on(_MAX_OF_BOTH, _MAX_OF_BOTH, _YES)),
     OptionRow("debug-watchdog", _SECONDS, "60", "Reports a launch without progress for this many seconds: scope, op "
-              "and what each core was doing.", _EMULATED_ON_ASCEND),
+              "and what each core was doing; stops it if its cores are in waits of the super kernel; 0 switches it "
+              "off.", _EMULATED_ON_ASCEND),
+    OptionRow("debug-watchdog-action", _closed(*WatchdogAction), "report", "What follows when a sub-kernel does not "
+              "return: the report is repeated every period (report), or the process ends with status 70 (exit).",
+              _EMULATED_ON_ASCEND),
     OptionRow("debug-replay", _FLAG, "0", "Runs every op alone as well, compares bit for bit and reports the first "
               "that differs.", _EMULATED_ON_ASCEND),
 )
@@ -313,6 +324,7 @@ class Options:
     debug_aic_num: int = 0
     debug_aiv_num: int = 0
     debug_watchdog: float = 60.0
+    debug_watchdog_action: WatchdogAction = WatchdogAction.REPORT
     debug_replay: bool = False
 
     def __post_init__(self) -> None:

@@ -166,7 +166,7 @@ class Unfused:
 
     def _await_events(self, node: Node) -> None:
         for event in node.awaits:
-            if not self._launch_inputs.events[event].wait(self._watchdog_s):
+            if not self._launch_inputs.events[event].wait(self._watchdog_s or None):
                 raise LaunchError(
                     f"super_kernel_scope {self.graph.name!r}: no event {event} for op {node.name!r} "
                     f"within {self._watchdog_s:g} s (debug-watchdog)"

@@ -109,7 +109,7 @@ def test_a_sub_kernel_that_never_returns_is_still_found_after_ctrl_c() -> None:
     code = """
 from targets.cpu.small import broken
 ops = [Op(small("scale"), ["a", "t"], send=["begun"]), Op(broken("endless"), ["z"])]
-k = compile_ops(ops, "endless", "debug-watchdog=1")
+k = compile_ops(ops, "endless", "debug-watchdog=1:debug-watchdog-action=exit")
 interrupt_once_begun()
 k(numbers("a", "z"))
 """

@@ -143,7 +143,8 @@ def compile_part(source: Path, flags: list[str], folder: Path) -> Path:
 def shared_objects(small_object: Path) -> list[Path]:
     """The run time, and the sub-kernels under the names by which emitted code calls them; kept for other processes."""
     renamed = [f"-D{symbol}={unique_name(symbol, small_object)}" for symbol in REFERENCE]
-    jobs = [CompileJob(HOST / f"{part}.cpp", FLAGS) for part in ("agent", "launch", "report", "watchdog")]
+    parts = ("agent", "formation", "launch", "report", "watchdog")
+    jobs = [CompileJob(HOST / f"{part}.cpp", FLAGS) for part in parts]
     jobs += [CompileJob(KERNELS / "small.cpp", (*FLAGS, *renamed))]
     return compile_sources(jobs, find_toolchain(), Cache(), (INCLUDE, HOST))
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -10,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from caches import with_host_library
-from targets.cpu.small import broken, child, compile_ops, launched, numbers, small
+from targets.cpu.small import ROOT, broken, child, compile_ops, launched, numbers, small
 
 from superkernel import LaunchError, Op
 
@@ -22,7 +25,8 @@ from targets.cpu.small import broken, compile_ops, numbers, small
 from superkernel import Op
 name, cores = sys.argv[1], int(sys.argv[2])
 ops = [Op(small("scale", 2), ["a", "t"], name="before"), Op(broken(name, 1), ["z"], name="culprit")]
-k = compile_ops(ops, "sick", "stream-fusion=1:debug-watchdog=0.5", cores)
+action = sys.argv[3] if len(sys.argv) > 3 else "exit"
+k = compile_ops(ops, "sick", f"stream-fusion=1:debug-watchdog=0.5:debug-watchdog-action={action}", cores)
 k(numbers("a", "z"))
 print("survived")
 """
@@ -117,18 +121,20 @@ def test_time_for_which_the_process_was_stopped_does_not_count() -> None:
 
 
 CRASHES = {
-    "null_write": "Segmentation fault",
-    "abort_now": "Aborted",
-    "divide": "Floating point exception",
-    "overflow": "Segmentation fault",
-    "throw_out": "Aborted",
+    "null_write": signal.SIGSEGV,
+    "abort_now": signal.SIGABRT,
+    "divide": signal.SIGFPE,
+    "overflow": signal.SIGSEGV,
+    "throw_out": signal.SIGABRT,
 }
 
 
-def assert_reported(name: str, cores: int, folder: Path, headline: str) -> None:
-    """Status 70; the same report on stderr and in a file, with scope, op, and what each core was doing."""
-    done = child(CHILD, args=[name, str(cores)], check=False, env={"SUPERKERNEL_CACHE": str(folder)})
-    assert done.returncode == 70, done.stderr
+def assert_reported(
+    name: str, cores: int, folder: Path, headline: str, status: int, **env: str
+) -> subprocess.CompletedProcess[str]:
+    """The same report on stderr and in a file, with scope, op, and what each core was doing."""
+    done = child(CHILD, args=[name, str(cores)], check=False, env={"SUPERKERNEL_CACHE": str(folder), **env})
+    assert done.returncode == status, done.stderr
     assert "survived" not in done.stdout
     (report,) = (folder / "reports").glob("sick-*.txt")
     for text in (done.stderr, report.read_text()):
@@ -137,25 +143,42 @@ def assert_reported(name: str, cores: int, folder: Path, headline: str) -> None:
         assert "inside call culprit: 1 block" in text
         assert all(f"  core {core}: " in text for core in range(cores))
     assert str(report) in done.stderr
+    return done
 
 
 @pytest.mark.parametrize("name", CRASHES)
-def test_a_crash_in_a_sub_kernel_ends_the_process_with_a_report(name: str, shared_cache: Path) -> None:
+def test_a_crash_in_a_sub_kernel_is_reported_and_the_process_dies_of_the_signal(name: str, shared_cache: Path) -> None:
     clear_reports(shared_cache)
-    assert_reported(name, 2, shared_cache, f"{CRASHES[name]} on core ")
+    number = CRASHES[name]
+    assert_reported(name, 2, shared_cache, f"{signal.strsignal(number)} on core ", -number)
 
 
-def test_a_crash_on_a_launch_of_one_core(shared_cache: Path) -> None:
+def test_a_crash_on_a_launch_of_one_core_also_calls_the_handler_that_was_there_before(shared_cache: Path) -> None:
     clear_reports(shared_cache)
-    assert_reported("overflow", 1, shared_cache, "Segmentation fault on core 0 in 'call culprit: 1 block'")
+    headline = "Segmentation fault on core 0 in 'call culprit: 1 block'"
+    done = assert_reported("null_write", 1, shared_cache, headline, -signal.SIGSEGV, PYTHONFAULTHANDLER="1")
+    report, _, traceback = done.stderr.partition("Fatal Python error: Segmentation fault")
+    assert headline in report
+    assert 'File "<string>", line' in traceback
 
 
 @pytest.mark.parametrize("cores", (1, 2))
 def test_a_sub_kernel_that_never_returns_ends_the_process_with_a_report(cores: int, shared_cache: Path) -> None:
     clear_reports(shared_cache)
-    assert_reported(
-        "endless", cores, shared_cache, "no progress for 0.5 s (debug-watchdog), stalled inside a sub-kernel"
-    )
+    headline = "no progress for 0.5 s (debug-watchdog), stalled inside a sub-kernel"
+    assert_reported("endless", cores, shared_cache, headline, 70)
+
+
+def test_by_default_a_sub_kernel_that_never_returns_is_reported_again_and_again(shared_cache: Path) -> None:
+    command = [sys.executable, "-c", CHILD, "endless", "1", "report"]
+    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])
+    env = {**os.environ, "PYTHONPATH": paths, "SUPERKERNEL_CACHE": str(shared_cache)}
+    with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        headlines = (line for line in process.stderr if "stalled inside a sub-kernel" in line)
+        assert next(headlines) == next(headlines)
+        assert process.poll() is None
+        process.kill()
 
 
 def clear_reports(folder: Path) -> None:

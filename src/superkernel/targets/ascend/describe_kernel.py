@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...model.argument_layout import Role
 from ...model.gc_pause import without_collection
+from ...model.options import WatchdogAction
 from ...model.subkernel import SubKernel
 from .core_types import CUBE, VECTOR
 from .emit import AscendEmitter
@@ -48,6 +49,7 @@ def emit(plan: AscendPlan) -> EmittedKernel:
         task_id_slot=slots.find(Role.TASK_ID),
         profiling=plan.workspace.profiling,
         watchdog_s=plan.options.debug_watchdog,
+        watchdog_exits=plan.options.debug_watchdog_action is WatchdogAction.EXIT,
         defines={core_class: (f"-D{macros[core_class]}",) for core_class in plan.launch.classes},
     )
 

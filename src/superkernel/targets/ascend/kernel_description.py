@@ -118,5 +118,6 @@ class EmittedKernel:
     profiling_slot: int | None = None
     task_id_slot: int | None = None
     profiling: ProfilingArea | None = None
-    watchdog_s: float = 60.0
+    watchdog_s: float = 60.0  # 0: off
+    watchdog_exits: bool = False
     defines: Mapping[CoreClass, tuple[str, ...]] = field(default_factory=dict, hash=False)  # compile once per class

@@ -186,11 +186,13 @@ def test_a_core_that_polls_in_vain_is_a_deadlock() -> None:
 
 
 def test_a_hang_without_steps_ends_the_process_with_a_report() -> None:
-    """Such a sub-kernel cannot be stopped: status 70, as on the other targets."""
+    """Such a sub-kernel cannot be stopped: status 70 under debug-watchdog-action=exit, as on the other targets."""
     script = """
+import dataclasses
 from targets.ascend.emulator.hand import *
 ops = [HandOp("hangs", ("a", "b"), KernelType.AIV_ONLY, 2)]
 emitted, graph = emitted_by_hand("    hangs(slot(1));\\n", ops, vector_launch(2))
+emitted = dataclasses.replace(emitted, watchdog_exits=True)
 a = numbers(2)
 run(emitted, graph, {"a": a, "b": a.copy()})
 """

@@ -19,6 +19,7 @@ using sk::host::Running;
 extern "C" {
 void ENTRY(sk::Launch*, int);
 void sk_host_openmp(void* parallel, void* thread, void* team);
+void sk_team_policy(int32_t chosen);
 Program* sk_program_create(const Facts* facts);
 void sk_program_destroy(Program* program);
 Running* sk_launch_begin(Program* program);
@@ -98,8 +99,9 @@ void launch_often(Program* program) {
 int main() {
     sk_host_openmp(reinterpret_cast<void*>(parallel), reinterpret_cast<void*>(thread_number),
                    reinterpret_cast<void*>(team_size));
+    sk_team_policy(1);  // always
     const uint64_t literals[kSlotCount] = {};
-    Facts facts;
+    Facts facts{};
     memset(&facts, 0, sizeof facts);
     facts.entry = ENTRY;
     facts.name = "raced";

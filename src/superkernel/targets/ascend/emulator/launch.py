@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import random
 import signal
 import threading
@@ -116,8 +117,9 @@ class ChipEmulator:
             seed=self.seed,
             para_base=arena.parameters,
             stall_limit=STALL_LIMIT,
-            watchdog_s=self.emitted.watchdog_s,
-            patience_s=self.emitted.watchdog_s,
+            watchdog_s=self.emitted.watchdog_s or math.inf,
+            patience_s=self.emitted.watchdog_s or math.inf,
+            watchdog_exits=self.emitted.watchdog_exits,
             cubes=launch.cubes,
             vectors=launch.vectors,
             vectors_per_block=max(launch.type.vectors, 1),

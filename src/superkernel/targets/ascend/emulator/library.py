@@ -29,7 +29,7 @@ class EmulatorSettings(ctypes.Structure):
         *((name, c_uint64) for name in ("seed", "para_base", "stall_limit")),
         *((name, c_double) for name in ("watchdog_s", "patience_s")),
         *((name, c_int32) for name in ("cubes", "vectors", "vectors_per_block", "order", *CHIP_FIELDS, *DELAY_FIELDS)),
-        *((name, c_int32) for name in ("races", "record")),
+        *((name, c_int32) for name in ("races", "record", "watchdog_exits")),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import tempfile
 import threading
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from ....errors import UnsupportedError
+from ....errors import OptionError, UnsupportedError
 from ...native.loading import load_shared
 from ...protocol import AddressWriter
 from .openmp import openmp
@@ -44,7 +45,7 @@ class Facts(ctypes.Structure):
         ("slot_source", POINTER(c_int32)), ("slot_literal", POINTER(c_uint64)), ("rendezvous_count", c_int32),
         ("tiling_count", c_int32), ("counter_count", c_int32), ("copies_bytes", c_int64), ("step_count", c_int32),
         ("step_text", POINTER(c_char_p)), ("stamp_room", c_int32), ("needs_team", c_int32), ("watchdog_s", c_double),
-        ("report_path", c_char_p), ("delay_seed", c_uint64), ("alone", c_int32),
+        ("report_path", c_char_p), ("delay_seed", c_uint64), ("alone", c_int32), ("watchdog_exits", c_int32),
     )  # fmt: skip
 
 
@@ -96,6 +97,10 @@ class HostLibrary:
 # function -> (result, arguments)
 _GIL_RELEASED: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "sk_host_openmp": (None, (c_void_p, c_void_p, c_void_p)),
+    "sk_team_policy": (None, (c_int32,)),
+    "sk_processor_limit": (None, (c_int32,)),
+    "sk_region_unsafe": (None, ()),
+    "sk_region_used": (c_int32, ()),
     "sk_program_create": (c_void_p, (POINTER(Facts),)),
     "sk_program_close": (c_int32, (c_void_p,)),
     "sk_program_destroy": (None, (c_void_p,)),
@@ -129,6 +134,9 @@ _GIL_HELD: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "sk_fill": (None, (ctypes.py_object, c_void_p, c_int32, c_void_p, c_void_p)),
 }
 MISFIT, CLOSED = -1, -2
+TEAM = "SUPERKERNEL_TEAM"  # whether launches ask for a team of threads; read when the first kernel is loaded
+_POLICIES = ("auto", "always", "never")  # as in formation.cpp
+_fork = {"broken": False}
 # as struct Python in bind.cpp
 _PYTHON = ("PyList_GetItem", "PyCapsule_GetPointer", "PyEval_SaveThread", "PyEval_RestoreThread", "PyTuple_GetItem")
 
@@ -166,6 +174,9 @@ def _load_host(path: Path, *identity: int) -> HostLibrary:
     gil_released.sk_host_openmp(
         *(run_time.address(f) for f in ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads"))
     )
+    gil_released.sk_team_policy(_team_policy())
+    if run_time.inherited:
+        gil_released.sk_region_unsafe()
     functions = [ctypes.cast(getattr(ctypes.pythonapi, name), c_void_p).value for name in _PYTHON]
     gil_held.sk_bind_python((c_void_p * (len(_PYTHON) + 1))(*functions, id(None)))
     with _loaded_lock:
@@ -173,6 +184,28 @@ def _load_host(path: Path, *identity: int) -> HostLibrary:
         host = HostLibrary(path, gil_released, gil_held, TilingAgentPool(gil_released))
         _loaded.append(host)
     return host
+
+
+def _team_policy() -> int:
+    chosen = os.environ.get(TEAM, "") or "auto"
+    if chosen not in _POLICIES:
+        raise OptionError(f"{TEAM}={chosen!r}: it must be {', '.join(_POLICIES[:-1])} or {_POLICIES[-1]}")
+    return _POLICIES.index(chosen)
+
+
+def _after_fork() -> None:
+    _fork["broken"] = any(host.gil_released.sk_region_used() for host in _loaded)
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def forked() -> bool:
+    """Whether this is the child of a fork whose parent had launched on several cores: it is told to use spawn.
+
+    In any other child no region begins, and a launch runs on the calling thread.
+    """
+    return _fork["broken"]
 
 
 def address_writer(inputs: Sequence[tuple[int, int]], address_function: int) -> AddressWriter:

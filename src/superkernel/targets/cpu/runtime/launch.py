@@ -18,14 +18,14 @@ from typing import Any
 from ....cache import default_directory
 from ....errors import BuildError, LaunchError, UnsupportedError
 from ....model.node import Node
+from ....model.options import WatchdogAction
 from ....plan import Plan
 from ....plan.spans import Span, StepTime, spans_of
 from ...protocol import LaunchInputs, OpLabel, RawValue
 from ..executable import CpuExecutable
 from ..numbering import Numbering
 from .arguments import Arguments, FastBinder
-from .host_library import CLOSED, MISFIT, Caller, Facts, Fault, load_host, load_library
-from .openmp import forked
+from .host_library import CLOSED, MISFIT, Caller, Facts, Fault, forked, load_host, load_library
 from .tiling_agent import TilingRequests
 from .time_stamps import CpuTimeStamps, stamp_buffer
 
@@ -100,8 +100,8 @@ class CpuLoadedKernel:
     def check_process(self) -> None:
         if forked():
             raise LaunchError(
-                f"{self._where}launch in a forked process: the OpenMP threads of the parent are not here and a launch "
-                "would hang. Start the process with the 'spawn' method"
+                f"{self._where}launch in a forked process: the parent has launched, and its threads are not here. "
+                "Start the process with the 'spawn' method, or fork before the first launch"
             )
 
     def stopped(
@@ -313,6 +313,7 @@ def _create_program(plan: Plan, numbers: Numbering, library: ctypes.CDLL, host: 
         report_path=str(report_path(plan.graph.name)).encode(),
         delay_seed=int(os.environ.get(DELAYS) or 0),
         alone=alone,
+        watchdog_exits=plan.options.debug_watchdog_action is WatchdogAction.EXIT,
     )
     program: int = host.sk_program_create(ctypes.byref(facts))
     return program

@@ -1,11 +1,10 @@
-"""targets.cpu.runtime.openmp: the OpenMP run time of this process: functions, threads, whether a fork broke it."""
+"""targets.cpu.runtime.openmp: the OpenMP run time of this process: its functions and its number of threads."""
 
 from __future__ import annotations
 
 import ctypes
 import ctypes.util
 import importlib.util
-import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,13 +14,14 @@ from pathlib import Path
 from ....errors import UnsupportedError
 
 _NAMES = ("libgomp", "libomp", "libiomp")
-_fork = {"broken": False}
+_FORKED_NO_EXEC = 0x40  # PF_FORKNOEXEC in the flags of /proc/self/stat
 
 
 @dataclass(frozen=True)
 class OpenMP:
     path: Path
     library: ctypes.CDLL
+    inherited: bool  # it was loaded before this process was forked, or may have been: its threads may be missing
 
     def address(self, function: str) -> int:
         found = ctypes.cast(getattr(self.library, function), ctypes.c_void_p).value
@@ -50,6 +50,7 @@ def _candidates() -> Iterator[Path]:
 @cache
 def openmp() -> OpenMP:
     """The run time that torch uses, also when torch comes later; the system's when there is no torch."""
+    inherited = bool(loaded()) and _forked_without_exec()
     for path in _candidates():
         try:
             library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
@@ -57,8 +58,16 @@ def openmp() -> OpenMP:
             continue
         if hasattr(library, "GOMP_parallel"):
             # a kernel may have to be linked with it: the file, where the loader only was given a name
-            return OpenMP(path if path.is_absolute() else next(iter(loaded()), path), library)
+            return OpenMP(path if path.is_absolute() else next(iter(loaded()), path), library, inherited)
     raise UnsupportedError("no OpenMP run time found: install libgomp (apt-get install libgomp1)")
+
+
+def _forked_without_exec() -> bool:
+    try:
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()  # what follows the program's name
+    except OSError:
+        return False
+    return bool(int(fields[6]) & _FORKED_NO_EXEC)
 
 
 def _torch_libraries() -> list[Path]:
@@ -73,18 +82,6 @@ def _torch_libraries() -> list[Path]:
     return [
         path for folder in (home / "lib", home.parent / "torch.libs") for path in sorted(folder.glob("libgomp*.so*"))
     ]
-
-
-def _after_fork() -> None:
-    _fork["broken"] = bool(loaded())
-
-
-os.register_at_fork(after_in_child=_after_fork)
-
-
-def forked() -> bool:
-    """Is this the child of a fork? The threads of the parent's OpenMP run time are not here: a region would hang."""
-    return _fork["broken"]
 
 
 @cache

@@ -43,9 +43,10 @@ private:
             if (idle_s < machine_.settings.watchdog_s) continue;
             Core* core = machine_.running;
             std::string where = core ? machine_.who(*core) + ", " + machine_.where(*core) : std::string("an agent outside");
-            std::string text = "superkernel: the emulated launch makes no progress: " + where + "; the process ends\n";
+            std::string text = "superkernel: the emulated launch makes no progress: " + where + "\n";
             ssize_t written = write(2, text.data(), text.size());
-            _exit(written < 0 ? 71 : 70);
+            if (machine_.settings.watchdog_exits != 0) _exit(written < 0 ? 71 : 70);
+            idle_s = 0;  // the next report comes after another period
         }
     }
 

@@ -149,6 +149,7 @@ struct Settings {  // as in library.py
     int32_t shuffle;           // core ids in a random order
     int32_t races;             // look for unordered accesses
     int32_t record;
+    int32_t watchdog_exits;    // a sub-kernel that makes no step ends the process
 };
 
 struct Machine {

@@ -53,37 +53,40 @@ class Core {
     }
 
     // signal: publishes (release) everything this core did so far under `stamp`
-    void signal(uint64_t stamp) {
+    void signal(uint32_t stamp) {
         delay();
         if (published_ < stamp) publish(stamp);
     }
     // signal to many cores: the stamp, and one more arrival at the counter that they poll (release)
-    void signal(uint64_t stamp, int counter) {
+    void signal(uint32_t stamp, int counter) {
         delay();
         if (published_ >= stamp) return;
         publish(stamp);
-        launch_.counters[counter].arrived.fetch_add(1, std::memory_order_release);
+        MarkCounter& arrivals = launch_.counters[counter];
+        arrivals.arrived.fetch_add(1, std::memory_order_release);
+        wake_sleepers(arrivals.arrived, arrivals.sleepers);
     }
     // the next call may signal itself, with set_next()
-    void signal_early(uint64_t stamp, int counter = kNoCounter) {
+    void signal_early(uint32_t stamp, int counter = kNoCounter) {
         early_stamp_ = stamp;
         early_counter_ = counter;
     }
 
     // wait: until all other cores in [first, last) have signalled `stamp` (acquire); spins, then blocks
-    bool wait(uint32_t step, uint64_t stamp, int first, int last) {
+    bool wait(uint32_t step, uint32_t stamp, int first, int last) {
         delay();
         for (int other = first; other < last; ++other) {
             if (other == id_) continue;
-            const std::atomic<uint64_t>& word = launch_.progress[other].stamp;
-            const auto reached = [&word, stamp] { return word.load(std::memory_order_acquire) >= stamp; };
+            Progress& progress = launch_.progress[other];
+            const auto reached = [&progress, stamp] { return progress.stamp.load(std::memory_order_acquire) >= stamp; };
             if (reached_soon(reached)) continue;
-            if (!wait_slowly(launch_, activity_, step, reached)) return false;
+            const FutexWord word(progress.stamp, progress.sleepers);
+            if (!wait_slowly(launch_, activity_, step, word, reached)) return false;
         }
         return true;
     }
     // the same, deferred until the next call reaches wait_previous()
-    bool wait_inside(uint32_t step, uint64_t stamp, int first, int last) {
+    bool wait_inside(uint32_t step, uint32_t stamp, int first, int last) {
         if (pending_ == kPendingWaits) return wait(step, stamp, first, last);
         waits_[pending_++] = {step, stamp, first, last, kNoCounter};
         return true;
@@ -91,9 +94,10 @@ class Core {
     // wait: until all `count` cores that raise a counter have done so
     bool wait_all(uint32_t step, int counter, uint32_t count) {
         delay();
-        const std::atomic<uint32_t>& word = launch_.counters[counter].arrived;
-        const auto reached = [&word, count] { return word.load(std::memory_order_acquire) >= count; };
-        return reached_soon(reached) || wait_slowly(launch_, activity_, step, reached);
+        MarkCounter& arrivals = launch_.counters[counter];
+        const auto reached = [&] { return arrivals.arrived.load(std::memory_order_acquire) >= count; };
+        const FutexWord word(arrivals.arrived, arrivals.sleepers);
+        return reached_soon(reached) || wait_slowly(launch_, activity_, step, word, reached);
     }
     bool wait_inside_all(uint32_t step, int counter, uint32_t count) {
         if (pending_ == kPendingWaits) return wait_all(step, counter, count);
@@ -111,7 +115,7 @@ class Core {
         return met;
     }
 
-    bool barrier(uint32_t step, uint64_t stamp, int first, int last) {
+    bool barrier(uint32_t step, uint32_t stamp, int first, int last) {
         signal(stamp);
         return wait(step, stamp, first, last);
     }
@@ -125,7 +129,10 @@ class Core {
         fed_ = fed;
     }
     void meeting_over(int rank) {
-        if (rank == 0 && fed_) rendezvous_->ended.store(1, std::memory_order_release);
+        if (rank == 0 && fed_) {
+            rendezvous_->calls.fetch_or(kEnded, std::memory_order_release);
+            wake_sleepers(rendezvous_->calls, rendezvous_->feeders_asleep);
+        }
         rendezvous_ = nullptr;
     }
     void sync_all() {
@@ -134,15 +141,19 @@ class Core {
             launch_.stop(Fault::kUndeclaredSync, step_, 0);
             leave();
         }
-        if (block_ == 0 && fed_) rendezvous_->entered.fetch_add(1, std::memory_order_release);
+        if (block_ == 0 && fed_) {
+            rendezvous_->calls.fetch_add(1, std::memory_order_release);
+            wake_sleepers(rendezvous_->calls, rendezvous_->feeders_asleep);
+        }
         if (!arrive(*rendezvous_, members_, step_)) leave();
     }
     bool feed(uint32_t step, Rendezvous& rendezvous, int members) {
         uint32_t joined = 0;
-        const auto called = [&] { return rendezvous.entered.load(std::memory_order_acquire) > joined; };
-        const auto ended = [&] { return rendezvous.ended.load(std::memory_order_acquire) != 0; };
+        const auto called = [&] { return (rendezvous.calls.load(std::memory_order_acquire) & ~kEnded) > joined; };
+        const auto ended = [&] { return (rendezvous.calls.load(std::memory_order_acquire) & kEnded) != 0; };
+        const FutexWord word(rendezvous.calls, rendezvous.feeders_asleep);
         for (;;) {
-            if (!wait_slowly(launch_, activity_, step, [&] { return ended() || called(); })) return false;
+            if (!wait_slowly(launch_, activity_, step, word, [&] { return ended() || called(); })) return false;
             if (!called()) return true;
             if (!arrive(rendezvous, members, step)) return false;
             ++joined;
@@ -153,7 +164,7 @@ class Core {
     bool await_event(uint32_t step, uint64_t slot) {
         delay();
         const auto* word = reinterpret_cast<std::atomic<int64_t>*>(slot);
-        return wait_slowly(launch_, activity_, step, [word] { return word->load(std::memory_order_acquire) == 1; });
+        return wait_slowly(launch_, activity_, step, FutexWord(), [word] { return word->load(std::memory_order_acquire) == 1; });
     }
     void notify(uint64_t slot) { reinterpret_cast<std::atomic<int64_t>*>(slot)->store(1, std::memory_order_release); }
     void reset_event(uint64_t slot) { reinterpret_cast<std::atomic<int64_t>*>(slot)->store(0, std::memory_order_release); }
@@ -177,7 +188,7 @@ class Core {
         delay();
         Tiling& words = launch_.tilings[tiling];
         const auto locked = [&] { return words.lock.load(std::memory_order_acquire) == 1; };
-        if (!wait_slowly(launch_, activity_, step, locked)) return {false, 0, 0};
+        if (!wait_slowly(launch_, activity_, step, FutexWord(), locked)) return {false, 0, 0};
         const int64_t key = words.key.load(std::memory_order_relaxed);
         const int64_t blocks = words.blocks.load(std::memory_order_relaxed);
         if (std::find(keys, keys + key_count, key) == keys + key_count) {
@@ -238,7 +249,7 @@ class Core {
   private:
     struct PendingWait {
         uint32_t step;
-        uint64_t stamp;  // or the arrivals that are waited for, at a counter
+        uint32_t stamp;  // or the arrivals that are waited for, at a counter
         int first, last;
         int counter;
     };
@@ -261,9 +272,11 @@ class Core {
         return false;
     }
 
-    void publish(uint64_t stamp) {
+    void publish(uint32_t stamp) {
         published_ = stamp;
-        launch_.progress[id_].stamp.store(stamp, std::memory_order_release);
+        Progress& progress = launch_.progress[id_];
+        progress.stamp.store(stamp, std::memory_order_release);
+        wake_sleepers(progress.stamp, progress.sleepers);
     }
 
     // A sub-kernel whose wait was aborted must not continue: its inputs were never written.
@@ -278,9 +291,10 @@ class Core {
         if (at.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == uint32_t(members)) {
             at.arrived.store(0, std::memory_order_relaxed);
             at.generation.store(generation + 1, std::memory_order_release);
+            wake_sleepers(at.generation, at.sleepers);
             return true;
         }
-        return wait_slowly(launch_, activity_, step,
+        return wait_slowly(launch_, activity_, step, FutexWord(at.generation, at.sleepers),
                            [&] { return at.generation.load(std::memory_order_acquire) != generation; });
     }
 
@@ -302,8 +316,8 @@ class Core {
     int blocks_ = 1;
     bool last_block_ = true;
     uint32_t step_ = 0;
-    uint64_t published_ = 0;
-    uint64_t early_stamp_ = 0;
+    uint32_t published_ = 0;
+    uint32_t early_stamp_ = 0;
     int early_counter_ = kNoCounter;
     int pending_ = 0;
     PendingWait waits_[kPendingWaits];

@@ -28,29 +28,35 @@ enum class Fault : uint32_t {
     kTilingStatus,    // a tiling function in C returned another number than 0
 };
 
-// The last stamp that a core has signalled. One writer, many pollers: no false sharing.
+// The last stamp that a core has signalled. One writer, many pollers: no false sharing. `sleepers` counts the cores
+// that are blocked until the word changes, here as below.
 struct alignas(kApart) Progress {
-    std::atomic<uint64_t> stamp{0};
+    std::atomic<uint32_t> stamp{0};
+    std::atomic<uint32_t> sleepers{0};
 };
 
 // How many cores have signalled a mark. Many writers, many pollers.
 struct alignas(kApart) MarkCounter {
     std::atomic<uint32_t> arrived{0};
+    std::atomic<uint32_t> sleepers{0};
 };
 
 struct alignas(kApart) Activity {
     std::atomic<uint32_t> step{0};
     std::atomic<uint32_t> block{0};  // the blocks of one long op are progress too
     std::atomic<Doing> doing{Doing::kNotStarted};
+    std::atomic<uint32_t> sleepers{0};
 };
 
-// The barrier of one sync_all op. From `entered` and `ended` the feeding cores know whether to join once more.
+// The barrier of one sync_all op. From `calls` the feeding cores know whether to join once more.
 struct Rendezvous {
     alignas(kLine) std::atomic<uint32_t> arrived{0};
     alignas(kLine) std::atomic<uint32_t> generation{0};
-    alignas(kLine) std::atomic<uint32_t> entered{0};
-    std::atomic<uint32_t> ended{0};
+    std::atomic<uint32_t> sleepers{0};
+    alignas(kLine) std::atomic<uint32_t> calls{0};  // how often block 0 has called sync_all; kEnded: it has returned
+    std::atomic<uint32_t> feeders_asleep{0};
 };
+constexpr uint32_t kEnded = 1u << 31;
 
 // The three words of a dynamic op.
 struct alignas(kLine) Tiling {
@@ -93,6 +99,9 @@ struct Launch {
     uint64_t delay_seed = 0;         // used under SK_TEST_DELAYS only
     void (*request)(Launch*, int tiling) = nullptr;  // wakes the control agent
     void (*leave)() = nullptr;  // out of a sub-kernel of a stopped launch; never returns
+    const std::atomic<bool>* crowded = nullptr;      // more threads want processors than there are
+    void (*blocked)(Launch*, uint64_t ns) = nullptr;  // told how long a core was blocked for another core
+    bool membarrier = false;  // the system has it: a blocked core is woken, otherwise it looks from time to time
 
     // As stop, with a message; the first core wins. Read when all cores have left.
     void fail(uint32_t step, const char* message) {

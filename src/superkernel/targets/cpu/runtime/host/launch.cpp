@@ -1,4 +1,5 @@
 // launch.cpp: a super kernel and its arguments -> one parallel region in which every core runs its part of the plan.
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <string.h>
@@ -7,6 +8,7 @@
 #include <new>
 #include <thread>
 
+#include "formation.h"
 #include "program.h"
 #include "superkernel/wait.h"
 
@@ -21,6 +23,12 @@ struct OpenMP {
 } openmp;
 
 constexpr int32_t kFinishedOk = 0;
+
+const bool membarrier_registered = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+
+// Programs by which a fork finds the locks that another thread may hold at that moment.
+std::mutex registry_mutex;
+std::vector<Program*> registry;
 
 // The launch of the main thread, which Ctrl-C stops.
 std::atomic<Running*> interruptible{nullptr};
@@ -57,7 +65,9 @@ void enter(Running& running, int core, int part) noexcept {
     running_here = outer;
     core_here = outer_core;
     exit_point = outer_exit;
-    running.activity[core].doing.store(Doing::kFinished, std::memory_order_release);
+    Activity& activity = running.activity[core];
+    activity.doing.store(Doing::kFinished, std::memory_order_release);
+    wake_sleepers(activity.doing, activity.sleepers);
 }
 
 void run_core(Running& running, int core) { enter(running, core, core); }
@@ -72,9 +82,10 @@ void run_whole_plan(Running& running) {
 // waits for; this wait yields it.
 void await_others(Running& running) {
     for (int core = 1; core < running.cores; ++core) {
-        const std::atomic<Doing>& doing = running.activity[core].doing;
-        const auto finished = [&doing] { return doing.load(std::memory_order_acquire) == Doing::kFinished; };
-        if (!sk::wait_slowly(running, running.activity[0], uint32_t(running.program->facts.step_count), finished)) return;
+        Activity& other = running.activity[core];
+        const auto finished = [&other] { return other.doing.load(std::memory_order_acquire) == Doing::kFinished; };
+        const FutexWord word(other.doing, other.sleepers);
+        if (!wait_slowly(running, running.activity[0], uint32_t(running.program->facts.step_count), word, finished)) return;
     }
 }
 
@@ -84,11 +95,20 @@ void region(void* data) {
     const int core = openmp.thread();
     if (core == 0) running.team = team;
     if (team < running.cores || core >= running.cores) return;
-    run_core(running, core);
-    if (core == 0) await_others(running);
+    switch (join_formation(running, core)) {
+        case Part::kTeam:
+            run_core(running, core);
+            if (core == 0) await_others(running);
+            break;
+        case Part::kSolo:
+            run_whole_plan(running);
+            running.solo_end_ns = now_ns();
+            break;
+        case Part::kAbsent: break;
+    }
 }
 
-// The region got too few threads (it is nested in another one).
+// No region may begin (this is the child of a fork), or it got too few threads (it is nested in another one).
 void run_without_region(Running& running) {
     if (running.program->facts.needs_team == 0) {
         run_whole_plan(running);
@@ -98,6 +118,29 @@ void run_without_region(Running& running) {
     for (int core = 1; core < running.cores; ++core) others.emplace_back([&running, core] { run_core(running, core); });
     run_core(running, 0);
     for (std::thread& other : others) other.join();
+}
+
+void run_in_region(Running& running) {
+    region_begins();
+    running.solo_end_ns = 0;
+    openmp.parallel(region, &running, unsigned(running.cores), 0);
+    if (running.solo_end_ns != 0) report_late_team(now_ns() - running.solo_end_ns);
+    if (running.team < running.cores) run_without_region(running);
+}
+
+void run_cores(Running& running) {
+    if (running.cores == 1) {
+        const BusyCores counted(1);
+        enter(running, 0, running.program->facts.alone != 0 ? kWholePlan : 0);
+    } else if (solo_before_region(*running.program)) {
+        const BusyCores counted(1);
+        run_whole_plan(running);
+    } else if (!region_is_safe()) {
+        run_without_region(running);
+    } else {
+        const BusyCores counted(running.cores);
+        run_in_region(running);
+    }
 }
 
 template <class T>
@@ -125,6 +168,9 @@ Running* make_running(const Program& program) {
     running->bytes = running->byte_store.data();
     running->request = request_tiling;
     running->leave = leave;
+    running->crowded = &crowded;
+    running->blocked = report_blocked;
+    running->membarrier = membarrier_registered;
     running->delay_seed = facts.delay_seed;
     return running;
 }
@@ -148,6 +194,7 @@ void reset(Running& running) {
     running.fault.store(Fault::kNone);
     running.failure[0] = '\0';
     running.reported.store(false);
+    running.formation.store(0);
     running.delay_seed += 1;
     for (int core = 0; core < facts.cores; ++core) {
         running.progress[core].stamp.store(0, std::memory_order_relaxed);
@@ -160,8 +207,7 @@ void reset(Running& running) {
         Rendezvous& rendezvous = running.rendezvous[i];
         rendezvous.arrived.store(0);
         rendezvous.generation.store(0);
-        rendezvous.entered.store(0);
-        rendezvous.ended.store(0);
+        rendezvous.calls.store(0);
     }
     for (int i = 0; i < facts.tiling_count; ++i) {
         Tiling& tiling = running.tilings[i];
@@ -191,6 +237,26 @@ void fill_slots(Running& running, const uint64_t* values, const int64_t* bytes) 
 
 }  // namespace
 
+// A fork copies locks in the state that other threads have left them in: it happens while none of ours is held.
+static void before_fork() {
+    registry_mutex.lock();
+    for (Program* program : registry) program->pool_mutex.lock();
+    lock_watchdog();
+}
+
+static void after_fork() {
+    unlock_watchdog();
+    for (Program* program : registry) program->pool_mutex.unlock();
+    registry_mutex.unlock();
+}
+
+static void after_fork_in_child() {
+    for (Program* program : registry) program->running = 0;  // those threads are not here
+    forget_launches();
+    sk_formation_forked();
+    after_fork();
+}
+
 Interrupts::Interrupts(bool wanted) : wanted_(wanted) {
     if (!wanted_) return;
     struct sigaction ours = {};
@@ -218,12 +284,7 @@ int32_t run(Running* running, const uint64_t* values, const int64_t* bytes, cons
         running->began_ticks = sk::ticks();
     }
     running->team = 0;
-    if (program.facts.cores == 1) {
-        enter(*running, 0, program.facts.alone != 0 ? kWholePlan : 0);
-    } else {
-        openmp.parallel(region, running, unsigned(program.facts.cores), 0);
-        if (running->team < program.facts.cores) run_without_region(*running);
-    }
+    run_cores(*running);
     if (timed) {
         running->ended_ticks = sk::ticks();
         running->ended_ns = sk::now_ns();
@@ -247,6 +308,8 @@ void sk_host_openmp(void* parallel, void* thread, void* team) {
     openmp.parallel = reinterpret_cast<decltype(openmp.parallel)>(parallel);
     openmp.thread = reinterpret_cast<decltype(openmp.thread)>(thread);
     openmp.team = reinterpret_cast<decltype(openmp.team)>(team);
+    static std::once_flag once;
+    std::call_once(once, [] { pthread_atfork(before_fork, after_fork, after_fork_in_child); });
 }
 
 Program* sk_program_create(const Facts* facts) {
@@ -258,6 +321,8 @@ Program* sk_program_create(const Facts* facts) {
     program->texts.push_back("the end of the launch");
     program->slot_source.assign(facts->slot_source, facts->slot_source + facts->slot_count);
     program->slot_literal.assign(facts->slot_literal, facts->slot_literal + facts->slot_count);
+    const std::lock_guard<std::mutex> hold(registry_mutex);
+    registry.push_back(program);
     return program;
 }
 
@@ -270,6 +335,10 @@ int32_t sk_program_close(Program* program) {
 
 // Only when no thread can reach it: a thread may still be entering a launch that will be refused.
 void sk_program_destroy(Program* program) {
+    {
+        const std::lock_guard<std::mutex> hold(registry_mutex);
+        registry.erase(std::find(registry.begin(), registry.end(), program));
+    }
     for (Running* running : program->pool) free_running(running);
     delete program;
 }

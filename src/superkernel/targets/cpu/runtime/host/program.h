@@ -39,6 +39,7 @@ struct Facts {
     const char* report_path;
     uint64_t delay_seed;
     int32_t alone;  // the calling thread runs the whole plan, without a team
+    int32_t watchdog_exits;        // a sub-kernel that does not return ends the process
 };
 
 constexpr int32_t kLiteral = -1;
@@ -62,6 +63,8 @@ struct Running : Launch {
     uint64_t began_ns = 0, ended_ns = 0, began_ticks = 0, ended_ticks = 0;
     uint64_t dispatched_ns = 0, completed_ns = 0;  // while launches are timed
     int team = 0;
+    std::atomic<uint32_t> formation{0}, formation_sleepers{0};  // see formation.h
+    uint64_t solo_end_ns = 0;  // the launch ran solo inside its region, until then
     int32_t position = 0;  // in its launch sequence
 };
 
@@ -83,14 +86,19 @@ void describe(const Running& running, const char* headline, char* text, size_t r
 // Whether an unfinished core is inside a sub-kernel, as opposed to a wait of the super kernel.
 bool inside_sub_kernel(const Running& running);
 
-// Print the report, leave it in the report file, end the process with status 70.
-[[noreturn]] void give_up(const Running& running, const char* text);
+// Print the report and leave it in the report file.
+void publish(const Running& running, const char* text);
+[[noreturn]] void end_process();  // with status 70
 
 // Launch::request: hands the request of a dynamic op to the control agent of the launch.
 void request_tiling(Launch* launch, int tiling);
 
 void watch(Running* running);
 void unwatch(Running* running);
+// around a fork
+void lock_watchdog();
+void unlock_watchdog();
+void forget_launches();
 
 // During its lifetime, Ctrl-C stops the launch of this thread; Python would see it only afterwards.
 class Interrupts {
@@ -124,4 +132,5 @@ sk::host::Running* sk_launch_begin(sk::host::Program* program);
 int32_t sk_launch_run(sk::host::Running* running, const uint64_t* values, const int64_t* bytes, int32_t interrupts);
 void sk_launch_end(sk::host::Running* running);
 void sk_launch_record(sk::host::Running* running, uint64_t* room);
+void sk_formation_forked();
 }

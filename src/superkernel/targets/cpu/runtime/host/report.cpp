@@ -55,7 +55,7 @@ static void write_all(int file, const char* text) {
     }
 }
 
-void give_up(const Running& running, const char* text) {
+void publish(const Running& running, const char* text) {
     write_all(STDERR_FILENO, text);
     const char* path = running.program->report_path.c_str();
     const int file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
@@ -66,33 +66,40 @@ void give_up(const Running& running, const char* text) {
         write_all(STDERR_FILENO, path);
         write_all(STDERR_FILENO, "\n");
     }
-    _exit(kExitStatus);
 }
+
+void end_process() { _exit(kExitStatus); }
 
 // crash signals
 
 static const int kCrashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 static struct sigaction previous_action[NSIG];
 
+static void describe_crash(const Running& running, int number, const siginfo_t* info) {
+    const uint32_t step = running.activity[core_here].step.load();
+    const char* what = step < running.program->texts.size() ? running.program->texts[step].c_str() : "?";
+    static char headline[1024], text[kReportBytes];
+    snprintf(headline, sizeof headline, "%s on core %d in '%s' (address %p)", strsignal(number), core_here, what,
+             info->si_code > 0 ? info->si_addr : nullptr);  // sent by another process: no address
+    describe(running, headline, text, sizeof text);
+    publish(running, text);
+}
+
+// Report a crash inside a launch, then do what would have happened without this handler.
 static void on_crash(int number, siginfo_t* info, void* context) {
     if (running_here != nullptr) {
         static std::atomic_flag reporting = ATOMIC_FLAG_INIT;
         while (reporting.test_and_set()) pause();  // another core crashed first and ends the process
-        const Running& running = *running_here;
-        const uint32_t step = running.activity[core_here].step.load();
-        const char* what = step < running.program->texts.size() ? running.program->texts[step].c_str() : "?";
-        static char headline[1024], text[kReportBytes];
-        snprintf(headline, sizeof headline, "%s on core %d in '%s' (address %p)", strsignal(number), core_here, what,
-                 info->si_code > 0 ? info->si_addr : nullptr);  // sent by another process: no address
-        describe(running, headline, text, sizeof text);
-        give_up(running, text);
+        const Running* const running = running_here;
+        running_here = nullptr;  // the handlers that follow may raise the signal again
+        describe_crash(*running, number, info);
     }
     const struct sigaction& old = previous_action[number];
     if ((old.sa_flags & SA_SIGINFO) != 0 && old.sa_sigaction != nullptr) {
         old.sa_sigaction(number, info, context);
     } else if (old.sa_handler != SIG_IGN && old.sa_handler != SIG_DFL) {
         old.sa_handler(number);
-    } else if (old.sa_handler == SIG_DFL) {
+    } else if (old.sa_handler == SIG_DFL || info->si_code > 0) {  // a fault cannot be ignored: it would come again
         signal(number, SIG_DFL);
         raise(number);
     }

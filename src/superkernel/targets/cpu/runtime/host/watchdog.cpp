@@ -1,6 +1,7 @@
 // watchdog.cpp: one thread that watches all launches of the process and stops those that make no progress.
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <stdio.h>
 #include <thread>
 
@@ -53,7 +54,7 @@ void inspect(Running& running, uint64_t now) {
         return;
     }
     const double limit = running.program->facts.watchdog_s;
-    if (double(now - running.last_change_ns) < limit * 1e9) return;
+    if (limit <= 0 || double(now - running.last_change_ns) < limit * 1e9) return;
     const bool endless = inside_sub_kernel(running);
     if (running.abort.load() != 0 && !endless) return;  // stopped, and the cores can leave
     char headline[160];
@@ -61,8 +62,13 @@ void inspect(Running& running, uint64_t now) {
              endless ? "stalled inside a sub-kernel" : "stalled in waits");
     describe(running, headline, running.report, sizeof running.report);
     running.reported.store(true);
-    if (endless) give_up(running, running.report);
-    running.stop(Fault::kStalled, 0, 0);
+    if (!endless) {
+        running.stop(Fault::kStalled, 0, 0);
+        return;
+    }
+    publish(running, running.report);
+    if (running.program->facts.watchdog_exits != 0) end_process();
+    running.last_change_ns = now;  // the next report comes after another period
 }
 
 void loop() {
@@ -102,6 +108,17 @@ void watch(Running* running) {
         }
     }
     if (wake) dog.wake.notify_one();
+}
+
+void lock_watchdog() { watchdog().mutex.lock(); }
+void unlock_watchdog() { watchdog().mutex.unlock(); }
+
+// In the child of a fork: neither the launches nor the watching thread are here.
+void forget_launches() {
+    Watchdog& dog = watchdog();
+    dog.launches.clear();
+    dog.started = dog.asleep = false;
+    new (&dog.wake) std::condition_variable;  // its waiter is not here either
 }
 
 void unwatch(Running* running) {
