@@ -17,7 +17,10 @@ from .sync import SyncChooser
 from .verify.validate import Report, validate
 from .work import CoreChoice, choose_cores
 
+MOST_CORES = 4096  # of one launch
+
 __all__ = [
+    "MOST_CORES",
     "CoreChoice",
     "Costs",
     "Lane",
@@ -61,8 +64,10 @@ def checked_plan(graph: Graph, options: Options, machine: Machine | int) -> Plan
 
 def forced_cores(options: Options, cores: int | None, available: int, name: str) -> int | None:
     """How many cores were asked for, if any; debug-aic-num and debug-aiv-num win."""
-    if cores is not None and (not isinstance(cores, int) or isinstance(cores, bool) or not 1 <= cores <= 4096):
-        raise PlanError(f"super_kernel_scope {name!r}: cores={cores!r}; it must be a whole number from 1 to 4096")
+    if cores is not None and (not isinstance(cores, int) or isinstance(cores, bool) or not 1 <= cores <= MOST_CORES):
+        raise PlanError(
+            f"super_kernel_scope {name!r}: cores={cores!r}; it must be a whole number from 1 to {MOST_CORES}"
+        )
     asked = max(options.debug_aic_num, options.debug_aiv_num)
     if not asked:
         return cores

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from ..model.options import Options
 from ..model.params import Param
 from ..model.subkernel import SubKernel
 from ..model.tiling import CompiledTiling
-from ..plan import CoreChoice
+from ..plan import MOST_CORES, CoreChoice
 from ..targets import find_target
 from ..targets.protocol import Executable, LaunchPlan, Target
 from ..version import __version__
@@ -75,7 +75,10 @@ def _write(folder: Path, target: Target, saved: SavedKernel) -> Path:
         "title": plan.graph.title,
         "target": target.name,
         "options": str(plan.options),
-        "cores": {**asdict(saved.choice), "kept": saved.keeps_cores},
+        "cores": saved.choice.cores,
+        "cores_reason": saved.choice.reason,
+        "measures_alone": saved.choice.measures_alone,
+        "keeps_cores": saved.keeps_cores,
         "plan": digest(str(plan)),
         "smaller": [digest(str(other)) for other in saved.smaller],
         "chip": target.chip_fields(),
@@ -115,8 +118,7 @@ def read_artefact(folder: Path) -> Artefact:
     try:
         _check_files(folder, manifest["files"])
         target = find_target(manifest["target"]).for_chip(manifest["chip"])
-        cores = dict(manifest["cores"])
-        keeps_cores, choice = bool(cores.pop("kept")), CoreChoice(**cores)
+        choice, keeps_cores = _core_choice(manifest), bool(manifest["keeps_cores"])
         kernels = [_kernel(fields, target) for fields in manifest["kernels"]]
         ops = [_op(fields, kernels) for fields in manifest["ops"]]
         options = Options.parse(manifest["options"])
@@ -131,6 +133,13 @@ def read_artefact(folder: Path) -> Artefact:
     if [digest(str(planned)) for planned in (plan, *smaller)] != expected:
         raise BuildError(f"{folder}: was saved by a version that plans differently; compile it again")
     return Artefact(target, graph, options, choice, keeps_cores, plan, smaller)
+
+
+def _core_choice(manifest: dict[str, Any]) -> CoreChoice:
+    cores = int(manifest["cores"])
+    if not 1 <= cores <= MOST_CORES:
+        raise ValueError(f"cores: {cores}; it must be a number from 1 to {MOST_CORES}")
+    return CoreChoice(cores, bool(manifest["measures_alone"]), str(manifest["cores_reason"]))
 
 
 def _read(path: Path) -> dict[str, Any]:
