@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from runtime.given import ADD, child, compiled, kernel, vector
 
 import superkernel as sk
 from superkernel import BuildError, Op
+from superkernel.runtime.checksums import CHECKSUMS, write_checksums
 
 MANIFEST = "superkernel.json"
 
@@ -42,6 +45,12 @@ def change(folder: Path, edit: Callable[[dict[str, Any]], object]) -> None:
     manifest = json.loads((folder / MANIFEST).read_text())
     edit(manifest)
     (folder / MANIFEST).write_text(json.dumps(manifest))
+    reseal(folder)
+
+
+def reseal(folder: Path) -> None:
+    """As if the files that are there now had been saved."""
+    write_checksums(folder, {path.name: path.read_bytes() for path in folder.iterdir() if path.name != CHECKSUMS})
 
 
 def test_a_saved_kernel_runs_in_a_process_without_a_compiler(saved: Path, tmp_path: Path) -> None:
@@ -73,14 +82,18 @@ def test_saving_again_over_a_loaded_artefact_leaves_it_running(copy: Path) -> No
     assert not list(copy.glob("unfinished*"))
 
 
-@pytest.mark.parametrize("name", [MANIFEST, "kernel.so", "runtime.so", "source.cpp"])
+@pytest.mark.parametrize(
+    "name", [MANIFEST, CHECKSUMS, "kernel.so", "runtime.so", "source.cpp", "processor.txt", "plan.txt"]
+)
 def test_a_file_that_is_missing(copy: Path, name: str) -> None:
     (copy / name).unlink()
     refusal(copy, str(copy), name)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
-@pytest.mark.parametrize("name", [MANIFEST, "kernel.so", "runtime.so", "source.cpp"])
+@pytest.mark.parametrize(
+    "name", [MANIFEST, CHECKSUMS, "kernel.so", "runtime.so", "source.cpp", "processor.txt", "plan.txt"]
+)
 def test_a_file_that_is_half_written(copy: Path, name: str, share: float) -> None:
     whole = (copy / name).read_bytes()
     (copy / name).write_bytes(whole[: int(len(whole) * share)])
@@ -97,9 +110,12 @@ def test_a_file_that_was_changed(copy: Path) -> None:
 @pytest.mark.parametrize(
     ("edit", "words"),
     [
-        (lambda manifest: manifest.update(version=1), ("version 1", "version 5")),
+        (lambda manifest: manifest.update(version=1), ("version 1", "reads version 5", "compile it again")),
         (lambda manifest: manifest.pop("version"), ("version None",)),
-        (lambda manifest: manifest.update(package="0.0.0"), ("superkernel 0.0.0", "again")),
+        (
+            lambda manifest: manifest.update(package="0.0.0"),
+            ("superkernel 0.0.0", "compile it again with this package"),
+        ),
         (lambda manifest: manifest.update(plan="0" * 64), ("plans differently", "again")),
         (lambda manifest: manifest.update(name="other"), ("plans differently",)),
         (lambda manifest: manifest.update(target="gpu"), ("target 'gpu'",)),
@@ -108,7 +124,6 @@ def test_a_file_that_was_changed(copy: Path) -> None:
         (lambda manifest: manifest.update(cores=0), ("cores: 0",)),
         (lambda manifest: manifest.update(cores=10**9), ("cores: 1000000000",)),
         (lambda manifest: manifest.update(smaller=["0" * 64]), ("plans differently",)),
-        (lambda manifest: manifest.update(files=[]), ("manifest",)),
         (lambda manifest: manifest.update(ops=[]), ("empty",)),
         (lambda manifest: manifest["ops"][0].update(kernel=9), ("manifest",)),
         (lambda manifest: manifest["ops"][0].pop("args"), ("args",)),
@@ -158,7 +173,7 @@ def test_a_kernel_compiled_for_another_processor(saved: Path, monkeypatch: pytes
     from superkernel.targets.cpu import executable
 
     monkeypatch.setattr(executable, "cpu_features", lambda: "fpu")
-    with pytest.raises(sk.UnsupportedError, match="which this one lacks"):
+    with pytest.raises(sk.UnsupportedError, match=r"compiled for native.*which this one lacks.*march="):
         sk.load(saved)
 
 
@@ -167,3 +182,103 @@ def test_a_place_where_nothing_can_be_dumped(saved: Path, tmp_path: Path) -> Non
     taken.write_text("")
     with sk.load(saved) as k, pytest.raises(sk.BuildError, match="cannot be dumped"):
         k.dump(taken)
+
+
+# --- integrity
+
+
+def mutations(saved: Path, seed: int, count: int) -> Iterator[tuple[str, bytes]]:
+    """Files with one byte changed, cut off, added or left out, every file in turn."""
+    dice = random.Random(seed)
+    contents = {path.name: path.read_bytes() for path in sorted(saved.iterdir())}
+    for number in range(count):
+        name = list(contents)[number % len(contents)]
+        raw = contents[name]
+        place, other = dice.randrange(len(raw)), dice.randrange(1, 256)
+        yield (
+            name,
+            dice.choice(
+                (
+                    raw[:place] + bytes([raw[place] ^ other]) + raw[place + 1 :],
+                    raw[:place] + bytes([raw[place] ^ 1 << other % 8]) + raw[place + 1 :],
+                    raw[:place],
+                    raw[:place] + raw[place + 1 :],
+                    raw[:place] + bytes([other]) + raw[place:],
+                )
+            ),
+        )
+
+
+def test_every_mutation_of_a_byte_is_refused(copy: Path) -> None:
+    refused = 0
+    for name, raw in mutations(copy, seed=1, count=700):
+        whole = (copy / name).read_bytes()
+        (copy / name).write_bytes(raw)
+        try:
+            with pytest.raises(BuildError, match=r"copy.*(again|not JSON|no saved super kernel)"):
+                sk.load(copy).close()
+            refused += raw != whole
+        finally:
+            (copy / name).write_bytes(whole)
+    assert refused == 700
+    sk.load(copy).close()
+
+
+def test_white_space_in_manifest_and_checksums_counts(copy: Path) -> None:
+    for name in (MANIFEST, CHECKSUMS):
+        whole = (copy / name).read_bytes()
+        for raw in (whole + b"\n", b" " + whole, whole.replace(b"\n", b"\r\n")):
+            (copy / name).write_bytes(raw)
+            refusal(copy, name, "not what was saved")
+        (copy / name).write_bytes(whole)
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "kernel.so.bak", ".hidden", "folder"])
+def test_a_file_that_was_added(copy: Path, name: str) -> None:
+    (copy / name).mkdir() if name == "folder" else (copy / name).write_text("new")
+    refusal(copy, str(copy / name), "no part of the saved super kernel", "remove it")
+
+
+def test_files_that_changed_places(copy: Path) -> None:
+    for name, other in (("kernel.so", "runtime.so"), ("plan.txt", "source.cpp")):
+        for first, second in ((name, other), (other, name)):
+            contents = {path: (copy / path).read_bytes() for path in (first, second)}
+            (copy / first).write_bytes(contents[second])
+            refusal(copy, first, "not what was saved")
+            (copy / first).write_bytes(contents[first])
+
+
+def test_the_checksums_are_those_of_sha256sum(saved: Path) -> None:
+    subprocess.run(["sha256sum", "--strict", "-c", CHECKSUMS], cwd=saved, check=True, capture_output=True)
+    listed = {line.split()[1] for line in (saved / CHECKSUMS).read_text().splitlines()}
+    assert listed == {path.name for path in saved.iterdir()} - {CHECKSUMS}
+
+
+def test_a_folder_with_other_files_is_not_saved_into(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with compiled(Op(ADD, ["a", "b", "c"])) as k, pytest.raises(BuildError, match=r"notes\.txt.*choose another"):
+        k.save(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_save_removes_what_an_older_version_saved_there(copy: Path) -> None:
+    (copy / CHECKSUMS).unlink()
+    files = {"kernel.so": "", "older.bin": ""}
+    change_text = json.dumps({"version": 4, "package": "0.1", "files": files, "plan": "", "kernels": [], "ops": []})
+    (copy / MANIFEST).write_text(change_text)
+    (copy / "older.bin").write_text("of version 4")
+    for name in ("runtime.so", "source.cpp", "processor.txt"):
+        (copy / name).unlink()
+    refusal(copy, "version 4", "superkernel 0.1", "compile it again")
+    (copy / "unfinished-dead").mkdir()
+    with compiled(Op(ADD, ["a", "b", "c"])) as k:
+        k.save(copy)
+    assert not (copy / "older.bin").exists() and not (copy / "unfinished-dead").exists()
+    sk.load(copy).close()
+
+
+def test_a_loaded_kernel_saves_what_it_was_loaded_from(copy: Path, tmp_path: Path) -> None:
+    with sk.load(copy) as k:
+        k.save(tmp_path / "again")
+    for name in ("kernel.so", "runtime.so", "processor.txt", "plan.txt"):
+        assert (tmp_path / "again" / name).read_bytes() == (copy / name).read_bytes()

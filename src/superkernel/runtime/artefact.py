@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,9 +23,11 @@ from ..plan import MOST_CORES, CoreChoice
 from ..targets import find_target
 from ..targets.protocol import Executable, LaunchPlan, Target
 from ..version import __version__
+from .checksums import check_files, listed_files, write_checksums
 
 VERSION = 5
 MANIFEST = "superkernel.json"
+_UNFINISHED = "unfinished-"
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ def smaller_plans(target: Target, plan: LaunchPlan) -> tuple[LaunchPlan, ...]:
 
 
 def write_artefact(folder: Path, target: Target, saved: SavedKernel) -> Path:
-    """The manifest is written last: a folder without one is not an artefact."""
+    """The manifest is written last: a folder without a manifest is not an artefact."""
     try:
         return _write(folder, target, saved)
     except OSError as reason:
@@ -63,14 +66,12 @@ def write_artefact(folder: Path, target: Target, saved: SavedKernel) -> Path:
 def _write(folder: Path, target: Target, saved: SavedKernel) -> Path:
     plan = saved.plan
     folder.mkdir(parents=True, exist_ok=True)
+    earlier = _earlier_files(folder)
     (folder / MANIFEST).unlink(missing_ok=True)
-    files = _save_files(folder, saved.executable)
-    (folder / "plan.txt").write_text(str(plan) + "\n")
     kernels = list(dict.fromkeys(node.kernel for node in plan.graph.nodes))
     manifest = {
         "version": VERSION,
         "package": __version__,
-        "files": files,
         "name": plan.graph.name,
         "title": plan.graph.title,
         "target": target.name,
@@ -85,19 +86,45 @@ def _write(folder: Path, target: Target, saved: SavedKernel) -> Path:
         "kernels": [_kernel_fields(kernel, target) for kernel in kernels],
         "ops": [_op_fields(node, kernels) for node in plan.graph.nodes],
     }
-    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
+    text = (json.dumps(manifest, indent=1) + "\n").encode()
+    contents = _save_files(folder, saved.executable, str(plan))
+    for name in earlier - contents.keys() - {MANIFEST}:
+        (folder / name).unlink(missing_ok=True)
+    write_checksums(folder, {**contents, MANIFEST: text})
+    (folder / MANIFEST).write_bytes(text)
     return folder
 
 
-def _save_files(folder: Path, executable: Executable) -> dict[str, str]:
-    """File -> digest. Each file replaces the old one atomically: some process may have that loaded."""
-    with tempfile.TemporaryDirectory(prefix="unfinished-", dir=folder) as fresh:
+def _earlier_files(folder: Path) -> set[str]:
+    """The files of a kernel that was saved there before. Other files are refused: they would be no part of this one."""
+    earlier = listed_files(folder) | _files_of_version_4(folder)
+    present = {path.name for path in folder.iterdir()}
+    for left in sorted(name for name in present if name.startswith(_UNFINISHED)):
+        shutil.rmtree(folder / left, ignore_errors=True)
+    if strangers := sorted(name for name in present - earlier if not name.startswith(_UNFINISHED)):
+        raise BuildError(
+            f"{folder} holds {', '.join(strangers[:5])}, no part of a saved super kernel: empty it or choose another"
+        )
+    return earlier
+
+
+def _files_of_version_4(folder: Path) -> set[str]:
+    """It had no list of checksums; its manifest named the files."""
+    try:
+        return {MANIFEST, "plan.txt", *json.loads((folder / MANIFEST).read_bytes())["files"]}
+    except (OSError, ValueError, RecursionError, TypeError, KeyError):
+        return {MANIFEST}
+
+
+def _save_files(folder: Path, executable: Executable, plan: str) -> dict[str, bytes]:
+    """The contents of each file. Each replaces the old file atomically: some process may have that loaded."""
+    with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=folder) as fresh:
         executable.save(Path(fresh))
-        saved = sorted(Path(fresh).iterdir())
-        digests = {path.name: digest(path.read_bytes()) for path in saved}
-        for path in saved:
-            path.replace(folder / path.name)
-    return digests
+        Path(fresh, "plan.txt").write_text(plan + "\n")
+        contents = {path.name: path.read_bytes() for path in sorted(Path(fresh).iterdir())}
+        for name in contents:
+            Path(fresh, name).replace(folder / name)
+    return contents
 
 
 @dataclass(frozen=True)
@@ -116,7 +143,6 @@ class Artefact:
 def read_artefact(folder: Path) -> Artefact:
     manifest = _read(folder / MANIFEST)
     try:
-        _check_files(folder, manifest["files"])
         target = find_target(manifest["target"]).for_chip(manifest["chip"])
         choice, keeps_cores = _core_choice(manifest), bool(manifest["keeps_cores"])
         kernels = [_kernel(fields, target) for fields in manifest["kernels"]]
@@ -143,30 +169,23 @@ def _core_choice(manifest: dict[str, Any]) -> CoreChoice:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    """The manifest of a folder whose files are those that were saved."""
     try:
-        manifest = json.loads(path.read_text())
+        manifest = json.loads(path.read_bytes())
     except OSError as reason:
         raise BuildError(f"{path.parent} is no saved super kernel: {reason}") from reason
     except (ValueError, RecursionError) as reason:
         raise BuildError(f"{path}: not JSON: {reason}") from reason
-    if not isinstance(manifest, dict) or manifest.get("version") != VERSION:
-        found = manifest.get("version") if isinstance(manifest, dict) else None
-        raise BuildError(f"{path}: version {found!r}; this package reads version {VERSION}")
-    if manifest.get("package") != __version__:
-        saved = manifest.get("package")
-        raise BuildError(f"{path}: saved by superkernel {saved}, and this is {__version__}; compile and save it again")
+    version, package = (manifest.get(key) if isinstance(manifest, dict) else None for key in ("version", "package"))
+    if version != VERSION or package != __version__:
+        raise BuildError(
+            f"{path}: version {version!r}, saved by superkernel {package}; this is superkernel {__version__}, which "
+            f"reads version {VERSION}: compile it again with this package and save it (sk.compile and k.save, or "
+            f"superkernel compile), or load it with superkernel {package}"
+        )
+    check_files(path.parent)
+    assert isinstance(manifest, dict)
     return manifest
-
-
-def _check_files(folder: Path, files: dict[str, str]) -> None:
-    """A binary that was cut short would take the process down when it is loaded."""
-    for name, expected in files.items():
-        try:
-            found = digest((folder / name).read_bytes())
-        except OSError as reason:
-            raise BuildError(f"{folder} is no saved super kernel: {name} is missing: {reason}") from reason
-        if found != expected:
-            raise BuildError(f"{folder / name} is not what was saved: cut short or changed; save the kernel again")
 
 
 # the fields of a SubKernel that JSON keeps as they are

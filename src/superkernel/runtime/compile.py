@@ -31,6 +31,7 @@ def compile(
     cores: int | None = None,
     cores_by_work: bool = True,
     chip: str | Path | None = None,
+    march: str | None = None,
     title: str | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> SuperKernel:
@@ -38,9 +39,11 @@ def compile(
 
     Without `cores` the estimated work decides how many of the available cores launches use; with
     `cores_by_work=False` they use all. Super kernels that differ in nothing but their names share a binary if they
-    have the same `title`. `chip` names a chip, or a file that describes a chip, for a target that has several.
+    have the same `title`. `chip` names a chip, or a file that describes a chip, for a target that has several. `march`
+    names the processor to compile for, such as x86-64-v3, in place of this machine's, for a kernel that is saved and
+    runs on others.
     """
-    chosen = find_target(target).for_chip(chip)
+    chosen = find_target(target).for_chip(chip).for_march(march)
     parsed = Options.parse(options)
     for sentence in parsed.without_effect(chosen.name):
         _warn_once(f"super_kernel_scope {name!r}: {sentence}")

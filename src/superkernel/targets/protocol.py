@@ -251,6 +251,7 @@ class Target(Protocol):
     def emulator(self) -> Emulator | None: ...
 
     def for_chip(self, chip: ChipChoice | None) -> Target: ...
+    def for_march(self, march: str | None) -> Target: ...  # a processor to compile for; None: the target's default
     def chip_fields(self) -> Mapping[str, Any] | None: ...  # as for_chip takes them; None: there are no chips
     def read_ops(self, path: Path) -> OpsFile: ...  # ops.json, or the metadata of the target's own tools
     def checks(self) -> Sequence[Check]: ...  # of this machine: what the target needs

@@ -110,6 +110,9 @@ def compile_command(
     chip: Annotated[
         str | None, typer.Option(metavar="NAME|FILE.json", help="The part to compile for, on targets with several.")
     ] = None,
+    march: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The processor to compile for, as x86-64-v3; otherwise this one.")
+    ] = None,
     dump: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Also write graph, plan, source and commands there.")
     ] = None,
@@ -122,7 +125,9 @@ def compile_command(
         chosen = target or described.target
         merged = _merged_options(described.options, options)
         with _progress(described.ops, hidden=as_json) as bar:
-            kernel = compile_ops(described.ops, described.name, merged, chosen, cores=cores, chip=chip, progress=bar)
+            kernel = compile_ops(
+                described.ops, described.name, merged, chosen, cores=cores, chip=chip, march=march, progress=bar
+            )
         with kernel:
             if dump is not None:
                 try:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import PlanError, UnsupportedError
+from ...errors import OptionError, PlanError, UnsupportedError
 from ...model.graph import Graph
 from ...model.opsfile import OpsFile
 from ...model.options import Options
@@ -133,6 +133,11 @@ class AscendTarget:
 
     def for_chip(self, chip: ChipChoice | None) -> AscendTarget:
         return self if chip is None else AscendTarget(AscendPlanner(find_chip(chip)))
+
+    def for_march(self, march: str | None) -> AscendTarget:
+        if march is not None:
+            raise OptionError(f"march={march!r}: the ascend target compiles for a chip; choose it with chip=")
+        return self
 
     def chip_fields(self) -> Mapping[str, Any]:
         return asdict(self.chip)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from ...model.binary import Form
 from ...model.subkernel import SubKernel, refuse_thread_blocks
 from ..native import objects
 from ..native.build_context import BuildContext
+from ..native.march import NATIVE
 from ..native.object_facts import facts_of
 from ..native.objects import CXX_FLAGS, CompileJob, text_key, versions
 from ..native.toolchain import cpu_features, run
@@ -26,11 +28,12 @@ INCLUDE = Path(__file__).parent / "include"
 HOST = Path(__file__).parent / "runtime" / "host"
 # without exceptions the entry needs nothing of the C++ library
 _ENTRY_FLAGS = ("-O2", "-fno-exceptions", "-Wno-unused-variable")
-_HOST_FLAGS = ("-O2",)
+# one host library serves kernels for every processor of the architecture
+_HOST_FLAGS = ("-O2", *(["-march=x86-64"] if platform.machine() == "x86_64" else []))
 
 
-def build_context(progress: Callable[[str], None] | None = None) -> BuildContext:
-    return BuildContext(Cache(), (INCLUDE,), progress)
+def build_context(progress: Callable[[str], None] | None = None, march: str = NATIVE) -> BuildContext:
+    return BuildContext(Cache(), (INCLUDE,), progress, march=march)
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,8 @@ def compile_kernels(kernels: Iterable[SubKernel], context: BuildContext) -> dict
             )
         refuse_thread_blocks(kernel, "cpu")
     sources = dict.fromkeys(k.binary for k in kernels if k.binary.form is Form.SOURCE)
-    jobs = [CompileJob(binary.path, binary.flags, keyed_by_text=binary.keyed_by_text) for binary in sources]
+    march = context.march_flags if sources else ()
+    jobs = [CompileJob(file.path, (*march, *file.flags), keyed_by_text=file.keyed_by_text) for file in sources]
     compiled = {}
     if jobs:
         tools, folders = context.toolchain, context.include_dirs
@@ -121,7 +125,7 @@ def link(
 ) -> Path:
     """Compile the entries (name -> source), give every sub-kernel a unique name, merge, hide the rest, link."""
     source = side_by_side(list(entries.values()))
-    flags = (*_ENTRY_FLAGS, *compile_options)
+    flags = (*_ENTRY_FLAGS, *context.march_flags, *compile_options)
     named = sorted(
         {
             (unique, compiled.object, symbol, compiled.contents)

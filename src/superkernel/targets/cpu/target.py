@@ -19,7 +19,8 @@ from ...model.tiling import CompiledTiling
 from ...plan import CoreChoice, Machine, Plan, Report, checked_plan, choose_cores, forced_cores, validate
 from ..native.build_context import BuildContext
 from ..native.compile_generated import compile_generated
-from ..native.toolchain import cpu_features
+from ..native.march import NATIVE, checked_march, lacking_here
+from ..native.toolchain import cpu_features, find_toolchain
 from ..protocol import Allocator, ChipChoice, GeneratedText, Progress, Target
 from .build import (
     CompiledKernel,
@@ -112,7 +113,7 @@ class CpuPrepared:
             raise BuildError(message, failure.command, failure.stderr) from failure
         runtime, commands = host_library(self.context), tuple(self.context.commands)
         return [
-            CpuExecutable(plan, numbered, source, binary, runtime, commands)
+            CpuExecutable(plan, numbered, source, binary, runtime, commands, march=self.context.march)
             for plan, numbered, source in zip(plans, numbers, entries.values(), strict=True)
         ]
 
@@ -125,11 +126,14 @@ def _tilings_of(plan: Plan) -> list[CompiledTiling]:
     return [node.compiled_tiling for node in plan.graph.nodes if node.compiled_tiling is not None]
 
 
+@dataclass(frozen=True)
 class CpuBuilder:
+    march: str = NATIVE  # the processor that kernels are compiled for
+
     def prepare(
         self, kernels: Sequence[SubKernel], tilings: Sequence[CompiledTiling], progress: Progress | None
     ) -> CpuPrepared:
-        context = build_context(progress)
+        context = build_context(progress, self.march)
         compiled = compile_kernels(dict.fromkeys([*kernels, *(tiling.function for tiling in tilings)]), context)
         functions = {tiling: compiled[tiling.function] for tiling in tilings}
         return CpuPrepared({kernel: compiled[kernel] for kernel in kernels}, functions, context)
@@ -188,7 +192,7 @@ class CpuTarget:
     name: str = "cpu"
     planner: CpuPlanner = field(default_factory=CpuPlanner)
     builder: CpuBuilder = field(default_factory=CpuBuilder)
-    launcher: CpuLauncher = field(default_factory=CpuLauncher)
+    launcher: CpuLauncher | None = field(default_factory=CpuLauncher)
     why_no_launcher: str = ""
     model_support: CpuModelSupport = field(default_factory=CpuModelSupport)
     emulator: None = None
@@ -197,6 +201,17 @@ class CpuTarget:
         if chip is not None:
             raise OptionError(f"chip {chip!r}: the cpu target has no chips to choose from; it runs on this machine")
         return self
+
+    def for_march(self, march: str | None) -> CpuTarget:
+        """Without a launcher where this machine cannot run the code of that processor."""
+        if march is None:
+            return self
+        chosen = replace(self, builder=CpuBuilder(checked_march(march)))
+        lacking = lacking_here(chosen.builder.march, find_toolchain())
+        if not lacking:
+            return chosen
+        why = f"it was compiled for {march}, and this processor lacks {', '.join(lacking)}: save it, and load it there"
+        return replace(chosen, launcher=None, why_no_launcher=why)
 
     def chip_fields(self) -> None:
         return None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...cache import Cache
+from .march import NATIVE, march_flags
 from .toolchain import Toolchain, find_toolchain
 
 
@@ -16,7 +17,12 @@ class BuildContext:
     include_dirs: tuple[Path, ...] = ()  # folders of the target's own headers
     progress: Callable[[str], None] | None = None
     commands: list[str] = field(default_factory=list)  # that were run so far
+    march: str = NATIVE  # the processor that kernels and entries are compiled for
 
     @property
     def toolchain(self) -> Toolchain:
         return find_toolchain()
+
+    @property
+    def march_flags(self) -> tuple[str, ...]:
+        return march_flags(self.march)
