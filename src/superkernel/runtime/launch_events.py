@@ -21,7 +21,16 @@ from ..model.graph import Graph
 from ..model.node import Node
 from ..plan import Plan
 from ..plan.spans import TimeStamps
-from ..targets.protocol import Launcher, LaunchInputs, LaunchSequence, LoadedKernel, OpLabel, RawValue, SequencedLaunch
+from ..targets.protocol import (
+    BoundArguments,
+    Launcher,
+    LaunchInputs,
+    LaunchSequence,
+    LoadedKernel,
+    OpLabel,
+    RawValue,
+    SequencedLaunch,
+)
 
 Result = TypeVar("Result")
 
@@ -174,7 +183,7 @@ class ReportingKernel:
 
     def __init__(self, plain: LoadedKernel, reported: ReportedLaunch) -> None:
         self.plain, self._reported = plain, reported
-        self.plan, self.argument_arrays = plain.plan, plain.argument_arrays
+        self.plan, self.argument_arrays, self.bind = plain.plan, plain.argument_arrays, plain.bind
         self.spans, self.time_stamps, self.last_launch = plain.spans, plain.time_stamps, plain.last_launch
 
     def launch(self, buffers: Mapping[str, Any], launch_inputs: LaunchInputs) -> dict[str, Any]:
@@ -182,6 +191,15 @@ class ReportingKernel:
         graph = current.kernel.graph
         return _reported(
             current, lambda: current.loaded.launch(buffers, launch_inputs), lambda: _sizes_of(graph, buffers)
+        )
+
+    def launch_bound(self, arguments: BoundArguments, launch_inputs: LaunchInputs) -> None:
+        current = self._reported
+        count = len(current.kernel.graph.buffers)
+        _reported(
+            current,
+            lambda: current.loaded.launch_bound(arguments, launch_inputs),
+            lambda: tuple(arguments.sizes[:count]),
         )
 
     def launch_values(self, values: Any, sizes: Any) -> None:

@@ -7,7 +7,7 @@ from time import perf_counter_ns
 from typing import Any, TypeVar
 
 from ..plan.spans import Span, TimeStamps
-from ..targets.protocol import LaunchInputs, LoadedKernel, OpLabel, RawValue
+from ..targets.protocol import BoundArguments, LaunchInputs, LoadedKernel, OpLabel, RawValue
 from . import launch_events
 from .turns import Turns
 
@@ -29,7 +29,7 @@ class MeasuredKernel:
         self._decided, self._clock = decided, clock
         self._last = team
         self.turns = Turns((ALONE, TEAM))
-        self.plan, self.argument_arrays = team.plan, team.argument_arrays
+        self.plan, self.argument_arrays, self.bind = team.plan, team.argument_arrays, team.bind
 
     def _timed(self, launch: Callable[[LoadedKernel], Result]) -> Result:
         name, counts = self.turns.take()
@@ -44,6 +44,9 @@ class MeasuredKernel:
 
     def launch(self, buffers: Mapping[str, Any], launch_inputs: LaunchInputs) -> dict[str, Any]:
         return self._timed(lambda kernel: kernel.launch(buffers, launch_inputs))
+
+    def launch_bound(self, arguments: BoundArguments, launch_inputs: LaunchInputs) -> None:
+        self._timed(lambda kernel: kernel.launch_bound(arguments, launch_inputs))
 
     def launch_values(self, values: Any, sizes: Any) -> None:
         self._timed(lambda kernel: kernel.launch_values(values, sizes))

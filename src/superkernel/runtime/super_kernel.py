@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,12 +19,23 @@ from ..model.options import Options
 from ..model.tiling import CompiledTiling, TilingFunction
 from ..plan.memory import MemoryPlan
 from ..plan.spans import Span
-from ..targets.protocol import EmulatedLaunch, Executable, LaunchInputs, LaunchPlan, LoadedKernel, Prepared, Target
+from ..targets.protocol import (
+    BoundArguments,
+    EmulatedLaunch,
+    Executable,
+    LaunchInputs,
+    LaunchPlan,
+    LoadedKernel,
+    Prepared,
+    Target,
+)
 from .artefact import SavedKernel, write_artefact
 from .built_kernel import BuiltKernel
 from .launch_choice import LaunchChoice
 from .launch_events import LaunchedKernel, Provenance, ReportedLaunch, register
+from .prepared_launch import PreparedLaunch
 from .replay import launch_each, replay, replay_values
+from .submitted_launches import SubmittedLaunches
 from .unfused import Unfused
 
 
@@ -51,6 +63,7 @@ class SuperKernel:
         self._built, self._choice = built, LaunchChoice(built, keeps_cores)
         self._lock = threading.Lock()
         self._closed = False
+        self._submitted = SubmittedLaunches(graph.name)
         self._twin: BuiltKernel | None = None  # takes time stamps
         self._unfused: dict[bool, Unfused] = {}  # by whether they take time stamps
         self.emulated: EmulatedLaunch | None = None  # of the last call of emulate
@@ -85,9 +98,51 @@ class SuperKernel:
             raise self._no_launcher()
         if not self.options.debug_replay:
             return loaded.launch(buffers, launch_inputs)
+        return self._replayed(loaded, buffers, launch_inputs)
+
+    def _replayed(
+        self, loaded: LoadedKernel, buffers: Mapping[str, Any], launch_inputs: LaunchInputs
+    ) -> dict[str, Any]:
         alone = self.unfused()
         fused = partial(loaded.launch, launch_inputs=launch_inputs)
         return replay(self.graph, buffers, fused, partial(alone, replayed=launch_inputs))
+
+    def bind(
+        self,
+        buffers: Mapping[str, Any],
+        *,
+        events: Mapping[EventId, Event] | None = None,
+        tiling: Mapping[str, TilingFunction] | None = None,
+    ) -> PreparedLaunch:
+        """Check the arguments once; calling the result launches with them."""
+        if self._closed:
+            raise self._refusal()
+        launch_inputs, choice, launch_limit = self._inputs_with(events, tiling), self._choice, self._launch_limit
+        arguments = self.loaded.bind(buffers, launch_inputs)
+
+        def launch(arguments: BoundArguments, launch_inputs: LaunchInputs) -> None:
+            loaded = choice.chosen if not choice.team or choice.team <= launch_limit() else choice.alone
+            assert loaded is not None
+            if self.options.debug_replay:
+                self._replayed(loaded, arguments.named, launch_inputs)
+            else:
+                loaded.launch_bound(arguments, launch_inputs)
+
+        return PreparedLaunch(self.graph, arguments, launch_inputs, launch)
+
+    def submit(
+        self,
+        buffers: Mapping[str, Any],
+        *,
+        events: Mapping[EventId, Event] | None = None,
+        tiling: Mapping[str, TilingFunction] | None = None,
+    ) -> Future[dict[str, Any]]:
+        """Launch in a thread of this kernel, behind earlier submissions; the future gets the outputs, or the error."""
+        with self._lock:
+            if self._closed:
+                raise self._refusal()
+            buffers, events, tiling = map(_copied, (buffers, events, tiling))
+            return self._submitted.submit(partial(self, buffers, events=events, tiling=tiling))
 
     def emulate(
         self,
@@ -333,10 +388,13 @@ class SuperKernel:
             loaded = [kernel for built in (self._built, self._twin) if built is not None for kernel in built.kernels()]
             if self._closed:
                 return
+            if pending := self._submitted.pending():
+                raise LaunchError(f"{self._where}close() while {pending} submitted launches are not done")
             running = sum(kernel.running() for kernel in loaded)
             if running:
                 raise LaunchError(f"{self._where}close() while {running} launches are running")
             self._closed = True
+        self._submitted.stop()
         for kernel in loaded:
             kernel.close()
         for unfused in self._unfused.values():
@@ -352,3 +410,8 @@ class SuperKernel:
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{len(self.graph.nodes)} ops"
         return f"<SuperKernel {self.name!r} on {self.target.name}: {state}>"
+
+
+def _copied(passed: Any) -> Any:
+    """What the caller does with its dict after a submission has no effect on that; the launch refuses other types."""
+    return dict(passed) if isinstance(passed, Mapping) else passed

@@ -110,6 +110,11 @@ def aligned_empty(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
     return room[first : first + size].view(kind).reshape(shape)
 
 
+def check_argument(graph: Graph, name: str, value: Any) -> tuple[int, int]:
+    """What `bind` finds for one name: an address or the bits of a scalar, and bytes. Refuses with a LaunchError."""
+    return _facts(graph.buffers[name], value, f"super_kernel_scope {graph.name!r}: ")
+
+
 def _facts(buffer: Buffer, value: Any, where: str) -> tuple[int, int]:
     if buffer.scalar:
         return scalar_value(buffer, value, where), 0

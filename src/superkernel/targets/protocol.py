@@ -126,6 +126,16 @@ class OpLabel:
     op: str
 
 
+@dataclass(frozen=True)
+class BoundArguments:
+    """The arguments of a launch, checked. An owner that exchanges one checks it first."""
+
+    values: Any  # ctypes arrays: addresses and scalar bits, then the addresses of events
+    sizes: Any
+    outputs: dict[str, Any]  # that were allocated, by name
+    named: dict[str, Any]  # every argument; holding it keeps the memory alive
+
+
 class LoadedKernel(Protocol):
     """A super kernel loaded into this process, ready to launch.
 
@@ -137,6 +147,10 @@ class LoadedKernel(Protocol):
     def launch(self, buffers: Mapping[str, Any], launch_inputs: LaunchInputs) -> dict[str, Any]:
         """Check and bind the buffers, launch once; returns the outputs that were allocated."""
 
+    def bind(self, buffers: Mapping[str, Any], launch_inputs: LaunchInputs) -> BoundArguments:
+        """Check as `launch` does, and launch nothing."""
+
+    def launch_bound(self, arguments: BoundArguments, launch_inputs: LaunchInputs) -> None: ...  # no checks
     def argument_arrays(self) -> tuple[Any, Any]: ...  # values and sizes, to be filled in
     def launch_values(self, values: Any, sizes: Any) -> None: ...  # no checks; no events, no dynamic ops
     def launch_addresses(

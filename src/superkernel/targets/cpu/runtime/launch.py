@@ -21,7 +21,7 @@ from ....model.node import Node
 from ....model.options import WatchdogAction
 from ....plan import Plan
 from ....plan.spans import Span, StepTime, spans_of
-from ...protocol import LaunchInputs, OpLabel, RawValue
+from ...protocol import BoundArguments, LaunchInputs, OpLabel, RawValue
 from ..executable import CpuExecutable
 from ..numbering import Numbering
 from .arguments import Arguments, FastBinder
@@ -116,6 +116,18 @@ class CpuLoadedKernel:
 
     def _closed(self) -> LaunchError:
         return LaunchError(f"{self._where}the kernel is closed")
+
+    def bind(self, buffers: Mapping[str, Any], launch_inputs: LaunchInputs) -> BoundArguments:
+        events = [launch_inputs.events[label].address for label in self._events]
+        arguments = self._binder.bind_carefully(buffers, events)
+        return BoundArguments(arguments.values, arguments.sizes, arguments.outputs, dict(arguments.named))
+
+    def launch_bound(self, arguments: BoundArguments, launch_inputs: LaunchInputs) -> None:
+        if self._observed or forked():
+            self.check_process()
+            self._run_bound(arguments.values, arguments.sizes, launch_inputs, arguments.named)
+        elif outcome := self._call_values(self._handle, arguments.values, arguments.sizes, self._may_interrupt()):
+            raise self.stopped(outcome, launch_inputs)
 
     def argument_arrays(self) -> tuple[Any, Any]:
         """Arrays for launch_values, in the order of the graph's buffers."""

@@ -1,0 +1,82 @@
+"""runtime.prepared_launch: buffers that were checked once -> a launch that is started by a call without arguments."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..errors import LaunchError, nearest
+from ..model.graph import Graph
+from ..targets.buffers import check_argument, check_overlaps, is_tensor
+from ..targets.protocol import BoundArguments, LaunchInputs
+
+LaunchBound = Callable[[BoundArguments, LaunchInputs], None]
+
+
+class PreparedLaunch:
+    """A launch of a super kernel with fixed arguments, which `update` exchanges one by one.
+
+    Every call uses the same memory, outputs included, so that one thread at a time may call or update it.
+    """
+
+    def __init__(
+        self, graph: Graph, arguments: BoundArguments, launch_inputs: LaunchInputs, launch: LaunchBound
+    ) -> None:
+        """`launch` starts a launch without checks; the arguments have passed them."""
+        self._where = f"super_kernel_scope {graph.name!r}: "
+        self._graph, self._arguments, self._launch_inputs, self._launch = graph, arguments, launch_inputs, launch
+        self._place = {name: place for place, name in enumerate(graph.buffers)}
+        self._tensors: tuple[tuple[Any, int, str], ...] = ()  # tensor, its address, its name
+        self._no_resize: dict[str, object] = {}
+        for name, value in arguments.named.items():
+            self._watch(name, value)
+        self._find_tensors()
+
+    def __call__(self) -> dict[str, Any]:
+        """Launch once; returns the outputs that were allocated, which every call writes anew."""
+        for tensor, address, name in self._tensors:
+            if tensor.data_ptr() != address:
+                raise self._moved(name)
+        self._launch(self._arguments, self._launch_inputs)
+        return self._arguments.outputs
+
+    @property
+    def outputs(self) -> dict[str, Any]:
+        """What a call returns."""
+        return self._arguments.outputs
+
+    def update(self, name: str, value: Any) -> None:
+        """Exchange one argument, checked as at a launch; one that is refused changes nothing."""
+        if name not in self._place:
+            raise LaunchError(f"{self._where}no op uses the name {name!r}{nearest(str(name), self._graph.buffers)}")
+        arguments, place = self._arguments, self._place[name]
+        address, size = check_argument(self._graph, name, value)
+        count = len(self._place)
+        values, sizes = arguments.values[:count], arguments.sizes[:count]
+        values[place], sizes[place] = address, size
+        check_overlaps(self._graph, values, sizes, self._where)
+        arguments.values[place], arguments.sizes[place] = address, size
+        arguments.named[name] = value
+        arguments.outputs.pop(name, None)  # the caller has it
+        self._watch(name, value)
+        self._find_tensors()
+
+    def _watch(self, name: str, value: Any) -> None:
+        """numpy does not resize an array that something refers to weakly."""
+        self._no_resize[name] = weakref.ref(value) if isinstance(value, np.ndarray) else None
+
+    def _find_tensors(self) -> None:
+        """torch resizes and frees the memory of any tensor: their addresses are compared at every call."""
+        values, named = self._arguments.values, self._arguments.named
+        self._tensors = tuple(
+            (value, values[self._place[name]], name) for name, value in named.items() if is_tensor(value)
+        )
+
+    def _moved(self, name: str) -> LaunchError:
+        return LaunchError(
+            f"{self._where}the memory of {name!r} was resized, exchanged or freed since it was bound: "
+            f"pass the tensor again with update({name!r}, tensor)"
+        )

@@ -1,0 +1,63 @@
+"""runtime.submitted_launches: launches in, futures out; a thread of the kernel runs them in their order."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+Outputs = dict[str, Any]
+
+
+class SubmittedLaunches:
+    """The launches submitted to one super kernel that have not completed. The first one starts their thread."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._executor: ThreadPoolExecutor | None = None
+        self._process = os.getpid()
+        self._pending = 0
+
+    def submit(self, launch: Callable[[], Outputs]) -> Future[Outputs]:
+        """Run `launch` behind all that were submitted before."""
+        with self._lock:
+            if self._process != os.getpid():  # a fork: the thread is in the parent, and so are its launches
+                self._executor, self._process, self._pending = None, os.getpid(), 0
+            if self._executor is None:
+                self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"superkernel-submit-{self._name}")
+            self._pending += 1
+            try:
+                future = self._executor.submit(self._run, launch)
+            except BaseException:
+                self._pending -= 1
+                raise
+        future.add_done_callback(self._forget_cancelled)
+        return future
+
+    def _run(self, launch: Callable[[], Outputs]) -> Outputs:
+        try:
+            return launch()
+        finally:
+            self._completed()  # before the future has its result: whoever waits for that may close the kernel
+
+    def _forget_cancelled(self, future: Future[Outputs]) -> None:
+        if future.cancelled():
+            self._completed()
+
+    def _completed(self) -> None:
+        with self._lock:
+            self._pending -= 1
+
+    def pending(self) -> int:
+        """How many launches wait or run."""
+        return self._pending if self._process == os.getpid() else 0
+
+    def stop(self) -> None:
+        """Ends the thread; there is no pending launch."""
+        with self._lock:
+            executor, self._executor = self._executor, None
+        if executor is not None and self._process == os.getpid():
+            executor.shutdown(wait=False)
