@@ -181,14 +181,15 @@ class Core {
         pending_ = deferred;
         if (status != 0) launch_.stop(Fault::kTilingStatus, step, status);
         if (!alive()) return false;
-        launch_.tilings[tiling].answer(out.key, out.blocks);
+        answer_tiling(launch_.tilings[tiling], out.key, out.blocks);
         return true;
     }
     Choice select(uint32_t step, int tiling, const int64_t* keys, int key_count, int most_blocks) {
         delay();
         Tiling& words = launch_.tilings[tiling];
-        const auto locked = [&] { return words.lock.load(std::memory_order_acquire) == 1; };
-        if (!wait_slowly(launch_, activity_, step, FutexWord(), locked)) return {false, 0, 0};
+        const auto answered = [&] { return words.answered.load(std::memory_order_acquire) != 0; };
+        const FutexWord word(words.answered, words.sleepers);
+        if (!reached_soon(answered) && !wait_slowly(launch_, activity_, step, word, answered)) return {false, 0, 0};
         const int64_t key = words.key.load(std::memory_order_relaxed);
         const int64_t blocks = words.blocks.load(std::memory_order_relaxed);
         if (std::find(keys, keys + key_count, key) == keys + key_count) {

@@ -63,12 +63,8 @@ struct alignas(kLine) Tiling {
     std::atomic<int64_t> key{0};
     std::atomic<int64_t> blocks{0};
     std::atomic<int64_t> lock{0};
-
-    void answer(int64_t chosen_key, int64_t chosen_blocks) {
-        key.store(chosen_key, std::memory_order_relaxed);
-        blocks.store(chosen_blocks, std::memory_order_relaxed);
-        lock.store(1, std::memory_order_release);
-    }
+    std::atomic<uint32_t> answered{0};  // as the lock, for cores that block
+    std::atomic<uint32_t> sleepers{0};
 };
 
 struct TimeStamp {

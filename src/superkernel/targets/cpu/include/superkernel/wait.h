@@ -86,6 +86,15 @@ inline void wake_sleepers(const std::atomic<Word>& word, std::atomic<uint32_t>& 
     if (__builtin_expect(sleepers.load(std::memory_order_relaxed) != 0, 0)) FutexWord(word, sleepers).wake();
 }
 
+// The answer to the request of a dynamic op; cores that select its variant go on.
+inline void answer_tiling(Tiling& tiling, int64_t key, int64_t blocks) {
+    tiling.key.store(key, std::memory_order_relaxed);
+    tiling.blocks.store(blocks, std::memory_order_relaxed);
+    tiling.lock.store(1, std::memory_order_relaxed);
+    tiling.answered.store(1, std::memory_order_release);
+    wake_sleepers(tiling.answered, tiling.sleepers);
+}
+
 template <class Over>
 void block_until(const Launch& launch, const FutexWord& word, Over over) {
     word.sleepers->fetch_add(1);

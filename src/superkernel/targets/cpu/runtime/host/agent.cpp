@@ -2,6 +2,7 @@
 #include <chrono>
 
 #include "program.h"
+#include "superkernel/wait.h"
 
 namespace sk::host {
 
@@ -49,7 +50,7 @@ int32_t sk_agent_next(Agent* agent) {
 }
 
 void sk_agent_answer(Running* running, int32_t tiling, int64_t key, int64_t blocks) {
-    running->tilings[tiling].answer(key, blocks);
+    sk::answer_tiling(running->tilings[tiling], key, blocks);
 }
 
 void sk_agent_failed(Running* running, int32_t tiling) { running->stop(sk::Fault::kTilingFailed, 0, tiling); }

@@ -214,6 +214,7 @@ void reset(Running& running) {
         tiling.key.store(0);
         tiling.blocks.store(0);
         tiling.lock.store(0);
+        tiling.answered.store(0);
     }
 }
 
