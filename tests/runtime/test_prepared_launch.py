@@ -269,3 +269,23 @@ def test_a_target_without_launches_has_none_to_prepare() -> None:
             k.bind({"a": vector(), "b": vector()})
         with pytest.raises(LaunchError, match=f"super_kernel_scope '{SCOPE}'"):
             k.submit({"a": vector(), "b": vector()}).result(30)
+
+
+@pytest.mark.parametrize("way", ("launch", "bind", "submit"))
+def test_events_and_tiling_of_a_wrong_type(adding: sk.SuperKernel, way: str) -> None:
+    ways: dict[str, Any] = {
+        "launch": adding,
+        "bind": adding.bind,
+        "submit": lambda *a, **b: adding.submit(*a, **b).result(30),
+    }
+    with compiled(Op(ADD, ["a", "b", "c"], name="d", task="dynamic")) as dynamic:
+        wrong: list[tuple[dict[str, Any], str]] = [
+            ({"events": 5}, "events is a dict from event ids to Events, not 5"),
+            ({"tiling": 5}, "tiling is a dict from ops to functions, not 5"),
+            ({"tiling": {"d": 5}}, "no dynamic op is called 'd'"),
+        ]
+        for arguments, words in wrong:
+            with pytest.raises(LaunchError, match=words):
+                ways[way](arrays(), **arguments)
+        with pytest.raises(LaunchError, match="op 'd': its tiling must be a function, not 5"):
+            dynamic({"a": vector(), "b": vector()}, tiling={"d": 5})

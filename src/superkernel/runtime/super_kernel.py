@@ -10,13 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..errors import BuildError, LaunchError, UnsupportedError, nearest
+from ..errors import BuildError, LaunchError, UnsupportedError
 from ..model.argument_layout import Layout
-from ..model.events import Event
 from ..model.graph import Graph
-from ..model.op import EventId
 from ..model.options import Options
-from ..model.tiling import CompiledTiling, TilingFunction
 from ..plan.memory import MemoryPlan
 from ..plan.spans import Span
 from ..targets.protocol import (
@@ -33,6 +30,7 @@ from .artefact import SavedKernel, write_artefact
 from .built_kernel import BuiltKernel
 from .launch_choice import LaunchChoice
 from .launch_events import LaunchedKernel, Provenance, ReportedLaunch, register
+from .launch_inputs import Events, KernelInputs, TilingFunctions
 from .prepared_launch import PreparedLaunch
 from .replay import launch_each, replay, replay_values
 from .submitted_launches import SubmittedLaunches
@@ -69,11 +67,10 @@ class SuperKernel:
         self.emulated: EmulatedLaunch | None = None  # of the last call of emulate
         self._reporting = self._recording = False
         self.provenance = Provenance(graph.name)
-        self.events: Mapping[str, Event] = {e.label: e.bound or Event(e.label) for e in graph.events}
-        asking = [node for node in graph.nodes if node.asks_agent]
-        self._tilings = {node.name: function for node in asking if (function := node.tiling_function) is not None}
-        self._launch_inputs = LaunchInputs(self.events, self._tilings)
-        self._dynamic_ops = tuple(node.name for node in asking)
+        self._inputs = KernelInputs(graph)
+        self._launch_inputs = self._inputs.given
+        self._asks = bool(self._inputs.dynamic_ops)
+        self.events = self._launch_inputs.events
         if target.launcher is not None:
             register(self)
 
@@ -83,15 +80,15 @@ class SuperKernel:
         self,
         buffers: Mapping[str, Any],
         *,
-        events: Mapping[EventId, Event] | None = None,
-        tiling: Mapping[str, TilingFunction] | None = None,
+        events: Events | None = None,
+        tiling: TilingFunctions | None = None,
     ) -> dict[str, Any]:
         """Launch once; returns the typed names that were allocated here and written."""
         if self._closed:
             raise self._refusal()
         # short on purpose: a call costs as much as a small op
-        plain = events is None and tiling is None and not self._dynamic_ops
-        launch_inputs = self._launch_inputs if plain else self._inputs_with(events, tiling)
+        plain = events is None and tiling is None and not self._asks
+        launch_inputs = self._launch_inputs if plain else self._inputs.merged(events, tiling)
         choice = self._choice
         loaded = choice.chosen if not choice.team or choice.team <= self._launch_limit() else choice.alone
         if loaded is None:
@@ -111,13 +108,13 @@ class SuperKernel:
         self,
         buffers: Mapping[str, Any],
         *,
-        events: Mapping[EventId, Event] | None = None,
-        tiling: Mapping[str, TilingFunction] | None = None,
+        events: Events | None = None,
+        tiling: TilingFunctions | None = None,
     ) -> PreparedLaunch:
         """Check the arguments once; calling the result launches with them."""
         if self._closed:
             raise self._refusal()
-        launch_inputs, choice, launch_limit = self._inputs_with(events, tiling), self._choice, self._launch_limit
+        launch_inputs, choice, launch_limit = self._inputs.merged(events, tiling), self._choice, self._launch_limit
         arguments = self.loaded.bind(buffers, launch_inputs)
 
         def launch(arguments: BoundArguments, launch_inputs: LaunchInputs) -> None:
@@ -134,8 +131,8 @@ class SuperKernel:
         self,
         buffers: Mapping[str, Any],
         *,
-        events: Mapping[EventId, Event] | None = None,
-        tiling: Mapping[str, TilingFunction] | None = None,
+        events: Events | None = None,
+        tiling: TilingFunctions | None = None,
     ) -> Future[dict[str, Any]]:
         """Launch in a thread of this kernel, behind earlier submissions; the future gets the outputs, or the error."""
         with self._lock:
@@ -149,8 +146,8 @@ class SuperKernel:
         buffers: Mapping[str, Any],
         *,
         seed: int = 0,
-        events: Mapping[EventId, Event] | None = None,
-        tiling: Mapping[str, TilingFunction] | None = None,
+        events: Events | None = None,
+        tiling: TilingFunctions | None = None,
         **more: Any,
     ) -> dict[str, Any]:
         """As a launch, on a model of the target's cores, where it has one; the seed decides their order."""
@@ -159,7 +156,7 @@ class SuperKernel:
         emulator = self.target.emulator
         if emulator is None:
             raise UnsupportedError(f"{self._where}target {self.target.name!r} has no emulator: launch the kernel")
-        executable, launch_inputs = self._built.executable, self._inputs_with(events, tiling)
+        executable, launch_inputs = self._built.executable, self._inputs.merged(events, tiling)
 
         def emulate(executable: Executable, buffers: Mapping[str, Any], inputs: LaunchInputs) -> EmulatedLaunch:
             return emulator.emulate(executable, buffers, inputs, seed=seed, **more)
@@ -207,38 +204,6 @@ class SuperKernel:
 
     def _no_launcher(self) -> LaunchError:
         return LaunchError(f"{self._where}{self.target.why_no_launcher}")
-
-    def _inputs_with(
-        self, events: Mapping[EventId, Event] | None, tiling: Mapping[str, TilingFunction] | None
-    ) -> LaunchInputs:
-        """The kernel's events and tiling functions, replaced by those that the caller passes."""
-        merged, tilings = dict(self.events), {**self._tilings, **(tiling or {})}
-        for key, event in (events or {}).items():
-            label = str(key)
-            if label not in merged:
-                raise LaunchError(f"{self._where}no op uses the external event {label}{nearest(label, merged)}")
-            if not isinstance(event, Event):
-                raise LaunchError(f"{self._where}event {label} needs an Event, not {event!r}")
-            merged[label] = event
-        compiled = {node.name for node in self.graph.nodes if node.compiled_tiling}
-        for op, function in (tiling or {}).items():
-            if op in compiled:
-                raise LaunchError(
-                    f"{self._where}op {op!r} has a compiled tiling, which is linked into the kernel; to pass a "
-                    "function with a launch, compile the op without one"
-                )
-            if isinstance(function, CompiledTiling):
-                raise LaunchError(
-                    f"{self._where}op {op!r}: a compiled tiling is linked into the kernel: give it to its Op"
-                )
-            if op not in self._dynamic_ops:
-                raise LaunchError(f"{self._where}no dynamic op is called {op!r}{nearest(op, self._dynamic_ops)}")
-        for op in self._dynamic_ops:
-            if op not in tilings:
-                raise LaunchError(
-                    f"{self._where}op {op!r} is dynamic: pass tiling={{{op!r}: function}} or give it to its Op"
-                )
-        return LaunchInputs(merged, tilings)
 
     def unfused(self) -> Unfused:
         """The same sub-kernels launched one by one through the same run time."""
