@@ -140,6 +140,32 @@ def compile_command(
             _answer(as_json, answer | {"dump": dump and str(dump)}, _summary(kernel, output, files, dump))
 
 
+@app.command("run")
+def run_command(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A saved super kernel.")],
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            "-i",
+            metavar="NAME=FILE.npy",
+            help="An array by name; FILE.npy alone is called like the file; NAME=NUMBER is a scalar. Repeatable.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Where outputs are saved, as NAME.npy.")
+    ] = None,
+    repeat: Annotated[int, typer.Option(min=1, metavar="N", help="Launch N times, with the same inputs.")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Launch a saved super kernel on .npy files."""
+    from .run_saved import run_saved
+
+    with _answering_errors(as_json):
+        result = run_saved(directory, inputs or (), output, repeat)
+        _answer(as_json, result.to_dict(), str(result))
+
+
 @app.command("explain")
 def explain_command(
     place: Annotated[str, typer.Argument(help="file.py:function, or file.py to run it as a script.")],

@@ -1,0 +1,207 @@
+"""tools.run_saved: a saved super kernel and .npy files -> launches, outputs as .npy files, and a summary of both."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from time import perf_counter_ns
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from ..errors import BuildError, OptionError, UnsupportedError, nearest
+from ..model.graph import Buffer, Graph
+from ..runtime.compile import load
+from ..runtime.super_kernel import SuperKernel
+from ..targets.buffers import can_allocate
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class OutputSummary:
+    """One array that the launches wrote."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    least: float | None  # of the numbers that are not NaN; None: there are none, or they are not real
+    largest: float | None
+    mean: float | None
+    nan: int
+    file: Path | None  # None: it was not saved
+
+    def to_dict(self) -> dict[str, Any]:
+        numbers = {"min": self.least, "max": self.largest, "mean": self.mean, "nan": self.nan}
+        return {"dtype": self.dtype, "shape": list(self.shape), **numbers, "file": self.file and str(self.file)}
+
+    def __str__(self) -> str:
+        text = f"{self.name}: {self.dtype}{list(self.shape)}"
+        if self.least is not None and self.largest is not None and self.mean is not None:
+            text += f", from {self.least:g} to {self.largest:g}, mean {self.mean:g}"
+        text += f", {self.nan} NaN" if self.nan else ""
+        return f"{text} -> {self.file}" if self.file else text
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What `superkernel run` answers."""
+
+    name: str
+    target: str
+    cores: int
+    times_us: tuple[float, ...]  # of each launch
+    outputs: tuple[OutputSummary, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        times = {"median": median(self.times_us), "min": min(self.times_us), "max": max(self.times_us)}
+        return {
+            "ok": True,
+            "name": self.name,
+            "target": self.target,
+            "cores": self.cores,
+            "launches": len(self.times_us),
+            "us": times,
+            "outputs": {output.name: output.to_dict() for output in self.outputs},
+        }
+
+    def __str__(self) -> str:
+        times = self.times_us
+        line = f"{self.name}: {len(times)} launches on {self.cores} cores, median {median(times):.1f} us"
+        if len(times) > 1:
+            line += f" (from {min(times):.1f} to {max(times):.1f})"
+        else:
+            line = f"{self.name}: launched on {self.cores} cores in {times[0]:.1f} us"
+        return "\n".join([line, *(f"  {output}" for output in self.outputs)])
+
+
+def run_saved(directory: Path, inputs: Sequence[str], output: Path | None, repeat: int) -> RunResult:
+    """Launch the kernel `repeat` times, each time with the inputs as they were read."""
+    if output is not None and output.exists() and not output.is_dir():
+        raise OptionError(f"--output {output} is not a folder")
+    with load(directory) as kernel:
+        graph = kernel.graph
+        _check_launchable(kernel)
+        read = read_inputs(graph, inputs)
+        _check_complete(graph, read)
+        # a launch may write what it was given
+        written = {name: value for name, value in read.items() if graph.buffers[name].written}
+        passed = read | {name: value.copy() for name, value in written.items()}
+        times = []
+        for _ in range(repeat):
+            for name, value in written.items():
+                passed[name][...] = value
+            begin = perf_counter_ns()
+            returned = kernel(passed)
+            times.append((perf_counter_ns() - begin) / 1e3)
+        produced = returned | {name: passed[name] for name in written if graph.buffers[name].produced}
+        files = {} if output is None else _save(produced, output)
+        outputs = [_summary(graph.buffers[name], value, files.get(name)) for name, value in produced.items()]
+        return RunResult(kernel.name, kernel.target.name, kernel.plan.cores, tuple(times), tuple(outputs))
+
+
+def _check_launchable(kernel: SuperKernel) -> None:
+    where = f"super_kernel_scope {kernel.name!r}: "
+    for node in kernel.graph.nodes:
+        if node.asks_agent:
+            raise UnsupportedError(
+                f"{where}op {node.name!r} is dynamic and a Python function chooses its tiling, which is not saved: "
+                "launch it from Python, or give the op a compiled tiling"
+            )
+        for event in node.awaits:
+            raise UnsupportedError(
+                f"{where}op {node.name!r} waits for the external event {event}, which nothing sets here: "
+                "launch it from Python"
+            )
+
+
+def read_inputs(graph: Graph, given: Sequence[str]) -> dict[str, Any]:
+    """NAME=FILE.npy, FILE.npy with the name as its stem, or NAME=NUMBER for a scalar -> values by name."""
+    found: dict[str, Any] = {}
+    for text in given:
+        name, separator, value = text.partition("=")
+        if not separator or (name not in graph.buffers and Path(text).is_file()):
+            name, value = Path(text).stem, text
+        if name not in graph.buffers:
+            hint = nearest(name, graph.buffers)
+            raise OptionError(f"--input {text}: no op of {graph.name!r} uses the name {name!r}{hint}")
+        if name in found:
+            raise OptionError(f"--input {text}: {name!r} was given before")
+        number = _number(value) if graph.buffers[name].scalar else None
+        found[name] = _load(value, text, graph.buffers[name].scalar) if number is None else number
+    return found
+
+
+def _number(text: str) -> int | float | None:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return None
+
+
+def _load(path: str, given: str, scalar: bool) -> Any:
+    try:
+        value = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as reason:
+        raise OptionError(f"--input {given}: {path} cannot be read as .npy: {reason}") from reason
+    if not isinstance(value, np.ndarray):
+        raise OptionError(f"--input {given}: {path} holds several arrays; save each as a .npy file of its own")
+    if not scalar:
+        return np.ascontiguousarray(value) if value.ndim else value
+    if value.size != 1:
+        raise OptionError(f"--input {given}: a scalar is one number, and {path} holds {value.size}")
+    return value.reshape(()).item()
+
+
+def _check_complete(graph: Graph, read: Mapping[str, Any]) -> None:
+    missing = [buffer for name, buffer in graph.buffers.items() if name not in read and not can_allocate(buffer)]
+    if missing:
+        listed = "\n".join(f"  --input {b.name}={'NUMBER' if b.scalar else 'FILE.npy'}  ({_type(b)})" for b in missing)
+        raise OptionError(f"{graph.name!r} needs {len(missing)} more inputs:\n{listed}")
+
+
+def _type(buffer: Buffer) -> str:
+    if buffer.scalar:
+        return f"a scalar, {buffer.dtype or 'int64'}"
+    if buffer.dtype is None:
+        return f"any dtype, at least {buffer.reach} bytes" if buffer.reach else "any dtype and shape"
+    return buffer.dtype + (str(list(buffer.shape)) if buffer.shape is not None else ", any shape")
+
+
+def _save(produced: Mapping[str, Any], folder: Path) -> dict[str, Path]:
+    """A name that is no file name is written as in a URL."""
+    files = {name: folder / f"{quote(name, safe=' ')}.npy" for name in produced}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, path in files.items():
+            np.save(path, produced[name], allow_pickle=False)
+    except OSError as reason:
+        raise BuildError(f"cannot write --output {folder}: {reason}") from reason
+    return files
+
+
+def _summary(buffer: Buffer, value: Array, file: Path | None) -> OutputSummary:
+    dtype = str(value.dtype)
+    stored = buffer.dtype is not None and buffer.dtype != dtype  # numpy does not have the type
+    label = f"{buffer.dtype} as {dtype}" if stored else dtype
+    if stored or value.dtype.kind not in "fiub":
+        return OutputSummary(buffer.name, label, value.shape, None, None, None, 0, file)
+    numbers = value.astype(np.float64).ravel()
+    there = numbers[~np.isnan(numbers)]
+    nan = int(numbers.size - there.size)
+    if not there.size:
+        return OutputSummary(buffer.name, label, value.shape, None, None, None, nan, file)
+    with np.errstate(all="ignore"):
+        least, largest, mean = (_finite(float(figure)) for figure in (there.min(), there.max(), there.mean()))
+    return OutputSummary(buffer.name, label, value.shape, least, largest, mean, nan, file)
+
+
+def _finite(number: float) -> float | None:
+    """JSON has no infinity."""
+    return number if math.isfinite(number) else None
