@@ -122,8 +122,12 @@ def link(
     compile_options: Sequence[str],
     context: BuildContext,
     libraries: Sequence[str | Path] = (),
+    check: Callable[[], None] = lambda: None,
 ) -> Path:
-    """Compile the entries (name -> source), give every sub-kernel a unique name, merge, hide the rest, link."""
+    """Compile the entries (name -> source), give every sub-kernel a unique name, merge, hide the rest, link.
+
+    `check` is called before a new binary is made, not for one that the cache has.
+    """
     source = side_by_side(list(entries.values()))
     flags = (*_ENTRY_FLAGS, *context.march_flags, *compile_options)
     named = sorted(
@@ -138,6 +142,7 @@ def link(
     needed = [*libraries, *([openmp().path] if any(n.startswith(("GOMP_", "omp_")) for n in origin) else [])]
 
     def build(output: Path, log: list[str]) -> None:
+        check()
         tools, cache, merged = context.toolchain, context.cache, output.with_suffix(".merged.o")
         text = cache.make(digest("entry", source), ".cpp", lambda path: path.write_text(source))
         compiled = [objects.compile_source(text, flags, tools, cache, context.include_dirs, log, keyed_by_text=True)]

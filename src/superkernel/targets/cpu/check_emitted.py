@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from ...errors import BuildError
 from ...model.argument_layout import Role, Slot
+from ...model.gc_pause import without_collection
 from ...model.params import DTYPES, Kind
 from ...model.subkernel import SubKernel
 from ...model.tiling import CompiledTiling
@@ -33,21 +34,13 @@ from .emitted_text import (
     TilingText,
 )
 from .read_back import read_back
+from .statement_cursor import Difference, StatementCursor
 
 _CACHE_LINE = 64
 _ALONE = frozenset({0})
 _ON_ONE_CORE = steps.AwaitEvent | steps.Notify | steps.ResetEvent | steps.Request | steps.Select | steps.Record
 _Counted = tuple[Mark, Cores]
 _Key = Mark | int | _Counted  # a mark, a barrier by its step; of counters, who raises them
-
-
-_AnyKey = TypeVar("_AnyKey")
-
-
-class _Difference(Exception):
-    def __init__(self, line: int, reason: str) -> None:
-        super().__init__(reason)
-        self.line, self.reason = line, reason
 
 
 class _Claim(NamedTuple):
@@ -59,6 +52,7 @@ class _Claim(NamedTuple):
     number: int
 
 
+@without_collection
 def check_emitted(
     plan: Plan, source: str, linked: Mapping[SubKernel, LinkedKernel], tilings: Mapping[CompiledTiling, str]
 ) -> None:
@@ -67,7 +61,7 @@ def check_emitted(
     checker = _Checker(plan, entry, linked, tilings)
     try:
         checker.check()
-    except _Difference as found:
+    except Difference as found:
         where = "the emitted code is not the plan (P22)"
         if checker.step is not None:
             step = plan.steps[checker.step]
@@ -103,8 +97,7 @@ class _Checker:
             op: {core: number for number, copy in enumerate(copies) for core in copy.readers}
             for op, copies in plan.copies.items()
         }
-        self._statements: tuple[Statement, ...] = ()
-        self._next = 0
+        self._at = StatementCursor(())
         self._ranks: set[tuple[RankText, Cores, int, frozenset[int]]] = set()  # that were found right
         self._params: dict[str, tuple[Slot, ...]] = {
             op: tuple(slot for slot in slots if slot.role is Role.PARAM) for op, slots in self._layout.of_op.items()
@@ -116,13 +109,11 @@ class _Checker:
         for ranges, statements in self.entry.lanes:
             lane = _cores(ranges)
             if seen & lane or not lane <= set(range(self.plan.cores)):
-                raise _Difference(
-                    self._line(statements), f"is of a lane of cores {ranges}, which the plan does not have"
-                )
+                raise Difference(0, f"has a lane of cores {ranges}, which the plan does not have")
             seen |= lane
             self._check_lane(lane, statements)
         if len(seen) != self.plan.cores:
-            raise _Difference(0, f"has lanes for {len(seen)} of {self.plan.cores} cores")
+            raise Difference(0, f"has lanes for {len(seen)} of {self.plan.cores} cores")
         self._check_alone()
         self._check_claims()
         self._check_areas()
@@ -132,21 +123,21 @@ class _Checker:
     def _check_declarations(self) -> None:
         declared = self.entry.declared
         if len(declared.slots) != len(self._layout):
-            raise _Difference(0, f"has {len(declared.slots)} slots, the layout {len(self._layout)}")
+            raise Difference(0, f"has {len(declared.slots)} slots, the layout {len(self._layout)}")
         for kernel, linked in self.linked.items():
             types = tuple(_type(p.dtype) if p.kind is Kind.SCALAR else "uint64_t" for p in kernel.params)
             for symbol in (symbol for _, symbols in linked.variants for symbol in symbols):
                 if declared.types.get(symbol) != types:
-                    raise _Difference(0, f"declares {symbol} as {declared.types.get(symbol)}, not {types}")
+                    raise Difference(0, f"declares {symbol} as {declared.types.get(symbol)}, not {types}")
         known = {symbols for linked in self.linked.values() for _, symbols in linked.variants}
         for name, symbols in declared.copies.items():
             if symbols not in known:
-                raise _Difference(0, f"has {name} = {symbols}, which are not the copies of one function")
+                raise Difference(0, f"has {name} = {symbols}, which are not the copies of one function")
 
     # lanes
 
     def _check_lane(self, lane: frozenset[int], statements: tuple[Statement, ...]) -> None:
-        self._statements, self._next = statements, 0
+        self._at = StatementCursor(statements)
         here_of: dict[Cores, frozenset[int]] = {}
         guards: dict[Ranges, frozenset[int]] = {(): lane}
         for i, step in enumerate(self.plan.steps):
@@ -156,44 +147,40 @@ class _Checker:
             if here:
                 self.step = i
                 self._check_step(i, step, here, guards)
-        self._check_end()
+        self.step = None
+        self._at.check_end()
 
     def _check_step(self, i: int, step: Step, here: frozenset[int], guards: dict[Ranges, frozenset[int]]) -> None:
         """The statements of a step, for all cores at once or for one range of them after the other."""
         remaining = here
         while remaining:
-            statement = self._peek()
+            statement = self._at.peek()
             guard = statement.guard
             cores = guards.get(guard)
             if cores is None:
                 cores = guards[guard] = _cores(guard)
             if not cores or not cores <= remaining:
-                raise self._unlike(statement, f"for cores {spell(tuple(sorted(remaining)))}")
+                raise self._at.unlike(statement, f"for cores {spell(tuple(sorted(remaining)))}")
             self._compare(i, step, guard, cores)
             remaining -= cores
 
     def _check_alone(self) -> None:
         """The whole plan on one core: its calls with all blocks, and what one core does for all."""
-        self._statements, self._next = self.entry.alone, 0
+        self._at = StatementCursor(self.entry.alone)
         if not any(isinstance(step, steps.Call) and step.team for step in self.plan.steps):
             for i, step in enumerate(self.plan.steps):
                 self.step = i
                 if isinstance(step, steps.Call):
-                    statement = self._take("call", self._peek().guard)
+                    statement = self._at.take("call", self._at.peek().guard)
                     call = statement.operands[0]
                     assert isinstance(call, CallText)
                     self._check_call(statement, call, i, step, (0,), 1, _ALONE)
                 elif isinstance(step, _ON_ONE_CORE):
-                    self._compare(i, step, self._peek().guard, _ALONE)
+                    self._compare(i, step, self._at.peek().guard, _ALONE)
         if any(statement.guard not in ((), ((0, 1),)) for statement in self.entry.alone):
-            raise _Difference(self._line(self.entry.alone), "is not for the core that is alone")
-        self._check_end()
-
-    def _check_end(self) -> None:
+            raise Difference(self.entry.alone[0].line, "is not for the core that is alone")
         self.step = None
-        if self._next < len(self._statements):
-            statement = self._statements[self._next]
-            raise _Difference(statement.line, f"says {_text(statement)}; the plan has no further step there")
+        self._at.check_end()
 
     def _compare(self, i: int, step: Step, guard: Ranges, cores: frozenset[int]) -> None:
         match step:
@@ -202,56 +189,56 @@ class _Checker:
             case steps.Wait():
                 self._compare_wait(i, step, guard)
             case steps.Signal():
-                statement = self._take("signal", guard)
+                statement = self._at.take("signal", guard)
                 stamp, counter = statement.operands
-                self._learn(self.stamps, step.mark, stamp, statement)
+                self._at.learn(self.stamps, step.mark, stamp, statement)
                 if counter != -1:
-                    self._learn(self.counters, (step.mark, step.cores), counter, statement)
+                    self._at.learn(self.counters, (step.mark, step.cores), counter, statement)
             case steps.Preload():
                 for linked in (self.linked[self.plan.graph.nodes[op].kernel] for op in step.ops):
                     for _, symbols in linked.variants:
-                        self._expect("preload", guard, symbols, linked.code_bytes)
+                        self._at.expect("preload", guard, symbols, linked.code_bytes)
             case steps.PrefetchWeights():
                 self._compare_prefetch(step, guard, cores)
             case steps.AwaitEvent():
-                self._expect("await_event", guard, i, self._event(step.op, step.event, Role.RECV))
+                self._at.expect("await_event", guard, i, self._event(step.op, step.event, Role.RECV))
             case steps.Notify():
-                self._expect("notify", guard, self._event(step.op, step.event, Role.SEND))
+                self._at.expect("notify", guard, self._event(step.op, step.event, Role.SEND))
             case steps.ResetEvent():
-                statement = self._take("reset_event", guard)
+                statement = self._at.take("reset_event", guard)
                 (slot,) = statement.operands
                 words = [s.index for s in self._layout if s.role is Role.RECV and s.source == step.event]
                 if slot not in words:
-                    raise self._unlike(statement, f"of the word of event {step.event}: slot {words[0]}")
+                    raise self._at.unlike(statement, f"of the word of event {step.event}: slot {words[0]}")
             case steps.ComputeTiling():
-                self._expect("compute_tiling", guard, self._tiling(i, step))
+                self._at.expect("compute_tiling", guard, self._tiling(i, step))
             case steps.Request():
-                self._expect("request", guard, self._tiling_of[step.op])
+                self._at.expect("request", guard, self._tiling_of[step.op])
             case steps.Select():
                 node = self.plan.graph.nodes[step.op]
                 keys = tuple(key for key, _ in self.linked[node.kernel].variants)
-                self._expect("select", guard, i, self._tiling_of[step.op], keys, node.blocks)
+                self._at.expect("select", guard, i, self._tiling_of[step.op], keys, node.blocks)
             case steps.Barrier():
                 self._compare_ranges("barrier", guard, i, i, step.cores)
             case steps.Feed():
-                statement = self._take("feed", guard)
+                statement = self._at.take("feed", guard)
                 meeting = statement.operands[1]
-                self._learn(self.meetings, step.op, meeting, statement)
-                self._same(statement, (i, meeting, len(step.team)))
+                self._at.learn(self.meetings, step.op, meeting, statement)
+                self._at.same(statement, (i, meeting, len(step.team)))
             case steps.Fence():
-                self._expect("fence", guard)
+                self._at.expect("fence", guard)
             case steps.Record():
-                self._expect("record", guard, i)
+                self._at.expect("record", guard, i)
             case _:
                 raise AssertionError(f"a step that the cpu target does not have: {step}")
 
     def _compare_wait(self, i: int, step: Wait, guard: Ranges) -> None:
         word = "wait_inside" if step.inside else "wait"
         for need in step.needs:
-            if self._peek().word == f"{word}_all":
-                statement = self._take(f"{word}_all", guard)
+            if self._at.peek().word == f"{word}_all":
+                statement = self._at.take(f"{word}_all", guard)
                 counter = statement.operands[1]
-                self._same(statement, (i, counter, len(need.cores)))
+                self._at.same(statement, (i, counter, len(need.cores)))
                 assert isinstance(counter, int)
                 self.counter_claims.append(_Claim(statement.line, i, (need.mark, need.cores), counter))
             else:
@@ -261,14 +248,14 @@ class _Checker:
         """Waits for a stamp, which together name all `cores`; of a barrier the first also signals."""
         remaining = set(cores)
         while remaining:
-            statement = self._take(word, guard)
+            statement = self._at.take(word, guard)
             step, stamp, first, last = statement.operands
             assert isinstance(first, int) and isinstance(last, int) and isinstance(stamp, int)
             if step != i or first >= last or not remaining.issuperset(range(first, last)):
-                raise self._unlike(statement, f"for cores {spell(tuple(sorted(remaining)))} at step {i}")
+                raise self._at.unlike(statement, f"for cores {spell(tuple(sorted(remaining)))} at step {i}")
             remaining.difference_update(range(first, last))
             if word == "barrier":
-                self._learn(self.stamps, key, stamp, statement)
+                self._at.learn(self.stamps, key, stamp, statement)
             self.stamp_claims.append(_Claim(statement.line, i, key, stamp))
             word = "wait" if word == "barrier" else word
 
@@ -276,39 +263,39 @@ class _Checker:
         op = self.plan.graph.nodes[step.op].name
         for name in step.names:
             slot = next(slot.index for slot in self._params[op] if slot.source == name)
-            statement = self._take("prefetch", guard)
+            statement = self._at.take("prefetch", guard)
             rank = statement.operands[2]
-            self._same(statement, (slot, slot, rank, len(step.cores), -(-step.budget // _CACHE_LINE)))
+            self._at.same(statement, (slot, slot, rank, len(step.cores), -(-step.budget // _CACHE_LINE)))
             self._check_rank(statement, rank, step.cores, len(step.cores), cores)
 
     def _compare_call(self, i: int, step: steps.Call, guard: Ranges, cores: frozenset[int]) -> None:
         node = self.plan.graph.nodes[step.op]
         early = self._early.get(step.op)
         if early is not None:
-            statement = self._take("signal_early", guard)
+            statement = self._at.take("signal_early", guard)
             stamp, counter = statement.operands
             assert isinstance(stamp, int) and isinstance(counter, int)
             self.stamp_claims.append(_Claim(statement.line, i, early.mark, stamp))
             self.counter_claims.append(_Claim(statement.line, i, (early.mark, early.cores), counter))
         members = len(step.team)
         if step.team:
-            statement = self._take("meet_in", guard)
-            self._learn(self.meetings, step.op, statement.operands[0], statement)
-            self._same(statement, (statement.operands[0], members, int(members > step.width or node.dynamic)))
-        statement = self._take("call", guard)
+            statement = self._at.take("meet_in", guard)
+            self._at.learn(self.meetings, step.op, statement.operands[0], statement)
+            self._at.same(statement, (statement.operands[0], members, int(members > step.width or node.dynamic)))
+        statement = self._at.take("call", guard)
         call = statement.operands[0]
         assert isinstance(call, CallText)
         self._check_call(statement, call, i, step, step.cores, step.width, cores)
         if step.team and node.dynamic:
-            statement = self._take("feed_idle", guard)
+            statement = self._at.take("feed_idle", guard)
             rank = statement.operands[3]
-            self._same(statement, (i, self.meetings[step.op], members, rank, self._tiling_of[step.op]))
+            self._at.same(statement, (i, self.meetings[step.op], members, rank, self._tiling_of[step.op]))
             self._check_rank(statement, rank, step.cores, step.width, cores)
         if step.team:
-            statement = self._take("meeting_over", guard)
+            statement = self._at.take("meeting_over", guard)
             self._check_rank(statement, statement.operands[0], step.cores, step.width, cores)
         if early is not None or step.team or step.op in self._waiting_inside:
-            self._expect("end_call", guard)
+            self._at.expect("end_call", guard)
 
     def _check_call(
         self,
@@ -324,15 +311,15 @@ class _Checker:
         may_fail = bool(node.kernel.may_fail)
         blocks, tiling = (None, self._tiling_of[step.op]) if node.dynamic else (step.blocks, None)
         if (call.step, call.blocks, call.tiling, call.checked) != (i, blocks, tiling, may_fail):
-            raise self._unlike(statement, f"of step {i}, {step.blocks} blocks, may fail: {may_fail}")
+            raise self._at.unlike(statement, f"of step {i}, {step.blocks} blocks, may fail: {may_fail}")
         if call.width != width and not (call.width is None and step.blocks <= width):
-            raise self._unlike(statement, f"by every {width}th block")
+            raise self._at.unlike(statement, f"by every {width}th block")
         self._check_rank(statement, call.rank, callers, width, cores)
         variants = self.linked[node.kernel].variants
         wanted = [(key, symbols) for key, symbols in variants] if node.dynamic else [(None, variants[0][1])]
         found = [(function.key, function.symbols) for function in call.functions]
         if found != wanted:
-            raise self._unlike(statement, f"of {wanted}, not {found}")
+            raise self._at.unlike(statement, f"of {wanted}, not {found}")
         slots = self._params.get(node.name, ())
         for function in call.functions:
             self._check_arguments(statement, function, node.kernel, slots, cores)
@@ -352,7 +339,7 @@ class _Checker:
         if function.arguments == wanted and not self._writer:
             return
         if tuple(argument._replace(copy=None) for argument in function.arguments) != wanted:
-            raise self._unlike(statement, f"with the slots {[a.slot for a in wanted]}")
+            raise self._at.unlike(statement, f"with the slots {[a.slot for a in wanted]}")
         for argument, slot in zip(function.arguments, slots, strict=True):
             source = slot.source if argument.scalar is None else None
             self._check_copy(statement, argument.copy, source, slot.addend, cores)
@@ -363,17 +350,17 @@ class _Checker:
         """A core reads and writes its copy of a replicated buffer, and of others the buffer itself."""
         writer = self._writer.get(source or "")
         if (copy is None) != (writer is None):
-            raise self._unlike(statement, f"with {'no copy' if writer is None else 'a copy'} of {source}")
+            raise self._at.unlike(statement, f"with {'no copy' if writer is None else 'a copy'} of {source}")
         if copy is None or writer is None or source is None:
             return
         place = (copy.offset - addend, copy.stride)
         if self.areas.setdefault(source, place) != place:
-            raise self._unlike(statement, f"with the copies of {source} at {self.areas[source]}, not {place}")
+            raise self._at.unlike(statement, f"with the copies of {source} at {self.areas[source]}, not {place}")
         wanted = self._copy_of[writer]
         for core in cores:
             number = copy.copy_of[core] if copy.copy_of else core
             if number != wanted.get(core, 0):
-                raise self._unlike(
+                raise self._at.unlike(
                     statement, f"with copy {wanted.get(core, 0)} of {source} on core {core}, not {number}"
                 )
 
@@ -386,7 +373,7 @@ class _Checker:
             return
         for place, core in enumerate(callers):
             if core in cores and rank.of(core) != place % width:
-                raise self._unlike(statement, f"with rank {place % width} on core {core}, not {rank.of(core)}")
+                raise self._at.unlike(statement, f"with rank {place % width} on core {core}, not {rank.of(core)}")
         self._ranks.add(known)
 
     def _tiling(self, i: int, step: steps.ComputeTiling) -> TilingText:
@@ -416,19 +403,19 @@ class _Checker:
                 number = known.get(claim.key, -1)
                 if claim.number != number:
                     self.step = claim.step
-                    raise _Difference(claim.line, f"names {claim.number} where {number} is signalled")
+                    raise Difference(claim.line, f"names {claim.number} where {number} is signalled")
         before = 0
         for i, step in enumerate(self.plan.steps):
             if isinstance(step, Signal | steps.Barrier):
                 self.step = i
                 stamp = self.stamps[step.mark if isinstance(step, Signal) else i]
                 if stamp <= before:
-                    raise _Difference(0, f"has stamp {stamp}, not more than {before} of the step before")
+                    raise Difference(0, f"has stamp {stamp}, not more than {before} of the step before")
                 before = stamp
         self.step = None
         for what, used in (("counters", self.counters.values()), ("meetings", self.meetings.values())):
             if sorted(used) != list(range(len(used))):
-                raise _Difference(0, f"has {what} {sorted(used)}, not numbers from 0 to {len(used) - 1}")
+                raise Difference(0, f"has {what} {sorted(used)}, not numbers from 0 to {len(used) - 1}")
 
     def _check_areas(self) -> None:
         """Private copies of different buffers lie apart."""
@@ -436,61 +423,12 @@ class _Checker:
         for (offset, stride), name in sorted((place, name) for name, place in self.areas.items()):
             size = self.plan.graph.buffers[name].nbytes or 0
             if offset < end or stride < size:
-                raise _Difference(0, f"has copies of {name} from {offset} on, every {stride} bytes, over others")
+                raise Difference(0, f"has copies of {name} from {offset} on, every {stride} bytes, over others")
             end = offset + stride * (len(self.plan.copies[self._writer[name]]) - 1)
-
-    # the cursor
-
-    def _peek(self) -> Statement:
-        if self._next < len(self._statements):
-            return self._statements[self._next]
-        raise _Difference(self._line(self._statements[-1:]), "is the last of its lane, and the step is missing")
-
-    def _take(self, word: str, guard: Ranges) -> Statement:
-        statement = self._peek()
-        if statement.word != word or statement.guard != guard:
-            raise self._unlike(statement, f"{word} for cores {_range_text(guard)}")
-        self._next += 1
-        return statement
-
-    def _expect(self, word: str, guard: Ranges, *operands: Operand) -> None:
-        self._same(self._take(word, guard), operands)
-
-    def _same(self, statement: Statement, operands: tuple[Operand, ...]) -> None:
-        if statement.operands != operands:
-            raise self._unlike(statement, f"with {operands}")
-
-    def _learn(self, known: dict[_AnyKey, int], key: _AnyKey, number: Operand, statement: Statement) -> None:
-        assert isinstance(number, int)
-        if known.setdefault(key, number) != number:
-            raise self._unlike(statement, f"with number {known[key]}")
-
-    def _unlike(self, statement: Statement, wanted: str) -> _Difference:
-        return _Difference(statement.line, f"says {_text(statement)}, where the plan has: {wanted}")
-
-    @staticmethod
-    def _line(statements: tuple[Statement, ...]) -> int:
-        return statements[0].line if statements else 0
 
 
 def _type(dtype: str | None) -> str:
     return DTYPES[dtype or "int64"][1]
-
-
-def _text(statement: Statement) -> str:
-    operands = ", ".join(_operand_text(operand) for operand in statement.operands)
-    return f"{statement.word}({operands}) for cores {_range_text(statement.guard)}"
-
-
-def _operand_text(operand: Operand) -> str:
-    if isinstance(operand, CallText):
-        functions = " or ".join(function.symbols[0] for function in operand.functions)
-        return f"{operand.step}, {operand.blocks} blocks, every {operand.width}, {functions}"
-    return str(operand)
-
-
-def _range_text(ranges: Ranges) -> str:
-    return ", ".join(f"{first} to {last - 1}" for first, last in ranges) or "of the lane"
 
 
 def _cores(ranges: Ranges) -> frozenset[int]:

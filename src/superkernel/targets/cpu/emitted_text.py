@@ -139,11 +139,13 @@ class Lines:
 
     def until(self, end: str) -> Iterator[tuple[int, str]]:
         """The lines before `end`, which is taken too."""
-        while self.peek() != end:
-            if not self.peek():
-                raise self.error(f"the text ends without {end!r}")
-            yield self.number, self.take()
-        self.take()
+        lines = self._lines
+        for at in range(self._next, len(lines)):
+            if lines[at][1] == end:
+                self._next = at + 1
+                return
+            yield lines[at]
+        raise self.error(f"begins what never ends in {end!r}")
 
     def expect(self, pattern: str) -> re.Match[str]:
         found = re.fullmatch(pattern, self.peek())

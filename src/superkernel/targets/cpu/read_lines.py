@@ -87,10 +87,12 @@ def read_lines(lines: Lines, declared: Declared) -> Iterator[Statement]:
 class _LineReader:
     def __init__(self, lines: Lines, declared: Declared) -> None:
         self._lines, self._declared = lines, declared
+        self._line = 0  # where the statement begins
         self.choices: dict[str, int] = {}  # choice -> the tiling that was selected
 
     def statement(self, guard: Ranges) -> Statement:
         lines, number = self._lines, self._lines.number
+        self._line = number
         line = lines.take()
         for word, pattern in _PATTERNS:
             if found := pattern.fullmatch(line):
@@ -166,17 +168,16 @@ class _LineReader:
 
     def _choice(self, choice: str) -> int:
         if self.choices.get(choice, -1) < 0:
-            raise self._lines.error(f"stands where choice_{choice} is used, which was not selected")
+            raise TextError(self._line, f"uses choice_{choice}, which was not selected")
         return self.choices[choice]
 
     def _tiling(self, op: str) -> TilingText:
         lines, arguments = self._lines, list[TilingArgument]()
         given = [text for _, text in lines.until("};")]
-        number = lines.number
         if given[-1:] != ["{},"]:
-            raise TextError(number, "stands behind an array without its end")
+            raise TextError(self._line, "begins an array without its end")
         for text in given[:-1]:
-            arguments.append(self._tiling_argument(text, number))
+            arguments.append(self._tiling_argument(text, self._line))
         passed = rf"\{{{len(arguments)}, arguments_{op}, (\d+)\}}"
         call = lines.expect(rf"if \(!core\.compute_tiling\((\d+), (\d+), (\w+), {passed}\)\) return;")
         step, tiling, symbol, most = call.groups()
@@ -190,7 +191,7 @@ class _LineReader:
         address = r'\{("[^"]*"), reinterpret_cast<const void\*>\((.*)\), bytes\[at::(\w+)\], 0\},'
         if found := re.fullmatch(address, text):
             return TilingArgument(found[1], self._argument(found[2], number), self._slot(found[3]), None)
-        raise TextError(number, f"stands behind {text!r}, which is no argument of a tiling function")
+        raise TextError(number, f"begins an array with {text!r}, which is no argument of a tiling function")
 
     def _function(self, key: int | None, line: str, number: int) -> FunctionText:
         found = _CALL.fullmatch(line)
@@ -218,7 +219,7 @@ class _LineReader:
 
     def _slot(self, name: str) -> int:
         if name not in self._declared.slots:
-            raise self._lines.error(f"stands behind a use of at::{name}, which is not declared")
+            raise TextError(self._line, f"uses at::{name}, which is not declared")
         return self._declared.slots[name]
 
     def _number(self, text: str | None) -> int:

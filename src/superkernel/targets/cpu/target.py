@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter_ns
 
@@ -31,6 +32,7 @@ from .build import (
     link,
     name_symbols,
 )
+from .check_emitted import check_emitted
 from .checks import checks
 from .emit import Emitter
 from .executable import CpuExecutable, restore
@@ -98,16 +100,18 @@ class CpuPrepared:
         symbols = {tiling: function.unique[0] for tiling, function in tilings.items()}
         numbers = [number(plan) for plan in plans]
         entries = {}
+        comparisons = []
         for plan, numbered in zip(plans, numbers, strict=True):
             linked = {kernel: parts[kernel][1] for kernel in parts if kernel in _kernels_of(plan)}
             entry = entry_name(plan.graph.label)
-            entries[entry] = Emitter(plan, numbered, linked, entry, options, symbols).source()
+            entries[entry] = source = Emitter(plan, numbered, linked, entry, options, symbols).source()
+            comparisons.append(partial(check_emitted, plan, source, linked, symbols))
         flags = (*plans[0].options.compile_options, *(["-DSK_TEST_DELAYS"] if os.environ.get(DELAYS) else []))
         try:
             functions = name_symbols(list(tilings.values()), 1)
             linked_parts = [*parts.values(), *functions.values()]
             libraries = dict.fromkeys(library for part, _ in linked_parts for library in part.kernel.libraries)
-            binary = link(entries, linked_parts, flags, self.context, list(libraries))
+            binary = link(entries, linked_parts, flags, self.context, list(libraries), lambda: _call_all(comparisons))
         except BuildError as failure:
             message = f"super_kernel_scope {plans[0].graph.name!r}: {failure.message}"
             raise BuildError(message, failure.command, failure.stderr) from failure
@@ -116,6 +120,11 @@ class CpuPrepared:
             CpuExecutable(plan, numbered, source, binary, runtime, commands, march=self.context.march)
             for plan, numbered, source in zip(plans, numbers, entries.values(), strict=True)
         ]
+
+
+def _call_all(functions: Sequence[Callable[[], None]]) -> None:
+    for function in functions:
+        function()
 
 
 def _kernels_of(plan: Plan) -> set[SubKernel]:
