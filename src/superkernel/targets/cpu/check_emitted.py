@@ -33,6 +33,7 @@ from .emitted_text import (
     TilingArgument,
     TilingText,
 )
+from .numbering import COPY_ALIGNMENT
 from .read_back import read_back
 from .statement_cursor import Difference, StatementCursor
 
@@ -54,11 +55,18 @@ class _Claim(NamedTuple):
 
 @without_collection
 def check_emitted(
-    plan: Plan, source: str, linked: Mapping[SubKernel, LinkedKernel], tilings: Mapping[CompiledTiling, str]
+    plan: Plan,
+    source: str,
+    linked: Mapping[SubKernel, LinkedKernel],
+    tilings: Mapping[CompiledTiling, str],
+    copies_bytes: int,
 ) -> None:
-    """Compare the text of an entry with its plan. `linked` and `tilings` say what the merged object calls functions."""
+    """Compare the text of an entry with its plan.
+
+    `linked` and `tilings` say what the merged object calls functions; `copies_bytes` is the memory of private copies.
+    """
     entry = read_back(source)
-    checker = _Checker(plan, entry, linked, tilings)
+    checker = _Checker(plan, entry, linked, tilings, copies_bytes)
     try:
         checker.check()
     except Difference as found:
@@ -75,6 +83,7 @@ class _Checker:
     entry: EntryText
     linked: Mapping[SubKernel, LinkedKernel]
     tilings: Mapping[CompiledTiling, str]
+    copies_bytes: int
     step: int | None = None  # that is compared
     stamps: dict[_Key, int] = field(default_factory=dict)
     counters: dict[_Key, int] = field(default_factory=dict)
@@ -371,6 +380,8 @@ class _Checker:
         known = (rank, callers, width, cores)
         if known in self._ranks:
             return
+        if rank.width not in (0, width):
+            raise self._at.unlike(statement, f"with ranks modulo {width}")
         for place, core in enumerate(callers):
             if core in cores and rank.of(core) != place % width:
                 raise self._at.unlike(statement, f"with rank {place % width} on core {core}, not {rank.of(core)}")
@@ -409,8 +420,8 @@ class _Checker:
             if isinstance(step, Signal | steps.Barrier):
                 self.step = i
                 stamp = self.stamps[step.mark if isinstance(step, Signal) else i]
-                if stamp <= before:
-                    raise Difference(0, f"has stamp {stamp}, not more than {before} of the step before")
+                if stamp != before + 1:
+                    raise Difference(0, f"has stamp {stamp} where {before + 1} comes next: stamps count along the plan")
                 before = stamp
         self.step = None
         for what, used in (("counters", self.counters.values()), ("meetings", self.meetings.values())):
@@ -422,9 +433,12 @@ class _Checker:
         end = 0
         for (offset, stride), name in sorted((place, name) for name, place in self.areas.items()):
             size = self.plan.graph.buffers[name].nbytes or 0
-            if offset < end or stride < size:
+            aligned = offset % COPY_ALIGNMENT == stride % COPY_ALIGNMENT == 0
+            if offset < end or stride < size or not aligned:
                 raise Difference(0, f"has copies of {name} from {offset} on, every {stride} bytes, over others")
             end = offset + stride * (len(self.plan.copies[self._writer[name]]) - 1)
+        if end > self.copies_bytes:
+            raise Difference(0, f"has copies up to {end}, in a memory of {self.copies_bytes} bytes")
 
 
 def _type(dtype: str | None) -> str:

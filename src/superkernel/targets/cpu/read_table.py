@@ -70,6 +70,7 @@ _PLAIN = frozenset(
         *("wait_all", "wait_inside_all", "meet_in", "feed", "wait", "wait_inside", "barrier"),
     }
 )
+_TAKE_COPIES = frozenset({"replicated", "call", "call_chosen", "compute_tiling"})
 _COPIED = -1
 
 
@@ -205,6 +206,8 @@ class _RowReader:
         if len(columns) != _ARITY.get(word, -1):
             raise TextError(number, f"is a row {word!r} of {len(columns)} operands, which is not known")
         guard = ((int(first), int(last)),)
+        if self._copied is not None and word not in _TAKE_COPIES:
+            raise TextError(number, f"is a row {word!r} between a call and the rows of its arguments")
         if word in _PLAIN:
             return Statement(number, guard, word, tuple(columns))
         try:

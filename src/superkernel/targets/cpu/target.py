@@ -105,7 +105,7 @@ class CpuPrepared:
             linked = {kernel: parts[kernel][1] for kernel in parts if kernel in _kernels_of(plan)}
             entry = entry_name(plan.graph.label)
             entries[entry] = source = Emitter(plan, numbered, linked, entry, options, symbols).source()
-            comparisons.append(partial(check_emitted, plan, source, linked, symbols))
+            comparisons.append(partial(check_emitted, plan, source, linked, symbols, numbered.copies_bytes))
         flags = (*plans[0].options.compile_options, *(["-DSK_TEST_DELAYS"] if os.environ.get(DELAYS) else []))
         try:
             functions = name_symbols(list(tilings.values()), 1)
