@@ -22,7 +22,15 @@ from superkernel.model.options import (
 
 KEYS = [row.key for row in OPTIONS]
 ROWS = {row.key: row for row in OPTIONS}
-FLAGS = ["feed-sync-all", "stream-fusion", "profiling", "debug-sync-all", "debug-dcci-all", "debug-replay"]
+FLAGS = [
+    "feed-sync-all",
+    "stream-fusion",
+    "profiling",
+    "debug-sync-all",
+    "debug-dcci-all",
+    "debug-check",
+    "debug-replay",
+]
 LISTS = ["compile-options", "dcci-before-kernel-start", "dcci-after-kernel-end", "dcci-disable-on-kernel"]
 INTEGERS = ["split-mode", "func-align", "prefetch-weights", "debug-aic-num", "debug-aiv-num"]
 

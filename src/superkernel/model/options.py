@@ -245,6 +245,7 @@ _EVERYWHERE = _on(_YES, _YES, _YES)
 _FRONT_END = _on(*[TargetSupport(Support.FRONT_END)] * 3)
 _FENCE_OFF_ASCEND = _on(_FENCE, _FENCE, _YES)
 _EMULATED_ON_ASCEND = _on(_YES, _YES, TargetSupport(Support.EMULATOR))
+_CHECKED = _on(_YES, TargetSupport(Support.EMULATOR), TargetSupport(Support.EMULATOR))
 _ONE_BODY = TargetSupport(Support.NO, "the persistent kernel holds each sub-kernel's body once")
 _ASSEMBLER = TargetSupport(Support.NO, "the assembler aligns the entry")
 _MAX_OF_BOTH = TargetSupport(Support.YES, "cores = max of both")
@@ -294,6 +295,9 @@ OPTIONS: tuple[OptionRow, ...] = (
     OptionRow("debug-watchdog-action", _closed(*WatchdogAction), "report", "What follows when a sub-kernel does not "
               "return: the report is repeated every period (report), or the process ends with status 70 (exit).",
               _EMULATED_ON_ASCEND),
+    OptionRow("debug-check", _FLAG, "0", "Checks what sub-kernels touch against what they declare: in and out, "
+              "`@block` parts, reads before the wait, bounds; slow and exact; names op, parameter, block and offset.",
+              _CHECKED),
     OptionRow("debug-replay", _FLAG, "0", "Runs every op alone as well, compares bit for bit and reports the first "
               "that differs.", _EMULATED_ON_ASCEND),
 )
@@ -325,6 +329,7 @@ class Options:
     debug_aiv_num: int = 0
     debug_watchdog: float = 60.0
     debug_watchdog_action: WatchdogAction = WatchdogAction.REPORT
+    debug_check: bool = False
     debug_replay: bool = False
 
     def __post_init__(self) -> None:

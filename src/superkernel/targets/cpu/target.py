@@ -36,6 +36,7 @@ from .check_emitted import check_emitted
 from .checks import checks
 from .emit import Emitter
 from .executable import CpuExecutable, restore
+from .instrument import CHECKING_ENTRY, instrument, unchecked_objects
 from .kernels import SHIPPED_KERNELS
 from .machine import machine_of
 from .numbering import number
@@ -68,7 +69,9 @@ class CpuPlanner:
 
     def plan(self, graph: Graph, options: Options, cores: int, note: str = "") -> Plan:
         plan = checked_plan(graph, options, self.machine(cores))
-        return replace(plan, notes=(*plan.notes, note)) if note else plan
+        unchecked = unchecked_objects([node.kernel for node in graph.nodes]) if options.debug_check else ()
+        notes = (*plan.notes, *([note] if note else []), *unchecked)
+        return replace(plan, notes=notes)
 
     def smaller_teams(self, plan: Plan) -> list[int]:
         """Powers of two; one core needs no plan of its own, and a team that meets in sync_all keeps its size."""
@@ -96,6 +99,11 @@ class CpuPrepared:
         options = plans[0].options.for_target(TARGET.name)
         copies = options.split_mode or 1
         parts = name_symbols([part for part in self.compiled.values() if part.kernel in used], copies)
+        remarks: tuple[str, ...] = ()
+        if options.debug_check:
+            instrumented = instrument([part for part, _ in parts.values()], self.context)
+            parts = {kernel: (instrumented.parts[kernel], linked) for kernel, (_, linked) in parts.items()}
+            remarks = instrumented.remarks
         tilings = {tiling: self.tilings[tiling] for plan in plans for tiling in _tilings_of(plan)}
         symbols = {tiling: function.unique[0] for tiling, function in tilings.items()}
         numbers = [number(plan) for plan in plans]
@@ -107,6 +115,7 @@ class CpuPrepared:
             entries[entry] = source = Emitter(plan, numbered, linked, entry, options, symbols).source()
             comparisons.append(partial(check_emitted, plan, source, linked, symbols, numbered.copies_bytes))
         flags = (*plans[0].options.compile_options, *(["-DSK_TEST_DELAYS"] if os.environ.get(DELAYS) else []))
+        flags += CHECKING_ENTRY if options.debug_check else ()
         try:
             functions = name_symbols(list(tilings.values()), 1)
             linked_parts = [*parts.values(), *functions.values()]
@@ -117,7 +126,7 @@ class CpuPrepared:
             raise BuildError(message, failure.command, failure.stderr) from failure
         runtime, commands = host_library(self.context), tuple(self.context.commands)
         return [
-            CpuExecutable(plan, numbered, source, binary, runtime, commands, march=self.context.march)
+            CpuExecutable(plan, numbered, source, binary, runtime, commands, remarks, march=self.context.march)
             for plan, numbered, source in zip(plans, numbers, entries.values(), strict=True)
         ]
 

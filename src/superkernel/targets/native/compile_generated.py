@@ -6,6 +6,7 @@ processors. The cache has an entry for each text.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Sequence
@@ -14,13 +15,15 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from ...cache import digest
+from ...cache import Cache, digest
 from ...errors import BuildError
 from ..protocol import GeneratedText
 from .build_context import BuildContext
 from .objects import CXX_FLAGS, text_key, versions
 from .precompiled import precompiled
 from .toolchain import cpu_features, run
+
+_TEXT = ".text.json"  # beside an object: what it was compiled from
 
 
 def compile_generated(texts: Sequence[GeneratedText], flags: Sequence[str], context: BuildContext) -> list[Path]:
@@ -31,11 +34,32 @@ def compile_generated(texts: Sequence[GeneratedText], flags: Sequence[str], cont
     missing = {key: text for key, text in zip(keys, texts, strict=True) if context.cache.get(key, ".o") is None}
     if missing:
         _compile_missing(missing, flags, context)
+    for key, text in zip(keys, texts, strict=True):
+        context.cache.make(key, _TEXT, partial(_write_text, text, flags))
     # Usually there by now; a file that was damaged or removed meanwhile is compiled alone.
     return [
         context.cache.make(key, ".o", partial(_compile, [text], flags, context))
         for key, text in zip(keys, texts, strict=True)
     ]
+
+
+def text_of(path: Path, cache: Cache) -> tuple[GeneratedText, tuple[str, ...]] | None:
+    """The text of a generated object, and its flags; None: the object is none of ours."""
+    if path.suffix != ".o" or cache.get(path.stem, ".o") != path or (known := cache.get(path.stem, _TEXT)) is None:
+        return None
+    includes, functions, flags = json.loads(known.read_text())
+    return (includes, functions), tuple(flags)
+
+
+def compile_again(text: GeneratedText, flags: Sequence[str], context: BuildContext) -> Path:
+    """One text with other flags."""
+    identity = (*CXX_FLAGS, *flags, context.toolchain.identity, cpu_features(), versions())
+    key = digest("text again", *text, *identity, text_key((), context.include_dirs))
+    return context.cache.make(key, ".o", partial(_compile, [text], flags, context))
+
+
+def _write_text(text: GeneratedText, flags: Sequence[str], output: Path) -> None:
+    output.write_text(json.dumps([*text, list(flags)]))
 
 
 def _compile_missing(missing: dict[str, GeneratedText], flags: Sequence[str], context: BuildContext) -> None:

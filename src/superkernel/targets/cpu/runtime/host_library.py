@@ -35,6 +35,7 @@ class Fault(IntEnum):
     FAILED = 7
     NOT_WAITED = 8
     TILING_STATUS = 9
+    NO_ROOM = 10
 
 
 class Facts(ctypes.Structure):
@@ -46,6 +47,7 @@ class Facts(ctypes.Structure):
         ("tiling_count", c_int32), ("counter_count", c_int32), ("copies_bytes", c_int64), ("step_count", c_int32),
         ("step_text", POINTER(c_char_p)), ("stamp_room", c_int32), ("needs_team", c_int32), ("watchdog_s", c_double),
         ("report_path", c_char_p), ("delay_seed", c_uint64), ("alone", c_int32), ("watchdog_exits", c_int32),
+        ("checked_slots", c_void_p), ("checked_steps", c_void_p), ("buffer_use", c_void_p),
     )  # fmt: skip
 
 

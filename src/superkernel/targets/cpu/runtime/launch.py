@@ -24,6 +24,7 @@ from ....plan.spans import Span, StepTime, spans_of
 from ...protocol import BoundArguments, LaunchInputs, OpLabel, RawValue
 from ..executable import CpuExecutable
 from ..numbering import Numbering
+from .access_tables import AccessTables, access_tables
 from .arguments import Arguments, FastBinder
 from .host_library import CLOSED, MISFIT, Caller, Facts, Fault, forked, load_host, load_library
 from .tiling_agent import TilingRequests
@@ -45,7 +46,8 @@ class CpuLoadedKernel:
         self.host = load_host(executable.host)
         self._library = self.host.gil_released
         library = _loaded(executable.binary, plan)
-        self.program = _create_program(plan, numbers, library, self._library, alone)
+        self._access_tables = access_tables(plan, numbers) if plan.options.debug_check else None
+        self.program = _create_program(plan, numbers, library, self._library, alone, self._access_tables)
         # At close, or when the last reference is gone; a thread that enters a launch holds one.
         self._unload = _finalize(self, _dlclose, library._handle)
         _finalize(self, self._library.sk_program_destroy, self.program)
@@ -224,6 +226,10 @@ class CpuLoadedKernel:
         if fault is Fault.INTERRUPTED:
             return KeyboardInterrupt()
         where = f"super_kernel_scope {op_label.scope!r}: " if op_label else self._where
+        if fault is Fault.NO_ROOM:
+            return LaunchError(
+                f"{where}debug-check: there is no memory for copies of the buffers, with gaps between them"
+            )
         if fault is Fault.STALLED:
             return LaunchError(report.rstrip())
         if fault is Fault.TILING_FAILED and requests is not None:
@@ -299,7 +305,14 @@ def may_interrupt() -> int:
     return int(getsignal(signal.SIGINT) is signal.default_int_handler)
 
 
-def _create_program(plan: Plan, numbers: Numbering, library: ctypes.CDLL, host: ctypes.CDLL, alone: bool) -> int:
+def _create_program(
+    plan: Plan,
+    numbers: Numbering,
+    library: ctypes.CDLL,
+    host: ctypes.CDLL,
+    alone: bool,
+    checked: AccessTables | None,
+) -> int:
     from ..build import entry_name
 
     steps, slots = plan.steps, numbers.layout.slots
@@ -327,6 +340,10 @@ def _create_program(plan: Plan, numbers: Numbering, library: ctypes.CDLL, host: 
         alone=alone,
         watchdog_exits=plan.options.debug_watchdog_action is WatchdogAction.EXIT,
     )
+    if checked is not None:
+        facts.checked_slots = ctypes.addressof(checked.slots)
+        facts.checked_steps = ctypes.addressof(checked.steps)
+        facts.buffer_use = ctypes.addressof(checked.buffer_use)
     program: int = host.sk_program_create(ctypes.byref(facts))
     return program
 

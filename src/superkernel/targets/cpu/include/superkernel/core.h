@@ -7,6 +7,9 @@
 #include <utility>
 
 #include "tiling.h"
+#ifdef SK_CHECK
+#include "check.h"
+#endif
 #include "wait.h"
 
 namespace sk {
@@ -25,6 +28,9 @@ struct Choice {
 class Core {
   public:
     Core(Launch& launch, int id) : launch_(launch), id_(id), activity_(launch.activity[id]) {
+#ifdef SK_CHECK
+        checker.start(launch);
+#endif
 #ifdef SK_TEST_DELAYS
         random_ = launch.delay_seed * 0x9E3779B97F4A7C15u + uint64_t(id) + 1;
 #endif
@@ -50,6 +56,9 @@ class Core {
         activity_.step.store(step, std::memory_order_relaxed);
         activity_.block.store(uint32_t(block), std::memory_order_relaxed);
         activity_.doing.store(Doing::kCalling, std::memory_order_relaxed);
+#ifdef SK_CHECK
+        checker.begin(step, block, blocks);
+#endif
     }
 
     // signal: publishes (release) everything this core did so far under `stamp`
@@ -170,7 +179,12 @@ class Core {
     void reset_event(uint64_t slot) { reinterpret_cast<std::atomic<int64_t>*>(slot)->store(0, std::memory_order_release); }
 
     // dynamic ops: request a tiling, later read it
-    void request(int tiling) { launch_.request(&launch_, tiling); }
+    void request(int tiling) {
+#ifdef SK_CHECK
+        launch_.check->publish(&launch_);
+#endif
+        launch_.request(&launch_, tiling);
+    }
     // the same, computed here by a C function; false: the launch was stopped
     bool compute_tiling(uint32_t step, int tiling, int (*function)(const sk_tiling_args*, sk_tiling_result*),
                         const sk_tiling_args& in) {
@@ -216,7 +230,12 @@ class Core {
 
     // the address of a replicated buffer: copy 0 is the buffer itself, the others belong to the launch
     uint64_t copy(uint64_t slot, int index, uint64_t offset, uint64_t stride) const {
-        return index == 0 ? slot : reinterpret_cast<uint64_t>(launch_.copies) + offset + uint64_t(index - 1) * stride;
+        if (index == 0) return slot;
+        const uint64_t address = reinterpret_cast<uint64_t>(launch_.copies) + offset + uint64_t(index - 1) * stride;
+#ifdef SK_CHECK
+        checker.moved(slot, address);
+#endif
+        return address;
     }
 
     void fence() const { std::atomic_thread_fence(std::memory_order_seq_cst); }
@@ -229,8 +248,14 @@ class Core {
     // what kernel.h offers to a sub-kernel
     void wait_previous() {
         if (pending_ != 0 && !finish_waits()) leave();
+#ifdef SK_CHECK
+        checker.wait();
+#endif
     }
     void set_next() {
+#ifdef SK_CHECK
+        checker.signal();
+#endif
         if (left_waits() && !complete_waits()) leave();
         if (early_stamp_ == 0 || !last_block_) return;
         if (early_counter_ == kNoCounter) {

@@ -1,6 +1,9 @@
 // entry.h: included once by the emitted entry: the core's steps, and the functions that kernel.h declares.
 #pragma once
 
+#ifdef SK_CHECK
+#include "check_calls.h"
+#endif
 #include "core.h"
 #include "kernel.h"
 #include "table.h"

@@ -26,6 +26,7 @@ enum class Fault : uint32_t {
     kFailed,          // a sub-kernel or a tiling function in C called fail()
     kNotWaited,       // a sub-kernel that is declared to wait inside returned without having waited
     kTilingStatus,    // a tiling function in C returned another number than 0
+    kNoRoom,          // debug-check=1: no memory for copies of the buffers
 };
 
 // The last stamp that a core has signalled. One writer, many pollers: no false sharing. `sleepers` counts the cores
@@ -73,6 +74,8 @@ struct TimeStamp {
     uint32_t unused;
 };
 
+struct CheckTables;
+
 struct Launch {
     alignas(kLine) std::atomic<uint32_t> abort{0};
     std::atomic<Fault> fault{Fault::kNone};
@@ -94,6 +97,7 @@ struct Launch {
     uint32_t stamp_room = 0;
     uint64_t delay_seed = 0;         // used under SK_TEST_DELAYS only
     void (*request)(Launch*, int tiling) = nullptr;  // wakes the control agent
+    const CheckTables* check = nullptr;              // used under SK_CHECK only
     void (*leave)() = nullptr;  // out of a sub-kernel of a stopped launch; never returns
     const std::atomic<bool>* crowded = nullptr;      // more threads want processors than there are
     void (*blocked)(Launch*, uint64_t ns) = nullptr;  // told how long a core was blocked for another core

@@ -184,6 +184,7 @@ void free_running(Running* running) {
     free(running->copies);
     delete[] running->stamp_count;
     delete[] running->stamps;
+    if (running->checked != nullptr) release(*running->checked);
     delete running;
 }
 
@@ -275,6 +276,13 @@ int32_t run(Running* running, const uint64_t* values, const int64_t* bytes, cons
     const Program& program = *running->program;
     static std::once_flag once;
     std::call_once(once, install_crash_handlers);
+    if (program.facts.checked_steps != nullptr) {
+        values = begin_check(*running, values, bytes);
+        if (values == nullptr) {
+            running->stop(Fault::kNoRoom, 0, 0);
+            return int32_t(Fault::kNoRoom);
+        }
+    }
     fill_slots(*running, values, bytes);
     watch(running);
     Running* const outer = interrupts.wanted() ? interruptible.exchange(running) : nullptr;
@@ -292,6 +300,7 @@ int32_t run(Running* running, const uint64_t* values, const int64_t* bytes, cons
     }
     if (interrupts.wanted()) interruptible.store(outer);
     unwatch(running);
+    if (running->check != nullptr) end_check(*running);
     if (timing.load(std::memory_order_relaxed)) {
         last_launch[0] = running->dispatched_ns;
         last_launch[1] = running->completed_ns = sk::now_ns();

@@ -4,10 +4,12 @@
 #include <signal.h>
 
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
+#include "superkernel/check_tables.h"
 #include "superkernel/state.h"
 
 namespace sk::host {
@@ -17,6 +19,9 @@ using Entry = void (*)(Launch*, int core);
 constexpr int kWholePlan = -1;
 
 constexpr int kReportBytes = 16 * 1024;
+
+// What the ops do with the memory of a name.
+enum class BufferUse : uint8_t { kNoMemory, kRead, kWritten };
 
 // Facts that do not change between launches. Filled by the caller, copied at creation.
 struct Facts {
@@ -40,6 +45,10 @@ struct Facts {
     uint64_t delay_seed;
     int32_t alone;  // the calling thread runs the whole plan, without a team
     int32_t watchdog_exits;        // a sub-kernel that does not return ends the process
+    // debug-check=1; null otherwise
+    const CheckedSlot* checked_slots;
+    const CheckedStep* checked_steps;
+    const BufferUse* buffer_use;  // per name
 };
 
 constexpr int32_t kLiteral = -1;
@@ -48,7 +57,18 @@ constexpr int32_t kFirstTiling = -2;
 
 struct Agent;
 
+// The copies on which a launch with debug-check=1 runs.
+struct CheckedMemory {
+    CheckTables tables = {};
+    void* mapped = nullptr;
+    uint64_t mapped_bytes = 0;
+    std::vector<uint64_t> given, begin, end;  // per name; given: by the caller
+    std::vector<int64_t> bytes;
+    char* outer_copies = nullptr;
+};
+
 struct Running : Launch {
+    std::unique_ptr<CheckedMemory> checked;
     std::vector<uint64_t> slot_store;
     std::vector<int64_t> byte_store;
     std::vector<uint64_t> values;  // per name, when the launch was bound here
@@ -115,6 +135,12 @@ class Interrupts {
 
 // One launch, from begin to end of its parallel region; 0, or the Fault that stopped it.
 int32_t run(Running* running, const uint64_t* values, const int64_t* bytes, const Interrupts& interrupts);
+
+// debug-check=1: copies the buffers and gives the values of the copies; null: there is no room for them.
+const uint64_t* begin_check(Running& running, const uint64_t* values, const int64_t* bytes);
+// Copies back what the ops of a launch that succeeded have written.
+void end_check(Running& running);
+void release(CheckedMemory& memory);
 
 // Results of calls that ran nothing.
 constexpr int64_t kMisfit = -1;
