@@ -59,6 +59,7 @@ def test_support_is_what_the_specification_says() -> None:
         "dcci-after-kernel-end": ("fence", "fence", "yes"),
         "dcci-disable-on-kernel": ("fence", "fence", "yes"),
         "debug-watchdog": ("yes", "yes", "emulator"),
+        "debug-watchdog-action": ("yes", "yes", "emulator"),
         "debug-check": ("yes", "emulator", "emulator"),
         "debug-replay": ("yes", "yes", "emulator"),
     }
