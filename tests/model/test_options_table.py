@@ -83,7 +83,8 @@ def test_for_target_keeps_what_was_asked_for(target: str) -> None:
 EVERYTHING = Options.parse(
     "feed-sync-all=1:stream-fusion=1:strict-scope-check=abort:early-start=0:preload-code=max:split-mode=9:func-align=8:"
     "prefetch-weights=8M:profiling=1:compile-options=-g:debug-sync-all=1:debug-dcci-all=1:dcci-before-kernel-start=A:"
-    "dcci-after-kernel-end=A:dcci-disable-on-kernel=A:debug-aic-num=2:debug-aiv-num=2:debug-watchdog=5:debug-replay=1"
+    "dcci-after-kernel-end=A:dcci-disable-on-kernel=A:debug-aic-num=2:debug-aiv-num=2:debug-watchdog=5:"
+    "debug-watchdog-action=exit:debug-check=1:debug-replay=1"
 )
 
 
