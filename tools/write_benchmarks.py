@@ -133,6 +133,13 @@ are 268 million multiplications: 2.7 ms at the best rate that was seen here, as 
 Eight heads of 64, float32: one query over a cache, and causal prompts; peers, checks and settings as in
 the suite torch. No figure is promised: this shows where we gain and lose.
 """,
+    "loaded": """\
+## loaded: small models on a machine that others keep busy
+
+Two busy processes for every core run beside the timed calls. A launch whose cores would have to wait for processors
+runs on the calling thread alone; eager torch and Inductor keep their OpenMP teams, whose joins wait for the time slices
+of the others.
+""",
 }
 
 

@@ -183,7 +183,9 @@ def explain_command(
 
 @app.command("bench")
 def bench_command(
-    suite: Annotated[str, typer.Argument(metavar="SUITE", help="boundary, torch, moe, decode, attention, or all.")],
+    suite: Annotated[
+        str, typer.Argument(metavar="SUITE", help="boundary, torch, moe, decode, attention, loaded, or all.")
+    ],
     quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions, for a first look.")] = False,
     cores: Annotated[int | None, typer.Option(metavar="N", help="For us and for every peer; otherwise 2.")] = None,
     as_json: AsJson = False,

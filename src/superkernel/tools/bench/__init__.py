@@ -16,6 +16,7 @@ SUITES = {
     "moe": "superkernel.tools.bench.moe",
     "decode": "superkernel.tools.bench.decode",
     "attention": "superkernel.tools.bench.attention",
+    "loaded": "superkernel.tools.bench.loaded",
 }
 
 

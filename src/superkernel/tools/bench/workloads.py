@@ -77,6 +77,48 @@ def eight_inputs() -> Workload:
     return Workload("a call with 8 inputs", sum_of_eight, tuple(torch.randn(64) for _ in range(8)))
 
 
+class ControlPolicy(nn.Module):
+    """A recurrent cell and four linear layers, one row: what a controller calls at every step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.GRUCell(48, 128)
+        self.layers = nn.ModuleList(nn.Linear(wide, narrow) for wide, narrow in ((128, 128), (128, 64), (64, 64)))
+        self.action = nn.Linear(64, 12)
+
+    def forward(self, observation: Tensor, state: Tensor) -> Tensor:
+        """The action, then the new state."""
+        state = self.cell(observation, state)
+        x = state
+        for layer in self.layers:
+            x = F.elu(layer(x))
+        return torch.cat([torch.tanh(self.action(x)), state], dim=1)
+
+
+class Recommender(nn.Module):
+    """Embedded categories and dense features, their pairwise products, and a network over them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables = nn.ModuleList(nn.Embedding(1000, 16) for _ in range(8))
+        self.dense = nn.Sequential(nn.Linear(13, 64), nn.ReLU(), nn.Linear(64, 16), nn.ReLU())
+        self.top = nn.Sequential(nn.Linear(16 + 81, 64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 1))
+
+    def forward(self, dense: Tensor, categories: Tensor) -> Tensor:
+        features = [self.dense(dense), *(table(categories[:, i]) for i, table in enumerate(self.tables))]
+        stacked = torch.stack(features, dim=1)
+        products = (stacked @ stacked.transpose(1, 2)).flatten(1)
+        return torch.sigmoid(self.top(torch.cat([features[0], products], dim=1)))
+
+
+def control_policy() -> Workload:
+    return Workload("control policy, GRU cell", ControlPolicy(), (torch.randn(1, 48), torch.randn(1, 128)))
+
+
+def recommender() -> Workload:
+    return Workload("recommender, 8 tables", Recommender(), (torch.randn(4, 13), torch.randint(0, 1000, (4, 8))))
+
+
 def others() -> list[Workload]:
     """Long kernels, a single kernel, and boundaries beside real work."""
     return [

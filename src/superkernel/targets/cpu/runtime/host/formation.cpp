@@ -22,6 +22,7 @@ namespace {
 
 constexpr uint64_t kShowUpNs = 100'000;       // a worker that sleeps needs some 50 us to wake up on an idle machine
 constexpr uint64_t kLateJoinNs = 500'000;     // later than any wake-up: the thread had no processor
+constexpr uint64_t kSuspicionNs = 100'000'000;
 constexpr uint64_t kFirstPauseNs = 20'000'000;
 constexpr uint64_t kLongestPauseNs = 2'000'000'000;
 constexpr uint64_t kCalmNs = 1'000'000'000;   // a machine that became crowded again within this time was not calm
@@ -36,7 +37,7 @@ std::atomic<int> affinity{0};
 std::atomic<uint64_t> affinity_until_ns{0};
 std::atomic<int> busy{0};
 
-std::atomic<uint64_t> next_look_ns{0}, calm_since_ns{0}, pause_ns{kFirstPauseNs};
+std::atomic<uint64_t> last_suspicion_ns{0}, next_look_ns{0}, calm_since_ns{0}, pause_ns{kFirstPauseNs};
 
 std::atomic<bool> region_used{false}, region_unsafe{false};
 
@@ -147,8 +148,11 @@ Part join_formation(Running& running, int core) {
 BusyCores::BusyCores(int cores) : cores_(cores) { busy.fetch_add(cores, std::memory_order_relaxed); }
 BusyCores::~BusyCores() { busy.fetch_sub(cores_, std::memory_order_relaxed); }
 
+// One sample may be a thread of the system that ran for a moment; two within a short time are a crowd.
 void report_blocked(Launch*, uint64_t) {
-    if (processors_lack_for(0)) found_crowd();
+    if (!processors_lack_for(0)) return;
+    const uint64_t now = now_ns();
+    if (now - last_suspicion_ns.exchange(now) < kSuspicionNs) found_crowd();
 }
 
 void report_late_team(uint64_t join_ns) {
