@@ -82,7 +82,7 @@ def test_attention_is_compared() -> None:
 
 
 def test_every_suite_can_be_named_and_promises_what_it_should() -> None:
-    assert list(bench.SUITES) == ["boundary", "torch", "moe", "decode", "attention"]
+    assert list(bench.SUITES) == ["boundary", "torch", "moe", "decode", "attention", "loaded"]
     assert decode.STEPS == {288: 2.5, 512: 1.4, 1024: 1.0}
     assert moe.LAYERS == {(128, 4): 2.5, (256, 1): 2.5, (512, 1): 2.0}
     assert len(PEERS) == 4
