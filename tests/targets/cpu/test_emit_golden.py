@@ -20,6 +20,7 @@ from superkernel.model.params import Param
 from superkernel.model.subkernel import SubKernel
 from superkernel.plan import Plan, make_plan
 from superkernel.plan.verify.validate import validate
+from superkernel.targets.cpu import emit
 from superkernel.targets.cpu.actions import LinkedKernel
 from superkernel.targets.cpu.build import entry_name
 from superkernel.targets.cpu.emit import Emitter, side_by_side
@@ -196,8 +197,24 @@ def test_the_emitted_code_is_the_expected_one(scenario: Callable[[], Plan]) -> N
     compare(GOLDEN / f"{scenario.__name__}.expected", found)
 
 
+AS_TABLES = (dynamic_with_variants, sync_all_with_feed, stream_fusion_lanes)
+
+
+@pytest.mark.parametrize("scenario", AS_TABLES, ids=lambda scenario: scenario.__name__)
+def test_the_emitted_tables_are_the_expected_ones(
+    scenario: Callable[[], Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(emit, "TABLES_FROM", 0)
+    plan = scenario()
+    found = f"{plan}\n\n" + starting_at(emitted(plan), "// the sub-kernels by number")
+    compare(GOLDEN / f"{scenario.__name__}_as_tables.expected", found)
+
+
 def test_no_golden_file_is_left_over() -> None:
-    assert {path.stem for path in GOLDEN.iterdir()} == {scenario.__name__ for scenario in SCENARIOS}
+    expected = {scenario.__name__ for scenario in SCENARIOS} | {
+        f"{scenario.__name__}_as_tables" for scenario in AS_TABLES
+    }
+    assert {path.stem for path in GOLDEN.iterdir()} == expected
 
 
 def test_every_step_of_a_plan_is_printed_with_its_comment() -> None:

@@ -14,6 +14,7 @@ from targets.cpu.small import Array, compared, compile_ops, expected, launched, 
 
 from superkernel import Event, Op, SuperKernel
 from superkernel.model.params import Kind
+from superkernel.targets.cpu import emit
 from superkernel.targets.cpu.runtime.launch import DELAYS
 
 pytestmark = pytest.mark.slow
@@ -124,6 +125,8 @@ def check(rows: list[Row], options: str, cores: int) -> None:
 
 @pytest.mark.parametrize("stream_fusion", (0, 1))
 @settings(max_examples=EXAMPLES, phases=(Phase.explicit, Phase.generate))  # a shrunk race is another race
-@given(st.lists(ROWS, min_size=2, max_size=7), st.sampled_from(OPTIONS), st.sampled_from((2, 4)))
-def test_random_graphs(stream_fusion: int, rows: list[Row], options: str, cores: int) -> None:
-    check(rows, f"{options}:stream-fusion={stream_fusion}", cores)
+@given(st.lists(ROWS, min_size=2, max_size=7), st.sampled_from(OPTIONS), st.sampled_from((2, 4)), st.booleans())
+def test_random_graphs(stream_fusion: int, rows: list[Row], options: str, cores: int, tables: bool) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(emit, "TABLES_FROM", 0 if tables else 10**9)
+        check(rows, f"{options}:stream-fusion={stream_fusion}", cores)

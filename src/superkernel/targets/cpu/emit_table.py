@@ -69,6 +69,7 @@ class TablePrinter:
         return "\n".join(
             [
                 "// the sub-kernels by number: how each is called with the slots of an op",
+                "// a row of a lane: what is done, by which cores (first, and behind the last), operands as in table.h",
                 "using sk::Do;",
                 *functions,
                 *("namespace kernel {", "enum : int {", *enumerators, "};", "}  // namespace kernel"),
