@@ -182,9 +182,15 @@ def test_more_threads_than_cores_are_a_problem(monkeypatch: pytest.MonkeyPatch) 
 def test_as_many_threads_as_cores_are_fine(monkeypatch: pytest.MonkeyPatch) -> None:
     allowed = len(os.sched_getaffinity(0))
     monkeypatch.setattr(cpu_checks, "thread_count", lambda: allowed)
+    monkeypatch.setattr(cpu_checks, "cpu_quota", lambda: None)
+    monkeypatch.setattr(cpu_checks, "processor_count", lambda: allowed)
     check = cpu_checks.check_cores()
     assert summary(check) == GOOD_EXTRA
-    assert f"a launch uses {allowed} " in check.found
+    assert f"a launch uses {allowed} of {allowed} " in check.found and "quota" not in check.found
+    monkeypatch.setattr(cpu_checks, "cpu_quota", lambda: 1.5)
+    monkeypatch.setattr(cpu_checks, "processor_count", lambda: 1)
+    check = cpu_checks.check_cores()
+    assert f"a launch uses 1 of {allowed} " in check.found and "the CPU quota is 1.5" in check.found
 
 
 def test_a_cache_that_cannot_be_written_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from ..native.objects import CXX_FLAGS
 from ..native.toolchain import COMPILERS, LINKERS, run
 from .build import INCLUDE
 from .runtime.openmp import loaded, openmp, thread_count
+from .runtime.processors import cpu_quota, processor_count
 
 _INSTALL = "apt-get install g++ binutils (Debian, Ubuntu) or dnf install gcc-c++ binutils (Fedora)"
 _PROGRAM = """\
@@ -82,12 +83,14 @@ def check_openmp() -> Check:
 def check_cores() -> Check:
     allowed = len(os.sched_getaffinity(0))
     found = f"{os.cpu_count()} in the machine, {allowed} allowed by affinity"
+    if (quota := cpu_quota()) is not None:
+        found = f"{found}, the CPU quota is {quota:g}"
     try:
         threads = thread_count()
     except UnsupportedError:
         return Check("cores", CheckState.PROBLEM, f"{found}; no OpenMP run time to use them", "see openmp")
     whose = "torch's threads" if "torch" in sys.modules else "OpenMP threads (torch is not loaded)"
-    found = f"{found}; a launch uses {threads} {whose}"
+    found = f"{found}; a launch uses {min(threads, processor_count())} of {threads} {whose}"
     if threads > allowed:
         remedy = f"set OMP_NUM_THREADS={allowed}: more threads than cores are slow"
         return Check("cores", CheckState.PROBLEM, found, remedy)
