@@ -18,6 +18,7 @@ from ...model.graph import build_graph
 from ...model.op import Op
 from ...model.options import Options
 from ...model.subkernel import SubKernel
+from ...model.tiling import CompiledTiling, Tiling, TilingFunction
 from ...plan import make_plan, validate
 from ...runtime.compile import compile
 from ...targets.buffers import aligned_empty
@@ -47,14 +48,15 @@ def run(quick: bool = False, cores: int = CORES) -> Result:
     _boundary(result, rounds)
     _chain(result, rounds)
     _python_call(result, rounds)
+    _dynamic_op(result, rounds)
     _local_edges(result, rounds)
     _stream_fusion(result, rounds)
     _planning(result, 5 if quick else 11)
     return result
 
 
-def _kernel(name: str, block_dim: int, params: Sequence[str]) -> SubKernel:
-    return SubKernel.from_source(KERNELS, name, block_dim=block_dim, params=params)
+def _kernel(name: str, block_dim: int, params: Sequence[str], sync_all: bool | None = None) -> SubKernel:
+    return SubKernel.from_source(KERNELS, name, block_dim=block_dim, params=params, sync_all=sync_all)
 
 
 _linked = partial(compile, cores=CORES)
@@ -74,7 +76,9 @@ def _boundary(result: Result, rounds: int) -> None:
     """The time of 512 more ops in a chain, and beside it the bare barrier and the empty parallel region."""
     step = _kernel("count_up", 2, ["in:x:int64[16]", "out:y:int64[16]"])
     chain, short = _linked(_alternating(step, LONG), "chain"), _linked(_alternating(step, 1), "one_op")
-    meet = _linked([Op(_kernel("meet", 2, ["inout:m:int64[16]", "scalar:n:int64"]), ["m", "n"])], "bare_barrier")
+    # its blocks wait for each other, so that one core alone cannot run them: the same promise as sync_all
+    blocks_meet = _kernel("meet", 2, ["inout:m:int64[16]", "scalar:n:int64"], sync_all=True)
+    meet = _linked([Op(blocks_meet, ["m", "n"])], "bare_barrier")
     buffers = {"t0": np.zeros(16, np.int64), "t1": np.zeros(16, np.int64)}
     chain(buffers)
     result.checks["a chain of 513 ops counts to 513"] = bool((buffers["t1"][::8] == LONG).all())
@@ -161,15 +165,44 @@ def _python_call(result: Result, rounds: int) -> None:
     result.checks["eight buffers"] = bool(buffers["h"][0] == 1)
     clock, loaded = load_clock(), kernel.loaded
     assert isinstance(loaded, CpuLoadedKernel)
-    called, direct = [], []
+    called, prepared, direct = list[float](), list[float](), list[float]()
+    go = kernel.bind(buffers)
     for _ in range(rounds):
         called.append(burst(lambda: kernel(buffers), 300))
+        prepared.append(burst(go, 300))
         direct.append(loaded.repeat(buffers, clock.time_launches, 300))
-    rows = [summary("a call with 8 buffers from Python", called), summary("the same launch from C", direct)]
+    rows = [summary("a call with 8 buffers from Python", called), summary("the same, prepared by bind", prepared)]
+    rows.append(summary("the same launch from C", direct))
     extra = [a - b for a, b in zip(called, direct, strict=True)]
     result.timings += rows
     result.figures.append(Figure("Python on top of the C launch", summary("", extra).median, 10, False, "us"))
     kernel.close()
+
+
+def _dynamic_op(result: Result, rounds: int) -> None:
+    """A static op behind another, and the same op with a block count that is chosen while the kernel runs."""
+    add = _kernel("add_128", 2, [f"{kind}:float32[128]" for kind in ("in:x", "in:y", "out:z")])
+    chosen: dict[str, TilingFunction | CompiledTiling | None] = {
+        "a launch of two static ops": None,
+        "the second is dynamic, a C function chooses": Tiling.from_source(KERNELS, "most_blocks"),
+        "the second is dynamic, a Python function chooses": lambda inputs: (0, 2),
+    }
+    kernels = {}
+    for number, (name, tiling) in enumerate(chosen.items()):
+        task = "normal" if tiling is None else "dynamic"
+        ops = [Op(add, ["x", "y", "t"]), Op(add, ["t", "y", "z"], task=task, tiling=tiling)]
+        kernels[name] = _linked(ops, f"tiled_{number}")
+    buffers = {name: _filled(128, value) for name, value in (("x", 1.0), ("y", 0.5), ("t", 0.0), ("z", 0.0))}
+    for name, kernel in kernels.items():
+        buffers["z"][:] = 0
+        kernel(buffers)
+        result.checks[name] = bool((buffers["z"] == 2).all())
+    timings = list(measure({name: partial(kernel, buffers) for name, kernel in kernels.items()}, rounds).values())
+    result.timings += timings
+    ratio = timings[1].median / timings[0].median
+    result.figures.append(Figure("a dynamic op with a C tiling against a static op", ratio, 2, False))
+    for kernel in kernels.values():
+        kernel.close()
 
 
 def _local_edges(result: Result, rounds: int) -> None:

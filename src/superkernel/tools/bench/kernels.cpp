@@ -1,5 +1,6 @@
 // kernels.cpp: the sub-kernels of the suites.
 #include <superkernel/kernel.h>
+#include <superkernel/tiling.h>
 
 #include <atomic>
 #include <cstdint>
@@ -89,4 +90,10 @@ extern "C" void rms_norm_512(const float* __restrict x, const float* __restrict 
 extern "C" void weigh_2048(const float* __restrict x, const float* __restrict gate, float* __restrict y) {
     const int part = 2048 / sk::block_num(), first = part * sk::block_idx();
     for (int i = first; i < first + part; ++i) y[i] = x[i] / (1.0f + gate[i % 8] * gate[i % 8]);
+}
+
+// The tiling of a dynamic op that always runs with all its blocks.
+extern "C" int most_blocks(const sk_tiling_args* in, sk_tiling_result* out) {
+    out->blocks = in->most_blocks;
+    return 0;
 }
