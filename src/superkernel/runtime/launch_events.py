@@ -11,12 +11,14 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import get_ident
 from time import monotonic_ns
 from typing import Any, Protocol, TypeVar
 
+from ..errors import SuperKernelError
 from ..model.graph import Graph
 from ..model.node import Node
 from ..plan import Plan
@@ -107,8 +109,14 @@ def register(reporter: LaunchReporter) -> None:
 
 
 def add_listener(listener: LaunchListener) -> None:
+    """With detail, what takes time stamps is built here. If that fails, there are the listeners of before."""
     with _lock:
-        _set_listeners((*_listeners, listener))
+        before = _listeners
+        try:
+            _set_listeners((*before, listener))
+        except SuperKernelError:
+            _set_listeners(before)
+            raise
 
 
 def remove_listener(listener: LaunchListener) -> None:
@@ -121,11 +129,13 @@ def _set_listeners(listeners: tuple[LaunchListener, ...]) -> None:
     before, _listeners = (bool(_listeners), detail_wanted()), listeners
     if before == (bool(listeners), detail_wanted()):
         return
-    for reporter in list(_reporters):
-        if listeners:
-            reporter.start_reporting(detail_wanted())
-        else:
+    if not listeners:
+        for reporter in list(_reporters):
             reporter.stop_reporting()
+        return
+    detail = detail_wanted()
+    with ThreadPoolExecutor() as pool:  # compilers run side by side
+        list(pool.map(lambda reporter: reporter.start_reporting(detail), list(_reporters)))
 
 
 def has_listeners() -> bool:

@@ -13,6 +13,7 @@ from targets.cpu.small import compile_ops, expected, launched, numbers, small
 import superkernel as sk
 from superkernel import Op, SuperKernel
 from superkernel.plan import CoreChoice
+from superkernel.runtime import launch_events
 from superkernel.runtime.measured_kernel import ALONE, TEAM, MeasuredKernel
 from superkernel.runtime.turns import TURNS
 from superkernel.targets.cpu.target import CpuPlanner
@@ -177,6 +178,22 @@ def test_a_profile_with_detail_builds_when_it_begins_and_no_launch_compiles(
             monkeypatch.setattr(toolchain.subprocess, "run", refuse)
             for kernel in (k, k.unfused()):
                 np.testing.assert_array_equal(launched(kernel, k, arrays)["u"], wanted)
+
+
+def test_a_profile_that_cannot_be_built_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with compile_ops([*OPS, Op(small("scale", 8), ["v", "w"])], "unprofiled") as k:
+        build = k._rebuild
+
+        def fail(options: sk.Options) -> None:
+            raise sk.BuildError("no disk")
+
+        monkeypatch.setattr(k, "_rebuild", fail)
+        with pytest.raises(sk.BuildError, match="no disk"), sk.profile(tmp_path / "profile", detail=True):
+            pass
+        assert not launch_events.has_listeners()
+        monkeypatch.setattr(k, "_rebuild", build)
+        assert k.loaded.cores == 2  # type: ignore[attr-defined]
+        assert_right(k)
 
 
 def test_debug_replay_builds_when_it_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
