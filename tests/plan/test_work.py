@@ -55,6 +55,14 @@ def test_medium_work_gets_some_of_many_cores() -> None:
     assert chosen(chain(1 << 14), 64).cores >= choice.cores
 
 
+def test_ops_side_by_side_count_all_their_blocks() -> None:
+    kernel = chain(64, blocks=1).nodes[0].kernel
+    large = chain(1 << 22, blocks=1).nodes[0].kernel
+    for given, cores in ((kernel, 1), (large, 2)):
+        ops = [Op(given, ["a", "b"], stream=0), Op(given, ["c", "d"], stream=1)]
+        assert chosen(build_graph(ops, "graph", stream_fusion=True), 8, "stream-fusion=1").cores == cores
+
+
 def test_no_more_cores_than_blocks() -> None:
     assert chosen(chain(1 << 22, blocks=3), 64).cores == 3
     assert chosen(chain(1 << 22, blocks=1), 64).reason == ""

@@ -35,8 +35,9 @@ class CoreChoice:
 
 
 def choose_cores(graph: Graph, options: Options, machine_of: Callable[[int], Machine], available: int) -> CoreChoice:
-    """As many cores as the estimated work deserves, at most `available` and the largest block count."""
-    most = min(available, max(node.blocks for node in graph.nodes))
+    """As many cores as the estimated work deserves, at most `available` and the blocks that can run at once."""
+    blocks = [node.blocks for node in graph.nodes]
+    most = min(available, sum(blocks) if options.stream_fusion else max(blocks))
     if most == 1:
         return CoreChoice(available)
     if any(node.kernel.sync_all for node in graph.nodes):
