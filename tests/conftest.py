@@ -14,6 +14,9 @@ from hypothesis import settings
 # Tests of synchronisation need the team that the plan names, however crowded the machine is; the tests of launches
 # without a team say so. Child processes inherit it.
 os.environ.setdefault("SUPERKERNEL_TEAM", "always")
+# Else every process that uses Inductor, also those that tests start, compiles a probe of the processor and loads it in
+# another process that imports torch. tests/frontend/lowering/test_inductor.py probes.
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 
 settings.register_profile("ci", max_examples=200, deadline=None, derandomize=True, print_blob=True)
 settings.register_profile("quick", settings.get_profile("ci"), max_examples=50)

@@ -6,7 +6,6 @@ import os
 import random
 import subprocess
 import sys
-import time
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from measured import grows_by, least, processor_seconds
 from plan.canonical import canonical
 from plan.oracle import broken, order_needed, order_of
 from plan.strategies import DYNAMIC, OPTIONS, PLAIN, STATIC, SYNC_ALL, Case, cases, kernel
@@ -402,16 +402,12 @@ def long_graph(length: int) -> Graph:
     return build_graph(ops)
 
 
-@pytest.mark.serial
 def test_a_proof_takes_time_in_proportion_to_the_ops() -> None:
-    times = {}
-    for length in (500, 2000):
-        plan = make_plan(long_graph(length), Options(), 2)
-        runs = []
-        for _ in range(3):
-            begin = time.perf_counter()
-            assert validate(plan).ok
-            runs.append(time.perf_counter() - begin)
-        times[length] = min(runs)
-    assert times[2000] < 1.5
-    assert times[2000] < 4 * 1.5 * times[500] + 0.05  # n log n, with room for noise
+    plans = {length: make_plan(long_graph(length), Options(), 2) for length in (500, 2000)}
+
+    def proof(length: int) -> None:
+        assert validate(plans[length]).ok
+
+    assert least(lambda: processor_seconds(lambda: proof(2000)), limit=1.5) < 1.5
+    # n log n, with room for noise
+    assert grows_by(lambda: proof(500), lambda: proof(2000), limit=4 * 1.5, room=0.05) < 4 * 1.5

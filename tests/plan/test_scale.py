@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 
 import pytest
+from measured import grows_by, least, processor_seconds
 from plan.strategies import kernel
 
 from superkernel.model.graph import Graph, build_graph
@@ -35,39 +36,37 @@ def mixed_graph(ops: int, cores: int) -> Graph:
     return build_graph([Op(kernels[i * 7 % 4], [f"b{i * 5 % 40}", f"b{i * 3 % 40}", f"b{i % 40}"]) for i in range(ops)])
 
 
-def seconds(graph: Graph, cores: int, options: Options | None = None) -> float:
-    """Processor time of plan and proof, the least of three runs."""
-    times = []
-    for _ in range(3):
-        begin = time.process_time()
-        plan = make_plan(graph, options or Options(), Machine(cores))
+def proving(graph: Graph, cores: int) -> Callable[[], None]:
+    def plan_and_proof() -> None:
+        plan = make_plan(graph, Options(), Machine(cores))
         assert validate(plan, plan.layout).ok
-        times.append(time.process_time() - begin)
-    return min(times)
+
+    return plan_and_proof
 
 
-@pytest.mark.serial
 @pytest.mark.parametrize(
     ("graph", "cores"),
     [(decode_graph(400, 528), 528), (mixed_graph(2000, 16), 16), (all_to_all_graph(200, 264), 264)],
     ids=["400 decode ops on 528 cores", "2000 ops on 16 cores", "200 all-to-all ops on 264 cores"],
 )
 def test_a_plan_is_made_and_proven_within_a_second(graph: Graph, cores: int) -> None:
-    assert seconds(graph, cores) < 1.0
+    work = proving(graph, cores)
+    assert least(lambda: processor_seconds(work), limit=1.0) < 1.0
 
 
-@pytest.mark.serial
 def test_time_grows_with_ops_and_not_with_cores() -> None:
-    assert seconds(mixed_graph(2000, 16), 16) < 4 * 1.5 * seconds(mixed_graph(500, 16), 16) + 0.05
-    few, many = seconds(decode_graph(400, 2), 2), seconds(decode_graph(400, 528), 528)
-    assert many < 8 * few + 0.05  # 2 classes against 7
+    small, large = proving(mixed_graph(500, 16), 16), proving(mixed_graph(2000, 16), 16)
+    assert grows_by(small, large, limit=4 * 1.5, room=0.05) < 4 * 1.5
+    few, many = proving(decode_graph(400, 2), 2), proving(decode_graph(400, 528), 528)
+    assert grows_by(few, many, limit=8, room=0.05) < 8  # 2 classes against 7
 
 
-@pytest.mark.serial
 def test_a_simulation_of_many_blocks_takes_two_seconds() -> None:
     kernels = [kernel(f"k{i}", 2048, "in:x", "in:w", "out:y") for i in range(9)]
     graph = build_graph([Op(k, [f"t{i}", f"w{i}", f"t{i + 1}"]) for i, k in enumerate(kernels)])
     plan = make_plan(graph, Options(), Machine(132))
-    begin = time.process_time()
-    assert simulate(plan, 1).ok
-    assert time.process_time() - begin < 2.0
+
+    def simulated() -> None:
+        assert simulate(plan, 1).ok
+
+    assert least(lambda: processor_seconds(simulated), limit=2.0) < 2.0

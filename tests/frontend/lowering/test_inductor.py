@@ -187,8 +187,10 @@ def test_instruction_sets_are_tried_side_by_side_and_remembered(monkeypatch: pyt
 
 
 def test_inductor_remembers_which_instruction_sets_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torch._inductor import cpu_vec_isa
+    from torch._inductor import config, cpu_vec_isa
 
+    monkeypatch.setattr(config.cpp, "vec_isa_ok", None)  # tests/conftest.py answers for other tests
+    cpp_compiler.probe_instruction_sets.cache_clear()
     cpp_compiler.probe_instruction_sets()
     monkeypatch.setattr(cpu_vec_isa.VecISA, "check_build", lambda *args: pytest.fail("tried again"))
     cpu_vec_isa.valid_vec_isa_list.cache_clear()

@@ -99,7 +99,6 @@ def start(cache: Path) -> subprocess.Popen[str]:
         **os.environ,
         "SUPERKERNEL_CACHE": str(cache),
         "PYTHONPATH": str(Path(sk.__file__).parents[1]),
-        "TORCHINDUCTOR_VEC_ISA_OK": "1",  # else Inductor tries out the processor, in processes of its own
     }
     command = [sys.executable, "model.py"]
     return subprocess.Popen(

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import pytest
+from measured import grows_by, least
 from targets.ascend.figures import BARRIER, emitting, emulating, moe_layer, moe_plan
 
 
-@pytest.mark.serial
 def test_emitting_two_thousand_ops_takes_less_than_ten_seconds_and_grows_linearly() -> None:
-    rounds = [(emitting(1000), emitting(2000)) for _ in range(5)]
-    small, large = (min(times[which].processor for times in rounds) for which in (0, 1))
-    assert large <= 2 * 1.2 * small
-    assert min(times[1].clock for times in rounds) < 30  # ten, on a machine that does nothing else
+    assert least(lambda: emitting(2000).processor, limit=10) < 10
+    assert grows_by(lambda: emitting(1000), lambda: emitting(2000), limit=2 * 1.2) < 2 * 1.2
 
 
-@pytest.mark.serial
 def test_emulating_eight_mixed_ops_on_all_cores_takes_less_than_two_seconds() -> None:
-    _, most = emulating(range(3))
-    assert most < 6  # two, on a machine that does nothing else
+    """Of the clock, since cores are threads: six, where other processes have their share of the processors."""
+    assert least(lambda: emulating(range(3))[1], limit=6) < 6
 
 
 @pytest.mark.parametrize("options", ["", "stream-fusion=1", "early-start=2"])
