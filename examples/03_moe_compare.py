@@ -9,11 +9,12 @@ binary, and so do sk2 and sk4. sk5 has an optional bias and sk6 other options: t
 
 The model runs fused and with fuse=off, both under a profile; the results must be equal, bit for bit. Each is profiled
 five times and the calmest profile is kept, since what else a machine does can only add time. The two are left in
-prof_result/sk_model and prof_result/no_sk_model of the current directory.
+prof_result/sk_model and prof_result/no_sk_model of the current directory. `--calls` and `--turns` say how many.
 """
 
 from __future__ import annotations
 
+import argparse
 import math
 import shutil
 import sys
@@ -32,7 +33,7 @@ from superkernel.observe.compare import compare, table
 
 TOKENS, WIDTH, INNER, EXPERTS, CHOSEN = 8, 64, 32, 4, 2
 SEED = 3
-WARM_UP, CALLS, TURNS = 20, 100, 5
+WARM_UP = 20
 SK_MODEL, NO_SK_MODEL = "prof_result/sk_model", "prof_result/no_sk_model"
 FUSED = {"profit_gate": 0}  # in every call, also in those that would be measured unfused
 UNFUSED = {"fuse": "off"}
@@ -131,7 +132,9 @@ def inputs() -> tuple[Tensor, Tensor]:
     return torch.randn(WIDTH, TOKENS, generator=random), torch.randn(TOKENS, WIDTH, generator=random)
 
 
-def profiled(model: nn.Module, options: dict[str, object], directory: str) -> tuple[Tensor, ...]:
+def profiled(
+    model: nn.Module, options: dict[str, object], directory: str, calls: int, turns: int
+) -> tuple[Tensor, ...]:
     """Compile, warm up, then record some calls, in several turns of which one is kept; the result of the last call."""
     torch._dynamo.reset()
     compiled: Compiled = torch.compile(model, backend="superkernel", fullgraph=True, dynamic=False, options=options)
@@ -139,9 +142,9 @@ def profiled(model: nn.Module, options: dict[str, object], directory: str) -> tu
     for _ in range(WARM_UP):
         compiled(*given)
     turn, least = Path(f"{directory}.turn"), math.inf
-    for _ in range(TURNS):
+    for _ in range(turns):
         with sk.profile(turn) as recorded:
-            for _ in range(CALLS):
+            for _ in range(calls):
                 found = compiled(*given)
         if recorded.result.total_us < least:
             least = recorded.result.total_us
@@ -172,18 +175,22 @@ def shared_binaries(model: nn.Module) -> list[list[str]]:
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(description="what fusion changes in a mixture-of-experts model of six scopes")
+    parser.add_argument("--calls", type=int, default=100, help="calls under each profile")
+    parser.add_argument("--turns", type=int, default=5, help="profiles of each, of which the calmest is kept")
+    asked = parser.parse_args()
     model = Model().eval()
     with torch.no_grad():
         print("-------------------- run no sk --------------------", flush=True)
-        expected = profiled(model, UNFUSED, NO_SK_MODEL)
+        expected = profiled(model, UNFUSED, NO_SK_MODEL, asked.calls, asked.turns)
         print("-------------------- run sk -----------------------", flush=True)
-        found = profiled(model, FUSED, SK_MODEL)
+        found = profiled(model, FUSED, SK_MODEL, asked.calls, asked.turns)
         binaries = shared_binaries(model)
     for names in binaries:
         print(f"{' and '.join(names)}: {'one binary, shared' if len(names) > 1 else 'a binary of its own'}")
     compared = compare(NO_SK_MODEL, SK_MODEL)
     Console(width=130).print(table(compared))
-    print(f"times of {CALLS} calls, the calmest of {TURNS} turns each")
+    print(f"times of {asked.calls} calls, the calmest of {asked.turns} turns each")
     print("\n".join(compared.summary()))
     if wrong := check(expected, found):
         print(f"execute sample failed: {', '.join(wrong)} differ", file=sys.stderr)

@@ -1,4 +1,8 @@
-"""Small models of well-known families, from configurations and random weights: two layers, 64 wide, nothing loaded."""
+"""Small models of well-known families, from configurations and random weights: 64 wide, nothing loaded.
+
+Most have one layer, since every layer has the same operators. Where layers differ, and once where they do not, there
+are two: `_TWO_LAYERS`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ ROOM = 32  # positions of a cache
 PROMPT = 7
 BATCH = 2
 
-_SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": VOCABULARY}
+_SIZES = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "vocab_size": VOCABULARY}
 _DECODER = {
     **_SIZES,
     "intermediate_size": 96,
@@ -22,10 +26,11 @@ _DECODER = {
     "max_position_embeddings": 64,
     "tie_word_embeddings": False,
 }
+_TWO_LAYERS = {"num_hidden_layers": 2}
 
 
 def llama() -> Any:
-    return hf.LlamaForCausalLM(hf.LlamaConfig(**_DECODER))
+    return hf.LlamaForCausalLM(hf.LlamaConfig(**{**_DECODER, **_TWO_LAYERS}))
 
 
 def qwen3() -> Any:
@@ -45,14 +50,14 @@ def mixtral() -> Any:
 
 def deepseek_v3() -> Any:
     config = hf.DeepseekV3Config(
-        **{**_DECODER, "num_key_value_heads": 4},
+        **{**_DECODER, **_TWO_LAYERS, "num_key_value_heads": 4},
         moe_intermediate_size=48,
         n_routed_experts=8,
         num_experts_per_tok=2,
         n_shared_experts=1,
         n_group=4,
         topk_group=2,
-        first_k_dense_replace=1,
+        first_k_dense_replace=1,  # the first layer is dense, the second one of experts
         q_lora_rank=24,
         kv_lora_rank=16,
         qk_rope_head_dim=8,
@@ -63,7 +68,7 @@ def deepseek_v3() -> Any:
 
 
 def gpt2() -> Any:
-    return hf.GPT2LMHeadModel(hf.GPT2Config(vocab_size=VOCABULARY, n_positions=64, n_embd=64, n_layer=2, n_head=4))
+    return hf.GPT2LMHeadModel(hf.GPT2Config(vocab_size=VOCABULARY, n_positions=64, n_embd=64, n_layer=1, n_head=4))
 
 
 def bert() -> Any:
@@ -71,6 +76,7 @@ def bert() -> Any:
 
 
 def t5_encoder() -> Any:
+    # two layers: the first computes the positions' bias for all
     return hf.T5EncoderModel(
         hf.T5Config(vocab_size=VOCABULARY, d_model=64, d_kv=16, d_ff=96, num_layers=2, num_heads=4)
     )
