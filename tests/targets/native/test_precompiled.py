@@ -11,9 +11,11 @@ import pytest
 
 from superkernel.cache import Cache
 from superkernel.errors import BuildError
+from superkernel.targets.cpu.build import INCLUDE
 from superkernel.targets.native.build_context import BuildContext
 from superkernel.targets.native.compile_generated import compile_generated
-from superkernel.targets.native.precompiled import PLAIN_USES
+from superkernel.targets.native.objects import compile_source, cxx_command
+from superkernel.targets.native.precompiled import PLAIN_USES, precompiled
 
 pytestmark = pytest.mark.slow
 
@@ -103,3 +105,18 @@ def test_another_torch_has_a_header_of_its_own(context: BuildContext, monkeypatc
     monkeypatch.setattr("superkernel.targets.native.precompiled.versions", lambda: "torch=99")
     compile_generated([text(50)], [], context)
     assert "-include" not in context.commands[-1]
+
+
+def test_the_header_of_entries_is_read_ahead_and_objects_stay_the_same(context: BuildContext, tmp_path: Path) -> None:
+    folders, source = (INCLUDE,), tmp_path / "entry.cpp"
+    context = BuildContext(context.cache, folders)
+    source.write_text('#include <superkernel/entry.h>\nextern "C" int lines() { return __LINE__; }\n')
+    command = cxx_command([], context.toolchain, folders)
+    found = [precompiled("#include <superkernel/entry.h>", command, context) for _ in range(PLAIN_USES + 1)]
+    assert found[:-1] == [None] * PLAIN_USES and found[-1] is not None
+    compilers, objects = [], []
+    for number, header in enumerate(found[-2:]):
+        cache = Cache(tmp_path / f"cache{number}")
+        objects.append(compile_source(source, [], context.toolchain, cache, folders, compilers, True, header))
+    assert objects[0].name == objects[1].name and objects[0].read_bytes() == objects[1].read_bytes()
+    assert not any("-include" in command for command in compilers)  # what is dumped works without the cache

@@ -6,11 +6,13 @@ import json
 import platform
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from ...cache import Cache, digest
-from ...errors import UnsupportedError
+from ...errors import BuildError, UnsupportedError
 from ...model.binary import Form
 from ...model.subkernel import SubKernel, refuse_thread_blocks
 from ..native import objects
@@ -18,6 +20,7 @@ from ..native.build_context import BuildContext
 from ..native.march import NATIVE
 from ..native.object_facts import facts_of
 from ..native.objects import CXX_FLAGS, CompileJob, text_key, versions
+from ..native.precompiled import precompiled
 from ..native.toolchain import cpu_features, run
 from .actions import LinkedKernel
 from .emit import side_by_side
@@ -26,10 +29,12 @@ from .runtime.openmp import openmp
 
 INCLUDE = Path(__file__).parent / "include"
 HOST = Path(__file__).parent / "runtime" / "host"
+_ENTRY_INCLUDE = "#include <superkernel/entry.h>"
 # without exceptions the entry needs nothing of the C++ library
 _ENTRY_FLAGS = ("-O2", "-fno-exceptions", "-Wno-unused-variable")
 # one host library serves kernels for every processor of the architecture
 _HOST_FLAGS = ("-O2", *(["-march=x86-64"] if platform.machine() == "x86_64" else []))
+_LARGE_LIBRARY_BYTES = 2**25
 
 
 def build_context(progress: Callable[[str], None] | None = None, march: str = NATIVE) -> BuildContext:
@@ -145,11 +150,13 @@ def link(
         check()
         tools, cache, merged = context.toolchain, context.cache, output.with_suffix(".merged.o")
         text = cache.make(digest("entry", source), ".cpp", lambda path: path.write_text(source))
-        compiled = [objects.compile_source(text, flags, tools, cache, context.include_dirs, log, keyed_by_text=True)]
+        folders = context.include_dirs
+        header = precompiled(_ENTRY_INCLUDE, objects.cxx_command(flags, tools, folders), context)
+        compiled = [objects.compile_source(text, flags, tools, cache, folders, log, True, header)]
         compiled += [objects.isolate(path, symbol, unique, tools, cache, log) for unique, path, symbol, _ in named]
         try:
             objects.merge(compiled, list(entries), merged, tools, log)
-            objects.link_shared(merged, output, tools, (), ["m", *needed], origin, log)
+            _link_shared(merged, output, context, needed, origin, log)
         finally:
             merged.unlink(missing_ok=True)
 
@@ -158,6 +165,31 @@ def link(
     libraries_key = map(objects.library_key, needed)
     key = _key("super kernel", *entries, "", source, *flags, "", *parts_key, "", *libraries_key, context=context)
     return _built(key, build, context.commands, context.cache)
+
+
+def _link_shared(
+    merged: Path,
+    output: Path,
+    context: BuildContext,
+    libraries: Sequence[str | Path],
+    origin: Mapping[str, Path],
+    log: list[str],
+) -> None:
+    """Link without large libraries first: few kernels call torch's, and the linker takes long to read their symbols."""
+    link = partial(objects.link_shared, merged, output, context.toolchain, ())
+    small = [library for library in libraries if not _is_large(library)]
+    if len(small) < len(libraries):
+        commands: list[str] = []
+        with suppress(BuildError):
+            link(["m", *small], origin, commands)
+            log += commands
+            return
+    link(["m", *libraries], origin, log)
+
+
+def _is_large(library: str | Path) -> bool:
+    path = Path(library)
+    return ".so" in path.name and path.is_absolute() and path.is_file() and path.stat().st_size > _LARGE_LIBRARY_BYTES
 
 
 def _key(*parts: str, context: BuildContext) -> str:
