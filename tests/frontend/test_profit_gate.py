@@ -109,6 +109,22 @@ def test_a_segment_of_one_op_is_measured_on_one_core_and_on_all(clock: Clock) ->
     assert clock.launched == [ON_ONE_CORE, FUSED] * (TURNS + 1) and made.chosen == ON_ONE_CORE
 
 
+@pytest.mark.parametrize(("unfused", "winner"), [(20, FUSED), (1, UNFUSED)])
+def test_a_crowded_machine_decides_nothing_for_later(clock: Clock, tmp_path: Path, unfused: int, winner: str) -> None:
+    """Neither against a team, which runs on one core there, nor for other processes."""
+    fused = {ON_ONE_CORE: clock.launcher(ON_ONE_CORE, 5), FUSED: clock.launcher(FUSED, 10)}
+    cache = Cache(tmp_path)
+
+    def gate(crowded: bool) -> ProfitGate:
+        return ProfitGate(fused, lambda: clock.launcher(UNFUSED, unfused), clock.read, "k", cache, lambda: crowded)
+
+    busy = gate(crowded=True)
+    for _ in range(3 * (TURNS + 1)):
+        busy(None, None)
+    assert busy.chosen == winner
+    assert gate(crowded=False).chosen is None
+
+
 def test_times_of_other_alternatives_do_not_decide(clock: Clock, tmp_path: Path) -> None:
     """A decision between fused and unfused says nothing of one core."""
     cache = Cache(tmp_path)

@@ -34,6 +34,7 @@ class ProfitGate:
     clock: Callable[[], int]  # of the target: nanoseconds, read when all launches have completed
     key: str
     cache: Cache | None
+    crowded: Callable[[], bool] = lambda: False  # others keep the machine busy: times say little
     turns: Turns = field(init=False)
     _launch: LaunchFunction | None = None  # of the alternative that was chosen
     _unfused: LaunchFunction | None = None
@@ -92,7 +93,14 @@ class ProfitGate:
         duration = self.clock() - begin
         # publishing a launch takes time
         if counts and not launch_events.has_listeners() and self.turns.record(name, duration):
+            self._keep_decision()
+
+    def _keep_decision(self) -> None:
+        """What a crowded machine decides is not for other processes, nor against a team, which then runs on one core."""
+        if not self.crowded():
             self._write_times()
+        elif self.turns.chosen == ON_ONE_CORE:
+            self.turns.chosen = FUSED
 
     def _entry(self) -> str:
         return digest("gate", self.key)

@@ -156,7 +156,7 @@ def link_segments(
             fused = {ON_ONE_CORE: kernel.launch_values_alone} if kernel.runs_alone else {}
             fused[FUSED] = kernel.launch_values
             build_unfused = partial(_unfused_launch, kernel) if len(segment.ops) > 1 else None
-            gate = ProfitGate(fused, build_unfused, support.clock, key, cache)
+            gate = ProfitGate(fused, build_unfused, support.clock, key, cache, kernel.crowded)
             segment.launch = segment.gate = gate
             gate.begin_build()
         else:

@@ -19,7 +19,7 @@ class LaunchChoice:
     A launch that may use fewer than `team` threads takes `alone`, every other launch `chosen`.
     """
 
-    def __init__(self, built: BuiltKernel, keeps_cores: bool) -> None:
+    def __init__(self, built: BuiltKernel, keeps_cores: bool, crowded: Callable[[], bool]) -> None:
         """`keeps_cores`: the caller gave the number of cores, so launches use it whatever torch's threads are."""
         self._lock = threading.Lock()
         self._reported: Reported | None = None
@@ -27,7 +27,7 @@ class LaunchChoice:
         self.team = 0 if keeps_cores or built.alone is None else built.plan.cores
         self._plain: LoadedKernel | None = built.loaded
         if built.measures_alone and not keeps_cores and built.loaded is not None and built.alone is not None:
-            self._plain = MeasuredKernel(built.loaded, built.alone, self._decide)
+            self._plain = MeasuredKernel(built.loaded, built.alone, self._decide, crowded)
         self.chosen = self._plain
 
     def _decide(self, kernel: LoadedKernel) -> None:

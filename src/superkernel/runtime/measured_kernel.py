@@ -23,10 +23,11 @@ class MeasuredKernel:
         team: LoadedKernel,
         alone: LoadedKernel,
         decided: Callable[[LoadedKernel], None],
+        crowded: Callable[[], bool],
         clock: Callable[[], int] = perf_counter_ns,
     ) -> None:
         self._kernels = {ALONE: alone, TEAM: team}
-        self._decided, self._clock = decided, clock
+        self._decided, self._crowded, self._clock = decided, crowded, clock
         self._last = team
         self.turns = Turns((ALONE, TEAM))
         self.plan, self.argument_arrays, self.bind = team.plan, team.argument_arrays, team.bind
@@ -39,7 +40,9 @@ class MeasuredKernel:
         duration = self._clock() - begin
         # publishing a launch takes time
         if counts and not launch_events.has_listeners() and self.turns.record(name, duration):
-            self._decided(self._kernels[self.turns.chosen or TEAM])
+            # on a crowded machine a team runs on one core too, and only it will use more when the crowd is gone
+            chosen = TEAM if self._crowded() else self.turns.chosen
+            self._decided(self._kernels[chosen or TEAM])
         return result
 
     def launch(self, buffers: Mapping[str, Any], launch_inputs: LaunchInputs) -> dict[str, Any]:

@@ -58,7 +58,7 @@ class SuperKernel:
         self._prepared, self._rebuild, self._keeps_cores, self._saved = prepared, rebuild, keeps_cores, saved
         self._launch_limit = target.planner.launch_limit
         self._where = f"super_kernel_scope {graph.name!r}: "
-        self._built, self._choice = built, LaunchChoice(built, keeps_cores)
+        self._built, self._choice = built, LaunchChoice(built, keeps_cores, self.crowded)
         self._lock = threading.Lock()
         self._closed = False
         self._submitted = SubmittedLaunches(graph.name)
@@ -308,6 +308,10 @@ class SuperKernel:
             self._choice.stop_reporting()
             for unfused in self._unfused.values():
                 unfused.stop_reporting()
+
+    def crowded(self) -> bool:
+        """Whether other programs keep the machine busy now."""
+        return self.target.launcher is not None and self.target.launcher.crowded()
 
     def _time_launches(self, enabled: bool) -> None:
         if self.target.launcher is not None:

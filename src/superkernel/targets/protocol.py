@@ -197,6 +197,7 @@ class Launcher(Protocol):
 
     def sequence(self, launches: Sequence[SequencedLaunch]) -> LaunchSequence: ...
     def time_launches(self, enabled: bool) -> None: ...  # of every loaded kernel
+    def crowded(self) -> bool: ...  # others keep the processors busy: a team is no faster than one core now
 
 
 class ModelSupport(Protocol):

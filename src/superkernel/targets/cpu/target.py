@@ -170,6 +170,7 @@ class CpuLauncher:
     load_alone = staticmethod(load_alone)
     sequence = CpuLaunchSequence
     time_launches = staticmethod(host.time_launches)
+    crowded = staticmethod(host.crowded)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import time
 import torch
 
 WIDTH, INNER, BLOCKS = 256, 512, 4
-CALLS = 12  # the profit gate has decided by then
+CALLS = 20  # the profit gate has decided by then
 
 
 class Block(torch.nn.Module):

@@ -102,6 +102,7 @@ _GIL_RELEASED: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "sk_team_policy": (None, (c_int32,)),
     "sk_processor_limit": (None, (c_int32,)),
     "sk_region_unsafe": (None, ()),
+    "sk_machine_crowded": (c_int32, ()),
     "sk_region_used": (c_int32, ()),
     "sk_program_create": (c_void_p, (POINTER(Facts),)),
     "sk_program_close": (c_int32, (c_void_p,)),
@@ -229,6 +230,11 @@ def address_writer(inputs: Sequence[tuple[int, int]], address_function: int) -> 
 _loaded: list[HostLibrary] = []
 _timing = SimpleNamespace(enabled=False)
 _loaded_lock = threading.Lock()
+
+
+def crowded() -> bool:
+    """Whether other programs keep the processors busy now, so that launches run on the calling thread."""
+    return any(host.gil_released.sk_machine_crowded() for host in _loaded)
 
 
 def time_launches(enabled: bool) -> None:

@@ -171,6 +171,12 @@ extern "C" {
 // SUPERKERNEL_TEAM: 0 decide by the load, 1 always a team, 2 never.
 void sk_team_policy(int32_t chosen) { policy.store(Policy(chosen)); }
 
+// Whether launches run solo now because others keep the processors busy.
+int32_t sk_machine_crowded() {
+    if (policy.load() != Policy::kAuto) return 0;
+    return crowded.load() || processors_lack_for(0) ? 1 : 0;
+}
+
 // The CPU quota, in processors.
 void sk_processor_limit(int32_t count) { processor_limit.store(std::max(1, count)); }
 
