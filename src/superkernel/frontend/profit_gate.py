@@ -96,7 +96,7 @@ class ProfitGate:
             self._keep_decision()
 
     def _keep_decision(self) -> None:
-        """What a crowded machine decides is not for other processes, nor against a team, which then runs on one core."""
+        """What a crowded machine decides is not kept for others, nor against a team, which runs on one core there."""
         if not self.crowded():
             self._write_times()
         elif self.turns.chosen == ON_ONE_CORE:
