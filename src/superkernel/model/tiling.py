@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from ..errors import BuildError, GraphError
 from .subkernel import SubKernel
 
 
@@ -32,14 +34,24 @@ class Tiling:
     @staticmethod
     def from_object(path: str | Path, symbol: str, *, libraries: Sequence[str | PathLike[str]] = ()) -> CompiledTiling:
         """A tiling function in an ELF relocatable object."""
-        return CompiledTiling(SubKernel.from_object(path, symbol, **_FUNCTION, libraries=libraries))
+        with _naming(symbol):
+            return CompiledTiling(SubKernel.from_object(path, symbol, **_FUNCTION, libraries=libraries))
 
     @staticmethod
     def from_source(
         path: str | Path, symbol: str, flags: Sequence[str] = (), *, libraries: Sequence[str | PathLike[str]] = ()
     ) -> CompiledTiling:
         """A tiling function in a C or C++ source, compiled when it is first needed."""
-        return CompiledTiling(SubKernel.from_source(path, symbol, **_FUNCTION, flags=flags, libraries=libraries))
+        with _naming(symbol):
+            return CompiledTiling(SubKernel.from_source(path, symbol, **_FUNCTION, flags=flags, libraries=libraries))
+
+
+@contextmanager
+def _naming(symbol: str) -> Iterator[None]:
+    try:
+        yield
+    except (BuildError, GraphError) as error:
+        raise type(error)(f"tiling function {symbol!r}: {error}") from error
 
 
 # int function(const sk_tiling_args* in, sk_tiling_result* out), as a sub-kernel

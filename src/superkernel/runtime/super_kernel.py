@@ -121,7 +121,8 @@ class SuperKernel:
             loaded = choice.chosen if not choice.team or choice.team <= launch_limit() else choice.alone
             assert loaded is not None
             if self.options.debug_replay:
-                self._replayed(loaded, arguments.named, launch_inputs)
+                passed = {name: value for name, value in arguments.named.items() if value is not None}
+                self._replayed(loaded, passed, launch_inputs)
             else:
                 loaded.launch_bound(arguments, launch_inputs)
 

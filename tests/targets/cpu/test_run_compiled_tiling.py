@@ -251,7 +251,12 @@ def test_what_is_refused_when_it_is_compiled(chosen: SuperKernel, tmp_path: Path
 
     with pytest.raises(BuildError, match=r"tilings\.cpp.*'absent'"):
         compiled(by("absent"), cores=2)
-    with pytest.raises(BuildError, match=r"nowhere\.cpp.*does not exist"):
+    with pytest.raises(BuildError, match=r"tilings\.cpp: the tiling function is by_reference\(sk_tiling_args const&"):
+        compiled(by("by_reference"), cores=2)
+    compiled(by("nested::all"), cores=2).close()
+    with pytest.raises(GraphError, match=r"tiling function 'f': .*flags is a list of strings"):
+        Tiling.from_source(SOURCE, "f", "-g")
+    with pytest.raises(BuildError, match=r"tiling function 'f': .*nowhere\.cpp.*does not exist"):
         Tiling.from_source(tmp_path / "nowhere.cpp", "f")
     with pytest.raises(BuildError, match=r"nowhere\.o.*does not exist"):
         Tiling.from_object(tmp_path / "nowhere.o", "f")

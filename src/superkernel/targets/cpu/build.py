@@ -21,7 +21,7 @@ from ..native.march import NATIVE
 from ..native.object_facts import facts_of
 from ..native.objects import CXX_FLAGS, CompileJob, text_key, versions
 from ..native.precompiled import precompiled
-from ..native.toolchain import cpu_features, run
+from ..native.toolchain import cpu_features, demangle, run
 from .actions import LinkedKernel
 from .emit import side_by_side
 from .emit_lines import parameter_types
@@ -32,6 +32,7 @@ HOST = Path(__file__).parent / "runtime" / "host"
 _ENTRY_INCLUDE = "#include <superkernel/entry.h>"
 # without exceptions the entry needs nothing of the C++ library
 _ENTRY_FLAGS = ("-O2", "-fno-exceptions", "-Wno-unused-variable")
+_TILING_PARAMETERS = "(sk_tiling_args const*, sk_tiling_result*)"
 # one host library serves kernels for every processor of the architecture
 _HOST_FLAGS = ("-O2", *(["-march=x86-64"] if platform.machine() == "x86_64" else []))
 _LARGE_LIBRARY_BYTES = 2**25
@@ -91,6 +92,17 @@ def _inspect(kernel: SubKernel, path: Path, contents: str, cache: Cache) -> Comp
     )
     symbols = tuple(zip(keys, facts.symbols, strict=True))
     return CompiledKernel(resolved, path, contents, symbols, facts.unique, facts.undefined)
+
+
+def check_tiling_function(function: CompiledKernel) -> None:
+    """A C++ symbol shows the types of the parameters; a C symbol does not."""
+    symbol = function.symbols[0][1]
+    signature = demangle([symbol])[symbol]
+    if signature != symbol and not signature.endswith(_TILING_PARAMETERS):
+        raise BuildError(
+            f"{function.kernel.binary.path}: the tiling function is {signature}; declare it as "
+            f"int {function.kernel.name}(const sk_tiling_args* in, sk_tiling_result* out)"
+        )
 
 
 def name_symbols(

@@ -26,6 +26,7 @@ from ..protocol import Allocator, ChipChoice, GeneratedText, Progress, Target
 from .build import (
     CompiledKernel,
     build_context,
+    check_tiling_function,
     compile_kernels,
     entry_name,
     host_library,
@@ -154,6 +155,8 @@ class CpuBuilder:
         context = build_context(progress, self.march)
         compiled = compile_kernels(dict.fromkeys([*kernels, *(tiling.function for tiling in tilings)]), context)
         functions = {tiling: compiled[tiling.function] for tiling in tilings}
+        for function in functions.values():
+            check_tiling_function(function)
         return CpuPrepared({kernel: compiled[kernel] for kernel in kernels}, functions, context)
 
     restore = staticmethod(restore)

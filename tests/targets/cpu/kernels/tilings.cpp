@@ -66,6 +66,13 @@ int uses_kernel_h(const sk_tiling_args*, sk_tiling_result* out) {
     return 0;
 }
 
+}
+int by_reference(const sk_tiling_args&, sk_tiling_result*) { return 0; }
+namespace nested {
+int all(const sk_tiling_args* in, sk_tiling_result* out) { return all_blocks(in, out); }
+}  // namespace nested
+extern "C" {
+
 void scaled(const int64_t* x, int64_t factor, int64_t* z, int64_t*) {
     for (int i = sk_block_idx(); i < 40; i += sk_block_num()) z[i] = factor * x[i];
 }
