@@ -7,7 +7,6 @@ import json
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,11 +21,12 @@ from ..model.binary import Form
 from ..model.op import Op
 from ..model.opsfile import read_ops
 from ..model.options import Options
-from ..runtime.artefact import MANIFEST
+from ..model.tiling import CompiledTiling
 from ..runtime.compile import compile as compile_ops
 from ..runtime.super_kernel import SuperKernel
 from ..targets import find_target
 from ..version import __version__
+from .compile_output import check_output, save_at
 
 if TYPE_CHECKING:
     from .doctor import DoctorReport
@@ -120,7 +120,7 @@ def compile_command(
 ) -> None:
     """Link the kernels of OPS.json into one super kernel that runs without a compiler."""
     with _answering_errors(as_json):
-        _check_output(output, dump)
+        check_output(output, dump)
         described = find_target(target).for_chip(chip).read_ops(ops) if target else read_ops(ops)
         chosen = target or described.target
         merged = _merged_options(described.options, options)
@@ -134,7 +134,7 @@ def compile_command(
                     kernel.dump(dump)
                 except OSError as reason:
                     raise BuildError(f"cannot write --dump {dump}: {reason}") from reason
-            files = _save(kernel, output)
+            files = save_at(kernel, output)
             answer = _answer_fields(kernel, chosen) | {"artefact": str(output), "files": files}
             answer["remarks"] = list(kernel.executable.remarks)
             _answer(as_json, answer | {"dump": dump and str(dump)}, _summary(kernel, output, files, dump))
@@ -311,55 +311,14 @@ def _progress(ops: Sequence[Op], hidden: bool) -> Iterator[Callable[[str], None]
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
-    sources = {op.kernel.binary for op in ops if op.kernel.binary.form is Form.SOURCE}
+    functions = [op.tiling.function for op in ops if isinstance(op.tiling, CompiledTiling)]
+    binaries = {kernel.binary for kernel in (*(op.kernel for op in ops), *functions)}
+    sources = [binary for binary in binaries if binary.form is Form.SOURCE]
     columns = (SpinnerColumn(), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False))
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         work = bar.add_task("compiling", total=len(sources) + 1)
         yield lambda text: bar.update(work, advance=1, description=text, refresh=True)
         bar.update(work, advance=1, description="linked")
-
-
-def _check_output(output: Path, dump: Path | None) -> None:
-    """Refuse, before anything is compiled, a place that holds something else than an earlier result."""
-    if dump is not None and dump.resolve().is_relative_to(output.resolve()):
-        raise OptionError(f"--dump {dump} lies in --output {output}, which holds a super kernel only: choose another")
-    if output.exists() and not output.is_dir():
-        raise BuildError(f"--output {output} is not a folder")
-    if output.is_dir() and any(output.iterdir()) and not _is_artefact(output):
-        raise BuildError(f"--output {output} holds files, but no saved super kernel: empty it or choose another")
-
-
-def _is_artefact(folder: Path) -> bool:
-    try:
-        manifest = json.loads((folder / MANIFEST).read_text())
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(manifest, dict) and {"version", "plan", "kernels", "ops"} <= manifest.keys()
-
-
-def _save(kernel: SuperKernel, output: Path) -> list[str]:
-    """Save beside `output`, then move it there: a reader finds the old super kernel, the new one or none."""
-    place = output.resolve()
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory("", f".{place.name}-", place.parent, ignore_cleanup_errors=True) as beside:
-            fresh, old = Path(beside, "new"), Path(beside, "old")
-            kernel.save(fresh)
-            files = sorted(path.name for path in fresh.iterdir())
-            present = sorted(path.name for path in place.iterdir()) if place.exists() else []
-            if strangers := [name for name in present if name not in files]:
-                raise BuildError(f"--output {output} holds {', '.join(strangers)}, no part of a saved super kernel")
-            if present:
-                place.rename(old)
-            try:
-                fresh.rename(place)
-            except BaseException:
-                if present:
-                    old.rename(place)
-                raise
-    except OSError as reason:
-        raise BuildError(f"cannot write --output {output}: {reason}") from reason
-    return files
 
 
 def _answer_fields(kernel: SuperKernel, target: str) -> dict[str, Any]:

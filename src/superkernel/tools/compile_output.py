@@ -1,0 +1,54 @@
+"""tools.compile_output: a super kernel -> the folder of `superkernel compile --output`, written as a whole."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+from ..errors import BuildError, OptionError
+from ..runtime.artefact import MANIFEST
+from ..runtime.super_kernel import SuperKernel
+
+
+def check_output(output: Path, dump: Path | None) -> None:
+    """Refuse, before anything is compiled, a place that holds something else than an earlier result."""
+    if dump is not None and dump.resolve().is_relative_to(output.resolve()):
+        raise OptionError(f"--dump {dump} lies in --output {output}, which holds a super kernel only: choose another")
+    if output.exists() and not output.is_dir():
+        raise BuildError(f"--output {output} is not a folder")
+    if output.is_dir() and any(output.iterdir()) and not _is_artefact(output):
+        raise BuildError(f"--output {output} holds files, but no saved super kernel: empty it or choose another")
+
+
+def _is_artefact(folder: Path) -> bool:
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(manifest, dict) and {"version", "plan", "kernels", "ops"} <= manifest.keys()
+
+
+def save_at(kernel: SuperKernel, output: Path) -> list[str]:
+    """Save beside `output`, then move it there: a reader finds the old super kernel, the new one or none."""
+    place = output.resolve()
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory("", f".{place.name}-", place.parent, ignore_cleanup_errors=True) as beside:
+            fresh, old = Path(beside, "new"), Path(beside, "old")
+            kernel.save(fresh)
+            files = sorted(path.name for path in fresh.iterdir())
+            present = sorted(path.name for path in place.iterdir()) if place.exists() else []
+            if strangers := [name for name in present if name not in files]:
+                raise BuildError(f"--output {output} holds {', '.join(strangers)}, no part of a saved super kernel")
+            if present:
+                place.rename(old)
+            try:
+                fresh.rename(place)
+            except BaseException:
+                if present:
+                    old.rename(place)
+                raise
+    except OSError as reason:
+        raise BuildError(f"cannot write --output {output}: {reason}") from reason
+    return files
