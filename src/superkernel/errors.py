@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
+_MOST_SHOWN = 300
+
 
 class SuperKernelError(Exception):
     """The root: every error this package raises on purpose."""
@@ -45,7 +47,18 @@ class UnsupportedError(SuperKernelError):
     """Something that is right but that this target, machine or version cannot do."""
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: object, known: Iterable[str]) -> str:
     """' (did you mean X?)' for the known word closest to `word`, or nothing."""
+    if not isinstance(word, str) or len(word) > _MOST_SHOWN:
+        return ""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
     return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def shown(value: object) -> str:
+    """repr() of what a user passed, for a message: shortened, and the type where there is no repr()."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # an integer of thousands of digits; a list in itself
+        return f"this {type(value).__name__}, too long to show"
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."

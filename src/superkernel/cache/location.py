@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
-from ..errors import BuildError, OptionError
+from ..errors import BuildError, OptionError, shown
 
 REMEDY = "set SUPERKERNEL_CACHE to a directory that you own and can write"
 LIMIT = "SUPERKERNEL_CACHE_LIMIT"
@@ -61,13 +61,13 @@ def default_directory() -> Path:
 def checked_directory(directory: object) -> Path:
     """An absolute path that every tool of a build can be given: compilers print it, and records of commands hold it."""
     if not isinstance(directory, str | os.PathLike) or not isinstance(text := os.fspath(directory), str):
-        raise BuildError(f"cache directory {directory!r} is not a path: {REMEDY}")
+        raise BuildError(f"cache directory {shown(directory)} is not a path: {REMEDY}")
     if "\0" in text:
-        raise BuildError(f"cache directory {text!r} contains a NUL character: {REMEDY}")
+        raise BuildError(f"cache directory {shown(text)} contains a NUL character: {REMEDY}")
     try:
         text.encode()
     except UnicodeEncodeError as reason:
-        raise BuildError(f"cache directory {text!r} is not UTF-8: {REMEDY}, with a name that is UTF-8") from reason
+        raise BuildError(f"cache directory {shown(text)} is not UTF-8: {REMEDY}, with a name that is UTF-8") from reason
     return Path(text).absolute()
 
 
@@ -78,5 +78,7 @@ def size_limit() -> int | None:
         return None
     found = _SIZE.fullmatch(text.upper())
     if found is None:
-        raise OptionError(f"{LIMIT}={text!r} is no size: give bytes, with K, M, G or T as in 2G, or 0 for no limit")
+        raise OptionError(
+            f"{LIMIT}={shown(text)} is no size: give bytes, with K, M, G or T as in 2G, or 0 for no limit"
+        )
     return int(found[1]) * _UNITS[found[2]]

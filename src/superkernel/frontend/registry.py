@@ -10,7 +10,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from ..errors import GraphError
+from ..errors import GraphError, shown
 from ..model.op import Op, Place
 from ..model.tensor_arg import KernelFunction, TensorArg
 from ..targets import DEFAULT_TARGET, find_target
@@ -43,7 +43,7 @@ def register_kernel(op: Any, target: str = DEFAULT_TARGET) -> Callable[[KernelFu
 
     def register(function: KernelFunction) -> KernelFunction:
         if not callable(function):
-            raise GraphError(f"register_kernel({operator!r}): a function is needed, not {function!r}")
+            raise GraphError(f"register_kernel({shown(operator)}): a function is needed, not {shown(function)}")
         names = _parameter_names(function, operator)
         if names is not None and (schema := _schema(operator)) is not None:
             _check_signature(function, operator, schema, names)
@@ -87,7 +87,7 @@ def make_ops(
     """Call the function and check what it returns."""
     outs = {"out": results[0]} if len(results) == 1 else {f"out{i}": result for i, result in enumerate(results)}
     extras = {"cores": cores, "scratch": scratch}
-    where = f"kernel registered for {registered.operator!r} on {registered.target}"
+    where = f"kernel registered for {shown(registered.operator)} on {registered.target}"
     try:
         returned = registered.function(**arguments, **outs, **{name: extras[name] for name in registered.extras})
     except BaseException as error:
@@ -96,7 +96,7 @@ def make_ops(
     ops = [returned] if isinstance(returned, Op) else returned
     if not isinstance(ops, Sequence) or not ops or not all(isinstance(op, Op) for op in ops):
         allowed = "it must return an Op, a list of Ops, or raise UnsupportedError"
-        raise GraphError(f"{where} returned {returned!r}; {allowed}")
+        raise GraphError(f"{where} returned {shown(returned)}; {allowed}")
     return list(ops)
 
 
@@ -112,7 +112,7 @@ def named_arguments(overload: Any, args: Sequence[Any], kwargs: dict[str, Any]) 
         elif argument.has_default_value():
             value = argument.default_value
         else:
-            raise GraphError(f"{overload}: the argument {argument.name!r} is missing")
+            raise GraphError(f"{overload}: the argument {shown(argument.name)} is missing")
         if argument.is_out:
             outs.append(value)
         else:
@@ -123,7 +123,7 @@ def named_arguments(overload: Any, args: Sequence[Any], kwargs: dict[str, Any]) 
 def _operator_name(op: Any) -> str:
     if isinstance(op, str):
         if op.count("::") != 1 or not all(op.split("::")):
-            raise GraphError(f"register_kernel({op!r}): an operator is named like 'library::operator'")
+            raise GraphError(f"register_kernel({shown(op)}): an operator is named like 'library::operator'")
         return op
     op = getattr(op, "_opoverload", op)  # from what torch.library.custom_op returns
     if hasattr(op, "_qualified_op_name") and not hasattr(op, "_schema"):  # all overloads
@@ -131,7 +131,7 @@ def _operator_name(op: Any) -> str:
     if hasattr(op, "_schema"):
         overload = op._schema.overload_name
         return f"{op._schema.name}.{overload}" if overload else str(op._schema.name)
-    raise GraphError(f"register_kernel({op!r}): pass an operator (torch.ops.library.name) or its name")
+    raise GraphError(f"register_kernel({shown(op)}): pass an operator (torch.ops.library.name) or its name")
 
 
 def _schema(operator: str) -> Any:
@@ -156,7 +156,9 @@ def _parameter_names(function: KernelFunction, operator: str) -> list[str] | Non
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError) as error:
-        raise GraphError(f"register_kernel({operator!r}): the signature of {function!r} is unknown: {error}") from error
+        raise GraphError(
+            f"register_kernel({shown(operator)}): the signature of {shown(function)} is unknown: {error}"
+        ) from error
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return None
     return [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]

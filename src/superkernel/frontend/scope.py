@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import reprlib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 
-from ..errors import OptionError
+from ..errors import OptionError, shown
 from ..model.options import Options
 
 # The key under `node.meta["custom"]` whose value is the pair (scope, options) of the innermost `with`.
@@ -41,15 +40,15 @@ def _constant(argument: object) -> object:
 
 def check(scope: object, options: object) -> Options:
     """The options of a mark, or an OptionError that names the scope."""
-    shown = reprlib.repr(scope)
+    name = shown(scope)
     if not isinstance(scope, str | None):
         kind = scope if isinstance(scope, type) else type(scope)
-        raise OptionError(f"{ANNOTATION} {shown}: a scope is named by a text, or None, not by {kind.__name__}")
+        raise OptionError(f"{ANNOTATION} {name}: a scope is named by a text, or None, not by {kind.__name__}")
     if scope is not None and not scope.strip():
-        raise OptionError(f"{ANNOTATION} {shown}: the name is blank; give a name, or None to leave the body out")
+        raise OptionError(f"{ANNOTATION} {name}: the name is blank; give a name, or None to leave the body out")
     if not isinstance(options, str):
         raise OptionError(
-            f"{ANNOTATION} {scope!r}: options cannot be {reprlib.repr(options)}; "
+            f"{ANNOTATION} {scope!r}: options cannot be {shown(options)}; "
             "allowed: a text of key=value pairs joined by ':'"
         )
     try:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import time
+
+from ..errors import GraphError, LaunchError, shown
+from .plain_values import plain_number
 
 SIGNALLED = 1
 _SPINS = 200
@@ -16,6 +20,8 @@ class Event:
     __slots__ = ("__weakref__", "_storage", "_word", "name")
 
     def __init__(self, name: str | None = None) -> None:
+        if name is not None and not isinstance(name, str):
+            raise GraphError(f"the name of an event is {shown(name)}; a text or None is needed")
         self.name = name
         # a separate cache line, so that polling causes no false sharing
         self._storage = ctypes.create_string_buffer(128)
@@ -37,7 +43,7 @@ class Event:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Block until the event is signalled; False when `timeout` seconds pass first."""
-        end = None if timeout is None else time.monotonic() + timeout
+        end = None if timeout is None else time.monotonic() + self._seconds(timeout)
         spins = 0
         while self._word.value != SIGNALLED:
             if end is not None and time.monotonic() >= end:
@@ -46,5 +52,11 @@ class Event:
             time.sleep(0 if spins < _SPINS else _SLEEP_S)
         return True
 
+    def _seconds(self, timeout: object) -> float:
+        seconds = plain_number(timeout)
+        if isinstance(seconds, int) or (isinstance(seconds, float) and not math.isnan(seconds)):
+            return float(min(max(seconds, -1), 2**40))
+        raise LaunchError(f"event {shown(self.name)}: timeout is {shown(timeout)}; give seconds, or None to wait")
+
     def __repr__(self) -> str:
-        return f"Event({self.name!r}, {'set' if self.is_set() else 'clear'})"
+        return f"Event({shown(self.name)}, {'set' if self.is_set() else 'clear'})"

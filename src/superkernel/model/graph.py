@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from ..errors import GraphError, PlanError, nearest
+from ..errors import GraphError, PlanError, nearest, shown
 from .events import Event
 from .gc_pause import without_collection
 from .hazards import Edge, find_edges
@@ -133,7 +133,7 @@ def build_graph(
         chosen = _unread_names(graph) if outputs is None else _checked_outputs(graph, outputs)
         return replace(graph, outputs=chosen)
     except (GraphError, PlanError) as error:
-        raise type(error)(f"super_kernel_scope {name!r}: {error}") from None
+        raise type(error)(f"super_kernel_scope {shown(name)}: {error}") from None
 
 
 def _build_graph(ops: Sequence[Op], name: str, stream_fusion: bool) -> Graph:
@@ -186,13 +186,13 @@ def _unread_names(graph: Graph) -> tuple[str, ...]:
 
 def _checked_outputs(graph: Graph, outputs: Sequence[str]) -> tuple[str, ...]:
     if isinstance(outputs, str) or not isinstance(outputs, Sequence):
-        raise GraphError(f"outputs={outputs!r}: pass a list of names, such as outputs=['c']")
+        raise GraphError(f"outputs={shown(outputs)}: pass a list of names, such as outputs=['c']")
     for name in outputs:
         if not isinstance(name, str) or name not in graph.buffers:
-            raise GraphError(f"outputs: no op uses the name {name!r}{nearest(str(name), graph.buffers)}")
+            raise GraphError(f"outputs: no op uses the name {shown(name)}{nearest(name, graph.buffers)}")
         if not graph.buffers[name].written:
             what = "scalar" if graph.buffers[name].scalar else "name"
-            raise GraphError(f"outputs: no op writes the {what} {name!r}, so a launch cannot return it")
+            raise GraphError(f"outputs: no op writes the {what} {shown(name)}, so a launch cannot return it")
     return tuple(dict.fromkeys(outputs))
 
 
@@ -200,7 +200,7 @@ def _name_ops(ops: Sequence[Op]) -> list[str]:
     given = [op.name for op in ops if op.name is not None]
     if len(set(given)) < len(given):
         twice = next(name for name, count in Counter(given).items() if count > 1)
-        raise GraphError(f"two ops are called {twice!r}; op names must differ")
+        raise GraphError(f"two ops are called {shown(twice)}; op names must differ")
     taken, names, counts = set(given), [], dict[str, int]()
     for op in ops:
         if op.name is not None:
@@ -224,7 +224,7 @@ def _label_events(ops: Sequence[Op]) -> dict[EventId, str]:
                 labels[event] = str(event if not isinstance(event, Event) else event.name or f"event{len(labels)}")
     if len(set(labels.values())) != len(labels):
         clash = next(v for v in labels.values() if list(labels.values()).count(v) > 1)
-        raise GraphError(f"two different event ids are both called {clash!r}")
+        raise GraphError(f"two different event ids are both called {shown(clash)}")
     return labels
 
 
@@ -234,7 +234,9 @@ def _find_senders(ops: Sequence[Op], names: list[str], labels: dict[EventId, str
         for event in op.send:
             label = labels[event]
             if label in senders:
-                raise PlanError(f"event {label} has two senders: op {names[senders[label]]!r} and op {names[i]!r}")
+                raise PlanError(
+                    f"event {label} has two senders: op {shown(names[senders[label]])} and op {shown(names[i])}"
+                )
             senders[label] = i
     return senders
 
@@ -244,7 +246,7 @@ def _inner_events(
 ) -> list[tuple[int, int, str]]:
     """(sender, receiver, label) of each event that an op of the list sends and another receives."""
     if ops[0].recv:
-        first = f"op {names[0]!r} is the first of the list and receives event {labels[ops[0].recv[0]]}"
+        first = f"op {shown(names[0])} is the first of the list and receives event {labels[ops[0].recv[0]]}"
         raise PlanError(f"{first}: wait for it before the launch")
     pairs = []
     for i, op in enumerate(ops):
@@ -254,15 +256,15 @@ def _inner_events(
                 continue
             sender = senders[label]
             if sender == i:
-                raise PlanError(f"op {names[i]!r} sends and receives event {label}: it would wait for itself")
+                raise PlanError(f"op {shown(names[i])} sends and receives event {label}: it would wait for itself")
             if sender > i and ops[sender].stream == op.stream:
                 raise PlanError(
-                    f"op {names[i]!r} receives event {label} before op {names[sender]!r} sends it, "
+                    f"op {shown(names[i])} receives event {label} before op {shown(names[sender])} sends it, "
                     f"both in stream {op.stream}"
                 )
             if sender > i and not stream_fusion:
                 raise PlanError(
-                    f"op {names[i]!r} (stream {op.stream}) receives event {label} that op {names[sender]!r} "
+                    f"op {shown(names[i])} (stream {op.stream}) receives event {label} that op {shown(names[sender])} "
                     f"(stream {ops[sender].stream}) sends later in the list: reorder the list or set stream-fusion=1"
                 )
             pairs.append((sender, i, label))
@@ -326,7 +328,7 @@ def _check_reach(nodes: tuple[Node, ...], buffers: dict[str, Buffer]) -> None:
             taken = f"from byte {place.offset} on"
             if place.offset <= size:
                 taken = f"up to byte {place.offset + (param.nbytes or 0)} ({param} from byte {place.offset} on)"
-            raise GraphError(f"op {node.name!r} takes {place.name!r} {taken}, but it has {size} bytes")
+            raise GraphError(f"op {shown(node.name)} takes {shown(place.name)} {taken}, but it has {size} bytes")
 
 
 def _join(known: Buffer | None, before: Buffer | None, param: Param, place: Place, op: str) -> Buffer:
@@ -334,12 +336,12 @@ def _join(known: Buffer | None, before: Buffer | None, param: Param, place: Plac
     if known is None:
         known = Buffer(name, None, None, scalar, False, False, False, False)
     if known.scalar != scalar:
-        raise GraphError(f"op {op!r}: {name!r} is a scalar in one place and memory in another")
+        raise GraphError(f"op {shown(op)}: {shown(name)} is a scalar in one place and memory in another")
     count = None if known.shape is None else math.prod(known.shape)
     for what, old, new in (("dtype", known.dtype, param.dtype), ("elements", count, param.elements)):
         if old is not None and new is not None and old != new:
             raise GraphError(
-                f"op {op!r}: parameter {param.name!r} says {what} {new} for {name!r}, an earlier op says {old}"
+                f"op {op!r}: parameter {shown(param.name)} says {what} {new} for {name!r}, an earlier op says {old}"
             )
     return Buffer(
         name,

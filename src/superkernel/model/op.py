@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from ..errors import GraphError, nearest
+from ..errors import GraphError, nearest, shown
 from .events import Event
 from .params import MOST_BYTES, Kind, Number, Param, check_name, scalar_bits
+from .plain_values import plain_number, whole_number
 from .subkernel import SubKernel
 from .tiling import CompiledTiling, TilingFunction
 
@@ -24,6 +25,10 @@ class Place:
 
     name: str
     offset: int = 0
+
+    def __post_init__(self) -> None:
+        if (offset := whole_number(self.offset)) is not None:  # others are refused where the place is used
+            object.__setattr__(self, "offset", offset)
 
     def __str__(self) -> str:
         return f"{self.name}+{self.offset}" if self.offset else self.name
@@ -42,6 +47,7 @@ def place_of(argument: str | Place) -> Place:
 
 
 EventId = int | str | Event
+_MOST_STREAM = 2**31 - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,28 +65,30 @@ class Op:
 
     def __post_init__(self) -> None:
         if not isinstance(self.kernel, SubKernel):
-            raise GraphError(f"an op needs a SubKernel, not {self.kernel!r}")
-        where = f"op {self.name or self.kernel.name!r}: "
+            raise GraphError(f"an op needs a SubKernel, not {shown(self.kernel)}")
         if self.name is not None:
-            check_name(self.name, f"op of {self.kernel.name!r}: its name")
-        if isinstance(self.args, str) or not isinstance(self.args, Sequence):
-            raise GraphError(f"{where}args is a list of names, not {self.args!r}")
-        object.__setattr__(self, "args", tuple(self.args))
+            check_name(self.name, f"op of {shown(self.kernel.name)}: its name")
+        where = f"op {shown(self.name or self.kernel.name)}: "
+        if isinstance(self.args, str | bytes | bytearray) or not isinstance(self.args, Sequence):
+            raise GraphError(f"{where}args is a list of names, not {shown(self.args)}")
+        object.__setattr__(self, "args", tuple(plain_number(argument) for argument in self.args))
         object.__setattr__(self, "send", _event_ids(self.send, where + "send"))
         object.__setattr__(self, "recv", _event_ids(self.recv, where + "recv"))
-        if not isinstance(self.stream, int) or isinstance(self.stream, bool) or self.stream < 0:
-            raise GraphError(f"{where}stream is {self.stream!r}; it must be a whole number from 0")
+        stream = whole_number(self.stream)
+        if stream is None or not 0 <= stream <= _MOST_STREAM:
+            raise GraphError(f"{where}stream is {shown(self.stream)}; it must be a whole number from 0")
+        object.__setattr__(self, "stream", stream)
         tasks = [t.value for t in Task]
         if not isinstance(self.task, Task):
-            if self.task not in tasks:
+            if not isinstance(self.task, str) or self.task not in tasks:
                 raise GraphError(
-                    f"{where}unknown task {self.task!r}{nearest(str(self.task), tasks)}; tasks are normal, dynamic"
+                    f"{where}unknown task {shown(self.task)}{nearest(self.task, tasks)}; tasks are normal, dynamic"
                 )
             object.__setattr__(self, "task", Task(self.task))
         if self.tiling is not None and not isinstance(self.tiling, CompiledTiling) and not callable(self.tiling):
             raise GraphError(
                 f"{where}tiling must be a function, Tiling.from_source(...) or Tiling.from_object(...), "
-                f"not {self.tiling!r}"
+                f"not {shown(self.tiling)}"
             )
         if self.tiling is not None and self.task is not Task.DYNAMIC:
             raise GraphError(f"{where}a tiling function belongs to task='dynamic'")
@@ -93,17 +101,23 @@ class Op:
         return self.task is Task.DYNAMIC
 
 
+def _event_id(given: EventId) -> EventId:
+    """A number of numpy becomes Python's: the same number is the same event."""
+    return given if isinstance(given, bool) or (whole := whole_number(given)) is None else whole
+
+
 def _event_ids(ids: EventId | Sequence[EventId], where: str) -> tuple[EventId, ...]:
-    if not isinstance(ids, int | str | Event | Sequence):
-        raise GraphError(f"{where}: {ids!r} is no event id; use numbers, names or Events")
-    listed = (ids,) if isinstance(ids, int | str | Event) else tuple(ids)
+    ids = _event_id(ids) if not isinstance(ids, Sequence) else ids
+    if isinstance(ids, bytes | bytearray | memoryview) or not isinstance(ids, int | str | Event | Sequence):
+        raise GraphError(f"{where}: {shown(ids)} is no event id; use numbers, names or Events")
+    listed = tuple(map(_event_id, (ids,) if isinstance(ids, int | str | Event) else ids))
     for event in listed:
         if isinstance(event, bool) or not isinstance(event, int | str | Event):
-            raise GraphError(f"{where}: {event!r} is no event id; use a number, a name or an Event")
+            raise GraphError(f"{where}: {shown(event)} is no event id; use a number, a name or an Event")
         if isinstance(label := event.name if isinstance(event, Event) else event, str):
             check_name(label, f"{where}: the event")
     if len(set(listed)) != len(listed):
-        raise GraphError(f"{where}: an event id stands twice in {listed!r}")
+        raise GraphError(f"{where}: an event id stands twice in {shown(listed)}")
     return listed
 
 
@@ -114,26 +128,30 @@ def _check_arguments(op: Op, where: str) -> None:
         raise GraphError(f"{where}{len(op.args)} arguments for {len(params)} parameters ({expected})")
     for arg, param in zip(op.args, params, strict=True):
         if isinstance(arg, Place):
-            _check_place(arg, param, f"{where}the argument for {param.name!r}")
+            _check_place(arg, param, f"{where}the argument for {shown(param.name)}")
         elif isinstance(arg, str):
-            check_name(arg, f"{where}the argument for {param.name!r}")
+            check_name(arg, f"{where}the argument for {shown(param.name)}")
         elif param.kind is not Kind.SCALAR or not isinstance(arg, int | float):
-            raise GraphError(f"{where}the argument for {param.name!r} ({param.kind.value}) must be a name, not {arg!r}")
+            raise GraphError(
+                f"{where}the argument for {shown(param.name)} ({param.kind.value}) must be a name, not {shown(arg)}"
+            )
         else:
-            scalar_bits(arg, param.dtype, f"{where}scalar {param.name!r}", GraphError)
+            scalar_bits(arg, param.dtype, f"{where}scalar {shown(param.name)}", GraphError)
 
 
 def _check_place(place: Place, param: Param, what: str) -> None:
     check_name(place.name, what)
     if param.kind is Kind.SCALAR:
-        raise GraphError(f"{what} is the place {str(place)!r}; a scalar is passed as a number, or by its name alone")
+        raise GraphError(
+            f"{what} is the place {shown(str(place))}; a scalar is passed as a number, or by its name alone"
+        )
     offset = place.offset
     if not isinstance(offset, int) or isinstance(offset, bool) or not 0 <= offset <= MOST_BYTES:
         raise GraphError(
-            f"{what}: the offset in {place.name!r} is {offset!r}; it must be a whole number of bytes from 0"
+            f"{what}: the offset in {shown(place.name)} is {shown(offset)}; it must be a whole number of bytes from 0"
         )
     if offset % param.alignment:
         raise GraphError(
-            f"{what}: the offset in {place.name!r} is {offset}, which is no multiple of {param.alignment}: "
+            f"{what}: the offset in {shown(place.name)} is {offset}, which is no multiple of {param.alignment}: "
             f"{param.dtype} must begin at one"
         )

@@ -13,7 +13,8 @@ from enum import Enum, IntEnum
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from superkernel.errors import OptionError, nearest
+from superkernel.errors import OptionError, nearest, shown
+from superkernel.model.plain_values import plain_number, whole_number
 
 T = TypeVar("T")
 TARGETS = ("cpu", "cuda", "ascend")
@@ -105,9 +106,9 @@ def _show_bytes(value: int) -> str:
 
 def _integers(allowed: str, permitted: Container[int]) -> ValueKind:
     def accept(value: object) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or value not in permitted:
+        if (whole := whole_number(value)) is None or whole not in permitted:
             raise _Refused
-        return int(value)
+        return whole
 
     return ValueKind(allowed, _read_integer, accept, str)
 
@@ -118,7 +119,7 @@ def _closed(*members: bool | Enum) -> ValueKind:
 
     def accept(value: object) -> object:
         # A member may also be given as its text, so that what `allowed` lists is never refused.
-        wanted = by_text.get(value) if isinstance(value, str) else value
+        wanted = by_text.get(value) if isinstance(value, str) else plain_number(value)
         for member in members:
             if isinstance(wanted, int | Enum) and wanted == member:
                 return member
@@ -136,9 +137,10 @@ def _read_seconds(text: str) -> float:
 
 def _accept_seconds(value: object) -> float:
     # The comparison also refuses nan, and comes first: float() overflows on a huge int.
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 86400:
+    seconds = plain_number(value)
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= 86400:
         raise _Refused
-    return float(value)
+    return float(seconds)
 
 
 def _show_seconds(value: float) -> str:
@@ -178,14 +180,6 @@ _PREFETCH = replace(_BYTES, read=_read_bytes, show=_show_bytes)
 _SECONDS = ValueKind("seconds up to 86400, as 30 or 0.5; 0: off", _read_seconds, _accept_seconds, _show_seconds)
 _TEXTS = ValueKind("texts separated by commas, as -g,-O2", _read_texts, _accept_texts, ",".join)
 _OP_TYPES = replace(_TEXTS, allowed="op types separated by commas, as MatMul,Add")
-
-
-def _shown(value: object) -> str:
-    try:
-        text = repr(value)
-    except ValueError:  # an integer of thousands of digits
-        return f"this {type(value).__name__}, too long to show"
-    return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 @dataclass(frozen=True)
@@ -232,7 +226,7 @@ class OptionRow:
 
     def _error(self, value: object, refused: _Refused) -> OptionError:
         because = f" ({refused})" if str(refused) else ""
-        return OptionError(f"option {self.key!r} cannot be {_shown(value)}{because}; allowed: {self.allowed}")
+        return OptionError(f"option {shown(self.key)} cannot be {shown(value)}{because}; allowed: {self.allowed}")
 
 
 def _on(cpu: T, cuda: T, ascend: T) -> Mapping[str, T]:
@@ -348,14 +342,14 @@ class Options:
         if text is None:
             return cls()
         if not isinstance(text, str):
-            raise OptionError(f"options cannot be {_shown(text)}; allowed: a text of key=value pairs joined by ':'")
+            raise OptionError(f"options cannot be {shown(text)}; allowed: a text of key=value pairs joined by ':'")
         given: dict[str, Any] = {}
         for piece in _unquoted(text).split(":"):
             if not piece.strip():
                 continue
             row, value = _pair(piece)
             if row.field in given:
-                raise OptionError(f"option {row.key!r} is given twice, again as {_shown(value)}; allowed: once")
+                raise OptionError(f"option {shown(row.key)} is given twice, again as {shown(value)}; allowed: once")
             given[row.field] = row.read(value)
         return cls(**given)
 
@@ -396,17 +390,19 @@ def _pair(piece: str) -> tuple[OptionRow, str]:
     written, equals, value = (part.strip() for part in piece.partition("="))
     key = written.replace("_", "-")
     if not key:
-        raise OptionError(f"option {_shown(piece.strip())} has an empty key; allowed: {', '.join(_ROWS)}")
+        raise OptionError(f"option {shown(piece.strip())} has an empty key; allowed: {', '.join(_ROWS)}")
     if key not in _ROWS:
         near, known = nearest(key.lower(), _ROWS), ", ".join(_ROWS)
-        raise OptionError(f"unknown option {_shown(written)} with value {_shown(value)}{near}; known: {known}")
+        raise OptionError(f"unknown option {shown(written)} with value {shown(value)}{near}; known: {known}")
     row = _ROWS[key]
     if not equals:
-        raise OptionError(f"option {key!r} has no '=' and no value; allowed: {key}=value, where value is {row.allowed}")
+        raise OptionError(
+            f"option {shown(key)} has no '=' and no value; allowed: {key}=value, where value is {row.allowed}"
+        )
     return row, value
 
 
 def _check_target(target: str) -> None:
     if target not in TARGETS:
         near = nearest(target, TARGETS) if isinstance(target, str) else ""
-        raise OptionError(f"unknown target {_shown(target)}{near}; known: {', '.join(TARGETS)}")
+        raise OptionError(f"unknown target {shown(target)}{near}; known: {', '.join(TARGETS)}")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from ..errors import GraphError, nearest
+from ..errors import GraphError, nearest, shown
 
 Number = int | float | bool
 
@@ -45,6 +45,7 @@ SCALAR_CODES: Mapping[str, str] = {
 }  # fmt: skip
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+_NO_ARGUMENT = re.compile(r"[\x00\ud800-\udc7f\udd00-\udfff]")
 MOST_DIMENSIONS = 32
 MOST_BYTES = 2**47  # what an address can reach
 _PARAM = re.compile(
@@ -66,17 +67,18 @@ class Param:
     def parse(cls, text: str | Param, where: str = "") -> Param:
         if isinstance(text, Param):
             return text
-        where = f"{where}parameter {text!r}"
+        where = f"{where}parameter {shown(text)}"
         found = _PARAM.fullmatch(text) if isinstance(text, str) else None
         if found is None:
             raise GraphError(f"{where} is not kind:name or kind:name:dtype[shape], with an optional @block")
+        check_name(found["name"], f"{where}: its name")
         kinds = [k.value for k in Kind]
         if found["kind"] not in kinds:
             hint = nearest(found["kind"], kinds)
-            raise GraphError(f"{where}: unknown kind {found['kind']!r}{hint}; kinds are {', '.join(kinds)}")
+            raise GraphError(f"{where}: unknown kind {shown(found['kind'])}{hint}; kinds are {', '.join(kinds)}")
         kind, dtype = Kind(found["kind"]), found["dtype"]
         if dtype is not None and dtype not in DTYPES:
-            raise GraphError(f"{where}: unknown dtype {dtype!r}{nearest(dtype, DTYPES)}")
+            raise GraphError(f"{where}: unknown dtype {shown(dtype)}{nearest(dtype, DTYPES)}")
         shape = None if found["shape"] is None else _parse_shape(found["shape"], where)
         if shape is not None and math.prod(shape) * DTYPES[dtype][0] > MOST_BYTES:
             raise GraphError(f"{where}: larger than any memory ({MOST_BYTES} bytes)")
@@ -126,27 +128,26 @@ def _parse_shape(text: str, where: str) -> tuple[int, ...]:
 def check_name(name: object, what: str) -> None:
     """A name ends up in reports, in C and in files: it must be a line of text."""
     if not isinstance(name, str) or not name.strip():
-        raise GraphError(f"{what} is {_shown(name)}; a name is needed")
+        raise GraphError(f"{what} is {shown(name)}; a name is needed")
     if bad := _UNPRINTABLE.search(name):
-        raise GraphError(f"{what} is {name!r}; a name cannot contain the character {bad[0]!r}")
+        raise GraphError(f"{what} is {shown(name)}; a name cannot contain the character {shown(bad[0])}")
 
 
-def _shown(value: object) -> str:
-    try:
-        return repr(value)
-    except ValueError:  # an integer of thousands of digits
-        return f"this {type(value).__name__}, too long to show"
+def check_text(text: str, what: str) -> None:
+    """A text that is given to programs: neither NUL nor what no encoding has can be in it."""
+    if bad := _NO_ARGUMENT.search(text):
+        raise GraphError(f"{what} is {shown(text)}; it cannot contain the character {shown(bad[0])}")
 
 
 def scalar_bits(value: Number, dtype: str | None, where: str, error: type[Exception]) -> int:
     """The 64-bit slot that carries `value` as `dtype` (an untyped scalar is an int64)."""
     dtype = dtype or "int64"
     if isinstance(value, float) and dtype not in ("float32", "float64"):
-        raise error(f"{where}: {value!r} is no {dtype}; declare the parameter as scalar:name:float32 or float64")
+        raise error(f"{where}: {shown(value)} is no {dtype}; declare the parameter as scalar:name:float32 or float64")
     if dtype == "bool" and value not in (0, 1):
-        raise error(f"{where}: {_shown(value)} is no bool")
+        raise error(f"{where}: {shown(value)} is no bool")
     try:
         packed = struct.pack("<" + SCALAR_CODES[dtype], float(value) if dtype.startswith("float") else value)
     except (struct.error, OverflowError):
-        raise error(f"{where}: {_shown(value)} does not fit {dtype}") from None
+        raise error(f"{where}: {shown(value)} does not fit {dtype}") from None
     return int.from_bytes(packed.ljust(8, b"\0"), "little")

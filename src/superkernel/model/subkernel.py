@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -11,11 +10,12 @@ from pathlib import Path
 from types import UnionType
 from typing import Required, TypedDict, Unpack
 
-from ..errors import BuildError, GraphError, UnsupportedError, nearest
+from ..errors import BuildError, GraphError, UnsupportedError, nearest, shown
 from .binary import Binary, Core, Form
 from .json_value import JsonValue, parse_json
 from .kernel_json import read_entry
-from .params import Param, check_name, scalar_bits
+from .params import Param, check_name, check_text, scalar_bits
+from .plain_values import checked_path, truth_value, whole_number
 
 Extent = tuple[int, int, int]  # x, y, z
 EarlyStartPromise = bool | tuple[str, ...] | None  # names: parameters that are read before wait_previous()
@@ -98,8 +98,14 @@ class SubKernel:
         from the same text is reused without preprocessing.
         """
         if not _is_list_of(flags, str):
-            raise GraphError(f"sub-kernel {name!r}: flags is a list of strings, not {flags!r}")
-        binary = Binary(Form.SOURCE, _existing(path, name, "source"), tuple(flags), bool(keyed_by_text))
+            raise GraphError(f"sub-kernel {shown(name)}: flags is a list of strings, not {shown(flags)}")
+        for flag in flags:
+            check_text(flag, f"sub-kernel {shown(name)}: a flag")
+        if (by_text := truth_value(keyed_by_text)) is None:
+            raise GraphError(
+                f"sub-kernel {shown(name)}: keyed_by_text is {shown(keyed_by_text)}; True or False is needed"
+            )
+        binary = Binary(Form.SOURCE, _existing(path, name, "source"), tuple(flags), by_text)
         shape = block_dim, threads, grid, shared
         return _make(cls, name, binary, params, core, op_type, sync_all, early_start, variants, *shape, pure, libraries)
 
@@ -119,7 +125,7 @@ class SubKernel:
     @classmethod
     def from_json(cls, path: str | Path) -> SubKernel:
         """A kernel whose file holds the fields of one `kernels` entry of ops.json; `symbol` defaults to its stem."""
-        file = Path(path)
+        file = checked_path(path, "the file of a sub-kernel", GraphError)
         return cls.from_entry(parse_json(file), file.parent, file.stem)
 
     @classmethod
@@ -157,14 +163,14 @@ class SubKernel:
 
 def _existing(path: str | PathLike[str], name: str, what: str) -> Path:
     if not isinstance(path, str | PathLike):
-        raise GraphError(f"sub-kernel {name!r}: the path of its {what} is {path!r}; a path is needed")
+        raise GraphError(f"sub-kernel {shown(name)}: the path of its {what} is {shown(path)}; a path is needed")
     try:
         found = Path(path).resolve()
         if found.is_file():
             return found
     except (OSError, ValueError) as reason:
-        raise BuildError(f"sub-kernel {name!r}: {what} file {str(path)!r}: {reason}") from reason
-    raise BuildError(f"sub-kernel {name!r}: {what} file {str(path)!r} does not exist or is not a file")
+        raise BuildError(f"sub-kernel {shown(name)}: {what} file {shown(str(path))}: {reason}") from reason
+    raise BuildError(f"sub-kernel {shown(name)}: {what} file {shown(str(path))} does not exist or is not a file")
 
 
 def _make(
@@ -184,14 +190,12 @@ def _make(
     pure: bool = False,
     libraries: Libraries = (),
 ) -> SubKernel:
-    where = f"sub-kernel {name!r}: "
+    where = f"sub-kernel {shown(name)}: "
     cores = [c.value for c in Core]
-    if core not in cores:
-        raise GraphError(f"{where}unknown core kind {core!r}{nearest(str(core), cores)}; kinds are {', '.join(cores)}")
+    if not isinstance(core, str) or core not in cores:
+        raise GraphError(f"{where}unknown core kind {shown(core)}{nearest(core, cores)}; kinds are {', '.join(cores)}")
     if not _is_list_of(params, object):
-        raise GraphError(f"{where}params is a list of strings, not {params!r}")
-    if variants is not None and not isinstance(variants, Mapping):
-        raise GraphError(f"{where}variants maps tiling keys to symbols; it cannot be {variants!r}")
+        raise GraphError(f"{where}params is a list of strings, not {shown(params)}")
     extent = None if grid is None else _extent(grid, "grid", where)
     if block_dim is None and extent is not None:
         block_dim = math.prod(extent)
@@ -209,7 +213,7 @@ def _make(
         op_type,
         sync_all,
         _early_start(early_start, variants, where),
-        tuple(sorted((variants or {}).items(), key=lambda variant: variant[0] if isinstance(variant[0], int) else 0)),
+        _variants(variants, where),
         _libraries(libraries, name),
         threads=_extent(threads, "threads", where),
         grid=extent,
@@ -226,7 +230,7 @@ def _early_start(
     for key in given:
         if key not in (variants or {}):
             known = f"the keys are {', '.join(map(str, variants))}" if variants else "the kernel has no variants"
-            raise GraphError(f"{where}early_start of tiling key {key!r}: {known}")
+            raise GraphError(f"{where}early_start of tiling key {shown(key)}: {known}")
     return tuple((key, _promise(given[key], where)) for key in sorted(given))
 
 
@@ -238,20 +242,35 @@ def _promise(given: object, where: str) -> EarlyStartPromise:
     if isinstance(given, Sequence) and _is_list_of(given, str):
         return tuple(given)
     raise GraphError(
-        f"{where}early_start is True, False, a list of parameter names, or one of these per tiling key, not {given!r}"
+        f"{where}early_start is True, False, a list of parameter names, or one of these per tiling key, not "
+        f"{shown(given)}"
     )
+
+
+def _variants(given: object, where: str) -> tuple[tuple[int, str], ...]:
+    """Pairs of tiling key and symbol, in the order of the keys; what is wrong with them the kernel says."""
+    if given is None:
+        return ()
+    if not isinstance(given, Mapping):
+        raise GraphError(f"{where}variants maps tiling keys to symbols; it cannot be {shown(given)}")
+    pairs = [(key if (whole := whole_number(key)) is None else whole, symbol) for key, symbol in given.items()]
+    return tuple(sorted(pairs, key=lambda pair: pair[0] if isinstance(pair[0], int) else 0))
 
 
 def _libraries(given: Libraries, name: str) -> tuple[str, ...]:
     """A string without a slash is a name; anything else is a file."""
     if not _is_list_of(given, str | PathLike):
-        raise GraphError(f"sub-kernel {name!r}: libraries is a list of files, or of names as after -l, not {given!r}")
+        raise GraphError(
+            f"sub-kernel {shown(name)}: libraries is a list of files, or of names as after -l, not {shown(given)}"
+        )
     found: dict[str, None] = {}
     for library in given:
         if isinstance(library, str) and "/" not in library:
-            check_name(library, f"sub-kernel {name!r}: a library")
+            check_name(library, f"sub-kernel {shown(name)}: a library")
             if library.startswith("-"):
-                raise GraphError(f"sub-kernel {name!r}: library {library!r}: give a file, or the name that follows -l")
+                raise GraphError(
+                    f"sub-kernel {shown(name)}: library {shown(library)}: give a file, or the name that follows -l"
+                )
             found[library] = None
         else:
             _existing(library, name, "library")
@@ -260,26 +279,24 @@ def _libraries(given: Libraries, name: str) -> tuple[str, ...]:
 
 
 def _is_list_of(value: object, kind: type | UnionType) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(item, kind) for item in value)
-
-
-def _whole(value: object) -> int | None:
-    """A whole number, numpy's as well, as an int; None for anything else."""
-    if isinstance(value, bool):
-        return None
-    try:
-        return operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        return None
+    return (
+        isinstance(value, Sequence)
+        and not isinstance(value, str | bytes | bytearray)
+        and all(isinstance(item, kind) for item in value)
+    )
 
 
 def _extent(given: object, field: str, where: str) -> Extent:
-    listed = () if isinstance(given, str) or not isinstance(given, Sequence) else tuple(map(_whole, given))
+    listed = (
+        ()
+        if isinstance(given, str | bytes | bytearray) or not isinstance(given, Sequence)
+        else tuple(map(whole_number, given))
+    )
     x, y, z = listed if len(listed) == 3 else (None, None, None)
     if x is None or y is None or z is None or min(x, y, z) < 1:
-        raise GraphError(f"{where}{field} is {given!r}; it must be three whole numbers (x, y, z) from 1")
+        raise GraphError(f"{where}{field} is {shown(given)}; it must be three whole numbers (x, y, z) from 1")
     if x * y * z > MOST_BLOCKS:
-        raise GraphError(f"{where}{field} is {given!r}; the product of its numbers must not exceed {MOST_BLOCKS}")
+        raise GraphError(f"{where}{field} is {shown(given)}; the product of its numbers must not exceed {MOST_BLOCKS}")
     return x, y, z
 
 
@@ -289,17 +306,17 @@ def _most_blocks(binary: Binary, grid: object) -> int:
 
 def _check_shape(kernel: SubKernel) -> None:
     """Checks block_dim, grid, threads and shared, and brings each to its one form."""
-    where = f"sub-kernel {kernel.name!r}: "
+    where = f"sub-kernel {shown(kernel.name)}: "
     most = _most_blocks(kernel.binary, kernel.grid)
-    blocks, shared = _whole(kernel.block_dim), _whole(kernel.shared)
+    blocks, shared = whole_number(kernel.block_dim), whole_number(kernel.shared)
     if blocks is None or not 1 <= blocks <= most:
-        raise GraphError(f"{where}block_dim is {kernel.block_dim!r}; it must be a whole number from 1 to {most}")
+        raise GraphError(f"{where}block_dim is {shown(kernel.block_dim)}; it must be a whole number from 1 to {most}")
     grid = (blocks, 1, 1) if kernel.grid is None else _extent(kernel.grid, "grid", where)
     if math.prod(grid) != blocks:
         raise GraphError(f"{where}block_dim is {blocks}, but grid {grid} has {math.prod(grid)} blocks; give only grid")
     if shared is None or not 0 <= shared <= MOST_BLOCKS:
         raise GraphError(
-            f"{where}shared is {kernel.shared!r}; it must be a whole number of bytes from 0 to {MOST_BLOCKS}"
+            f"{where}shared is {shown(kernel.shared)}; it must be a whole number of bytes from 0 to {MOST_BLOCKS}"
         )
     shape = {"block_dim": blocks, "grid": grid, "threads": _extent(kernel.threads, "threads", where), "shared": shared}
     for field, value in shape.items():
@@ -308,7 +325,7 @@ def _check_shape(kernel: SubKernel) -> None:
 
 def refuse_thread_blocks(kernel: SubKernel, target: str) -> None:
     """For targets whose blocks are single threads of control: refuses a launch shape that means nothing there."""
-    where = f"sub-kernel {kernel.name!r}: "
+    where = f"sub-kernel {shown(kernel.name)}: "
     if kernel.threads != _ONE_THREAD:
         raise UnsupportedError(
             f"{where}threads={kernel.threads}: a block of the {target} target is one thread; "
@@ -327,28 +344,31 @@ def refuse_thread_blocks(kernel: SubKernel, target: str) -> None:
 
 
 def _check_kernel(kernel: SubKernel) -> None:
-    where = f"sub-kernel {kernel.name!r}: "
+    where = f"sub-kernel {shown(kernel.name)}: "
     check_name(kernel.name, "the name of a sub-kernel's symbol")
     if kernel.op_type is not None:
         check_name(kernel.op_type, f"{where}op_type")
-    if kernel.pure not in (True, False):
-        raise GraphError(f"{where}pure is {kernel.pure!r}; it must be True or False")
-    if kernel.sync_all not in (None, True, False):
-        raise GraphError(f"{where}sync_all is {kernel.sync_all!r}; it must be True, False or None")
+    if truth_value(kernel.pure) is None:
+        raise GraphError(f"{where}pure is {shown(kernel.pure)}; it must be True or False")
+    if kernel.sync_all is not None and truth_value(kernel.sync_all) is None:
+        raise GraphError(f"{where}sync_all is {shown(kernel.sync_all)}; it must be True, False or None")
     names = [p.name for p in kernel.params]
     for name in names:
         if names.count(name) > 1:
-            raise GraphError(f"{where}two parameters are called {name!r}")
+            raise GraphError(f"{where}two parameters are called {shown(name)}")
     for param in kernel.params:
         if param.block and param.elements is not None and param.elements % kernel.block_dim:
             raise GraphError(
-                f"{where}parameter {str(param)!r} promises @block, but {param.elements} elements do not divide "
+                f"{where}parameter {shown(str(param))} promises @block, but {param.elements} elements do not divide "
                 f"into {kernel.block_dim} equal parts"
             )
     for name in kernel.read_before_wait:
         if name not in names:
-            raise GraphError(f"{where}early_start names {name!r}, which is no parameter{nearest(name, names)}")
+            raise GraphError(f"{where}early_start names {shown(name)}, which is no parameter{nearest(name, names)}")
     for key, symbol in kernel.variants:
-        if not isinstance(key, int) or isinstance(key, bool) or not isinstance(symbol, str) or not symbol:
-            raise GraphError(f"{where}variants maps whole-number tiling keys to symbols, not {key!r} to {symbol!r}")
+        if whole_number(key) is None:
+            raise GraphError(
+                f"{where}variants maps whole-number tiling keys to symbols, not {shown(key)} to {shown(symbol)}"
+            )
+        check_name(symbol, f"{where}variants: the symbol of key {shown(key)}")
         scalar_bits(key, "int64", f"{where}tiling key", GraphError)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from ..errors import GraphError
+from ..errors import GraphError, shown
 from .op import Op, Place
 from .params import DTYPES
 
@@ -48,7 +48,7 @@ class ScratchBuffers:
 
     def __call__(self, nbytes: int) -> Place:
         if not isinstance(nbytes, int) or nbytes < 0:
-            raise GraphError(f"scratch({nbytes!r}): a number of bytes is needed")
+            raise GraphError(f"scratch({shown(nbytes)}): a number of bytes is needed")
         name = f"{self.prefix}_{len(self.sizes)}"
         self.sizes[name] = nbytes
         return Place(name)

@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from ..errors import OptionError, SuperKernelError
+from ..errors import OptionError, SuperKernelError, shown
 from ..runtime.launch_events import LaunchEvent, add_listener, remove_listener
 from . import store
 from .build_profile import build_profile
@@ -27,13 +27,13 @@ class profile:  # a name that users write, like contextlib.suppress
 
     def __init__(self, directory: str | Path, detail: bool = False) -> None:
         if not isinstance(detail, bool | int):
-            raise OptionError(f"profile: detail is {detail!r}; it must be True or False")
+            raise OptionError(f"profile: detail is {shown(detail)}; it must be True or False")
         try:
             if not directory:  # a variable that was not set, rather than the current directory
                 raise TypeError
             self.directory = Path(directory).resolve()  # one directory has one name, and the program may go elsewhere
         except (TypeError, ValueError):
-            raise OptionError(f"profile: the directory is {directory!r}; a path is needed") from None
+            raise OptionError(f"profile: the directory is {shown(directory)}; a path is needed") from None
         self.detail = bool(detail)
         self.result: Profile | None = None  # after the end
         self._events: list[LaunchEvent] = []
@@ -44,7 +44,7 @@ class profile:  # a name that users write, like contextlib.suppress
         with _open_lock:
             if self.directory in _open:
                 raise OptionError(
-                    f"profile directory {str(self.directory)!r}: another profile is being recorded into it"
+                    f"profile directory {shown(str(self.directory))}: another profile is being recorded into it"
                 )
             store.check_writable(self.directory)
             _open.add(self.directory)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from ..errors import PlanError
+from ..errors import PlanError, shown
 from ..model.gc_pause import without_collection
 from ..model.graph import Graph
 from ..model.options import Options
+from ..model.plain_values import whole_number
 from .assemble import assemble
 from .classes import Partners
 from .lifetimes import with_memory
@@ -64,16 +65,17 @@ def checked_plan(graph: Graph, options: Options, machine: Machine | int) -> Plan
 
 def forced_cores(options: Options, cores: int | None, available: int, name: str) -> int | None:
     """How many cores were asked for, if any; debug-aic-num and debug-aiv-num win."""
-    if cores is not None and (not isinstance(cores, int) or isinstance(cores, bool) or not 1 <= cores <= MOST_CORES):
+    given, cores = cores, whole_number(cores)
+    if given is not None and (cores is None or not 1 <= cores <= MOST_CORES):
         raise PlanError(
-            f"super_kernel_scope {name!r}: cores={cores!r}; it must be a whole number from 1 to {MOST_CORES}"
+            f"super_kernel_scope {shown(name)}: cores={shown(given)}; it must be a whole number from 1 to {MOST_CORES}"
         )
     asked = max(options.debug_aic_num, options.debug_aiv_num)
     if not asked:
         return cores
     if asked > (cores or available):
         raise PlanError(
-            f"super_kernel_scope {name!r}: debug-aic-num={options.debug_aic_num} and "
+            f"super_kernel_scope {shown(name)}: debug-aic-num={options.debug_aic_num} and "
             f"debug-aiv-num={options.debug_aiv_num} ask for {asked} cores, there are {cores or available}"
         )
     return asked

@@ -8,9 +8,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from ..errors import BuildError, GraphError, shown
 from ..model.graph import Graph, build_graph
 from ..model.op import Op
 from ..model.options import Options
+from ..model.params import check_name
+from ..model.plain_values import checked_path, truth_value
 from ..plan import CoreChoice
 from ..targets import find_target
 from ..targets.protocol import Executable, LaunchPlan, Prepared, Target
@@ -43,10 +46,11 @@ def compile(
     names the processor to compile for, such as x86-64-v3, in place of this machine's, for a kernel that is saved and
     runs on others.
     """
+    _check_arguments(name, title, progress, cores_by_work)
     chosen = find_target(target).for_chip(chip).for_march(march)
     parsed = Options.parse(options)
     for sentence in parsed.without_effect(chosen.name):
-        _warn_once(f"super_kernel_scope {name!r}: {sentence}")
+        _warn_once(f"super_kernel_scope {shown(name)}: {sentence}")
     given = replace(build_graph(ops, name, parsed.stream_fusion), title=title)
     fixed_cores = chosen.planner.forced_cores(parsed, cores, name)
     kernels = list(dict.fromkeys(node.kernel for node in given.nodes))
@@ -62,6 +66,16 @@ def compile(
     if parsed.debug_replay and chosen.launcher is not None:
         kernel.unfused()  # built now, so that no launch compiles
     return kernel
+
+
+def _check_arguments(name: object, title: object, progress: object, cores_by_work: object) -> None:
+    where = f"super_kernel_scope {shown(name)}: "
+    if title is not None and not (isinstance(title, str) and not title):
+        check_name(title, f"{where}title")
+    if progress is not None and not callable(progress):
+        raise GraphError(f"{where}progress is {shown(progress)}; it must be a function that takes a text")
+    if truth_value(cores_by_work) is None:
+        raise GraphError(f"{where}cores_by_work is {shown(cores_by_work)}; it must be True or False")
 
 
 def _core_choice(graph: Graph, options: Options, target: Target, fixed_cores: int | None, by_work: bool) -> CoreChoice:
@@ -95,9 +109,10 @@ def load(directory: str | Path) -> SuperKernel:
 
     Where fewer cores are available than it was saved for, it uses the plan that was saved for fewer cores.
     """
-    artefact = read_artefact(Path(directory))
+    folder = checked_path(directory, "the folder of a saved super kernel", BuildError)
+    artefact = read_artefact(folder)
     target, options, planner = artefact.target, artefact.options, artefact.target.planner
-    executable = target.builder.restore(artefact.plan, Path(directory))
+    executable = target.builder.restore(artefact.plan, folder)
     saved = SavedKernel(artefact.plan, executable, artefact.choice, artefact.keeps_cores, artefact.smaller)
     available = planner.core_count()
     if artefact.plan.cores <= available:
@@ -106,7 +121,7 @@ def load(directory: str | Path) -> SuperKernel:
     choice = planner.choose_cores(artefact.graph, options, available)
     plan = next((plan for plan in artefact.smaller if plan.cores <= choice.cores), artefact.plan)
     if plan is not artefact.plan:
-        executable = target.builder.restore(plan, Path(directory))
+        executable = target.builder.restore(plan, folder)
     built = loaded_kernel(target, plan, executable, replace(choice, cores=plan.cores))
     if built.alone is not None and plan.cores > choice.cores:
         built = replace(built, loaded=built.alone, alone=None)

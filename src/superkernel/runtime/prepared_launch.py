@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import LaunchError, nearest
+from ..errors import LaunchError, nearest, shown
 from ..model.graph import Graph
 from ..targets.buffers import check_argument, check_overlaps, is_tensor
 from ..targets.protocol import BoundArguments, LaunchInputs
@@ -26,7 +26,7 @@ class PreparedLaunch:
         self, graph: Graph, arguments: BoundArguments, launch_inputs: LaunchInputs, launch: LaunchBound
     ) -> None:
         """`launch` starts a launch without checks; the arguments have passed them."""
-        self._where = f"super_kernel_scope {graph.name!r}: "
+        self._where = f"super_kernel_scope {shown(graph.name)}: "
         self._graph, self._arguments, self._launch_inputs, self._launch = graph, arguments, launch_inputs, launch
         self._place = {name: place for place, name in enumerate(graph.buffers)}
         self._tensors: tuple[tuple[Any, int, str], ...] = ()  # tensor, its address, its name
@@ -51,7 +51,7 @@ class PreparedLaunch:
     def update(self, name: str, value: Any) -> None:
         """Exchange one argument, checked as at a launch; one that is refused changes nothing."""
         if name not in self._place:
-            raise LaunchError(f"{self._where}no op uses the name {name!r}{nearest(str(name), self._graph.buffers)}")
+            raise LaunchError(f"{self._where}no op uses the name {shown(name)}{nearest(name, self._graph.buffers)}")
         arguments, place = self._arguments, self._place[name]
         address, size = check_argument(self._graph, name, value)
         count = len(self._place)
@@ -77,6 +77,6 @@ class PreparedLaunch:
 
     def _moved(self, name: str) -> LaunchError:
         return LaunchError(
-            f"{self._where}the memory of {name!r} was resized, exchanged or freed since it was bound: "
-            f"pass the tensor again with update({name!r}, tensor)"
+            f"{self._where}the memory of {shown(name)} was resized, exchanged or freed since it was bound: "
+            f"pass the tensor again with update({shown(name)}, tensor)"
         )

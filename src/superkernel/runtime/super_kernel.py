@@ -10,10 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..errors import BuildError, LaunchError, UnsupportedError
+from ..errors import BuildError, LaunchError, UnsupportedError, shown
 from ..model.argument_layout import Layout
 from ..model.graph import Graph
 from ..model.options import Options
+from ..model.plain_values import checked_path, whole_number
 from ..plan.memory import MemoryPlan
 from ..plan.spans import Span
 from ..targets.protocol import (
@@ -157,10 +158,12 @@ class SuperKernel:
         emulator = self.target.emulator
         if emulator is None:
             raise UnsupportedError(f"{self._where}target {self.target.name!r} has no emulator: launch the kernel")
+        if (order := whole_number(seed)) is None:
+            raise LaunchError(f"{self._where}seed is {shown(seed)}; it must be a whole number")
         executable, launch_inputs = self._built.executable, self._inputs.merged(events, tiling)
 
         def emulate(executable: Executable, buffers: Mapping[str, Any], inputs: LaunchInputs) -> EmulatedLaunch:
-            return emulator.emulate(executable, buffers, inputs, seed=seed, **more)
+            return emulator.emulate(executable, buffers, inputs, seed=order, **more)
 
         def fused(live: Mapping[str, Any]) -> dict[str, Any]:
             self.emulated = emulate(executable, live, launch_inputs)
@@ -329,7 +332,7 @@ class SuperKernel:
 
     def dump(self, directory: str | Path) -> Path:
         """Write graph, plan, layout, emitted source and the commands that built it."""
-        folder = Path(directory)
+        folder = checked_path(directory, f"{self._where}the folder to dump in", BuildError)
         built = self._built
         pages = {
             "graph.txt": str(self.graph),
@@ -350,7 +353,8 @@ class SuperKernel:
     def save(self, directory: str | Path) -> Path:
         """An artefact that `load` runs in any process, without a compiler, also where there are fewer cores."""
         assert self._saved is not None, "neither compiled nor loaded"
-        return write_artefact(Path(directory), self.target, self._saved())
+        folder = checked_path(directory, f"{self._where}the folder to save in", BuildError)
+        return write_artefact(folder, self.target, self._saved())
 
     def close(self) -> None:
         """Free the binary. Refused while a launch is running."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from ..errors import OptionError, UnsupportedError, nearest
+from ..errors import OptionError, UnsupportedError, nearest, shown
 from ..model.options import TARGETS
 from .protocol import ModelSupport, Target
 
@@ -14,10 +14,10 @@ DEFAULT_TARGET = "cpu"  # runs everywhere
 
 
 def find_target(name: str) -> Target:
-    if name not in TARGETS:
-        raise OptionError(f"unknown target {name!r}{nearest(str(name), TARGETS)}; targets are {', '.join(TARGETS)}")
+    if not isinstance(name, str) or name not in TARGETS:
+        raise OptionError(f"unknown target {shown(name)}{nearest(name, TARGETS)}; targets are {', '.join(TARGETS)}")
     if name not in _MODULES:
-        raise UnsupportedError(f"target {name!r} is not part of this version; available: {', '.join(_MODULES)}")
+        raise UnsupportedError(f"target {shown(name)} is not part of this version; available: {', '.join(_MODULES)}")
     target: Target = import_module(_MODULES[name]).TARGET
     return target
 
@@ -28,5 +28,7 @@ def all_targets() -> tuple[Target, ...]:
 
 def model_support_of(target: Target) -> ModelSupport:
     if target.model_support is None:
-        raise UnsupportedError(f"target {target.name!r} takes compiled sub-kernels only, through superkernel.compile")
+        raise UnsupportedError(
+            f"target {shown(target.name)} takes compiled sub-kernels only, through superkernel.compile"
+        )
     return target.model_support

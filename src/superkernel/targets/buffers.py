@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import LaunchError, nearest
+from ..errors import LaunchError, nearest, shown
 from ..model.graph import Buffer, Graph
 from ..model.params import scalar_bits
 
@@ -44,7 +44,7 @@ def is_tensor(value: object) -> bool:
 
 def bind(graph: Graph, passed: Mapping[str, Any]) -> Bound:
     """Check everything, allocate what is missing, and give addresses. Refuses with a LaunchError."""
-    where = f"super_kernel_scope {graph.name!r}: "
+    where = f"super_kernel_scope {shown(graph.name)}: "
     check_names(graph, passed)
     wants_tensors = any(is_tensor(value) for value in passed.values())
     bound = Bound([], [], {}, [])
@@ -69,12 +69,12 @@ def bind(graph: Graph, passed: Mapping[str, Any]) -> Bound:
 def check_names(graph: Graph, passed: Mapping[str, Any]) -> None:
     if not isinstance(passed, Mapping):
         raise LaunchError(
-            f"super_kernel_scope {graph.name!r}: pass a dict of buffers by name, not {type(passed).__name__}"
+            f"super_kernel_scope {shown(graph.name)}: pass a dict of buffers by name, not {type(passed).__name__}"
         )
     for name in passed:
         if name not in graph.buffers:
-            hint = nearest(str(name), graph.buffers)
-            raise LaunchError(f"super_kernel_scope {graph.name!r}: no op uses the name {name!r}{hint}")
+            hint = nearest(name, graph.buffers)
+            raise LaunchError(f"super_kernel_scope {shown(graph.name)}: no op uses the name {shown(name)}{hint}")
 
 
 def can_allocate(buffer: Buffer) -> bool:
@@ -83,10 +83,10 @@ def can_allocate(buffer: Buffer) -> bool:
 
 def _missing(buffer: Buffer) -> str:
     if buffer.scalar:
-        return f"the scalar {buffer.name!r} was not passed"
+        return f"the scalar {shown(buffer.name)} was not passed"
     if buffer.needs_value:
-        return f"{buffer.name!r} is read before any op writes it, and was not passed"
-    return f"{buffer.name!r} was not passed; it has no dtype[shape], so it cannot be allocated here"
+        return f"{shown(buffer.name)} is read before any op writes it, and was not passed"
+    return f"{shown(buffer.name)} was not passed; it has no dtype[shape], so it cannot be allocated here"
 
 
 def allocate(buffer: Buffer, as_tensor: bool) -> Any:
@@ -112,7 +112,7 @@ def aligned_empty(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
 
 def check_argument(graph: Graph, name: str, value: Any) -> tuple[int, int]:
     """What `bind` finds for one name: an address or the bits of a scalar, and bytes. Refuses with a LaunchError."""
-    return _facts(graph.buffers[name], value, f"super_kernel_scope {graph.name!r}: ")
+    return _facts(graph.buffers[name], value, f"super_kernel_scope {shown(graph.name)}: ")
 
 
 def _facts(buffer: Buffer, value: Any, where: str) -> tuple[int, int]:
@@ -123,12 +123,16 @@ def _facts(buffer: Buffer, value: Any, where: str) -> tuple[int, int]:
     elif is_tensor(value):
         address, size = _tensor_facts(buffer, value, where)
     else:
-        raise LaunchError(f"{where}{buffer.name!r} is a {type(value).__name__}; pass a numpy array or a torch tensor")
+        raise LaunchError(
+            f"{where}{shown(buffer.name)} is a {type(value).__name__}; pass a numpy array or a torch tensor"
+        )
     if size < buffer.reach:
-        raise LaunchError(f"{where}{buffer.name!r} has {size} bytes, and an op takes it from byte {buffer.reach} on")
+        raise LaunchError(
+            f"{where}{shown(buffer.name)} has {size} bytes, and an op takes it from byte {buffer.reach} on"
+        )
     if size < buffer.least_bytes:
         raise LaunchError(
-            f"{where}{buffer.name!r} has {size} bytes, and a part that an op takes of it ends at byte "
+            f"{where}{shown(buffer.name)} has {size} bytes, and a part that an op takes of it ends at byte "
             f"{buffer.least_bytes}"
         )
     return address, size
@@ -137,61 +141,65 @@ def _facts(buffer: Buffer, value: Any, where: str) -> tuple[int, int]:
 def scalar_value(buffer: Buffer, value: Any, where: str) -> int:
     if isinstance(value, np.generic | np.ndarray) or is_tensor(value):
         if value.size != 1 if not is_tensor(value) else value.numel() != 1:
-            raise LaunchError(f"{where}scalar {buffer.name!r}: one number is needed, not {value!r}")
+            raise LaunchError(f"{where}scalar {shown(buffer.name)}: one number is needed, not {shown(value)}")
         try:
             value = value.item()
         except RuntimeError as reason:  # a tensor without data: on device meta, or fake
-            raise LaunchError(f"{where}scalar {buffer.name!r} has no value: {reason}") from reason
+            raise LaunchError(f"{where}scalar {shown(buffer.name)} has no value: {reason}") from reason
     if not isinstance(value, int | float):
-        raise LaunchError(f"{where}scalar {buffer.name!r}: {value!r} is no number")
-    return scalar_bits(value, buffer.dtype, f"{where}scalar {buffer.name!r}", LaunchError)
+        raise LaunchError(f"{where}scalar {shown(buffer.name)}: {shown(value)} is no number")
+    return scalar_bits(value, buffer.dtype, f"{where}scalar {shown(buffer.name)}", LaunchError)
 
 
 def _array_facts(buffer: Buffer, array: np.ndarray[Any, Any], where: str) -> tuple[int, int]:
     if buffer.dtype is not None:
         accepted = (buffer.dtype, _NUMPY_STAND_INS.get(buffer.dtype, buffer.dtype))
         if array.dtype.name not in accepted or not array.dtype.isnative:
-            raise LaunchError(f"{where}{buffer.name!r} has dtype {array.dtype}, the ops take {buffer.dtype}")
+            raise LaunchError(f"{where}{shown(buffer.name)} has dtype {array.dtype}, the ops take {buffer.dtype}")
     elif array.dtype.hasobject:
-        raise LaunchError(f"{where}{buffer.name!r} holds Python objects (dtype {array.dtype}), not numbers")
+        raise LaunchError(f"{where}{shown(buffer.name)} holds Python objects (dtype {array.dtype}), not numbers")
     elif not array.dtype.isnative:
-        raise LaunchError(f"{where}{buffer.name!r} has dtype {array.dtype}, whose byte order is not this machine's")
+        raise LaunchError(
+            f"{where}{shown(buffer.name)} has dtype {array.dtype}, whose byte order is not this machine's"
+        )
     _check_size(buffer, array.shape, array.size, where)
     if not array.flags.c_contiguous:
-        raise LaunchError(f"{where}{buffer.name!r} is not contiguous; pass numpy.ascontiguousarray(...)")
+        raise LaunchError(f"{where}{shown(buffer.name)} is not contiguous; pass numpy.ascontiguousarray(...)")
     if not array.flags.aligned:
-        raise LaunchError(f"{where}{buffer.name!r} does not begin at a multiple of its item size; pass a copy of it")
+        raise LaunchError(
+            f"{where}{shown(buffer.name)} does not begin at a multiple of its item size; pass a copy of it"
+        )
     if buffer.written and not array.flags.writeable:
-        raise LaunchError(f"{where}{buffer.name!r} is read-only, but an op writes it")
+        raise LaunchError(f"{where}{shown(buffer.name)} is read-only, but an op writes it")
     return array.__array_interface__["data"][0], array.nbytes
 
 
 def _tensor_facts(buffer: Buffer, tensor: Any, where: str) -> tuple[int, int]:
     if tensor.device.type != "cpu":
-        raise LaunchError(f"{where}{buffer.name!r} is on device {tensor.device}; this kernel runs on the cpu")
+        raise LaunchError(f"{where}{shown(buffer.name)} is on device {tensor.device}; this kernel runs on the cpu")
     if str(tensor.layout) != "torch.strided":
-        raise LaunchError(f"{where}{buffer.name!r} has layout {tensor.layout}; a dense tensor is needed")
+        raise LaunchError(f"{where}{shown(buffer.name)} has layout {tensor.layout}; a dense tensor is needed")
     dtype = str(tensor.dtype).removeprefix("torch.")
     if buffer.dtype is not None and dtype != buffer.dtype:
-        raise LaunchError(f"{where}{buffer.name!r} has dtype {dtype}, the ops take {buffer.dtype}")
+        raise LaunchError(f"{where}{shown(buffer.name)} has dtype {dtype}, the ops take {buffer.dtype}")
     _check_size(buffer, tuple(tensor.shape), tensor.numel(), where)
     if not tensor.is_contiguous():
-        raise LaunchError(f"{where}{buffer.name!r} is not contiguous; pass {buffer.name}.contiguous()")
+        raise LaunchError(f"{where}{shown(buffer.name)} is not contiguous; pass {buffer.name}.contiguous()")
     if buffer.written and tensor.requires_grad and torch_or_none().is_grad_enabled():
         raise LaunchError(
-            f"{where}{buffer.name!r} is written, and requires grad: autograd would not know; "
+            f"{where}{shown(buffer.name)} is written, and requires grad: autograd would not know; "
             f"pass {buffer.name}.detach() or launch under torch.no_grad()"
         )
     if tensor.is_conj() or tensor.is_neg():
         raise LaunchError(
-            f"{where}{buffer.name!r} is a lazy conjugate or negation; pass its resolve_conj().resolve_neg()"
+            f"{where}{shown(buffer.name)} is a lazy conjugate or negation; pass its resolve_conj().resolve_neg()"
         )
     try:
         address = int(tensor.data_ptr())
     except RuntimeError as reason:  # a stand-in, as inside torch.func.vmap
-        raise LaunchError(f"{where}{buffer.name!r} has no memory of its own: {reason}") from reason
+        raise LaunchError(f"{where}{shown(buffer.name)} has no memory of its own: {reason}") from reason
     if tensor.nbytes and not address:
-        raise LaunchError(f"{where}{buffer.name!r} has no memory: it is a fake tensor, or its storage was freed")
+        raise LaunchError(f"{where}{shown(buffer.name)} has no memory: it is a fake tensor, or its storage was freed")
     return address, tensor.nbytes
 
 
@@ -200,7 +208,7 @@ def _check_size(buffer: Buffer, shape: tuple[int, ...], elements: int, where: st
         wanted = int(np.prod(buffer.shape, dtype=np.int64))
         if elements != wanted:
             raise LaunchError(
-                f"{where}{buffer.name!r} has shape {list(shape)} ({elements} elements), the ops take "
+                f"{where}{shown(buffer.name)} has shape {list(shape)} ({elements} elements), the ops take "
                 f"{list(buffer.shape)} ({wanted} elements)"
             )
 
@@ -217,7 +225,9 @@ def check_overlaps(graph: Graph, values: Iterable[int], sizes: Iterable[int], wh
     for start, end, name, written in spans:
         clash = owner[0] if written and start < reach else written_owner if start < written_reach else None
         if clash is not None:
-            raise LaunchError(f"{where}{clash!r} and {name!r} overlap in memory, and an op writes one of them")
+            raise LaunchError(
+                f"{where}{shown(clash)} and {shown(name)} overlap in memory, and an op writes one of them"
+            )
         if end > reach:
             reach, owner = end, (name, written)
         if written and end > written_reach:

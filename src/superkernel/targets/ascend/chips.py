@@ -8,7 +8,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ...errors import OptionError, nearest
+from ...errors import OptionError, nearest, shown
+from ...model.plain_values import checked_path
 
 FOLDER = Path(__file__).parent / "chipdata"
 DEFAULT = "a3"
@@ -49,6 +50,9 @@ def find_chip(given: str | Path | Mapping[str, Any] | None) -> Chip:
     if given is None:
         given = DEFAULT
     known = known_chips()
+    if not isinstance(given, str | Path):
+        raise OptionError(f"chip is {shown(given)}; give the name of a chip, or a .json file that describes one")
+    checked_path(given, "chip", OptionError)
     if str(given) in known:
         return _read(FOLDER / f"{given}.json")
     path = Path(given)

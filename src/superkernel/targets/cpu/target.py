@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from time import perf_counter_ns
 
-from ...errors import BuildError, OptionError, SuperKernelError
+from ...errors import BuildError, OptionError, SuperKernelError, shown
 from ...model.graph import Graph
 from ...model.opsfile import read_ops
 from ...model.options import Options
@@ -221,7 +221,9 @@ class CpuTarget:
 
     def for_chip(self, chip: ChipChoice | None) -> CpuTarget:
         if chip is not None:
-            raise OptionError(f"chip {chip!r}: the cpu target has no chips to choose from; it runs on this machine")
+            raise OptionError(
+                f"chip {shown(chip)}: the cpu target has no chips to choose from; it runs on this machine"
+            )
         return self
 
     def for_march(self, march: str | None) -> CpuTarget:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# the keywords of C++20, `main`, and names that compilers define as macros
+# the keywords of C++20, `main`, names that compilers and headers define as macros, and namespaces of the emitted file
 _WORDS = """
 alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t char8_t class co_await
 co_return co_yield compl concept const const_cast consteval constexpr constinit continue decltype default delete do
@@ -14,7 +14,9 @@ double dynamic_cast else enum explicit export extern false float for friend goto
 namespace new noexcept not not_eq nullptr operator or or_eq private protected public register reinterpret_cast
 requires return short signed sizeof static static_assert static_cast struct switch template this thread_local throw
 true try typedef typeid typename union unix unsigned using virtual void volatile wchar_t while xor xor_eq
+alloca at errno offsetof sched_priority sk std stderr stdin stdout
 """
+_MACRO = re.compile(r"[A-Z0-9_]+$|[A-Z]{2,}[A-Z0-9]*_")  # FLT_MAX, SYS_read
 _RESERVED = frozenset(_WORDS.split())
 
 
@@ -28,7 +30,7 @@ def c_identifiers(names: Sequence[str]) -> list[str]:
     for name in names:
         word = re.sub(r"\W", "_", name, flags=re.ASCII)
         word = word if word[0].isalpha() else f"n{word}"
-        word = f"{word}_x" if word.isupper() else word  # headers may define a macro of that name
+        word = f"{word}_x" if _MACRO.match(word) or word.endswith("_t") else word  # headers may define that name
         while word in _RESERVED or word in found:
             word += "_"
         found[word] = None

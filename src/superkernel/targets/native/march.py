@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 
-from ...errors import BuildError, OptionError, nearest
+from ...errors import BuildError, OptionError, nearest, shown
 from .toolchain import Toolchain, cpu_features, run
 
 NATIVE = "native"
@@ -26,7 +26,7 @@ _VALID = re.compile(r"valid arguments to .-march=. switch are: ([^;\n]*)|valid t
 def checked_march(march: object) -> str:
     """A name that may be one; the compiler knows which exist."""
     if not isinstance(march, str) or not _NAME.fullmatch(march):
-        raise OptionError(f"march is {march!r}; it names a processor: {_known(())}")
+        raise OptionError(f"march is {shown(march)}; it names a processor: {_known(())}")
     return march
 
 
@@ -58,7 +58,7 @@ def _macros(march: str, cxx: tuple[str, ...]) -> frozenset[str]:
         found = _VALID.search(failure.stderr)
         words = re.split(r"[ ,]+", (found[1] or found[2] or "").strip()) if found else []
         raise OptionError(
-            f"march={march!r} is not known to {cxx[0]}{nearest(march, [*LEVELS, *words])}; {_known(words)}"
+            f"march={shown(march)} is not known to {cxx[0]}{nearest(march, [*LEVELS, *words])}; {_known(words)}"
         ) from failure
 
 

@@ -178,6 +178,8 @@ def run(
     except subprocess.TimeoutExpired as late:
         stderr = (late.stderr or b"").decode("utf-8", "replace")
         raise BuildError(f"{what}: not finished after {timeout:g} s, stopped", command, stderr) from late
+    except ValueError as reason:  # NUL, or what no encoding has
+        raise BuildError(f"{what}: an argument cannot be passed to a program: {reason}", command) from reason
     except OSError as reason:
         raise BuildError(f"{what}: cannot run {command[0]}: {reason}; {_INSTALL}", command) from reason
     if done.returncode:
