@@ -12,6 +12,10 @@ extern "C" void add(const float* x, const float* y, float* z) {
     for (int i = 0; i < kElements; ++i) z[i] = x[i] + y[i];
 }
 
+extern "C" void add_many(const float* x, const float* y, float* z, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) z[i] = x[i] + y[i];
+}
+
 extern "C" void increase(float* x) {
     for (int i = 0; i < kElements; ++i) x[i] += 1;
 }

@@ -83,11 +83,11 @@ def test_any_shape_of_the_right_size(adding: sk.SuperKernel, shape: tuple[int, .
     assert (adding({"a": torch.ones(shape), "b": torch.full((12,), 2.0)})["c"] == 5).all()
 
 
-def test_what_is_allocated_inside_is_returned_if_an_op_wrote_it(adding: sk.SuperKernel) -> None:
+def test_what_is_allocated_inside_is_returned_if_no_op_reads_it(adding: sk.SuperKernel) -> None:
     made = adding({"a": vector(), "b": vector(2)})
-    assert sorted(made) == ["c", "t"] and all(type(value) is np.ndarray for value in made.values())
+    assert sorted(made) == ["c"] and all(type(value) is np.ndarray for value in made.values())
     own = vector(0)
-    assert sorted(adding({"a": vector(), "b": vector(2), "c": own})) == ["t"]
+    assert adding({"a": vector(), "b": vector(2), "c": own}) == {}
     assert (own == 5).all()
     assert adding({"a": vector(), "b": vector(2), "c": own, "t": vector(0)}) == {}
 
@@ -95,7 +95,7 @@ def test_what_is_allocated_inside_is_returned_if_an_op_wrote_it(adding: sk.Super
 def test_what_is_allocated_inside_is_a_tensor_if_a_tensor_was_passed(adding: sk.SuperKernel) -> None:
     for given in ({"a": torch.ones(12), "b": torch.ones(12)}, {"a": vector(), "b": torch.ones(12)}):
         made = adding(given)
-        assert sorted(made) == ["c", "t"] and all(isinstance(value, torch.Tensor) for value in made.values())
+        assert sorted(made) == ["c"] and all(isinstance(value, torch.Tensor) for value in made.values())
         assert (made["c"] == 3).all()
 
 
@@ -206,12 +206,14 @@ def test_a_launch_makes_at_most_nine_python_calls() -> None:
             calls.append(frame.f_code.co_qualname)
 
     with compiled(Op(ADD, ["a", "b", "t"]), Op(ADD, ["t", "b", "c"])) as k:
-        buffers = {name: vector() for name in ("a", "b", "t", "c")}
-        k(buffers)
-        before = sys.getprofile()
-        sys.setprofile(count)
-        try:
+        for names in ("abtc", "abc"):  # with memory for the inner name, and without
+            buffers = {name: vector() for name in names}
             k(buffers)
-        finally:
-            sys.setprofile(before)
-    assert len(calls) <= 9, calls
+            calls.clear()
+            before = sys.getprofile()
+            sys.setprofile(count)
+            try:
+                k(buffers)
+            finally:
+                sys.setprofile(before)
+            assert len(calls) <= 9, calls

@@ -91,7 +91,7 @@ class Graph:
         """
         seen = {*self.outputs}
         for node in self.nodes:
-            if node.dynamic:
+            if node.asks_agent:
                 seen.update(name for param, name in node.arguments() if param.kind.reads)
         return tuple(name for name, buffer in self.buffers.items() if buffer.can_allocate and name not in seen)
 

@@ -19,7 +19,7 @@ from .options import TARGETS, Options
 from .subkernel import SubKernel
 from .tiling import CompiledTiling, Tiling
 
-_FILE = ("name", "target", "options", "kernels", "ops")
+_FILE = ("name", "target", "options", "kernels", "ops", "outputs")
 _OP = ("kernel", "args", "name", "stream", "send", "recv", "task", "tiling")
 _TILING = ("source", "object", "symbol", "flags", "libraries")
 _PLACE = ("name", "offset")
@@ -33,6 +33,7 @@ class OpsFile:
     target: str
     options: Options
     ops: tuple[Op, ...]
+    outputs: tuple[str, ...] | None = None  # None: the names whose last value no op reads
 
 
 def read_ops(path: str | Path) -> OpsFile:
@@ -54,6 +55,7 @@ def read_ops(path: str | Path) -> OpsFile:
         top["target"].one_of(TARGETS, "target") if "target" in top else "cpu",
         read_options(top["options"]) if "options" in top else Options(),
         ops,
+        tuple(top["outputs"].texts()) if "outputs" in top else None,
     )
 
 

@@ -82,6 +82,8 @@ def _write(folder: Path, target: Target, saved: SavedKernel) -> Path:
         "keeps_cores": saved.keeps_cores,
         "plan": digest(str(plan)),
         "smaller": [digest(str(other)) for other in saved.smaller],
+        "outputs": plan.graph.outputs,
+        "memory": [_memory_fields(planned) for planned in (plan, *saved.smaller)],
         "chip": target.chip_fields(),
         "kernels": [_kernel_fields(kernel, target) for kernel in kernels],
         "ops": [_op_fields(node, kernels) for node in plan.graph.nodes],
@@ -148,15 +150,17 @@ def read_artefact(folder: Path) -> Artefact:
         kernels = [_kernel(fields, target) for fields in manifest["kernels"]]
         ops = [_op(fields, kernels) for fields in manifest["ops"]]
         options = Options.parse(manifest["options"])
-        graph = replace(build_graph(ops, manifest["name"], options.stream_fusion), title=manifest["title"])
+        graph = build_graph(ops, manifest["name"], options.stream_fusion, manifest["outputs"])
+        graph = replace(graph, title=manifest["title"])
         plan = target.planner.plan(graph, options, choice.cores, choice.note)
         smaller = smaller_plans(target, plan)
-        expected = [manifest["plan"], *manifest["smaller"]]
+        expected = [manifest["plan"], *manifest["smaller"]], manifest["memory"]
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as reason:
         raise BuildError(f"{folder / MANIFEST}: not a manifest of this version: {reason!r}") from reason
     except (GraphError, OptionError, PlanError) as reason:
         raise BuildError(f"{folder / MANIFEST}: {reason}") from reason
-    if [digest(str(planned)) for planned in (plan, *smaller)] != expected:
+    plans = (plan, *smaller)
+    if ([digest(str(planned)) for planned in plans], [_memory_fields(planned) for planned in plans]) != expected:
         raise BuildError(f"{folder}: was saved by a version that plans differently; compile it again")
     return Artefact(target, graph, options, choice, keeps_cores, plan, smaller)
 
@@ -166,6 +170,11 @@ def _core_choice(manifest: dict[str, Any]) -> CoreChoice:
     if not 1 <= cores <= MOST_CORES:
         raise ValueError(f"cores: {cores}; it must be a number from 1 to {MOST_CORES}")
     return CoreChoice(cores, bool(manifest["measures_alone"]), str(manifest["cores_reason"]))
+
+
+def _memory_fields(plan: LaunchPlan) -> list[list[str | int]]:
+    """Every buffer in the arena: name, offset, bytes."""
+    return [[buffer.name, buffer.offset, buffer.nbytes] for buffer in plan.memory.buffers]
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -36,6 +36,7 @@ def compile(
     chip: str | Path | None = None,
     march: str | None = None,
     title: str | None = None,
+    outputs: Sequence[str] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> SuperKernel:
     """Link the sub-kernels of `ops` into one super kernel that is launched by calling it.
@@ -44,14 +45,15 @@ def compile(
     `cores_by_work=False` they use all. Super kernels that differ in nothing but their names share a binary if they
     have the same `title`. `chip` names a chip, or a file that describes a chip, for a target that has several. `march`
     names the processor to compile for, such as x86-64-v3, in place of this machine's, for a kernel that is saved and
-    runs on others.
+    runs on others. `outputs` are the names that a launch returns if it allocates them, by default those whose last
+    value no op reads; all other memory that it allocates is reused.
     """
     _check_arguments(name, title, progress, cores_by_work)
     chosen = find_target(target).for_chip(chip).for_march(march)
     parsed = Options.parse(options)
     for sentence in parsed.without_effect(chosen.name):
         _warn_once(f"super_kernel_scope {shown(name)}: {sentence}")
-    given = replace(build_graph(ops, name, parsed.stream_fusion), title=title)
+    given = replace(build_graph(ops, name, parsed.stream_fusion, outputs), title=title)
     fixed_cores = chosen.planner.forced_cores(parsed, cores, name)
     kernels = list(dict.fromkeys(node.kernel for node in given.nodes))
     tilings = list(dict.fromkeys(node.compiled_tiling for node in given.nodes if node.compiled_tiling is not None))

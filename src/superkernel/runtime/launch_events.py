@@ -23,6 +23,7 @@ from ..model.graph import Graph
 from ..model.node import Node
 from ..plan import Plan
 from ..plan.spans import TimeStamps
+from ..targets.buffers import IN_ARENA
 from ..targets.protocol import (
     BoundArguments,
     Launcher,
@@ -205,11 +206,11 @@ class ReportingKernel:
 
     def launch_bound(self, arguments: BoundArguments, launch_inputs: LaunchInputs) -> None:
         current = self._reported
-        count = len(current.kernel.graph.buffers)
+        graph = current.kernel.graph
         _reported(
             current,
             lambda: current.loaded.launch_bound(arguments, launch_inputs),
-            lambda: tuple(arguments.sizes[:count]),
+            lambda: _bound_sizes(graph, arguments.sizes),
         )
 
     def launch_values(self, values: Any, sizes: Any) -> None:
@@ -244,6 +245,12 @@ def _reported(launch: ReportedLaunch, start: Callable[[], Result], sizes: Callab
     begin, end = launch.loaded.last_launch()
     publish([LaunchEvent(launch.kernel, begin, end, get_ident(), sizes(), launch.loaded.time_stamps())])
     return result
+
+
+def _bound_sizes(graph: Graph, sizes: Sequence[int]) -> tuple[int, ...]:
+    """Bytes of the buffers of a prepared launch; those in the arena are typed."""
+    named = zip(graph.buffers.values(), sizes, strict=False)  # events follow the buffers
+    return tuple((buffer.nbytes or 0) if size == IN_ARENA else size for buffer, size in named)
 
 
 def _sizes_of(graph: Graph, buffers: Mapping[str, Any]) -> tuple[int, ...]:

@@ -84,7 +84,7 @@ class SuperKernel:
         events: Events | None = None,
         tiling: TilingFunctions | None = None,
     ) -> dict[str, Any]:
-        """Launch once; returns the typed names that were allocated here and written."""
+        """Launch once; returns the outputs that were allocated here, a dict by name."""
         if self._closed:
             raise self._refusal()
         # short on purpose: a call costs as much as a small op

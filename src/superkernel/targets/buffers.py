@@ -6,7 +6,7 @@ import ctypes
 import itertools
 import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,9 @@ import numpy as np
 from ..errors import LaunchError, nearest, shown
 from ..model.graph import Buffer, Graph
 from ..model.params import scalar_bits
+from .launch_outputs import LaunchOutputs, no_outputs
 
+IN_ARENA = -1  # the size of a buffer that has its place in the arena of the launch
 _LINE, _PAGE = 64, 4096
 _COLOURS = itertools.cycle(range(0, _PAGE, 5 * _LINE))
 # numpy has neither bfloat16 nor float8: their bits in an unsigned integer are accepted
@@ -27,8 +29,8 @@ class Bound:
     """The arguments of one launch. `keep` holds the buffers until the launch has completed."""
 
     values: list[int]  # per name of the graph, in order: an address, or the bits of a scalar
-    sizes: list[int]  # bytes behind it
-    outputs: dict[str, Any]  # that were allocated, by name
+    sizes: list[int]  # bytes behind it; IN_ARENA: it was neither passed nor allocated
+    outputs: LaunchOutputs
     keep: list[Any]
 
 
@@ -42,22 +44,27 @@ def is_tensor(value: object) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def bind(graph: Graph, passed: Mapping[str, Any]) -> Bound:
-    """Check everything, allocate what is missing, and give addresses. Refuses with a LaunchError."""
+def bind(graph: Graph, passed: Mapping[str, Any], arena: Collection[str] = ()) -> Bound:
+    """Check everything, allocate what is missing, and give addresses. Refuses with a LaunchError.
+
+    `arena`: names that the run time places if they are not passed; every other name gets memory of its own.
+    """
     where = f"super_kernel_scope {shown(graph.name)}: "
     check_names(graph, passed)
     wants_tensors = any(is_tensor(value) for value in passed.values())
-    bound = Bound([], [], {}, [])
+    bound = Bound([], [], no_outputs(graph), [])
     for buffer in graph.buffers.values():
         if buffer.name in passed:
             value = passed[buffer.name]
             address, size = _facts(buffer, value, where)
-        elif not can_allocate(buffer):
+        elif buffer.name in arena:
+            value, address, size = None, 0, IN_ARENA
+        elif not buffer.can_allocate:
             raise LaunchError(where + _missing(buffer))
         else:
             value = allocate(buffer, wants_tensors)
             address, size = _facts(buffer, value, where)
-            if buffer.produced:
+            if buffer.name in graph.outputs:
                 bound.outputs[buffer.name] = value
         bound.keep.append(value)
         bound.values.append(address)
@@ -75,10 +82,6 @@ def check_names(graph: Graph, passed: Mapping[str, Any]) -> None:
         if name not in graph.buffers:
             hint = nearest(name, graph.buffers)
             raise LaunchError(f"super_kernel_scope {shown(graph.name)}: no op uses the name {shown(name)}{hint}")
-
-
-def can_allocate(buffer: Buffer) -> bool:
-    return buffer.typed and not buffer.needs_value and not buffer.scalar
 
 
 def _missing(buffer: Buffer) -> str:
@@ -218,7 +221,7 @@ def check_overlaps(graph: Graph, values: Iterable[int], sizes: Iterable[int], wh
     spans = sorted(
         (address, address + size, buffer.name, buffer.written)
         for buffer, address, size in zip(graph.buffers.values(), values, sizes, strict=True)
-        if not buffer.scalar and size
+        if not buffer.scalar and size > 0
     )
     reach, owner = 0, ("", False)  # the span that reaches furthest so far
     written_reach, written_owner = 0, ""

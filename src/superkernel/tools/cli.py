@@ -126,7 +126,15 @@ def compile_command(
         merged = _merged_options(described.options, options)
         with _progress(described.ops, hidden=as_json) as bar:
             kernel = compile_ops(
-                described.ops, described.name, merged, chosen, cores=cores, chip=chip, march=march, progress=bar
+                described.ops,
+                described.name,
+                merged,
+                chosen,
+                cores=cores,
+                chip=chip,
+                march=march,
+                outputs=described.outputs,
+                progress=bar,
             )
         with kernel:
             if dump is not None:

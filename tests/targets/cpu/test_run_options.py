@@ -172,6 +172,6 @@ def test_replay_passes_on_kernels_that_are_right() -> None:
             before = arrays["z"].copy()
             k.events["go"].set()
             made = k(arrays)
-            assert set(made) == {"t", "u", "v", "w", "x"}
+            assert set(made) == set()  # every name is read, or was passed
             assert not (arrays["z"] == before).all()
             assert (k.events["told"].is_set(), k.events["go"].is_set()) == (True, False)

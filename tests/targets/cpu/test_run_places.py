@@ -217,7 +217,7 @@ def test_a_typed_use_of_the_same_name_is_still_checked_and_allocated() -> None:
     ops = [Op(small("scale"), ["x", "t"]), Op(untyped("twice", 1), [Place("t", 8), "z"])]
     with pytest.raises(GraphError, match=r"op 'twice' takes 't' from byte 400 on, but it has 384 bytes"):
         compile_ops([ops[0], Op(untyped("twice", 1), [Place("t", 400), "z"])], "beyond")
-    with compile_ops([ops[0], Op(small("scale", 1), [Place("t"), "z"])], "typed") as k:
+    with sk.compile([ops[0], Op(small("scale", 1), [Place("t"), "z"])], "typed", outputs=["t", "z"]) as k:
         given = numbers("x")
         made = k(given)
         np.testing.assert_array_equal(made["z"], 5 * made["t"] + 1)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from targets.cpu.small import N, assert_same, compile_ops, numbers, small
 
+import superkernel as sk
 from superkernel import Op, SuperKernel
 from superkernel.plan.steps import Barrier, Call, Wait
 
@@ -115,9 +116,9 @@ def test_many_ops_on_more_threads_than_cores() -> None:
         assert_same(k, numbers("a", "b"), launches=10)
 
 
-def test_names_that_nobody_passes_are_made_and_returned() -> None:
+def test_outputs_that_are_not_passed_are_allocated_and_returned() -> None:
     mix = small("mix")
-    with compile_ops([Op(mix, ["a", "b", "t"]), Op(mix, ["t", "b", "c"])], "made") as k:
+    with sk.compile([Op(mix, ["a", "b", "t"]), Op(mix, ["t", "b", "c"])], "made", outputs=["t", "c"]) as k:
         arrays = numbers("a", "b")
         made = k(arrays)
         assert list(made) == ["t", "c"]

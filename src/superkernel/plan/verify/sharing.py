@@ -74,7 +74,7 @@ def _misplaced(plan: Plan, placed: PlacedBuffer, uses: dict[str, list[_Use]]) ->
         return f"{name!r} has a place in the arena, but no op touches it"
     if name in plan.graph.outputs:
         return f"{name!r} is returned by a launch, but has a place in the arena, which the next launch reuses"
-    if not known.can_allocate or any(use.node.dynamic and _reads(use.node, name) for use in uses[name]):
+    if not known.can_allocate or any(use.node.asks_agent and _reads(use.node, name) for use in uses[name]):
         return f"{name!r} is passed to a launch or shown to a tiling function, but has a place in the arena"
     if placed.nbytes != known.nbytes:
         return f"{name!r} has {known.nbytes} bytes, but {placed.nbytes} in the arena"

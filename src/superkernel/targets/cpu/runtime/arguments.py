@@ -13,7 +13,9 @@ import numpy as np
 from ....errors import LaunchError
 from ....model.graph import Buffer, Graph
 from ....model.params import DTYPES, scalar_bits
-from ...buffers import allocate, bind, can_allocate, torch_or_none
+from ....plan.memory import MemoryPlan
+from ...buffers import IN_ARENA, allocate, bind, torch_or_none
+from ...launch_outputs import LaunchOutputs, no_outputs
 from .host_library import Wanted
 
 _ANY = b"\0"
@@ -26,44 +28,61 @@ class Arguments(NamedTuple):
 
     capsules: list[Any]  # None: see values and sizes
     values: Any  # array of uint64, per name and event; None where capsules say all
-    sizes: Any  # array of int64
-    outputs: dict[str, Any]
-    named: Mapping[str, Any]  # every buffer; holding it keeps the memory alive
+    sizes: Any  # array of int64; IN_ARENA: the run time places the buffer
+    outputs: LaunchOutputs
+    named: Mapping[str, Any]  # every buffer but those in the arena; holding it keeps the memory alive
 
 
 class FastBinder:
     """Binds arrays and tensors that fit at once; everything else is left to `bind`, which raises or accepts it."""
 
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
+    def __init__(self, graph: Graph, memory: MemoryPlan) -> None:
+        self._graph, self._arena = graph, memory.offsets
         self._where = f"super_kernel_scope {graph.name!r}: "
         self._buffers = tuple(graph.buffers.values())
         self._names = tuple(graph.buffers)
         self.count = len(self._buffers)
-        self._pick: Callable[[Mapping[str, Any]], tuple[Any, ...]] = (
-            itemgetter(*self._names) if self.count > 1 else lambda passed: tuple(passed[name] for name in self._names)
-        )
+        self._pick = _getter(self._names)
+        self._passed_places = [place for place, name in enumerate(self._names) if name not in self._arena]
+        self._pick_passed = _getter([self._names[place] for place in self._passed_places])
+        self._no_capsules: list[Any] = [None] * self.count
         self._values_type = ctypes.c_uint64 * (self.count + len(graph.events))
         self._sizes_type = ctypes.c_int64 * (self.count + len(graph.events))
+        in_arena = (IN_ARENA if name in self._arena else 0 for name in self._names)
+        self._arena_values, self._arena_sizes = self._values_type(), self._sizes_type(*in_arena)  # are never written
         self._wanted = (Wanted * self.count)(*(_wanted(buffer) for buffer in self._buffers))
         self.wanted = ctypes.c_void_p(ctypes.addressof(self._wanted))
         self._elements = tuple(fact.elements for fact in self._wanted)
-        self._allocated = tuple(can_allocate(buffer) for buffer in self._buffers)
         self._torch_dtypes: dict[str, Any] = {}
 
-    def arrays(self, passed: Mapping[str, Any]) -> list[Any] | None:
-        """The shortest way: all names were passed, all are plain arrays. None: it is not so."""
-        if type(passed) is not dict or len(passed) != self.count:
+    def arrays(self, passed: Mapping[str, Any]) -> tuple[list[Any], Any, Any] | None:
+        """The shortest way: all names, or all outside of the arena, were passed as plain arrays. None: it is not so.
+
+        As the first three of Arguments.
+        """
+        if type(passed) is not dict:
             return None
         try:
-            values = self._pick(passed)
+            if len(passed) == self.count:
+                values = self._pick(passed)
+                if set(map(type, values)) != _ARRAYS:
+                    return None
+                return [value.__array_struct__ for value in values], None, None
+            if len(passed) != len(self._passed_places):
+                return None
+            values = self._pick_passed(passed)
         except KeyError:
             return None
-        return [value.__array_struct__ for value in values] if set(map(type, values)) == _ARRAYS else None
+        if set(map(type, values)) != _ARRAYS:
+            return None
+        capsules = self._no_capsules.copy()
+        for place, value in zip(self._passed_places, values, strict=True):
+            capsules[place] = value.__array_struct__
+        return capsules, self._arena_values, self._arena_sizes
 
     def bind_fast(self, passed: Mapping[str, Any], events: Sequence[int]) -> Arguments | None:
         """None: something is unusual or wrong."""
-        outputs: dict[str, Any] = {}
+        outputs = no_outputs(self._graph)
         named = self._gather(passed, outputs)
         if named is None:
             return None
@@ -75,18 +94,21 @@ class FastBinder:
                 capsules.append(value.__array_struct__)
             else:
                 capsules.append(None)
-                others.append(place)
-        if not others and not events:
+                if name in named:
+                    others.append(place)
+        if len(named) == self.count and not others and not events:
             return Arguments(capsules, None, None, outputs, named)
-        arguments = Arguments(capsules, *self.argument_arrays(), outputs, named)
+        sizes = self._sizes_type.from_buffer_copy(self._arena_sizes)
+        arguments = Arguments(capsules, self._values_type(), sizes, outputs, named)
         if not all(self._fill(place, named.get(self._names[place]), arguments) for place in others):
             return None
         return self._with_events(arguments, events)
 
     def bind_carefully(self, passed: Mapping[str, Any], events: Sequence[int]) -> Arguments:
         """Raises a LaunchError, or accepts what bind_fast leaves out."""
-        bound = bind(self._graph, passed)
-        named = dict(zip(self._names, bound.keep, strict=True))
+        bound = bind(self._graph, passed, self._arena)
+        kept = zip(self._names, bound.keep, bound.sizes, strict=True)
+        named = {name: value for name, value, size in kept if size != IN_ARENA}
         arguments = Arguments([None] * self.count, *self.argument_arrays(), bound.outputs, named)
         for place, (value, size) in enumerate(zip(bound.values, bound.sizes, strict=True)):
             arguments.values[place], arguments.sizes[place] = value, size
@@ -105,24 +127,28 @@ class FastBinder:
             arguments.values[self.count + i] = address
         return arguments
 
-    def _gather(self, passed: Mapping[str, Any], outputs: dict[str, Any]) -> Mapping[str, Any] | None:
-        """All names with what was passed or allocated; None: something is wrong with the names."""
+    def _gather(self, passed: Mapping[str, Any], outputs: LaunchOutputs) -> Mapping[str, Any] | None:
+        """All names that were passed or are allocated here; None: something is wrong with the names."""
         if type(passed) is not dict:
             return None
         if len(passed) == self.count:
-            return passed
+            return passed if passed.keys() == self._graph.buffers.keys() else None
         named = dict(passed)
         torch = torch_or_none()
         tensors = torch is not None and any(isinstance(value, torch.Tensor) for value in passed.values())
-        for buffer, allocated in zip(self._buffers, self._allocated, strict=True):
+        placed = 0
+        for buffer in self._buffers:
             if buffer.name in passed:
                 continue
-            if not allocated:
+            if buffer.name in self._arena:
+                placed += 1
+                continue
+            if not buffer.can_allocate:
                 return None
             named[buffer.name] = value = allocate(buffer, tensors)
-            if buffer.produced:
+            if buffer.name in self._graph.outputs:
                 outputs[buffer.name] = value
-        return named if len(named) == self.count else None
+        return named if len(named) + placed == self.count else None
 
     def _fill(self, place: int, value: Any, arguments: Arguments) -> bool:
         """A tensor or a scalar; False: not a plain one, or it does not fit."""
@@ -153,6 +179,10 @@ class FastBinder:
         if name not in self._torch_dtypes:
             self._torch_dtypes[name] = getattr(torch_or_none(), name, None)
         return self._torch_dtypes[name]
+
+
+def _getter(names: Sequence[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+    return itemgetter(*names) if len(names) > 1 else lambda passed: tuple(passed[name] for name in names)
 
 
 def _wanted(buffer: Buffer) -> Wanted:

@@ -36,6 +36,7 @@ class Fault(IntEnum):
     NOT_WAITED = 8
     TILING_STATUS = 9
     NO_ROOM = 10
+    NO_MEMORY = 11
 
 
 class Facts(ctypes.Structure):
@@ -48,6 +49,7 @@ class Facts(ctypes.Structure):
         ("step_text", POINTER(c_char_p)), ("stamp_room", c_int32), ("needs_team", c_int32), ("watchdog_s", c_double),
         ("report_path", c_char_p), ("delay_seed", c_uint64), ("alone", c_int32), ("watchdog_exits", c_int32),
         ("checked_slots", c_void_p), ("checked_steps", c_void_p), ("buffer_use", c_void_p),
+        ("arena_bytes", c_int64), ("source_offset", POINTER(c_int64)), ("source_bytes", POINTER(c_int64)),
     )  # fmt: skip
 
 

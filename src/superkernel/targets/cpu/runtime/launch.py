@@ -20,7 +20,9 @@ from ....errors import BuildError, LaunchError, UnsupportedError
 from ....model.node import Node
 from ....model.options import WatchdogAction
 from ....plan import Plan
+from ....plan.memory import MemoryPlan
 from ....plan.spans import Span, StepTime, spans_of
+from ...launch_outputs import LaunchOutputs
 from ...protocol import BoundArguments, LaunchInputs, OpLabel, RawValue
 from ..executable import CpuExecutable
 from ..numbering import Numbering
@@ -51,7 +53,8 @@ class CpuLoadedKernel:
         # At close, or when the last reference is gone; a thread that enters a launch holds one.
         self._unload = _finalize(self, _dlclose, library._handle)
         _finalize(self, self._library.sk_program_destroy, self.program)
-        self._binder = FastBinder(plan.graph)
+        # debug-check=1 tells buffers apart by their memory: then none is shared
+        self._binder = FastBinder(plan.graph, MemoryPlan() if plan.options.debug_check else plan.memory)
         self._events = tuple(event.label for event in plan.graph.events)
         self._call, self._call_values = self.host.gil_held.sk_call, self.host.unconverted("sk_call_values")
         caller = Caller(self.program, self._binder.wanted, self._binder.count)
@@ -70,10 +73,12 @@ class CpuLoadedKernel:
         self._may_interrupt = may_interrupt if self.cores > 1 or not self._plain else lambda: 0
 
     def launch(self, buffers: Mapping[str, Any], launch_inputs: LaunchInputs) -> dict[str, Any]:
-        if self._plain and not forked() and (capsules := self._binder.arrays(buffers)) is not None:
-            outcome = self._call(self._caller, capsules, None, None, self._may_interrupt())
+        if self._plain and not forked() and (arrays := self._binder.arrays(buffers)) is not None:
+            outcome = self._call(self._caller, arrays[0], arrays[1], arrays[2], self._may_interrupt())
             if outcome == 0:
-                return {}
+                outputs = LaunchOutputs()
+                outputs.graph = self.plan.graph
+                return outputs
             if outcome != MISFIT:
                 raise self.stopped(outcome, launch_inputs)
         events = [launch_inputs.events[label].address for label in self._events]
@@ -232,6 +237,8 @@ class CpuLoadedKernel:
             )
         if fault is Fault.STALLED:
             return LaunchError(report.rstrip())
+        if fault is Fault.NO_MEMORY:
+            return LaunchError(f"{where}no memory for the buffers inside: {self.plan.memory}")
         if fault is Fault.TILING_FAILED and requests is not None:
             op = op_label.op if op_label else self._asking[detail].name
             error = LaunchError(f"{where}the tiling function of op {op!r} failed: {requests.error}")
@@ -318,6 +325,7 @@ def _create_program(
     steps, slots = plan.steps, numbers.layout.slots
     entry = ctypes.cast(getattr(library, entry_name(plan.graph.label)), ctypes.c_void_p)
     texts = [plan.describe(step).encode() for step in steps]
+    offsets, sizes = plan.memory.offsets, {buffer.name: buffer.nbytes for buffer in plan.memory.buffers}
     facts = Facts(
         entry=entry,
         name=plan.graph.name.encode(),
@@ -339,6 +347,9 @@ def _create_program(
         delay_seed=int(os.environ.get(DELAYS) or 0),
         alone=alone,
         watchdog_exits=plan.options.debug_watchdog_action is WatchdogAction.EXIT,
+        arena_bytes=plan.memory.arena,
+        source_offset=(ctypes.c_int64 * len(numbers.sources))(*(offsets.get(name, -1) for name in numbers.sources)),
+        source_bytes=(ctypes.c_int64 * len(numbers.sources))(*(sizes.get(name, 0) for name in numbers.sources)),
     )
     if checked is not None:
         facts.checked_slots = ctypes.addressof(checked.slots)

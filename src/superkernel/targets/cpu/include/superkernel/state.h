@@ -27,6 +27,7 @@ enum class Fault : uint32_t {
     kNotWaited,       // a sub-kernel that is declared to wait inside returned without having waited
     kTilingStatus,    // a tiling function in C returned another number than 0
     kNoRoom,          // debug-check=1: no memory for copies of the buffers
+    kNoMemory,        // the arena could not be allocated
 };
 
 // The last stamp that a core has signalled. One writer, many pollers: no false sharing. `sleepers` counts the cores

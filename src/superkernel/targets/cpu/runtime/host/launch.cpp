@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <new>
@@ -175,7 +176,31 @@ Running* make_running(const Program& program) {
     return running;
 }
 
+// An arena begins in the middle of a page: arrays of callers mostly begin at the beginning of one, and a load at the
+// page offset of a recent store is taken for a load of what was stored.
+constexpr size_t kPage = 4096, kHugePage = size_t(2) << 20;
+constexpr size_t kArenaBegin = kPage / 2;
+
+// False: there is no memory for it.
+bool make_arena(Running& running) {
+    const size_t wanted = size_t(running.program->facts.arena_bytes) + kArenaBegin;
+    const size_t alignment = wanted >= kHugePage ? kHugePage : kPage;
+    const size_t room = (wanted + alignment - 1) / alignment * alignment;
+    running.arena_store = aligned_alloc(alignment, room);
+    if (running.arena_store == nullptr) return false;
+    if (alignment == kHugePage) madvise(running.arena_store, room, MADV_HUGEPAGE);
+    running.arena = static_cast<char*>(running.arena_store) + kArenaBegin;
+    return true;
+}
+
+void free_arena(Running& running) {
+    free(running.arena_store);
+    running.arena_store = nullptr;
+    running.arena = nullptr;
+}
+
 void free_running(Running* running) {
+    free_arena(*running);
     delete[] running->progress;
     delete[] running->activity;
     delete[] running->rendezvous;
@@ -228,13 +253,22 @@ uint64_t slot_value(Running& running, int32_t source, uint64_t literal, const ui
     return reinterpret_cast<uint64_t>(words[word % 3]);
 }
 
-void fill_slots(Running& running, const uint64_t* values, const int64_t* bytes) {
+// False: there is no memory for the arena.
+bool fill_slots(Running& running, const uint64_t* values, const int64_t* bytes) {
     const Program& program = *running.program;
     for (int32_t i = 0; i < program.facts.slot_count; ++i) {
         const int32_t source = program.slot_source[i];
+        if (source >= 0 && bytes[source] == kInArena) {
+            if (running.arena == nullptr && !make_arena(running)) return false;
+            const int64_t addend = int64_t(program.slot_literal[i]);
+            running.slot_store[i] = reinterpret_cast<uint64_t>(running.arena + program.source_offset[source] + addend);
+            running.byte_store[i] = std::max<int64_t>(0, program.source_bytes[source] - addend);
+            continue;
+        }
         running.slot_store[i] = slot_value(running, source, program.slot_literal[i], values);
         running.byte_store[i] = source >= 0 ? std::max<int64_t>(0, bytes[source] - int64_t(program.slot_literal[i])) : 0;
     }
+    return true;
 }
 
 }  // namespace
@@ -283,7 +317,10 @@ int32_t run(Running* running, const uint64_t* values, const int64_t* bytes, cons
             return int32_t(Fault::kNoRoom);
         }
     }
-    fill_slots(*running, values, bytes);
+    if (!fill_slots(*running, values, bytes)) {
+        running->stop(Fault::kNoMemory, 0, 0);
+        return int32_t(Fault::kNoMemory);
+    }
     watch(running);
     Running* const outer = interrupts.wanted() ? interruptible.exchange(running) : nullptr;
     if (interrupts.wanted() && pending_interrupt.exchange(false)) on_interrupt(SIGINT);
@@ -331,6 +368,8 @@ Program* sk_program_create(const Facts* facts) {
     program->texts.push_back("the end of the launch");
     program->slot_source.assign(facts->slot_source, facts->slot_source + facts->slot_count);
     program->slot_literal.assign(facts->slot_literal, facts->slot_literal + facts->slot_count);
+    program->source_offset.assign(facts->source_offset, facts->source_offset + facts->source_count);
+    program->source_bytes.assign(facts->source_bytes, facts->source_bytes + facts->source_count);
     const std::lock_guard<std::mutex> hold(registry_mutex);
     registry.push_back(program);
     return program;
@@ -339,7 +378,10 @@ Program* sk_program_create(const Facts* facts) {
 // Refuse launches from now on, unless one is running; returns how many are. The binary may be unloaded after 0.
 int32_t sk_program_close(Program* program) {
     const std::lock_guard<std::mutex> hold(program->pool_mutex);
-    if (program->running == 0) program->closed = true;
+    if (program->running == 0) {
+        program->closed = true;
+        for (Running* idle : program->pool) free_arena(*idle);
+    }
     return program->running;
 }
 

@@ -49,7 +49,13 @@ struct Facts {
     const CheckedSlot* checked_slots;
     const CheckedStep* checked_steps;
     const BufferUse* buffer_use;  // per name
+    int64_t arena_bytes;           // for buffers that a launch allocates for itself
+    const int64_t* source_offset;  // per name: its place in the arena; < 0: it has none
+    const int64_t* source_bytes;   // per name that has one: its size
 };
+
+// In place of the size of a buffer: it was not passed, and has its place in the arena.
+constexpr int64_t kInArena = -1;
 
 constexpr int32_t kLiteral = -1;
 // slots of dynamic op t: -2 - 3t - {0: key, 1: block count, 2: lock}
@@ -73,6 +79,8 @@ struct Running : Launch {
     std::vector<int64_t> byte_store;
     std::vector<uint64_t> values;  // per name, when the launch was bound here
     std::vector<int64_t> sizes;
+    char* arena = nullptr;  // from the first launch on that needs it; kept for later launches
+    void* arena_store = nullptr;
     const struct Program* program = nullptr;
     std::atomic<bool> reported{false};
     char report[kReportBytes];
@@ -94,6 +102,7 @@ struct Program {
     std::vector<std::string> texts;
     std::vector<int32_t> slot_source;
     std::vector<uint64_t> slot_literal;
+    std::vector<int64_t> source_offset, source_bytes;
     std::mutex pool_mutex;
     std::vector<Running*> pool;
     int running = 0;
