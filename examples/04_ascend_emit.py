@@ -141,12 +141,12 @@ def main() -> int:
     y = np.where(np.arange(ELEMENTS) % 2, random.uniform(200, 300, ELEMENTS), 2.5).astype(np.float32)
     wrong = []
     samples = (
-        ("pow_isinf", pow_isinf(), ""),
-        ("add_skp", four_adds(), ""),
-        ("add_lanes", two_streams(), "stream-fusion=1"),
+        ("pow_isinf", pow_isinf(), "", ["pow_output", "output"]),
+        ("add_skp", four_adds(), "", ["a_out", "b_out", "c_out", "d_out"]),
+        ("add_lanes", two_streams(), "stream-fusion=1", ["a_out", "b_out", "c_out", "e_out", "d_out"]),
     )
-    for number, (name, ops, options) in enumerate(samples, 1):
-        with sk.compile(ops, name=name, options=options, target="ascend") as k:
+    for number, (name, ops, options, outputs) in enumerate(samples, 1):
+        with sk.compile(ops, name=name, options=options, target="ascend", outputs=outputs) as k:
             print(f"{number}. {name}: {k.executable.emitted.launch}")
             print(indent(f"{k.layout}\n\n{shown(k.source)}", "   "))
             given = {"input1": x, "input2": y} if name == "pow_isinf" else {"x": x, "y": y}

@@ -54,7 +54,7 @@ def run() -> Demo:
     exponent = np.where(np.arange(ELEMENTS) % 2, 50, 2).astype(np.float32)  # every second power overflows
     with tempfile.TemporaryDirectory(prefix="superkernel-demo-") as folder:
         ops = _ops(Path(folder))
-        with compile(ops, name="pow_isinf") as kernel:
+        with compile(ops, name="pow_isinf", outputs=["powers", "infinite"]) as kernel:
             outputs = kernel({"base": base, "exponent": exponent})
             demo = Demo(str(kernel.plan), str(kernel.layout), ELEMENTS)
     with np.errstate(over="ignore"):
