@@ -17,7 +17,6 @@ from ..errors import BuildError, OptionError, UnsupportedError, nearest
 from ..model.graph import Buffer, Graph
 from ..runtime.compile import load
 from ..runtime.super_kernel import SuperKernel
-from ..targets.buffers import can_allocate
 
 Array = np.ndarray[Any, Any]
 
@@ -160,7 +159,7 @@ def _load(path: str, given: str, scalar: bool) -> Any:
 
 
 def _check_complete(graph: Graph, read: Mapping[str, Any]) -> None:
-    missing = [buffer for name, buffer in graph.buffers.items() if name not in read and not can_allocate(buffer)]
+    missing = [buffer for name, buffer in graph.buffers.items() if name not in read and not buffer.can_allocate]
     if missing:
         listed = "\n".join(f"  --input {b.name}={'NUMBER' if b.scalar else 'FILE.npy'}  ({_type(b)})" for b in missing)
         raise OptionError(f"{graph.name!r} needs {len(missing)} more inputs:\n{listed}")
