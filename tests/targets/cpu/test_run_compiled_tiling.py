@@ -276,3 +276,16 @@ def test_what_is_refused_at_a_launch(chosen: SuperKernel) -> None:
     ops = [Op(small("twice", 2), ["a", "z"], name="open", task="dynamic")]
     with compile_ops(ops, "open") as k, pytest.raises(LaunchError, match=r"'open'.*give it to its Op"):
         k(numbers("a", "z"), tiling={"open": by("all_blocks")})
+
+
+def test_a_launch_by_values_alone(chosen: SuperKernel) -> None:
+    """No Python is needed at a launch, so that addresses are enough."""
+    arrays = numbers("a", "u", "v")
+    wanted = computed({name: value.copy() for name, value in arrays.items()})
+    memory = {name: arrays.get(name, np.zeros(N, np.int64)) for name in chosen.graph.buffers}
+    values, sizes = chosen.argument_arrays()
+    for place, value in enumerate(memory.values()):
+        values[place], sizes[place] = value.ctypes.data, value.nbytes
+    chosen.launch_values(values, sizes)
+    for name, value in wanted.items():
+        np.testing.assert_array_equal(memory[name], value, err_msg=name)
