@@ -1,8 +1,11 @@
 // tsan.cpp: launches an emitted entry through the host library, with plain threads in place of OpenMP's, for
 // ThreadSanitizer. The compiler's command line says ENTRY, CORES, RENDEZVOUS, TILINGS (that the agent is asked for), DYNAMIC (all tilings),
 // TILING_READS (the buffer that the agent looks at), BUFFERS (how many names are memory; the ones behind them are event words), EVENTS, and SLOTS: per slot
-// its source, as Numbering.slot_sources gives it.
+// its source, as Numbering.slot_sources gives it. COUNTERS: how many there are. In the
+// environment WATCHDOG is the period of the watchdog in seconds, LAUNCHES how many launches each thread makes.
+// The program prints a number that depends on every result.
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <thread>
@@ -34,11 +37,15 @@ void sk_agent_answer(Running* running, int32_t tiling, int64_t key, int64_t bloc
 namespace {
 
 constexpr int kLaunchers = 2;
-constexpr int kLaunches = 100;
 constexpr int kNumbers = 48;
 constexpr int kSources = BUFFERS + 2;
 constexpr int32_t kSlots[] = {SLOTS};
 constexpr int kSlotCount = sizeof kSlots / sizeof kSlots[0];
+
+double setting(const char* name, double otherwise) {
+    const char* const text = getenv(name);
+    return text == nullptr ? otherwise : atof(text);
+}
 
 thread_local int thread_here = 0;
 
@@ -72,7 +79,7 @@ void relay(int64_t* words, int64_t* buffer) {
     sk_event_set(words + 1);
 }
 
-void launch_often(Program* program) {
+void launch_often(Program* program, uint64_t* digest) {
     static thread_local int64_t buffers[BUFFERS][kNumbers];
     static thread_local int64_t words[2];
     uint64_t values[kSources];
@@ -80,7 +87,8 @@ void launch_often(Program* program) {
     for (int i = 0; i < BUFFERS; ++i) values[i] = reinterpret_cast<uint64_t>(buffers[i]);
     for (int i = 0; i < 2; ++i) values[BUFFERS + i] = reinterpret_cast<uint64_t>(words + i);
     Agent* const agent = sk_agent_create();
-    for (int i = 0; i < kLaunches; ++i) {
+    const int launches = int(setting("LAUNCHES", 100));
+    for (int i = 0; i < launches; ++i) {
         Running* running = sk_launch_begin(program);
         std::vector<std::thread> beside;
         int64_t *input = buffers[TILING_READS], *second = buffers[1], *both = words;
@@ -91,6 +99,9 @@ void launch_often(Program* program) {
         for (std::thread& one : beside) one.join();
         sk_event_clear(words);
         sk_launch_end(running);
+        for (const auto& buffer : buffers) {
+            for (const int64_t number : buffer) *digest = 31 * *digest + uint64_t(number);
+        }
     }
 }
 
@@ -112,13 +123,17 @@ int main() {
     facts.slot_literal = literals;
     facts.rendezvous_count = RENDEZVOUS;
     facts.tiling_count = DYNAMIC;
-    facts.watchdog_s = 60;
+    facts.counter_count = COUNTERS;
+    facts.watchdog_s = setting("WATCHDOG", 60);
     facts.report_path = "/dev/null";
     facts.delay_seed = 5;
     Program* program = sk_program_create(&facts);
     std::vector<std::thread> launchers;
-    for (int i = 0; i < kLaunchers; ++i) launchers.emplace_back(launch_often, program);
+    uint64_t digests[kLaunchers] = {};
+    for (int i = 0; i < kLaunchers; ++i) launchers.emplace_back(launch_often, program, digests + i);
     for (std::thread& launcher : launchers) launcher.join();
     sk_program_destroy(program);
-    puts("launched");
+    printf("launched, results");
+    for (const uint64_t digest : digests) printf(" %016llx", static_cast<unsigned long long>(digest));
+    puts("");
 }
