@@ -81,6 +81,15 @@ def test_an_output_that_the_caller_passes_later_is_his(adding: sk.SuperKernel) -
     np.testing.assert_array_equal(own, vector(-1))
 
 
+def test_a_buffer_inside_can_be_passed_later(adding: sk.SuperKernel) -> None:
+    """Until then it is in the arena of the launch."""
+    go, t = adding.bind(arrays()), vector(0)
+    np.testing.assert_array_equal(go()["c"], vector(5))
+    go.update("t", t)
+    np.testing.assert_array_equal(go()["c"], vector(5))
+    np.testing.assert_array_equal(t, vector(3))
+
+
 WRONG = {
     "dtype": (lambda: np.zeros(12, np.float64), "'a' has dtype float64, the ops take float32"),
     "size": (lambda: np.zeros(13, np.float32), "'a' has shape"),
@@ -229,9 +238,9 @@ def test_a_closed_kernel_refuses(tmp_path: Path) -> None:
 
 
 def test_replay_and_time_stamps() -> None:
-    with compiled(Op(ADD, ["a", "b", "c"]), options="debug-replay=1:profiling=1") as k:
+    with compiled(Op(ADD, ["a", "b", "t"]), Op(ADD, ["t", "b", "c"]), options="debug-replay=1:profiling=1") as k:
         go = k.bind({"a": vector(), "b": vector(2)})
-        np.testing.assert_array_equal(go()["c"], vector(3))
+        np.testing.assert_array_equal(go()["c"], vector(5))
         assert k.records()
 
 

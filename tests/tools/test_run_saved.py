@@ -49,7 +49,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Op(scale, ["y", "factor", "a/z"], task="dynamic", tiling=tiling),
         Op(count, ["a/z", "calls", "halves"]),
     ]
-    with sk.compile(ops, name="scaled", cores=1) as k:
+    with sk.compile(ops, name="scaled", cores=1, outputs=["a/z", "halves"]) as k:
         k.save(folder / "scaled.sk")
     np.save(folder / "x.npy", np.arange(8, dtype=np.float32))
     np.save(folder / "calls.npy", np.full(1, 40))

@@ -71,6 +71,15 @@ def test_a_core_calls_the_function_on_what_was_stored(chosen: SuperKernel) -> No
     assert_computed(chosen, chosen)
 
 
+def test_the_function_reads_what_a_launch_keeps_inside(chosen: SuperKernel) -> None:
+    """The caller does not pass t: it is in the arena."""
+    for seed in range(4):
+        arrays = numbers("a", "u", "v", seed=seed)
+        wanted = computed({name: value.copy() for name, value in arrays.items()})
+        np.testing.assert_array_equal(chosen(arrays)["w"], wanted["w"])
+        np.testing.assert_array_equal(arrays["v"], wanted["v"])
+
+
 def test_every_op_alone_gives_the_same(chosen: SuperKernel) -> None:
     assert_computed(chosen.unfused(), chosen, range(3))
 
