@@ -139,7 +139,8 @@ def link_segments(
     segments = [step for step in steps if isinstance(step, Segment)]
     for number, segment in enumerate(segments, 1):
         full_name = name if len(segments) == 1 else f"{name}_{number}"
-        gated = settings.fuse is not Fuse.OFF and settings.profit_gate and not options.debug_replay
+        debugged = options.debug_replay or options.debug_check
+        gated = settings.fuse is not Fuse.OFF and settings.profit_gate and not debugged
         kernel = segment.kernel = link_ops(
             segment.ops,
             full_name,

@@ -52,6 +52,12 @@ def test_random_lists_have_valid_plans(batch: int) -> None:
         assert str(plan) == str(make_ascend_plan(graph, options, CHIP))
 
 
+def test_debug_check_says_that_nothing_is_checked_here() -> None:
+    vec = kernel("vec", AIV, 8, *PARAMS)
+    assert "debug-check: the emulator does not compare" in str(plan_of([Op(vec, ["x", "w", "y"])], "debug-check=1"))
+    assert "debug-check" not in str(plan_of([Op(vec, ["x", "w", "y"])]))
+
+
 def test_a_long_list_never_fills_a_flag() -> None:
     """Cubes that vectors follow, and nothing that ever holds the cubes back."""
     vec, cube = kernel("vec", AIV, 8, *PARAMS), kernel("cube", AIC, 4, *PARAMS)

@@ -63,7 +63,8 @@ class AscendPlan(BasePlan):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return (self.order.note,) if self.order.note else ()
+        unchecked = "debug-check: the emulator does not compare accesses with declarations; the cpu target does"
+        return tuple(filter(None, (self.order.note, unchecked if self.options.debug_check else "")))
 
     @property
     def lanes(self) -> tuple[Classes, ...]:

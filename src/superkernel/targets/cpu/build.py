@@ -21,6 +21,7 @@ from ..native.march import NATIVE
 from ..native.object_facts import facts_of
 from ..native.objects import CXX_FLAGS, CompileJob, text_key, versions
 from ..native.precompiled import precompiled
+from ..native.signatures import check_signature
 from ..native.toolchain import cpu_features, demangle, run
 from .actions import LinkedKernel
 from .emit import side_by_side
@@ -52,6 +53,7 @@ class CompiledKernel:
     symbols: tuple[tuple[int, str], ...]  # tiling key -> symbol in the object
     unique: tuple[str, ...]  # what each is called when it stands beside others
     undefined: frozenset[str]  # what the object needs from elsewhere
+    signatures: tuple[str | None, ...] = ()  # per symbol, as C++ spells it; None: a C function has none
 
 
 def compile_kernels(kernels: Iterable[SubKernel], context: BuildContext) -> dict[SubKernel, CompiledKernel]:
@@ -91,7 +93,15 @@ def _inspect(kernel: SubKernel, path: Path, contents: str, cache: Cache) -> Comp
         code_bytes=facts.code_bytes,
     )
     symbols = tuple(zip(keys, facts.symbols, strict=True))
-    return CompiledKernel(resolved, path, contents, symbols, facts.unique, facts.undefined)
+    return CompiledKernel(resolved, path, contents, symbols, facts.unique, facts.undefined, facts.signatures)
+
+
+def check_signatures(compiled: Iterable[CompiledKernel]) -> None:
+    """Refuses a sub-kernel whose parameters are not those of its C++ function."""
+    for part in compiled:
+        for signature in part.signatures:
+            if signature is not None:
+                check_signature(part.kernel, signature)
 
 
 def check_tiling_function(function: CompiledKernel) -> None:

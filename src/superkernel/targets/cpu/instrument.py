@@ -14,7 +14,7 @@ from ...model.binary import Form
 from ...model.subkernel import SubKernel
 from ..native import objects
 from ..native.build_context import BuildContext
-from ..native.compile_generated import compile_again, text_of
+from ..native.compile_generated import compile_generated, text_of
 from ..native.objects import CompileJob, versions
 from ..native.toolchain import run
 from .build import CompiledKernel
@@ -48,10 +48,12 @@ def instrument(parts: Sequence[CompiledKernel], context: BuildContext) -> Instru
     tools, cache, folders = context.toolchain, context.cache, context.include_dirs
     compiled = objects.compile_sources(jobs, tools, cache, folders, context.progress, context.commands)
     found = dict(zip(sources, compiled, strict=True))
-    for binary in dict.fromkeys(part.kernel.binary for part in parts):
-        if binary not in found and (generated := text_of(binary.path, cache)) is not None:
-            text, flags = generated
-            found[binary] = compile_again(text, (*flags, *INSTRUMENTED), context)
+    others = dict.fromkeys(part.kernel.binary for part in parts if part.kernel.binary not in found)
+    texts = {binary: text for binary in others if (text := text_of(binary.path, cache)) is not None}
+    for flags in dict.fromkeys(flags for _, flags in texts.values()):
+        alike = {binary: text for binary, (text, given) in texts.items() if given == flags}
+        generated = compile_generated(list(alike.values()), (*flags, *INSTRUMENTED), context)
+        found |= dict(zip(alike, generated, strict=True))
     checked = {part.kernel: part for part in parts}
     remarks = list(unchecked_objects([part.kernel for part in parts]))
     for part in parts:

@@ -26,6 +26,7 @@ from ..protocol import Allocator, ChipChoice, GeneratedText, Progress, Target
 from .build import (
     CompiledKernel,
     build_context,
+    check_signatures,
     check_tiling_function,
     compile_kernels,
     entry_name,
@@ -154,6 +155,7 @@ class CpuBuilder:
     ) -> CpuPrepared:
         context = build_context(progress, self.march)
         compiled = compile_kernels(dict.fromkeys([*kernels, *(tiling.function for tiling in tilings)]), context)
+        check_signatures(compiled[kernel] for kernel in kernels)
         functions = {tiling: compiled[tiling.function] for tiling in tilings}
         for function in functions.values():
             check_tiling_function(function)

@@ -51,13 +51,6 @@ def text_of(path: Path, cache: Cache) -> tuple[GeneratedText, tuple[str, ...]] |
     return (includes, functions), tuple(flags)
 
 
-def compile_again(text: GeneratedText, flags: Sequence[str], context: BuildContext) -> Path:
-    """One text with other flags."""
-    identity = (*CXX_FLAGS, *flags, context.toolchain.identity, cpu_features(), versions())
-    key = digest("text again", *text, *identity, text_key((), context.include_dirs))
-    return context.cache.make(key, ".o", partial(_compile, [text], flags, context))
-
-
 def _write_text(text: GeneratedText, flags: Sequence[str], output: Path) -> None:
     output.write_text(json.dumps([*text, list(flags)]))
 

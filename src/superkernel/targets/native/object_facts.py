@@ -10,7 +10,7 @@ from pathlib import Path
 from ...cache import Cache, digest
 from .objects import unique_name, versions
 
-_VERSION = "facts 2"  # of the fields below and of how they are found
+_VERSION = "facts 3"  # of the fields below and of how they are found
 WAIT, SIGNAL = "sk_wait_previous", "sk_set_next"
 
 
@@ -25,6 +25,7 @@ class ObjectFacts:
     code_bytes: int  # of the largest
     waits: tuple[bool, ...]  # per symbol: every path through the function calls wait_previous()
     signals: bool  # some function may call set_next()
+    signatures: tuple[str | None, ...]  # per symbol, as C++ spells it; None: a C function has none
 
 
 def facts_of(path: Path, contents: str, names: Sequence[str], reported_path: Path, cache: Cache) -> ObjectFacts:
@@ -38,18 +39,21 @@ def facts_of(path: Path, contents: str, names: Sequence[str], reported_path: Pat
     symbols, unique = tuple(fields["symbols"]), tuple(fields["unique"])
     called, undefined = frozenset(fields["called"]), frozenset(fields["undefined"])
     waits = tuple(fields["waits"])
-    return ObjectFacts(symbols, unique, called, undefined, fields["code_bytes"], waits, fields["signals"])
+    signatures = tuple(fields["signatures"])
+    return ObjectFacts(symbols, unique, called, undefined, fields["code_bytes"], waits, fields["signals"], signatures)
 
 
 def _find(path: Path, names: Sequence[str], reported_path: Path) -> ObjectFacts:
     from .call_graph import references
     from .elf import read_object, symbol_size
     from .symbols import find_symbol
+    from .toolchain import demangle
 
     found = replace(read_object(path), path=reported_path)
     symbols = tuple(find_symbol(found, name) for name in names)
     called: frozenset[str] = frozenset().union(*(references(path, symbol) for symbol in symbols))
     waits, signals = _early_start(path, symbols, called)
+    names_of = demangle(symbols)
     return ObjectFacts(
         symbols,
         tuple(unique_name(symbol, path) for symbol in symbols),
@@ -58,6 +62,7 @@ def _find(path: Path, names: Sequence[str], reported_path: Path) -> ObjectFacts:
         max(symbol_size(found, symbol) for symbol in symbols),
         waits,
         signals,
+        tuple(text if text != symbol else None for symbol, text in ((s, names_of[s]) for s in symbols)),
     )
 
 

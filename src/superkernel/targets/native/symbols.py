@@ -30,6 +30,24 @@ def base_name(symbol: str) -> str:
     return _spellings(demangle([symbol])[symbol])[-1]
 
 
+def argument_list(demangled: str) -> tuple[str, ...]:
+    """The types between the last parentheses: `float*` and `int` for `void ns::add<float>(float*, int)`."""
+    text = demangled.replace("(anonymous namespace)", "{anonymous}")
+    _, begin = _name_span(text)
+    inner = text[begin + 1 : _closing(text, begin) - 1] if begin < len(text) else ""
+    types, start, at = [], 0, 0
+    while at < len(inner):
+        if inner[at] in _CLOSING:
+            at = _closing(inner, at)
+        elif inner[at] == ",":
+            types.append(inner[start:at])
+            start = at = at + 1
+        else:
+            at += 1
+    listed = tuple(piece.strip() for piece in (*types, inner[start:]))
+    return () if listed in (("",), ("void",)) else listed
+
+
 def _matching(name: str, symbols: Sequence[str]) -> list[str]:
     """The symbols that `name` fits, at the most precise spelling at which it fits any."""
     spelled = {symbol: _spellings(text) for symbol, text in demangle(symbols).items()}
@@ -51,17 +69,23 @@ def _spellings(demangled: str) -> tuple[str, str, str, str]:
 def _without_signature(demangled: str) -> str:
     """Cut the return type off the front and the parameters off the end."""
     text = demangled.replace("(anonymous namespace)", "{anonymous}")
+    start, end = _name_span(text)
+    return text[start:end]
+
+
+def _name_span(text: str) -> tuple[int, int]:
+    """Where the name of a demangled function begins and ends."""
     start = at = 0
     while at < len(text):
         if text[at] in _CLOSING:
             end = _closing(text, at)
             if text[at] == "(" and not text[end:].removeprefix(" const").startswith("::"):
-                return text[start:at]
+                return start, at
             at = end
         else:
             start = at + 1 if text[at] == " " else start
             at += 1
-    return text[start:]
+    return start, len(text)
 
 
 def _without_brackets(text: str) -> str:
