@@ -42,7 +42,7 @@ def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
 
 
 class Launcher:
-    """Kernels compiled once per object and block count: numbers are passed by name."""
+    """Kernels compiled once per object: numbers are passed by name, and the block count is chosen as a dynamic op's is."""
 
     def __init__(self) -> None:
         self._kernels: dict[Any, sk.SuperKernel] = {}
@@ -78,9 +78,10 @@ class Launcher:
 
     def _launch(self, op: sk.Op, blocks: int) -> None:
         params = op.kernel.params
-        key = (op.kernel.binary, op.kernel.name, blocks)
+        key = (op.kernel.binary, op.kernel.name)
         if key not in self._kernels:
-            general = sk.Op(replace(op.kernel, block_dim=blocks, grid=None), [param.name for param in params])
+            widest = replace(op.kernel, block_dim=max(BLOCKS), grid=None)
+            general = sk.Op(widest, [param.name for param in params], name="op", task="dynamic")
             self._kernels[key] = sk.compile([general], op.kernel.name, cores=2)
         values: dict[str, Any] = {}
         for param, argument in zip(params, op.args, strict=True):
@@ -89,7 +90,7 @@ class Launcher:
             else:
                 assert isinstance(argument, Place) and argument.offset == 0
                 values[param.name] = self._bases[argument.name]
-        self._kernels[key](values)
+        self._kernels[key](values, tiling={"op": lambda _: (0, blocks)})
 
     def close(self) -> None:
         for kernel in self._kernels.values():
