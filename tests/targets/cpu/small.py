@@ -223,7 +223,7 @@ def without(pattern: str) -> Callable[[str], str]:
 def child(
     code: str,
     *,
-    timeout: float = 60,
+    timeout: float = 600,
     check: bool = True,
     env: Mapping[str, str] | None = None,
     args: Sequence[str] = (),

@@ -135,13 +135,12 @@ def test_numbers_of_numpy_are_accepted(choose: SuperKernel) -> None:
     np.testing.assert_array_equal(found["z"], by_numpy(numbers("a", "z"), 3)[0])
 
 
-@pytest.mark.serial
 def test_a_function_that_does_not_return_is_left_behind() -> None:
     """The watchdog stops the launch; the function may still return whenever it likes."""
     release, returned = threading.Event(), threading.Event()
 
     def stuck(inputs: dict[str, Any]) -> tuple[int, int]:
-        release.wait(30)
+        release.wait(120)
         returned.set()
         return 2, 1
 
@@ -150,14 +149,14 @@ def test_a_function_that_does_not_return_is_left_behind() -> None:
         start = time.monotonic()
         with pytest.raises(LaunchError, match=r"stalled in waits(.|\n)*select the variant of choose"):
             run(k, stuck)
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < 60  # the function holds it for 120
         before = numbers("a", "z")
         np.testing.assert_array_equal(run(k, lambda inputs: (2, 1))["z"], before["z"] + 2 * before["a"])
         with pytest.raises(LaunchError, match="running"):
             k.close()
         release.set()
-        assert returned.wait(10)
-        deadline = time.monotonic() + 10
+        assert returned.wait(60)
+        deadline = time.monotonic() + 60
         while k.loaded.running():  # the agent ends the launch that it was left with
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -284,7 +283,7 @@ def test_an_idle_agent_keeps_no_kernel_alive() -> None:
     array = weakref.ref(buffers.pop("a"))
     k.close()
     del k, buffers
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while loaded() is not None or array() is not None:  # the agent may still be on its way back
         gc.collect()
         assert time.monotonic() < deadline

@@ -119,7 +119,6 @@ def test_a_forgotten_kernel_is_unloaded_too() -> None:
     assert not mapped(binary)
 
 
-@pytest.mark.serial
 def test_create_launch_close_again_and_again_does_not_leak(tmp_path: Path) -> None:
     dynamic = small("twice", 2, variants={2: "twice"})
     ops = [*OPS, Op(small("total"), ["u", "ws", "v"]), Op(dynamic, ["v", "z"], name="d", task="dynamic")]
@@ -140,7 +139,6 @@ def test_create_launch_close_again_and_again_does_not_leak(tmp_path: Path) -> No
     assert resident() - before < 4 * 2**20
 
 
-@pytest.mark.serial
 def test_stopped_launches_do_not_leak() -> None:
     dynamic = small("twice", 2, variants={2: "twice"})
     with compile_ops([Op(dynamic, ["a", "z"], name="d", task="dynamic")], "failing") as k:

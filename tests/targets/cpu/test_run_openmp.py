@@ -146,7 +146,6 @@ def test_inside_another_region_a_meeting_gets_threads_of_its_own(outside: ctypes
             assert_right_inside(outside, k, thread)
 
 
-@pytest.mark.serial
 def test_threads_of_its_own_leave_nothing_behind(outside: ctypes.CDLL) -> None:
     ops = [Op(small("mix", 4), ["a", "b", "t"]), Op(small("total", 4), ["t", "ws", "u"])]
     with compile_ops(ops, "nested_often", "debug-watchdog=20", 4) as k:

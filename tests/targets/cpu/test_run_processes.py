@@ -84,7 +84,7 @@ if __name__ == "__main__":
         env={**os.environ, "PYTHONPATH": paths},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert "done" in done.stdout, done.stderr

@@ -251,7 +251,7 @@ def build(kernel: SuperKernel, source: str, folder: Path) -> Path:
 
 def execute(settings: Mapping[str, str], *command: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, **settings}
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=env)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=env)
 
 
 def compile_part(source: Path, flags: list[str], folder: Path) -> Path:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from measured import least
 from targets.cpu.small import (
     N,
     assert_same,
@@ -222,7 +223,6 @@ def test_unfused_errors_name_scope_and_op() -> None:
                     launch(*filled(k, memory))
 
 
-@pytest.mark.serial
 def test_an_interrupt_stops_a_series_once() -> None:
     code = """
 import os, signal, threading, time
@@ -231,28 +231,27 @@ from targets.cpu.test_run_values import filled, memory_of
 from targets.cpu.small import broken, compile_ops
 from superkernel import Op
 signal.signal(signal.SIGINT, signal.default_int_handler)
-k = compile_ops([Op(broken("patient", 4), ["z"], name=f"op{i}") for i in range(40)], "long", cores=2)
-memory, series = {"z": np.full(48, -1)}, k.unfused()
+k = compile_ops([Op(broken("patient", 4), [f"z{i}"], name=f"op{i}") for i in range(40)], "long", cores=2)
+memory, series = {f"z{i}": np.full(48, -1) for i in range(40)}, k.unfused()
 values = filled(k, memory)
 def act():
-    while memory["z"][3] < 0:
+    while memory["z0"][3] < 0:
         time.sleep(0.001)
     os.kill(os.getpid(), signal.SIGINT)
 thread = threading.Thread(target=act)
 thread.start()
-begin = time.monotonic()
 try:
     series.launch_values(*values)
     raise SystemExit("the series was not stopped")
 except KeyboardInterrupt:
-    took = time.monotonic() - begin
+    reached = [i for i in range(40) if (memory[f"z{i}"] >= 0).any()]
 thread.join()
 for i in range(1000):  # a second KeyboardInterrupt would come here
     pass
-assert took < 1.5, took
+assert reached == list(range(len(reached))) and len(reached) < 40, reached
 assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 series.launch_values(*values)
-assert (memory["z"][:4] == range(4)).all()
+assert all((z[:4] == range(4)).all() for z in memory.values())
 print("done")
 """
     assert "done" in child(code).stdout
@@ -263,9 +262,8 @@ def test_python_adds_little_to_a_launch() -> None:
     """The limits are generous: what is measured is that nothing slow stands on the way."""
     with compile_ops([Op(small("scale", 1), ["x", "z"])] * 1, "quick", cores=1) as k:
         values = filled(k, numbers("x", "z"))
-        one = min(timeit.repeat(lambda: k.launch_values(*values), number=200, repeat=50)) / 200
-        assert one < 5e-6
+        assert least(lambda: timeit.timeit(lambda: k.launch_values(*values), number=200) / 200, 5e-6, 500) < 5e-6
     with compile_ops([Op(small("scale", 1), ["x", "z"]) for _ in range(64)], "quick_series", cores=1) as k:
         values, series = filled(k, numbers("x", "z")), k.unfused()
-        each = min(timeit.repeat(lambda: series.launch_values(*values), number=20, repeat=20)) / 20 / 64
+        each = least(lambda: timeit.timeit(lambda: series.launch_values(*values), number=20) / 20 / 64, 3.5e-6, 500)
         assert each < 3.5e-6

@@ -53,18 +53,17 @@ print("survived")
 """
 
 
-@pytest.mark.serial
 def test_an_event_that_never_comes_is_reported_and_the_next_launch_works() -> None:
     ops = [Op(small("scale"), ["a", "t"], name="free"), Op(small("mix"), ["t", "b", "u"], name="held", recv=["never"])]
-    with compile_ops(ops, "stalled", "debug-watchdog=0.3") as k:
+    with compile_ops(ops, "stalled", "debug-watchdog=1") as k:
         arrays = numbers("a", "b")
         for _ in range(2):
             start = time.monotonic()
             with pytest.raises(LaunchError) as told:
                 launched(k, k, arrays)
-            assert 0.3 <= time.monotonic() - start < 2
+            assert 1 <= time.monotonic() - start < 30  # and not the 60 that are the default
             report = str(told.value)
-            assert report.startswith("super_kernel_scope 'stalled': no progress for 0.3 s (debug-watchdog)")
+            assert report.startswith("super_kernel_scope 'stalled': no progress for 1 s (debug-watchdog)")
             assert "core 0: waiting in wait for event never before held" in report
             assert "core 1: waiting in wait before held: held through its gate on 0" in report
         k.events["never"].set()
@@ -72,7 +71,6 @@ def test_an_event_that_never_comes_is_reported_and_the_next_launch_works() -> No
         np.testing.assert_array_equal(launched(k, k, arrays)["t"], wanted)
 
 
-@pytest.mark.serial
 def test_a_stopped_launch_leaves_the_words_it_waits_for_at_zero() -> None:
     """One event has come, the other never does: the next launch must not take the old one for a new one."""
     ops = [Op(small("scale"), ["a", "t"]), Op(small("scale"), ["t", "u"], recv=["came", "never"])]
@@ -83,7 +81,6 @@ def test_a_stopped_launch_leaves_the_words_it_waits_for_at_zero() -> None:
         assert not k.events["came"].is_set()
 
 
-@pytest.mark.serial
 def test_a_sub_kernel_of_a_stopped_launch_reads_nothing_that_was_never_written() -> None:
     """Its wait is broken off: it must be left there, not go on with an index from uninitialised memory."""
     follow = broken("follow", 2, "in:index:int64[48]", "in:x:int64[48]", "out:z:int64[48]")
@@ -92,7 +89,7 @@ def test_a_sub_kernel_of_a_stopped_launch_reads_nothing_that_was_never_written()
         Op(small("chain", 1), ["t", "index"], name="held", recv=["never"]),
         Op(follow, ["index", "a", "z"], name="follower"),
     ]
-    with compile_ops(ops, "left", "debug-watchdog=0.3") as k:
+    with compile_ops(ops, "left", "debug-watchdog=1") as k:
         arrays = {**numbers("a"), "index": np.full(48, 2**60), "t": np.zeros(48, np.int64), "z": np.zeros(48, np.int64)}
         with pytest.raises(LaunchError, match="core 1: waiting in wait at the wait point of follower"):
             k(arrays)

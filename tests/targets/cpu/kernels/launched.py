@@ -42,7 +42,7 @@ def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
 
 
 class Launcher:
-    """Kernels compiled once per object: numbers are passed by name, and the block count is chosen as a dynamic op's is."""
+    """Kernels compiled once per object, as dynamic ops: numbers are passed by name, block counts by the tiling."""
 
     def __init__(self) -> None:
         self._kernels: dict[Any, sk.SuperKernel] = {}
