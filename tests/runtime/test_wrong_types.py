@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -94,8 +95,8 @@ ENTRIES: dict[str, Callable[[Any], object]] = {
     "Tiling.from_source(flags=)": lambda value: sk.Tiling.from_source(KERNELS, "tile", value),
     "Options.parse(text=)": sk.Options.parse,
     **{f"Options({name}=)": lambda value, name=name: sk.Options(**{name: value}) for name in vars(sk.Options())},
-    **{f"compile({name}=)": lambda value, name=name: compile_with(**{name: value}) for name in (
-        "ops", "name", "options", "target", "cores", "cores_by_work", "chip", "march", "title", "progress")},
+    **{f"compile({name}=)": lambda value, name=name: compile_with(**{name: value})
+       for name in inspect.signature(sk.compile).parameters},
     "compile(ops=[value])": lambda value: compile_with(ops=[value]),
     "load(directory=)": sk.load,
     "super_kernel(scope=)": lambda value: sk.super_kernel(value).__enter__(),
@@ -164,6 +165,21 @@ def test_a_launch_refuses_wrong_values_in_words(added: sk.SuperKernel, argument:
     assert failures(launch(added, LAUNCHES[argument])) == {}
 
 
+@pytest.mark.parametrize("argument", LAUNCHES)
+def test_a_prepared_and_a_submitted_launch_refuse_wrong_values_in_words(added: sk.SuperKernel, argument: str) -> None:
+    given = {"buffers": {"a": vector(), "b": vector(), "c": vector()}}
+    change = LAUNCHES[argument]
+    assert failures(lambda value: added.bind(**{**given, **change(value)})) == {}
+    assert failures(lambda value: added.submit(**{**given, **change(value)}).result()) == {}
+
+
+def test_an_update_refuses_wrong_values_in_words(added: sk.SuperKernel) -> None:
+    prepared = added.bind({"a": vector(), "b": vector(), "c": vector()})
+    assert failures(lambda value: prepared.update("a", value)) == {}
+    assert failures(lambda value: prepared.update(value, vector())) == {}
+    prepared()
+
+
 @pytest.mark.parametrize("method", ["save", "dump", "emulate"])
 def test_a_method_refuses_wrong_values_in_words(
     added: sk.SuperKernel, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -197,3 +213,14 @@ def test_a_wrong_answer_of_a_tiling_function() -> None:
         assert failures(launch_with) == {}
         for answer in answers:
             assert failures(lambda value, answer=answer: launch_with(lambda _: answer(value))) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("argument", ["model", "options", "mode"])
+def test_explain_refuses_wrong_values_in_words(argument: str) -> None:
+    def explain(value: Any) -> None:
+        if argument == "model" and callable(value):
+            return  # a function is a model
+        sk.explain(**{"model": lambda: None, argument: value})
+
+    assert failures(explain) == {}

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ..errors import GraphError, SuperKernelError, nearest
+from ..errors import GraphError, OptionError, SuperKernelError, nearest, shown
 from .backend import superkernel
 from .report import CompileReport, collecting
 
@@ -36,7 +36,9 @@ def explain(
     """
     plain = _uncompiled(model)
     if not callable(plain):
-        raise GraphError(f"explain needs a model or a function, not {model!r}")
+        raise GraphError(f"explain needs a model or a function, not {shown(model)}")
+    if options is not None and not isinstance(options, Mapping):
+        raise OptionError(f"explain: options is a dict of back end options, not {shown(options)}")
     backend_options = dict(options) if options is not None else None
 
     def backend(module: Any, examples: Any) -> Any:  # a new function each time, so that Dynamo compiles again

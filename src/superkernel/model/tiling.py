@@ -9,7 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from ..errors import BuildError, GraphError
+from ..errors import BuildError, GraphError, shown
 from .subkernel import SubKernel
 
 
@@ -51,7 +51,7 @@ def _naming(symbol: str) -> Iterator[None]:
     try:
         yield
     except (BuildError, GraphError) as error:
-        raise type(error)(f"tiling function {symbol!r}: {error}") from error
+        raise type(error)(f"tiling function {shown(symbol)}: {error}") from error
 
 
 # int function(const sk_tiling_args* in, sk_tiling_result* out), as a sub-kernel

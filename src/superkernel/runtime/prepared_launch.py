@@ -50,7 +50,7 @@ class PreparedLaunch:
 
     def update(self, name: str, value: Any) -> None:
         """Exchange one argument, checked as at a launch; one that is refused changes nothing."""
-        if name not in self._place:
+        if not isinstance(name, str) or name not in self._place:
             raise LaunchError(f"{self._where}no op uses the name {shown(name)}{nearest(name, self._graph.buffers)}")
         arguments, place = self._arguments, self._place[name]
         address, size = check_argument(self._graph, name, value)

@@ -65,7 +65,8 @@ def check_cache() -> Check:
         info = Cache().info()
     except BuildError as error:
         return Check("cache", CheckState.PROBLEM, str(error), "set SUPERKERNEL_CACHE to a folder of yours", needed=True)
-    found = f"{info.directory}: writable, {info.entries} entries, {info.bytes / 1e6:.1f} MB"
+    state = "writable" if info.writable else "read-only, so what it lacks is built anew by every process"
+    found = f"{info.directory}: {state}, {info.entries} entries, {info.bytes / 1e6:.1f} MB"
     return Check("cache", CheckState.OK, found, needed=True)
 
 
