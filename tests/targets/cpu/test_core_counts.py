@@ -139,8 +139,10 @@ def test_one_core_and_any_team_give_the_same_bits(monkeypatch: pytest.MonkeyPatc
         assert array.tobytes() == alone[name].tobytes() == by_one[name].tobytes()
 
 
-@pytest.mark.parametrize(("slow", "winner"), [(TEAM, 1), (ALONE, 2)])
-def test_first_launches_measure_one_core_and_the_team(monkeypatch: pytest.MonkeyPatch, slow: str, winner: int) -> None:
+@pytest.mark.parametrize(("slow", "crowded", "winner"), [(TEAM, False, 1), (ALONE, False, 2), (TEAM, True, 2)])
+def test_first_launches_measure_one_core_and_the_team(
+    monkeypatch: pytest.MonkeyPatch, slow: str, crowded: bool, winner: int
+) -> None:
     monkeypatch.setattr(CpuPlanner, "choose_cores", lambda *given: CoreChoice(2, measures_alone=True))
     monkeypatch.setattr(CpuPlanner, "launch_limit", lambda self: 2)
     with sk.compile(OPS, "measured") as k:
@@ -155,7 +157,7 @@ def test_first_launches_measure_one_core_and_the_team(monkeypatch: pytest.Monkey
             launch, after = divmod(reading, 2)
             return launch * 1_000_000 + after * (500_000 if order[launch % 2] == slow else 1_000)
 
-        measured._clock = clock
+        measured._clock, measured._crowded = clock, lambda: crowded
         for _ in range(2 * (TURNS + 1)):
             assert k.loaded is measured
             assert_right(k)
