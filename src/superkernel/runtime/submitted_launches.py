@@ -16,6 +16,9 @@ class SubmittedLaunches:
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self._begin()
+
+    def _begin(self) -> None:
         self._lock = threading.Lock()
         self._executor: ThreadPoolExecutor | None = None
         self._process = os.getpid()
@@ -23,9 +26,9 @@ class SubmittedLaunches:
 
     def submit(self, launch: Callable[[], Outputs]) -> Future[Outputs]:
         """Run `launch` behind all that were submitted before."""
+        if self._process != os.getpid():
+            self._begin()  # a fork: thread and launches are in the parent, where the lock may be held
         with self._lock:
-            if self._process != os.getpid():  # a fork: the thread is in the parent, and so are its launches
-                self._executor, self._process, self._pending = None, os.getpid(), 0
             if self._executor is None:
                 self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"superkernel-submit-{self._name}")
             self._pending += 1
@@ -41,7 +44,7 @@ class SubmittedLaunches:
         try:
             return launch()
         finally:
-            self._completed()  # before the future has its result: whoever waits for that may close the kernel
+            self._completed()  # before the future has its result: a caller that waits for it may close the kernel
 
     def _forget_cancelled(self, future: Future[Outputs]) -> None:
         if future.cancelled():
@@ -57,7 +60,9 @@ class SubmittedLaunches:
 
     def stop(self) -> None:
         """Ends the thread; there is no pending launch."""
+        if self._process != os.getpid():
+            return
         with self._lock:
             executor, self._executor = self._executor, None
-        if executor is not None and self._process == os.getpid():
+        if executor is not None:
             executor.shutdown(wait=False)
