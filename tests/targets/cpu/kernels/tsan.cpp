@@ -121,6 +121,11 @@ int main() {
     facts.source_count = kSources;
     facts.slot_source = kSlots;
     facts.slot_literal = literals;
+    const int64_t sizes[kSources] = {};
+    int64_t offsets[kSources];
+    for (int64_t& offset : offsets) offset = -1;  // every buffer is passed, none is in the arena
+    facts.source_offset = offsets;
+    facts.source_bytes = sizes;
     facts.rendezvous_count = RENDEZVOUS;
     facts.tiling_count = DYNAMIC;
     facts.counter_count = COUNTERS;
