@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import platform
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from ...cache import Cache, digest
-from ...errors import BuildError, UnsupportedError
+from ...errors import BuildError, SuperKernelError, UnsupportedError
 from ...model.binary import Form
 from ...model.subkernel import SubKernel, refuse_thread_blocks
 from ..native import objects
@@ -234,13 +235,41 @@ _hosts: dict[tuple[Path, str], tuple[Path, list[str]]] = {}
 
 def host_library(context: BuildContext) -> Path:
     """The run time's host side, compiled once; a process looks at its sources once."""
-    at = (context.cache.directory, context.toolchain.identity)
-    if at not in _hosts or not _hosts[at][0].is_file():
+    at = _host_place(context)
+    if not _host_is_known(context):
         commands: list[str] = []
         _hosts[at] = _build_host(context, commands), commands
     path, commands = _hosts[at]
     context.commands.extend(commands)
     return path
+
+
+def _host_place(context: BuildContext) -> tuple[Path, str]:
+    return context.cache.directory, context.toolchain.identity
+
+
+def _host_is_known(context: BuildContext) -> bool:
+    known = _hosts.get(_host_place(context))
+    return known is not None and known[0].is_file()
+
+
+@contextmanager
+def host_library_beside(context: BuildContext) -> Iterator[None]:
+    """While an entry is made, the host library is compiled beside it, unless it is there."""
+    if _host_is_known(context):
+        yield
+        return
+    beside = threading.Thread(target=build_host_quietly, args=(replace(context, commands=[]),), name="superkernel-host")
+    beside.start()
+    try:
+        yield
+    finally:
+        beside.join()
+
+
+def build_host_quietly(context: BuildContext) -> None:
+    with suppress(SuperKernelError):  # the compilation that needs the run time reports the error
+        host_library(context)
 
 
 def _build_host(context: BuildContext, commands: list[str]) -> Path:

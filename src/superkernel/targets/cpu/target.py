@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter_ns
 
-from ...errors import BuildError, OptionError, SuperKernelError, shown
+from ...errors import BuildError, OptionError, shown
 from ...model.graph import Graph
 from ...model.opsfile import read_ops
 from ...model.options import Options
@@ -26,11 +25,13 @@ from ..protocol import Allocator, ChipChoice, GeneratedText, Progress, Target
 from .build import (
     CompiledKernel,
     build_context,
+    build_host_quietly,
     check_signatures,
     check_tiling_function,
     compile_kernels,
     entry_name,
     host_library,
+    host_library_beside,
     link,
     name_symbols,
 )
@@ -41,7 +42,7 @@ from .executable import CpuExecutable, restore
 from .instrument import CHECKING_ENTRY, instrument, unchecked_objects
 from .kernels import SHIPPED_KERNELS
 from .machine import machine_of
-from .numbering import number
+from .numbering import Numbering, number
 from .runtime import host_library as host
 from .runtime.huge_pages import settle
 from .runtime.launch import DELAYS, CpuLoadedKernel, load_alone
@@ -97,6 +98,17 @@ class CpuPrepared:
 
     def build(self, plans: Sequence[Plan]) -> list[CpuExecutable]:
         """One shared object with an entry for each plan."""
+        numbers = [number(plan) for plan in plans]
+        with host_library_beside(self.context):
+            binary, sources, remarks = self._link(plans, numbers)
+        runtime, commands = host_library(self.context), tuple(self.context.commands)
+        return [
+            CpuExecutable(plan, numbered, source, binary, runtime, commands, remarks, march=self.context.march)
+            for plan, numbered, source in zip(plans, numbers, sources, strict=True)
+        ]
+
+    def _link(self, plans: Sequence[Plan], numbers: Sequence[Numbering]) -> tuple[Path, Sequence[str], tuple[str, ...]]:
+        """The shared object, the source of every entry, remarks on what debug-check cannot check."""
         used = {kernel for plan in plans for kernel in _kernels_of(plan)}
         options = plans[0].options.for_target(TARGET.name)
         copies = options.split_mode or 1
@@ -108,7 +120,6 @@ class CpuPrepared:
             remarks = instrumented.remarks
         tilings = {tiling: self.tilings[tiling] for plan in plans for tiling in _tilings_of(plan)}
         symbols = {tiling: function.unique[0] for tiling, function in tilings.items()}
-        numbers = [number(plan) for plan in plans]
         entries = {}
         comparisons = []
         for plan, numbered in zip(plans, numbers, strict=True):
@@ -126,11 +137,7 @@ class CpuPrepared:
         except BuildError as failure:
             message = f"super_kernel_scope {plans[0].graph.name!r}: {failure.message}"
             raise BuildError(message, failure.command, failure.stderr) from failure
-        runtime, commands = host_library(self.context), tuple(self.context.commands)
-        return [
-            CpuExecutable(plan, numbered, source, binary, runtime, commands, remarks, march=self.context.march)
-            for plan, numbered, source in zip(plans, numbers, entries.values(), strict=True)
-        ]
+        return binary, list(entries.values()), remarks
 
 
 def _call_all(functions: Sequence[Callable[[], None]]) -> None:
@@ -194,7 +201,7 @@ class CpuModelSupport:
     def warm_up(self) -> None:
         """Compile the run time in a thread, unless the cache has it."""
         context = build_context()
-        threading.Thread(target=_build_quietly, args=(context,), name="superkernel-warm-up", daemon=True).start()
+        threading.Thread(target=build_host_quietly, args=(context,), name="superkernel-warm-up", daemon=True).start()
 
     def compile_generated(self, texts: Sequence[GeneratedText], flags: Sequence[str]) -> list[Path]:
         return compile_generated(texts, flags, build_context())
@@ -204,11 +211,6 @@ class CpuModelSupport:
 
         allocate: Allocator = torch._C._dynamo.guards._empty_strided_cpu
         return allocate
-
-
-def _build_quietly(context: BuildContext) -> None:
-    with suppress(SuperKernelError):  # the compilation that needs the run time reports the error
-        host_library(context)
 
 
 @dataclass(frozen=True)
