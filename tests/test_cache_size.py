@@ -70,10 +70,18 @@ def test_entries_that_this_process_uses_stay(store: Cache, monkeypatch: pytest.M
     assert entries(store) == [0, 3, 4]
 
 
+def test_entries_that_another_process_has_just_used_stay(store: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(store, range(4))
+    os.utime(store.path(KEYS[0], ".o"))
+    monkeypatch.setenv(LIMIT, "1K")
+    store.make(KEYS[4], ".o", write(1000))
+    assert entries(store) == [0, 4]
+
+
 def test_a_process_that_builds_much_looks_again(store: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(LIMIT, "5K")
     for number in range(8):
-        store.make(KEYS[number], ".o", write(1000))
+        os.utime(store.make(KEYS[number], ".o", write(1000)), (1000.0 + number, 1000.0))
         cache._in_use.clear()
         assert total(store) <= 5 * 1024
     assert entries(store) == [4, 5, 6, 7]
@@ -86,7 +94,9 @@ def test_a_library_that_is_loaded_may_be_evicted(store: Cache, monkeypatch: pyte
         command = ["g++", "-x", "c", "-shared", "-fPIC", "-o", str(path), "-"]
         subprocess.run(command, input=b"int answer(void) { return 42; }", check=True)
 
-    library = ctypes.CDLL(str(store.make(KEYS[0], ".o", build)))
+    entry = store.make(KEYS[0], ".o", build)
+    library = ctypes.CDLL(str(entry))
+    os.utime(entry, (1000.0, 1000.0))
     cache._in_use.clear()
     monkeypatch.setenv(LIMIT, "1K")
     store.make(KEYS[1], ".o", write(100))

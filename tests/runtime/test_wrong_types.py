@@ -215,6 +215,15 @@ def test_a_wrong_answer_of_a_tiling_function() -> None:
             assert failures(lambda value, answer=answer: launch_with(lambda _: answer(value))) == {}
 
 
+@pytest.mark.parametrize("name", ["target", "cores", "cache", "dump", "profit_gate", "options", "fuse", "mode"])
+def test_the_back_end_refuses_wrong_values_in_words(name: str) -> None:
+    from superkernel.frontend.settings import BackendSettings
+
+    assert failures(lambda value: BackendSettings.parse({name: value})) == {}
+    assert failures(lambda value: BackendSettings.parse({key(value): 1})) == {}
+    assert failures(BackendSettings.parse) == {}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("argument", ["model", "options", "mode"])
 def test_explain_refuses_wrong_values_in_words(argument: str) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 SEAL = ".sha256"
 _UNFINISHED = "unfinished-"
 _ABANDONED_AFTER_S = 3600.0
+_RECENT_S = 60.0  # another process may be about to link or load what was used so recently
 _SHARD = re.compile(r"[0-9a-f]{2}")
 _ENTRY = re.compile(r"[0-9a-f]{16,64}(\.[A-Za-z0-9.]+)?")
 _BUILDER = re.compile(r"unfinished-([0-9a-f]{8})-([0-9]+)-")
@@ -67,7 +68,7 @@ def remove_files(directory: Path, shard: str | None = None) -> int:
 def trim(directory: Path, limit: int, spared: Collection[Path]) -> int:
     """Sweep what dead builds left, then remove the least recently used entries until the rest fits the limit.
 
-    Entries in `spared` stay. Returns the bytes that are left.
+    Entries in `spared`, and those that were used a moment ago, stay. Returns the bytes that are left.
     """
     total = 0
     entries, seals = list[StoredFile](), dict[Path, StoredFile]()
@@ -81,7 +82,7 @@ def trim(directory: Path, limit: int, spared: Collection[Path]) -> int:
         elif not file.is_unfinished:
             seals[file.path] = file
     for entry in sorted(entries, key=lambda entry: entry.used):
-        if total <= limit:
+        if total <= limit or time.time() - entry.used < _RECENT_S:
             break
         if entry.path not in spared and _unlink(entry.path):
             total -= entry.bytes

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from typing import Any
 
-from ..errors import OptionError, nearest
+from ..errors import OptionError, nearest, shown
 from ..model.options import OPTIONS, OptionRow, Options
+from ..model.plain_values import checked_path, truth_value, whole_number
 from ..targets import DEFAULT_TARGET, find_target, model_support_of
 from ..targets.protocol import ModelSupport
 
@@ -48,11 +48,11 @@ class BackendSettings:
     def parse(cls, options: Mapping[str, object] | None = None, mode: str | None = None) -> BackendSettings:
         """The settings in torch.compile's `options` and `mode`; every scope option may stand among the options."""
         if not isinstance(options, Mapping | None):
-            raise OptionError(f"backend options cannot be {reprlib.repr(options)}; allowed: a dict, or None")
+            raise OptionError(f"backend options cannot be {shown(options)}; allowed: a dict, or None")
         given = _by_name(options or {})
         if mode is not None:
             if "mode" in given:
-                raise OptionError(f"backend option 'mode' is given twice, again as {mode!r}; allowed: once")
+                raise OptionError(f"backend option 'mode' is given twice, again as {shown(mode)}; allowed: once")
             given["mode"] = mode
         settings: dict[str, Any] = {name: _READERS[name](value) for name, value in given.items() if name in _READERS}
         scope = {name: value for name, value in given.items() if name not in _READERS}
@@ -68,9 +68,9 @@ def _by_name(options: Mapping[str, object]) -> dict[str, object]:
         if name not in _READERS and name not in _ROWS:
             known = [*_READERS, *(row.key for row in OPTIONS)]
             near = nearest(key.lower(), known) if isinstance(key, str) else ""
-            raise OptionError(f"unknown backend option {reprlib.repr(key)}{near}; known: {', '.join(known)}")
+            raise OptionError(f"unknown backend option {shown(key)}{near}; known: {', '.join(known)}")
         if name in given:
-            raise OptionError(f"backend option {key!r} is given twice, again as {reprlib.repr(value)}; allowed: once")
+            raise OptionError(f"backend option {key!r} is given twice, again as {shown(value)}; allowed: once")
         given[name] = value
     return given
 
@@ -84,13 +84,13 @@ def _joined(text: str, scope: Mapping[str, object]) -> str:
         if name in in_text:
             raise OptionError(f"backend option {row.key!r} is given twice, also in options={text!r}; allowed: once")
         values[name] = row.read(value) if isinstance(value, str) else row.accept(value)
-    shown = [_ROWS[name].show(value) for name, value in values.items() if value not in (None, ())]
+    texts = [_ROWS[name].show(value) for name, value in values.items() if value not in (None, ())]
     # Only now are both halves checked against each other.
-    return str(Options.parse(":".join([str(Options.parse(text)), *shown])))
+    return str(Options.parse(":".join([str(Options.parse(text)), *texts])))
 
 
 def _refused(name: str, value: object, allowed: str, near: str = "") -> OptionError:
-    return OptionError(f"backend option {name!r} cannot be {reprlib.repr(value)}{near}; allowed: {allowed}")
+    return OptionError(f"backend option {name!r} cannot be {shown(value)}{near}; allowed: {allowed}")
 
 
 def _target(value: object) -> str:
@@ -100,8 +100,9 @@ def _target(value: object) -> str:
 
 
 def _cores(value: object) -> int | None:
-    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
-        return value
+    cores = whole_number(value)
+    if value is None or (cores is not None and cores >= 1):
+        return cores
     raise _refused("cores", value, "an integer from 1, or None for as many as the target has")
 
 
@@ -111,12 +112,13 @@ def _directory(name: str, default: str, value: object) -> str | None:
     path = os.fspath(value) if isinstance(value, str | os.PathLike) else ""
     if not isinstance(path, str) or not path.strip():
         raise _refused(name, value, f"a directory, or None for {default}")
+    checked_path(path, f"backend option {name!r}", OptionError)
     return path
 
 
 def _profit_gate(value: object) -> bool:
-    if isinstance(value, int) and value in (0, 1):
-        return bool(value)
+    if (truth := truth_value(value)) is not None:
+        return truth
     raise _refused("profit_gate", value, "0, 1, False, True")
 
 
@@ -130,8 +132,8 @@ def _fuse(value: object) -> Fuse:
     if isinstance(value, Fuse):
         return value
     words = [member.value for member in Fuse]
-    if value not in words:
-        raise _refused("fuse", value, ", ".join(words), nearest(value, words) if isinstance(value, str) else "")
+    if not isinstance(value, str) or value not in words:
+        raise _refused("fuse", value, ", ".join(words), nearest(value, words))
     return Fuse(value)
 
 
