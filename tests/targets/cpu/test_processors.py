@@ -19,10 +19,10 @@ OTHER_MOUNTS = (
 
 def tree(files: Path, cgroup: str, mounts: str, limits: dict[str, str]) -> Path:
     """A directory that looks like the root of a machine."""
-    own = files / "proc/self"
-    own.mkdir(parents=True)
-    (own / "cgroup").write_text(cgroup)
-    (own / "mountinfo").write_text(OTHER_MOUNTS + mounts)
+    process = files / "proc/self"
+    process.mkdir(parents=True)
+    (process / "cgroup").write_text(cgroup)
+    (process / "mountinfo").write_text(OTHER_MOUNTS + mounts)
     for path, text in limits.items():
         (files / path).parent.mkdir(parents=True, exist_ok=True)
         (files / path).write_text(text)
