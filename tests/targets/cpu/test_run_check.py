@@ -91,11 +91,14 @@ def test_every_mistake_is_named(mistake: int, what: str, why: str, cores: int) -
     launch(checked(cores=cores), 0)  # the next launch works
 
 
-def test_far_away_from_every_buffer() -> None:
+@pytest.mark.parametrize(("mistake", "did"), [(15, "reads"), (17, "reads"), (18, "writes")])
+def test_far_away_from_every_buffer(mistake: int, did: str) -> None:
+    """An index that is off by up to 2^31: the access is refused before it crashes."""
     with pytest.raises(
-        LaunchError, match=r"op 'checked': debug-check: block 1 of 2 reads 8 bytes at offset -?\d+ of par"
+        LaunchError, match=rf"op 'checked': debug-check: block 1 of 2 {did} 8 bytes at offset -?\d+ of par"
     ):
-        launch(checked(), 15)
+        launch(checked(), mistake)
+    launch(checked(), 0)
 
 
 @pytest.mark.parametrize(("mistake", "parameter"), [(7, "z"), (8, "w")])

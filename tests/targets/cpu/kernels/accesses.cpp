@@ -17,6 +17,7 @@ using Vector = int64_t __attribute__((vector_size(32), aligned(8)));
 enum Mistake {
     kNone, kReadBehind, kReadBefore, kReadOtherPart, kWriteInput, kWriteBehind, kWriteOtherPart, kReadOutput,
     kReadWorkspace, kCopyBehind, kSetBehind, kStructBehind, kVectorBehind, kByteBehind, kAtomicInput, kFarAway, kStdCopy,
+    kFurtherAway, kFarBefore,
 };
 
 }  // namespace
@@ -44,6 +45,8 @@ void part(const int64_t* x, int64_t* z, int64_t* w, int64_t mistake) {
         case kByteBehind: reinterpret_cast<char*>(z)[8 * N] = 1; break;
         case kAtomicInput: __atomic_fetch_add(const_cast<int64_t*>(x) + first, 1, __ATOMIC_RELAXED); break;
         case kFarAway: sink = x[20000]; break;
+        case kFurtherAway: sink = x[int64_t(1) << 31]; break;
+        case kFarBefore: z[-(int64_t(1) << 31)] = 5; break;
         case kStdCopy: std::copy(w + N - 4, w + N, z + N - 3); break;
         default: break;
     }

@@ -34,7 +34,7 @@ struct CheckedCopy {
 
 // What the running thread checks against.
 struct Checker {
-    uint64_t base, total, shadow;
+    uint64_t base, total, shadow, guard, guard_bytes;
     CheckedSpan* spans;
     int32_t shift;
     uint8_t stamp;
@@ -84,6 +84,7 @@ inline void Checker::start(Launch& with) {
     grow(spans, span_room, tables->slabs);
     std::memset(static_cast<void*>(spans), 0, sizeof(CheckedSpan) * size_t(tables->slabs));
     base = tables->base, total = tables->total, shadow = tables->shadow, shift = tables->shift;
+    guard = tables->guard, guard_bytes = tables->guard_bytes;
     copy_count = range_count = 0;
 }
 
@@ -231,7 +232,7 @@ inline void Checker::violation(uint64_t at, uint64_t bytes, bool write) {
                       range->slot->declared, because);
     }
     launch->fail(step, message);
-    total = 0;  // what runs while this thread leaves is not checked
+    total = guard_bytes = 0;  // what runs while this thread leaves is not checked
     launch->leave();
     __builtin_unreachable();
 }
@@ -239,7 +240,10 @@ inline void Checker::violation(uint64_t at, uint64_t bytes, bool write) {
 inline void check_read(uint64_t at, uint64_t bytes) {
     Checker& with = checker;
     const uint64_t offset = at - with.base;
-    if (offset >= with.total) return;
+    if (offset >= with.total) {
+        if (at - with.guard < with.guard_bytes) with.read_closely(at, bytes);
+        return;
+    }
     const CheckedSpan& span = with.spans[offset >> with.shift];
     if (!inside(at, bytes, span.read_begin, span.read_end)) with.read_closely(at, bytes);
 }
@@ -247,7 +251,10 @@ inline void check_read(uint64_t at, uint64_t bytes) {
 inline void check_write(uint64_t at, uint64_t bytes) {
     Checker& with = checker;
     const uint64_t offset = at - with.base;
-    if (offset >= with.total) return;
+    if (offset >= with.total) {
+        if (at - with.guard < with.guard_bytes) with.write_closely(at, bytes);
+        return;
+    }
     const CheckedSpan& span = with.spans[offset >> with.shift];
     if (inside(at, bytes, span.write_begin, span.write_end)) {
         std::memset(reinterpret_cast<void*>(offset + with.shadow), with.stamp, bytes);

@@ -35,6 +35,8 @@ struct CheckTables {
     int32_t shift;
     uint64_t base;            // of slab 0
     uint64_t total;           // bytes of all slabs
+    uint64_t guard;           // the address space around them, in which nothing may be touched
+    uint64_t guard_bytes;
     uint64_t shadow;          // behind an address: the stamp of the op that wrote this byte last
     const uint64_t* begin;    // per slab: its buffer
     const uint64_t* end;

@@ -11,24 +11,31 @@ namespace {
 
 constexpr uint64_t kPage = 4096;
 constexpr int kLeastShift = 18;
+constexpr uint64_t kGuard = uint64_t(1) << 36;  // further than a wrong 32-bit index of doubles goes
+
+char* at(uint64_t address) { return reinterpret_cast<char*>(address); }
 
 // A second array of the same size holds, behind each byte, the stamp of the op that wrote it last.
 void reserve(CheckedMemory& memory, int slabs, int shift) {
     if (memory.mapped != nullptr && memory.tables.shift >= shift) return;
     release(memory);
     const uint64_t total = uint64_t(slabs) << shift;
-    void* const mapped = mmap(nullptr, 2 * total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    const uint64_t everything = 2 * total + 3 * kGuard;  // guard, slabs, guard, shadow, guard
+    void* const mapped = mmap(nullptr, everything, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (mapped == MAP_FAILED) return;
     memory.mapped = mapped;
-    memory.mapped_bytes = 2 * total;
-    memory.tables.base = reinterpret_cast<uint64_t>(mapped);
+    memory.mapped_bytes = everything;
+    memory.tables.guard = reinterpret_cast<uint64_t>(mapped);
+    memory.tables.guard_bytes = everything;
+    memory.tables.base = memory.tables.guard + kGuard;
     memory.tables.total = total;
-    memory.tables.shadow = memory.tables.base + total;
+    memory.tables.shadow = memory.tables.base + total + kGuard;
+    for (const uint64_t begin : {memory.tables.base, memory.tables.shadow}) {
+        if (mprotect(at(begin), total, PROT_READ | PROT_WRITE) != 0) return release(memory);
+    }
     memory.tables.shift = shift;
     memory.tables.slabs = slabs;
 }
-
-char* at(uint64_t address) { return reinterpret_cast<char*>(address); }
 
 void copy_back(const Running& running) {
     const CheckedMemory& memory = *running.checked;
