@@ -31,7 +31,7 @@ class Program:
         scope: str = "",
     ) -> None:
         self.trace, self.scope, self._support = trace, scope, support
-        self._memory = ProgramMemory(trace, scratch)
+        self._memory = ProgramMemory(trace, scratch, steps)
         self._steps: list[SegmentLaunch | TorchCall] = []
         for step in steps:
             if isinstance(step, Segment):

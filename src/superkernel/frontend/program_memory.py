@@ -11,6 +11,8 @@ import torch
 from ..errors import UnsupportedError
 from ..runtime.super_kernel import SuperKernel
 from .lowering.program_trace import ProgramTrace, Storage, StorageOrigin, TracedTensor
+from .program_lifetimes import plan_program, separate
+from .segments import ProgramStep, Segment
 
 CACHE_LINE = 64
 TensorSpec = tuple[Any, Any, Any]  # shape, strides, dtype
@@ -64,26 +66,23 @@ OutputFunction = Callable[[CallTensors], Any]
 class ProgramMemory:
     """Where each storage is in a call: in an input, a constant, a fresh tensor, the arena, or a torch call's result."""
 
-    def __init__(self, trace: ProgramTrace, scratch: Mapping[str, int]) -> None:
+    def __init__(self, trace: ProgramTrace, scratch: Mapping[str, int], steps: Sequence[ProgramStep]) -> None:
         self._trace, self._scratch = trace, scratch
         self._by_name = {storage.name: storage for storage in trace.storages}
-        self._offsets: dict[str, int] = {}  # in the arena
         self._fresh: dict[str, int] = {}
         self.fresh_specs: list[TensorSpec] = []
-        self.arena_bytes = 0
+        inner: dict[str, int] = {}  # name -> bytes
         for storage in trace.storages:
             if storage.origin is StorageOrigin.ALLOCATED:
                 if storage.returned:
                     self._fresh[storage.name] = len(self.fresh_specs)
                     self.fresh_specs.append(_fresh_spec(storage, trace.outputs))
                 else:
-                    self._put_in_arena(storage.name, storage.nbytes)
-        for name, nbytes in scratch.items():
-            self._put_in_arena(name, nbytes)
-
-    def _put_in_arena(self, name: str, nbytes: int) -> None:
-        self._offsets[name] = self.arena_bytes
-        self.arena_bytes += -(-nbytes // CACHE_LINE) * CACHE_LINE
+                    inner[storage.name] = storage.nbytes
+        inner |= scratch
+        self.plan = separate(inner) if _tells_buffers_apart(steps) else plan_program(inner, steps)
+        self._offsets = self.plan.offsets  # in the arena
+        self.arena_bytes = self.plan.arena
 
     def segment_launch(self, kernel: SuperKernel, function: Callable[[Any, Any], None]) -> SegmentLaunch:
         launch = SegmentLaunch(function, kernel)
@@ -144,6 +143,12 @@ class ProgramMemory:
             begin = call.frame.base - call.frame.arena.data_ptr() + self._offsets[storage.name]
             return _view_of(call.frame.arena[begin : begin + storage.nbytes], view)
         return _view_of_result(call.returned[storage], view)
+
+
+def _tells_buffers_apart(steps: Sequence[ProgramStep]) -> bool:
+    """Whether some segment is debugged in a way that needs memory of its own for every buffer."""
+    kernels = [step.kernel for step in steps if isinstance(step, Segment) and step.kernel is not None]
+    return any(kernel.options.debug_replay or kernel.options.debug_check for kernel in kernels)
 
 
 def as_traced(value: Any, view: TracedTensor) -> Any:

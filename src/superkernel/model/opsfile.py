@@ -3,7 +3,8 @@
 Of a file, `kernels` and `ops` are required; of a kernel one of `source`, `object` and `ptx`, `params`, and `block_dim`
 or `grid`; of an op `kernel` and `args`; of the `tiling` of a dynamic op `symbol` and one of `source` and
 `object`. A kernel without a `symbol` is called like its id. An argument is a name, a number, or a place in a buffer:
-{"name": "x", "offset": 128}, in bytes. Paths are relative to the JSON file; null counts as absent.
+{"name": "x", "offset": 128}, in bytes. `outputs` lists the names that a launch returns.
+Paths are relative to the JSON file; null counts as absent.
 """
 
 from __future__ import annotations

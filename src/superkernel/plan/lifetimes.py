@@ -8,16 +8,15 @@ equal cores, may also share one place: each core reuses its own part in its own 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from operator import or_
+from typing import Protocol
 
 from ..model.graph import Graph
 from .memory import MemoryPlan, PlacedBuffer, Request, arrange
 from .plan import Plan
-from .replication import Copies
-from .steps import Cores
 from .verify.agents import Clocks
 from .verify.vector_clocks import ClassAgents, walk
 
@@ -30,26 +29,29 @@ def with_memory(plan: Plan) -> Plan:
 
 
 def plan_memory(plan: Plan) -> MemoryPlan:
-    graph, agents = plan.graph, ClassAgents(plan)
-    names = graph.inner
-    clocks = walk(plan, agents, lambda which, message: None)  # validate reports what is wrong
-    users = accesses(graph, names)
-    moments = [[place for place, _ in used] for used in users]
-    requests = [
-        Request(graph.buffers[name].nbytes or 0, found[0], found[-1], partition)
-        for name, found, partition in zip(
-            names, moments, partitions(graph, names, plan.placements, plan.copies), strict=True
-        )
-    ]
-    order = OpOrder(graph, clocks, agents)
-    arrangement = arrange(requests, conflicts(users, order), _touched_together(users))
-    placed = zip(names, arrangement.offsets, requests, strict=True)
-    return MemoryPlan(
-        tuple(PlacedBuffer(name, offset, request.nbytes) for name, offset, request in placed),
-        arrangement.arena,
-        arrangement.peak,
-        sum(request.nbytes for request in requests),
-    )
+    names, order = plan.graph.inner, op_order(plan)
+    users, divided = accesses(plan.graph, names), partitions(plan, names)
+    return place(names, [plan.graph.buffers[name].nbytes or 0 for name in names], users, order, list(divided))
+
+
+def place(
+    names: Sequence[str],
+    sizes: Sequence[int],
+    users: Sequence[Sequence[Access]],
+    order: Unfinished,
+    divided: Sequence[Hashable],
+) -> MemoryPlan:
+    """The arena of buffers that come in the order of their first access; `divided` are their partitions."""
+    requests = [Request(*fields) for fields in zip(sizes, _firsts(users), _lasts(users), divided, strict=True)]
+    arrangement = arrange(requests, conflicts(users, order), touched_together(users))
+    placed = map(PlacedBuffer, names, arrangement.offsets, sizes)
+    return MemoryPlan(tuple(placed), arrangement.arena, arrangement.peak, sum(sizes))
+
+
+def op_order(plan: Plan) -> OpOrder:
+    """The order that the syncs of a plan enforce; what is wrong with them is for validate to report."""
+    agents = ClassAgents(plan)
+    return OpOrder(plan.graph, walk(plan, agents, lambda which, message: None), agents)
 
 
 Access = tuple[int, bool]  # rank of the op in the serial order; whether it touches the buffer before its wait point
@@ -65,6 +67,19 @@ def accesses(graph: Graph, names: Sequence[str]) -> list[list[Access]]:
                 early = param.name in node.kernel.read_before_wait
                 found[name][rank] = found[name].get(rank, False) or early
     return [list(found[name].items()) for name in names]
+
+
+def _firsts(users: Sequence[Sequence[Access]]) -> Iterator[int]:
+    return (used[0][0] for used in users)
+
+
+def _lasts(users: Sequence[Sequence[Access]]) -> Iterator[int]:
+    return (used[-1][0] for used in users)
+
+
+class Unfinished(Protocol):
+    def unfinished(self, rank: int, early: bool) -> int:
+        """The bit set of ops of which some core may not have finished when this op begins; early: before its wait."""
 
 
 class OpOrder:
@@ -85,7 +100,6 @@ class OpOrder:
             self._unfinished[core_class] = behind[::-1]
 
     def unfinished(self, rank: int, early: bool) -> int:
-        """The bit set of ops of which some core may not have finished when this op begins; early: before its wait."""
         op = self._order[rank]
         known = self._clocks.begins if early else self._clocks.bodies
         clocks = [known[op, core_class] for core_class in self._agents.of(op) if (op, core_class) in known]
@@ -98,7 +112,7 @@ class OpOrder:
         return late
 
 
-def conflicts(users: Sequence[Sequence[Access]], order: OpOrder) -> list[int]:
+def conflicts(users: Sequence[Sequence[Access]], order: Unfinished) -> list[int]:
     """Per buffer: the bit set of the buffers of which some access is not ordered with all of its own.
 
     The buffers come in the order of their first access.
@@ -165,10 +179,9 @@ def runs(mask: int) -> Iterator[tuple[int, int]]:
         mask = rest
 
 
-def partitions(
-    graph: Graph, names: Sequence[str], placements: tuple[Cores, ...], copies: Mapping[int, Copies]
-) -> Iterator[Hashable]:
+def partitions(plan: Plan, names: Sequence[str]) -> Iterator[Hashable]:
     """Per name: how it is divided, if every op that touches it promises @block in equal parts on equal cores."""
+    graph = plan.graph
     divided: dict[str, set[Hashable]] = {name: set() for name in names}
     for node in graph.nodes:
         for param, name in node.arguments():
@@ -176,13 +189,14 @@ def partitions(
                 continue
             buffer = graph.buffers[name]
             whole = param.block and param.dtype == buffer.dtype and param.shape == buffer.shape
-            apart = whole and not node.dynamic and node.index not in copies
-            divided[name].add((buffer.dtype, buffer.shape, node.blocks, placements[node.index]) if apart else None)
+            apart = whole and not node.dynamic and node.index not in plan.copies
+            divided[name].add((buffer.dtype, buffer.shape, node.blocks, plan.placements[node.index]) if apart else None)
     for name in names:
         yield next(iter(divided[name])) if len(divided[name]) == 1 else None
 
 
-def _touched_together(users: Sequence[Sequence[Access]]) -> list[list[int]]:
+def touched_together(users: Sequence[Sequence[Access]]) -> list[list[int]]:
+    """Per op: its buffers."""
     by_op: dict[int, list[int]] = {}
     for i, used in enumerate(users):
         for rank, _ in used:
