@@ -12,6 +12,7 @@ from typing import Any
 from ..errors import OptionError, nearest, shown
 from ..model.options import OPTIONS, OptionRow, Options
 from ..model.plain_values import checked_path, truth_value, whole_number
+from ..plan import MOST_CORES
 from ..targets import DEFAULT_TARGET, find_target, model_support_of
 from ..targets.protocol import ModelSupport
 
@@ -101,9 +102,9 @@ def _target(value: object) -> str:
 
 def _cores(value: object) -> int | None:
     cores = whole_number(value)
-    if value is None or (cores is not None and cores >= 1):
+    if value is None or (cores is not None and 1 <= cores <= MOST_CORES):
         return cores
-    raise _refused("cores", value, "an integer from 1, or None for as many as the target has")
+    raise _refused("cores", value, f"an integer from 1 to {MOST_CORES}, or None for as many as the target has")
 
 
 def _directory(name: str, default: str, value: object) -> str | None:
