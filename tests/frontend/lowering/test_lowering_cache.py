@@ -72,60 +72,73 @@ def test_the_report_counts_what_was_found_and_what_was_made() -> None:
 
 SCRIPT = dedent("""
     import json
+    import os
     import sys
+    from pathlib import Path
 
     calls = []
     sys.addaudithook(lambda event, args: event == "subprocess.Popen" and calls.append(str(args[1])))
 
     import torch
+    import torch._inductor.compile_fx  # the processes below have it from here
     import superkernel as sk
     from superkernel.frontend.report import collecting
+
+    cache = Path(os.environ["SUPERKERNEL_CACHE"])
 
     def model(x):
         with sk.super_kernel("a"):
             return x.cos()
 
-    x = torch.linspace(-2, 2, 64).reshape(4, 16)
-    with collecting() as report:
-        made = torch.compile(model, backend="superkernel", options={"profit_gate": 0})(x)
-    torch.testing.assert_close(made, model(x))
-    assert report.scopes[0].fused, report
-    print(json.dumps([made.numpy().tobytes().hex(), calls]))
-""")
+    def compile_and_call():
+        x = torch.linspace(-2, 2, 64).reshape(4, 16)
+        with collecting() as report:
+            made = torch.compile(model, backend="superkernel", options={"profit_gate": 0})(x)
+        torch.testing.assert_close(made, model(x))
+        assert report.scopes[0].fused, report
+        return made.numpy().tobytes().hex(), [call for call in calls if str(cache) in call]
 
+    def start(name):
+        process = os.fork()
+        if process == 0:
+            status = 1
+            try:
+                Path(name).write_text(json.dumps(compile_and_call()))
+                status = 0
+            finally:
+                sys.stderr.flush()
+                os._exit(status)
+        return process
 
-def start(cache: Path) -> subprocess.Popen[str]:
-    environment = {
-        **os.environ,
-        "SUPERKERNEL_CACHE": str(cache),
-        "PYTHONPATH": str(Path(sk.__file__).parents[1]),
-    }
-    command = [sys.executable, "model.py"]
-    return subprocess.Popen(
-        command, cwd=cache.parent, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    def finish(*processes):
+        for process in processes:
+            assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
 
-
-def finish(process: subprocess.Popen[str], cache: Path) -> tuple[str, list[str]]:
-    """The bits of the result, and the programs that were run to put something into the cache."""
-    out, errors = process.communicate()
-    assert process.returncode == 0, errors
-    bits, calls = json.loads(out)
-    return bits, [call for call in calls if str(cache) in call]
-
-
-def test_processes_share_the_cache_and_repair_it(tmp_path: Path) -> None:
-    (tmp_path / "model.py").write_text(SCRIPT)
-    cache = with_host_library(tmp_path / "cache")
-    both = [start(cache), start(cache)]  # at once, and nothing of the model is there yet
-    (first, calls), (second, more_calls) = [finish(process, cache) for process in both]
-    assert first == second and (calls or more_calls)
-    assert finish(start(cache), cache) == (first, [])  # everything was found
+    finish(start("first"), start("second"))  # at once, and nothing of the model is there yet
+    finish(start("third"))
     for entry in cache.rglob("*"):
         if entry.is_file() and b"fused_cos" in (contents := entry.read_bytes()):
             entry.write_bytes(contents[:100] + b"damage")
-    again, calls = finish(start(cache), cache)
-    assert again == first and calls
+    finish(start("fourth"))
+""")
+
+
+def test_processes_share_the_cache_and_repair_it(tmp_path: Path) -> None:
+    """Four processes, forked from one that has torch and has compiled nothing."""
+    (tmp_path / "model.py").write_text(SCRIPT)
+    cache = with_host_library(tmp_path / "cache")
+    environment = {
+        **os.environ, "SUPERKERNEL_CACHE": str(cache), "PYTHONPATH": str(Path(sk.__file__).parents[1])
+    }  # fmt: skip
+    command = [sys.executable, "model.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    ended = [json.loads((tmp_path / name).read_text()) for name in ("first", "second", "third", "fourth")]
+    assert len({bits for bits, _ in ended}) == 1
+    first, second, third, fourth = (calls for _, calls in ended)
+    assert first or second  # the programs that were run to put something into the cache
+    assert third == []  # everything was found
+    assert fourth  # what was damaged was made again
 
 
 # no room

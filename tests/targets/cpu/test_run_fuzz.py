@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from measured import examples
 from targets.cpu.small import Array, compared, compile_ops, expected, launched, numbers, small
 
 from superkernel import Event, Op, SuperKernel
@@ -19,7 +20,7 @@ from superkernel.targets.cpu.runtime.launch import DELAYS
 
 pytestmark = pytest.mark.slow
 
-EXAMPLES = 20
+EXAMPLES = examples(14)
 BUFFERS = "abcde"
 
 

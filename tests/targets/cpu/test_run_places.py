@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from measured import examples
 from targets.cpu.small import Array, N, compile_ops, numbers, small
 
 import superkernel as sk
@@ -243,7 +244,7 @@ def test_parts_of_one_buffer_may_have_different_types() -> None:
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 3)] * 3), min_size=1, max_size=6), st.integers(1, 2))
-@settings(max_examples=40)
+@settings(max_examples=examples(16))
 def test_any_ops_on_parts_of_one_buffer(rows: list[tuple[int, int, int]], cores: int) -> None:
     """Each writes a part of x from two others; fused, unfused and numpy agree."""
     chosen = [(a, b, z) for a, b, z in rows if z not in (a, b)] or [(0, 1, 2)]
