@@ -23,6 +23,8 @@ namespace {
 constexpr uint64_t kShowUpNs = 100'000;       // a worker that sleeps needs some 50 us to wake up on an idle machine
 constexpr uint64_t kLateJoinNs = 500'000;     // later than any wake-up: the thread had no processor
 constexpr uint64_t kSuspicionNs = 100'000'000;
+constexpr uint64_t kTimeSliceNs = 3'000'000;  // a core that was blocked this long lost its processor
+constexpr uint64_t kPausePerLoss = 30;
 constexpr uint64_t kFirstPauseNs = 20'000'000;
 constexpr uint64_t kLongestPauseNs = 2'000'000'000;
 constexpr uint64_t kCalmNs = 1'000'000'000;   // a machine that became crowded again within this time was not calm
@@ -70,12 +72,13 @@ bool processors_lack_for(int more_threads) {
     return runnable >= 0 && runnable + more_threads > sysconf(_SC_NPROCESSORS_ONLN);
 }
 
-// Where the crowd is not visible in the machine's load (others are bound to the same processors), the pause before the
-// next attempt doubles.
-void found_crowd() {
+// The pause before the next attempt is long enough that what a failed attempt costs is a small share of the time; where
+// the crowd is not visible in the machine's load (others are bound to the same processors), it also doubles.
+void found_crowd(uint64_t lost_ns) {
     const uint64_t now = now_ns();
     const bool was_calm = now - calm_since_ns.load() > kCalmNs;
-    const uint64_t pause = was_calm ? kFirstPauseNs : std::min(kLongestPauseNs, 2 * pause_ns.load());
+    const uint64_t least = std::max(kFirstPauseNs, kPausePerLoss * lost_ns);
+    const uint64_t pause = std::min(kLongestPauseNs, std::max(least, was_calm ? 0 : 2 * pause_ns.load()));
     pause_ns.store(pause);
     next_look_ns.store(now + pause);
     crowded.store(true);
@@ -120,7 +123,7 @@ Part join_formation(Running& running, int core) {
             if (!always && now_ns() - start > kShowUpNs) {
                 if (formation.compare_exchange_strong(seen, seen | kSoloBit)) {
                     wake_sleepers(formation, running.formation_sleepers);
-                    if (processors_lack_for(0)) found_crowd();
+                    if (processors_lack_for(0)) found_crowd(0);
                     return Part::kSolo;
                 }
                 continue;
@@ -148,15 +151,16 @@ Part join_formation(Running& running, int core) {
 BusyCores::BusyCores(int cores) : cores_(cores) { busy.fetch_add(cores, std::memory_order_relaxed); }
 BusyCores::~BusyCores() { busy.fetch_sub(cores_, std::memory_order_relaxed); }
 
-// One sample may be a thread of the system that ran for a moment; two within a short time are a crowd.
-void report_blocked(Launch*, uint64_t) {
+// After a short block one sample may be a thread of the system that ran for a moment; two in a row are a crowd.
+void report_blocked(Launch*, uint64_t ns) {
     if (!processors_lack_for(0)) return;
     const uint64_t now = now_ns();
-    if (now - last_suspicion_ns.exchange(now) < kSuspicionNs) found_crowd();
+    const bool again = now - last_suspicion_ns.exchange(now) < kSuspicionNs;
+    if (again || ns > kTimeSliceNs) found_crowd(ns);
 }
 
 void report_late_team(uint64_t join_ns) {
-    if (join_ns > kLateJoinNs) found_crowd();
+    if (join_ns > kLateJoinNs) found_crowd(join_ns);
 }
 
 bool region_is_safe() { return !region_unsafe.load(std::memory_order_relaxed); }
