@@ -15,7 +15,8 @@ from targets.cpu.small import compile_ops, small
 from superkernel import Op
 from superkernel.errors import BuildError
 from superkernel.plan import Plan
-from superkernel.targets.cpu import emit, target
+from superkernel.plan.steps import Call, Signal
+from superkernel.targets.cpu import emit, numbering, target
 from superkernel.targets.cpu.actions import Word
 from superkernel.targets.cpu.build import INCLUDE
 from superkernel.targets.cpu.check_emitted import check_emitted
@@ -163,6 +164,32 @@ def test_random_plans(make: Callable[[int], object], form: str) -> None:
         if len(lines) < 150:
             for at, code in code_lines(lines):
                 assert not SYNC.search(code) or noticed(plan, lines[:at] + lines[at + 1 :]), f"{seed}: {code}"
+
+
+def test_a_counter_is_raised_by_the_cores_that_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call on more cores than signal its mark must not signal early at a counter: a wait would end too soon."""
+    monkeypatch.setattr(numbering, "COUNTER_FROM", 2)
+    early_at_a_counter = re.compile(r"( *)core\.signal_early\((\d+), (\d+)\);")
+    partial_signals = 0
+    for seed in range(40):
+        plan = wide_case(seed).plan
+        counters = number(plan).counters
+        calls = {step.op: set(step.cores) for step in plan.steps if isinstance(step, Call)}
+        signals = [step for step in plan.steps if isinstance(step, Signal) and step.inside]
+        counted = {step.mark.op: step for step in signals if (step.mark, step.cores) in counters}
+        few = [step for op, step in counted.items() if set(step.cores) != calls[op]]
+        source = printed(plan, "lines")
+        check(plan, source)
+        for step in few:
+            stamp, counter = number(plan).stamps[step.mark], counters[step.mark, step.cores]
+            assert (str(stamp), str(counter)) not in [found[1:] for found in early_at_a_counter.findall(source)]
+            called = [i for i, s in enumerate(plan.steps) if isinstance(s, Call) and s.op == step.mark.op]
+            call = f"core.begin({called[0]},"
+            faulty = source.replace(f"    {call}", f"    core.signal_early({stamp}, {counter});\n    {call}")
+            if faulty != source:
+                partial_signals += 1
+                assert noticed(plan, faulty.split("\n"))
+    assert partial_signals > 3
 
 
 def test_the_message_names_step_and_line() -> None:

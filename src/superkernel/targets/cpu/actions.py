@@ -230,7 +230,7 @@ class Actions:
     def _call(self, i: int, step: Call) -> Iterator[Action]:
         node = self.plan.graph.nodes[step.op]
         rank = Rank(step.cores, step.width if step.copies > 1 else 0)
-        early = self._early_signals.get(step.op)
+        early = self._early_signal(step)
         if early:
             yield Action(Word.SIGNAL_EARLY, self._published(early))
         if step.team:
@@ -243,6 +243,13 @@ class Actions:
             yield Action(Word.MEETING_OVER, (rank,))
         if early or step.team or step.op in self._waiting_inside:
             yield Action(Word.END_CALL)
+
+    def _early_signal(self, step: Call) -> Signal | None:
+        """The signal that a call may give by itself. A counter must not be raised by cores that do not count there."""
+        early = self._early_signals.get(step.op)
+        if early is not None and (early.mark, early.cores) in self.numbers.counters:
+            return early if set(early.cores) == set(step.cores) else None
+        return early
 
     def _wait(self, i: int, need: Need, inside: bool) -> Iterator[Action]:
         counter = self.numbers.counter_of(need)

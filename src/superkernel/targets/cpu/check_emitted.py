@@ -91,6 +91,8 @@ class _Checker:
     areas: dict[str, tuple[int, int]] = field(default_factory=dict)  # buffer -> offset, stride
     stamp_claims: list[_Claim] = field(default_factory=list)
     counter_claims: list[_Claim] = field(default_factory=list)
+    # calls that may not signal early, because a core that does not count at the counter would raise it: line, step
+    uncounted: list[tuple[int, int, Signal]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         plan, nodes = self.plan, self.plan.graph.nodes
@@ -280,10 +282,15 @@ class _Checker:
     def _compare_call(self, i: int, step: steps.Call, guard: Ranges, cores: frozenset[int]) -> None:
         node = self.plan.graph.nodes[step.op]
         early = self._early.get(step.op)
+        if early is not None and set(early.cores) != set(step.cores) and self._at.peek().word != "signal_early":
+            self.uncounted.append((self._at.peek().line, i, early))
+            early = None
         if early is not None:
             statement = self._at.take("signal_early", guard)
             stamp, counter = statement.operands
             assert isinstance(stamp, int) and isinstance(counter, int)
+            if counter != -1 and set(early.cores) != set(step.cores):
+                raise self._at.unlike(statement, f"a counter that only cores {spell(early.cores)} raise")
             self.stamp_claims.append(_Claim(statement.line, i, early.mark, stamp))
             self.counter_claims.append(_Claim(statement.line, i, (early.mark, early.cores), counter))
         members = len(step.team)
@@ -415,6 +422,10 @@ class _Checker:
                 if claim.number != number:
                     self.step = claim.step
                     raise Difference(claim.line, f"names {claim.number} where {number} is signalled")
+        for line, i, signal in self.uncounted:
+            if (signal.mark, signal.cores) not in self.counters:
+                self.step = i
+                raise Difference(line, "stands where signal_early is missing")
         before = 0
         for i, step in enumerate(self.plan.steps):
             if isinstance(step, Signal | steps.Barrier):

@@ -22,7 +22,8 @@ from .emit_lines import INDENT, LinePrinter, parameter_types
 from .emit_table import TablePrinter, runs
 from .numbering import Numbering
 
-# A plan whose lanes have so many steps in all becomes tables.
+# A plan whose lanes have so many steps in all becomes tables. Measured on chains: 300 steps take the compiler 1.1 s as
+# lines and 0.6 s as tables, 6000 take 23 s and 0.7 s; a row costs a core some nanoseconds more than a line.
 TABLES_FROM = 400
 _INCLUDE = "#include <superkernel/entry.h>"
 _PARAMETERS = "sk::Core& core, const uint64_t* slot, [[maybe_unused]] const int64_t* bytes"
