@@ -11,7 +11,15 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from superkernel.errors import OptionError
-from superkernel.model.options import OPTIONS, TARGETS, EarlyStart, Options, PreloadCode, StrictScopeCheck
+from superkernel.model.options import (
+    OPTIONS,
+    TARGETS,
+    EarlyStart,
+    Options,
+    PreloadCode,
+    StrictScopeCheck,
+    WatchdogAction,
+)
 
 CORES = st.one_of(
     st.tuples(st.integers(0, 1_000_000), st.just(0)),
@@ -37,7 +45,9 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "dcci_before_kernel_start": ITEMS,
     "dcci_after_kernel_end": ITEMS,
     "dcci_disable_on_kernel": ITEMS,
-    "debug_watchdog": st.floats(0, 86400, exclude_min=True) | st.integers(1, 86400),
+    "debug_watchdog": st.floats(0, 86400) | st.integers(0, 86400),
+    "debug_watchdog_action": st.sampled_from(WatchdogAction),
+    "debug_check": st.booleans(),
     "debug_replay": st.booleans(),
 }
 

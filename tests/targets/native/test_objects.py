@@ -70,6 +70,7 @@ def exported(path: Path) -> list[str]:
 def test_a_path_without_a_compiler_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("SUPERKERNEL_CACHE", str(tmp_path / "empty"))
     with pytest.raises(BuildError, match=r"compiler is missing: none of g\+\+, .*apt-get install g\+\+ binutils"):
         find_toolchain()
 

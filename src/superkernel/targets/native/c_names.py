@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# the keywords of C++20, `main`, names that compilers and headers define as macros, and namespaces of the emitted file
+# the keywords of C++20, `main`, and names that compilers define as macros
 _WORDS = """
 alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t char8_t class co_await
 co_return co_yield compl concept const const_cast consteval constexpr constinit continue decltype default delete do
@@ -14,14 +14,26 @@ double dynamic_cast else enum explicit export extern false float for friend goto
 namespace new noexcept not not_eq nullptr operator or or_eq private protected public register reinterpret_cast
 requires return short signed sizeof static static_assert static_cast struct switch template this thread_local throw
 true try typedef typeid typename union unix unsigned using virtual void volatile wchar_t while xor xor_eq
-alloca at errno offsetof sched_priority sk std stderr stdin stdout
 """
+_KEYWORDS = frozenset(_WORDS.split())
+# and names of headers and namespaces in the emitted file
+_RESERVED = _KEYWORDS | {
+    "alloca",
+    "at",
+    "errno",
+    "offsetof",
+    "sched_priority",
+    "sk",
+    "std",
+    "stderr",
+    "stdin",
+    "stdout",
+}
 _MACRO = re.compile(r"[A-Z0-9_]+$|[A-Z]{2,}[A-Z0-9]*_")  # FLT_MAX, SYS_read
-_RESERVED = frozenset(_WORDS.split())
 
 
 def is_c_identifier(name: str) -> bool:
-    return _IDENTIFIER.fullmatch(name) is not None and name not in _RESERVED
+    return _IDENTIFIER.fullmatch(name) is not None and name not in _KEYWORDS
 
 
 def c_identifiers(names: Sequence[str]) -> list[str]:

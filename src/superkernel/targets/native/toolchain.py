@@ -182,7 +182,7 @@ def run(
         raise BuildError(f"{what}: an argument cannot be passed to a program: {reason}", command) from reason
     except FileNotFoundError as reason:
         missing = "a C++ compiler is missing: " if Path(command[0]).name in COMPILERS else ""
-        raise BuildError(f"{what}: {missing}cannot run {command[0]}: {reason}; {_INSTALL}", command) from reason
+        raise BuildError(f"{what}: cannot run {command[0]}: {reason}; {missing}{_INSTALL}", command) from reason
     except OSError as reason:
         raise BuildError(f"{what}: cannot run {command[0]}: {reason}; {_INSTALL}", command) from reason
     if done.returncode:
