@@ -162,6 +162,7 @@ def test_flags_that_the_compiler_refuses(tmp_path: Path) -> None:
 def test_a_machine_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("SUPERKERNEL_CACHE", str(tmp_path / "empty"))
     refusal(lambda: compile_it(ADD), "C++ compiler is missing", "g++", "install")
 
 
