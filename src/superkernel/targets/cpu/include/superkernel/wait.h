@@ -43,7 +43,7 @@ constexpr int kCrowdedSpins = 200;      // another thread needs the processor
 constexpr uint64_t kYieldNs = 200'000;  // then yield this long, on a machine with idle processors
 constexpr uint64_t kLongBlockNs = 500'000;  // a core that was blocked this long asks whether the machine is crowded
 constexpr long kWakeNs = 10'000'000;    // a blocked core looks at the abort word this often
-constexpr long kSleepNs = 20'000;       // sleep between two looks at a word whose writer wakes nobody
+constexpr long kSleepNs = 20'000;       // sleep between two looks at a word whose writer wakes no core
 constexpr unsigned long kSlackNs = 1'000;  // timer slack of these sleeps; the default of 50 us would be visible
 
 // Lowers the timer slack of this thread during its lifetime, so that short sleeps end in time.

@@ -109,6 +109,13 @@ struct Program {
     bool closed = false;
 };
 
+// The state of a launch; see running_state.cpp.
+Running* make_running(const Program& program);
+void free_running(Running* running);
+void free_arena(Running& running);
+bool fill_slots(Running& running, const uint64_t* values, const int64_t* bytes);  // false: no memory for the arena
+void reset(Running& running);
+
 // Writes what each core of a launch is doing.
 void describe(const Running& running, const char* headline, char* text, size_t room);
 
