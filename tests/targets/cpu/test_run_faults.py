@@ -170,10 +170,10 @@ def edited(text: str, pattern: str, replacement: str) -> str:
 
 
 def host_without(folder: Path, pattern: str) -> Path:
-    """The host library without what matches in launch.cpp."""
-    changed, output, tools = folder / "launch.cpp", folder / "host.so", find_toolchain()
-    changed.write_text(edited((HOST / "launch.cpp").read_text(), pattern, ""))
-    sources = [changed, *(path for path in HOST.glob("*.cpp") if path.name != "launch.cpp")]
+    """The host library without what matches in running_state.cpp."""
+    changed, output, tools = folder / "running_state.cpp", folder / "host.so", find_toolchain()
+    changed.write_text(edited((HOST / "running_state.cpp").read_text(), pattern, ""))
+    sources = [changed, *(path for path in HOST.glob("*.cpp") if path.name != changed.name)]
     objects = compile_sources([CompileJob(path, ("-O2", f"-I{HOST}")) for path in sources], tools, Cache(), (INCLUDE,))
     run([*tools.cxx, "-shared", "-fPIC", *map(str, objects), "-lpthread", "-o", str(output)], what="a host library")
     return output
