@@ -205,7 +205,11 @@ def test_a_read_only_cache_of_root_serves_every_user(read_only: Path, monkeypatc
 # --- paths
 
 
-@pytest.mark.parametrize("path", ["/tmp/\udcff/cache", "/tmp/a\0b", 5, b"/tmp/x", object()], ids=repr)
+@pytest.mark.parametrize(
+    "path",
+    ["/tmp/\udcff/cache", "/tmp/a\0b", 5, b"/tmp/x", object()],
+    ids=["not UTF-8", "NUL", "int", "bytes", "object"],
+)
 def test_a_directory_that_is_no_usable_path_is_refused(path: object) -> None:
     with pytest.raises(BuildError, match=r"cache directory.*SUPERKERNEL_CACHE"):
         Cache(path)  # type: ignore[arg-type]

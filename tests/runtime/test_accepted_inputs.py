@@ -80,7 +80,9 @@ def test_a_timeout_in_numbers_of_numpy() -> None:
 # --- bytes
 
 
-@pytest.mark.parametrize("given", [b"e", bytearray(b"e"), memoryview(b"e"), [b"e"]], ids=str)
+@pytest.mark.parametrize(
+    "given", [b"e", bytearray(b"e"), memoryview(b"e"), [b"e"]], ids=lambda given: type(given).__name__
+)
 def test_bytes_are_no_event(given: object) -> None:
     for argument in ("send", "recv"):
         with pytest.raises(GraphError, match=f"{argument}.*is no event id"):
