@@ -166,6 +166,7 @@ def test_interrupt_exit_and_fork() -> None:
     import os, signal, threading, numpy as np
     from runtime.given import ADD, MARK, compiled, vector
     from superkernel import LaunchError, Op
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background jobs without it
     k = compiled(Op(ADD, ["a", "b", "c"], send=["begun"]), Op(MARK, ["ran"], recv=["go"]), cores=1)
     given = {"a": vector(), "b": vector(2), "ran": np.zeros(1, np.int64)}
     done = k.submit(given)

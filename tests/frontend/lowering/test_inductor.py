@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import ctypes
 import inspect
 import threading
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -189,9 +191,21 @@ def test_instruction_sets_are_tried_side_by_side_and_remembered(monkeypatch: pyt
 def test_inductor_remembers_which_instruction_sets_work(monkeypatch: pytest.MonkeyPatch) -> None:
     from torch._inductor import config, cpu_vec_isa
 
-    monkeypatch.setattr(config.cpp, "vec_isa_ok", None)  # tests/conftest.py answers for other tests
-    cpp_compiler.probe_instruction_sets.cache_clear()
-    cpp_compiler.probe_instruction_sets()
-    monkeypatch.setattr(cpu_vec_isa.VecISA, "check_build", lambda *args: pytest.fail("tried again"))
-    cpu_vec_isa.valid_vec_isa_list.cache_clear()
-    assert cpu_vec_isa.pick_vec_isa() in cpu_vec_isa.supported_vec_isa_list
+    class InThisThread(contextlib.nullcontext[None]):
+        """A pool whose work sees the configuration of this thread."""
+
+        def __init__(self, *args: object) -> None:
+            super().__init__()
+
+        def __enter__(self) -> Any:
+            return self
+
+        map = staticmethod(map)
+
+    monkeypatch.setattr(cpp_compiler, "ThreadPoolExecutor", InThisThread)
+    with config.patch({"cpp.vec_isa_ok": None}):  # tests/conftest.py answers for other tests
+        cpp_compiler.probe_instruction_sets.cache_clear()
+        cpp_compiler.probe_instruction_sets()
+        monkeypatch.setattr(cpu_vec_isa.VecISA, "check_build", lambda *args: pytest.fail("tried again"))
+        cpu_vec_isa.valid_vec_isa_list.cache_clear()
+        assert cpu_vec_isa.pick_vec_isa() in cpu_vec_isa.supported_vec_isa_list

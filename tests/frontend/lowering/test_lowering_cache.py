@@ -159,11 +159,11 @@ def test_a_cache_that_cannot_be_made_leaves_the_model_to_inductor(directory: str
 
 
 def test_a_full_disk_leaves_the_model_to_inductor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(unfinished: Path, entry: Path) -> None:
+    def full(file: int) -> None:
         raise OSError(28, "No space left on device")
 
     cache = with_host_library(tmp_path / "cache")
-    monkeypatch.setattr("superkernel.cache._publish", full)
+    monkeypatch.setattr("superkernel.cache.cache.os.fsync", full)
     ran = run(lambda x: x.sin(), X, cache=str(cache))
     torch.testing.assert_close(ran.outputs, X.sin())
     (warning,) = ran.warnings
