@@ -7,7 +7,7 @@
 #include <random>
 #include <thread>
 
-#include "superkernel/wait.h"
+#include "blocking.h"
 
 using namespace sk::host;
 
@@ -20,7 +20,6 @@ static int run(int cores, int rounds, bool late, int* teams, int* solos) {
         Running running;
         running.program = &program;
         running.cores = cores;
-        running.crowded = &crowded;
         running.membarrier = round % 2 == 0 && syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
         std::vector<Part> parts(cores);
         std::vector<std::thread> threads;

@@ -100,8 +100,9 @@ struct Launch {
     void (*request)(Launch*, int tiling) = nullptr;  // wakes the control agent
     const CheckTables* check = nullptr;              // used under SK_CHECK only
     void (*leave)() = nullptr;  // out of a sub-kernel of a stopped launch; never returns
-    const std::atomic<bool>* crowded = nullptr;      // more threads want processors than there are
-    void (*blocked)(Launch*, uint64_t ns) = nullptr;  // told how long a core was blocked for another core
+    // a core that waits calls this: true when reached(condition) holds, false when the launch was stopped first
+    bool (*wait)(Launch*, Activity*, uint32_t step, void* word, std::atomic<uint32_t>* sleepers, bool (*reached)(void*),
+                 void* condition) = nullptr;
     bool membarrier = false;  // the system has it: a blocked core is woken, otherwise it looks from time to time
 
     // As stop, with a message; the first core wins. Read when all cores have left.

@@ -12,7 +12,7 @@
 
 #include <algorithm>
 
-#include "superkernel/wait.h"
+#include "blocking.h"
 
 namespace sk::host {
 
@@ -152,7 +152,7 @@ BusyCores::BusyCores(int cores) : cores_(cores) { busy.fetch_add(cores, std::mem
 BusyCores::~BusyCores() { busy.fetch_sub(cores_, std::memory_order_relaxed); }
 
 // After a short block one sample may be a thread of the system that ran for a moment; two in a row are a crowd.
-void report_blocked(Launch*, uint64_t ns) {
+void report_blocked(uint64_t ns) {
     if (!processors_lack_for(0)) return;
     const uint64_t now = now_ns();
     const bool again = now - last_suspicion_ns.exchange(now) < kSuspicionNs;

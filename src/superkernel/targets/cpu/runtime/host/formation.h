@@ -28,7 +28,7 @@ class BusyCores {
 
 // More threads want processors than there are; cores then block soon instead of spinning.
 extern std::atomic<bool> crowded;
-void report_blocked(Launch* launch, uint64_t ns);  // Launch::blocked
+void report_blocked(uint64_t ns);  // how long a core was blocked for another core
 void report_late_team(uint64_t join_ns);  // after a region whose launch ran solo: how long its join took
 
 // After a fork the threads of the parent's OpenMP run time are not here: no region may begin.

@@ -4,9 +4,8 @@
 
 #include <algorithm>
 
-#include "formation.h"
+#include "blocking.h"
 #include "program.h"
-#include "superkernel/wait.h"
 
 namespace sk::host {
 
@@ -37,8 +36,7 @@ Running* make_running(const Program& program) {
     running->slots = running->slot_store.data();
     running->bytes = running->byte_store.data();
     running->request = request_tiling;
-    running->crowded = &crowded;
-    running->blocked = report_blocked;
+    running->wait = wait_for;
     running->membarrier = membarrier_registered;
     running->delay_seed = facts.delay_seed;
     return running;
