@@ -1,6 +1,10 @@
 // core.h: one core of a running super kernel: its position, and the steps of the plan as member functions.
 #pragma once
 
+#ifdef SK_TEST_DELAYS
+#include <sched.h>
+#endif
+
 #include <algorithm>
 #include <cstring>
 #include <initializer_list>
