@@ -81,6 +81,7 @@ struct Running : Launch {
     std::vector<int64_t> sizes;
     char* arena = nullptr;  // from the first launch on that needs it; kept for later launches
     void* arena_store = nullptr;
+    size_t arena_mapped = 0;  // bytes
     const struct Program* program = nullptr;
     std::atomic<bool> reported{false};
     char report[kReportBytes];

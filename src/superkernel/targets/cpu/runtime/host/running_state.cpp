@@ -52,15 +52,19 @@ static bool make_arena(Running& running) {
     const size_t wanted = size_t(running.program->facts.arena_bytes) + kArenaBegin;
     const size_t alignment = wanted >= kHugePage ? kHugePage : kPage;
     const size_t room = (wanted + alignment - 1) / alignment * alignment;
-    running.arena_store = aligned_alloc(alignment, room);
-    if (running.arena_store == nullptr) return false;
-    if (alignment == kHugePage) madvise(running.arena_store, room, MADV_HUGEPAGE);
-    running.arena = static_cast<char*>(running.arena_store) + kArenaBegin;
+    // mapped, not allocated: what is freed goes back to the system
+    void* const mapped = mmap(nullptr, room + alignment, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED) return false;
+    running.arena_store = mapped;
+    running.arena_mapped = room + alignment;
+    const uint64_t first = (reinterpret_cast<uint64_t>(mapped) + alignment - 1) / alignment * alignment;
+    if (alignment == kHugePage) madvise(reinterpret_cast<void*>(first), room, MADV_HUGEPAGE);
+    running.arena = reinterpret_cast<char*>(first) + kArenaBegin;
     return true;
 }
 
 void free_arena(Running& running) {
-    free(running.arena_store);
+    if (running.arena_store != nullptr) munmap(running.arena_store, running.arena_mapped);
     running.arena_store = nullptr;
     running.arena = nullptr;
 }
