@@ -53,7 +53,7 @@ static inline __aicore__ void sk_publish(__gm__ uint64_t* word, uint64_t value) 
 """,
     "sk_call_context": """\
 // What the next call is told: its block count, the pair code that it waits for itself (-1: none), whether it arrives
-// itself, and the control word in which block 0 publishes its barriers (0: nobody joins them).
+// itself, and the control word in which block 0 publishes its barriers (0: no core joins them).
 #ifndef SK_EMULATED
 #ifndef SK_CORE_LOCAL
 #define SK_CORE_LOCAL [[block_local]]
