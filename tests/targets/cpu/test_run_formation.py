@@ -33,6 +33,9 @@ SOLO = """
 import os, sys
 from targets.cpu.small import assert_same, compile_ops, numbers
 from targets.cpu.test_run_formation import OPS, TEAM_OPS
+if "quota" in sys.argv:
+    from superkernel.targets.cpu.runtime import host_library
+    host_library.cpu_quota = lambda: 1.5
 if "bound" in sys.argv:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 cores = int(sys.argv[1])
@@ -52,6 +55,7 @@ print("team", len({span.core for span in fixed.records()}))
         ("never", ["2"], 1),
         ("always", ["2", "bound"], 2),
         ("auto", ["2", "bound"], 1),
+        ("auto", ["2", "quota"], 1),
     ],
 )
 def test_a_launch_runs_solo_where_its_cores_would_lack_processors(policy: str, args: list[str], cores: int) -> None:

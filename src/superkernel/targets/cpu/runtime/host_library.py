@@ -19,6 +19,7 @@ from ....errors import OptionError, UnsupportedError
 from ...native.loading import load_shared
 from ...protocol import AddressWriter
 from .openmp import openmp
+from .processors import cpu_quota
 from .tiling_agent import TilingAgentPool
 
 
@@ -180,6 +181,8 @@ def _load_host(path: Path, *identity: int) -> HostLibrary:
         *(run_time.address(f) for f in ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads"))
     )
     gil_released.sk_team_policy(_team_policy())
+    if (quota := cpu_quota()) is not None:  # affinity may change, and is asked for there
+        gil_released.sk_processor_limit(int(quota))
     if run_time.inherited:
         gil_released.sk_region_unsafe()
     functions = [ctypes.cast(getattr(ctypes.pythonapi, name), c_void_p).value for name in _PYTHON]
