@@ -15,6 +15,7 @@ import pytest
 from caches import with_host_library
 from targets.cpu.small import ROOT, broken, child, compile_ops, launched, numbers, small
 
+import superkernel as sk
 from superkernel import LaunchError, Op
 
 pytestmark = pytest.mark.slow
@@ -219,7 +220,7 @@ assert k(numbers("a"))["t"] is not None
 @pytest.mark.serial
 def test_another_launch_goes_on_while_one_is_stopped() -> None:
     ops = [Op(small("scale"), ["a", "t"]), Op(small("mix"), ["t", "b", "u"], recv=["go"])]
-    with compile_ops(ops, "both", "debug-watchdog=1") as k:
+    with sk.compile(ops, "both", "debug-watchdog=1", cores=2, outputs=["t", "u"]) as k:
         mine, other = dict(k.events), k.events["go"].__class__("go")
         results: list[object] = []
 
