@@ -14,6 +14,7 @@ from ...model.subkernel import SubKernel, refuse_thread_blocks
 from ..native.c_names import is_c_identifier
 from .archive import code_bytes, read_binary
 from .call_graph import always_calls, calls
+from .calling_convention import CallingConvention, SyncProtocol, convention_of_text, protocol_of_text
 from .core_types import CUBE, CoreClass, KernelType, OpClass, kernel_type
 
 PRINTING = ("printf", "assert", "timestamp")  # debug options that need a dump area
@@ -48,6 +49,8 @@ class AscendFacts:
     debug_bytes: int = 0
     origin: str = ""  # the metadata file
     saved_as: str = ""  # what its binary is called beside a saved super kernel
+    convention: CallingConvention = CallingConvention.SLOT_INDEX
+    protocol: SyncProtocol = SyncProtocol.SUBKERNEL_H
 
     @property
     def op_class(self) -> OpClass:
@@ -99,6 +102,9 @@ def complete(kernel: SubKernel) -> SubKernel:
         check_identifier(code.symbol, f"{where}its symbol")
     text = _text(kernel.binary.path) if kernel.binary.form is Form.SOURCE else ""
     symbols = {code.symbol for _, _, code in facts.codes}
+    if kernel.binary.form is Form.SOURCE:
+        convention = convention_of_text(text, sorted(symbols), kernel.params, where)
+        facts = replace(facts, convention=convention, protocol=protocol_of_text(text))
     largest = 0  # bytes of a function; a source can only be measured by the device compiler
     if kernel.binary.form is Form.OBJECT and not kernel.code_bytes:
         largest = max(code_bytes(kernel.binary.path, code.objects) for _, _, code in facts.codes)
@@ -136,7 +142,8 @@ def facts_to_json(kernel: SubKernel) -> Any:
     facts = facts_of(kernel)
     fields = asdict(replace(facts, codes=()))
     codes = [[core_class.value, key, code.symbol, code.objects, code.split] for core_class, key, code in facts.codes]
-    return fields | {"type": facts.type.value, "codes": codes}
+    chosen = {"convention": facts.convention.value, "protocol": facts.protocol.value}
+    return fields | {"type": facts.type.value, "codes": codes} | chosen
 
 
 def facts_from_json(fields: Any) -> AscendFacts:
@@ -144,8 +151,14 @@ def facts_from_json(fields: Any) -> AscendFacts:
         (CoreClass(core_class), int(key), Code(symbol, tuple(objects), tuple(map(tuple, split))))
         for core_class, key, symbol, objects, split in fields["codes"]
     )
-    more = {"type": KernelType(fields["type"]), "codes": codes, "debug_options": tuple(fields["debug_options"])}
-    return AscendFacts(**(fields | more))
+    typed = {
+        "type": KernelType(fields["type"]),
+        "codes": codes,
+        "debug_options": tuple(fields["debug_options"]),
+        "convention": CallingConvention(fields["convention"]),
+        "protocol": SyncProtocol(fields["protocol"]),
+    }
+    return AscendFacts(**(fields | typed))
 
 
 def split_name(function: str, copy: int) -> str:
