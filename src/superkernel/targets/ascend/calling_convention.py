@@ -34,7 +34,7 @@ def protocol_of_text(text: str) -> SyncProtocol:
 
 
 def convention_of_text(text: str, symbols: Sequence[str], params: Sequence[Param], where: str) -> CallingConvention:
-    """As the functions declare themselves; a function that is not found, such as one made by a macro, takes an index."""
+    """As the functions declare themselves; one that is not found, such as one made by a macro, takes an index."""
     plain = _COMMENT.sub(" ", text)
     found = {symbol: _declared(plain, symbol, params, where) for symbol in symbols}
     if len(set(found.values())) > 1:
