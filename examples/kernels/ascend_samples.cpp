@@ -16,8 +16,8 @@ Part part() {
     return {sk::block_idx() * size, (sk::block_idx() + 1) * size};
 }
 
-void add(uint64_t slots) {
-    auto x = sk::buffer<float>(slots, 0), y = sk::buffer<float>(slots, 1), z = sk::buffer<float>(slots, 2);
+void add(uint64_t first_slot) {
+    auto x = sk::buffer<float>(first_slot, 0), y = sk::buffer<float>(first_slot, 1), z = sk::buffer<float>(first_slot, 2);
     auto [begin, end] = part();
     float left[kTile], right[kTile];
     for (int64_t at = begin; at < end; at += kTile) {
@@ -34,9 +34,10 @@ void add(uint64_t slots) {
 
 extern "C" {
 
-void pow_kernel(uint64_t slots) {  // in1 to the power of in2, for positive in1; two passes, through a workspace
-    auto in1 = sk::buffer<float>(slots, 0), in2 = sk::buffer<float>(slots, 1), out1 = sk::buffer<float>(slots, 2);
-    auto ws = sk::buffer<double>(slots, 3);
+void pow_kernel(uint64_t first_slot) {  // in1 to the power of in2, for positive in1; two passes, through a workspace
+    auto in1 = sk::buffer<float>(first_slot, 0), in2 = sk::buffer<float>(first_slot, 1);
+    auto out1 = sk::buffer<float>(first_slot, 2);
+    auto ws = sk::buffer<double>(first_slot, 3);
     auto [begin, end] = part();
     float base[kTile], exponent[kTile];
     double product[kTile];
@@ -56,9 +57,9 @@ void pow_kernel(uint64_t slots) {  // in1 to the power of in2, for positive in1;
     }
 }
 
-void isinf_kernel(uint64_t slots) {
-    auto in1 = sk::buffer<float>(slots, 0);
-    auto out1 = sk::buffer<bool>(slots, 1);
+void isinf_kernel(uint64_t first_slot) {
+    auto in1 = sk::buffer<float>(first_slot, 0);
+    auto out1 = sk::buffer<bool>(first_slot, 1);
     auto [begin, end] = part();
     float value[kTile];
     bool infinite[kTile];
@@ -70,8 +71,8 @@ void isinf_kernel(uint64_t slots) {
     }
 }
 
-void add_100(uint64_t slots) { add(slots); }
-void add_200(uint64_t slots) { add(slots); }
-void add_300(uint64_t slots) { add(slots); }
-void add_400(uint64_t slots) { add(slots); }
+void add_100(uint64_t first_slot) { add(first_slot); }
+void add_200(uint64_t first_slot) { add(first_slot); }
+void add_300(uint64_t first_slot) { add(first_slot); }
+void add_400(uint64_t first_slot) { add(first_slot); }
 }

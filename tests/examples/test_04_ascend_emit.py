@@ -38,7 +38,7 @@ def test_the_four_adds_have_the_shape_of_add_skp(example: ModuleType) -> None:
         emitted = k.executable.emitted
         entry = k.source[k.source.index("auto_gen_add_skp_kernel() {") :]
     assert (emitted.launch.type.macro, emitted.launch.blocks) == ("KERNEL_TYPE_MIX_AIV_1_0", 40)
-    calls = [entry.index(f" add_{n}00(at(slots") for n in (1, 2, 3, 4)]
+    calls = [entry.index(f" add_{n}00(") for n in (1, 2, 3, 4)]
     assert calls == sorted(calls)
     for before, after in itertools.pairwise(calls):
         assert entry[before:after].count("wait_flag_dev(") == 1

@@ -24,7 +24,7 @@ static inline uint64_t get_subblockid() { return 0; }
 static inline uint64_t get_subblockdim() { return 1; }
 static inline uint64_t get_coreid() { return 0; }
 static inline uint64_t get_sys_cnt() { return 0; }
-static inline uint64_t* get_para_base() { return nullptr; }
+static inline int64_t get_para_base() { return 0; }
 static inline void set_ffts_base_addr(uint64_t) {}
 static inline void ffts_cross_core_sync(int, uint64_t) {}
 static inline void wait_flag_dev(int) {}
@@ -39,7 +39,9 @@ def host_object(folder: Path, name: str, *functions: str) -> Path:
     """An object that defines some functions, each with a helper that others must not see."""
     text = "#include <cstdint>\nint shared_helper(int x) { return x + 1; }\n"
     for function in functions:
-        text += f'extern "C" void {function}(uint64_t slots) {{ *(volatile int*)slots = shared_helper(7); }}\n'
+        text += (
+            f'extern "C" void {function}(uint64_t first_slot) {{ *(volatile int*)first_slot = shared_helper(7); }}\n'
+        )
     source = folder / f"{name}.cpp"
     source.write_text(text)
     made = folder / f"{name}.o"

@@ -106,7 +106,7 @@ def test_every_kernel_type_can_be_asked_for(source: Path) -> None:
 
 
 def test_names_that_the_emitted_code_uses_itself_are_linked_under_others(tmp_path: Path) -> None:
-    names = ("vector", "at", "trap", "preload_it", "sk_load", "core")
+    names = ("vector", "word", "trap", "preload_it", "sk_load", "core")
     (tmp_path / "odd.cpp").write_text("\n".join(f'extern "C" void {name}(uint64_t) {{}}' for name in names))
     ops = [sk.Op(made(tmp_path / "odd.cpp", name), ["a", "b"]) for name in names]
     with sk.compile(ops, options="split-mode=1", target="ascend") as k:

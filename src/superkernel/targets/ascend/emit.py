@@ -48,7 +48,7 @@ class AscendEmitter:
     # the sub-kernels
 
     def _declarations(self) -> str:
-        lines = ["// the sub-kernels: each takes the address of its op's first slot"]
+        lines = ["// the sub-kernels: each takes the index of its op's first slot"]
         seen: dict[str, None] = {}
         for linked in self.named.values():
             for variants in linked.variants.values():

@@ -105,7 +105,7 @@ class StepPrinter:
         """Variables that the steps name; only those that `body` uses."""
         plan = self.plan
         lines = [
-            "__gm__ uint64_t* const slots = get_para_base();",
+            "__gm__ uint64_t* const slots = (__gm__ uint64_t*)get_para_base();",
             f"set_ffts_base_addr(sk_load(slots + {SYNC_BASE}));",
         ]
         numbered = plan.workspace.profiling is not None or plan.workspace.dump is not None
@@ -277,7 +277,7 @@ class StepPrinter:
         return [*lines, "}", "pipe_barrier(PIPE_ALL);"]
 
     def _called(self, op: int) -> str:
-        named, slot = self._named[op], f"at(slots, {self.slots.first[op]})"
+        named, slot = self._named[op], self.slots.first[op]
         if not self._chosen[op]:
             return f"{named.function}({slot})"
         key = f", key_{op}" if self._chosen_at_run_time[op] else ""

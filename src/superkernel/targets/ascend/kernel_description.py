@@ -31,7 +31,7 @@ class EmittedOp:
     blocks: int  # for a dynamic op: the most
     stream: int
     dynamic: bool
-    first_slot: int  # index of its first slot; what it is called with is the address of that slot
+    first_slot: int  # index of its first slot: what it is called with
     variants: Mapping[CoreClass, tuple[Variant, ...]] = field(hash=False)  # per class it runs on
     symbols: Mapping[CoreClass, Mapping[int, str]] = field(hash=False)  # tiling key -> name in its own object
     copies: int = 1  # core c calls copy c mod copies

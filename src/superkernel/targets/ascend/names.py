@@ -14,7 +14,7 @@ from .kernel_description import Variant
 # What the emitted code calls its own variables and functions, and the primitives it uses: a sub-kernel with such a name
 # is linked under another.
 _OURS = """
-slots block vector core workspace place area task records at word on_cube on_vector cube_lane vector_lane cube_flag
+slots block vector core workspace place area task records word on_cube on_vector cube_lane vector_lane cube_flag
 vector_flag vectors_to_cube_flag cube_to_vectors_flag arrive_cubes arrive_vectors vectors_to_cube cube_to_vectors
 profiling_header get_block_idx get_subblockid get_subblockdim get_block_num get_coreid get_para_base get_sys_cnt
 set_ffts_base_addr ffts_cross_core_sync wait_flag_dev pipe_barrier dcci preload trap cache_line_t dcci_dst_t

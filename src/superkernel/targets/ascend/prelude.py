@@ -17,10 +17,6 @@ static inline __aicore__ void sk_store(__gm__ uint64_t* word, uint64_t value) {
 }
 #endif
 """,
-    "at": """\
-// the address of a slot, as sub-kernels take it
-static inline __aicore__ uint64_t at(__gm__ uint64_t* slots, uint64_t slot) { return (uint64_t)(slots + slot); }
-""",
     "word": """\
 // the word whose address a slot holds
 static inline __aicore__ __gm__ uint64_t* word(__gm__ uint64_t* slots, uint64_t slot) {

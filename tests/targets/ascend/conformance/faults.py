@@ -105,12 +105,14 @@ def without_syncs(case: Case, emitted: EmittedKernel, graph: Graph) -> list[Faul
 
 def with_calls_exchanged(case: Case, emitted: EmittedKernel, graph: Graph) -> Fault:
     """The first two ops, which have one sub-kernel, each called with the slots of the other."""
-    first, second = (f"at(slots, {op.first_slot}))" for op in emitted.ops[:2])
+    first, second = emitted.ops[:2]
+    functions = {f for variants in first.variants.values() for variant in variants for f in variant.functions}
     changes = {}
     for number, line in entry_lines(emitted.source):
         for old, new in ((first, second), (second, first)):
-            if old in line:
-                changes[number] = line.replace(old, new)
+            for function in functions:
+                if line.strip() == f"{function}({old.first_slot});":
+                    changes[number] = f"{function}({new.first_slot});"
     return _replaced(case, emitted, graph, changes, "two calls exchanged")
 
 

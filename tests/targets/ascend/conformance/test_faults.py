@@ -183,7 +183,7 @@ PLAIN = Case(
         ("P1: a call without its guard", r"^( *)if \((vector|block) < \w+.*\) \{$", r"\1{"),
         ("P1: a call under another guard", r"if \((vector|block) < (\w+)(.*)\) \{$", r"if (\1 + 1 < \2\3) {"),
         ("P1: both vectors of a 1:1 op", r"if \((.*) && get_subblockid\(\) == 0\) \{$", r"if (\1) {"),
-        ("P8: an op with the slots of another", r"(?<!first_slot, )at\(slots, (\d+)\)\);$", r"at(slots, \1 + 1));"),
+        ("P8: an op with the slots of another", r"^( *call_\w+\(.*), (\d+)\);$", r"\1, \2 + 1);"),
         ("P10: a preload left out", r"^ *preload_\w+\(core\);$", ";"),
         ("P13: a mark left out", r"^( *)sk_record\(area.*\);$", ";"),
         ("P13: a mark for another", r"task \| (\d+)\)", r"task | (\1 ^ 1))"),

@@ -36,7 +36,7 @@ constexpr bool is_cube = true;
 #else
 constexpr bool is_cube = false;
 #endif
-static uint64_t slot(int n) { return (uint64_t)(get_para_base() + n); }
+static uint64_t slot(int n) { return ((uint64_t*)get_para_base())[n]; }
 static uint64_t vector_index() { return get_block_idx() * get_subblockdim() + get_subblockid(); }
 static void arrive(int flag) {
     pipe_barrier(PIPE_ALL);
@@ -104,7 +104,7 @@ def _emitted(body: str, ops: tuple[HandOp, ...], launch: LaunchShape) -> tuple[E
         for f in dict.fromkeys(f for op in ops for f in (op.functions or (op.kernel,)))
     )
     source = f'{HEAD}{declared}\nextern "C" __global__ __aicore__ void auto_gen_{name}_kernel() {{\n'
-    source += f"    set_ffts_base_addr(*(uint64_t*)slot(0));\n{body}\n}}\n"
+    source += f"    set_ffts_base_addr(slot(0));\n{body}\n}}\n"
     emitted = EmittedKernel(
         name,
         f"auto_gen_{name}_kernel",

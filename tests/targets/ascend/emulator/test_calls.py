@@ -29,7 +29,7 @@ def arrays(ops: list[HandOp], seed: int = 0) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_all_core_barriers_inside_a_sub_kernel(seed: int) -> None:
     ops = [HandOp("meeting", ("a", "b", "c"), AIV, 8)]
-    emitted, graph = emitted_by_hand("    meeting(slot(1));\n    pipe_barrier(PIPE_ALL);\n", ops, vector_launch(8))
+    emitted, graph = emitted_by_hand("    meeting(1);\n    pipe_barrier(PIPE_ALL);\n", ops, vector_launch(8))
     buffers = arrays(ops, seed)
     outcome = run(emitted, graph, buffers, seed)
     assert np.array_equal(buffers["b"], turned(turned(buffers["a"])))
@@ -38,7 +38,7 @@ def test_all_core_barriers_inside_a_sub_kernel(seed: int) -> None:
 
 def test_a_barrier_that_idle_cores_do_not_join_is_a_deadlock_inside_the_op() -> None:
     ops = [HandOp("meeting", ("a", "b", "c"), AIV, 6)]
-    body = "    if (vector_index() < 6) meeting(slot(1));\n    pipe_barrier(PIPE_ALL);\n"
+    body = "    if (vector_index() < 6) meeting(1);\n    pipe_barrier(PIPE_ALL);\n"
     emitted, graph = emitted_by_hand(body, ops, vector_launch(8))
     with pytest.raises(LaunchError, match=r"deadlock.*\n *6 wait for flag 14, in op 'op0'"):
         run(emitted, graph, arrays(ops))
@@ -49,9 +49,9 @@ def test_early_start_waits_and_signals_inside(seed: int) -> None:
     ops = [HandOp("early", ("a", "b"), AIV, 8), HandOp("early", ("b", "c"), AIV, 8)]
     body = """
     sk_call_context(0, -1, 1, 0);
-    early(slot(1));
+    early(1);
     sk_call_context(0, 5, 0, 0);
-    early(slot(3));
+    early(3);
     pipe_barrier(PIPE_ALL);
 """
     emitted, graph = emitted_by_hand(body, ops, vector_launch(8))
@@ -66,9 +66,7 @@ def test_early_start_waits_and_signals_inside(seed: int) -> None:
 def test_a_sub_kernel_that_keeps_no_promise_is_named() -> None:
     ops = [HandOp("late", ("a", "b"), AIV, 8)]
     for context, what in (("0, 5, 0, 0", "wait"), ("0, -1, 1, 0", "signal")):
-        emitted, graph = emitted_by_hand(
-            f"    sk_call_context({context});\n    late(slot(1));\n", ops, vector_launch(8)
-        )
+        emitted, graph = emitted_by_hand(f"    sk_call_context({context});\n    late(1);\n", ops, vector_launch(8))
         with pytest.raises(LaunchError, match=f"op 'op0' never made the {what}"):
             run(emitted, graph, arrays(ops))
 
@@ -84,7 +82,7 @@ def test_a_sub_kernel_that_keeps_no_promise_is_named() -> None:
 )
 def test_an_op_runs_only_where_it_may(kind: KernelType, guard: str, problem: str) -> None:
     ops = [HandOp("bulk", ("a", "b"), kind, 8)]
-    emitted, graph = emitted_by_hand(f"    if ({guard}) bulk(slot(1));\n", ops, mixed_launch(8))
+    emitted, graph = emitted_by_hand(f"    if ({guard}) bulk(1);\n", ops, mixed_launch(8))
     emitted.ops[0].variants  # both classes call it here
     with pytest.raises((LaunchError, BuildError), match=f"{problem}|undefined: bulk"):
         run(emitted, graph, arrays(ops))
@@ -92,21 +90,21 @@ def test_an_op_runs_only_where_it_may(kind: KernelType, guard: str, problem: str
 
 def test_an_op_runs_once_per_core() -> None:
     ops = [HandOp("bulk", ("a", "b"), AIV, 8)]
-    emitted, graph = emitted_by_hand("    bulk(slot(1));\n    bulk(slot(1));\n", ops, vector_launch(8))
+    emitted, graph = emitted_by_hand("    bulk(1);\n    bulk(1);\n", ops, vector_launch(8))
     with pytest.raises(LaunchError, match="runs op 'op0' twice"):
         run(emitted, graph, arrays(ops))
 
 
 def test_a_call_with_a_wrong_slot_is_refused() -> None:
     ops = [HandOp("bulk", ("a", "b"), AIV, 8)]
-    emitted, graph = emitted_by_hand("    bulk(slot(2));\n", ops, vector_launch(8))
-    with pytest.raises(LaunchError, match=r"calls bulk with the first slot of no op.*16 bytes into"):
+    emitted, graph = emitted_by_hand("    bulk(2);\n", ops, vector_launch(8))
+    with pytest.raises(LaunchError, match=r"calls bulk with first slot 2, which is the first of no op"):
         run(emitted, graph, arrays(ops))
 
 
 def test_copies_of_one_function_are_told_apart() -> None:
     ops = [HandOp("bulk", ("a", "b"), AIV, 8, ("bulk", "bulk_split1"))]
-    body = "    if (get_coreid() % 2) bulk_split1(slot(1)); else bulk(slot(1));\n    pipe_barrier(PIPE_ALL);\n"
+    body = "    if (get_coreid() % 2) bulk_split1(1); else bulk(1);\n    pipe_barrier(PIPE_ALL);\n"
     emitted, graph = emitted_by_hand(body, ops, vector_launch(8))
     outcome = run(emitted, graph, arrays(ops))
     assert {s.core: s.detail for s in outcome.steps if s.what is TracePoint.OP_BEGIN} == {c: c % 2 for c in range(8)}
@@ -114,7 +112,7 @@ def test_copies_of_one_function_are_told_apart() -> None:
 
 def test_a_preload_names_its_function() -> None:
     ops = [HandOp("bulk", ("a", "b"), AIV, 8)]
-    body = "    preload((const void*)bulk, 2);\n    bulk(slot(1));\n    pipe_barrier(PIPE_ALL);\n"
+    body = "    preload((const void*)bulk, 2);\n    bulk(1);\n    pipe_barrier(PIPE_ALL);\n"
     emitted, graph = emitted_by_hand(body, ops, vector_launch(8))
     outcome = run(emitted, graph, arrays(ops))
     preloads = [s for s in outcome.steps if s.what is TracePoint.PRELOAD]
@@ -130,7 +128,7 @@ def test_a_function_nobody_defines_is_a_build_error() -> None:
 
 def test_an_exception_of_a_sub_kernel_arrives() -> None:
     ops = [HandOp("throws", ("a", "b"), AIV, 8)]
-    emitted, graph = emitted_by_hand("    throws(slot(1));\n", ops, vector_launch(8))
+    emitted, graph = emitted_by_hand("    throws(1);\n", ops, vector_launch(8))
     with pytest.raises(LaunchError, match=r"in op 'op0': a sub-kernel threw: no more"):
         run(emitted, graph, arrays(ops))
 
@@ -138,7 +136,7 @@ def test_an_exception_of_a_sub_kernel_arrives() -> None:
 def test_a_loop_without_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("superkernel.targets.ascend.emulator.launch.STALL_LIMIT", 100_000)
     ops = [HandOp("endless", ("a", "b"), AIV, 1)]
-    emitted, graph = emitted_by_hand("    endless(slot(1));\n", ops, vector_launch(1))
+    emitted, graph = emitted_by_hand("    endless(1);\n", ops, vector_launch(1))
     with pytest.raises(LaunchError, match=r"in op 'op0': no progress in the last \d+ steps"):
         run(emitted, graph, arrays(ops))
 
@@ -152,7 +150,7 @@ from superkernel.errors import LaunchError
 from superkernel.targets.ascend.emulator import launch
 from targets.ascend.emulator.hand import *
 ops = [HandOp("endless", ("a", "b"), KernelType.AIV_ONLY, 1)]
-emitted, graph = emitted_by_hand("    endless(slot(1));\\n", ops, vector_launch(1))
+emitted, graph = emitted_by_hand("    endless(1);\\n", ops, vector_launch(1))
 def go():
     a = numbers(1)
     run(emitted, graph, {"a": a, "b": a.copy()})
@@ -175,7 +173,7 @@ except KeyboardInterrupt:
 def test_a_core_that_polls_in_vain_is_a_deadlock() -> None:
     ops = [HandOp("bulk", ("a", "b"), AIV, 2)]
     body = """
-    uint64_t* word = (uint64_t*)*(uint64_t*)slot(1);
+    uint64_t* word = (uint64_t*)slot(1);
     do {
         dcci(word, SINGLE_CACHE_LINE, CACHELINE_OUT);
     } while (sk_load(word) != 12345);
@@ -191,7 +189,7 @@ def test_a_hang_without_steps_ends_the_process_with_a_report() -> None:
 import dataclasses
 from targets.ascend.emulator.hand import *
 ops = [HandOp("hangs", ("a", "b"), KernelType.AIV_ONLY, 2)]
-emitted, graph = emitted_by_hand("    hangs(slot(1));\\n", ops, vector_launch(2))
+emitted, graph = emitted_by_hand("    hangs(1);\\n", ops, vector_launch(2))
 emitted = dataclasses.replace(emitted, watchdog_exits=True)
 a = numbers(2)
 run(emitted, graph, {"a": a, "b": a.copy()})
@@ -217,10 +215,10 @@ def _in_process(script: str) -> subprocess.CompletedProcess[str]:
 def test_the_same_seed_gives_the_same_run() -> None:
     ops = [HandOp("early", ("a", "b"), AIV, 8), HandOp("meeting", ("b", "c", "d"), AIV, 8)]
     body = """
-    early(slot(1));
+    early(1);
     arrive(14);
     wait_flag_dev(14);
-    meeting(slot(3));
+    meeting(3);
     pipe_barrier(PIPE_ALL);
 """
     emitted, graph = emitted_by_hand(body, ops, vector_launch(8))

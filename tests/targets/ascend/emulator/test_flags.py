@@ -14,10 +14,10 @@ from superkernel.targets.ascend.core_types import KernelType
 AIV, AIC, MIX_1_2 = KernelType.AIV_ONLY, KernelType.AIC_ONLY, KernelType.MIX_AIC_1_2
 SEEDS = range(12)
 CHAIN = """
-    if (!is_cube && vector_index() < 8) bulk(slot(1));
+    if (!is_cube && vector_index() < 8) bulk(1);
     arrive(14);
     wait_flag_dev(14);
-    if (!is_cube && vector_index() < 8) bulk(slot(3));
+    if (!is_cube && vector_index() < 8) bulk(3);
     pipe_barrier(PIPE_ALL);
 """
 TWO = [HandOp("bulk", ("a", "b"), AIV, 8), HandOp("bulk", ("b", "c"), AIV, 8)]
@@ -87,14 +87,14 @@ def test_flags_inside_a_block_join_both_vectors_and_their_cube(seed: int) -> Non
     """vectors -> cubes -> vectors through 14, 12, then 11, 13."""
     body = """
     if (!is_cube) {
-        if (vector_index() < 8) bulk(slot(1));
+        if (vector_index() < 8) bulk(1);
         arrive(14);
         wait_flag_dev(14);
         inside(12);
         wait_flag_dev(13);
     } else {
         wait_flag_dev(12);
-        bulk(slot(3));
+        bulk(3);
         arrive(11);
         wait_flag_dev(11);
         inside(13);
@@ -106,7 +106,7 @@ def test_flags_inside_a_block_join_both_vectors_and_their_cube(seed: int) -> Non
 
 def test_signals_before_the_sync_base_is_set_are_refused() -> None:
     emitted, graph = emitted_by_hand(CHAIN, TWO, vector_launch(8))
-    broken = replace(emitted, source=emitted.source.replace("set_ffts_base_addr(*(uint64_t*)slot(0));", ""))
+    broken = replace(emitted, source=emitted.source.replace("set_ffts_base_addr(slot(0));", ""))
     a = numbers(8)
     with pytest.raises(LaunchError, match="before set_ffts_base_addr"):
         run(broken, graph, {"a": a, "b": a.copy(), "c": a.copy()})

@@ -15,16 +15,16 @@ SEEDS = range(12)
 BLOCKS = 8
 # a -> b by the transfer engines, b -> c -> d through the caches
 CHAIN = """
-    bulk(slot(1));
+    bulk(1);
     arrive(14);
     wait_flag_dev(14);
     clean_all();  // before op1
-    element(slot(3));
+    element(3);
     clean_all();  // after op1
     arrive(14);
     wait_flag_dev(14);
     clean_all();  // before op2
-    element(slot(5));
+    element(5);
     clean_all();  // after op2
 """
 OPS = [HandOp("bulk", ("a", "b"), AIV, 8), HandOp("element", ("b", "c"), AIV, 8), HandOp("element", ("c", "d"), AIV, 8)]
@@ -69,10 +69,10 @@ def test_stale_values_are_really_read() -> None:
 def test_a_transfer_is_on_its_way_until_a_barrier() -> None:
     ops = [HandOp("bulk", ("a", "b"), AIV, 8), HandOp("bulk", ("b", "c"), AIV, 8)]
     body = """
-    bulk(slot(1));
+    bulk(1);
     ffts_cross_core_sync(PIPE_S, 1 | 14 << 8);
     wait_flag_dev(14);
-    bulk(slot(3));
+    bulk(3);
 """
     with pytest.raises(LaunchError, match=r"is still on its way|without being ordered"):
         launched(body, 0, ops)
@@ -81,7 +81,7 @@ def test_a_transfer_is_on_its_way_until_a_barrier() -> None:
 
 
 def test_a_store_left_in_a_cache_at_the_end_is_named() -> None:
-    body = "    if (vector_index() == 0) sk_store((int32_t*)(*(uint64_t*)slot(2)), 7);\n"
+    body = "    if (vector_index() == 0) sk_store((int32_t*)slot(2), 7);\n"
     with pytest.raises(LaunchError, match=r"holds a store to byte 0 of buffer 'b'.*nothing cleaned"):
         launched(body, 0, [HandOp("bulk", ("a", "b"), AIV, 8)])
 
@@ -89,7 +89,7 @@ def test_a_store_left_in_a_cache_at_the_end_is_named() -> None:
 def test_lines_are_written_back_as_a_whole() -> None:
     """Two cores that store to one line: one of the values is lost, or the emulator says so."""
     body = """
-    if (vector_index() < 2) sk_store((int32_t*)(*(uint64_t*)slot(2)) + vector_index(), 7);
+    if (vector_index() < 2) sk_store((int32_t*)slot(2) + vector_index(), 7);
     clean_all();
 """
     with pytest.raises(LaunchError, match=r"store.* to byte . of buffer 'b'"):
@@ -98,7 +98,7 @@ def test_lines_are_written_back_as_a_whole() -> None:
 
 def test_an_access_behind_the_end_names_buffer_and_distance() -> None:
     with pytest.raises(LaunchError, match=r"in op 'op0'.*a copy in of 4 bytes.*0 bytes behind the end of buffer 'a'"):
-        launched("    beyond(slot(1));\n", 0, [HandOp("beyond", ("a", "b"), AIV, 8)])
+        launched("    beyond(1);\n", 0, [HandOp("beyond", ("a", "b"), AIV, 8)])
 
 
 def test_an_address_that_is_none_is_refused() -> None:
@@ -107,7 +107,7 @@ def test_an_address_that_is_none_is_refused() -> None:
 
 
 def test_what_was_passed_is_left_alone_by_a_launch_that_fails() -> None:
-    emitted, graph = emitted_by_hand("    bulk(slot(1));\n    trap();\n", OPS[:1], vector_launch(BLOCKS))
+    emitted, graph = emitted_by_hand("    bulk(1);\n    trap();\n", OPS[:1], vector_launch(BLOCKS))
     a, b = numbers(BLOCKS), np.zeros(BLOCKS * 32, np.int32)
     with pytest.raises(LaunchError, match="trap"):
         run(emitted, graph, {"a": a, "b": b})

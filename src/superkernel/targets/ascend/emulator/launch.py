@@ -137,8 +137,7 @@ class ChipEmulator:
         for op in self.emitted.ops:
             functions = [f for variants in op.variants.values() for v in variants for f in v.functions]
             name, names = op.name.encode(), "\n".join(["", *functions, ""]).encode()
-            slot = arena.parameters + 8 * op.first_slot
-            self._calls.sk_emu_op(machine, name, names, slot, _TYPES[op.kernel_type], op.blocks)
+            self._calls.sk_emu_op(machine, name, names, op.first_slot, _TYPES[op.kernel_type], op.blocks)
         for module in self.modules.values():
             self._calls.sk_emu_functions(machine, module.address("sk_functions"), module.function_count)
 

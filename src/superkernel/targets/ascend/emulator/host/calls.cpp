@@ -56,11 +56,11 @@ uint32_t Machine::find_op(const char* function, uint64_t first_slot) {
     for (uint32_t i = 0; i < ops.size(); ++i) {
         if (ops[i].first_slot != first_slot || ops[i].functions.find(key) == std::string::npos) continue;
         if (found == kNone) found = i;
-        if (!running->ran[i]) return i;  // ops without slots share an address: they run in order
+        if (!running->ran[i]) return i;  // ops without slots share an index: they run in order
     }
     if (found == kNone) {
-        stop(std::string("calls ") + function + " with the first slot of no op that it belongs to (" +
-             std::to_string(int64_t(first_slot - settings.para_base)) + " bytes into the parameter block)");
+        stop(std::string("calls ") + function + " with first slot " + std::to_string(first_slot) +
+             ", which is the first of no op that it belongs to");
     }
     return found;
 }

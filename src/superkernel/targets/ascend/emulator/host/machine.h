@@ -48,7 +48,7 @@ struct Record {
 struct Op {
     std::string name;
     std::string functions;  // "\nadd\nadd_split1\n"
-    uint64_t first_slot = 0;
+    uint64_t first_slot = 0;  // its index in the parameter block
     Type type = Type::vector_only;
     int64_t blocks = 0;
 };

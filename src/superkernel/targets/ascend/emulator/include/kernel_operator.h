@@ -18,7 +18,7 @@ inline int64_t get_subblockid() { return sk_emu_sub_block(); }
 inline int64_t get_subblockdim() { return sk_emu_sub_block_num(); }
 inline int64_t get_block_num() { return sk_emu_block_num(); }
 inline int64_t get_coreid() { return sk_emu_core_id(); }
-inline __gm__ uint64_t* get_para_base() { return reinterpret_cast<uint64_t*>(sk_emu_para_base()); }
+inline int64_t get_para_base() { return static_cast<int64_t>(sk_emu_para_base()); }
 inline uint64_t get_sys_cnt() { return sk_emu_clock(); }
 
 inline void set_ffts_base_addr(uint64_t address) { sk_emu_ffts_base(address); }

@@ -1,6 +1,6 @@
 // host_kernel.h: what a sub-kernel for the emulated chip may ask. A sub-kernel is
 //
-//     extern "C" void add(uint64_t first_slot) {
+//     extern "C" void add(uint64_t first_slot) {   // an index into the parameter block
 //         auto x = sk::buffer<float>(first_slot, 0);   // parameter 0
 //         ...
 //     }
@@ -33,7 +33,7 @@ inline void work(uint64_t ticks) { sk_emu_work(ticks); }  // time passes
 
 // The 64-bit word of a parameter: an address, or the bits of a scalar.
 inline uint64_t slot(uint64_t first_slot, int number) {
-    return sk_emu_load(first_slot + 8 * static_cast<uint64_t>(number), 8, 0);
+    return sk_emu_load(sk_emu_para_base() + 8 * (first_slot + static_cast<uint64_t>(number)), 8, 0);
 }
 template <class T>
 T scalar(uint64_t first_slot, int number) {
