@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ import pytest
 
 from superkernel.errors import OptionError, PlanError
 from superkernel.targets import find_target
-from superkernel.targets.ascend.chips import FOLDER, find_chip, known_chips
+from superkernel.targets.ascend.chips import FOLDER, chip_fields, find_chip, known_chips
 from superkernel.targets.ascend.core_types import KernelType, LaunchType
 from superkernel.targets.ascend.launch_shape import LaunchShape, OpSize, launch_of
+from superkernel.targets.ascend.toolkit import DescriptorForm, Toolkit, toolkit_fields
 
 T, L = KernelType, LaunchType
 
@@ -157,3 +159,29 @@ def test_a_chip_file_that_is_none(tmp_path: Path, text: str) -> None:
         find_chip(path)
     with pytest.raises(OptionError, match="cannot be read"):
         find_chip(tmp_path / "nowhere.json")
+
+
+def test_a_toolkit_is_part_of_a_chip_and_every_field_has_a_default(tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(described(toolkit={"magic": "OTHER", "descriptor_form": "architecture"})))
+    chip = find_chip(path)
+    assert chip.toolkit == replace(Toolkit(), magic="OTHER", descriptor_form=DescriptorForm.ARCHITECTURE)
+    assert find_chip(json.loads(json.dumps(chip_fields(chip)))) == chip
+    assert find_chip("a3").toolkit == Toolkit()
+
+
+@pytest.mark.parametrize("field", toolkit_fields(Toolkit()))
+def test_a_toolkit_with_a_wrong_field(tmp_path: Path, field: str) -> None:
+    path = tmp_path / "mine.json"
+    for value in (None, True, {}, [None], ""):
+        path.write_text(json.dumps(described(toolkit={field: value})))
+        with pytest.raises(OptionError, match=rf"mine.json: toolkit\.{field}"):
+            find_chip(path)
+
+
+def test_a_toolkit_that_is_none_and_one_with_an_unknown_field(tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    for value, words in ((3, "toolkit is 3"), ({"magik": "x"}, "toolkit.magik .did you mean 'magic'")):
+        path.write_text(json.dumps(described(toolkit=value)))
+        with pytest.raises(OptionError, match=words):
+            find_chip(path)

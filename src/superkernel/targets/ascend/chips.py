@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from ...errors import OptionError, nearest, shown
 from ...model.plain_values import checked_path
+from .toolkit import Toolkit, read_toolkit, toolkit_fields
 
 FOLDER = Path(__file__).parent / "chipdata"
 DEFAULT = "a3"
@@ -33,10 +34,16 @@ class Chip:
     flag_limit: int  # how many signals a flag holds that no core has waited for
     cube_macro: str  # defined when code is compiled for cube cores
     vector_macro: str
+    toolkit: Toolkit = field(default_factory=Toolkit)  # may be left out of a file
 
     @property
     def flags(self) -> tuple[int, ...]:
         return self.cube_flag, self.vector_flag, self.vectors_to_cube_flag, self.cube_to_vectors_flag
+
+
+def chip_fields(chip: Chip) -> dict[str, Any]:
+    """As a file that describes the chip has them."""
+    return asdict(chip) | {"toolkit": toolkit_fields(chip.toolkit)}
 
 
 def known_chips() -> tuple[str, ...]:
@@ -88,6 +95,8 @@ def _chip(path: Path, found: object) -> Chip:
 
 
 def _checked(path: Path, key: str, kind: Any, found: Mapping[str, Any]) -> Any:
+    if key == "toolkit":
+        return read_toolkit(found.get(key, {}), str(path))
     if key not in found:
         raise OptionError(f"chip {path}: the field {key!r} is missing")
     value = found[key]

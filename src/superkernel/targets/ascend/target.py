@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from ..checks import Check
 from ..protocol import ChipChoice, LaunchInputs, Progress, Target
 from .build import plan_build
 from .checks import check_cann
-from .chips import Chip, find_chip
+from .chips import Chip, chip_fields, find_chip
 from .describe_kernel import emit
 from .descriptor import describe
 from .executable import AscendExecutable
@@ -140,7 +140,7 @@ class AscendTarget:
         return self
 
     def chip_fields(self) -> Mapping[str, Any]:
-        return asdict(self.chip)
+        return chip_fields(self.chip)
 
     def read_ops(self, path: Path) -> OpsFile:
         return read_op_list(path, self.chip)

@@ -1,0 +1,74 @@
+"""targets.ascend.toolkit: the `toolkit` object of a chip's description -> Toolkit.
+
+It holds names and numbers of CANN that no public document fixes. Each field has a default; docs/ascend.md lists them as
+unverified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from enum import Enum
+from typing import Any
+
+from ...errors import OptionError, nearest
+
+
+class DescriptorForm(Enum):
+    """How `SuperkernelInfo.kernelList` is grouped."""
+
+    AICORE = "aicore"  # one group, and blockDim
+    ARCHITECTURE = "architecture"  # newer tools: two lanes are a group per architecture; and blockNum
+
+
+@dataclass(frozen=True)
+class Toolkit:
+    """What the descriptor, and the objects that CANN's operator compiler writes, look like."""
+
+    magic: str = "RT_DEV_BINARY_MAGIC_ELF"  # of the descriptor
+    optional_mode: str = "gen_placeholder"  # optionalInputMode and optionalOutputMode of the descriptor
+    descriptor_form: DescriptorForm = DescriptorForm.AICORE
+    barrier_functions: tuple[str, ...] = ("SyncAll", "sk_sync_all")  # a reference to one is an all-core barrier
+    elf_machine: int = 0  # e_machine of its objects; 0: any but that of another known processor
+    elf_flags: tuple[int, ...] = ()  # e_flags that its objects may have; none: any
+
+
+def read_toolkit(found: object, where: str) -> Toolkit:
+    if not isinstance(found, Mapping):
+        raise OptionError(f"chip {where}: toolkit is {found!r}; an object is needed")
+    known = {field.name: field.default for field in fields(Toolkit)}
+    for key in found:
+        if key not in known:
+            names = ", ".join(known)
+            raise OptionError(f"chip {where}: unknown field toolkit.{key}{nearest(key, known)}; fields are {names}")
+    return Toolkit(**{key: _checked(value, known[key], f"chip {where}: toolkit.{key}") for key, value in found.items()})
+
+
+def toolkit_fields(toolkit: Toolkit) -> dict[str, Any]:
+    """As a JSON file has them."""
+
+    def plain(value: object) -> Any:
+        return value.value if isinstance(value, Enum) else list(value) if isinstance(value, tuple) else value
+
+    return {field.name: plain(getattr(toolkit, field.name)) for field in fields(Toolkit)}
+
+
+def _checked(value: object, default: object, what: str) -> Any:
+    """The value, as what its default is."""
+    if isinstance(default, Enum):
+        forms = [form.value for form in type(default)]
+        if value not in forms:
+            raise OptionError(f"{what} is {value!r}; it must be one of {', '.join(forms)}")
+        return type(default)(value)
+    if isinstance(default, tuple):
+        if not isinstance(value, list | tuple):
+            raise OptionError(f"{what} is {value!r}; a list is needed")
+        one = "" if default and isinstance(default[0], str) else 0
+        return tuple(_checked(item, one, f"{what}[{i}]") for i, item in enumerate(value))
+    if isinstance(default, str):
+        if not isinstance(value, str) or not value.strip() or not value.isprintable():
+            raise OptionError(f"{what} is {value!r}; a text is needed")
+        return value
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**32:
+        raise OptionError(f"{what} is {value!r}; a whole number is needed")
+    return value
