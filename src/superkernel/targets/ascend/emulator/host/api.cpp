@@ -19,8 +19,6 @@ using emulator::What;
 
 namespace {
 
-constexpr int kAllPipes = 8;
-
 // An endless loop inside a sub-kernel takes no steps and cannot be stopped from outside: report it and end the process.
 class Watchdog {
 public:
@@ -175,7 +173,7 @@ void sk_emu_dcci(uint64_t address, int entire, int line) {
 }
 void sk_emu_pipe_barrier(int pipe, int line) {
     if (line) machine->running->line = line;
-    machine->land(*machine->running, pipe == kAllPipes ? -1 : pipe);
+    machine->land(*machine->running, pipe == emulator::kAllPipes ? -1 : pipe);
     machine->step(2);
 }
 void sk_emu_preload(const void* function, int64_t lines, int line) {

@@ -6,7 +6,6 @@ namespace emulator {
 namespace {
 
 constexpr uint64_t kCallCost = 16;
-constexpr int kFix = 10, kOut = 6;  // as in kernel_operator.h
 enum Action { none, wait_class, signal_block, wait_block };
 
 uint64_t config(int mode, int flag) { return 1u | uint64_t(mode) << 4 | uint64_t(flag) << 8; }
@@ -34,7 +33,7 @@ void follow(Machine& m, int producer, int consumer) {
         if (action == wait_class) m.wait(cube ? known.cube_flag : known.vector_flag);
         if (action == wait_block) m.wait(cube ? known.vectors_to_cube_flag : known.cube_to_vectors_flag);
         if (action == signal_block) {
-            m.signal(cube ? kFix : kOut, config(2, cube ? known.cube_to_vectors_flag : known.vectors_to_cube_flag));
+            m.signal(cube ? kFixPipe : kOutPipe, config(2, cube ? known.cube_to_vectors_flag : known.vectors_to_cube_flag));
         }
     }
 }
@@ -42,7 +41,7 @@ void follow(Machine& m, int producer, int consumer) {
 // Behind the transfers of this core.
 void arrive(Machine& m) {
     bool cube = m.running->kind == Class::cube;
-    m.signal(cube ? kFix : kOut, config(0, cube ? m.settings.cube_flag : m.settings.vector_flag));
+    m.signal(cube ? kFixPipe : kOutPipe, config(0, cube ? m.settings.cube_flag : m.settings.vector_flag));
 }
 
 bool on_cubes(Type type) { return type != Type::vector_only && type != Type::mix_vector; }

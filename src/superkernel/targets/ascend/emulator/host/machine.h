@@ -19,6 +19,7 @@ namespace emulator {
 
 constexpr int kFlags = 16;
 constexpr uint64_t kLine = 64;
+constexpr int kOutPipe = 5, kAllPipes = 6, kFixPipe = 10;  // PIPE_MTE3, PIPE_ALL, PIPE_FIX of kernel_operator.h
 constexpr uint32_t kNone = UINT32_MAX;
 
 struct Stop {};  // thrown through the stack of a core when the launch is stopped

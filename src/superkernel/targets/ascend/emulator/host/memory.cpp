@@ -17,7 +17,6 @@ namespace emulator {
 namespace {
 constexpr int kReadAhead = 16;
 constexpr uint64_t kHit = 1, kMiss = 20, kCacheLines = 256, kPiece = 1024, kBytesPerTick = 32;
-constexpr int kFixPipe = 10, kOutPipe = 6;  // as in kernel_operator.h: results of cube and vector cores
 
 std::string hex(uint64_t value) {
     char text[32];
