@@ -23,6 +23,8 @@ class Role(Enum):
     RECV = "recv"
     # of targets with more than the slots of ops
     SYNC_BASE = "sync_base"
+    INNER_SEND = "inner_send"  # an event between two ops of the list: it has a slot, which no core reads
+    INNER_RECV = "inner_recv"
     PREFETCH = "prefetch"  # a word that asks a copy engine for weights
     PREFETCHED = "prefetched"  # its answer
     WORKSPACE = "workspace"

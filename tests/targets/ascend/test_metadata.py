@@ -64,7 +64,7 @@ def test_without_args_stream_order_is_a_full_dependency_and_names_are_private(wr
         edges = [(edge.producer, edge.consumer, [r.hazard for r in edge.reasons]) for edge in k.graph.edges]
         assert edges == [(0, 1, [Hazard.EVENT])]
         assert len(k.graph.buffers) == 6 and not k.graph.events
-        kernel_list = k.executable.descriptor["SuperkernelInfo"]["kernelList"]
+        kernel_list = k.executable.descriptor["SuperkernelInfo"]["kernelList"]["aicore"]
         assert all(op["send_event_list"] == [] and op["recv_event_list"] == [] for op in kernel_list)
 
 

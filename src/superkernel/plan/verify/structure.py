@@ -15,7 +15,8 @@ from ..replication import count_writers, replicable
 from ..steps import AwaitEvent, Barrier, Call, Feed, Fence, Notify, Preload, Record, SpanKind, spell
 from .agents import Agents, Fault, named, steps_of
 
-_COPY_ENGINE = (Role.PREFETCH, Role.PREFETCHED)  # words that follow from an option, not from the op
+# words that follow from an option, and slots that no step uses
+_NOT_OF_STEPS = (Role.PREFETCH, Role.PREFETCHED, Role.INNER_SEND, Role.INNER_RECV)
 
 
 def check_launch_size(plan: Plan, fault: Fault) -> bool:
@@ -211,7 +212,7 @@ def check_layout(plan: BasePlan, layout: Layout, fault: Fault) -> None:
         if count > 1:
             fault("P8", f"{count} slots are called {name}")
     for node in plan.graph.nodes:
-        slots = [slot for slot in layout.of_op.get(node.name, ()) if slot.role not in _COPY_ENGINE]
+        slots = [slot for slot in layout.of_op.get(node.name, ()) if slot.role not in _NOT_OF_STEPS]
         held = Counter((slot.role, slot.source, slot.addend) for slot in slots)
         if held != Counter(_words(node)):
             fault("P8", f"the slots of {named(plan, node.index)} do not match its parameters and events")

@@ -1,40 +1,56 @@
-"""targets.ascend.descriptor: an emitted super kernel -> the JSON that a host run time launches it by."""
+"""targets.ascend.descriptor: an emitted super kernel -> the JSON that a host run time launches it by.
+
+Fields and groups are those of CANN's descriptors; `param_offset` and the like are numbers of slots, not bytes. Our own
+fields say what a run time must know beyond that: `chip`, `options`, `slots`, `profiling`, `dump`, `prefetchList`.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ...model.argument_layout import Role
-from .core_types import CoreClass
+from .argument_layout import RECEIVES, SENDS, listed_events
+from .core_types import CUBE, CoreClass
 from .facts import facts_of
 from .kernel_description import EmittedKernel, EmittedOp
-from .oplist import ORDER_EVENT
 from .plan import AscendPlan
+from .toolkit import DescriptorForm
+
+_ONE_GROUP = "aicore"
+_PARAMETER_BYTES = 8  # of the one parameter that an entry has, the address of its parameter block
 
 
 def describe(plan: AscendPlan, emitted: EmittedKernel, binary: Path | None) -> dict[str, Any]:
-    """Names of CANN's own descriptors where there are such names; offsets in bytes from the parameter block's begin."""
     binary_hash = file_hash(binary.read_bytes()) if binary else file_hash(emitted.source.encode())
+    toolkit = plan.chip.toolkit
     fields: dict[str, Any] = {
         "kernelName": emitted.entry,
         "binFileName": emitted.name,
         "binFileSuffix": ".o",
-        "blockDim": emitted.launch.blocks,
+        _block_field(plan): emitted.launch.blocks,
         "taskRation": emitted.launch.type.value,
-        "coreType": emitted.launch.type.name,
+        "coreType": "MIX",
+        "intercoreSync": 1,
+        "magic": toolkit.magic,
+        "opParaSize": _PARAMETER_BYTES,
+        "parameters": [],
+        "optionalInputMode": toolkit.optional_mode,
+        "optionalOutputMode": toolkit.optional_mode,
+        "supportSuperKernel": 1,
         "workspace": _workspace(emitted),
         "sha256": binary_hash,
         "chip": plan.chip.name,
         "options": str(plan.options),
-        "paramBytes": 8 * len(emitted.layout),
-        "SuperkernelInfo": {"kernelList": [_op(plan, op) for op in emitted.ops]},
+        "slots": len(emitted.layout),
+        "SuperkernelInfo": {"kernelList": _groups(plan, emitted.ops)},
     }
     if emitted.profiling is not None and emitted.profiling_slot is not None and emitted.task_id_slot is not None:
         fields["profiling"] = {
-            "param_offset": 8 * emitted.profiling_slot,
-            "task_id_offset": 8 * emitted.task_id_slot,
+            "param_offset": emitted.profiling_slot,
+            "task_id_offset": emitted.task_id_slot,
             "bytes_per_core": emitted.profiling.bytes_per_core,
             "header_bytes": emitted.profiling.header_bytes,
             "marks": [[mark.what, mark.op, "begin" if mark.begin else "end"] for mark in emitted.profiling.marks],
@@ -49,8 +65,8 @@ def describe(plan: AscendPlan, emitted: EmittedKernel, binary: Path | None) -> d
         fields["prefetchList"] = [
             {
                 "op": prefetch.op,
-                "notify_param_offset": 8 * prefetch.go_slot,
-                "wait_param_offset": 8 * prefetch.done_slot,
+                "notify_param_offset": prefetch.go_slot,
+                "wait_param_offset": prefetch.done_slot,
                 "buffers": list(prefetch.buffers),
                 "bytes": prefetch.budget,
             }
@@ -59,14 +75,30 @@ def describe(plan: AscendPlan, emitted: EmittedKernel, binary: Path | None) -> d
     return fields
 
 
+def file_hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _block_field(plan: AscendPlan) -> str:
+    return "blockDim" if plan.chip.toolkit.descriptor_form is DescriptorForm.AICORE else "blockNum"
+
+
 def _workspace(emitted: EmittedKernel) -> dict[str, Any]:
     if emitted.workspace_slot is None:
         return {"num": 0, "size": []}
-    return {"num": 1, "size": [emitted.workspace_bytes], "param_offset": 8 * emitted.workspace_slot}
+    return {"num": 1, "size": [emitted.workspace_bytes], "param_offset": emitted.workspace_slot}
 
 
-def file_hash(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+def _groups(plan: AscendPlan, ops: Sequence[EmittedOp]) -> dict[str, list[dict[str, Any]]]:
+    """One group of all ops; in the newer form a group per architecture where the classes have lanes of their own."""
+    if plan.chip.toolkit.descriptor_form is DescriptorForm.AICORE or not plan.order.lanes:
+        return {_ONE_GROUP: [_op(plan, op) for op in ops]}
+    return {
+        f"{plan.chip.architecture}-{'cube' if core_class is CUBE else 'vec'}": [
+            _op(plan, op) for op in ops if core_class in op.variants
+        ]
+        for core_class in plan.launch.classes
+    }
 
 
 def _op(plan: AscendPlan, op: EmittedOp) -> dict[str, Any]:
@@ -75,30 +107,35 @@ def _op(plan: AscendPlan, op: EmittedOp) -> dict[str, Any]:
     dynamic = {}
     if op.dynamic:
         dynamic = {
-            "tiling_key_offset": 8 * slots.slot(op.name, Role.TILING_KEY),
-            "block_dim_offset": 8 * slots.slot(op.name, Role.BLOCK_COUNT),
-            "lock_offset": 8 * slots.slot(op.name, Role.LOCK),
+            "tiling_key_offset": slots.slot(op.name, Role.TILING_KEY),
+            "block_dim_offset": slots.slot(op.name, Role.BLOCK_COUNT),
+            "lock_offset": slots.slot(op.name, Role.LOCK),
         }
     return {
         "name": op.name,
         "func_name": _function(op),
-        "blockDim": op.blocks,
+        _block_field(plan): op.blocks,
         "kernel_type": op.kernel_type.value,
         "op_type": node.kernel.type_name,
         "task_type": "dynamic" if op.dynamic else "normal",
         "split_mode": op.copies,
         "stream_id": op.stream,
-        "send_event_list": [event for event in node.sends if not event.startswith(ORDER_EVENT)],
-        "recv_event_list": [event for event in node.receives if not event.startswith(ORDER_EVENT)],
+        "send_event_list": _event_ids(node.sends),
+        "recv_event_list": _event_ids(node.receives),
         "debugOptions": list(facts_of(node.kernel).debug_options),
         "arg_list": {
-            "param_offset": 8 * op.first_slot,
+            "param_offset": op.first_slot,
             "param_count": len(node.kernel.params),
-            "notify_param_offset": [8 * slot.index for slot in slots.all(op.name, Role.SEND)],
-            "wait_param_offset": [8 * slot.index for slot in slots.all(op.name, Role.RECV)],
+            "notify_param_offset": slots.of_events(op.name, SENDS),
+            "wait_param_offset": slots.of_events(op.name, RECEIVES),
             **dynamic,
         },
     }
+
+
+def _event_ids(events: Sequence[str]) -> list[int | str]:
+    """Numbers as numbers: the label of an event is the text of its id."""
+    return [int(event) if event.isascii() and event.isdecimal() else event for event in listed_events(events)]
 
 
 def _function(op: EmittedOp) -> Any:

@@ -16,13 +16,13 @@ from ...model.op import Argument, EventId, Op, Task
 from ...model.opsfile import OpsFile, read_arguments, read_events, read_ops, read_options
 from ...model.options import Options
 from ...model.subkernel import SubKernel
+from .argument_layout import ORDER_EVENT
 from .chips import Chip
 from .metadata import read_metadata
 
 _ENTRY = ("json_path", "bin_path", "stream_id", "task_type", "send_event_list", "recv_event_list")
 _MORE = ("name", "args")
 _FILE = ("op_list", "name", "options", "target")
-ORDER_EVENT = "order of stream "  # the beginning of event names that stand for nothing but stream order
 
 
 def read_op_list(path: Path, chip: Chip) -> OpsFile:

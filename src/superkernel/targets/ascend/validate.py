@@ -16,6 +16,7 @@ from ...plan.steps import Select, Step
 from ...plan.verify import dependencies, structure
 from ...plan.verify.agents import Fault, Needed, named, stream_ends
 from ...plan.verify.validate import Finding, Report
+from .argument_layout import RECEIVES, SENDS, listed_events
 from .core_types import CoreClass
 from .facts import facts_of
 from .flag_counts import FlagCounts
@@ -153,6 +154,10 @@ def _check_slots(plan: AscendPlan, fault: Fault) -> None:
         first = plan.slots.first[node.index]
         if indices != list(range(first, first + len(indices))):
             fault("P8", f"the slots of {named(plan, node.index)} are {indices}, from {first} on")
+        for roles, events in ((SENDS, node.sends), (RECEIVES, node.receives)):
+            words = len(plan.slots.of_events(node.name, roles))
+            if words != len(listed_events(events)):
+                fault("P8", f"{named(plan, node.index)} has {words} slots for its events {', '.join(events)}")
 
 
 def _statistics(plan: AscendPlan) -> dict[str, int]:
