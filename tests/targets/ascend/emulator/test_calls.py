@@ -170,6 +170,29 @@ except KeyboardInterrupt:
     assert (done.returncode, done.stdout.split()) == (0, ["stalled", "interrupted"]), done.stderr
 
 
+def test_ctrl_c_stops_a_wait_for_the_host() -> None:
+    script = """
+import signal, threading
+signal.signal(signal.SIGINT, signal.default_int_handler)
+import superkernel as sk
+from targets.ascend.emulator.hand import KERNELS, numbers
+params = ["in:x:int32[128]", "out:y:int32[128]"]
+kernel = sk.SubKernel.from_source(KERNELS, "bulk", block_dim=4, params=params, core="vector")
+k = sk.compile([sk.Op(kernel, ["a", "b"]), sk.Op(kernel, ["b", "c"], recv=["go"])], target="ascend")
+event = sk.Event("go")
+event.set()
+k.emulate({"a": numbers(4)}, events={"go": event})  # compiled and loaded from here on
+print("ran")
+threading.Timer(0.3, signal.raise_signal, [signal.SIGINT]).start()
+try:
+    k.emulate({"a": numbers(4)}, events={"go": event})
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    done = _in_process(script)
+    assert (done.returncode, done.stdout.split()) == (0, ["ran", "interrupted"]), done.stderr
+
+
 def test_a_core_that_polls_in_vain_is_a_deadlock() -> None:
     ops = [HandOp("bulk", ("a", "b"), AIV, 2)]
     body = """

@@ -12,6 +12,7 @@ from superkernel.model.graph import Graph
 from superkernel.targets.buffers import Bound, bytes_at
 
 from ..kernel_description import EmittedKernel
+from ..parameter_block import LaunchAddresses, slot_values, word_names
 
 _ALIGNMENT = 512  # and room between regions, so that a step over an end is seen
 _SYNC_BYTES = 64
@@ -76,7 +77,7 @@ def _wanted(emitted: EmittedKernel, graph: Graph, bound: Bound) -> Iterator[tupl
     for buffer, size in zip(graph.buffers.values(), bound.sizes, strict=True):
         if not buffer.scalar:
             yield buffer_region(buffer.name), (max(size, 1), False)
-    for name in _word_names(emitted).values():
+    for name in word_names(emitted).values():
         yield name, (8, True)
     if emitted.workspace_bytes:
         yield _WORKSPACE, (emitted.workspace_bytes, False)
@@ -96,19 +97,6 @@ def _split_workspace(regions: dict[str, Region], feed_bytes: int) -> None:
         regions[DUMP] = Region(DUMP, whole.address + feed_bytes, whole.bytes - feed_bytes)
 
 
-def _word_names(emitted: EmittedKernel) -> dict[int, str]:
-    """Slots that point to a word, and what errors call it. An event is the same word for all ops that use it."""
-    names = {event.slot: f"event {event.label}" for event in emitted.events}
-    for tiling in emitted.tilings:
-        names[tiling.key_slot] = f"the tiling key of op {tiling.op!r}"
-        names[tiling.blocks_slot] = f"the block count of op {tiling.op!r}"
-        names[tiling.lock_slot] = f"the lock of op {tiling.op!r}"
-    for number, prefetch in enumerate(emitted.prefetches):
-        names[prefetch.go_slot] = f"the go word of prefetch {number} (op {prefetch.op!r})"
-        names[prefetch.done_slot] = f"the done word of prefetch {number} (op {prefetch.op!r})"
-    return names
-
-
 def _fill(arena: Arena, graph: Graph, bound: Bound, passed: Mapping[str, object], seed: int) -> None:
     random = np.random.default_rng(seed)
     for buffer, address, size in zip(graph.buffers.values(), bound.values, bound.sizes, strict=True):
@@ -126,28 +114,15 @@ def _fill(arena: Arena, graph: Graph, bound: Bound, passed: Mapping[str, object]
 
 
 def _write_slots(arena: Arena, emitted: EmittedKernel, graph: Graph, bound: Bound) -> None:
-    block = arena.view("the parameter block").view(np.uint64)
-    values = dict(zip(graph.buffers, bound.values, strict=True))
-    named = _word_names(emitted)
-    special = {0: arena.regions["the sync area"].address}
-    if emitted.workspace_slot is not None:
-        special[emitted.workspace_slot] = _workspace(arena)
-    if emitted.profiling_slot is not None:
-        special[emitted.profiling_slot] = arena.regions[PROFILING].address
-    if emitted.task_id_slot is not None:
-        special[emitted.task_id_slot] = 1
-    for slot in emitted.layout:
-        if slot.index in special:
-            block[slot.index] = special[slot.index]
-        elif slot.index in named:
-            arena.words[slot.index] = arena.regions[named[slot.index]].address
-            block[slot.index] = arena.words[slot.index]
-        elif slot.source is None:
-            block[slot.index] = slot.literal
-        elif graph.buffers[slot.source].scalar:
-            block[slot.index] = values[slot.source]
-        else:
-            block[slot.index] = arena.regions[buffer_region(slot.source)].address + slot.addend
+    regions = arena.regions
+    arena.words = {slot: regions[name].address for slot, name in word_names(emitted).items()}
+    buffers = {
+        buffer.name: value if buffer.scalar else regions[buffer_region(buffer.name)].address
+        for buffer, value in zip(graph.buffers.values(), bound.values, strict=True)
+    }
+    profiling = regions[PROFILING].address if PROFILING in regions else 0
+    addresses = LaunchAddresses(regions["the sync area"].address, _workspace(arena), profiling, arena.words, buffers)
+    arena.view("the parameter block").view(np.uint64)[:] = slot_values(emitted, graph, addresses)
 
 
 def _workspace(arena: Arena) -> int:

@@ -247,6 +247,11 @@ bool Machine::wait_for_host() {
     if (!hopes) return false;
     for (double waited = 0; waited < settings.patience_s; waited += slice_s) {
         if (follow_links()) return true;
+        if (agent_acts(kInterrupted)) {
+            error = "interrupted while cores wait for the host" + standing();
+            stopping = true;
+            return true;
+        }
         std::this_thread::sleep_for(std::chrono::duration<double>(slice_s));
         steps = steps + 1;  // this is no endless loop of a sub-kernel
     }
