@@ -21,7 +21,7 @@ BUILD_SCRIPT = "build.sh"
 WORK = "work"
 INCLUDE = f"{WORK}/include"  # where sub-kernels that come as sources find the header of this package
 HEADERS = f"{INCLUDE}/superkernel"
-_SUBKERNEL_H = Path(__file__).parent / "include" / "superkernel" / "subkernel.h"
+_HEADERS = tuple(Path(__file__).parent / "include" / "superkernel" / name for name in ("subkernel.h", "as_function.h"))
 
 
 class Stage(Enum):
@@ -149,7 +149,7 @@ class _BuildCommands:
         stages = list(Stage)
         commands = tuple(sorted(self.commands, key=lambda command: stages.index(command.stage)))
         sources = any(op.kernel.binary.form is Form.SOURCE for op in emitted.ops)
-        headers = (Input(_SUBKERNEL_H, _SUBKERNEL_H.name),) if sources else ()
+        headers = tuple(Input(path, path.name) for path in _HEADERS) if sources else ()
         return BuildPlan(emitted.name, tuple(entries), tuple(self.inputs.values()), commands, product, headers)
 
     def _add(self, stage: Stage, tool: Tool, arguments: Words, reads: Words, makes: Words, folder: str = ".") -> None:
@@ -195,7 +195,13 @@ class _BuildCommands:
         given = self._input(kernel)
         if kernel.binary.form is Form.SOURCE:
             output = f"{WORK}/{given.rpartition('.')[0]}_{core_class.value}.o"
-            flags = (f"-I{INCLUDE}", *self._header_flags(core_class), *kernel.binary.flags)
+            flags = (
+                f"-I{INCLUDE}",
+                "-include",
+                "superkernel/as_function.h",
+                *self._header_flags(core_class),
+                *kernel.binary.flags,
+            )
             command = self._compile(core_class, given, output, flags)
             self._add(Stage.COMPILE, Tool.COMPILER, command, (given,), (output,))
             return output

@@ -48,12 +48,15 @@ class AscendEmitter:
     # the sub-kernels
 
     def _declarations(self) -> str:
-        lines = ["// the sub-kernels: each takes the index of its op's first slot"]
-        seen: dict[str, None] = {}
+        lines = ["// the sub-kernels: each takes the index of its op's first slot, or the pointers in its slots"]
+        seen: dict[str, str] = {}
         for linked in self.named.values():
+            takes = (
+                "uint64_t first_slot" if linked.pointers is None else ", ".join(["__gm__ uint8_t*"] * linked.pointers)
+            )
             for variants in linked.variants.values():
-                seen |= dict.fromkeys(name for variant in variants for name in variant.functions)
-        lines += [f'extern "C" __aicore__ void {name}(uint64_t first_slot);' for name in seen]
+                seen |= dict.fromkeys((name for variant in variants for name in variant.functions), takes)
+        lines += [f'extern "C" __aicore__ void {name}({takes});' for name, takes in seen.items()]
         return "\n".join(lines) + "\n"
 
     def _callers(self) -> Iterator[str]:
@@ -80,7 +83,8 @@ class AscendEmitter:
             head = f"static inline __aicore__ void check_{named.label}(int64_t key)"
             texts.append(f"{head} {{\n    if ({keys}) trap();\n}}\n")
         head = f"call_{named.label}({takes}, uint64_t first_slot)"
-        texts.append(self._switch(head, variants, dynamic, "{}(first_slot)"))
+        passed = self.printer.passed(named, "first_slot")
+        texts.append(self._switch(head, variants, dynamic, f"{{}}({passed})"))
         if preloaded:
             request = f"preload((const void*){{}}, {self.printer.lines_of(kernel)})"
             texts.append(self._switch(f"preload_{named.label}({takes})", variants, dynamic, request))

@@ -99,6 +99,15 @@ class StepPrinter:
         size = min(kernel.code_bytes or chip.preload_bytes, chip.preload_bytes)
         return -(-size // chip.preload_line)
 
+    def passed(self, named: KernelFunctions, first_slot: int | str) -> str:
+        """The arguments of a call: the index of the op's first slot, or what its slots hold."""
+        if named.pointers is None:
+            return str(first_slot)
+        places = range(named.pointers)
+        if isinstance(first_slot, int):
+            return ", ".join(f"pointer({first_slot + place})" for place in places)
+        return ", ".join(f"pointer({first_slot} + {place})" for place in places)
+
     # before and after the steps
 
     def opening(self, classes: Classes, steps: Sequence[Step], body: str) -> list[str]:
@@ -279,7 +288,7 @@ class StepPrinter:
     def _called(self, op: int) -> str:
         named, slot = self._named[op], self.slots.first[op]
         if not self._chosen[op]:
-            return f"{named.function}({slot})"
+            return f"{named.function}({self.passed(named, slot)})"
         key = f", key_{op}" if self._chosen_at_run_time[op] else ""
         return f"call_{named.label}(core{key}, {slot})"
 

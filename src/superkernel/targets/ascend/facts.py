@@ -83,6 +83,11 @@ def as_type(kernel: SubKernel, text: str) -> SubKernel:
     return replace(kernel, core=CORE_OF[kind.op_class], target_facts=_typed_facts(kernel, kind))
 
 
+def pointer_count(kernel: SubKernel) -> int | None:
+    """How many pointers its functions take; None: they take the index of their first slot."""
+    return len(kernel.params) if facts_of(kernel).convention is CallingConvention.POINTERS else None
+
+
 def check_identifier(name: str, what: str) -> None:
     if not is_c_identifier(name):
         raise GraphError(

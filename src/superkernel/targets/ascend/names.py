@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from ...errors import GraphError
 from ...model.subkernel import SubKernel
 from .core_types import CoreClass
-from .facts import check_identifier, cube_or_vector, facts_of, split_name
+from .facts import check_identifier, cube_or_vector, facts_of, pointer_count, split_name
 from .kernel_description import Variant
 
 # What the emitted code calls its own variables and functions, and the primitives it uses: a sub-kernel with such a name
 # is linked under another.
 _OURS = """
-slots block vector core workspace place area task records word on_cube on_vector cube_lane vector_lane cube_flag
+slots block vector core workspace place area task records word pointer on_cube on_vector cube_lane vector_lane cube_flag
 vector_flag vectors_to_cube_flag cube_to_vectors_flag arrive_cubes arrive_vectors vectors_to_cube cube_to_vectors
 profiling_header get_block_idx get_subblockid get_subblockdim get_block_num get_coreid get_para_base get_sys_cnt
 set_ffts_base_addr ffts_cross_core_sync wait_flag_dev pipe_barrier dcci preload trap cache_line_t dcci_dst_t
@@ -30,6 +30,7 @@ class KernelFunctions:
     variants: dict[CoreClass, tuple[Variant, ...]]
     symbols: dict[CoreClass, dict[int, str]]  # tiling key -> name in its own object
     copies: int
+    pointers: int | None = None  # it takes so many pointers; None: the index of its first slot
 
     @property
     def function(self) -> str:
@@ -63,7 +64,8 @@ def name_functions(name: str, kernels: Sequence[tuple[SubKernel, int]]) -> dict[
                 for key, code in sorted(codes.items())
             )
             symbols[core_class] = {key: code.symbol for key, code in codes.items()}
-        named[kernel] = KernelFunctions(_fresh(facts.codes[0][2].symbol, 1, labels)[0], variants, symbols, copies)
+        label = _fresh(facts.codes[0][2].symbol, 1, labels)[0]
+        named[kernel] = KernelFunctions(label, variants, symbols, copies, pointer_count(kernel))
     return named
 
 

@@ -23,6 +23,12 @@ static inline __aicore__ __gm__ uint64_t* word(__gm__ uint64_t* slots, uint64_t 
     return (__gm__ uint64_t*)sk_load(slots + slot);
 }
 """,
+    "pointer": """\
+// the pointer that a slot holds, for sub-kernels that take pointers
+static inline __aicore__ __gm__ uint8_t* pointer(uint64_t slot) {
+    return (__gm__ uint8_t*)sk_load((__gm__ uint64_t*)get_para_base() + slot);
+}
+""",
     "sk_line_out": """\
 static inline __aicore__ void sk_line_out(__gm__ uint64_t* word) {
     dcci((__gm__ void*)word, cache_line_t::SINGLE_CACHE_LINE, dcci_dst_t::CACHELINE_OUT);

@@ -25,13 +25,14 @@ from superkernel.targets.native.toolchain import Toolchain, find_toolchain, run
 
 from ..archive import is_archive, members
 from ..core_types import CoreClass
-from ..facts import facts_of
+from ..facts import facts_of, pointer_count
 from ..kernel_description import EmittedKernel, EmittedOp
 from .library import INCLUDE, Library, load_library
 
 # where subkernel.h is: what sub-kernels include on the chip as well
 _INCLUDES = (INCLUDE, Path(__file__).parent.parent / "include")
 _EMULATED = ("-DSK_EMULATED", "-w", "-O1")
+_AS_FUNCTION = ("-include", "superkernel/as_function.h")
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Body:
     binary: Binary
     symbol: str
     members: tuple[str, ...] = ()  # of an archive
+    pointers: int | None = None  # it takes so many; None: the index of its first slot
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,7 @@ def _body(op: EmittedOp, core_class: CoreClass, key: int, copy: int) -> Body:
     if code is not None and 0 < copy <= len(code.split):
         objects = code.split[copy - 1]
     archived = op.kernel.binary.form is Form.OBJECT and is_archive(op.kernel.binary.path)
-    return Body(op.kernel.binary, op.symbols[core_class][key], objects if archived else ())
+    return Body(op.kernel.binary, op.symbols[core_class][key], objects if archived else (), pointer_count(op.kernel))
 
 
 def _objects(bodies: Iterable[Body], defines: tuple[str, ...], tools: Toolchain, cache: Cache) -> dict[Body, Isolated]:
@@ -141,7 +143,7 @@ def _objects(bodies: Iterable[Body], defines: tuple[str, ...], tools: Toolchain,
     bodies = list(bodies)
     binaries = list(dict.fromkeys(body.binary for body in bodies))
     sources = [binary for binary in binaries if binary.form is Form.SOURCE]
-    jobs = [CompileJob(binary.path, (*binary.flags, *defines, *_EMULATED)) for binary in sources]
+    jobs = [CompileJob(binary.path, (*binary.flags, *defines, *_EMULATED, *_AS_FUNCTION)) for binary in sources]
     compiled = dict(zip(sources, compile_sources(jobs, tools, cache, _INCLUDES), strict=True))
     objects = {}
     for body in bodies:
@@ -181,12 +183,14 @@ def _entries(kernels: Sequence[EmittedKernel]) -> str:
 def _wrappers(functions: Mapping[str, tuple[Body, int]], objects: Mapping[Body, Isolated]) -> str:
     """A wrapper for every function that the entries call, which reports the call; and the tables of the wrappers."""
     lines = ['#line 1 "wrappers.cpp"', 'extern "C" {']
-    lines += [f"void {name}(uint64_t);" for name in dict.fromkeys(o.name for o in objects.values())]
+    takes = {isolated.name: body.pointers for body, isolated in objects.items()}
+    lines += [f"void {name}({_taken(pointers)});" for name, pointers in takes.items()]
     for function, (body, copy) in functions.items():
-        lines.append(
-            f"void {function}(uint64_t first_slot) "
-            f'{{ sk_emu_call("{function}", {copy}, first_slot, {objects[body].name}); }}'
-        )
+        name = objects[body].name
+        if body.pointers is None:
+            lines.append(f'void {function}(uint64_t slot) {{ sk_emu_call("{function}", {copy}, slot, {name}); }}')
+        else:
+            lines.append(_pointer_wrapper(function, copy, name, body.pointers))
     lines.append("}")
     table = ", ".join(f'{{"{function}", (const void*){function}}}' for function in functions)
     lines += [
@@ -194,3 +198,19 @@ def _wrappers(functions: Mapping[str, tuple[Body, int]], objects: Mapping[Body, 
         f'extern "C" const int64_t sk_function_count = {len(functions)};',
     ]
     return "\n".join(lines)
+
+
+def _taken(pointers: int | None) -> str:
+    return "uint64_t" if pointers is None else ", ".join(["uint8_t*"] * pointers)
+
+
+def _pointer_wrapper(function: str, copy: int, name: str, pointers: int) -> str:
+    """Says with which pointers a function is called, which are those of one op."""
+    takes = ", ".join(f"uint8_t* p{place}" for place in range(pointers))
+    listed = ", ".join(f"(uint64_t)p{place}" for place in range(pointers))
+    passed = ", ".join(f"(uint8_t*)p[{place}]" for place in range(pointers))
+    return (
+        f"static void run_{function}([[maybe_unused]] const uint64_t* p) {{ {name}({passed}); }}\n"
+        f"void {function}({takes}) {{ const uint64_t p[] = {{{listed or 0}}}; "
+        f'sk_emu_call_with("{function}", {copy}, p, {pointers}, run_{function}); }}'
+    )

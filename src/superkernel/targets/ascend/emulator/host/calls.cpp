@@ -1,4 +1,6 @@
 // calls.cpp: sub-kernels as the entry calls them.
+#include <algorithm>
+
 #include "machine.h"
 
 namespace emulator {
@@ -49,24 +51,40 @@ bool on_vectors(Type type) { return type != Type::cube_only && type != Type::mix
 
 }  // namespace
 
-uint32_t Machine::find_op(const char* function, uint64_t first_slot) {
+// The first op of this function that `belongs` accepts and that this core has not run; else one that it has run.
+uint32_t Machine::find_op(const char* function, const std::function<bool(const Op&)>& belongs) {
     std::string key = std::string("\n") + function + "\n";
     uint32_t found = kNone;
     for (uint32_t i = 0; i < ops.size(); ++i) {
-        if (ops[i].first_slot != first_slot || ops[i].functions.find(key) == std::string::npos) continue;
+        if (ops[i].functions.find(key) == std::string::npos || !belongs(ops[i])) continue;
         if (found == kNone) found = i;
         if (!running->ran[i]) return i;  // ops without slots share an index: they run in order
-    }
-    if (found == kNone) {
-        stop(std::string("calls ") + function + " with first slot " + std::to_string(first_slot) +
-             ", which is the first of no op that it belongs to");
     }
     return found;
 }
 
 void Machine::call(const char* function, int copy, uint64_t first_slot, void (*body)(uint64_t)) {
+    uint32_t index = find_op(function, [&](const Op& op) { return op.first_slot == first_slot; });
+    if (index == kNone) {
+        stop(std::string("calls ") + function + " with first slot " + std::to_string(first_slot) +
+             ", which is the first of no op that it belongs to");
+    }
+    begin_call(index, copy);
+    body(first_slot);
+    end_call(copy);
+}
+
+void Machine::call_with(const char* function, int copy, const uint64_t* pointers, int count, void (*body)(const uint64_t*)) {
+    const auto* slots = reinterpret_cast<const uint64_t*>(settings.para_base);
+    uint32_t index = find_op(function, [&](const Op& op) { return std::equal(pointers, pointers + count, slots + op.first_slot); });
+    if (index == kNone) stop(std::string("calls ") + function + " with pointers that are those of no op that it belongs to");
+    begin_call(index, copy);
+    body(pointers);
+    end_call(copy);
+}
+
+void Machine::begin_call(uint32_t index, int copy) {
     Core& core = *running;
-    uint32_t index = find_op(function, first_slot);
     const Op& op = ops[index];
     std::string called = "runs op '" + op.name + "'";
     if (core.ran[index]) stop(called + " twice");
@@ -83,12 +101,16 @@ void Machine::call(const char* function, int copy, uint64_t first_slot, void (*b
     ++progress;
     step(kCallCost);
     note(What::op_begin, uint32_t(copy), uint64_t(sk_emu_op_block()));
-    body(first_slot);
+}
+
+void Machine::end_call(int copy) {
+    Core& core = *running;
+    const Op& op = ops[core.op];
     step(1);
     if (!core.waited) stop("op '" + op.name + "' never made the wait that it is said to make inside");
     if (!core.has_set) stop("op '" + op.name + "' never made the signal that it is said to make inside");
     note(What::op_end, uint32_t(copy), core.barriers);
-    core.last_op = index;
+    core.last_op = core.op;
     core.op = kNone;
     core.context_blocks = 0, core.wait_pair = -1, core.arrives = false, core.feed_word = 0;
 }
@@ -139,6 +161,10 @@ extern "C" {
 
 void sk_emu_call(const char* function, int copy, uint64_t first_slot, void (*body)(uint64_t)) {
     machine->call(function, copy, first_slot, body);
+}
+
+void sk_emu_call_with(const char* function, int copy, const uint64_t* pointers, int count, void (*body)(const uint64_t*)) {
+    machine->call_with(function, copy, pointers, count, body);
 }
 
 int64_t sk_emu_op_block(void) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -222,7 +223,10 @@ struct Machine {
 
     // calls.cpp
     void call(const char* function, int copy, uint64_t first_slot, void (*body)(uint64_t));
-    uint32_t find_op(const char* function, uint64_t first_slot);
+    void call_with(const char* function, int copy, const uint64_t* pointers, int count, void (*body)(const uint64_t*));
+    uint32_t find_op(const char* function, const std::function<bool(const Op&)>& belongs);
+    void begin_call(uint32_t index, int copy);
+    void end_call(int copy);
     void sync_all();
     void wait_previous();
     void set_next();

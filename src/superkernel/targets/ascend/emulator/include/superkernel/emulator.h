@@ -36,6 +36,7 @@ void sk_emu_work(uint64_t ticks);
 void sk_emu_call_context(uint32_t blocks, int32_t wait_pair, int32_t arrives, uint64_t feed_word);
 void sk_emu_dump_context(uint64_t address);
 void sk_emu_call(const char* function, int copy, uint64_t first_slot, void (*body)(uint64_t));
+void sk_emu_call_with(const char* function, int copy, const uint64_t* pointers, int count, void (*body)(const uint64_t*));
 int64_t sk_emu_op_block(void);
 int64_t sk_emu_op_blocks(void);
 int64_t sk_emu_op_sub_block(void);

@@ -5,7 +5,11 @@
 //         ...
 //     }
 //
-// compiled once for cube cores (sk::is_cube() is true) and once for vector cores. Memory is reached in two ways, as on
+// or takes its pointers, and then reaches memory by sk::gm<float>(x):
+//
+//     extern "C" __global__ __aicore__ void add(GM_ADDR x, GM_ADDR y, GM_ADDR z) { ... }
+//
+// It is compiled once for cube cores (sk::is_cube() is true) and once for vector cores. Memory is reached in two ways, as on
 // the chip: element by element through the data cache of the core, which is not coherent (dcci cleans it, or an option
 // that makes the entry do it), and in bulk by the transfer engines, which go past it and need a pipe_barrier.
 #pragma once
@@ -50,6 +54,7 @@ class gm {
 
 public:
     explicit gm(uint64_t address) : address_(address) {}
+    explicit gm(const void* pointer) : address_(reinterpret_cast<uint64_t>(pointer)) {}
     uint64_t address() const { return address_; }
     gm operator+(int64_t elements) const { return gm(address_ + static_cast<uint64_t>(elements) * sizeof(T)); }
 
