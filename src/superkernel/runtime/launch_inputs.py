@@ -28,8 +28,11 @@ class KernelInputs:
         self._compiled_ops = tuple(node.name for node in graph.nodes if node.compiled_tiling)
         self.given = LaunchInputs({e.label: e.bound or Event(e.label) for e in graph.events}, functions)
 
-    def merged(self, events: Events | None, tiling: TilingFunctions | None) -> LaunchInputs:
-        """With what the caller of one launch passes; a LaunchError if that, or a function, is missing or wrong."""
+    def merged(self, events: Events | None, tiling: TilingFunctions | None, partly: bool = False) -> LaunchInputs:
+        """With what the caller of one launch passes; a LaunchError if that, or a function, is missing or wrong.
+
+        partly: functions may be missing, for an emulator that can choose tilings itself.
+        """
         all_events, functions = dict(self.given.events), dict(self.given.tilings)
         for label, event in self._passed(events, "events", "event ids to Events").items():
             name = label if isinstance(label, str) else shown(plain_number(label))
@@ -42,7 +45,7 @@ class KernelInputs:
             self._check_function(op, function)
             functions[op] = function
         for op in self.dynamic_ops:
-            if op not in functions:
+            if op not in functions and not partly:
                 raise LaunchError(
                     f"{self._where}op {op!r} is dynamic: pass tiling={{{op!r}: function}} or give it to its Op"
                 )

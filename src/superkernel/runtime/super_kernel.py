@@ -160,7 +160,9 @@ class SuperKernel:
             raise UnsupportedError(f"{self._where}target {self.target.name!r} has no emulator: launch the kernel")
         if (order := whole_number(seed)) is None:
             raise LaunchError(f"{self._where}seed is {shown(seed)}; it must be a whole number")
-        executable, launch_inputs = self._built.executable, self._inputs.merged(events, tiling)
+        executable = self._built.executable
+        alone_too = self.options.debug_replay and not emulator.has_reference(executable, **more)
+        launch_inputs = self._inputs.merged(events, tiling, partly=True)
 
         def emulate(executable: Executable, buffers: Mapping[str, Any], inputs: LaunchInputs) -> EmulatedLaunch:
             return emulator.emulate(executable, buffers, inputs, seed=order, **more)
@@ -169,7 +171,7 @@ class SuperKernel:
             self.emulated = emulate(executable, live, launch_inputs)
             return self.emulated.outputs
 
-        if not self.options.debug_replay:
+        if not alone_too:
             return fused(buffers)
         alone = partial(launch_each, self.graph, self.options, self.target, self._separate(), emulate, launch_inputs)
         return replay(self.graph, buffers, fused, alone)

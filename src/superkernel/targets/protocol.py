@@ -237,6 +237,8 @@ class EmulatedLaunch(Protocol):
     def outputs(self) -> dict[str, Any]: ...  # the outputs that were allocated
     @property
     def spans(self) -> Sequence[Span]: ...
+    @property
+    def notes(self) -> Sequence[str]: ...  # for the user
 
 
 class Emulator(Protocol):
@@ -245,6 +247,8 @@ class Emulator(Protocol):
     def emulate(
         self, executable: Any, buffers: Mapping[str, Any], launch_inputs: LaunchInputs, *, seed: int, **more: Any
     ) -> EmulatedLaunch: ...
+    def has_reference(self, executable: Any, **more: Any) -> bool:
+        """Whether launches with these arguments are compared with a reference: a replay would add nothing."""
 
 
 class Target(Protocol):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import BuildError, nearest
+from ..native.elf import architecture, host_architecture
 
 _MAGIC = b"!<arch>\n"
 _THIN = b"!<thin>\n"
@@ -115,6 +116,14 @@ def _functions(file: Any) -> Iterator[str]:
         visible = symbol["st_info"]["bind"] in ("STB_GLOBAL", "STB_WEAK")
         if visible and symbol["st_shndx"] != "SHN_UNDEF" and symbol.name:
             yield symbol.name
+
+
+def foreign_member(path: Path) -> str | None:
+    """The first member that is compiled for another processor than this machine's; None: there is none."""
+    for name, file in _objects(path, ()):
+        if architecture(file) != host_architecture():
+            return name
+    return None
 
 
 def read_binary(path: Path) -> bytes:

@@ -111,7 +111,13 @@ class AscendEmulator:
     ) -> Emulation:
         from .emulator import emulate
 
-        return emulate(executable.emitted, executable.plan.graph, buffers, launch_inputs, **more)
+        plan = executable.plan
+        return emulate(executable.emitted, plan.graph, buffers, launch_inputs, options=plan.options, **more)
+
+    def has_reference(self, executable: AscendExecutable, stand_ins: bool | None = None, **more: Any) -> bool:
+        from .emulator import uses_stand_ins
+
+        return uses_stand_ins(executable.emitted, stand_ins)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from weakref import ref
 from superkernel.cache import Cache
 from superkernel.errors import LaunchError
 from superkernel.model.graph import Graph
+from superkernel.model.options import Options
 from superkernel.targets.protocol import LaunchInputs
 
 from ..core_types import CoreClass
@@ -17,10 +18,22 @@ from ..kernel_description import EmittedKernel
 from .delays import Delays, Turn
 from .launch import ChipEmulator, Emulation, Outside
 from .modules import Module, build_modules
+from .stand_in_launch import StandInEmulator
+from .stand_ins import device_binary
 
-_built: dict[int, tuple[ref[EmittedKernel], Mapping[CoreClass, Module]]] = {}
+_Key = tuple[int, bool]  # id of the emitted kernel, and whether stand-ins take the place of its sub-kernels
+_built: dict[_Key, tuple[ref[EmittedKernel], Mapping[CoreClass, Module]]] = {}
 
-__all__ = ["Delays", "Emulation", "Outside", "Turn", "emulate"]
+__all__ = ["Delays", "Emulation", "Outside", "Turn", "emulate", "uses_stand_ins"]
+
+
+def uses_stand_ins(emitted: EmittedKernel, stand_ins: bool | None) -> bool:
+    """As asked; None: where a sub-kernel is compiled for another processor than this machine's."""
+    if stand_ins is not None and not isinstance(stand_ins, bool):
+        raise LaunchError(
+            f"super_kernel_scope {emitted.name!r}: stand_ins is {stand_ins!r}; True, False or None is needed"
+        )
+    return device_binary(emitted) is not None if stand_ins is None else stand_ins
 
 
 def emulate(
@@ -34,30 +47,35 @@ def emulate(
     outside: Sequence[Outside] = (),
     races: bool = True,
     record: bool = True,
+    stand_ins: bool | None = None,
+    options: Options | None = None,
 ) -> Emulation:
     """Compile the emitted source for the host and launch it once.
 
     The seed decides in which order cores get on, what their caches do and when agents outside act; `delays` and
     `outside` say so in detail. `races`: accesses that nothing orders are errors even if the values come out right.
-    `record`: keep what every core did. What sub-kernels print goes to the standard output.
+    `record`: keep what every core did. What sub-kernels print goes to the standard output. `stand_ins`: see
+    uses_stand_ins; `options` are those of the plan.
     """
     if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**64:
         raise LaunchError(f"super_kernel_scope {emitted.name!r}: seed is {seed!r}; a whole number from 0 is needed")
     cache = Cache()
-    modules = _modules_of(emitted, cache)
-    emulator = ChipEmulator(emitted, graph, modules, cache, seed, delays, outside, races, record)
+    stands_in = uses_stand_ins(emitted, stand_ins)
+    modules = _modules_of(emitted, cache, stands_in)
+    settings = emitted, graph, modules, cache, seed, delays, outside, races, record
+    emulator = StandInEmulator(*settings, options=options or Options()) if stands_in else ChipEmulator(*settings)
     emulation = emulator.run(buffers, launch_inputs)
     if emulation.printed:
         sys.stdout.write(emulation.printed + "\n")
     return emulation
 
 
-def _modules_of(emitted: EmittedKernel, cache: Cache) -> Mapping[CoreClass, Module]:
+def _modules_of(emitted: EmittedKernel, cache: Cache, stands_in: bool) -> Mapping[CoreClass, Module]:
     """Built once per emitted kernel: many seeds of one kernel are the usual case."""
-    known = _built.get(id(emitted))
+    known = _built.get((id(emitted), stands_in))
     if known is None or known[0]() is not emitted:
         gone = [key for key, (reference, _) in _built.items() if reference() is None]
         for key in gone:
             del _built[key]
-        known = _built[id(emitted)] = (ref(emitted), build_modules([emitted], cache))
+        known = _built[id(emitted), stands_in] = (ref(emitted), build_modules([emitted], cache, stands_in))
     return known[1]

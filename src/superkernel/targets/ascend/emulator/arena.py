@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -50,9 +50,20 @@ class Arena:
         return ctypes.c_uint64.from_address(self.words[slot]).value
 
 
-def lay_out(emitted: EmittedKernel, graph: Graph, bound: Bound, passed: Mapping[str, object], seed: int) -> Arena:
-    """Copy what was passed, fill the rest with bytes that depend on the seed, and write the parameter block."""
-    sizes = dict(_wanted(emitted, graph, bound))
+def lay_out(
+    emitted: EmittedKernel,
+    graph: Graph,
+    bound: Bound,
+    passed: Mapping[str, object],
+    seed: int,
+    areas: Mapping[str, int] | None = None,
+) -> Arena:
+    """Copy what was passed, fill the rest with bytes that depend on the seed, and write the parameter block.
+
+    `areas`: more regions, names and bytes, that no slot points to.
+    """
+    areas = areas or {}
+    sizes = dict(_wanted(emitted, graph, bound)) | {name: (size, False) for name, size in areas.items()}
     total = sum(-(-size // _ALIGNMENT) * _ALIGNMENT + 2 * _ALIGNMENT for size, _ in sizes.values()) + _ALIGNMENT
     room = np.zeros(total, np.uint8)
     place, regions = -(-room.ctypes.data // _ALIGNMENT) * _ALIGNMENT, {}
@@ -61,7 +72,7 @@ def lay_out(emitted: EmittedKernel, graph: Graph, bound: Bound, passed: Mapping[
         place += -(-size // _ALIGNMENT) * _ALIGNMENT + _ALIGNMENT
     _split_workspace(regions, emitted.feed_bytes)
     arena = Arena(room, regions, regions["the parameter block"].address)
-    _fill(arena, graph, bound, passed, seed)
+    _fill(arena, graph, bound, passed, seed, areas)
     _write_slots(arena, emitted, graph, bound)
     return arena
 
@@ -97,7 +108,9 @@ def _split_workspace(regions: dict[str, Region], feed_bytes: int) -> None:
         regions[DUMP] = Region(DUMP, whole.address + feed_bytes, whole.bytes - feed_bytes)
 
 
-def _fill(arena: Arena, graph: Graph, bound: Bound, passed: Mapping[str, object], seed: int) -> None:
+def _fill(
+    arena: Arena, graph: Graph, bound: Bound, passed: Mapping[str, object], seed: int, areas: Iterable[str]
+) -> None:
     random = np.random.default_rng(seed)
     for buffer, address, size in zip(graph.buffers.values(), bound.values, bound.sizes, strict=True):
         if buffer.scalar:
@@ -107,7 +120,7 @@ def _fill(arena: Arena, graph: Graph, bound: Bound, passed: Mapping[str, object]
             view[:size] = bytes_at(address, size)
         else:
             view[:] = random.integers(0, 256, view.size, np.uint8)
-    for name in (_FEED, DUMP):
+    for name in (_FEED, DUMP, *areas):
         if name in arena.regions:  # they are not cleared before a launch
             view = arena.view(name)
             view[:] = random.integers(0, 256, view.size, np.uint8)

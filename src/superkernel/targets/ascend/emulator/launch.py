@@ -56,6 +56,7 @@ class Emulation:
     printed: str
     words: dict[str, int]  # slot name -> the word it points to, after the launch
     addresses: dict[int, str]  # address of such a word -> slot name
+    notes: tuple[str, ...] = ()  # for the user, such as what stood in for sub-kernels
 
     @property
     def spans(self) -> tuple[Span, ...]:
@@ -93,8 +94,8 @@ class ChipEmulator:
         self._notes: list[str] = []  # what was strange before something failed
 
     def run(self, buffers: Mapping[str, Any], launch_inputs: LaunchInputs) -> Emulation:
-        bound = bind(self.graph, buffers)
-        arena = lay_out(self.emitted, self.graph, bound, buffers, self.seed)
+        bound = self._bind(buffers)
+        arena = lay_out(self.emitted, self.graph, bound, buffers, self.seed, self._areas(bound))
         machine = self._calls.sk_emu_new(ctypes.byref(self._settings(arena)))
         try:
             self._describe(machine, arena)
@@ -105,6 +106,13 @@ class ChipEmulator:
             self._calls.sk_emu_free(machine)
         self._give_back(arena, bound)
         return emulation
+
+    def _bind(self, buffers: Mapping[str, Any]) -> Bound:
+        return bind(self.graph, buffers)
+
+    def _areas(self, bound: Bound) -> Mapping[str, int]:
+        """Memory of sub-kernels beside their buffers: names and bytes."""
+        return {}
 
     def _settings(self, arena: Arena) -> EmulatorSettings:
         launch, delays, chip = self.emitted.launch, self.delays or delays_of(self.seed), self.emitted.chip

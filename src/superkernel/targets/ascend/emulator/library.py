@@ -49,6 +49,13 @@ _FUNCTIONS: dict[str, tuple[object, list[object]]] = {
     "sk_emu_new": (c_void_p, [POINTER(EmulatorSettings)]),
     "sk_emu_region": (None, [c_void_p, c_uint64, c_uint64, c_char_p, c_int]),
     "sk_emu_op": (None, [c_void_p, c_char_p, c_char_p, c_uint64, c_int32, c_int64]),
+    "sk_emu_stand_in": (None, [c_void_p, c_uint32, c_uint64, c_uint64, c_int64, c_int64, c_uint32, c_int, c_int]),
+    "sk_emu_stand_in_touch": (
+        None,
+        [c_void_p, c_uint32, c_uint32, c_int32, c_int, c_int, c_uint32, c_uint32, c_uint32, c_int, c_int],
+    ),
+    "sk_emu_stand_in_follow": (None, [c_void_p, c_uint32, c_uint64, c_uint32, c_int]),
+    "sk_emu_stand_in_key": (None, [c_void_p, c_uint32, c_char_p, c_uint64]),
     "sk_emu_agent": (None, [c_void_p, c_uint64, c_uint64, c_uint64]),
     "sk_emu_link": (None, [c_void_p, c_uint64, c_uint64, c_int]),
     "sk_emu_write_word": (None, [c_void_p, c_uint64, c_uint64]),

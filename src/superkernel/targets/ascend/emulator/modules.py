@@ -68,24 +68,32 @@ class Module:
         return ctypes.c_int64.in_dll(self.library, "sk_function_count").value
 
 
-def build_modules(kernels: Sequence[EmittedKernel], cache: Cache) -> dict[CoreClass, Module]:
+def build_modules(
+    kernels: Sequence[EmittedKernel], cache: Cache, stand_ins: bool = False
+) -> dict[CoreClass, Module]:
     """One shared object per class for all these kernels, whose names must differ; those that lack the class have no
-    entry in it. Their sub-kernels are compiled once each."""
+    entry in it. Their sub-kernels are compiled once each; with `stand_ins` the emulator's take their place."""
     library, tools = load_library(cache), find_toolchain()
     modules = {}
     for core_class in CoreClass:
         having = [kernel for kernel in kernels if core_class in kernel.launch.classes]
         if having:
-            modules[core_class] = _build(core_class, having, library, tools, cache)
+            modules[core_class] = _build(core_class, having, library, tools, cache, stand_ins)
     return modules
 
 
 def _build(
-    core_class: CoreClass, kernels: Sequence[EmittedKernel], library: Library, tools: Toolchain, cache: Cache
+    core_class: CoreClass,
+    kernels: Sequence[EmittedKernel],
+    library: Library,
+    tools: Toolchain,
+    cache: Cache,
+    stand_ins: bool,
 ) -> Module:
     functions = _functions(core_class, kernels)
     defines = tuple(dict.fromkeys(define for kernel in kernels for define in kernel.defines[core_class]))
-    objects = _objects(dict.fromkeys(body for body, _ in functions.values()), defines, tools, cache)
+    bodies = {} if stand_ins else dict.fromkeys(body for body, _ in functions.values())
+    objects = _objects(bodies, defines, tools, cache)
     text = "\n".join([_entries(kernels), _wrappers(functions, objects)])
     key = digest(
         "emulated", text, *(object_key(o.path) for o in objects.values()), str(library.path), *defines, tools.identity
@@ -186,6 +194,9 @@ def _wrappers(functions: Mapping[str, tuple[Body, int]], objects: Mapping[Body, 
     takes = {isolated.name: body.pointers for body, isolated in objects.items()}
     lines += [f"void {name}({_taken(pointers)});" for name, pointers in takes.items()]
     for function, (body, copy) in functions.items():
+        if body not in objects:
+            lines.append(_stand_in_wrapper(function, copy, body.pointers))
+            continue
         name = objects[body].name
         if body.pointers is None:
             lines.append(f'void {function}(uint64_t slot) {{ sk_emu_call("{function}", {copy}, slot, {name}); }}')
@@ -206,11 +217,23 @@ def _taken(pointers: int | None) -> str:
 
 def _pointer_wrapper(function: str, copy: int, name: str, pointers: int) -> str:
     """Says with which pointers a function is called, which are those of one op."""
-    takes = ", ".join(f"uint8_t* p{place}" for place in range(pointers))
-    listed = ", ".join(f"(uint64_t)p{place}" for place in range(pointers))
     passed = ", ".join(f"(uint8_t*)p[{place}]" for place in range(pointers))
     return (
         f"static void run_{function}([[maybe_unused]] const uint64_t* p) {{ {name}({passed}); }}\n"
-        f"void {function}({takes}) {{ const uint64_t p[] = {{{listed or 0}}}; "
-        f'sk_emu_call_with("{function}", {copy}, p, {pointers}, run_{function}); }}'
+        f"{_with_pointers(function, copy, f'run_{function}', pointers)}"
     )
+
+
+def _with_pointers(function: str, copy: int, body: str, pointers: int) -> str:
+    takes = ", ".join(f"uint8_t* p{place}" for place in range(pointers))
+    listed = ", ".join(f"(uint64_t)p{place}" for place in range(pointers))
+    return (
+        f"void {function}({takes}) {{ const uint64_t p[] = {{{listed or 0}}}; "
+        f'sk_emu_call_with("{function}", {copy}, p, {pointers}, {body}); }}'
+    )
+
+
+def _stand_in_wrapper(function: str, copy: int, pointers: int | None) -> str:
+    if pointers is not None:
+        return _with_pointers(function, copy, "sk_emu_stand_in_with", pointers)
+    return f'void {function}(uint64_t slot) {{ sk_emu_call("{function}", {copy}, slot, sk_emu_stand_in_body); }}'

@@ -69,6 +69,7 @@ void Machine::call(const char* function, int copy, uint64_t first_slot, void (*b
         stop(std::string("calls ") + function + " with first slot " + std::to_string(first_slot) +
              ", which is the first of no op that it belongs to");
     }
+    running->function = function;
     begin_call(index, copy);
     body(first_slot);
     end_call(copy);
@@ -78,6 +79,7 @@ void Machine::call_with(const char* function, int copy, const uint64_t* pointers
     const auto* slots = reinterpret_cast<const uint64_t*>(settings.para_base);
     uint32_t index = find_op(function, [&](const Op& op) { return std::equal(pointers, pointers + count, slots + op.first_slot); });
     if (index == kNone) stop(std::string("calls ") + function + " with pointers that are those of no op that it belongs to");
+    running->function = function;
     begin_call(index, copy);
     body(pointers);
     end_call(copy);

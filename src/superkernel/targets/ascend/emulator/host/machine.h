@@ -15,6 +15,7 @@
 #include "../include/superkernel/emulator.h"
 #include "clocks.h"
 #include "random.h"
+#include "stand_ins.h"
 
 namespace emulator {
 
@@ -96,6 +97,7 @@ struct Core {
 
     // the call under way, and what the entry said of it
     uint32_t op = kNone, last_op = kNone;
+    const char* function = "";  // that the call names
     uint32_t context_blocks = 0;
     int32_t wait_pair = -1;
     bool arrives = false, waited = false, has_set = false;
@@ -159,6 +161,7 @@ struct Machine {
     Random random;
     std::vector<std::unique_ptr<Core>> cores;
     std::vector<Op> ops;
+    std::map<uint32_t, StandIn> stand_ins;  // by op; empty: sub-kernels have code of their own
     std::map<uint64_t, Region> regions;  // by their end
     std::unordered_map<uint64_t, MemoryLine> lines;
     std::vector<Record> records;

@@ -37,6 +37,9 @@ void sk_emu_call_context(uint32_t blocks, int32_t wait_pair, int32_t arrives, ui
 void sk_emu_dump_context(uint64_t address);
 void sk_emu_call(const char* function, int copy, uint64_t first_slot, void (*body)(uint64_t));
 void sk_emu_call_with(const char* function, int copy, const uint64_t* pointers, int count, void (*body)(const uint64_t*));
+// in place of a sub-kernel whose code is for another processor
+void sk_emu_stand_in_body(uint64_t first_slot);
+void sk_emu_stand_in_with(const uint64_t* pointers);
 int64_t sk_emu_op_block(void);
 int64_t sk_emu_op_blocks(void);
 int64_t sk_emu_op_sub_block(void);
