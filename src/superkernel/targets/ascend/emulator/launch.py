@@ -189,7 +189,7 @@ class ChipEmulator:
                 for param, name in node.arguments()
                 if param.kind in (Kind.IN, Kind.INOUT)
             }
-            key, blocks = _key_and_blocks(function(inputs), slots.op)
+            key, blocks = key_and_blocks(function(inputs), slots.op)
             if not 0 <= blocks <= node.blocks:
                 raise LaunchError(
                     f"{self._where}the tiling function of op {slots.op!r} wants {blocks} blocks; "
@@ -301,7 +301,7 @@ def _as_passed(arena: Arena, name: str, like: Any) -> Any:
     return copy
 
 
-def _key_and_blocks(answer: object, op: str) -> tuple[int, int]:
+def key_and_blocks(answer: object, op: str) -> tuple[int, int]:
     pair = (answer.key, answer.blocks) if hasattr(answer, "key") and hasattr(answer, "blocks") else answer
     if isinstance(pair, tuple) and len(pair) == 2 and all(hasattr(n, "__index__") for n in pair):
         key, blocks = (n.__index__() for n in pair)

@@ -19,7 +19,7 @@ from superkernel.targets.launch_outputs import no_outputs
 from superkernel.targets.protocol import LaunchInputs
 
 from .arena import Arena, buffer_region
-from .launch import ChipEmulator, Emulation, Outside
+from .launch import ChipEmulator, Emulation, Outside, key_and_blocks
 from .stand_in_reference import Memory, run_in_order
 from .stand_ins import PATTERN_BYTES, WORD_BYTES, StandIn, make_stand_ins
 
@@ -59,11 +59,9 @@ class StandInEmulator(ChipEmulator):
     def _recorded(self, name: str, function: TilingFunction) -> TilingFunction:
         node = next(node for node in self.graph.nodes if node.name == name)
 
-        def choose(inputs: Mapping[str, Any]) -> Any:
-            answer = function(inputs)
-            key, blocks = (answer.key, answer.blocks) if hasattr(answer, "key") else answer
-            self._choices[node.index] = int(key), int(blocks)
-            return answer
+        def choose(inputs: dict[str, Any]) -> tuple[int, int]:
+            chosen = self._choices[node.index] = key_and_blocks(function(inputs), name)
+            return chosen
 
         return choose
 
@@ -152,8 +150,7 @@ class StandInEmulator(ChipEmulator):
         if op in self._choices:
             return self._choices[op]
         inputs = {name: buffers[name] for param, name in node.arguments() if param.kind in (Kind.IN, Kind.INOUT)}
-        key, blocks = self._automatic[node.name](inputs)
-        return key, blocks
+        return key_and_blocks(self._automatic[node.name](inputs), node.name)
 
     def _compare(self, wanted: Memory, found: Memory) -> None:
         """The first op, in order, that saw something else; else the first buffer that holds something else."""
@@ -193,7 +190,7 @@ def _tiling_by_contents(node: Node, seed: int) -> TilingFunction:
     """A known key and a block count that depend on what the op reads: a request that came too early shows."""
     keys = [key for key, _ in node.kernel.tiling_variants]
 
-    def choose(inputs: Mapping[str, Any]) -> tuple[int, int]:
+    def choose(inputs: dict[str, Any]) -> tuple[int, int]:
         total = zlib.crc32(node.name.encode(), seed % 2**32)
         for name in sorted(inputs):
             total = zlib.crc32(_bytes(inputs[name]), total)

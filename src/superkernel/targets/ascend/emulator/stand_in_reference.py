@@ -118,7 +118,8 @@ class _Run:
         at, valid = _places(begin, end)
         words = np.where(valid, self.touched(touch)[np.where(valid, at, 0)], 0) if touch.words else np.zeros_like(at)
         powers = _POWERS[np.where(valid, end[:, None] - 1 - at, 0)]
-        return (words.astype(np.uint64) * powers).sum(axis=1, dtype=np.uint64)
+        folds: Numbers = (words.astype(np.uint64) * powers).sum(axis=1, dtype=np.uint64)
+        return folds
 
 
 def _places(begin: NDArray[np.int64], end: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
