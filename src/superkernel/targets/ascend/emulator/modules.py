@@ -68,9 +68,7 @@ class Module:
         return ctypes.c_int64.in_dll(self.library, "sk_function_count").value
 
 
-def build_modules(
-    kernels: Sequence[EmittedKernel], cache: Cache, stand_ins: bool = False
-) -> dict[CoreClass, Module]:
+def build_modules(kernels: Sequence[EmittedKernel], cache: Cache, stand_ins: bool = False) -> dict[CoreClass, Module]:
     """One shared object per class for all these kernels, whose names must differ; those that lack the class have no
     entry in it. Their sub-kernels are compiled once each; with `stand_ins` the emulator's take their place."""
     library, tools = load_library(cache), find_toolchain()
