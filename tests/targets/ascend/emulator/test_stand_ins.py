@@ -245,7 +245,7 @@ def test_cache_maintenance_is_needed_by_stand_ins() -> None:
     text = emit(plan).source
     line = next(line for line in text.splitlines() if "ENTIRE_DATA_CACHE" in line)
     emitted = replace(emit(plan), source=text.replace(line, "", 2))
-    with pytest.raises(LaunchError, match="data cache|cached line"):
+    with pytest.raises(LaunchError, match=r"data cache|cached line"):
         for seed in range(12):
             emulate(emitted, plan.graph, {}, NO_INPUTS, seed=seed, stand_ins=True, options=plan.options)
 
