@@ -80,6 +80,17 @@ def _no_constant(name: str) -> None:
 
 
 @dataclass(frozen=True)
+class FieldPlace:
+    """Where a field stands."""
+
+    file: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.path}" if self.path else self.file
+
+
+@dataclass(frozen=True)
 class JsonValue:
     """A value of a JSON file and its location, for error messages."""
 
@@ -91,8 +102,12 @@ class JsonValue:
         return GraphError(f"{self.where}: {message}")
 
     @property
+    def place(self) -> FieldPlace:
+        return FieldPlace(self.file, self.path)
+
+    @property
     def where(self) -> str:
-        return f"{self.file}: {self.path}" if self.path else self.file
+        return str(self.place)
 
     def at(self, key: str | int) -> JsonValue:
         if isinstance(key, int):
@@ -122,6 +137,17 @@ class JsonValue:
             if key not in present:
                 raise self.error(f"the field {key!r} is missing")
         return present
+
+    def foreign_fields(
+        self, known: Sequence[str], required: Sequence[str]
+    ) -> tuple[dict[str, JsonValue], tuple[FieldPlace, ...]]:
+        """The fields of an object that another tool wrote, and where those stand that are not known; null is absent."""
+        present = {key: field for key, field in self.entries().items() if field.value is not None}
+        unknown = [key for key in present if key not in known]
+        for key in required:
+            if key not in present:
+                raise self.error(f"the field {key!r} is missing{nearest(key, unknown)}")
+        return {key: present[key] for key in present if key in known}, tuple(present[key].place for key in unknown)
 
     def items(self) -> list[JsonValue]:
         if not isinstance(self.value, list):

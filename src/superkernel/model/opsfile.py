@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import nearest
-from .json_value import JsonValue, located, parse_json, shown
+from .json_value import FieldPlace, JsonValue, located, parse_json, shown
 from .op import Argument, Op, Place, Task
 from .options import TARGETS, Options
 from .subkernel import SubKernel
@@ -35,6 +35,7 @@ class OpsFile:
     options: Options
     ops: tuple[Op, ...]
     outputs: tuple[str, ...] | None = None  # None: the names whose last value no op reads
+    ignored: tuple[FieldPlace, ...] = ()  # fields of a file of another tool that were not read
 
 
 def read_ops(path: str | Path) -> OpsFile:

@@ -26,7 +26,7 @@ from ..runtime.compile import compile as compile_ops
 from ..runtime.super_kernel import SuperKernel
 from ..targets import find_target
 from ..version import __version__
-from .compile_output import check_output, save_at
+from .compile_output import check_output, ignored_fields, save_at
 
 if TYPE_CHECKING:
     from .doctor import DoctorReport
@@ -116,6 +116,9 @@ def compile_command(
     dump: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Also write graph, plan, source and commands there.")
     ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Also list the fields of another tool's files that were not read.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Link the kernels of OPS.json into one super kernel that runs without a compiler."""
@@ -145,7 +148,11 @@ def compile_command(
             files = save_at(kernel, output)
             answer = _answer_fields(kernel, chosen) | {"artefact": str(output), "files": files}
             answer["remarks"] = list(kernel.executable.remarks)
-            _answer(as_json, answer | {"dump": dump and str(dump)}, _summary(kernel, output, files, dump))
+            text = _summary(kernel, output, files, dump)
+            if verbose:
+                answer["ignored"] = [{"file": place.file, "field": place.path} for place in described.ignored]
+                text = "\n".join([text, *ignored_fields(described.ignored)])
+            _answer(as_json, answer | {"dump": dump and str(dump)}, text)
 
 
 @app.command("run")

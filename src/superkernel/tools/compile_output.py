@@ -1,12 +1,16 @@
-"""tools.compile_output: a super kernel -> the folder of `superkernel compile --output`, written as a whole."""
+"""tools.compile_output: a super kernel -> the folder of `superkernel compile --output`, and what `--verbose` adds."""
 
 from __future__ import annotations
 
 import json
+import re
 import tempfile
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import BuildError, OptionError
+from ..model.json_value import FieldPlace
 from ..runtime.artefact import MANIFEST
 from ..runtime.super_kernel import SuperKernel
 
@@ -52,3 +56,14 @@ def save_at(kernel: SuperKernel, output: Path) -> list[str]:
     except OSError as reason:
         raise BuildError(f"cannot write --output {output}: {reason}") from reason
     return files
+
+
+def ignored_fields(places: Sequence[FieldPlace]) -> list[str]:
+    """A line per file and field; a field of many entries of a list is named once, with their number."""
+    if not places:
+        return ["every field was read"]
+    counts = Counter((place.file, re.sub(r"\[\d+\]", "[]", place.path)) for place in places)
+    return [
+        f"not read: {file}: {field}" + (f" ({count} times)" if count > 1 else "")
+        for (file, field), count in counts.items()
+    ]

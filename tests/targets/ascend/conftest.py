@@ -10,6 +10,11 @@ from typing import Any
 
 import pytest
 
+from superkernel.errors import SuperKernelError
+from superkernel.model.opsfile import OpsFile
+from superkernel.targets import find_target
+from superkernel.targets.protocol import ChipChoice
+
 # declares what emitted code uses of CANN's kernel_operator.h, and does nothing
 DEVICE_HEADER = """#pragma once
 #include <cstdint>
@@ -135,3 +140,23 @@ def write(tmp_path: Path, binaries: Path) -> Callable[..., Path]:
         return path
 
     return written
+
+
+def arch(**changes: Any) -> dict[str, Any]:
+    """The functions of a kernel for one class; a change to None leaves a field out."""
+    fields = {"func_name": "vec_func", "obj_files": "vec.o"} | changes
+    return {"AiCore": {key: value for key, value in fields.items() if value is not None}}
+
+
+def read(path: Path, chip: ChipChoice | None = None) -> OpsFile:
+    return find_target("ascend").for_chip(chip).read_ops(path)
+
+
+def refused(path: Path, *words: str, chip: ChipChoice | None = None) -> None:
+    """Reading the list is an error with these words, and no file is written."""
+    before = sorted(path.parent.iterdir())
+    with pytest.raises(SuperKernelError) as caught:
+        read(path, chip)
+    for word in words:
+        assert word in str(caught.value), str(caught.value)
+    assert sorted(path.parent.iterdir()) == before

@@ -1,4 +1,4 @@
-"""CANN's metadata and op lists: what is read, and every mistake told with file and field before anything is written."""
+"""CANN's metadata and op lists: what is read, and what a plan refuses of it."""
 
 from __future__ import annotations
 
@@ -7,20 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from targets.ascend.conftest import MIX, TILED, entry, metadata
+from targets.ascend.conftest import MIX, TILED, arch, entry, metadata, read, refused
 
 import superkernel as sk
 from superkernel.errors import SuperKernelError
 from superkernel.model.hazards import Hazard
-from superkernel.targets import find_target
-from superkernel.targets.ascend.core_types import KernelType
+from superkernel.model.op import Task
+from superkernel.model.options import Options
+from superkernel.targets.ascend.calling_convention import CallingConvention, SyncProtocol
+from superkernel.targets.ascend.core_types import CUBE, VECTOR, KernelType
 from superkernel.targets.ascend.facts import facts_of
 
 Write = Callable[..., Path]
-
-
-def read(path: Path, chip: str | None = None) -> Any:
-    return find_target("ascend").for_chip(chip).read_ops(path)
 
 
 def compiled(path: Path, options: str = "", **more: Any) -> sk.kernel.SuperKernel:
@@ -86,6 +84,101 @@ def test_a_dynamic_op_has_a_function_per_tiling_key(write: Write) -> None:
         assert "if (key != 1 && key != 7) trap();" in k.source
 
 
+def test_a_dynamic_op_in_the_form_that_cann_writes(write: Write) -> None:
+    """A function is a name; its objects are those of its architecture; a key has 64 bits without a sign."""
+    names = {
+        "dav-c220-cube": {"func_name": "mix_cube_func", "obj_files": "mix_cube.o"},
+        "dav-c220-vec": {"func_name": "mix_vec_func", "obj_files": "mix_vec.o"},
+        "dynamic_func_names": {
+            key: {
+                "dav-c220-cube": "mix_cube_func",
+                "dav-c220-vec": "mix_vec_func",
+                "kernel_type": "KERNEL_TYPE_MIX_AIC_1_2",
+            }
+            for key in ("10", "10000000000000000011")
+        },
+    }
+    path = write([entry("mix", task_type="dynamic")], mix=metadata(**MIX | {"sub_operator_kernel_name": names}))
+    facts = facts_of(read(path).ops[0].kernel)
+    found = [(core_class, key, code.symbol, code.objects) for core_class, key, code in facts.codes]
+    wrapped = 10000000000000000011 - 2**64
+    assert found == [
+        (CUBE, 10, "mix_cube_func", ("mix_cube.o",)),
+        (VECTOR, 10, "mix_vec_func", ("mix_vec.o",)),
+        (CUBE, wrapped, "mix_cube_func", ("mix_cube.o",)),
+        (VECTOR, wrapped, "mix_vec_func", ("mix_vec.o",)),
+    ]
+    with compiled(path) as k:
+        assert f"key != 10 && key != {wrapped}" in k.source or f"key != {wrapped} && key != 10" in k.source
+
+
+@pytest.mark.parametrize(
+    ("kind", "names", "blocks"),
+    [
+        ("KERNEL_TYPE_AIV_ONLY", ("AiCore",), 48),
+        ("KERNEL_TYPE_AIC_ONLY", ("AiCore",), 24),
+        ("KERNEL_TYPE_MIX_AIV_1_0", ("dav-c220-vec",), 48),
+        ("KERNEL_TYPE_MIX_AIC_1_0", ("dav-c220-cube",), 24),
+        ("KERNEL_TYPE_MIX_AIC_1_1", ("dav-c220-cube", "dav-c220-vec"), 24),
+        ("KERNEL_TYPE_MIX_AIC_1_2", ("dav-c220-cube", "dav-c220-vec"), 24),
+    ],
+)
+def test_architecture_keys_and_most_blocks_by_type(
+    write: Write, kind: str, names: tuple[str, ...], blocks: int
+) -> None:
+    table = {name: {"func_name": f"mix_{'vec' if 'vec' in name else 'cube'}_func", "obj_files": "mix_cube.o"}
+             | ({"obj_files": "mix_vec.o"} if "vec" in name else {}) for name in names}  # fmt: skip
+    fields = {"sub_operator_kernel_type": kind, "sub_operator_kernel_name": table, "blockDim": 4}
+    path = write([entry("mix"), entry("mix", task_type="dynamic")], mix=metadata(**MIX | fields))
+    static, dynamic = read(path).ops
+    assert (static.kernel.block_dim, dynamic.kernel.block_dim) == (4, blocks)
+    assert [code.symbol for _, _, code in facts_of(static.kernel).codes] == [table[name]["func_name"] for name in names]
+
+
+def test_only_the_files_of_an_entry_are_required(write: Write) -> None:
+    files = {"json_path": "vec.json", "bin_path": "vec.a"}
+    first, second = read(write([files, files], vec=metadata())).ops
+    assert (first.stream, second.stream, first.task) == (0, 0, Task.NORMAL)
+    assert not first.recv and second.recv == first.send  # stream order
+
+
+def test_ops_without_a_stream_are_in_one_of_their_own(write: Write) -> None:
+    ids = [0, None, 2, -1, 0]
+    ops = read(write([entry("vec", stream_id=stream) for stream in ids], vec=metadata())).ops
+    assert [op.stream for op in ops] == [0, 1, 2, 1, 0]
+
+
+@pytest.mark.parametrize("text", ["early-start=0:split-mode=1", '"early-start=0:split-mode=1"'])
+def test_options_beside_the_list(write: Write, text: str) -> None:
+    listed = {"super_kernel_options": text, "op_list": [entry("vec")]}
+    assert read(write(listed, vec=metadata())).options == Options.parse("early-start=0:split-mode=1")
+    both = listed | {"options": "split-mode=1:early-start=0"}
+    assert read(write(both, vec=metadata())).options == Options.parse("early-start=0:split-mode=1")
+
+
+def test_unknown_fields_are_listed_with_their_places(write: Write) -> None:
+    names = {"AiCore": {"func_name": "vec_func", "obj_files": "vec.o", "size": 3}}
+    more = metadata(colour="red", opParaSize=8, taskRation="0:1", sub_operator_kernel_name=names)
+    listed = {"op_list": [entry("vec", kernel_name="a"), entry("vec", kernel_name="b")], "soc": "x"}
+    path = write(listed, vec=more)
+    meta = str(path.parent / "vec.json")
+    assert [(place.file, place.path) for place in read(path).ignored] == [
+        (str(path), "soc"),
+        (str(path), "op_list[0].kernel_name"),
+        (str(path), "op_list[1].kernel_name"),
+        (meta, "colour"),
+        (meta, "sub_operator_kernel_name.AiCore.size"),
+    ]
+
+
+def test_metadata_says_how_a_sub_kernel_is_called(write: Write) -> None:
+    facts = facts_of(read(write([entry("vec")], vec=metadata())).ops[0].kernel)
+    assert (facts.convention, facts.protocol) == (CallingConvention.SLOT_INDEX, SyncProtocol.CANN)
+    ours = metadata(superkernel_call="pointers", superkernel_protocol="subkernel.h")
+    facts = facts_of(read(write([entry("vec")], vec=ours)).ops[0].kernel)
+    assert (facts.convention, facts.protocol) == (CallingConvention.POINTERS, SyncProtocol.SUBKERNEL_H)
+
+
 def test_tiling_keys_may_also_stand_in_an_architecture(write: Write) -> None:
     names = {"AiCore": {"dynamic_func_names": {"3": {"func_name": "few", "obj_files": "tiled.o"}}}}
     path = write([entry("tiled", task_type="dynamic")], tiled=metadata(**TILED | {"sub_operator_kernel_name": names}))
@@ -113,139 +206,6 @@ def test_the_code_is_measured(write: Write) -> None:
     with compiled(write([entry("vec")], vec=metadata()), "split-mode=1") as k:
         size = k.graph.nodes[0].kernel.code_bytes
         assert 0 < size < 2048 and "preload((const void*)vec_func, 1);" in k.source
-
-
-REQUIRED = ["kernelName", "blockDim", "sub_operator_kernel_type", "sub_operator_kernel_name", "sub_operator_params",
-            "sub_operator_early_start_set_flag", "sub_operator_early_start_wait_flag"]  # fmt: skip
-
-
-@pytest.mark.parametrize("field", REQUIRED)
-def test_a_required_field_is_missing(write: Write, field: str) -> None:
-    refused(write([entry("vec")], vec=metadata(**{field: None})), "vec.json", field, "missing")
-
-
-@pytest.mark.parametrize(
-    "field", ["json_path", "bin_path", "stream_id", "task_type", "send_event_list", "recv_event_list"]
-)
-def test_a_field_of_an_entry_is_missing(write: Write, field: str) -> None:
-    refused(write([entry("vec", **{field: None})], vec=metadata()), "ops.json", "[0]", field, "missing")
-
-
-def arch(**changes: Any) -> dict[str, Any]:
-    fields = {"func_name": "vec_func", "obj_files": "vec.o"} | changes
-    return {"AiCore": {key: value for key, value in fields.items() if value is not None}}
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "words"),
-    [
-        ("kernelName", 3, ("not a string",)),
-        ("kernelName", "no good", ("no C identifier",)),
-        ("kernelName", "while", ("no C identifier",)),
-        ("blockDim", "8", ("not a whole number",)),
-        ("blockDim", 0, ("out of range", "1 to 65535")),
-        ("blockDim", 70000, ("out of range",)),
-        ("blockDim", True, ("not a whole number",)),
-        ("sub_operator_kernel_type", "KERNEL_TYPE_AIV", ("unknown kernel type", "did you mean 'KERNEL_TYPE_AIV_ONLY'")),
-        ("sub_operator_kernel_type", 1, ("not a string",)),
-        ("sub_operator_kernel_type", "KERNEL_TYPE_AIC_ONLY", ()),
-        ("sub_operator_kernel_name", [], ("not an object",)),
-        ("sub_operator_kernel_name", {}, ("no entry", "nothing")),
-        ("sub_operator_kernel_name", {"dav-c310-vec": arch()["AiCore"]}, ("no entry dav-c220-vec", "dav-c310-vec")),
-        ("sub_operator_kernel_name", arch(func_name=None), ("'func_name' is missing",)),
-        ("sub_operator_kernel_name", arch(obj_files=None), ("'obj_files' is missing",)),
-        ("sub_operator_kernel_name", arch(func_name="2nd"), ("no C identifier",)),
-        ("sub_operator_kernel_name", arch(func_name=["a"]), ("not a string",)),
-        ("sub_operator_kernel_name", arch(obj_files=[]), ("empty",)),
-        ("sub_operator_kernel_name", arch(obj_files=[1]), ("not a string",)),
-        ("sub_operator_kernel_name", arch(obj_files="../vec.o"), ("no member",)),
-        ("sub_operator_kernel_name", arch(obj_files="vac.o"), ("no object 'vac.o'", "did you mean 'vec.o'")),
-        ("sub_operator_kernel_name", {"dynamic_func_names": {"1": arch()}}, ("task_type 'dynamic'",)),
-        ("sub_operator_params", "x", ("not a list",)),
-        ("sub_operator_params", [3], ("not a string",)),
-        ("sub_operator_params", ["in:x", "in:x"], ("two parameters",)),
-        ("sub_operator_params", ["inn:x"], ("unknown kind",)),
-        ("sub_operator_params", ["in:x:float33"], ("unknown dtype",)),
-        ("sub_operator_early_start_set_flag", 1, ("not true or false",)),
-        ("sub_operator_early_start_wait_flag", "yes", ("not true or false",)),
-        ("split_mode", 0, ("out of range",)),
-        ("split_mode", 65, ("out of range",)),
-        ("split_mode", "4", ("not a whole number",)),
-        ("sub_op_with_sync_all", "no", ("not true or false",)),
-        ("sub_operator_op_type", 4, ("not a string",)),
-        ("sub_operator_call_dcci_before_kernel_start", 1, ("not true or false",)),
-        ("sub_operator_call_dcci_after_kernel_end", "x", ("not true or false",)),
-        ("sub_operator_call_dcci_disable_on_kernel", [], ("not true or false",)),
-        ("debugOptions", 5, ("not a string",)),
-        ("debugOptions", "print f!", ("no debug option",)),
-        ("debugOptions", "printf", ("debugBufSize",)),
-        ("debugBufSize", -1, ("out of range",)),
-        ("debugBufSize", "many", ("not a whole number",)),
-    ],
-)
-def test_a_field_is_wrong(write: Write, field: str, value: object, words: tuple[str, ...]) -> None:
-    path = write([entry("vec")], vec=metadata(**{field: value}))
-    if field == "sub_operator_kernel_type" and not words:  # AiCore serves either class
-        assert read(path).ops
-        return
-    refused(path, "vec.json", field, *words)
-
-
-def test_a_mix_kernel_needs_code_for_both_classes(write: Write) -> None:
-    path = write([entry("vec")], vec=metadata(sub_operator_kernel_type="KERNEL_TYPE_MIX_AIC_1_1"))
-    refused(path, "vec.json", "sub_operator_kernel_name", "no entry dav-c220-cube", "it has AiCore")
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"json_path": "nowhere.json"}, ("json_path", "nowhere.json", "does not exist")),
-        ({"bin_path": "nowhere.a"}, ("bin_path", "nowhere.a", "does not exist")),
-        ({"bin_path": 3}, ("bin_path", "not a string")),
-        ({"bin_path": "empty.a"}, ("no object 'vec.o'", "it holds nothing")),
-        ({"stream_id": -1}, ("stream_id", "out of range")),
-        ({"stream_id": "0"}, ("stream_id", "not a whole number")),
-        ({"task_type": "dynamik"}, ("task_type", "did you mean 'dynamic'")),
-        ({"send_event_list": [1.5]}, ("send_event_list", "not a whole number")),
-        ({"recv_event_list": [[]]}, ("recv_event_list",)),
-        ({"args": ["a"]}, ("args", "1 arguments for 2 parameters")),
-        ({"name": ""}, ("name", "blank")),
-        ({"colour": 1}, ("colour", "unknown field")),
-    ],
-)
-def test_an_entry_is_wrong(write: Write, changes: dict[str, Any], words: tuple[str, ...]) -> None:
-    file = "vec.json" if "empty.a" in changes.values() else "ops.json"
-    refused(write([entry("vec", **changes)], vec=metadata()), file, *words)
-
-
-@pytest.mark.parametrize(
-    ("top", "words"),
-    [
-        ([], ("empty",)),
-        ({"op_list": []}, ("empty",)),
-        (3, ()),
-        ({"op_list": 3}, ("not a list",)),
-        ({"op_list": [], "nome": 1}, ("did you mean 'name'",)),
-    ],
-)
-def test_the_list_itself_is_wrong(write: Write, top: object, words: tuple[str, ...]) -> None:
-    refused(write(top), "ops.json", *words)
-
-
-@pytest.mark.parametrize("key", ["one", "01", "1.5", "", "9" * 30])
-def test_a_tiling_key_that_is_none(write: Write, key: str) -> None:
-    names = {"dynamic_func_names": {key: {"AiCore": {"func_name": "few", "obj_files": "tiled.o"}}}}
-    path = write([entry("tiled", task_type="dynamic")], tiled=metadata(**TILED | {"sub_operator_kernel_name": names}))
-    refused(path, "tiled.json", "no tiling key")
-
-
-def refused(path: Path, *words: str) -> None:
-    before = sorted(path.parent.iterdir())
-    with pytest.raises(SuperKernelError) as caught:
-        read(path)
-    for word in words:
-        assert word in str(caught.value), str(caught.value)
-    assert sorted(path.parent.iterdir()) == before
 
 
 # what a plan refuses

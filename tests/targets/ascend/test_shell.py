@@ -80,3 +80,19 @@ def test_dump_shows_every_stage(ops: Path, tmp_path: Path) -> None:
     assert "pair code" in (tmp_path / "dump" / "plan.txt").read_text()
     assert (tmp_path / "dump" / "validation.txt").read_text().startswith("valid")
     assert "BISHENG" in (tmp_path / "dump" / "commands.txt").read_text()
+
+
+def test_verbose_lists_the_fields_that_were_not_read(write: Write, tmp_path: Path) -> None:
+    path = write([entry("vec", kernel_name="a"), entry("vec", kernel_name="b")], vec=metadata(colour="red"))
+    call = ["compile", path, "--target", "ascend", "-o", tmp_path / "out"]
+    status, said = called(*call, "--verbose")
+    assert status == 0, said
+    assert f"not read: {path}: [].kernel_name (2 times)\nnot read: {tmp_path / 'vec.json'}: colour\n" in said
+    assert "kernel_name" not in called(*call)[1]
+    listed = json.loads(called(*call, "--verbose", "--json")[1])["ignored"]
+    assert {"file": str(path), "field": "[1].kernel_name"} in listed and len(listed) == 3
+
+
+def test_verbose_says_that_every_field_was_read(ops: Path, tmp_path: Path) -> None:
+    status, said = called("compile", ops, "--target", "ascend", "-o", tmp_path / "out", "-v")
+    assert status == 0 and "every field was read" in said

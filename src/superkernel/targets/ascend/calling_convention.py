@@ -18,7 +18,7 @@ _ADDRESS = re.compile(r"\bGM_ADDR\b|\b__gm__\b[^*]*\*")
 class CallingConvention(Enum):
     """What the entry passes to a sub-kernel; the value is what metadata says in `superkernel_call`."""
 
-    SLOT_INDEX = "slot"  # one uint64_t: the index of its first slot in the parameter block
+    SLOT_INDEX = "slot_index"  # one uint64_t: the index of its first slot in the parameter block
     POINTERS = "pointers"  # a GM_ADDR per parameter: an adapter loads them from the slots
 
 

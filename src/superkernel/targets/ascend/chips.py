@@ -10,6 +10,7 @@ from typing import Any
 
 from ...errors import OptionError, nearest, shown
 from ...model.plain_values import checked_path
+from .core_types import CUBE, CoreClass, KernelType
 from .toolkit import Toolkit, read_toolkit, toolkit_fields
 
 FOLDER = Path(__file__).parent / "chipdata"
@@ -39,6 +40,15 @@ class Chip:
     @property
     def flags(self) -> tuple[int, ...]:
         return self.cube_flag, self.vector_flag, self.vectors_to_cube_flag, self.cube_to_vectors_flag
+
+    def architecture_of(self, core_class: CoreClass) -> str:
+        """What the compiler, and metadata, call the cores of a class."""
+        return f"{self.architecture}-{'cube' if core_class is CUBE else 'vec'}"
+
+    def most_blocks(self, kind: KernelType) -> int:
+        """Blocks of a kernel that the chip can hold at once; 0 if it has not the cores of one."""
+        cubes, vectors = kind.cores(1)
+        return min(have // need for have, need in ((self.cube_cores, cubes), (self.vector_cores, vectors)) if need)
 
 
 def chip_fields(chip: Chip) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...model.argument_layout import Role
 from .argument_layout import RECEIVES, SENDS, listed_events
-from .core_types import CUBE, CoreClass
+from .core_types import CoreClass
 from .facts import facts_of
 from .kernel_description import EmittedKernel, EmittedOp
 from .plan import AscendPlan
@@ -94,9 +94,7 @@ def _groups(plan: AscendPlan, ops: Sequence[EmittedOp]) -> dict[str, list[dict[s
     if plan.chip.toolkit.descriptor_form is DescriptorForm.AICORE or not plan.order.lanes:
         return {_ONE_GROUP: [_op(plan, op) for op in ops]}
     return {
-        f"{plan.chip.architecture}-{'cube' if core_class is CUBE else 'vec'}": [
-            _op(plan, op) for op in ops if core_class in op.variants
-        ]
+        plan.chip.architecture_of(core_class): [_op(plan, op) for op in ops if core_class in op.variants]
         for core_class in plan.launch.classes
     }
 
