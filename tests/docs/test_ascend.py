@@ -10,6 +10,7 @@ import pytest
 from superkernel.model.options import Options
 from superkernel.targets.ascend import metadata, oplist
 from superkernel.targets.ascend.chips import find_chip, known_chips
+from superkernel.targets.ascend.toolkit import Toolkit, toolkit_fields
 from superkernel.targets.ascend.tools import FLAGS, INCLUDES, Tool
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "ascend.md").read_text()
@@ -35,7 +36,7 @@ def test_the_example_runs_and_has_the_entry_on_the_page(tmp_path: Path, monkeypa
 
 def test_every_field_is_on_the_page() -> None:
     short = re.sub(r"`\.\.\.(_\w+)`", r"\1", PAGE)
-    for field in (*oplist._ENTRY, *oplist._MORE, *metadata._REQUIRED, *metadata._OPTIONAL):
+    for field in (*oplist._TOP, *oplist._ENTRY, *metadata._REQUIRED, *metadata._OPTIONAL):
         assert field in short or any(field.endswith(end) for end in re.findall(r"\b_\w+", short)), field
 
 
@@ -43,6 +44,13 @@ def test_every_chip_is_on_the_page() -> None:
     assert {"a2", "a3"} <= set(known_chips())
     for chip in known_chips():
         assert f"`{chip}`" in PAGE
+
+
+def test_every_field_of_the_toolkit_is_on_the_page_with_its_default() -> None:
+    table = PAGE[PAGE.index("### What no public document fixes") : PAGE.index("## What is verified")]
+    for field, value in toolkit_fields(Toolkit()).items():
+        default = ", ".join(f"`{item}`" for item in value) if isinstance(value, list) else f"`{value}`"
+        assert f"| `{field}` | {default or 'none'} |" in table, field
 
 
 def test_it_says_plainly_that_nothing_ran_on_an_npu() -> None:
