@@ -24,7 +24,9 @@ def random_emissions(first: int, count: int) -> Iterator[EmittedKernel]:
             options = Options.parse(random_options(choose))
             ops = random_ops(choose, choose.randint(2, 9))
             try:
-                plan = make_ascend_plan(build_graph(ops, f"list{seed}", options.stream_fusion), options, find_chip(None))
+                plan = make_ascend_plan(
+                    build_graph(ops, f"list{seed}", options.stream_fusion), options, find_chip(None)
+                )
             except PlanError:
                 continue
             yield emit(plan)

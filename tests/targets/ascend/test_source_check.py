@@ -12,8 +12,8 @@ from targets.ascend.conformance.cases import random_case
 from targets.ascend.random_emissions import random_emissions
 from targets.ascend.test_emit_golden import SCENARIOS, four_adds
 
-import superkernel.targets.ascend as ascend
 from superkernel.errors import BuildError
+from superkernel.targets import ascend
 from superkernel.targets.ascend import source_check
 from superkernel.targets.ascend.core_types import CUBE, VECTOR, CoreClass
 from superkernel.targets.ascend.describe_kernel import emit
@@ -68,13 +68,25 @@ MISTAKES = {
     "an address space lost from an integer": ("(GM_ADDR)load(slots + 1)", "(uint8_t*)load(slots + 1)", "no matching"),
     "a dereferenced address": ("load(slots + 0)", "*(uint64_t*)load(slots + 0)", "which has no address space"),
     "another address space": ("(GM_ADDR)load(slots + 1)", "(__ubuf__ uint8_t*)load(slots + 1)", "no matching"),
-    "a missing declaration": ('extern "C" __aicore__ void add(uint64_t first_slot);', "", "undeclared identifier 'add'"),
+    "a missing declaration": (
+        'extern "C" __aicore__ void add(uint64_t first_slot);',
+        "",
+        "undeclared identifier 'add'",
+    ),
     "a call with the wrong type": ("add(1)", "add(slots)", "no matching function"),
     "a missing include": ('#include "kernel_operator.h"', "", "unknown type name '__aicore__'"),
     "a function of the host": ("static inline __aicore__ void clean", "static inline void clean", "no __aicore__"),
-    "a call of a kernel": ('extern "C" __aicore__ void add', 'extern "C" __global__ __aicore__ void add', "only the host"),
+    "a call of a kernel": (
+        'extern "C" __aicore__ void add',
+        'extern "C" __global__ __aicore__ void add',
+        "only the host",
+    ),
     "a missing semicolon": ("wait_flag_dev(14);", "wait_flag_dev(14)", "expected ';'"),
-    "an unused constant": ("constexpr uint64_t arrive", "constexpr int other = 0;\nconstexpr uint64_t arrive", "unused"),
+    "an unused constant": (
+        "constexpr uint64_t arrive",
+        "constexpr int other = 0;\nconstexpr uint64_t arrive",
+        "unused",
+    ),
     # operands outside the documented range
     "a set on PIPE_S": ("PIPE_MTE3", "PIPE_S", "not allowed as the pipe"),
     "a set on PIPE_ALL": ("PIPE_MTE3", "PIPE_ALL", "not allowed as the pipe"),
@@ -97,7 +109,7 @@ def test_a_source_that_is_right_has_no_findings(core_class: CoreClass) -> None:
 
 @both_classes
 @pytest.mark.parametrize("kind", MISTAKES)
-def test_a_mistake_is_found_where_it_stands(kind: str, core_class: CoreClass) -> None:
+def test_a_mistake_is_found(kind: str, core_class: CoreClass) -> None:
     right, wrong, message = MISTAKES[kind]
     assert SAMPLE.count(right) >= 1, right
     before, _, after = SAMPLE.partition(right)
@@ -116,6 +128,44 @@ def test_vector_cores_preload_less_than_eight_lines() -> None:
     source = SAMPLE.replace("add, 7", "add, 8")
     assert findings(source, CUBE) == ()
     assert "less than the instruction cache" in findings(source, VECTOR)[0].message
+
+
+GUARDED = """\
+#include "kernel_operator.h"
+#ifdef __DAV_CUBE__
+constexpr bool on_cube = true;
+#else
+constexpr bool on_cube = false;
+#endif
+extern "C" __aicore__ void add(uint64_t first_slot);
+static inline __aicore__ void preload_add() { preload((const void*)add, 8); }
+extern "C" __global__ __aicore__ void entry() {
+    if constexpr (on_cube) {
+        preload_add();
+        preload((const void*)add, 8);
+    } else {
+        preload((const void*)add, 7);
+    }
+}
+"""
+
+
+@both_classes
+def test_a_limit_of_one_class_does_not_hold_for_code_of_the_other(core_class: CoreClass) -> None:
+    assert [finding for finding in findings(GUARDED, core_class) if not finding.unused] == []
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "line"),
+    [
+        ("add, 7", "add, 8", 14),
+        ("if constexpr (on_cube)", "if (get_block_idx())", 12),
+        ("} else {", "}\n    preload_add();\n    {", 8),
+    ],
+    ids=["a branch that is taken", "a condition that is no constant", "a function that is called"],
+)
+def test_a_limit_of_one_class_holds_for_what_it_reaches(right: str, wrong: str, line: int) -> None:
+    assert line in [finding.line for finding in findings(GUARDED.replace(right, wrong), VECTOR)]
 
 
 def test_a_kernel_type_has_cores_of_the_class() -> None:
@@ -145,7 +195,9 @@ def test_a_misspelt_builtin_is_found_in_emitted_code() -> None:
     sources = [(emit(scenario()), scenario.__name__) for scenario in SCENARIOS]
     seen = set()
     for emitted, name in sources:
-        for builtin in set(re.findall(r"\b(get_\w+|pipe_barrier|\w+_dev|ffts_\w+|set_\w+|dcci|preload|trap)\(", emitted.source)):
+        for builtin in set(
+            re.findall(r"\b(get_\w+|pipe_barrier|\w+_dev|ffts_\w+|set_\w+|dcci|preload|trap)\(", emitted.source)
+        ):
             if builtin not in seen:
                 seen.add(builtin)
                 wrong = re.sub(rf"\b{builtin}\(", f"{builtin}_x(", emitted.source)

@@ -26,11 +26,12 @@ class AscendEmitter:
         entry = "".join(self._entry())
         callers = "".join(self._callers())
         code = callers + entry
-        fixed = constants(self.chip, self.launch.mixed, bool(self.launch.cubes))
+        functions = "\n".join(helpers(code))
+        fixed = constants(self.chip, self.launch.mixed, bool(self.launch.cubes), functions + code)
         if profiling := self.plan.workspace.profiling:
             header = profiling.header_bytes // 8
             fixed += f"\nconstexpr uint64_t profiling_header = {header};  // words before the records\n"
-        parts = [self._head(), fixed, "\n".join(helpers(code)), self._declarations(), callers, entry]
+        parts = [self._head(), fixed, functions, self._declarations(), callers, entry]
         return "\n".join(part for part in parts if part)
 
     def _head(self) -> str:
@@ -86,7 +87,7 @@ class AscendEmitter:
         passed = self.printer.passed(named, "first_slot")
         texts.append(self._switch(head, variants, dynamic, f"{{}}({passed})"))
         if preloaded:
-            request = f"preload((const void*){{}}, {self.printer.lines_of(kernel)})"
+            request = f"preload((const void*){{}}, {self.printer.lines_of(kernel, core_class)})"
             texts.append(self._switch(f"preload_{named.label}({takes})", variants, dynamic, request))
         return f"// {self.printer.comment(str(kernel))}\n" + "".join(texts) + "\n"
 

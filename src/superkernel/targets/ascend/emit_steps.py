@@ -62,6 +62,7 @@ _ACTIONS: Mapping[CoreClass, Mapping[Action, str]] = {
 }
 _FIRST = {CUBE: "block == 0", VECTOR: "vector == 0"}
 _OTHER = {CUBE: VECTOR, VECTOR: CUBE}
+_MOST_LINES = {CUBE: 8, VECTOR: 7}  # of one preload: less than the instruction cache of the core holds
 
 
 def indented(lines: Iterable[str], depth: int = 1) -> list[str]:
@@ -93,11 +94,14 @@ class StepPrinter:
         named = self.named[kernel]
         return named.copies > 1 or len(named.variants) > 1 or self.is_dynamic(kernel)
 
-    def lines_of(self, kernel: SubKernel) -> int:
+    def lines_of(self, kernel: SubKernel, core_class: CoreClass) -> int:
         """Lines of code to preload; as much as is worth it where the size is not known."""
+        line = self.plan.chip.preload_line
+        return min(-(-kernel.code_bytes // line) or self.most_lines(core_class), self.most_lines(core_class))
+
+    def most_lines(self, core_class: CoreClass) -> int:
         chip = self.plan.chip
-        size = min(kernel.code_bytes or chip.preload_bytes, chip.preload_bytes)
-        return -(-size // chip.preload_line)
+        return min(chip.preload_bytes // chip.preload_line, _MOST_LINES[core_class])
 
     def passed(self, named: KernelFunctions, first_slot: int | str) -> str:
         """The arguments of a call: the index of the op's first slot, or what its slots hold."""
@@ -181,10 +185,9 @@ class StepPrinter:
     def _code(self, step: Step, core_class: CoreClass) -> list[str]:
         match step:
             case PreloadEntry():
-                chip = self.plan.chip
-                return [f"preload((const void*){self.entry}, {chip.preload_bytes // chip.preload_line});"]
+                return [f"preload((const void*){self.entry}, {self.most_lines(core_class)});"]
             case Preload():
-                return [self._preload(op) for op in step.ops]
+                return [self._preload(op, core_class) for op in step.ops]
             case Arrive():
                 return [_ARRIVE[core_class]]
             case Meet():
@@ -234,10 +237,10 @@ class StepPrinter:
             return [f"if ({_FIRST[core_class]}) {statements[0]}"]
         return [f"if ({_FIRST[core_class]}) {{", *indented(statements), "}"]
 
-    def _preload(self, op: int) -> str:
+    def _preload(self, op: int, core_class: CoreClass) -> str:
         named = self._named[op]
         if not self._chosen[op]:
-            return f"preload((const void*){named.function}, {self.lines_of(self.nodes[op].kernel)});"
+            return f"preload((const void*){named.function}, {self.lines_of(self.nodes[op].kernel, core_class)});"
         key = f", key_{op}" if self._chosen_at_run_time[op] else ""
         return f"preload_{named.label}(core{key});"
 

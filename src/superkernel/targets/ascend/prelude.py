@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from .chips import Chip
@@ -12,6 +13,10 @@ _PARTS: dict[str, str] = {
     "sk_load": """\
 #ifndef SK_EMULATED
 static inline __aicore__ uint64_t sk_load(__gm__ uint64_t* word) { return *(volatile __gm__ uint64_t*)word; }
+#endif
+""",
+    "sk_store": """\
+#ifndef SK_EMULATED
 static inline __aicore__ void sk_store(__gm__ uint64_t* word, uint64_t value) {
     *(volatile __gm__ uint64_t*)word = value;
 }
@@ -149,46 +154,57 @@ static inline __aicore__ void sk_dump_begin(uint64_t part, uint64_t bytes) {{
 }
 
 
-def constants(chip: Chip, mixed: bool, only_cube: bool) -> str:
-    """Class tests and flags; a launch with one class has no test to make."""
-    if mixed:
-        tests = [
-            f"#if defined({chip.cube_macro})",
-            "constexpr bool on_cube = true;",
-            "#define SK_OWN(name) name##_cube",
-            f"#elif defined({chip.vector_macro})",
-            "constexpr bool on_cube = false;",
-            "#define SK_OWN(name) name##_vector",
-            "#else",
-            f'#error "define {chip.cube_macro} or {chip.vector_macro}: this file is compiled once per core class"',
-            "#endif",
-            "constexpr bool on_vector = !on_cube;",
-        ]
-    else:
-        suffix = "cube" if only_cube else "vector"
-        tests = [
-            f"constexpr bool on_cube = {'true' if only_cube else 'false'};",
-            f"#define SK_OWN(name) name##_{suffix}",
-        ]
+def constants(chip: Chip, mixed: bool, only_cube: bool, code: str) -> str:
+    """The flags and class tests that `code` uses; a launch with one class has no test to make."""
     flags = [
         f"constexpr int32_t cube_flag = {chip.cube_flag};  // all cube cores",
         f"constexpr int32_t vector_flag = {chip.vector_flag};  // all vector cores",
         f"constexpr int32_t vectors_to_cube_flag = {chip.vectors_to_cube_flag};  // inside a block",
-        f"constexpr int32_t cube_to_vectors_flag = {chip.cube_to_vectors_flag};",
+        f"constexpr int32_t cube_to_vectors_flag = {chip.cube_to_vectors_flag};  // inside a block",
         "constexpr uint64_t arrive_cubes = 1 | 0 << 4 | cube_flag << 8;  // mode 0: the class",
-        "constexpr uint64_t arrive_vectors = 1 | 0 << 4 | vector_flag << 8;",
+        "constexpr uint64_t arrive_vectors = 1 | 0 << 4 | vector_flag << 8;  // mode 0: the class",
         "constexpr uint64_t vectors_to_cube = 1 | 2 << 4 | vectors_to_cube_flag << 8;  // mode 2: the block",
-        "constexpr uint64_t cube_to_vectors = 1 | 2 << 4 | cube_to_vectors_flag << 8;",
+        "constexpr uint64_t cube_to_vectors = 1 | 2 << 4 | cube_to_vectors_flag << 8;  // mode 2: the block",
     ]
-    return "\n".join([*tests, *flags]) + "\n"
+    used = _without_comments(code)
+    chosen: list[str] = []
+    for line in reversed(flags):
+        if _uses(used, line.split()[2]):
+            chosen.insert(0, line)
+            used += _without_comments(line)
+    return "\n".join([*_class_tests(chip, mixed, only_cube, used), *chosen, ""])
+
+
+def _class_tests(chip: Chip, mixed: bool, only_cube: bool, code: str) -> list[str]:
+    owned, both = _uses(code, "SK_OWN"), _uses(code, "on_vector")
+    tested = both or _uses(code, "on_cube")
+
+    def of_class(cube: bool) -> list[str]:
+        lines = [f"constexpr bool on_cube = {'true' if cube else 'false'};"] if tested else []
+        return lines + ([f"#define SK_OWN(name) name##_{'cube' if cube else 'vector'}"] if owned else [])
+
+    negated = ["constexpr bool on_vector = !on_cube;"] if both else []
+    if not mixed:
+        return of_class(only_cube) + negated
+    wrong = f'#error "define {chip.cube_macro} or {chip.vector_macro}: this file is compiled once per core class"'
+    cube, vector = f"#if defined({chip.cube_macro})", f"#elif defined({chip.vector_macro})"
+    return [cube, *of_class(True), vector, *of_class(False), "#else", wrong, "#endif", *negated]
 
 
 def helpers(body: str) -> Iterable[str]:
     """The functions that `body` uses, directly or through one another."""
-    used = body
+    used = _without_comments(body)
     chosen: list[str] = []
     for name, text in reversed(_PARTS.items()):
-        if f"{name}(" in used or f"{name}<" in used:
+        if re.search(rf"\b{name}[(<]", used):
             chosen.append(text)
-            used += text
+            used += _without_comments(text)
     return reversed(chosen)
+
+
+def _without_comments(code: str) -> str:
+    return re.sub("//.*", "", code)
+
+
+def _uses(code: str, name: str) -> bool:
+    return re.search(rf"\b{name}\b", code) is not None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from ctypes import c_void_p
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -26,6 +27,7 @@ _DEVICE = ("-D__CCE_IS_AICORE__=1", "-D__NPU_ARCH__=2201")  # what the device co
 _CLASS = {CUBE: "-D__DAV_CUBE__", VECTOR: "-D__DAV_VEC__"}
 _DEVICE_ATTRIBUTES = ("block_local",)  # those that clang does not know
 _UNUSED = ("-Wunused-function", "-Wunused-const-variable", "-Wunneeded-internal-declaration")
+_OPERAND = "operand: "  # how messages about an operand outside its range begin
 _SHOWN = 5  # errors of a message
 
 
@@ -70,8 +72,8 @@ def check_emitted(emitted: EmittedKernel) -> str:
         shown = "\n".join(f"  {error}" for error in errors[:_SHOWN])
         more = f"\n  and {len(errors) - _SHOWN} more" if len(errors) > _SHOWN else ""
         raise BuildError(
-            f"super_kernel_scope {emitted.name!r}: the emitted source has errors. Try other names of ops and sub-kernels, "
-            f"which stand in it; if those are not the cause, it is a defect of SuperKernel:\n{shown}{more}"
+            f"super_kernel_scope {emitted.name!r}: the emitted source has errors. Try other names of ops and "
+            f"sub-kernels, which stand in it; if those are not the cause, it is a defect of SuperKernel:\n{shown}{more}"
         )
     classes = " and ".join(core_class.value for core_class in emitted.launch.classes)
     return f"{name} parsed for {classes} cores without an error"
@@ -98,7 +100,11 @@ def findings(
 ) -> tuple[Finding, ...]:
     """In the order of the source; `defines` as the compiler is given them."""
     unit = parse(source, core_class, defines, name)
-    return tuple(sorted((*_diagnosed(unit, core_class), *_misused(unit, core_class, name)), key=lambda one: one.line))
+    found = [*_diagnosed(unit, core_class), *_misused(unit, core_class, name)]
+    if any(finding.message.startswith(_OPERAND) for finding in found):  # limits that the other class may not have
+        unreachable = _unreachable(unit, name)
+        found = [one for one in found if not (one.message.startswith(_OPERAND) and one.line in unreachable)]
+    return tuple(sorted(found, key=lambda finding: finding.line))
 
 
 def parse(source: str, core_class: CoreClass, defines: Sequence[str], name: str) -> Any:
@@ -124,11 +130,68 @@ def _diagnosed(unit: Any, core_class: CoreClass) -> Iterator[Finding]:
 
 def _misused(unit: Any, core_class: CoreClass, name: str) -> Iterator[Finding]:
     """What the syntax tree of the source itself, without headers, must not contain."""
+    for cursor in _cursors(unit, name):
+        if message := _misuse(cursor):
+            yield Finding(name, cursor.location.line, message, Severity.ERROR, False, core_class)
+
+
+def _cursors(unit: Any, name: str) -> Iterator[Any]:
     for top in unit.cursor.get_children():
         if top.location.file is not None and top.location.file.name == name:
-            for cursor in top.walk_preorder():
-                if message := _misuse(cursor):
-                    yield Finding(name, cursor.location.line, message, Severity.ERROR, False, core_class)
+            yield from top.walk_preorder()
+
+
+def _unreachable(unit: Any, name: str) -> set[int]:
+    """The lines of branches that a constant condition excludes, and of functions that the entry does not call."""
+    from clang.cindex import CursorKind
+
+    lines: set[int] = set()
+    functions = {}
+    for cursor in _cursors(unit, name):
+        if cursor.kind is CursorKind.IF_STMT:
+            condition, *branches = cursor.get_children()
+            value = _constant(condition)
+            for taken, branch in zip((True, False), branches, strict=False):
+                if value is not None and value is not taken:
+                    lines |= _lines(branch)
+        elif cursor.kind in _function_kinds():
+            functions[cursor.spelling] = cursor
+    called = [function for function, cursor in functions.items() if "global" in _annotations(cursor)]
+    for function in called:
+        for cursor in functions[function].walk_preorder():
+            if cursor.spelling in functions and cursor.spelling not in called and cursor.location.line not in lines:
+                called.append(cursor.spelling)
+    uncalled = (cursor for function, cursor in functions.items() if function not in called)
+    return lines.union(*map(_lines, uncalled)) if called else lines
+
+
+def _lines(cursor: Any) -> set[int]:
+    return set(range(cursor.extent.start.line, cursor.extent.end.line + 1))
+
+
+@cache
+def _function_kinds() -> frozenset[Any]:
+    from clang.cindex import CursorKind
+
+    return frozenset((CursorKind.FUNCTION_DECL, CursorKind.FUNCTION_TEMPLATE))
+
+
+def _constant(condition: Any) -> bool | None:
+    """The value of a condition that the compiler can compute."""
+    from clang.cindex import Cursor, conf
+
+    evaluate, value_of, dispose = (
+        getattr(conf.lib, f"clang_{name}") for name in ("Cursor_Evaluate", "EvalResult_getAsInt", "EvalResult_dispose")
+    )
+    evaluate.argtypes, evaluate.restype = [Cursor], c_void_p
+    value_of.argtypes = dispose.argtypes = [c_void_p]
+    result = evaluate(condition)
+    if not result:
+        return None
+    try:
+        return bool(value_of(result))
+    finally:
+        dispose(result)
 
 
 def _misuse(cursor: Any) -> str | None:
@@ -139,7 +202,7 @@ def _misuse(cursor: Any) -> str | None:
         *_, operand = cursor.get_children()
         literal = operand.kind is CursorKind.INTEGER_LITERAL
         return None if literal else _lost_space(operand.type.get_canonical(), cursor.type.get_canonical())
-    if kind in (CursorKind.FUNCTION_DECL, CursorKind.FUNCTION_TEMPLATE):
+    if kind in _function_kinds():
         if "aicore" not in _annotations(cursor):
             return f"the function {cursor.spelling!r} has no __aicore__"
     elif kind is CursorKind.CALL_EXPR and cursor.referenced is not None and "global" in _annotations(cursor.referenced):

@@ -30,7 +30,7 @@
 #define __cc__ __attribute__((address_space(6)))
 #define GM_ADDR __gm__ uint8_t*  // [function]
 
-#define SK_LIMIT(wrong, message) __attribute__((diagnose_if(wrong, message, "error")))
+#define SK_LIMIT(wrong, message) __attribute__((diagnose_if(wrong, "operand: " message, "error")))
 
 // the core that asks
 __aicore__ int64_t get_block_idx();    // [same as] GetBlockIdx [api 0185]
