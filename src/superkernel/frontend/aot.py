@@ -6,7 +6,7 @@ a warm start: it first imports every lowering and template of Inductor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch._functorch.aot_autograd import aot_module_simplified
 from torch.fx import GraphModule
 
 from ..model.gc_pause import without_collection
+from .lowering.inductor import inductor_decompositions
 
 GraphCompiler = Callable[..., Callable[..., Any]]
 
@@ -24,20 +25,23 @@ class _NeedsGradients(BaseException):
 
 
 @without_collection  # a compilation makes many objects and little garbage
-def compile_with_aot(module: GraphModule, inputs: Sequence[Any], compiler: GraphCompiler) -> Any:
-    """The function that Dynamo is to call; `compiler` has compiled each graph."""
+def compile_with_aot(module: GraphModule, inputs: Sequence[Any], compiler: GraphCompiler, kept: Collection[str]) -> Any:
+    """The function that Dynamo is to call; `compiler` has compiled each graph. `kept` operators are not decomposed."""
+    decompositions = inductor_decompositions(kept)
     # On a hit of AOTAutograd's or Inductor's cache no graph is compiled, and there is nothing to fuse.
     with torch._functorch.config.patch(enable_autograd_cache=False):
         wanted = any(isinstance(value, torch.Tensor) and value.requires_grad for value in inputs)
         if not (torch.is_grad_enabled() and wanted):
             try:
-                return _inference(module, inputs, compiler)
+                return _inference(module, inputs, compiler, decompositions)
             except _NeedsGradients:
                 pass
-        return _with_gradients(module, inputs, compiler)
+        return _with_gradients(module, inputs, compiler, decompositions)
 
 
-def _inference(module: GraphModule, inputs: Sequence[Any], compiler: GraphCompiler) -> Any:
+def _inference(
+    module: GraphModule, inputs: Sequence[Any], compiler: GraphCompiler, decompositions: dict[Any, Any]
+) -> Any:
     from torch._inductor.virtualized import V
 
     fake_mode = detect_fake_mode(inputs) or torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True)
@@ -60,25 +64,19 @@ def _inference(module: GraphModule, inputs: Sequence[Any], compiler: GraphCompil
             list(inputs),
             fw_compiler=forward,
             inference_compiler=inference,
-            decompositions=_decompositions(),
+            decompositions=decompositions,
             keep_inference_input_mutations=True,
         )
     return torch._dynamo.disable(compiled, reason="compiled already")
 
 
-def _with_gradients(module: GraphModule, inputs: Sequence[Any], compiler: GraphCompiler) -> Any:
+def _with_gradients(
+    module: GraphModule, inputs: Sequence[Any], compiler: GraphCompiler, decompositions: dict[Any, Any]
+) -> Any:
     from torch._inductor.compile_fx import compile_fx
 
     # Inductor's passes over the joint graph know no scopes: they run later, on the parts outside of scopes.
     patches = {"freezing": False, "use_joint_graph_passes": False, "fx_graph_cache": False}
     return compile_fx(
-        module, list(inputs), inner_compile=compiler, config_patches=patches, decompositions=_decompositions()
+        module, list(inputs), inner_compile=compiler, config_patches=patches, decompositions=decompositions
     )
-
-
-def _decompositions() -> dict[Any, Any]:
-    """Inductor's, without those that turn a matmul of one row into products and a sum: kernels read weights once."""
-    from torch._inductor.decomposition import select_decomp_table
-
-    matmuls = (torch.ops.aten.mm.default, torch.ops.aten.bmm.default, torch.ops.aten.addmm.default)
-    return {op: function for op, function in select_decomp_table().items() if op not in matmuls}

@@ -38,7 +38,7 @@ def superkernel(module: GraphModule, inputs: Sequence[Any], *, mode: str | None 
         settings.model_support.warm_up()
     specialise(module, inputs)
     context.input_count = sum(node.op == "placeholder" for node in module.graph.nodes)
-    compiled = compile_with_aot(module, inputs, partial(compile_graph, context))
+    compiled = compile_with_aot(module, inputs, partial(compile_graph, context), context.kept_operators)
     return context.direct or compiled
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -45,6 +45,11 @@ class GraphContext:
     @property
     def lowering(self) -> Lowering:
         return find_lowering(self.settings.model_support.kernel_language)
+
+    @property
+    def kept_operators(self) -> Collection[str]:
+        """Operators that stay as they are: the lowering has something better than their decompositions."""
+        return self.lowering.kept_operators(self.settings.model_support)
 
     def warn_once(self, text: str) -> None:
         if text not in self.warned:
@@ -158,7 +163,9 @@ def _compile_outside(
     inductor_facts = {name: facts[name] for name in ("is_inference", "is_backward", "graph_id") if name in facts}
     mode = context.settings.mode
     try:
-        function: PartFunction = inductor.compile_stock(part.module, example_inputs(part), mode, **inductor_facts)
+        examples = example_inputs(part)
+        module = context.lowering.for_inductor(part.module, examples)
+        function: PartFunction = inductor.compile_stock(module, examples, mode, **inductor_facts)
     except inductor.NoCompiler as reason:
         context.warn_once(str(reason))
         return op_by_op(part.module)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +16,13 @@ from ..model.options import Options
 from ..targets import find_target
 from .capture.fusibility import Unfusible
 from .capture.partition import GraphPart, example_inputs
+from .listed_ops import op_list
 from .lowering import find_lowering
 from .lowering.protocol import LoweredProgram
 from .program import Program
 from .report import OpReport, SegmentReport
 from .run_parts import PartFunction, op_by_op
-from .segments import MatchedProgram, ProgramStep, Segment, cut_segments, link_segments, match_calls
+from .segments import MatchedProgram, ProgramStep, Segment, cut_segments, link_segments, list_ops, match_calls
 from .settings import BackendSettings, Fuse
 
 
@@ -54,6 +56,12 @@ class CompiledPart:
         for number, step in enumerate((step for step in self.steps if isinstance(step, Segment)), 1):
             if step.kernel is not None:
                 step.kernel.dump(folder / f"segment{number}")
+            if step.listed and step.kernel is not None:
+                names = [node.name for node in step.kernel.graph.nodes]
+                content = op_list(
+                    step.kernel.name, str(step.kernel.options), list(zip(names, step.listed, strict=True))
+                )
+                (folder / f"segment{number}" / "op_list.json").write_text(json.dumps(content, indent=1) + "\n")
 
 
 def lower_part(part: GraphPart, settings: BackendSettings) -> LoweredPart:
@@ -63,7 +71,7 @@ def lower_part(part: GraphPart, settings: BackendSettings) -> LoweredPart:
     for node, value in zip(part.inputs, fakes, strict=True):
         _check_input(node.name, value, settings.target, support.device)
     cores = settings.cores or find_target(settings.target).planner.core_count()
-    lowered = find_lowering(support.kernel_language).lower(part.module, fakes, cores, Cache())
+    lowered = find_lowering(support.kernel_language).lower(part.module, fakes, cores, Cache(), support)
     if lowered is None:
         return LoweredPart(part, None, None)
     return LoweredPart(part, lowered, match_calls(lowered.trace, settings.target, cores))
@@ -86,9 +94,12 @@ def build_part(lowered_part: LoweredPart, name: str, options: Options, settings:
         return CompiledPart(op_by_op(part.module), part)
     support, cache = settings.model_support, Cache()
     steps = cut_segments(matched, lowered.kernels.compile(support, matched.scratch, cache))
+    if support.operators is not None:
+        list_ops(steps, support.operators, settings.kernel_meta, matched.scratch)
     link_segments(steps, name, options, settings, support, cache)
     program = Program(lowered.trace, steps, matched.scratch.sizes, support, name)
-    return CompiledPart(program, part, steps, program, lowered.generated.text)
+    function = program if support.operators is None else op_by_op(part.module)
+    return CompiledPart(function, part, steps, program, lowered.generated.text)
 
 
 def segment_reports(compiled: CompiledPart, settings: BackendSettings) -> list[SegmentReport]:
@@ -98,8 +109,10 @@ def segment_reports(compiled: CompiledPart, settings: BackendSettings) -> list[S
         if not isinstance(step, Segment) or step.kernel is None:
             continue
         ops = tuple(
-            OpReport(node.name, node.kernel.name, node.blocks, call.origins)
-            for node, call in zip(step.kernel.graph.nodes, step.calls, strict=True)
+            OpReport(
+                node.name, node.kernel.name, node.blocks, call.origins, step.listed[index] if step.listed else None
+            )
+            for index, (node, call) in enumerate(zip(step.kernel.graph.nodes, step.calls, strict=True))
         )
         fused = settings.fuse is not Fuse.OFF
         ended = f"ended by {step.ended_by.op}: {step.ended_by.reason}" if step.ended_by else ""

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ..errors import UnsupportedError
+from ..plan import Plan
 from ..runtime.super_kernel import SuperKernel
 from .lowering.program_trace import ProgramTrace, Storage, StorageOrigin, TracedTensor
 from .program_lifetimes import plan_program, separate
@@ -146,9 +147,12 @@ class ProgramMemory:
 
 
 def _tells_buffers_apart(steps: Sequence[ProgramStep]) -> bool:
-    """Whether some segment is debugged in a way that needs memory of its own for every buffer."""
+    """Whether some segment is debugged in a way that needs memory of its own for every buffer, or only emulated."""
     kernels = [step.kernel for step in steps if isinstance(step, Segment) and step.kernel is not None]
-    return any(kernel.options.debug_replay or kernel.options.debug_check for kernel in kernels)
+    return any(
+        kernel.options.debug_replay or kernel.options.debug_check or not isinstance(kernel.plan, Plan)
+        for kernel in kernels
+    )
 
 
 def as_traced(value: Any, view: TracedTensor) -> Any:

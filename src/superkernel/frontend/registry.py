@@ -55,10 +55,13 @@ def register_kernel(op: Any, target: str = DEFAULT_TARGET) -> Callable[[KernelFu
 
 
 @cache
-def _shipped_kernel(operator: str, target: str, place: str) -> RegisteredKernel:
-    """A kernel that comes with a target; `place` is "module:function", imported here."""
-    module, _, name = place.partition(":")
-    function = getattr(import_module(module), name)
+def _shipped_kernel(operator: str, target: str, place: str | KernelFunction) -> RegisteredKernel:
+    """A kernel that comes with a target; "module:function" is imported here."""
+    if isinstance(place, str):
+        module, _, name = place.partition(":")
+        function = getattr(import_module(module), name)
+    else:
+        function = place
     names = inspect.signature(function).parameters
     return RegisteredKernel(operator, target, function, tuple(name for name in _EXTRAS if name in names))
 

@@ -14,6 +14,7 @@ from typing import Any
 from torch._logging import trace_structured
 
 from .capture.fusibility import Unfusible
+from .listed_ops import ListedOp
 
 _log = logging.getLogger("superkernel")
 
@@ -26,9 +27,11 @@ class OpReport:
     kernel: str
     blocks: int
     origins: tuple[str, ...]  # source lines of the model
+    listed: ListedOp | None = None  # its entry in the op list, for a target whose operators come compiled
 
     def to_dict(self) -> dict[str, Any]:
-        return {"name": self.name, "kernel": self.kernel, "blocks": self.blocks, "origins": list(self.origins)}
+        fields = {"name": self.name, "kernel": self.kernel, "blocks": self.blocks, "origins": list(self.origins)}
+        return fields | ({} if self.listed is None else self.listed.to_dict())
 
     def __str__(self) -> str:
         return self.name
@@ -53,7 +56,7 @@ class SegmentReport:
         if not self.fused:
             return "unfused"
         if self.gate is None:
-            return "fused"
+            return "fused" if self.kernel is None or self.kernel.target.launcher is not None else "emulated"
         return str(self.gate.chosen or "measuring")
 
     @property
@@ -139,7 +142,11 @@ def _lines(report: CompileReport) -> Iterator[str]:
 
 
 def _segment_lines(number: int, segment: SegmentReport) -> Iterator[str]:
-    states = {"unfused": "not fused", "measuring": "fused or not: still measuring"}
+    states = {
+        "unfused": "not fused",
+        "measuring": "fused or not: still measuring",
+        "emulated": "one super kernel, emulated",
+    }
     state = states.get(segment.launches, segment.launches)
     times = ", ".join(f"{launch} {us:.1f} us" for launch, us in segment.times_us.items())
     measured = f" (gate: {times})" if times else ""
@@ -151,7 +158,29 @@ def _segment_lines(number: int, segment: SegmentReport) -> Iterator[str]:
     for op in segment.ops:
         origin = op.origins[0] if op.origins else ""
         more = f" (+{len(op.origins) - 1} lines)" if len(op.origins) > 1 else ""
-        yield f"    {op.name:<{width}}  {op.blocks:>2} x  {origin}{more}".rstrip()
+        core = f"{op.listed.core:<6}  " if op.listed is not None else ""
+        yield f"    {op.name:<{width}}  {op.blocks:>2} x  {core}{origin}{more}".rstrip()
+        if op.listed is not None:
+            yield from (f"      {line}" for line in _listed_lines(op.listed))
+    if missing := dict.fromkeys(op.listed.missing for op in segment.ops if op.listed is not None and op.listed.missing):
+        yield from (f"    without a compiled kernel: {_ops_without(segment, reason)}: {reason}" for reason in missing)
+
+
+def _listed_lines(listed: ListedOp) -> Iterator[str]:
+    yield str(listed)
+    if listed.attributes:
+        yield "attributes: " + ", ".join(f"{name}={value}" for name, value in listed.attributes.items())
+    order = [f"stream {listed.stream}", *(f"sends {event}" for event in listed.send)]
+    order += [f"receives {event}" for event in listed.recv]
+    if len(order) > 1 or listed.stream:
+        yield ", ".join(order)
+    if listed.metadata is not None:
+        yield f"metadata: {listed.metadata}"
+
+
+def _ops_without(segment: SegmentReport, reason: str) -> str:
+    names = [op.name for op in segment.ops if op.listed is not None and op.listed.missing == reason]
+    return ", ".join(names) if len(names) < len(segment.ops) or len(names) == 1 else f"all {len(names)} ops"
 
 
 def _count(number: int, what: str) -> str:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from torch.utils._pytree import tree_map
@@ -17,8 +18,10 @@ from ..model.options import Options
 from ..model.tensor_arg import ScratchBuffers
 from ..runtime.compile import compile as link_ops
 from ..runtime.super_kernel import SuperKernel
-from ..targets.protocol import ModelSupport
+from ..targets import find_target, model_support_of
+from ..targets.protocol import ModelSupport, OperatorLibrary
 from .capture.fusibility import Cause, Unfusible
+from .listed_ops import ListedOp, listed_op
 from .lowering.program_trace import (
     KernelCall,
     LibraryCall,
@@ -42,6 +45,7 @@ class Segment:
 
     ops: list[Op] = field(default_factory=list)
     calls: list[ProgramCall] = field(default_factory=list)  # by op
+    listed: list[ListedOp] = field(default_factory=list)  # by op, for a target whose operators come compiled
     ended_by: Unfusible | None = None
     kernel: SuperKernel | None = None
     launch: LaunchFunction | None = None
@@ -89,7 +93,7 @@ def match_library_call(call: LibraryCall, target: str, cores: int, scratch: Scra
         return Unfusible(name, "collective", call.origins, Cause.COLLECTIVE)
     registered = find_kernel(call.op, target)
     if registered is None:
-        return Unfusible(name, f"no {target} sub-kernel is registered for it", call.origins)
+        return Unfusible(name, model_support_of(find_target(target)).why_no_kernel(name), call.origins)
     try:
         named, outs = named_arguments(call.op, call.args, call.kwargs)
         results = outs or [result for result in call.results if result is not None]
@@ -127,6 +131,16 @@ def cut_segments(program: MatchedProgram, kernel_ops: KernelOps) -> list[Program
     return steps
 
 
+def list_ops(
+    steps: Sequence[ProgramStep], library: OperatorLibrary, folder: str | None, scratch: ScratchBuffers
+) -> None:
+    """The compiled kernels of the ops, where they are known, and the op list of every segment."""
+    for segment in (step for step in steps if isinstance(step, Segment)):
+        known = library.find_kernels(segment.ops, None if folder is None else Path(folder), scratch)
+        segment.ops = [found.op for found in known]
+        segment.listed = [listed_op(found, call) for found, call in zip(known, segment.calls, strict=True)]
+
+
 def link_segments(
     steps: Sequence[ProgramStep],
     name: str,
@@ -150,7 +164,9 @@ def link_segments(
             cores_by_work=not gated,  # the gate measures: it tries all cores and one
             title="segment",
         )
-        if settings.fuse is Fuse.OFF:
+        if kernel.target.launcher is None:
+            segment.launch = _refuse_launch
+        elif settings.fuse is Fuse.OFF:
             segment.launch = _unfused_launch(kernel)
         elif gated and (len(segment.ops) > 1 or kernel.runs_alone):
             key = f"{kernel.executable.binary.name} {kernel.plan.cores}"
@@ -162,6 +178,10 @@ def link_segments(
             gate.begin_build()
         else:
             segment.launch = kernel.launch_values
+
+
+def _refuse_launch(values: Any, sizes: Any) -> None:
+    raise UnsupportedError("nothing can be launched here")
 
 
 def _unfused_launch(kernel: SuperKernel) -> Callable[[Any, Any], None]:

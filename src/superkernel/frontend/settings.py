@@ -40,6 +40,7 @@ class BackendSettings:
     options: str = ""
     fuse: Fuse = Fuse.AUTO
     mode: str | None = None
+    kernel_meta: str | None = None  # the folder of the operators' metadata, for a target whose operators come compiled
 
     @property
     def model_support(self) -> ModelSupport:
@@ -57,6 +58,11 @@ class BackendSettings:
             given["mode"] = mode
         settings: dict[str, Any] = {name: _READERS[name](value) for name, value in given.items() if name in _READERS}
         scope = {name: value for name, value in given.items() if name not in _READERS}
+        target = find_target(settings.get("target", DEFAULT_TARGET))
+        if settings.get("kernel_meta") is not None and model_support_of(target).operators is None:
+            raise OptionError(
+                f"backend option 'kernel_meta' has no meaning on target {target.name!r}: it compiles its kernels"
+            )
         settings["options"] = _joined(settings.get("options", ""), scope)
         # A setting that reads as None was left to its default, and the default is not always None.
         return cls(**{name: value for name, value in settings.items() if value is not None})
@@ -117,6 +123,13 @@ def _directory(name: str, default: str, value: object) -> str | None:
     return path
 
 
+def _kernel_meta(value: object) -> str | None:
+    path = _directory("kernel_meta", "none", value)
+    if path is not None and not os.path.isdir(path):
+        raise _refused("kernel_meta", value, "an existing folder that holds the metadata of compiled operators")
+    return path
+
+
 def _profit_gate(value: object) -> bool:
     if (truth := truth_value(value)) is not None:
         return truth
@@ -152,6 +165,7 @@ _READERS: Mapping[str, Callable[[object], object]] = {
     "cores": _cores,
     "cache": partial(_directory, "cache", "the user's cache directory"),
     "dump": partial(_directory, "dump", "SUPERKERNEL_DUMP"),
+    "kernel_meta": _kernel_meta,
     "profit_gate": _profit_gate,
     "options": _options,
     "fuse": _fuse,

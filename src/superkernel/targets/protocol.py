@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol
 
 from ..model.argument_layout import Layout
 from ..model.events import Event
 from ..model.graph import Graph
+from ..model.op import Op
 from ..model.opsfile import OpsFile
 from ..model.options import Options
 from ..model.subkernel import SubKernel
+from ..model.tensor_arg import KernelFunction, ScratchBuffers
 from ..model.tiling import CompiledTiling, TilingFunction
 from ..plan import CoreChoice, Machine, Plan
 from ..plan.memory import MemoryPlan
@@ -200,6 +203,32 @@ class Launcher(Protocol):
     def crowded(self) -> bool: ...  # others keep the processors busy: a team is no faster than one core now
 
 
+class OperandLayout(Enum):
+    """Which tensors an operator reads where they are; others are copied first."""
+
+    CONTIGUOUS = "contiguous"
+    TRANSPOSED = "contiguous, or with its last two dimensions exchanged"
+    ANY = "any"
+
+
+@dataclass(frozen=True)
+class KnownOp:
+    """An op of a model, and the files of its compiled kernel where they are known."""
+
+    op: Op
+    metadata: Path | None = None
+    binary: Path | None = None
+    missing: str = ""  # why there are no files
+
+
+class OperatorLibrary(Protocol):
+    """The operators of a target that come compiled: a model becomes a list of them."""
+
+    def operand_layout(self, operator: str) -> OperandLayout: ...  # by the name of a torch operator
+    def find_kernels(self, ops: Sequence[Op], folder: Path | None, scratch: ScratchBuffers) -> Sequence[KnownOp]:
+        """Ops with the compiled kernels whose metadata lie in the folder; None: no folder was named."""
+
+
 class ModelSupport(Protocol):
     """What the torch front end needs of a target."""
 
@@ -210,7 +239,13 @@ class ModelSupport(Protocol):
     def kernel_language(self) -> str: ...  # of the generated kernel texts that compile_generated takes
 
     def machine_key(self) -> str: ...  # what of this machine decides compiled code, such as instruction sets
-    def shipped_kernels(self) -> Mapping[str, str]: ...  # torch operator -> "module:function" that makes its ops
+    @property
+    def operators(self) -> OperatorLibrary | None: ...  # None: its kernels are generated
+
+    def shipped_kernels(self) -> Mapping[str, str | KernelFunction]:
+        """Torch operator -> the function that makes its ops, or "module:function"."""
+
+    def why_no_kernel(self, operator: str) -> str: ...  # the reason that reports give for an operator without one
     def warm_up(self) -> None: ...  # start building in the background what every compilation needs
     def compile_generated(self, texts: Sequence[GeneratedText], flags: Sequence[str]) -> Sequence[Path]:
         """One object per text."""

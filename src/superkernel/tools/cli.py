@@ -186,13 +186,20 @@ def explain_command(
     place: Annotated[str, typer.Argument(help="file.py:function, or file.py to run it as a script.")],
     fuse: Annotated[str, typer.Option(help="auto, marked, whole or off.")] = "auto",
     options: Annotated[str, typer.Option(help="Scope options for scopes that give none.")] = "",
+    target: Annotated[str | None, typer.Option(help="The target to compile for.")] = None,
+    kernel_meta: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Metadata of compiled operators, for the ascend target.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say what became of each scope of a model: segments, why each ended, sub-kernels, syncs."""
     with _answering_errors(as_json):
         from ..frontend.explain import explain_place
 
-        report = explain_place(place, {"fuse": fuse, "options": options})
+        settings: dict[str, Any] = {"fuse": fuse, "options": options}
+        settings |= {} if target is None else {"target": target}
+        settings |= {} if kernel_meta is None else {"kernel_meta": str(kernel_meta)}
+        report = explain_place(place, settings)
         _answer(as_json, report.to_dict(), str(report))
 
 

@@ -7,7 +7,7 @@ from importlib import import_module
 from .protocol import Lowering
 
 # kernel language of a target -> module with a LOWERING
-_MODULES = {"cpp": "superkernel.frontend.lowering.cpp"}
+_MODULES = {"cpp": "superkernel.frontend.lowering.cpp", "op_list": "superkernel.frontend.lowering.op_list"}
 
 
 def find_lowering(kernel_language: str) -> Lowering:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from .cpp_compiler import cached_compiler_flags, cpu_capability, probe_instructi
 from .cpp_kernels import KERNEL_PREFIX, describe_part, kernel_source
 from .cpp_outline import OutlinedKernel, outline, parameters_of
 from .cpp_parser import OutlineError
-from .inductor import GeneratedProgram, generate_program
+from .inductor import MATMULS, GeneratedProgram, generate_program
 from .lowering_cache import cached_program
 from .program_trace import KernelCall, KernelText, ProgramTrace, kernel_argument
 from .protocol import KernelOps, LoweredProgram
@@ -38,7 +38,16 @@ class CppLowering:
     kernel_prefix: str = KERNEL_PREFIX
     attention_operators: tuple[Any, ...] = (torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,)
 
-    def lower(self, module: GraphModule, inputs: Sequence[Any], cores: int, cache: Cache) -> LoweredProgram | None:
+    def kept_operators(self, target: ModelSupport) -> Collection[str]:
+        return MATMULS
+
+    def for_inductor(self, module: GraphModule, inputs: Sequence[Any]) -> GraphModule:
+        return module  # Inductor knows the matmuls
+
+    def lower(
+        self, module: GraphModule, inputs: Sequence[Any], cores: int, cache: Cache, target: ModelSupport
+    ) -> LoweredProgram | None:
+        """Let Inductor generate kernels for so many cores."""
         generated = _generate(module, inputs, cores, cache)
         if generated is None:
             return None

@@ -7,7 +7,7 @@ tests/frontend/lowering/test_inductor.py checks the names and signatures they re
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,8 @@ from torch.fx import GraphModule
 
 from ..capture.source_lines import source_line
 
+# Inductor turns a matmul of one row into products and a sum; a sub-kernel reads weights once
+MATMULS = ("aten::mm", "aten::bmm", "aten::addmm")
 SUPPORTED = ((2, 11), (2, 12), (2, 13))
 
 _intercepting = threading.local()
@@ -125,6 +127,13 @@ def _origins(graph: Any) -> dict[str, tuple[str, ...]]:
         lines = (source_line(node) for node in getattr(buffer, "origins", ()))
         found[buffer.get_name()] = tuple(dict.fromkeys(line for line in lines if line is not None))
     return found
+
+
+def inductor_decompositions(kept: Collection[str]) -> dict[Any, Any]:
+    """Inductor's, without those of the `kept` operators."""
+    from torch._inductor.decomposition import select_decomp_table
+
+    return {op: function for op, function in select_decomp_table().items() if op.name().partition(".")[0] not in kept}
 
 
 def compile_stock(module: GraphModule, inputs: Sequence[Any], mode: str | None, **facts: Any) -> Any:

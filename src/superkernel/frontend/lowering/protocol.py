@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -41,5 +41,12 @@ class Lowering(Protocol):
     @property
     def attention_operators(self) -> Sequence[Any]: ...  # that take fewer key and value heads than query heads
 
-    def lower(self, module: GraphModule, inputs: Sequence[Any], cores: int, cache: Cache) -> LoweredProgram | None:
-        """Let Inductor generate kernels for so many cores; nothing is compiled. None: there is nothing to run."""
+    def kept_operators(self, target: ModelSupport) -> Collection[str]: ...  # that AOTAutograd must not decompose
+
+    def for_inductor(self, module: GraphModule, inputs: Sequence[Any]) -> GraphModule:
+        """A part that Inductor compiles as it is, with every operator that Inductor wants decomposed."""
+
+    def lower(
+        self, module: GraphModule, inputs: Sequence[Any], cores: int, cache: Cache, target: ModelSupport
+    ) -> LoweredProgram | None:
+        """Kernels for so many cores; nothing is compiled. None: there is nothing to run."""

@@ -45,7 +45,7 @@ class ProgramDialect:
 def trace_program(generated: GeneratedProgram, inputs: Sequence[Any], dialect: ProgramDialect) -> ProgramTrace:
     """`inputs` are the example inputs that the program was generated for; only their shapes and strides are used."""
     module = ast.parse(generated.text)
-    tracer = _Tracer(_kernel_texts(module, dialect), generated.origins, dialect.device)
+    tracer = ProgramTracer(_kernel_texts(module, dialect), generated.origins, dialect.device)
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
         values = [tracer.input(index, value) for index, value in enumerate(inputs)]
         namespace = _namespace(module, tracer, _names(_call_function(module)))
@@ -77,7 +77,7 @@ def _call_function(module: ast.Module) -> ast.FunctionDef:
     raise UnsupportedError(f"Inductor's program has no function {_CALL!r}")
 
 
-def _namespace(module: ast.Module, tracer: _Tracer, used: set[str]) -> dict[str, Any]:
+def _namespace(module: ast.Module, tracer: ProgramTracer, used: set[str]) -> dict[str, Any]:
     """The names of the module that its function uses; kernels and libraries are replaced."""
     wanted: list[ast.stmt] = []
     for node in reversed(module.body):
@@ -117,7 +117,7 @@ def _reinterpret(tensor: Any, size: Sequence[int], stride: Sequence[int], offset
 
 
 @dataclass
-class _Tracer:
+class ProgramTracer:
     """Runs the statements of a program and records its calls and its memory."""
 
     kernels: dict[str, KernelText]
@@ -191,7 +191,7 @@ class _Tracer:
 
     def run(self, function: ast.FunctionDef, scope: dict[str, Any], values: list[Any]) -> list[Any]:
         scope[function.args.args[-1].arg] = values
-        with _OperatorTracer(self):
+        with OperatorTracer(self):
             for statement in function.body:
                 if isinstance(statement, ast.Return):
                     assert statement.value is not None
@@ -229,10 +229,10 @@ def _static(sizes: Sequence[Any], index: int) -> list[int]:
     return [int(size) for size in sizes]
 
 
-class _OperatorTracer(TorchDispatchMode):
+class OperatorTracer(TorchDispatchMode):
     """Records every operator that the program calls."""
 
-    def __init__(self, tracer: _Tracer) -> None:
+    def __init__(self, tracer: ProgramTracer) -> None:
         super().__init__()
         self._tracer = tracer
 

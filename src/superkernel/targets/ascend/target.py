@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from ...model.tiling import CompiledTiling
 from ...plan import CoreChoice, Machine
 from ..checks import Check
 from ..protocol import ChipChoice, LaunchInputs, Progress, Target
-from .build import plan_build
+from .build import Built, plan_build
 from .checks import check_cann
 from .chips import Chip, chip_fields, find_chip
 from .describe_kernel import emit
@@ -24,6 +25,8 @@ from .descriptor import describe
 from .executable import AscendExecutable
 from .facts import as_type, complete, facts_from_json, facts_to_json
 from .objects import build
+from .operators.describe_op import is_described
+from .operators.model_support import AscendModelSupport
 from .oplist import read_op_list
 from .plan import AscendPlan, make_ascend_plan
 from .validate import validate
@@ -83,8 +86,14 @@ class AscendPrepared:
 def _build(plan: AscendPlan) -> AscendExecutable:
     emitted = emit(plan)
     commands = plan_build(emitted, plan.options.compile_options)
-    built = build(commands, emitted.source)
+    unknown = dict.fromkeys(node.kernel.type_name for node in plan.graph.nodes if is_described(node.kernel))
+    built = build(commands, emitted.source) if not unknown else Built(None, _why_not_built(commands.product, unknown))
     return AscendExecutable(plan, emitted, describe(plan, emitted, built.binary), commands, built)
+
+
+def _why_not_built(product: str, unknown: Iterable[str]) -> str:
+    lacking = f"there is no compiled kernel of {', '.join(unknown)}"
+    return f"{product} was not built: {lacking}; name the folder of their metadata (kernel_meta)"
 
 
 class AscendBuilder:
@@ -130,8 +139,11 @@ class AscendTarget:
         "an Ascend super kernel needs an NPU and CANN's run time; it cannot be launched here. "
         "Try it with k.emulate(buffers, seed=...), or load the saved object there"
     )
-    model_support: None = None
     emulator: AscendEmulator = field(default_factory=AscendEmulator)
+
+    @cached_property
+    def model_support(self) -> AscendModelSupport:
+        return AscendModelSupport(self.chip)
 
     @property
     def chip(self) -> Chip:

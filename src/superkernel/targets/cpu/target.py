@@ -189,6 +189,7 @@ class CpuLauncher:
 class CpuModelSupport:
     device: str = "cpu"
     kernel_language: str = "cpp"
+    operators: None = None
 
     machine_key = staticmethod(cpu_features)
     address_writer = staticmethod(host.address_writer)
@@ -197,6 +198,9 @@ class CpuModelSupport:
 
     def shipped_kernels(self) -> Mapping[str, str]:
         return SHIPPED_KERNELS
+
+    def why_no_kernel(self, operator: str) -> str:
+        return "no cpu sub-kernel is registered for it"
 
     def warm_up(self) -> None:
         """Compile the run time in a thread, unless the cache has it."""
