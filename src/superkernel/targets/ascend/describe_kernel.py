@@ -48,6 +48,7 @@ def emit(plan: AscendPlan) -> EmittedKernel:
         profiling_slot=slots.find(Role.PROFILING),
         task_id_slot=slots.find(Role.TASK_ID),
         profiling=plan.workspace.profiling,
+        preload_code=plan.options.preload_code,
         watchdog_s=plan.options.debug_watchdog,
         watchdog_exits=plan.options.debug_watchdog_action is WatchdogAction.EXIT,
         defines={core_class: (f"-D{macros[core_class]}",) for core_class in plan.launch.classes},

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ...model.argument_layout import Layout
+from ...model.options import PreloadCode
 from ...model.subkernel import SubKernel
 from .chips import Chip
 from .core_types import CoreClass, KernelType
@@ -118,6 +119,7 @@ class EmittedKernel:
     profiling_slot: int | None = None
     task_id_slot: int | None = None
     profiling: ProfilingArea | None = None
+    preload_code: PreloadCode = PreloadCode.NONE  # what cores ask for before they call
     watchdog_s: float = 60.0  # 0: off
     watchdog_exits: bool = False
     defines: Mapping[CoreClass, tuple[str, ...]] = field(default_factory=dict, hash=False)  # compile once per class

@@ -26,7 +26,7 @@ def test_cases_as_large_as_the_chip() -> None:
 
 
 ODD_CHIP = {
-    **{"name": "odd", "cube_cores": 7, "vector_cores": 14, "cache_line": 128, "flag_limit": 3},
+    **{"name": "odd", "cube_cores": 7, "vector_cores": 14, "cache_line": 64, "flag_limit": 3},
     **{"cube_flag": 1, "vector_flag": 2, "vectors_to_cube_flag": 3, "cube_to_vectors_flag": 0},
     **{"cube_macro": "ON_A_CUBE", "vector_macro": "ON_A_VECTOR"},
 }

@@ -70,14 +70,14 @@ def test_a_transfer_is_on_its_way_until_a_barrier() -> None:
     ops = [HandOp("bulk", ("a", "b"), AIV, 8), HandOp("bulk", ("b", "c"), AIV, 8)]
     body = """
     bulk(1);
-    ffts_cross_core_sync(PIPE_S, 1 | 14 << 8);
+    ffts_cross_core_sync(PIPE_V, 1 | 14 << 8);
     wait_flag_dev(14);
     bulk(3);
 """
     with pytest.raises(LaunchError, match=r"is still on its way|without being ordered"):
         launched(body, 0, ops)
     assert not all(launched(body, seed, ops, races=False) for seed in range(1, 30))
-    assert launched(body.replace("PIPE_S", "PIPE_MTE3"), 0, ops)
+    assert launched(body.replace("PIPE_V", "PIPE_MTE3"), 0, ops)
 
 
 def test_a_store_left_in_a_cache_at_the_end_is_named() -> None:

@@ -13,9 +13,11 @@ from superkernel.targets.buffers import Bound, bytes_at
 
 from ..kernel_description import EmittedKernel
 from ..parameter_block import LaunchAddresses, slot_values, word_names
+from .expectations import data_words
 
 _ALIGNMENT = 512  # and room between regions, so that a step over an end is seen
-_SYNC_BYTES = 64
+_SYNC_BYTES, _WORD_BYTES = 64, 8
+SYNC_AREA = "the sync area"
 _WORKSPACE, _FEED = "the workspace", "the control words of feed-sync-all"
 DUMP, PROFILING = "the dump area", "the profiling area"
 
@@ -57,22 +59,28 @@ def lay_out(
     passed: Mapping[str, object],
     seed: int,
     areas: Mapping[str, int] | None = None,
+    words_apart: int | None = None,
 ) -> Arena:
     """Copy what was passed, fill the rest with bytes that depend on the seed, and write the parameter block.
 
-    `areas`: more regions, names and bytes, that no slot points to.
+    `areas`: more regions, names and bytes, that no slot points to. Words of events and tilings are neighbours,
+    `words_apart` bytes from each other: by default one cache line.
     """
     areas = areas or {}
     sizes = dict(_wanted(emitted, graph, bound)) | {name: (size, False) for name, size in areas.items()}
+    names, apart = dict.fromkeys(word_names(emitted).values()), words_apart or emitted.chip.cache_line
     total = sum(-(-size // _ALIGNMENT) * _ALIGNMENT + 2 * _ALIGNMENT for size, _ in sizes.values()) + _ALIGNMENT
-    room = np.zeros(total, np.uint8)
+    room = np.zeros(total + len(names) * apart + _ALIGNMENT, np.uint8)
     place, regions = -(-room.ctypes.data // _ALIGNMENT) * _ALIGNMENT, {}
     for name, (size, words) in sizes.items():
         regions[name] = Region(name, place, size, words)
         place += -(-size // _ALIGNMENT) * _ALIGNMENT + _ALIGNMENT
+    answers = [word_names(emitted)[slot] for slot in data_words(emitted)]
+    for number, name in enumerate(names):
+        regions[name] = Region(name, place + number * apart, _WORD_BYTES, name not in answers)
     _split_workspace(regions, emitted.feed_bytes)
     arena = Arena(room, regions, regions["the parameter block"].address)
-    _fill(arena, graph, bound, passed, seed, areas)
+    _fill(arena, graph, bound, passed, seed, (*areas, *answers))
     _write_slots(arena, emitted, graph, bound)
     return arena
 
@@ -84,12 +92,10 @@ def buffer_region(name: str) -> str:
 def _wanted(emitted: EmittedKernel, graph: Graph, bound: Bound) -> Iterator[tuple[str, tuple[int, bool]]]:
     """Regions by name: how many bytes, and whether cores talk through them."""
     yield "the parameter block", (8 * len(emitted.layout.slots), False)
-    yield "the sync area", (_SYNC_BYTES, True)
+    yield SYNC_AREA, (_SYNC_BYTES, True)
     for buffer, size in zip(graph.buffers.values(), bound.sizes, strict=True):
         if not buffer.scalar:
             yield buffer_region(buffer.name), (max(size, 1), False)
-    for name in word_names(emitted).values():
-        yield name, (8, True)
     if emitted.workspace_bytes:
         yield _WORKSPACE, (emitted.workspace_bytes, False)
     if emitted.profiling is not None:
@@ -120,7 +126,7 @@ def _fill(
             view[:size] = bytes_at(address, size)
         else:
             view[:] = random.integers(0, 256, view.size, np.uint8)
-    for name in (_FEED, DUMP, *areas):
+    for name in (_FEED, DUMP, PROFILING, *areas):
         if name in arena.regions:  # they are not cleared before a launch
             view = arena.view(name)
             view[:] = random.integers(0, 256, view.size, np.uint8)
@@ -134,7 +140,7 @@ def _write_slots(arena: Arena, emitted: EmittedKernel, graph: Graph, bound: Boun
         for buffer, value in zip(graph.buffers.values(), bound.values, strict=True)
     }
     profiling = regions[PROFILING].address if PROFILING in regions else 0
-    addresses = LaunchAddresses(regions["the sync area"].address, _workspace(arena), profiling, arena.words, buffers)
+    addresses = LaunchAddresses(regions[SYNC_AREA].address, _workspace(arena), profiling, arena.words, buffers)
     arena.view("the parameter block").view(np.uint64)[:] = slot_values(emitted, graph, addresses)
 
 

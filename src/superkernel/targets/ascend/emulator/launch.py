@@ -17,6 +17,7 @@ import numpy as np
 from superkernel.cache import Cache
 from superkernel.errors import LaunchError
 from superkernel.model.graph import Graph
+from superkernel.model.options import PreloadCode
 from superkernel.model.params import Kind
 from superkernel.plan.spans import Span
 from superkernel.targets.buffers import Bound, bind, bytes_at
@@ -24,15 +25,15 @@ from superkernel.targets.protocol import LaunchInputs
 
 from ..core_types import CoreClass, KernelType
 from ..kernel_description import EmittedKernel, TilingWords
-from .arena import DUMP, PROFILING, Arena, buffer_region, lay_out
+from .arena import DUMP, PROFILING, SYNC_AREA, Arena, buffer_region, lay_out
 from .delays import Delays, delays_of
+from .expectations import TYPES, describe, functions_text
 from .library import ACTS, CHIP_FIELDS, DELAY_FIELDS, EmulatorSettings, TraceRecord, load_library
 from .modules import Module
 from .trace import TracedStep, printed_text, profiled_spans, spans_of_steps, steps_of
 
-_TYPES = {kind: number for number, kind in enumerate(KernelType)}  # as in machine.h
 STALL_LIMIT = 5_000_000  # steps in which no core finishes an op, changes memory or passes a flag
-_LINE = 64
+_LINES = (64, 128, 256, 512)  # bytes of a cache line
 _ASKED, _ANSWERED = 2, 1  # in the lock word of a dynamic op
 
 
@@ -66,10 +67,18 @@ class Emulation:
 
 @dataclass(frozen=True)
 class _Agent:
+    """`act` is told its number. `answers`: what it writes is ordered after the request that it answers."""
+
+    name: str
     trigger: int
     value: int
     delay: int
-    act: Callable[[], None]
+    act: Callable[[int], None]
+    answers: bool = False
+
+
+class _StoppedError(Exception):
+    """What an agent did is an error, which the emulated chip knows."""
 
 
 @dataclass
@@ -85,6 +94,7 @@ class ChipEmulator:
     outside: Sequence[Outside]
     races: bool
     record: bool
+    words_apart: int | None = None  # bytes between the words of events and tilings; by default a cache line
 
     def __post_init__(self) -> None:
         self._calls = load_library(self.cache).calls
@@ -95,7 +105,9 @@ class ChipEmulator:
 
     def run(self, buffers: Mapping[str, Any], launch_inputs: LaunchInputs) -> Emulation:
         bound = self._bind(buffers)
-        arena = lay_out(self.emitted, self.graph, bound, buffers, self.seed, self._areas(bound))
+        arena = lay_out(
+            self.emitted, self.graph, bound, buffers, self.seed, self._areas(bound), words_apart=self.words_apart
+        )
         machine = self._calls.sk_emu_new(ctypes.byref(self._settings(arena)))
         try:
             self._describe(machine, arena)
@@ -116,14 +128,16 @@ class ChipEmulator:
 
     def _settings(self, arena: Arena) -> EmulatorSettings:
         launch, delays, chip = self.emitted.launch, self.delays or delays_of(self.seed), self.emitted.chip
-        if chip.cache_line % _LINE:
+        if chip.cache_line not in _LINES:
             raise LaunchError(
                 f"{self._where}chip {chip.name} has cache lines of {chip.cache_line} bytes; "
-                f"the emulator knows multiples of {_LINE}"
+                f"the emulator knows {', '.join(map(str, _LINES))}"
             )
+        lines = chip.preload_bytes // chip.preload_line
         return EmulatorSettings(
             seed=self.seed,
             para_base=arena.parameters,
+            sync_base=arena.regions[SYNC_AREA].address,
             stall_limit=STALL_LIMIT,
             watchdog_s=self.emitted.watchdog_s or math.inf,
             patience_s=self.emitted.watchdog_s or math.inf,
@@ -131,6 +145,10 @@ class ChipEmulator:
             cubes=launch.cubes,
             vectors=launch.vectors,
             vectors_per_block=max(launch.type.vectors, 1),
+            launch_type=TYPES[KernelType(launch.type.macro)],
+            preload_lines_cube=lines,
+            preload_lines_vector=lines,
+            preload_entry=self.emitted.preload_code is PreloadCode.MAX,
             order=delays.turn.value,
             races=self.races,
             record=self.record,
@@ -142,10 +160,7 @@ class ChipEmulator:
         for region in arena.regions.values():
             name = region.name.encode()
             self._calls.sk_emu_region(machine, region.address, region.bytes, name, region.words)
-        for op in self.emitted.ops:
-            functions = [f for variants in op.variants.values() for v in variants for f in v.functions]
-            name, names = op.name.encode(), "\n".join(["", *functions, ""]).encode()
-            self._calls.sk_emu_op(machine, name, names, op.first_slot, _TYPES[op.kernel_type], op.blocks)
+        describe(self._calls, machine, self.emitted, self.graph, arena.words)
         for module in self.modules.values():
             self._calls.sk_emu_functions(machine, module.address("sk_functions"), module.function_count)
 
@@ -156,10 +171,12 @@ class ChipEmulator:
         agents = [self._setter(machine, words, agent) for agent in self.outside]
         agents += [self._tiler(machine, arena, bound, launch_inputs, slots) for slots in self.emitted.tilings]
         for prefetch in self.emitted.prefetches:
-            done = arena.words[prefetch.done_slot]
-            agents.append(_Agent(arena.words[prefetch.go_slot], 1, self._delay(None), self._writer(machine, {done: 1})))
+            go, done = (arena.words[slot] for slot in (prefetch.go_slot, prefetch.done_slot))
+            act = self._writer(machine, {go: 0, done: 1})
+            agents.append(_Agent(f"the copy engine for op {prefetch.op!r}", go, 1, self._delay(None), act))
         for agent in agents:
-            self._calls.sk_emu_agent(machine, agent.trigger, agent.value, agent.delay)
+            told = (agent.trigger, agent.value, agent.delay, agent.answers)
+            self._calls.sk_emu_agent(machine, agent.name.encode(), *told)
         set_here = {agent.sets for agent in self.outside}
         for event in self.emitted.events:
             if event.label not in set_here and event.label in launch_inputs.events:
@@ -172,7 +189,8 @@ class ChipEmulator:
             if label not in words:
                 raise LaunchError(f"{self._where}no op uses the external event {label}")
         trigger = words[agent.after] if agent.after else 0
-        return _Agent(trigger, 1, self._delay(agent.delay), self._writer(machine, {words[agent.sets]: 1}))
+        act = self._writer(machine, {words[agent.sets]: 1})
+        return _Agent(f"whoever sets event {agent.sets}", trigger, 1, self._delay(agent.delay), act)
 
     def _tiler(
         self, machine: int, arena: Arena, bound: Bound, launch_inputs: LaunchInputs, slots: TilingWords
@@ -183,12 +201,12 @@ class ChipEmulator:
             raise LaunchError(f"{self._where}op {slots.op!r} is dynamic: pass tiling={{{slots.op!r}: function}}")
         arrays = dict(zip(self.graph.buffers, bound.keep, strict=True))
 
-        def act() -> None:
-            inputs = {
-                str(name): _as_passed(arena, name, arrays[name])
-                for param, name in node.arguments()
-                if param.kind in (Kind.IN, Kind.INOUT)
-            }
+        def act(number: int) -> None:
+            read = [str(name) for param, name in node.arguments() if param.kind in (Kind.IN, Kind.INOUT)]
+            for region in (arena.regions[buffer_region(name)] for name in read):
+                if not self._calls.sk_emu_agent_reads(machine, number, region.address, region.bytes):
+                    raise _StoppedError
+            inputs = {name: _as_passed(arena, name, arrays[name]) for name in read}
             key, blocks = key_and_blocks(function(inputs), slots.op)
             if not 0 <= blocks <= node.blocks:
                 raise LaunchError(
@@ -199,15 +217,19 @@ class ChipEmulator:
             if key not in keys:  # the cores will trap; the report then says why
                 known_keys = ", ".join(map(str, keys))
                 self._notes.append(f"op {slots.op!r} was given the unknown tiling key {key}; its keys are {known_keys}")
+            functions = functions_text(self.emitted.ops[node.index], key)
+            self._calls.sk_emu_decided(machine, node.index, blocks, functions)
             values = {slots.key_slot: key % 2**64, slots.blocks_slot: blocks, slots.lock_slot: _ANSWERED}
-            self._writer(machine, {arena.words[slot]: value for slot, value in values.items()})()
+            self._writer(machine, {arena.words[slot]: value for slot, value in values.items()})(number)
 
-        return _Agent(arena.words[slots.lock_slot], _ASKED, self._delay(None), act)
+        name = f"the control agent of op {slots.op!r}"
+        return _Agent(name, arena.words[slots.lock_slot], _ASKED, self._delay(None), act, answers=True)
 
-    def _writer(self, machine: int, values: Mapping[int, int]) -> Callable[[], None]:
-        def act() -> None:
+    def _writer(self, machine: int, values: Mapping[int, int]) -> Callable[[int], None]:
+        def act(number: int) -> None:
             for address, value in values.items():
-                self._calls.sk_emu_write_word(machine, address, value)
+                if not self._calls.sk_emu_agent_writes(machine, number, address, value):
+                    raise _StoppedError
 
         return act
 
@@ -225,7 +247,9 @@ class ChipEmulator:
             if index < 0:
                 return len(pressed)
             try:
-                agents[index].act()
+                agents[index].act(index)
+            except _StoppedError:
+                return 1
             except BaseException as failure:  # what the user's function raises goes to the caller of the launch
                 self._failure = failure
                 return 1

@@ -26,10 +26,23 @@ class EmulatorSettings(ctypes.Structure):
     """As in machine.h."""
 
     _fields_ = (
-        *((name, c_uint64) for name in ("seed", "para_base", "stall_limit")),
+        *((name, c_uint64) for name in ("seed", "para_base", "sync_base", "stall_limit")),
         *((name, c_double) for name in ("watchdog_s", "patience_s")),
-        *((name, c_int32) for name in ("cubes", "vectors", "vectors_per_block", "order", *CHIP_FIELDS, *DELAY_FIELDS)),
+        *((name, c_int32) for name in ("cubes", "vectors", "vectors_per_block", "launch_type")),
+        *((name, c_int32) for name in ("preload_lines_cube", "preload_lines_vector", "preload_entry")),
+        *((name, c_int32) for name in ("order", *CHIP_FIELDS, *DELAY_FIELDS)),
         *((name, c_int32) for name in ("races", "record", "watchdog_exits")),
+    )
+
+
+class OpDescription(ctypes.Structure):
+    """As in api.cpp."""
+
+    _fields_ = (
+        *((name, c_char_p) for name in ("name", "functions")),
+        ("first_slot", c_uint64),
+        *((name, c_int64) for name in ("blocks", "stream", "copies")),
+        *((name, c_int32) for name in ("type", "dynamic", "preloaded")),
     )
 
 
@@ -48,7 +61,14 @@ ACTS = ctypes.CFUNCTYPE(c_int, c_int)
 _FUNCTIONS: dict[str, tuple[object, list[object]]] = {
     "sk_emu_new": (c_void_p, [POINTER(EmulatorSettings)]),
     "sk_emu_region": (None, [c_void_p, c_uint64, c_uint64, c_char_p, c_int]),
-    "sk_emu_op": (None, [c_void_p, c_char_p, c_char_p, c_uint64, c_int32, c_int64]),
+    "sk_emu_op": (None, [c_void_p, POINTER(OpDescription)]),
+    "sk_emu_need": (None, [c_void_p, c_uint32, c_uint32, c_int, c_int]),
+    "sk_emu_decided": (None, [c_void_p, c_uint32, c_int64, c_char_p]),
+    "sk_emu_word": (None, [c_void_p, c_uint64, c_char_p, c_int32]),
+    "sk_emu_word_op": (None, [c_void_p, c_uint64, c_uint32]),
+    "sk_emu_agent": (None, [c_void_p, c_char_p, c_uint64, c_uint64, c_uint64, c_int]),
+    "sk_emu_agent_reads": (c_int, [c_void_p, c_int, c_uint64, c_uint64]),
+    "sk_emu_agent_writes": (c_int, [c_void_p, c_int, c_uint64, c_uint64]),
     "sk_emu_stand_in": (None, [c_void_p, c_uint32, c_uint64, c_uint64, c_int64, c_int64, c_uint32, c_int, c_int]),
     "sk_emu_stand_in_touch": (
         None,
@@ -56,9 +76,7 @@ _FUNCTIONS: dict[str, tuple[object, list[object]]] = {
     ),
     "sk_emu_stand_in_follow": (None, [c_void_p, c_uint32, c_uint64, c_uint32, c_int]),
     "sk_emu_stand_in_key": (None, [c_void_p, c_uint32, c_char_p, c_uint64]),
-    "sk_emu_agent": (None, [c_void_p, c_uint64, c_uint64, c_uint64]),
     "sk_emu_link": (None, [c_void_p, c_uint64, c_uint64, c_int]),
-    "sk_emu_write_word": (None, [c_void_p, c_uint64, c_uint64]),
     "sk_emu_functions": (None, [c_void_p, c_void_p, c_int64]),
     "sk_emu_run": (c_int, [c_void_p, c_void_p, c_void_p, ACTS]),
     "sk_emu_error": (c_char_p, [c_void_p]),

@@ -19,6 +19,9 @@ using emulator::What;
 
 namespace {
 
+constexpr int kAllDestinations = 0, kOutside = 2;  // of dcci; as in kernel_operator.h
+constexpr const char* kTypes[] = {"AIV_ONLY", "AIC_ONLY", "MIX_AIV_1_0", "MIX_AIC_1_0", "MIX_AIC_1_1", "MIX_AIC_1_2"};
+
 // An endless loop inside a sub-kernel takes no steps and cannot be stopped from outside: report it and end the process.
 class Watchdog {
 public:
@@ -55,6 +58,13 @@ private:
 
 }  // namespace
 
+struct OpDescription {  // as in library.py
+    const char *name, *functions;
+    uint64_t first_slot;
+    int64_t blocks, stream, copies;
+    int32_t type, dynamic, preloaded;
+};
+
 extern "C" {
 
 Machine* sk_emu_new(const Settings* settings) {
@@ -85,18 +95,49 @@ void sk_emu_region(Machine* m, uint64_t address, uint64_t bytes, const char* nam
     m->regions[address + bytes] = {address, address + bytes, name, words != 0};
 }
 
-void sk_emu_op(Machine* m, const char* name, const char* functions, uint64_t first_slot, int32_t type, int64_t blocks) {
-    m->ops.push_back({name, functions, first_slot, emulator::Type(type), blocks});
+void sk_emu_op(Machine* m, const OpDescription* given) {
+    emulator::Op op;
+    op.name = given->name, op.functions = given->functions, op.first_slot = given->first_slot;
+    op.type = emulator::Type(given->type), op.blocks = given->blocks, op.stream = given->stream, op.copies = given->copies;
+    op.dynamic = given->dynamic != 0, op.preloaded = given->preloaded != 0;
+    op.stored.assign(m->cores.size(), 0);
+    m->ops.push_back(std::move(op));
 }
 
-void sk_emu_agent(Machine* m, uint64_t trigger, uint64_t value, uint64_t delay) {
+void sk_emu_need(Machine* m, uint32_t producer, uint32_t consumer, int block_local, int before_wait) {
+    m->ops[consumer].needs.push_back({producer, block_local != 0, before_wait != 0});
+}
+
+// A tiling is decided: the op has these blocks and runs one of these functions.
+void sk_emu_decided(Machine* m, uint32_t op, int64_t blocks, const char* functions) {
+    m->ops[op].blocks = blocks;
+    m->ops[op].functions = functions;
+}
+
+void sk_emu_word(Machine* m, uint64_t address, const char* name, int32_t kind) {
+    emulator::Word& word = m->words[address];
+    word.name = name, word.kind = emulator::WordKind(kind);
+}
+
+void sk_emu_word_op(Machine* m, uint64_t address, uint32_t op) {
+    emulator::Word& word = m->words.at(address);
+    word.ops.push_back(op);
+    if (word.kind == emulator::WordKind::wait) m->ops[op].events.push_back(address);
+}
+
+void sk_emu_agent(Machine* m, const char* name, uint64_t trigger, uint64_t value, uint64_t delay, int answers) {
     emulator::Agent agent;
-    agent.trigger = trigger, agent.value = value, agent.delay = delay;
-    m->agents.push_back(agent);
+    agent.name = name, agent.trigger = trigger, agent.value = value, agent.delay = delay, agent.answers = answers != 0;
+    m->agents.push_back(std::move(agent));
+}
+
+// What an agent does when it acts; 0: it must not have.
+int sk_emu_agent_reads(Machine* m, int agent, uint64_t address, uint64_t bytes) { return m->agent_reads(agent, address, bytes); }
+int sk_emu_agent_writes(Machine* m, int agent, uint64_t address, uint64_t value) {
+    return m->agent_writes(agent, address, value);
 }
 
 void sk_emu_link(Machine* m, uint64_t device, uint64_t host, int to_host) { m->links.push_back({device, host, to_host != 0}); }
-void sk_emu_write_word(Machine* m, uint64_t address, uint64_t value) { m->write_word(address, value); }
 
 void sk_emu_functions(Machine* m, const SkFunction* table, int64_t count) {
     for (int64_t i = 0; i < count; ++i) m->functions[table[i].address] = table[i].name;
@@ -107,7 +148,16 @@ int sk_emu_run(Machine* m, void (*cube)(), void (*vector)(), int (*agent_acts)(i
     machine = m;
     m->entry[0] = cube, m->entry[1] = vector;
     m->agent_acts = agent_acts;
-    for (auto& core : m->cores) core->ran.assign(m->ops.size(), false);
+    m->functions[reinterpret_cast<const void*>(cube)] = m->functions[reinterpret_cast<const void*>(vector)] = "the entry";
+    size_t actors = m->cores.size() + m->agents.size();
+    for (auto& core : m->cores) {
+        core->ran.assign(m->ops.size(), false);
+        core->clock.resize(actors);
+    }
+    for (size_t i = 0; i < m->agents.size(); ++i) {
+        m->agents[i].clock.resize(actors);
+        m->agents[i].clock.advance(m->cores.size() + i);
+    }
     {
         Watchdog watchdog(*m);
         m->run();
@@ -139,9 +189,24 @@ int64_t sk_emu_core_id(void) { return machine->running->core_id; }
 int sk_emu_is_cube(void) { return machine->running->kind == Class::cube; }
 uint64_t sk_emu_para_base(void) { return machine->settings.para_base; }
 
-void sk_emu_ffts_base(uint64_t address) {
-    machine->region(address, 8, "the sync base");
-    machine->running->has_ffts_base = true;
+void sk_emu_task_type(int type, int line) {
+    Core& core = *machine->running;
+    core.line = line;
+    std::string said = std::string("KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_") + kTypes[type] + ")";
+    if (type != machine->settings.launch_type) {
+        machine->stop(said + ", but the launch is KERNEL_TYPE_" + kTypes[machine->settings.launch_type]);
+    }
+    if (core.has_type) machine->stop(said + " for the second time");
+    core.has_type = true;
+}
+void sk_emu_ffts_base(uint64_t address, int line) {
+    Core& core = *machine->running;
+    core.line = line;
+    if (address != machine->settings.sync_base) {
+        machine->stop("set_ffts_base_addr with an address in " + machine->name_at(address) + "; slot 0 holds the sync base");
+    }
+    if (core.has_ffts_base) machine->stop("set_ffts_base_addr for the second time");
+    core.has_ffts_base = true;
     machine->step(1);
 }
 void sk_emu_signal(int pipe, uint64_t config, int line) {
@@ -166,20 +231,32 @@ void sk_emu_store(uint64_t address, uint64_t value, int bytes, int line) {
 }
 void sk_emu_copy_in(void* local, uint64_t address, uint64_t bytes) { machine->copy_in(local, address, bytes); }
 void sk_emu_copy_out(uint64_t address, const void* local, uint64_t bytes) { machine->copy_out(address, local, bytes); }
-void sk_emu_dcci(uint64_t address, int entire, int line) {
+void sk_emu_dcci(uint64_t address, int entire, int destination, int line) {
     if (line) machine->running->line = line;
+    if (destination != kOutside && destination != kAllDestinations) {
+        machine->stop("dcci with destination " + std::to_string(destination) + " cleans nothing in global memory: use CACHELINE_OUT");
+    }
     if (entire) machine->note(What::clean, 1);
     machine->clean(address, entire != 0);
 }
 void sk_emu_pipe_barrier(int pipe, int line) {
     if (line) machine->running->line = line;
+    if (pipe == 0) machine->stop("pipe_barrier(PIPE_S): the scalar unit has no queue to wait for");
     machine->land(*machine->running, pipe == emulator::kAllPipes ? -1 : pipe);
     machine->step(2);
 }
 void sk_emu_preload(const void* function, int64_t lines, int line) {
     machine->running->line = line;
     auto found = machine->functions.find(function);
-    std::string name = found == machine->functions.end() ? "" : found->second;
+    if (found == machine->functions.end()) machine->stop("preloads something that is neither a sub-kernel nor the entry");
+    const std::string& name = found->second;
+    bool cube = machine->running->kind == Class::cube;
+    int64_t most = cube ? machine->settings.preload_lines_cube : machine->settings.preload_lines_vector;
+    if (lines < 1 || lines > most) {
+        machine->stop("preloads " + std::to_string(lines) + " lines of " + name + "; a " + (cube ? "cube" : "vector") +
+                      " core takes 1 to " + std::to_string(most));
+    }
+    machine->running->preloaded.insert(name);
     auto [place, fresh] = machine->function_numbers.emplace(name, uint32_t(machine->function_names.size()));
     if (fresh) machine->function_names.push_back(name);
     machine->note(What::preload, place->second, uint64_t(lines));

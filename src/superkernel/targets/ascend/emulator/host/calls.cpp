@@ -87,19 +87,11 @@ void Machine::call_with(const char* function, int copy, const uint64_t* pointers
 
 void Machine::begin_call(uint32_t index, int copy) {
     Core& core = *running;
-    const Op& op = ops[index];
-    std::string called = "runs op '" + op.name + "'";
-    if (core.ran[index]) stop(called + " twice");
-    core.ran[index] = true;
-    if (core.kind == Class::cube ? !on_cubes(op.type) : !on_vectors(op.type)) stop(called + ", which is of the other class");
-    if (op.type == Type::mix_1_1 && core.sub_block) stop(called + " on a second vector core; a 1:1 op has one per block");
+    check_issue(core, index, copy);
     core.op = index;
     core.barriers = 0;
     core.waited = core.wait_pair < 0;
     core.has_set = !core.arrives;
-    if (sk_emu_op_block() >= sk_emu_op_blocks()) {
-        stop(called + " as block " + std::to_string(sk_emu_op_block()) + " of " + std::to_string(sk_emu_op_blocks()));
-    }
     ++progress;
     step(kCallCost);
     note(What::op_begin, uint32_t(copy), uint64_t(sk_emu_op_block()));
@@ -107,10 +99,11 @@ void Machine::begin_call(uint32_t index, int copy) {
 
 void Machine::end_call(int copy) {
     Core& core = *running;
-    const Op& op = ops[core.op];
+    Op& op = ops[core.op];
     step(1);
     if (!core.waited) stop("op '" + op.name + "' never made the wait that it is said to make inside");
     if (!core.has_set) stop("op '" + op.name + "' never made the signal that it is said to make inside");
+    if (!op.stored[core.index]) op.stored[core.index] = core.clock[core.index];
     note(What::op_end, uint32_t(copy), core.barriers);
     core.last_op = core.op;
     core.op = kNone;
@@ -119,16 +112,21 @@ void Machine::end_call(int copy) {
 
 void Machine::wait_previous() {
     Core& core = *running;
+    if (core.op == kNone) stop("wait_previous outside an op");
     if (!core.waited) {  // else the entry has waited
         core.waited = true;
         follow(*this, core.wait_pair >> 2, core.wait_pair & 3);
+        check_waits(core, core.op);
+        check_needs(core, core.op, false);
     }
     note(What::op_waited);
 }
 
 void Machine::set_next() {
     Core& core = *running;
+    if (core.op == kNone) stop("set_next outside an op");
     note(What::op_set);
+    if (!ops[core.op].stored[core.index]) ops[core.op].stored[core.index] = core.clock[core.index];
     if (core.has_set) return;
     core.has_set = true;
     arrive(*this);
@@ -172,16 +170,13 @@ void sk_emu_call_with(const char* function, int copy, const uint64_t* pointers, 
 int64_t sk_emu_op_block(void) {
     const auto& core = *machine->running;
     if (core.op == emulator::kNone) machine->stop("asks for its block outside an op");
-    bool spread = machine->ops[core.op].type == Type::vector_only || machine->ops[core.op].type == Type::mix_vector;
-    if (core.kind == Class::cube || !spread || !machine->settings.cubes) return core.block;
-    return core.block * machine->settings.vectors_per_block + core.sub_block;
+    return machine->block_of(machine->ops[core.op], core);
 }
 
 int64_t sk_emu_op_blocks(void) {
     const auto& core = *machine->running;
     if (core.op == emulator::kNone) machine->stop("asks for its block count outside an op");
-    const auto& op = machine->ops[core.op];
-    return core.context_blocks ? int64_t(core.context_blocks) : op.blocks;
+    return machine->ops[core.op].blocks;
 }
 
 int64_t sk_emu_op_sub_block(void) {

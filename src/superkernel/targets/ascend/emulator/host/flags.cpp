@@ -9,6 +9,14 @@ namespace {
 constexpr uint64_t kSignalCost = 8, kWaitCost = 4;
 enum Mode { all_of_class = 0, vectors_of_block = 1, across_block = 2 };
 
+// Pipes that a signal can stand in: of those, the scalar unit and "all" are not allowed, and a core has its own only.
+constexpr int kVector = 1, kMatrix = 2, kToLocal = 3, kIn = 4;  // as in kernel_operator.h
+
+bool is_pipe_of(Class kind, int pipe) {
+    if (kind == Class::cube) return pipe == kMatrix || pipe == kToLocal || pipe == kIn || pipe == kFixPipe;
+    return pipe == kVector || pipe == kIn || pipe == kOutPipe;
+}
+
 uint32_t round_key(Class kind, int64_t flag, uint32_t core) { return uint32_t(kind) << 24 | uint32_t(flag) << 16 | core; }
 }  // namespace
 
@@ -86,6 +94,11 @@ void Machine::signal(int pipe, uint64_t config) {
     auto mode = int(config >> 4 & 3);
     auto flag = int64_t(config >> 8 & 15);
     if ((config & 1) == 0 || config >> 12) stop("ffts_cross_core_sync with the malformed configuration " + std::to_string(config));
+    if (!is_pipe_of(core.kind, pipe)) {
+        stop("ffts_cross_core_sync on pipe " + std::to_string(pipe) + ": a signal stands in a pipe of its own core, " +
+             (core.kind == Class::cube ? "PIPE_M, PIPE_MTE1, PIPE_MTE2 or PIPE_FIX" : "PIPE_V, PIPE_MTE2 or PIPE_MTE3") +
+             "; never in PIPE_S or PIPE_ALL");
+    }
     core.polls = 0;
     land(core, pipe);
     step(kSignalCost);
@@ -105,6 +118,7 @@ void Machine::signal(int pipe, uint64_t config) {
 void Machine::wait(int64_t flag) {
     Core& core = *running;
     if (flag < 0 || flag >= kFlags) stop("waits for flag " + std::to_string(flag) + "; flags are 0 to 15");
+    if (!core.has_ffts_base) stop("wait_flag_dev before set_ffts_base_addr");
     core.polls = 0;
     step(kWaitCost);
     note(What::wait_begin, uint32_t(flag));

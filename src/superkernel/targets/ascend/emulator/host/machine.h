@@ -20,9 +20,12 @@
 namespace emulator {
 
 constexpr int kFlags = 16;
-constexpr uint64_t kLine = 64;
+constexpr uint64_t kLine = 64;           // bytes of memory that are watched together; cache lines are multiples
+constexpr uint64_t kLargestLine = 512;   // bytes of the largest cache line of a chip
+constexpr uint64_t kWordSize = 8;
 constexpr int kOutPipe = 5, kAllPipes = 6, kFixPipe = 10;  // PIPE_MTE3, PIPE_ALL, PIPE_FIX of kernel_operator.h
 constexpr uint32_t kNone = UINT32_MAX;
+constexpr int64_t kUnknown = -1;         // blocks of a dynamic op whose tiling is not known yet
 
 struct Stop {};  // thrown through the stack of a core when the launch is stopped
 
@@ -48,12 +51,41 @@ struct Record {
     uint64_t value;
 };
 
+struct Need {  // an op that another one needs
+    uint32_t producer;
+    bool block_local;  // block i needs block i only
+    bool before_wait;  // it is touched before the wait point of the consumer
+};
+
 struct Op {
     std::string name;
-    std::string functions;  // "\nadd\nadd_split1\n"
+    std::string functions;  // "\nadd\nadd_split1\n"; of a dynamic op: those of the chosen tiling key
     uint64_t first_slot = 0;  // its index in the parameter block
     Type type = Type::vector_only;
-    int64_t blocks = 0;
+    int64_t blocks = 0;     // kUnknown: its tiling is not known yet
+    int64_t stream = 0;
+    int64_t copies = 1;
+    bool dynamic = false;
+    bool preloaded = false;  // its code is asked for before each call
+    std::vector<Need> needs;
+    std::vector<uint64_t> events;  // words that must have been seen set before it begins
+    std::vector<uint32_t> stored;  // per core: how far its clock was when it had stored; 0: it has not
+};
+
+enum class WordKind : int32_t { notify, wait, lock, go, done };  // as in expectations.py
+
+struct Seen {
+    uint32_t core, at;
+};
+
+struct Word {  // a word that cores and agents outside talk through
+    std::string name;
+    WordKind kind = WordKind::notify;
+    std::vector<uint32_t> ops;  // notify: those that must have stored; wait: those that must not have begun; else its op
+    uint32_t stores = 0;        // of its signal, or of its request
+    uint32_t resets = 0;
+    uint32_t core = kNone;      // the one that touches it
+    std::vector<Seen> seen;     // who has seen it set
 };
 
 struct Region {
@@ -63,10 +95,11 @@ struct Region {
 };
 
 struct CachedLine {
-    uint8_t bytes[kLine];
+    uint8_t bytes[kLargestLine];
     bool dirty = false;
     bool speculative = false;
-    uint64_t version = 0;  // of the memory line when it was read
+    uint64_t stored = 0;   // a bit per word of 8 bytes that this core has stored to
+    uint64_t version = 0;  // of memory when it was read
 };
 
 struct Transfer {  // a copy to memory that is on its way
@@ -86,7 +119,7 @@ struct Core {
     State state = State::ready;
     int64_t waits_for = -1;
     int line = 0;  // where it is in the emitted source
-    bool has_ffts_base = false;
+    bool has_ffts_base = false, has_type = false;
     uint64_t time = 0;
     Clock clock;
     std::deque<std::pair<uint64_t, Clock>> flags[kFlags];  // set and not yet waited for: when, and after what
@@ -104,6 +137,8 @@ struct Core {
     uint64_t feed_word = 0, dump = 0;
     uint64_t barriers = 0;
     std::vector<bool> ran;  // op -> this core has run it
+    std::unordered_map<int64_t, uint32_t> last_of_stream;
+    std::set<std::string> preloaded;
 
     // polling
     uint64_t polled = 0, poll_value = 0, polls = 0, poll_progress = 0;
@@ -122,6 +157,9 @@ struct Agent {  // something outside the cores that writes words
     uint64_t delay = 0;    // steps from then on
     bool armed = false, done = false;
     uint64_t due = 0;
+    std::string name;
+    bool answers = false;  // the order of its trigger passes on to what it writes
+    Clock clock;           // it counts behind the cores
 };
 
 struct Link {  // a word of the emulated memory and one of the host that stand for each other
@@ -140,10 +178,14 @@ struct MemoryLine {  // what is known of a line that a core or an agent has touc
 struct Settings {  // as in library.py
     uint64_t seed;
     uint64_t para_base;
+    uint64_t sync_base;        // what slot 0 holds
     uint64_t stall_limit;      // steps of all cores together without progress
     double watchdog_s;
     double patience_s;         // how long to wait for words that the host sets
     int32_t cubes, vectors, vectors_per_block;
+    int32_t launch_type;       // a Type
+    int32_t preload_lines_cube, preload_lines_vector;  // the most of one request
+    int32_t preload_entry;     // each core asks for the beginning of the kernel
     int32_t order;
     int32_t flag_limit;
     int32_t cube_flag, vector_flag, vectors_to_cube_flag, cube_to_vectors_flag;
@@ -163,6 +205,7 @@ struct Machine {
     std::vector<Op> ops;
     std::map<uint32_t, StandIn> stand_ins;  // by op; empty: sub-kernels have code of their own
     std::map<uint64_t, Region> regions;  // by their end
+    std::map<uint64_t, Word> words;
     std::unordered_map<uint64_t, MemoryLine> lines;
     std::vector<Record> records;
     std::vector<Agent> agents;
@@ -194,6 +237,7 @@ struct Machine {
     void give_way();
     void look_around();  // every kRound steps: stops a launch without progress, or on Ctrl-C
     [[noreturn]] void stop(const std::string& why);
+    void fail(const Core& core, const std::string& why);  // the launch stops at the next step
     std::string who(const Core& core) const;
     std::string where(const Core& core) const;
     void note(What what, uint32_t detail = 0, uint64_t value = 0);
@@ -211,11 +255,38 @@ struct Machine {
     void read_ahead();
     void finish_memory(Core& core);
 
+    // words.cpp
+    void saw_word(uint64_t address, uint64_t value);                     // the running core loads it
+    void word_lands(Core& core, uint64_t address, uint64_t value);       // a store reaches memory
+    void check_line(Core& core, uint64_t line, const CachedLine& cached);  // before it is written back
+    void check_waits(const Core& core, uint32_t op);                     // events of an op that begins
+    void check_words();                                                  // at the end
+
+    // order.cpp
+    bool has_block(const Op& op, const Core& core) const;
+    int64_t block_of(const Op& op, const Core& core) const;
+    bool knows(const Core& core, uint32_t op, const Core*& missing) const;  // that all blocks of an op have stored
+    void check_needs(const Core& core, uint32_t op, bool before_wait);
+    void check_issue(Core& core, uint32_t op, int copy);
+    void check_blocks();  // at the end
+
     // races.cpp
+    struct Actor {  // who makes an access: a core, or an agent outside
+        uint32_t index;
+        const Clock& clock;
+        uint32_t op;
+        const Core* core;
+    };
+    std::string read_problem(const Actor& actor, uint64_t address, uint64_t bytes);
+    std::string write_problem(const Actor& actor, uint64_t address, uint64_t bytes, uint32_t op);
+    bool agent_reads(int agent, uint64_t address, uint64_t bytes);
+    bool agent_writes(int agent, uint64_t address, uint64_t value);
+    std::string actor_name(uint32_t index) const;
+    std::string name_at(uint64_t address) const;  // of a word or a region
     void saw_read(uint64_t address, uint64_t bytes);
     void saw_write(Core& core, uint64_t address, uint64_t bytes, uint32_t op);
     void saw_intent(uint64_t address, uint64_t bytes, bool cached);
-    void saw_stale(uint64_t line, const CachedLine& cached);
+    void saw_stale(uint64_t address, uint64_t line, const CachedLine& cached);
 
     // flags.cpp
     void signal(int pipe, uint64_t config);
@@ -235,6 +306,8 @@ struct Machine {
     void set_next();
 
     void write_word(uint64_t address, uint64_t value);  // by an agent outside
+    uint64_t line_of(uint64_t address) const { return address & ~(uint64_t(settings.cache_line) - 1); }
+    uint64_t version_of(uint64_t line);  // of the memory behind a cache line
 
 private:
     Core* choose();

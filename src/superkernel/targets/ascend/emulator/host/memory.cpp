@@ -59,16 +59,27 @@ void Machine::put(Core& core, uint64_t address, const uint8_t* bytes, uint64_t c
     }
 }
 
+uint64_t Machine::version_of(uint64_t line) {
+    uint64_t sum = 0;
+    for (uint64_t part = line; part < line + uint64_t(settings.cache_line); part += kLine) sum += lines[part].version;
+    return sum;
+}
+
 void Machine::drop(Core& core, uint64_t line) {
     auto found = core.cache.find(line);
     if (found == core.cache.end()) return;
     if (found->second.dirty) {
         auto place = regions.upper_bound(line);
-        uint64_t count = place == regions.end() ? kLine : std::min(kLine, place->second.end - line);
-        put(core, line, found->second.bytes, count, kNone);
-        if (place != regions.end() && place->second.words) {
-            MemoryLine& known = lines[line];
-            known.released.join(core.clock);
+        uint64_t count = std::min(uint64_t(settings.cache_line), place->second.end - line);
+        bool words_there = place->second.words;
+        if (!words_there) {
+            put(core, line, found->second.bytes, count, kNone);
+        } else {
+            check_line(core, line, found->second);
+            for (uint64_t at = 0; at < count; at += kWordSize) {
+                if (found->second.stored >> (at / kWordSize) & 1) put(core, line + at, found->second.bytes + at, kWordSize, kNone);
+            }
+            for (uint64_t part = line; part < line + count; part += kLine) lines[part].released.join(core.clock);
             core.clock.advance(core.index);
         }
     }
@@ -86,13 +97,9 @@ CachedLine& Machine::cached_line(uint64_t line, bool speculative) {
         return found->second;
     }
     if (core.cached.size() >= kCacheLines) drop(core, core.cached[random.below(core.cached.size())]);
-    MemoryLine& known = lines[line];
-    auto place = regions.upper_bound(line);
-    uint64_t count = place == regions.end() ? 0 : std::min(kLine, place->second.end - line);
     CachedLine& fresh = core.cache[line];
-    std::memset(fresh.bytes, 0, kLine);
-    std::memcpy(fresh.bytes, reinterpret_cast<const void*>(line), count);
-    fresh.version = known.version;
+    std::memcpy(fresh.bytes, reinterpret_cast<const void*>(line), size_t(settings.cache_line));
+    fresh.version = version_of(line);
     fresh.speculative = speculative;
     core.cached.push_back(line);
     if (!speculative) core.time += kMiss;
@@ -102,22 +109,23 @@ CachedLine& Machine::cached_line(uint64_t line, bool speculative) {
 uint64_t Machine::load(uint64_t address, int bytes) {
     Core& core = *running;
     const Region& place = region(address, uint64_t(bytes), "a load");
-    uint64_t line = address & ~(kLine - 1);
-    if ((address + uint64_t(bytes) - 1) / kLine != address / kLine) stop("a load of " + hex(address) + " crosses a cache line");
+    uint64_t line = line_of(address);
+    if (line_of(address + uint64_t(bytes) - 1) != line) stop("a load of " + hex(address) + " crosses a cache line");
     CachedLine& cached = cached_line(line, false);
+    uint64_t value = 0;
+    std::memcpy(&value, cached.bytes + (address - line), size_t(bytes));
     if (place.words) {
         // seeing what another core stored orders this core after that store, and not before it in time either
-        MemoryLine& known = lines[line];
-        if (cached.version == known.version) {
+        if (cached.version == version_of(line)) {
+            const MemoryLine& known = lines[address & ~(kLine - 1)];
             core.clock.join(known.released);
             core.time = std::max(core.time, known.time);
         }
+        saw_word(address, value);
     } else {
-        if (!cached.dirty) saw_stale(line, cached);
+        if (!cached.dirty) saw_stale(address, line, cached);
         saw_read(address, uint64_t(bytes));
     }
-    uint64_t value = 0;
-    std::memcpy(&value, cached.bytes + (address - line), size_t(bytes));
     bool again = core.polled == address && core.poll_value == value && core.poll_progress == progress;
     core.polls = again ? core.polls + 1 : 0;
     core.polled = address, core.poll_value = value, core.poll_progress = progress;
@@ -129,11 +137,13 @@ uint64_t Machine::load(uint64_t address, int bytes) {
 void Machine::store(uint64_t address, uint64_t value, int bytes) {
     Core& core = *running;
     const Region& place = region(address, uint64_t(bytes), "a store");
-    uint64_t line = address & ~(kLine - 1);
-    if ((address + uint64_t(bytes) - 1) / kLine != address / kLine) stop("a store to " + hex(address) + " crosses a cache line");
+    uint64_t line = line_of(address);
+    if (line_of(address + uint64_t(bytes) - 1) != line) stop("a store to " + hex(address) + " crosses a cache line");
+    if (address >= settings.para_base && place.begin == settings.para_base) stop("a store to the parameter block");
     CachedLine& cached = cached_line(line, false);
     if (!place.words) saw_intent(address, uint64_t(bytes), true);
     std::memcpy(cached.bytes + (address - line), &value, size_t(bytes));
+    cached.stored |= uint64_t(1) << ((address - line) / kWordSize);
     cached.dirty = true;
     cached.speculative = false;
     core.polls = 0;
@@ -142,13 +152,12 @@ void Machine::store(uint64_t address, uint64_t value, int bytes) {
 
 void Machine::clean(uint64_t address, bool entire) {
     Core& core = *running;
+    if (!entire) region(address, 1, "dcci");
     if (entire) {
         std::vector<uint64_t> all = core.cached;
         for (uint64_t line : all) drop(core, line);
     } else {
-        auto size = uint64_t(settings.cache_line);
-        uint64_t first = address & ~(size - 1);
-        for (uint64_t line = first; line < first + size; line += kLine) drop(core, line);
+        drop(core, line_of(address));
     }
     step(entire ? 32 : 4);
 }
@@ -209,8 +218,9 @@ void Machine::disturb(Core& core) {
 void Machine::read_any_line() {
     auto place = regions.begin();
     std::advance(place, ptrdiff_t(random.below(regions.size())));
-    uint64_t count = (place->second.end - place->second.begin + kLine - 1) / kLine;
-    cached_line(place->second.begin + kLine * random.below(count), true);
+    auto size = uint64_t(settings.cache_line);
+    uint64_t count = (place->second.end - place->second.begin + size - 1) / size;
+    cached_line(line_of(place->second.begin + size * random.below(count)), true);
 }
 
 // While a core waits, its cache may read lines that are stored to a moment later.
@@ -227,7 +237,7 @@ void Machine::finish_memory(Core& core) {
         if (core.cache[line].dirty) {
             auto place = regions.upper_bound(line);
             stop("ends while its data cache holds a store to byte " + std::to_string(line - place->second.begin) + " of " +
-                 place->second.name + " or behind it that nothing cleaned");
+                 name_at(line) + " or behind it that nothing cleaned");
         }
         drop(core, line);
     }

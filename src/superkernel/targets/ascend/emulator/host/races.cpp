@@ -28,39 +28,61 @@ std::string place_of(Machine& m, uint64_t address) {
 }
 
 std::string by(Machine& m, const Access& access) {
+    if (access.core >= m.cores.size()) return m.actor_name(access.core);
     std::string op = access.op == kNobody ? "the entry" : "op '" + m.ops[access.op].name + "'";
-    return op + " on the " + m.who(*m.cores[access.core]);
+    return op + " on the " + m.actor_name(access.core);
 }
 
-bool ordered(const Core& core, const Access& before) {
-    return before.core == kNobody || before.core == core.index || core.clock[before.core] >= before.at;
+bool ordered(const Machine::Actor& actor, const Access& before) {
+    return before.core == kNobody || before.core == actor.index || actor.clock[before.core] >= before.at;
 }
 
 }  // namespace
 
-void Machine::saw_read(uint64_t address, uint64_t bytes) {
-    Core& core = *running;
+std::string Machine::actor_name(uint32_t index) const {
+    return index < cores.size() ? who(*cores[index]) : agents[index - cores.size()].name;
+}
+
+std::string Machine::name_at(uint64_t address) const {
+    auto word = words.find(address & ~(kWordSize - 1));
+    if (word != words.end()) return word->second.name;
+    auto found = regions.upper_bound(address);
+    return found != regions.end() && found->second.begin <= address ? found->second.name : "memory";
+}
+
+std::string Machine::read_problem(const Actor& actor, uint64_t address, uint64_t bytes) {
+    std::string problem;
     each_cell(*this, address, bytes, [&](Cell& cell, uint64_t at) {
+        if (!problem.empty()) return;
         const Access& intent = cell.intent;
-        bool own_cache = intent.core == core.index && cell.intent_cached && core.cache.count(at & ~(kLine - 1));
+        bool own_cache = actor.core && intent.core == actor.index && cell.intent_cached && actor.core->cache.count(line_of(at));
         if (intent.core != kNobody && !own_cache) {
-            stop("reads " + place_of(*this, at) + " while the store of " + by(*this, intent) +
-                 (cell.intent_cached ? " is still in its data cache" : " is still on its way"));
+            problem = "reads " + place_of(*this, at) + " while the store of " + by(*this, intent) +
+                      (cell.intent_cached ? " is still in its data cache" : " is still on its way");
+            return;
         }
-        if (!ordered(core, cell.write)) {
-            stop("reads " + place_of(*this, at) + " without being ordered after the store of " + by(*this, cell.write));
+        if (!ordered(actor, cell.write)) {
+            problem = "reads " + place_of(*this, at) + " without being ordered after the store of " + by(*this, cell.write);
+            return;
         }
-        Access now{core.index, core.clock[core.index], core.op};
+        Access now{actor.index, actor.clock[actor.index], actor.op};
         if (cell.readers) {
-            (*cell.readers)[core.index] = now;
-        } else if (cell.read.core == kNobody || cell.read.core == core.index) {
+            (*cell.readers)[actor.index] = now;
+        } else if (cell.read.core == kNobody || cell.read.core == actor.index) {
             cell.read = now;
         } else {
-            cell.readers = std::make_unique<std::vector<Access>>(cores.size());
+            cell.readers = std::make_unique<std::vector<Access>>(cores.size() + agents.size());
             (*cell.readers)[cell.read.core] = cell.read;
-            (*cell.readers)[core.index] = now;
+            (*cell.readers)[actor.index] = now;
         }
     });
+    return problem;
+}
+
+void Machine::saw_read(uint64_t address, uint64_t bytes) {
+    Core& core = *running;
+    std::string problem = read_problem({core.index, core.clock, core.op, &core}, address, bytes);
+    if (!problem.empty()) stop(problem);
 }
 
 // A store is made, but not yet in memory.
@@ -77,43 +99,71 @@ void Machine::saw_intent(uint64_t address, uint64_t bytes, bool cached) {
 }
 
 // A store lands. Lines of a cache are written as a whole, so that a neighbour's newer value may be lost.
-void Machine::saw_write(Core& core, uint64_t address, uint64_t bytes, uint32_t op) {
-    auto place = regions.upper_bound(address);
-    if (place != regions.end() && place->second.words) return;
+std::string Machine::write_problem(const Actor& actor, uint64_t address, uint64_t bytes, uint32_t op) {
+    std::string problem;
     each_cell(*this, address, bytes, [&](Cell& cell, uint64_t at) {
-        if (cell.intent.core == core.index) {
+        if (cell.intent.core == actor.index) {
             if (op == kNone) op = cell.intent.op;
             cell.intent = Access{};
         }
-        if (stopping) return;
-        std::string problem;
-        if (!ordered(core, cell.write)) {
-            problem = "the store of " + by(*this, cell.write);
+        if (!problem.empty()) return;
+        std::string other;
+        if (!ordered(actor, cell.write)) {
+            other = "the store of " + by(*this, cell.write);
         } else if (cell.readers) {
             for (const Access& reader : *cell.readers) {
-                if (!ordered(core, reader)) problem = "the read by " + by(*this, reader);
+                if (!ordered(actor, reader)) other = "the read by " + by(*this, reader);
             }
-        } else if (!ordered(core, cell.read)) {
-            problem = "the read by " + by(*this, cell.read);
+        } else if (!ordered(actor, cell.read)) {
+            other = "the read by " + by(*this, cell.read);
         }
-        if (!problem.empty()) {
-            stopping = true;
+        if (!other.empty()) {
             std::string whose = op == kNone ? std::string() : " of op '" + ops[op].name + "'";
-            error = who(core) + ", " + where(core) + ": its store" + whose + " to " + place_of(*this, at) +
-                    " reaches memory without being ordered after " + problem;
+            problem = "its store" + whose + " to " + place_of(*this, at) + " reaches memory without being ordered after " + other;
             return;
         }
-        cell.write = {core.index, core.clock[core.index], op};
+        cell.write = {actor.index, actor.clock[actor.index], op};
         cell.read = Access{};
         cell.readers.reset();
     });
+    return problem;
 }
 
-void Machine::saw_stale(uint64_t line, const CachedLine& cached) {
+void Machine::saw_write(Core& core, uint64_t address, uint64_t bytes, uint32_t op) {
+    auto place = regions.upper_bound(address);
+    if (place != regions.end() && place->second.words) return;
+    std::string problem = write_problem({core.index, core.clock, op, &core}, address, bytes, op);
+    if (!problem.empty()) fail(core, problem);
+}
+
+// What an agent outside reads and writes is ordered like the accesses of a core; by its request, if it answers one.
+bool Machine::agent_reads(int agent, uint64_t address, uint64_t bytes) {
+    const Agent& who = agents[size_t(agent)];
+    std::string problem = read_problem({uint32_t(cores.size()) + uint32_t(agent), who.clock, kNone, nullptr}, address, bytes);
+    if (!problem.empty() && !stopping) error = who.name + " " + problem, stopping = true;
+    return problem.empty();
+}
+
+bool Machine::agent_writes(int agent, uint64_t address, uint64_t value) {
+    Agent& who = agents[size_t(agent)];
+    auto place = regions.upper_bound(address);
+    MemoryLine& known = lines[address & ~(kLine - 1)];
+    if (place != regions.end() && place->second.words) {
+        if (who.answers) known.released.join(who.clock);
+    } else {
+        Actor actor{uint32_t(cores.size()) + uint32_t(agent), who.clock, kNone, nullptr};
+        std::string problem = write_problem(actor, address, kWordSize, kNone);
+        if (!problem.empty() && !stopping) error = who.name + ": " + problem, stopping = true;
+        if (!problem.empty()) return false;
+    }
+    write_word(address, value);
+    return true;
+}
+
+void Machine::saw_stale(uint64_t address, uint64_t line, const CachedLine& cached) {
     if (!settings.races) return;
-    const MemoryLine& known = lines[line];
-    if (cached.version == known.version) return;
-    stop("reads " + place_of(*this, line) + " through a cached line that is older than the last store to it: "
+    if (cached.version == version_of(line)) return;
+    stop("reads " + place_of(*this, address) + " through a cached line that is older than the last store to it: "
          "it must be invalidated first");
 }
 

@@ -86,6 +86,12 @@ void Machine::stop(const std::string& why) {
     throw Stop{};
 }
 
+void Machine::fail(const Core& core, const std::string& why) {
+    if (stopping) return;
+    stopping = true;
+    error = who(core) + ", " + where(core) + ": " + why;
+}
+
 // Every primitive takes at least one step; between steps other cores may run.
 void Machine::step(uint64_t cost) {
     Core& core = *running;
@@ -197,6 +203,7 @@ bool Machine::act(bool nobody_else) {
             if (agent.trigger && *reinterpret_cast<const volatile uint64_t*>(agent.trigger) != agent.value) continue;
             agent.armed = true;
             agent.due = steps + agent.delay;
+            if (agent.answers) agent.clock.join(lines[agent.trigger & ~(kLine - 1)].released);
         }
         if (nobody_else || steps >= agent.due) {
             agent.done = true;
@@ -300,9 +307,8 @@ std::string Machine::standing() const {
         } else {
             char address[32];
             snprintf(address, sizeof address, "0x%" PRIx64, core->polled);
-            auto found = regions.upper_bound(core->polled);
-            bool known = found != regions.end() && found->second.begin <= core->polled;
-            what = "poll " + (known ? found->second.name : std::string(address)) + " and see " + std::to_string(core->poll_value);
+            std::string name = name_at(core->polled);
+            what = "poll " + (name == "memory" ? address : name) + " and see " + std::to_string(core->poll_value);
         }
         groups[what + ", " + where(*core)].push_back(who(*core));
     }
@@ -351,7 +357,9 @@ void Machine::run() {
         core->stack = nullptr;
     }
     running = nullptr;
+    if (error.empty()) check_blocks();
     if (error.empty()) check_leaks();
+    if (error.empty()) check_words();
 }
 
 }  // namespace emulator

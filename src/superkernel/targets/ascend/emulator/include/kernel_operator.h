@@ -10,6 +10,12 @@
 enum pipe_t { PIPE_S = 0, PIPE_V = 1, PIPE_M = 2, PIPE_MTE1 = 3, PIPE_MTE2 = 4, PIPE_MTE3 = 5, PIPE_ALL = 6, PIPE_FIX = 10 };
 enum cache_line_t { SINGLE_CACHE_LINE = 0, ENTIRE_DATA_CACHE = 1 };
 enum dcci_dst_t { CACHELINE_ALL = 0, CACHELINE_UB = 1, CACHELINE_OUT = 2, CACHELINE_ATOMIC = 3 };
+// How a launch groups its cores; an entry says it, and the emulator compares it with the launch.
+enum KernelMetaType {
+    KERNEL_TYPE_AIV_ONLY, KERNEL_TYPE_AIC_ONLY, KERNEL_TYPE_MIX_AIV_1_0, KERNEL_TYPE_MIX_AIC_1_0,
+    KERNEL_TYPE_MIX_AIC_1_1, KERNEL_TYPE_MIX_AIC_1_2
+};
+#define KERNEL_TASK_TYPE_DEFAULT(type) sk_emu_task_type(type, __LINE__)
 
 // The default of `line` is where the call stands: errors name it.
 #define SK_LINE int line = __builtin_LINE()
@@ -22,13 +28,13 @@ inline int64_t get_coreid() { return sk_emu_core_id(); }
 inline int64_t get_para_base() { return static_cast<int64_t>(sk_emu_para_base()); }
 inline int64_t get_sys_cnt() { return static_cast<int64_t>(sk_emu_clock()); }
 
-inline void set_ffts_base_addr(uint64_t address) { sk_emu_ffts_base(address); }
+inline void set_ffts_base_addr(uint64_t address, SK_LINE) { sk_emu_ffts_base(address, line); }
 inline void ffts_cross_core_sync(pipe_t pipe, uint64_t config, SK_LINE) { sk_emu_signal(pipe, config, line); }
 inline void wait_flag_dev(int64_t flag, SK_LINE) { sk_emu_wait(flag, line); }
 inline void pipe_barrier(pipe_t pipe, SK_LINE) { sk_emu_pipe_barrier(pipe, line); }
 
-inline void dcci(__gm__ void* address, cache_line_t scope, dcci_dst_t, SK_LINE) {
-    sk_emu_dcci(reinterpret_cast<uint64_t>(address), scope == ENTIRE_DATA_CACHE, line);
+inline void dcci(__gm__ void* address, cache_line_t scope, dcci_dst_t destination, SK_LINE) {
+    sk_emu_dcci(reinterpret_cast<uint64_t>(address), scope == ENTIRE_DATA_CACHE, destination, line);
 }
 inline void preload(const void* function, int64_t lines, SK_LINE) { sk_emu_preload(function, lines, line); }
 [[noreturn]] inline void trap(SK_LINE) { sk_emu_trap(line); }

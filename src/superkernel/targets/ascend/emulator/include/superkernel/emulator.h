@@ -13,7 +13,8 @@ int sk_emu_is_cube(void);
 uint64_t sk_emu_para_base(void);
 
 // flags between cores; `line` is where the caller stands in its source
-void sk_emu_ffts_base(uint64_t address);
+void sk_emu_task_type(int type, int line);
+void sk_emu_ffts_base(uint64_t address, int line);
 void sk_emu_signal(int pipe, uint64_t config, int line);
 void sk_emu_wait(int64_t flag, int line);
 
@@ -22,7 +23,7 @@ uint64_t sk_emu_load(uint64_t address, int bytes, int line);
 void sk_emu_store(uint64_t address, uint64_t value, int bytes, int line);
 void sk_emu_copy_in(void* local, uint64_t address, uint64_t bytes);
 void sk_emu_copy_out(uint64_t address, const void* local, uint64_t bytes);
-void sk_emu_dcci(uint64_t address, int entire, int line);
+void sk_emu_dcci(uint64_t address, int entire, int destination, int line);
 void sk_emu_pipe_barrier(int pipe, int line);
 
 // code, time, ends

@@ -70,7 +70,7 @@ public:
         __builtin_memcpy(&bits, &value, sizeof(T));
         sk_emu_store((*this + index).address_, bits, sizeof(T), 0);
     }
-    void dcci(int64_t index) const { sk_emu_dcci((*this + index).address_, 0, 0); }  // clean and invalidate one line
+    void dcci(int64_t index) const { sk_emu_dcci((*this + index).address_, 0, CACHELINE_OUT, 0); }  // clean and invalidate one line
 
     // by the transfer engines
     void copy_in(T* local, int64_t count) const { sk_emu_copy_in(local, address_, static_cast<uint64_t>(count) * sizeof(T)); }
@@ -82,7 +82,7 @@ private:
     uint64_t address_;
 };
 
-inline void dcci_all() { sk_emu_dcci(0, 1, 0); }  // clean and invalidate the whole data cache
+inline void dcci_all() { sk_emu_dcci(0, 1, CACHELINE_OUT, 0); }  // clean and invalidate the whole data cache
 
 template <class T>
 gm<T> buffer(uint64_t first_slot, int number) {
