@@ -9,6 +9,7 @@ import pytest
 
 from superkernel.targets.ascend.emulator import Emulation, Outside, emulate
 from superkernel.targets.ascend.emulator.delays import Turn, delays_of
+from superkernel.targets.ascend.emulator.stand_ins import PATTERN_BYTES
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "emulator.md").read_text()
 BLOCKS = re.findall(r"^```\w+\n(?://|#) file: ([\w.]+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
@@ -28,6 +29,7 @@ def test_seeds_are_what_the_page_says() -> None:
 
 
 def test_keywords_and_fields_exist() -> None:
-    assert {"outside", "races", "seed"} <= set(emulate.__kwdefaults__)
-    assert {"steps", "printed", "words"} <= set(Emulation.__dataclass_fields__)
+    assert {"outside", "races", "seed", "stand_ins"} <= set(emulate.__kwdefaults__)
+    assert {"steps", "printed", "words", "notes"} <= set(Emulation.__dataclass_fields__)
     assert Outside("go", after="done").after == "done"
+    assert f"with {PATTERN_BYTES} bytes each" in PAGE

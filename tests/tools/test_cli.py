@@ -110,7 +110,7 @@ def test_without_arguments_there_is_help(shell: Shell, words: list[str]) -> None
 
 def test_these_are_the_commands() -> None:
     commands = {command.name for command in app.registered_commands} | {group.name for group in app.registered_groups}
-    assert commands == {"demo", "doctor", "compile", "run", "explain", "compare", "bench", "trace", "cache"}
+    assert commands == {"demo", "doctor", "compile", "emulate", "run", "explain", "compare", "bench", "trace", "cache"}
 
 
 @pytest.mark.parametrize("arguments", [["nope"], ["compile"], ["compile", "ops.json"], ["demo", "--nope"], ["bench"]])

@@ -12,7 +12,8 @@ from ..model.params import Kind
 from ..plan.plan import SyncKind
 from ..plan.spans import Span, spans_of
 from ..plan.steps import SpanKind
-from ..runtime.launch_events import LaunchedKernel, LaunchEvent, TorchKernel
+from ..runtime.launch_events import LaunchedKernel, LaunchEvent, Provenance, TorchKernel
+from ..targets.protocol import LaunchPlan
 from ..version import __version__
 from .machine import machine_facts
 from .op_types import core_type_of, op_type, type_of
@@ -90,37 +91,47 @@ class _KernelRuns:
     count: int = 0
 
     def profiled(self) -> ProfiledKernel:
-        graph, plan, provenance = self.launched.graph, self.launched.plan, self.launched.provenance
-        fused = self.launched.node is None
-        kinds = {(sync.edge.producer, sync.edge.consumer): sync.kind for sync in plan.syncs} if fused else {}
-        names = [node.name for node in graph.nodes]
-        edges = []
-        for edge in graph.edges:
-            kind = kinds.get((edge.producer, edge.consumer), SyncKind.BARRIER)  # the end of a launch is a barrier
-            reasons = tuple(map(str, edge.reasons))
-            edges.append(ProfiledEdge(names[edge.producer], names[edge.consumer], kind, reasons))
-        return ProfiledKernel(
-            graph.name,
-            provenance.scope,
-            str(plan.options),
-            tuple(self._ops(provenance.origins)),
-            tuple(edges),
-            str(plan) if fused else "",
-            self.launched.source,
-            fused,
-            plan.cores,
-            self.count,
-            provenance.reason,
-            provenance.unfusible,
-            identity_of(graph, self.sizes),
-        )
+        launched = self.launched
+        described = profiled_kernel(launched.graph, launched.plan, launched.provenance, launched.source, self.sizes)
+        if launched.node is None:
+            return replace(described, runs=self.count)
+        edges = tuple(replace(edge, sync=SyncKind.BARRIER) for edge in described.edges)  # the end of a launch
+        return replace(described, edges=edges, plan="", fused=False, runs=self.count)
 
-    def _ops(self, origins: Mapping[str, tuple[str, ...]]) -> Iterator[ProfiledOp]:
-        graph = self.launched.graph
-        moved = bytes_moved(graph, self.sizes)
-        for node in (graph.nodes[index] for index in graph.order):
-            origin = next(iter(origins.get(node.name, ())), "")
-            yield ProfiledOp(node.name, op_type(node), node.blocks, node.stream, *moved[node.index], origin)
+
+def profiled_kernel(
+    graph: Graph, plan: LaunchPlan, provenance: Provenance, source: str, sizes: Sequence[int] = ()
+) -> ProfiledKernel:
+    """A graph that is launched as one super kernel; sizes are the bytes of its buffers, where they are known."""
+    kinds = {(sync.edge.producer, sync.edge.consumer): sync.kind for sync in plan.syncs}
+    names = [node.name for node in graph.nodes]
+    edges = []
+    for edge in graph.edges:
+        kind = kinds.get((edge.producer, edge.consumer), SyncKind.BARRIER)
+        reasons = tuple(map(str, edge.reasons))
+        edges.append(ProfiledEdge(names[edge.producer], names[edge.consumer], kind, reasons))
+    return ProfiledKernel(
+        graph.name,
+        provenance.scope,
+        str(plan.options),
+        tuple(_ops(graph, sizes, provenance.origins)),
+        tuple(edges),
+        str(plan),
+        source,
+        True,
+        plan.cores,
+        1,
+        provenance.reason,
+        provenance.unfusible,
+        identity_of(graph, sizes),
+    )
+
+
+def _ops(graph: Graph, sizes: Sequence[int], origins: Mapping[str, tuple[str, ...]]) -> Iterator[ProfiledOp]:
+    moved = bytes_moved(graph, sizes)
+    for node in (graph.nodes[index] for index in graph.order):
+        origin = next(iter(origins.get(node.name, ())), "")
+        yield ProfiledOp(node.name, op_type(node), node.blocks, node.stream, *moved[node.index], origin)
 
 
 def bytes_moved(graph: Graph, sizes: Sequence[int]) -> dict[int, tuple[int | None, int | None]]:

@@ -19,6 +19,7 @@ from ..model.tensor_arg import KernelFunction, ScratchBuffers
 from ..model.tiling import CompiledTiling, TilingFunction
 from ..plan import CoreChoice, Machine, Plan
 from ..plan.memory import MemoryPlan
+from ..plan.plan import Sync
 from ..plan.spans import Span, TimeStamps
 from .checks import Check
 
@@ -47,6 +48,8 @@ class LaunchPlan(Protocol):
     def notes(self) -> tuple[str, ...]: ...
     @property
     def summary(self) -> tuple[str, ...]: ...  # the first lines of str(plan)
+    @property
+    def syncs(self) -> tuple[Sync, ...]: ...  # of every edge of the graph
     @property
     def sync_counts(self) -> dict[str, int]: ...
     @property
@@ -276,12 +279,24 @@ class EmulatedLaunch(Protocol):
     def notes(self) -> Sequence[str]: ...  # for the user
 
 
+@dataclass(frozen=True)
+class EmulatedMachine:
+    """What a super kernel is emulated on, and what its syncs cost there."""
+
+    name: str  # such as the name of a chip
+    core_names: tuple[str, ...]  # in the order in which spans number the cores
+    syncs: int
+    sync_actions: int  # what cores do at flags, once per class of cores
+    barrier_actions: int  # what they would do if a barrier over all cores stood in front of every op
+
+
 class Emulator(Protocol):
     """Runs a built super kernel on a model of the target's cores."""
 
     def emulate(
         self, executable: Any, buffers: Mapping[str, Any], launch_inputs: LaunchInputs, *, seed: int, **more: Any
     ) -> EmulatedLaunch: ...
+    def machine(self, executable: Any) -> EmulatedMachine: ...
     def has_reference(self, executable: Any, **more: Any) -> bool:
         """Whether launches with these arguments are compared with a reference: a replay would add nothing."""
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,13 +17,11 @@ from ..errors import BuildError, OptionError, SuperKernelError, nearest
 from ..model.binary import Form
 from ..model.op import Op
 from ..model.opsfile import read_ops
-from ..model.options import Options
 from ..model.tiling import CompiledTiling
 from ..runtime.compile import compile as compile_ops
-from ..runtime.super_kernel import SuperKernel
 from ..targets import find_target
 from ..version import __version__
-from .compile_output import check_output, ignored_fields, save_at
+from .compile_output import check_output, compiled_fields, ignored_fields, merged_options, save_at, saved_summary
 
 if TYPE_CHECKING:
     from .doctor import DoctorReport
@@ -126,7 +121,7 @@ def compile_command(
         check_output(output, dump)
         described = find_target(target).for_chip(chip).read_ops(ops) if target else read_ops(ops)
         chosen = target or described.target
-        merged = _merged_options(described.options, options)
+        merged = merged_options(described.options, options)
         with _progress(described.ops, hidden=as_json) as bar:
             kernel = compile_ops(
                 described.ops,
@@ -146,13 +141,38 @@ def compile_command(
                 except OSError as reason:
                     raise BuildError(f"cannot write --dump {dump}: {reason}") from reason
             files = save_at(kernel, output)
-            answer = _answer_fields(kernel, chosen) | {"artefact": str(output), "files": files}
+            answer = compiled_fields(kernel, chosen) | {"artefact": str(output), "files": files}
             answer["remarks"] = list(kernel.executable.remarks)
-            text = _summary(kernel, output, files, dump)
+            text = saved_summary(kernel, output, files, dump)
             if verbose:
                 answer["ignored"] = [{"file": place.file, "field": place.path} for place in described.ignored]
                 text = "\n".join([text, *ignored_fields(described.ignored)])
             _answer(as_json, answer | {"dump": dump and str(dump)}, text)
+
+
+@app.command("emulate")
+def emulate_command(
+    ops: Annotated[Path, typer.Argument(metavar="OPS.json", help="The description of kernels and ops.")],
+    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Launch with seeds 0 to N - 1.")] = 20,
+    seed: Annotated[int | None, typer.Option(min=0, metavar="SEED", help="Launch with this seed only.")] = None,
+    target: Annotated[str, typer.Option(help="Whose emulator.")] = "ascend",
+    options: Annotated[
+        str, typer.Option(metavar="TEXT", help="More options, as key=value:key=value; they win over those of the file.")
+    ] = "",
+    chip: Annotated[str | None, typer.Option(metavar="NAME|FILE.json", help="The part to emulate.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", help="Also write a page that shows lanes, ops and waits.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run the super kernel of OPS.json on an emulator under many timings, with stand-ins for its kernels."""
+    from .emulate_list import emulate_list
+
+    with _answering_errors(as_json):
+        chosen = range(seeds) if seed is None else range(seed, seed + 1)
+        emulated = emulate_list(ops, chosen, target, options, chip, report)
+        _answer(as_json, emulated.to_dict(), str(emulated))
+        raise typer.Exit(0 if emulated.ok else 1)
 
 
 @app.command("run")
@@ -316,14 +336,6 @@ def _answering_errors(as_json: bool) -> Iterator[None]:
         raise typer.Exit(1) from None
 
 
-def _merged_options(base: Options, text: str) -> Options:
-    """The file's options, except that an option which `text` names has the value it has there."""
-    given = Options.parse(text)
-    keys = [re.sub(r'[\s"]', "", piece.partition("=")[0]) for piece in text.split(":")]
-    named: dict[str, Any] = {(field := key.replace("-", "_")): getattr(given, field) for key in keys if key}
-    return replace(base, **named)
-
-
 @contextmanager
 def _progress(ops: Sequence[Op], hidden: bool) -> Iterator[Callable[[str], None] | None]:
     """A bar on a terminal that moves with every compiled source, and a last time when all is linked."""
@@ -341,31 +353,6 @@ def _progress(ops: Sequence[Op], hidden: bool) -> Iterator[Callable[[str], None]
         work = bar.add_task("compiling", total=len(sources) + 1)
         yield lambda text: bar.update(work, advance=1, description=text, refresh=True)
         bar.update(work, advance=1, description="linked")
-
-
-def _answer_fields(kernel: SuperKernel, target: str) -> dict[str, Any]:
-    plan = kernel.plan
-    return {
-        "ok": True,
-        "name": kernel.name,
-        "target": target,
-        "options": str(plan.options),
-        "cores": plan.cores,
-        "ops": len(plan.graph.nodes),
-        "edges": len(plan.graph.edges),
-        "syncs": plan.sync_counts,
-        "blocking_steps": plan.blocking_steps,
-        "notes": list(plan.notes),
-    }
-
-
-def _summary(kernel: SuperKernel, output: Path, files: Sequence[str], dump: Path | None) -> str:
-    lines = [*kernel.plan.summary]
-    lines.append(f"saved in {output}{os.sep}: {', '.join(files)}")
-    if dump is not None:
-        lines.append(f"graph, plan, source and commands in {dump}{os.sep}")
-    lines += kernel.executable.remarks or [f"to launch it: superkernel.load({str(output)!r})(buffers by name)"]
-    return "\n".join(lines)
 
 
 def _print(renderable: Any) -> None:

@@ -1,16 +1,20 @@
-"""tools.compile_output: a super kernel -> the folder of `superkernel compile --output`, and what `--verbose` adds."""
+"""tools.compile_output: a super kernel -> the folder of `superkernel compile --output`, and what commands say of it."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ..errors import BuildError, OptionError
 from ..model.json_value import FieldPlace
+from ..model.options import Options
 from ..runtime.artefact import MANIFEST
 from ..runtime.super_kernel import SuperKernel
 
@@ -67,3 +71,37 @@ def ignored_fields(places: Sequence[FieldPlace]) -> list[str]:
         f"not read: {file}: {field}" + (f" ({count} times)" if count > 1 else "")
         for (file, field), count in counts.items()
     ]
+
+
+def merged_options(base: Options, text: str) -> Options:
+    """The file's options, except that an option which `text` names has the value it has there."""
+    given = Options.parse(text)
+    keys = [re.sub(r'[\s"]', "", piece.partition("=")[0]) for piece in text.split(":")]
+    named: dict[str, Any] = {(field := key.replace("-", "_")): getattr(given, field) for key in keys if key}
+    return replace(base, **named)
+
+
+def compiled_fields(kernel: SuperKernel, target: str) -> dict[str, Any]:
+    """What the JSON answer of a command says of a super kernel."""
+    plan = kernel.plan
+    return {
+        "ok": True,
+        "name": kernel.name,
+        "target": target,
+        "options": str(plan.options),
+        "cores": plan.cores,
+        "ops": len(plan.graph.nodes),
+        "edges": len(plan.graph.edges),
+        "syncs": plan.sync_counts,
+        "blocking_steps": plan.blocking_steps,
+        "notes": list(plan.notes),
+    }
+
+
+def saved_summary(kernel: SuperKernel, output: Path, files: Sequence[str], dump: Path | None) -> str:
+    lines = [*kernel.plan.summary]
+    lines.append(f"saved in {output}{os.sep}: {', '.join(files)}")
+    if dump is not None:
+        lines.append(f"graph, plan, source and commands in {dump}{os.sep}")
+    lines += kernel.executable.remarks or [f"to launch it: superkernel.load({str(output)!r})(buffers by name)"]
+    return "\n".join(lines)

@@ -22,6 +22,10 @@ class ReportedRun:
 
     title: str
     profile: Profile
+    core_names: tuple[str, ...] = ()  # empty: cores have numbers only
+
+    def core_name(self, core: int) -> str:
+        return self.core_names[core] if core < len(self.core_names) else f"core {core}"
 
     @property
     def detailed(self) -> tuple[ProfiledLaunch, ...]:
@@ -75,8 +79,8 @@ class ReportData:
             raise BuildError(f"a report shows one run, or two (before and after), not {len(self.runs)}")
 
     @classmethod
-    def on_one(cls, profile: Profile, title: str) -> ReportData:
-        return cls(title, (ReportedRun(title, profile),))
+    def on_one(cls, profile: Profile, title: str, core_names: tuple[str, ...] = ()) -> ReportData:
+        return cls(title, (ReportedRun(title, profile, core_names),))
 
     @classmethod
     def on_two(cls, comparison: ProfileComparison) -> ReportData:

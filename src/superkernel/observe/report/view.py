@@ -87,7 +87,8 @@ def _timeline(run: ReportedRun, types: _TextTable) -> dict[str, Any]:
     for launch in launches:
         numbers = names.number(launch.name), types.number(launch.type), names.number(launch.scope)
         drawn_launches.append((us(launch.begin_ns), us(launch.end_ns), *numbers))
-    return {"names": names.texts, "cores": cores, "kinds": kinds, "launches": drawn_launches, "spans": drawn_spans}
+    rows = [run.core_name(core) for core in cores]
+    return {"names": names.texts, "cores": rows, "kinds": kinds, "launches": drawn_launches, "spans": drawn_spans}
 
 
 def _graph(kernel: ProfiledKernel, types: _TextTable) -> dict[str, Any]:

@@ -96,6 +96,11 @@ class AscendPlan(BasePlan):
         return arrivals + meetings + sum(len(inside.actions) + inside.arrives for inside in self._inside_syncs)
 
     @property
+    def full_barrier_actions(self) -> int:
+        """What a barrier over everything launched costs: arrive and wait; with both classes also four inside blocks."""
+        return 6 if len(self.launch.classes) > 1 else 2
+
+    @property
     def summary(self) -> tuple[str, ...]:
         counts = ", ".join(f"{n} {kind}" for kind, n in self.pair_counts.items()) or "none"
         return (

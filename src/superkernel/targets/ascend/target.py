@@ -16,7 +16,7 @@ from ...model.subkernel import SubKernel
 from ...model.tiling import CompiledTiling
 from ...plan import CoreChoice, Machine
 from ..checks import Check
-from ..protocol import ChipChoice, LaunchInputs, Progress, Target
+from ..protocol import ChipChoice, EmulatedMachine, LaunchInputs, Progress, Target
 from .build import Built, plan_build
 from .checks import check_cann
 from .chips import Chip, chip_fields, find_chip
@@ -122,6 +122,18 @@ class AscendEmulator:
 
         plan = executable.plan
         return emulate(executable.emitted, plan.graph, buffers, launch_inputs, options=plan.options, **more)
+
+    def machine(self, executable: AscendExecutable) -> EmulatedMachine:
+        from .emulator import core_names
+
+        plan = executable.plan
+        return EmulatedMachine(
+            f"chip {plan.chip.name}, {plan.launch.cubes} cube and {plan.launch.vectors} vector cores",
+            core_names(plan.launch),
+            len(plan.pairs),
+            plan.flag_actions,
+            plan.full_barrier_actions * len(plan.graph.nodes),
+        )
 
     def has_reference(self, executable: AscendExecutable, stand_ins: bool | None = None, **more: Any) -> bool:
         from .emulator import uses_stand_ins

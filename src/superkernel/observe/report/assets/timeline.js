@@ -7,7 +7,7 @@ const FIELD = { row: 0, begin: 1, end: 2, index: 3 };
 
 function drawTimeline(element) {
   const run = data.timelines[Number(element.dataset.number)];
-  const rows = ["launches", ...run.cores.map((core) => "core " + core)];
+  const rows = ["launches", ...run.cores];
   const end = axisEnd(run);
   const height = Math.max(8, Math.min(34, 900 / rows.length));
   element.style.height = 130 + height * rows.length + "px";
@@ -149,7 +149,7 @@ function describe(run, item) {
     kernel: "the whole launch",
   }[what];
   const inside = run.names[kernel] && run.names[kernel] !== title ? "in " + run.names[kernel] : "";
-  return tip(title, [role + ", core " + run.cores[row - 1], length, when, inside]);
+  return tip(title, [role + ", " + run.cores[row - 1], length, when, inside]);
 }
 
 // The visible range in microseconds.

@@ -65,6 +65,10 @@ def core_name(launch: LaunchShape, index: int) -> CoreName:
     return CoreName(VECTOR, *divmod(index - launch.cubes, launch.type.vectors))
 
 
+def core_names(launch: LaunchShape) -> tuple[str, ...]:
+    return tuple(str(core_name(launch, index)) for index in range(launch.cubes + launch.vectors))
+
+
 @dataclass(frozen=True)
 class TracedStep:
     """One thing a core did. `sequence` is the order in which they happened, `time` the core's clock in ticks."""
