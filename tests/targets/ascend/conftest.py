@@ -12,7 +12,10 @@ import pytest
 
 from superkernel.errors import SuperKernelError
 from superkernel.model.opsfile import OpsFile
+from superkernel.model.subkernel import SubKernel
 from superkernel.targets import find_target
+from superkernel.targets.ascend.chips import find_chip
+from superkernel.targets.ascend.facts import complete
 from superkernel.targets.protocol import ChipChoice
 
 # declares what emitted code uses of CANN's kernel_operator.h, and does nothing
@@ -160,3 +163,8 @@ def refused(path: Path, *words: str, chip: ChipChoice | None = None) -> None:
     for word in words:
         assert word in str(caught.value), str(caught.value)
     assert sorted(path.parent.iterdir()) == before
+
+
+def completed(kernel: SubKernel) -> SubKernel:
+    """With all that the target finds out."""
+    return complete(kernel, find_chip(None))

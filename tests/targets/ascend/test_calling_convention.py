@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from targets.ascend.conftest import completed
 
 import superkernel as sk
 from superkernel.model.params import Param
@@ -14,7 +15,7 @@ from superkernel.targets.ascend.calling_convention import (
     convention_of_text,
     protocol_of_text,
 )
-from superkernel.targets.ascend.facts import complete, facts_from_json, facts_of, facts_to_json
+from superkernel.targets.ascend.facts import facts_from_json, facts_of, facts_to_json
 
 THREE = tuple(map(Param.parse, ("in:x", "in:y", "out:z")))
 INDEX, POINTERS = CallingConvention.SLOT_INDEX, CallingConvention.POINTERS
@@ -85,7 +86,7 @@ def test_the_header_says_which_protocol_a_source_speaks(text: str, protocol: Syn
 
 def test_both_are_facts_that_a_saved_kernel_keeps(tmp_path: Path) -> None:
     (tmp_path / "add.cpp").write_text("void add(GM_ADDR x, GM_ADDR y, GM_ADDR z) {}")
-    kernel = complete(sk.SubKernel.from_source(tmp_path / "add.cpp", "add", block_dim=2, params=list(map(str, THREE))))
+    kernel = completed(sk.SubKernel.from_source(tmp_path / "add.cpp", "add", block_dim=2, params=list(map(str, THREE))))
     facts = facts_of(kernel)
     assert (facts.convention, facts.protocol) == (POINTERS, SyncProtocol.CANN)
     assert facts_from_json(facts_to_json(kernel)) == facts

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from targets.ascend.conftest import completed
 
 import superkernel as sk
 from superkernel.targets.ascend import as_type
 from superkernel.targets.ascend.call_graph import always_calls, calls
 from superkernel.targets.ascend.core_types import KernelType
-from superkernel.targets.ascend.facts import complete, facts_of
+from superkernel.targets.ascend.facts import facts_of
 
 TEXT = """
 #include <superkernel/subkernel.h>
@@ -74,14 +75,14 @@ def test_a_wait_is_found_where_it_stands_on_every_path(body: str, found: bool) -
 
 
 def test_early_start_and_sync_all_are_found_or_believed(source: Path) -> None:
-    found = {name: complete(made(source, name)) for name in ("plain", "meeting", "early")}
+    found = {name: completed(made(source, name)) for name in ("plain", "meeting", "early")}
     assert [found[name].sync_all for name in found] == [False, True, False]
     assert [found[name].waits_inside for name in found] == [False, False, True]
     assert [found[name].signals_inside for name in found] == [False, False, True]
-    assert not complete(made(source, "meeting", sync_all=False)).sync_all
-    told = complete(made(source, "early", early_start=False))
+    assert not completed(made(source, "meeting", sync_all=False)).sync_all
+    told = completed(made(source, "early", early_start=False))
     assert not told.waits_inside and not told.signals_inside
-    assert complete(made(source, "plain", early_start=["x"])).waits_inside
+    assert completed(made(source, "plain", early_start=["x"])).waits_inside
 
 
 @pytest.mark.parametrize(

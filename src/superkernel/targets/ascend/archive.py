@@ -79,7 +79,7 @@ def check_members(path: Path, wanted: tuple[str, ...], where: str) -> None:
 
 def check_function(path: Path, wanted: tuple[str, ...], names: tuple[str, ...], where: str) -> None:
     """One of the objects defines the function, under one of its names."""
-    defined = [function for _, file in _objects(path, wanted) for function in _functions(file)]
+    defined = [function for _, file in parsed_objects(path, wanted) for function in _functions(file)]
     if not set(names) & set(defined):
         held = ", ".join(defined) or "none"
         objects = f"{path} ({', '.join(wanted)})" if wanted else str(path)
@@ -91,12 +91,12 @@ def check_function(path: Path, wanted: tuple[str, ...], names: tuple[str, ...], 
 def code_bytes(path: Path, wanted: tuple[str, ...] = ()) -> int:
     """The bytes of code in an object, or in some members of an archive; whatever processor it is for."""
     total = 0
-    for _, file in _objects(path, wanted):
+    for _, file in parsed_objects(path, wanted):
         total += sum(s["sh_size"] for s in file.iter_sections() if s["sh_flags"] & _CODE_FLAGS == _CODE_FLAGS)
     return total
 
 
-def _objects(path: Path, wanted: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+def parsed_objects(path: Path, wanted: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
     """Some members of an archive, or all, parsed."""
     from elftools.common.exceptions import ELFError
     from elftools.elf.elffile import ELFFile
@@ -120,7 +120,7 @@ def _functions(file: Any) -> Iterator[str]:
 
 def foreign_member(path: Path) -> str | None:
     """The first member that is compiled for another processor than this machine's; None: there is none."""
-    for name, file in _objects(path, ()):
+    for name, file in parsed_objects(path, ()):
         if architecture(file) != host_architecture():
             return name
     return None

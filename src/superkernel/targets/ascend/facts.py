@@ -12,10 +12,13 @@ from ...errors import GraphError
 from ...model.binary import Core, Form
 from ...model.subkernel import SubKernel, refuse_thread_blocks
 from ..native.c_names import is_c_identifier
-from .archive import code_bytes, read_binary
+from .archive import check_function, code_bytes, read_binary
 from .call_graph import always_calls, calls
 from .calling_convention import CallingConvention, SyncProtocol, convention_of_text, protocol_of_text
+from .chips import Chip
 from .core_types import CUBE, CoreClass, KernelType, OpClass, kernel_type
+from .object_references import calls_barrier, protocol_of_object
+from .processors import device_objects
 
 PRINTING = ("printf", "assert", "timestamp")  # debug options that need a dump area
 CORE_OF = {OpClass.AIC: Core.CUBE, OpClass.AIV: Core.VECTOR, OpClass.MIX: Core.MIX}
@@ -95,7 +98,7 @@ def check_identifier(name: str, what: str) -> None:
         )
 
 
-def complete(kernel: SubKernel) -> SubKernel:
+def complete(kernel: SubKernel, chip: Chip) -> SubKernel:
     """The sub-kernel with all that plan and emitter ask for filled in; refuses what this target cannot take."""
     where = f"sub-kernel {kernel.name!r}: "
     if kernel.binary.form is Form.PTX:
@@ -111,11 +114,15 @@ def complete(kernel: SubKernel) -> SubKernel:
         convention = convention_of_text(text, sorted(symbols), kernel.params, where)
         facts = replace(facts, convention=convention, protocol=protocol_of_text(text))
     largest = 0  # bytes of a function; a source can only be measured by the device compiler
+    if kernel.binary.form is Form.OBJECT and not facts.origin:  # metadata has been compared with its objects
+        facts = _of_object(kernel.binary.path, facts, chip, f"sub-kernel {kernel.name!r}")
     if kernel.binary.form is Form.OBJECT and not kernel.code_bytes:
         largest = max(code_bytes(kernel.binary.path, code.objects) for _, _, code in facts.codes)
 
-    def calls_any(function: str) -> bool:
-        return any(calls(text, symbol, function) for symbol in symbols)
+    def syncs_all(code: Code) -> bool:
+        if kernel.binary.form is Form.SOURCE:
+            return calls(text, code.symbol, "sync_all")
+        return calls_barrier(kernel.binary.path, code.objects, code.symbol, chip.toolkit.barrier_functions)
 
     def waits_or_signals(known: bool | None, found: Callable[[str], bool]) -> bool:
         """As metadata says; or for every variant as the user says, or as its text does."""
@@ -127,12 +134,23 @@ def complete(kernel: SubKernel) -> SubKernel:
     return replace(
         kernel,
         target_facts=facts,
-        sync_all=calls_any("sync_all") if kernel.sync_all is None else kernel.sync_all,
+        sync_all=any(syncs_all(code) for _, _, code in facts.codes) if kernel.sync_all is None else kernel.sync_all,
         waits_inside=waits_or_signals(kernel.waits_inside, lambda symbol: always_calls(text, symbol, "wait_previous")),
         signals_inside=waits_or_signals(kernel.signals_inside, lambda symbol: always_calls(text, symbol, "set_next")),
         may_fail=False,
         code_bytes=kernel.code_bytes or largest,
     )
+
+
+def _of_object(path: Path, facts: AscendFacts, chip: Chip, where: str) -> AscendFacts:
+    """What an object says that comes without metadata."""
+    device_objects(path, (), chip, where)
+    protocols = []
+    for _, _, code in facts.codes:
+        check_function(path, code.objects, (code.symbol,), where)
+        protocols.append(protocol_of_object(path, code.objects, code.symbol))
+    ours = SyncProtocol.SUBKERNEL_H in protocols
+    return replace(facts, protocol=SyncProtocol.SUBKERNEL_H if ours else SyncProtocol.CANN)
 
 
 def _text(path: Path) -> str:

@@ -20,9 +20,11 @@ from ...model.subkernel import SubKernel
 from .archive import check_function, check_members, is_archive
 from .calling_convention import CallingConvention, SyncProtocol, check_pointers
 from .chips import Chip
-from .core_types import KernelType, kernel_type
+from .core_types import CoreClass, KernelType, kernel_type
 from .facts import CORE_OF, PRINTING, AscendFacts, check_identifier, split_name
 from .function_table import FoundCode, read_functions
+from .object_references import calls_barrier
+from .processors import DeviceObject, check_alike, device_objects
 
 _REQUIRED = (
     *("kernelName", "blockDim", "sub_operator_kernel_type", "sub_operator_kernel_name", "sub_operator_params"),
@@ -44,10 +46,14 @@ MOST_COPIES = 64
 MOST_DUMP = 1 << 40
 
 
+DeviceObjects = Mapping[CoreClass, tuple[DeviceObject, ...]]
+
+
 @dataclass(frozen=True)
 class Metadata:
     kernel: SubKernel
     ignored: tuple[FieldPlace, ...]  # fields that are not known
+    device_objects: DeviceObjects
 
 
 def read_metadata(path: Path, binary: Path, task: Task, chip: Chip) -> Metadata:
@@ -63,7 +69,7 @@ def read_metadata(path: Path, binary: Path, task: Task, chip: Chip) -> Metadata:
     params = _params(fields["sub_operator_params"])
     convention = _convention(fields, params)
     blocks = _blocks(fields["blockDim"], kind, task, chip)
-    _check_objects(path, binary, codes)
+    device = _check_objects(path, binary, codes, chip)
     sets, waits = (fields[f"sub_operator_early_start_{which}_flag"].truth() for which in ("set", "wait"))
     debug = _debug_options(fields.get("debugOptions"))
     facts = AscendFacts(
@@ -90,14 +96,14 @@ def read_metadata(path: Path, binary: Path, task: Task, chip: Chip) -> Metadata:
             params,
             CORE_OF[kind.op_class],
             fields["sub_operator_op_type"].text() if "sub_operator_op_type" in fields else None,
-            _truth(fields, "sub_op_with_sync_all"),
+            _truth(fields, "sub_op_with_sync_all") or _calls_barrier(binary, codes, chip),
             None,
             tuple((key, symbols[key]) for key in keys) if task is Task.DYNAMIC else (),
             waits_inside=waits,
             signals_inside=sets,
             target_facts=facts,
         )
-    return Metadata(kernel, (*unknown, *table.ignored))
+    return Metadata(kernel, (*unknown, *table.ignored), device)
 
 
 def _truth(fields: Mapping[str, JsonValue], key: str) -> bool:
@@ -183,17 +189,29 @@ def _split(place: JsonValue | None, codes: Sequence[FoundCode]) -> int | None:
     return copies
 
 
-def _check_objects(path: Path, binary: Path, codes: Sequence[FoundCode]) -> None:
+def _check_objects(path: Path, binary: Path, codes: Sequence[FoundCode], chip: Chip) -> DeviceObjects:
+    """Every object is there, is for the chip and defines its function; those that are not for this machine."""
     if not binary.is_file():
         raise GraphError(f"{path}: its binary {binary} does not exist or is not a file")
     archive = is_archive(binary)
+    device: dict[CoreClass, dict[DeviceObject, None]] = {}
     for found in codes:
         symbol = found.code.symbol
         for copy, (place, names) in enumerate(found.of_copies()):
             if archive or names != (binary.name,):
                 check_members(binary, names, place.where)
+            known = device.setdefault(found.core_class, {})
+            known |= dict.fromkeys(device_objects(binary, names, chip, place.where))
+            check_alike(tuple(known), place.where)
             known_as = (symbol, split_name(symbol, copy)) if copy else (symbol,)
             check_function(binary, names, known_as, (place if copy else found.function).where)
+    return {core_class: tuple(objects) for core_class, objects in device.items()}
+
+
+def _calls_barrier(binary: Path, codes: Sequence[FoundCode], chip: Chip) -> bool:
+    """A file need not say that its functions call the all-core barrier: their references do."""
+    barriers = chip.toolkit.barrier_functions
+    return any(calls_barrier(binary, found.code.objects, found.code.symbol, barriers) for found in codes)
 
 
 def _debug_options(place: JsonValue | None) -> tuple[str, ...]:

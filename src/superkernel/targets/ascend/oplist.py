@@ -19,7 +19,9 @@ from ...model.options import Options
 from ...model.subkernel import SubKernel
 from .argument_layout import ORDER_EVENT
 from .chips import Chip
+from .core_types import CoreClass
 from .metadata import Metadata, read_metadata
+from .processors import check_alike
 
 _FILES = ("json_path", "bin_path")
 _ENTRY = (*_FILES, "stream_id", "task_type", "send_event_list", "recv_event_list", "name", "args")
@@ -41,6 +43,7 @@ def read_op_list(path: Path, chip: Chip) -> OpsFile:
     entries = [_entry(place, path.parent, chip, known) for place in fields["op_list"].items()]
     if not entries:
         raise fields["op_list"].error("the list of ops is empty")
+    _check_one_chip(fields["op_list"], list(known.values()))
     stem = path.stem if path.stem.isidentifier() and path.stem.isascii() else "super_kernel"
     places = (unknown, *(entry.ignored for entry in entries), *(metadata.ignored for metadata in known.values()))
     return OpsFile(
@@ -50,6 +53,11 @@ def read_op_list(path: Path, chip: Chip) -> OpsFile:
         _ops(entries),
         ignored=tuple(dict.fromkeys(place for several in places for place in several)),
     )
+
+
+def _check_one_chip(place: JsonValue, used: Sequence[Metadata]) -> None:
+    for core_class in CoreClass:
+        check_alike([given for metadata in used for given in metadata.device_objects.get(core_class, ())], place.where)
 
 
 def _options(fields: Mapping[str, JsonValue]) -> Options:

@@ -96,7 +96,10 @@ def _why_not_built(product: str, unknown: Iterable[str]) -> str:
     return f"{product} was not built: {lacking}; name the folder of their metadata (kernel_meta)"
 
 
+@dataclass(frozen=True)
 class AscendBuilder:
+    chip: Chip
+
     def prepare(
         self, kernels: Sequence[SubKernel], tilings: Sequence[CompiledTiling], progress: Progress | None
     ) -> AscendPrepared:
@@ -105,7 +108,7 @@ class AscendBuilder:
                 f"tiling function {tiling.symbol!r}: on the ascend target the AI CPU chooses tilings, not a core that "
                 "calls a C function; give the op a Python function, which the emulator calls in its place"
             )
-        return AscendPrepared({kernel: complete(kernel) for kernel in kernels})
+        return AscendPrepared({kernel: complete(kernel, self.chip) for kernel in kernels})
 
     restore = staticmethod(AscendExecutable.restore)
     facts_to_json = staticmethod(facts_to_json)
@@ -145,7 +148,6 @@ class AscendEmulator:
 class AscendTarget:
     planner: AscendPlanner
     name: str = "ascend"
-    builder: AscendBuilder = field(default_factory=AscendBuilder)
     launcher: None = None
     why_no_launcher: str = (
         "an Ascend super kernel needs an NPU and CANN's run time; it cannot be launched here. "
@@ -160,6 +162,10 @@ class AscendTarget:
     @property
     def chip(self) -> Chip:
         return self.planner.chip
+
+    @property
+    def builder(self) -> AscendBuilder:
+        return AscendBuilder(self.chip)
 
     def for_chip(self, chip: ChipChoice | None) -> AscendTarget:
         return self if chip is None else AscendTarget(AscendPlanner(find_chip(chip)))

@@ -28,7 +28,7 @@ class Toolkit:
     magic: str = "RT_DEV_BINARY_MAGIC_ELF"  # of the descriptor
     optional_mode: str = "gen_placeholder"  # optionalInputMode and optionalOutputMode of the descriptor
     descriptor_form: DescriptorForm = DescriptorForm.AICORE
-    barrier_functions: tuple[str, ...] = ("SyncAll", "sk_sync_all")  # a reference to one is an all-core barrier
+    barrier_functions: tuple[str, ...] = ("SyncAll",)  # a reference to one is an all-core barrier
     elf_machine: int = 0  # e_machine of its objects; 0: any but that of another known processor
     elf_flags: tuple[int, ...] = ()  # e_flags that its objects may have; none: any
 
