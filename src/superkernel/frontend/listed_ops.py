@@ -23,16 +23,23 @@ class ListedParam:
     kind: str
     name: str
     buffer: str
+    offset: int = 0  # bytes
     dtype: str = ""  # empty: not known
     shape: tuple[int, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        fields = {"kind": self.kind, "name": self.name, "buffer": self.buffer}
+        fields: dict[str, Any] = {"kind": self.kind, "name": self.name, "buffer": self.buffer}
+        fields |= {"offset": self.offset} if self.offset else {}
         return fields | ({"dtype": self.dtype, "shape": list(self.shape)} if self.dtype else {})
 
     def __str__(self) -> str:
         layout = f" {self.dtype}[{','.join(map(str, self.shape))}]" if self.dtype else ""
-        return f"{self.kind}:{self.name}={self.buffer}{layout}"
+        return f"{self.kind}:{self.name}={Place(self.buffer, self.offset)}{layout}"
+
+    @property
+    def argument(self) -> Any:
+        """As an op list says it."""
+        return {"name": self.buffer, "offset": self.offset} if self.offset else self.buffer
 
 
 @dataclass(frozen=True)
@@ -69,8 +76,11 @@ class ListedOp:
     def file_entry(self, name: str) -> dict[str, Any]:
         """As `superkernel compile` reads it."""
         fields = self.to_dict()
-        kept = ("json_path", "bin_path", "stream_id", "task_type", "send_event_list", "recv_event_list")
-        return {key: fields[key] for key in kept} | {"name": name, "args": [param.buffer for param in self.params]}
+        kept = ("op_type", "stream_id", "task_type", "send_event_list", "recv_event_list")
+        files = {"json_path": self.metadata, "bin_path": self.binary}
+        paths = {key: str(path.resolve()) if path is not None else None for key, path in files.items()}
+        arguments = [param.argument for param in self.params]
+        return paths | {key: fields[key] for key in kept} | {"name": name, "args": arguments}
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.params))
@@ -94,8 +104,8 @@ def op_list(name: str, options: str, ops: Sequence[tuple[str, ListedOp]]) -> dic
 
 def _listed_param(kind: str, name: str, argument: Any) -> ListedParam:
     if isinstance(argument, TensorArg):
-        return ListedParam(kind, name, str(Place(argument.name, argument.offset)), argument.dtype, argument.shape)
-    return ListedParam(kind, name, str(argument))
+        return ListedParam(kind, name, argument.name, argument.offset, argument.dtype, argument.shape)
+    return ListedParam(kind, name, argument.name if isinstance(argument, Place) else str(argument))
 
 
 def _attributes(call: ProgramCall) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from ....model.tensor_arg import KernelFunction, ScratchBuffers
 from ...protocol import AddressWriter, Allocator, GeneratedText, KnownOp, OperandLayout
 from ..chips import Chip
 from .describe_op import OperatorDescriber, is_described
+from .kernel_meta import KernelMeta
 from .op_types import BY_OPERATOR
 
 NO_FOLDER = "no folder of metadata was named: give the back end option kernel_meta"
@@ -31,7 +32,11 @@ class AscendOperators:
         return found[1].layout if found is not None else OperandLayout.ANY
 
     def find_kernels(self, ops: Sequence[Op], folder: Path | None, scratch: ScratchBuffers) -> list[KnownOp]:
-        return [KnownOp(op, missing=NO_FOLDER if is_described(op.kernel) else "") for op in ops]
+        """A kernel that the user registered stays."""
+        if folder is None:
+            return [KnownOp(op, missing=NO_FOLDER if is_described(op.kernel) else "") for op in ops]
+        kernel_meta = KernelMeta(folder, self.chip)
+        return [kernel_meta.find(op, scratch) if is_described(op.kernel) else KnownOp(op) for op in ops]
 
 
 @dataclass(frozen=True)
