@@ -15,7 +15,8 @@ import pytest
 from caches import with_host_library
 
 from superkernel.errors import BuildError, UnsupportedError
-from superkernel.targets.ascend.checks import check_cann
+from superkernel.targets.ascend import checks as ascend_checks
+from superkernel.targets.ascend.checks import check_cann, check_libclang
 from superkernel.targets.checks import Check, CheckState
 from superkernel.targets.cpu import checks as cpu_checks
 from superkernel.tools import doctor
@@ -300,6 +301,12 @@ def test_a_cann_home_without_its_compiler_is_a_problem(
 ) -> None:
     monkeypatch.setenv("ASCEND_HOME_PATH", str(tmp_path / home))
     assert summary(check_cann()) == BROKEN_EXTRA
+
+
+def test_a_missing_libclang_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check_libclang().state is CheckState.OK
+    monkeypatch.setattr(ascend_checks, "libclang_installed", lambda: False)
+    assert summary(check_libclang()) == MISSING_EXTRA
 
 
 def test_the_cann_compiler_is_found_in_its_home(

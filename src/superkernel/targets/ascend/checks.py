@@ -1,11 +1,13 @@
-"""targets.ascend.checks: the installation of CANN on this machine -> a check."""
+"""targets.ascend.checks: what the target needs of this machine, CANN and libclang -> checks."""
 
 from __future__ import annotations
 
 import os
+from importlib.metadata import version
 from pathlib import Path
 
 from ..checks import Check, CheckState, check_tool
+from .source_check import libclang_installed
 from .tools import COMPILER_FOLDERS, HOME
 
 
@@ -20,3 +22,10 @@ def check_cann() -> Check:
         where = f"{HOME}={home} has no bisheng" if home else f"{HOME} is not set, no bisheng on PATH"
         return Check("cann", CheckState.PROBLEM if home else CheckState.MISSING, where, remedy)
     return bisheng
+
+
+def check_libclang() -> Check:
+    if libclang_installed():
+        return Check("libclang", CheckState.OK, f"libclang {version('libclang')}")
+    remedy = "pip install libclang; without it, what target ascend emits is not parsed before CANN's compiler sees it"
+    return Check("libclang", CheckState.MISSING, "libclang is not installed", remedy)

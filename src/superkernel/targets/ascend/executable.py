@@ -27,13 +27,19 @@ class AscendExecutable:
     """The emitted source, its descriptor and the commands that build it; and the object, where it could be built."""
 
     def __init__(
-        self, plan: AscendPlan, emitted: EmittedKernel, descriptor: Mapping[str, Any], build: BuildPlan, built: Built
+        self,
+        plan: AscendPlan,
+        emitted: EmittedKernel,
+        descriptor: Mapping[str, Any],
+        build: BuildPlan,
+        built: Built,
+        parsed: str = "",
     ) -> None:
         self.plan, self.emitted, self.descriptor, self.build, self.built = plan, emitted, descriptor, build, built
         self.source = emitted.source
         self.binary = built.binary or Path(f"{emitted.name}.o")
         self.commands: Sequence[str] = build.lines()
-        self.remarks: Sequence[str] = (built.status,)
+        self.remarks: Sequence[str] = (built.status, parsed) if parsed else (built.status,)
 
     @classmethod
     def restore(cls, plan: AscendPlan, directory: Path) -> AscendExecutable:

@@ -18,7 +18,7 @@ from ...plan import CoreChoice, Machine
 from ..checks import Check
 from ..protocol import ChipChoice, EmulatedMachine, LaunchInputs, Progress, Target
 from .build import Built, plan_build
-from .checks import check_cann
+from .checks import check_cann, check_libclang
 from .chips import Chip, chip_fields, find_chip
 from .describe_kernel import emit
 from .descriptor import describe
@@ -29,6 +29,7 @@ from .operators.describe_op import is_described
 from .operators.model_support import AscendModelSupport
 from .oplist import read_op_list
 from .plan import AscendPlan, make_ascend_plan
+from .source_check import check_emitted
 from .validate import validate
 
 if TYPE_CHECKING:
@@ -85,10 +86,11 @@ class AscendPrepared:
 
 def _build(plan: AscendPlan) -> AscendExecutable:
     emitted = emit(plan)
+    parsed = check_emitted(emitted)
     commands = plan_build(emitted, plan.options.compile_options)
     unknown = dict.fromkeys(node.kernel.type_name for node in plan.graph.nodes if is_described(node.kernel))
     built = build(commands, emitted.source) if not unknown else Built(None, _why_not_built(commands.product, unknown))
-    return AscendExecutable(plan, emitted, describe(plan, emitted, built.binary), commands, built)
+    return AscendExecutable(plan, emitted, describe(plan, emitted, built.binary), commands, built, parsed)
 
 
 def _why_not_built(product: str, unknown: Iterable[str]) -> str:
@@ -182,7 +184,7 @@ class AscendTarget:
         return read_op_list(path, self.chip)
 
     def checks(self) -> tuple[Check, ...]:
-        return (check_cann(),)
+        return (check_cann(), check_libclang())
 
 
 TARGET: Target = AscendTarget(AscendPlanner(find_chip(None)))
