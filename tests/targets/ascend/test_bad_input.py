@@ -8,10 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from targets.ascend.conftest import MIX, TILED, arch, entry, metadata, read, refused
+from targets.ascend.device_lists import archive_of, device_object
+from typer.testing import CliRunner
 
+import superkernel as sk
 from superkernel.targets import find_target
+from superkernel.tools.cli import app
 
 Write = Callable[..., Path]
 Steps = tuple[str | int, ...]  # from the top of a file to a field
@@ -267,3 +272,50 @@ def test_a_dynamic_op_on_a_chip_without_its_cores(write: Write) -> None:
     assert chip is not None
     path = write([entry("mix", task_type="dynamic")], mix=metadata(**MIX))
     refused(path, "mix.json", "blockDim", "has not the cores of one block", chip={**chip, "vector_cores": 1})
+
+
+@pytest.mark.parametrize(
+    ("options", "changes", "words"),
+    [
+        ("split-mode=4", {"split_mode": 2}, ("split-mode=4", "split_mode 2")),
+        (
+            "early-start=0",
+            {"sub_operator_early_start_set_flag": True},
+            ("early-start=0", "says sub_operator_early_start_set_flag:", "use early-start=1"),
+        ),
+        (
+            "early-start=2",
+            {"sub_operator_early_start_wait_flag": True},
+            ("early-start=2", "says sub_operator_early_start_wait_flag:", "use early-start=1"),
+        ),
+        (
+            "stream-fusion=1",
+            {"sub_operator_early_start_set_flag": True, "sub_operator_early_start_wait_flag": True},
+            ("stream-fusion=1", "set_flag and sub_operator_early_start_wait_flag:", "use stream-fusion=0"),
+        ),
+        ("feed-sync-all=0", {"sub_op_with_sync_all": True, "blockDim": 2}, ("calls sync_all", "Set feed-sync-all=1")),
+        ("debug-aiv-num=4", {}, ("debug-aiv-num=4", "needs 0 cube and 8 vector cores")),
+    ],
+)
+def test_options_beside_the_list_that_contradict_metadata(
+    write: Write, tmp_path: Path, options: str, changes: dict[str, Any], words: tuple[str, ...]
+) -> None:
+    listed = [entry("vec", args=["a", "b"]), entry("mix", args=["c", "d"], stream_id=1)]
+    path = write(
+        {"super_kernel_options": f'"{options}"', "op_list": listed}, vec=metadata(**changes), mix=metadata(**MIX)
+    )
+    called = CliRunner().invoke(app, ["compile", str(path), "--target", "ascend", "-o", str(tmp_path / "out")])
+    assert called.exit_code == 1 and not (tmp_path / "out").exists()
+    for word in ("vec_0", *words):
+        assert word in called.output, called.output
+    assert "vec.json" in called.output or options.startswith("debug")
+
+
+def test_a_device_object_is_not_launched_without_cann(write: Write, tmp_path: Path) -> None:
+    (tmp_path / "mine.a").write_bytes(archive_of({"vec.o": device_object(["vec_func"])}))
+    described = read(write([entry("vec", bin_path="mine.a", args=["a", "b"])], vec=metadata()))
+    given = {name: np.zeros(16, np.int32) for name in ("a", "b")}
+    kernel = sk.compile(described.ops, described.name, described.options, "ascend")
+    with kernel, pytest.raises(sk.LaunchError, match=r"CANN.*k\.emulate"):
+        kernel(given)
+    assert not any(array.any() for array in given.values())

@@ -174,8 +174,10 @@ def _check_early_start(node: Node, options: Options, order: IssueOrder, where: s
         instead = "early-start=1"
     else:
         return
+    flags = (("set", kernel.signals_inside), ("wait", kernel.waits_inside))
+    fields = " and ".join(f"sub_operator_early_start_{which}_flag" for which, given in flags if given)
     raise PlanError(
-        f"{where}op {node.name!r}: {facts.origin} says that it sets or waits for early-start flags itself, "
+        f"{where}op {node.name!r}: {facts.origin} says {fields}: it sets or waits for early-start flags itself, "
         f"but {why}: use {instead}, or compile the sub-kernel without its flags"
     )
 
@@ -189,8 +191,10 @@ def _fed(node: Node, launch: LaunchShape, options: Options, where: str) -> Class
     if idle and not options.feed_sync_all:
         idle_names = [core_class.value for core_class in idle]
         blocks = f"up to {node.blocks}" if node.dynamic else str(node.blocks)
+        origin = facts_of(node.kernel).origin
+        op = f"op {node.name!r} ({origin})" if origin else f"op {node.name!r}"
         raise PlanError(
-            f"{where}op {node.name!r} calls sync_all with {blocks} blocks in a launch of {launch.cubes} cube and "
+            f"{where}{op} calls sync_all with {blocks} blocks in a launch of {launch.cubes} cube and "
             f"{launch.vectors} vector cores: the idle {' and '.join(idle_names)} cores would never arrive. "
             f"Set feed-sync-all=1{_filling(node, launch)}"
         )
