@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from .op import Op, Place, place_of
 from .params import Kind, Param
@@ -52,14 +52,21 @@ class Node:
         """The largest block count it may run with."""
         return self.kernel.block_dim
 
-    def places(self) -> Iterable[tuple[Param, Place]]:
-        """Parameters whose argument is no number, with the place that it means."""
-        for param, arg in zip(self.kernel.params, self.op.args, strict=True):
-            if isinstance(arg, str | Place):
-                yield param, place_of(arg)
+    @cached_property
+    def _places(self) -> tuple[tuple[Param, Place], ...]:
+        arguments = zip(self.kernel.params, self.op.args, strict=True)
+        return tuple((param, place_of(arg)) for param, arg in arguments if isinstance(arg, str | Place))
 
-    def arguments(self) -> Iterable[tuple[Param, str]]:
+    @cached_property
+    def _arguments(self) -> tuple[tuple[Param, str], ...]:
+        return tuple(
+            (place.seen_as(param), place.name) for param, place in self._places if param.kind is not Kind.SCALAR
+        )
+
+    def places(self) -> tuple[tuple[Param, Place], ...]:
+        """Parameters whose argument is no number, with the place that it means."""
+        return self._places
+
+    def arguments(self) -> tuple[tuple[Param, str], ...]:
         """Parameters that stand for memory, as what they say of the buffer, with the buffer's name."""
-        for param, place in self.places():
-            if param.kind is not Kind.SCALAR:
-                yield place.seen_as(param), place.name
+        return self._arguments

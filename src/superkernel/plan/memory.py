@@ -19,7 +19,7 @@ _PAGE = 4096
 _APART = 5 * ALIGNMENT  # least distance of the page offsets of two buffers that one op touches
 _STAGGERED_FROM = 1024  # bytes; smaller buffers cover a small part of a page
 _GOOD_ENOUGH = 1.05  # of the peak: no further order is tried
-_SMALL, _ROUNDS = 400, 24  # up to so many buffers, an order is improved in so many rounds
+_SMALL, _ROUNDS = 400, 24  # up to so many buffers all orders are tried, and the best is improved in so many rounds
 _SEEDS = 64  # of heavy sets
 
 
@@ -101,15 +101,17 @@ def arrange(
     """
     sizes = [_rounded(request.nbytes) for request in requests]
     filler = _Filler(sizes, conflicts, _in_turn(requests), _neighbours(sizes, touched_together))
-    peak = _live_in_series(requests, sizes)
-    best = _Filled((), ())
-    for order in _orders(requests, sizes):
-        filled = filler.fill(order)
-        if not best.order or filler.reach(filled) < filler.reach(best):
-            best = filled
+    orders = _orders(requests, sizes)
+    best = filler.fill(next(orders))
+    peak = max(_live_in_series(requests, sizes), filler.live_at_once())
+    for order in orders:
         if filler.reach(best) <= peak * _GOOD_ENOUGH:
-            return Arrangement(best.offsets, filler.reach(best), peak)
-    peak = max(peak, filler.live_at_once())
+            break
+        filled = filler.fill(order)
+        if filler.reach(filled) < filler.reach(best):
+            best = filled
+        elif len(requests) > _SMALL:
+            break
     best = _improved(filler, best, peak)
     return Arrangement(best.offsets, filler.reach(best), peak)
 
