@@ -43,7 +43,7 @@ bench: toolchain $(STAMP) ## measure what a kernel boundary costs
 	$(BIN)/superkernel bench boundary
 
 conformance: toolchain $(STAMP) ## run the long conformance sweeps (RESUME=--resume goes on with a stopped run)
-	$(BIN)/pytest -n $(JOBS) tests/conformance tests/targets/ascend/conformance -m conformance
+	$(BIN)/pytest -n $(JOBS) -m conformance
 	HYPOTHESIS_PROFILE=long $(BIN)/pytest -n $(JOBS) tests/targets/cpu/test_run_fuzz.py tests/targets/cpu/test_run_places.py
 	$(BIN)/python tests/conformance/run.py --jobs $(JOBS) $(RESUME)
 

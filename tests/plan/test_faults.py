@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from measured import examples
 from plan.oracle import broken
 from plan.strategies import DYNAMIC, OPTIONS, PLAIN, SYNC_ALL, Case, cases, kernel
 
@@ -245,7 +246,7 @@ def _input(name: str) -> st.SearchStrategy[Case]:
 
 
 @pytest.mark.parametrize("name", ALWAYS)
-@settings(max_examples=50, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.filter_too_much])
 @given(data=st.data(), seed=SEEDS)
 def test_a_planted_fault_is_found(name: str, data: st.DataObject, seed: int) -> None:
     plan = data.draw(_input(name)).plan

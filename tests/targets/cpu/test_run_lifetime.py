@@ -129,14 +129,14 @@ def test_create_launch_close_again_and_again_does_not_leak(tmp_path: Path) -> No
         with sk.load(folder) as k:
             k(numbers("a", "b", "z"), tiling={"d": lambda inputs: (2, 2)})
 
-    for _ in range(200):  # until every thread that allocates has its arena
+    for _ in range(100):  # until every thread that allocates has its arena
         cycle()
     gc.collect()
     before = resident()
-    for _ in range(200):
+    for _ in range(100):
         cycle()
     gc.collect()
-    assert resident() - before < 4 * 2**20
+    assert resident() - before < 2 * 2**20
 
 
 def test_stopped_launches_do_not_leak() -> None:
