@@ -54,6 +54,16 @@ def test_they_are_read_ahead_once_they_were_needed_a_few_times(context: BuildCon
     assert sum("c++-header" in command for command in context.commands) == 1
 
 
+@pytest.mark.parametrize(("length", "calls"), [(10, 1), (5000, 2)])
+def test_short_texts_share_a_call_and_long_texts_the_processors(
+    context: BuildContext, monkeypatch: pytest.MonkeyPatch, length: int, calls: int
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1})
+    texts = [(includes, f"{kernel}  // {'x' * length}") for includes, kernel in map(text, range(3))]
+    compile_generated(texts, [], context)
+    assert len(context.commands) == calls
+
+
 def test_texts_of_one_call_count_once(context: BuildContext) -> None:
     compile_generated([text(number) for number in range(9)], [], context)
     assert not any("-include" in command for command in context.commands)

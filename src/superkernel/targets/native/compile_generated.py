@@ -1,7 +1,7 @@
 """targets.native.compile_generated: generated texts in, one object per text out; new texts are compiled together.
 
 What generated kernels include takes most of their compile time, so new texts share as few compiler calls as there are
-processors. The cache has an entry for each text.
+processors, and fewer where they are short. The cache has an entry for each text.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from .precompiled import precompiled
 from .toolchain import cpu_features, run
 
 _TEXT = ".text.json"  # beside an object: what it was compiled from
+# Reading the precompiled header takes half a second, as long as compiling so many characters of kernels.
+_WORTH_A_CALL = 8000
 
 
 def compile_generated(texts: Sequence[GeneratedText], flags: Sequence[str], context: BuildContext) -> list[Path]:
@@ -79,7 +81,8 @@ def _balanced(texts: dict[str, GeneratedText], most: int) -> list[dict[str, Gene
         by_includes.setdefault(text[0], {})[key] = text
     groups: list[dict[str, GeneratedText]] = []
     for same in by_includes.values():
-        shares: list[dict[str, GeneratedText]] = [{} for _ in range(min(most, len(same)))]
+        calls = min(most, len(same), 1 + sum(len(text[1]) for text in same.values()) // _WORTH_A_CALL)
+        shares: list[dict[str, GeneratedText]] = [{} for _ in range(calls)]
         loads = [0] * len(shares)
         for key, text in sorted(same.items(), key=lambda pair: -len(pair[1][1])):
             lightest = loads.index(min(loads))
