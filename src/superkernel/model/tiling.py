@@ -9,7 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from ..errors import BuildError, GraphError, shown
+from ..errors import BuildError, GraphError, LaunchError, shown
 from .subkernel import SubKernel
 
 
@@ -58,3 +58,14 @@ def _naming(symbol: str) -> Iterator[None]:
 _FUNCTION: dict[str, Any] = {"block_dim": 1, "params": ("in:in", "out:out")}
 
 TilingFunction = Callable[[dict[str, Any]], Tiling | tuple[int, int]]
+_INT64 = range(-(2**63), 2**63)
+
+
+def chosen_tiling(answer: object, op: str) -> tuple[int, int]:
+    """Tiling key and block count that a tiling function returned; a LaunchError if it returned something else."""
+    pair = (answer.key, answer.blocks) if isinstance(answer, Tiling) else answer
+    if isinstance(pair, tuple) and len(pair) == 2 and all(hasattr(n, "__index__") for n in pair):
+        key, blocks = (n.__index__() for n in pair)
+        if key in _INT64 and blocks in _INT64:
+            return key, blocks
+    raise LaunchError(f"the tiling function of op {op!r} returned {answer!r}; return (tiling key, block count)")

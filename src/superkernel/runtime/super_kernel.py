@@ -283,10 +283,10 @@ class SuperKernel:
         return choice.chosen if not choice.team or choice.team <= self._launch_limit() else choice.alone
 
     def records(self) -> tuple[Span, ...]:
-        """What each core did in the last launch, with profiling=1; without a launcher, in the last emulated launch."""
+        """What each core did in the last launch, with profiling=1; without such a launch, in the last emulated one."""
         loaded = self._launched()
-        if loaded is not None:
-            return loaded.spans()
+        if loaded is not None and (spans := loaded.spans()):
+            return spans
         return tuple(self.emulated.spans) if self.emulated is not None else ()
 
     # reporting kernels take the place of the loaded ones while there are listeners: other launches ask nothing

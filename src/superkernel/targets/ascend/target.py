@@ -18,17 +18,20 @@ from ...plan import CoreChoice, Machine
 from ..checks import Check
 from ..protocol import ChipChoice, EmulatedMachine, LaunchInputs, Progress, Target
 from .build import Built, plan_build
-from .checks import check_cann, check_libclang
+from .checks import check_cann, check_libclang, check_npu
 from .chips import Chip, chip_fields, find_chip
 from .describe_kernel import emit
 from .descriptor import describe
 from .executable import AscendExecutable
 from .facts import as_type, complete, facts_from_json, facts_to_json
+from .kernel_areas import core_names
 from .objects import build
 from .operators.describe_op import is_described
 from .operators.model_support import AscendModelSupport
 from .oplist import read_op_list
 from .plan import AscendPlan, make_ascend_plan
+from .runtime.acl_library import find_library, missing_library
+from .runtime.launcher import AscendLauncher
 from .source_check import check_emitted
 from .validate import validate
 
@@ -129,8 +132,6 @@ class AscendEmulator:
         return emulate(executable.emitted, plan.graph, buffers, launch_inputs, options=plan.options, **more)
 
     def machine(self, executable: AscendExecutable) -> EmulatedMachine:
-        from .emulator import core_names
-
         plan = executable.plan
         return EmulatedMachine(
             f"chip {plan.chip.name}, {plan.launch.cubes} cube and {plan.launch.vectors} vector cores",
@@ -150,11 +151,6 @@ class AscendEmulator:
 class AscendTarget:
     planner: AscendPlanner
     name: str = "ascend"
-    launcher: None = None
-    why_no_launcher: str = (
-        "an Ascend super kernel needs an NPU and CANN's run time; it cannot be launched here. "
-        "Try it with k.emulate(buffers, seed=...), or load the saved object there"
-    )
     emulator: AscendEmulator = field(default_factory=AscendEmulator)
 
     @cached_property
@@ -168,6 +164,21 @@ class AscendTarget:
     @property
     def builder(self) -> AscendBuilder:
         return AscendBuilder(self.chip)
+
+    @property
+    def launcher(self) -> AscendLauncher | None:
+        """Where CANN's run time library is, whether there is an NPU or not: a launch finds that out."""
+        library = find_library()
+        return None if library is None else AscendLauncher(library)
+
+    @property
+    def why_no_launcher(self) -> str:
+        if find_library() is not None:
+            return ""
+        return (
+            f"an Ascend super kernel needs an NPU and CANN's run time; it cannot be launched here: {missing_library()}"
+            ". Try it with k.emulate(buffers, seed=...), or load the saved object there"
+        )
 
     def for_chip(self, chip: ChipChoice | None) -> AscendTarget:
         return self if chip is None else AscendTarget(AscendPlanner(find_chip(chip)))
@@ -184,7 +195,7 @@ class AscendTarget:
         return read_op_list(path, self.chip)
 
     def checks(self) -> tuple[Check, ...]:
-        return (check_cann(), check_libclang())
+        return check_cann(), check_libclang(), check_npu()
 
 
 TARGET: Target = AscendTarget(AscendPlanner(find_chip(None)))

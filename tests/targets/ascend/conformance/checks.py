@@ -18,7 +18,8 @@ from superkernel.model.options import Options, PreloadCode
 from superkernel.targets.ascend.core_types import CUBE, VECTOR, CoreClass, KernelType, OpClass
 from superkernel.targets.ascend.emulator.launch import ChipEmulator, Emulation
 from superkernel.targets.ascend.emulator.modules import Module, build_modules
-from superkernel.targets.ascend.emulator.trace import TracedStep, TracePoint, core_name
+from superkernel.targets.ascend.emulator.trace import TracedStep, TracePoint
+from superkernel.targets.ascend.kernel_areas import core_name
 from superkernel.targets.ascend.kernel_description import EmittedKernel, EmittedOp
 from superkernel.targets.protocol import LaunchInputs
 

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from superkernel.model.graph import Graph
 from superkernel.targets.ascend.core_types import CoreClass
-from superkernel.targets.ascend.emulator.trace import TracedStep, TracePoint, core_name
+from superkernel.targets.ascend.emulator.trace import TracedStep, TracePoint
+from superkernel.targets.ascend.kernel_areas import core_name
 from superkernel.targets.ascend.kernel_description import EmittedKernel, EmittedOp
 
 Known = list[int]  # per core: the step with which it stored last, as far as somebody knows

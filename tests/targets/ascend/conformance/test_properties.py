@@ -15,7 +15,8 @@ from superkernel.errors import LaunchError
 from superkernel.model.tiling import Tiling
 from superkernel.targets.ascend.core_types import CUBE, VECTOR, CoreClass, KernelType, LaunchType, OpClass
 from superkernel.targets.ascend.emulator import emulate
-from superkernel.targets.ascend.emulator.trace import TracePoint, core_name
+from superkernel.targets.ascend.emulator.trace import TracePoint
+from superkernel.targets.ascend.kernel_areas import core_name
 from superkernel.targets.protocol import LaunchInputs
 
 AIV, AIC = KernelType.AIV_ONLY, KernelType.AIC_ONLY

@@ -20,12 +20,11 @@ from .launch import ChipEmulator, Emulation, Outside
 from .modules import Module, build_modules
 from .stand_in_launch import StandInEmulator
 from .stand_ins import device_binary
-from .trace import core_names
 
 _Key = tuple[int, bool]  # id of the emitted kernel, and whether stand-ins take the place of its sub-kernels
 _built: dict[_Key, tuple[ref[EmittedKernel], Mapping[CoreClass, Module]]] = {}
 
-__all__ = ["Delays", "Emulation", "Outside", "Turn", "core_names", "emulate", "uses_stand_ins"]
+__all__ = ["Delays", "Emulation", "Outside", "Turn", "emulate", "uses_stand_ins"]
 
 
 def uses_stand_ins(emitted: EmittedKernel, stand_ins: bool | None) -> bool:

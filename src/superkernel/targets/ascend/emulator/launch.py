@@ -19,18 +19,20 @@ from superkernel.errors import LaunchError
 from superkernel.model.graph import Graph
 from superkernel.model.options import PreloadCode
 from superkernel.model.params import Kind
+from superkernel.model.tiling import chosen_tiling
 from superkernel.plan.spans import Span
 from superkernel.targets.buffers import Bound, bind, bytes_at
 from superkernel.targets.protocol import LaunchInputs
 
 from ..core_types import CoreClass, KernelType
+from ..kernel_areas import printed_text, profiled_spans
 from ..kernel_description import EmittedKernel, TilingWords
 from .arena import DUMP, PROFILING, SYNC_AREA, Arena, buffer_region, lay_out
 from .delays import Delays, delays_of
 from .expectations import TYPES, describe, functions_text
 from .library import ACTS, CHIP_FIELDS, DELAY_FIELDS, EmulatorSettings, TraceRecord, load_library
 from .modules import Module
-from .trace import TracedStep, printed_text, profiled_spans, spans_of_steps, steps_of
+from .trace import NS_PER_TICK, TracedStep, spans_of_steps, steps_of
 
 STALL_LIMIT = 5_000_000  # steps in which no core finishes an op, changes memory or passes a flag
 _LINES = (64, 128, 256, 512)  # bytes of a cache line
@@ -207,7 +209,7 @@ class ChipEmulator:
                 if not self._calls.sk_emu_agent_reads(machine, number, region.address, region.bytes):
                     raise _StoppedError
             inputs = {name: _as_passed(arena, name, arrays[name]) for name in read}
-            key, blocks = key_and_blocks(function(inputs), slots.op)
+            key, blocks = chosen_tiling(function(inputs), slots.op)
             if not 0 <= blocks <= node.blocks:
                 raise LaunchError(
                     f"{self._where}the tiling function of op {slots.op!r} wants {blocks} blocks; "
@@ -282,7 +284,7 @@ class ChipEmulator:
             bound.outputs,
             steps,
             tuple(names),
-            profiled_spans(self.emitted, arena.view(PROFILING)) if self.emitted.profiling else (),
+            profiled_spans(self.emitted, arena.view(PROFILING), NS_PER_TICK) if self.emitted.profiling else (),
             self._printed(arena),
             {slots[slot].name: arena.word(slot) for slot in arena.words},
             {address: slots[slot].name for slot, address in arena.words.items()},
@@ -323,12 +325,3 @@ def _as_passed(arena: Arena, name: str, like: Any) -> Any:
     address = copy.data_ptr() if hasattr(copy, "data_ptr") else copy.ctypes.data
     bytes_at(address, copy.nbytes)[:] = arena.view(buffer_region(name))[: copy.nbytes]
     return copy
-
-
-def key_and_blocks(answer: object, op: str) -> tuple[int, int]:
-    pair = (answer.key, answer.blocks) if hasattr(answer, "key") and hasattr(answer, "blocks") else answer
-    if isinstance(pair, tuple) and len(pair) == 2 and all(hasattr(n, "__index__") for n in pair):
-        key, blocks = (n.__index__() for n in pair)
-        if -(2**63) <= key < 2**63 and -(2**63) <= blocks < 2**63:
-            return key, blocks
-    raise LaunchError(f"the tiling function of op {op!r} returned {answer!r}; return (tiling key, block count)")

@@ -13,13 +13,13 @@ from superkernel.errors import LaunchError
 from superkernel.model.node import Node
 from superkernel.model.options import Options
 from superkernel.model.params import Kind, scalar_bits
-from superkernel.model.tiling import TilingFunction
+from superkernel.model.tiling import TilingFunction, chosen_tiling
 from superkernel.targets.buffers import Bound, aligned_empty, bytes_at, check_argument, check_names, check_overlaps
 from superkernel.targets.launch_outputs import no_outputs
 from superkernel.targets.protocol import LaunchInputs
 
 from .arena import Arena, buffer_region
-from .launch import ChipEmulator, Emulation, Outside, key_and_blocks
+from .launch import ChipEmulator, Emulation, Outside
 from .stand_in_reference import Memory, run_in_order
 from .stand_ins import PATTERN_BYTES, WORD_BYTES, StandIn, make_stand_ins
 
@@ -60,7 +60,7 @@ class StandInEmulator(ChipEmulator):
         node = next(node for node in self.graph.nodes if node.name == name)
 
         def choose(inputs: dict[str, Any]) -> tuple[int, int]:
-            chosen = self._choices[node.index] = key_and_blocks(function(inputs), name)
+            chosen = self._choices[node.index] = chosen_tiling(function(inputs), name)
             return chosen
 
         return choose
@@ -150,7 +150,7 @@ class StandInEmulator(ChipEmulator):
         if op in self._choices:
             return self._choices[op]
         inputs = {name: buffers[name] for param, name in node.arguments() if param.kind in (Kind.IN, Kind.INOUT)}
-        return key_and_blocks(self._automatic[node.name](inputs), node.name)
+        return chosen_tiling(self._automatic[node.name](inputs), node.name)
 
     def _compare(self, wanted: Memory, found: Memory) -> None:
         """The first op, in order, that saw something else; else the first buffer that holds something else."""

@@ -10,14 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ....errors import LaunchError
 from ....model.node import Node
 from ....model.params import Kind
-from ....model.tiling import Tiling, TilingFunction
+from ....model.tiling import TilingFunction, chosen_tiling
 
 PATIENCE_S = 1.0  # how long a stopped launch waits for a tiling function
 _ABANDONED = -1
-_INT64 = range(-(2**63), 2**63)
 
 
 @dataclass
@@ -35,7 +33,7 @@ class TilingRequests:
         node = self.nodes[index]
         inputs = {str(n): self.buffers[n] for p, n in node.arguments() if p.kind in (Kind.IN, Kind.INOUT)}
         try:
-            key, blocks = _key_and_blocks(self.functions[node.name](inputs), node.name)
+            key, blocks = chosen_tiling(self.functions[node.name](inputs), node.name)
         except BaseException as error:  # whatever the user's function raises goes to the launching thread
             self.error = error
             library.sk_agent_failed(self.running, index)
@@ -109,12 +107,3 @@ def _forget_agents() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_agents)
-
-
-def _key_and_blocks(answer: object, op: str) -> tuple[int, int]:
-    pair = (answer.key, answer.blocks) if isinstance(answer, Tiling) else answer
-    if isinstance(pair, tuple) and len(pair) == 2 and all(hasattr(n, "__index__") for n in pair):
-        key, blocks = (n.__index__() for n in pair)
-        if key in _INT64 and blocks in _INT64:
-            return key, blocks
-    raise LaunchError(f"the tiling function of op {op!r} returned {answer!r}; return (tiling key, block count)")

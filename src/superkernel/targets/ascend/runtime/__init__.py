@@ -1,0 +1,1 @@
+"""targets.ascend.runtime: launches built super kernels on an NPU through CANN's run time library, AscendCL."""
