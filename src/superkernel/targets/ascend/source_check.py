@@ -22,7 +22,7 @@ from .kernel_description import EmittedKernel
 
 DECLARATIONS = Path(__file__).parent / "declarations"
 _LANGUAGE = ("-xc++", "-std=c++17", "--target=aarch64-unknown-linux-gnu", "-nostdinc", "-nostdinc++")
-_WARNINGS = ("-Wall", "-Wextra", "-Wshadow")
+_WARNINGS = ("-Wall", "-Wextra", "-Wshadow", "-ferror-limit=0")
 _DEVICE = ("-D__CCE_IS_AICORE__=1", "-D__NPU_ARCH__=2201")  # what the device compiler defines by itself
 _CLASS = {CUBE: "-D__DAV_CUBE__", VECTOR: "-D__DAV_VEC__"}
 _DEVICE_ATTRIBUTES = ("block_local",)  # those that clang does not know
