@@ -18,30 +18,6 @@ from superkernel.targets.ascend.chips import find_chip
 from superkernel.targets.ascend.facts import complete
 from superkernel.targets.protocol import ChipChoice
 
-# declares what emitted code uses of CANN's kernel_operator.h, and does nothing
-DEVICE_HEADER = """#pragma once
-#include <cstdint>
-#define __aicore__
-#define __global__
-#define __gm__
-enum { PIPE_ALL, PIPE_MTE2, PIPE_MTE3, PIPE_FIX, PIPE_S };
-enum class cache_line_t { SINGLE_CACHE_LINE, ENTIRE_DATA_CACHE };
-enum class dcci_dst_t { CACHELINE_OUT, CACHELINE_ALL, CACHELINE_ATOMIC };
-static inline uint64_t get_block_idx() { return 0; }
-static inline uint64_t get_subblockid() { return 0; }
-static inline uint64_t get_subblockdim() { return 1; }
-static inline uint64_t get_coreid() { return 0; }
-static inline uint64_t get_sys_cnt() { return 0; }
-static inline int64_t get_para_base() { return 0; }
-static inline void set_ffts_base_addr(uint64_t) {}
-static inline void ffts_cross_core_sync(int, uint64_t) {}
-static inline void wait_flag_dev(int) {}
-static inline void pipe_barrier(int) {}
-static inline void dcci(void*, cache_line_t, dcci_dst_t) {}
-static inline void preload(const void*, int64_t) {}
-static inline void trap() { __builtin_trap(); }
-"""
-
 
 def host_object(folder: Path, name: str, *functions: str) -> Path:
     """An object that defines some functions, each with a helper that others must not see."""

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from targets.ascend.conftest import DEVICE_HEADER, MIX, TILED, entry, metadata
+from targets.ascend.conftest import MIX, TILED, entry, metadata
+from targets.ascend.declared import header_for_host_compilers
 from targets.ascend.test_metadata import compiled
 
 import superkernel as sk
@@ -200,7 +201,7 @@ def cann(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     tools = home / "compiler" / "ccec_compiler" / "bin"
     tools.mkdir(parents=True)
     (home / "compiler" / "tikcpp" / "tikcfw").mkdir(parents=True)
-    (home / "compiler" / "tikcpp" / "tikcfw" / "kernel_operator.h").write_text(DEVICE_HEADER)
+    (home / "compiler" / "tikcpp" / "tikcfw" / "kernel_operator.h").write_text(header_for_host_compilers())
     (tools / "bisheng").write_text(_STAND_IN.format(python=sys.executable))
     (tools / "bisheng").chmod(0o755)
     for device, host in (("ld.lld", "ld"), ("llvm-objcopy", "objcopy"), ("llvm-ar", "ar"), ("llvm-size", "size")):

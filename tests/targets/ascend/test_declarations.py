@@ -3,76 +3,18 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
-from clang.cindex import CursorKind, Diagnostic, Index, TranslationUnit
+from clang.cindex import CursorKind
+from targets.ascend.declared import HEADER, OURS, enums, functions, macros, own_cursors, parsed
 from targets.ascend.test_emit_golden import SCENARIOS
 
 from superkernel.targets.ascend.describe_kernel import emit
 from superkernel.targets.ascend.emulator.library import HOST, INCLUDE
 from superkernel.targets.ascend.source_check import DECLARATIONS
 
-HEADER = "kernel_operator.h"
-OURS = ("sk_", "SK_")  # what is not of the device compiler
 SOURCES = r"\[(cce \d{4}|api \d{4}|spaces|function|macros|set flag|same as|no page)\]"
-
-
-@dataclass(frozen=True)
-class Signature:
-    result: str
-    parameters: tuple[str, ...]
-
-
-def plain(type_name: str) -> str:
-    """Without the address space, which host code does not have."""
-    return re.sub(r"__attribute__\(\(address_space\(\d\)\)\) ", "", type_name)
-
-
-def parsed(folder: Path, *defines: str) -> Any:
-    flags = ["-xc++", "-std=c++17", "-nostdinc", "-nostdinc++", "-Wno-pragma-once-outside-header", *defines]
-    flags.append(f"-I{DECLARATIONS}")
-    unit = Index.create().parse(str(folder / HEADER), flags, options=TranslationUnit.PARSE_DETAILED_PROCESSING_RECORD)
-    assert not [diagnostic for diagnostic in unit.diagnostics if diagnostic.severity >= Diagnostic.Warning]
-    return unit
-
-
-def own_cursors(unit: Any) -> list[Any]:
-    return [
-        cursor
-        for cursor in unit.cursor.get_children()
-        if cursor.location.file is not None and cursor.location.file.name == unit.spelling
-    ]
-
-
-def functions(unit: Any) -> dict[str, Signature]:
-    """Overloads would need a list; neither header has any."""
-    found = [cursor for cursor in own_cursors(unit) if cursor.kind is CursorKind.FUNCTION_DECL]
-    found = [cursor for cursor in found if not cursor.spelling.startswith(OURS)]
-    assert len({cursor.spelling for cursor in found}) == len(found)
-    return {
-        cursor.spelling: Signature(
-            plain(cursor.result_type.get_canonical().spelling),
-            # `line` is where the call stands: emitted code does not give it
-            tuple(plain(p.type.get_canonical().spelling) for p in cursor.get_arguments() if p.spelling != "line"),
-        )
-        for cursor in found
-    }
-
-
-def enums(unit: Any) -> dict[str, dict[str, int]]:
-    return {
-        cursor.spelling: {value.spelling: value.enum_value for value in cursor.get_children()}
-        for cursor in own_cursors(unit)
-        if cursor.kind is CursorKind.ENUM_DECL
-    }
-
-
-def macros(unit: Any) -> set[str]:
-    found = {cursor.spelling for cursor in own_cursors(unit) if cursor.kind is CursorKind.MACRO_DEFINITION}
-    return {name for name in found if not name.startswith(OURS)}
 
 
 @pytest.fixture(params=["-D__DAV_CUBE__", "-D__DAV_VEC__"])
