@@ -5,15 +5,21 @@ from __future__ import annotations
 import struct
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
+from io import BytesIO
 from pathlib import Path
+from random import Random
 
 import pytest
+from elftools.elf.elffile import ELFFile
 from targets.ascend.conftest import archive, completed, entry, metadata, read, refused
 from targets.ascend.device_lists import DEVICE, archive_of, device_object
 
 import superkernel as sk
 from superkernel.targets import find_target
+from superkernel.targets.ascend.archive import members
 from superkernel.targets.ascend.calling_convention import SyncProtocol
+from superkernel.targets.ascend.elf_object import parse_object
 from superkernel.targets.ascend.facts import facts_of
 from superkernel.targets.ascend.object_references import calls_barrier
 
@@ -157,7 +163,7 @@ def test_sub_kernels_of_a_list_for_different_chips(write: Write, tmp_path: Path)
 @pytest.mark.parametrize(
     ("toolkit", "words"),
     [
-        ({"elf_machine": DEVICE + 1}, "a processor (ELF machine 0x1029, 64 bit), and chip a3 is ELF machine 0x102a"),
+        ({"elf_machine": DEVICE + 1}, "a processor (ELF machine 0x1029), and chip a3 is ELF machine 0x102a"),
         ({"elf_flags": [1, 2]}, "has ELF flags 0x0, and chip a3 takes 0x1, 0x2"),
         ({"elf_machine": DEVICE, "elf_flags": [0]}, ""),
     ],
@@ -177,3 +183,42 @@ def test_a_chip_may_say_what_its_objects_look_like(
 def test_a_binary_that_is_no_object(write: Write, tmp_path: Path) -> None:
     (tmp_path / "mine.a").write_bytes(archive_of({"vec.o": b"no object"}))
     refused(write([entry("vec", bin_path="mine.a")], vec=metadata()), "mine.a: vec.o is no object file")
+
+
+def test_what_is_read_of_an_object_is_what_a_general_reader_finds(barriers: Path) -> None:
+    for name, content in members(barriers).items():
+        general, found = ELFFile(BytesIO(content)), parse_object(content, name)
+        table = general.get_section_by_name(".symtab")
+        expected = [(symbol.name, symbol["st_value"], symbol["st_size"]) for symbol in table.iter_symbols()]
+        assert [(symbol.name, symbol.value, symbol.size) for symbol in found.symbols] == expected
+        relocations = [
+            (section["sh_info"], relocation["r_offset"], relocation["r_info_sym"])
+            for section in general.iter_sections()
+            if section["sh_type"] == "SHT_RELA"
+            for relocation in section.iter_relocations()
+        ]
+        assert [(r.section, r.offset, r.symbol) for r in found.relocations] == relocations
+        defined = [s.name for s in table.iter_symbols() if s["st_info"]["bind"] != "STB_LOCAL"
+                   and s["st_shndx"] != "SHN_UNDEF"]  # fmt: skip
+        assert found.functions == defined
+
+
+def test_a_damaged_object_is_an_error_with_its_name(barriers: Path) -> None:
+    content = members(barriers)["kernels.o"]
+    random = Random(16)
+    for _ in range(300):
+        damaged = bytearray(content[: random.randrange(len(content))] if random.random() < 0.3 else content)
+        for _ in range(random.randrange(1, 9)):
+            if damaged:
+                damaged[random.randrange(min(len(damaged), 4000))] = random.randrange(256)
+        with suppress(sk.BuildError):
+            assert parse_object(bytes(damaged), "kernels.o").processor.bits == 64
+    with pytest.raises(sk.BuildError, match=r"kernels\.o is a corrupt object file"):
+        parse_object(content[: len(content) // 2], "kernels.o")
+
+
+def test_an_object_of_32_bits(tmp_path: Path) -> None:
+    content = bytearray(device_object(["f"]))
+    content[4] = 1
+    with pytest.raises(sk.BuildError, match="f is a 32-bit object"):
+        parse_object(bytes(content), "f")

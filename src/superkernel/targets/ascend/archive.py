@@ -1,19 +1,17 @@
-"""targets.ascend.archive: an object file or an ar archive in, its members and the bytes of their code out."""
+"""targets.ascend.archive: an object file or an ar archive in, its members and what is in them out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from io import BytesIO
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
 
 from ...errors import BuildError, nearest
-from ..native.elf import architecture, host_architecture
+from .elf_object import ElfObject, Processor, parse_object, read_processor
 
 _MAGIC = b"!<arch>\n"
 _THIN = b"!<thin>\n"
 _HEADER = 60
-_CODE_FLAGS = 0x4 | 0x2  # SHF_EXECINSTR and SHF_ALLOC
 
 
 def is_archive(path: Path) -> bool:
@@ -79,51 +77,40 @@ def check_members(path: Path, wanted: tuple[str, ...], where: str) -> None:
 
 def check_function(path: Path, wanted: tuple[str, ...], names: tuple[str, ...], where: str) -> None:
     """One of the objects defines the function, under one of its names."""
-    defined = [function for _, file in parsed_objects(path, wanted) for function in _functions(file)]
+    defined = [function for found in objects(path, wanted).values() for function in found.functions]
     if not set(names) & set(defined):
         held = ", ".join(defined) or "none"
-        objects = f"{path} ({', '.join(wanted)})" if wanted else str(path)
+        given = f"{path} ({', '.join(wanted)})" if wanted else str(path)
         raise BuildError(
-            f"{where}: {objects} defines no function {names[0]!r}{nearest(names[0], defined)}; its functions are {held}"
+            f"{where}: {given} defines no function {names[0]!r}{nearest(names[0], defined)}; its functions are {held}"
         )
 
 
 def code_bytes(path: Path, wanted: tuple[str, ...] = ()) -> int:
     """The bytes of code in an object, or in some members of an archive; whatever processor it is for."""
-    total = 0
-    for _, file in parsed_objects(path, wanted):
-        total += sum(s["sh_size"] for s in file.iter_sections() if s["sh_flags"] & _CODE_FLAGS == _CODE_FLAGS)
-    return total
+    return sum(found.code_bytes for found in objects(path, wanted).values())
 
 
-def parsed_objects(path: Path, wanted: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+def objects(path: Path, wanted: tuple[str, ...] = ()) -> dict[str, ElfObject]:
     """Some members of an archive, or all, parsed."""
-    from elftools.common.exceptions import ELFError
-    from elftools.elf.elffile import ELFFile
-
     found = members(path)
-    for name in wanted or tuple(found):
-        try:
-            yield name, ELFFile(BytesIO(found[name]))
-        except (ELFError, KeyError, ValueError) as reason:
-            raise BuildError(f"{path}: {name} is no object file: {reason}") from reason
+    return {name: _parsed(found[name], f"{path}: {name}") for name in wanted or tuple(found)}
 
 
-def _functions(file: Any) -> Iterator[str]:
-    """The global symbols that an object defines."""
-    table = file.get_section_by_name(".symtab")
-    for symbol in table.iter_symbols() if table is not None else ():
-        visible = symbol["st_info"]["bind"] in ("STB_GLOBAL", "STB_WEAK")
-        if visible and symbol["st_shndx"] != "SHN_UNDEF" and symbol.name:
-            yield symbol.name
+_parsed = lru_cache(maxsize=64)(parse_object)  # by content: several functions of one object are looked at in turn
+
+
+@cache
+def host_processor() -> Processor:
+    """This machine's, as its objects name it."""
+    with open("/proc/self/exe", "rb") as program:
+        return read_processor(program.read(64), "this program")
 
 
 def foreign_member(path: Path) -> str | None:
     """The first member that is compiled for another processor than this machine's; None: there is none."""
-    for name, file in parsed_objects(path, ()):
-        if architecture(file) != host_architecture():
-            return name
-    return None
+    machine = host_processor().machine
+    return next((name for name, found in objects(path).items() if found.processor.machine != machine), None)
 
 
 def read_binary(path: Path) -> bytes:

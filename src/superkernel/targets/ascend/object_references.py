@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from .archive import parsed_objects
+from .archive import objects as parsed_objects
 from .calling_convention import SyncProtocol
+from .elf_object import ElfObject, Symbol, SymbolKind
 
 Node = tuple[str, int, int]  # object, section, number of a function there, or one of these two
 _LOOSE = -1  # what belongs to no function, such as a table
@@ -39,8 +39,8 @@ def protocol_of_object(path: Path, objects: Sequence[str], symbol: str) -> SyncP
 def reachable_names(path: Path, objects: Sequence[str], symbol: str) -> frozenset[str]:
     """Symbols that a function refers to, directly and through others, in these members of an archive or in all."""
     graph = _ReferenceGraph()
-    for name, elf in parsed_objects(path, tuple(objects)):
-        graph.add(name, elf)
+    for name, parsed in parsed_objects(path, tuple(objects)).items():
+        graph.add(name, parsed)
     return graph.reachable(symbol)
 
 
@@ -59,18 +59,12 @@ class _ReferenceGraph:
     names: dict[Node, set[str]] = field(default_factory=dict)  # what a node refers to by name
     nodes: dict[Node, set[Node]] = field(default_factory=dict)  # and what else
 
-    def add(self, name: str, elf: Any) -> None:
-        table = elf.get_section_by_name(".symtab")
-        if table is None:
-            return
-        symbols = list(table.iter_symbols())
-        places = {number: self._function(name, symbol) for number, symbol in enumerate(symbols)}
-        for section in elf.iter_sections():
-            if section["sh_type"] in ("SHT_REL", "SHT_RELA"):
-                for relocation in section.iter_relocations():
-                    number = relocation["r_info_sym"]
-                    for source in self._at(name, section["sh_info"], relocation["r_offset"]):
-                        self._refer(source, symbols[number], places[number], name)
+    def add(self, name: str, parsed: ElfObject) -> None:
+        places = [self._function(name, symbol) for symbol in parsed.symbols]
+        for relocation in parsed.relocations:
+            symbol, place = parsed.symbols[relocation.symbol], places[relocation.symbol]
+            for source in self._at(name, relocation.section, relocation.offset):
+                self._refer(source, symbol, place, name)
 
     def reachable(self, symbol: str) -> frozenset[str]:
         pending = list(self.defined.get(symbol, ()))
@@ -88,18 +82,17 @@ class _ReferenceGraph:
             pending += self._neighbours(node)
         return frozenset(found)
 
-    def _function(self, name: str, symbol: Any) -> Node | None:
+    def _function(self, name: str, symbol: Symbol) -> Node | None:
         """Where a symbol is defined, if it is a function."""
-        section, kind = symbol["st_shndx"], symbol["st_info"]["type"]
-        local = symbol["st_info"]["bind"] == "STB_LOCAL"
-        if not isinstance(section, int) or not symbol.name or (kind == "STT_NOTYPE" and local):
+        section, local = symbol.section, symbol.local
+        if section is None or not symbol.name or (symbol.kind is SymbolKind.NONE and local):
             return None  # from elsewhere, a section, a label
-        if kind not in ("STT_FUNC", "STT_NOTYPE"):
+        if symbol.kind not in (SymbolKind.FUNCTION, SymbolKind.NONE):
             if not local:
                 self.defined.setdefault(symbol.name, []).append((name, section, _LOOSE))
             return None
         listed = self.functions.setdefault((name, section), [])
-        listed.append(_Function(symbol["st_value"], symbol["st_value"] + symbol["st_size"], local))
+        listed.append(_Function(symbol.value, symbol.value + symbol.size, local))
         node = name, section, len(listed) - 1
         if not local:
             self.defined.setdefault(symbol.name, []).append(node)
@@ -111,14 +104,14 @@ class _ReferenceGraph:
         held = [(name, section, i) for i, function in enumerate(listed) if function.begin <= offset < function.end]
         yield from held or [(name, section, _LOOSE)]
 
-    def _refer(self, source: Node, symbol: Any, place: Node | None, name: str) -> None:
-        if symbol.name and symbol["st_info"]["bind"] != "STB_LOCAL":
+    def _refer(self, source: Node, symbol: Symbol, place: Node | None, name: str) -> None:
+        if symbol.name and not symbol.local:
             self.names.setdefault(source, set()).add(symbol.name)
         elif place is not None:
             self.functions[place[:2]][place[2]].named = True
             self.nodes.setdefault(source, set()).add(place)
-        elif isinstance(symbol["st_shndx"], int):  # a section, or data in it
-            self.nodes.setdefault(source, set()).add((name, symbol["st_shndx"], _SECTION))
+        elif symbol.section is not None:  # a section, or data in it
+            self.nodes.setdefault(source, set()).add((name, symbol.section, _SECTION))
 
     def _neighbours(self, node: Node) -> Iterator[Node]:
         """What a jump inside the section may reach without a relocation; from any place there, all static functions."""

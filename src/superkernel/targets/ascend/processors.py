@@ -5,31 +5,15 @@ Objects for this machine are taken as well: the emulator runs them.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from ...errors import BuildError
-from .archive import members
+from .archive import host_processor, objects
 from .chips import Chip
-
-_IDENTITY = 16  # bytes in front of the fields of an ELF header
-_FIELDS = {1: "HHIIIII", 2: "HHIQQQI"}  # by class: type, machine, version, entry, two tables, flags
-
-
-@dataclass(frozen=True)
-class Processor:
-    """Of an ELF header."""
-
-    bits: int
-    machine: int
-    flags: int
-
-    def __str__(self) -> str:
-        name = _known_machines().get(self.machine)
-        return f"{name or 'a processor'} (ELF machine {self.machine:#x}, {self.bits} bit)"
+from .elf_object import Processor
 
 
 @dataclass(frozen=True)
@@ -43,16 +27,15 @@ class DeviceObject:
 
 def device_objects(path: Path, names: Sequence[str], chip: Chip, where: str) -> tuple[DeviceObject, ...]:
     """Those of the objects that are for the chip; refuses what is neither for it nor for this machine."""
-    contents = members(path)
-    found = {name: processor_of(contents[name], f"{where}: {path}: {name}") for name in names or tuple(contents)}
-    host = {name: processor for name, processor in found.items() if _same_machine(processor, _host())}
+    found = {name: parsed.processor for name, parsed in objects(path, tuple(names)).items()}
+    host = [name for name, processor in found.items() if processor.machine == host_processor().machine]
     device = tuple(DeviceObject(path, name, found[name]) for name in found if name not in host)
     for given in device:
         _check_chip(given, chip, where)
     check_alike(device, where)
     if host and device:
         raise BuildError(
-            f"{where}: {path}: {device[0].name} is for {device[0].processor}, and {next(iter(host))} is for this "
+            f"{where}: {path}: {device[0].name} is for {_spelled(device[0].processor)}, and {host[0]} is for this "
             "machine: the objects of a sub-kernel must be for one processor"
         )
     return device
@@ -64,7 +47,7 @@ def check_alike(objects: Sequence[DeviceObject], where: str) -> None:
         first = objects[0]
         if given.processor == first.processor:
             continue
-        if _same_machine(given.processor, first.processor):
+        if given.processor.machine == first.processor.machine:
             other, this = f"ELF flags {given.processor.flags:#x}", f"{first.processor.flags:#x}"
         else:
             other, this = f"ELF machine {given.processor.machine:#x}", f"{first.processor.machine:#x}"
@@ -75,14 +58,6 @@ def check_alike(objects: Sequence[DeviceObject], where: str) -> None:
         )
 
 
-def processor_of(content: bytes, where: str) -> Processor:
-    if content[:4] != b"\x7fELF" or len(content) < 64 or content[4] not in _FIELDS or content[5] not in (1, 2):
-        raise BuildError(f"{where} is no object file: it does not begin like an ELF file")
-    order = "<" if content[5] == 1 else ">"
-    fields = struct.unpack_from(order + _FIELDS[content[4]], content, _IDENTITY)
-    return Processor(32 * content[4], fields[1], fields[-1])
-
-
 def _check_chip(given: DeviceObject, chip: Chip, where: str) -> None:
     toolkit, processor = chip.toolkit, given.processor
     wrong = processor.machine in _known_machines()
@@ -91,7 +66,7 @@ def _check_chip(given: DeviceObject, chip: Chip, where: str) -> None:
         wrong, needed = processor.machine != toolkit.elf_machine, f"ELF machine {toolkit.elf_machine:#x}"
     if wrong:
         raise BuildError(
-            f"{where}: {given.path}: {given.name} is for {processor}, and chip {chip.name} is {needed}: "
+            f"{where}: {given.path}: {given.name} is for {_spelled(processor)}, and chip {chip.name} is {needed}: "
             "compile it for the chip, or for this machine to emulate it"
         )
     if toolkit.elf_flags and processor.flags not in toolkit.elf_flags:
@@ -102,14 +77,9 @@ def _check_chip(given: DeviceObject, chip: Chip, where: str) -> None:
         )
 
 
-def _same_machine(one: Processor, other: Processor) -> bool:
-    return (one.bits, one.machine) == (other.bits, other.machine)
-
-
-@cache
-def _host() -> Processor:
-    with open("/proc/self/exe", "rb") as program:
-        return processor_of(program.read(64), "this program")
+def _spelled(processor: Processor) -> str:
+    name = _known_machines().get(processor.machine, "a processor")
+    return f"{name} (ELF machine {processor.machine:#x})"
 
 
 @cache
