@@ -157,14 +157,14 @@ def _check_kind(path: Path, elf: Any) -> None:
     if elf["e_type"] != "ET_REL":
         kind = _KINDS.get(elf["e_type"], f"an ELF file of type {elf['e_type']}")
         raise BuildError(f"{path} is {kind}, not a relocatable object: {_COMPILE_SO}")
-    if architecture(elf) != host_architecture():
+    if _architecture(elf) != host_architecture():
         raise BuildError(
-            f"object file {path} is for {architecture(elf)}, but this machine is {host_architecture()}: "
+            f"object file {path} is for {_architecture(elf)}, but this machine is {host_architecture()}: "
             "compile it for this machine"
         )
 
 
-def architecture(elf: Any) -> str:
+def _architecture(elf: Any) -> str:
     """What the code of a parsed object is for."""
     order = "little" if elf.little_endian else "big"
     return f"{str(elf['e_machine']).removeprefix('EM_')} ({elf.elfclass} bit, {order} endian)"
@@ -174,7 +174,7 @@ def architecture(elf: Any) -> str:
 def host_architecture() -> str:
     """What a shared object must be made for to be loaded into this process."""
     with open("/proc/self/exe", "rb") as program:
-        return architecture(_parsed(program))
+        return _architecture(_parsed(program))
 
 
 def _check_section_table(path: Path, elf: Any, file_bytes: int) -> None:
