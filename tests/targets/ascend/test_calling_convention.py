@@ -9,6 +9,7 @@ from targets.ascend.conftest import completed
 
 import superkernel as sk
 from superkernel.model.params import Param
+from superkernel.targets.ascend import as_type
 from superkernel.targets.ascend.calling_convention import (
     CallingConvention,
     SyncProtocol,
@@ -90,3 +91,22 @@ def test_both_are_facts_that_a_saved_kernel_keeps(tmp_path: Path) -> None:
     facts = facts_of(kernel)
     assert (facts.convention, facts.protocol) == (POINTERS, SyncProtocol.CANN)
     assert facts_from_json(facts_to_json(kernel)) == facts
+
+
+def test_an_object_without_metadata_is_called_as_asked(tmp_path: Path, binaries: Path) -> None:
+    kernel = sk.SubKernel.from_object(binaries / "vec.o", "vec_func", block_dim=2, params=["in:x", "out:y"])
+    assert facts_of(completed(kernel)).convention is INDEX
+    asked = completed(as_type(kernel, "KERNEL_TYPE_AIV_ONLY", call="pointers"))
+    assert facts_of(asked).convention is POINTERS
+    with sk.compile([sk.Op(asked, ["a", "b"])], options="split-mode=1", target="ascend") as k:
+        assert "void vec_func(uint64_t" not in k.source
+
+
+def test_how_an_object_cannot_be_called(tmp_path: Path, binaries: Path) -> None:
+    kernel = sk.SubKernel.from_object(binaries / "vec.o", "vec_func", block_dim=2, params=["in:x", "scalar:n:int32"])
+    for call, words in (("pointer", "did you mean 'pointers'"), (3, "call is 3"), ("pointers", "'n' is a scalar")):
+        with pytest.raises(sk.GraphError, match=words):
+            as_type(kernel, "KERNEL_TYPE_AIV_ONLY", call=call)  # type: ignore[arg-type]
+    source = sk.SubKernel.from_source(binaries / "vec.cpp", "vec_func", block_dim=2, params=["in:x"])
+    with pytest.raises(sk.GraphError, match="a source says by its declaration"):
+        as_type(source, "KERNEL_TYPE_AIV_ONLY", call="pointers")

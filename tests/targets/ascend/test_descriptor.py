@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -131,3 +132,9 @@ def test_the_newer_form_has_a_group_per_lane_and_block_numbers(options: str, gro
     assert {group: [kernel["name"] for kernel in kernels] for group, kernels in listed.items()} == groups
     assert "blockDim" not in fields and fields["blockNum"] == 4
     assert all("blockNum" in kernel and "blockDim" not in kernel for group in listed.values() for kernel in group)
+
+
+@by_name
+def test_every_field_is_on_the_page(scenario: Callable[[], AscendPlan]) -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "ascend.md").read_text()
+    assert not [field for field in described(scenario()) if f"`{field}" not in page]

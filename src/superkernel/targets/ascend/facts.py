@@ -8,13 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from ...cache import digest
-from ...errors import GraphError
+from ...errors import GraphError, nearest, shown
 from ...model.binary import Core, Form
 from ...model.subkernel import SubKernel, refuse_thread_blocks
 from ..native.c_names import is_c_identifier
 from .archive import check_function, code_bytes, read_binary
 from .call_graph import always_calls, calls
-from .calling_convention import CallingConvention, SyncProtocol, convention_of_text, protocol_of_text
+from .calling_convention import (
+    CallingConvention,
+    SyncProtocol,
+    check_pointers,
+    convention_of_text,
+    protocol_of_text,
+)
 from .chips import Chip
 from .core_types import CUBE, CoreClass, KernelType, OpClass, kernel_type
 from .object_references import calls_barrier, protocol_of_object
@@ -80,10 +86,25 @@ def _typed_facts(kernel: SubKernel, kind: KernelType) -> AscendFacts:
     return AscendFacts(kind, tuple((core_class, key, Code(name)) for core_class in classes for key, name in variants))
 
 
-def as_type(kernel: SubKernel, text: str) -> SubKernel:
-    """A sub-kernel built in Python as one of CANN's kernel types; `core` alone cannot say 1:1."""
-    kind = kernel_type(text, f"sub-kernel {kernel.name!r}: ")
-    return replace(kernel, core=CORE_OF[kind.op_class], target_facts=_typed_facts(kernel, kind))
+def as_type(kernel: SubKernel, text: str, *, call: str | None = None) -> SubKernel:
+    """A sub-kernel built in Python as one of CANN's kernel types; `core` alone cannot say 1:1.
+
+    call: how an object is called that comes without metadata: slot_index, or pointers. A source says that itself.
+    """
+    where = f"sub-kernel {kernel.name!r}: "
+    kind = kernel_type(text, where)
+    facts = _typed_facts(kernel, kind)
+    if call is not None:
+        conventions = [known.value for known in CallingConvention]
+        if call not in conventions:
+            known = ", ".join(conventions)
+            raise GraphError(f"{where}call is {shown(call)}{nearest(call, conventions)}; it must be one of {known}")
+        if kernel.binary.form is Form.SOURCE:
+            raise GraphError(f"{where}call={call!r}: a source says by its declaration how it is called; leave call out")
+        facts = replace(facts, convention=CallingConvention(call))
+        if facts.convention is CallingConvention.POINTERS:
+            check_pointers(kernel.params, len(kernel.params), where)
+    return replace(kernel, core=CORE_OF[kind.op_class], target_facts=facts)
 
 
 def pointer_count(kernel: SubKernel) -> int | None:
