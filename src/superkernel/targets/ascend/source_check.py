@@ -216,10 +216,12 @@ def _lost_space(operand: Any, result: Any) -> str | None:
     if result.kind is not TypeKind.POINTER:
         return None
     space = result.get_pointee().get_address_space()
-    if operand.kind is TypeKind.POINTER and operand.get_pointee().kind is not TypeKind.FUNCTIONPROTO:
-        if operand.get_pointee().get_address_space() != space:
-            return f"the cast from {operand.spelling!r} to {result.spelling!r} changes the address space"
-    elif operand.kind in _addresses() and not space:
+    changes = f"the cast from {operand.spelling!r} to {result.spelling!r} changes the address space"
+    if operand.kind is TypeKind.POINTER:
+        return changes if operand.get_pointee().get_address_space() != space else None
+    if operand.kind is TypeKind.FUNCTIONPROTO:  # code has no address space
+        return changes if space else None
+    if operand.kind in _addresses() and not space:
         return f"an address becomes {result.spelling!r}, which has no address space"
     return None
 
