@@ -141,8 +141,14 @@ def device_object(functions: Sequence[str], machine: int = DEVICE, code: int = 3
 
 
 def archive_of(members: Mapping[str, bytes]) -> bytes:
-    made = b"!<arch>\n"
+    """An ar archive with a table of names, as those have more than 15 characters."""
+    names = "".join(f"{name}/\n" for name in members)
+    made = b"!<arch>\n" + _member("//", names.encode())
     for name, content in members.items():
-        made += f"{name + '/':<16}{0:<12}{0:<6}{0:<6}{'644':<8}{len(content):<10}`\n".encode()
-        made += content + b"\n" * (len(content) % 2)
+        made += _member(f"/{names.index(f'{name}/')}", content)
     return made
+
+
+def _member(title: str, content: bytes) -> bytes:
+    header = f"{title:<16}{0:<12}{0:<6}{0:<6}{'644':<8}{len(content):<10}`\n"
+    return header.encode() + content + b"\n" * (len(content) % 2)
