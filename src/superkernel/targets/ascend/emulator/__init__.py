@@ -19,7 +19,7 @@ from .delays import Delays, Turn
 from .launch import ChipEmulator, Emulation, Outside
 from .modules import Module, build_modules
 from .stand_in_launch import StandInEmulator
-from .stand_ins import device_binary
+from .stand_ins import needs_stand_ins
 
 _Key = tuple[int, bool]  # id of the emitted kernel, and whether stand-ins take the place of its sub-kernels
 _built: dict[_Key, tuple[ref[EmittedKernel], Mapping[CoreClass, Module]]] = {}
@@ -28,12 +28,12 @@ __all__ = ["Delays", "Emulation", "Outside", "Turn", "emulate", "uses_stand_ins"
 
 
 def uses_stand_ins(emitted: EmittedKernel, stand_ins: bool | None) -> bool:
-    """As asked; None: where a sub-kernel is compiled for another processor than this machine's."""
+    """As asked; None: where a sub-kernel cannot run here."""
     if stand_ins is not None and not isinstance(stand_ins, bool):
         raise LaunchError(
             f"super_kernel_scope {emitted.name!r}: stand_ins is {stand_ins!r}; True, False or None is needed"
         )
-    return device_binary(emitted) is not None if stand_ins is None else stand_ins
+    return needs_stand_ins(emitted) if stand_ins is None else stand_ins
 
 
 def emulate(

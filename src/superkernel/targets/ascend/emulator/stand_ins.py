@@ -11,7 +11,6 @@ import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from pathlib import Path
 
 from superkernel.model.binary import Form
 from superkernel.model.graph import Graph
@@ -26,6 +25,7 @@ from ..archive import foreign_member
 from ..core_types import OpClass
 from ..facts import facts_of
 from ..kernel_description import EmittedKernel, EmittedOp
+from ..operators.describe_op import is_described
 from ..schedule import fenced
 
 PATTERN_BYTES = 1024  # of a buffer that stand-ins touch, and the size of a buffer that is not passed
@@ -114,12 +114,11 @@ class StandIn:
             yield self.meeting, WORD_BYTES * self.most_workers * self.barriers
 
 
-def device_binary(emitted: EmittedKernel) -> Path | None:
-    """The first sub-kernel that is compiled for another processor than this machine's; None: there is none."""
-    for path in dict.fromkeys(op.kernel.binary.path for op in emitted.ops if op.kernel.binary.form is Form.OBJECT):
-        if foreign_member(path) is not None:
-            return path
-    return None
+def needs_stand_ins(emitted: EmittedKernel) -> bool:
+    """Whether a sub-kernel is compiled for another processor than this machine's, or is only described."""
+    kernels = dict.fromkeys(op.kernel for op in emitted.ops)
+    objects = dict.fromkeys(kernel.binary.path for kernel in kernels if kernel.binary.form is Form.OBJECT)
+    return any(map(is_described, kernels)) or any(foreign_member(path) is not None for path in objects)
 
 
 def make_stand_ins(
