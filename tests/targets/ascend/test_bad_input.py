@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,7 @@ from targets.ascend.device_lists import archive_of, device_object
 from typer.testing import CliRunner
 
 import superkernel as sk
+from superkernel.errors import SuperKernelError
 from superkernel.targets import find_target
 from superkernel.tools.cli import app
 
@@ -319,3 +323,34 @@ def test_a_device_object_is_not_launched_without_cann(write: Write, tmp_path: Pa
     with kernel, pytest.raises(sk.LaunchError, match=r"CANN.*k\.emulate"):
         kernel(given)
     assert not any(array.any() for array in given.values())
+
+
+CHANGES = 100
+JUNK: tuple[Any, ...] = (
+    *(None, True, -1, 0, 3, 2**70, 1.5, "", "x", "in:x", "KERNEL_TYPE_AIC_ONLY", "\u00fc", "a" * 5000),
+    *([], [[]], ["few"], [1, 2], {}, {"": {}}, {"1": "few"}, {"AiCore": "few"}),
+)
+
+
+def places_in(value: Any, place: Steps = ()) -> Iterator[Steps]:
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inside in pairs:
+        yield (*place, key)
+        yield from places_in(inside, (*place, key))
+
+
+def test_any_value_anywhere_is_read_or_refused(put: Callable[..., Path]) -> None:
+    random, outcomes = Random(16), Counter[bool]()
+    for _ in range(CHANGES):
+        files = documents()
+        for _ in range(random.randrange(1, 4)):
+            name = random.choice(list(files))
+            place = random.choice(list(places_in(files[name])))
+            changed(files, Row(name, place, ()), *deepcopy(random.choice([(), *((junk,) for junk in JUNK)])))
+        try:
+            read(put(files))
+            outcomes[True] += 1
+        except SuperKernelError as error:
+            assert any(name in str(error) for name in (*files, "tiled.a")), str(error)
+            outcomes[False] += 1
+    assert outcomes[True] and outcomes[False]
