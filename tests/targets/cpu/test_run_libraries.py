@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -137,3 +139,60 @@ except sk.UnsupportedError as error:
     told = child(code, args=[str(tmp_path / "kept")]).stdout
     assert told.startswith("super_kernel_scope 'moved': ")
     assert "libseven.so" in told and str(tmp_path / "seven/libseven.so") in told
+
+
+# large libraries
+
+
+@pytest.fixture
+def every_library_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("superkernel.targets.native.import_library._LARGE_BYTES", 0)
+
+
+def link_command(k: Any) -> str:
+    (command,) = (command for command in k.executable.commands if "--gc-sections" in command)
+    return str(command)
+
+
+def needed_by(k: Any) -> list[str]:
+    shown = subprocess.run(["readelf", "-d", str(k.executable.binary)], capture_output=True, text=True, check=True)
+    return re.findall(r"\(NEEDED\).*\[(.*)\]", shown.stdout)
+
+
+@pytest.mark.usefixtures("every_library_is_large")
+def test_import_libraries_stand_in_for_large_libraries(pair: list[Op], tmp_path: Path) -> None:
+    with compile_ops(pair, "imported") as k:
+        assert right(k) and right(k.unfused())
+        assert {"libthree.so", "libseven.so"} <= set(needed_by(k))  # the loader is told of the libraries themselves
+        link = link_command(k)
+        assert str(tmp_path / "three/libthree.so") not in link and str(tmp_path / "three") in link
+
+
+@pytest.mark.usefixtures("every_library_is_large")
+@pytest.mark.parametrize(
+    ("declared", "flags"), [("thread_local int64_t", ()), ("int64_t", ("-Wl,--hash-style=sysv",))], ids=["tls", "sysv"]
+)
+def test_where_no_import_library_can_be_made_the_library_is_linked(
+    tmp_path: Path, declared: str, flags: tuple[str, ...]
+) -> None:
+    (tmp_path / "offset.cpp").write_text(f'#include <stdint.h>\nextern "C" {{ {declared} offset = 5; }}\n')
+    shared = build_shim(tmp_path / "offset.cpp", tmp_path / "liboffset.so", *flags)
+    source = tmp_path / "uses_offset.cpp"
+    body = "z[sk::block_idx()] = x[sk::block_idx()] + offset;"
+    source.write_text(
+        f'#include <stdint.h>\n#include <superkernel/kernel.h>\nextern "C" {{ extern {declared} offset; }}\n'
+        f'extern "C" void plus(const int64_t* x, int64_t* z) {{ {body} }}\n'
+    )
+    plus = SubKernel.from_source(source, "plus", block_dim=2, params=PARAMS, libraries=[shared])
+    with compile_ops([Op(plus, ["x", "z"])], f"offset_{len(flags)}") as k:
+        given = {"x": np.array([1, 2]), "z": np.zeros(2, np.int64)}
+        k(given)
+        assert given["z"].tolist() == [6, 7]
+        assert str(shared) in link_command(k)
+
+
+@pytest.mark.usefixtures("every_library_is_large")
+def test_what_no_large_library_defines_is_named(tmp_path: Path) -> None:
+    wrong = library(tmp_path / "three", "three", 3)
+    with pytest.raises(BuildError, match="undefined: seven_of"):
+        compile_ops([Op(kernel(tmp_path, "seven", wrong), ["x", "z"])], "undefined")

@@ -18,6 +18,7 @@ from ...model.binary import Form
 from ...model.subkernel import SubKernel, refuse_thread_blocks
 from ..native import objects
 from ..native.build_context import BuildContext
+from ..native.import_library import import_library, is_large
 from ..native.march import NATIVE
 from ..native.object_facts import facts_of
 from ..native.objects import CXX_FLAGS, CompileJob, text_key, versions
@@ -37,7 +38,6 @@ _ENTRY_FLAGS = ("-O2", "-fno-exceptions", "-Wno-unused-variable")
 _TILING_PARAMETERS = "(sk_tiling_args const*, sk_tiling_result*)"
 # one host library serves kernels for every processor of the architecture
 _HOST_FLAGS = ("-O2", *(["-march=x86-64"] if platform.machine() == "x86_64" else []))
-_LARGE_LIBRARY_BYTES = 2**25
 
 
 def build_context(progress: Callable[[str], None] | None = None, march: str = NATIVE) -> BuildContext:
@@ -198,21 +198,20 @@ def _link_shared(
     origin: Mapping[str, Path],
     log: list[str],
 ) -> None:
-    """Link without large libraries first: few kernels call torch's, and the linker takes long to read their symbols."""
+    """Link with import libraries in the place of large ones; where that fails, the libraries themselves say why."""
     link = partial(objects.link_shared, merged, output, context.toolchain, ())
-    small = [library for library in libraries if not _is_large(library)]
-    if len(small) < len(libraries):
+    large = [Path(library) for library in libraries if is_large(library)]
+    if large:
         commands: list[str] = []
-        with suppress(BuildError):
-            link(["m", *small], origin, commands)
+        with suppress(BuildError, LookupError):
+            found = {library: import_library(library, origin, context, commands) for library in large}
+            small = [library for library in libraries if not is_large(library)]
+            imported = [path for path in found.values() if path is not None]
+            folders = dict.fromkeys(library.parent for library, path in found.items() if path is not None)
+            link(["m", *small], origin, commands, imported=imported, folders=folders)
             log += commands
             return
     link(["m", *libraries], origin, log)
-
-
-def _is_large(library: str | Path) -> bool:
-    path = Path(library)
-    return ".so" in path.name and path.is_absolute() and path.is_file() and path.stat().st_size > _LARGE_LIBRARY_BYTES
 
 
 def _key(*parts: str, context: BuildContext) -> str:

@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass
@@ -221,12 +221,16 @@ def link_shared(
     libraries: Sequence[str | Path] = (),
     origin: Mapping[str, Path] | None = None,
     log: list[str] | None = None,
+    imported: Sequence[Path] = (),
+    folders: Iterable[Path] = (),
 ) -> None:
     """Make a shared object that can be loaded; `libraries` are files, or names as after -l.
 
-    `origin` says which of the user's files refers to a symbol, for the message if nothing defines it.
+    `origin` says which of the user's files refers to a symbol, for the message if nothing defines it. `imported` are
+    import libraries; the libraries they stand for are found in `folders` when the shared object is loaded.
     """
     needed = [option for library in libraries for option in _library(library)]
+    needed += [*map(str, imported), *(option for folder in folders for option in _found_in(folder))]
     command = [*toolchain.cxx, *_SHARED, *flags, str(merged.absolute()), *needed, "-o", str(output.absolute())]
     try:
         run(command, what=f"linking {output}", log=log)
@@ -320,7 +324,11 @@ def _library(library: str | Path) -> tuple[str, ...]:
     if isinstance(library, str) and os.sep not in library:
         return (f"-l{library}",)
     path = Path(library).absolute()
-    return (str(path), "-Xlinker", "-rpath", "-Xlinker", str(path.parent))
+    return (str(path), *_found_in(path.parent))
+
+
+def _found_in(folder: Path) -> tuple[str, ...]:
+    return ("-Xlinker", "-rpath", "-Xlinker", str(folder))
 
 
 def _undefined(symbols: Sequence[str], origin: Mapping[str, Path]) -> str:
