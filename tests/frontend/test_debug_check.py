@@ -3,35 +3,40 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import pytest
 import torch
+from examples import program
 from frontend.fused import assert_same_bits, compiled
+from measured import grows_by
 from torch import Tensor, nn
 
 from superkernel.frontend.scope import super_kernel
 
 pytestmark = pytest.mark.slow
 
-
-class Model(nn.Module):
-    """A matmul and what Inductor writes around it: a norm over rows, a full reduction."""
-
-    def __init__(self, options: str) -> None:
-        super().__init__()
-        torch.manual_seed(3)
-        self.options, self.linear = options, nn.Linear(48, 32)
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        with super_kernel("checked", self.options):
-            y = torch.softmax(self.linear(x), -1) + x[:, :32].sin()
-            return y, (y * y).sum()
+MOST_SLOWER = 20
 
 
-def test_a_model_is_checked_and_gives_the_same(caplog: pytest.LogCaptureFixture) -> None:
-    x = torch.linspace(-2, 2, 9 * 48).reshape(9, 48)
+def in_a_scope(layer: nn.Module, options: str) -> Callable[[Tensor], Tensor]:
+    def model(x: Tensor) -> Tensor:
+        with super_kernel("checked", options):
+            made: Tensor = layer(x)
+            return made
+
+    return model
+
+
+def test_a_layer_of_the_sample_is_checked_and_gives_the_same_in_at_most_twenty_times_the_time(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sample = program.load("03_moe_compare.py")
+    torch.manual_seed(3)
+    layer, x = sample.Experts(sample.KINDS["sk1"]).eval(), sample.inputs()[1]
     with torch.no_grad(), caplog.at_level(logging.WARNING, "superkernel"):
-        wanted = compiled(Model("").eval(), profit_gate=0)(x)
-        found = compiled(Model("debug-check=1").eval(), profit_gate=0)(x)
-    assert_same_bits(found, wanted)
+        plain, checked = compiled(in_a_scope(layer, "")), compiled(in_a_scope(layer, "debug-check=1"))
+        assert_same_bits(checked(x), plain(x))
+        slower = grows_by(lambda: plain(x), lambda: checked(x), MOST_SLOWER)
     assert not [record for record in caplog.records if "given as an object" in record.getMessage()]
+    assert slower < MOST_SLOWER
