@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from examples import program
 from frontend.fused import assert_same_bits, compiled
 from measured import grows_by
 from torch import Tensor, nn
 
+from examples import program
 from superkernel.frontend.scope import super_kernel
 
 pytestmark = pytest.mark.slow
