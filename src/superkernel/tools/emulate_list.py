@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -105,7 +106,7 @@ def _try_seeds(kernel: SuperKernel, seeds: Sequence[int]) -> tuple[EmulatedLaunc
     """The first launch that passed, and all that failed."""
     first: EmulatedLaunch | None = None
     failures = []
-    for seed in seeds:
+    for seed in _with_bar(seeds):
         try:
             kernel.emulate({}, seed=seed, stand_ins=True, record=first is None)
         except LaunchError as error:
@@ -113,3 +114,13 @@ def _try_seeds(kernel: SuperKernel, seeds: Sequence[int]) -> tuple[EmulatedLaunc
             continue
         first = first or kernel.emulated
     return first, failures
+
+
+def _with_bar(seeds: Sequence[int]) -> Iterable[int]:
+    """A bar on a terminal that moves with every seed."""
+    if not sys.stderr.isatty():
+        return seeds
+    from rich.console import Console
+    from rich.progress import track
+
+    return track(seeds, "seeds", console=Console(stderr=True), transient=True)

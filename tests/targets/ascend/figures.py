@@ -3,6 +3,7 @@
 emitting 2000 ops             under 10 s, and twice the ops in at most 2 x 1.2 of the time
 emulating 8 mixed ops         on 24 + 48 cores, under 2 s
 1000 random cases             compiled, emulated and checked, under 5 minutes on two cores
+a layer of 60 ops, stand-ins  on 24 + 48 cores, under 1 s per seed; at most 0.33 of one full barrier per op
 a layer of 60 mixed ops       at most half of what one full barrier per op would cost
 """
 
@@ -17,13 +18,17 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # as pytest does: modules that tests share
 
 from targets.ascend.conformance.cases import Case, Shape, Use
 from targets.ascend.conformance.checks import check, launch, prepare, random_cases
+from targets.ascend.device_lists import write_list
+from targets.ascend.moe_list import moe_list
 from targets.ascend.random_lists import kernel
 
+import superkernel as sk
 from superkernel.model.graph import build_graph
 from superkernel.model.op import Op
 from superkernel.model.options import Options
@@ -31,6 +36,7 @@ from superkernel.targets.ascend import TARGET
 from superkernel.targets.ascend.core_types import KernelType
 from superkernel.targets.ascend.describe_kernel import emit
 from superkernel.targets.ascend.plan import AscendPlan
+from superkernel.targets.protocol import EmulatedMachine
 
 PARAMS = ("in:x", "in:y", "out:z")
 AIV, AIC, MIX = KernelType.AIV_ONLY, KernelType.AIC_ONLY, KernelType.MIX_AIC_1_2
@@ -129,6 +135,21 @@ def moe_plan(options: str) -> AscendPlan:
     return TARGET.planner.plan(build_graph(moe_layer(), "layer", parsed.stream_fusion), parsed, 0)
 
 
+def emulating_list(seeds: Sequence[int]) -> tuple[float, EmulatedMachine]:
+    """The most seconds that a seed of the sixty ops in CANN's form takes with stand-ins, and what their syncs cost."""
+    assert TARGET.emulator is not None
+    with TemporaryDirectory() as folder:
+        described = TARGET.read_ops(write_list(Path(folder), moe_list(), name="layer"))
+        with sk.compile(described.ops, described.name, described.options, "ascend") as kernel:
+            kernel.emulate({}, seed=0)  # compiles
+            times = []
+            for seed in seeds:
+                begin = time.perf_counter()
+                kernel.emulate({}, seed=seed)
+                times.append(time.perf_counter() - begin)
+            return max(times), TARGET.emulator.machine(kernel.executable)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=2, help="processes for the random cases")
@@ -141,6 +162,10 @@ def main() -> None:
     print(f"emitting 2000 ops: {clock:.2f} s; {large / small / 2:.2f} x linear from 1000 on, by processor time")
     compiled, most = emulating(range(5))
     print(f"emulating 8 mixed ops on 24 + 48 cores: {most:.2f} s at most with 5 seeds; compiling them {compiled:.2f} s")
+    most, machine = emulating_list(range(20))
+    share = machine.sync_actions / machine.barrier_actions
+    told = f"{machine.sync_actions} flag actions, {share:.2f} of a full barrier per op"
+    print(f"a layer of 60 ops in CANN's form, stand-ins, {machine.name}: {most:.2f} s per seed at most; {told}")
     for options in ("", "early-start=2", "stream-fusion=1"):
         plan = moe_plan(options)
         ops = len(plan.graph.nodes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 from targets.ascend.conftest import archive, host_object
 from targets.ascend.device_lists import DeviceKernel, Entry, archive_of, device_object, write_list
-from targets.ascend.random_lists import kernel, random_ops, random_options
+from targets.ascend.random_lists import kernel
 
 import superkernel as sk
 from superkernel.errors import BuildError, LaunchError
@@ -250,11 +249,15 @@ def test_cache_maintenance_is_needed_by_stand_ins() -> None:
             emulate(emitted, plan.graph, {}, NO_INPUTS, seed=seed, stand_ins=True, options=plan.options)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("number", range(6))
-def test_random_lists_agree_with_the_reference(number: int) -> None:
-    choose = random.Random(1000 + number)
-    ops, options = random_ops(choose, choose.randint(4, 12)), random_options(choose)
-    _, run = planned(ops, options)
-    for seed in range(4):
-        run(seed)
+def test_sub_kernels_that_take_pointers(compiled: Compiled) -> None:
+    plain = DeviceKernel("plain", AIV, 6, ("in:x", "in:w", "out:y"), more={"superkernel_call": "pointers"})
+    k = compiled(Entry(VEC, ("a", "b")), Entry(plain, ("b", "w", "c")), Entry(plain, ("c", "w", "d")))
+    assert "plain(" in k.source and k.emulate({}, seed=2)["d"].any()
+    exchanged = found(k, lambda text: text.replace("pointer(first_slot + 0)", "pointer(first_slot + 1)"))
+    assert "with pointers that are those of no op" in exchanged
+
+
+def test_a_saved_list_is_emulated_where_its_files_are(compiled: Compiled, tmp_path: Path) -> None:
+    compiled(Entry(VEC, ("a", "b")), Entry(MEETS, ("b", "c")), options="feed-sync-all=1").save(tmp_path / "saved")
+    with sk.load(tmp_path / "saved") as k:
+        assert k.emulate({}, seed=1)["c"].any()

@@ -1,0 +1,54 @@
+"""Random lists, as large as the chip, with stand-ins: everything that an op may be, in every order, holds."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from targets.ascend.random_lists import random_ops, random_options
+
+from superkernel.cache import Cache
+from superkernel.errors import PlanError
+from superkernel.model.graph import build_graph
+from superkernel.model.options import Options
+from superkernel.targets.ascend import TARGET
+from superkernel.targets.ascend.describe_kernel import emit
+from superkernel.targets.ascend.emulator.modules import build_modules
+from superkernel.targets.ascend.emulator.stand_in_launch import StandInEmulator
+from superkernel.targets.ascend.plan import AscendPlan
+from superkernel.targets.protocol import LaunchInputs
+
+CHUNK, LISTS, SEEDS = 20, 200, 4
+
+
+def random_plan(seed: int) -> AscendPlan:
+    """The first draw that can be planned."""
+    choose = random.Random(seed)
+    while True:
+        ops, options = random_ops(choose, choose.randint(2, 16)), Options.parse(random_options(choose))
+        try:
+            plan = TARGET.planner.plan(build_graph(ops, f"list{seed}", options.stream_fusion), options, 0)
+        except PlanError:
+            continue
+        assert isinstance(plan, AscendPlan)
+        return plan
+
+
+def run_lists(first: int, count: int, seeds: int) -> None:
+    plans = [random_plan(seed) for seed in range(first, first + count)]
+    emitted = [emit(plan) for plan in plans]
+    modules = build_modules(emitted, Cache(), stand_ins=True)
+    for plan, kernel in zip(plans, emitted, strict=True):
+        for seed in range(seeds):
+            settings = kernel, plan.graph, modules, Cache(), seed, None, (), True, False
+            StandInEmulator(*settings, options=plan.options).run({}, LaunchInputs({}, {}))
+
+
+def test_random_lists() -> None:
+    run_lists(0, 10, 2)
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("first", range(1000, 1000 + LISTS, CHUNK))
+def test_many_random_lists(first: int) -> None:
+    run_lists(first, CHUNK, SEEDS)
