@@ -57,7 +57,7 @@ class EmulatedNpu:
         self.calls = ctypes.CDLL(str(self.library))
         for name in ("npu_violations", "npu_calls"):
             getattr(self.calls, name).restype = ctypes.c_char_p
-        for name in ("npu_allocation", "npu_word"):
+        for name in ("npu_allocation", "npu_word", "npu_written"):
             function = getattr(self.calls, name)
             function.restype, function.argtypes = ctypes.c_uint64, [ctypes.c_uint64]
         self.calls.npu_aborted.argtypes = [ctypes.c_void_p]
@@ -167,6 +167,8 @@ class _Launch:
                     machine, b"the host", arena.words[answer.asked], answer.value, 0, answer.op is not None
                 )
 
+            wrong: list[str] = []
+
             def acts(index: int) -> int:
                 if index < 0:
                     return int(self.npu.calls.npu_aborted(self.stream))
@@ -175,6 +177,10 @@ class _Launch:
                 if not all(calls.sk_emu_agent_reads(machine, index, at.address, at.bytes) for at in regions):
                     return 1
                 if not self._answered(cells[answer.writes[-1]]):
+                    return 1
+                order = [self.npu.calls.npu_written(arena.words[slot]) for slot in answer.writes]
+                if not order[0] > 0 or order != sorted(order):
+                    wrong.append("the host answered before its answer was there")
                     return 1
                 if answer.op is not None:
                     key, blocks = (cells[slot].value for slot in answer.writes[:2])
@@ -191,7 +197,7 @@ class _Launch:
             text: str = calls.sk_emu_error(machine).decode() if failed else ""
             if self.npu.calls.npu_aborted(self.stream):
                 return "interrupted"
-            return text
+            return "\n".join([*wrong, text]) if failed else ""
         finally:
             calls.sk_emu_free(machine)
 

@@ -50,7 +50,9 @@ struct Npu {
     int users = 0;  // while it is 0, touching device memory is a segmentation fault
     std::map<uint64_t, uint64_t> allocations;  // begin -> bytes
     std::set<void*> streams, binaries, functions;
-    std::map<uint64_t, std::unique_ptr<uint64_t>> words;  // of the kernel that runs: where a word is -> what the host wrote
+    struct Word { uint64_t value, written; };  // `written`: the number of the copy that did it, from 1
+    std::map<uint64_t, std::unique_ptr<Word>> words;  // of the kernel that runs: where a word is -> what the host wrote
+    uint64_t copies = 0;
     std::set<uint64_t> in_use, word_allocations;  // allocations of the kernel that runs
     std::string running;                        // the path of its binary
     bool paused = false;
@@ -194,8 +196,13 @@ uint64_t npu_word(uint64_t address) {  // from now on copies to this word go to 
     if (!in || address % 8) return 0;
     npu.in_use.insert(in->first), npu.word_allocations.insert(in->first);
     auto& cell = npu.words[address];
-    if (!cell) cell = std::make_unique<uint64_t>(*reinterpret_cast<uint64_t*>(address));
-    return reinterpret_cast<uint64_t>(cell.get());
+    if (!cell) cell = std::make_unique<Npu::Word>(Npu::Word{*reinterpret_cast<uint64_t*>(address), 0});
+    return reinterpret_cast<uint64_t>(&cell->value);
+}
+uint64_t npu_written(uint64_t address) {
+    std::lock_guard<std::mutex> hold(npu.lock);
+    auto found = npu.words.find(address);
+    return found == npu.words.end() ? 0 : found->second->written;
 }
 void npu_pause(int paused) {
     std::lock_guard<std::mutex> hold(npu.lock);
@@ -347,7 +354,8 @@ int aclrtMemcpy(void* to, size_t room, const void* from, size_t bytes, int kind)
     if (used && kind == 1) {
         auto word = npu.words.find(address);
         if (word == npu.words.end() || bytes != 8) return violation(kInvalidParam, "aclrtMemcpy to memory that a running kernel uses");
-        memcpy(word->second.get(), from, 8);
+        memcpy(&word->second->value, from, 8);
+        word->second->written = ++npu.copies;
         return 0;
     }
     // its cores stand still while it asks for a tiling: then, and only then, the host may look at what they computed

@@ -24,6 +24,8 @@ def turn(core: str = "vector", name: str = "turn", **more: Any) -> sk.SubKernel:
 
 
 def compiled(ops: Sequence[sk.Op], options: str = "", **more: Any) -> sk.SuperKernel:
+    if "split-mode" not in options:
+        options += ":split-mode=1"  # fewer commands per build
     return sk.compile(ops, name="launched", options=options, target="ascend", **more)
 
 
@@ -91,6 +93,23 @@ def test_a_second_launch_finds_its_memory_and_stream(npu: EmulatedNpu) -> None:
         counts = [npu.called.count(name) for name in ("aclrtMalloc", "aclrtCreateStream", "aclrtBinaryLoadFromFile")]
         k({"a": numbers(2)})
         assert counts == [npu.called.count(n) for n in ("aclrtMalloc", "aclrtCreateStream", "aclrtBinaryLoadFromFile")]
+
+
+def test_nothing_is_copied_that_need_not_be(npu: EmulatedNpu) -> None:
+    """To the device what was passed and the parameter block, from it what ops write and the caller sees."""
+    with compiled(chain()) as k:
+        k({"a": numbers()})
+        assert npu.called.count("aclrtMemcpy") == 2 + 1
+
+
+def test_arrays_of_another_size_get_other_memory(npu: EmulatedNpu) -> None:
+    """Parameters without a shape take what they are given."""
+    plain = sk.SubKernel.from_source(KERNELS, "turn", block_dim=BLOCKS, params=["in:x", "out:y"])
+    with compiled([sk.Op(plain, ["a", "b"])]) as k:
+        for size in (SIZE, SIZE + 32, SIZE):
+            a, b = np.arange(size, dtype=np.int32), np.zeros(size, np.int32)
+            k({"a": a, "b": b})
+            assert np.array_equal(b[:SIZE], turned(a[:SIZE])) and not b[SIZE:].any()
 
 
 def test_threads_launch_one_kernel_at_once(npu: EmulatedNpu) -> None:
