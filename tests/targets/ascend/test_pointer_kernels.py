@@ -67,7 +67,7 @@ def test_the_entry_declares_and_passes_pointers(source: Path) -> None:
     with sk.compile(ops(source), name="adds", options="split-mode=1", target="ascend") as k:
         assert 'extern "C" __aicore__ void add_100(__gm__ uint8_t*, __gm__ uint8_t*, __gm__ uint8_t*);' in k.source
         assert "    add_200(pointer(4), pointer(5), pointer(6));\n" in k.source
-        assert "preload((const void*)add_100, 8);" in k.source
+        assert "preload((const void*)add_100, 7);" in k.source
 
 
 def test_a_kernel_without_parameters_takes_none(source: Path) -> None:
