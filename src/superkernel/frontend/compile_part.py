@@ -16,11 +16,12 @@ from ..model.options import Options
 from ..targets import find_target
 from .capture.fusibility import Unfusible
 from .capture.partition import GraphPart, example_inputs
+from .emulated_launch import emulate_segments
 from .listed_ops import op_list
 from .lowering import find_lowering
 from .lowering.protocol import LoweredProgram
 from .program import Program
-from .report import OpReport, SegmentReport
+from .report import OpReport, SegmentReport, is_explaining
 from .run_parts import PartFunction, op_by_op
 from .segments import MatchedProgram, ProgramStep, Segment, cut_segments, link_segments, list_ops, match_calls
 from .settings import BackendSettings, Fuse
@@ -97,8 +98,11 @@ def build_part(lowered_part: LoweredPart, name: str, options: Options, settings:
     if support.operators is not None:
         list_ops(steps, support.operators, settings.kernel_meta, matched.scratch)
     link_segments(steps, name, options, settings, support, cache)
+    emulated = support.operators is not None and not is_explaining()
+    if emulated:
+        emulate_segments(steps, options, settings)
     program = Program(lowered.trace, steps, matched.scratch.sizes, support, name)
-    function = program if support.operators is None else op_by_op(part.module)
+    function = program if support.operators is None or emulated else op_by_op(part.module)
     return CompiledPart(function, part, steps, program, lowered.generated.text)
 
 

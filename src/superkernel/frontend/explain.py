@@ -47,7 +47,7 @@ def explain(
     copied_inputs, copied_keywords = _copies(inputs), _copies(keywords)
     limits = {"recompile_limit": 10_000, "accumulated_recompile_limit": 100_000}
     with (
-        collecting() as report,
+        collecting(explaining=True) as report,
         torch.random.fork_rng([]),
         torch._dynamo.config.patch(limits),
         torch._functorch.config.patch(force_non_lazy_backward_lowering=True),
@@ -109,7 +109,7 @@ def explain_place(place: str, options: Mapping[str, Any] | None = None) -> Compi
     if not path.is_file():
         raise GraphError(f"{file!r} is no file; explain takes file.py:function, or file.py to run it as a script")
     if not name:
-        with collecting() as report, _unwrapped_errors():
+        with collecting(explaining=True) as report, _unwrapped_errors():
             _run_script(path)
         return report
     module = import_file(path)

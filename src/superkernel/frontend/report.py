@@ -218,17 +218,24 @@ def _trace(name: str, payload: Callable[[], str]) -> None:
 
 
 _collecting: ContextVar[CompileReport | None] = ContextVar("superkernel_report", default=None)
+_explaining: ContextVar[bool] = ContextVar("superkernel_explaining", default=False)
 
 
 @contextmanager
-def collecting() -> Iterator[CompileReport]:
-    """Collects a report of everything that the back end compiles inside."""
+def collecting(explaining: bool = False) -> Iterator[CompileReport]:
+    """Collects a report of everything that the back end compiles inside; `explaining`: nothing else is wanted."""
     report = CompileReport()
-    token = _collecting.set(report)
+    tokens = _collecting.set(report), _explaining.set(explaining)
     try:
         yield report
     finally:
-        _collecting.reset(token)
+        _collecting.reset(tokens[0])
+        _explaining.reset(tokens[1])
+
+
+def is_explaining() -> bool:
+    """Whether what is compiled now is only reported: where nothing can be launched, torch may compute its values."""
+    return _explaining.get()
 
 
 def current_report() -> CompileReport:

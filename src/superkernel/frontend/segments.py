@@ -45,6 +45,7 @@ class Segment:
 
     ops: list[Op] = field(default_factory=list)
     calls: list[ProgramCall] = field(default_factory=list)  # by op
+    described: list[Op] = field(default_factory=list)  # its ops without compiled kernels, where these are known
     listed: list[ListedOp] = field(default_factory=list)  # by op, for a target whose operators come compiled
     ended_by: Unfusible | None = None
     kernel: SuperKernel | None = None
@@ -137,7 +138,7 @@ def list_ops(
     """The compiled kernels of the ops, where they are known, and the op list of every segment."""
     for segment in (step for step in steps if isinstance(step, Segment)):
         known = library.find_kernels(segment.ops, None if folder is None else Path(folder), scratch)
-        segment.ops = [found.op for found in known]
+        segment.described, segment.ops = segment.ops, [found.op for found in known]
         segment.listed = [listed_op(found, call) for found, call in zip(known, segment.calls, strict=True)]
 
 
@@ -165,7 +166,7 @@ def link_segments(
             title="segment",
         )
         if kernel.target.launcher is None:
-            segment.launch = _refuse_launch
+            segment.launch = _refuse_launch  # until emulate_segments
         elif settings.fuse is Fuse.OFF:
             segment.launch = _unfused_launch(kernel)
         elif gated and (len(segment.ops) > 1 or kernel.runs_alone):

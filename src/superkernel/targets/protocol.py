@@ -14,6 +14,7 @@ from ..model.graph import Graph
 from ..model.op import Op
 from ..model.opsfile import OpsFile
 from ..model.options import Options
+from ..model.params import Number
 from ..model.subkernel import SubKernel
 from ..model.tensor_arg import KernelFunction, ScratchBuffers
 from ..model.tiling import CompiledTiling, TilingFunction
@@ -224,12 +225,53 @@ class KnownOp:
     missing: str = ""  # why there are no files
 
 
+@dataclass(frozen=True)
+class HostPlace:
+    """An address in one of the buffers of a HostProgram."""
+
+    buffer: int
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class HostTransfer:
+    """Bytes between a parameter of an op and a buffer of its HostProgram."""
+
+    parameter: int
+    place: HostPlace
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class HostCall:
+    """All blocks of a kernel for the host, called one after the other."""
+
+    kernel: SubKernel
+    object: Path
+    symbol: str
+    arguments: tuple[HostPlace | Number, ...]
+
+
+@dataclass(frozen=True)
+class HostProgram:
+    """How the host computes an op: buffers of so many bytes; what is read; kernels that are called; what is written."""
+
+    buffers: tuple[int, ...]
+    reads: tuple[HostTransfer, ...]
+    calls: tuple[HostCall, ...]
+    writes: tuple[HostTransfer, ...]
+
+
 class OperatorLibrary(Protocol):
     """The operators of a target that come compiled: a model becomes a list of them."""
 
     def operand_layout(self, operator: str) -> OperandLayout: ...  # by the name of a torch operator
     def find_kernels(self, ops: Sequence[Op], folder: Path | None, scratch: ScratchBuffers) -> Sequence[KnownOp]:
         """Ops with the compiled kernels whose metadata lie in the folder; None: no folder was named."""
+
+    def has_code(self, op: Op) -> bool: ...  # whether its sub-kernel is more than a description
+    def host_op(self, op: Op, program: HostProgram) -> Op:
+        """The op with a sub-kernel that computes it on the target's emulator."""
 
 
 class ModelSupport(Protocol):
@@ -250,6 +292,9 @@ class ModelSupport(Protocol):
 
     def why_no_kernel(self, operator: str) -> str: ...  # the reason that reports give for an operator without one
     def warm_up(self) -> None: ...  # start building in the background what every compilation needs
+    def compile_kernels(self, kernels: Sequence[SubKernel]) -> Sequence[tuple[Path, str]]:
+        """For each sub-kernel its object, and the symbol of its function there."""
+
     def compile_generated(self, texts: Sequence[GeneratedText], flags: Sequence[str]) -> Sequence[Path]:
         """One object per text."""
 

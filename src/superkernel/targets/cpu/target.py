@@ -207,6 +207,10 @@ class CpuModelSupport:
         context = build_context()
         threading.Thread(target=build_host_quietly, args=(context,), name="superkernel-warm-up", daemon=True).start()
 
+    def compile_kernels(self, kernels: Sequence[SubKernel]) -> list[tuple[Path, str]]:
+        compiled = compile_kernels(dict.fromkeys(kernels), build_context())
+        return [(compiled[kernel].object, compiled[kernel].symbols[0][1]) for kernel in kernels]
+
     def compile_generated(self, texts: Sequence[GeneratedText], flags: Sequence[str]) -> list[Path]:
         return compile_generated(texts, flags, build_context())
 

@@ -92,10 +92,13 @@ def _build(
     defines = tuple(dict.fromkeys(define for kernel in kernels for define in kernel.defines[core_class]))
     bodies = {} if stand_ins else dict.fromkeys(body for body, _ in functions.values())
     objects = _objects(bodies, defines, tools, cache)
+    used = () if stand_ins else (lib for kernel in kernels for op in kernel.ops for lib in op.kernel.libraries)
+    libraries = tuple(dict.fromkeys(used))
     text = "\n".join([_entries(kernels), _wrappers(functions, objects)])
     key = digest(
-        "emulated", text, *(object_key(o.path) for o in objects.values()), str(library.path), *defines, tools.identity
-    )
+        "emulated", text, *(object_key(o.path) for o in objects.values()), str(library.path), *libraries, *defines,
+        tools.identity,
+    )  # fmt: skip
 
     def build(output: Path) -> None:
         with TemporaryDirectory() as folder:
@@ -108,7 +111,7 @@ def _build(
             joined = [entries, *(o.path for o in objects.values())]
             merged = Path(folder, "merged.o")
             run([tools.ld, "-r", *map(str, joined), "-o", str(merged)], what=f"merging {name}")
-            link_shared(merged, output, tools, ["-Wl,-Bsymbolic"], [library.path])
+            link_shared(merged, output, tools, ["-Wl,-Bsymbolic"], [library.path, *libraries])
 
     path = cache.make(key, ".so", build)
     return Module(path, _loaded(path))

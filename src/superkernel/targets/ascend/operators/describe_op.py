@@ -47,7 +47,9 @@ class OperatorDescriber:
         params += [Param(self._result_kind(tensor), name) for name, tensor in zip(names, results, strict=True)]
         attributes = {name: value for name, value in arguments.items() if not list(_tensors(value))}
         tensors = [tensor for _, tensor in inputs] + results
-        kernel = described_kernel(row, params, tensors, repr(sorted(attributes.items())), self.chip)
+        same = [tensors.index(tensor) for tensor in tensors]  # which arguments are the same tensor
+        details = f"{self.operator.name} {sorted(attributes.items())} {same}"
+        kernel = described_kernel(row, params, tensors, details, self.chip)
         return Op(kernel, tensors, name=row.name)
 
     def _row(self, inputs: Sequence[tuple[str, TensorArg]], results: Sequence[TensorArg]) -> OpType:
@@ -64,16 +66,16 @@ class OperatorDescriber:
 
 
 def described_kernel(
-    row: OpType, params: Sequence[Param], tensors: Sequence[TensorArg], attributes: str, chip: Chip
+    row: OpType, params: Sequence[Param], tensors: Sequence[TensorArg], details: str, chip: Chip
 ) -> SubKernel:
-    """A sub-kernel that stands for the compiled kernel of an op with these sizes."""
+    """A sub-kernel that stands for the compiled kernel of an op with these sizes; `details` is what else decides it."""
     layouts = [f"{tensor.dtype}{tensor.shape}{tensor.strides}" for tensor in tensors]
     kinds = [str(param) for param in params]
     written = [t for p, t in zip(params, tensors, strict=True) if p.kind is not Kind.IN]
     blocks = block_count(row.type, written, chip)
     if any(param.kind is Kind.INOUT for param in params):
         blocks = 1
-    name = f"{row.name}_{digest(row.name, attributes, *layouts, *kinds)[:10]}"
+    name = f"{row.name}_{digest(row.name, details, *layouts, *kinds)[:10]}"
     kernel = SubKernel.from_source(
         DESCRIBED, name, block_dim=blocks, params=params, core=CORE_OF[row.type.op_class].value, op_type=row.name,
         sync_all=False, early_start=False,

@@ -11,8 +11,9 @@ from typing import Any
 
 from ....errors import UnsupportedError
 from ....model.op import Op
+from ....model.subkernel import SubKernel
 from ....model.tensor_arg import KernelFunction, ScratchBuffers
-from ...protocol import AddressWriter, Allocator, GeneratedText, KnownOp, OperandLayout
+from ...protocol import AddressWriter, Allocator, GeneratedText, HostProgram, KnownOp, OperandLayout
 from ..chips import Chip
 from .describe_op import OperatorDescriber, is_described
 from .kernel_meta import KernelMeta
@@ -37,6 +38,14 @@ class AscendOperators:
             return [KnownOp(op, missing=NO_FOLDER if is_described(op.kernel) else "") for op in ops]
         kernel_meta = KernelMeta(folder, self.chip)
         return [kernel_meta.find(op, scratch) if is_described(op.kernel) else KnownOp(op) for op in ops]
+
+    def has_code(self, op: Op) -> bool:
+        return not is_described(op.kernel)
+
+    def host_op(self, op: Op, program: HostProgram) -> Op:
+        from .host_kernels import host_op
+
+        return host_op(op, program)
 
 
 @dataclass(frozen=True)
@@ -69,6 +78,9 @@ class AscendModelSupport:
 
     def compile_generated(self, texts: Sequence[GeneratedText], flags: Sequence[str]) -> Sequence[Path]:
         raise UnsupportedError("the ascend target takes compiled operators, not generated kernels")
+
+    def compile_kernels(self, kernels: Sequence[SubKernel]) -> Sequence[tuple[Path, str]]:
+        raise UnsupportedError("the ascend target has no kernels for the host")
 
     def allocator(self) -> Allocator:
         import torch
