@@ -98,11 +98,11 @@ def build_part(lowered_part: LoweredPart, name: str, options: Options, settings:
     if support.operators is not None:
         list_ops(steps, support.operators, settings.kernel_meta, matched.scratch)
     link_segments(steps, name, options, settings, support, cache)
-    emulated = support.operators is not None and not is_explaining()
-    if emulated:
+    described = is_explaining() and any(isinstance(step, Segment) and step.emulated for step in steps)
+    if support.operators is not None and not described:
         emulate_segments(steps, options, settings)
     program = Program(lowered.trace, steps, matched.scratch.sizes, support, name)
-    function = program if support.operators is None or emulated else op_by_op(part.module)
+    function = op_by_op(part.module) if described else program
     return CompiledPart(function, part, steps, program, lowered.generated.text)
 
 
@@ -123,5 +123,5 @@ def segment_reports(compiled: CompiledPart, settings: BackendSettings) -> list[S
         reason = ended if fused else "fuse=off: every op is a launch of its own"
         sizes = compiled.program.sizes(step.kernel) if compiled.program else {}
         counts = step.kernel.plan.sync_counts, len(sizes), sum(sizes.values())
-        reports.append(SegmentReport(ops, fused, reason, *counts, step.gate, step.kernel))
+        reports.append(SegmentReport(ops, fused, reason, *counts, step.gate, step.kernel, step.emulated))
     return reports

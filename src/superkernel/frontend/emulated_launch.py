@@ -35,7 +35,7 @@ def emulate_segments(steps: Sequence[ProgramStep], options: Options, settings: B
     assert library is not None
     for segment in (step for step in steps if isinstance(step, Segment)):
         assert segment.kernel is not None
-        if segment.kernel.target.launcher is None:
+        if segment.emulated:
             ops = host_ops(segment.described, segment.calls, library)
             buffers = list(segment.kernel.graph.buffers)
             fused = settings.fuse is not Fuse.OFF

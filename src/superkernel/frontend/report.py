@@ -49,6 +49,7 @@ class SegmentReport:
     buffer_bytes: int = 0
     gate: Any = None  # the ProfitGate, which measures while the model runs
     kernel: Any = None  # the SuperKernel
+    emulated: bool = False  # it cannot be launched here
 
     @property
     def launches(self) -> str:
@@ -56,7 +57,7 @@ class SegmentReport:
         if not self.fused:
             return "unfused"
         if self.gate is None:
-            return "fused" if self.kernel is None or self.kernel.target.launcher is not None else "emulated"
+            return "emulated" if self.emulated else "fused"
         return str(self.gate.chosen or "measuring")
 
     @property

@@ -47,6 +47,7 @@ class Segment:
     calls: list[ProgramCall] = field(default_factory=list)  # by op
     described: list[Op] = field(default_factory=list)  # its ops without compiled kernels, where these are known
     listed: list[ListedOp] = field(default_factory=list)  # by op, for a target whose operators come compiled
+    emulated: bool = False  # it cannot be launched here
     ended_by: Unfusible | None = None
     kernel: SuperKernel | None = None
     launch: LaunchFunction | None = None
@@ -155,7 +156,8 @@ def link_segments(
     for number, segment in enumerate(segments, 1):
         full_name = name if len(segments) == 1 else f"{name}_{number}"
         debugged = options.debug_replay or options.debug_check
-        gated = settings.fuse is not Fuse.OFF and settings.profit_gate and not debugged
+        library = support.operators
+        gated = settings.fuse is not Fuse.OFF and settings.profit_gate and not debugged and library is None
         kernel = segment.kernel = link_ops(
             segment.ops,
             full_name,
@@ -165,7 +167,9 @@ def link_segments(
             cores_by_work=not gated,  # the gate measures: it tries all cores and one
             title="segment",
         )
-        if kernel.target.launcher is None:
+        has_code = library is None or all(map(library.has_code, segment.ops))
+        segment.emulated = kernel.target.launcher is None or not has_code
+        if segment.emulated:
             segment.launch = _refuse_launch  # until emulate_segments
         elif settings.fuse is Fuse.OFF:
             segment.launch = _unfused_launch(kernel)
