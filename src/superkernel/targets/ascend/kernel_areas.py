@@ -12,6 +12,7 @@ from ...plan.steps import SpanKind
 from .core_types import CUBE, VECTOR, CoreClass
 from .kernel_description import EmittedKernel
 from .launch_shape import LaunchShape
+from .parameter_block import TASK_ID
 from .workspace_layout import DUMP_MAGIC
 
 Area = np.ndarray[tuple[int], np.dtype[np.uint8]]
@@ -52,7 +53,9 @@ def profiled_spans(emitted: EmittedKernel, area: Area, ns_per_tick: float) -> tu
             raise LaunchError(f"profiling: {says}, there is room for {words.size // 2}")
         open_marks: list[tuple[int, int]] = []
         for mark, ticks in words[: 2 * count].reshape(-1, 2).tolist():
-            index = mark & 0xFFFFFFFF
+            task, index = divmod(mark, 2**32)
+            if task != TASK_ID or index >= len(room.marks):
+                raise LaunchError(f"profiling: core {core} wrote mark {index} of task {task}; the task is {TASK_ID}")
             point = room.marks[index]
             if point.begin:
                 open_marks.append((index, ticks))

@@ -32,7 +32,7 @@ from .delays import Delays, delays_of
 from .expectations import TYPES, describe, functions_text
 from .library import ACTS, CHIP_FIELDS, DELAY_FIELDS, EmulatorSettings, TraceRecord, load_library
 from .modules import Module
-from .trace import NS_PER_TICK, TracedStep, spans_of_steps, steps_of
+from .trace import NS_PER_TICK, TracedStep, check_profiled, spans_of_steps, steps_of
 
 STALL_LIMIT = 5_000_000  # steps in which no core finishes an op, changes memory or passes a flag
 _LINES = (64, 128, 256, 512)  # bytes of a cache line
@@ -280,11 +280,15 @@ class ChipEmulator:
         numbers = {step.detail for step in steps if step.what.name == "PRELOAD"}
         names = [self._calls.sk_emu_function_name(machine, n).decode() for n in range(max(numbers, default=-1) + 1)]
         slots = self.emitted.layout.slots
+        profiled = profiled_spans(self.emitted, arena.view(PROFILING), NS_PER_TICK) if self.emitted.profiling else ()
+        if self.emitted.profiling and self.record:
+            notified = {arena.words[event.slot] for event in self.emitted.events if event.sent}
+            check_profiled(self.emitted, profiled, steps, notified)
         return Emulation(
             bound.outputs,
             steps,
             tuple(names),
-            profiled_spans(self.emitted, arena.view(PROFILING), NS_PER_TICK) if self.emitted.profiling else (),
+            profiled,
             self._printed(arena),
             {slots[slot].name: arena.word(slot) for slot in arena.words},
             {address: slots[slot].name for slot, address in arena.words.items()},

@@ -7,9 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from superkernel.errors import LaunchError
 from superkernel.plan.spans import Span
 from superkernel.plan.steps import SpanKind
 
+from ..kernel_areas import core_name
+from ..kernel_description import EmittedKernel
 from .library import TraceRecord
 
 NS_PER_TICK = 1.0  # a tick is the emulator's unit of time; it says nothing of a chip's clock
@@ -72,3 +75,30 @@ def spans_of_steps(steps: Iterable[TracedStep]) -> tuple[Span, ...]:
             times = (first.time * NS_PER_TICK, step.time * NS_PER_TICK)
             spans.append(Span(step.core, _KIND_OF[step.what], first.op, *times))
     return tuple(spans)
+
+
+def check_profiled(
+    emitted: EmittedKernel, spans: Iterable[Span], steps: Sequence[TracedStep], events: set[int]
+) -> None:
+    """P13: on every core one span of the kernel, and one of each op that it ran, around it; notifies lie in theirs.
+
+    `events`: the addresses of the words that the kernel notifies.
+    """
+    of_core: dict[tuple[int, SpanKind], list[Span]] = {}
+    for span in spans:
+        of_core.setdefault((span.core, SpanKind(span.what)), []).append(span)
+    for core in range(emitted.launch.cubes + emitted.launch.vectors):
+        if len(of_core.get((core, SpanKind.KERNEL), ())) != 1:
+            raise LaunchError(
+                f"profiling: core {core_name(emitted.launch, core)} has no span of the kernel, or several"
+            )
+    kinds = {TracePoint.OP_BEGIN: SpanKind.OP, TracePoint.OP_END: SpanKind.OP, TracePoint.STORE: SpanKind.NOTIFY}
+    for step in steps:
+        kind = kinds.get(step.what)
+        if kind is None or (kind is SpanKind.NOTIFY and step.value not in events):
+            continue
+        ticks = step.time * NS_PER_TICK
+        around = [span for span in of_core.get((step.core, kind), ()) if span.begin_ns <= ticks <= span.end_ns]
+        if not any(step.op is None or span.op == step.op for span in around):
+            what = f"op {step.op!r}" if step.op is not None else "a notify"
+            raise LaunchError(f"profiling: {what} on core {core_name(emitted.launch, step.core)} lies in no span of it")

@@ -138,8 +138,9 @@ void Machine::sync_all() {
     ++core.barriers;
     note(What::sync_all, uint32_t(core.barriers));
     land(core, -1);
-    if (core.feed_word && core.block == 0 && core.sub_block == 0) {
-        store(core.feed_word, core.barriers, 8);
+    if (core.feed_word) {
+        clean(core.feed_word, false);
+        store(core.feed_word, load(core.feed_word, 8) + 1, 8);
         clean(core.feed_word, false);
     }
     arrive(*this);
@@ -191,7 +192,8 @@ int64_t sk_emu_op_sub_blocks(void) {
 
 void sk_emu_call_context(uint32_t blocks, int32_t wait_pair, int32_t arrives, uint64_t feed_word) {
     auto& core = *machine->running;
-    if (wait_pair > 10 || (wait_pair >= 0 && (wait_pair & 3) == 3)) machine->stop("unknown pair code " + std::to_string(wait_pair));
+    if (wait_pair < -1 || wait_pair > 10 || (wait_pair >= 0 && (wait_pair & 3) == 3)) machine->stop("unknown pair code " + std::to_string(wait_pair));
+    if (arrives != 0 && arrives != 1) machine->stop("a sub-kernel arrives itself or does not: 1 or 0, not " + std::to_string(arrives));
     core.context_blocks = blocks, core.wait_pair = wait_pair, core.arrives = arrives != 0, core.feed_word = feed_word;
 }
 void sk_emu_dump_context(uint64_t address) { machine->running->dump = address; }

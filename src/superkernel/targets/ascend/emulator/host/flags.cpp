@@ -20,11 +20,11 @@ bool is_pipe_of(Class kind, int pipe) {
 uint32_t round_key(Class kind, int64_t flag, uint32_t core) { return uint32_t(kind) << 24 | uint32_t(flag) << 16 | core; }
 }  // namespace
 
-void Machine::raise(Core& core, int64_t flag, uint64_t time, const Clock& clock) {
+void Machine::raise(const Core& by, Core& core, int64_t flag, uint64_t time, const Clock& clock) {
     auto& count = core.flags[flag];
     if (int64_t(count.size()) >= settings.flag_limit) {
-        stop("sets flag " + std::to_string(flag) + " of the " + who(core) + " for the " + std::to_string(count.size() + 1) +
-             "th time before it is waited for; a flag counts to " + std::to_string(settings.flag_limit));
+        fail(by, "sets flag " + std::to_string(flag) + " of the " + who(core) + " for the " + std::to_string(count.size() + 1) +
+                     "th time before it is waited for; a flag counts to " + std::to_string(settings.flag_limit));
     }
     count.emplace_back(time, clock);
     if (core.state == State::waiting && core.waits_for == flag) core.state = State::ready;
@@ -32,14 +32,14 @@ void Machine::raise(Core& core, int64_t flag, uint64_t time, const Clock& clock)
 }
 
 // All cores of a class: the k-th round is complete when every core has arrived k times.
-void Machine::arrive_all(int64_t flag) {
-    Core& core = *running;
+void Machine::arrive_all(const Core& core, const Queued& signal) {
+    int64_t flag = signal.flag;
     auto& mine = arrived[round_key(core.kind, flag, core.index)];
     if (int64_t(mine.size()) >= settings.flag_limit) {
-        stop("arrives at flag " + std::to_string(flag) + " for the " + std::to_string(mine.size() + 1) +
-             "th time while others of its class have not arrived; a flag counts to " + std::to_string(settings.flag_limit));
+        fail(core, "arrives at flag " + std::to_string(flag) + " for the " + std::to_string(mine.size() + 1) +
+                       "th time while others of its class have not arrived; a flag counts to " + std::to_string(settings.flag_limit));
     }
-    mine.emplace_back(core.time, core.clock);
+    mine.emplace_back(signal.time, signal.clock);
     uint64_t time = 0;
     Clock clock;
     for (auto& other : cores) {
@@ -55,20 +55,20 @@ void Machine::arrive_all(int64_t flag) {
         theirs.pop_front();
     }
     for (auto& other : cores) {
-        if (other->kind == core.kind) raise(*other, flag, time, clock);
+        if (other->kind == core.kind) raise(core, *other, flag, time, clock);
     }
 }
 
 // Inside a block: a cube sets the flag of each of its vectors; the vectors together set that of their cube.
-void Machine::arrive_block(int64_t flag) {
-    Core& core = *running;
+void Machine::arrive_block(const Core& core, const Queued& signal) {
+    int64_t flag = signal.flag;
     if (core.kind == Class::cube) {
         for (auto& other : cores) {
-            if (other->kind == Class::vector && other->block == core.block) raise(*other, flag, core.time, core.clock);
+            if (other->kind == Class::vector && other->block == core.block) raise(core, *other, flag, signal.time, signal.clock);
         }
         return;
     }
-    arrived[round_key(core.kind, flag, core.index)].emplace_back(core.time, core.clock);
+    arrived[round_key(core.kind, flag, core.index)].emplace_back(signal.time, signal.clock);
     uint64_t time = 0;
     Clock clock;
     for (int pass = 0; pass < 2; ++pass) {
@@ -84,7 +84,15 @@ void Machine::arrive_block(int64_t flag) {
         }
     }
     for (auto& other : cores) {
-        if (other->kind == Class::cube && other->block == core.block) raise(*other, flag, time, clock);
+        if (other->kind == Class::cube && other->block == core.block) raise(core, *other, flag, time, clock);
+    }
+}
+
+void Machine::deliver(const Core& core, const Queued& signal) {
+    if (signal.mode == all_of_class) {
+        arrive_all(core, signal);
+    } else {
+        arrive_block(core, signal);
     }
 }
 
@@ -93,25 +101,37 @@ void Machine::signal(int pipe, uint64_t config) {
     Core& core = *running;
     auto mode = int(config >> 4 & 3);
     auto flag = int64_t(config >> 8 & 15);
+    bool cube = core.kind == Class::cube;
     if ((config & 1) == 0 || config >> 12) stop("ffts_cross_core_sync with the malformed configuration " + std::to_string(config));
     if (!is_pipe_of(core.kind, pipe)) {
         stop("ffts_cross_core_sync on pipe " + std::to_string(pipe) + ": a signal stands in a pipe of its own core, " +
-             (core.kind == Class::cube ? "PIPE_M, PIPE_MTE1, PIPE_MTE2 or PIPE_FIX" : "PIPE_V, PIPE_MTE2 or PIPE_MTE3") +
+             (cube ? "PIPE_M, PIPE_MTE1, PIPE_MTE2 or PIPE_FIX" : "PIPE_V, PIPE_MTE2 or PIPE_MTE3") +
              "; never in PIPE_S or PIPE_ALL");
     }
-    core.polls = 0;
-    land(core, pipe);
-    step(kSignalCost);
-    note(What::signal, uint32_t(flag), uint64_t(mode));
-    if (mode == all_of_class) {
-        arrive_all(flag);
-    } else if (mode == across_block) {
-        if (!settings.cubes || !settings.vectors) stop("sets flag " + std::to_string(flag) + " inside a block that has one class of cores only");
-        arrive_block(flag);
-    } else {
+    if (mode != all_of_class && mode != across_block) {
         stop("ffts_cross_core_sync with mode " + std::to_string(mode) + "; only 0 (a class) and 2 (a block) are known");
     }
+    if (mode == across_block && (!settings.cubes || !settings.vectors)) {
+        stop("sets flag " + std::to_string(flag) + " inside a block that has one class of cores only");
+    }
+    int64_t known = mode == all_of_class ? (cube ? settings.cube_flag : settings.vector_flag)
+                                         : (cube ? settings.cube_to_vectors_flag : settings.vectors_to_cube_flag);
+    if (flag != known) {
+        stop("sets flag " + std::to_string(flag) + " in mode " + std::to_string(mode) + "; a " + (cube ? "cube" : "vector") +
+             " core sets flag " + std::to_string(known) + " in that mode");
+    }
+    check_told(core, "sets flag " + std::to_string(flag));
+    core.polls = 0;
+    step(kSignalCost);
+    note(What::signal, uint32_t(flag), uint64_t(mode));
+    Queued signal{pipe, core.clock, core.time, 0, core.op, {}, mode, flag};
     core.clock.advance(core.index);
+    bool behind = std::any_of(core.queue.begin(), core.queue.end(), [&](const Queued& one) { return one.pipe == pipe; });
+    if (behind) {
+        core.queue.push_back(std::move(signal));
+    } else {
+        deliver(core, signal);
+    }
     step(1);
 }
 
@@ -119,6 +139,7 @@ void Machine::wait(int64_t flag) {
     Core& core = *running;
     if (flag < 0 || flag >= kFlags) stop("waits for flag " + std::to_string(flag) + "; flags are 0 to 15");
     if (!core.has_ffts_base) stop("wait_flag_dev before set_ffts_base_addr");
+    check_told(core, "waits for flag " + std::to_string(flag));
     core.polls = 0;
     step(kWaitCost);
     note(What::wait_begin, uint32_t(flag));

@@ -78,6 +78,10 @@ struct Seen {
     uint32_t core, at;
 };
 
+struct Stores {  // to a control word
+    Seen first, last;
+};
+
 struct Word {  // a word that cores and agents outside talk through
     std::string name;
     WordKind kind = WordKind::notify;
@@ -102,11 +106,17 @@ struct CachedLine {
     uint64_t version = 0;  // of memory when it was read
 };
 
-struct Transfer {  // a copy to memory that is on its way
-    uint64_t address;
+struct Queued {  // in a pipe: a copy to memory that is on its way, or a signal behind such copies
     int pipe;
+    Clock clock;  // what the core knew when it issued it
+    uint64_t time;
+    uint64_t address;  // of a copy
     uint32_t op;
     std::vector<uint8_t> bytes;
+    int mode = 0;  // of a signal
+    int64_t flag = -1;
+
+    bool is_signal() const { return flag >= 0; }
 };
 
 enum class State { ready, waiting, done };
@@ -126,7 +136,7 @@ struct Core {
 
     std::unordered_map<uint64_t, CachedLine> cache;
     std::vector<uint64_t> cached;  // the keys of `cache`, to choose one at random
-    std::deque<Transfer> transfers;
+    std::deque<Queued> queue;
 
     // the call under way, and what the entry said of it
     uint32_t op = kNone, last_op = kNone;
@@ -139,6 +149,8 @@ struct Core {
     std::vector<bool> ran;  // op -> this core has run it
     std::unordered_map<int64_t, uint32_t> last_of_stream;
     std::set<std::string> preloaded;
+    std::string last_function;
+    uint64_t untold = 0;  // a word that it has stored and not cleaned
 
     // polling
     uint64_t polled = 0, poll_value = 0, polls = 0, poll_progress = 0;
@@ -206,6 +218,7 @@ struct Machine {
     std::map<uint32_t, StandIn> stand_ins;  // by op; empty: sub-kernels have code of their own
     std::map<uint64_t, Region> regions;  // by their end
     std::map<uint64_t, Word> words;
+    std::unordered_map<uint64_t, Stores> control;  // control words of feed-sync-all
     std::unordered_map<uint64_t, MemoryLine> lines;
     std::vector<Record> records;
     std::vector<Agent> agents;
@@ -249,7 +262,9 @@ struct Machine {
     void copy_in(void* local, uint64_t address, uint64_t bytes);
     void copy_out(uint64_t address, const void* local, uint64_t bytes);
     void clean(uint64_t address, bool entire);
-    void land(Core& core, int pipe);  // transfers of a pipe reach memory; -1: of all
+    void land(Core& core, int pipe);  // what is in a pipe happens; -1: in all
+    void land_one(Core& core, size_t place);
+    bool land_any();                  // the engines of cores that wait go on
     void disturb(Core& core);         // random evictions, fills and landings
     void read_any_line();
     void read_ahead();
@@ -258,8 +273,10 @@ struct Machine {
     // words.cpp
     void saw_word(uint64_t address, uint64_t value);                     // the running core loads it
     void word_lands(Core& core, uint64_t address, uint64_t value);       // a store reaches memory
+    void control_lands(const Core& core, uint64_t address);
     void check_line(Core& core, uint64_t line, const CachedLine& cached);  // before it is written back
     void check_waits(const Core& core, uint32_t op);                     // events of an op that begins
+    void check_told(const Core& core, const std::string& doing);
     void check_words();                                                  // at the end
 
     // order.cpp
@@ -284,14 +301,15 @@ struct Machine {
     std::string actor_name(uint32_t index) const;
     std::string name_at(uint64_t address) const;  // of a word or a region
     void saw_read(uint64_t address, uint64_t bytes);
-    void saw_write(Core& core, uint64_t address, uint64_t bytes, uint32_t op);
+    void saw_write(Core& core, const Clock& clock, uint64_t address, uint64_t bytes, uint32_t op);
     void saw_intent(uint64_t address, uint64_t bytes, bool cached);
     void saw_stale(uint64_t address, uint64_t line, const CachedLine& cached);
 
     // flags.cpp
     void signal(int pipe, uint64_t config);
-    void arrive_all(int64_t flag);
-    void arrive_block(int64_t flag);
+    void arrive_all(const Core& core, const Queued& signal);
+    void arrive_block(const Core& core, const Queued& signal);
+    void deliver(const Core& core, const Queued& signal);
     void wait(int64_t flag);
     void check_leaks();
 
@@ -322,8 +340,8 @@ private:
     void unwind();
     CachedLine& cached_line(uint64_t line, bool speculative);
     void drop(Core& core, uint64_t line);
-    void put(Core& core, uint64_t address, const uint8_t* bytes, uint64_t count, uint32_t op);
-    void raise(Core& core, int64_t flag, uint64_t time, const Clock& clock);
+    void put(Core& core, const Clock& clock, uint64_t address, const uint8_t* bytes, uint64_t count, uint32_t op);
+    void raise(const Core& by, Core& core, int64_t flag, uint64_t time, const Clock& clock);
 };
 
 extern thread_local Machine* machine;  // of the launch that this thread runs

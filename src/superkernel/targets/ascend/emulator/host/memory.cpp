@@ -3,8 +3,8 @@
 // The scalar unit of a core goes through a data cache of its own: a load fills a line, a store dirties it, and nothing
 // keeps caches coherent. A dirty line reaches memory, as a whole, when dcci cleans it or when it happens to be evicted;
 // a clean one stays, however old, until dcci drops it or it happens to be evicted. Caches may also read lines ahead.
-// The transfer engines go past the caches. A copy in reads memory; a copy out is on its way until a pipe barrier, a
-// signal on its pipe, or chance lets it land.
+// The transfer engines go past the caches. A copy in reads memory; a copy out is on its way until a pipe barrier or
+// chance lets it land, while its core goes on. A signal stands behind the copies of its pipe, and is given after them.
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
@@ -46,8 +46,8 @@ const Region& Machine::region(uint64_t address, uint64_t bytes, const char* doin
     stop(text + "no buffer is there");
 }
 
-void Machine::put(Core& core, uint64_t address, const uint8_t* bytes, uint64_t count, uint32_t op) {
-    saw_write(core, address, count, op);
+void Machine::put(Core& core, const Clock& clock, uint64_t address, const uint8_t* bytes, uint64_t count, uint32_t op) {
+    saw_write(core, clock, address, count, op);
     auto* memory = reinterpret_cast<uint8_t*>(address);
     if (std::memcmp(memory, bytes, count) != 0) ++progress;
     std::memcpy(memory, bytes, count);
@@ -73,11 +73,12 @@ void Machine::drop(Core& core, uint64_t line) {
         uint64_t count = std::min(uint64_t(settings.cache_line), place->second.end - line);
         bool words_there = place->second.words;
         if (!words_there) {
-            put(core, line, found->second.bytes, count, kNone);
+            put(core, core.clock, line, found->second.bytes, count, kNone);
         } else {
             check_line(core, line, found->second);
+            if (line_of(core.untold) == line) core.untold = 0;
             for (uint64_t at = 0; at < count; at += kWordSize) {
-                if (found->second.stored >> (at / kWordSize) & 1) put(core, line + at, found->second.bytes + at, kWordSize, kNone);
+                if (found->second.stored >> (at / kWordSize) & 1) put(core, core.clock, line + at, found->second.bytes + at, kWordSize, kNone);
             }
             for (uint64_t part = line; part < line + count; part += kLine) lines[part].released.join(core.clock);
             core.clock.advance(core.index);
@@ -145,6 +146,7 @@ void Machine::store(uint64_t address, uint64_t value, int bytes) {
     std::memcpy(cached.bytes + (address - line), &value, size_t(bytes));
     cached.stored |= uint64_t(1) << ((address - line) / kWordSize);
     cached.dirty = true;
+    if (words.count(address)) core.untold = address;
     cached.speculative = false;
     core.polls = 0;
     step(1);
@@ -185,30 +187,45 @@ void Machine::copy_out(uint64_t address, const void* local, uint64_t bytes) {
         uint64_t count = std::min(kPiece, bytes - done);
         saw_intent(address + done, count, false);
         auto* from = static_cast<const uint8_t*>(local) + done;
-        core.transfers.push_back({address + done, pipe, core.op, std::vector<uint8_t>(from, from + count)});
+        core.queue.push_back({pipe, core.clock, core.time, address + done, core.op, std::vector<uint8_t>(from, from + count)});
         step(1 + count / kBytesPerTick);
     }
 }
 
-void Machine::land(Core& core, int pipe) {
-    // one at a time: putting takes no step, so nothing else touches the list meanwhile
-    for (size_t i = 0; i < core.transfers.size();) {
-        if (pipe >= 0 && core.transfers[i].pipe != pipe) {
-            ++i;
-            continue;
-        }
-        Transfer transfer = std::move(core.transfers[i]);
-        core.transfers.erase(core.transfers.begin() + ptrdiff_t(i));
-        put(core, transfer.address, transfer.bytes.data(), transfer.bytes.size(), transfer.op);
+void Machine::land_one(Core& core, size_t place) {
+    Queued next = std::move(core.queue[place]);
+    core.queue.erase(core.queue.begin() + ptrdiff_t(place));
+    if (next.is_signal()) {
+        deliver(core, next);
+    } else {
+        put(core, next.clock, next.address, next.bytes.data(), next.bytes.size(), next.op);
     }
 }
 
-void Machine::disturb(Core& core) {
-    if (!core.transfers.empty() && random.chance(96)) {
-        Transfer transfer = std::move(core.transfers.front());
-        core.transfers.pop_front();
-        put(core, transfer.address, transfer.bytes.data(), transfer.bytes.size(), transfer.op);
+void Machine::land(Core& core, int pipe) {
+    for (size_t i = 0; i < core.queue.size();) {
+        if (pipe >= 0 && core.queue[i].pipe != pipe) {
+            ++i;
+        } else {
+            land_one(core, i);
+        }
     }
+}
+
+bool Machine::land_any() {
+    size_t first = random.below(cores.size());
+    for (size_t i = 0; i < cores.size(); ++i) {
+        Core& core = *cores[(first + i) % cores.size()];
+        if (core.queue.empty()) continue;
+        land_one(core, 0);
+        return true;
+    }
+    return false;
+}
+
+// With seed 0 nothing lands before it must.
+void Machine::disturb(Core& core) {
+    if (!core.queue.empty() && Order(settings.order) != Order::clock && random.chance(96)) land_one(core, 0);
     if (settings.evict && !core.cached.empty() && random.chance(uint64_t(settings.evict))) {
         drop(core, core.cached[random.below(core.cached.size())]);
     }

@@ -80,8 +80,18 @@ void Machine::check_issue(Core& core, uint32_t index, int copy) {
     auto [last, first] = core.last_of_stream.emplace(op.stream, index);
     if (!first && last->second > index) stop(called + " after op '" + ops[last->second].name + "', which follows it in its stream");
     last->second = index;
-    if (op.preloaded && !core.preloaded.count(core.function)) stop(called + " without having preloaded " + core.function);
+    // what was called last is still there; other code may have taken the place of what was called before
+    if (op.preloaded && core.last_function != core.function && !core.preloaded.count(core.function)) {
+        stop(called + " without having preloaded " + core.function);
+    }
+    core.preloaded.erase(core.function);
+    core.last_function = core.function;
+    check_told(core, "calls op '" + op.name + "'");
     bool waits = core.wait_pair >= 0;
+    int of_class = on_cubes(op.type) ? (on_vectors(op.type) ? 2 : 0) : 1;
+    if (waits && (core.wait_pair & 3) != of_class) {
+        stop(called + " and tells it to wait by pair code " + std::to_string(core.wait_pair) + ", which is for ops of another class");
+    }
     if (!waits) check_waits(core, index);
     check_needs(core, index, waits);
 }

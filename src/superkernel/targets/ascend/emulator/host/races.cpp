@@ -129,10 +129,10 @@ std::string Machine::write_problem(const Actor& actor, uint64_t address, uint64_
     return problem;
 }
 
-void Machine::saw_write(Core& core, uint64_t address, uint64_t bytes, uint32_t op) {
+void Machine::saw_write(Core& core, const Clock& clock, uint64_t address, uint64_t bytes, uint32_t op) {
     auto place = regions.upper_bound(address);
     if (place != regions.end() && place->second.words) return;
-    std::string problem = write_problem({core.index, core.clock, op, &core}, address, bytes, op);
+    std::string problem = write_problem({core.index, clock, op, &core}, address, bytes, op);
     if (!problem.empty()) fail(core, problem);
 }
 

@@ -335,9 +335,11 @@ void Machine::run() {
         act(false);
         if (!links.empty()) follow_links();
         if (stopping) break;
+        if (Order(settings.order) != Order::clock && random.chance(48)) land_any();
         Core* next = choose();
         if (next && !(waits_in_vain(*next) && stuck())) {
             resume(*next);
+        } else if (land_any()) {
         } else if (std::all_of(cores.begin(), cores.end(), [](auto& core) { return core->state == State::done; })) {
             break;
         } else if (!act(true) && !wait_for_host()) {

@@ -25,6 +25,16 @@ bool has_seen(const Core& core, const Word& word) {
     });
 }
 
+bool is_under_way(const Core& core) {
+    return std::any_of(core.queue.begin(), core.queue.end(), [](const Queued& one) { return !one.is_signal(); });
+}
+
+bool all_done(const Machine& m, const Core& core, const Word& word) {
+    return std::all_of(word.ops.begin(), word.ops.end(), [&](uint32_t op) {
+        return !m.has_block(m.ops[op], core) || m.ops[op].stored[core.index];
+    });
+}
+
 }  // namespace
 
 // Words of events belong to one core: block 0 of the class of an op that sends or receives them.
@@ -42,9 +52,15 @@ static std::string touch_problem(const Machine& m, const Core& core, Word& word)
 
 void Machine::saw_word(uint64_t address, uint64_t value) {
     auto found = words.find(address);
-    if (found == words.end()) return;
-    Word& word = found->second;
     const Core& core = *running;
+    if (found == words.end()) {
+        auto known = control.find(address);
+        bool cleared = known != control.end() &&
+                       (known->second.first.core == core.index || core.clock[known->second.first.core] >= known->second.first.at);
+        if (!cleared && settings.races) stop("reads a word of " + name_at(address) + ", and nothing orders it after that was cleared");
+        return;
+    }
+    Word& word = found->second;
     if (word.kind != WordKind::lock) {
         std::string problem = touch_problem(*this, core, word);
         if (!problem.empty()) stop(problem);
@@ -62,9 +78,23 @@ void Machine::check_waits(const Core& core, uint32_t op) {
     }
 }
 
+// The first store clears a control word; then block 0 has it.
+void Machine::control_lands(const Core& core, uint64_t address) {
+    Seen now{core.index, core.clock[core.index]};
+    auto [known, fresh] = control.emplace(address, Stores{now, now});
+    if (fresh) return;
+    const Seen& last = known->second.last;
+    if (settings.races && last.core != core.index && core.clock[last.core] < last.at) {
+        fail(core, "stores to a word of " + name_at(address) + ", and nothing orders it after the store of the " + who(*cores[last.core]));
+    } else if (core.block || core.sub_block) {
+        fail(core, "stores to a word of " + name_at(address) + ", which belongs to block 0 once it is cleared");
+    }
+    known->second.last = now;
+}
+
 void Machine::word_lands(Core& core, uint64_t address, uint64_t value) {
     auto found = words.find(address);
-    if (found == words.end()) return;
+    if (found == words.end()) return control_lands(core, address);
     Word& word = found->second;
     const Op& op = ops[word.ops[0]];
     uint64_t before = in_memory(address);
@@ -76,12 +106,16 @@ void Machine::word_lands(Core& core, uint64_t address, uint64_t value) {
     if (!problem.empty()) {
     } else if (!resets && !signals) {
         problem = stores + ", which says nothing there";
+    } else if (signals && is_under_way(core)) {
+        problem = stores + " while its copies are still on their way";
     } else if (signals && word.stores++) {
         problem = stores + " for the second time";
     } else if (resets && word.resets++) {
         problem = "resets " + word.name + " for the second time";
     } else if (resets && (before != 1 || !has_seen(core, word))) {
         problem = "resets " + word.name + " before it has seen it set";
+    } else if (resets && word.kind == WordKind::wait && !all_done(*this, core, word)) {
+        problem = "resets " + word.name + " before it has run the ops that it holds back";
     } else if (word.kind == WordKind::notify && settings.races) {
         for (uint32_t needed : word.ops) {
             bool known = ops[needed].blocks != kUnknown;
@@ -123,6 +157,11 @@ void Machine::check_line(Core& core, uint64_t line, const CachedLine& cached) {
                            ": what others store there is lost. Words that different cores or agents store need a line each");
         }
     }
+}
+
+// A word that stays in the cache tells nobody.
+void Machine::check_told(const Core& core, const std::string& doing) {
+    if (core.untold) stop(doing + " while its store to " + name_at(core.untold) + " is still in its data cache");
 }
 
 void Machine::check_words() {

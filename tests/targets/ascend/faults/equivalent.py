@@ -1,0 +1,164 @@
+"""Planted changes that are no faults: what nobody finds must have a reason here, which the text shows."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from targets.ascend.faults.plant import Fault, Line, is_idle, lines_of
+
+from superkernel.targets.ascend.emulator.library import INCLUDE
+from superkernel.targets.ascend.kernel_description import EmittedKernel
+
+SAME_CODE = "compiles to the same code for every class of the launch"
+REPEATABLE = (
+    *("preload", "drain", "await", "tiling key", "block count", "check of the key", "check of the block count"),
+    *("context of a call", "cache", "end of barriers", "class barrier", "count of time stamps"),
+)
+FLAGS = ("arrive", "signal", "wait", "class barrier", "join barriers", "call")
+CHECKS = ("check of the key", "check of the block count", "tiling key", "block count")
+WAITS, TELLS = ("wait", "await"), ("arrive", "signal", "notify", "request", "reset")
+MOVES = ("behind the next", "at the begin", "at the end")
+
+
+def reason(emitted: EmittedKernel, fault: Fault) -> str | None:
+    """Why a change changes nothing that a launch can tell; None: it does."""
+    for why, holds in RULES.items():
+        if holds(emitted, fault):
+            return why
+    return SAME_CODE if _same_code(emitted, fault) else None
+
+
+def _repeated(emitted: EmittedKernel, fault: Fault) -> bool:
+    return fault.change == "twice" and fault.statement in REPEATABLE
+
+
+def _preload_moved(emitted: EmittedKernel, fault: Fault) -> bool:
+    return fault.change in MOVES and "preload" in (fault.statement, fault.other)
+
+
+def _more_preloaded(emitted: EmittedKernel, fault: Fault) -> bool:
+    """`return` behind one case of a preload: the code of the next key is asked for as well."""
+    [number] = fault.lines if len(fault.lines) == 1 else (-1,)
+    return fault.statement == "preload_..." and emitted.source.splitlines()[number].strip() == "return;"
+
+
+def _declared_elsewhere(emitted: EmittedKernel, fault: Fault) -> bool:
+    return fault.change in MOVES and "launch type" in (fault.statement, fault.other)
+
+
+def _base_moved(emitted: EmittedKernel, fault: Fault) -> bool:
+    pair = (fault.statement, fault.other)
+    return fault.change in MOVES and "sync base" in pair and not set(pair) & set(FLAGS)
+
+
+def _drained_before(emitted: EmittedKernel, fault: Fault) -> bool:
+    """No copy of this core can be in a pipe: since the last call stands a drain, or there was none."""
+    if fault.statement not in ("arrive", "signal") or not fault.change.startswith("on PIPE"):
+        return False
+    [number] = fault.lines
+    return _before(lines_of(emitted.source), number) != "call"
+
+
+def _before(lines: list[Line], number: int) -> str:
+    """The last call or drain on the way to a line; the other branch of an if is not on the way."""
+    depth = next(line.depth for line in lines if line.number == number)
+    skipped = False
+    for line in reversed([line for line in lines if line.number < number]):
+        depth = min(depth, line.depth)
+        if line.depth == depth and line.text.strip().startswith("} else"):
+            skipped = True
+        elif skipped and line.depth == depth and "{" in line.text:
+            skipped = False
+        if not skipped and line.statement in ("call", "drain"):
+            return line.statement
+    return ""
+
+
+def _drain(emitted: EmittedKernel, fault: Fault) -> bool:
+    return fault.statement == "drain" or (fault.change in MOVES and fault.other == "drain")
+
+
+def _both_waits(emitted: EmittedKernel, fault: Fault) -> bool:
+    return fault.change in MOVES and fault.statement == fault.other == "wait"
+
+
+def _trapped_anyway(emitted: EmittedKernel, fault: Fault) -> bool:
+    """check_, call_ and preload_ functions of a dynamic op all trap on an unknown key."""
+    removed = fault.change == "removed" or fault.change in MOVES or fault.change == "a statement removed"
+    of_key = fault.statement in ("check of the key", "check_...", "call_...", "preload_...")
+    return removed and of_key and emitted.source.count("trap();") > 1
+
+
+def _checks_moved(emitted: EmittedKernel, fault: Fault) -> bool:
+    return fault.change in MOVES and (fault.statement in CHECKS or fault.other in CHECKS)
+
+
+def _one_copy(emitted: EmittedKernel, fault: Fault) -> bool:
+    return fault.change == "copy of another core" and "core %" not in emitted.source
+
+
+def _idle(emitted: EmittedKernel, fault: Fault) -> bool:
+    """Both statements stand in the branch of cores without a block."""
+    if fault.change not in MOVES or fault.statement not in FLAGS:
+        return False
+    lines = lines_of(emitted.source)
+    return all(is_idle(lines, number) for number in fault.lines)
+
+
+def _ordered_before(emitted: EmittedKernel, fault: Fault) -> bool:
+    """Between the clearing of control words and the first op that is fed, the class meets anyway."""
+    if fault.statement != "class barrier" or fault.change not in ("removed", *MOVES):
+        return False
+    lines = lines_of(emitted.source)
+    first = next(line.number for line in lines if line.statement == "class barrier")
+    fed = next(line.number for line in lines if line.statement in ("context of a call", "join barriers"))
+    return any(line.statement == "wait" for line in lines if first < line.number < fed)
+
+
+def _later(emitted: EmittedKernel, fault: Fault) -> bool:
+    """Waits come earlier, or signals later: no order is lost, and what would hang hangs in every launch."""
+    if fault.change == "at the begin":
+        return fault.statement in WAITS
+    return fault.change == "behind the next" and fault.statement in TELLS and fault.other in WAITS
+
+
+def _stamp_moved(emitted: EmittedKernel, fault: Fault) -> bool:
+    return fault.change in MOVES and "time stamp" in (fault.statement, fault.other)
+
+
+RULES: Mapping[str, Callable[[EmittedKernel, Fault], bool]] = {
+    "made twice, it does what it does once": _repeated,
+    "asks for code earlier or later, and before the call": _preload_moved,
+    "asks for more code than is called": _more_preloaded,
+    "says what the launch is, wherever it stands": _declared_elsewhere,
+    "no flag is touched in between": _base_moved,
+    "no copy of the core is under way: any pipe will do": _drained_before,
+    "copies are neither read nor told of before a signal in their pipe, or the end, orders them": _drain,
+    "both flags are waited for before anything else": _both_waits,
+    "other functions of the op trap on an unknown key": _trapped_anyway,
+    "answers are read and checked before they are used": _checks_moved,
+    "there is one copy": _one_copy,
+    "a core without a block has stored nothing that it could tell of": _idle,
+    "the class meets between the clearing of control words and the first op that is fed": _ordered_before,
+    "waits earlier, or tells later: no order is lost, and what would hang would hang in every launch": _later,
+    "marks nest as before, and an interval is longer or shorter": _stamp_moved,
+}
+
+
+def _same_code(emitted: EmittedKernel, fault: Fault) -> bool:
+    """Compared byte for byte."""
+    plain = fault.emitted.source.replace(fault.emitted.entry, emitted.entry)
+    return all(_object(emitted.source, flags) == _object(plain, flags) for flags in emitted.defines.values())
+
+
+def _object(source: str, flags: tuple[str, ...]) -> bytes:
+    with TemporaryDirectory() as folder:
+        text, made = Path(folder, "entry.cpp"), Path(folder, "entry.o")
+        text.write_text(f'#line 1 "entry.cpp"\n{source}')
+        command = ["g++", "-std=c++17", "-O1", "-g0", "-w", "-DSK_EMULATED", *flags, f"-I{INCLUDE}", "-c"]
+        subprocess.run([*command, str(text), "-o", str(made)], check=True)
+        return re.sub(rb"/tmp/[^\0]*", b"", made.read_bytes())

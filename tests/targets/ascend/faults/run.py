@@ -1,0 +1,121 @@
+"""Runs faulty kernels on the emulator, with stand-ins for their sub-kernels, until something is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from targets.ascend.faults.plant import Fault
+
+from superkernel.cache import Cache
+from superkernel.errors import BuildError, LaunchError
+from superkernel.model.tiling import Tiling, TilingFunction
+from superkernel.targets.ascend.core_types import CoreClass
+from superkernel.targets.ascend.emulator import launch as emulator_launch
+from superkernel.targets.ascend.emulator.modules import Module, build_modules
+from superkernel.targets.ascend.emulator.stand_in_launch import StandInEmulator
+from superkernel.targets.ascend.plan import AscendPlan
+from superkernel.targets.protocol import LaunchInputs
+
+BATCH = 40  # texts that are compiled together
+STALL = 60_000  # steps without progress: a fault that makes an endless loop is found soon
+VALUES = "run one after the other"  # in the complaint of a stand-in
+SEEDS = range(4)
+
+
+class By(Enum):
+    """Who finds a fault."""
+
+    EMULATOR = "emulator"
+    VALUES = "values"
+    BUILD = "build"
+    NOBODY = "nobody"
+
+
+@dataclass(frozen=True)
+class Finding:
+    fault: Fault
+    by: By
+    complaint: str = ""
+
+
+def run_faults(plan: AscendPlan, faults: Sequence[Fault]) -> list[Finding]:
+    found: list[Finding] = []
+    for first in range(0, len(faults), BATCH):
+        found += _run_batch(plan, faults[first : first + BATCH])
+    return found
+
+
+def _run_batch(plan: AscendPlan, faults: Sequence[Fault]) -> list[Finding]:
+    try:
+        modules = build_modules([fault.emitted for fault in faults], Cache(), True)
+    except BuildError as error:
+        if len(faults) == 1:
+            return [Finding(faults[0], By.BUILD, str(error))]
+        half = len(faults) // 2
+        return [*_run_batch(plan, faults[:half]), *_run_batch(plan, faults[half:])]
+    return [_finding(plan, fault, modules) for fault in faults]
+
+
+def _finding(plan: AscendPlan, fault: Fault, modules: Mapping[CoreClass, Module]) -> Finding:
+    for seed, tilings in _right_launches(plan):
+        if complaint := _complaint(plan, fault, modules, seed, tilings):
+            return Finding(fault, By.VALUES if VALUES in complaint else By.EMULATOR, complaint)
+    for tilings, more_blocks in _wrong_tilings(plan):
+        complaint = _complaint(plan, fault, modules, SEEDS[0], tilings, more_blocks)
+        if "trap" not in complaint:
+            return Finding(fault, By.EMULATOR, complaint or "an answer that must trap does not")
+    return Finding(fault, By.NOBODY)
+
+
+def _complaint(
+    plan: AscendPlan,
+    fault: Fault,
+    modules: Mapping[CoreClass, Module],
+    seed: int,
+    tilings: dict[str, TilingFunction],
+    more_blocks: int = 0,
+) -> str:
+    usual, emulator_launch.STALL_LIMIT = emulator_launch.STALL_LIMIT, STALL
+    settings = fault.emitted, plan.graph, modules, Cache(), seed, None, (), True, True
+    emulator = _Exaggerating(*settings, options=plan.options, more_blocks=more_blocks)
+    try:
+        emulator.run({}, LaunchInputs({}, tilings))
+    except LaunchError as error:
+        return str(error)
+    finally:
+        emulator_launch.STALL_LIMIT = usual
+    return ""
+
+
+@dataclass
+class _Exaggerating(StandInEmulator):
+    """Its control agents write a larger block count than they decided."""
+
+    more_blocks: int = 0
+
+    def _writer(self, machine: int, values: Mapping[int, int]) -> Callable[[int], None]:
+        if self.more_blocks and len(values) == 3:  # key, block count, lock
+            key, blocks, lock = values.items()
+            values = dict((key, (blocks[0], blocks[1] + self.more_blocks), lock))
+        return super()._writer(machine, values)
+
+
+def _right_launches(plan: AscendPlan) -> Iterable[tuple[int, dict[str, TilingFunction]]]:
+    """Some seeds; and every tiling key with the most blocks."""
+    for seed in SEEDS:
+        yield seed, {}
+    for node in plan.graph.nodes:
+        for key, _ in node.kernel.tiling_variants if node.dynamic else ():
+            yield SEEDS[-1], {node.name: lambda inputs, key=key, most=node.blocks: Tiling(key, most)}
+
+
+def _wrong_tilings(plan: AscendPlan) -> Iterable[tuple[dict[str, TilingFunction], int]]:
+    """Answers of the control agent on which the kernel must trap: an unknown key, or too many blocks."""
+    for node in plan.graph.nodes:
+        if node.dynamic:
+            known, _ = node.kernel.tiling_variants[0]
+            yield {node.name: lambda inputs: Tiling(12345, 0)}, 0
+            yield {node.name: lambda inputs, most=node.blocks: Tiling(12345, most)}, 0
+            yield {node.name: lambda inputs, key=known, most=node.blocks: Tiling(key, most)}, 1
