@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,16 +11,29 @@ from pathlib import Path
 import pytest
 from targets.ascend import source_mistakes
 from targets.ascend.conformance.cases import random_case
+from targets.ascend.declared import enums, functions, macros, parsed
 from targets.ascend.random_emissions import random_emissions
-from targets.ascend.test_emit_golden import SCENARIOS, four_adds
+from targets.ascend.random_lists import kernel
+from targets.ascend.test_emit_golden import (
+    AIV,
+    PARAMS,
+    SCENARIOS,
+    dump_and_feed,
+    dynamic,
+    four_adds,
+    planned,
+    split_copies,
+)
 
 from superkernel.errors import BuildError
+from superkernel.model.op import Op
 from superkernel.targets import ascend
 from superkernel.targets.ascend import source_check
 from superkernel.targets.ascend.core_types import CUBE, VECTOR, CoreClass
 from superkernel.targets.ascend.describe_kernel import emit
 from superkernel.targets.ascend.plan import AscendPlan
 from superkernel.targets.ascend.source_check import Severity, check_emitted, emitted_findings, findings
+from superkernel.targets.native.c_names import is_c_identifier
 
 INCLUDE = Path(ascend.__file__).parent / "include"
 SAMPLE = """\
@@ -192,6 +206,21 @@ def test_random_cases_parse() -> None:
         assert emitted_findings(emitted) == (), emitted.name
 
 
+def test_a_sub_kernel_may_have_any_name() -> None:
+    """That of a builtin, or of a variable of the entry: it is linked under another."""
+    declared = parsed(source_check.DECLARATIONS, "-D__DAV_CUBE__")
+    names = {*functions(declared), *macros(declared), "uint64_t", "std", "AscendC"}
+    names = names.union(*([name, *values] for name, values in enums(declared).items()))
+    for scenario in (dynamic, dump_and_feed, split_copies):
+        names |= set(re.findall(r"\b[a-z]\w*\b", re.sub("//.*|#.*", "", emit(scenario()).source)))
+    static = [kernel(name, AIV, 8, *PARAMS) for name in sorted(names) if is_c_identifier(name)]
+    tiled = [kernel(f"k{i}", AIV, 8, *PARAMS, variants={1: one.name, 7: f"k{i}"}) for i, one in enumerate(static)]
+    ops = [Op(one, ["x", "y", f"z{i}"], f"op{i}") for i, one in enumerate(static)]
+    ops += [Op(one, ["x", "y", f"t{i}"], f"dynamic{i}", task="dynamic") for i, one in enumerate(tiled)]
+    for options in ("split-mode=1", "split-mode=2:profiling=1"):
+        assert emitted_findings(emit(planned("named", ops, options))) == ()
+
+
 @pytest.mark.parametrize("kind", source_mistakes.KINDS)
 def test_a_word_left_out_of_emitted_code_is_found(kind: str) -> None:
     mistakes = source_mistakes.planted(kind, [emit(scenario()) for scenario in SCENARIOS])
@@ -207,6 +236,22 @@ def test_the_device_branch_of_subkernel_h_parses(core_class: CoreClass) -> None:
     kernel = f'extern "C" __aicore__ void early(uint64_t first_slot) {{ (void)first_slot; {calls} }}'
     define = {CUBE: ("-DSK_ON_CUBE",), VECTOR: ()}[core_class]
     assert findings("\n".join(['#include "kernel_operator.h"', header, kernel]), core_class, define) == ()
+
+
+@both_classes
+def test_as_function_h_makes_a_kernel_callable(core_class: CoreClass) -> None:
+    kernels = """\
+extern "C" __global__ __aicore__ void add(GM_ADDR x) {
+    KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIV_ONLY);
+    (void)x;
+}
+extern "C" __aicore__ void caller(GM_ADDR x) { add(x); }
+"""
+    before = ("-include", str(INCLUDE / "superkernel" / "as_function.h"))
+    assert findings(kernels, core_class, before) == ()
+    assert any(
+        "only the host" in found.message for found in findings('#include "kernel_operator.h"\n' + kernels, core_class)
+    )
 
 
 def test_an_emitted_source_with_an_error_is_refused() -> None:

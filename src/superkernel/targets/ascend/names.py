@@ -14,12 +14,14 @@ from .kernel_description import Variant
 # What the emitted code calls its own variables and functions, and the primitives it uses: a sub-kernel with such a name
 # is linked under another.
 _OURS = """
-slots block vector core workspace place area task records word pointer on_cube on_vector cube_lane vector_lane cube_flag
-vector_flag vectors_to_cube_flag cube_to_vectors_flag arrive_cubes arrive_vectors vectors_to_cube cube_to_vectors
-profiling_header get_block_idx get_subblockid get_subblockdim get_block_num get_coreid get_para_base get_sys_cnt
-set_ffts_base_addr ffts_cross_core_sync wait_flag_dev pipe_barrier dcci preload trap cache_line_t dcci_dst_t
+slots block vector core key first_slot workspace place area task records word pointer on_cube on_vector cube_lane
+vector_lane cube_flag vector_flag vectors_to_cube_flag cube_to_vectors_flag arrive_cubes arrive_vectors vectors_to_cube
+cube_to_vectors profiling_header get_block_idx get_subblockid get_subblockdim get_block_num get_coreid get_para_base
+get_sys_cnt set_ffts_base_addr ffts_cross_core_sync wait_flag_dev pipe_barrier dcci preload trap GM_ADDR KernelMetaType
+pipe_t cache_line_t dcci_dst_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t
 """.split()  # noqa: SIM905
-_OUR_BEGINNINGS = ("sk_", "SK_", "call_", "preload_", "check_", "key_", "blocks_", "PIPE_", "KERNEL_")
+_OUR_BEGINNINGS = ("sk_", "SK_", "call_", "preload_", "check_", "key_", "blocks_", "__", "PIPE_", "KERNEL_")
+_OUR_BEGINNINGS += ("CACHELINE_", "SINGLE_CACHE", "ENTIRE_DATA")
 
 
 @dataclass(frozen=True)
