@@ -20,8 +20,10 @@ cube_to_vectors profiling_header get_block_idx get_subblockid get_subblockdim ge
 get_sys_cnt set_ffts_base_addr ffts_cross_core_sync wait_flag_dev pipe_barrier dcci preload trap GM_ADDR KernelMetaType
 pipe_t cache_line_t dcci_dst_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t
 """.split()  # noqa: SIM905
-_OUR_BEGINNINGS = ("sk_", "SK_", "call_", "preload_", "check_", "key_", "blocks_", "__", "PIPE_", "KERNEL_")
-_OUR_BEGINNINGS += ("CACHELINE_", "SINGLE_CACHE", "ENTIRE_DATA")
+_OUR_BEGINNINGS = (
+    *("sk_", "SK_", "call_", "preload_", "check_", "key_", "blocks_"),
+    *("__", "PIPE_", "KERNEL_", "CACHELINE_", "SINGLE_CACHE_", "ENTIRE_DATA_"),
+)
 
 
 @dataclass(frozen=True)
