@@ -44,10 +44,11 @@ def is_tensor(value: object) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def bind(graph: Graph, passed: Mapping[str, Any], arena: Collection[str] = ()) -> Bound:
+def bind(graph: Graph, passed: Mapping[str, Any], arena: Collection[str] = (), device: str | None = None) -> Bound:
     """Check everything, allocate what is missing, and give addresses. Refuses with a LaunchError.
 
     `arena`: names that the run time places if they are not passed; every other name gets memory of its own.
+    `device`: torch's name of a device whose tensors are taken besides those of the cpu.
     """
     where = f"super_kernel_scope {shown(graph.name)}: "
     check_names(graph, passed)
@@ -56,7 +57,7 @@ def bind(graph: Graph, passed: Mapping[str, Any], arena: Collection[str] = ()) -
     for buffer in graph.buffers.values():
         if buffer.name in passed:
             value = passed[buffer.name]
-            address, size = _facts(buffer, value, where)
+            address, size = _facts(buffer, value, where, device)
         elif buffer.name in arena:
             value, address, size = None, 0, IN_ARENA
         elif not buffer.can_allocate:
@@ -113,18 +114,18 @@ def aligned_empty(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
     return room[first : first + size].view(kind).reshape(shape)
 
 
-def check_argument(graph: Graph, name: str, value: Any) -> tuple[int, int]:
+def check_argument(graph: Graph, name: str, value: Any, device: str | None = None) -> tuple[int, int]:
     """What `bind` finds for one name: an address or the bits of a scalar, and bytes. Refuses with a LaunchError."""
-    return _facts(graph.buffers[name], value, f"super_kernel_scope {shown(graph.name)}: ")
+    return _facts(graph.buffers[name], value, f"super_kernel_scope {shown(graph.name)}: ", device)
 
 
-def _facts(buffer: Buffer, value: Any, where: str) -> tuple[int, int]:
+def _facts(buffer: Buffer, value: Any, where: str, device: str | None = None) -> tuple[int, int]:
     if buffer.scalar:
         return scalar_value(buffer, value, where), 0
     if isinstance(value, np.ndarray):
         address, size = _array_facts(buffer, value, where)
     elif is_tensor(value):
-        address, size = _tensor_facts(buffer, value, where)
+        address, size = _tensor_facts(buffer, value, where, device)
     else:
         raise LaunchError(
             f"{where}{shown(buffer.name)} is a {type(value).__name__}; pass a numpy array or a torch tensor"
@@ -177,9 +178,10 @@ def _array_facts(buffer: Buffer, array: np.ndarray[Any, Any], where: str) -> tup
     return array.__array_interface__["data"][0], array.nbytes
 
 
-def _tensor_facts(buffer: Buffer, tensor: Any, where: str) -> tuple[int, int]:
-    if tensor.device.type != "cpu":
-        raise LaunchError(f"{where}{shown(buffer.name)} is on device {tensor.device}; this kernel runs on the cpu")
+def _tensor_facts(buffer: Buffer, tensor: Any, where: str, device: str | None) -> tuple[int, int]:
+    if tensor.device.type not in ("cpu", device):
+        runs_on = "this kernel runs on the cpu" if device is None else f"this kernel takes tensors of cpu and {device}"
+        raise LaunchError(f"{where}{shown(buffer.name)} is on device {tensor.device}; {runs_on}")
     if str(tensor.layout) != "torch.strided":
         raise LaunchError(f"{where}{shown(buffer.name)} has layout {tensor.layout}; a dense tensor is needed")
     dtype = str(tensor.dtype).removeprefix("torch.")

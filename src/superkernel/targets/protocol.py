@@ -141,6 +141,7 @@ class BoundArguments:
     sizes: Any
     outputs: dict[str, Any]  # that were allocated, by name
     named: dict[str, Any]  # every argument; holding it keeps the memory alive
+    device: str | None = None  # torch's name of a device whose tensors are taken besides those of the cpu
 
 
 class LoadedKernel(Protocol):

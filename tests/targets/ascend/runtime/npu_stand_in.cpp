@@ -268,6 +268,11 @@ int aclrtResetDevice(int32_t device) {
     if (--npu.chosen == 0) current = nullptr;
     return 0;
 }
+int aclrtSynchronizeDevice(void) {
+    ENTER(true);
+    npu.changed.wait(hold, [] { return npu.running.empty(); });
+    return 0;
+}
 const char* aclrtGetSocName(void) { return "Ascend910_stand_in"; }
 int aclrtGetCurrentContext(void** found) {
     std::lock_guard<std::mutex> hold(npu.lock);

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ import pytest
 from targets.ascend.runtime.emulated_npu import EmulatedNpu
 
 import superkernel as sk
-from superkernel.targets.ascend.runtime.device import open_device
+from superkernel.errors import LaunchError
+from superkernel.targets.ascend.runtime.device import DeviceMemory, open_device
 
 KERNELS = Path(__file__).with_name("kernels.cpp")
 BLOCKS, SIZE = 4, 64
@@ -73,6 +75,50 @@ def test_tensors_in_and_out(npu: EmulatedNpu) -> None:
         made = k({"a": a})["d"]
     assert isinstance(made, torch.Tensor)
     assert np.array_equal(made.numpy(), turned(a.numpy(), 3))
+
+
+def test_tensors_of_the_npu_are_used_where_they_are(npu: EmulatedNpu) -> None:
+    torch = pytest.importorskip("torch")
+
+    class OnNpu(torch.Tensor):  # type: ignore[misc, name-defined]
+        """As torch_npu's: its memory is the device's."""
+
+        address = 0
+        device = SimpleNamespace(type="npu", index=0)
+
+        def data_ptr(self) -> int:
+            return self.address
+
+    def on_npu(values: np.ndarray[Any, Any]) -> Any:
+        memory = device.allocate(values.nbytes, "")
+        device.upload(memory, values.ctypes.data, values.nbytes, "")
+        tensor = torch.from_numpy(values).as_subclass(OnNpu)
+        tensor.address = memory.address
+        held.append(memory)
+        return tensor
+
+    held: list[DeviceMemory] = []
+    device = open_device(npu.library)
+    with device.current(), compiled(chain()) as k:
+        a, b, d = on_npu(numbers(1)), on_npu(numbers(2)), on_npu(np.zeros(SIZE, np.int32))
+        before = npu.called.count("aclrtMemcpy")
+        go = k.bind({"a": a, "d": d})
+        go()
+        go.update("a", b)
+        go()
+        assert npu.called.count("aclrtMemcpy") == before + 2  # the parameter blocks
+        assert npu.called.count("aclrtSynchronizeDevice") == 2
+        made = np.empty(SIZE, np.int32)
+        device.download(made.ctypes.data, held[2], made.nbytes, "")
+        assert np.array_equal(made, turned(numbers(2), 3))
+        a.device = SimpleNamespace(type="npu", index=1)
+        with pytest.raises(LaunchError, match=r"'a' is on device .*index=1.*this process launches on NPU 0"):
+            k({"a": a})
+        a.device = SimpleNamespace(type="cuda", index=0)
+        with pytest.raises(LaunchError, match="this kernel takes tensors of cpu and npu"):
+            k({"a": a})
+        for memory in held:
+            device.free(memory)
 
 
 def test_prepared_and_submitted_launches(npu: EmulatedNpu) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 # of a page, where its edition and name stand for {}; the English edition has the same pages
 DOCUMENT = "https://www.hiascend.com/document/detail/zh/{}/{}.html"
+_V700 = "canncommercial/700/inferapplicationdev/aclcppdevg"
 _V800, _V850 = "canncommercial/800/apiref/appdevgapi", "canncommercial/850/API/appdevgapi"
 _DK = "Atlas200IDKA2DeveloperKit/23.0.RC2/Application%20Development%20Guide/aadgc"
 
@@ -96,6 +97,7 @@ FUNCTIONS = (
     AclFunction("aclrtGetDevice", (POINTER(c_int32),), _V800, "aclcppdevg_03_0042"),
     AclFunction("aclrtSetDevice", (c_int32,), _V800, "aclcppdevg_03_0039"),
     AclFunction("aclrtResetDevice", (c_int32,), _V850, "aclcppdevg_03_0040"),
+    AclFunction("aclrtSynchronizeDevice", (), _V700, "aclcppdevg_03_0038"),
     AclFunction("aclrtGetSocName", (), _V850, "aclcppdevg_03_0048", result=c_char_p),
     AclFunction("aclrtGetCurrentContext", (_HANDLE,), _V800, "aclcppdevg_03_0062"),
     AclFunction("aclrtSetCurrentContext", (c_void_p,), _DK, "aclcppdevg_03_0040"),

@@ -39,7 +39,7 @@ class AclDevice:
     def __init__(self, acl: AclLibrary) -> None:
         self.acl, self._process = acl, os.getpid()
         self._users: weakref.WeakSet[DeviceUser] = weakref.WeakSet()
-        self._closed = False
+        self._closed, self._finishing = False, threading.Lock()
         self._initialised = acl.initialise()
         try:
             self.number, self._chosen_here = self._choose()
@@ -92,6 +92,11 @@ class AclDevice:
         finally:
             if before.value not in (None, self.context):
                 self.acl.code("aclrtSetCurrentContext", before)
+
+    def finish_all(self, doing: str) -> None:
+        """Wait for what others have started on this device, one thread at a time as the reference wants it."""
+        with self._finishing:
+            self.acl.check(doing, "aclrtSynchronizeDevice")
 
     # memory
 

@@ -13,14 +13,16 @@ from pathlib import Path
 from time import monotonic, monotonic_ns
 from typing import Any
 
+import numpy as np
+
 from ....errors import LaunchError
 from ....plan.spans import Span, TimeStamps
-from ...buffers import IN_ARENA, allocate, bind
+from ...buffers import IN_ARENA, allocate, bind, is_tensor, torch_or_none
 from ...protocol import BoundArguments, LaunchInputs, OpLabel, RawValue
 from ..executable import AscendExecutable
 from ..kernel_areas import printed_text, profiled_spans
 from .acl_functions import AclCode, batch_schedule
-from .device import AclDevice, open_device
+from .device import AclDevice, DeviceMemory, open_device
 from .host_agent import Duty, HostAgent, PrefetchRequest, ReceivedEvent, SentEvent, TilingRequest
 from .launch_room import LaunchRoom
 
@@ -28,6 +30,7 @@ _NO_INPUTS = LaunchInputs({}, {})
 _SLICE_S = 1.0  # Ctrl-C is noticed between two slices of a wait
 _PATIENCE_S = 1.0  # how long a stopped launch waits for a tiling function
 _STALLED_STATUS = 70
+TORCH_DEVICE = "npu"  # torch_npu's name of the device
 NS_PER_COUNT = 20.0  # of the counter behind time stamps: 50 MHz, as the Ascend C reference says of GetSystemCycle
 
 
@@ -70,17 +73,17 @@ class AscendLoadedKernel:
     # launching
 
     def launch(self, buffers: Mapping[str, Any], launch_inputs: LaunchInputs) -> dict[str, Any]:
-        bound = bind(self._graph, buffers, self._inside)
+        bound = bind(self._graph, buffers, self._inside, TORCH_DEVICE)
         named = dict(zip(self._graph.buffers, bound.keep, strict=True))
         self._run(_Request(bound.values, bound.sizes, launch_inputs, named, bound.outputs, self._where))
         return bound.outputs
 
     def bind(self, buffers: Mapping[str, Any], launch_inputs: LaunchInputs) -> BoundArguments:
-        bound = bind(self._graph, buffers, self._inside)
+        bound = bind(self._graph, buffers, self._inside, TORCH_DEVICE)
         values, sizes = self._arrays()
         values[:], sizes[:] = bound.values, bound.sizes
         named = {name: value for name, value in zip(self._graph.buffers, bound.keep, strict=True) if value is not None}
-        return BoundArguments(values, sizes, bound.outputs, named)
+        return BoundArguments(values, sizes, bound.outputs, named, TORCH_DEVICE)
 
     def launch_bound(self, arguments: BoundArguments, launch_inputs: LaunchInputs) -> None:
         self._run(_Request(arguments.values, arguments.sizes, launch_inputs, arguments.named, (), self._where))
@@ -142,10 +145,13 @@ class AscendLoadedKernel:
     # the stages of a launch
 
     def _copy_in(self, room: LaunchRoom, request: _Request) -> Any:
-        scalars = {}
+        scalars, resident = {}, self._resident(room.device, request)
         for buffer, value, size in zip(self._graph.buffers.values(), request.values, request.sizes, strict=True):
             if buffer.scalar:
                 scalars[buffer.name] = value
+                continue
+            if buffer.name in resident:
+                room.buffers[buffer.name] = DeviceMemory(value, size)
                 continue
             wanted = buffer.nbytes if size == IN_ARENA else size
             memory = room.place_buffer(buffer.name, wanted or 0)
@@ -153,6 +159,19 @@ class AscendLoadedKernel:
                 room.device.upload(memory, value, size, f"{request.where}copying {buffer.name!r} to the NPU")
         sync_base = room.device.acl.handle(f"{request.where}asking for the sync base", "aclrtGetHardwareSyncAddr")
         return room.prepare(scalars, sync_base)
+
+    def _resident(self, device: AclDevice, request: _Request) -> set[str]:
+        """Names of tensors on this NPU, which are used where they are; torch may still be computing them."""
+        resident = _on_device(request.named)
+        for name in resident:
+            place = request.named[name].device
+            if place.index not in (None, device.number):
+                raise LaunchError(
+                    f"{request.where}{name!r} is on device {place}; this process launches on NPU {device.number}"
+                )
+        if resident:
+            device.finish_all(f"{request.where}waiting for the tensors that were passed")
+        return resident
 
     def _wait(self, room: LaunchRoom, agent: HostAgent, request: _Request) -> None:
         """Until the kernel has ended, the agent has failed, or the watchdog's time is over."""
@@ -201,8 +220,9 @@ class AscendLoadedKernel:
             agent.finish()
         except LaunchError as error:
             raise LaunchError(f"{request.where}{error}") from error
+        resident = _on_device(request.named)
         for buffer, value, size in zip(self._graph.buffers.values(), request.values, request.sizes, strict=True):
-            if buffer.written and not buffer.scalar and size > 0:
+            if buffer.written and not buffer.scalar and size > 0 and buffer.name not in resident:
                 doing = f"{request.where}copying {buffer.name!r} from the NPU"
                 room.device.download(value, room.buffers[buffer.name], size, doing)
         if self._emitted.dump is not None and (printed := printed_text(self._emitted, room.dump())):
@@ -221,7 +241,7 @@ class AscendLoadedKernel:
         def contents(name: str) -> Any:
             """A copy, as an array or tensor of the kind that was passed."""
             like = request.named.get(name)
-            copy = allocate(self._graph.buffers[name], _is_tensor(request.named)) if like is None else _copied(like)
+            copy = allocate(self._graph.buffers[name], _is_tensor(request.named)) if like is None else _blank(like)
             address, size = _memory(copy)
             room.device.download(address, room.buffers[name], size, f"{request.where}copying {name!r} from the NPU")
             return copy
@@ -313,13 +333,18 @@ def _agent_error(error: BaseException, where: str) -> BaseException:
     return error
 
 
+def _on_device(named: Mapping[str, Any]) -> set[str]:
+    return {name for name, value in named.items() if is_tensor(value) and value.device.type == TORCH_DEVICE}
+
+
 def _is_tensor(named: Mapping[str, Any]) -> bool:
-    return any(hasattr(value, "data_ptr") for value in named.values())
+    return any(map(is_tensor, named.values()))
 
 
-def _copied(value: Any) -> Any:
-    return value.clone() if hasattr(value, "clone") else value.copy()
+def _blank(value: Any) -> Any:
+    """Memory of the host, also for a tensor of the NPU."""
+    return torch_or_none().empty(value.shape, dtype=value.dtype) if is_tensor(value) else np.empty_like(value)
 
 
 def _memory(value: Any) -> tuple[int, int]:
-    return (value.data_ptr() if hasattr(value, "data_ptr") else value.ctypes.data), value.nbytes
+    return (value.data_ptr() if is_tensor(value) else value.ctypes.data), value.nbytes
