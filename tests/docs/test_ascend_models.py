@@ -31,3 +31,16 @@ def test_the_model_gives_the_op_list_on_the_page(
     assert len(printed) == len(shown)
     for line, expected in zip(printed, shown, strict=True):
         assert fnmatch.fnmatchcase(line, pattern(expected)), f"{line}\nis not\n{expected}"
+
+
+def test_the_dump_on_the_page_is_read(tmp_path: Path) -> None:
+    from superkernel.frontend.explain import explain_place
+
+    sources = "".join(
+        f'op {{ name: "{name}" type: "Data" id: {at} }}\n' for at, name in enumerate(("arg0_1", "weight"))
+    )
+    path = tmp_path / "ge_proto_page.txt"
+    path.write_text(blocks("text")[1].replace("  op {", f"{sources}  op {{", 1))
+    (scope,) = explain_place(str(path), {"target": "ascend"}).scopes
+    assert (scope.name, scope.options) == ("sk1", "early-start=0")
+    assert [op.name for op in scope.segments[0].ops] == ["MatMulV3_1"]

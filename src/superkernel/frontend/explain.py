@@ -17,9 +17,11 @@ import torch
 
 from ..errors import GraphError, OptionError, SuperKernelError, nearest, shown
 from .backend import superkernel
+from .explain_dump import explain_dump
 from .report import CompileReport, collecting
 
 _INPUTS = "example_inputs"
+_DUMPS = (".txt", ".pbtxt", ".json")  # graphs that a target's own tools write
 
 
 def explain(
@@ -103,11 +105,13 @@ def _copies(values: Any) -> Any:
 
 
 def explain_place(place: str, options: Mapping[str, Any] | None = None) -> CompileReport:
-    """`file.py:function`, or `file.py` to report everything that the script compiles with this back end."""
+    """`file.py:function`; `file.py`, to report everything that the script compiles; or a graph that tools dumped."""
     file, _, name = place.partition(":")
     path = Path(file)
     if not path.is_file():
         raise GraphError(f"{file!r} is no file; explain takes file.py:function, or file.py to run it as a script")
+    if path.suffix in _DUMPS:
+        return explain_dump(path, options)
     if not name:
         with collecting(explaining=True) as report, _unwrapped_errors():
             _run_script(path)

@@ -86,7 +86,7 @@ class ListedOp:
         return ", ".join(map(str, self.params))
 
 
-def listed_op(known: KnownOp, call: ProgramCall) -> ListedOp:
+def listed_op(known: KnownOp, call: ProgramCall | None = None) -> ListedOp:
     op = known.op
     pairs = zip(op.kernel.params, op.args, strict=True)
     params = tuple(_listed_param(param.kind.value, param.name, argument) for param, argument in pairs)
@@ -108,7 +108,7 @@ def _listed_param(kind: str, name: str, argument: Any) -> ListedParam:
     return ListedParam(kind, name, argument.name if isinstance(argument, Place) else str(argument))
 
 
-def _attributes(call: ProgramCall) -> dict[str, Any]:
+def _attributes(call: ProgramCall | None) -> dict[str, Any]:
     """The arguments of an operator that are no tensors; those that are None are left out."""
     if not isinstance(call, LibraryCall):
         return {}

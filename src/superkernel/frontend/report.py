@@ -112,7 +112,8 @@ class CompileReport:
 
     scopes: list[ScopeReport] = field(default_factory=list)
     graphs: int = 0
-    outside: int = 0  # nodes that went through stock Inductor
+    outside: int = 0  # nodes that belong to no scope
+    outside_by: str = "Inductor"  # what runs them; empty: nothing
     notes: list[str] = field(default_factory=list)
     cache: Counter[str] = field(default_factory=Counter)  # hits, misses
 
@@ -131,7 +132,9 @@ class CompileReport:
 
 def _lines(report: CompileReport) -> Iterator[str]:
     found = f"{_count(report.graphs, 'graph')}, {_count(len(report.scopes), 'scope')}"
-    outside = f"{_count(report.outside, 'op')} outside of scopes (Inductor)"
+    outside = f"{_count(report.outside, 'op')} outside of scopes" + (
+        f" ({report.outside_by})" if report.outside_by else ""
+    )
     yield f"{found}; {outside}; cache: {report.cache['hits']} hits, {report.cache['misses']} misses"
     yield from (f"  note: {note}" for note in report.notes)
     for scope in report.scopes:

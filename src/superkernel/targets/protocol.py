@@ -263,6 +263,27 @@ class HostProgram:
     writes: tuple[HostTransfer, ...]
 
 
+@dataclass(frozen=True)
+class DumpedOp:
+    """An op of a graph that the target's own tools dumped."""
+
+    name: str
+    op_type: str
+    scope: str | None
+    options: str  # of the scope, as this op gives them
+    op: Op | None  # None: it cannot be fused
+    reason: str = ""  # why it cannot
+    collective: bool = False
+
+
+@dataclass(frozen=True)
+class GraphDump:
+    """A graph in order."""
+
+    name: str
+    ops: tuple[DumpedOp, ...]
+
+
 class OperatorLibrary(Protocol):
     """The operators of a target that come compiled: a model becomes a list of them."""
 
@@ -270,6 +291,7 @@ class OperatorLibrary(Protocol):
     def find_kernels(self, ops: Sequence[Op], folder: Path | None, scratch: ScratchBuffers) -> Sequence[KnownOp]:
         """Ops with the compiled kernels whose metadata lie in the folder; None: no folder was named."""
 
+    def read_graphs(self, path: Path) -> Sequence[GraphDump]: ...  # from a file of the target's own tools
     def has_code(self, op: Op) -> bool: ...  # whether its sub-kernel is more than a description
     def host_op(self, op: Op, program: HostProgram) -> Op:
         """The op with a sub-kernel that computes it on the target's emulator."""

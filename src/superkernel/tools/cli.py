@@ -203,7 +203,7 @@ def run_command(
 
 @app.command("explain")
 def explain_command(
-    place: Annotated[str, typer.Argument(help="file.py:function, or file.py to run it as a script.")],
+    place: Annotated[str, typer.Argument(help="file.py:function; file.py to run it as a script; a dumped graph.")],
     fuse: Annotated[str, typer.Option(help="auto, marked, whole or off.")] = "auto",
     options: Annotated[str, typer.Option(help="Scope options for scopes that give none.")] = "",
     target: Annotated[str | None, typer.Option(help="The target to compile for.")] = None,

@@ -13,9 +13,10 @@ from ....errors import UnsupportedError
 from ....model.op import Op
 from ....model.subkernel import SubKernel
 from ....model.tensor_arg import KernelFunction, ScratchBuffers
-from ...protocol import AddressWriter, Allocator, GeneratedText, HostProgram, KnownOp, OperandLayout
+from ...protocol import AddressWriter, Allocator, GeneratedText, GraphDump, HostProgram, KnownOp, OperandLayout
 from ..chips import Chip
 from .describe_op import OperatorDescriber, is_described
+from .graph_dump import read_graphs
 from .kernel_meta import KernelMeta
 from .op_types import BY_OPERATOR
 
@@ -38,6 +39,9 @@ class AscendOperators:
             return [KnownOp(op, missing=NO_FOLDER if is_described(op.kernel) else "") for op in ops]
         kernel_meta = KernelMeta(folder, self.chip)
         return [kernel_meta.find(op, scratch) if is_described(op.kernel) else KnownOp(op) for op in ops]
+
+    def read_graphs(self, path: Path) -> list[GraphDump]:
+        return read_graphs(path, self.chip)
 
     def has_code(self, op: Op) -> bool:
         return not is_described(op.kernel)
