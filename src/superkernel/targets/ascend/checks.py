@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from glob import glob
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from ...errors import LaunchError
@@ -31,7 +31,11 @@ def check_cann() -> Check:
 
 def check_libclang() -> Check:
     if libclang_installed():
-        return Check("libclang", CheckState.OK, f"libclang {version('libclang')}")
+        try:
+            found = f"libclang {version('libclang')}"
+        except PackageNotFoundError:  # not from the wheel of that name
+            found = "libclang"
+        return Check("libclang", CheckState.OK, found)
     remedy = "pip install libclang; without it, what target ascend emits is not parsed before CANN's compiler sees it"
     return Check("libclang", CheckState.MISSING, "libclang is not installed", remedy)
 
