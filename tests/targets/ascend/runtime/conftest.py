@@ -21,7 +21,9 @@ import re, subprocess, sys
 arguments = sys.argv[1:]
 source = next(one for one in arguments if one.endswith((".cpp", ".cc")))
 renamed = dict(one[2:].split("=", 1) for one in arguments if one.startswith("-D") and "=" in one)
-names = re.findall(r"extern .C. [^;{{}}]*?void +([A-Za-z_][A-Za-z0-9_]*) *[(][^;{{}}]*[)] *[{{]", open(source).read())
+text = open(source).read()
+function = r"void +([A-Za-z_][A-Za-z0-9_]*) *[(][^;{{}}]*[)] *[{{]"
+names = re.findall(r"^(?!static|inline|template| )[^;{{}}\\n]*?" + function, text, re.M)
 text = "".join(f".globl {{name}}\\n.type {{name}}, @function\\n{{name}}: ret\\n.size {{name}}, .-{{name}}\\n"
                for name in dict.fromkeys(renamed.get(name, name) for name in names))
 output = arguments[arguments.index("-o") + 1]
