@@ -26,7 +26,6 @@ class Role(Enum):
     INNER_SEND = "inner_send"  # an event between two ops of the list: it has a slot, which no core reads
     INNER_RECV = "inner_recv"
     PREFETCH = "prefetch"  # a word that asks a copy engine for weights
-    PREFETCHED = "prefetched"  # its answer
     WORKSPACE = "workspace"
     PROFILING = "profiling"
     TASK_ID = "task_id"

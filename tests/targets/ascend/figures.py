@@ -40,7 +40,7 @@ from superkernel.targets.protocol import EmulatedMachine
 
 PARAMS = ("in:x", "in:y", "out:z")
 AIV, AIC, MIX = KernelType.AIV_ONLY, KernelType.AIC_ONLY, KernelType.MIX_AIC_1_2
-BARRIER = 8  # flag actions of a barrier over both classes: arrive, wait, signal, wait on each
+BARRIER = 6  # flag actions of a barrier over both classes
 CHUNK = 40  # random cases that are compiled together
 
 

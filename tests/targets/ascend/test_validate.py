@@ -27,7 +27,7 @@ from superkernel.targets.ascend.chips import find_chip
 from superkernel.targets.ascend.core_types import CUBE, VECTOR, KernelType
 from superkernel.targets.ascend.launch_shape import LaunchShape
 from superkernel.targets.ascend.plan import AscendPlan, make_ascend_plan
-from superkernel.targets.ascend.steps import Arrive, DebugBarrier, Meet, ResetLock
+from superkernel.targets.ascend.steps import Arrive, DebugBarrier, Drain, Meet, ResetLock, WholeBarrier
 from superkernel.targets.ascend.validate import validate
 
 AIV, AIC, MIX = KernelType.AIV_ONLY, KernelType.AIC_ONLY, KernelType.MIX_AIC_1_2
@@ -120,6 +120,12 @@ def miscounted(of: AscendPlan) -> AscendPlan:
     return replace(plan, steps=(*plan.steps[:at], step, *plan.steps[at + 1 :]))
 
 
+def drained_before_its_barrier(of: AscendPlan) -> AscendPlan:
+    """The pipes of an op drained right behind it, though its barrier waits for its stores anyway."""
+    at = place(of, Call, "second")
+    return replace(of, steps=(*of.steps[: at + 1], Drain((CUBE,)), *of.steps[at + 1 :]))
+
+
 def shifted_slots(of: AscendPlan) -> AscendPlan:
     return replace(of, slots=replace(of.slots, first=tuple(slot + 1 for slot in of.slots.first)))
 
@@ -131,6 +137,11 @@ FAULTS: list[tuple[str, str, Change]] = [
     ("P1", QUIET, altered(Call, "third", cores=(CUBE,))),
     ("P2", QUIET, without_sync),
     ("P2", QUIET, moved(Call, "third", Call, "second", 0)),
+    ("P2", QUIET, without(Drain)),
+    ("P2", QUIET, without(Drain, nth=-1)),
+    ("P2", f"{QUIET}:early-start=0", without(WholeBarrier, "third")),
+    ("P2", f"{QUIET}:early-start=0", altered(WholeBarrier, "third", cores=(CUBE,))),
+    ("P18", f"{QUIET}:early-start=0", drained_before_its_barrier),
     ("P3", QUIET, moved(Call, "third", Call, "first", 0)),
     ("P4", QUIET, without(Arrive)),
     ("P4", QUIET, without(Meet)),

@@ -16,7 +16,7 @@ from ..steps import AwaitEvent, Barrier, Call, Feed, Fence, Notify, Preload, Rec
 from .agents import Agents, Fault, named, steps_of
 
 # words that follow from an option, and slots that no step uses
-_NOT_OF_STEPS = (Role.PREFETCH, Role.PREFETCHED, Role.INNER_SEND, Role.INNER_RECV)
+_NOT_OF_STEPS = (Role.PREFETCH, Role.INNER_SEND, Role.INNER_RECV)
 
 
 def check_launch_size(plan: Plan, fault: Fault) -> bool:

@@ -59,7 +59,7 @@ class ArgumentSlots:
 def number_arguments(graph: Graph, prefetched: frozenset[int], workspace: bool, profiling: bool) -> ArgumentSlots:
     """Sync base; per op parameters, tiling words, sends, receives; then what the whole kernel uses."""
     layout = number_slots(_wanted(graph, prefetched, workspace, profiling))
-    counts = (len(_slots_of(node)) + 2 * (node.index in prefetched) for node in graph.nodes)
+    counts = (len(_slots_of(node)) + (node.index in prefetched) for node in graph.nodes)
     return ArgumentSlots(layout, tuple(accumulate(counts, initial=1))[:-1])
 
 
@@ -85,10 +85,9 @@ def _wanted(graph: Graph, prefetched: frozenset[int], workspace: bool, profiling
     yield "", ("sync_base", Role.SYNC_BASE, None, None, 0, 0)
     for node in graph.nodes:
         slots = _slots_of(node)
-        if node.index in prefetched:  # as one more event sent, and one more received
+        if node.index in prefetched:  # as one more event sent
             received = sum(1 for wanted in slots if wanted[1] in RECEIVES)
             slots.insert(len(slots) - received, ("prefetch", Role.PREFETCH, None, None, 0, 0))
-            slots.append(("prefetched", Role.PREFETCHED, None, None, 0, 0))
         yield from ((node.name, wanted) for wanted in slots)
     if workspace:
         yield "", ("workspace", Role.WORKSPACE, None, None, 0, 0)

@@ -8,8 +8,21 @@ from dataclasses import dataclass, field, replace
 from ...model.graph import Graph
 from ...model.options import Options, PreloadCode
 from ...plan.assemble import between_marks, preloads_ahead, record
-from ...plan.steps import AwaitEvent, FenceWhen, Notify, Preload, Record, ResetEvent, Select, SpanKind, Step
-from .class_clocks import Item, whole_pair
+from ...plan.steps import (
+    AwaitEvent,
+    Fence,
+    FenceWhen,
+    Notify,
+    Preload,
+    Record,
+    Request,
+    ResetEvent,
+    Select,
+    SpanKind,
+    Step,
+)
+from .class_clocks import Item
+from .core_types import CoreClass
 from .facts import facts_of
 from .flag_counts import FlagCounts
 from .launch_shape import LaunchShape
@@ -22,16 +35,21 @@ from .steps import (
     Classes,
     ClearFeed,
     DebugBarrier,
+    Drain,
     InitDump,
     InsideSync,
     LeaderRecord,
     Meet,
-    PrefetchDone,
     PrefetchGo,
     PreloadEntry,
+    ResetLock,
+    WholeBarrier,
 )
+from .weights import weights_by_reader
 
 _AT_ENTRY = -1  # in place of an item: before the first
+# what finds no transfer of its cores under way; debug steps drain by themselves
+NEEDS_DRAINED = (ClassCall, Notify, Request, ResetLock, Fence, Record)
 
 
 @dataclass
@@ -48,12 +66,27 @@ class Assembler:
         self._preload()
         self._prefetch()
         pending = FlagCounts()
-        for step in self._sequence():
+        for step in self._drained(self._sequence()):
             if isinstance(step, DebugBarrier):
                 yield pending.seen_by(step)
             else:
                 pending.take(step)
                 yield step
+
+    def _drained(self, steps: Iterable[Step]) -> Iterator[Step]:
+        """Pipes are drained before what needs them empty, and not before an arrival: it would undo early start."""
+        busy: set[CoreClass] = set()
+        for step in steps:
+            if isinstance(step, NEEDS_DRAINED) and not (isinstance(step, Fence) and step.debug):
+                waiting = tuple(core_class for core_class in step.cores if core_class in busy)
+                if waiting and not (isinstance(step, Record) and step.begin):
+                    yield Drain(waiting)
+                    busy.difference_update(waiting)
+            yield step
+            if isinstance(step, ClassCall):
+                busy.update(step.cores)
+        if left := tuple(core_class for core_class in self.launch.classes if core_class in busy):
+            yield Drain(left)
 
     def _sequence(self) -> Iterator[Step]:
         everyone = self.launch.classes
@@ -95,7 +128,7 @@ class Assembler:
         if self.options.debug_dcci_all:
             yield CacheFence(classes, op, FenceWhen.DEBUG)
         if self.options.debug_sync_all:
-            yield DebugBarrier(self.launch.classes, op, pair=whole_pair(self.launch))
+            yield DebugBarrier(self.launch.classes, op)
         yield from record(classes, SpanKind.OP, False, op, self.options)
 
     def _body(self, item: Item) -> Iterable[Step]:
@@ -109,7 +142,7 @@ class Assembler:
 
     def _waited(self, steps: Sequence[Step], op: int) -> Iterable[Step]:
         """Syncs, between marks on the classes that take part if any of them may block."""
-        if not any(isinstance(step, Meet) and set(step.actions) != {Action.SIGNAL} for step in steps):
+        if not any(isinstance(step, WholeBarrier) or _blocks(step) for step in steps):
             return steps
         classes = tuple(dict.fromkeys(core_class for step in steps for core_class in step.cores))
         return between_marks(steps, classes, SpanKind.WAIT, op, self.options)
@@ -131,14 +164,17 @@ class Assembler:
         """The copy engine is asked one op ahead."""
         if not self.options.prefetch_weights:
             return
-        before = _AT_ENTRY
+        before, wanted = _AT_ENTRY, weights_by_reader(self.graph, self.schedule.ops)
         for op in self.schedule.ops:
-            node, at = self.graph.nodes[op], self.schedule.calls[op]
-            if self.graph.weights_of(node):
-                leader = (facts_of(node.kernel).op_class.leader,)
-                self._ask(before, PrefetchGo(leader, op))
-                self._ask(at, PrefetchDone(leader, op))
-            before = at
+            if op in wanted:
+                leader = facts_of(self.graph.nodes[op].kernel).op_class.leader
+                self._ask(before, PrefetchGo((leader,), op))
+            before = self.schedule.calls[op]
 
     def _ask(self, item: int, step: Step) -> None:
         self.ahead.setdefault(item, []).append(step)
+
+
+def _blocks(step: Step) -> bool:
+    """Whether a core may have to wait in a sync."""
+    return isinstance(step, Meet) and set(step.actions) != {Action.SIGNAL}

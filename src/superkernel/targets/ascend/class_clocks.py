@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from ...plan.steps import Step
 from .core_types import CUBE, VECTOR, CoreClass, OpClass
 from .launch_shape import LaunchShape
-from .pairs import PAIRS, Action, ClassNeed, Pair, pair_of, pairs_for
-from .steps import Arrive, Classes, InsideSync, Meet
+from .pairs import PAIRS, Action, ClassNeed, Pair, barrier_of, pair_of, pairs_for
+from .steps import Arrive, Classes, InsideSync, Meet, WholeBarrier
 
 Position = tuple[int, int]  # item; 0 in front of it, 1 behind it
 Wanted = dict[ClassNeed, int]  # class whose progress is needed, class that needs it -> item
@@ -81,11 +81,19 @@ class ClassClocks:
         pairs = [(of, by, item) for by, wanted in needs.items() for of, item in wanted.items()]
         return {(of, by): item for of, by, item in pairs if item > self.known[by][of]}
 
-    def barrier(self, at: int, purpose: str) -> tuple[Pair, ...]:
+    def barrier(self, at: int) -> None:
         """Everything launched meets in front of an item."""
-        pair = whole_pair(self.launch)
-        wanted: Wanted = {(a, b): at - 1 for a in self.launch.classes for b in self.launch.classes}
-        return self._meet(at, purpose, (pair,), wanted)
+        classes, place = self.launch.classes, (at, 0)
+        self._steps(place).append(WholeBarrier(classes, self.items[at].op))
+        for core_class in classes:
+            self._join(core_class, dict.fromkeys(classes, at - 1))
+            self._floor[core_class] = max(self._floor[core_class], place)
+            actions = barrier_of(classes)[core_class]
+            if Action.WAIT_ALL in actions:
+                self._arrived[core_class] = place
+                insort(self._waited[core_class], place)
+            if Action.WAIT_BLOCK in actions:
+                self._taken[_OTHER[core_class]].append(at)
 
     def sync(self, at: int, op: int, purpose: str, wanted: Wanted, inside: OpClass | None = None) -> tuple[Pair, ...]:
         """Teach the classes what they need in front of an item, or inside its call; the rows that did it."""
@@ -192,9 +200,3 @@ class ClassClocks:
     def _steps(self, place: Position) -> list[Step]:
         item = self.items[place[0]]
         return item.after if place[1] else item.before
-
-
-def whole_pair(launch: LaunchShape) -> Pair:
-    """The row of a barrier over everything launched."""
-    whole = OpClass.MIX if launch.mixed else OpClass.AIC if launch.cubes else OpClass.AIV
-    return Pair(whole, whole)

@@ -12,6 +12,7 @@ from .facts import facts_of
 from .kernel_description import EmittedKernel, EmittedOp, EventWord, Prefetch, TilingWords
 from .names import KernelFunctions, entry_name, name_functions
 from .plan import WEIGHT_BUDGET, AscendPlan
+from .weights import weights_by_reader
 
 _TILING_ROLES = (Role.TILING_KEY, Role.BLOCK_COUNT, Role.LOCK)
 
@@ -76,9 +77,6 @@ def _op(plan: AscendPlan, index: int, named: dict[SubKernel, KernelFunctions]) -
 def _prefetches(plan: AscendPlan) -> list[Prefetch]:
     asked = plan.options.prefetch_weights
     budget = WEIGHT_BUDGET if asked == 1 else asked
-    found = []
-    for node in plan.graph.nodes:
-        if plan.slots.all(node.name, Role.PREFETCH):
-            go, done = (plan.slots.slot(node.name, role) for role in (Role.PREFETCH, Role.PREFETCHED))
-            found.append(Prefetch(node.name, go, done, plan.graph.weights_of(node), budget))
-    return found
+    weights = weights_by_reader(plan.graph, plan.issue_order) if asked else {}
+    ops = {op: plan.graph.nodes[op].name for op in sorted(weights)}
+    return [Prefetch(name, plan.slots.slot(name, Role.PREFETCH), weights[op], budget) for op, name in ops.items()]

@@ -66,7 +66,6 @@ def describe(plan: AscendPlan, emitted: EmittedKernel, binary: Path | None) -> d
             {
                 "op": prefetch.op,
                 "notify_param_offset": prefetch.go_slot,
-                "wait_param_offset": prefetch.done_slot,
                 "buffers": list(prefetch.buffers),
                 "bytes": prefetch.budget,
             }

@@ -10,7 +10,6 @@ from ...model.subkernel import SubKernel
 from ...plan.steps import (
     AwaitEvent,
     Fence,
-    FenceWhen,
     Notify,
     Preload,
     Record,
@@ -25,7 +24,7 @@ from .core_types import CUBE, VECTOR, CoreClass, KernelType, LaunchType, OpClass
 from .facts import facts_of
 from .kernel_description import MarkPoint
 from .names import KernelFunctions
-from .pairs import PAIRS, Action
+from .pairs import Action
 from .plan import AscendPlan, cores_of
 from .steps import (
     Arrive,
@@ -33,28 +32,32 @@ from .steps import (
     Classes,
     ClearFeed,
     DebugBarrier,
+    Drain,
     InitDump,
     LeaderRecord,
     Meet,
-    PrefetchDone,
     PrefetchGo,
     PreloadEntry,
     ResetLock,
+    WholeBarrier,
 )
 from .workspace_layout import mark_of
 
 _CACHE_OUT = "dcci((__gm__ void*)0, cache_line_t::ENTIRE_DATA_CACHE, dcci_dst_t::CACHELINE_OUT);"
+_DRAIN = "pipe_barrier(PIPE_ALL);"
 _ARRIVE = {
     CUBE: "ffts_cross_core_sync(PIPE_FIX, arrive_cubes);",
     VECTOR: "ffts_cross_core_sync(PIPE_MTE3, arrive_vectors);",
 }
 _ACTIONS: Mapping[CoreClass, Mapping[Action, str]] = {
     CUBE: {
+        Action.ARRIVE: _ARRIVE[CUBE],
         Action.WAIT_ALL: "wait_flag_dev(cube_flag);",
         Action.SIGNAL: "ffts_cross_core_sync(PIPE_FIX, cube_to_vectors);",
         Action.WAIT_BLOCK: "wait_flag_dev(vectors_to_cube_flag);",
     },
     VECTOR: {
+        Action.ARRIVE: _ARRIVE[VECTOR],
         Action.WAIT_ALL: "wait_flag_dev(vector_flag);",
         Action.SIGNAL: "ffts_cross_core_sync(PIPE_MTE3, vectors_to_cube);",
         Action.WAIT_BLOCK: "wait_flag_dev(cube_to_vectors_flag);",
@@ -192,6 +195,10 @@ class StepPrinter:
                 return [_ARRIVE[core_class]]
             case Meet():
                 return [_ACTIONS[core_class][action] for action in step.actions]
+            case WholeBarrier():
+                return [_ACTIONS[core_class][action] for action in step.actions(core_class)]
+            case Drain():
+                return [_DRAIN]
             case AwaitEvent():
                 return self._first(core_class, f"sk_await({self._event(Role.RECV, step.event)}, 1);")
             case Notify():
@@ -206,15 +213,12 @@ class StepPrinter:
                 return self._select(step.op)
             case PrefetchGo():
                 return self._first(core_class, f"sk_publish({self._word(step.op, Role.PREFETCH)}, 1);")
-            case PrefetchDone():
-                word = self._word(step.op, Role.PREFETCHED)
-                return self._first(core_class, f"sk_await({word}, 1);", f"sk_publish({word}, 0);")
             case ClassCall():
                 return self._call(step, core_class)
             case Fence():
-                return [*(["pipe_barrier(PIPE_ALL);"] if step.when is FenceWhen.DEBUG else []), _CACHE_OUT]
+                return [*([_DRAIN] if step.debug else []), _CACHE_OUT]
             case DebugBarrier():
-                return self._debug_barrier(step, core_class)
+                return [_DRAIN, *self._debug_barrier(step, core_class)]
             case Record():
                 return self._record(step, core_class)
             case ClearFeed():
@@ -238,11 +242,14 @@ class StepPrinter:
         return [f"if ({_FIRST[core_class]}) {{", *indented(statements), "}"]
 
     def _preload(self, op: int, core_class: CoreClass) -> str:
-        named = self._named[op]
+        """On the cores that have a block of it."""
+        named, guard = self._named[op], self._guard(op, core_class)
+        only = f"if ({guard}) " if guard else ""
         if not self._chosen[op]:
-            return f"preload((const void*){named.function}, {self.lines_of(self.nodes[op].kernel, core_class)});"
+            lines = self.lines_of(self.nodes[op].kernel, core_class)
+            return f"{only}preload((const void*){named.function}, {lines});"
         key = f", key_{op}" if self._chosen_at_run_time[op] else ""
-        return f"preload_{named.label}(core{key});"
+        return f"{only}preload_{named.label}(core{key});"
 
     def _select(self, op: int) -> list[str]:
         node = self.nodes[op]
@@ -283,10 +290,10 @@ class StepPrinter:
             # an op without a block has no core that would end them
             idle.append(f"if (blocks_{step.op} > 0) {join}" if node.dynamic else join)
         if not guard:
-            return [*working, "pipe_barrier(PIPE_ALL);"]
+            return working
         lines = [f"if ({guard}) {{", *indented(working)]
         lines += ["} else {", *indented(idle)] if idle else []
-        return [*lines, "}", "pipe_barrier(PIPE_ALL);"]
+        return [*lines, "}"]
 
     def _called(self, op: int) -> str:
         named, slot = self._named[op], self.slots.first[op]
@@ -311,7 +318,7 @@ class StepPrinter:
         arrivals, signals = dict(step.pending_arrivals), dict(step.pending_signals)
         lines = [_ACTIONS[core_class][Action.WAIT_ALL]] * arrivals[core_class]
         lines += [_ACTIONS[core_class][Action.WAIT_BLOCK]] * signals.get(_OTHER[core_class], 0)
-        lines += [_ARRIVE[core_class], *(_ACTIONS[core_class][action] for action in PAIRS[step.pair][core_class])]
+        lines += [_ACTIONS[core_class][action] for action in step.actions(core_class)]
         lines += [_ARRIVE[core_class]] * arrivals[core_class]
         return lines + [_ACTIONS[core_class][Action.SIGNAL]] * signals[core_class]
 

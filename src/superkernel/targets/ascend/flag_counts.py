@@ -7,7 +7,7 @@ from dataclasses import replace
 from ...plan.steps import Step
 from .core_types import CUBE, VECTOR, CoreClass
 from .pairs import Action
-from .steps import Arrive, ClassCall, DebugBarrier, Meet
+from .steps import Arrive, ClassCall, DebugBarrier, Meet, WholeBarrier
 
 
 class FlagCounts:
@@ -22,6 +22,9 @@ class FlagCounts:
             self.arrivals[step.cores[0]] += 1
         elif isinstance(step, Meet):
             self._act(step.cores[0], step.actions)
+        elif isinstance(step, WholeBarrier):
+            for core_class in step.cores:
+                self._act(core_class, step.actions(core_class))
         elif isinstance(step, ClassCall):
             for core_class, inside in zip(step.cores, step.inside, strict=False):
                 self._act(core_class, inside.actions)
@@ -34,6 +37,8 @@ class FlagCounts:
                 self.arrivals[core_class] -= 1
             elif action is Action.SIGNAL:
                 self.signals[core_class] += 1
+            elif action is Action.ARRIVE:
+                self.arrivals[core_class] += 1
             else:
                 self.signals[other] -= 1
 

@@ -18,8 +18,8 @@ from ...plan.steps import AwaitEvent, Notify, Request, Select, Step
 from ...plan.verify.agents import Clocks, Fault
 from .core_types import CUBE, VECTOR, CoreClass
 from .launch_shape import LaunchShape
-from .pairs import PAIRS, Action
-from .steps import Arrive, ClassCall, DebugBarrier, Meet, ResetLock
+from .pairs import Action
+from .steps import Arrive, ClassCall, DebugBarrier, Meet, ResetLock, WholeBarrier
 
 ClassClock = dict[Hashable, int]  # per class: how many of its moves all its cores, and its block 0, have made
 # Block 0 of a class polls events and requests tilings: others may know how far it is without knowing of its class.
@@ -123,7 +123,12 @@ class _ClassWalker:
         position, known = self.at[core_class], self.known[core_class]
         match flag_action:
             case FlagAction.ARRIVE | FlagAction.MARKED_ARRIVE:
+                # each core has also seen how far the cores of the other class in its block are: together, all of them
+                other, beside = _OTHER[core_class], self.beside[core_class]
                 arrived = {**known, core_class: position, _BLOCK_0[core_class]: position}
+                for agent in (other, _BLOCK_0[other]):
+                    if agent in arrived:
+                        arrived[agent] = max(arrived[agent], beside)
                 self._arrive(core_class, SignalState(arrived, position, flag_action is FlagAction.MARKED_ARRIVE))
             case FlagAction.SIGNAL | FlagAction.MARKED_SIGNAL:
                 self._signal(core_class, SignalState(dict(known), position, flag_action is FlagAction.MARKED_SIGNAL))
@@ -209,6 +214,8 @@ def _moves(steps: tuple[Step, ...], core_class: CoreClass) -> Iterator[Move]:
             continue
         if isinstance(step, Arrive):
             yield FlagAction.ARRIVE, step
+        elif isinstance(step, WholeBarrier):
+            yield from ((_OF_ACTION[action], step) for action in step.actions(core_class))
         elif isinstance(step, Meet):
             yield from ((_OF_ACTION[action], step) for action in step.actions)
         elif isinstance(step, ClassCall):
@@ -228,6 +235,5 @@ def _moves(steps: tuple[Step, ...], core_class: CoreClass) -> Iterator[Move]:
 def _debug_moves(step: DebugBarrier, core_class: CoreClass) -> Iterator[Move]:
     yield from [(FlagAction.DRAIN_ALL, step)] * dict(step.pending_arrivals)[core_class]
     yield from [(FlagAction.DRAIN_BLOCK, step)] * dict(step.pending_signals).get(_OTHER[core_class], 0)
-    yield FlagAction.MARKED_ARRIVE, step
-    yield from ((_DEBUG_ACTION[action], step) for action in PAIRS[step.pair][core_class])
+    yield from ((_DEBUG_ACTION[action], step) for action in step.actions(core_class))
     yield FlagAction.REFILL, step

@@ -50,11 +50,10 @@ class EventWord:
 
 @dataclass(frozen=True)
 class Prefetch:
-    """Constant inputs that a copy engine brings closer: it waits for 1 in `go`, copies, sets `done` to 1."""
+    """Weights that a copy engine brings closer: it waits for 1 in `go`, sets it back to 0 and copies. No core waits."""
 
     op: str
     go_slot: int
-    done_slot: int
     buffers: tuple[str, ...]
     budget: int  # most bytes
 

@@ -11,11 +11,13 @@ from .core_types import CUBE, VECTOR, CoreClass, OpClass
 
 
 class Action(Enum):
-    """What a core does in a sync. Cores act in the order of the values: each signals before it waits in its block."""
+    """What a core does in a sync. In a row of PAIRS cores act in the order of the values: each signals before it waits
+    in its block."""
 
     WAIT_ALL = 0  # for all cores of its class
     SIGNAL = 1  # inside its block: a cube to its vectors, vectors to their cube
     WAIT_BLOCK = 2  # inside its block
+    ARRIVE = 3  # at the flag of its class
 
 
 @dataclass(frozen=True)
@@ -51,9 +53,17 @@ PAIRS: Mapping[Pair, Row] = MappingProxyType(
         Pair(_M, _M): {CUBE: (_ALL, _SIGNAL, _BLOCK), VECTOR: (_ALL, _SIGNAL, _BLOCK)},
     }
 )
+# A barrier over everything launched. With both classes vectors meet through their cubes, and not at a flag of theirs.
+ONE_CLASS_BARRIER: Row = MappingProxyType(dict.fromkeys(CoreClass, (Action.ARRIVE, _ALL)))
+MIXED_BARRIER: Row = MappingProxyType({CUBE: (_BLOCK, Action.ARRIVE, _ALL, _SIGNAL), VECTOR: (_SIGNAL, _BLOCK)})
 _OF_CLASSES = {op_class.classes: op_class for op_class in OpClass}
 
 ClassNeed = tuple[CoreClass, CoreClass]  # what the first class has done must be known to the second
+
+
+def barrier_of(classes: tuple[CoreClass, ...]) -> Row:
+    """What each class does in a barrier over all cores of a launch of these classes."""
+    return MIXED_BARRIER if len(classes) > 1 else ONE_CLASS_BARRIER
 
 
 def pairs_for(needs: frozenset[ClassNeed]) -> tuple[Pair, ...]:

@@ -32,7 +32,6 @@ def word_names(emitted: EmittedKernel) -> dict[int, str]:
         names[tiling.lock_slot] = f"the lock of op {tiling.op!r}"
     for number, prefetch in enumerate(emitted.prefetches):
         names[prefetch.go_slot] = f"the go word of prefetch {number} (op {prefetch.op!r})"
-        names[prefetch.done_slot] = f"the done word of prefetch {number} (op {prefetch.op!r})"
     return names
 
 

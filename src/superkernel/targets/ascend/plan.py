@@ -26,7 +26,8 @@ from .issue_order import IssueOrder, choose_order
 from .launch_shape import LaunchShape, OpSize, launch_of
 from .pairs import Action, Pair
 from .schedule import Scheduler
-from .steps import Arrive, ClassCall, Classes, InsideSync, Meet
+from .steps import Arrive, ClassCall, Classes, InsideSync, Meet, WholeBarrier
+from .weights import weights_by_reader
 from .workspace_layout import WorkspaceLayout, lay_out_workspace, prints
 
 WEIGHT_BUDGET = 8 << 20  # bytes per op that prefetch-weights=1 asks the copy engine for
@@ -79,6 +80,11 @@ class AscendPlan(BasePlan):
         return dict(sorted(counts.items()))
 
     @property
+    def barriers(self) -> int:
+        """Barriers over everything launched, without those of debug options."""
+        return sum(isinstance(step, WholeBarrier) for step in self.steps)
+
+    @property
     def _inside_syncs(self) -> list[InsideSync]:
         return [inside for step in self.steps if isinstance(step, ClassCall) for inside in step.inside]
 
@@ -86,14 +92,19 @@ class AscendPlan(BasePlan):
     def blocking_steps(self) -> int:
         """Steps at which a core may have to wait for another core."""
         meetings = [set(step.actions) - {Action.SIGNAL} for step in self.steps if isinstance(step, Meet)]
-        return sum(map(bool, meetings)) + sum(bool(inside.actions) for inside in self._inside_syncs)
+        barriers = sum(len(step.cores) for step in self.steps if isinstance(step, WholeBarrier))
+        return barriers + sum(map(bool, meetings)) + sum(bool(inside.actions) for inside in self._inside_syncs)
 
     @property
     def flag_actions(self) -> int:
-        """Arrivals, signals and waits: what the syncs cost. A barrier over both classes costs eight."""
+        """Arrivals, signals and waits: what the syncs cost. A barrier over both classes costs six."""
         arrivals = sum(isinstance(step, Arrive) for step in self.steps)
         meetings = sum(len(step.actions) for step in self.steps if isinstance(step, Meet))
-        return arrivals + meetings + sum(len(inside.actions) + inside.arrives for inside in self._inside_syncs)
+        whole = [step for step in self.steps if isinstance(step, WholeBarrier)]
+        barriers = sum(len(step.actions(core_class)) for step in whole for core_class in step.cores)
+        return (
+            arrivals + meetings + barriers + sum(len(inside.actions) + inside.arrives for inside in self._inside_syncs)
+        )
 
     @property
     def full_barrier_actions(self) -> int:
@@ -102,7 +113,8 @@ class AscendPlan(BasePlan):
 
     @property
     def summary(self) -> tuple[str, ...]:
-        counts = ", ".join(f"{n} {kind}" for kind, n in self.pair_counts.items()) or "none"
+        barriers = {"barrier": self.barriers} if self.barriers else {}
+        counts = ", ".join(f"{n} {kind}" for kind, n in (self.pair_counts | barriers).items()) or "none"
         return (
             f"plan {self.graph.name}: {len(self.graph.nodes)} ops on chip {self.chip.name}, {self.launch}",
             f"  options {self.options}",
@@ -138,7 +150,7 @@ def make_ascend_plan(graph: Graph, options: Options, chip: Chip) -> AscendPlan:
     schedule = Scheduler(graph, launch, chip, chosen, order).run()
     steps = tuple(Assembler(graph, launch, chosen, schedule, fed, prints(graph)).steps())
     workspace = lay_out_workspace(graph, launch, chip, bool(fed), steps)
-    prefetched = frozenset(node.index for node in graph.nodes if options.prefetch_weights and graph.weights_of(node))
+    prefetched = frozenset(weights_by_reader(graph, order.ops) if options.prefetch_weights else ())
     slots = number_arguments(graph, prefetched, workspace.bytes > 0, options.profiling)
     syncs, pairs = schedule.syncs, schedule.pairs
     return AscendPlan(graph, chosen, steps, syncs, chip, launch, order, pairs, slots, workspace, copies)

@@ -83,23 +83,20 @@ static inline __aicore__ uint64_t sk_control(uint64_t workspace, uint64_t op) {{
 }}
 """,
     "sk_arrive_and_wait": """\
-// a barrier over the cores of this class, or over all
+// a barrier over the cores of this class, or over all: then vectors meet through their cubes
 template <bool mixed>
 static inline __aicore__ void sk_arrive_and_wait() {
     if constexpr (on_cube) {
+        if constexpr (mixed) wait_flag_dev(vectors_to_cube_flag);
         ffts_cross_core_sync(PIPE_FIX, arrive_cubes);
         wait_flag_dev(cube_flag);
-        if constexpr (mixed) {
-            ffts_cross_core_sync(PIPE_FIX, cube_to_vectors);
-            wait_flag_dev(vectors_to_cube_flag);
-        }
+        if constexpr (mixed) ffts_cross_core_sync(PIPE_FIX, cube_to_vectors);
+    } else if constexpr (mixed) {
+        ffts_cross_core_sync(PIPE_MTE3, vectors_to_cube);
+        wait_flag_dev(cube_to_vectors_flag);
     } else {
         ffts_cross_core_sync(PIPE_MTE3, arrive_vectors);
         wait_flag_dev(vector_flag);
-        if constexpr (mixed) {
-            ffts_cross_core_sync(PIPE_MTE3, vectors_to_cube);
-            wait_flag_dev(cube_to_vectors_flag);
-        }
     }
 }
 """,

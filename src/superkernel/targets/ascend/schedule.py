@@ -97,10 +97,10 @@ class Scheduler(SyncOrder[CoreClass]):
         inside = may_wait and not urgent and not node.awaits and not fences[FenceWhen.BEFORE]
         self.syncs += [Sync(edge, self._kind(edge, wanted)) for edge in self.graph.incoming[op]]
         if wanted and self.barriers:
-            rows = self.state.barrier(at, "before")
+            self.state.barrier(at)
         else:
             rows = self.state.sync(at, op, "before", wanted, facts.op_class if inside else None)
-        self.pairs += [(op, pair) for pair in rows]
+            self.pairs += [(op, pair) for pair in rows]
         self.state.note_call(at, bool(node.kernel.sync_all))
         self.call_of[op] = at
         self._end(op, classes, at)

@@ -6,15 +6,15 @@ core (events, requests, resets) are done by block 0 of their class.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ...plan.steps import Barrier, Call, Fence, FenceWhen, Names, OpStep, Preload, Record, Step
 from .core_types import CoreClass
-from .pairs import Action, Pair
+from .pairs import Action, Pair, barrier_of
 
 Classes = tuple[CoreClass, ...]
 AT_ENTRY = -1  # in place of an op: before the first
-_ACTION_WORDS = dict(zip(Action, ("wait for their class", "signal", "wait in the block"), strict=True))
+_ACTION_WORDS = dict(zip(Action, ("wait for their class", "signal", "wait in the block", "arrive"), strict=True))
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,23 @@ class Meet(OpStep):
         return f"sync {self.purpose} {names[self.op]}: {self.pair}, {_spelled(self.cores)} {actions}"
 
 
+@dataclass(frozen=True)
+class WholeBarrier(OpStep):
+    """All cores of the launch meet."""
+
+    words = "barrier over all cores before {op}"
+
+    def actions(self, core_class: CoreClass) -> tuple[Action, ...]:
+        return barrier_of(self.cores)[core_class]
+
+
+class Drain(Step):
+    """The transfers of each core have landed, and its buffers are free for the next op. What arrives at a flag, or
+    signals, does so behind the stores of its core, and needs none."""
+
+    words = "drain the pipes"
+
+
 class ResetLock(OpStep):
     """Block 0 sets the lock of a dynamic op back to 0: every core has seen it."""
 
@@ -58,15 +75,9 @@ class ResetLock(OpStep):
 
 
 class PrefetchGo(OpStep):
-    """Block 0 tells the copy engine to bring the constant inputs of `op` closer."""
+    """Block 0 tells the copy engine to bring the weights of `op` closer. No core waits for it."""
 
     words = "ask for the weights of {op}"
-
-
-class PrefetchDone(OpStep):
-    """Block 0 sees that the copy engine has come so far; the others do not wait."""
-
-    words = "see the weights of {op} come"
 
 
 @dataclass(frozen=True)
@@ -111,9 +122,11 @@ class DebugBarrier(Barrier):
     """All cores of the launch meet. Signals under way at this point are taken, and given again behind it."""
 
     debug: bool = True
-    pair: Pair = field(kw_only=True)
     pending_arrivals: tuple[tuple[CoreClass, int], ...] = ()  # class -> arrivals that no core has waited for
     pending_signals: tuple[tuple[CoreClass, int], ...] = ()  # class that signalled -> the same inside blocks
+
+    def actions(self, core_class: CoreClass) -> tuple[Action, ...]:
+        return barrier_of(self.cores)[core_class]
 
     def text(self, names: Names) -> str:
         return f"barrier over all cores after {names[self.op]} (debug)"

@@ -12,18 +12,19 @@ from typing import Any
 
 from ...model.gc_pause import without_collection
 from ...model.hazards import Edge, Reason
-from ...plan.steps import Select, Step
+from ...plan.steps import Fence, Record, Select, Step
 from ...plan.verify import dependencies, structure
 from ...plan.verify.agents import Fault, Needed, named, stream_ends
 from ...plan.verify.validate import Finding, Report
 from .argument_layout import RECEIVES, SENDS, listed_events
+from .assemble import NEEDS_DRAINED
 from .core_types import CoreClass
 from .facts import facts_of
 from .flag_counts import FlagCounts
 from .happens_before import FlagClocks, walk
 from .launch_shape import OpSize, launch_of
 from .plan import AscendPlan, cores_of
-from .steps import Arrive, ClassCall, Classes, Meet, ResetLock
+from .steps import Arrive, ClassCall, Classes, Drain, Meet, ResetLock, WholeBarrier
 
 
 class AscendAgents:
@@ -76,6 +77,7 @@ def validate(plan: AscendPlan) -> Report:
     dependencies.check_dynamic(plan, clocks, agents, ends, fault)
     _check_locks(plan, clocks, agents, fault)
     _check_free_flags(plan, fault)
+    _check_drains(plan, fault)
     _check_launch(plan, agents, fault)
     structure.check_preloads(plan, agents, fault, keeps_code=False)
     structure.check_debug(plan, plan.launch.classes, agents.classes, True, fault)
@@ -118,6 +120,31 @@ def _check_free_flags(plan: AscendPlan, fault: Fault) -> None:
             if any(inside.actions or inside.arrives for inside in step.inside):
                 fault("P5", f"{named(plan, step.op)} calls sync_all and would wait or arrive inside itself as well")
         pending.take(step)
+
+
+def _check_drains(plan: AscendPlan, fault: Fault) -> None:
+    """P2: transfers of an op have landed before its cores go on to what relies on them. P18: nothing waits for them
+    between an op and its arrival, unless a time stamp or cache maintenance stands there."""
+    busy: dict[CoreClass, int] = {}  # class -> the op whose transfers may be under way
+    drained: dict[CoreClass, int] = {}  # class -> the op that was drained last, if nothing needed it so far
+    for step in plan.steps:
+        needs = isinstance(step, NEEDS_DRAINED) and not (isinstance(step, Record) and step.begin)
+        debug = isinstance(step, Fence) and step.debug
+        for core_class in step.cores:
+            if isinstance(step, Drain):
+                if core_class in busy:
+                    drained[core_class] = busy.pop(core_class)
+            elif needs and not debug:
+                drained.pop(core_class, None)
+                if core_class in busy:
+                    what = f"{plan.describe(step)}: {core_class.value} cores may still store for"
+                    fault("P2", f"{what} {named(plan, busy[core_class])}")
+            elif isinstance(step, Arrive | Meet | WholeBarrier) and core_class in drained:
+                fault("P18", f"{core_class.value} cores drain their pipes before {plan.describe(step)}")
+            if isinstance(step, ClassCall):
+                busy[core_class] = step.op
+    for core_class, op in busy.items():
+        fault("P2", f"the kernel ends while {core_class.value} cores may still store for {named(plan, op)}")
 
 
 def _check_launch(plan: AscendPlan, agents: AscendAgents, fault: Fault) -> None:
@@ -170,7 +197,7 @@ def _statistics(plan: AscendPlan) -> dict[str, int]:
         "vector cores": plan.launch.vectors,
         "steps": len(plan.steps),
         "edges": len(plan.graph.edges),
-        "syncs": len(plan.pairs),
+        "syncs": len(plan.pairs) + plan.barriers,
         "arrivals": count(Arrive),
         "meetings": count(Meet),
         "selects": count(Select),

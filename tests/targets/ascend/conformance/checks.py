@@ -196,7 +196,7 @@ def check_events(ready: Ready, emulation: Emulation, steps: OpSteps) -> None:
     for words in (*ready.emitted.tilings,):
         assert emulation.words[slots[words.lock_slot].name] == 0, f"the lock of {words.op} is left set"
     for prefetch in ready.emitted.prefetches:
-        assert emulation.words[slots[prefetch.done_slot].name] == 0, f"the done word of {prefetch.op} is left set"
+        assert emulation.words[slots[prefetch.go_slot].name] == 0, f"the go word of {prefetch.op} is left set"
 
 
 def check_preloads(ready: Ready, emulation: Emulation) -> None:

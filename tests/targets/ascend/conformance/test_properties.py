@@ -55,7 +55,7 @@ def test_p8_slots_are_disjoint_and_each_op_gets_its_own(seed: int) -> None:
     assert [slot.index for slot in slots] == list(range(len(slots)))
     special = [event.slot for event in emitted.events]
     special += [n for t in emitted.tilings for n in (t.key_slot, t.blocks_slot, t.lock_slot)]
-    special += [n for p in emitted.prefetches for n in (p.go_slot, p.done_slot)]
+    special += [n for p in emitted.prefetches for n in (p.go_slot,)]
     special += [n for n in (emitted.workspace_slot, emitted.profiling_slot, emitted.task_id_slot) if n is not None]
     assert len(set(special)) == len(special)
     for op in emitted.ops:

@@ -44,12 +44,20 @@ def test_a_barrier_that_idle_cores_do_not_join_is_a_deadlock_inside_the_op() -> 
         run(emitted, graph, arrays(ops))
 
 
+def test_pipes_are_drained_between_ops() -> None:
+    ops = [HandOp("bulk", ("a", "b"), AIV, 8), HandOp("bulk", ("c", "d"), AIV, 8)]
+    emitted, graph = emitted_by_hand("    bulk(1);\n    bulk(3);\n", ops, vector_launch(8))
+    with pytest.raises(LaunchError, match=r"runs op 'op1' before its pipes are drained: 'op0' may still use its buffers"):
+        run(emitted, graph, arrays(ops))
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_early_start_waits_and_signals_inside(seed: int) -> None:
     ops = [HandOp("early", ("a", "b"), AIV, 8), HandOp("early", ("b", "c"), AIV, 8)]
     body = """
     sk_call_context(0, -1, 1, 0);
     early(1);
+    pipe_barrier(PIPE_ALL);
     sk_call_context(0, 5, 0, 0);
     early(3);
     pipe_barrier(PIPE_ALL);
@@ -239,6 +247,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
     ops = [HandOp("early", ("a", "b"), AIV, 8), HandOp("meeting", ("b", "c", "d"), AIV, 8)]
     body = """
     early(1);
+    pipe_barrier(PIPE_ALL);
     arrive(14);
     wait_flag_dev(14);
     meeting(3);

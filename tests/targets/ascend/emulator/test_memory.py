@@ -72,6 +72,7 @@ def test_a_transfer_is_on_its_way_until_a_barrier() -> None:
     bulk(1);
     ffts_cross_core_sync(PIPE_V, 1 | 14 << 8);
     wait_flag_dev(14);
+    pipe_barrier(PIPE_ALL);
     bulk(3);
 """
     with pytest.raises(LaunchError, match=r"is still on its way|without being ordered"):

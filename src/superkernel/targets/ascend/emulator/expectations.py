@@ -29,7 +29,6 @@ class WordKind(Enum):
     WAIT = 1  # an agent sets it to 1; the kernel sees that before its ops begin, and resets it
     LOCK = 2  # the kernel asks with 2, an agent answers with 1, the kernel resets it
     GO = 3  # the kernel sets it to 1, once, before its op; the copy engine takes it
-    DONE = 4  # the copy engine sets it to 1; the kernel resets it
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,6 @@ def words_of(emitted: EmittedKernel) -> Iterator[ExpectedWord]:
         yield ExpectedWord(tiling.lock_slot, WordKind.LOCK, (indices[tiling.op],))
     for prefetch in emitted.prefetches:
         yield ExpectedWord(prefetch.go_slot, WordKind.GO, (indices[prefetch.op],))
-        yield ExpectedWord(prefetch.done_slot, WordKind.DONE, (indices[prefetch.op],))
 
 
 def _sent_by(ops: tuple[EmittedOp, ...], sender: int) -> tuple[int, ...]:

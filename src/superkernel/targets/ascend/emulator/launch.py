@@ -173,8 +173,8 @@ class ChipEmulator:
         agents = [self._setter(machine, words, agent) for agent in self.outside]
         agents += [self._tiler(machine, arena, bound, launch_inputs, slots) for slots in self.emitted.tilings]
         for prefetch in self.emitted.prefetches:
-            go, done = (arena.words[slot] for slot in (prefetch.go_slot, prefetch.done_slot))
-            act = self._writer(machine, {go: 0, done: 1})
+            go = arena.words[prefetch.go_slot]
+            act = self._writer(machine, {go: 0})
             agents.append(_Agent(f"the copy engine for op {prefetch.op!r}", go, 1, self._delay(None), act))
         for agent in agents:
             told = (agent.trigger, agent.value, agent.delay, agent.answers)

@@ -243,6 +243,7 @@ void sk_emu_pipe_barrier(int pipe, int line) {
     if (line) machine->running->line = line;
     if (pipe == 0) machine->stop("pipe_barrier(PIPE_S): the scalar unit has no queue to wait for");
     machine->land(*machine->running, pipe == emulator::kAllPipes ? -1 : pipe);
+    if (pipe == emulator::kAllPipes && machine->running->op == emulator::kNone) machine->running->drained = true;
     machine->step(2);
 }
 void sk_emu_preload(const void* function, int64_t lines, int line) {

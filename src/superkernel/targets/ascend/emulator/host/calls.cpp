@@ -88,7 +88,11 @@ void Machine::call_with(const char* function, int copy, const uint64_t* pointers
 void Machine::begin_call(uint32_t index, int copy) {
     Core& core = *running;
     check_issue(core, index, copy);
+    if (!core.drained) {
+        stop("runs op '" + ops[index].name + "' before its pipes are drained: '" + ops[core.last_op].name + "' may still use its buffers");
+    }
     core.op = index;
+    core.drained = false;
     core.barriers = 0;
     core.waited = core.wait_pair < 0;
     core.has_set = !core.arrives;
@@ -143,13 +147,17 @@ void Machine::sync_all() {
         store(core.feed_word, load(core.feed_word, 8) + 1, 8);
         clean(core.feed_word, false);
     }
-    arrive(*this);
     Type type = ops[core.op].type;
-    if (on_cubes(type) && on_vectors(type)) {
-        follow(*this, 2, 2);
-    } else {
-        wait(core.kind == Class::cube ? settings.cube_flag : settings.vector_flag);
+    bool both = on_cubes(type) && on_vectors(type);
+    if (both && core.kind == Class::vector) {  // vectors meet through their cubes
+        signal(kOutPipe, config(2, settings.vectors_to_cube_flag));
+        wait(settings.cube_to_vectors_flag);
+        return;
     }
+    if (both) wait(settings.vectors_to_cube_flag);
+    arrive(*this);
+    wait(core.kind == Class::cube ? settings.cube_flag : settings.vector_flag);
+    if (both) signal(kFixPipe, config(2, settings.cube_to_vectors_flag));
 }
 
 }  // namespace emulator

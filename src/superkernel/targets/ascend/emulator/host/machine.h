@@ -72,7 +72,7 @@ struct Op {
     std::vector<uint32_t> stored;  // per core: how far its clock was when it had stored; 0: it has not
 };
 
-enum class WordKind : int32_t { notify, wait, lock, go, done };  // as in expectations.py
+enum class WordKind : int32_t { notify, wait, lock, go };  // as in expectations.py
 
 struct Seen {
     uint32_t core, at;
@@ -137,6 +137,7 @@ struct Core {
     std::unordered_map<uint64_t, CachedLine> cache;
     std::vector<uint64_t> cached;  // the keys of `cache`, to choose one at random
     std::deque<Queued> queue;
+    bool drained = true;  // no op of it has run since its pipes were drained
 
     // the call under way, and what the entry said of it
     uint32_t op = kNone, last_op = kNone;

@@ -51,6 +51,7 @@ void core_main() {
         m.note(What::kernel_begin);
         m.entry[core.kind == Class::cube ? 0 : 1]();
         core.line = 0;
+        if (!core.drained) m.stop("ends before its pipes are drained");
         m.finish_memory(core);
         m.note(What::kernel_end);
     } catch (const Stop&) {

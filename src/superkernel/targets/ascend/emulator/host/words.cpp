@@ -101,8 +101,8 @@ void Machine::word_lands(Core& core, uint64_t address, uint64_t value) {
     std::string stores = "stores " + std::to_string(value) + " to " + word.name;
     std::string problem = touch_problem(*this, core, word);
     const Core* missing = nullptr;
-    bool resets = value == 0 && (word.kind == WordKind::wait || word.kind == WordKind::lock || word.kind == WordKind::done);
-    bool signals = value == (word.kind == WordKind::lock ? 2 : 1) && word.kind != WordKind::wait && word.kind != WordKind::done;
+    bool resets = value == 0 && (word.kind == WordKind::wait || word.kind == WordKind::lock);
+    bool signals = value == (word.kind == WordKind::lock ? 2 : 1) && word.kind != WordKind::wait;
     if (!problem.empty()) {
     } else if (!resets && !signals) {
         problem = stores + ", which says nothing there";

@@ -73,8 +73,14 @@ static inline __aicore__ void sk_sync_all() {
         *word = *word + 1;
         dcci((__gm__ void*)word, cache_line_t::SINGLE_CACHE_LINE, dcci_dst_t::CACHELINE_OUT);
     }
+    if (mixed && SK_CLASS_FLAG == SK_VECTOR_FLAG) {  // with cube cores in the barrier, vectors meet through their cube
+        sk_follow_row(2 | 4);
+        return;
+    }
+    if (mixed) wait_flag_dev(SK_BLOCK_FLAG);
     ffts_cross_core_sync(SK_STORE_PIPE, 1 | SK_CLASS_FLAG << 8);
-    sk_follow_row(mixed ? 7 : 1);
+    wait_flag_dev(SK_CLASS_FLAG);
+    if (mixed) ffts_cross_core_sync(SK_STORE_PIPE, 1 | 2 << 4 | SK_SIGNAL_FLAG << 8);
 }
 
 #endif
