@@ -47,7 +47,9 @@ def test_a_barrier_that_idle_cores_do_not_join_is_a_deadlock_inside_the_op() -> 
 def test_pipes_are_drained_between_ops() -> None:
     ops = [HandOp("bulk", ("a", "b"), AIV, 8), HandOp("bulk", ("c", "d"), AIV, 8)]
     emitted, graph = emitted_by_hand("    bulk(1);\n    bulk(3);\n", ops, vector_launch(8))
-    with pytest.raises(LaunchError, match=r"runs op 'op1' before its pipes are drained: 'op0' may still use its buffers"):
+    with pytest.raises(
+        LaunchError, match=r"runs op 'op1' before its pipes are drained: 'op0' may still use its buffers"
+    ):
         run(emitted, graph, arrays(ops))
 
 
