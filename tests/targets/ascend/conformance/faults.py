@@ -13,6 +13,7 @@ from targets.ascend.conformance.checks import Ready, check, prepare
 from superkernel.cache import digest
 from superkernel.errors import LaunchError
 from superkernel.model.graph import Graph
+from superkernel.targets.ascend.chips import Chip
 from superkernel.targets.ascend.kernel_description import EmittedKernel
 
 _SYNC_TITLE = re.compile(r"// (sync before \w+: .* \(pair code \d+\))")
@@ -68,10 +69,19 @@ def with_other_flag(case: Case, emitted: EmittedKernel, graph: Graph, number: in
     """The flag of a line replaced by another one of the same core."""
     line = emitted.source.splitlines()[number]
     for old, new in FLAGS.items():
-        changed = re.sub(rf"\b{old}\b", new, line)
+        # the emitted text has no constant for a flag that it does not use
+        changed = re.sub(rf"\b{old}\b", str(_flag_value(emitted.chip, new)), line)
         if changed != line:
             return _changed(case, emitted, graph, number, changed, f"{new} for {old} in line {number + 1}")
     return None
+
+
+def _flag_value(chip: Chip, constant: str) -> int:
+    signals = {"vectors_to_cube": chip.vectors_to_cube_flag, "cube_to_vectors": chip.cube_to_vectors_flag}
+    arrivals = {"arrive_cubes": chip.cube_flag, "arrive_vectors": chip.vector_flag}
+    if constant in signals:
+        return 1 | 2 << 4 | signals[constant] << 8
+    return 1 | arrivals[constant] << 8 if constant in arrivals else int(getattr(chip, constant))
 
 
 def without_syncs(case: Case, emitted: EmittedKernel, graph: Graph) -> list[Fault]:

@@ -104,7 +104,8 @@ def _emitted(body: str, ops: tuple[HandOp, ...], launch: LaunchShape) -> tuple[E
         for f in dict.fromkeys(f for op in ops for f in (op.functions or (op.kernel,)))
     )
     source = f'{HEAD}{declared}\nextern "C" __global__ __aicore__ void auto_gen_{name}_kernel() {{\n'
-    source += f"    KERNEL_TASK_TYPE_DEFAULT({launch.type.macro});\n    set_ffts_base_addr(slot(0));\n{body}\n    pipe_barrier(PIPE_ALL);\n}}\n"
+    source += f"    KERNEL_TASK_TYPE_DEFAULT({launch.type.macro});\n    set_ffts_base_addr(slot(0));\n{body}\n"
+    source += "    pipe_barrier(PIPE_ALL);\n}\n"
     emitted = EmittedKernel(
         name,
         f"auto_gen_{name}_kernel",
