@@ -133,7 +133,7 @@ def one_signal_early(case: Case, emitted: EmittedKernel, graph: Graph, kind: str
     begin = next(number for number, line in entry_lines(emitted.source) if "set_ffts_base_addr" in line)
     end = max(number for number, line in entry_lines(emitted.source) if line == "}")
     pipe = {"cube": "PIPE_FIX", "vector": "PIPE_MTE3"}[kind]
-    only = f"if constexpr (on_cube == {'true' if kind == 'cube' else 'false'}) "
+    only = f"if constexpr (on_{kind}) " if emitted.launch.mixed else ""
     changes = {
         begin: f"{lines[begin]} {only}ffts_cross_core_sync({pipe}, arrive_{kind}s);",
         end: f"    {only}wait_flag_dev({kind}_flag);\n}}",
