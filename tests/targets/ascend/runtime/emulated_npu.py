@@ -113,11 +113,12 @@ class EmulatedNpu:
 
 @dataclass(frozen=True)
 class _Answer:
-    """What the host does when a word has a value: it reads buffers and writes words, that with a 1 last."""
+    """What the host does when a word has a value: it reads buffers and writes words, the answering one last."""
 
     asked: int  # a slot
     value: int
     writes: tuple[int, ...]
+    answer: int = 1
     op: int | None = None  # whose tiling it decides
     reads: tuple[str, ...] = ()
 
@@ -127,9 +128,11 @@ def _answers(emitted: EmittedKernel, graph: Graph) -> Iterator[_Answer]:
     for tiling in emitted.tilings:
         node = nodes[tiling.op]
         reads = tuple(name for param, name in node.arguments() if param.kind in (Kind.IN, Kind.INOUT))
-        yield _Answer(tiling.lock_slot, 2, (tiling.key_slot, tiling.blocks_slot, tiling.lock_slot), node.index, reads)
+        yield _Answer(
+            tiling.lock_slot, 2, (tiling.key_slot, tiling.blocks_slot, tiling.lock_slot), op=node.index, reads=reads
+        )
     for prefetch in emitted.prefetches:
-        yield _Answer(prefetch.go_slot, 1, (prefetch.go_slot, prefetch.done_slot))
+        yield _Answer(prefetch.go_slot, 1, (prefetch.go_slot,), answer=0)
 
 
 @dataclass
@@ -176,7 +179,7 @@ class _Launch:
                 regions = [arena.regions[buffer_region(name)] for name in answer.reads]
                 if not all(calls.sk_emu_agent_reads(machine, index, at.address, at.bytes) for at in regions):
                     return 1
-                if not self._answered(cells[answer.writes[-1]]):
+                if not self._answered(cells[answer.writes[-1]], answer.answer):
                     return 1
                 order = [self.npu.calls.npu_written(arena.words[slot]) for slot in answer.writes]
                 if not order[0] > 0 or order != sorted(order):
@@ -207,14 +210,14 @@ class _Launch:
             raise WrongLaunch(f"{address:#x} is no place of a word")
         return ctypes.c_uint64.from_address(cell)
 
-    def _answered(self, cell: ctypes.c_uint64) -> bool:
-        """Waits for 1, which the host writes after everything else; meanwhile no core moves."""
+    def _answered(self, cell: ctypes.c_uint64, answer: int) -> bool:
+        """Waits for the answer, which the host writes after everything else; meanwhile no core moves."""
         self.npu.calls.npu_pause(1)
         end = time.monotonic() + _LONG_S
-        while cell.value != 1 and time.monotonic() < end and not self.npu.calls.npu_aborted(self.stream):
+        while cell.value != answer and time.monotonic() < end and not self.npu.calls.npu_aborted(self.stream):
             time.sleep(50e-6)
         self.npu.calls.npu_pause(0)
-        return cell.value == 1
+        return cell.value == answer
 
     def _arena(self, emitted: EmittedKernel) -> Arena:
         """Regions found through the slots; everything must be an allocation of its own, or a word with its own line."""

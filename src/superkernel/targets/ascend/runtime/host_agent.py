@@ -143,7 +143,6 @@ class PrefetchRequest:
                 doing = f"prefetching {name!r} for op {self.prefetch.op!r}"
                 acl.check(doing, "aclrtCmoAsync", memory.address, size, CMO_PREFETCH, self.room.side_stream)
         self.room.write_word(self.prefetch.go_slot, 0)  # taken
-        self.room.write_word(self.prefetch.done_slot, 1)
 
     def finish(self, words: Words) -> None: ...
 
