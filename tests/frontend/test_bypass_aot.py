@@ -72,7 +72,7 @@ def test_tensors_are_found_where_they_are_now(made: list[bool]) -> None:
 
 
 def test_without_torchs_help_tensors_are_asked_one_by_one(made: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "_ADDRESS_FUNCTION", None)
+    monkeypatch.setattr(program, "ADDRESS_FUNCTION", None)
     function = compiled(two)
     x, w = torch.randn(8, 16), torch.randn(16, 4)
     for got, expected in zip(function(x, w), two(x, w), strict=True):

@@ -16,6 +16,7 @@ from .aot import compile_with_aot
 from .capture.scope_detection import is_marked, root_callable
 from .capture.static_shapes import nested_input, specialise
 from .compile_graph import GraphContext, compile_graph
+from .input_overlap import eager_where_inputs_overlap, with_separate_storage
 from .lowering import inductor
 from .report import current_report
 from .settings import BackendSettings
@@ -38,8 +39,9 @@ def superkernel(module: GraphModule, inputs: Sequence[Any], *, mode: str | None 
         settings.model_support.warm_up()
     specialise(module, inputs)
     context.input_count = sum(node.op == "placeholder" for node in module.graph.nodes)
-    compiled = compile_with_aot(module, inputs, partial(compile_graph, context), context.kept_operators)
-    return context.direct or compiled
+    examples = with_separate_storage(inputs)
+    compiled = compile_with_aot(module, examples, partial(compile_graph, context), context.kept_operators)
+    return eager_where_inputs_overlap(context.direct or compiled, module, examples, settings.model_support)
 
 
 def _compile_unfused(module: GraphModule, inputs: Sequence[Any], context: GraphContext, reason: str) -> Any:

@@ -16,7 +16,7 @@ from .program_memory import CallFrame, CallTensors, ProgramMemory, SegmentLaunch
 from .segments import ProgramStep, Segment, TorchCall
 
 # the address of the C function of torch that takes a tensor and returns the address of its memory
-_ADDRESS_FUNCTION = getattr(torch._C._dynamo.guards, "_torchinductor_pyobject_tensor_data_ptr", None)
+ADDRESS_FUNCTION = getattr(torch._C._dynamo.guards, "_torchinductor_pyobject_tensor_data_ptr", None)
 
 
 class Program:
@@ -115,8 +115,8 @@ class Program:
 
     def _address_writer(self, inputs: Sequence[tuple[int, int]]) -> AddressWriter:
         """A function that writes the addresses of inputs (place, index) into the values of a launch."""
-        if _ADDRESS_FUNCTION:
-            return self._support.address_writer(inputs, _ADDRESS_FUNCTION)
+        if ADDRESS_FUNCTION:
+            return self._support.address_writer(inputs, ADDRESS_FUNCTION)
 
         def write_each(args: tuple[Any, ...], values: Any) -> None:
             for place, index in inputs:

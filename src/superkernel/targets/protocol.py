@@ -23,6 +23,7 @@ from ..plan.memory import MemoryPlan
 from ..plan.plan import Sync
 from ..plan.spans import Span, TimeStamps
 from .checks import Check
+from .tensor_spans import OverlapCheck, TensorSpan
 
 Progress = Callable[[str], None]
 RawValue = tuple[int, int]  # of an argument: an address or the bits of a scalar, and bytes
@@ -328,6 +329,9 @@ class ModelSupport(Protocol):
         `inputs` are pairs (place in the values, index of the tensor); `address_function` is the address of torch's C
         function that returns the address of a tensor's memory.
         """
+
+    def overlap_check(self, spans: Sequence[TensorSpan], address_function: int | None) -> OverlapCheck:
+        """A function of a tuple of tensors: whether the spans of two overlap, one of which is written."""
 
     def settle(self, spans: Sequence[tuple[int, int]]) -> int:
         """Improve the mapping of memory (address, bytes) that every launch reads; returns how many pages changed."""

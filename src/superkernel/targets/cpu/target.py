@@ -193,6 +193,7 @@ class CpuModelSupport:
 
     machine_key = staticmethod(cpu_features)
     address_writer = staticmethod(host.address_writer)
+    overlap_check = staticmethod(host.overlap_check)
     settle = staticmethod(settle)
     clock = staticmethod(perf_counter_ns)  # a launch returns when it has completed
 

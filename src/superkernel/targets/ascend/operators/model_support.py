@@ -14,6 +14,7 @@ from ....model.op import Op
 from ....model.subkernel import SubKernel
 from ....model.tensor_arg import KernelFunction, ScratchBuffers
 from ...protocol import AddressWriter, Allocator, GeneratedText, GraphDump, HostProgram, KnownOp, OperandLayout
+from ...tensor_spans import OverlapCheck, TensorSpan, overlap_check
 from ..chips import Chip
 from .describe_op import OperatorDescriber, is_described
 from .graph_dump import read_graphs
@@ -98,6 +99,9 @@ class AscendModelSupport:
                 values[place] = tensors[index].data_ptr()
 
         return write
+
+    def overlap_check(self, spans: Sequence[TensorSpan], address_function: int | None) -> OverlapCheck:
+        return overlap_check(spans)
 
     def settle(self, spans: Sequence[tuple[int, int]]) -> int:
         return 0

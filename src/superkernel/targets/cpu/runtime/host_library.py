@@ -16,8 +16,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from ....errors import OptionError, UnsupportedError
+from ... import tensor_spans
 from ...native.loading import load_shared
 from ...protocol import AddressWriter
+from ...tensor_spans import OverlapCheck, TensorSpan
 from .openmp import openmp
 from .processors import cpu_quota
 from .tiling_agent import TilingAgentPool
@@ -73,6 +75,12 @@ class TensorInput(ctypes.Structure):
     """As in bind.cpp."""
 
     _fields_ = (("place", c_int32), ("index", c_int32))
+
+
+class TensorSpanStructure(ctypes.Structure):
+    """As in bind.cpp."""
+
+    _fields_ = (("index", c_int32), ("written", c_int32), ("bytes", c_int64))
 
 
 class LaunchStructure(ctypes.Structure):
@@ -138,6 +146,7 @@ _GIL_HELD: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "sk_bind": (c_int32, (ctypes.py_object, c_int32, c_void_p, c_void_p, c_void_p)),
     "sk_call": (c_int64, (c_void_p, ctypes.py_object, c_void_p, c_void_p, c_int32)),
     "sk_fill": (None, (ctypes.py_object, c_void_p, c_int32, c_void_p, c_void_p)),
+    "sk_tensors_overlap": (c_int32, (ctypes.py_object, c_void_p, c_int32, c_void_p, c_void_p, c_void_p)),
 }
 MISFIT, CLOSED = -1, -2
 TEAM = "SUPERKERNEL_TEAM"  # whether launches ask for a team of threads; read when the first kernel is loaded
@@ -229,6 +238,22 @@ def address_writer(inputs: Sequence[tuple[int, int]], address_function: int) -> 
         fill(tensors, table, count, values, of_tensor)
 
     return call
+
+
+def overlap_check(spans: Sequence[TensorSpan], address_function: int | None) -> OverlapCheck:
+    """Uses any loaded host library; Python, if nothing was built or torch has no such function."""
+    if not _loaded or not address_function:
+        return tensor_spans.overlap_check(spans)
+    count = len(spans)
+    rows = (TensorSpanStructure(span.index, span.written, span.bytes) for span in spans)
+    table, addresses = (TensorSpanStructure * count)(*rows), (c_uint64 * count)()
+    order = (c_int32 * count)(*range(count))  # callers hold the GIL
+    of_tensor, overlap = c_void_p(address_function), _loaded[-1].gil_held.sk_tensors_overlap
+
+    def check(tensors: tuple[Any, ...]) -> bool:
+        return bool(overlap(tensors, table, count, addresses, order, of_tensor))
+
+    return check
 
 
 # Several, if another process has replaced the file in the cache.

@@ -125,6 +125,37 @@ void sk_fill(void* tuple, const TensorInput* inputs, int32_t count, uint64_t* va
     }
 }
 
+// Bytes of item `index` of a tuple, a tensor, from its address on.
+struct TensorSpan {
+    int32_t index, written;
+    int64_t bytes;
+};
+
+// Whether the spans of two tensors overlap, one of which is written. `order` is what the last call left: spans by
+// address, which seldom change between calls.
+int32_t sk_tensors_overlap(void* tuple, const TensorSpan* spans, int32_t count, uint64_t* addresses, int32_t* order,
+                           void* (*address)(void* tensor)) {
+    for (int32_t i = 0; i < count; ++i) {
+        addresses[i] = reinterpret_cast<uint64_t>(address(python.tuple_item(tuple, spans[i].index)));
+    }
+    for (int32_t i = 1; i < count; ++i) {  // insertion sort: one pass over what is sorted already
+        const int32_t moved = order[i];
+        int32_t to = i;
+        for (; to > 0 && addresses[order[to - 1]] > addresses[moved]; --to) order[to] = order[to - 1];
+        order[to] = moved;
+    }
+    uint64_t reach = 0, written_reach = 0;
+    for (int32_t i = 0; i < count; ++i) {
+        const TensorSpan& span = spans[order[i]];
+        if (span.bytes == 0) continue;
+        const uint64_t begin = addresses[order[i]], end = begin + uint64_t(span.bytes);
+        if (begin < written_reach || (span.written != 0 && begin < reach)) return 1;
+        reach = std::max(reach, end);
+        if (span.written != 0) written_reach = std::max(written_reach, end);
+    }
+    return 0;
+}
+
 // The constants of repeated calls.
 struct Caller {
     Program* program;
