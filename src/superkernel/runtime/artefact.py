@@ -25,7 +25,7 @@ from ..targets.protocol import Executable, LaunchPlan, Target
 from ..version import __version__
 from .checksums import check_files, listed_files, write_checksums
 
-VERSION = 5
+VERSION = 6
 MANIFEST = "superkernel.json"
 _UNFINISHED = "unfinished-"
 
