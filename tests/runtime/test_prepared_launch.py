@@ -271,8 +271,11 @@ def test_threads_have_prepared_launches_of_their_own(adding: sk.SuperKernel) -> 
     assert not wrong
 
 
-def test_a_target_without_launches_has_none_to_prepare() -> None:
-    vector_add = kernel("add", f"in:x:{VECTOR}", f"in:y:{VECTOR}", f"out:z:{VECTOR}", core="vector")
+def test_a_target_without_launches_has_none_to_prepare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ASCEND_HOME_PATH", raising=False)
+    (tmp_path / "add.cpp").write_text('#include <cstdint>\nextern "C" void add(uint64_t first_slot) {}\n')
+    params = [f"in:x:{VECTOR}", f"in:y:{VECTOR}", f"out:z:{VECTOR}"]
+    vector_add = sk.SubKernel.from_source(tmp_path / "add.cpp", "add", block_dim=1, params=params, core="vector")
     with compiled(Op(vector_add, ["a", "b", "c"]), target="ascend") as k:
         with pytest.raises(LaunchError, match=f"super_kernel_scope '{SCOPE}'"):
             k.bind({"a": vector(), "b": vector()})

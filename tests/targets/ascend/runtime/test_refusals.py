@@ -118,6 +118,29 @@ def test_every_call_that_fails_is_named_with_the_text_of_the_run_time(
         works_again(k)
 
 
+def test_outputs_that_cannot_be_copied_back(npu: EmulatedNpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel has ended; the memory of a launch that failed is not used again."""
+    with compiled(chain()) as k:
+        works_again(k)
+        run, streams = npu._run, npu.called.count("aclrtCreateStream")
+
+        def then_fail(*arguments: Any) -> int:
+            outcome = run(*arguments)
+            npu.fail("aclrtMemcpy", 507899, "the link is down")
+            return outcome
+
+        monkeypatch.setattr(npu, "_run", then_fail)
+        npu.__post_init__()
+        with pytest.raises(
+            LaunchError, match="copying 'd' from the NPU: aclrtMemcpy returned 507899: the link is down"
+        ):
+            k({"a": numbers()})
+        monkeypatch.setattr(npu, "_run", run)
+        npu.__post_init__()
+        works_again(k)
+        assert npu.called.count("aclrtCreateStream") == streams + 1
+
+
 def test_a_failure_without_a_text(npu: EmulatedNpu) -> None:
     with compiled(chain()) as k:
         npu.fail("aclrtLaunchKernelV2", 507899, "")

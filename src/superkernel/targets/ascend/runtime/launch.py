@@ -125,8 +125,11 @@ class AscendLoadedKernel:
                 device.acl.check(doing, "aclrtLaunchKernelV2", binary.function, self._emitted.launch.blocks, *arguments)
                 self._wait(room, agent, request)
                 self._of_thread.times = begin, monotonic_ns()
-                done = agent.leave(None)
+                agent.leave(None)
+                if agent.error is not None:
+                    raise _agent_error(agent.error, request.where)
                 self._copy_out(room, agent, request)
+                done = True
             finally:
                 self._leave(room, agent, request, done)
 
