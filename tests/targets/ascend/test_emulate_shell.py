@@ -85,6 +85,17 @@ def test_the_report_shows_lanes_and_waits(ops: Path, tmp_path: Path) -> None:
     assert "auto_gen_ops_kernel" in page and "ticks of the emulator" in page
 
 
+def test_a_list_of_sources_has_stand_ins_too(tmp_path: Path) -> None:
+    (tmp_path / "turn.cpp").write_text(
+        'extern "C" __aicore__ void turn(uint64_t first_slot) { no_host_knows_this(); }\n'
+    )
+    kernel = {"source": "turn.cpp", "symbol": "turn", "block_dim": 4, "params": ["in:x", "out:y"], "core": "vector"}
+    listed = [{"kernel": "turn", "args": ["a", "b"]}, {"kernel": "turn", "args": ["b", "c"]}]
+    (tmp_path / "ops.json").write_text(json.dumps({"name": "turns", "kernels": {"turn": kernel}, "ops": listed}))
+    status, said = called("emulate", tmp_path / "ops.json", "--seeds", "2")
+    assert status == 0 and "2 of 2 seeds passed" in said, said
+
+
 def test_another_chip(ops: Path) -> None:
     status, said = called("emulate", ops, "--seeds", "1", "--chip", "a2")
     assert status == 0 and "chip a2" in said

@@ -98,6 +98,14 @@ def test_device_objects_have_stand_ins_and_the_launch_says_so(compiled: Compiled
     assert list(outputs) == ["c"] and outputs["c"].any()
 
 
+def test_device_objects_without_stand_ins_are_refused(compiled: Compiled) -> None:
+    k = compiled(Entry(VEC, ("a", "b")))
+    with pytest.raises(
+        LaunchError, match=r"sub-kernel 'vec' is compiled for another processor \(.*vec\.a\): leave it out"
+    ):
+        k.emulate({}, stand_ins=False)
+
+
 def test_stand_ins_for_sources_must_be_asked_for(tmp_path: Path) -> None:
     source = tmp_path / "unfit.cpp"
     source.write_text('extern "C" __aicore__ void unfit(uint64_t first_slot) { asm("no such instruction"); }\n')

@@ -19,7 +19,7 @@ from .delays import Delays, Turn
 from .launch import ChipEmulator, Emulation, Outside
 from .modules import Module, build_modules
 from .stand_in_launch import StandInEmulator
-from .stand_ins import needs_stand_ins
+from .stand_ins import cannot_run_here
 
 _Key = tuple[int, bool]  # id of the emitted kernel, and whether stand-ins take the place of its sub-kernels
 _built: dict[_Key, tuple[ref[EmittedKernel], Mapping[CoreClass, Module]]] = {}
@@ -29,11 +29,17 @@ __all__ = ["Delays", "Emulation", "Outside", "Turn", "emulate", "uses_stand_ins"
 
 def uses_stand_ins(emitted: EmittedKernel, stand_ins: bool | None) -> bool:
     """As asked; None: where a sub-kernel cannot run here."""
+    where = f"super_kernel_scope {emitted.name!r}: "
     if stand_ins is not None and not isinstance(stand_ins, bool):
+        raise LaunchError(f"{where}stand_ins is {stand_ins!r}; True, False or None is needed")
+    if stand_ins:
+        return True
+    reason = cannot_run_here(emitted)
+    if reason is not None and stand_ins is False:
         raise LaunchError(
-            f"super_kernel_scope {emitted.name!r}: stand_ins is {stand_ins!r}; True, False or None is needed"
+            f"{where}stand_ins=False, but {reason}: leave it out, or give every op a kernel for this machine"
         )
-    return needs_stand_ins(emitted) if stand_ins is None else stand_ins
+    return reason is not None
 
 
 def emulate(

@@ -114,11 +114,14 @@ class StandIn:
             yield self.meeting, WORD_BYTES * self.most_workers * self.barriers
 
 
-def needs_stand_ins(emitted: EmittedKernel) -> bool:
-    """Whether a sub-kernel is compiled for another processor than this machine's, or is only described."""
-    kernels = dict.fromkeys(op.kernel for op in emitted.ops)
-    objects = dict.fromkeys(kernel.binary.path for kernel in kernels if kernel.binary.form is Form.OBJECT)
-    return any(map(is_described, kernels)) or any(foreign_member(path) is not None for path in objects)
+def cannot_run_here(emitted: EmittedKernel) -> str | None:
+    """The first sub-kernel without code for this machine, and why; None: there is none."""
+    for kernel in dict.fromkeys(op.kernel for op in emitted.ops):
+        if is_described(kernel):
+            return f"sub-kernel {kernel.name!r} has no code"
+        if kernel.binary.form is Form.OBJECT and foreign_member(kernel.binary.path) is not None:
+            return f"sub-kernel {kernel.name!r} is compiled for another processor ({kernel.binary.path})"
+    return None
 
 
 def make_stand_ins(
