@@ -24,7 +24,7 @@ from .core_types import CoreClass
 from .facts import facts_of
 from .issue_order import IssueOrder, choose_order
 from .launch_shape import LaunchShape, OpSize, launch_of
-from .pairs import Action, Pair
+from .pairs import Action, Pair, barrier_of
 from .schedule import Scheduler
 from .steps import Arrive, ClassCall, Classes, InsideSync, Meet, WholeBarrier
 from .weights import weights_by_reader
@@ -108,8 +108,9 @@ class AscendPlan(BasePlan):
 
     @property
     def full_barrier_actions(self) -> int:
-        """What a barrier over everything launched costs: arrive and wait; with both classes also four inside blocks."""
-        return 6 if len(self.launch.classes) > 1 else 2
+        """What a barrier over everything launched costs."""
+        actions = barrier_of(self.launch.classes)
+        return sum(len(actions[core_class]) for core_class in self.launch.classes)
 
     @property
     def summary(self) -> tuple[str, ...]:
