@@ -50,7 +50,7 @@ def survey(scenario: Scenario, faults: Sequence[Fault]) -> list[Verdict]:
     """What becomes of some faults of a scenario."""
     plan = scenario()
     emitted = emit(plan)
-    return [_verdict(emitted, finding) for finding in run_faults(plan, faults)]
+    return [_verdict(plan, emitted, finding) for finding in run_faults(plan, faults)]
 
 
 def without_fault(scenario: Scenario) -> str:
@@ -60,8 +60,8 @@ def without_fault(scenario: Scenario) -> str:
     return finding.complaint
 
 
-def _verdict(emitted: EmittedKernel, finding: Finding) -> Verdict:
-    return Verdict(finding, reason(emitted, finding.fault) if finding.by is By.NOBODY else None)
+def _verdict(plan: AscendPlan, emitted: EmittedKernel, finding: Finding) -> Verdict:
+    return Verdict(finding, reason(plan, emitted, finding.fault) if finding.by is By.NOBODY else None)
 
 
 def sample(scenarios: Iterable[Scenario], count: int, seed: int) -> list[tuple[Scenario, list[Fault]]]:

@@ -29,7 +29,9 @@ def arrays(ops: list[HandOp], seed: int = 0) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_all_core_barriers_inside_a_sub_kernel(seed: int) -> None:
     ops = [HandOp("meeting", ("a", "b", "c"), AIV, 8)]
-    emitted, graph = emitted_by_hand("    meeting(1);\n    pipe_barrier(PIPE_ALL);\n", ops, vector_launch(8))
+    emitted, graph = emitted_by_hand(
+        "    sk_call_context(0, -1, 0, 0);\n    meeting(1);\n    pipe_barrier(PIPE_ALL);\n", ops, vector_launch(8)
+    )
     buffers = arrays(ops, seed)
     outcome = run(emitted, graph, buffers, seed)
     assert np.array_equal(buffers["b"], turned(turned(buffers["a"])))
@@ -38,7 +40,7 @@ def test_all_core_barriers_inside_a_sub_kernel(seed: int) -> None:
 
 def test_a_barrier_that_idle_cores_do_not_join_is_a_deadlock_inside_the_op() -> None:
     ops = [HandOp("meeting", ("a", "b", "c"), AIV, 6)]
-    body = "    if (vector_index() < 6) meeting(1);\n    pipe_barrier(PIPE_ALL);\n"
+    body = "    sk_call_context(0, -1, 0, 0);\n    if (vector_index() < 6) meeting(1);\n    pipe_barrier(PIPE_ALL);\n"
     emitted, graph = emitted_by_hand(body, ops, vector_launch(8))
     with pytest.raises(LaunchError, match=r"deadlock.*\n *6 wait for flag 14, in op 'op0'"):
         run(emitted, graph, arrays(ops))
@@ -248,10 +250,12 @@ def _in_process(script: str) -> subprocess.CompletedProcess[str]:
 def test_the_same_seed_gives_the_same_run() -> None:
     ops = [HandOp("early", ("a", "b"), AIV, 8), HandOp("meeting", ("b", "c", "d"), AIV, 8)]
     body = """
+    sk_call_context(0, -1, 0, 0);
     early(1);
     pipe_barrier(PIPE_ALL);
     arrive(14);
     wait_flag_dev(14);
+    sk_call_context(0, -1, 0, 0);
     meeting(3);
     pipe_barrier(PIPE_ALL);
 """

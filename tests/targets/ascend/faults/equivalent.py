@@ -8,11 +8,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from targets.ascend.conformance.pairing import check_pairing
 from targets.ascend.faults.plant import Fault, Line, is_idle, lines_of
+from targets.ascend.faults.run import steps_of
 
 from superkernel.targets.ascend.emulator.library import INCLUDE
 from superkernel.targets.ascend.kernel_description import EmittedKernel
+from superkernel.targets.ascend.plan import AscendPlan
 
+SAME_ORDER = "every op is told of all that it needs, by signals and waits in any timing"
 SAME_CODE = "compiles to the same code for every class of the launch"
 REPEATABLE = (
     *("preload", "drain", "await", "tiling key", "block count", "check of the key", "check of the block count"),
@@ -24,12 +28,31 @@ WAITS, TELLS = ("wait", "await"), ("arrive", "signal", "notify", "request", "res
 MOVES = ("behind the next", "at the begin", "at the end")
 
 
-def reason(emitted: EmittedKernel, fault: Fault) -> str | None:
+def reason(plan: AscendPlan, emitted: EmittedKernel, fault: Fault) -> str | None:
     """Why a change changes nothing that a launch can tell; None: it does."""
     for why, holds in RULES.items():
         if holds(emitted, fault):
             return why
-    return SAME_CODE if _same_code(emitted, fault) else None
+    if _same_code(emitted, fault):
+        return SAME_CODE
+    return SAME_ORDER if _same_order(plan, fault) else None
+
+
+def _same_order(plan: AscendPlan, fault: Fault) -> bool:
+    """Flags are moved, and a walk over all signals and waits, which knows nothing of the emulator's clocks, finds that
+    no op passes its wait point without being told of all that it needs."""
+    if fault.change not in MOVES or fault.statement not in FLAGS or fault.emitted.tilings:
+        return False
+    try:
+        check_pairing(fault.emitted, plan.graph, steps_of(plan, fault))
+    except AssertionError:
+        return False
+    return True
+
+
+def _context_moved(emitted: EmittedKernel, fault: Fault) -> bool:
+    pair = (fault.statement, fault.other)
+    return fault.change in MOVES and "context of a call" in pair and "call" not in pair
 
 
 def _repeated(emitted: EmittedKernel, fault: Fault) -> bool:
@@ -123,7 +146,7 @@ def _later(emitted: EmittedKernel, fault: Fault) -> bool:
     """Waits come earlier, or signals later: no order is lost, and what would hang hangs in every launch."""
     if fault.change == "at the begin":
         return fault.statement in WAITS
-    return fault.change == "behind the next" and fault.statement in TELLS and fault.other in WAITS
+    return fault.change in MOVES and fault.statement in TELLS
 
 
 def _stamp_moved(emitted: EmittedKernel, fault: Fault) -> bool:
@@ -138,6 +161,7 @@ RULES: Mapping[str, Callable[[EmittedKernel, Fault], bool]] = {
     "no flag is touched in between": _base_moved,
     "no copy of the core is under way: any pipe will do": _drained_before,
     "copies are neither read nor told of before a signal in their pipe, or the end, orders them": _drain,
+    "a call is told what it was told": _context_moved,
     "both flags are waited for before anything else": _both_waits,
     "other functions of the op trap on an unknown key": _trapped_anyway,
     "answers are read and checked before they are used": _checks_moved,

@@ -15,6 +15,7 @@ from superkernel.targets.ascend.core_types import CoreClass
 from superkernel.targets.ascend.emulator import launch as emulator_launch
 from superkernel.targets.ascend.emulator.modules import Module, build_modules
 from superkernel.targets.ascend.emulator.stand_in_launch import StandInEmulator
+from superkernel.targets.ascend.emulator.trace import TracedStep
 from superkernel.targets.ascend.plan import AscendPlan
 from superkernel.targets.protocol import LaunchInputs
 
@@ -67,6 +68,12 @@ def _finding(plan: AscendPlan, fault: Fault, modules: Mapping[CoreClass, Module]
         if "trap" not in complaint:
             return Finding(fault, By.EMULATOR, complaint or "an answer that must trap does not")
     return Finding(fault, By.NOBODY)
+
+
+def steps_of(plan: AscendPlan, fault: Fault) -> tuple[TracedStep, ...]:
+    """What the cores do in a launch in which nothing is found."""
+    settings = fault.emitted, plan.graph, build_modules([fault.emitted], Cache(), True), Cache(), SEEDS[-1], None, ()
+    return StandInEmulator(*settings, True, True, options=plan.options).run({}, LaunchInputs({}, {})).steps
 
 
 def _complaint(

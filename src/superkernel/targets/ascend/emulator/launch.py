@@ -31,7 +31,7 @@ from .arena import DUMP, PROFILING, SYNC_AREA, Arena, buffer_region, lay_out
 from .delays import Delays, delays_of
 from .expectations import TYPES, describe, functions_text
 from .library import ACTS, CHIP_FIELDS, DELAY_FIELDS, EmulatorSettings, TraceRecord, load_library
-from .modules import Module
+from .modules import Module, told_names
 from .trace import NS_PER_TICK, TracedStep, check_profiled, spans_of_steps, steps_of
 
 STALL_LIMIT = 5_000_000  # steps in which no core finishes an op, changes memory or passes a flag
@@ -163,7 +163,9 @@ class ChipEmulator:
             name = region.name.encode()
             self._calls.sk_emu_region(machine, region.address, region.bytes, name, region.words)
         describe(self._calls, machine, self.emitted, self.graph, arena.words)
-        for module in self.modules.values():
+        for core_class, module in self.modules.items():
+            told = (module.address(name) for name in told_names(core_class))
+            self._calls.sk_emu_told(machine, list(CoreClass).index(core_class), *told)
             self._calls.sk_emu_functions(machine, module.address("sk_functions"), module.function_count)
 
     # agents outside that touch memory

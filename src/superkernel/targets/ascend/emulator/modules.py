@@ -94,7 +94,7 @@ def _build(
     objects = _objects(bodies, defines, tools, cache)
     used = () if stand_ins else (lib for kernel in kernels for op in kernel.ops for lib in op.kernel.libraries)
     libraries = tuple(dict.fromkeys(used))
-    text = "\n".join([_entries(kernels), _wrappers(functions, objects)])
+    text = "\n".join([_entries(kernels), _told(core_class), _wrappers(functions, objects)])
     key = digest(
         "emulated", text, *(object_key(o.path) for o in objects.values()), str(library.path), *libraries, *defines,
         tools.identity,
@@ -187,6 +187,17 @@ def _entries(kernels: Sequence[EmittedKernel]) -> str:
     for number, kernel in enumerate(kernels):
         lines += [f"namespace emitted_{number} {{", f'#line 1 "{kernel.name}_kernel.cpp"', kernel.source, "}"]
     return "\n".join(lines)
+
+
+def _told(core_class: CoreClass) -> str:
+    """What the entry tells sub-kernels that include subkernel.h; the emulator sets it for the core that goes on."""
+    names = told_names(core_class)
+    return "\n".join(['extern "C" {', *(f"uint64_t {name} = 0;" for name in names), "}"])
+
+
+def told_names(core_class: CoreClass) -> tuple[str, str]:
+    """The variables of subkernel.h: what a sub-kernel waits and arrives for, and its control word."""
+    return f"sk_early_start_{core_class.value}", f"sk_feed_{core_class.value}"
 
 
 def _wrappers(functions: Mapping[str, tuple[Body, int]], objects: Mapping[Body, Isolated]) -> str:

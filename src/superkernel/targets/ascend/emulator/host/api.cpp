@@ -143,6 +143,11 @@ void sk_emu_functions(Machine* m, const SkFunction* table, int64_t count) {
     for (int64_t i = 0; i < count; ++i) m->functions[table[i].address] = table[i].name;
 }
 
+// The variables of subkernel.h for one class of cores; null: no sub-kernel of it asks.
+void sk_emu_told(Machine* m, int kind, uint64_t* early_start, uint64_t* feed) {
+    m->early_start[kind] = early_start, m->feed[kind] = feed;
+}
+
 // 0: it ran to its end
 int sk_emu_run(Machine* m, void (*cube)(), void (*vector)(), int (*agent_acts)(int)) {
     machine = m;

@@ -8,6 +8,7 @@ namespace emulator {
 namespace {
 
 constexpr uint64_t kCallCost = 16;
+constexpr int kNoPair = 15, kArrives = 16;  // as in subkernel.h
 enum Action { none, wait_class, signal_block, wait_block };
 
 uint64_t config(int mode, int flag) { return 1u | uint64_t(mode) << 4 | uint64_t(flag) << 8; }
@@ -111,12 +112,47 @@ void Machine::end_call(int copy) {
     note(What::op_end, uint32_t(copy), core.barriers);
     core.last_op = core.op;
     core.op = kNone;
+    core.told = false;
     core.context_blocks = 0, core.wait_pair = -1, core.arrives = false, core.feed_word = 0;
+    tell(core);
+}
+
+// Cores are threads of one process: a variable that each core has for itself is set whenever one goes on.
+void Machine::tell(const Core& core) {
+    auto kind = size_t(core.kind);
+    if (early_start[kind]) *early_start[kind] = uint64_t(core.wait_pair < 0 ? kNoPair : core.wait_pair) | (core.arrives ? kArrives : 0);
+    if (feed[kind]) *feed[kind] = core.feed_word;
+}
+
+// On the chip, what was said for an earlier op would count.
+void Machine::check_told_op(const char* asks) {
+    if (running->op == kNone) stop(std::string(asks) + " outside an op");
+    if (!running->told) stop(std::string(asks) + ", and the entry has told this op nothing");
+}
+
+void Machine::reached(int point) {
+    Core& core = *running;
+    check_told_op("subkernel.h");
+    if (point == SK_REACHED_WAIT) {
+        if (!core.waited) {
+            check_waits(core, core.op);
+            check_needs(core, core.op, false);
+        }
+        core.waited = true;
+        note(What::op_waited);
+    } else if (point == SK_REACHED_SET) {
+        if (!ops[core.op].stored[core.index]) ops[core.op].stored[core.index] = core.clock[core.index];
+        core.has_set = true;
+        note(What::op_set);
+    } else {
+        ++core.barriers;
+        note(What::sync_all, uint32_t(core.barriers));
+    }
 }
 
 void Machine::wait_previous() {
     Core& core = *running;
-    if (core.op == kNone) stop("wait_previous outside an op");
+    check_told_op("wait_previous");
     if (!core.waited) {  // else the entry has waited
         core.waited = true;
         follow(*this, core.wait_pair >> 2, core.wait_pair & 3);
@@ -128,7 +164,7 @@ void Machine::wait_previous() {
 
 void Machine::set_next() {
     Core& core = *running;
-    if (core.op == kNone) stop("set_next outside an op");
+    check_told_op("set_next");
     note(What::op_set);
     if (!ops[core.op].stored[core.index]) ops[core.op].stored[core.index] = core.clock[core.index];
     if (core.has_set) return;
@@ -138,7 +174,7 @@ void Machine::set_next() {
 
 void Machine::sync_all() {
     Core& core = *running;
-    if (core.op == kNone) stop("sync_all outside an op");
+    check_told_op("sync_all");
     ++core.barriers;
     note(What::sync_all, uint32_t(core.barriers));
     land(core, -1);
@@ -202,10 +238,13 @@ void sk_emu_call_context(uint32_t blocks, int32_t wait_pair, int32_t arrives, ui
     auto& core = *machine->running;
     if (wait_pair < -1 || wait_pair > 10 || (wait_pair >= 0 && (wait_pair & 3) == 3)) machine->stop("unknown pair code " + std::to_string(wait_pair));
     if (arrives != 0 && arrives != 1) machine->stop("a sub-kernel arrives itself or does not: 1 or 0, not " + std::to_string(arrives));
+    core.told = true;
     core.context_blocks = blocks, core.wait_pair = wait_pair, core.arrives = arrives != 0, core.feed_word = feed_word;
+    machine->tell(core);
 }
 void sk_emu_dump_context(uint64_t address) { machine->running->dump = address; }
 uint64_t sk_emu_dump(void) { return machine->running->dump; }
+void sk_emu_reached(int point) { machine->reached(point); }
 void sk_emu_sync_all(void) { machine->sync_all(); }
 void sk_emu_wait_previous(void) { machine->wait_previous(); }
 void sk_emu_set_next(void) { machine->set_next(); }

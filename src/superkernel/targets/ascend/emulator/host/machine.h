@@ -144,6 +144,7 @@ struct Core {
     const char* function = "";  // that the call names
     uint32_t context_blocks = 0;
     int32_t wait_pair = -1;
+    bool told = false;  // the entry has said it for the next call, or for this one
     bool arrives = false, waited = false, has_set = false;
     uint64_t feed_word = 0, dump = 0;
     uint64_t barriers = 0;
@@ -237,6 +238,7 @@ struct Machine {
     Core* running = nullptr;
     jmp_buf scheduler;
     void (*entry[2])() = {nullptr, nullptr};
+    uint64_t *early_start[2] = {nullptr, nullptr}, *feed[2] = {nullptr, nullptr};  // of subkernel.h, per class
     volatile uint64_t steps = 0;
     uint64_t progress = 0, sequence = 0;
     uint64_t held_until = 0;
@@ -323,6 +325,9 @@ struct Machine {
     void sync_all();
     void wait_previous();
     void set_next();
+    void check_told_op(const char* asks);
+    void tell(const Core& core);  // the variables of subkernel.h that each core has for itself
+    void reached(int point);      // what the text of subkernel.h does
 
     void write_word(uint64_t address, uint64_t value);  // by an agent outside
     uint64_t line_of(uint64_t address) const { return address & ~(uint64_t(settings.cache_line) - 1); }

@@ -128,6 +128,7 @@ void Machine::resume(Core& core) {
         running = nullptr;
         return;
     }
+    tell(core);
     if (core.stack) _longjmp(core.context, 1);
     core.stack = stacks.take();
     ucontext_t fresh;

@@ -45,6 +45,8 @@ int64_t sk_emu_op_block(void);
 int64_t sk_emu_op_blocks(void);
 int64_t sk_emu_op_sub_block(void);
 int64_t sk_emu_op_sub_blocks(void);
+enum { SK_REACHED_WAIT, SK_REACHED_SET, SK_REACHED_BARRIER };  // by the text of subkernel.h
+void sk_emu_reached(int point);
 void sk_emu_sync_all(void);
 void sk_emu_wait_previous(void);
 void sk_emu_set_next(void);
