@@ -7,16 +7,17 @@
 
 #include <cstdint>
 
-#ifdef SK_EMULATED
-
+#ifdef SK_EMULATED  // the same text, with loads and stores that the emulator sees; it sets the variables of the core that runs
 #include "superkernel/host_kernel.h"
-
-static inline void sk_wait_previous() { sk::wait_previous(); }
-static inline void sk_set_next() { sk::set_next(); }
-template <bool mixed = false>
-static inline void sk_sync_all() { sk::sync_all(); }
-
+#define SK_CORE_LOCAL
+#define SK_REACHED(point) sk_emu_reached(SK_REACHED_##point)
 #else
+#define SK_REACHED(point)
+static inline __aicore__ uint64_t sk_load(__gm__ uint64_t* word) { return *(volatile __gm__ uint64_t*)word; }
+static inline __aicore__ void sk_store(__gm__ uint64_t* word, uint64_t value) {
+    *(volatile __gm__ uint64_t*)word = value;
+}
+#endif
 
 #ifndef SK_CORE_LOCAL
 #define SK_CORE_LOCAL [[block_local]]  // one variable per core
@@ -59,18 +60,24 @@ static inline __aicore__ void sk_follow_row(uint8_t row) {
     if (row & 4) wait_flag_dev(SK_BLOCK_FLAG);
 }
 
-static inline __aicore__ void sk_wait_previous() { sk_follow_row(sk_pair_row[SK_OWN(sk_early_start) & 15]); }
+static inline __aicore__ void sk_wait_previous() {
+    sk_follow_row(sk_pair_row[SK_OWN(sk_early_start) & 15]);
+    SK_REACHED(WAIT);
+}
 
 static inline __aicore__ void sk_set_next() {
+    SK_REACHED(SET);
     if (SK_OWN(sk_early_start) & 16) ffts_cross_core_sync(SK_STORE_PIPE, 1 | SK_CLASS_FLAG << 8);
 }
 
 template <bool mixed = false>
 static inline __aicore__ void sk_sync_all() {
     pipe_barrier(PIPE_ALL);
+    SK_REACHED(BARRIER);
     if (SK_OWN(sk_feed) != 0) {  // cores without a block join the barriers that are published
-        volatile __gm__ uint64_t* word = (volatile __gm__ uint64_t*)SK_OWN(sk_feed);
-        *word = *word + 1;
+        __gm__ uint64_t* const word = (__gm__ uint64_t*)SK_OWN(sk_feed);
+        dcci((__gm__ void*)word, cache_line_t::SINGLE_CACHE_LINE, dcci_dst_t::CACHELINE_OUT);
+        sk_store(word, sk_load(word) + 1);
         dcci((__gm__ void*)word, cache_line_t::SINGLE_CACHE_LINE, dcci_dst_t::CACHELINE_OUT);
     }
     if (mixed && SK_CLASS_FLAG == SK_VECTOR_FLAG) {  // with cube cores in the barrier, vectors meet through their cube
@@ -82,5 +89,3 @@ static inline __aicore__ void sk_sync_all() {
     wait_flag_dev(SK_CLASS_FLAG);
     if (mixed) ffts_cross_core_sync(SK_STORE_PIPE, 1 | 2 << 4 | SK_SIGNAL_FLAG << 8);
 }
-
-#endif
