@@ -179,7 +179,7 @@ class _Launch:
                 regions = [arena.regions[buffer_region(name)] for name in answer.reads]
                 if not all(calls.sk_emu_agent_reads(machine, index, at.address, at.bytes) for at in regions):
                     return 1
-                if not self._answered(cells[answer.writes[-1]], answer.answer):
+                if not self._answered(arena.words[answer.writes[-1]], cells[answer.writes[-1]], answer.answer):
                     return 1
                 order = [self.npu.calls.npu_written(arena.words[slot]) for slot in answer.writes]
                 if not order[0] > 0 or order != sorted(order):
@@ -210,14 +210,18 @@ class _Launch:
             raise WrongLaunch(f"{address:#x} is no place of a word")
         return ctypes.c_uint64.from_address(cell)
 
-    def _answered(self, cell: ctypes.c_uint64, answer: int) -> bool:
+    def _answered(self, word: int, cell: ctypes.c_uint64, answer: int) -> bool:
         """Waits for the answer, which the host writes after everything else; meanwhile no core moves."""
+
+        def there() -> bool:
+            return self.npu.calls.npu_written(word) > 0 and cell.value == answer
+
         self.npu.calls.npu_pause(1)
         end = time.monotonic() + _LONG_S
-        while cell.value != answer and time.monotonic() < end and not self.npu.calls.npu_aborted(self.stream):
+        while not there() and time.monotonic() < end and not self.npu.calls.npu_aborted(self.stream):
             time.sleep(50e-6)
         self.npu.calls.npu_pause(0)
-        return cell.value == answer
+        return there()
 
     def _arena(self, emitted: EmittedKernel) -> Arena:
         """Regions found through the slots; everything must be an allocation of its own, or a word with its own line."""
