@@ -32,6 +32,8 @@ from .trace_program import OperatorTracer, ProgramTracer
 
 _clone, _copy_strided = torch.ops.aten.clone.default, torch.ops.prims.copy_strided.default
 
+_INPUT = re.compile(r"arg\d+")  # the names of inputs
+
 
 @dataclass(frozen=True)
 class OpListLowering:
@@ -102,10 +104,9 @@ class GraphTracer(ProgramTracer):
             storage.name = self.unused(name)
 
     def unused(self, name: str) -> str:
-        taken = self.names | {storage.name for storage in self.storages.values()}
         number = 2
         found = plain = re.sub(r"\W", "_", name)
-        while found in taken:
+        while found in self.names or _INPUT.fullmatch(found):
             found, number = f"{plain}_{number}", number + 1
         self.names.add(found)
         return found

@@ -22,7 +22,7 @@ from .op_types import TYPE_BY_NAME, Operator, OpType
 DESCRIBED = Path(__file__).parent / "described.cpp"
 BYTES_PER_BLOCK = 1024  # of results; fewer do not occupy another core
 _NOT_COMPUTED = ("float64", "complex64", "complex128")  # by AI cores; CANN leaves them to the AI CPU
-_MOVES = ("aten::clone", "aten::copy_", "prims::copy_strided")
+_MOVES = ("aten::clone", "aten::lift_fresh_copy", "aten::copy_", "prims::copy_strided")
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from ....errors import GraphError, SuperKernelError, nearest
@@ -49,6 +49,7 @@ class MetadataFile:
     op_type: str
     formats: tuple[TensorFormat, ...] = ()  # of supportInfo: inputs, then outputs
     workspace_bytes: int = 0
+    binary_name: str = ""  # of binFileName
     binary: Path | None = None
     problem: str = ""  # why the file cannot be used
 
@@ -62,7 +63,7 @@ class KernelMeta:
 
     @cached_property
     def files(self) -> tuple[MetadataFile, ...]:
-        return tuple(found for path in sorted(self.folder.rglob("*.json")) if (found := _read(path)) is not None)
+        return tuple(_found_files(self.folder))
 
     def find(self, op: Op, scratch: ScratchBuffers) -> KnownOp:
         """The op with its compiled kernel, or what is missing."""
@@ -155,7 +156,19 @@ def _versions(op_type: str) -> tuple[str, ...]:
     return (op_type, *(name for name in older if name in TYPE_BY_NAME and name < op_type))
 
 
-def _read(path: Path) -> MetadataFile | None:
+def _found_files(folder: Path) -> Iterator[MetadataFile]:
+    for path in sorted(folder.rglob("*.json")):
+        try:
+            state = path.stat()
+        except OSError:
+            continue  # gone since the folder was listed
+        found = _read(path, state.st_mtime_ns, state.st_size)
+        if found is not None:
+            yield replace(found, binary=_binary(path, found.binary_name))
+
+
+@lru_cache(4096)  # every segment of a model looks through the folder
+def _read(path: Path, changed_at: int, nbytes: int) -> MetadataFile | None:
     """None: the file is not the metadata of a kernel."""
     try:
         top = parse_json(path)
@@ -169,9 +182,8 @@ def _read(path: Path) -> MetadataFile | None:
         row = find_op_type(op_type)
         sizes = _workspace_sizes(fields["workspace"]) if "workspace" in fields else 0
         formats = tuple(_formats(fields["supportInfo"])) if "supportInfo" in fields else ()
-        return MetadataFile(
-            path, row.name if row else op_type, formats, sizes, _binary(path, fields.get("binFileName"))
-        )
+        binary_name = fields["binFileName"].text() if "binFileName" in fields else ""
+        return MetadataFile(path, row.name if row else op_type, formats, sizes, binary_name)
     except SuperKernelError as reason:
         return MetadataFile(path, _type_of_name(path.stem), problem=str(reason).removeprefix(f"{path}: "))
 
@@ -184,8 +196,9 @@ def _type_of_name(name: str) -> str:
     return max(found)[1] if found else name
 
 
-def _binary(path: Path, bin_file: JsonValue | None) -> Path | None:
-    stems = [path.stem, *([bin_file.text()] if bin_file is not None else [])]
+def _binary(path: Path, name: str) -> Path | None:
+    """The object or archive beside the file, called like it or as the file says."""
+    stems = [path.stem, *([name] if name else [])]
     candidates = [path.parent / name for stem in stems for name in (stem, *(f"{stem}{end}" for end in _SUFFIXES))]
     return next((candidate for candidate in candidates if candidate.suffix != ".json" and candidate.is_file()), None)
 

@@ -204,8 +204,13 @@ OP_TYPES: tuple[OpType, ...] = (
     _vector("TopKV2", _operator("aten::topk", self="x"), outputs="values indices"),
     # moving and making data
     _vector("Cast", _operator("aten::_to_copy", _ANY, self="x")),
-    _vector("TensorMove", _operator("aten::clone", _ANY, self="x"), _operator("aten::copy_", _ANY, src="x"),
-            _operator("prims::copy_strided", _ANY, a="x")),
+    _vector(
+        "TensorMove",
+        _operator("aten::clone", _ANY, self="x"),
+        _operator("aten::lift_fresh_copy", _ANY, self="x"),
+        _operator("aten::copy_", _ANY, src="x"),
+        _operator("prims::copy_strided", _ANY, a="x"),
+    ),
     _vector("Transpose"),
     _vector("BroadcastTo"),
     _vector("StridedSlice"),
