@@ -8,6 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from torch._dynamo.backends import registry
 from torch.fx import GraphModule
 
 from ..cache import cache_in
@@ -21,8 +22,24 @@ from .lowering import inductor
 from .report import current_report
 from .settings import BackendSettings
 
+NAME = "superkernel"
 _warned: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()  # by compiled callable
 _warned_without_root: set[str] = set()
+
+
+class _Registry(dict[str, Any]):
+    """Torch's table of back ends, in which this one may be registered again.
+
+    Threads that ask for it by name at once all load it, and each registers what it loaded.
+    """
+
+    def __contains__(self, name: object) -> bool:
+        return name != NAME and super().__contains__(name)
+
+
+def _allow_registering_again() -> None:
+    if not isinstance(registry._COMPILER_FNS, _Registry):
+        registry._COMPILER_FNS = _Registry(registry._COMPILER_FNS)
 
 
 def superkernel(module: GraphModule, inputs: Sequence[Any], *, mode: str | None = None, options: Any = None) -> Any:
@@ -33,6 +50,8 @@ def superkernel(module: GraphModule, inputs: Sequence[Any], *, mode: str | None 
     reason = inductor.unsupported_version()
     if reason is None and (name := nested_input(module)) is not None:
         reason = f"input {name!r} is a nested tensor, and only plain tensors are fused"
+    if reason is None and any(isinstance(value, list | tuple | dict) for value in inputs):
+        reason = "the graph takes a list of tensors, as compiled autograd passes them"
     if reason is not None:
         return _compile_unfused(module, inputs, context, reason)
     with cache_in(settings.cache), suppress(BuildError):  # raised again by the stage that needs what is missing
@@ -59,3 +78,6 @@ def _warnings_about(root: object) -> set[str]:
         return _warned.setdefault(root, set())
     except TypeError:  # it cannot be referred to weakly, or has no hash
         return _warned_without_root
+
+
+_allow_registering_again()
