@@ -18,11 +18,12 @@ from superkernel.model.graph import build_graph
 from superkernel.model.op import Op, Place
 from superkernel.model.options import Options
 from superkernel.model.tiling import Tiling
+from superkernel.plan.steps import SpanKind
 from superkernel.targets.ascend import TARGET
 from superkernel.targets.ascend.archive import foreign_member
 from superkernel.targets.ascend.core_types import KernelType
 from superkernel.targets.ascend.describe_kernel import emit
-from superkernel.targets.ascend.emulator import Emulation, emulate
+from superkernel.targets.ascend.emulator import Emulation, Outside, emulate
 from superkernel.targets.ascend.emulator.trace import TracePoint
 from superkernel.targets.ascend.executable import AscendExecutable
 from superkernel.targets.ascend.plan import AscendPlan
@@ -189,6 +190,19 @@ def test_events_are_set_from_outside_at_any_time(compiled: Compiled) -> None:
         emulation = k.emulated
         assert isinstance(emulation, Emulation)
         assert sorted(emulation.words.values()) == [0, 1]
+
+
+def test_a_wait_for_the_outside_is_a_wait_of_one_core(compiled: Compiled) -> None:
+    """All others are held back at flags."""
+    k = compiled(Entry(VEC, ("a", "b")), Entry(CUBE, ("b", "c"), recv=(6,)))
+    k.emulate({}, seed=0, outside=[Outside("6", delay=2000)])
+    emulation = k.emulated
+    assert isinstance(emulation, Emulation)
+    polls = [step for step in emulation.steps if step.what in (TracePoint.POLL_BEGIN, TracePoint.POLL_END)]
+    assert [step.what for step in polls] == [TracePoint.POLL_BEGIN, TracePoint.POLL_END]
+    assert emulation.addresses[polls[0].value] == "cube_1_recv_6" and polls[0].core == polls[1].core == 0
+    begin, end = (step.time for step in polls)
+    assert any((s.core, s.what, s.begin_ns, s.end_ns) == (0, SpanKind.WAIT, begin, end) for s in emulation.spans)
 
 
 def test_the_seed_decides_how_often_cores_meet(compiled: Compiled) -> None:

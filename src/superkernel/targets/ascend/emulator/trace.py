@@ -36,11 +36,17 @@ class TracePoint(Enum):
     SYNC_ALL = 11
     STORE = 12  # value: address; by the entry
     AGENT = 13  # an agent outside the kernel; detail: which
+    POLL_BEGIN = 14  # value: address of a word that does not change meanwhile
+    POLL_END = 15
 
 
-_SPANS = (SpanKind.KERNEL, SpanKind.OP, SpanKind.WAIT)
-_KIND_OF = {TracePoint[f"{kind.name}_END"]: kind for kind in _SPANS}
-_BEGIN_OF = {end: TracePoint[f"{kind.name}_BEGIN"] for end, kind in _KIND_OF.items()}
+_KIND_OF = {
+    TracePoint.KERNEL_END: SpanKind.KERNEL,
+    TracePoint.OP_END: SpanKind.OP,
+    TracePoint.WAIT_END: SpanKind.WAIT,
+    TracePoint.POLL_END: SpanKind.WAIT,
+}
+_BEGIN_OF = {end: TracePoint[end.name.replace("END", "BEGIN")] for end in _KIND_OF}
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,7 @@ def steps_of(raw: ctypes.Array[TraceRecord], ops: Sequence[str]) -> tuple[Traced
 
 
 def spans_of_steps(steps: Iterable[TracedStep]) -> tuple[Span, ...]:
-    """Kernel, op and wait spans per core; an op encloses the waits it makes inside."""
+    """Kernel, op and wait spans per core, at flags and for words; an op encloses the waits it makes inside."""
     begun: dict[tuple[int, TracePoint], TracedStep] = {}
     spans = []
     for step in steps:

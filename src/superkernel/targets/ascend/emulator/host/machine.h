@@ -38,7 +38,7 @@ enum class Order : int32_t { clock, random, priority, held };
 
 enum class What : uint32_t {  // as in launch.py
     kernel_begin, kernel_end, op_begin, op_waited, op_set, op_end,
-    wait_begin, wait_end, signal, preload, clean, sync_all, store, agent
+    wait_begin, wait_end, signal, preload, clean, sync_all, store, agent, poll_begin, poll_end
 };
 
 struct Record {
@@ -156,6 +156,7 @@ struct Core {
 
     // polling
     uint64_t polled = 0, poll_value = 0, polls = 0, poll_progress = 0;
+    bool polling = false;  // it loads a word again and again, and sees no change
 
     // scheduling
     int64_t budget = 0;

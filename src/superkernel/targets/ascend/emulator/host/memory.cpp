@@ -127,7 +127,12 @@ uint64_t Machine::load(uint64_t address, int bytes) {
         if (!cached.dirty) saw_stale(address, line, cached);
         saw_read(address, uint64_t(bytes));
     }
-    bool again = core.polled == address && core.poll_value == value && core.poll_progress == progress;
+    bool unchanged = core.polled == address && core.poll_value == value;
+    if (core.polling != (unchanged && place.words)) {
+        core.polling = !core.polling;
+        note(core.polling ? What::poll_begin : What::poll_end, 0, address);
+    }
+    bool again = unchanged && core.poll_progress == progress;
     core.polls = again ? core.polls + 1 : 0;
     core.polled = address, core.poll_value = value, core.poll_progress = progress;
     if (core.polls > 1) core.budget = 0;

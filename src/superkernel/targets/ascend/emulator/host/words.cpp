@@ -106,7 +106,7 @@ void Machine::word_lands(Core& core, uint64_t address, uint64_t value) {
     if (!problem.empty()) {
     } else if (!resets && !signals) {
         problem = stores + ", which says nothing there";
-    } else if (signals && is_under_way(core)) {
+    } else if (signals && word.kind != WordKind::go && is_under_way(core)) {  // weights are what no op stores
         problem = stores + " while its copies are still on their way";
     } else if (signals && word.stores++) {
         problem = stores + " for the second time";
