@@ -137,12 +137,15 @@ class _BuildCommands:
             arguments = self._compile(core_class, source, entry, (*renamed, *self.flags))
             self._add(Stage.COMPILE, Tool.COMPILER, arguments, (source,), (entry,))
             joined = f"{WORK}/{core_class.value}_objects.o"
-            self._add(Stage.MERGE_OBJECTS, Tool.LINKER, ("-r", "-o", joined, *objects), objects, (joined,))
+            self._add(Stage.MERGE_OBJECTS, Tool.LINKER, ("-r", "--unique", "-o", joined, *objects), objects, (joined,))
             merged += [entry, joined]
             entries.append(symbol)
         whole, linked, product = f"{WORK}/merged.o", f"{WORK}/linked.o", f"{emitted.name}.o"
-        self._add(Stage.MERGE, Tool.LINKER, ("-r", "-o", whole, *merged), tuple(merged), (whole,))
-        link = ("-Ttext=0", "-e", entries[0], "-static", "-o", linked, whole)
+        self._add(Stage.MERGE, Tool.LINKER, ("-r", "--unique", "-o", whole, *merged), tuple(merged), (whole,))
+        # --unique has kept sections apart: a copy of an object brings only what its function needs
+        kept = tuple(word for symbol in entries for word in ("-u", symbol))
+        emulation = ("-m", emitted.chip.toolkit.linker_emulation)
+        link = (*emulation, "-Ttext=0", "-e", entries[0], *kept, "--gc-sections", "-static", "-o", linked, whole)
         self._add(Stage.LINK, Tool.LINKER, link, (whole,), (linked,))
         keep = tuple(f"--keep-global-symbol={symbol}" for symbol in entries)
         self._add(Stage.LOCALISE, Tool.EDITOR, (*keep, linked, product), (linked,), (product,))
@@ -157,10 +160,16 @@ class _BuildCommands:
         self.commands[Command(stage, tool, arguments, reads, makes, folder)] = None
 
     def _compile(self, core_class: CoreClass, source: str, output: str, more: tuple[str, ...]) -> tuple[str, ...]:
+        toolkit = self.emitted.chip.toolkit
         architecture = f"{self.emitted.chip.architecture}-{'cube' if core_class is CUBE else 'vec'}"
+        copies = any(op.copies > 1 for op in self.emitted.ops)  # calls may lead far
+        options = (*toolkit.compiler_options, *(toolkit.far_call_options if copies else ()))
         return (
-            *("-c", "-xcce", "-std=c++17", "-O2", "--cce-aicore-only", f"--cce-aicore-arch={architecture}"),
+            *("-c", "-xcce", "-std=c++17", "-O2", "-ffunction-sections", "-fdata-sections"),
+            *("--cce-aicore-only", toolkit.architecture_flag.replace("{architecture}", architecture)),
+            *(word for option in options for word in ("-mllvm", option)),
             *self.emitted.defines[core_class],
+            *self.emitted.cann_defines,
             *more,
             *(source, "-o", output),
         )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ...model.argument_layout import Role
 from ...model.gc_pause import without_collection
-from ...model.options import WatchdogAction
+from ...model.options import EarlyStart, WatchdogAction
 from ...model.subkernel import SubKernel
 from .core_types import CUBE, VECTOR
 from .emit import AscendEmitter
@@ -52,8 +54,21 @@ def emit(plan: AscendPlan) -> EmittedKernel:
         preload_code=plan.options.preload_code,
         watchdog_s=plan.options.debug_watchdog,
         watchdog_exits=plan.options.debug_watchdog_action is WatchdogAction.EXIT,
+        cann_defines=tuple(_cann_defines(plan)),
         defines={core_class: (f"-D{macros[core_class]}",) for core_class in plan.launch.classes},
     )
+
+
+def _cann_defines(plan: AscendPlan) -> Iterator[str]:
+    if any(node.dynamic for node in plan.graph.nodes):
+        yield "-D__SUPER_KERNEL_DYNAMIC_BLOCK_NUM__"
+    if plan.options.early_start is EarlyStart.FULL and not plan.order.lanes:
+        yield "-D__ASCENDC_ENABLE_SET_NEXT_TASK_START"
+        yield "-D__ASCENDC_ENABLE_WAIT_PRE_TASK_END"
+        yield "-D__ASCENDC_SUPERKERNEL_EARLY_START_V2"
+    if plan.options.feed_sync_all:
+        yield "-D__ASCENDC_SUPERKERNEL_AUTO_SYNC_ALL__"
+    yield "-DASCENDC_DUMP" if plan.workspace.dump is not None else "-DASCENDC_DUMP=0"
 
 
 def _op(plan: AscendPlan, index: int, named: dict[SubKernel, KernelFunctions]) -> EmittedOp:

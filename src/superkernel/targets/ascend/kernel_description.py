@@ -122,3 +122,4 @@ class EmittedKernel:
     watchdog_s: float = 60.0  # 0: off
     watchdog_exits: bool = False
     defines: Mapping[CoreClass, tuple[str, ...]] = field(default_factory=dict, hash=False)  # compile once per class
+    cann_defines: tuple[str, ...] = ()  # under which CANN compiles sub-kernels and entry

@@ -31,6 +31,15 @@ class Toolkit:
     barrier_functions: tuple[str, ...] = ("SyncAll",)  # a reference to one is an all-core barrier
     elf_machine: int = 0  # e_machine of its objects; 0: any but that of another known processor
     elf_flags: tuple[int, ...] = ()  # e_flags that its objects may have; none: any
+    architecture_flag: str = "--cce-aicore-arch={architecture}"  # newer compilers: --npu-arch=dav-2201
+    compiler_options: tuple[str, ...] = (  # for LLVM, behind -mllvm
+        "-cce-aicore-stack-size=0x8000",
+        "-cce-aicore-function-stack-size=0x8000",
+        "-cce-aicore-addr-transform",
+        "-cce-aicore-dcci-insert-for-scalar=false",
+    )
+    far_call_options: tuple[str, ...] = ("-cce-aicore-long-call", "-cce-aicore-jump-expand=true")  # with copies
+    linker_emulation: str = "aicorelinux"
 
 
 def read_toolkit(found: object, where: str) -> Toolkit:

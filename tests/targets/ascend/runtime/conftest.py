@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from targets.ascend.host_linker import install_linker
 from targets.ascend.runtime.emulated_npu import EmulatedNpu, stand_in_library
 
 from superkernel.targets.ascend.executable import AscendExecutable
@@ -39,7 +40,8 @@ def toolkit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (home / "lib64").mkdir()
     (tools / "bisheng").write_text(_COMPILER.format(python=sys.executable))
     (tools / "bisheng").chmod(0o755)
-    for tool, host in (("ld.lld", "ld"), ("llvm-objcopy", "objcopy"), ("llvm-ar", "ar"), ("llvm-size", "size")):
+    install_linker(tools / "ld.lld")
+    for tool, host in (("llvm-objcopy", "objcopy"), ("llvm-ar", "ar"), ("llvm-size", "size")):
         (tools / tool).symlink_to(str(shutil.which(host)))
     return home
 
