@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
+import numpy as np
 import pytest
 from targets.ascend.random_lists import random_ops, random_options
 
@@ -34,6 +36,13 @@ def random_plan(seed: int) -> AscendPlan:
         return plan
 
 
+def passed_buffers(plan: AscendPlan, seed: int) -> dict[str, np.ndarray[Any, Any]]:
+    """Some of the names, with sizes that no op was made for."""
+    choose = random.Random(seed)
+    passed = [name for name in plan.graph.buffers if choose.random() < 0.5] if seed else []
+    return {name: np.full(choose.choice((0, 1, 7, 64, 200, 1023, 5000)), seed, np.uint8) for name in passed}
+
+
 def run_lists(first: int, count: int, seeds: int) -> None:
     plans = [random_plan(seed) for seed in range(first, first + count)]
     emitted = [emit(plan) for plan in plans]
@@ -41,7 +50,7 @@ def run_lists(first: int, count: int, seeds: int) -> None:
     for plan, kernel in zip(plans, emitted, strict=True):
         for seed in range(seeds):
             settings = kernel, plan.graph, modules, Cache(), seed, None, (), True, False
-            StandInEmulator(*settings, options=plan.options).run({}, LaunchInputs({}, {}))
+            StandInEmulator(*settings, options=plan.options).run(passed_buffers(plan, seed), LaunchInputs({}, {}))
 
 
 def test_random_lists() -> None:

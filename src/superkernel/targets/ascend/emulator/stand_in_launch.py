@@ -89,8 +89,8 @@ class StandInEmulator(ChipEmulator):
         return bound
 
     def _areas(self, bound: Bound) -> Mapping[str, int]:
-        sizes = dict(zip(self.graph.buffers, bound.sizes, strict=True))
-        self._stand_ins = make_stand_ins(self.emitted, self.graph, self.options, sizes, self.seed)
+        self._sizes = dict(zip(self.graph.buffers, bound.sizes, strict=True))
+        self._stand_ins = make_stand_ins(self.emitted, self.graph, self.options, self._sizes, self.seed)
         return dict(area for work in self._stand_ins for area in work.areas())
 
     # the emulated side
@@ -133,7 +133,7 @@ class StandInEmulator(ChipEmulator):
             for touch in work.touches
             if touch.buffer is None
         }
-        buffers = {name: arena.view(buffer_region(name)) for name in names}
+        buffers = {name: arena.view(buffer_region(name))[: self._sizes[name]] for name in names}
         return Memory(buffers, {name: arena.view(name) for name in areas}, scalars).copy()
 
     def _outcome(self, machine: int, arena: Arena, bound: Bound) -> Emulation:
