@@ -181,7 +181,7 @@ class FakeCollective:
 
 def test_a_collective_splits_with_its_own_reason() -> None:
     call = LibraryCall(FakeCollective(), (), {}, ())
-    found = segments.match_library_call(call, "cpu", 2, ScratchBuffers("scratch"))
+    found = segments.match_library_call(call, targets.find_target("cpu"), 2, ScratchBuffers("scratch"))
     assert found == COLLECTIVE
 
 

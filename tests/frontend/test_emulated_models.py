@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from torch import Tensor
 import superkernel as sk
 from superkernel import ops
 from superkernel.errors import LaunchError
+from superkernel.frontend.explain import import_file
 
 pytestmark = pytest.mark.slow
 
@@ -116,10 +116,7 @@ def _swiglu(x: Tensor, dim: int) -> Tensor:
 @pytest.mark.conformance
 def test_the_sample_of_six_scopes_has_the_bits_of_the_cpu_target() -> None:
     place = Path(__file__).resolve().parents[2] / "examples" / "03_moe_compare.py"
-    spec = importlib.util.spec_from_file_location("moe_compare", place)
-    assert spec is not None and spec.loader is not None
-    sample = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(sample)
+    sample: Any = import_file(place)
     model, given = sample.Model().eval(), sample.inputs()
     with torch.no_grad():
         expected = on_target(model, {"profit_gate": 0})(*given)

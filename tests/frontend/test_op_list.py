@@ -184,6 +184,17 @@ def test_other_targets_have_no_metadata(tmp_path: Path) -> None:
         sk.explain(lambda x: x.sin(), X, options=ASCEND | {"kernel_meta": "/nowhere"})
 
 
+def test_a_chip_may_be_named() -> None:
+    wide = torch.zeros(256, 1024)
+    for chip, vectors in (("a2", 40), ("a3", 48)):
+        (op,) = listed(lambda x: x.exp(), wide, chip=chip)
+        assert op.blocks == vectors
+    with pytest.raises(OptionError, match="the cpu target has no chips"):
+        sk.explain(lambda x: x.exp(), X, options={"chip": "a2"})
+    with pytest.raises(OptionError, match="backend option 'chip' cannot be 5"):
+        sk.explain(lambda x: x.exp(), X, options=ASCEND | {"chip": 5})
+
+
 def test_the_target_offers_models() -> None:
     support = find_target("ascend").model_support
     assert support is not None and support.operators is not None

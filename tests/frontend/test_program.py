@@ -10,6 +10,7 @@ from superkernel.frontend.lowering.inductor import GeneratedProgram
 from superkernel.frontend.lowering.program_trace import StorageOrigin
 from superkernel.frontend.lowering.trace_program import trace_program
 from superkernel.frontend.segments import match_calls
+from superkernel.targets import find_target
 
 X = torch.linspace(-2, 2, 60).reshape(3, 4, 5)
 
@@ -39,7 +40,7 @@ def call(args):
 def test_memory_that_a_torch_call_returned_stays_what_it_is_when_a_kernel_writes_to_it() -> None:
     inputs = [torch.rand(16, 16), torch.rand(16, 16)]
     trace = trace_program(GeneratedProgram(REUSE, {}, {}), inputs, DIALECT)
-    program = match_calls(trace, "cpu", cores=2)
+    program = match_calls(trace, find_target("cpu"), cores=2)
     assert [unfusible.op for unfusible in program.unfusible] == ["aten::linalg_qr"]
     (output,) = trace.outputs
     assert output.storage.origin is StorageOrigin.RETURNED

@@ -13,7 +13,6 @@ import torch
 from ..cache import Cache
 from ..errors import UnsupportedError
 from ..model.options import Options
-from ..targets import find_target
 from .capture.fusibility import Unfusible
 from .capture.partition import GraphPart, example_inputs
 from .emulated_launch import emulate_segments
@@ -71,11 +70,12 @@ def lower_part(part: GraphPart, settings: BackendSettings) -> LoweredPart:
     fakes = example_inputs(part)
     for node, value in zip(part.inputs, fakes, strict=True):
         _check_input(node.name, value, settings.target, support.device)
-    cores = settings.cores or find_target(settings.target).planner.core_count()
+    target = settings.chosen_target
+    cores = settings.cores or target.planner.core_count()
     lowered = find_lowering(support.kernel_language).lower(part.module, fakes, cores, Cache(), support)
     if lowered is None:
         return LoweredPart(part, None, None)
-    return LoweredPart(part, lowered, match_calls(lowered.trace, settings.target, cores))
+    return LoweredPart(part, lowered, match_calls(lowered.trace, target, cores))
 
 
 def _check_input(name: str, value: Any, target: str, device: str) -> None:

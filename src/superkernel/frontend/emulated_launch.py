@@ -38,8 +38,7 @@ def emulate_segments(steps: Sequence[ProgramStep], options: Options, settings: B
         if segment.emulated:
             ops = host_ops(segment.described, segment.calls, library)
             buffers = list(segment.kernel.graph.buffers)
-            fused = settings.fuse is not Fuse.OFF
-            segment.launch = emulated_launch(ops, buffers, options, settings.target, segment.kernel.name, fused)
+            segment.launch = emulated_launch(ops, buffers, options, settings, segment.kernel.name)
 
 
 def host_ops(ops: Sequence[Op], calls: Sequence[ProgramCall], library: OperatorLibrary) -> list[Op]:
@@ -62,14 +61,16 @@ def host_ops(ops: Sequence[Op], calls: Sequence[ProgramCall], library: OperatorL
 
 
 def emulated_launch(
-    ops: Sequence[Op], names: Sequence[str], options: Options, target: str, name: str, fused: bool
+    ops: Sequence[Op], names: Sequence[str], options: Options, settings: BackendSettings, name: str
 ) -> LaunchFunction:
     """A function of the values and sizes of a launch; `names` are the buffers that these stand for.
 
     Each call has another seed, and so another order of the cores. Unfused, every op is a launch.
     """
-    groups = [list(ops)] if fused else [[op] for op in ops]
-    kernels: list[SuperKernel] = [link_ops(group, name, options, target, title="segment") for group in groups]
+    groups = [list(ops)] if settings.fuse is not Fuse.OFF else [[op] for op in ops]
+    kernels: list[SuperKernel] = [
+        link_ops(group, name, options, settings.target, chip=settings.chip, title="segment") for group in groups
+    ]
     seeds = count()
 
     def launch(values: Any, sizes: Any) -> None:

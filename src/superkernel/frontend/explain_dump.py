@@ -146,7 +146,8 @@ class _ScopeReader:
             for found in known
         )
         try:
-            kernel = link_ops([found.op for found in known], name, options, self.settings.target, title="segment")
+            target, chip = self.settings.target, self.settings.chip
+            kernel = link_ops([found.op for found in known], name, options, target, chip=chip, title="segment")
         except SuperKernelError as why:
             return SegmentReport(reports, False, str(why).removeprefix(f"super_kernel_scope {name!r}: "))
         sizes = _sizes(found.op for found in known)

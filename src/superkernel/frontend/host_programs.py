@@ -64,7 +64,7 @@ def lower_operator(op: Op, call: LibraryCall) -> LoweredOperator:
     lowered = find_lowering(support.kernel_language).lower(graph, operator.fakes, cores, Cache(), support)
     if lowered is None:
         raise UnsupportedError(f"{call.op}: Inductor generates nothing for it")
-    matched = match_calls(lowered.trace, DEFAULT_TARGET, cores)
+    matched = match_calls(lowered.trace, host, cores)
     if matched.unfusible:
         raise UnsupportedError(f"{call.op}: the host has no kernel for it: {matched.unfusible[0]}")
     return LoweredOperator(op, call, operator, lowered, matched)

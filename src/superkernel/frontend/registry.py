@@ -14,6 +14,7 @@ from ..errors import GraphError, shown
 from ..model.op import Op, Place
 from ..model.tensor_arg import KernelFunction, TensorArg
 from ..targets import DEFAULT_TARGET, find_target
+from ..targets.protocol import Target
 
 _EXTRAS = ("cores", "scratch")  # parameters that a function may have beside the operator's
 
@@ -66,17 +67,17 @@ def _shipped_kernel(operator: str, target: str, place: str | KernelFunction) -> 
     return RegisteredKernel(operator, target, function, tuple(name for name in _EXTRAS if name in names))
 
 
-def find_kernel(overload: Any, target: str) -> RegisteredKernel | None:
+def find_kernel(overload: Any, target: Target) -> RegisteredKernel | None:
     """The kernel of an operator overload, or of its operator for all overloads; users' kernels before shipped ones."""
-    support = find_target(target).model_support
+    support = target.model_support
     shipped = support.shipped_kernels() if support is not None else {}
     name = overload._schema.name
     functional = overload._schema.overload_name.removesuffix("_out").removesuffix("out")
     for operator in (f"{name}.{functional}", name):
-        if (registered := _registered.get((operator, target))) is not None:
+        if (registered := _registered.get((operator, target.name))) is not None:
             return registered
         if (place := shipped.get(operator)) is not None:
-            return _shipped_kernel(operator, target, place)
+            return _shipped_kernel(operator, target.name, place)
     return None
 
 

@@ -18,8 +18,8 @@ from ..model.options import Options
 from ..model.tensor_arg import ScratchBuffers
 from ..runtime.compile import compile as link_ops
 from ..runtime.super_kernel import SuperKernel
-from ..targets import find_target, model_support_of
-from ..targets.protocol import ModelSupport, OperatorLibrary
+from ..targets import model_support_of
+from ..targets.protocol import ModelSupport, OperatorLibrary, Target
 from .capture.fusibility import Cause, Unfusible
 from .listed_ops import ListedOp, listed_op
 from .lowering.program_trace import (
@@ -78,7 +78,7 @@ class MatchedProgram:
         return [match for _, match in self.calls if isinstance(match, Unfusible)]
 
 
-def match_calls(trace: ProgramTrace, target: str, cores: int) -> MatchedProgram:
+def match_calls(trace: ProgramTrace, target: Target, cores: int) -> MatchedProgram:
     """Look up every library call in the registry; nothing is compiled."""
     scratch = ScratchBuffers("scratch")
     calls: list[tuple[ProgramCall, list[Op] | Unfusible | None]] = [
@@ -88,14 +88,14 @@ def match_calls(trace: ProgramTrace, target: str, cores: int) -> MatchedProgram:
     return MatchedProgram(trace, calls, scratch)
 
 
-def match_library_call(call: LibraryCall, target: str, cores: int, scratch: ScratchBuffers) -> list[Op] | Unfusible:
+def match_library_call(call: LibraryCall, target: Target, cores: int, scratch: ScratchBuffers) -> list[Op] | Unfusible:
     """The ops of the kernel that is registered for the operator."""
     name = call.op._schema.name
     if name.startswith(_COLLECTIVES):
         return Unfusible(name, "collective", call.origins, Cause.COLLECTIVE)
     registered = find_kernel(call.op, target)
     if registered is None:
-        return Unfusible(name, model_support_of(find_target(target)).why_no_kernel(name), call.origins)
+        return Unfusible(name, model_support_of(target).why_no_kernel(name), call.origins)
     try:
         named, outs = named_arguments(call.op, call.args, call.kwargs)
         results = outs or [result for result in call.results if result is not None]
@@ -164,6 +164,7 @@ def link_segments(
             options,
             settings.target,
             cores=settings.cores,
+            chip=settings.chip,
             cores_by_work=not gated,  # the gate measures: it tries all cores and one
             title="segment",
         )

@@ -14,7 +14,7 @@ from ..model.options import OPTIONS, OptionRow, Options
 from ..model.plain_values import checked_path, truth_value, whole_number
 from ..plan import MOST_CORES
 from ..targets import DEFAULT_TARGET, find_target, model_support_of
-from ..targets.protocol import ModelSupport
+from ..targets.protocol import ModelSupport, Target
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
@@ -40,11 +40,16 @@ class BackendSettings:
     options: str = ""
     fuse: Fuse = Fuse.AUTO
     mode: str | None = None
+    chip: str | None = None  # a name or a file, for a target that has several
     kernel_meta: str | None = None  # the folder of the operators' metadata, for a target whose operators come compiled
 
     @property
     def model_support(self) -> ModelSupport:
-        return model_support_of(find_target(self.target))
+        return model_support_of(self.chosen_target)
+
+    @property
+    def chosen_target(self) -> Target:
+        return find_target(self.target).for_chip(self.chip)
 
     @classmethod
     def parse(cls, options: Mapping[str, object] | None = None, mode: str | None = None) -> BackendSettings:
@@ -58,7 +63,7 @@ class BackendSettings:
             given["mode"] = mode
         settings: dict[str, Any] = {name: _READERS[name](value) for name, value in given.items() if name in _READERS}
         scope = {name: value for name, value in given.items() if name not in _READERS}
-        target = find_target(settings.get("target", DEFAULT_TARGET))
+        target = find_target(settings.get("target", DEFAULT_TARGET)).for_chip(settings.get("chip"))
         if settings.get("kernel_meta") is not None and model_support_of(target).operators is None:
             raise OptionError(
                 f"backend option 'kernel_meta' has no meaning on target {target.name!r}: it compiles its kernels"
@@ -130,6 +135,15 @@ def _kernel_meta(value: object) -> str | None:
     return path
 
 
+def _chip(value: object) -> str | None:
+    if value is None:
+        return None
+    name = os.fspath(value) if isinstance(value, str | os.PathLike) else ""
+    if not isinstance(name, str) or not name.strip():
+        raise _refused("chip", value, "the name of a chip, a file that describes one, or None")
+    return name
+
+
 def _profit_gate(value: object) -> bool:
     if (truth := truth_value(value)) is not None:
         return truth
@@ -166,6 +180,7 @@ _READERS: Mapping[str, Callable[[object], object]] = {
     "cache": partial(_directory, "cache", "the user's cache directory"),
     "dump": partial(_directory, "dump", "SUPERKERNEL_DUMP"),
     "kernel_meta": _kernel_meta,
+    "chip": _chip,
     "profit_gate": _profit_gate,
     "options": _options,
     "fuse": _fuse,

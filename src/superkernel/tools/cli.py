@@ -210,6 +210,9 @@ def explain_command(
     kernel_meta: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Metadata of compiled operators, for the ascend target.")
     ] = None,
+    chip: Annotated[
+        str | None, typer.Option(metavar="NAME|FILE.json", help="The part to compile for, on targets with several.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say what became of each scope of a model: segments, why each ended, sub-kernels, syncs."""
@@ -218,6 +221,7 @@ def explain_command(
 
         settings: dict[str, Any] = {"fuse": fuse, "options": options}
         settings |= {} if target is None else {"target": target}
+        settings |= {} if chip is None else {"chip": chip}
         settings |= {} if kernel_meta is None else {"kernel_meta": str(kernel_meta)}
         report = explain_place(place, settings)
         _answer(as_json, report.to_dict(), str(report))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from .op_types import TYPE_BY_NAME, Operator, OpType
 DESCRIBED = Path(__file__).parent / "described.cpp"
 BYTES_PER_BLOCK = 1024  # of results; fewer do not occupy another core
 _NOT_COMPUTED = ("float64", "complex64", "complex128")  # by AI cores; CANN leaves them to the AI CPU
+_RESULT = re.compile(r"out\d*")  # how a registered kernel is given its results
 _MOVES = ("aten::clone", "aten::lift_fresh_copy", "aten::copy_", "prims::copy_strided")
 
 
@@ -116,7 +118,7 @@ def _move_type(source: TensorArg, result: TensorArg) -> str:
 
 
 def _is_result(name: str, value: object) -> bool:
-    return name.startswith("out") and name[3:].isdecimal() | (name == "out") and isinstance(value, TensorArg)
+    return _RESULT.fullmatch(name) is not None and isinstance(value, TensorArg)
 
 
 def _numbered(name: str, count: int) -> tuple[str, ...]:
