@@ -9,6 +9,7 @@ from superkernel.model.binary import Binary, Form
 from superkernel.model.op import Op
 from superkernel.model.params import Param
 from superkernel.model.subkernel import SubKernel
+from superkernel.targets.ascend.calling_convention import SyncProtocol
 from superkernel.targets.ascend.core_types import KernelType
 from superkernel.targets.ascend.facts import AscendFacts, Code
 
@@ -58,6 +59,7 @@ def random_ops(choose: random.Random, size: int) -> list[Op]:
             signals_inside=early and choose.random() < 0.6,
             early_start=("y",) if early and choose.random() < 0.3 else None,
             variants={1: f"k{i}_a", 9: f"k{i}_b"} if dynamic else {},
+            protocol=choose.choice(list(SyncProtocol)),
         )
         send, recv = [], []
         if i and open_events and choose.random() < 0.3:

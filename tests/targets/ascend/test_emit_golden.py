@@ -18,6 +18,7 @@ from targets.golden import compare, starting_at
 from superkernel.model.graph import build_graph
 from superkernel.model.op import Op
 from superkernel.model.options import Options
+from superkernel.targets.ascend.calling_convention import SyncProtocol
 from superkernel.targets.ascend.chips import find_chip
 from superkernel.targets.ascend.core_types import CUBE, VECTOR, KernelType
 from superkernel.targets.ascend.describe_kernel import emit
@@ -125,6 +126,14 @@ def early_start_inside() -> AscendPlan:
     narrow = kernel("narrow", AIV, 5, *PARAMS, waits_inside=True, signals_inside=True)
     ops = [Op(wide, ["x", "y", "t"], "a"), Op(narrow, ["t", "y", "u"], "b"), Op(wide, ["u", "y", "z"], "c")]
     return planned("inside", ops)
+
+
+def early_start_of_cann() -> AscendPlan:
+    """Objects that CANN built arrive in any case: what no op waits for is waited for at the end."""
+    flagged = {"waits_inside": True, "signals_inside": True, "protocol": SyncProtocol.CANN}
+    wide, narrow = kernel("wide", AIV, 8, *PARAMS, **flagged), kernel("narrow", AIV, 5, *PARAMS, **flagged)
+    ops = [Op(wide, ["x", "y", "t"], "a"), Op(narrow, ["t", "y", "u"], "b"), Op(wide, ["x", "y", "v"], "c")]
+    return planned("cann", ops)
 
 
 def early_start_inside_mix() -> AscendPlan:
@@ -347,6 +356,7 @@ SCENARIOS: tuple[Callable[[], AscendPlan], ...] = (
     early_start_1_apart,
     early_start_2,
     early_start_inside,
+    early_start_of_cann,
     early_start_inside_mix,
     one_to_one_in_one_to_two,
     launch_one_to_one,

@@ -224,7 +224,7 @@ def test_early_start_flags_against_the_option(write: Write, options: str, flag: 
     path = write([entry("vec")], vec=metadata(**{f"sub_operator_early_start_{flag}_flag": True}))
     plan_refused(path, options, "vec.json", options, "early-start=1")
     with compiled(path, "early-start=1") as k:
-        assert "sk_call_context" in k.source
+        assert "sk_cann_context" in k.source
 
 
 def test_early_start_flags_against_two_lanes(write: Write) -> None:

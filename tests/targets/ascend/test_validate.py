@@ -23,6 +23,7 @@ from superkernel.plan.steps import (
     Select,
     Step,
 )
+from superkernel.targets.ascend.calling_convention import SyncProtocol
 from superkernel.targets.ascend.chips import find_chip
 from superkernel.targets.ascend.core_types import CUBE, VECTOR, KernelType
 from superkernel.targets.ascend.launch_shape import LaunchShape
@@ -126,6 +127,14 @@ def drained_before_its_barrier(of: AscendPlan) -> AscendPlan:
     return replace(of, steps=(*of.steps[: at + 1], Drain((CUBE,)), *of.steps[at + 1 :]))
 
 
+def never_waited_for(of: AscendPlan) -> AscendPlan:
+    """An object that CANN built arrives in any case; the wait for that is left out."""
+    flagged = kernel("flagged", AIV, 8, "in:x", "out:y", signals_inside=True, protocol=SyncProtocol.CANN)
+    plan = make_ascend_plan(build_graph([Op(flagged, ["a", "b"], "only")], "alone"), of.options, CHIP)
+    assert validate(plan).ok
+    return without(Meet, "only")(plan)
+
+
 def shifted_slots(of: AscendPlan) -> AscendPlan:
     return replace(of, slots=replace(of.slots, first=tuple(slot + 1 for slot in of.slots.first)))
 
@@ -145,6 +154,7 @@ FAULTS: list[tuple[str, str, Change]] = [
     ("P3", QUIET, moved(Call, "third", Call, "first", 0)),
     ("P4", QUIET, without(Arrive)),
     ("P4", QUIET, without(Meet)),
+    ("P4", QUIET, never_waited_for),
     ("P5", QUIET, lambda of: replace(of, chip=replace(of.chip, flag_limit=0))),
     ("P5", QUIET, moved(Arrive, "fourth", Call, "fourth", 0)),
     ("P6", QUIET, without(AwaitEvent)),

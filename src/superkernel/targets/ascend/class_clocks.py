@@ -8,7 +8,7 @@ signal, so the flag actions of a class are only ever placed behind those placed 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -20,6 +20,7 @@ from .steps import Arrive, Classes, InsideSync, Meet, WholeBarrier
 
 Position = tuple[int, int]  # item; 0 in front of it, 1 behind it
 Wanted = dict[ClassNeed, int]  # class whose progress is needed, class that needs it -> item
+_MOST_OWED = 4  # arrivals of sub-kernels that no core has waited for
 _OTHER = {CUBE: VECTOR, VECTOR: CUBE}
 
 
@@ -36,6 +37,7 @@ class Item:
     inside: dict[CoreClass, InsideSync] = field(default_factory=dict)
     arrives_inside: set[CoreClass] = field(default_factory=set)
     may_arrive_inside: bool = False
+    always_arrives: bool = False  # inside, whether or not a core waits for it
 
 
 class ClassClocks:
@@ -51,6 +53,7 @@ class ClassClocks:
         self._taken: dict[CoreClass, list[int]] = defaultdict(list)  # where the other class took a signal
         self._calls: dict[CoreClass, list[int]] = defaultdict(list)
         self._meetings: dict[CoreClass, list[int]] = defaultdict(list)  # calls that use the class flag
+        self._owed: dict[CoreClass, deque[int]] = defaultdict(deque)  # calls that have arrived, not yet waited for
 
     def add(self, item: Item) -> int:
         self.items.append(item)
@@ -58,13 +61,39 @@ class ClassClocks:
 
     def note_call(self, index: int, uses_flags: bool) -> None:
         """A call; one that uses the flags itself must find no signal of the plan under way."""
-        classes = self.items[index].classes
+        item = self.items[index]
+        classes = item.classes
         for core_class in classes:
+            if uses_flags or len(self._owed[core_class]) >= min(_MOST_OWED, self.limit - 2):
+                self._settle(core_class, (index, 0))
             self._calls[core_class].append(index)
+            if item.always_arrives:
+                item.arrives_inside.add(core_class)
+                self._owed[core_class].append(index)
+                self._arrived[core_class] = self._floor[core_class] = (index, 1)
             if uses_flags:
                 self._meetings[core_class].append(index)
                 if len(classes) > 1:
                     self._floor[core_class] = (index, 1)
+
+    def settle(self) -> None:
+        """At the end no arrival is left that no core waits for."""
+        for core_class in self.launch.classes:
+            self._settle(core_class, (len(self.items) - 1, 1))
+
+    def _settle(self, core_class: CoreClass, place: Position) -> None:
+        while self._owed[core_class]:
+            self._take_owed(core_class, place)
+
+    def _take_owed(self, core_class: CoreClass, place: Position) -> None:
+        """Wait for an arrival that a sub-kernel has made of its own accord."""
+        item = self._owed[core_class].popleft()
+        [pair] = pairs_for(frozenset({(core_class, core_class)}))
+        meet = Meet((core_class,), self.items[item].op, pair, (Action.WAIT_ALL,), "with the early start of")
+        self._steps(place).append(meet)
+        insort(self._waited[core_class], place)
+        self._floor[core_class] = max(self._floor[core_class], place)
+        self._join(core_class, {core_class: item})
 
     def learn(self, core_class: CoreClass, learned: Mapping[CoreClass, int], index: int) -> None:
         """What a core learns at an item other than a sync; it cannot have passed that on earlier."""
@@ -172,6 +201,10 @@ class ClassClocks:
 
     def _arrive(self, core_class: CoreClass, reach: int, wait: Position) -> int:
         """Position the arrival for a wait; how far all cores of the class are when they have arrived."""
+        while owed := self._owed[core_class]:
+            if owed[0] >= reach and self.items[owed[0]].may_arrive_inside:
+                return owed.popleft()  # the wait takes it
+            self._take_owed(core_class, wait)
         meetings = self._meetings[core_class]
         last = bisect_left(meetings, wait[0] + wait[1]) - 1
         item = max(reach, meetings[last] if last >= 0 else -1)

@@ -26,7 +26,7 @@ class AscendEmitter:
         entry = "".join(self._entry())
         callers = "".join(self._callers())
         code = callers + entry
-        functions = "\n".join(helpers(code))
+        functions = "\n".join(helpers(code, self.chip.toolkit))
         fixed = constants(self.chip, self.launch.mixed, bool(self.launch.cubes), functions + code)
         if profiling := self.plan.workspace.profiling:
             header = profiling.header_bytes // 8

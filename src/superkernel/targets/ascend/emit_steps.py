@@ -20,6 +20,7 @@ from ...plan.steps import (
     Step,
 )
 from .argument_layout import SYNC_BASE
+from .calling_convention import SyncProtocol
 from .core_types import CUBE, VECTOR, CoreClass, KernelType, LaunchType, OpClass
 from .facts import facts_of
 from .kernel_description import MarkPoint
@@ -311,7 +312,8 @@ class StepPrinter:
         pair = -1 if inside.pair is None else inside.pair.code
         blocks = f"(uint32_t)blocks_{step.op}" if node.dynamic else str(node.blocks)
         feed = f"{_FIRST[core_class]} ? sk_control(workspace, {step.op}) : 0" if core_class in step.fed else "0"
-        return [f"sk_call_context({blocks}, {pair}, {int(inside.arrives)}, {feed});"]
+        cann = facts_of(node.kernel).protocol is SyncProtocol.CANN
+        return [f"sk_{'cann' if cann else 'call'}_context({blocks}, {pair}, {int(inside.arrives)}, {feed});"]
 
     def _debug_barrier(self, step: DebugBarrier, core_class: CoreClass) -> list[str]:
         """Signals under way are taken before those of the barrier are given, so that none is given again too early."""

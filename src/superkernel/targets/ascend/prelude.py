@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from .chips import Chip
+from .toolkit import Toolkit, toolkit_fields
 from .workspace_layout import CONTROL_STRIDE, DUMP_HEADER, DUMP_MAGIC, OP_STRIDE
 
 # in the order in which they build on each other: the word whose use asks for a text -> the text
@@ -73,6 +74,25 @@ static inline __aicore__ void sk_call_context(uint32_t blocks, int32_t wait_pair
     (void)blocks;
     SK_OWN(sk_early_start) = (wait_pair < 0 ? 15 : (uint64_t)wait_pair) | (arrives ? 16 : 0);
     SK_OWN(sk_feed) = feed_word;
+}
+#endif
+""",
+    "sk_cann_context": """\
+// The same for objects that CANN built: they read these variables, and arrive of their own accord.
+#ifndef SK_EMULATED
+#ifndef SK_CORE_LOCAL
+#define SK_CORE_LOCAL [[block_local]]
+#endif
+extern "C" {
+SK_CORE_LOCAL __attribute__((weak)) uint64_t {pair_variable} = {no_pair};
+SK_CORE_LOCAL __attribute__((weak)) uint64_t {block_count_variable} = 0;
+SK_CORE_LOCAL __attribute__((weak)) uint64_t {feed_variable} = 0;
+}
+static inline __aicore__ void sk_cann_context(uint32_t blocks, int32_t wait_pair, int32_t arrives, uint64_t feed_word) {
+    (void)arrives;
+    {pair_variable} = wait_pair < 0 ? {no_pair} : (uint64_t)wait_pair;
+    {block_count_variable} = blocks;
+    {feed_variable} = feed_word;
 }
 #endif
 """,
@@ -188,15 +208,22 @@ def _class_tests(chip: Chip, mixed: bool, only_cube: bool, code: str) -> list[st
     return [cube, *of_class(True), vector, *of_class(False), "#else", wrong, "#endif", *negated]
 
 
-def helpers(body: str) -> Iterable[str]:
+def helpers(body: str, toolkit: Toolkit) -> Iterable[str]:
     """The functions that `body` uses, directly or through one another."""
     used = _without_comments(body)
     chosen: list[str] = []
     for name, text in reversed(_PARTS.items()):
         if re.search(rf"\b{name}[(<]", used):
-            chosen.append(text)
+            chosen.append(_named(text, toolkit) if name == "sk_cann_context" else text)
             used += _without_comments(text)
     return reversed(chosen)
+
+
+def _named(text: str, toolkit: Toolkit) -> str:
+    """With the names that CANN's objects use."""
+    for field, value in toolkit_fields(toolkit).items():
+        text = text.replace(f"{{{field}}}", str(value))
+    return text
 
 
 def _without_comments(code: str) -> str:

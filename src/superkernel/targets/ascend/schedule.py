@@ -13,6 +13,7 @@ from ...plan.assemble import wants_fence
 from ...plan.plan import Sync, SyncKind
 from ...plan.steps import AwaitEvent, FenceWhen, Notify, Request, Select, Step
 from ...plan.sync_order import SyncOrder, feeds_tiling, raise_to
+from .calling_convention import SyncProtocol
 from .chips import Chip
 from .class_clocks import ClassClocks, Item, Wanted
 from .core_types import CoreClass
@@ -65,6 +66,7 @@ class Scheduler(SyncOrder[CoreClass]):
         for op in self.issue_order:
             if self.graph.nodes[op].dynamic:
                 self._reset_lock(op)
+        self.state.settle()
         polls = {event: core_class for event, (core_class, _) in self.poll_of.items()}
         return Schedule(self.state.items, self.issue_order, self.call_of, polls, tuple(self.pairs), tuple(self.syncs))
 
@@ -90,6 +92,8 @@ class Scheduler(SyncOrder[CoreClass]):
         full = self.early is EarlyStart.FULL and not node.kernel.sync_all
         fences = {when: fenced(node, self.options, when) for when in (FenceWhen.BEFORE, FenceWhen.AFTER)}
         item.may_arrive_inside = full and bool(node.kernel.signals_inside) and not fences[FenceWhen.AFTER]
+        always = self.early is EarlyStart.FULL and facts.protocol is SyncProtocol.CANN
+        item.always_arrives = always and bool(node.kernel.signals_inside)
         needs, at_once = self._needs(op)
         wanted = self.state.missing({core_class: needs for core_class in classes})
         urgent = any(item > self.state.known[core_class][of] for core_class in classes for of, item in at_once.items())

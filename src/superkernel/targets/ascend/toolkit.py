@@ -40,6 +40,10 @@ class Toolkit:
     )
     far_call_options: tuple[str, ...] = ("-cce-aicore-long-call", "-cce-aicore-jump-expand=true")  # with copies
     linker_emulation: str = "aicorelinux"
+    pair_variable: str = "sk_cann_pair"  # where a sub-kernel finds the pair code that it waits for
+    no_pair: int = 15  # the code for nothing to wait for
+    block_count_variable: str = "sk_cann_block_num"  # where a dynamic sub-kernel finds its block count
+    feed_variable: str = "sk_cann_feed"  # where block 0 finds the address of its control word
 
 
 def read_toolkit(found: object, where: str) -> Toolkit:

@@ -18,6 +18,7 @@ from ...plan.verify.agents import Fault, Needed, named, stream_ends
 from ...plan.verify.validate import Finding, Report
 from .argument_layout import RECEIVES, SENDS, listed_events
 from .assemble import NEEDS_DRAINED
+from .calling_convention import SyncProtocol
 from .core_types import CoreClass
 from .facts import facts_of
 from .flag_counts import FlagCounts
@@ -117,7 +118,9 @@ def _check_free_flags(plan: AscendPlan, fault: Fault) -> None:
             both = list(pending.signals.values()) if len(step.cores) > 1 else []
             if any(arrivals) or any(both):
                 fault("P5", f"{named(plan, step.op)} calls sync_all while signals of the plan are under way")
-            if any(inside.actions or inside.arrives for inside in step.inside):
+            # an object of CANN's arrives in any case, behind its last barrier
+            cann = facts_of(plan.graph.nodes[step.op].kernel).protocol is SyncProtocol.CANN
+            if any(inside.actions or (inside.arrives and not cann) for inside in step.inside):
                 fault("P5", f"{named(plan, step.op)} calls sync_all and would wait or arrive inside itself as well")
         pending.take(step)
 

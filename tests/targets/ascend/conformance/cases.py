@@ -18,6 +18,7 @@ from superkernel.model.options import Options
 from superkernel.model.subkernel import SubKernel
 from superkernel.model.tiling import Tiling, TilingFunction
 from superkernel.targets.ascend import TARGET
+from superkernel.targets.ascend.calling_convention import SyncProtocol
 from superkernel.targets.ascend.core_types import KernelType, OpClass
 from superkernel.targets.ascend.describe_kernel import emit
 from superkernel.targets.ascend.emulator import Outside
@@ -103,6 +104,7 @@ def sub_kernel(shape: Shape) -> SubKernel:
             fence_after=shape.fenced,
             debug_options=("printf",) if shape.function == "prints" else (),
             debug_bytes=DUMP_BYTES if shape.function == "prints" else 0,
+            protocol=SyncProtocol.CANN if shape.blocks % 2 else SyncProtocol.SUBKERNEL_H,
         ),
     )
 

@@ -74,7 +74,7 @@ def test_each_wrong_promise_of_early_start_matters(producer: str, consumer: str)
         use(kinds[0], ("b2", "b3"), "early"),
     )
     case = Case(f"early_{producer}_{consumer}", uses, "early-start=1:split-mode=1:preload-code=none")
-    faults = faults_in(case, "sk_call_context")
+    faults = faults_in(case, "_context(")
     assert faults
     emitted, graph = case.emitted()
     lines = [number for number, line in entry_lines(emitted.source) if SYNC.match(line)]
@@ -132,7 +132,7 @@ FED = Case(
         (TILED, "sk_fetch"),
         (FED, "sk_end_barriers"),
         (FED, "sk_join_barriers"),
-        (FED, "sk_call_context"),
+        (FED, "_context("),
     ],
     ids=lambda value: value if isinstance(value, str) else value.name,
 )

@@ -32,7 +32,7 @@ STATEMENTS: Mapping[str, re.Pattern[str]] = {
         "cache": r"\bdcci\(",
         "preload": r"\bpreload(_\w+)?\(",
         "dump": r"sk_dump_begin\(",
-        "context of a call": r"sk_call_context\(",
+        "context of a call": r"sk_(?:call|cann)_context\(",
         "end of barriers": r"sk_end_barriers\(",
         "join barriers": r"sk_join_barriers",
         "class barrier": r"sk_arrive_and_wait",

@@ -60,5 +60,8 @@ inline void sk_store(T* address, V value, SK_LINE) {
 inline void sk_call_context(uint32_t blocks, int32_t wait_pair, int32_t arrives, uint64_t feed_word) {
     sk_emu_call_context(blocks, wait_pair, arrives, feed_word);
 }
+inline void sk_cann_context(uint32_t blocks, int32_t wait_pair, int32_t arrives, uint64_t feed_word) {
+    sk_emu_call_context(blocks, wait_pair, arrives, feed_word);
+}
 inline void sk_dump_context(uint64_t address) { sk_emu_dump_context(address); }  // this core's part of the dump area
 #undef SK_LINE
