@@ -75,9 +75,8 @@ def test_a_transfer_is_on_its_way_until_a_barrier() -> None:
     pipe_barrier(PIPE_ALL);
     bulk(3);
 """
-    with pytest.raises(LaunchError, match=r"is still on its way|without being ordered"):
-        for seed in range(1, 30):
-            launched(body, seed, ops)
+    with pytest.raises(LaunchError, match="op 'op1' passes its wait point, and nothing orders it after op 'op0'"):
+        launched(body, 0, ops)
     assert not all(launched(body, seed, ops, races=False) for seed in range(1, 30))
     assert launched(body.replace("PIPE_V", "PIPE_MTE3"), 0, ops)
 

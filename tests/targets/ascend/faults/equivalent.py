@@ -17,10 +17,11 @@ from superkernel.targets.ascend.kernel_description import EmittedKernel
 from superkernel.targets.ascend.plan import AscendPlan
 
 SAME_ORDER = "every op is told of all that it needs, by signals and waits in any timing"
+DEBUGGING = "a debugging step that is added: no op of the scenario keeps a line in its cache"
 SAME_CODE = "compiles to the same code for every class of the launch"
 REPEATABLE = (
     *("preload", "drain", "await", "tiling key", "block count", "check of the key", "check of the block count"),
-    *("context of a call", "cache", "end of barriers", "class barrier", "count of time stamps"),
+    *("context of a call", "cache", "end of barriers", "class barrier", "count of time stamps", "dump"),
 )
 FLAGS = ("arrive", "signal", "wait", "class barrier", "join barriers", "call")
 CHECKS = ("check of the key", "check of the block count", "tiling key", "block count")
@@ -33,6 +34,8 @@ def reason(plan: AscendPlan, emitted: EmittedKernel, fault: Fault) -> str | None
     for why, holds in RULES.items():
         if holds(emitted, fault):
             return why
+    if plan.options.debug_dcci_all and fault.statement == "cache":
+        return DEBUGGING
     if _same_code(emitted, fault):
         return SAME_CODE
     return SAME_ORDER if _same_order(plan, fault) else None
@@ -64,7 +67,10 @@ def _preload_moved(emitted: EmittedKernel, fault: Fault) -> bool:
 
 
 def _more_preloaded(emitted: EmittedKernel, fault: Fault) -> bool:
-    """`return` behind one case of a preload: the code of the next key is asked for as well."""
+    """`return` behind one case of a preload: the code of the next key is asked for as well; or a core without a block
+    of the op asks."""
+    if fault.statement == "preload" and fault.change in ("one block more", "every block", "both vector cores"):
+        return True
     [number] = fault.lines if len(fault.lines) == 1 else (-1,)
     return fault.statement == "preload_..." and emitted.source.splitlines()[number].strip() == "return;"
 
@@ -79,7 +85,8 @@ def _base_moved(emitted: EmittedKernel, fault: Fault) -> bool:
 
 
 def _drained_before(emitted: EmittedKernel, fault: Fault) -> bool:
-    """No copy of this core can be in a pipe: since the last call stands a drain, or there was none."""
+    """No copy of this core can be in a pipe: since the last call stands a drain, or a wait for the flag of its class,
+    at which it has arrived behind its copies; or there was no call."""
     if fault.statement not in ("arrive", "signal") or not fault.change.startswith("on PIPE"):
         return False
     [number] = fault.lines
@@ -96,7 +103,8 @@ def _before(lines: list[Line], number: int) -> str:
             skipped = True
         elif skipped and line.depth == depth and "{" in line.text:
             skipped = False
-        if not skipped and line.statement in ("call", "drain"):
+        of_class = line.statement == "wait" and re.search(r"\((cube|vector)_flag\)", line.text)
+        if not skipped and (line.statement in ("call", "drain") or of_class):
             return line.statement
     return ""
 

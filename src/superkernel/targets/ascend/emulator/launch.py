@@ -35,6 +35,7 @@ from .modules import Module, told_names
 from .trace import NS_PER_TICK, TracedStep, check_profiled, spans_of_steps, steps_of
 
 STALL_LIMIT = 5_000_000  # steps in which no core finishes an op, changes memory or passes a flag
+_MOST_LINES = {CoreClass.CUBE: 8, CoreClass.VECTOR: 7}  # of code, in one request, as the documents say
 _LINES = (64, 128, 256, 512)  # bytes of a cache line
 _ASKED, _ANSWERED = 2, 1  # in the lock word of a dynamic op
 
@@ -148,8 +149,8 @@ class ChipEmulator:
             vectors=launch.vectors,
             vectors_per_block=max(launch.type.vectors, 1),
             launch_type=TYPES[KernelType(launch.type.macro)],
-            preload_lines_cube=lines,
-            preload_lines_vector=lines,
+            preload_lines_cube=min(lines, _MOST_LINES[CoreClass.CUBE]),
+            preload_lines_vector=min(lines, _MOST_LINES[CoreClass.VECTOR]),
             preload_entry=self.emitted.preload_code is PreloadCode.MAX,
             order=delays.turn.value,
             races=self.races,
@@ -163,6 +164,9 @@ class ChipEmulator:
             name = region.name.encode()
             self._calls.sk_emu_region(machine, region.address, region.bytes, name, region.words)
         describe(self._calls, machine, self.emitted, self.graph, arena.words)
+        if dump := self.emitted.dump:
+            address = arena.regions[DUMP].address + dump.offset - self.emitted.feed_bytes
+            self._calls.sk_emu_dump_area(machine, address, dump.bytes_per_core)
         for core_class, module in self.modules.items():
             told = (module.address(name) for name in told_names(core_class))
             self._calls.sk_emu_told(machine, list(CoreClass).index(core_class), *told)

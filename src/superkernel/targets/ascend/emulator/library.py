@@ -78,6 +78,7 @@ _FUNCTIONS: dict[str, tuple[object, list[object]]] = {
     "sk_emu_stand_in_key": (None, [c_void_p, c_uint32, c_char_p, c_uint64]),
     "sk_emu_link": (None, [c_void_p, c_uint64, c_uint64, c_int]),
     "sk_emu_functions": (None, [c_void_p, c_void_p, c_int64]),
+    "sk_emu_dump_area": (None, [c_void_p, c_uint64, c_uint64]),
     "sk_emu_told": (None, [c_void_p, c_int, c_void_p, c_void_p]),
     "sk_emu_run": (c_int, [c_void_p, c_void_p, c_void_p, ACTS]),
     "sk_emu_error": (c_char_p, [c_void_p]),

@@ -143,6 +143,11 @@ void sk_emu_functions(Machine* m, const SkFunction* table, int64_t count) {
     for (int64_t i = 0; i < count; ++i) m->functions[table[i].address] = table[i].name;
 }
 
+// Where sub-kernels print: one part for each core.
+void sk_emu_dump_area(Machine* m, uint64_t address, uint64_t bytes_per_core) {
+    m->dump_area = address, m->dump_part = bytes_per_core;
+}
+
 // The variables of subkernel.h for one class of cores; null: no sub-kernel of it asks.
 void sk_emu_told(Machine* m, int kind, uint64_t* early_start, uint64_t* feed) {
     m->early_start[kind] = early_start, m->feed[kind] = feed;
@@ -247,7 +252,12 @@ void sk_emu_dcci(uint64_t address, int entire, int destination, int line) {
 void sk_emu_pipe_barrier(int pipe, int line) {
     if (line) machine->running->line = line;
     if (pipe == 0) machine->stop("pipe_barrier(PIPE_S): the scalar unit has no queue to wait for");
+    bool cube = machine->running->kind == Class::cube;
     machine->land(*machine->running, pipe == emulator::kAllPipes ? -1 : pipe);
+    if (pipe == emulator::kAllPipes || pipe == (cube ? emulator::kFixPipe : emulator::kOutPipe)) {
+        machine->running->undrained = false;
+        machine->settle(*machine->running);
+    }
     if (pipe == emulator::kAllPipes && machine->running->op == emulator::kNone) machine->running->drained = true;
     machine->step(2);
 }

@@ -108,7 +108,7 @@ void Machine::end_call(int copy) {
     step(1);
     if (!core.waited) stop("op '" + op.name + "' never made the wait that it is said to make inside");
     if (!core.has_set) stop("op '" + op.name + "' never made the signal that it is said to make inside");
-    if (!op.stored[core.index]) op.stored[core.index] = core.clock[core.index];
+    has_stored(core, core.op);
     note(What::op_end, uint32_t(copy), core.barriers);
     core.last_op = core.op;
     core.op = kNone;
@@ -141,7 +141,7 @@ void Machine::reached(int point) {
         core.waited = true;
         note(What::op_waited);
     } else if (point == SK_REACHED_SET) {
-        if (!ops[core.op].stored[core.index]) ops[core.op].stored[core.index] = core.clock[core.index];
+        has_stored(core, core.op);
         core.has_set = true;
         note(What::op_set);
     } else {
@@ -166,7 +166,7 @@ void Machine::set_next() {
     Core& core = *running;
     check_told_op("set_next");
     note(What::op_set);
-    if (!ops[core.op].stored[core.index]) ops[core.op].stored[core.index] = core.clock[core.index];
+    has_stored(core, core.op);
     if (core.has_set) return;
     core.has_set = true;
     arrive(*this);
@@ -178,6 +178,7 @@ void Machine::sync_all() {
     ++core.barriers;
     note(What::sync_all, uint32_t(core.barriers));
     land(core, -1);
+    core.undrained = false;
     if (core.feed_word) {
         clean(core.feed_word, false);
         store(core.feed_word, load(core.feed_word, 8) + 1, 8);

@@ -124,6 +124,7 @@ void Machine::signal(int pipe, uint64_t config) {
     core.polls = 0;
     step(kSignalCost);
     note(What::signal, uint32_t(flag), uint64_t(mode));
+    if (pipe == (cube ? kFixPipe : kOutPipe)) settle(core);
     Queued signal{pipe, core.clock, core.time, 0, core.op, {}, mode, flag};
     core.clock.advance(core.index);
     bool behind = std::any_of(core.queue.begin(), core.queue.end(), [&](const Queued& one) { return one.pipe == pipe; });

@@ -137,6 +137,8 @@ struct Core {
     std::unordered_map<uint64_t, CachedLine> cache;
     std::vector<uint64_t> cached;  // the keys of `cache`, to choose one at random
     std::deque<Queued> queue;
+    bool undrained = false;             // copies were issued since the last drain, landed or not
+    std::vector<uint32_t> unsettled;    // ops whose copies no drain and no signal in their pipe has ordered
     bool drained = true;  // no op of it has run since its pipes were drained
 
     // the call under way, and what the entry said of it
@@ -239,6 +241,7 @@ struct Machine {
     Core* running = nullptr;
     jmp_buf scheduler;
     void (*entry[2])() = {nullptr, nullptr};
+    uint64_t dump_area = 0, dump_part = 0;
     uint64_t *early_start[2] = {nullptr, nullptr}, *feed[2] = {nullptr, nullptr};  // of subkernel.h, per class
     volatile uint64_t steps = 0;
     uint64_t progress = 0, sequence = 0;
@@ -284,6 +287,8 @@ struct Machine {
     void check_words();                                                  // at the end
 
     // order.cpp
+    void has_stored(Core& core, uint32_t op);  // the op has issued its last store
+    void settle(Core& core);                   // a drain, or a signal in the pipe of the copies
     bool has_block(const Op& op, const Core& core) const;
     int64_t block_of(const Op& op, const Core& core) const;
     bool knows(const Core& core, uint32_t op, const Core*& missing) const;  // that all blocks of an op have stored

@@ -69,7 +69,7 @@ void Machine::drop(Core& core, uint64_t line) {
     auto found = core.cache.find(line);
     if (found == core.cache.end()) return;
     if (found->second.dirty) {
-        auto place = regions.upper_bound(line);
+        auto place = regions.upper_bound(line + kWordSize * uint64_t(__builtin_ctzll(found->second.stored)));
         uint64_t count = std::min(uint64_t(settings.cache_line), place->second.end - line);
         bool words_there = place->second.words;
         if (!words_there) {
@@ -188,6 +188,7 @@ void Machine::copy_out(uint64_t address, const void* local, uint64_t bytes) {
     region(address, bytes, "a copy out");
     core.polls = 0;
     int pipe = core.kind == Class::cube ? kFixPipe : kOutPipe;
+    core.undrained = true;
     for (uint64_t done = 0; done < bytes; done += kPiece) {
         uint64_t count = std::min(kPiece, bytes - done);
         saw_intent(address + done, count, false);
@@ -254,6 +255,7 @@ void Machine::read_ahead() {
 // When a core ends, its transfers land; a line that is still dirty is lost, or overwrites something later.
 void Machine::finish_memory(Core& core) {
     land(core, -1);
+    settle(core);
     std::vector<uint64_t> all = core.cached;
     for (uint64_t line : all) {
         if (core.cache[line].dirty) {

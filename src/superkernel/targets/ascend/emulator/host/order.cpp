@@ -22,6 +22,17 @@ bool Machine::has_block(const Op& op, const Core& core) const {
     return block_of(op, core) < op.blocks;
 }
 
+void Machine::has_stored(Core& core, uint32_t op) {
+    if (ops[op].stored[core.index] || std::count(core.unsettled.begin(), core.unsettled.end(), op)) return;
+    core.unsettled.push_back(op);
+    if (!core.undrained) settle(core);
+}
+
+void Machine::settle(Core& core) {
+    for (uint32_t op : core.unsettled) ops[op].stored[core.index] = core.clock[core.index];
+    core.unsettled.clear();
+}
+
 // By what the core has learned from flags and words, not by when it happened.
 bool Machine::knows(const Core& core, uint32_t op, const Core*& missing) const {
     const Op& producer = ops[op];
@@ -67,6 +78,7 @@ void Machine::check_issue(Core& core, uint32_t index, int copy) {
     if (core.kind == Class::cube ? !on_cubes(op.type) : !on_vectors(op.type)) stop(called + ", which is of the other class");
     if (op.type == Type::mix_1_1 && core.sub_block) stop(called + " on a second vector core; a 1:1 op has one per block");
     if (op.blocks == kUnknown) stop(called + " before its tiling is known");
+    if (!core.has_ffts_base) stop(called + " before set_ffts_base_addr");
     if (block_of(op, core) >= op.blocks) {
         stop(called + " as block " + std::to_string(block_of(op, core)) + " of " + std::to_string(op.blocks));
     }
@@ -117,6 +129,9 @@ void Machine::check_blocks() {
         std::string problem = !core->has_type        ? "the entry never says KERNEL_TASK_TYPE_DEFAULT"
                               : !core->has_ffts_base ? "the entry never calls set_ffts_base_addr"
                                                      : "";
+        if (dump_area && problem.empty() && core->dump != dump_area + dump_part * core->index) {
+            problem = "the entry gave it no part of the dump area, or another one's";
+        }
         if (settings.preload_entry && problem.empty() && !core->preloaded.count("the entry")) {
             problem = "the entry never preloads its own code";
         }

@@ -31,7 +31,7 @@ bool is_under_way(const Core& core) {
 
 bool all_done(const Machine& m, const Core& core, const Word& word) {
     return std::all_of(word.ops.begin(), word.ops.end(), [&](uint32_t op) {
-        return !m.has_block(m.ops[op], core) || m.ops[op].stored[core.index];
+        return !m.has_block(m.ops[op], core) || core.ran[op];
     });
 }
 
@@ -147,12 +147,12 @@ void Machine::check_line(Core& core, uint64_t line, const CachedLine& cached) {
     auto size = uint64_t(settings.cache_line);
     for (uint64_t at = 0; at < size; at += kWordSize) {
         auto place = regions.upper_bound(line + at);
-        if (place == regions.end() || place->second.begin > line + at || !place->second.words) continue;
+        if (place == regions.end() || place->second.begin > line + at) continue;
         if (cached.stored >> (at / kWordSize) & 1) {
             uint64_t value = 0;
             std::memcpy(&value, cached.bytes + at, kWordSize);
             word_lands(core, line + at, value);
-        } else if (words.count(line + at) || std::memcmp(cached.bytes + at, reinterpret_cast<const void*>(line + at), kWordSize) != 0) {
+        } else if (words.count(line + at) || !place->second.words || std::memcmp(cached.bytes + at, reinterpret_cast<const void*>(line + at), kWordSize) != 0) {
             fail(core, "writes back a cache line that also holds " + name_at(line + at) +
                            ": what others store there is lost. Words that different cores or agents store need a line each");
         }
