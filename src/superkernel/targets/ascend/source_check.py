@@ -86,7 +86,8 @@ def source_name(emitted: EmittedKernel) -> str:
 def emitted_findings(emitted: EmittedKernel) -> tuple[Finding, ...]:
     """What is found for any class of the launch; what one class does not use counts if no other uses it."""
     classes, name = emitted.launch.classes, source_name(emitted)
-    per_class = [findings(emitted.source, one, emitted.defines[one], name) for one in classes]
+    common = emitted.cann_defines
+    per_class = [findings(emitted.source, one, (*emitted.defines[one], *common), name) for one in classes]
     unused_by = Counter((found.line, found.message) for one in per_class for found in one if found.unused)
     chosen: dict[tuple[str, int, str], Finding] = {}
     for found in (found for one in per_class for found in one):
