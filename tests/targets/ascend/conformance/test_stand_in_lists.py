@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,14 @@ from targets.ascend.random_lists import random_ops, random_options
 from superkernel.cache import Cache
 from superkernel.errors import PlanError
 from superkernel.model.graph import build_graph
+from superkernel.model.op import Op
 from superkernel.model.options import Options
 from superkernel.targets.ascend import TARGET
+from superkernel.targets.ascend.calling_convention import SyncProtocol
 from superkernel.targets.ascend.describe_kernel import emit
 from superkernel.targets.ascend.emulator.modules import build_modules
 from superkernel.targets.ascend.emulator.stand_in_launch import StandInEmulator
+from superkernel.targets.ascend.facts import facts_of
 from superkernel.targets.ascend.plan import AscendPlan
 from superkernel.targets.protocol import LaunchInputs
 
@@ -27,13 +31,21 @@ def random_plan(seed: int) -> AscendPlan:
     """The first draw that can be planned."""
     choose = random.Random(seed)
     while True:
-        ops, options = random_ops(choose, choose.randint(2, 16)), Options.parse(random_options(choose))
+        ops = [as_compiled(op) for op in random_ops(choose, choose.randint(2, 16))]
+        options = Options.parse(random_options(choose))
         try:
             plan = TARGET.planner.plan(build_graph(ops, f"list{seed}", options.stream_fusion), options, 0)
         except PlanError:
             continue
         assert isinstance(plan, AscendPlan)
         return plan
+
+
+def as_compiled(op: Op) -> Op:
+    """What CANN built waits and arrives by itself; no option can switch that off."""
+    facts = facts_of(op.kernel)
+    built = replace(facts, flags_declared=facts.protocol is SyncProtocol.CANN)
+    return replace(op, kernel=replace(op.kernel, target_facts=built))
 
 
 def passed_buffers(plan: AscendPlan, seed: int) -> dict[str, np.ndarray[Any, Any]]:

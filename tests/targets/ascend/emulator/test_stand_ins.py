@@ -226,6 +226,27 @@ def test_early_start_happens_inside_the_stand_in(compiled: Compiled) -> None:
     assert sum(step.what is TracePoint.OP_SET for step in emulation.steps) == EARLY.blocks
 
 
+def test_objects_that_cann_built_arrive_whatever_the_entry_says(compiled: Compiled) -> None:
+    """An arrival that no op needs is waited for as well; without that wait a flag is left set."""
+    k = compiled(Entry(EARLY, ("a", "b")), Entry(VEC, ("c", "d")))
+    k.emulate({}, seed=1)
+    assert "flags are left set" in found(k, without("wait_flag_dev(vector_flag);"))
+    ours = replace(EARLY, more={"superkernel_protocol": "subkernel.h"})
+    k = compiled(Entry(ours, ("a", "b")), Entry(VEC, ("c", "d")))
+    k.emulate({}, seed=1)
+    assert "wait_flag_dev" not in k.source
+
+
+def without(line: str) -> Callable[[str], str]:
+    """The first such line of the entry is left out."""
+
+    def change(text: str) -> str:
+        head, entry, body = text.partition("__global__")
+        return head + entry + body.replace(line, "", 1)
+
+    return change
+
+
 def planned(ops: list[Op], options: str = "") -> tuple[AscendPlan, Callable[..., Emulation]]:
     parsed = Options.parse(options)
     plan = TARGET.planner.plan(build_graph(ops, "listed", parsed.stream_fusion), parsed, 0)

@@ -69,7 +69,10 @@ _FUNCTIONS: dict[str, tuple[object, list[object]]] = {
     "sk_emu_agent": (None, [c_void_p, c_char_p, c_uint64, c_uint64, c_uint64, c_int]),
     "sk_emu_agent_reads": (c_int, [c_void_p, c_int, c_uint64, c_uint64]),
     "sk_emu_agent_writes": (c_int, [c_void_p, c_int, c_uint64, c_uint64]),
-    "sk_emu_stand_in": (None, [c_void_p, c_uint32, c_uint64, c_uint64, c_int64, c_int64, c_uint32, c_int, c_int]),
+    "sk_emu_stand_in": (
+        None,
+        [c_void_p, c_uint32, c_uint64, c_uint64, c_int64, c_int64, c_uint32, c_int, c_int, c_int],
+    ),
     "sk_emu_stand_in_touch": (
         None,
         [c_void_p, c_uint32, c_uint32, c_int32, c_int, c_int, c_uint32, c_uint32, c_uint32, c_int, c_int],

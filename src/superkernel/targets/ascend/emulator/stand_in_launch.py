@@ -107,7 +107,7 @@ class StandInEmulator(ChipEmulator):
         meeting = regions[work.meeting].address if work.barriers else 0
         calls.sk_emu_stand_in(
             machine, work.op, footprint, meeting, work.workers_per_block, work.most_workers, work.barriers,
-            work.waits, work.sets,
+            work.waits, work.sets, work.always_sets,
         )  # fmt: skip
         for touch in work.touches:
             calls.sk_emu_stand_in_touch(

@@ -22,6 +22,7 @@ from superkernel.model.params import Kind
 from superkernel.plan.steps import FenceWhen
 
 from ..archive import foreign_member
+from ..calling_convention import SyncProtocol
 from ..core_types import OpClass
 from ..facts import facts_of
 from ..kernel_description import EmittedKernel, EmittedOp
@@ -89,6 +90,7 @@ class StandIn:
     barriers: int
     waits: bool  # inside itself
     sets: bool
+    always_sets: bool  # whatever the entry says, as objects that CANN built do
     touches: tuple[Touch, ...]
     follows: tuple[Follow, ...]
     keys: tuple[tuple[str, int], ...]  # function -> its tiling key
@@ -138,12 +140,19 @@ def make_stand_ins(
             barriers=choose.randint(1, _MOST_BARRIERS) if node.kernel.sync_all else 0,
             waits=bool(node.kernel.waits_inside),
             sets=bool(node.kernel.signals_inside),
+            always_sets=_always_sets(node),
             touches=_touches(node, options, sizes),
             follows=tuple(_follows(graph, node)),
             keys=tuple(_keys(op)),
         )
         for op, node in zip(emitted.ops, graph.nodes, strict=True)
     )
+
+
+def _always_sets(node: Node) -> bool:
+    """Flags of an object that CANN built cannot be switched off."""
+    facts = facts_of(node.kernel)
+    return bool(node.kernel.signals_inside) and facts.flags_declared and facts.protocol is SyncProtocol.CANN
 
 
 def _keys(op: EmittedOp) -> Iterator[tuple[str, int]]:

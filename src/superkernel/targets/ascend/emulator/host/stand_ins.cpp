@@ -57,6 +57,7 @@ public:
         for (const Touch& touch : work_.touches) write(touch);
         uint32_t left = stored(digest_ + kFootprint);
         m_.copy_out(work_.footprint + kWordBytes * number_, &left, kWordBytes);
+        if (work_.always_sets) m_.running->has_set = false;
         if (work_.sets) m_.set_next();
         m_.step(1 + m_.random.below(24));
     }
@@ -147,11 +148,11 @@ void sk_emu_stand_in_with(const uint64_t* pointers) {
 }
 
 void sk_emu_stand_in(Machine* m, uint32_t op, uint64_t footprint, uint64_t meeting, int64_t workers_per_block,
-                     int64_t most_workers, uint32_t barriers, int waits, int sets) {
+                     int64_t most_workers, uint32_t barriers, int waits, int sets, int always_sets) {
     StandIn& work = m->stand_ins[op];
     work.footprint = footprint, work.meeting = meeting;
     work.workers_per_block = workers_per_block, work.most_workers = most_workers;
-    work.barriers = barriers, work.waits = waits != 0, work.sets = sets != 0;
+    work.barriers = barriers, work.waits = waits != 0, work.sets = sets != 0, work.always_sets = always_sets != 0;
 }
 void sk_emu_stand_in_touch(Machine* m, uint32_t op, uint32_t slot, int32_t reads, int writes, int per_block,
                            uint32_t skip, uint32_t words, uint32_t grain, int cached_in, int cached_out) {

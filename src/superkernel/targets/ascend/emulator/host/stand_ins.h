@@ -32,6 +32,7 @@ struct StandIn {
     int64_t workers_per_block = 1, most_workers = 1;
     uint32_t barriers = 0;
     bool waits = false, sets = false;  // inside itself
+    bool always_sets = false;          // whatever the entry says, as objects that CANN built do
     std::vector<Touch> touches;
     std::vector<Follow> follows;
     std::map<std::string, uint64_t> keys;  // function -> its tiling key
