@@ -164,7 +164,7 @@ OP_TYPES: tuple[OpType, ...] = (
     _vector("Addcmul", _operator("aten::addcmul", self="input_data", tensor1="x1", tensor2="x2")),
     _vector("Addcdiv", _operator("aten::addcdiv", self="input_data", tensor1="x1", tensor2="x2")),
     _vector("ClipByValue", _operator("aten::clamp", self="x", min="clip_value_min", max="clip_value_max")),
-    _vector("Square", _operator("aten::square", self="x")),
+    _vector("Square"),
     *(
         _vector(name, _operator(f"aten::{operator}", self="x"))
         for name, operator in (
