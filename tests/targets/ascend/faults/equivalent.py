@@ -93,20 +93,45 @@ def _drained_before(emitted: EmittedKernel, fault: Fault) -> bool:
     return _before(lines_of(emitted.source), number) != "call"
 
 
+def _told_to_no_op(emitted: EmittedKernel, fault: Fault) -> bool:
+    """Behind it, no op is called and nobody outside is told of stores."""
+    if fault.statement not in ("arrive", "signal") or not fault.change.startswith("on PIPE"):
+        return False
+    [number] = fault.lines
+    behind = [line.statement for line in lines_of(emitted.source) if line.number > number]
+    return not {"call", "notify", "request"} & set(behind)
+
+
 def _before(lines: list[Line], number: int) -> str:
-    """The last call or drain on the way to a line; the other branch of an if is not on the way."""
+    """The last call, drain or wait for the own class on the way to a line. Lines of the other class, and of the other
+    branch of an if, are not on the way."""
+    classes = _classes(lines)
     depth = next(line.depth for line in lines if line.number == number)
     skipped = False
     for line in reversed([line for line in lines if line.number < number]):
+        if {classes[line.number], classes[number]} == {"cube", "vector"}:
+            continue
         depth = min(depth, line.depth)
         if line.depth == depth and line.text.strip().startswith("} else"):
             skipped = True
         elif skipped and line.depth == depth and "{" in line.text:
             skipped = False
         of_class = line.statement == "wait" and re.search(r"\((cube|vector)_flag\)", line.text)
-        if not skipped and (line.statement in ("call", "drain") or of_class):
+        if not skipped and (line.statement in ("call", "drain", "class barrier") or of_class):
             return line.statement
     return ""
+
+
+def _classes(lines: list[Line]) -> dict[int, str]:
+    """Line -> the class that it is compiled for; empty: both."""
+    found, of_class, opened = {}, "", -1
+    for line in lines:
+        if line.depth <= opened:
+            of_class, opened = "", -1
+        found[line.number] = of_class
+        if begun := re.search(r"if constexpr \(on_(\w+)\) \{", line.text):
+            of_class, opened = begun[1], line.depth
+    return found
 
 
 def _drain(emitted: EmittedKernel, fault: Fault) -> bool:
@@ -168,6 +193,7 @@ RULES: Mapping[str, Callable[[EmittedKernel, Fault], bool]] = {
     "says what the launch is, wherever it stands": _declared_elsewhere,
     "no flag is touched in between": _base_moved,
     "no copy of the core is under way: any pipe will do": _drained_before,
+    "what it tells is that a lock was seen: no op that could read copies follows": _told_to_no_op,
     "copies are neither read nor told of before a signal in their pipe, or the end, orders them": _drain,
     "a call is told what it was told": _context_moved,
     "both flags are waited for before anything else": _both_waits,
