@@ -95,7 +95,8 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
 # decomposed by torch itself before the table is asked, or not an operator of inference on the CPU
 ELSEWHERE = {
     "aten::convolution", "aten::_grouped_mm", "aten::_scaled_dot_product_flash_attention_for_cpu",
-    "aten::_fused_rms_norm", "aten::native_group_norm", "aten::scatter", "aten::scalar_tensor", "aten::copy_", "aten::lift_fresh_copy",
+    "aten::_fused_rms_norm", "aten::native_group_norm", "aten::scatter", "aten::scalar_tensor", "aten::copy_",
+    "aten::lift_fresh_copy",
 }  # fmt: skip
 
 
