@@ -121,23 +121,34 @@ static inline __aicore__ void sk_arrive_and_wait() {
 }
 """,
     "sk_join_barriers": """\
-// A core without a block joins each barrier that is published, until the op's end is.
+// A core without a block joins each barrier that block 0 publishes, until it publishes the op's end. Of a control word
+// bits 0 to 31 are the running number of the barrier, bit 32 its kind (1: with the cores of the other class), bit 62 says
+// that the word is valid, bit 63 that the op has ended.
 template <bool mixed>
 static inline __aicore__ void sk_join_barriers(uint64_t control) {
-    constexpr uint64_t end = 1ull << 63;
-    uint64_t joined = 0;
+    constexpr uint64_t kind = 1ull << 32, valid = 1ull << 62, end = 1ull << 63;
+    uint32_t joined = 0;
     while (true) {
         const uint64_t published = sk_fetch((__gm__ uint64_t*)control);
-        if ((published & ~end) > joined) {
-            ++joined;
-            sk_arrive_and_wait<mixed>();
-        } else if (published & end) {
-            return;
+        if ((published & valid) == 0) continue;
+        if ((uint32_t)published == joined) {
+            if (published & end) return;
+            continue;
         }
+        ++joined;
+        if constexpr (mixed) {
+            if (published & kind) {
+                sk_arrive_and_wait<true>();
+                continue;
+            }
+        } else if (published & kind) {
+            trap();  // an op on one class has no barrier with the other
+        }
+        sk_arrive_and_wait<false>();
     }
 }
 static inline __aicore__ void sk_end_barriers(uint64_t control) {
-    sk_publish((__gm__ uint64_t*)control, sk_fetch((__gm__ uint64_t*)control) | 1ull << 63);
+    sk_publish((__gm__ uint64_t*)control, sk_fetch((__gm__ uint64_t*)control) | 3ull << 62);
 }
 """,
     "sk_record": """\

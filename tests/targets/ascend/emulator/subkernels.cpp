@@ -38,3 +38,10 @@ extern "C" __aicore__ void meets_mixed(uint64_t first_slot) {
     turn(first_slot, 2, 1);
     sk_sync_all<true>();
 }
+
+extern "C" __aicore__ void meets_both_kinds(uint64_t first_slot) {
+    turn(first_slot, 0, 2);
+    if (!sk::is_cube()) sk_sync_all();  // the vector cores among themselves
+    turn(first_slot, 2, 1);
+    sk_sync_all<true>();
+}

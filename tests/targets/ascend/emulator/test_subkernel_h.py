@@ -59,6 +59,15 @@ def test_idle_cores_join_the_barriers_that_are_published(core: str) -> None:
         assert {step.value for step in ends} == {2}
 
 
+def test_idle_vectors_of_a_mixed_op_join_barriers_of_both_kinds() -> None:
+    a, wide = numbers(3), numbers(6)
+    meeting = kernel("meets_both_kinds", "mix", 3, sync_all=True)
+    ops = [sk.Op(kernel("early", "mix", 6), ["p", "q"]), sk.Op(meeting, ["a", "b", "w"], name="meets")]
+    with sk.compile(ops, "fed", "feed-sync-all=1", "ascend") as k:
+        for seed in SEEDS:
+            assert np.array_equal(k.emulate({"a": a, "p": wide}, seed=seed)["b"], turned(turned(a)))
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [

@@ -179,13 +179,14 @@ void Machine::sync_all() {
     note(What::sync_all, uint32_t(core.barriers));
     land(core, -1);
     core.undrained = false;
-    if (core.feed_word) {
-        clean(core.feed_word, false);
-        store(core.feed_word, load(core.feed_word, 8) + 1, 8);
-        clean(core.feed_word, false);
-    }
     Type type = ops[core.op].type;
     bool both = on_cubes(type) && on_vectors(type);
+    if (core.feed_word) {  // as subkernel.h: number, kind, valid
+        clean(core.feed_word, false);
+        uint64_t number = (load(core.feed_word, 8) + 1) & UINT32_MAX;
+        store(core.feed_word, number | uint64_t(both) << 32 | uint64_t(1) << 62, 8);
+        clean(core.feed_word, false);
+    }
     if (both && core.kind == Class::vector) {  // vectors meet through their cubes
         signal(kOutPipe, config(2, settings.vectors_to_cube_flag));
         wait(settings.cube_to_vectors_flag);

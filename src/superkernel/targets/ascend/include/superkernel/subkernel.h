@@ -77,7 +77,8 @@ static inline __aicore__ void sk_sync_all() {
     if (SK_OWN(sk_feed) != 0) {  // cores without a block join the barriers that are published
         __gm__ uint64_t* const word = (__gm__ uint64_t*)SK_OWN(sk_feed);
         dcci((__gm__ void*)word, cache_line_t::SINGLE_CACHE_LINE, dcci_dst_t::CACHELINE_OUT);
-        sk_store(word, sk_load(word) + 1);
+        // running number; kind: with the cores of the other class; valid
+        sk_store(word, ((sk_load(word) + 1) & 0xffffffff) | (uint64_t)mixed << 32 | 1ull << 62);
         dcci((__gm__ void*)word, cache_line_t::SINGLE_CACHE_LINE, dcci_dst_t::CACHELINE_OUT);
     }
     if (mixed && SK_CLASS_FLAG == SK_VECTOR_FLAG) {  // with cube cores in the barrier, vectors meet through their cube
