@@ -122,7 +122,7 @@ static inline __aicore__ void sk_arrive_and_wait() {
 """,
     "sk_join_barriers": """\
 // A core without a block joins each barrier that block 0 publishes, until it publishes the op's end. A control word:
-// bits 0 to 31 running number of the barrier; bit 32 kind (1: with the other class); bit 62 valid; bit 63 end of the op.
+// bits 0 to 31 running number of the barrier; bit 32 kind (1: with the other class); bit 62 valid; bit 63 end of op.
 template <bool mixed>
 static inline __aicore__ void sk_join_barriers(uint64_t control) {
     constexpr uint64_t kind = 1ull << 32, valid = 1ull << 62, end = 1ull << 63;
