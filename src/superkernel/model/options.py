@@ -238,6 +238,7 @@ _FENCE = TargetSupport(Support.FENCE)
 _EVERYWHERE = _on(_YES, _YES, _YES)
 _FRONT_END = _on(*[TargetSupport(Support.FRONT_END)] * 3)
 _FENCE_OFF_ASCEND = _on(_FENCE, _FENCE, _YES)
+_EMULATED_ON_ASCEND = _on(_YES, _YES, TargetSupport(Support.EMULATOR))  # on an NPU: as its run time allows, untried
 _CHECKED = _on(_YES, TargetSupport(Support.EMULATOR), TargetSupport(Support.EMULATOR))
 _ONE_BODY = TargetSupport(Support.NO, "the persistent kernel holds each sub-kernel's body once")
 _ASSEMBLER = TargetSupport(Support.NO, "the assembler aligns the entry")
@@ -284,15 +285,15 @@ OPTIONS: tuple[OptionRow, ...] = (
               "cube to vector is 1:1 or 1:2.", _on(_MAX_OF_BOTH, _MAX_OF_BOTH, _YES)),
     OptionRow("debug-watchdog", _SECONDS, "60", "Reports a launch without progress for this many seconds: scope, op "
               "and what each core was doing; stops it if its cores are in waits of the super kernel; 0 switches it "
-              "off.", _EVERYWHERE),
+              "off.", _EMULATED_ON_ASCEND),
     OptionRow("debug-watchdog-action", _closed(*WatchdogAction), "report", "What follows when a sub-kernel does not "
               "return: the report is repeated every period (report), or the process ends with status 70 (exit).",
-              _EVERYWHERE),
+              _EMULATED_ON_ASCEND),
     OptionRow("debug-check", _FLAG, "0", "Checks what sub-kernels touch against what they declare: in and out, "
               "`@block` parts, reads before the wait, bounds; slow and exact; names op, parameter, block and offset.",
               _CHECKED),
     OptionRow("debug-replay", _FLAG, "0", "Runs every op alone as well, compares bit for bit and reports the first "
-              "that differs.", _EVERYWHERE),
+              "that differs.", _EMULATED_ON_ASCEND),
 )
 # fmt: on
 
