@@ -73,6 +73,12 @@ def indented(lines: Iterable[str], depth: int = 1) -> list[str]:
     return [line if line.startswith("#") else "    " * depth + line for line in lines]
 
 
+def _class_tests(apart: Mapping[CoreClass, Sequence[str]]) -> Iterable[str]:
+    for core_class in CoreClass:
+        if lines := apart.get(core_class):
+            yield from (f"if constexpr (on_{core_class.value}) {{", *indented(lines), "}")
+
+
 class StepPrinter:
     def __init__(self, plan: AscendPlan, named: Mapping[SubKernel, KernelFunctions], entry: str) -> None:
         self.plan, self.named, self.entry = plan, named, entry
@@ -162,18 +168,18 @@ class StepPrinter:
     # steps
 
     def printed(self, steps: Sequence[Step], classes: Classes) -> list[str]:
-        """Each step's comment and code; what one class does in a row of steps stands together."""
-        groups: list[tuple[CoreClass | None, list[str]]] = []
+        """Each step's comment and code. Between two steps of all classes, what one class does stands together: the
+        order of steps matters inside a class only."""
+        text: list[str] = []
+        apart: dict[CoreClass, list[str]] = {}  # of each class, since the last step of all
         for step in steps:
             for core_class, lines in self._printed_step(step, classes):
-                if groups and groups[-1][0] is core_class:
-                    groups[-1][1].extend(lines)
-                else:
-                    groups.append((core_class, lines))
-        text: list[str] = []
-        for core_class, lines in groups:
-            text += lines if core_class is None else [f"if constexpr (on_{core_class.value}) {{", *indented(lines), "}"]
-        return text
+                if core_class is not None:
+                    apart.setdefault(core_class, []).extend(lines)
+                    continue
+                text += [*_class_tests(apart), *lines]
+                apart = {}
+        return [*text, *_class_tests(apart)]
 
     def _printed_step(self, step: Step, classes: Classes) -> list[tuple[CoreClass | None, list[str]]]:
         """Its lines, for all classes that follow the list, or class by class where they differ."""
@@ -184,7 +190,7 @@ class StepPrinter:
             return [(None, [comment, *texts[here[0]]])]
         if len(here) == 1:
             return [(here[0], [comment, *texts[here[0]]])]
-        return [(None, [comment]), *((core_class, text) for core_class, text in texts.items() if text)]
+        return [(core_class, [comment, *text]) for core_class, text in texts.items() if text]
 
     def _code(self, step: Step, core_class: CoreClass) -> list[str]:
         match step:
