@@ -101,3 +101,16 @@ def test_a_count_that_differs_from_the_parameters_is_refused(source: Path) -> No
     wrong = sk.SubKernel.from_source(source, "add_100", block_dim=8, params=PARAMS[:2], core="vector")
     with pytest.raises(sk.GraphError, match=r"'add_100'.*3 pointers for 2 parameters"):
         sk.compile([sk.Op(wrong, ["x", "y"])], target="ascend")
+
+
+@pytest.mark.parametrize("options", ["split-mode=1", "split-mode=3"])
+def test_uses_with_several_block_counts_share_one_function(source: Path, options: str) -> None:
+    wide, narrow = (
+        sk.SubKernel.from_source(source, "add_100", block_dim=blocks, params=PARAMS, core="vector") for blocks in (8, 4)
+    )
+    given = {name: value for name, value in inputs().items() if name != "t"}
+    with sk.compile([sk.Op(wide, ["x", "y", "z"]), sk.Op(narrow, ["y", "x", "u"])], "two", options, "ascend") as k:
+        assert k.source.count("void add_100(") == 1 and "kernel_add_100" not in k.source
+        found = k.emulate(given, seed=1)
+    assert np.array_equal(found["z"], given["x"] + 2 * given["y"])
+    assert np.array_equal(found["u"][:64], (given["y"] + 2 * given["x"])[:64])

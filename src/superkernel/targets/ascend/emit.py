@@ -63,11 +63,13 @@ class AscendEmitter:
     def _callers(self) -> Iterator[str]:
         """A function per sub-kernel that has several bodies: copies, tiling keys, classes."""
         asked = {op for step in self.plan.steps if isinstance(step, Preload) for op in step.ops}
-        preloaded = {self.plan.graph.nodes[op].kernel for op in asked}
+        preloaded = {self.named[self.plan.graph.nodes[op].kernel].label for op in asked}
+        # several kernels may share their functions
+        of_label = {named.label: kernel for kernel, named in reversed(list(self.named.items()))}
         for kernel, named in self.named.items():
-            if not self.printer.has_caller(kernel):
+            if not self.printer.has_caller(kernel) or of_label[named.label] is not kernel:
                 continue
-            per_class = {c: self._caller(kernel, named, c, kernel in preloaded) for c in named.variants}
+            per_class = {c: self._caller(kernel, named, c, named.label in preloaded) for c in named.variants}
             if len(per_class) == 1:
                 yield from per_class.values()
                 continue

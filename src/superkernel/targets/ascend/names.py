@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...errors import GraphError
 from ...model.subkernel import SubKernel
@@ -47,12 +47,18 @@ def entry_name(name: str) -> str:
 
 
 def name_functions(name: str, kernels: Sequence[tuple[SubKernel, int]]) -> dict[SubKernel, KernelFunctions]:
-    """Names for each sub-kernel in so many copies; of two equal names the second is changed."""
+    """Names for each sub-kernel in so many copies; of two equal names the second is changed. Uses of one function with
+    several block counts share it."""
     check_identifier(name, f"super_kernel_scope {name!r}: the super kernel's name")
     taken = {entry_name(name), *_OURS}
     labels: set[str] = set()
     named: dict[SubKernel, KernelFunctions] = {}
+    linked: dict[tuple[SubKernel, int], KernelFunctions] = {}
     for kernel, copies in kernels:
+        alike = replace(kernel, block_dim=1, grid=None), copies
+        if alike in linked and not kernel.variants:
+            named[kernel] = linked[alike]
+            continue
         facts = facts_of(kernel)
         shared = _shared_symbols(kernel)
         variants: dict[CoreClass, tuple[Variant, ...]] = {}
@@ -69,7 +75,7 @@ def name_functions(name: str, kernels: Sequence[tuple[SubKernel, int]]) -> dict[
             )
             symbols[core_class] = {key: code.symbol for key, code in codes.items()}
         label = _fresh(facts.codes[0][2].symbol, 1, labels)[0]
-        named[kernel] = KernelFunctions(label, variants, symbols, copies, pointer_count(kernel))
+        named[kernel] = linked[alike] = KernelFunctions(label, variants, symbols, copies, pointer_count(kernel))
     return named
 
 
