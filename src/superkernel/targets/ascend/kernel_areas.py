@@ -13,7 +13,7 @@ from .core_types import CUBE, VECTOR, CoreClass
 from .kernel_description import EmittedKernel
 from .launch_shape import LaunchShape
 from .parameter_block import TASK_ID
-from .workspace_layout import DUMP_MAGIC
+from .workspace_layout import DUMP_HEADER, DUMP_MAGIC
 
 Area = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
@@ -77,7 +77,7 @@ def printed_text(emitted: EmittedKernel, area: Area) -> str:
     for index, part in enumerate(area.reshape(-1, emitted.dump.bytes_per_core)):
         magic, room, used = part[:24].view(np.uint64).tolist()
         name = core_name(emitted.launch, index)
-        if magic != DUMP_MAGIC or used > room:
+        if (magic, room) != (DUMP_MAGIC, emitted.dump.bytes_per_core - DUMP_HEADER) or used > room:
             raise LaunchError(f"the dump area of core {name} was never initialised, or something overwrote it")
         text = bytes(part[64 : 64 + used]).decode("utf-8", "replace")
         lines += [f"[{name}] {line}" for line in text.splitlines()]

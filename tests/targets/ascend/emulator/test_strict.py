@@ -68,7 +68,7 @@ WRONG = (
     Wrong(
         "notify_before_its_sync",
         EVENTS,
-        move("sk_publish", "wait_flag_dev(vec"),
+        move("sk_publish", "wait_flag_dev(vector_flag)"),
         "on their way|nothing orders it after op 'p' on",
     ),
     Wrong(

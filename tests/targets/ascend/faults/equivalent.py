@@ -94,12 +94,14 @@ def _drained_before(emitted: EmittedKernel, fault: Fault) -> bool:
 
 
 def _told_to_no_op(emitted: EmittedKernel, fault: Fault) -> bool:
-    """Behind it, no op is called and nobody outside is told of stores."""
+    """Behind it, no op is called and nobody outside is told of stores; or it stands for a word that was
+    seen, and none of the ops behind it needs one before it."""
     if fault.statement not in ("arrive", "signal") or not fault.change.startswith("on PIPE"):
         return False
     [number] = fault.lines
     behind = [line.statement for line in lines_of(emitted.source) if line.number > number]
-    return not {"call", "notify", "request"} & set(behind)
+    past_a_word = re.search("past the (lock|events) of", emitted.source.splitlines()[number - 1])
+    return past_a_word is not None or not {"call", "notify", "request"} & set(behind)
 
 
 def _before(lines: list[Line], number: int) -> str:
@@ -139,7 +141,7 @@ def _drain(emitted: EmittedKernel, fault: Fault) -> bool:
 
 
 def _both_waits(emitted: EmittedKernel, fault: Fault) -> bool:
-    return fault.change in MOVES and fault.statement == fault.other == "wait"
+    return fault.change in MOVES and fault.statement in WAITS and fault.other in WAITS
 
 
 def _trapped_anyway(emitted: EmittedKernel, fault: Fault) -> bool:
@@ -179,7 +181,29 @@ def _later(emitted: EmittedKernel, fault: Fault) -> bool:
     """Waits come earlier, or signals later: no order is lost, and what would hang hangs in every launch."""
     if fault.change == "at the begin":
         return fault.statement in WAITS
+    if fault.change == "behind the next" and fault.statement == "call":
+        return fault.other in WAITS
     return fault.change in MOVES and fault.statement in TELLS
+
+
+def _first_op(emitted: EmittedKernel, fault: Fault) -> bool:
+    """It was taken away from the front of the first call."""
+    if fault.statement != "cache" or fault.change not in ("removed", *MOVES):
+        return False
+    lines = lines_of(emitted.source)
+    classes = _classes(lines)
+    own = {classes[number] for number in fault.lines}
+    first = next(line.number for line in lines if line.statement == "call" and {classes[line.number]} & {"", *own})
+    return any(number < first and "dcci(" in emitted.source.splitlines()[number] for number in fault.lines)
+
+
+def _reset_moved(emitted: EmittedKernel, fault: Fault) -> bool:
+    return fault.change in MOVES and fault.statement == "reset"
+
+
+def _kind_is_published(emitted: EmittedKernel, fault: Fault) -> bool:
+    """Ready for barriers with the other class, of which the op has none."""
+    return fault.kind == "join barriers: other classes" and any("<true>" in text for text in fault.lines.values())
 
 
 def _stamp_moved(emitted: EmittedKernel, fault: Fault) -> bool:
@@ -193,7 +217,7 @@ RULES: Mapping[str, Callable[[EmittedKernel, Fault], bool]] = {
     "says what the launch is, wherever it stands": _declared_elsewhere,
     "no flag is touched in between": _base_moved,
     "no copy of the core is under way: any pipe will do": _drained_before,
-    "what it tells is that a lock was seen: no op that could read copies follows": _told_to_no_op,
+    "what it tells is that a word was seen: no op that reads copies of this core follows": _told_to_no_op,
     "copies are neither read nor told of before a signal in their pipe, or the end, orders them": _drain,
     "a call is told what it was told": _context_moved,
     "both flags are waited for before anything else": _both_waits,
@@ -203,6 +227,9 @@ RULES: Mapping[str, Callable[[EmittedKernel, Fault], bool]] = {
     "a core without a block has stored nothing that it could tell of": _idle,
     "the class meets between the clearing of control words and the first op that is fed": _ordered_before,
     "waits earlier, or tells later: no order is lost, and what would hang would hang in every launch": _later,
+    "a launch begins with empty caches: before the first op no line can be old": _first_op,
+    "the word was seen, and this core has run the ops that it holds back": _reset_moved,
+    "idle cores join by the kind of barrier that block 0 publishes": _kind_is_published,
     "marks nest as before, and an interval is longer or shorter": _stamp_moved,
 }
 

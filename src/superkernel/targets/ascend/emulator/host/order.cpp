@@ -79,6 +79,7 @@ void Machine::check_issue(Core& core, uint32_t index, int copy) {
     if (op.type == Type::mix_1_1 && core.sub_block) stop(called + " on a second vector core; a 1:1 op has one per block");
     if (op.blocks == kUnknown) stop(called + " before its tiling is known");
     if (!core.has_ffts_base) stop(called + " before set_ffts_base_addr");
+    if (dump_area && core.dump != dump_area + dump_part * core.index) stop(called + " before its part of the dump area is prepared");
     if (block_of(op, core) >= op.blocks) {
         stop(called + " as block " + std::to_string(block_of(op, core)) + " of " + std::to_string(op.blocks));
     }
