@@ -87,10 +87,12 @@ def emitted_findings(emitted: EmittedKernel) -> tuple[Finding, ...]:
     """What is found for any class of the launch; what one class does not use counts if no other uses it."""
     classes, name = emitted.launch.classes, source_name(emitted)
     common = emitted.cann_defines
-    per_class = [findings(emitted.source, one, (*emitted.defines[one], *common), name) for one in classes]
-    unused_by = Counter((found.line, found.message) for one in per_class for found in one if found.unused)
+    per_class = [
+        findings(emitted.source, core_class, (*emitted.defines[core_class], *common), name) for core_class in classes
+    ]
+    unused_by = Counter((found.line, found.message) for of_class in per_class for found in of_class if found.unused)
     chosen: dict[tuple[str, int, str], Finding] = {}
-    for found in (found for one in per_class for found in one):
+    for found in (found for of_class in per_class for found in of_class):
         if not found.unused or unused_by[found.line, found.message] == len(classes):
             chosen.setdefault((found.file, found.line, found.message), found)
     return tuple(chosen.values())
@@ -104,7 +106,7 @@ def findings(
     found = [*_diagnosed(unit, core_class), *_misused(unit, core_class, name)]
     if any(finding.message.startswith(_OPERAND) for finding in found):  # limits that the other class may not have
         unreachable = _unreachable(unit, name)
-        found = [one for one in found if not (one.message.startswith(_OPERAND) and one.line in unreachable)]
+        found = [item for item in found if not (item.message.startswith(_OPERAND) and item.line in unreachable)]
     return tuple(sorted(found, key=lambda finding: finding.line))
 
 

@@ -198,7 +198,7 @@ class ChipEmulator:
                 raise LaunchError(f"{self._where}no op uses the external event {label}")
         trigger = words[agent.after] if agent.after else 0
         act = self._writer(machine, {words[agent.sets]: 1})
-        return _Agent(f"whoever sets event {agent.sets}", trigger, 1, self._delay(agent.delay), act)
+        return _Agent(f"the agent that sets event {agent.sets}", trigger, 1, self._delay(agent.delay), act)
 
     def _tiler(
         self, machine: int, arena: Arena, bound: Bound, launch_inputs: LaunchInputs, slots: TilingWords

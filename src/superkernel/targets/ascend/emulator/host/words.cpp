@@ -159,7 +159,7 @@ void Machine::check_line(Core& core, uint64_t line, const CachedLine& cached) {
     }
 }
 
-// A word that stays in the cache tells nobody.
+// Other cores and agents do not see a store that is still in the data cache of its core.
 void Machine::check_told(const Core& core, const std::string& doing) {
     if (core.untold) stop(doing + " while its store to " + name_at(core.untold) + " is still in its data cache");
 }
