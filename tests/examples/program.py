@@ -1,13 +1,16 @@
-"""The programs under examples/: run as a user would, or loaded to call their parts."""
+"""The programs under examples/: run as a user would, run in this process, or loaded to call their parts."""
 
 from __future__ import annotations
 
 import importlib.util
+import io
 import os
 import subprocess
 import sys
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import ModuleType
+from unittest.mock import patch
 
 import superkernel as sk
 
@@ -19,6 +22,14 @@ def run(program: Path, folder: Path, *words: str) -> subprocess.CompletedProcess
     environment = {**os.environ, "PYTHONPATH": str(Path(sk.__file__).parents[1])}
     command = [sys.executable, str(program), *words]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def run_here(program: str, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """The program in this process, which has imported torch: in a process of its own that takes seconds."""
+    module, out, err = load(program), io.StringIO(), io.StringIO()
+    with chdir(folder), patch.object(sys, "argv", [program, *words]), redirect_stdout(out), redirect_stderr(err):
+        status = module.main()
+    return subprocess.CompletedProcess([program, *words], status, out.getvalue(), err.getvalue())
 
 
 def load(program: str) -> ModuleType:

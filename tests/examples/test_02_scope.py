@@ -6,7 +6,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from examples.program import EXAMPLES, load, run
+from examples.program import load, run_here
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +22,7 @@ def example() -> ModuleType:
 
 
 def test_it_runs_from_any_folder_and_says_that_the_bits_are_equal(tmp_path: Path) -> None:
-    done = run(EXAMPLES / PROGRAM, tmp_path, "--small")
+    done = run_here(PROGRAM, tmp_path, "--small")
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("Precision ====== Success!!!\n")
     assert "with a bias" in done.stdout and "without a bias" in done.stdout

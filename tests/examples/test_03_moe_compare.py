@@ -6,7 +6,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from examples.program import EXAMPLES, load, run
+from examples.program import load, run_here
 
 torch = pytest.importorskip("torch")
 
@@ -23,7 +23,7 @@ def example() -> ModuleType:
 
 
 def test_it_runs_from_any_folder_and_leaves_both_profiles(tmp_path: Path) -> None:
-    done = run(EXAMPLES / PROGRAM, tmp_path, "--calls", "10", "--turns", "2")
+    done = run_here(PROGRAM, tmp_path, "--calls", "10", "--turns", "2")
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("execute sample success\n")
     for told in ("sk1 and sk3: one binary, shared", "sk2 and sk4: one binary, shared", "sk5: a binary of its own"):

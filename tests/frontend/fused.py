@@ -62,11 +62,13 @@ def run(model: Callable[..., Any], *inputs: Any, **options: Any) -> Run:
 
 
 def check(model: Callable[..., Any], *inputs: Any, tolerance: float = 1e-5, **options: Any) -> Run:
-    """Fused, off and eager agree, in the outputs and in what became of the inputs."""
+    """Fused, off and eager agree, in the outputs and in what became of the inputs. An op that is a segment of its own is
+    launched the same way, fused or not."""
     fused = run(model, *inputs, **options)
-    off = run(model, *inputs, **{**options, "fuse": "off"})
-    assert_same_bits(fused.outputs, off.outputs)
-    assert_same_bits(fused.inputs, off.inputs)
+    if any(len(segment.ops) > 1 for scope in fused.report.scopes for segment in scope.segments):
+        off = run(model, *inputs, **{**options, "fuse": "off"})
+        assert_same_bits(fused.outputs, off.outputs)
+        assert_same_bits(fused.inputs, off.inputs)
     own = copies(inputs)
     assert_close(fused.outputs, model(*own), tolerance)
     assert_close(fused.inputs, own, tolerance)

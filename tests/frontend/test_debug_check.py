@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from examples import program
 from superkernel.frontend.scope import super_kernel
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.conformance]
 
 MOST_SLOWER = 20
 

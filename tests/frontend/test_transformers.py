@@ -14,12 +14,9 @@ from superkernel.frontend.report import collecting  # noqa: E402
 pytestmark = pytest.mark.slow
 
 TASKS = [(name, "prefill") for name in zoo.ALL] + [(name, "decode") for name in zoo.DECODERS]
-# Each architecture once in every run; what has the layers of another is part of `make conformance`.
-SELDOM = {
-    *((name, "prefill") for name in ("gpt2", "mixtral", "qwen3", "qwen3_moe", "deepseek_v3")),
-    ("qwen3", "decode"),
-}
-PARAMS = [pytest.param(*task, marks=[pytest.mark.conformance] if task in SELDOM else []) for task in TASKS]
+# A decoder, a mixture of experts and an encoder in every run; the others are part of `make conformance`.
+ALWAYS = {("llama", "decode"), ("qwen3_moe", "decode"), ("vit", "prefill")}
+PARAMS = [pytest.param(*task, marks=[] if task in ALWAYS else [pytest.mark.conformance]) for task in TASKS]
 
 
 @pytest.mark.parametrize(("name", "what"), PARAMS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from frontend.recorded import compiled
 from torch import Tensor
@@ -26,6 +27,8 @@ def test_tokens_of_effects_do_not_cross_from_part_to_part() -> None:
     with torch._functorch.config.patch(unlift_effect_tokens=True):  # as Inductor has it
         (graph,) = compiled(inverted, x)
     module = graph.owning_module
+    if not any(node.target in _TOKENS for node in graph.nodes):
+        pytest.skip(f"torch {torch.__version__} records the check for errors without a token")
     parts = parts_of(module, torch.ops.aten.add.Tensor)
     assert [part.scope for part in parts] == ["all", None, "all"]
     assert all(isinstance(node.meta["val"], Tensor) and node.meta["val"].dim() == 2 for p in parts for node in p.inputs)

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from frontend.fused import run  # noqa: E402
 
 from superkernel.tools import bench  # noqa: E402
-from superkernel.tools.bench import attention, decode, moe, peers  # noqa: E402
+from superkernel.tools.bench import attention, decode, moe, peers, workloads  # noqa: E402
 from superkernel.tools.bench.measure import Result  # noqa: E402
 from superkernel.tools.bench.peers import EAGER, PEERS  # noqa: E402
 from superkernel.tools.bench.workloads import decode_step, expert_layers  # noqa: E402
@@ -36,7 +36,8 @@ def test_the_models_have_the_weights_of_the_published_table() -> None:
     assert round(expert_layers(256, 1).weight_bytes / 1e6) == 38
 
 
-def test_a_decode_step_writes_to_its_cache_and_gives_what_eager_gives() -> None:
+def test_a_decode_step_writes_to_its_cache_and_gives_what_eager_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workloads, "LAYERS", 1)
     step = decode_step(288)
     layer = step.model.layers[0]
     before = layer.keys.clone()
@@ -47,7 +48,8 @@ def test_a_decode_step_writes_to_its_cache_and_gives_what_eager_gives() -> None:
     torch.testing.assert_close(found.outputs, expected, rtol=1e-3, atol=1e-3)
 
 
-def test_experts_give_what_eager_gives() -> None:
+def test_experts_give_what_eager_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workloads, "LAYERS", 1)
     layers = expert_layers(128, 4)
     found = run(layers.model, *layers.inputs)
     torch.testing.assert_close(found.outputs, layers.model(*layers.inputs), rtol=1e-3, atol=1e-3)

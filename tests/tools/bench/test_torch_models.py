@@ -220,6 +220,7 @@ def test_the_script_says_how_long_it_took(tmp_path: Any) -> None:
     assert outcome["right"] and 0 < outcome["first"] <= outcome["settled"]
 
 
+@pytest.mark.conformance
 def test_a_first_call_that_fails_says_why(tmp_path: Any) -> None:
     with pytest.raises(BuildError, match="no_such_back_end"):
         torch_models.first_call_of("no_such_back_end", str(tmp_path), 2)

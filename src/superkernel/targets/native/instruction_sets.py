@@ -18,11 +18,12 @@ from ...errors import BuildError
 from .objects import object_key
 from .toolchain import run
 
-_VERSION = "used instruction sets 1"  # of what follows
+_VERSION = "used instruction sets 2"  # of what follows
 _BASELINE = "generic64"  # what every x86-64 processor has
 # extensions of the assembler -> flags in /proc/cpuinfo; the first row that allows an instruction counts
 _EXTENSIONS: Mapping[str, str] = {
-    "popcnt": "popcnt", "cx16": "cx16", "sse3": "pni", "ssse3": "ssse3", "sse4.1": "sse4_1", "sse4.2": "sse4_2",
+    "popcnt": "popcnt", "cx16": "cx16", "lahf_sahf": "lahf_lm", "sse3": "pni", "ssse3": "ssse3", "sse4.1": "sse4_1",
+    "sse4.2": "sse4_2",
     "lzcnt": "abm", "movbe": "movbe", "bmi": "bmi1", "bmi2": "bmi2", "adx": "adx", "aes": "aes", "pclmul": "pclmulqdq",
     "sha": "sha_ni", "rdrnd": "rdrand", "rdseed": "rdseed", "fsgsbase": "fsgsbase", "rdtscp": "rdtscp",
     "rdpid": "rdpid", "prfchw": "3dnowprefetch", "clflushopt": "clflushopt", "clwb": "clwb", "xsave": "xsave",

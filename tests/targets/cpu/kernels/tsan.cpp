@@ -1,18 +1,19 @@
 // tsan.cpp: launches an emitted entry through the host library, with plain threads in place of OpenMP's, for
-// ThreadSanitizer. The compiler's command line says ENTRY, CORES, RENDEZVOUS, TILINGS (that the agent is asked for), DYNAMIC (all tilings),
-// TILING_READS (the buffer that the agent looks at), BUFFERS (how many names are memory; the ones behind them are event words), EVENTS, and SLOTS: per slot
-// its source, as Numbering.slot_sources gives it. COUNTERS: how many there are. In the
-// environment WATCHDOG is the period of the watchdog in seconds, LAUNCHES how many launches each thread makes.
-// The program prints a number that depends on every result.
+// ThreadSanitizer. The entry's file says what there is to launch (tsan.h). In the environment WATCHDOG is the period of
+// the watchdog in seconds, LAUNCHES how many launches each thread makes. The program prints a number that depends on
+// every result.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include <array>
 #include <thread>
+#include <vector>
 
 #include "program.h"
 #include "superkernel/events.h"
 #include "superkernel/wait.h"
+#include "tsan.h"
 
 using sk::host::Agent;
 using sk::host::Facts;
@@ -20,7 +21,6 @@ using sk::host::Program;
 using sk::host::Running;
 
 extern "C" {
-void ENTRY(sk::Launch*, int);
 void sk_host_openmp(void* parallel, void* thread, void* team);
 void sk_team_policy(int32_t chosen);
 Program* sk_program_create(const Facts* facts);
@@ -38,9 +38,6 @@ namespace {
 
 constexpr int kLaunchers = 2;
 constexpr int kNumbers = 48;
-constexpr int kSources = BUFFERS + 2;
-constexpr int32_t kSlots[] = {SLOTS};
-constexpr int kSlotCount = sizeof kSlots / sizeof kSlots[0];
 
 double setting(const char* name, double otherwise) {
     const char* const text = getenv(name);
@@ -62,11 +59,11 @@ void parallel(void (*region)(void*), void* data, unsigned threads, unsigned) {
     for (std::thread& other : others) other.join();
 }
 int thread_number() { return thread_here; }
-int team_size() { return CORES; }
+int team_size() { return launched.cores; }
 
 // the control agent of dynamic ops: reads what the op will read, then answers
 void answer(Agent* agent, Running* running, const int64_t* input) {
-    for (int i = 0; i < TILINGS; ++i) {
+    for (int i = 0; i < launched.agent_tilings; ++i) {
         const int32_t tiling = sk_agent_next(agent);
         sk_agent_answer(running, tiling, 0, 1 + (input[0] & 1));
     }
@@ -80,23 +77,23 @@ void relay(int64_t* words, int64_t* buffer) {
 }
 
 void launch_often(Program* program, uint64_t* digest) {
-    static thread_local int64_t buffers[BUFFERS][kNumbers];
-    static thread_local int64_t words[2];
-    uint64_t values[kSources];
-    int64_t sizes[kSources] = {};
-    for (int i = 0; i < BUFFERS; ++i) values[i] = reinterpret_cast<uint64_t>(buffers[i]);
-    for (int i = 0; i < 2; ++i) values[BUFFERS + i] = reinterpret_cast<uint64_t>(words + i);
+    std::vector<std::array<int64_t, kNumbers>> buffers(launched.buffers);
+    int64_t words[2] = {};
+    std::vector<uint64_t> values;
+    for (auto& buffer : buffers) values.push_back(reinterpret_cast<uint64_t>(buffer.data()));
+    for (int64_t& word : words) values.push_back(reinterpret_cast<uint64_t>(&word));
+    const std::vector<int64_t> sizes(values.size());
     Agent* const agent = sk_agent_create();
     const int launches = int(setting("LAUNCHES", 100));
     for (int i = 0; i < launches; ++i) {
         Running* running = sk_launch_begin(program);
         std::vector<std::thread> beside;
-        int64_t *input = buffers[TILING_READS], *second = buffers[1], *both = words;
+        int64_t *input = buffers[launched.tiling_reads].data(), *second = buffers[1].data(), *both = words;
         sk_agent_attach(agent, running);
-        if (TILINGS != 0) beside.emplace_back([=] { answer(agent, running, input); });
-        if (EVENTS != 0) beside.emplace_back([=] { relay(both, second); });
-        if (sk_launch_run(running, values, sizes, 0) != 0) abort();
-        for (std::thread& one : beside) one.join();
+        if (launched.agent_tilings != 0) beside.emplace_back([=] { answer(agent, running, input); });
+        if (launched.events != 0) beside.emplace_back([=] { relay(both, second); });
+        if (sk_launch_run(running, values.data(), sizes.data(), 0) != 0) abort();
+        for (std::thread& thread : beside) thread.join();
         sk_event_clear(words);
         sk_launch_end(running);
         for (const auto& buffer : buffers) {
@@ -111,24 +108,23 @@ int main() {
     sk_host_openmp(reinterpret_cast<void*>(parallel), reinterpret_cast<void*>(thread_number),
                    reinterpret_cast<void*>(team_size));
     sk_team_policy(1);  // always
-    const uint64_t literals[kSlotCount] = {};
+    const std::vector<uint64_t> literals(launched.slot_count);
+    const std::vector<int64_t> sizes(launched.buffers + 2);
+    const std::vector<int64_t> offsets(launched.buffers + 2, -1);  // every buffer is passed, none is in the arena
     Facts facts{};
     memset(&facts, 0, sizeof facts);
-    facts.entry = ENTRY;
+    facts.entry = launched.entry;
     facts.name = "raced";
-    facts.cores = CORES;
-    facts.slot_count = kSlotCount;
-    facts.source_count = kSources;
-    facts.slot_source = kSlots;
-    facts.slot_literal = literals;
-    const int64_t sizes[kSources] = {};
-    int64_t offsets[kSources];
-    for (int64_t& offset : offsets) offset = -1;  // every buffer is passed, none is in the arena
-    facts.source_offset = offsets;
-    facts.source_bytes = sizes;
-    facts.rendezvous_count = RENDEZVOUS;
-    facts.tiling_count = DYNAMIC;
-    facts.counter_count = COUNTERS;
+    facts.cores = launched.cores;
+    facts.slot_count = launched.slot_count;
+    facts.source_count = launched.buffers + 2;
+    facts.slot_source = launched.slots;
+    facts.slot_literal = literals.data();
+    facts.source_offset = offsets.data();
+    facts.source_bytes = sizes.data();
+    facts.rendezvous_count = launched.rendezvous;
+    facts.tiling_count = launched.tilings;
+    facts.counter_count = launched.counters;
     facts.watchdog_s = setting("WATCHDOG", 60);
     facts.report_path = "/dev/null";
     facts.delay_seed = 5;
