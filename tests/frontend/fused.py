@@ -62,8 +62,10 @@ def run(model: Callable[..., Any], *inputs: Any, **options: Any) -> Run:
 
 
 def check(model: Callable[..., Any], *inputs: Any, tolerance: float = 1e-5, **options: Any) -> Run:
-    """Fused, off and eager agree, in the outputs and in what became of the inputs. An op that is a segment of its own is
-    launched the same way, fused or not."""
+    """Fused, off and eager agree, in the outputs and in what became of the inputs.
+
+    Without a segment of several ops, fused and off launch the same.
+    """
     fused = run(model, *inputs, **options)
     if any(len(segment.ops) > 1 for scope in fused.report.scopes for segment in scope.segments):
         off = run(model, *inputs, **{**options, "fuse": "off"})

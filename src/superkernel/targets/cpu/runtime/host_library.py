@@ -6,7 +6,8 @@ import ctypes
 import os
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from ctypes import POINTER, c_char, c_char_p, c_double, c_int32, c_int64, c_uint8, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 from enum import IntEnum
@@ -208,6 +209,27 @@ def _team_policy() -> int:
     if chosen not in _POLICIES:
         raise OptionError(f"{TEAM}={chosen!r}: it must be {', '.join(_POLICIES[:-1])} or {_POLICIES[-1]}")
     return _POLICIES.index(chosen)
+
+
+@contextmanager
+def team_policy(chosen: str) -> Iterator[None]:
+    """Inside, launches of this process ask for a team as if SUPERKERNEL_TEAM were `chosen`."""
+    before = os.environ.get(TEAM)
+    os.environ[TEAM] = chosen
+    try:
+        _apply_team_policy()
+        yield
+    finally:
+        del os.environ[TEAM]
+        if before is not None:
+            os.environ[TEAM] = before
+        _apply_team_policy()
+
+
+def _apply_team_policy() -> None:
+    policy = _team_policy()
+    for host in _loaded:
+        host.gil_released.sk_team_policy(policy)
 
 
 def _after_fork() -> None:
