@@ -15,6 +15,7 @@ from targets.cpu.small import assert_same, compile_ops, differs, launched, numbe
 
 from superkernel import LaunchError, Op, SuperKernel
 from superkernel.cache import Cache
+from superkernel.targets.cpu import build
 from superkernel.targets.cpu.build import HOST, INCLUDE
 from superkernel.targets.cpu.runtime.launch import DELAYS
 from superkernel.targets.native.objects import CompileJob, compile_sources
@@ -174,6 +175,7 @@ def host_without(folder: Path, pattern: str) -> Path:
     changed, output, tools = folder / "running_state.cpp", folder / "host.so", find_toolchain()
     changed.write_text(edited((HOST / "running_state.cpp").read_text(), pattern, ""))
     sources = [changed, *(path for path in HOST.glob("*.cpp") if path.name != changed.name)]
-    objects = compile_sources([CompileJob(path, ("-O2", f"-I{HOST}")) for path in sources], tools, Cache(), (INCLUDE,))
+    jobs = [CompileJob(path, build._HOST_FLAGS, keyed_by_text=True) for path in sources]  # the others are in the cache
+    objects = compile_sources(jobs, tools, Cache(), (INCLUDE, HOST))
     run([*tools.cxx, "-shared", "-fPIC", *map(str, objects), "-lpthread", "-o", str(output)], what="a host library")
     return output

@@ -19,7 +19,7 @@ TEAM_OPS = [*OPS, Op(small("total"), ["v", "ws", "w"])]  # with sync_all: one co
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sanitizer", ["", "-fsanitize=thread"])
+@pytest.mark.parametrize("sanitizer", [pytest.param("", marks=pytest.mark.conformance), "-fsanitize=thread"])
 def test_late_cores_find_nothing_to_do(sanitizer: str, tmp_path: Path) -> None:
     program = tmp_path / "formation"
     sources = [Path(__file__).parent / "runtime" / "formation.cpp", HOST / "formation.cpp"]
