@@ -51,7 +51,15 @@ def divided(x: Tensor, by: Tensor) -> Tensor:
     ("function", "good", "bad", "reason"),
     [
         (picked, (ROWS, PLACES), (ROWS, PLACES + 30), "index out of bounds"),
-        (divided, (PLACES, PLACES + 1), (PLACES, PLACES), "ZeroDivisionError"),
+        pytest.param(
+            divided,
+            (PLACES, PLACES + 1),
+            (PLACES, PLACES),
+            "ZeroDivisionError",
+            marks=pytest.mark.skipif(
+                torch.__version__ < "2.13", reason="older vector code of Inductor divides by zero"
+            ),
+        ),
     ],
 )
 def test_data_that_a_kernel_refuses(

@@ -276,7 +276,9 @@ def _build_host(context: BuildContext, commands: list[str]) -> Path:
         jobs = [CompileJob(path, _HOST_FLAGS, keyed_by_text=True) for path in sorted(HOST.glob("*.cpp"))]
         folders = (*context.include_dirs, HOST)
         compiled = objects.compile_sources(jobs, context.toolchain, context.cache, folders, None, log)
-        command = [*context.toolchain.cxx, "-shared", "-fPIC", *map(str, compiled), "-lpthread", "-o", str(output)]
+        # Where libstdc++ is an archive, only what is used of it is linked: other parts need younger processors.
+        flags = ("-shared", "-fPIC", "-Wl,--gc-sections", "-Wl,--exclude-libs,ALL")
+        command = [*context.toolchain.cxx, *flags, *map(str, compiled), "-lpthread", "-o", str(output)]
         run(command, what="linking the run time", log=log)
 
     return _built(_key("host", text_key((), (HOST,)), *_HOST_FLAGS, context=context), build, commands, context.cache)

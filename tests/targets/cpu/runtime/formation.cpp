@@ -43,6 +43,21 @@ static int run(int cores, int rounds, bool late, int* teams, int* solos) {
     return 0;
 }
 
+// In a crowd a launch asks for a team if it computes longer than its waits may take.
+static int crowd() {
+    Program program{};
+    program.facts.cores = 1;
+    program.facts.blocking_steps = 9;
+    sk_team_policy(0);
+    report_late_team(1'000'000'000);
+    int wrong = !solo_before_region(program);  // nothing is known of it
+    program.solo_ns = 50'000'000;
+    wrong += !solo_before_region(program);
+    program.solo_ns = 70'000'000;
+    wrong += solo_before_region(program);
+    return wrong;
+}
+
 int main(int, char** arguments) {
     int teams = 0, solos = 0, wrong = 0;
     const int rounds = atoi(arguments[1]);
@@ -50,6 +65,7 @@ int main(int, char** arguments) {
     sk_team_policy(1);
     int always_solos = 0;
     wrong += run(4, rounds / 4, true, &teams, &always_solos);
+    wrong += crowd();
     printf("%d teams, %d solos, %d solos under 'always', %d wrong\n", teams, solos, always_solos, wrong);
     return wrong != 0 || always_solos != 0 || solos == 0 || teams == 0;
 }

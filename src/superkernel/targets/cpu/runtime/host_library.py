@@ -54,6 +54,7 @@ class Facts(ctypes.Structure):
         ("report_path", c_char_p), ("delay_seed", c_uint64), ("alone", c_int32), ("watchdog_exits", c_int32),
         ("checked_slots", c_void_p), ("checked_steps", c_void_p), ("buffer_use", c_void_p),
         ("arena_bytes", c_int64), ("source_offset", POINTER(c_int64)), ("source_bytes", POINTER(c_int64)),
+        ("blocking_steps", c_int32),
     )  # fmt: skip
 
 

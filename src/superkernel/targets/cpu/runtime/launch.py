@@ -350,6 +350,7 @@ def _create_program(
         arena_bytes=plan.memory.arena,
         source_offset=(ctypes.c_int64 * len(numbers.sources))(*(offsets.get(name, -1) for name in numbers.sources)),
         source_bytes=(ctypes.c_int64 * len(numbers.sources))(*(sizes.get(name, 0) for name in numbers.sources)),
+        blocking_steps=plan.blocking_steps,
     )
     if checked is not None:
         facts.checked_slots = ctypes.addressof(checked.slots)

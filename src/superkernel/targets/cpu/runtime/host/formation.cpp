@@ -24,10 +24,11 @@ constexpr uint64_t kShowUpNs = 100'000;       // a worker that sleeps needs some
 constexpr uint64_t kLateJoinNs = 500'000;     // later than any wake-up: the thread had no processor
 constexpr uint64_t kSuspicionNs = 100'000'000;
 constexpr uint64_t kTimeSliceNs = 3'000'000;  // a core that was blocked this long lost its processor
-constexpr uint64_t kPausePerLoss = 30;
+constexpr uint64_t kPausePerLoss = 5;
 constexpr uint64_t kFirstPauseNs = 20'000'000;
 constexpr uint64_t kLongestPauseNs = 2'000'000'000;
-constexpr uint64_t kCalmNs = 1'000'000'000;   // a machine that became crowded again within this time was not calm
+constexpr uint64_t kCalmPerLoss = 20;         // teams were worth their loss if they went well for this many times as long
+constexpr uint64_t kLeastLossNs = 1'000'000;
 constexpr uint64_t kAffinityNs = 1'000'000'000;  // how long the processor count is taken to be true
 constexpr uint32_t kTeamBit = 1u << 30, kSoloBit = 1u << 31;
 
@@ -72,11 +73,12 @@ bool processors_lack_for(int more_threads) {
     return runnable >= 0 && runnable + more_threads > sysconf(_SC_NPROCESSORS_ONLN);
 }
 
-// The pause before the next attempt is long enough that what a failed attempt costs is a small share of the time; where
-// the crowd is not visible in the machine's load (others are bound to the same processors), it also doubles.
+// After a passing crowd, such as a process that computes now and then, teams are back at once. Where attempts fail one
+// after the other the pause doubles: what failed attempts cost is a small share of the time, also where the machine's
+// load does not show the crowd (others are bound to the same processors).
 void found_crowd(uint64_t lost_ns) {
     const uint64_t now = now_ns();
-    const bool was_calm = now - calm_since_ns.load() > kCalmNs;
+    const bool was_calm = now - calm_since_ns.load() > kCalmPerLoss * std::max(lost_ns, kLeastLossNs);
     const uint64_t least = std::max(kFirstPauseNs, kPausePerLoss * lost_ns);
     const uint64_t pause = std::min(kLongestPauseNs, std::max(least, was_calm ? 0 : 2 * pause_ns.load()));
     pause_ns.store(pause);
@@ -97,6 +99,14 @@ bool still_crowded(int cores) {
     return false;
 }
 
+// How long a team may take to arrive: as long as it gains more than that. A core that has to wait for another core may
+// wait for a time slice, so a launch gains from a team in a crowd if it computes longer than it may wait. 0: it does not.
+uint64_t worth_waiting_ns(const Program& program) {
+    const uint64_t solo_ns = program.solo_ns.load(std::memory_order_relaxed);
+    const uint64_t may_wait_ns = kTimeSliceNs * uint64_t(1 + program.facts.blocking_steps);
+    return solo_ns > 2 * may_wait_ns ? solo_ns / 4 : 0;
+}
+
 }  // namespace
 
 bool solo_before_region(const Program& program) {
@@ -109,7 +119,7 @@ bool solo_before_region(const Program& program) {
         case Policy::kAuto: break;
     }
     if (busy.load(std::memory_order_relaxed) + facts.cores > processors()) return true;
-    return still_crowded(facts.cores);
+    return still_crowded(facts.cores) && worth_waiting_ns(program) == 0;
 }
 
 Part join_formation(Running& running, int core) {
@@ -118,9 +128,9 @@ Part join_formation(Running& running, int core) {
     uint32_t seen = formation.load(std::memory_order_acquire);
     if (core == 0) {
         const bool always = policy.load(std::memory_order_relaxed) == Policy::kAlways;
-        const uint64_t start = now_ns();
+        const uint64_t start = now_ns(), patience = std::max(kShowUpNs, worth_waiting_ns(*running.program));
         while ((seen & kTeamBit) == 0) {
-            if (!always && now_ns() - start > kShowUpNs) {
+            if (!always && now_ns() - start > patience) {
                 if (formation.compare_exchange_strong(seen, seen | kSoloBit)) {
                     wake_sleepers(formation, running.formation_sleepers);
                     if (processors_lack_for(0)) found_crowd(0);
@@ -128,7 +138,7 @@ Part join_formation(Running& running, int core) {
                 }
                 continue;
             }
-            if (always && now_ns() - start > kShowUpNs) sched_yield();
+            if (now_ns() - start > kShowUpNs) sched_yield();
             relax();
             seen = formation.load(std::memory_order_acquire);
         }

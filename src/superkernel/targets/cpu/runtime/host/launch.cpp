@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <string.h>
+#include <time.h>
 
 #include <algorithm>
 #include <thread>
@@ -22,6 +23,7 @@ struct OpenMP {
 } openmp;
 
 constexpr int32_t kFinishedOk = 0;
+constexpr uint32_t kSoloLaunchesPerMeasurement = 64;
 
 // Programs by which a fork finds the locks that another thread may hold at that moment.
 std::mutex registry_mutex;
@@ -69,10 +71,21 @@ void enter(Running& running, int core, int part) noexcept {
 
 void run_core(Running& running, int core) { enter(running, core, core); }
 
+// What the calling thread has computed so far, whatever others did meanwhile.
+uint64_t thread_time_ns() {
+    timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return uint64_t(now.tv_sec) * 1'000'000'000 + uint64_t(now.tv_nsec);
+}
+
 // One core runs the plan from top to bottom; the others have nothing to do.
 void run_whole_plan(Running& running) {
     for (int core = 1; core < running.cores; ++core) running.activity[core].doing.store(Doing::kFinished);
+    const Program& program = *running.program;
+    const bool measured = program.solo_launches.fetch_add(1, std::memory_order_relaxed) % kSoloLaunchesPerMeasurement == 0;
+    const uint64_t start = measured ? thread_time_ns() : 0;
     enter(running, 0, kWholePlan);
+    if (measured) program.solo_ns.store(thread_time_ns() - start, std::memory_order_relaxed);
 }
 
 // OpenMP's join spins for milliseconds. On an oversubscribed machine that keeps the processor from the core that it

@@ -52,6 +52,7 @@ struct Facts {
     int64_t arena_bytes;           // for buffers that a launch allocates for itself
     const int64_t* source_offset;  // per name: its place in the arena; < 0: it has none
     const int64_t* source_bytes;   // per name that has one: its size
+    int32_t blocking_steps;        // at which a core may have to wait for another core
 };
 
 // In place of the size of a buffer: it was not passed, and has its place in the arena.
@@ -108,6 +109,9 @@ struct Program {
     std::vector<Running*> pool;
     int running = 0;
     bool closed = false;
+    // what the calling thread computed in a solo launch, of which some are measured; 0: none yet
+    mutable std::atomic<uint64_t> solo_ns{0};
+    mutable std::atomic<uint32_t> solo_launches{0};
 };
 
 // The state of a launch; see running_state.cpp.
