@@ -56,6 +56,7 @@ def test_each_mode_of_torch_compile_is_read(mode: str) -> None:
         ({"cores": 0}, "'cores' cannot be 0; allowed: an integer from 1"),
         ({"cores": "4"}, "'cores' cannot be '4'; allowed"),
         ({"cores": True}, "'cores' cannot be True; allowed"),
+        ({"cores": 4, "target": "ascend"}, "'cores' on target 'ascend': cores=4: .* debug-aic-num and debug-aiv-num"),
         ({"cache": False}, "'cache' cannot be False; allowed: a directory, or None"),
         ({"cache": " "}, "'cache' cannot be ' '; allowed: a directory"),
         ({"dump": 1}, "'dump' cannot be 1; allowed: a directory"),

@@ -9,7 +9,7 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
-from ..errors import OptionError, nearest, shown
+from ..errors import OptionError, PlanError, nearest, shown
 from ..model.options import OPTIONS, OptionRow, Options
 from ..model.plain_values import checked_path, truth_value, whole_number
 from ..plan import MOST_CORES
@@ -68,6 +68,12 @@ class BackendSettings:
             raise OptionError(
                 f"backend option 'kernel_meta' has no meaning on target {target.name!r}: it compiles its kernels"
             )
+        if settings.get("cores") is not None:
+            try:
+                target.planner.forced_cores(Options(), settings["cores"], target.name)
+            except PlanError as reason:
+                what = str(reason).partition(": ")[2]  # without the scope: there is none yet
+                raise OptionError(f"backend option 'cores' on target {target.name!r}: {what}") from reason
         settings["options"] = _joined(settings.get("options", ""), scope)
         # A setting that reads as None was left to its default, and the default is not always None.
         return cls(**{name: value for name, value in settings.items() if value is not None})

@@ -1,4 +1,4 @@
-"""tools.emulate_list: the command emulate: a list of ops -> its super kernel launched on an emulator, once per seed."""
+"""tools.emulate_list: the command emulate: a list of ops -> its super kernel on an emulator, twice per seed."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from ..targets import find_target
 from ..targets.protocol import EmulatedLaunch, EmulatedMachine
 from .compile_output import compiled_fields, merged_options
 
+LAUNCHES = 2  # in a row, per seed: the second finds the words, areas and flags that the first left
 _MOST_NAMED = 8  # failing seeds that the text names
 
 
@@ -108,7 +109,7 @@ def _try_seeds(kernel: SuperKernel, seeds: Sequence[int]) -> tuple[EmulatedLaunc
     failures = []
     for seed in _with_bar(seeds):
         try:
-            kernel.emulate({}, seed=seed, stand_ins=True, record=first is None)
+            kernel.emulate({}, seed=seed, stand_ins=True, launches=LAUNCHES, record=first is None)
         except LaunchError as error:
             failures.append(SeedFailure(seed, str(error)))
             continue

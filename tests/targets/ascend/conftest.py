@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from targets.ascend.host_linker import install_linker
 
 from superkernel.errors import SuperKernelError
 from superkernel.model.opsfile import OpsFile
@@ -119,6 +122,34 @@ def write(tmp_path: Path, binaries: Path) -> Callable[..., Path]:
         return path
 
     return written
+
+
+_COMPILER = """#!{python}
+import subprocess, sys
+dropped = ("-xcce", "--cce-", "-mllvm", "-cce-")
+arguments = [one for one in sys.argv[1:] if not one.startswith(dropped)]
+sys.exit(subprocess.run(["g++", *arguments]).returncode)
+"""
+
+
+@pytest.fixture
+def cann(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that looks like CANN; its compiler is the host's, its header does nothing and lies where CANN's does."""
+    from targets.ascend.declared import header_for_host_compilers  # libclang, which other tests do not load
+
+    home = tmp_path / "cann"
+    tools = home / "compiler" / "ccec_compiler" / "bin"
+    tools.mkdir(parents=True)
+    (home / "compiler" / "tikcpp" / "tikcfw").mkdir(parents=True)
+    (home / "compiler" / "tikcpp" / "tikcfw" / "kernel_operator.h").write_text(header_for_host_compilers())
+    (tools / "bisheng").write_text(_COMPILER.format(python=sys.executable))
+    (tools / "bisheng").chmod(0o755)
+    install_linker(tools / "ld.lld")
+    for device, host in (("llvm-objcopy", "objcopy"), ("llvm-ar", "ar"), ("llvm-size", "size")):
+        (tools / device).symlink_to(str(shutil.which(host)))
+    monkeypatch.setenv("ASCEND_HOME_PATH", str(home))
+    monkeypatch.setenv("SUPERKERNEL_CACHE", str(tmp_path / "cache"))
+    return home
 
 
 def arch(**changes: Any) -> dict[str, Any]:

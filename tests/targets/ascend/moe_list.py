@@ -1,7 +1,8 @@
 """A layer of a mixture-of-experts model as sixty ops in CANN's form, on all cores of an A3 chip.
 
-As a graph compiler leaves it that fuses nothing: norms, rotations and activations are chains of elementwise ops, which
-promise @block, between matmuls; the shared expert runs beside the routed experts.
+As a graph compiler leaves it that fuses nothing: norms, rotations and activations are chains of elementwise ops between
+matmuls; the shared expert runs beside the routed experts. The elementwise ops promise @block, so that two of them with
+the same blocks need no sync; CANN's own metadata have no such promise.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ HIDDEN, INNER, HEADS, SCORES = (f"float16[48,{size}]" for size in (7168, 4096, 1
 
 
 class Layer:
-    def __init__(self) -> None:
+    def __init__(self, promised: bool) -> None:
         self.entries: list[Entry] = []
+        self.promise = "@block" if promised else ""
 
     def each(self, name: str, size: str, *names: str) -> str:
         """An elementwise op: a block touches its part of every tensor."""
-        params = [f"in:x{place}:{size}@block" for place in range(len(names) - 1)]
-        return self._add(name, AIV, VECTORS, (*params, f"out:y:{size}@block"), names)
+        params = [f"in:x{place}:{size}{self.promise}" for place in range(len(names) - 1)]
+        return self._add(name, AIV, VECTORS, (*params, f"out:y:{size}{self.promise}"), names)
 
     def whole(self, name: str, kind: KernelType, blocks: int, *names: str) -> str:
         """An op whose blocks read all of their inputs."""
@@ -55,8 +57,9 @@ class Layer:
         self.each("Quant", INNER, f"{result}.product", result)
 
 
-def moe_list() -> list[Entry]:
-    layer = Layer()
+def moe_list(promised: bool = True) -> list[Entry]:
+    """Without promises, every op depends on all blocks of what it reads."""
+    layer = Layer(promised)
     layer.each("CastIn", HIDDEN, "h16", "h")
     layer.norm("h", "g0", "n")
     for part in "ckv":

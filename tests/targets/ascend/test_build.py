@@ -7,14 +7,11 @@ import os
 import shutil
 import stat
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from targets.ascend.conftest import MIX, TILED, entry, metadata
-from targets.ascend.declared import header_for_host_compilers
-from targets.ascend.host_linker import install_linker
 from targets.ascend.test_metadata import compiled
 
 import superkernel as sk
@@ -186,31 +183,6 @@ def test_build_sh_is_a_script_and_asks_for_cann(mixed: Path, tmp_path: Path) -> 
 
 
 # with something that stands in for the compiler
-
-_STAND_IN = """#!{python}
-import subprocess, sys
-dropped = ("-xcce", "--cce-", "-mllvm", "-cce-")
-arguments = [one for one in sys.argv[1:] if not one.startswith(dropped)]
-sys.exit(subprocess.run(["g++", *arguments]).returncode)
-"""
-
-
-@pytest.fixture
-def cann(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that looks like CANN; its compiler is the host's, its header does nothing and lies where CANN's does."""
-    home = tmp_path / "cann"
-    tools = home / "compiler" / "ccec_compiler" / "bin"
-    tools.mkdir(parents=True)
-    (home / "compiler" / "tikcpp" / "tikcfw").mkdir(parents=True)
-    (home / "compiler" / "tikcpp" / "tikcfw" / "kernel_operator.h").write_text(header_for_host_compilers())
-    (tools / "bisheng").write_text(_STAND_IN.format(python=sys.executable))
-    (tools / "bisheng").chmod(0o755)
-    install_linker(tools / "ld.lld")
-    for device, host in (("llvm-objcopy", "objcopy"), ("llvm-ar", "ar"), ("llvm-size", "size")):
-        (tools / device).symlink_to(str(shutil.which(host)))
-    monkeypatch.setenv("ASCEND_HOME_PATH", str(home))
-    monkeypatch.setenv("SUPERKERNEL_CACHE", str(tmp_path / "cache"))
-    return home
 
 
 def test_with_the_compiler_the_object_has_the_entries_and_nothing_else(mixed: Path, cann: Path, tmp_path: Path) -> None:

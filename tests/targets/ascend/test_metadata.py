@@ -110,6 +110,23 @@ def test_a_dynamic_op_in_the_form_that_cann_writes(write: Write) -> None:
     ]
     with compiled(path) as k:
         assert f"key != 10 && key != {wrapped}" in k.source or f"key != {wrapped} && key != 10" in k.source
+        [listed] = k.executable.descriptor["SuperkernelInfo"]["kernelList"]["aicore"]
+    assert {*listed["func_name"]["cube"]} == {"10", "10000000000000000011"}  # as the metadata write them
+
+
+@pytest.mark.parametrize("nested", ["by key", "by function", "by architecture"])
+def test_tiling_keys_of_different_kernel_types_are_refused_by_name(write: Write, nested: str) -> None:
+    mixed = "KERNEL_TYPE_MIX_AIC_1_2"
+    function = {"func_name": "few", "obj_files": "tiled.o"}
+    names: dict[str, Any] = {"dynamic_func_names": {"1": {"AiCore": function}}}
+    if nested == "by key":
+        names["dynamic_func_names"]["7"] = {"AiCore": function, "kernel_type": mixed}
+    elif nested == "by function":
+        names["dynamic_func_names"]["7"] = {"AiCore": function | {"kernel_type": mixed}}
+    else:
+        names = {"AiCore": {"dynamic_func_names": {"1": function, "7": function | {"kernel_type": mixed}}}}
+    path = write([entry("tiled", task_type="dynamic")], tiled=metadata("tiled", sub_operator_kernel_name=names))
+    refused(path, "tiled.json", "kernel_type", "tiling key 7 is KERNEL_TYPE_MIX_AIC_1_2", "KERNEL_TYPE_AIV_ONLY")
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,11 @@ from pathlib import Path
 
 from ...model.binary import Form
 from ...model.subkernel import SubKernel
-from .archive import is_archive
+from .archive import is_archive, members
 from .core_types import CUBE, CoreClass
 from .facts import Code, cube_or_vector, facts_of, split_name
 from .kernel_description import EmittedKernel, EmittedOp
+from .meta_section import meta_section
 from .tools import FLAGS, HOME, INCLUDES, Tool
 
 Words = tuple[str, ...]
@@ -21,6 +22,8 @@ BUILD_SCRIPT = "build.sh"
 WORK = "work"
 INCLUDE = f"{WORK}/include"  # where sub-kernels that come as sources find the header of this package
 HEADERS = f"{INCLUDE}/superkernel"
+# Of two copies' sections in a COMDAT group a linker would keep one, which the other copy may not refer to.
+_UNGROUPED = ("--remove-section=.group",)
 _HEADERS = tuple(Path(__file__).parent / "include" / "superkernel" / name for name in ("subkernel.h", "as_function.h"))
 
 
@@ -64,6 +67,20 @@ class Input:
 
 
 @dataclass(frozen=True)
+class DataFile:
+    """The contents of a section that the build adds to the object."""
+
+    name: str
+    section: str
+    content: bytes
+
+    def line(self) -> str:
+        """As it stands in the script."""
+        octal = "".join(f"\\{byte:03o}" for byte in self.content)
+        return f"printf '{octal}' > {shlex.quote(self.name)}"
+
+
+@dataclass(frozen=True)
 class BuildPlan:
     name: str
     entries: tuple[str, ...]  # the symbols that stay visible
@@ -71,6 +88,7 @@ class BuildPlan:
     commands: tuple[Command, ...]
     product: str
     headers: tuple[Input, ...] = ()  # saved beside the source, and copied to HEADERS
+    data_files: tuple[DataFile, ...] = ()
 
     def lines(self) -> tuple[str, ...]:
         return tuple(command.line() for command in self.commands)
@@ -93,6 +111,7 @@ class BuildPlan:
             f'{FLAGS}="${{{FLAGS}:-{includes}}}"',
             f"mkdir -p {' '.join(sorted({shlex.quote(folder) for folder in self.folders()}))}",
             *(f"cp {header.name} {HEADERS}/" for header in self.headers),
+            *(file.line() for file in self.data_files),
         ]
         stage = None
         for command in self.commands:
@@ -147,13 +166,26 @@ class _BuildCommands:
         emulation = ("-m", emitted.chip.toolkit.linker_emulation)
         link = (*emulation, "-Ttext=0", "-e", entries[0], *kept, "--gc-sections", "-static", "-o", linked, whole)
         self._add(Stage.LINK, Tool.LINKER, link, (whole,), (linked,))
+        data = tuple(self._meta_files(entries))
+        added = tuple(f"--add-section={file.section}={file.name}" for file in data)
         keep = tuple(f"--keep-global-symbol={symbol}" for symbol in entries)
-        self._add(Stage.LOCALISE, Tool.EDITOR, (*keep, linked, product), (linked,), (product,))
+        reads = (linked, *(file.name for file in data))
+        self._add(Stage.LOCALISE, Tool.EDITOR, (*keep, *added, linked, product), reads, (product,))
         stages = list(Stage)
         commands = tuple(sorted(self.commands, key=lambda command: stages.index(command.stage)))
         sources = any(op.kernel.binary.form is Form.SOURCE for op in emitted.ops)
         headers = tuple(Input(path, path.name) for path in _HEADERS) if sources else ()
-        return BuildPlan(emitted.name, tuple(entries), tuple(self.inputs.values()), commands, product, headers)
+        return BuildPlan(emitted.name, tuple(entries), tuple(self.inputs.values()), commands, product, headers, data)
+
+    def _meta_files(self, entries: Sequence[str]) -> Iterator[DataFile]:
+        """The contents of each entry's meta section, where the toolkit says what they are."""
+        toolkit, launch = self.emitted.chip.toolkit, self.emitted.launch
+        if toolkit.meta_fields:
+            content = meta_section(
+                toolkit.meta_fields, toolkit.meta_core_types, launch.classes, launch.type.cubes, launch.type.vectors
+            )
+            for symbol in entries:
+                yield DataFile(f"{WORK}/{symbol}.meta", toolkit.meta_section.replace("{entry}", symbol), content)
 
     def _add(self, stage: Stage, tool: Tool, arguments: Words, reads: Words, makes: Words, folder: str = ".") -> None:
         """Once: several functions of a sub-kernel, and several classes, may ask for the same."""
@@ -195,7 +227,9 @@ class _BuildCommands:
                 # a precompiled copy may have its name already
                 olds = (code.symbol, *((split_name(code.symbol, copy),) if ready else ()))
                 edits = tuple(f"--redefine-sym={old}={function}" for old in olds if old != function)
-                arguments = (*edits, f"--keep-global-symbol={function}", base, output)
+                # llvm-objcopy looks for the old name, GNU objcopy for the new one
+                keep = tuple(f"--keep-global-symbol={name}" for name in dict.fromkeys((*olds, function)))
+                arguments = (*_UNGROUPED, *edits, *keep, base, output)
                 self._add(Stage.RENAME, Tool.EDITOR, arguments, (base,), (output,))
                 yield output
 
@@ -218,6 +252,7 @@ class _BuildCommands:
             self._add(Stage.MEASURE, Tool.SIZER, ("-A", given), (given,), ())
             return given
         folder = f"{WORK}/{given}.d"
+        objects = objects or tuple(members(kernel.binary.path))  # without metadata, any may have the function
         files = tuple(f"{folder}/{name}" for name in objects)
         self._add(Stage.UNPACK, Tool.ARCHIVER, ("x", f"../../{given}", *objects), (given,), files, folder)
         self._add(Stage.MEASURE, Tool.SIZER, ("-A", *files), files, ())

@@ -12,7 +12,7 @@ from .core_types import CUBE, VECTOR
 from .emit import AscendEmitter
 from .facts import facts_of
 from .kernel_description import EmittedKernel, EmittedOp, EventWord, Prefetch, TilingWords
-from .names import KernelFunctions, entry_name, name_functions
+from .names import KernelFunctions, entry_name, linked_name, name_functions
 from .plan import WEIGHT_BUDGET, AscendPlan
 from .weights import weights_by_reader
 
@@ -23,11 +23,12 @@ _TILING_ROLES = (Role.TILING_KEY, Role.BLOCK_COUNT, Role.LOCK)
 def emit(plan: AscendPlan) -> EmittedKernel:
     graph, slots = plan.graph, plan.slots
     copies = {node.kernel: plan.copies[node.index] for node in graph.nodes}
-    named = name_functions(graph.name, list(copies.items()))
+    name = linked_name(plan.chip, graph.name)
+    named = name_functions(name, list(copies.items()))
     macros = {CUBE: plan.chip.cube_macro, VECTOR: plan.chip.vector_macro}
     return EmittedKernel(
-        name=graph.name,
-        entry=entry_name(graph.name),
+        name=name,
+        entry=entry_name(name),
         source=AscendEmitter(plan, named).source(),
         chip=plan.chip,
         launch=plan.launch,

@@ -135,12 +135,17 @@ def _event_ids(events: Sequence[str]) -> list[int | str]:
     return [int(event) if event.isascii() and event.isdecimal() else event for event in listed_events(events)]
 
 
+def unsigned_key(key: int) -> str:
+    """A tiling key as metadata write it: cores compare 64 bits with a sign, CANN's tools write them without."""
+    return str(key % 2**64)
+
+
 def _function(op: EmittedOp) -> Any:
     """One name; per class where they differ; per tiling key where it is chosen at run time."""
 
     def of(core_class: CoreClass) -> Any:
         variants = op.variants[core_class]
-        return {str(v.key): v.functions[0] for v in variants} if op.dynamic else variants[0].functions[0]
+        return {unsigned_key(v.key): v.functions[0] for v in variants} if op.dynamic else variants[0].functions[0]
 
     names = {core_class.value: of(core_class) for core_class in op.variants}
     return next(iter(names.values())) if len(names) == 1 else names

@@ -9,7 +9,7 @@ from ...plan.steps import Preload
 from .core_types import CUBE, VECTOR, CoreClass
 from .emit_steps import StepPrinter, indented
 from .kernel_description import Variant
-from .names import KernelFunctions, entry_name
+from .names import KernelFunctions, entry_name, linked_name
 from .plan import AscendPlan
 from .prelude import constants, helpers
 from .steps import Classes
@@ -19,7 +19,7 @@ class AscendEmitter:
     def __init__(self, plan: AscendPlan, named: Mapping[SubKernel, KernelFunctions]) -> None:
         self.plan, self.named = plan, named
         self.launch, self.chip = plan.launch, plan.chip
-        self.entry = entry_name(plan.graph.name)
+        self.entry = entry_name(linked_name(plan.chip, plan.graph.name))
         self.printer = StepPrinter(plan, named, self.entry)
 
     def source(self) -> str:

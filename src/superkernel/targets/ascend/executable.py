@@ -14,6 +14,7 @@ from .build import BUILD_SCRIPT, BuildPlan, Built, plan_build
 from .describe_kernel import emit
 from .facts import facts_of
 from .kernel_description import EmittedKernel
+from .names import linked_name
 from .plan import AscendPlan
 
 
@@ -44,7 +45,7 @@ class AscendExecutable:
     @classmethod
     def restore(cls, plan: AscendPlan, directory: Path) -> AscendExecutable:
         """A saved super kernel, planned and printed again, which must give the saved source."""
-        name = plan.graph.name
+        name = linked_name(plan.chip, plan.graph.name)
         try:
             descriptor = json.loads((directory / f"{name}.json").read_text())
             source = (directory / f"{name}_kernel.cpp").read_text()

@@ -78,25 +78,32 @@ class _Reader:
             if number in found:
                 raise table.error(f"the tiling key {number} stands twice")
             if _KIND in functions:
-                self._check_kind(functions.pop(_KIND))
+                self._check_kind(functions.pop(_KIND), key)
+            for function in functions.values():
+                self._check_kind_of_function(function, key)
             found[number] = functions
         for architecture, entry in self.static.items():
             if _DYNAMIC in entry.entries():
                 for key, function in entry.at(_DYNAMIC).entries().items():
+                    self._check_kind_of_function(function, key)
                     found.setdefault(_tiling_key(function, key), {})[architecture] = function
         if self.dynamic is not None and not found:
             raise self.dynamic.error("no tiling key at all")
         return found
 
-    def _check_kind(self, place: JsonValue) -> None:
+    def _check_kind_of_function(self, function: JsonValue, key: str) -> None:
+        if isinstance(function.value, dict) and _KIND in function.entries():
+            self._check_kind(function.at(_KIND), key)
+
+    def _check_kind(self, place: JsonValue, key: str) -> None:
         """Every tiling of a sub-kernel runs on the same cores."""
         text = place.text()
         with located(place):
             kind = kernel_type(text, "")
         if kind.op_class is not self.kind.op_class or kind.vectors_per_cube != self.kind.vectors_per_cube:
             raise place.error(
-                f"{kind.value} runs on other cores than the sub-kernel, which is {self.kind.value}: "
-                "all tilings of a sub-kernel must be of one kind"
+                f"tiling key {key} is {kind.value}, which runs on other cores than the sub-kernel, {self.kind.value}: "
+                "all tilings of a sub-kernel must be of one kind; make a sub-kernel of each"
             )
 
     def _of_classes(self, table: Mapping[str, JsonValue], key: int) -> list[FoundCode]:

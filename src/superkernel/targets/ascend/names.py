@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from ...errors import GraphError
 from ...model.subkernel import SubKernel
+from .chips import Chip
 from .core_types import CoreClass
 from .facts import check_identifier, cube_or_vector, facts_of, pointer_count, split_name
 from .kernel_description import Variant
@@ -40,6 +41,12 @@ class KernelFunctions:
     def function(self) -> str:
         """The only function of a sub-kernel that has one body."""
         return next(iter(self.variants.values()))[0].functions[0]
+
+
+def linked_name(chip: Chip, name: str) -> str:
+    """What a super kernel is called in its object, its descriptor and its files; a name of that form stays."""
+    before, _, behind = chip.toolkit.kernel_name.partition("{name}")
+    return name if name.startswith(before) and name.endswith(behind) else f"{before}{name}{behind}"
 
 
 def entry_name(name: str) -> str:

@@ -49,6 +49,8 @@ def execute(plan: BuildPlan, commands: Sequence[Command], source: str, folder: P
         (folder / name).mkdir(parents=True, exist_ok=True)
     for file in plan.headers:
         shutil.copyfile(file.path, folder / HEADERS / file.name)
+    for data in plan.data_files:
+        (folder / data.name).write_bytes(data.content)
     printed = []
     for command in commands:
         program = tools.path(command.tool)

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any
 
 from ...errors import OptionError, nearest
+from .meta_section import check_meta_fields
 
 
 class DescriptorForm(Enum):
@@ -44,17 +45,33 @@ class Toolkit:
     no_pair: int = 15  # the code for nothing to wait for
     block_count_variable: str = "sk_cann_block_num"  # where a dynamic sub-kernel finds its block count
     feed_variable: str = "sk_cann_feed"  # where block 0 finds the address of its control word
+    kernel_name: str = "{name}"  # of a super kernel: te_superkernel_{name} where CANN's own run time looks for it
+    meta_section: str = ".ascend.meta.{entry}"  # {entry}: a visible entry symbol of the object
+    meta_fields: tuple[str, ...] = ()  # contents of that section, "<bytes>:<value>" each; none: there is no section
+    meta_core_types: tuple[str, ...] = ()  # what core_type means in meta_fields: of cube, vector and mixed launches
+
+
+_TEMPLATES = {"kernel_name": "{name}", "meta_section": "{entry}"}  # field -> the word that it must contain
 
 
 def read_toolkit(found: object, where: str) -> Toolkit:
     if not isinstance(found, Mapping):
         raise OptionError(f"chip {where}: toolkit is {found!r}; an object is needed")
-    known = {field.name: field.default for field in fields(Toolkit)}
+    known = {field.name: field for field in fields(Toolkit)}
     for key in found:
         if key not in known:
             names = ", ".join(known)
             raise OptionError(f"chip {where}: unknown field toolkit.{key}{nearest(key, known)}; fields are {names}")
-    return Toolkit(**{key: _checked(value, known[key], f"chip {where}: toolkit.{key}") for key, value in found.items()})
+    values = {
+        key: _checked(value, known[key].default, str(known[key].type), f"chip {where}: toolkit.{key}")
+        for key, value in found.items()
+    }
+    toolkit = Toolkit(**values)
+    for key, word in _TEMPLATES.items():
+        if word not in (text := getattr(toolkit, key)):
+            raise OptionError(f"chip {where}: toolkit.{key} is {text!r}; it must contain {word}")
+    check_meta_fields(toolkit.meta_fields, toolkit.meta_core_types, f"chip {where}: toolkit")
+    return toolkit
 
 
 def toolkit_fields(toolkit: Toolkit) -> dict[str, Any]:
@@ -66,8 +83,8 @@ def toolkit_fields(toolkit: Toolkit) -> dict[str, Any]:
     return {field.name: plain(getattr(toolkit, field.name)) for field in fields(Toolkit)}
 
 
-def _checked(value: object, default: object, what: str) -> Any:
-    """The value, as what its default is."""
+def _checked(value: object, default: object, kind: str, what: str) -> Any:
+    """The value, as what its default is; `kind` is the field's annotation."""
     if isinstance(default, Enum):
         forms = [form.value for form in type(default)]
         if value not in forms:
@@ -76,8 +93,9 @@ def _checked(value: object, default: object, what: str) -> Any:
     if isinstance(default, tuple):
         if not isinstance(value, list | tuple):
             raise OptionError(f"{what} is {value!r}; a list is needed")
-        one = "" if default and isinstance(default[0], str) else 0
-        return tuple(_checked(item, one, f"{what}[{i}]") for i, item in enumerate(value))
+        item_kind = "str" if kind.startswith("tuple[str") else "int"
+        item_default = "text" if item_kind == "str" else 0
+        return tuple(_checked(item, item_default, item_kind, f"{what}[{i}]") for i, item in enumerate(value))
     if isinstance(default, str):
         if not isinstance(value, str) or not value.strip() or not value.isprintable():
             raise OptionError(f"{what} is {value!r}; a text is needed")

@@ -13,8 +13,9 @@ from pathlib import Path
 HOME = "ASCEND_HOME_PATH"
 # where the compiler lies in an installation of CANN
 COMPILER_FOLDERS = ("bin", "compiler/ccec_compiler/bin", "tools/ccec_compiler/bin", "compiler/bin")
-# where the device compiler finds kernel_operator.h and what that includes
-INCLUDES = ("include", "compiler/tikcpp/tikcfw", "compiler/tikcpp/tikcfw/interface", "compiler/tikcpp/tikcfw/impl")
+# where the device compiler finds kernel_operator.h and what that includes; newer toolkits have asc/include
+_TIKCFW = "compiler/tikcpp/tikcfw"
+INCLUDES = ("asc/include", "include", _TIKCFW, f"{_TIKCFW}/interface", f"{_TIKCFW}/impl")
 FLAGS = "CCE_FLAGS"  # instead of those folders
 
 

@@ -10,7 +10,7 @@ from math import inf
 import numpy as np
 from targets.ascend.conformance.cases import Case, random_case, tiling
 from targets.ascend.conformance.oracle import expected
-from targets.ascend.conformance.pairing import check_pairing, producers_of, stored, wait_point
+from targets.ascend.conformance.trace_order import check_order, producers_of, stored, wait_point
 
 from superkernel.cache import Cache
 from superkernel.model.graph import Graph
@@ -63,8 +63,7 @@ def check(ready: Ready, seed: int) -> Emulation:
     check_cores(ready, steps, wanted, before)
     check_orders(ready, steps)
     check_streams(ready, emulation.steps)
-    if not ready.emitted.tilings:
-        check_pairing(ready.emitted, ready.graph, emulation.steps)
+    check_order(ready.emitted, ready.graph, emulation)
     check_events(ready, emulation, steps)
     check_preloads(ready, emulation)
     check_copies(ready, emulation.steps)

@@ -13,32 +13,49 @@ from superkernel.targets.ascend.core_types import KernelType
 
 pytestmark = pytest.mark.slow
 
-CASES, MANY_CASES = 320, 1000
+SAMPLE, SEEDS = 32, 2  # of the first cases, in every run
+FIRST, MANY_CASES = 320, 1000
 
 
-@pytest.mark.parametrize("first", range(0, CASES, CHUNK))
-def test_random_cases(first: int) -> None:
-    run_cases(first, CHUNK, 2)
+def test_random_cases() -> None:
+    run_cases(0, SAMPLE, SEEDS)
 
 
 def test_cases_as_large_as_the_chip() -> None:
-    run_cases(50_000, 6, 3, most_blocks=24)
+    run_cases(50_000, 2, 2, most_blocks=24)
 
 
-ODD_CHIP = {
+OTHER_FLAGS = {
     **{"name": "odd", "cube_cores": 7, "vector_cores": 14, "cache_line": 64, "flag_limit": 3},
     **{"cube_flag": 1, "vector_flag": 2, "vectors_to_cube_flag": 3, "cube_to_vectors_flag": 0},
-    **{"cube_macro": "ON_A_CUBE", "vector_macro": "ON_A_VECTOR"},
 }
+MORE_BARRIERS = (("stream-fusion=1", 15), ("early-start=1", 3), ("early-start=1", 15))
+OTHER_MACROS = {"cube_macro": "ON_A_CUBE", "vector_macro": "ON_A_VECTOR"}
 
 
 def test_cases_on_a_chip_with_other_flags_that_hold_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cases, "TARGET", TARGET.for_chip({**TARGET.chip_fields(), **ODD_CHIP}))
+    monkeypatch.setattr(cases, "TARGET", TARGET.for_chip({**TARGET.chip_fields(), **OTHER_FLAGS}))
+    run_cases(7_000, 6, 2)
+
+
+@pytest.mark.conformance
+def test_many_cases_on_a_chip_with_other_flags_and_macros(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cases, "TARGET", TARGET.for_chip({**TARGET.chip_fields(), **OTHER_FLAGS, **OTHER_MACROS}))
     run_cases(7_000, CHUNK, 3)
 
 
-@pytest.mark.parametrize("limit", [3, 15])
-@pytest.mark.parametrize("options", ["early-start=1", "stream-fusion=1"])
+@pytest.mark.conformance
+def test_many_cases_as_large_as_the_chip() -> None:
+    run_cases(50_000, 6, 3, most_blocks=24)
+
+
+@pytest.mark.parametrize(
+    ("options", "limit"),
+    [
+        ("stream-fusion=1", 3),
+        *(pytest.param(*more, marks=pytest.mark.conformance) for more in MORE_BARRIERS),
+    ],
+)
 def test_debug_barriers_while_many_signals_are_under_way(
     monkeypatch: pytest.MonkeyPatch, options: str, limit: int
 ) -> None:
@@ -55,8 +72,14 @@ def test_debug_barriers_while_many_signals_are_under_way(
     ]
     case = Case("barriers", tuple(uses), f"{options}:debug-sync-all=1:split-mode=1:preload-code=none")
     [ready] = prepare([(case, *case.emitted())])
-    for seed in range(12):
+    for seed in range(4):
         check(ready, seed)
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("first", range(0, FIRST, CHUNK))
+def test_the_first_random_cases(first: int) -> None:
+    run_cases(first, CHUNK, SEEDS)
 
 
 @pytest.mark.conformance

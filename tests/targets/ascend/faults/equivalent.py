@@ -1,61 +1,80 @@
-"""Planted changes that are no faults: what nobody finds must have a reason here, which the text shows."""
+"""Planted changes that are no faults: what no check finds must be proven to change nothing, or have a reason here.
+
+A change of something that orders is proven, by a walk over what the cores do or by equal code. The reasons are for
+statements that order nothing: requests for code, declarations, checks of answers, cache lines, time stamps.
+"""
 
 from __future__ import annotations
 
 import re
 import subprocess
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from targets.ascend.conformance.pairing import check_pairing
-from targets.ascend.faults.plant import Fault, Line, is_idle, lines_of
-from targets.ascend.faults.run import steps_of
+from targets.ascend.conformance.trace_order import check_order, flags_stay_below_the_limit
+from targets.ascend.faults.plant import Fault, Line, lines_of
+from targets.ascend.faults.run import emulations_of
 
 from superkernel.targets.ascend.emulator.library import INCLUDE
 from superkernel.targets.ascend.kernel_description import EmittedKernel
 from superkernel.targets.ascend.plan import AscendPlan
 
-SAME_ORDER = "every op is told of all that it needs, by signals and waits in any timing"
+SAME_ORDER = "every op, notify, request, reset and end still follows all that it must follow, in any timing"
 DEBUGGING = "a debugging step that is added: no op of the scenario keeps a line in its cache"
 SAME_CODE = "compiles to the same code for every class of the launch"
 REPEATABLE = (
-    *("preload", "drain", "await", "tiling key", "block count", "check of the key", "check of the block count"),
-    *("context of a call", "cache", "end of barriers", "class barrier", "count of time stamps", "dump"),
+    *("preload", "tiling key", "block count", "check of the key", "check of the block count"),
+    *("context of a call", "cache", "end of barriers", "count of time stamps", "dump"),
 )
 FLAGS = ("arrive", "signal", "wait", "class barrier", "join barriers", "call")
+WORDS = ("await", "notify", "request", "reset")
 CHECKS = ("check of the key", "check of the block count", "tiling key", "block count")
-WAITS, TELLS = ("wait", "await"), ("arrive", "signal", "notify", "request", "reset")
 MOVES = ("behind the next", "at the begin", "at the end")
+ORDERS = (*FLAGS, *WORDS, "drain")  # statements that order something
+ORDER_CHANGES = ("removed", "twice", *MOVES)
 
 
 def reason(plan: AscendPlan, emitted: EmittedKernel, fault: Fault) -> str | None:
     """Why a change changes nothing that a launch can tell; None: it does."""
-    for why, holds in RULES.items():
-        if holds(emitted, fault):
-            return why
-    if plan.options.debug_dcci_all and fault.statement == "cache":
-        return DEBUGGING
-    if _same_code(emitted, fault):
-        return SAME_CODE
-    return SAME_ORDER if _same_order(plan, fault) else None
+    if _changes_order(fault):
+        if _same_order(plan, fault):
+            return SAME_ORDER
+    else:
+        for why, holds in RULES.items():
+            if holds(emitted, fault):
+                return why
+        if plan.options.debug_dcci_all and fault.statement == "cache":
+            return DEBUGGING
+    return SAME_CODE if _same_code(emitted, fault) else None
+
+
+def _changes_order(fault: Fault) -> bool:
+    return fault.statement in ORDERS and (fault.change in ORDER_CHANGES or fault.change.startswith("on PIPE"))
 
 
 def _same_order(plan: AscendPlan, fault: Fault) -> bool:
-    """Flags are moved, and a walk over all signals and waits, which knows nothing of the emulator's clocks, finds that
-    no op passes its wait point without being told of all that it needs."""
-    if fault.change not in MOVES or fault.statement not in FLAGS or fault.emitted.tilings:
-        return False
-    try:
-        check_pairing(fault.emitted, plan.graph, steps_of(plan, fault))
-    except AssertionError:
-        return False
+    """What a core does is the same in every timing. A walk over all signals, waits, drains and words, which knows
+    nothing of the emulator's clocks, finds that all comes after what it must follow."""
+    for emulation in emulations_of(plan, fault):
+        if not flags_stay_below_the_limit(fault.emitted, emulation):
+            return False
+        try:
+            check_order(fault.emitted, plan.graph, emulation)
+        except AssertionError:
+            return False
     return True
 
 
+def _moves(fault: Fault, *kinds: str) -> bool:
+    """Whether a statement of such a kind is moved, or changes places with the statement before it."""
+    exchanged = fault.change == "behind the next" and fault.other in kinds
+    return exchanged or (fault.change in MOVES and fault.statement in kinds)
+
+
 def _context_moved(emitted: EmittedKernel, fault: Fault) -> bool:
-    pair = (fault.statement, fault.other)
-    return fault.change in MOVES and "context of a call" in pair and "call" not in pair
+    return _moves(fault, "context of a call") and fault.other != "call"
 
 
 def _repeated(emitted: EmittedKernel, fault: Fault) -> bool:
@@ -63,7 +82,7 @@ def _repeated(emitted: EmittedKernel, fault: Fault) -> bool:
 
 
 def _preload_moved(emitted: EmittedKernel, fault: Fault) -> bool:
-    return fault.change in MOVES and "preload" in (fault.statement, fault.other)
+    return _moves(fault, "preload")
 
 
 def _more_preloaded(emitted: EmittedKernel, fault: Fault) -> bool:
@@ -76,52 +95,11 @@ def _more_preloaded(emitted: EmittedKernel, fault: Fault) -> bool:
 
 
 def _declared_elsewhere(emitted: EmittedKernel, fault: Fault) -> bool:
-    return fault.change in MOVES and "launch type" in (fault.statement, fault.other)
+    return _moves(fault, "launch type")
 
 
 def _base_moved(emitted: EmittedKernel, fault: Fault) -> bool:
-    pair = (fault.statement, fault.other)
-    return fault.change in MOVES and "sync base" in pair and not set(pair) & set(FLAGS)
-
-
-def _drained_before(emitted: EmittedKernel, fault: Fault) -> bool:
-    """No copy of this core can be in a pipe: since the last call stands a drain, or a wait for the flag of its class,
-    at which it has arrived behind its copies; or there was no call."""
-    if fault.statement not in ("arrive", "signal") or not fault.change.startswith("on PIPE"):
-        return False
-    [number] = fault.lines
-    return _before(lines_of(emitted.source), number) != "call"
-
-
-def _told_to_no_op(emitted: EmittedKernel, fault: Fault) -> bool:
-    """Behind it, no op is called and nobody outside is told of stores; or it stands for a word that was
-    seen, and none of the ops behind it needs one before it."""
-    if fault.statement not in ("arrive", "signal") or not fault.change.startswith("on PIPE"):
-        return False
-    [number] = fault.lines
-    behind = [line.statement for line in lines_of(emitted.source) if line.number > number]
-    past_a_word = re.search("past the (lock|events) of", emitted.source.splitlines()[number - 1])
-    return past_a_word is not None or not {"call", "notify", "request"} & set(behind)
-
-
-def _before(lines: list[Line], number: int) -> str:
-    """The last call, drain or wait for the own class on the way to a line. Lines of the other class, and of the other
-    branch of an if, are not on the way."""
-    classes = _classes(lines)
-    depth = next(line.depth for line in lines if line.number == number)
-    skipped = False
-    for line in reversed([line for line in lines if line.number < number]):
-        if {classes[line.number], classes[number]} == {"cube", "vector"}:
-            continue
-        depth = min(depth, line.depth)
-        if line.depth == depth and line.text.strip().startswith("} else"):
-            skipped = True
-        elif skipped and line.depth == depth and "{" in line.text:
-            skipped = False
-        of_class = line.statement == "wait" and re.search(r"\((cube|vector)_flag\)", line.text)
-        if not skipped and (line.statement in ("call", "drain", "class barrier") or of_class):
-            return line.statement
-    return ""
+    return _moves(fault, "sync base") and fault.other not in FLAGS
 
 
 def _classes(lines: list[Line]) -> dict[int, str]:
@@ -136,14 +114,6 @@ def _classes(lines: list[Line]) -> dict[int, str]:
     return found
 
 
-def _drain(emitted: EmittedKernel, fault: Fault) -> bool:
-    return fault.statement == "drain" or (fault.change in MOVES and fault.other == "drain")
-
-
-def _both_waits(emitted: EmittedKernel, fault: Fault) -> bool:
-    return fault.change in MOVES and fault.statement in WAITS and fault.other in WAITS
-
-
 def _trapped_anyway(emitted: EmittedKernel, fault: Fault) -> bool:
     """check_, call_ and preload_ functions of a dynamic op all trap on an unknown key."""
     removed = fault.change == "removed" or fault.change in MOVES or fault.change == "a statement removed"
@@ -152,38 +122,11 @@ def _trapped_anyway(emitted: EmittedKernel, fault: Fault) -> bool:
 
 
 def _checks_moved(emitted: EmittedKernel, fault: Fault) -> bool:
-    return fault.change in MOVES and (fault.statement in CHECKS or fault.other in CHECKS)
+    return _moves(fault, *CHECKS)
 
 
 def _one_copy(emitted: EmittedKernel, fault: Fault) -> bool:
     return fault.change == "copy of another core" and "core %" not in emitted.source
-
-
-def _idle(emitted: EmittedKernel, fault: Fault) -> bool:
-    """Both statements stand in the branch of cores without a block."""
-    if fault.change not in MOVES or fault.statement not in FLAGS:
-        return False
-    lines = lines_of(emitted.source)
-    return all(is_idle(lines, number) for number in fault.lines)
-
-
-def _ordered_before(emitted: EmittedKernel, fault: Fault) -> bool:
-    """Between the clearing of control words and the first op that is fed, the class meets anyway."""
-    if fault.statement != "class barrier" or fault.change not in ("removed", *MOVES):
-        return False
-    lines = lines_of(emitted.source)
-    first = next(line.number for line in lines if line.statement == "class barrier")
-    fed = next(line.number for line in lines if line.statement in ("context of a call", "join barriers"))
-    return any(line.statement == "wait" for line in lines if first < line.number < fed)
-
-
-def _later(emitted: EmittedKernel, fault: Fault) -> bool:
-    """Waits come earlier, or signals later: no order is lost, and what would hang hangs in every launch."""
-    if fault.change == "at the begin":
-        return fault.statement in WAITS
-    if fault.change == "behind the next" and fault.statement == "call":
-        return fault.other in WAITS
-    return fault.change in MOVES and fault.statement in TELLS
 
 
 def _first_op(emitted: EmittedKernel, fault: Fault) -> bool:
@@ -197,17 +140,13 @@ def _first_op(emitted: EmittedKernel, fault: Fault) -> bool:
     return any(number < first and "dcci(" in emitted.source.splitlines()[number] for number in fault.lines)
 
 
-def _reset_moved(emitted: EmittedKernel, fault: Fault) -> bool:
-    return fault.change in MOVES and fault.statement == "reset"
-
-
 def _kind_is_published(emitted: EmittedKernel, fault: Fault) -> bool:
     """Ready for barriers with the other class, of which the op has none."""
     return fault.kind == "join barriers: other classes" and any("<true>" in text for text in fault.lines.values())
 
 
 def _stamp_moved(emitted: EmittedKernel, fault: Fault) -> bool:
-    return fault.change in MOVES and "time stamp" in (fault.statement, fault.other)
+    return _moves(fault, "time stamp")
 
 
 RULES: Mapping[str, Callable[[EmittedKernel, Fault], bool]] = {
@@ -216,19 +155,11 @@ RULES: Mapping[str, Callable[[EmittedKernel, Fault], bool]] = {
     "asks for more code than is called": _more_preloaded,
     "says what the launch is, wherever it stands": _declared_elsewhere,
     "no flag is touched in between": _base_moved,
-    "no copy of the core is under way: any pipe will do": _drained_before,
-    "what it tells is that a word was seen: no op that reads copies of this core follows": _told_to_no_op,
-    "copies are neither read nor told of before a signal in their pipe, or the end, orders them": _drain,
     "a call is told what it was told": _context_moved,
-    "both flags are waited for before anything else": _both_waits,
     "other functions of the op trap on an unknown key": _trapped_anyway,
     "answers are read and checked before they are used": _checks_moved,
     "there is one copy": _one_copy,
-    "a core without a block has stored nothing that it could tell of": _idle,
-    "the class meets between the clearing of control words and the first op that is fed": _ordered_before,
-    "waits earlier, or tells later: no order is lost, and what would hang would hang in every launch": _later,
     "a launch begins with empty caches: before the first op no line can be old": _first_op,
-    "the word was seen, and this core has run the ops that it holds back": _reset_moved,
     "idle cores join by the kind of barrier that block 0 publishes": _kind_is_published,
     "marks nest as before, and an interval is longer or shorter": _stamp_moved,
 }
@@ -240,6 +171,7 @@ def _same_code(emitted: EmittedKernel, fault: Fault) -> bool:
     return all(_object(emitted.source, flags) == _object(plain, flags) for flags in emitted.defines.values())
 
 
+@cache
 def _object(source: str, flags: tuple[str, ...]) -> bytes:
     with TemporaryDirectory() as folder:
         text, made = Path(folder, "entry.cpp"), Path(folder, "entry.o")

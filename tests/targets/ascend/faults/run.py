@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -13,14 +14,15 @@ from superkernel.errors import BuildError, LaunchError
 from superkernel.model.tiling import Tiling, TilingFunction
 from superkernel.targets.ascend.core_types import CoreClass
 from superkernel.targets.ascend.emulator import launch as emulator_launch
+from superkernel.targets.ascend.emulator.launch import Emulation
 from superkernel.targets.ascend.emulator.modules import Module, build_modules
 from superkernel.targets.ascend.emulator.stand_in_launch import StandInEmulator
-from superkernel.targets.ascend.emulator.trace import TracedStep
 from superkernel.targets.ascend.plan import AscendPlan
 from superkernel.targets.protocol import LaunchInputs
 
 BATCH = 40  # texts that are compiled together
 STALL = 60_000  # steps without progress: a fault that makes an endless loop is found soon
+_REFUSED = re.compile(r"^(\w+)_kernel\.cpp:\d+:\d+: (?:fatal )?error", re.M)
 VALUES = "run one after the other"  # in the complaint of a stand-in
 SEEDS = range(4)
 
@@ -52,16 +54,19 @@ def _run_batch(plan: AscendPlan, faults: Sequence[Fault]) -> list[Finding]:
     try:
         modules = build_modules([fault.emitted for fault in faults], Cache(), True)
     except BuildError as error:
-        if len(faults) == 1:
-            return [Finding(faults[0], By.BUILD, str(error))]
-        half = len(faults) // 2
-        return [*_run_batch(plan, faults[:half]), *_run_batch(plan, faults[half:])]
+        refused = set(_REFUSED.findall(error.stderr))  # the compiler names every text that it refuses
+        rest = [fault for fault in faults if fault.emitted.name not in refused]
+        if len(rest) == len(faults):
+            raise
+        findings = {id(finding.fault): finding for finding in _run_batch(plan, rest)} if rest else {}
+        return [findings.get(id(fault), Finding(fault, By.BUILD, str(error))) for fault in faults]
     return [_finding(plan, fault, modules) for fault in faults]
 
 
 def _finding(plan: AscendPlan, fault: Fault, modules: Mapping[CoreClass, Module]) -> Finding:
     for seed, tilings in _right_launches(plan):
-        if complaint := _complaint(plan, fault, modules, seed, tilings):
+        launches = 2 if seed == SEEDS[1] else 1
+        if complaint := _complaint(plan, fault, modules, seed, tilings, launches=launches):
             return Finding(fault, By.VALUES if VALUES in complaint else By.EMULATOR, complaint)
     for tilings, more_blocks in _wrong_tilings(plan):
         complaint = _complaint(plan, fault, modules, SEEDS[0], tilings, more_blocks)
@@ -70,10 +75,12 @@ def _finding(plan: AscendPlan, fault: Fault, modules: Mapping[CoreClass, Module]
     return Finding(fault, By.NOBODY)
 
 
-def steps_of(plan: AscendPlan, fault: Fault) -> tuple[TracedStep, ...]:
-    """What the cores do in a launch in which nothing is found."""
-    settings = fault.emitted, plan.graph, build_modules([fault.emitted], Cache(), True), Cache(), SEEDS[-1], None, ()
-    return StandInEmulator(*settings, True, True, options=plan.options).run({}, LaunchInputs({}, {})).steps
+def emulations_of(plan: AscendPlan, fault: Fault) -> Iterator[Emulation]:
+    """What the cores do in launches in which nothing is found, with every tiling key."""
+    modules = build_modules([fault.emitted], Cache(), True)
+    for seed, tilings in _right_launches(plan):
+        settings = fault.emitted, plan.graph, modules, Cache(), seed, None, (), True, True
+        yield StandInEmulator(*settings, options=plan.options).run({}, LaunchInputs({}, tilings))
 
 
 def _complaint(
@@ -83,10 +90,11 @@ def _complaint(
     seed: int,
     tilings: dict[str, TilingFunction],
     more_blocks: int = 0,
+    launches: int = 1,
 ) -> str:
     usual, emulator_launch.STALL_LIMIT = emulator_launch.STALL_LIMIT, STALL
     settings = fault.emitted, plan.graph, modules, Cache(), seed, None, (), True, True
-    emulator = _Exaggerating(*settings, options=plan.options, more_blocks=more_blocks)
+    emulator = _Exaggerating(*settings, options=plan.options, more_blocks=more_blocks, launches=launches)
     try:
         emulator.run({}, LaunchInputs({}, tilings))
     except LaunchError as error:

@@ -22,6 +22,7 @@ from .stand_in_launch import StandInEmulator
 from .stand_ins import cannot_run_here
 
 _Key = tuple[int, bool]  # id of the emitted kernel, and whether stand-ins take the place of its sub-kernels
+MOST_LAUNCHES = 1000
 _built: dict[_Key, tuple[ref[EmittedKernel], Mapping[CoreClass, Module]]] = {}
 
 __all__ = ["Delays", "Emulation", "Outside", "Turn", "emulate", "uses_stand_ins"]
@@ -54,22 +55,33 @@ def emulate(
     races: bool = True,
     record: bool = True,
     stand_ins: bool | None = None,
+    launches: int = 1,
     options: Options | None = None,
 ) -> Emulation:
-    """Compile the emitted source for the host and launch it once.
+    """Compile the emitted source for the host and launch it.
 
     The seed decides in which order cores get on, what their caches do and when agents outside act; `delays` and
     `outside` say so in detail. `races`: accesses that nothing orders are errors even if the values come out right.
     `record`: keep what every core did. What sub-kernels print goes to the standard output. `stand_ins`: see
-    uses_stand_ins; `options` are those of the plan.
+    uses_stand_ins. `launches`: so many in a row with the same buffers, each on the words, areas and flags that the one
+    before left; what the last one did is returned. `options` are those of the plan.
     """
     if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**64:
         raise LaunchError(f"super_kernel_scope {emitted.name!r}: seed is {seed!r}; a whole number from 0 is needed")
+    if not isinstance(launches, int) or isinstance(launches, bool) or not 1 <= launches <= MOST_LAUNCHES:
+        raise LaunchError(
+            f"super_kernel_scope {emitted.name!r}: launches is {launches!r}; a whole number from 1 to {MOST_LAUNCHES} "
+            "is needed"
+        )
     cache = Cache()
     stands_in = uses_stand_ins(emitted, stand_ins)
     modules = _modules_of(emitted, cache, stands_in)
     settings = emitted, graph, modules, cache, seed, delays, outside, races, record
-    emulator = StandInEmulator(*settings, options=options or Options()) if stands_in else ChipEmulator(*settings)
+    emulator = (
+        StandInEmulator(*settings, launches=launches, options=options or Options())
+        if stands_in
+        else ChipEmulator(*settings, launches=launches)
+    )
     emulation = emulator.run(buffers, launch_inputs)
     if emulation.printed:
         sys.stdout.write(emulation.printed + "\n")

@@ -51,6 +51,9 @@ class Arena:
         """The value of the word that a slot points to."""
         return ctypes.c_uint64.from_address(self.words[slot]).value
 
+    def set_word(self, slot: int, value: int) -> None:
+        ctypes.c_uint64.from_address(self.words[slot]).value = value
+
 
 def lay_out(
     emitted: EmittedKernel,

@@ -28,6 +28,7 @@ from ..core_types import CoreClass, KernelType
 from ..kernel_areas import printed_text, profiled_spans
 from ..kernel_description import EmittedKernel, TilingWords
 from .arena import DUMP, PROFILING, SYNC_AREA, Arena, buffer_region, lay_out
+from .between_launches import BetweenLaunches, launch_seed
 from .delays import Delays, delays_of
 from .expectations import TYPES, describe, functions_text
 from .library import ACTS, CHIP_FIELDS, DELAY_FIELDS, EmulatorSettings, TraceRecord, load_library
@@ -98,29 +99,59 @@ class ChipEmulator:
     races: bool
     record: bool
     words_apart: int | None = None  # bytes between the words of events and tilings; by default a cache line
+    launches: int = 1  # in a row, each on the memory and flags that the one before left
 
     def __post_init__(self) -> None:
         self._calls = load_library(self.cache).calls
         self._where = f"super_kernel_scope {self.emitted.name!r}: "
+        self._number = 0  # of the launch under way
         self._random = random.Random(self.seed)
         self._failure: BaseException | None = None
         self._notes: list[str] = []  # what was strange before something failed
 
     def run(self, buffers: Mapping[str, Any], launch_inputs: LaunchInputs) -> Emulation:
+        """What the last launch did."""
+        if self.launches > 1 and (label := self._set_by_host(launch_inputs)):
+            raise LaunchError(
+                f"{self._where}launches={self.launches}: the host sets event {label} for one launch; pass an agent: "
+                f"outside=[Outside({label!r})]"
+            )
         bound = self._bind(buffers)
         arena = lay_out(
             self.emitted, self.graph, bound, buffers, self.seed, self._areas(bound), words_apart=self.words_apart
         )
-        machine = self._calls.sk_emu_new(ctypes.byref(self._settings(arena)))
+        between = BetweenLaunches(self.emitted, self.graph, arena) if self.launches > 1 else None
+        machines: list[int] = []
         try:
-            self._describe(machine, arena)
-            agents = self._agents(machine, arena, bound, launch_inputs)
-            self._run(machine, agents)
-            emulation = self._outcome(machine, arena, bound)
+            for number in range(self.launches):
+                self._number = number
+                if between is not None and number:
+                    between.prepare_next(arena)
+                machines.append(self._calls.sk_emu_new(ctypes.byref(self._settings(arena))))
+                emulation = self._launch(machines, arena, bound, launch_inputs)
+                if between is not None and (difference := between.difference(arena)):
+                    raise LaunchError(f"{self._where}emulated with seed={self.seed}: {difference}")
         finally:
-            self._calls.sk_emu_free(machine)
+            for machine in machines:
+                self._calls.sk_emu_free(machine)
         self._give_back(arena, bound)
         return emulation
+
+    def _set_by_host(self, launch_inputs: LaunchInputs) -> str | None:
+        """An event that the kernel waits for and that no agent sets."""
+        agents = {agent.sets for agent in self.outside}
+        awaited = (event.label for event in self.emitted.events if not event.sent)
+        return next((label for label in awaited if label not in agents and label in launch_inputs.events), None)
+
+    def _launch(self, machines: Sequence[int], arena: Arena, bound: Bound, launch_inputs: LaunchInputs) -> Emulation:
+        """One launch on the last machine, which finds the flags of the one before as that left them."""
+        machine = machines[-1]
+        self._describe(machine, arena)
+        if len(machines) > 1:
+            self._calls.sk_emu_follow(machine, machines[-2])
+        agents = self._agents(machine, arena, bound, launch_inputs)
+        self._run(machine, agents)
+        return self._outcome(machine, arena, bound)
 
     def _bind(self, buffers: Mapping[str, Any]) -> Bound:
         return bind(self.graph, buffers)
@@ -130,7 +161,9 @@ class ChipEmulator:
         return {}
 
     def _settings(self, arena: Arena) -> EmulatorSettings:
-        launch, delays, chip = self.emitted.launch, self.delays or delays_of(self.seed), self.emitted.chip
+        launch, chip = self.emitted.launch, self.emitted.chip
+        seed = launch_seed(self.seed, self._number)
+        delays = self.delays or delays_of(seed)
         if chip.cache_line not in _LINES:
             raise LaunchError(
                 f"{self._where}chip {chip.name} has cache lines of {chip.cache_line} bytes; "
@@ -138,7 +171,7 @@ class ChipEmulator:
             )
         lines = chip.preload_bytes // chip.preload_line
         return EmulatorSettings(
-            seed=self.seed,
+            seed=seed,
             para_base=arena.parameters,
             sync_base=arena.regions[SYNC_AREA].address,
             stall_limit=STALL_LIMIT,
@@ -155,6 +188,7 @@ class ChipEmulator:
             order=delays.turn.value,
             races=self.races,
             record=self.record,
+            followed=self._number + 1 < self.launches,
             **{name: getattr(chip, name) for name in CHIP_FIELDS},
             **{name: getattr(delays, name) for name in DELAY_FIELDS},
         )
@@ -276,7 +310,8 @@ class ChipEmulator:
         if failed:
             text = self._calls.sk_emu_error(machine).decode("utf-8", "replace")
             notes = "".join(f"\n{note}" for note in self._notes)
-            raise LaunchError(f"{self._where}emulated with seed={self.seed}: {text}{notes}")
+            number = f"launch {self._number + 1}: " if self.launches > 1 else ""
+            raise LaunchError(f"{self._where}emulated with seed={self.seed}: {number}{text}{notes}")
 
     def _outcome(self, machine: int, arena: Arena, bound: Bound) -> Emulation:
         count = ctypes.c_uint64()

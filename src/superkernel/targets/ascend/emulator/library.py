@@ -7,6 +7,7 @@ from ctypes import POINTER, c_char_p, c_double, c_int, c_int32, c_int64, c_uint3
 from dataclasses import dataclass
 from functools import cache as remembered
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from superkernel.cache import Cache, digest
 from superkernel.targets.native.loading import load_shared
@@ -31,7 +32,7 @@ class EmulatorSettings(ctypes.Structure):
         *((name, c_int32) for name in ("cubes", "vectors", "vectors_per_block", "launch_type")),
         *((name, c_int32) for name in ("preload_lines_cube", "preload_lines_vector", "preload_entry")),
         *((name, c_int32) for name in ("order", *CHIP_FIELDS, *DELAY_FIELDS)),
-        *((name, c_int32) for name in ("races", "record", "watchdog_exits")),
+        *((name, c_int32) for name in ("races", "record", "watchdog_exits", "followed")),
     )
 
 
@@ -82,6 +83,7 @@ _FUNCTIONS: dict[str, tuple[object, list[object]]] = {
     "sk_emu_link": (None, [c_void_p, c_uint64, c_uint64, c_int]),
     "sk_emu_functions": (None, [c_void_p, c_void_p, c_int64]),
     "sk_emu_dump_area": (None, [c_void_p, c_uint64, c_uint64]),
+    "sk_emu_follow": (None, [c_void_p, c_void_p]),
     "sk_emu_told": (None, [c_void_p, c_int, c_void_p, c_void_p]),
     "sk_emu_run": (c_int, [c_void_p, c_void_p, c_void_p, ACTS]),
     "sk_emu_error": (c_char_p, [c_void_p]),
@@ -108,8 +110,11 @@ def load_library(cache: Cache) -> Library:
 
 
 def _compile(sources: list[Path], output: Path, tools: Toolchain) -> None:
-    command = [*tools.cxx, *_FLAGS, *map(str, sources), "-o", str(output)]
-    run(command, what="compiling the Ascend emulator")
+    """As one translation unit: the headers of the C++ library, which take most of the time, are read once."""
+    with TemporaryDirectory() as folder:
+        whole = Path(folder, "emulator.cpp")
+        whole.write_text("".join(f'#include "{path}"\n' for path in sources))
+        run([*tools.cxx, *_FLAGS, str(whole), "-o", str(output)], what="compiling the Ascend emulator")
 
 
 @remembered

@@ -30,14 +30,16 @@ class TracePoint(Enum):
     OP_END = 5  # value: all-core barriers inside
     WAIT_BEGIN = 6  # detail: flag
     WAIT_END = 7
-    SIGNAL = 8  # detail: flag; value: mode
+    SIGNAL = 8  # detail: flag; value: mode, and from bit 8 on the pipe
     PRELOAD = 9  # detail: function; value: lines
     CLEAN = 10
     SYNC_ALL = 11
-    STORE = 12  # value: address; by the entry
+    STORE = 12  # detail: what is stored; value: address; by the entry
     AGENT = 13  # an agent outside the kernel; detail: which
     POLL_BEGIN = 14  # value: address of a word that does not change meanwhile
     POLL_END = 15
+    DRAIN = 16  # detail: pipe
+    WORD_SEEN = 17  # value: address of a word of an event or lock that the core finds set
 
 
 _KIND_OF = {

@@ -143,6 +143,15 @@ void sk_emu_functions(Machine* m, const SkFunction* table, int64_t count) {
     for (int64_t i = 0; i < count; ++i) m->functions[table[i].address] = table[i].name;
 }
 
+// A launch after another one of the same kernel: flags are as that one left them.
+void sk_emu_follow(Machine* m, const Machine* before) {
+    m->follows = true;
+    m->arrived = before->arrived;
+    for (size_t i = 0; i < m->cores.size(); ++i) {
+        for (int flag = 0; flag < emulator::kFlags; ++flag) m->cores[i]->flags[flag] = before->cores[i]->flags[flag];
+    }
+}
+
 // Where sub-kernels print: one part for each core.
 void sk_emu_dump_area(Machine* m, uint64_t address, uint64_t bytes_per_core) {
     m->dump_area = address, m->dump_part = bytes_per_core;
@@ -235,7 +244,7 @@ uint64_t sk_emu_load(uint64_t address, int bytes, int line) {
 void sk_emu_store(uint64_t address, uint64_t value, int bytes, int line) {
     if (line) {
         machine->running->line = line;
-        machine->note(What::store, 0, address);
+        machine->note(What::store, uint32_t(value), address);
     }
     machine->store(address, value, bytes);
 }
@@ -253,6 +262,7 @@ void sk_emu_pipe_barrier(int pipe, int line) {
     if (line) machine->running->line = line;
     if (pipe == 0) machine->stop("pipe_barrier(PIPE_S): the scalar unit has no queue to wait for");
     bool cube = machine->running->kind == Class::cube;
+    machine->note(What::drain, uint32_t(pipe));
     machine->land(*machine->running, pipe == emulator::kAllPipes ? -1 : pipe);
     if (pipe == emulator::kAllPipes || pipe == (cube ? emulator::kFixPipe : emulator::kOutPipe)) {
         machine->running->undrained = false;

@@ -47,9 +47,6 @@ void arrive(Machine& m) {
     m.signal(cube ? kFixPipe : kOutPipe, config(0, cube ? m.settings.cube_flag : m.settings.vector_flag));
 }
 
-bool on_cubes(Type type) { return type != Type::vector_only && type != Type::mix_vector; }
-bool on_vectors(Type type) { return type != Type::cube_only && type != Type::mix_cube; }
-
 }  // namespace
 
 // The first op of this function that `belongs` accepts and that this core has not run; else one that it has run.

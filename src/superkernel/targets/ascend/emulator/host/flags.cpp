@@ -123,7 +123,7 @@ void Machine::signal(int pipe, uint64_t config) {
     check_told(core, "sets flag " + std::to_string(flag));
     core.polls = 0;
     step(kSignalCost);
-    note(What::signal, uint32_t(flag), uint64_t(mode));
+    note(What::signal, uint32_t(flag), uint64_t(mode) | uint64_t(pipe) << 8);
     if (pipe == (cube ? kFixPipe : kOutPipe)) settle(core);
     Queued signal{pipe, core.clock, core.time, 0, core.op, {}, mode, flag};
     core.clock.advance(core.index);
@@ -161,7 +161,7 @@ void Machine::wait(int64_t flag) {
 }
 
 // A second launch must find every flag as the first one did.
-void Machine::check_leaks() {
+void Machine::check_leaks(const std::string& found) {
     std::string text;
     int left = 0;
     for (auto& core : cores) {
@@ -175,7 +175,7 @@ void Machine::check_leaks() {
             if (rounds) text += std::string(waiting ? "; " : "") + "arrived " + std::to_string(rounds) + " times without the others";
         }
     }
-    if (left) error = "flags are left set at the end, a second launch would go wrong: " + std::to_string(left) + " of them" + text;
+    if (left) error = "flags are " + found + ": " + std::to_string(left) + " of them" + text;
 }
 
 }  // namespace emulator

@@ -32,13 +32,15 @@ struct Stop {};  // thrown through the stack of a core when the launch is stoppe
 enum class Class : uint32_t { cube, vector };
 
 enum class Type : int32_t { vector_only, cube_only, mix_vector, mix_cube, mix_1_1, mix_1_2 };
+inline bool on_cubes(Type type) { return type != Type::vector_only && type != Type::mix_vector; }
+inline bool on_vectors(Type type) { return type != Type::cube_only && type != Type::mix_cube; }
 
 // What the scheduler does with cores that could go on; as in launch.py.
 enum class Order : int32_t { clock, random, priority, held };
 
-enum class What : uint32_t {  // as in launch.py
+enum class What : uint32_t {  // as in trace.py
     kernel_begin, kernel_end, op_begin, op_waited, op_set, op_end,
-    wait_begin, wait_end, signal, preload, clean, sync_all, store, agent, poll_begin, poll_end
+    wait_begin, wait_end, signal, preload, clean, sync_all, store, agent, poll_begin, poll_end, drain, word_seen
 };
 
 struct Record {
@@ -213,6 +215,7 @@ struct Settings {  // as in library.py
     int32_t races;             // look for unordered accesses
     int32_t record;
     int32_t watchdog_exits;    // a sub-kernel that makes no step ends the process
+    int32_t followed;          // by another launch, which finds what this one leaves
 };
 
 struct Machine {
@@ -248,6 +251,7 @@ struct Machine {
     uint64_t held_until = 0;
     uint64_t seen_progress = 0, stalled_steps = 0;
     bool stopping = false;
+    bool follows = false;  // an earlier launch on the same memory and flags
     std::vector<bool> is_held;
     std::vector<Core*> ready;
 
@@ -285,6 +289,7 @@ struct Machine {
     void check_waits(const Core& core, uint32_t op);                     // events of an op that begins
     void check_told(const Core& core, const std::string& doing);
     void check_words();                                                  // at the end
+    void check_words_found();                                            // at the begin of a later launch
 
     // order.cpp
     void has_stored(Core& core, uint32_t op);  // the op has issued its last store
@@ -320,7 +325,7 @@ struct Machine {
     void arrive_block(const Core& core, const Queued& signal);
     void deliver(const Core& core, const Queued& signal);
     void wait(int64_t flag);
-    void check_leaks();
+    void check_leaks(const std::string& found);  // `found`: when flags that are set are a mistake
 
     // calls.cpp
     void call(const char* function, int copy, uint64_t first_slot, void (*body)(uint64_t));

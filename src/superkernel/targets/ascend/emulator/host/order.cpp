@@ -5,11 +5,6 @@
 
 namespace emulator {
 
-namespace {
-bool on_cubes(Type type) { return type != Type::vector_only && type != Type::mix_vector; }
-bool on_vectors(Type type) { return type != Type::cube_only && type != Type::mix_cube; }
-}  // namespace
-
 int64_t Machine::block_of(const Op& op, const Core& core) const {
     bool spread = op.type == Type::vector_only || op.type == Type::mix_vector;
     if (core.kind == Class::cube || !spread || !settings.cubes) return core.block;

@@ -333,6 +333,9 @@ void Machine::unwind() {
 void Machine::run() {
     is_held.assign(cores.size(), false);
     for (auto& core : cores) core->priority = random.next();
+    if (follows) check_leaks("set at the begin: the launch before left them so");
+    if (follows && error.empty()) check_words_found();
+    if (!error.empty()) stopping = true;
     while (!stopping) {
         act(false);
         if (!links.empty()) follow_links();
@@ -362,8 +365,8 @@ void Machine::run() {
     }
     running = nullptr;
     if (error.empty()) check_blocks();
-    if (error.empty()) check_leaks();
-    if (error.empty()) check_words();
+    if (error.empty() && !settings.followed) check_leaks("left set at the end, a second launch would go wrong");
+    if (error.empty() && !settings.followed) check_words();
 }
 
 }  // namespace emulator

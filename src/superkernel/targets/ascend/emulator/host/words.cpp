@@ -65,7 +65,9 @@ void Machine::saw_word(uint64_t address, uint64_t value) {
         std::string problem = touch_problem(*this, core, word);
         if (!problem.empty()) stop(problem);
     }
-    if (value == 1 && !word.resets) word.seen.push_back({core.index, core.clock[core.index]});
+    if (value != 1 || word.resets) return;
+    word.seen.push_back({core.index, core.clock[core.index]});
+    note(What::word_seen, 0, address);
 }
 
 // P6: at the wait point of an op.
@@ -177,6 +179,17 @@ void Machine::check_words() {
         }
         if (!problem.empty()) error = word.name + problem;
         if (!error.empty()) return;
+    }
+}
+
+// The host takes events that were sent, and sets none before a launch.
+void Machine::check_words_found() {
+    for (const auto& [address, word] : words) {
+        uint64_t value = in_memory(address);
+        if (value != 0) {
+            error = word.name + " is " + std::to_string(value) + " at the begin: the launch before did not reset it";
+            return;
+        }
     }
 }
 
