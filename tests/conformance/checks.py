@@ -19,7 +19,7 @@ from superkernel.frontend.lowering import cpp_outline
 from superkernel.frontend.report import CompileReport, collecting
 
 FUSED: dict[str, object] = {"profit_gate": 0}
-UNFUSED: dict[str, object] = {"fuse": "off"}
+UNFUSED: dict[str, object] = {"fuse": "off", "profit_gate": 0}
 
 
 @dataclass(frozen=True)

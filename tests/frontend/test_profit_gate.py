@@ -11,7 +11,7 @@ import torch
 from frontend.fused import run
 from torch import Tensor
 
-from superkernel.cache import Cache
+from superkernel.cache import GATE_SUFFIX, Cache
 from superkernel.errors import BuildError
 from superkernel.frontend.profit_gate import FUSED, ON_ONE_CORE, TURNS, UNFUSED, ProfitGate
 from superkernel.frontend.scope import super_kernel
@@ -142,17 +142,27 @@ def test_the_decision_and_its_times_are_found_again(clock: Clock, tmp_path: Path
         first(None, None)
     again = make_gate(clock, [20], [10], cache)
     assert again.chosen == UNFUSED and again.medians_us == first.medians_us
+    assert again.conditions == first.conditions is not None  # its date and the load of the machine
     clock.launched.clear()
     again(None, None)
     assert clock.launched == ["unfused"]
     assert make_gate(clock, [20], [10], cache, "another").chosen is None
 
 
-@pytest.mark.parametrize("text", ["", "{}", "nonsense", '{"fused": [], "unfused": []}', '{"fused": 1, "unfused": 2}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        "nonsense",
+        '{"times_ns": {}, "conditions": {}}',
+        '{"times_ns": 1, "conditions": {"date": "", "load": 0}}',
+    ],
+)
 def test_what_cannot_be_read_is_measured_again(clock: Clock, tmp_path: Path, text: str) -> None:
     cache = Cache(tmp_path)
     blank = make_gate(clock, [20], [10], cache)
-    cache.make(blank._entry(), ".json", lambda path: path.write_text(text or " ") and None)
+    cache.write_text(blank._entry(), GATE_SUFFIX, text or " ")
     made = make_gate(clock, [20], [10], cache)
     for _ in range(MEASURED):
         made(None, None)
@@ -233,7 +243,7 @@ def test_a_model_is_measured_on_real_calls_and_another_compilation_knows_the_dec
     x = torch.zeros(64, 512)  # enough for two blocks
     (segment,) = run(model, x, profit_gate=1).scopes["a"].segments
     assert len(segment.ops) > 1
-    Cache().path(segment.gate._entry(), ".json").unlink(missing_ok=True)  # what an earlier run of this test decided
+    Cache().path(segment.gate._entry(), GATE_SUFFIX).unlink(missing_ok=True)  # what an earlier run of this test decided
     torch._dynamo.reset()
     first = run(model, x, profit_gate=1)
     (segment,) = first.scopes["a"].segments
@@ -252,6 +262,7 @@ def test_a_model_is_measured_on_real_calls_and_another_compilation_knows_the_dec
     (known,) = again.scopes["a"].segments
     assert known.gate is not segment.gate
     assert (known.gate.chosen, known.times_us) == (segment.gate.chosen, segment.times_us)
+    assert known.measured == segment.measured and f"; measured {segment.gate.conditions.date}" in str(again.report)
     torch._dynamo.reset()
     assert run(model, x, profit_gate=0).scopes["a"].segments[0].launches == "fused"
     torch._dynamo.reset()

@@ -15,7 +15,7 @@ import pytest
 from caches import with_host_library
 
 import superkernel as sk
-from superkernel.cache import Cache
+from superkernel.cache import GATE_SUFFIX, Cache
 from superkernel.errors import LaunchError
 from superkernel.runtime.artefact import MANIFEST
 from superkernel.tools import bench, demo
@@ -393,6 +393,17 @@ def test_cache_info_and_clear(shell: Shell, tmp_path: Path, monkeypatch: pytest.
     assert shown.startswith(f"{tmp_path}: 0 entries, 0.0 MB\nat most 2.1 MB")
     monkeypatch.setenv("SUPERKERNEL_CACHE_LIMIT", "plenty")
     assert shell("cache", "info", "--json").json["error"]["kind"] == "OptionError"
+
+
+def test_cache_clear_gate_removes_verdicts_only(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUPERKERNEL_CACHE", str(tmp_path))
+    for suffix in (".o", ".json", GATE_SUFFIX):
+        Cache().write_text("key", suffix, "text")
+    assert shell("cache", "clear", "--gate").out == f"{tmp_path}: 1 verdicts removed\n"
+    assert Cache().read_text("key", GATE_SUFFIX) is None
+    assert Cache().read_text("key", ".o") == Cache().read_text("key", ".json") == "text"
+    assert len(list(tmp_path.rglob("*.gate.json*"))) == 0
+    assert shell("cache", "clear", "--json").json["removed"] == 2
 
 
 @pytest.mark.parametrize("command", ["info", "clear"])

@@ -33,6 +33,7 @@ _sizes: dict[Path, _Size] = {}  # of the cache directories that this process has
 _sizes_lock = threading.Lock()
 _overflows: dict[Path, Path] = {}  # cache directory that cannot be written -> where this process builds instead
 _overflows_lock = threading.Lock()
+GATE_SUFFIX = ".gate.json"  # of entries that hold what the profit gate measured on this machine
 totals: Counter[str] = Counter()  # hits and misses of all caches of this process
 
 
@@ -108,12 +109,15 @@ class Cache:
         sizes = [file.bytes for file in stored_files(self.directory) if file.is_entry]
         return CacheInfo(self.directory, len(sizes), sum(sizes), size_limit(), self._claimed.writable)
 
-    def clear(self) -> int:
-        """Remove all entries and what crashed builds left; how many entries went. Foreign files stay."""
+    def clear(self, suffix: str = "") -> int:
+        """Remove all entries, or those of one suffix, and what crashed builds left; how many entries went.
+
+        Foreign files stay.
+        """
         remove_untrusted(self.directory)
         with _sizes_lock:
             _sizes.pop(self.directory, None)
-        return remove_files(self.directory)
+        return remove_files(self.directory, suffix=suffix)
 
     def _building(self, key: str, suffix: str) -> threading.Lock:
         with _building_lock:

@@ -56,11 +56,12 @@ def stored_files(directory: Path, shard: str | None = None) -> Iterator[StoredFi
                     yield StoredFile(Path(entry.path), status.st_size, status.st_atime, status.st_mtime)
 
 
-def remove_files(directory: Path, shard: str | None = None) -> int:
-    """Remove all entries and what dead builds left; returns how many entries went."""
+def remove_files(directory: Path, shard: str | None = None, suffix: str = "") -> int:
+    """Remove all entries, or those of one suffix, and what dead builds left; returns how many entries went."""
     removed = 0
     for file in stored_files(directory, shard):
-        if not file.is_unfinished or _is_abandoned(file):
+        is_named = file.path.name.removesuffix(SEAL).endswith(suffix)
+        if _is_abandoned(file) if file.is_unfinished else is_named:
             removed += _unlink(file.path) and file.is_entry
     return removed
 

@@ -15,6 +15,7 @@ from torch._functorch._aot_autograd.schemas import OutputType, PlainTensorMeta, 
 from torch.fx import GraphModule
 
 from .capture.partition import GraphPart
+from .part_gate import PartGate
 from .program import Program
 
 
@@ -27,14 +28,15 @@ def direct_function(
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
     if metadata is None or len(parts) != 1 or len(placeholders) != input_count:
         return None
-    (part,), (program,) = parts, functions
+    (part,), (function,) = parts, functions
     (results,) = module.graph.output_node().args
+    program = function.program if isinstance(function, PartGate) else function
     if not isinstance(program, Program) or not program.launches_once or tuple(results) != part.outputs:
         return None
     if _needs_wrappers(metadata, input_count) or not set(part.inputs) <= set(placeholders):  # a constant of the graph
         return None
     order = [placeholders.index(node) for node in part.inputs]
-    return _function(program, order, metadata.mutated_graph_handled_indices_seen_by_autograd)
+    return _function(function, order, metadata.mutated_graph_handled_indices_seen_by_autograd)
 
 
 def _needs_wrappers(metadata: ViewAndMutationMeta, input_count: int) -> bool:
@@ -52,7 +54,7 @@ def _needs_wrappers(metadata: ViewAndMutationMeta, input_count: int) -> bool:
     return not plain
 
 
-def _function(program: Program, order: Sequence[int], mutated: Sequence[int]) -> Callable[..., Any]:
+def _function(program: Program | PartGate, order: Sequence[int], mutated: Sequence[int]) -> Callable[..., Any]:
     """`mutated`: inputs that the program writes; autograd counts their versions."""
     run = program.bound(order)
     if not mutated:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -82,7 +83,9 @@ def _compile(context: GraphContext, module: GraphModule, facts: dict[str, Any], 
     def compiler(name: str, scope: Options, nodes: Mapping[Node, Any]) -> ScopeCompiler:
         scope_report = ScopeReport(name, str(scope), report.graphs, kind)
         report.scopes.append(scope_report)
-        return ScopeCompiler(context.settings, scope_report, scope, nodes, context.warn_once)
+        return ScopeCompiler(
+            context.settings, scope_report, scope, nodes, context.warn_once, partial(_compile_stock, context, facts)
+        )
 
     scopes: dict[str, ScopeCompiler] = {}
     for name in dict.fromkeys(scope_of.values()):
@@ -154,25 +157,26 @@ def _inner_scopes(
 def _compile_outside(
     part: GraphPart, context: GraphContext, facts: dict[str, Any], scopes: Mapping[str, ScopeCompiler]
 ) -> PartFunction:
-    """What is not fused: Inductor's code for it, or its ops where there is nothing to compile.
-
-    While there are listeners, it reports its launches, with the reason where it lies in a scope.
-    """
+    """What is not fused: Inductor's code for it, or its ops where there is nothing to compile."""
     if all(is_free(node) for node in part.nodes):
         return op_by_op(part.module)
+    scope = scopes.get(part.scope or "")
+    reasons = [segment.reason for segment in scope.report.segments if not segment.fused] if scope else []
+    return _compile_stock(context, facts, part, reasons[-1] if reasons else "")
+
+
+def _compile_stock(context: GraphContext, facts: dict[str, Any], part: GraphPart, reason: str) -> PartFunction:
+    """Inductor's code for a part. While there are listeners, it reports its launches, with the reason."""
     inductor_facts = {name: facts[name] for name in ("is_inference", "is_backward", "graph_id") if name in facts}
     mode = context.settings.mode
     try:
         examples = example_inputs(part)
         module = context.lowering.for_inductor(part.module, examples)
         function: PartFunction = inductor.compile_stock(module, examples, mode, **inductor_facts)
-    except inductor.NoCompiler as reason:
-        context.warn_once(str(reason))
+    except inductor.NoCompiler as failure:
+        context.warn_once(str(failure))
         return op_by_op(part.module)
-    scope = scopes.get(part.scope or "")
-    reasons = [segment.reason for segment in scope.report.segments if not segment.fused] if scope else []
-    last_reason = reasons[-1] if reasons else ""
-    report_launches(function, context.lowering.kernel_prefix, "inductor", part.scope or "", last_reason)
+    report_launches(function, context.lowering.kernel_prefix, "inductor", part.scope or "", reason)
     return function
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,12 @@ from ..errors import UnsupportedError
 from ..model.options import Options
 from .capture.fusibility import Unfusible
 from .capture.partition import GraphPart, example_inputs
+from .comparable_parts import is_comparable
 from .emulated_launch import emulate_segments
 from .listed_ops import op_list
 from .lowering import find_lowering
 from .lowering.protocol import LoweredProgram
+from .part_verdict import VERDICTS, LibraryCallTimes, PartChoice, PartVerdict, part_key
 from .program import Program
 from .report import OpReport, SegmentReport, is_explaining
 from .run_parts import PartFunction, op_by_op
@@ -33,6 +35,8 @@ class LoweredPart:
     part: GraphPart
     lowered: LoweredProgram | None
     matched: MatchedProgram | None
+    gate_key: str | None = None  # of its verdict; None: it is not compared with stock Inductor
+    verdict: PartVerdict | None = None  # None: not measured yet
 
     @property
     def unfusible(self) -> list[Unfusible]:
@@ -64,18 +68,50 @@ class CompiledPart:
                 (folder / f"segment{number}" / "op_list.json").write_text(json.dumps(content, indent=1) + "\n")
 
 
-def lower_part(part: GraphPart, settings: BackendSettings) -> LoweredPart:
-    """Everything up to the point where kernels are compiled."""
+def lower_part(part: GraphPart, options: Options, settings: BackendSettings) -> LoweredPart:
+    """Everything up to the point where kernels are compiled. A verdict of the profit gate is applied."""
+    lowered = _lower(part, settings)
+    if lowered.matched is None or not _is_compared(part, lowered.matched, options, settings):
+        return lowered
+    key = part_key(part, lowered.matched.library_kernels, _cores(settings), settings)
+    verdict = VERDICTS.find(key, Cache())
+    if verdict is not None and verdict.choice is PartChoice.LIBRARY_CALLS:
+        lowered = _lower(part, settings, verdict.library_calls)  # matching changes a trace: again from the text
+    return replace(lowered, gate_key=key, verdict=verdict)
+
+
+def lower_with_library_calls(
+    part: GraphPart, calls: Sequence[LibraryCallTimes], settings: BackendSettings
+) -> LoweredPart:
+    """The part with these calls left to torch."""
+    return _lower(part, settings, calls)
+
+
+def _is_compared(part: GraphPart, matched: MatchedProgram, options: Options, settings: BackendSettings) -> bool:
+    """Whether stock Inductor may take the place of the part; it would use as many threads as torch has."""
+    debugged = options.debug_replay or options.debug_check
+    has_torch_threads = settings.cores in (None, torch.get_num_threads())
+    target = settings.chosen_target
+    is_launched_here = target.launcher is not None and settings.model_support.operators is None
+    is_gated = settings.profit_gate and not debugged and has_torch_threads and is_launched_here
+    return is_gated and is_comparable(part, matched)
+
+
+def _cores(settings: BackendSettings) -> int:
+    return settings.cores or settings.chosen_target.planner.core_count()
+
+
+def _lower(part: GraphPart, settings: BackendSettings, left_to_library: Sequence[LibraryCallTimes] = ()) -> LoweredPart:
     support = settings.model_support
     fakes = example_inputs(part)
     for node, value in zip(part.inputs, fakes, strict=True):
         _check_input(node.name, value, settings.target, support.device)
-    target = settings.chosen_target
-    cores = settings.cores or target.planner.core_count()
+    cores = _cores(settings)
     lowered = find_lowering(support.kernel_language).lower(part.module, fakes, cores, Cache(), support)
     if lowered is None:
         return LoweredPart(part, None, None)
-    return LoweredPart(part, lowered, match_calls(lowered.trace, target, cores))
+    reasons = {call.call: call.reason for call in left_to_library}
+    return LoweredPart(part, lowered, match_calls(lowered.trace, settings.chosen_target, cores, reasons))
 
 
 def _check_input(name: str, value: Any, target: str, device: str) -> None:
@@ -97,7 +133,8 @@ def build_part(lowered_part: LoweredPart, name: str, options: Options, settings:
     steps = cut_segments(matched, lowered.kernels.compile(support, matched.scratch, cache))
     if support.operators is not None:
         list_ops(steps, support.operators, settings.kernel_meta, matched.scratch)
-    link_segments(steps, name, options, settings, support, cache)
+    is_left_out = lowered_part.verdict is not None and lowered_part.verdict.choice is PartChoice.INDUCTOR
+    link_segments(steps, name, options, settings, support, cache, is_left_out)
     described = is_explaining() and any(isinstance(step, Segment) and step.emulated for step in steps)
     if support.operators is not None and not described:
         emulate_segments(steps, options, settings)

@@ -6,7 +6,8 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from torch.fx import Node
@@ -15,13 +16,26 @@ from ..errors import BuildError, OptionError, SuperKernelError, UnsupportedError
 from ..model.options import Options, StrictScopeCheck
 from ..runtime.launch_events import Provenance
 from .capture.fusibility import Cause, Unfusible, unfusible_node
-from .capture.partition import GraphPart, is_free
-from .compile_part import CompiledPart, LoweredPart, build_part, lower_part, segment_reports
+from .capture.partition import GraphPart, example_inputs, is_free
+from .compile_part import (
+    CompiledPart,
+    LoweredPart,
+    build_part,
+    lower_part,
+    lower_with_library_calls,
+    segment_reports,
+)
+from .lowering.inductor import compile_context, copied_module
+from .part_gate import MeasuredPart, PartGate
+from .part_verdict import LibraryCallTimes, PartChoice, PartVerdict
+from .program import Program
 from .report import ScopeReport, SegmentReport
 from .run_parts import PartFunction
+from .segments import Segment, TorchCall
 from .settings import BackendSettings
 
 _log = logging.getLogger("superkernel")
+_NOT_STRICT = (Cause.COLLECTIVE, Cause.LIBRARY_FASTER)  # not the user's mistake: the strict check ignores them
 _dumps: Counter[Path] = Counter()  # folders written so far, by scope
 
 
@@ -34,6 +48,7 @@ class ScopeCompiler:
     options: Options
     unfusible: Mapping[Node, Unfusible]  # ops of the scope that the graph alone shows to be unfusible
     warn_once: Callable[[str], None]
+    compile_stock: Callable[[GraphPart, str], PartFunction]  # by Inductor; takes the reason, for profiles
 
     @property
     def _prefix(self) -> str:
@@ -64,10 +79,10 @@ class ScopeCompiler:
         lowered: dict[GraphPart, LoweredPart] = {}
         for part in parts:
             try:
-                lowered[part] = lower_part(part, self.settings)
+                lowered[part] = lower_part(part, self.options, self.settings)
             except OptionError:
                 raise
-            except Exception as reason:  # the first of two fallback points: Inductor compiles what we cannot lower
+            except Exception as reason:  # the first of three fallback points: Inductor compiles what we cannot lower
                 self._fall_back(reason)
         if not self._passes_strict_check(lowered.values(), all_parts, len(lowered) == len(parts)):
             return {}
@@ -80,9 +95,70 @@ class ScopeCompiler:
             except Exception as reason:  # the second fallback point: what we lowered does not build
                 self._fall_back(reason)
                 continue
-            functions[part] = compiled.function
-            self._report(compiled, all_parts)
+            reports = self._report(compiled, all_parts)
+            functions[part] = self._gated(compiled, lowered_part, reports, all_parts)
         return functions
+
+    def _gated(
+        self,
+        compiled: CompiledPart,
+        lowered_part: LoweredPart,
+        reports: Sequence[SegmentReport],
+        all_parts: Sequence[GraphPart],
+    ) -> PartFunction:
+        """The function of a part: as its verdict says, or one that measures before its first call."""
+        part, program, matched = compiled.part, compiled.program, lowered_part.matched
+        if lowered_part.gate_key is None or program is None or matched is None:
+            return compiled.function
+        if (verdict := lowered_part.verdict) is not None:
+            for report in reports:
+                report.apply(verdict)
+            if verdict.choice is not PartChoice.INDUCTOR:
+                return program
+            return PartGate(None, program, self.compile_stock(part, verdict.reason))
+        rebuilt: list[CompiledPart] = []
+
+        def with_library_calls(calls: Sequence[LibraryCallTimes]) -> Program:
+            with compile_context(example_inputs(part)):
+                lowered = lower_with_library_calls(part, calls, self.settings)
+                rebuilt.append(build_part(lowered, self.report.name, self.options, self.settings))
+            assert rebuilt[-1].program is not None
+            return rebuilt[-1].program
+
+        def report_verdict(verdict: PartVerdict) -> None:
+            shown = reports
+            if verdict.choice is PartChoice.LIBRARY_CALLS:
+                self.report.segments = [
+                    segment for segment in self.report.segments if not any(segment is replaced for replaced in reports)
+                ]
+                torch_calls = [step.why for step in rebuilt[-1].steps if isinstance(step, TorchCall)]
+                self.report.unfusible += [why for why in torch_calls if why.cause is Cause.LIBRARY_FASTER]
+                shown = self._report(rebuilt[-1], all_parts)
+            for report in shown:
+                report.apply(verdict)
+            decided = verdict.reason or verdict.note or verdict.choice.value
+            _log.info("%s%s; %s", self._prefix, decided, verdict.conditions)
+
+        return PartGate(
+            MeasuredPart(
+                part,
+                matched,
+                [step for step in compiled.steps if isinstance(step, Segment)],
+                program,
+                lowered_part.gate_key,
+                self.settings.cache,
+                self.settings.model_support.clock,
+                partial(self._stock_later, part),
+                with_library_calls,
+                report_verdict,
+            ),
+            program,
+        )
+
+    def _stock_later(self, part: GraphPart, reason: str) -> PartFunction:
+        """Inductor's code for a part, compiled when the graph is no longer being traced."""
+        with compile_context(example_inputs(part)):
+            return self.compile_stock(replace(part, module=copied_module(part.module)), reason)
 
     def _passes_strict_check(
         self, lowered: Iterable[LoweredPart], all_parts: Sequence[GraphPart], is_complete: bool
@@ -91,7 +167,7 @@ class ScopeCompiler:
         found = [*self.unfusible.values(), *(unfusible for part in lowered for unfusible in part.unfusible)]
         foreign = self._foreign_ops(all_parts)
         self.report.unfusible += found
-        strict = [*(unfusible for unfusible in found if unfusible.cause is not Cause.COLLECTIVE), *foreign]
+        strict = [*(unfusible for unfusible in found if unfusible.cause not in _NOT_STRICT), *foreign]
         check = self.options.strict_scope_check
         reasons = "; ".join(map(str, strict))
         if strict and check is StrictScopeCheck.ABORT:
@@ -126,7 +202,7 @@ class ScopeCompiler:
         _log.debug("%srefused", self._prefix, exc_info=reason)
         self.report.segments.append(SegmentReport((), False, text))
 
-    def _report(self, compiled: CompiledPart, all_parts: Sequence[GraphPart]) -> None:
+    def _report(self, compiled: CompiledPart, all_parts: Sequence[GraphPart]) -> list[SegmentReport]:
         segments = segment_reports(compiled, self.settings)
         unfusible = tuple(map(str, self.report.unfusible))
         for segment in segments:
@@ -137,6 +213,7 @@ class ScopeCompiler:
         self.report.segments += segments
         if self.settings.dump is not None:
             _dump(compiled, self.report, Path(self.settings.dump))
+        return segments
 
     def _why_part_ends(self, part: GraphPart, all_parts: Sequence[GraphPart]) -> str:
         following = all_parts[all_parts.index(part) + 1 :]

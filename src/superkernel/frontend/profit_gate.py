@@ -9,11 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..cache import Cache, digest
+from ..cache import GATE_SUFFIX, Cache, digest
 from ..errors import SuperKernelError
 from ..runtime import launch_events
 from ..runtime.turns import TURNS, Turns
-from .lowering.lowering_cache import write_entry
+from .gate_conditions import GateConditions
 
 __all__ = ["FUSED", "ON_ONE_CORE", "TURNS", "UNFUSED", "LaunchFunction", "ProfitGate"]
 
@@ -36,6 +36,7 @@ class ProfitGate:
     cache: Cache | None
     crowded: Callable[[], bool] = lambda: False  # others keep the machine busy: times say little
     turns: Turns = field(init=False)
+    conditions: GateConditions | None = None  # when and under which load it decided; None: not decided yet
     _launch: LaunchFunction | None = None  # of the alternative that was chosen
     _unfused: LaunchFunction | None = None
     _builder: threading.Thread | None = None
@@ -97,6 +98,7 @@ class ProfitGate:
 
     def _keep_decision(self) -> None:
         """What a crowded machine decides is not kept for others, nor against a team, which runs on one core there."""
+        self.conditions = GateConditions.now()
         if not self.crowded():
             self._write_times()
         elif self.turns.chosen == ON_ONE_CORE:
@@ -106,14 +108,19 @@ class ProfitGate:
         return digest("gate", self.key)
 
     def _write_times(self) -> None:
-        if self.cache is not None:
-            write_entry(self._entry(), json.dumps(self.turns.times), self.cache)
+        if self.cache is not None and self.conditions is not None:
+            fields = {"times_ns": self.turns.times, "conditions": self.conditions.to_dict()}
+            self.cache.write_text(self._entry(), GATE_SUFFIX, json.dumps(fields))
 
     def _read_times(self) -> None:
-        if self.cache is None or (entry := self.cache.get(self._entry(), ".json")) is None:
+        if self.cache is None or (text := self.cache.read_text(self._entry(), GATE_SUFFIX)) is None:
             return
         try:
-            fields = json.loads(entry.read_text())
-            self.turns.adopt({str(name): [int(time) for time in times] for name, times in fields.items()})
-        except (OSError, ValueError, TypeError, AttributeError):
+            fields = json.loads(text)
+            conditions = GateConditions.read(fields["conditions"])
+            times = {str(name): [int(time) for time in times] for name, times in fields["times_ns"].items()}
+        except (ValueError, TypeError, AttributeError, KeyError):
             return
+        self.turns.adopt(times)
+        if self.turns.chosen is not None:
+            self.conditions = conditions

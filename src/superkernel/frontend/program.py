@@ -19,6 +19,9 @@ from .segments import ProgramStep, Segment, TorchCall
 ADDRESS_FUNCTION = getattr(torch._C._dynamo.guards, "_torchinductor_pyobject_tensor_data_ptr", None)
 
 
+TrialLaunch = Callable[[SegmentLaunch, Any, Any], None]  # a segment, the values and the sizes of its arguments
+
+
 class Program:
     """A part of a scope that can be called. Several threads may call at once."""
 
@@ -60,7 +63,8 @@ class Program:
         launch = next(launch for launch in self._launches if launch.kernel is kernel)
         return dict(zip(kernel.graph.buffers, launch.sizes, strict=True))
 
-    def __call__(self, args: Sequence[Any]) -> list[Any]:
+    def __call__(self, args: Sequence[Any], launch: TrialLaunch | None = None) -> list[Any]:
+        """`launch` launches the segments instead, on trial."""
         frames, allocate = self._frames, self._allocate
         try:
             frame = frames.pop()
@@ -78,13 +82,24 @@ class Program:
                     values[place] = fresh[index].data_ptr()
                 for place, storage in step.results:
                     values[place] = tensors.returned[storage].untyped_storage().data_ptr()
-                step.launch(values, sizes)
+                if launch is None:
+                    step.launch(values, sizes)
+                else:
+                    launch(step, values, sizes)
             else:
                 assert isinstance(step, TorchCall)
                 self._call_torch(step, tensors)
         outputs = [output(tensors) for output in self._outputs]
         frames.append(frame)
         return outputs
+
+    def prepare(self, args: Sequence[Any]) -> None:
+        """Before the first call: allocate the memory of a call, and settle what every call reads."""
+        self._frames.append(self._new_frame(args))
+
+    def tensor(self, view: TracedTensor, tensors: CallTensors) -> Any:
+        """The tensor of a call that a view stands for."""
+        return self._memory.tensor(view, tensors)
 
     def bound(self, order: Sequence[int]) -> Callable[[tuple[Any, ...]], list[Any]]:
         """The call of a program that launches once, with everything looked up: input i is args[order[i]]."""

@@ -15,6 +15,7 @@ from torch._logging import trace_structured
 
 from .capture.fusibility import Unfusible
 from .listed_ops import ListedOp
+from .part_verdict import INDUCTOR, PartChoice, PartVerdict
 
 _log = logging.getLogger("superkernel")
 
@@ -50,10 +51,30 @@ class SegmentReport:
     gate: Any = None  # the ProfitGate, which measures while the model runs
     kernel: Any = None  # the SuperKernel
     emulated: bool = False  # it cannot be launched here
+    verdict: PartVerdict | None = None  # of the comparison with stock Inductor; None: not compared
+
+    def apply(self, verdict: PartVerdict) -> None:
+        """What the comparison with stock Inductor decided for the part of this segment."""
+        self.verdict = verdict
+        if verdict.choice is PartChoice.INDUCTOR:
+            self.fused, self.reason = False, verdict.reason
+
+    @property
+    def left_out(self) -> bool:
+        """Stock Inductor runs it, because that is faster."""
+        return self.verdict is not None and self.verdict.choice is PartChoice.INDUCTOR
+
+    @property
+    def measured(self) -> str:
+        """When the times were measured, and at which load; empty: there are none."""
+        kept = self.verdict if self.left_out or self.gate is None else self.gate
+        return str(kept.conditions) if kept is not None and kept.conditions is not None else ""
 
     @property
     def launches(self) -> str:
         """How it is launched at present."""
+        if self.left_out:
+            return "left out"
         if not self.fused:
             return "unfused"
         if self.gate is None:
@@ -62,7 +83,10 @@ class SegmentReport:
 
     @property
     def times_us(self) -> dict[str, float]:
-        return dict(self.gate.medians_us) if self.gate is not None else {}
+        """Medians by the way to launch; with that of stock Inductor, where it was measured."""
+        compared = self.verdict is not None and INDUCTOR in self.verdict.times_us
+        times = dict(self.gate.medians_us) if self.gate is not None and not self.left_out else {}
+        return {**(self.verdict.times_us if compared and self.verdict is not None else {}), **times}
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -74,6 +98,7 @@ class SegmentReport:
             "bytes": self.buffer_bytes,
             "launches": self.launches,
             "gate_us": self.times_us,
+            "gate_measured": self.measured,
         }
 
 
@@ -148,12 +173,14 @@ def _lines(report: CompileReport) -> Iterator[str]:
 def _segment_lines(number: int, segment: SegmentReport) -> Iterator[str]:
     states = {
         "unfused": "not fused",
+        "left out": "left out: stock Inductor runs it",
         "measuring": "fused or not: still measuring",
         "emulated": "one super kernel, emulated",
     }
     state = states.get(segment.launches, segment.launches)
     times = ", ".join(f"{launch} {us:.1f} us" for launch, us in segment.times_us.items())
-    measured = f" (gate: {times})" if times else ""
+    when = f"; {segment.measured}" if segment.measured else ""
+    measured = f" (gate: {times}{when})" if times else ""
     yield f"  segment {number}: {_count(len(segment.ops), 'op')}, {state}{measured}; {segment.reason}"
     if segment.kernel is not None:
         syncs = ", ".join(f"{count} {kind}" for kind, count in segment.syncs.items()) or "none"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from torch.utils._pytree import tree_map
@@ -15,6 +16,7 @@ from ..cache import Cache
 from ..errors import UnsupportedError
 from ..model.op import Op
 from ..model.options import Options
+from ..model.subkernel import SubKernel
 from ..model.tensor_arg import ScratchBuffers
 from ..runtime.compile import compile as link_ops
 from ..runtime.super_kernel import SuperKernel
@@ -77,14 +79,29 @@ class MatchedProgram:
     def unfusible(self) -> list[Unfusible]:
         return [match for _, match in self.calls if isinstance(match, Unfusible)]
 
+    @property
+    def library_kernels(self) -> list[SubKernel]:
+        """The sub-kernels of the library calls."""
+        return [op.kernel for _, match in self.calls if isinstance(match, list) for op in match]
 
-def match_calls(trace: ProgramTrace, target: Target, cores: int) -> MatchedProgram:
-    """Look up every library call in the registry; nothing is compiled."""
+
+def match_calls(
+    trace: ProgramTrace, target: Target, cores: int, left_to_library: Mapping[int, str] = MappingProxyType({})
+) -> MatchedProgram:
+    """Look up every library call in the registry; nothing is compiled.
+
+    `left_to_library`: calls, by index, that torch runs although they have a sub-kernel, and why.
+    """
     scratch = ScratchBuffers("scratch")
-    calls: list[tuple[ProgramCall, list[Op] | Unfusible | None]] = [
-        (call, None if isinstance(call, KernelCall) else match_library_call(call, target, cores, scratch))
-        for call in trace.calls
-    ]
+    calls: list[tuple[ProgramCall, list[Op] | Unfusible | None]] = []
+    for index, call in enumerate(trace.calls):
+        if isinstance(call, KernelCall):
+            calls.append((call, None))
+        elif index in left_to_library:
+            reason = left_to_library[index]
+            calls.append((call, Unfusible(call.op._schema.name, reason, call.origins, Cause.LIBRARY_FASTER)))
+        else:
+            calls.append((call, match_library_call(call, target, cores, scratch)))
     return MatchedProgram(trace, calls, scratch)
 
 
@@ -150,8 +167,9 @@ def link_segments(
     settings: BackendSettings,
     support: ModelSupport,
     cache: Cache,
+    left_out: bool = False,
 ) -> None:
-    """A super kernel for every segment, and the function that launches it."""
+    """A super kernel for every segment, and the function that launches it. `left_out`: none will be launched."""
     segments = [step for step in steps if isinstance(step, Segment)]
     for number, segment in enumerate(segments, 1):
         full_name = name if len(segments) == 1 else f"{name}_{number}"
@@ -181,7 +199,8 @@ def link_segments(
             build_unfused = partial(_unfused_launch, kernel) if len(segment.ops) > 1 else None
             gate = ProfitGate(fused, build_unfused, support.clock, key, cache, kernel.crowded)
             segment.launch = segment.gate = gate
-            gate.begin_build()
+            if not left_out:
+                gate.begin_build()
         else:
             segment.launch = kernel.launch_values
 

@@ -98,6 +98,7 @@ class LaunchReporter(Protocol):
 
 _lock = threading.RLock()
 _listeners: tuple[LaunchListener, ...] = ()
+_unpublished = threading.local()
 _reporters: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
@@ -147,7 +148,19 @@ def detail_wanted() -> bool:
     return any(listener.detail for listener in _listeners)
 
 
+@contextmanager
+def unpublished() -> Iterator[None]:
+    """Launches of this thread inside of the body are measurements, which no listener receives."""
+    before, _unpublished.active = getattr(_unpublished, "active", False), True
+    try:
+        yield
+    finally:
+        _unpublished.active = before
+
+
 def publish(events: Sequence[LaunchEvent]) -> None:
+    if getattr(_unpublished, "active", False):
+        return
     for listener in _listeners:
         for event in events:
             listener.on_launch(event)

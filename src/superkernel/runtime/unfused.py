@@ -172,6 +172,12 @@ class Unfused:
                     f"within {self._watchdog_s:g} s (debug-watchdog)"
                 )
 
+    def single_launches(self) -> list[tuple[Node, LaunchSequence]]:
+        """The launch of each op, in order; none of them is reported. There are no events and no dynamic ops."""
+        has_team = self._team <= 1 or self._team <= self._launch_limit()
+        plain = self._plain_with_teams if has_team else self._plain_on_one_core
+        return [(op.node, self._launcher.sequence([op.launch])) for op in plain.ops]
+
     def launch_values(self, values: Any, sizes: Any) -> None:
         """Every op alone, with filled SuperKernel.argument_arrays(); nothing is checked."""
         sequence = self._current().sequence

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..cache import Cache
+from ..cache import GATE_SUFFIX, Cache
 from ..errors import BuildError, OptionError, SuperKernelError, nearest
 from ..model.binary import Form
 from ..model.op import Op
@@ -311,13 +311,18 @@ def cache_info(as_json: AsJson = False) -> None:
 
 
 @cache_app.command("clear")
-def cache_clear(as_json: AsJson = False) -> None:
+def cache_clear(
+    gate: Annotated[
+        bool, typer.Option("--gate", help="Only the profit gate's verdicts: new processes measure again.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Remove what the cache holds; it is built again when needed."""
     with _answering_errors(as_json):
         cache = Cache()
-        removed = cache.clear()
+        removed = cache.clear(GATE_SUFFIX if gate else "")
         fields = {"ok": True, "directory": str(cache.directory), "removed": removed}
-        _answer(as_json, fields, f"{cache.directory}: {removed} entries removed")
+        _answer(as_json, fields, f"{cache.directory}: {removed} {'verdicts' if gate else 'entries'} removed")
 
 
 def _answer(as_json: bool, fields: dict[str, Any], text: str) -> None:

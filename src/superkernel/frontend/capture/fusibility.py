@@ -23,6 +23,7 @@ class Cause(Enum):
 
     NO_KERNEL = "no sub-kernel"
     COLLECTIVE = "collective"
+    LIBRARY_FASTER = "torch's function is faster than the sub-kernel"
     HIGHER_ORDER = "higher-order operator"
     DATA_DEPENDENT_NUMBER = "data-dependent number"
     DATA_DEPENDENT_SIZE = "data-dependent size"

@@ -7,11 +7,13 @@ tests/frontend/lowering/test_inductor.py checks the names and signatures they re
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._dynamo.utils import detect_fake_mode
 from torch.fx import GraphModule
 
 from ..capture.source_lines import source_line
@@ -151,6 +153,24 @@ def compile_stock(module: GraphModule, inputs: Sequence[Any], mode: str | None, 
                 what = "Inductor has no C++ compiler either, ops run one by one"
                 raise NoCompiler(f"{what}: {str(failure).splitlines()[0]}") from failure
             raise
+
+
+@contextmanager
+def compile_context(inputs: Sequence[Any]) -> Iterator[None]:
+    """What a compilation by Inductor needs when no graph is being traced; the fake inputs know their mode."""
+    from torch._inductor.virtualized import V
+
+    fake_mode = detect_fake_mode(inputs)
+    tracing = torch._guards.TracingContext(fake_mode)
+    with torch.inference_mode(False), torch.no_grad(), V.set_fake_mode(fake_mode), torch._guards.tracing(tracing):
+        yield
+
+
+def copied_module(module: GraphModule) -> GraphModule:
+    """A copy of the graph, for passes that change it."""
+    copied = torch.fx.Graph()
+    copied.output(copied.graph_copy(module.graph, {}))
+    return GraphModule(module, copied)
 
 
 def keep_strides(module: GraphModule) -> None:

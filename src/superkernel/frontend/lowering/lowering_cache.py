@@ -38,9 +38,7 @@ def cached_program(
     key = _key(module, inputs, config, machine)
     if key is not None and (found := _read(key, store)) is not None:
         return found
-    copied = torch.fx.Graph()
-    copied.output(copied.graph_copy(module.graph, {}))
-    generated = generate(GraphModule(module, copied))
+    generated = generate(inductor.copied_module(module))
     if key is not None and generated is not None and not generated.constants:
         write_entry(key, json.dumps(asdict(generated)), store)
     return generated

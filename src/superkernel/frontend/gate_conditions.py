@@ -1,0 +1,40 @@
+"""frontend.gate_conditions: when the profit gate measured, and how busy the machine was -> fields of a cache entry."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+
+@dataclass(frozen=True)
+class GateConditions:
+    """The circumstances of a measurement."""
+
+    date: str  # of this machine's clock, as 2026-11-16 10:52
+    load: float | None  # runnable processes per processor during the last minute; None: the system does not say
+
+    @classmethod
+    def now(cls) -> GateConditions:
+        return cls(datetime.now().strftime("%Y-%m-%d %H:%M"), _load_per_processor())
+
+    @classmethod
+    def read(cls, fields: Mapping[str, Any]) -> GateConditions:
+        """From the fields of a cache entry; ValueError, TypeError or KeyError: it has other fields."""
+        load = fields["load"]
+        return cls(str(fields["date"]), None if load is None else float(load))
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return f"measured {self.date}" + ("" if self.load is None else f" at load {self.load:.1f} per processor")
+
+
+def _load_per_processor() -> float | None:
+    try:
+        return round(os.getloadavg()[0] / (os.cpu_count() or 1), 2)
+    except OSError:
+        return None

@@ -1,0 +1,59 @@
+"""frontend.gate_timing: functions that compute the same -> their times in alternating order, and which is faster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median
+
+from ..runtime.turns import MARGIN
+
+CROWDED_MARGIN = 1.5  # where other programs keep the machine busy, only a difference as clear as this counts
+LEAST_GAIN_NS = 10_000  # a smaller difference per call is not worth another compilation
+_FEWEST, _MOST = 3, 15  # samples of each function
+_SAMPLING_NS = 300_000_000  # how long sampling may take, where this allows the fewest samples
+_REPEATED_BELOW_NS = 2_000_000  # a function this short runs twice per sample: the first run fills the caches
+
+Clock = Callable[[], int]  # nanoseconds
+Times = Mapping[str, Sequence[int]]  # nanoseconds by function, one per sample
+
+
+def alternate(
+    functions: Mapping[str, Callable[[], object]], clock: Clock, prepare: Callable[[], object] = lambda: None
+) -> dict[str, list[int]]:
+    """Times of the functions, sampled in turns. `prepare` runs before each call and is not timed.
+
+    The first call of each function warms it up; its time decides the number of samples.
+    """
+
+    def timed(function: Callable[[], object]) -> int:
+        prepare()
+        begin = clock()
+        function()
+        return clock() - begin
+
+    first = {name: timed(function) for name, function in functions.items()}
+    runs = {name: 2 if duration < _REPEATED_BELOW_NS else 1 for name, duration in first.items()}
+    round_ns = sum(runs[name] * duration for name, duration in first.items())
+    samples = max(_FEWEST, min(_MOST, _SAMPLING_NS // max(1, round_ns)))
+    times: dict[str, list[int]] = {name: [] for name in functions}
+    for _ in range(samples):
+        for name, function in functions.items():
+            for _ in range(runs[name] - 1):
+                prepare()
+                function()
+            times[name].append(timed(function))
+    return times
+
+
+def is_faster(candidate: Sequence[int], reference: Sequence[int], crowded: bool) -> bool:
+    """Whether the candidate saves time beyond noise: by its median and by its least time, and enough to matter."""
+    margin = CROWDED_MARGIN if crowded else MARGIN
+    return all(
+        margin * statistic(candidate) < statistic(reference)
+        and statistic(reference) - statistic(candidate) >= LEAST_GAIN_NS
+        for statistic in (median, min)
+    )
+
+
+def microseconds(times: Times) -> dict[str, float]:
+    return {name: median(samples) / 1000 for name, samples in times.items() if samples}
