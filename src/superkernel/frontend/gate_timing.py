@@ -45,12 +45,15 @@ def alternate(
     return times
 
 
+def least_gain(time: float, crowded: bool) -> float:
+    """How much faster than this time an alternative must be: beyond noise, and enough to matter."""
+    return max(LEAST_GAIN_NS, time - time / (CROWDED_MARGIN if crowded else MARGIN))
+
+
 def is_faster(candidate: Sequence[int], reference: Sequence[int], crowded: bool) -> bool:
-    """Whether the candidate saves time beyond noise: by its median and by its least time, and enough to matter."""
-    margin = CROWDED_MARGIN if crowded else MARGIN
+    """Whether the candidate saves that much, by its median and by its least time."""
     return all(
-        margin * statistic(candidate) < statistic(reference)
-        and statistic(reference) - statistic(candidate) >= LEAST_GAIN_NS
+        statistic(reference) - statistic(candidate) >= least_gain(statistic(reference), crowded)
         for statistic in (median, min)
     )
 

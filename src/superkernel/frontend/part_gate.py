@@ -16,7 +16,7 @@ from ..runtime.launch_events import unpublished
 from .capture.partition import GraphPart
 from .comparable_parts import TrialInputs, library_calls, written_inputs
 from .gate_conditions import GateConditions
-from .gate_timing import LEAST_GAIN_NS, Clock, alternate, is_faster, microseconds
+from .gate_timing import LEAST_GAIN_NS, Clock, alternate, is_faster, least_gain, microseconds
 from .lowering.inductor import MATMULS
 from .lowering.program_trace import KernelCall, LibraryCall
 from .op_timing import kernel_times, library_times
@@ -32,8 +32,7 @@ WITH_LIBRARY_CALLS = "fused, with library calls"
 _LAUNCH_NS = 2_000  # the least that Inductor spends on starting a kernel
 _SPLIT_NS = 8_000  # what a torch call between two segments costs, beside its function
 _LIBRARY_MARGIN = 1.1  # by which torch's function for an op must be faster
-_SAMPLES = 5  # launches from which the least time is taken
-_LONG_NS = 100_000_000  # a launch as long as this is sampled twice
+_MOST_SAMPLES, _SAMPLING_NS = 30, 50_000_000  # launches from which the least time is taken, and how long they may take
 _WORTH_ALL_TIMES_NS = 100_000  # shorter launches are kept without a look at single ops
 # Operators whose sub-kernels are rarely slower than torch's functions: parts with these alone are decided by their sum
 _USUALLY_FASTER = (*MATMULS, "aten::baddbmm", "aten::_scaled_dot_product_flash_attention_for_cpu")
@@ -110,7 +109,7 @@ class PartMeasurement:
         generated = sum(isinstance(call, KernelCall) for call, _ in self.measured.matched.calls)
         room = least - sum(library.values()) - generated * _LAUNCH_NS
         is_usual = all(call.op._schema.name in _USUALLY_FASTER for call in calls.values())
-        if room < max(LEAST_GAIN_NS, least // 50) and (is_usual or least < _WORTH_ALL_TIMES_NS):
+        if room < least_gain(least, self.measured.is_crowded()) and (is_usual or least < _WORTH_ALL_TIMES_NS):
             return self._keep({FUSED: [least]})
         kernels = self._kernel_times(calls)
         losses = {index: kernels[index] - library[index] for index in library if index in kernels}
@@ -120,7 +119,7 @@ class PartMeasurement:
             if _LIBRARY_MARGIN * library[index] < kernels[index] and loss > _SPLIT_NS
         }
         functions = {name: self._trial(launch) for name, launch in ours.items()}
-        if sum(losses.values()) >= LEAST_GAIN_NS:
+        if sum(losses.values()) >= least_gain(least, self.measured.is_crowded()):
             stock = self._stock()
             functions[INDUCTOR] = lambda: stock(list(self.trial.args))
         times = self._alternate(functions)
@@ -176,12 +175,10 @@ class PartMeasurement:
             launch(step, values, sizes)
             totals[-1] += clock() - begin
 
-        for _ in range(_SAMPLES):
+        while len(totals) < 2 or (len(totals) < _MOST_SAMPLES and sum(totals) < _SAMPLING_NS):
             totals.append(0)
             self.trial.restore()
             self.measured.program(self.trial.args, timed)
-            if totals[-1] > _LONG_NS and len(totals) > 1:
-                break
         return min(totals)
 
     def _library_times(self, calls: Mapping[int, LibraryCall]) -> dict[int, int]:

@@ -15,7 +15,7 @@ from torch._logging import trace_structured
 
 from .capture.fusibility import Unfusible
 from .listed_ops import ListedOp
-from .part_verdict import INDUCTOR, PartChoice, PartVerdict
+from .part_verdict import PartChoice, PartVerdict
 
 _log = logging.getLogger("superkernel")
 
@@ -83,10 +83,10 @@ class SegmentReport:
 
     @property
     def times_us(self) -> dict[str, float]:
-        """Medians by the way to launch; with that of stock Inductor, where it was measured."""
-        compared = self.verdict is not None and INDUCTOR in self.verdict.times_us
-        times = dict(self.gate.medians_us) if self.gate is not None and not self.left_out else {}
-        return {**(self.verdict.times_us if compared and self.verdict is not None else {}), **times}
+        """Medians by the way to launch. Of a segment that is left out: what its part was compared by."""
+        if self.left_out and self.verdict is not None:
+            return dict(self.verdict.times_us)
+        return dict(self.gate.medians_us) if self.gate is not None else {}
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -99,6 +99,7 @@ class SegmentReport:
             "launches": self.launches,
             "gate_us": self.times_us,
             "gate_measured": self.measured,
+            "compared_us": dict(self.verdict.times_us) if self.verdict is not None else {},
         }
 
 
