@@ -3,18 +3,20 @@
 PYTHON ?= python3
 JOBS ?= 2
 
-VENV := .venv
+# `make test TORCH=torch==2.15.0` sets up another version of torch in a folder beside .venv.
+PINNED_TORCH := torch==2.13.0
+TORCH := $(PINNED_TORCH)
+VENV := .venv$(if $(filter-out $(PINNED_TORCH),$(TORCH)),-$(subst ==,-,$(TORCH)))
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip
-TORCH := torch==2.13.0
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test quick lint bench conformance docs clean toolchain
+.PHONY: help demo test quick lint bench conformance docs picture clean toolchain
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -51,9 +53,12 @@ docs: $(STAMP) ## rewrite the generated pages under docs/
 	$(BIN)/python tools/write_docs.py
 	$(BIN)/python tools/write_benchmarks.py
 
+picture: toolchain $(STAMP) ## draw docs/fusion.svg, the picture of the README, from calls on this machine
+	$(BIN)/python tools/write_picture.py
+
 clean: ## remove caches and build products (.venv stays)
 	rm -rf build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
-	find . -path ./$(VENV) -prune -o -type d \( -name __pycache__ -o -name '*.egg-info' \) -prune -exec rm -rf {} +
+	find . -path "./.venv*" -prune -o -type d \( -name __pycache__ -o -name '*.egg-info' \) -prune -exec rm -rf {} +
 
 toolchain:
 	@missing=; \

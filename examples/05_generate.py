@@ -23,7 +23,7 @@ from superkernel.frontend.report import collecting
 try:
     from transformers import LlamaConfig, LlamaForCausalLM, StaticCache
 except ModuleNotFoundError:
-    sys.exit("this example needs transformers: pip install 'superkernel[dev]'")
+    sys.exit("this example needs transformers: pip install transformers")
 
 PROMPT = (1, 17, 42, 7, 99, 23, 5, 64)
 ROOM = 128  # tokens in the cache

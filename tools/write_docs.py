@@ -1,4 +1,4 @@
-"""write_docs: the option table -> docs/options.md; the sources -> docs/files.md; `--check` says which page is stale."""
+"""write_docs: tables of options and settings, and the sources -> pages of docs/; `--check` says which page is stale."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ ROOT = Path(__file__).resolve().parent.parent
 # This checkout's table, whatever is installed.
 sys.path.insert(0, str(ROOT / "src"))
 
+from superkernel.configuration import READ_VARIABLES, SETTINGS, ReadVariable, Setting  # noqa: E402
 from superkernel.model.options import OPTIONS, TARGETS, OptionRow, TargetSupport  # noqa: E402
 
 OPTIONS_PAGE = ROOT / "docs" / "options.md"
+CONFIGURATION_PAGE = ROOT / "docs" / "configuration.md"
 FILES_PAGE = ROOT / "docs" / "files.md"
 PACKAGE = ROOT / "src" / "superkernel"
 # the packages in processing order; what is at the top comes first
@@ -27,33 +29,76 @@ INTRODUCTION = """\
 
 <!-- Written by tools/write_docs.py from the table in src/superkernel/model/options.py. Change it there. -->
 
-An option text is `key=value` pairs joined by `:`, for example `stream-fusion=1:early-start=2`. It is what
-`super_kernel(name, options)`, `superkernel.compile(..., options=...)` and `ops.json` take.
+An option text is `key=value` pairs joined by `:`, for example `stream-fusion=1:early-start=2`.
+`super_kernel(name, options)`, `superkernel.compile(..., options=...)` and [ops.json](ops-json.md) take such a text.
 
-- Blank pieces are allowed (`profiling=1:`), and so is white space around pieces, keys, values and list items.
-- Keys are case-sensitive and written with hyphens; an underscore in a key counts as a hyphen.
-- Double quotes around the whole text are stripped.
-- A value may contain `=`, never `:`. Lists are comma separated, so an item never contains a comma: write
+- Empty pairs (`profiling=1:`) and white space around pairs, keys, values and list items are ignored.
+- Keys are case-sensitive and written with hyphens; underscores are accepted in place of hyphens.
+- Double quotes around the whole text are removed.
+- A value may contain `=` but not `:`. List items are separated by commas and cannot contain one: write
   `-Xlinker,-z,-Xlinker,now` for `-Wl,-z,now`.
-- Numbers are plain decimal digits: no sign, no `_`, no exponent. Only `debug-watchdog` takes a decimal point.
-- Refused with `OptionError`, naming key, value and what is allowed: a piece without `=`, an empty key, value or list
-  item, a key given twice, an unknown key (with the nearest known one), a value outside its range, cube and vector core
-  numbers in another ratio than 1:0, 0:1, 1:1 or 1:2.
+- Numbers are decimal digits without sign, `_` or exponent. Only `debug-watchdog` accepts a decimal point.
+- `OptionError` names key, value and the allowed values. It is raised for a pair without `=`, an empty key, value or
+  list item, a duplicate key, an unknown key (with the nearest known one), a value out of range, and a ratio of cube to
+  vector cores other than 1:0, 0:1, 1:1 or 1:2.
 
-In Python, `Options.parse(text)` gives a frozen, hashable `Options` whose fields are the keys with underscores.
-`str(options)` prints what differs from the defaults, and `Options.parse(str(options)) == options` always holds.
+In Python, `Options.parse(text)` returns a frozen, hashable `Options`; its fields are the keys with underscores.
+`str(options)` prints the values that differ from the defaults, and `Options.parse(str(options)) == options`.
 """
 
 LEGEND = """\
-Every option is accepted on every target. *yes*: it works as described. *no*: it has no effect there, and compiling
-says so once. *fence*: a full memory fence stands in for cache maintenance. *front end*: decided while the graph is
-captured, before a target is involved. *emulator*: when the super kernel runs on the host emulator.
+Every target accepts every option. *yes*: works as described. *no*: no effect; compiling says so once. *fence*: a full
+memory fence replaces cache maintenance. *front end*: applied while the graph is captured, independent of the target.
+*emulator*: applies when the super kernel runs on the host emulator.
 
 ## When the watchdog fires
 
-Stalled in our own waits: all cores leave, the launch raises `LaunchError`, and the next launch works. Stalled or
-crashed inside a sub-kernel: the report goes to stderr and to a file and the process ends with status 70, because an
-endless kernel cannot be stopped inside a process.
+- A launch that stalls in waits of the super kernel: all cores leave, the launch raises `LaunchError`, and the next
+  launch works.
+- A launch that stalls inside a sub-kernel: a report goes to stderr and to a file. `debug-watchdog-action=report`
+  repeats it every period; `exit` ends the process with status 70. A running kernel cannot be stopped inside a process.
+- A sub-kernel that crashes: a report goes to stderr and to a file, then the signal has its usual effect, which ends the
+  process.
+"""
+
+
+CONFIGURATION_INTRODUCTION = """\
+# Settings of a process
+
+<!-- Written by tools/write_docs.py from the tables in src/superkernel/configuration.py. Change it there. -->
+
+Every setting is an environment variable and an attribute of `superkernel.config`:
+
+```python
+import superkernel as sk
+
+print(sk.config)  # every setting, its value, and where the value comes from
+sk.config.cache_limit = "2G"  # for this process
+with sk.config.patch(dump="dumped", huge_pages=0):
+    ...  # inside, these values hold
+sk.config.cache_limit = None  # back to SUPERKERNEL_CACHE_LIMIT, else the default
+```
+
+A value is found in this order: an argument of the call (`options={"cache": ...}` of `torch.compile`), a value assigned
+to `sk.config`, the environment variable, the default. An assigned value that is not allowed raises `OptionError`; a
+variable with such a value raises it when the setting is used. Settings belong to the process, not to a thread.
+"""
+
+VARIABLES_INTRODUCTION = """\
+## Variables of other programs
+
+SuperKernel reads these as well; they have no attribute.
+"""
+
+SETTINGS_ELSEWHERE = """\
+## What is set elsewhere
+
+| what | where |
+|---|---|
+| how one scope is fused and synchronised | [option texts](options.md) of `super_kernel`, `compile` and `ops.json` |
+| what the `torch.compile` back end does | [its options](torch.md#back-end-options): `fuse`, `profit_gate`, ... |
+| the processor that kernels are compiled for | [`march=`](saving.md) of `sk.compile` |
+| the number of cores of a kernel | `cores=` of `sk.compile`, and `torch.set_num_threads` |
 """
 
 
@@ -71,6 +116,21 @@ def options_page() -> str:
     values = _table(("key", "values", "default", "what it does"), [_value_cells(row) for row in OPTIONS])
     support = _table(("key", *TARGETS), [_support_cells(row) for row in OPTIONS])
     return "\n".join((INTRODUCTION, values, "## What each target does with them", "", support, LEGEND))
+
+
+def configuration_page() -> str:
+    """The text of docs/configuration.md."""
+    settings = _table(("setting", "variable", "values", "default", "what it does"), list(map(_setting_cells, SETTINGS)))
+    variables = _table(("variable", "what it does"), list(map(_variable_cells, READ_VARIABLES)))
+    return "\n".join((CONFIGURATION_INTRODUCTION, settings, VARIABLES_INTRODUCTION, variables, SETTINGS_ELSEWHERE))
+
+
+def _setting_cells(setting: Setting) -> tuple[str, ...]:
+    return f"`config.{setting.name}`", f"`{setting.variable}`", setting.allowed, setting.default, setting.what
+
+
+def _variable_cells(read: ReadVariable) -> tuple[str, ...]:
+    return ", ".join(f"`{name}`" for name in read.variable.split(", ")), read.what
 
 
 def _value_cells(row: OptionRow) -> tuple[str, ...]:
@@ -129,12 +189,12 @@ def _file_cells(path: Path) -> tuple[str, ...]:
     return f"`{path.name}`", first_sentence(PACKAGE / path)
 
 
-PAGES = {OPTIONS_PAGE: options_page, FILES_PAGE: files_page}
+PAGES = {OPTIONS_PAGE: options_page, CONFIGURATION_PAGE: configuration_page, FILES_PAGE: files_page}
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Write the pages, or with --check return 1 when one of them is not what would be written."""
-    parser = argparse.ArgumentParser(description="Write docs/options.md and docs/files.md.")
+    parser = argparse.ArgumentParser(description="Write docs/options.md, docs/configuration.md and docs/files.md.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a page is stale")
     check = parser.parse_args(arguments).check
     stale = [page for page, text in PAGES.items() if not page.is_file() or page.read_text(encoding="utf-8") != text()]

@@ -1,9 +1,11 @@
 """SuperKernel: compiled kernels in, one linked kernel out, launched once, with just the syncs its data needs."""
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from . import errors, scope
+from .configuration import config
 from .errors import BuildError, GraphError, LaunchError, OptionError, PlanError, SuperKernelError, UnsupportedError
 from .frontend.registry import register_kernel
 from .frontend.scope import super_kernel
@@ -39,6 +41,7 @@ __all__ = [
     "Tiling",
     "UnsupportedError",
     "compile",
+    "config",
     "errors",
     "explain",
     "load",
@@ -48,6 +51,12 @@ __all__ = [
     "scope",
     "super_kernel",
 ]
+
+
+if "torch" in sys.modules:  # torch.compiler.load_cache_artifacts must know the type of our entries
+    from .frontend.cache_artifacts import register as _register_cache_artifacts
+
+    _register_cache_artifacts()
 
 
 def __getattr__(name: str) -> Any:

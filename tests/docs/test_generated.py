@@ -22,7 +22,7 @@ def write_docs() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["options.md", "files.md"])
+@pytest.mark.parametrize("name", ["options.md", "configuration.md", "files.md"])
 def test_a_page_is_fresh(write_docs: ModuleType, name: str) -> None:
     texts = {page.name: (page, text()) for page, text in write_docs.PAGES.items()}
     page, text = texts[name]

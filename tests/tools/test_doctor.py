@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import sys
+import tomllib
 from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from caches import with_host_library
 
 from superkernel.errors import BuildError, UnsupportedError
+from superkernel.frontend.torch_versions import REQUIREMENT
 from superkernel.targets.ascend import checks as ascend_checks
 from superkernel.targets.ascend.checks import check_cann, check_libclang
 from superkernel.targets.checks import Check, CheckState
@@ -207,9 +209,32 @@ def test_the_cache_is_told_with_its_size(tmp_path: Path, monkeypatch: pytest.Mon
 # what other targets and the front end need
 
 
-def test_an_installed_torch_is_told_with_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata, "version", {"torch": "9.9"}.__getitem__)
-    assert doctor.check_torch() == Check("torch", CheckState.OK, "9.9")
+@pytest.mark.parametrize("version", ["2.11.0", "2.13.0+cpu", "2.14.1", "2.15.0a0+git1234"])
+def test_a_supported_torch_is_ok(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "version", {"torch": version}.__getitem__)
+    monkeypatch.setattr(doctor, "find_spec", lambda name: object())
+    check = doctor.check_torch()
+    assert summary(check) == GOOD_EXTRA and check.found.startswith(f"{version}; ")
+
+
+@pytest.mark.parametrize("version", ["2.10.2", "2.16.0", "3.0.0.dev20270101", "unknown"])
+def test_a_torch_whose_models_are_not_fused_is_a_problem(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "version", {"torch": version}.__getitem__)
+    monkeypatch.setattr(doctor, "find_spec", lambda name: object())
+    check = doctor.check_torch()
+    assert summary(check) == BROKEN_EXTRA
+    assert f"not {version}" in check.found and "unfused" in check.found
+
+
+def test_a_torch_without_its_module_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "version", {"torch": "2.13.0"}.__getitem__)
+    monkeypatch.setattr(doctor, "find_spec", lambda name: None)
+    assert summary(doctor.check_torch()) == BROKEN_EXTRA
+
+
+def test_the_package_asks_for_the_versions_that_it_supports() -> None:
+    project = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text())["project"]
+    assert project["optional-dependencies"]["torch"] == [REQUIREMENT]
 
 
 def test_a_missing_torch_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:

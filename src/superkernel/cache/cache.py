@@ -29,6 +29,7 @@ _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 _building: dict[Path, threading.Lock] = {}  # entries that threads of this process are building, across Cache objects
 _building_lock = threading.Lock()
 _in_use: set[Path] = set()  # entries that this process built or was given: never evicted by it
+_use_listeners: list[Callable[[Path], None]] = []
 _sizes: dict[Path, _Size] = {}  # of the cache directories that this process has written to
 _sizes_lock = threading.Lock()
 _overflows: dict[Path, Path] = {}  # cache directory that cannot be written -> where this process builds instead
@@ -128,7 +129,8 @@ class Cache:
             if claimed is not None:
                 entry = _place(claimed.path, key, suffix)
                 if is_intact(claimed, entry.parent.name, entry.name):
-                    _in_use.add(entry)
+                    if entry not in _in_use:
+                        _note_use(entry)
                     return entry
         return None
 
@@ -153,10 +155,32 @@ class Cache:
             raise BuildError(
                 f"cannot write cache entry {entry}: {reason}; free some space there or {REMEDY}"
             ) from reason
-        _in_use.add(entry)
+        _note_use(entry)
         if entry.is_relative_to(self.directory):
             _keep_to_limit(self.directory, size)
         return entry
+
+
+def listen_to_uses(listener: Callable[[Path], None]) -> None:
+    """Call `listener` with every entry that this process has used or uses later, once per content."""
+    _use_listeners.append(listener)
+    for entry in sorted(_in_use):
+        listener(entry)
+
+
+def _note_use(entry: Path) -> None:
+    _in_use.add(entry)
+    for listener in _use_listeners:
+        listener(entry)
+
+
+def split_name(name: str) -> tuple[str, str] | None:
+    """The key and the suffix of the file name of an entry; None: no entry is called so."""
+    key, dot, rest = name.partition(".")
+    suffix = dot + rest
+    if not _HEX.fullmatch(key) or not _SUFFIX.fullmatch(suffix) or suffix.endswith(SEAL):
+        return None
+    return key, suffix
 
 
 def _place(directory: Path, key: str, suffix: str) -> Path:

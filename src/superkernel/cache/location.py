@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
+from ..configuration import config
 from ..errors import BuildError, OptionError, shown
 
 REMEDY = "set SUPERKERNEL_CACHE to a directory that you own and can write"
@@ -44,10 +45,10 @@ def cache_in(directory: str | os.PathLike[str] | None) -> Iterator[None]:
 
 
 def default_directory() -> Path:
-    """What `cache_in` says, else SUPERKERNEL_CACHE, else the user's cache directory."""
+    """What `cache_in` says, else the setting `cache`, else the user's cache directory."""
     if (inside := _chosen.get()) is not None:
         return inside
-    if chosen := os.environ.get("SUPERKERNEL_CACHE"):
+    if chosen := config.cache:
         return checked_directory(chosen)
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if not base.is_absolute():  # the XDG specification says to ignore a relative path
@@ -73,7 +74,7 @@ def checked_directory(directory: object) -> Path:
 
 def size_limit() -> int | None:
     """The bytes that a cache may take; None: any number."""
-    text = os.environ.get(LIMIT, "").strip() or DEFAULT_LIMIT
+    text = config.cache_limit or DEFAULT_LIMIT
     if text == "0":
         return None
     found = _SIZE.fullmatch(text.upper())

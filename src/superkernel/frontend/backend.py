@@ -8,19 +8,21 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+import torch
 from torch._dynamo.backends import registry
 from torch.fx import GraphModule
 
 from ..cache import cache_in
 from ..errors import BuildError
+from . import cache_artifacts
 from .aot import compile_with_aot
 from .capture.scope_detection import is_marked, root_callable
 from .capture.static_shapes import nested_input, specialise
 from .compile_graph import GraphContext, compile_graph
 from .input_overlap import eager_where_inputs_overlap, with_separate_storage
-from .lowering import inductor
 from .report import current_report
 from .settings import BackendSettings
+from .torch_versions import unsupported_version
 
 NAME = "superkernel"
 _warned: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()  # by compiled callable
@@ -47,7 +49,7 @@ def superkernel(module: GraphModule, inputs: Sequence[Any], *, mode: str | None 
     settings = BackendSettings.parse(options, mode)
     root = root_callable()
     context = GraphContext(settings, root, is_marked(root) if root is not None else False, _warnings_about(root))
-    reason = inductor.unsupported_version()
+    reason = unsupported_version(torch.__version__)
     if reason is None and (name := nested_input(module)) is not None:
         reason = f"input {name!r} is a nested tensor, and only plain tensors are fused"
     if reason is None and any(isinstance(value, list | tuple | dict) for value in inputs):
@@ -81,3 +83,4 @@ def _warnings_about(root: object) -> set[str]:
 
 
 _allow_registering_again()
+cache_artifacts.register()

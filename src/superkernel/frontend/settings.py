@@ -9,6 +9,7 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
+from ..configuration import config
 from ..errors import OptionError, PlanError, nearest, shown
 from ..model.options import OPTIONS, OptionRow, Options
 from ..model.plain_values import checked_path, truth_value, whole_number
@@ -35,7 +36,7 @@ class BackendSettings:
     target: str = DEFAULT_TARGET
     cores: int | None = None
     cache: str | None = None
-    dump: str | None = field(default_factory=lambda: os.environ.get("SUPERKERNEL_DUMP") or None)
+    dump: str | None = field(default_factory=lambda: config.dump)
     profit_gate: bool = True
     options: str = ""
     fuse: Fuse = Fuse.AUTO

@@ -247,53 +247,51 @@ _COPY_ENGINE = TargetSupport(Support.YES, "notify/wait with the copy engine")
 
 # fmt: off
 OPTIONS: tuple[OptionRow, ...] = (
-    OptionRow("feed-sync-all", _FLAG, "0", "With 1, idle cores join the all-core barriers of a sub-kernel that has "
-              "fewer blocks than there are cores, as often as it calls them; without, it would hang.", _EVERYWHERE),
-    OptionRow("stream-fusion", _FLAG, "0", "With 1, ops of different streams or of independent branches run side by "
-              "side in one super kernel; with 0, there is one stream.", _EVERYWHERE),
+    OptionRow("feed-sync-all", _FLAG, "0", "An op that calls `sync_all` and has fewer blocks than the launch has cores "
+              "is refused with `PlanError` (0), or the idle cores join its barriers (1).", _EVERYWHERE),
+    OptionRow("stream-fusion", _FLAG, "0", "All ops are in one stream (0), or ops of different streams or independent "
+              "branches run side by side in one super kernel (1).", _EVERYWHERE),
     OptionRow("strict-scope-check", _closed(*StrictScopeCheck), "unset", "An unfusible op in a scope splits the scope "
-              "(unset), leaves all of it unfused with a warning (bypass), or raises, naming the op (abort); "
-              "collectives are not checked.", _FRONT_END, optional=True),
-    OptionRow("early-start", _closed(*EarlyStart), "1", "Dependent ops meet at a full barrier (0), or arrive and wait "
-              "are split so that a sub-kernel's independent prologue runs before it waits and its signal follows its "
-              "last store (1), or are split in the super kernel only, not inside sub-kernels (2).", _EVERYWHERE),
-    OptionRow("preload-code", _closed(*PreloadCode), "per-func", "Instructions are prefetched one op ahead while this "
-              "one runs (per-func), for the whole kernel at entry (max), or not at all (none).", _EVERYWHERE),
-    OptionRow("split-mode", _COPIES, "4 on ascend, else 1", "Copies of each sub-kernel's code, of which core `c` runs "
-              "copy `c mod n`, to spread instruction fetch.", _on(_YES, _ONE_BODY, _YES),
+              "(unset), leaves the whole scope unfused with a warning (bypass), or raises an error that names the op "
+              "(abort). Collectives are not checked.", _FRONT_END, optional=True),
+    OptionRow("early-start", _closed(*EarlyStart), "1", "A full barrier separates dependent ops (0); or signal and "
+              "wait are separate steps, and a sub-kernel may run its prologue before the wait and signal after its "
+              "last store (1); or they are separate steps outside of sub-kernels only (2).", _EVERYWHERE),
+    OptionRow("preload-code", _closed(*PreloadCode), "per-func", "Instructions are prefetched one op ahead "
+              "(per-func), for the whole kernel at entry (max), or not at all (none).", _EVERYWHERE),
+    OptionRow("split-mode", _COPIES, "4 on ascend, else 1", "The number of copies of each sub-kernel's code. Core `c` "
+              "runs copy `c mod n`, which spreads instruction fetch.", _on(_YES, _ONE_BODY, _YES),
               optional=True, target_defaults=_on(cpu=1, cuda=1, ascend=4)),
-    OptionRow("func-align", _ALIGN, "512 on ascend, else 64", "Alignment of the entry function in bytes; 0 asks for "
+    OptionRow("func-align", _ALIGN, "512 on ascend, else 64", "The alignment of the entry function in bytes; 0: "
               "none.", _on(_YES, _ASSEMBLER, _YES),
               optional=True, target_defaults=_on(cpu=64, cuda=64, ascend=512)),
-    OptionRow("prefetch-weights", _PREFETCH, "0", "Pulls the next ops' constant inputs towards the cache while this "
-              "op runs or waits.", _on(_YES, _YES, _COPY_ENGINE)),
-    OptionRow("profiling", _FLAG, "0", "Records time stamps per core for the whole kernel, every op, every notify and "
-              "every wait; costs nothing when 0.", _EVERYWHERE),
-    OptionRow("compile-options", _TEXTS, "none", "Appended to the compiler call of the emitted source, as in "
+    OptionRow("prefetch-weights", _PREFETCH, "0", "Prefetches the constant inputs of the next ops while this op runs "
+              "or waits.", _on(_YES, _YES, _COPY_ENGINE)),
+    OptionRow("profiling", _FLAG, "0", "Records time stamps per core: whole kernel, every op, every notify, every "
+              "wait. No cost when 0.", _EVERYWHERE),
+    OptionRow("compile-options", _TEXTS, "none", "Flags appended to the compiler call of the emitted source, as in "
               "`compile-options=-g`.", _EVERYWHERE),
-    OptionRow("debug-sync-all", _FLAG, "0", "Puts a barrier over all cores after every op.", _EVERYWHERE),
+    OptionRow("debug-sync-all", _FLAG, "0", "Adds a barrier over all cores after every op.", _EVERYWHERE),
     OptionRow("debug-dcci-all", _FLAG, "0", "Drains and flushes all data caches after every op.", _FENCE_OFF_ASCEND),
     OptionRow("dcci-before-kernel-start", _OP_TYPES, "none", "Cache maintenance before ops of these types.",
               _FENCE_OFF_ASCEND),
     OptionRow("dcci-after-kernel-end", _OP_TYPES, "none", "Cache maintenance after ops of these types.",
               _FENCE_OFF_ASCEND),
-    OptionRow("dcci-disable-on-kernel", _OP_TYPES, "none", "No cache maintenance around ops of these types, whatever "
-              "`dcci-before-kernel-start` and `dcci-after-kernel-end` say.", _FENCE_OFF_ASCEND),
-    OptionRow("debug-aic-num", _CORES, "0", "Forces the number of cube cores, not above the machine and not below "
-              "what the ops need; 0 derives it.", _on(_MAX_OF_BOTH, _MAX_OF_BOTH, _YES)),
-    OptionRow("debug-aiv-num", _CORES, "0", "Forces the number of vector cores in the same way; where both are given, "
-              "cube to vector is 1:1 or 1:2.", _on(_MAX_OF_BOTH, _MAX_OF_BOTH, _YES)),
-    OptionRow("debug-watchdog", _SECONDS, "60", "Reports a launch without progress for this many seconds: scope, op "
-              "and what each core was doing; stops it if its cores are in waits of the super kernel; 0 switches it "
-              "off.", _EMULATED_ON_ASCEND),
-    OptionRow("debug-watchdog-action", _closed(*WatchdogAction), "report", "What follows when a sub-kernel does not "
-              "return: the report is repeated every period (report), or the process ends with status 70 (exit).",
+    OptionRow("dcci-disable-on-kernel", _OP_TYPES, "none", "No cache maintenance around ops of these types; takes "
+              "precedence over the other two.", _FENCE_OFF_ASCEND),
+    OptionRow("debug-aic-num", _CORES, "0", "The number of cube cores, not above the machine's and not below what "
+              "the ops need; 0: derived.", _on(_MAX_OF_BOTH, _MAX_OF_BOTH, _YES)),
+    OptionRow("debug-aiv-num", _CORES, "0", "The number of vector cores, likewise. If both are given, cube to "
+              "vector is 1:1 or 1:2.", _on(_MAX_OF_BOTH, _MAX_OF_BOTH, _YES)),
+    OptionRow("debug-watchdog", _SECONDS, "60", "Reports a launch that makes no progress for this many seconds: "
+              "scope, op, and what each core was doing. Stops it if its cores wait in the super kernel. 0: off.",
               _EMULATED_ON_ASCEND),
-    OptionRow("debug-check", _FLAG, "0", "Checks what sub-kernels touch against what they declare: in and out, "
-              "`@block` parts, reads before the wait, bounds; slow and exact; names op, parameter, block and offset.",
-              _CHECKED),
-    OptionRow("debug-replay", _FLAG, "0", "Runs every op alone as well, compares bit for bit and reports the first "
-              "that differs.", _EMULATED_ON_ASCEND),
+    OptionRow("debug-watchdog-action", _closed(*WatchdogAction), "report", "If a sub-kernel does not return: repeat "
+              "the report every period (report), or end the process with status 70 (exit).", _EMULATED_ON_ASCEND),
+    OptionRow("debug-check", _FLAG, "0", "Compares every access of sub-kernels with their declarations: in and out, "
+              "`@block` parts, reads before the wait, bounds. Slow; names op, parameter, block and offset.", _CHECKED),
+    OptionRow("debug-replay", _FLAG, "0", "Also runs every op alone, compares bit for bit and reports the first "
+              "difference.", _EMULATED_ON_ASCEND),
 )
 # fmt: on
 

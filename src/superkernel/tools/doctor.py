@@ -10,11 +10,13 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from ..cache import Cache
 from ..errors import BuildError
+from ..frontend.torch_versions import REQUIREMENT, supported_range, unsupported_version
 from ..targets import all_targets
 from ..targets.checks import Check, CheckState, check_tool
 from ..targets.native.toolchain import run as run_tool
@@ -71,12 +73,21 @@ def check_cache() -> Check:
 
 
 def check_torch() -> Check:
-    """Asked without importing it, which takes seconds."""
+    """The version of torch and whether its models are fused, without importing it, which takes seconds."""
+    remedy = f"pip install '{REQUIREMENT}'"
     try:
-        return Check("torch", CheckState.OK, metadata.version("torch"))
+        version = metadata.version("torch")
     except metadata.PackageNotFoundError:
         found = "not installed; only torch.compile(backend='superkernel') needs it"
-        return Check("torch", CheckState.MISSING, found, "pip install 'superkernel[torch]'")
+        return Check("torch", CheckState.MISSING, found, remedy)
+    if find_spec("torch") is None:
+        return Check("torch", CheckState.PROBLEM, f"{version} is installed, but there is no module 'torch'", remedy)
+    if reason := unsupported_version(version):
+        found = f"{version}: {reason}; torch.compile(backend='superkernel') runs models through Inductor, unfused"
+        return Check("torch", CheckState.PROBLEM, found, remedy)
+    return Check(
+        "torch", CheckState.OK, f"{version}; torch.compile(backend='superkernel') supports {supported_range()}"
+    )
 
 
 def check_gpu() -> Check:

@@ -60,6 +60,20 @@ def test_a_declaration_that_the_parameters_do_not_fit(declared: str, words: str)
         convention_of_text(f"void f{declared} {{ }}", ["f"], THREE, "sub-kernel 'f': ")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'extern "C" void f(const float* x, const float* y, float* z) { }',
+        'extern "C" void f(const float* __restrict__ x, const float* y, float* z) noexcept { }',
+        'extern "C" void f(const float* x, const float* y, float* z) __attribute__((noinline));',
+        "#include <superkernel/kernel.h>\ntemplate <class T> void add(const T* x); KERNEL(f, add)",
+    ],
+)
+def test_a_kernel_for_the_cpu_target_is_refused(text: str) -> None:
+    with pytest.raises(sk.GraphError, match=r"a kernel for the cpu target.*a sub-kernel takes one uint64_t"):
+        convention_of_text(text, ["f"], THREE, "sub-kernel 'f': ")
+
+
 def test_a_plain_kernel_takes_no_scalar() -> None:
     params = (*THREE[:2], Param.parse("scalar:n:int32"))
     with pytest.raises(sk.GraphError, match="'n' is a scalar"):

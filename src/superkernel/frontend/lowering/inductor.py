@@ -20,7 +20,6 @@ from ..capture.source_lines import source_line
 
 # Inductor turns a matmul of one row into products and a sum; a sub-kernel reads weights once
 MATMULS = ("aten::mm", "aten::bmm", "aten::addmm")
-SUPPORTED = ((2, 11), (2, 12), (2, 13))
 
 _intercepting = threading.local()
 _hook_lock = threading.Lock()
@@ -44,19 +43,6 @@ class _Intercepted(BaseException):
 
 class NoCompiler(RuntimeError):
     """Inductor found no C++ compiler."""
-
-
-def version() -> tuple[int, int]:
-    major, minor = torch.__version__.split(".")[:2]
-    return int(major), int(minor)
-
-
-def unsupported_version() -> str | None:
-    """Why this version of torch cannot be used; None: it can."""
-    if version() in SUPPORTED:
-        return None
-    known = ", ".join(f"{major}.{minor}" for major, minor in SUPPORTED)
-    return f"superkernel knows torch {known}, not {torch.__version__}"
 
 
 def generate_program(module: GraphModule, inputs: Sequence[Any], config: Mapping[str, Any]) -> GeneratedProgram | None:

@@ -11,8 +11,14 @@ from ...model.params import Kind, Param
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"", re.DOTALL)
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]superkernel/(?:subkernel|host_kernel)\.h[>"]', re.MULTILINE)
+_CPU_HEADER = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]superkernel/kernel\.h[>"]', re.MULTILINE)
 _INDEX = re.compile(r"(?:const\s+)?(?:std\s*::\s*)?uint64_t(?:\s+const)?(?:\s+\w+)?")
+_HOST_POINTER = re.compile(r"\*(?:\s*(?:const|__restrict__|__restrict))*\s*\w*$")
+_AFTER_PARAMETERS = r"(?:\s|noexcept\b(?:\s*\(\s*\w+\s*\))?|__attribute__\s*\(\([^{};]*?\)\))*"
 _ADDRESS = re.compile(r"\bGM_ADDR\b|\b__gm__\b[^*]*\*")
+
+
+_EXPECTED = "a sub-kernel takes one uint64_t, the index of its first slot, or a GM_ADDR for each parameter"
 
 
 class CallingConvention(Enum):
@@ -36,6 +42,11 @@ def protocol_of_text(text: str) -> SyncProtocol:
 def convention_of_text(text: str, symbols: Sequence[str], params: Sequence[Param], where: str) -> CallingConvention:
     """As the functions declare themselves; one that is not found, such as one made by a macro, takes an index."""
     plain = _COMMENT.sub(" ", text)
+    if _CPU_HEADER.search(text):
+        raise GraphError(
+            f"{where}its source includes superkernel/kernel.h, so it is a kernel for the cpu target; write it in "
+            f"Ascend C for target ascend: {_EXPECTED}"
+        )
     found = {symbol: _declared(plain, symbol, params, where) for symbol in symbols}
     if len(set(found.values())) > 1:
         index, pointers = (
@@ -49,7 +60,7 @@ def convention_of_text(text: str, symbols: Sequence[str], params: Sequence[Param
 
 
 def _declared(plain: str, symbol: str, params: Sequence[Param], where: str) -> CallingConvention:
-    declaration = re.compile(rf"\bvoid\s+{re.escape(symbol)}\s*\(([^(){{}};]*)\)\s*[{{;]").search(plain)
+    declaration = re.compile(rf"\bvoid\s+{re.escape(symbol)}\s*\(([^(){{}};]*)\){_AFTER_PARAMETERS}[{{;]").search(plain)
     if declaration is None:
         return CallingConvention.SLOT_INDEX
     listed = " ".join(declaration[1].split())
@@ -60,7 +71,7 @@ def _declared(plain: str, symbol: str, params: Sequence[Param], where: str) -> C
         if not _ADDRESS.search(text):
             raise GraphError(
                 f"{where}its function {symbol!r} takes ({listed}), and {text!r} is no address in global memory: "
-                "a sub-kernel takes one uint64_t, the index of its first slot, or a GM_ADDR for each parameter"
+                f"{'that is a kernel for the cpu target; ' if _HOST_POINTER.search(text) else ''}{_EXPECTED}"
             )
     check_pointers(params, len(given), f"{where}its function {symbol!r} takes ({listed}): ")
     return CallingConvention.POINTERS

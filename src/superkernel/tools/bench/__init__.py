@@ -7,6 +7,7 @@ from collections.abc import Callable
 from importlib import import_module
 
 from ...errors import OptionError, UnsupportedError, nearest
+from ...frontend.torch_versions import REQUIREMENT
 from .measure import Result
 
 # suite -> module with a `run(quick, cores) -> Result`
@@ -33,5 +34,5 @@ def run(suite: str, quick: bool = False, cores: int | None = None) -> Result:
     except ModuleNotFoundError as reason:
         if reason.name != "torch":
             raise
-        raise UnsupportedError(f"suite {suite!r} needs torch: pip install 'superkernel[torch]'") from reason
+        raise UnsupportedError(f"suite {suite!r} needs torch: pip install '{REQUIREMENT}'") from reason
     return runner(quick, cores)

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from ....configuration import config
 from ....errors import OptionError, UnsupportedError
 from ... import tensor_spans
 from ...native.loading import load_shared
@@ -206,7 +207,7 @@ def _load_host(path: Path, *identity: int) -> HostLibrary:
 
 
 def _team_policy() -> int:
-    chosen = os.environ.get(TEAM, "") or "auto"
+    chosen = config.team or "auto"
     if chosen not in _POLICIES:
         raise OptionError(f"{TEAM}={chosen!r}: it must be {', '.join(_POLICIES[:-1])} or {_POLICIES[-1]}")
     return _POLICIES.index(chosen)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import ctypes
 import functools
 import logging
-import os
 import sys
 from collections.abc import Callable, Iterable
 from time import perf_counter
 
+from ....configuration import config
+
 _log = logging.getLogger("superkernel")
-SWITCH = "SUPERKERNEL_HUGE_PAGES"
 HUGE = 2 << 20
 _COLLAPSE = 25  # MADV_COLLAPSE
 _WORTH = 2 << 20  # bytes; less than this is found in the caches anyway
@@ -36,7 +36,7 @@ def settle(spans: Iterable[Span]) -> int:
 
 
 def wanted() -> bool:
-    return os.environ.get(SWITCH, "1") != "0"
+    return config.huge_pages != "0"
 
 
 def well_covered(spans: Iterable[Span]) -> list[int]:
