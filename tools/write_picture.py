@@ -7,6 +7,7 @@ to its completion. Only launches are recorded, so that recording costs next to n
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from superkernel.tools.bench.sample import SAMPLE
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs" / "fusion.svg"
 WARM_UP, CALLS = 20, 200
+BUSY = 1.0  # load average from which other processes decide the times
 WIDTH, LEFT, RIGHT, ROW, GAP, TOP = 900, 20, 20, 34, 52, 60
 SUPER_KERNEL_COLOUR, SUB_KERNEL_COLOUR, TORCH_COLOUR = "#0072b2", "#e69f00", "#999999"
 LEGEND = ((SUPER_KERNEL_COLOUR, "super kernel"), (SUB_KERNEL_COLOUR, "sub-kernel"), (TORCH_COLOUR, "launched by torch"))
@@ -111,9 +113,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--output", type=Path, default=PICTURE)
     output: Path = parser.parse_args().output
+    load = os.getloadavg()[0]
     sample = import_file(SAMPLE)
     calls = record(sample, sample.UNFUSED, "unfused"), record(sample, sample.FUSED, "fused")
     caption = f"examples/03_moe_compare.py, the call of median length of {CALLS} each, {torch.get_num_threads()} cores"
+    if load > BUSY:
+        caption += f"; the machine was busy, load {load:.1f}"
     output.write_text(drawn(calls, caption), encoding="utf-8")
     print(*(call.label for call in calls), output, sep="\n")
 

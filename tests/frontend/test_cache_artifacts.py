@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 
 import pytest
+from caches import with_host_library
 
 torch = pytest.importorskip("torch")
 
@@ -31,7 +32,7 @@ def compiled() -> torch.Tensor:
 
 def test_a_model_is_found_in_another_cache(tmp_path: Path) -> None:
     with CacheArtifactManager.with_fresh_cache():
-        with sk.config.patch(cache=tmp_path / "first"):
+        with sk.config.patch(cache=with_host_library(tmp_path / "first")):
             expected = compiled()
         saved = torch.compiler.save_cache_artifacts()
         assert saved is not None
