@@ -253,13 +253,13 @@ OPTIONS: tuple[OptionRow, ...] = (
               "branches run side by side in one super kernel (1).", _EVERYWHERE),
     OptionRow("strict-scope-check", _closed(*StrictScopeCheck), "unset", "An unfusible op in a scope splits the scope "
               "(unset), leaves the whole scope unfused with a warning (bypass), or raises an error that names the op "
-              "(abort). Collectives are not checked.", _FRONT_END, optional=True),
+              "(abort); collectives are not checked.", _FRONT_END, optional=True),
     OptionRow("early-start", _closed(*EarlyStart), "1", "A full barrier separates dependent ops (0); or signal and "
               "wait are separate steps, and a sub-kernel may run its prologue before the wait and signal after its "
               "last store (1); or they are separate steps outside of sub-kernels only (2).", _EVERYWHERE),
     OptionRow("preload-code", _closed(*PreloadCode), "per-func", "Instructions are prefetched one op ahead "
               "(per-func), for the whole kernel at entry (max), or not at all (none).", _EVERYWHERE),
-    OptionRow("split-mode", _COPIES, "4 on ascend, else 1", "The number of copies of each sub-kernel's code. Core `c` "
+    OptionRow("split-mode", _COPIES, "4 on ascend, else 1", "The number of copies of each sub-kernel's code; core `c` "
               "runs copy `c mod n`, which spreads instruction fetch.", _on(_YES, _ONE_BODY, _YES),
               optional=True, target_defaults=_on(cpu=1, cuda=1, ascend=4)),
     OptionRow("func-align", _ALIGN, "512 on ascend, else 64", "The alignment of the entry function in bytes; 0: "
@@ -268,7 +268,7 @@ OPTIONS: tuple[OptionRow, ...] = (
     OptionRow("prefetch-weights", _PREFETCH, "0", "Prefetches the constant inputs of the next ops while this op runs "
               "or waits.", _on(_YES, _YES, _COPY_ENGINE)),
     OptionRow("profiling", _FLAG, "0", "Records time stamps per core: whole kernel, every op, every notify, every "
-              "wait. No cost when 0.", _EVERYWHERE),
+              "wait; no cost when 0.", _EVERYWHERE),
     OptionRow("compile-options", _TEXTS, "none", "Flags appended to the compiler call of the emitted source, as in "
               "`compile-options=-g`.", _EVERYWHERE),
     OptionRow("debug-sync-all", _FLAG, "0", "Adds a barrier over all cores after every op.", _EVERYWHERE),
@@ -281,15 +281,15 @@ OPTIONS: tuple[OptionRow, ...] = (
               "precedence over the other two.", _FENCE_OFF_ASCEND),
     OptionRow("debug-aic-num", _CORES, "0", "The number of cube cores, not above the machine's and not below what "
               "the ops need; 0: derived.", _on(_MAX_OF_BOTH, _MAX_OF_BOTH, _YES)),
-    OptionRow("debug-aiv-num", _CORES, "0", "The number of vector cores, likewise. If both are given, cube to "
+    OptionRow("debug-aiv-num", _CORES, "0", "The number of vector cores, likewise; if both are given, cube to "
               "vector is 1:1 or 1:2.", _on(_MAX_OF_BOTH, _MAX_OF_BOTH, _YES)),
     OptionRow("debug-watchdog", _SECONDS, "60", "Reports a launch that makes no progress for this many seconds: "
-              "scope, op, and what each core was doing. Stops it if its cores wait in the super kernel. 0: off.",
+              "scope, op, and what each core was doing; stops it if its cores wait in the super kernel; 0: off.",
               _EMULATED_ON_ASCEND),
     OptionRow("debug-watchdog-action", _closed(*WatchdogAction), "report", "If a sub-kernel does not return: repeat "
               "the report every period (report), or end the process with status 70 (exit).", _EMULATED_ON_ASCEND),
     OptionRow("debug-check", _FLAG, "0", "Compares every access of sub-kernels with their declarations: in and out, "
-              "`@block` parts, reads before the wait, bounds. Slow; names op, parameter, block and offset.", _CHECKED),
+              "`@block` parts, reads before the wait, bounds; slow; names op, parameter, block and offset.", _CHECKED),
     OptionRow("debug-replay", _FLAG, "0", "Also runs every op alone, compares bit for bit and reports the first "
               "difference.", _EMULATED_ON_ASCEND),
 )
