@@ -169,7 +169,8 @@ def test_a_processor_by_its_name(source: Path, tmp_path: Path) -> None:
     assert name == "haswell" and features <= set(" ".join(march.LEVELS.values()).split())
     chosen = target.TARGET.for_march("sapphirerapids")
     lacking = "avx512f" not in executable.cpu_features().split()
-    assert (chosen.launcher is None) == lacking and ("AVX512F" in chosen.why_no_launcher) == lacking
+    assert ("AVX512F" in chosen.why_no_launcher) == lacking
+    assert (chosen.launcher is None) == bool(chosen.why_no_launcher)
 
 
 @pytest.mark.parametrize("name", ["x86-64-v9", "hasswell", "arm8000"])

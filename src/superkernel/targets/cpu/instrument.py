@@ -19,10 +19,11 @@ from ..native.objects import CompileJob, versions
 from ..native.toolchain import run
 from .build import CompiledKernel
 
-# Accesses become calls of __tsan_read4 and so on, which check_calls.h defines; copies of memory stay calls.
+# Accesses become calls of __tsan_read4 and so on, which check_calls.h defines; copies of memory stay calls, and calls of
+# these names: some compilers define _FORTIFY_SOURCE, which replaces memcpy by __memcpy_chk.
 INSTRUMENTED = (
     "-fsanitize=thread", "--param=tsan-instrument-func-entry-exit=0", "-fno-builtin-memcpy", "-fno-builtin-memset",
-    "-fno-builtin-memmove", "-fno-builtin-memcmp",
+    "-fno-builtin-memmove", "-fno-builtin-memcmp", "-U_FORTIFY_SOURCE",
 )  # fmt: skip
 CHECKING_ENTRY = ("-DSK_CHECK",)  # flags of the entry
 _log = logging.getLogger("superkernel")
