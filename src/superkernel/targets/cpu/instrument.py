@@ -19,8 +19,8 @@ from ..native.objects import CompileJob, versions
 from ..native.toolchain import run
 from .build import CompiledKernel
 
-# Accesses become calls of __tsan_read4 and so on, which check_calls.h defines; copies of memory stay calls, and calls of
-# these names: some compilers define _FORTIFY_SOURCE, which replaces memcpy by __memcpy_chk.
+# Accesses become calls of __tsan_read4 and so on, which check_calls.h defines. Copies of memory stay calls under their
+# names: some compilers define _FORTIFY_SOURCE, which replaces memcpy by __memcpy_chk.
 INSTRUMENTED = (
     "-fsanitize=thread", "--param=tsan-instrument-func-entry-exit=0", "-fno-builtin-memcpy", "-fno-builtin-memset",
     "-fno-builtin-memmove", "-fno-builtin-memcmp", "-U_FORTIFY_SOURCE",

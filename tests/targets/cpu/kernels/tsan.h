@@ -2,7 +2,9 @@
 #pragma once
 #include <stdint.h>
 
-#include "superkernel/entry.h"
+namespace sk {
+struct Launch;
+}
 
 struct LaunchedEntry {
     void (*entry)(sk::Launch*, int);
