@@ -9,6 +9,7 @@ from .configuration import config
 from .errors import BuildError, GraphError, LaunchError, OptionError, PlanError, SuperKernelError, UnsupportedError
 from .frontend.registry import register_kernel
 from .frontend.scope import super_kernel
+from .model.dim import Dim
 from .model.events import Event
 from .model.op import Op, Place
 from .model.options import Options
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BuildError",
+    "Dim",
     "Event",
     "GraphError",
     "LaunchError",

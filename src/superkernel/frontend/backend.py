@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,8 @@ from ..cache import cache_in
 from ..errors import BuildError
 from . import cache_artifacts
 from .aot import compile_with_aot
+from .bucketed_graph import compile_with_buckets
+from .capture.bucketed_dims import find_symbolic_dims
 from .capture.scope_detection import is_marked, root_callable
 from .capture.static_shapes import nested_input, specialise
 from .compile_graph import GraphContext, compile_graph
@@ -58,11 +61,21 @@ def superkernel(module: GraphModule, inputs: Sequence[Any], *, mode: str | None 
         return _compile_unfused(module, inputs, context, reason)
     with cache_in(settings.cache), suppress(BuildError):  # raised again by the stage that needs what is missing
         settings.model_support.warm_up()
-    specialise(module, inputs)
-    context.input_count = sum(node.op == "placeholder" for node in module.graph.nodes)
+    dims = find_symbolic_dims(module, inputs, settings.buckets, root) if settings.buckets else []
+    specialise(module, inputs, [dim.symbol for dim in dims])
+    if dims:
+        return compile_with_buckets(module, inputs, dims, context.kept_operators, partial(_compile_static, context))
+    return _compile_static(context, module, inputs)
+
+
+def _compile_static(context: GraphContext, module: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """A graph without symbolic sizes."""
+    count = sum(node.op == "placeholder" for node in module.graph.nodes)
+    context = replace(context, input_count=count, direct=None)
     examples = with_separate_storage(inputs)
     compiled = compile_with_aot(module, examples, partial(compile_graph, context), context.kept_operators)
-    return eager_where_inputs_overlap(context.direct or compiled, module, examples, settings.model_support)
+    support = context.settings.model_support
+    return eager_where_inputs_overlap(context.direct or compiled, module, examples, support)
 
 
 def _compile_unfused(module: GraphModule, inputs: Sequence[Any], context: GraphContext, reason: str) -> Any:

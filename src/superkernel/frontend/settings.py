@@ -11,6 +11,7 @@ from typing import Any
 
 from ..configuration import config
 from ..errors import OptionError, PlanError, nearest, shown
+from ..model.dim import Dim
 from ..model.options import OPTIONS, OptionRow, Options
 from ..model.plain_values import checked_path, truth_value, whole_number
 from ..plan import MOST_CORES
@@ -30,6 +31,18 @@ class Fuse(Enum):
 
 
 @dataclass(frozen=True)
+class BucketedDimension:
+    """A dimension of an argument of the model whose size is rounded up to a bucket."""
+
+    argument: str  # its name in the signature of the model
+    dimension: int
+    dim: Dim
+
+    def __str__(self) -> str:
+        return f"argument {self.argument!r}, dimension {self.dimension} ({self.dim.name!r})"
+
+
+@dataclass(frozen=True)
 class BackendSettings:
     """What the user asked of the back end; `options` are the scope options of names that give none."""
 
@@ -43,6 +56,7 @@ class BackendSettings:
     mode: str | None = None
     chip: str | None = None  # a name or a file, for a target that has several
     kernel_meta: str | None = None  # the folder of the operators' metadata, for a target whose operators come compiled
+    buckets: tuple[BucketedDimension, ...] = ()
 
     @property
     def model_support(self) -> ModelSupport:
@@ -181,6 +195,48 @@ def _mode(value: object) -> str | None:
     return value
 
 
+def _buckets(value: object) -> tuple[BucketedDimension, ...]:
+    example = 'a dict such as {"x": {0: sk.Dim("batch", buckets=(1, 4, 16))}}'
+    if value is None:
+        return ()
+    if not isinstance(value, Mapping) or not value:
+        raise _refused("buckets", value, example)
+    found: list[BucketedDimension] = []
+    for argument, dimensions in value.items():
+        if not isinstance(argument, str) or not argument.strip():
+            raise OptionError(f"backend option 'buckets': {shown(argument)} is no name of an argument; give {example}")
+        if not isinstance(dimensions, Mapping) or not dimensions:
+            raise OptionError(
+                f"backend option 'buckets': argument {argument!r} has {shown(dimensions)}; give {example}"
+            )
+        for dimension, dim in dimensions.items():
+            index = whole_number(dimension)
+            if index is None or index < 0:
+                raise OptionError(
+                    f"backend option 'buckets': argument {argument!r} has no dimension {shown(dimension)}; "
+                    "dimensions are counted from 0"
+                )
+            if not isinstance(dim, Dim):
+                raise OptionError(
+                    f"backend option 'buckets': argument {argument!r}, dimension {index} is {shown(dim)}; "
+                    'give a Dim, such as sk.Dim("batch", buckets=(1, 4, 16))'
+                )
+            same_name = next((other for other in found if other.dim.name == dim.name), None)
+            if same_name is not None and same_name.dim != dim:
+                raise OptionError(
+                    f"backend option 'buckets': Dim {dim.name!r} has buckets {same_name.dim.buckets} for argument "
+                    f"{same_name.argument!r} and {dim.buckets} for argument {argument!r}; give one Dim to both, or "
+                    "two names"
+                )
+            if same_name is not None and same_name.argument == argument:
+                raise OptionError(
+                    f"backend option 'buckets': argument {argument!r} has Dim {dim.name!r} twice; give each dimension "
+                    "a Dim with a name of its own"
+                )
+            found.append(BucketedDimension(argument, index, dim))
+    return tuple(found)
+
+
 _READERS: Mapping[str, Callable[[object], object]] = {
     "target": _target,
     "cores": _cores,
@@ -192,5 +248,6 @@ _READERS: Mapping[str, Callable[[object], object]] = {
     "options": _options,
     "fuse": _fuse,
     "mode": _mode,
+    "buckets": _buckets,
 }
 _ROWS: Mapping[str, OptionRow] = {row.field: row for row in OPTIONS}

@@ -1,0 +1,165 @@
+"""Which functions keep rows apart: the proof accepts those, computes where the rows are, and refuses the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+from torch._dynamo.source import ConstantSource
+from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+
+from superkernel.errors import UnsupportedError
+from superkernel.frontend.capture.row_layouts import RowLayout, prove_rows_independent
+from superkernel.frontend.capture.row_rules import find_rule
+from superkernel.frontend.lowering.inductor import inductor_decompositions
+
+ROWS = 1009
+N, BUCKET = 3, 5
+TABLE = torch.randn(11, 6)
+WEIGHT = torch.randn(6, 4)
+
+
+def proven(function: Callable[..., Any], inputs: Sequence[Tensor], dims: Sequence[int | None]) -> list[Any]:
+    """The layouts of the outputs; `dims`: the dimension of each input that counts rows."""
+    fake_mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    context = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC])
+    rows: Any = fake_mode.from_tensor(
+        torch.empty(ROWS), symbolic_context=context, source=ConstantSource("rows")
+    ).size(0)
+    fakes = []
+    for value, dim in zip(inputs, dims, strict=True):
+        sizes = [rows if place == dim else size for place, size in enumerate(value.shape)]
+        with fake_mode:
+            fakes.append(torch.empty(sizes, dtype=value.dtype))
+
+    def listed(*args: Tensor) -> list[Tensor]:
+        results = function(*args)
+        return list(results) if isinstance(results, tuple) else [results]
+
+    graph = make_fx(listed, inductor_decompositions(()), _allow_non_fake_inputs=True)(*fakes)
+    with_rows = {index: dim for index, dim in enumerate(dims) if dim is not None}
+    return prove_rows_independent(graph, rows.node.expr, with_rows, find_rule, "argument 'x', dimension 0")
+
+
+def padded(value: Tensor, dim: int | None) -> Tensor:
+    return value if dim is None else value.index_select(dim, torch.arange(BUCKET).clamp(max=N - 1))
+
+
+def cut(value: Tensor, layout: RowLayout | None) -> Tensor:
+    if layout is None:
+        return value
+    outer, inner = int(layout.outer), int(layout.inner)
+    split = value.unflatten(layout.dim, (outer, BUCKET, inner)).narrow(layout.dim + 1, 0, N)
+    return split.flatten(layout.dim, layout.dim + 2)
+
+
+X = torch.randn(N, 6)
+Y = torch.randn(N, 4, 6)
+IMAGE = torch.randn(N, 4, 8, 8)
+IDS = torch.tensor([[1, 3], [10, 0], [2, 2]])
+HEADS = torch.randn(N, 2, 4, 6)
+
+KEPT: dict[str, tuple[Callable[..., Any], Sequence[Tensor], Sequence[int | None]]] = {
+    "elementwise": (lambda x: (x.sin() * 2 + x.new_ones(6)).relu(), [X], [0]),
+    "two arguments": (lambda x, y: torch.where(x > 0, x, y[:, 0]), [X, Y], [0, 0]),
+    "linear": (lambda x: F.linear(x, WEIGHT.T, WEIGHT[0]), [X], [0]),
+    "linear of three dimensions": (lambda y: y @ WEIGHT + y.mean(-1, keepdim=True), [Y], [0]),
+    "columns": (lambda x: WEIGHT.T @ x, [torch.randn(6, N)], [1]),
+    "bmm": (lambda y: torch.bmm(y, y.transpose(1, 2)).softmax(-1), [Y], [0]),
+    "outer rows": (lambda y: y.permute(1, 0, 2).reshape(-1, 6) * 2, [Y], [0]),
+    "inner rows": (lambda y: y.reshape(-1, 6) @ WEIGHT, [Y], [0]),
+    "reductions": (lambda y: (y.sum(-1), y.amax((1, 2)), y.argmax(1), y.var(2), y.std((1, 2), keepdim=True)), [Y], [0]),
+    "layer norm": (lambda x: F.layer_norm(x, (6,), WEIGHT[:, 0], WEIGHT[:, 1]), [X], [0]),
+    "scans": (lambda y: (y.cumsum(1), y.sort(-1).values, *y.topk(2, 1)), [Y], [0]),
+    "embedding": (lambda ids: F.embedding(ids, TABLE).flatten(1), [IDS], [0]),
+    "index a table": (lambda ids: TABLE[ids] + TABLE.index_select(0, ids[:, 0])[:, None], [IDS], [0]),
+    "index columns": (lambda x: x[:, torch.tensor([0, 2, 2])], [X], [0]),
+    "separated indices": (lambda x: x[torch.tensor([1]), :, torch.tensor([0, 2])], [Y.transpose(0, 1)], [1]),
+    "each row by its number": (lambda y, ids: y[torch.arange(y.shape[0]), ids[:, 1]], [Y, IDS], [0, 0]),
+    "gather": (lambda x, ids: x.gather(1, ids % 6), [X, IDS], [0, 0]),
+    "scatter": (lambda x, ids: x.scatter(1, ids % 6, 0.5), [X, IDS], [0, 0]),
+    "index_put": (lambda y, x: y.index_put((None, torch.tensor([1])), x[:, None]), [Y, X], [0, 0]),
+    "cat": (lambda x: torch.cat((x, x * 2, x.new_zeros(x.shape[0], 1)), 1), [X], [0]),
+    "stack and split": (lambda x: torch.stack(x.split(2, 1), 1), [X], [0]),
+    "views": (lambda y: y.unsqueeze(0).squeeze(0)[:, 1:3, ::2].flip(1), [Y], [0]),
+    "whole slice": (lambda x: x[: x.shape[0]] + x[:], [X], [0]),
+    "unbind": (lambda y: y.unbind(1), [Y], [0]),
+    "numbered rows": (lambda x: x + torch.arange(x.shape[0])[:, None], [X], [0]),
+    "expanded": (lambda x: WEIGHT[:1].expand(x.shape[0], 4) + x[:, :4], [X], [0]),
+    "padding of columns": (lambda x: F.pad(x, (1, 2)), [X], [0]),
+    "convolution": (lambda x: F.conv2d(x, torch.ones(4, 4, 3, 3), padding=1), [IMAGE], [0]),
+    "pooling": (lambda x: F.max_pool2d(x, 2) + F.avg_pool2d(x, 2) + F.adaptive_avg_pool2d(x, 4), [IMAGE], [0]),
+    "batch norm in eval": (lambda x: F.batch_norm(x, torch.zeros(4), torch.ones(4), training=False), [IMAGE], [0]),
+    "group norm": (lambda x: F.group_norm(x, 2), [IMAGE], [0]),
+    "interpolate": (lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"), [IMAGE], [0]),
+    "attention": (lambda q: F.scaled_dot_product_attention(q, q, q, is_causal=True), [HEADS], [0]),
+    "attention with a mask": (
+        lambda q, x: F.scaled_dot_product_attention(q, q, q, attn_mask=(x[:, :4] > -9)[:, None, None]),
+        [HEADS, X],
+        [0, 0],
+    ),
+    "no rows": (lambda x: (WEIGHT.sum(0), x), [X], [0]),
+    "sizes as sizes": (lambda x: x.reshape(x.shape[0], 2, -1).sum(1), [X], [0]),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_a_function_that_keeps_rows_apart_is_accepted(name: str) -> None:
+    function, inputs, dims = KEPT[name]
+    layouts = proven(function, inputs, dims)
+    results = function(*map(padded, inputs, dims))
+    wanted = function(*inputs)
+    results, wanted = (value if isinstance(value, tuple) else (value,) for value in (results, wanted))
+    assert any(layout is not None for layout in layouts)
+    for result, layout, right in zip(results, layouts, wanted, strict=True):
+        torch.testing.assert_close(cut(result, layout), right, rtol=1e-5, atol=1e-5)
+
+
+MIXED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], Sequence[int | None], str]] = {
+    "mean over all": (lambda x: x - x.mean(), [X], [0], "reduces over the rows"),
+    "mean over the rows": (lambda x: x.mean(0), [X], [0], "reduces over the rows"),
+    "softmax over the rows": (lambda x: x.softmax(0), [X], [0], "over the rows|along the rows"),
+    "cumsum over the rows": (lambda x: x.cumsum(0), [X], [0], "runs along the rows"),
+    "sort of the rows": (lambda x: x.sort(0).values, [X], [0], "runs along the rows"),
+    "gram matrix": (lambda x: x @ x.T, [X], [0], "multiplies rows with each other"),
+    "sum by matmul": (lambda x: WEIGHT.T @ x.T @ x, [X], [0], "multiplies rows with each other"),
+    "projection of columns": (lambda x: TABLE[:, :1] @ x[:, :1].T @ x, [X], [0], "multiplies rows"),
+    "pairwise distances": (lambda x: x[:, None] - x[None], [X], [0], "rows in different places"),
+    "first row": (lambda x: x - x[0], [X], [0], "takes one row by its position"),
+    "last rows": (lambda x: x[1:], [X], [0], "takes rows by their position"),
+    "every other row": (lambda x: x[::2], [X], [0], "takes rows by their position"),
+    "reversed rows": (lambda x: x.flip(0), [X], [0], "reorders the rows"),
+    "rolled rows": (lambda x: x.roll(1, 0), [X], [0], ""),
+    "rows by an index": (lambda x: x[torch.tensor([0, 1, 1])], [X], [0], "takes rows by an index"),
+    "rows joined to rows": (lambda x: torch.cat((x, x)), [X], [0], "appends rows to rows"),
+    "rows folded into columns": (lambda y: y.reshape(4, -1), [Y], [0], "does not keep rows apart"),
+    "transposed fold": (lambda y: y.permute(1, 0, 2).reshape(-1, 24) * 2, [Y], [0], ""),
+    "number of rows": (lambda x: x / x.shape[0], [X], [0], "computes with the number of rows"),
+    "size of a slice": (lambda y, x: y[:, : x.shape[0] - 1], [Y, X], [0, 0], "number of rows"),
+    "batch norm in training": (lambda x: F.batch_norm(x, None, None, training=True), [IMAGE], [0], "over the rows"),
+    "attention over the rows": (
+        lambda x: F.scaled_dot_product_attention(x[None, None], x[None, None], x[None, None]),
+        [X],
+        [0],
+        "attends from each row to all rows|multiplies rows",
+    ),
+    "padded rows": (lambda x: F.pad(x, (0, 0, 1, 0)), [X], [0], "pads the rows"),
+    "random numbers": (lambda x: x + torch.rand_like(x), [X], [0], "random numbers"),
+    "identity of the rows": (lambda x: torch.eye(x.shape[0]) @ x, [X], [0], ""),
+    "rows into a table": (lambda x: TABLE.index_put((torch.tensor([0]),), x.sum(1)), [X], [0], ""),
+    "unknown operator": (lambda x: torch.linalg.qr(x).R, [X], [0], "not known to keep rows apart"),
+    "rows of the weight": (lambda w: F.conv2d(torch.ones(1, 4, 8, 8), w), [torch.randn(N, 4, 3, 3)], [0], "depends on"),
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_a_function_that_combines_rows_is_refused(name: str) -> None:
+    function, inputs, dims, said = MIXED[name]
+    with pytest.raises(UnsupportedError, match=f"argument 'x', dimension 0 cannot have buckets: .*({said})"):
+        proven(function, inputs, dims)
