@@ -61,7 +61,7 @@ def superkernel(module: GraphModule, inputs: Sequence[Any], *, mode: str | None 
         return _compile_unfused(module, inputs, context, reason)
     with cache_in(settings.cache), suppress(BuildError):  # raised again by the stage that needs what is missing
         settings.model_support.warm_up()
-    dims = find_symbolic_dims(module, inputs, settings.buckets, root) if settings.buckets else []
+    dims = find_symbolic_dims(module, inputs, settings.buckets, root, context.warn_once) if settings.buckets else []
     specialise(module, inputs, [dim.symbol for dim in dims])
     if dims:
         return compile_with_buckets(module, inputs, dims, context.kept_operators, partial(_compile_static, context))

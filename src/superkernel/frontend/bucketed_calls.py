@@ -92,27 +92,25 @@ class BucketedCalls:
             if function is None:
                 with compile_context(self._compile_context):
                     function = self._functions[buckets] = self._compile_bucket(args, buckets)
-        call = self._exact(function, buckets) if sizes == buckets else self._padded(function, sizes, buckets)
+        call = self._new_call(function, sizes, buckets)
         self._calls[sizes] = call
         return call
 
-    def _exact(self, function: Callable[..., Any], buckets: tuple[int, ...]) -> Callable[[Sequence[Any]], Any]:
-        pads = {spec.index: _pad(spec, buckets, buckets) for spec in self._inputs}
-        tensors = [(index, pads.get(index)) for index in self._tensors]
-        return lambda args: function(*[args[index] if pad is None else pad(args[index]) for index, pad in tensors])
-
-    def _padded(
+    def _new_call(
         self, function: Callable[..., Any], sizes: tuple[int, ...], buckets: tuple[int, ...]
     ) -> Callable[[Sequence[Any]], Any]:
         pads = {spec.index: _pad(spec, sizes, buckets) for spec in self._inputs}
         tensors = [(index, pads.get(index)) for index in self._tensors]
         cuts = [_cut(spec, sizes, buckets) for spec in self._outputs]
+        is_cut = any(cut is not None for cut in cuts)
 
         def call(args: Sequence[Any]) -> Any:
             if self._written and self._writes_padded(args):
                 return self._module(*args)
             results = function(*[args[index] if pad is None else pad(args[index]) for index, pad in tensors])
-            return [cut(result, args) for cut, result in zip(cuts, results, strict=True)]
+            if not is_cut:
+                return results
+            return [result if cut is None else cut(result, args) for cut, result in zip(cuts, results, strict=True)]
 
         return call
 
@@ -143,13 +141,15 @@ def _with_layout(tensor: torch.Tensor, shape: tuple[int, ...], strides: tuple[in
     return torch.empty_strided(shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
-def _cut(spec: OutputSpec, sizes: tuple[int, ...], buckets: tuple[int, ...]) -> Callable[[Any, Sequence[Any]], Any]:
-    """A function of a result and the arguments: the result without the rows that were added."""
+def _cut(
+    spec: OutputSpec, sizes: tuple[int, ...], buckets: tuple[int, ...]
+) -> Callable[[Any, Sequence[Any]], Any] | None:
+    """A function of a result and the arguments: the result without the rows that were added; None: it stays."""
     if spec.number is not None:
         (number,) = spec.number(*sizes)
         return lambda result, args: number
     if spec.shape is None or spec.strides is None:
-        return lambda result, args: result
+        return None
     shape, strides = spec.shape(*sizes), spec.strides(*sizes)
     if spec.base is not None and spec.offset is not None:
         base, (offset,) = spec.base, spec.offset(*sizes)
@@ -162,7 +162,7 @@ def _cut(spec: OutputSpec, sizes: tuple[int, ...], buckets: tuple[int, ...]) -> 
             steps.append((rows.dim, outer, buckets[k], sizes[k], inner))
             current[k] = sizes[k]
     if not steps:
-        return lambda result, args: result
+        return None
 
     def cut(result: torch.Tensor, args: Sequence[Any]) -> torch.Tensor:
         for dim, outer, bucket, size, inner in steps:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from torch import Tensor
+from torch._dispatch.python import enable_python_dispatcher
 from torch._dynamo.source import ConstantSource
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -20,6 +21,7 @@ from superkernel.frontend.capture.row_rules import find_rule
 from superkernel.frontend.lowering.inductor import inductor_decompositions
 
 ROWS = 1009
+put = torch.ops.aten.index_put
 N, BUCKET = 3, 5
 TABLE = torch.randn(11, 6)
 WEIGHT = torch.randn(6, 4)
@@ -29,9 +31,9 @@ def proven(function: Callable[..., Any], inputs: Sequence[Tensor], dims: Sequenc
     """The layouts of the outputs; `dims`: the dimension of each input that counts rows."""
     fake_mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
     context = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC])
-    rows: Any = fake_mode.from_tensor(
-        torch.empty(ROWS), symbolic_context=context, source=ConstantSource("rows")
-    ).size(0)
+    rows: Any = fake_mode.from_tensor(torch.empty(ROWS), symbolic_context=context, source=ConstantSource("rows")).size(
+        0
+    )
     fakes = []
     for value, dim in zip(inputs, dims, strict=True):
         sizes = [rows if place == dim else size for place, size in enumerate(value.shape)]
@@ -42,7 +44,8 @@ def proven(function: Callable[..., Any], inputs: Sequence[Tensor], dims: Sequenc
         results = function(*args)
         return list(results) if isinstance(results, tuple) else [results]
 
-    graph = make_fx(listed, inductor_decompositions(()), _allow_non_fake_inputs=True)(*fakes)
+    with fake_mode, enable_python_dispatcher():
+        graph = make_fx(listed, inductor_decompositions(()), _allow_non_fake_inputs=True)(*fakes)
     with_rows = {index: dim for index, dim in enumerate(dims) if dim is not None}
     return prove_rows_independent(graph, rows.node.expr, with_rows, find_rule, "argument 'x', dimension 0")
 
@@ -84,7 +87,8 @@ KEPT: dict[str, tuple[Callable[..., Any], Sequence[Tensor], Sequence[int | None]
     "each row by its number": (lambda y, ids: y[torch.arange(y.shape[0]), ids[:, 1]], [Y, IDS], [0, 0]),
     "gather": (lambda x, ids: x.gather(1, ids % 6), [X, IDS], [0, 0]),
     "scatter": (lambda x, ids: x.scatter(1, ids % 6, 0.5), [X, IDS], [0, 0]),
-    "index_put": (lambda y, x: y.index_put((None, torch.tensor([1])), x[:, None]), [Y, X], [0, 0]),
+    "index_put": (lambda y, x: put(y, [None, torch.tensor([1])], x[:, None]), [Y, X], [0, 0]),
+    "repeated": (lambda x: torch.cat((x, x)) * 2, [X], [0]),
     "cat": (lambda x: torch.cat((x, x * 2, x.new_zeros(x.shape[0], 1)), 1), [X], [0]),
     "stack and split": (lambda x: torch.stack(x.split(2, 1), 1), [X], [0]),
     "views": (lambda y: y.unsqueeze(0).squeeze(0)[:, 1:3, ::2].flip(1), [Y], [0]),
@@ -137,7 +141,7 @@ MIXED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], Sequence[int | None
     "reversed rows": (lambda x: x.flip(0), [X], [0], "reorders the rows"),
     "rolled rows": (lambda x: x.roll(1, 0), [X], [0], ""),
     "rows by an index": (lambda x: x[torch.tensor([0, 1, 1])], [X], [0], "takes rows by an index"),
-    "rows joined to rows": (lambda x: torch.cat((x, x)), [X], [0], "appends rows to rows"),
+    "rows joined to rows": (lambda x: torch.cat((x, 2 * x)), [X], [0], "appends rows to rows"),
     "rows folded into columns": (lambda y: y.reshape(4, -1), [Y], [0], "does not keep rows apart"),
     "transposed fold": (lambda y: y.permute(1, 0, 2).reshape(-1, 24) * 2, [Y], [0], ""),
     "number of rows": (lambda x: x / x.shape[0], [X], [0], "computes with the number of rows"),

@@ -9,13 +9,13 @@ from __future__ import annotations
 import inspect
 import threading
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import sympy
 import torch
-from torch._dynamo.exc import TensorifyScalarRestartAnalysis
+from torch._dynamo.exc import TensorifyScalarRestartAnalysis, UnspecializeRestartAnalysis
 from torch.fx import GraphModule, Node
 
 from ...errors import OptionError, UnsupportedError, nearest
@@ -37,6 +37,11 @@ class SymbolicDim:
     what: str  # for messages
 
 
+class _TraceAgain(TensorifyScalarRestartAnalysis, UnspecializeRestartAnalysis):
+    """Asks Dynamo to trace the frame again: the first base passes through Dynamo's call of a back end, the second
+    makes Dynamo forget where the trace branched, which may depend on the sizes that become symbolic."""
+
+
 class _Marks(threading.local):
     """The tensors that this thread has marked for the attempt of Dynamo that follows."""
 
@@ -55,7 +60,7 @@ class _Marks(threading.local):
             if tensor is None:
                 continue
             marked.add((id(tensor), dimension))
-            dimensions = getattr(tensor, _WEAK_MARK, set())
+            dimensions: set[int] = getattr(tensor, _WEAK_MARK, set())
             dimensions.discard(dimension)
             if not dimensions and hasattr(tensor, _WEAK_MARK):
                 delattr(tensor, _WEAK_MARK)
@@ -69,7 +74,11 @@ _marks = _Marks()
 
 
 def find_symbolic_dims(
-    module: GraphModule, inputs: Sequence[Any], buckets: Sequence[BucketedDimension], root: object
+    module: GraphModule,
+    inputs: Sequence[Any],
+    buckets: Sequence[BucketedDimension],
+    root: object,
+    warn: Callable[[str], None],
 ) -> list[SymbolicDim]:
     """The bucketed dimensions of this graph. Sizes 0 and 1 are always static in Dynamo; they are left out."""
     marked = _marks.take()
@@ -77,6 +86,12 @@ def find_symbolic_dims(
     indices = {user_name(node): index for index, node in enumerate(placeholders)}
     _check_names(buckets, root, indices)
     present = [bucketed for bucketed in buckets if bucketed.argument in indices]
+    for name in dict.fromkeys(bucketed.argument for bucketed in buckets if bucketed.argument not in indices):
+        warn(
+            f"super_kernel_scope: buckets of argument {name!r} have no effect on a graph that does not take it as a "
+            f"tensor: it takes {', '.join(taken for taken in indices if not taken.startswith('self.')) or 'none'}. "
+            "After a graph break (fullgraph=True finds it) each new size compiles anew"
+        )
     for bucketed in present:
         _check_dimension(bucketed, placeholders[indices[bucketed.argument]])
     dims: list[SymbolicDim] = []
@@ -103,7 +118,7 @@ def find_symbolic_dims(
     if to_mark:
         for tensor, dimension in to_mark:
             _marks.add(tensor, dimension)
-        raise TensorifyScalarRestartAnalysis(restart_reason="superkernel: dimensions with buckets become symbolic")
+        raise _TraceAgain(restart_reason="superkernel: dimensions with buckets become symbolic")
     return dims
 
 
@@ -150,7 +165,7 @@ def _common_size(members: Sequence[tuple[int, BucketedDimension]], inputs: Seque
 
 
 def _example(node: Node) -> torch.Tensor:
-    return node.meta["example_value"]  # type: ignore[no-any-return]
+    return node.meta["example_value"]
 
 
 def _is_marked(tensor: torch.Tensor, dimension: int) -> bool:

@@ -130,6 +130,11 @@ def is_number(node: Node) -> bool:
     return isinstance(node.meta.get("val"), torch.SymInt | torch.SymFloat | torch.SymBool | int | float | bool)
 
 
+def _is_shape(node: Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, list | tuple) and all(isinstance(size, int | torch.SymInt) for size in value)
+
+
 def prove_rows_independent(
     module: GraphModule, rows: sympy.Symbol, inputs: Mapping[int, int], rules: Callable[[Any], Rule | None], what: str
 ) -> list[RowLayout | None]:
@@ -139,7 +144,7 @@ def prove_rows_independent(
     for index, dimension in inputs.items():
         layouts[placeholders[index]] = RowLayout(dimension)
     for node in module.graph.nodes:
-        if node.op != "call_function" or is_number(node):
+        if node.op != "call_function" or is_number(node) or _is_shape(node):
             continue
         try:
             layouts[node] = _result_layouts(node, rows, layouts, rules)
@@ -161,7 +166,7 @@ def _refusal(node: Node, reason: str, what: str) -> str:
 def _result_layouts(node: Node, rows: sympy.Symbol, layouts: Mapping[Node, Any], rules: Any) -> Any:
     target = node.target
     if getattr(target, "__name__", "") == "getitem":
-        chosen = layouts.get(node.args[0])  # type: ignore[arg-type]
+        chosen = layouts.get(node.args[0])
         return chosen[node.args[1]] if isinstance(chosen, tuple) else chosen
     call = OpCall(node, rows, layouts, _arguments(node))
     counted = [name for name, value in call.arguments.items() if any(map(call.counts_rows, tree_leaves(value)))]

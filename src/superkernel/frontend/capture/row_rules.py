@@ -65,8 +65,8 @@ def _along(call: OpCall) -> RowLayout:
 
 
 def _flipped(call: OpCall) -> RowLayout:
-    layout = call.only("self")
-    count = len(call.shape(call.arguments["self"]))
+    ((tensor, layout),) = call.with_rows
+    count = len(call.shape(tensor))
     if any(call.wrapped(dimension, count) == layout.dim for dimension in call.arguments["dims"]):
         raise RowsMix("it reorders the rows")
     return layout.computed()
@@ -207,8 +207,10 @@ _RULES: Mapping[str, Rule] = {
     "aten._assert_tensor_metadata": _checked,
     "aten.copy": _elementwise,
     "prims._low_memory_max_pool_with_offsets": partial(_trailing, 2),
+    "prims._low_memory_max_pool_offsets_to_indices": partial(_trailing, 2),
     "prims.convert_element_type": _copied,
     "aten.flip": _flipped,
+    "prims.rev": _flipped,
     "aten.native_layer_norm": _layer_norm,
     "aten.constant_pad_nd": _padded,
     "aten.mm": partial(_product, "self", "mat2"),

@@ -10,6 +10,8 @@ import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -121,7 +123,18 @@ def inductor_decompositions(kept: Collection[str]) -> dict[Any, Any]:
     """Inductor's, without those of the `kept` operators."""
     from torch._inductor.decomposition import select_decomp_table
 
-    return {op: function for op, function in select_decomp_table().items() if op.name().partition(".")[0] not in kept}
+    table = {op: function for op, function in select_decomp_table().items() if op.name().partition(".")[0] not in kept}
+    aten = torch.ops.aten
+    for pooling in (aten.max_pool2d_with_indices.default, aten.max_pool3d_with_indices.default):
+        if pooling in table:
+            table[pooling] = partial(_call_with_lowerings, table[pooling])
+    return table
+
+
+def _call_with_lowerings(decomposition: Any, *args: Any, **kwargs: Any) -> Any:
+    """Inductor's decompositions of pooling use its lowerings, and expect that they have been imported."""
+    import_module("torch._inductor.lowering")
+    return decomposition(*args, **kwargs)
 
 
 def compile_stock(module: GraphModule, inputs: Sequence[Any], mode: str | None, **facts: Any) -> Any:
