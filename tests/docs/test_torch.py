@@ -34,3 +34,10 @@ def test_every_option_has_a_row() -> None:
 
 def test_every_way_to_fuse_is_named() -> None:
     assert all(f"`{way.value}`" in TEXT for way in Fuse)
+
+
+@pytest.mark.conformance
+def test_the_example_of_several_shapes_runs() -> None:
+    torch._dynamo.reset()
+    _, example = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+    exec(compile(example, "shapes.py", "exec"), {"__name__": "example"})

@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from superkernel.errors import OptionError, UnsupportedError
-from superkernel.frontend.settings import BackendSettings, Fuse
+from superkernel.frontend.settings import BackendSettings, BucketedDimension, Fuse
+from superkernel.model.dim import Dim
 from superkernel.model.options import OPTIONS, Options
+
+BATCH = Dim("batch", (1, 4))
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +42,8 @@ def test_nothing_given_is_the_defaults(options: Any) -> None:
         ("fuse", Fuse.OFF, "fuse", Fuse.OFF),
         ("mode", "max-autotune", "mode", "max-autotune"),
         ("options", "profiling=1", "options", "profiling=1"),
+        ("buckets", {"x": {0: BATCH}}, "buckets", (BucketedDimension("x", 0, BATCH),)),
+        ("buckets", None, "buckets", ()),
     ],
 )
 def test_each_setting_is_read(key: str, value: object, field: str, kept: object) -> None:
@@ -70,6 +75,19 @@ def test_each_mode_of_torch_compile_is_read(mode: str) -> None:
         ({"mode": "max-autotun"}, r"'mode' cannot be 'max-autotun' \(did you mean 'max-autotune'\?\)"),
         ({"target": "cup"}, r"unknown target 'cup' \(did you mean 'cpu'\?\)"),
         ({"target": None}, "unknown target None"),
+        ({"buckets": 4}, "'buckets' cannot be 4; allowed: a dict such as"),
+        ({"buckets": {}}, "'buckets' cannot be {}; allowed: a dict such as"),
+        ({"buckets": {3: {0: BATCH}}}, "'buckets': 3 is no name of an argument"),
+        ({"buckets": {"x": BATCH}}, "'buckets': argument 'x' has Dim"),
+        ({"buckets": {"x": {}}}, "'buckets': argument 'x' has {}"),
+        ({"buckets": {"x": {-1: BATCH}}}, "'buckets': argument 'x' has no dimension -1; dimensions are counted from 0"),
+        ({"buckets": {"x": {"0": BATCH}}}, "'buckets': argument 'x' has no dimension '0'"),
+        ({"buckets": {"x": {0: (1, 4)}}}, r"'buckets': argument 'x', dimension 0 is \(1, 4\); give a Dim"),
+        (
+            {"buckets": {"x": {0: BATCH}, "y": {0: Dim("batch", (2,))}}},
+            r"Dim 'batch' has buckets \(1, 4\) for argument 'x' and \(2,\) for argument 'y'",
+        ),
+        ({"buckets": {"x": {0: BATCH, 1: BATCH}}}, "argument 'x' has Dim 'batch' twice"),
         ([("cores", 1)], r"backend options cannot be \[\('cores', 1\)\]; allowed: a dict"),
     ],
 )
