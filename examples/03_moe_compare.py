@@ -24,12 +24,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from rich.console import Console
 from torch import Tensor, nn
 
 import superkernel as sk
 from superkernel import ops
-from superkernel.observe.compare import compare, table
+from superkernel.observe.compare import compare
+from superkernel.observe.compare_text import comparison_lines
 
 TOKENS, WIDTH, INNER, EXPERTS, CHOSEN = 8, 64, 32, 4, 2
 SEED = 3
@@ -189,9 +189,8 @@ def main() -> int:
     for names in binaries:
         print(f"{' and '.join(names)}: {'one binary, shared' if len(names) > 1 else 'a binary of its own'}")
     compared = compare(NO_SK_MODEL, SK_MODEL)
-    Console(width=130).print(table(compared))
     print(f"times of {asked.calls} calls, the calmest of {asked.turns} turns each")
-    print("\n".join(compared.summary()))
+    print("\n".join(comparison_lines(compared)))
     if wrong := check(expected, found):
         print(f"execute sample failed: {', '.join(wrong)} differ", file=sys.stderr)
         return 1

@@ -16,7 +16,7 @@ from superkernel.errors import BuildError
 from superkernel.observe.json_form import decode, encode
 from superkernel.observe.profile import Profile, ProfiledEdge, ProfiledKernel, ProfiledLaunch, ProfiledOp
 from superkernel.observe.tables import details_csv, statistic_csv
-from superkernel.observe.timeline import trace_json
+from superkernel.observe.timeline import trace_pieces
 from superkernel.plan.plan import SyncKind
 from superkernel.plan.spans import Span
 from superkernel.plan.steps import SpanKind
@@ -54,8 +54,8 @@ FUSED = samples.after().profile
         (("launches",), [[]] * 10**5, "expected an object with the fields of ProfiledLaunch"),
         (("launches", 0), 7, "expected an object with the fields of ProfiledLaunch"),
         (("launches", 0, "kernel"), 1, "'sk1' is of kernel 1, and there are 1"),
-        (("launches", 0, "spans", 0, "what"), "ops", "'ops' .did you mean 'op'.*; known are kernel, op, wait"),
-        (("launches", 0, "spans", 2, "end_ns"), -1, "before it begins"),
+        (("launches", 0, "spans", 0, 1), "ops", "'ops' .did you mean 'op'.*; known are kernel, op, wait"),
+        (("launches", 0, "spans", 2, 4), -1, "before it begins"),
         (("kernels", 0, "edges", 0, "sync"), ["local"], "known are none, local"),
         (("kernels", 0, "edges", 0, "producer"), "nobody", "names 'nobody', which is none of its ops"),
         (("machine",), [], r"machine: expected an object"),
@@ -136,5 +136,5 @@ def test_anything_in_any_place_is_a_profile_or_a_named_error(path: tuple[str | i
     except BuildError as error:
         assert str(error).startswith("profile")
     else:
-        assert json.loads(trace_json(profile)) and statistic_csv(profile) and details_csv(profile)
+        assert json.loads("".join(trace_pieces(profile))) and statistic_csv(profile) and details_csv(profile)
         assert through_json(profile) == profile

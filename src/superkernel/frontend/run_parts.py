@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from ..runtime.launch_events import has_listeners, launch_call
 from .capture.partition import GraphPart, graph_attribute
 
 PartFunction = Callable[[list[Any]], Sequence[Any]]
@@ -64,7 +65,10 @@ def _part_calls(
 
 def _boxed(function: PartFunction) -> PartFunction:
     def call(args: list[Any]) -> Sequence[Any]:
-        return function(args)
+        if not has_listeners():
+            return function(args)
+        with launch_call():
+            return function(args)
 
     call._boxed_call = True  # type: ignore[attr-defined]
     return call

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -9,9 +10,11 @@ from ..cache import digest
 from ..model.graph import Graph
 from ..model.node import Node
 from ..model.params import Kind
+from ..plan import Plan
 from ..plan.plan import SyncKind
-from ..plan.spans import Span, spans_of
-from ..plan.steps import SpanKind
+from ..plan.spans import RECORDED_MEETINGS, Span, StepTime, spans_of
+from ..plan.steps import Call, SpanKind
+from ..plan.wait_causes import WaitCauses
 from ..runtime.launch_events import LaunchedKernel, LaunchEvent, Provenance, TorchKernel
 from ..targets.protocol import LaunchPlan
 from ..version import __version__
@@ -27,14 +30,19 @@ def build_profile(events: Sequence[LaunchEvent], monotonic_ns: int, began_ns: in
     builder = _ProfileBuilder(monotonic_ns)
     launches = tuple(builder.launch(event) for event in sorted(events, key=lambda event: event.begin_ns))
     kernels = tuple(run.profiled() for run in builder.runs.values())
-    return Profile(launches, kernels, machine_facts(events), detail=detail, package=__version__, began_ns=began_ns)
+    facts, notes = machine_facts(events), tuple(builder.notes)
+    return Profile(launches, kernels, facts, detail=detail, notes=notes, package=__version__, began_ns=began_ns)
 
 
 class _ProfileBuilder:
-    """Numbers threads and kernels in the order of their first launch."""
+    """Numbers threads, calls and kernels in the order of their first launch."""
 
     def __init__(self, monotonic_ns: int) -> None:
         self._zero_ns = monotonic_ns
+        self.notes: dict[str, None] = {}  # each once, in order
+        self._calls: dict[int, int] = {}  # number of the process -> number in this profile
+        self._call_count = 0
+        self._span_readers: dict[int, _SpanReader] = {}  # by plan, which the events keep alive
         self.runs: dict[tuple[int, bool], _KernelRuns] = {}  # by provenance, which every super kernel has, and fused
         self._threads: dict[int, int] = {}  # thread identifier -> number
         self._completed_ns: dict[int, int] = {}  # thread -> when its last launch completed
@@ -46,7 +54,15 @@ class _ProfileBuilder:
         self._completed_ns[thread] = event.end_ns
         times = event.begin_ns - self._zero_ns, event.end_ns - self._zero_ns
         cores = core_type_of(event)
-        launch = ProfiledLaunch(kernel.name, type_of(event), *times, core_type=cores, wait_ns=wait_ns, thread=thread)
+        launch = ProfiledLaunch(
+            kernel.name,
+            type_of(event),
+            *times,
+            core_type=cores,
+            wait_ns=wait_ns,
+            thread=thread,
+            call=self._call_number(event),
+        )
         if isinstance(kernel, TorchKernel):
             return replace(launch, scope=kernel.scope, reason=kernel.reason)
         node = kernel.node or kernel.graph.nodes[kernel.graph.order[0]]
@@ -58,6 +74,14 @@ class _ProfileBuilder:
             stream=node.stream,
             spans=tuple(self._spans(event, kernel)),
         )
+
+    def _call_number(self, event: LaunchEvent) -> int:
+        if event.call in self._calls:
+            return self._calls[event.call]
+        number, self._call_count = self._call_count, self._call_count + 1
+        if event.call is not None:
+            self._calls[event.call] = number
+        return number
 
     def _kernel_number(self, event: LaunchEvent, kernel: LaunchedKernel) -> int:
         key = id(kernel.provenance), kernel.node is None
@@ -71,14 +95,49 @@ class _ProfileBuilder:
     def _spans(self, event: LaunchEvent, kernel: LaunchedKernel) -> Iterator[Span]:
         if event.time_stamps is None:
             return
-        barriers = {sync.edge.consumer for sync in kernel.plan.syncs if sync.kind is SyncKind.BARRIER}
-        index = {node.name: node.index for node in kernel.plan.graph.nodes}
-        for span in spans_of(kernel.plan, event.time_stamps.step_times()):
-            at_barrier = span.what is SpanKind.WAIT and span.op is not None and index[span.op] in barriers
-            # the plan of an op that is launched by itself is shared by all ops of its kernel, and names none of them
-            op = span.op if span.op is None or kernel.node is None else kernel.node.name
-            begin_ns, end_ns = span.begin_ns - self._zero_ns, span.end_ns - self._zero_ns
-            yield Span(span.core, SpanKind.BARRIER if at_barrier else span.what, op, begin_ns, max(begin_ns, end_ns))
+        plan = kernel.plan
+        reader = self._span_readers.get(id(plan))
+        if reader is None:
+            reader = self._span_readers[id(plan)] = _SpanReader(plan)
+        spans = reader.spans(event.time_stamps.step_times(), self._zero_ns)
+        for op in reader.cut_short(spans):
+            self.notes[
+                f"{kernel.graph.name}: of the waits of {op} in sync_all the first {RECORDED_MEETINGS} of each launch "
+                "are recorded; later ones count as work"
+            ] = None
+        if kernel.node is None:
+            yield from spans
+            return
+        # the plan of an op that is launched by itself is shared by all ops of its kernel, and names none of them
+        for span in spans:
+            yield span if span.op is None else replace(span, op=kernel.node.name)
+
+
+class _SpanReader:
+    """The time stamps of the launches of one plan -> their spans, with what each wait waited for."""
+
+    def __init__(self, plan: Plan) -> None:
+        names = plan.op_names
+        self._plan, self._causes = plan, WaitCauses(plan)
+        self._barriers = {names[sync.edge.consumer] for sync in plan.syncs if sync.kind is SyncKind.BARRIER}
+        self._meets = any(isinstance(step, Call) and step.team for step in plan.steps)
+
+    def spans(self, times: Sequence[StepTime], zero_ns: int) -> list[Span]:
+        found = []
+        for span in self._causes.explained(spans_of(self._plan, times)):
+            at_barrier = span.what is SpanKind.WAIT and not span.inside and span.op in self._barriers
+            begin_ns, end_ns = round(span.begin_ns - zero_ns, 1), round(span.end_ns - zero_ns, 1)
+            what = SpanKind.BARRIER if at_barrier else span.what
+            cause = span.inside, span.waited_for, span.signalled_by
+            found.append(Span(span.core, what, span.op, begin_ns, max(begin_ns, end_ns), *cause))
+        return found
+
+    def cut_short(self, spans: Sequence[Span]) -> list[str]:
+        """Ops that called sync_all as often as is recorded, and perhaps more often."""
+        if not self._meets:
+            return []
+        meetings = Counter((span.op, span.core) for span in spans if span.inside and span.what is SpanKind.BARRIER)
+        return sorted({op for (op, _), count in meetings.items() if op is not None and count >= RECORDED_MEETINGS})
 
 
 @dataclass

@@ -1,18 +1,18 @@
-"""observe.compare: two profiles, before and after -> what changed, op by op and in total."""
+"""observe.compare: two profiles, before and after -> what changed: in total, per call, by op type and by scope."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import store
+from .calls import CallKind, ScopeTime, call_kinds, scope_times
+from .machine_load import load_warning
 from .profile import Profile
 from .tables import statistic
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,43 @@ class Difference:
 
 
 @dataclass(frozen=True)
+class CallDifference:
+    """Calls of the same graphs in both runs."""
+
+    before: CallKind
+    after: CallKind
+
+    @property
+    def benefit_percent(self) -> float | None:
+        """How much less time the median call took."""
+        return percent_less(self.before.times.median, self.after.times.median)
+
+    def to_dict(self) -> dict[str, Any]:
+        sides = {"before": _call_fields(self.before), "after": _call_fields(self.after)}
+        return {"name": self.after.name, **sides, "benefit_percent": self.benefit_percent}
+
+
+@dataclass(frozen=True)
+class ScopeDifference:
+    """One scope per call in both runs; None: the run has no launch of it."""
+
+    scope: str
+    before: ScopeTime | None
+    after: ScopeTime | None
+
+    @property
+    def change_percent(self) -> float | None:
+        if self.before is None or self.after is None or not self.before.time_us:
+            return None
+        return 100 * (self.after.time_us - self.before.time_us) / self.before.time_us
+
+    def to_dict(self) -> dict[str, Any]:
+        sides = (("before", self.before), ("after", self.after))
+        times = {name: side and {"launches": side.launches, "time_us": side.time_us} for name, side in sides}
+        return {"scope": self.scope, **times, "change_percent": self.change_percent}
+
+
+@dataclass(frozen=True)
 class ProfileComparison:
     before: Profile
     after: Profile
@@ -54,14 +91,32 @@ class ProfileComparison:
         nothing = (0, 0.0)
         return [Difference(*key, *before.get(key, nothing), *after.get(key, nothing)) for key in {**before, **after}]
 
+    @cached_property
+    def calls(self) -> list[CallDifference]:
+        """Kinds of calls that both runs have; those that took most time in the first run come first."""
+        after = {kind.signature: kind for kind in call_kinds(self.after)}
+        pairs = ((kind, after.get(kind.signature)) for kind in call_kinds(self.before))
+        return [CallDifference(kind, other) for kind, other in pairs if other is not None]
+
+    @cached_property
+    def scopes(self) -> list[ScopeDifference]:
+        before, after = scope_times(self.before), scope_times(self.after)
+        return [ScopeDifference(name, before.get(name), after.get(name)) for name in {**before, **after}]
+
+    @property
+    def empty(self) -> str:
+        """Which run launched nothing, in words; empty: none of them."""
+        runs = (("first", self.before), ("second", self.after))
+        return " and the ".join(name for name, profile in runs if not profile.launches)
+
     @property
     def benefit_percent(self) -> float | None:
-        """How much less time the second run took."""
-        return percent_less(self.before.total_us, self.after.total_us)
+        """How much less time the second run took; None: one of them launched nothing."""
+        return None if self.empty else percent_less(self.before.total_us, self.after.total_us)
 
     @property
     def kernel_drop_percent(self) -> float | None:
-        return percent_less(len(self.before.launches), len(self.after.launches))
+        return None if self.empty else percent_less(len(self.before.launches), len(self.after.launches))
 
     @property
     def same_model(self) -> bool:
@@ -73,6 +128,13 @@ class ProfileComparison:
         """What a reader must know before believing the numbers."""
         return list(_notes(self))
 
+    @property
+    def warnings(self) -> list[str]:
+        """Why the times themselves are not to be trusted."""
+        named = zip(self.titles, (self.before, self.after), strict=True)
+        found = ((title, load_warning(profile.load, cores_used(profile))) for title, profile in named)
+        return [f"{title}: {warning}" for title, warning in found if warning]
+
     def to_dict(self) -> dict[str, Any]:
         before_us, after_us = self.before.total_us, self.after.total_us
         before, after = len(self.before.launches), len(self.after.launches)
@@ -83,18 +145,21 @@ class ProfileComparison:
             "rows": [row.to_dict() for row in self.rows],
             "total": {"before_us": before_us, "after_us": after_us, "change_us": after_us - before_us},
             "kernels": {"before": before, "after": after, "drop_percent": self.kernel_drop_percent},
+            "calls": [row.to_dict() for row in self.calls],
+            "scopes": [row.to_dict() for row in self.scopes],
             "benefit_percent": self.benefit_percent,
             "notes": self.notes,
+            "warnings": self.warnings,
         }
 
     def summary(self) -> list[str]:
         before, after, drop = self.before, self.after, self.kernel_drop_percent
-        change = _shown(drop) if drop is None else f"{_shown(abs(drop))} {'fewer' if drop >= 0 else 'more'}"
-        lines = [
-            f"kernels: {len(before.launches)} -> {len(after.launches)} ({change})",
-            f"total time: {before.total_us:.2f} us -> {after.total_us:.2f} us",
-            f"benefit: {_shown(self.benefit_percent)}",
-        ]
+        unknown = f"not known: the {self.empty} run launched nothing"
+        change = unknown if drop is None else f"{abs(drop):.2f} % {'fewer' if drop >= 0 else 'more'}"
+        benefit = unknown if self.benefit_percent is None else f"{self.benefit_percent:.2f} %"
+        lines = [f"kernels: {len(before.launches)} -> {len(after.launches)} ({change})", *map(_call_line, self.calls)]
+        lines += [f"total time: {before.total_us:.2f} us -> {after.total_us:.2f} us", f"benefit: {benefit}"]
+        lines += [f"warning: {warning}" for warning in self.warnings]
         return [*lines, *(f"note: {note}" for note in self.notes)]
 
 
@@ -103,42 +168,35 @@ def compare(before: str | Path, after: str | Path) -> ProfileComparison:
     return ProfileComparison(store.read(before), store.read(after), (str(before), str(after)))
 
 
-def table(comparison: ProfileComparison) -> RenderableType:
-    """Both op tables side by side."""
-    from rich.table import Table
-    from rich.text import Text
-
-    first, second = (Path(title).name or title for title in comparison.titles)
-    shown = Table(title=Text(f"{first}, then {second}: Total Time(us) of launches"), title_justify="left")
-    for name in ("OP Type", "Core Type"):
-        shown.add_column(f"\n{name}", overflow="fold")
-    for over, name in ((first, "Count"), ("", "Total Time(us)"), (second, "Count"), ("", "Total Time(us)")):
-        shown.add_column(Text(f"{over}\n{name}"), justify="right")
-    for name in ("change(us)", "change(%)"):
-        shown.add_column(f"\n{name}", justify="right")
-    for row in comparison.rows:
-        shown.add_row(Text(row.op_type), Text(row.core_type), *_cells(row))
-    shown.add_section()
-    before, after = comparison.before, comparison.after
-    total = Difference("Total", "", len(before.launches), before.total_us, len(after.launches), after.total_us)
-    shown.add_row("Total", "", *_cells(total), style="bold")
-    return shown
-
-
-def _cells(row: Difference) -> list[str]:
-    sides = ((row.before_count, row.before_us), (row.after_count, row.after_us))
-    cells = [cell for count, us in sides for cell in ((str(count), f"{us:.2f}") if count else ("", ""))]
-    percent = "" if row.change_percent is None else f"{row.change_percent:+.1f}"
-    return [*cells, f"{row.change_us:+.2f}", percent]
-
-
 def percent_less(before: float, after: float) -> float | None:
     """How much less `after` is, in percent of `before`; negative where it is more."""
     return 100 * (before - after) / before if before else None
 
 
-def _shown(percent: float | None) -> str:
-    return "not known: the first run launched nothing" if percent is None else f"{percent:.2f} %"
+def cores_used(profile: Profile) -> int:
+    cores = profile.machine.get("cores used", 0)
+    return cores if isinstance(cores, int) else 0
+
+
+def _call_line(row: CallDifference) -> str:
+    before, after = row.before.times, row.after.times
+    pairs = ((name, getattr(before, name), getattr(after, name)) for name in ("median", "p99", "slowest"))
+    times = ", ".join(f"{name} {first:.1f} -> {second:.1f} us" for name, first, second in pairs)
+    return f"per call of {row.after.name}: {times}"
+
+
+def _call_fields(kind: CallKind) -> dict[str, Any]:
+    times = kind.times
+    return {
+        "calls": len(kind.calls),
+        "median_us": times.median,
+        "p99_us": times.p99,
+        "slowest_us": times.slowest,
+        "fastest_us": times.fastest,
+        "launches": kind.launches,
+        "host_us": kind.host_us,
+        "gap_before_us": kind.before_us,
+    }
 
 
 def _side(title: str, profile: Profile) -> dict[str, Any]:
@@ -149,6 +207,7 @@ def _side(title: str, profile: Profile) -> dict[str, Any]:
         "launches": len(profile.launches),
         "total_us": profile.total_us,
         "machine": dict(profile.machine),
+        "load": profile.load and asdict(profile.load),
         "model": profile.runs_by_identity,
     }
 
@@ -164,7 +223,7 @@ def _notes(comparison: ProfileComparison) -> Iterator[str]:
         yield f"these are runs of {what}: the totals do not say what fusion gained ({only})"
     counts = sorted({(first[identity], second[identity]) for identity in first.keys() & second.keys()})
     if different := [f"{count} and {later} times" for count, later in counts if count != later]:
-        yield f"the same graph ran {', '.join(different)}: compare averages, not totals"
+        yield f"the same graph ran {', '.join(different)}: compare times per call, not totals"
     for name in sorted(before.machine.keys() | after.machine.keys()):
         value, later_value = before.machine.get(name), after.machine.get(name)
         if value != later_value and not (name == "cores used" and 0 in (value, later_value)):

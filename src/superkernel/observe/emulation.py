@@ -11,9 +11,9 @@ from ..runtime.super_kernel import SuperKernel
 from ..targets.protocol import EmulatedLaunch, EmulatedMachine
 from ..version import __version__
 from .build_profile import profiled_kernel
-from .profile import SUPER_KERNEL, Profile, ProfiledLaunch
+from .profile import SUPER_KERNEL, Clock, Profile, ProfiledLaunch
 
-_TICKS = "times are ticks of the emulator, shown as nanoseconds: they say nothing of a chip's"
+_TICKS = "times are ticks of the emulator: they say nothing about the time on a chip"
 
 
 def emulation_profile(
@@ -39,7 +39,8 @@ def emulation_profile(
         "flag actions with one full barrier per op": machine.barrier_actions,
     }
     kernels = (replace(described, ops=ops),)
-    return Profile(launches, kernels, facts, detail=True, notes=(*notes, _TICKS), package=__version__)
+    said = (*notes, _TICKS)
+    return Profile(launches, kernels, facts, detail=True, notes=said, package=__version__, clock=Clock.TICKS)
 
 
 def _named_waits(spans: Sequence[Span]) -> Iterator[Span]:

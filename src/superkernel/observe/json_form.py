@@ -1,17 +1,22 @@
-"""observe.json_form: frozen dataclasses <-> JSON values, by their type hints; every mistake is named by its place."""
+"""observe.json_form: frozen dataclasses <-> JSON values, by their type hints; every mistake is named by its place.
+
+A dataclass is an object with its fields; a span, of which there may be a million, is a list of its fields, without the
+last ones that have their default value.
+"""
 
 from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache, partial
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ..errors import BuildError, nearest
+from ..plan.spans import Span
 from .profile import LARGEST_NUMBER
 
 T = TypeVar("T")
@@ -25,6 +30,8 @@ def encode(value: Any) -> Any:
     """Dataclasses, tuples, mappings, enums and plain values -> what `json` writes."""
     if type(value) in _PLAIN:
         return value
+    if type(value) is Span:
+        return _row_of(value)
     if is_dataclass(value):
         return {name: encode(getattr(value, name)) for name in value.__dataclass_fields__}
     if isinstance(value, tuple):
@@ -32,6 +39,15 @@ def encode(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: encode(entry) for name, entry in value.items()}
     return value.value if isinstance(value, Enum) else value
+
+
+def _row_of(span: Span) -> list[Any]:
+    row = [span.core, span.what.value, span.op, span.begin_ns, span.end_ns]
+    if span.inside or span.waited_for is not None:
+        row.append(span.inside)
+    if span.waited_for is not None:
+        row += [span.waited_for, span.signalled_by]
+    return row
 
 
 def decode(kind: type[T], value: object, where: str) -> T:
@@ -45,6 +61,9 @@ def decode(kind: type[T], value: object, where: str) -> T:
 def _decoder(hint: Any) -> Decoder:
     if is_dataclass(hint):
         decoders = {name: _decoder(field_hint) for name, field_hint in get_type_hints(hint).items()}
+        if hint is Span:
+            least = sum(field.default is MISSING for field in fields(hint))
+            return partial(_row, hint, list(decoders.items()), least)
         return partial(_dataclass, hint, decoders)
     origin, inner = get_origin(hint), get_args(hint)
     if origin is tuple:
@@ -68,6 +87,20 @@ def _dataclass(kind: Any, decoders: Mapping[str, Decoder], value: Any) -> Any:
             raise BuildError(f": the field {name!r} is missing")
         content[name] = _decoded(decoder, value[name], f".{name}")
     return _decoded(lambda fields: kind(**fields), content, ": ")
+
+
+def _row(kind: Any, decoders: list[tuple[str, Decoder]], least: int, value: Any) -> Any:
+    if not isinstance(value, list):
+        raise BuildError(f": expected a list of the fields of {kind.__name__}, not {_shown(value)}")
+    if not least <= len(value) <= len(decoders):
+        raise BuildError(f": {kind.__name__} has {least} to {len(decoders)} fields, not {len(value)}")
+    content = []
+    for (name, decoder), entry in zip(decoders, value, strict=False):
+        try:
+            content.append(decoder(entry))
+        except BuildError as error:
+            raise BuildError(f".{name}{error}") from None
+    return kind(*content)
 
 
 def _decoded(decoder: Decoder, value: Any, place: str) -> Any:

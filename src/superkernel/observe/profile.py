@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from math import fsum
 
 from ..errors import BuildError
@@ -16,6 +17,26 @@ from ..plan.spans import Span
 
 SUPER_KERNEL = "SuperKernel"  # the type of a launch that is a whole super kernel
 LARGEST_NUMBER = 2**63  # a larger number is neither a time nor a size
+
+
+class Clock(StrEnum):
+    """What one unit of the times of a profile is."""
+
+    NANOSECONDS = "ns"
+    TICKS = "tick"  # a step of an emulator, which says nothing about the time on a chip
+
+
+@dataclass(frozen=True)
+class MachineLoad:
+    """What other programs did on the processors that this process may use, while a run was recorded."""
+
+    seconds: float
+    processors: int
+    others: float  # processors that other programs kept busy, on average
+
+    def __post_init__(self) -> None:
+        _check_numbers("load", seconds=self.seconds, others=self.others)
+        _refuse_if(self.processors < 1 or self.others < 0, f"load: {self.others} of {self.processors} processors")
 
 
 @dataclass(frozen=True)
@@ -34,15 +55,17 @@ class ProfiledLaunch:
     thread: int = 0
     stream: int = 0
     reason: str = ""  # why it is not part of a super kernel, if torch launched it inside of a scope
+    call: int | None = None  # launches of one number belong to one call; None: a call by itself
     spans: tuple[Span, ...] = ()  # what the cores did; empty: not recorded
 
     def __post_init__(self) -> None:
         _check_interval(f"launch {self.name!r}", self.begin_ns, self.end_ns)
         _check_numbers(f"launch {self.name!r}", wait_ns=self.wait_ns)
-        for span in self.spans:
-            where = f"span {span.op or span.what.value!r} on core {span.core}"
-            _check_interval(where, span.begin_ns, span.end_ns)
-            _refuse_if(span.core < 0, f"{where}: cores count from 0")
+        for span in self.spans:  # there may be a million of them
+            if not (-LARGEST_NUMBER < span.begin_ns <= span.end_ns < LARGEST_NUMBER and span.core >= 0):
+                where = f"span {span.op or span.what.value!r} on core {span.core}"
+                _check_interval(where, span.begin_ns, span.end_ns)
+                _refuse_if(span.core < 0, f"{where}: cores count from 0")
 
     @property
     def start_us(self) -> float:
@@ -125,6 +148,8 @@ class Profile:
     notes: tuple[str, ...] = ()
     package: str = ""  # the version of superkernel
     began_ns: int = 0  # nanoseconds since 1970; 0: not known
+    load: MachineLoad | None = None  # None: not measured
+    clock: Clock = Clock.NANOSECONDS
 
     def __post_init__(self) -> None:
         count = len(self.kernels)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
 from ..errors import OptionError, SuperKernelError, shown
-from ..runtime.launch_events import LaunchEvent, add_listener, remove_listener
+from ..runtime.launch_events import LaunchEvent, add_listener, launch_call, remove_listener
 from . import store
 from .build_profile import build_profile
+from .machine_load import LoadMeter
 from .profile import Profile
 
 MOST_RECORDED = 20_000  # launches whose time stamps are kept: those of a day would fill the memory
@@ -39,6 +41,7 @@ class profile:  # a name that users write, like contextlib.suppress
         self._events: list[LaunchEvent] = []
         self._recorded = 0  # events with time stamps
         self._began = 0, 0  # monotonic, and since 1970
+        self._load = LoadMeter()
 
     def __enter__(self) -> profile:
         with _open_lock:
@@ -49,9 +52,14 @@ class profile:  # a name that users write, like contextlib.suppress
             store.check_writable(self.directory)
             _open.add(self.directory)
         self._events, self._recorded, self.result = [], 0, None
-        self._began = time.monotonic_ns(), time.time_ns()
         add_listener(self)
+        self._load = LoadMeter()
+        self._began = time.monotonic_ns(), time.time_ns()
         return self
+
+    def call(self) -> AbstractContextManager[None]:
+        """The launches inside are one call of the profile: for a function of several graphs or kernels."""
+        return launch_call()
 
     def on_launch(self, event: LaunchEvent) -> None:
         if event.time_stamps is not None:
@@ -61,9 +69,11 @@ class profile:  # a name that users write, like contextlib.suppress
         self._events.append(event)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        load = self._load.read()
         remove_listener(self)
         try:
-            self.result = replace(build_profile(list(self._events), *self._began, self.detail), notes=self._notes())
+            built = build_profile(list(self._events), *self._began, self.detail)
+            self.result = replace(built, notes=(*built.notes, *self._notes()), load=load)
             store.write(self.directory, self.result)
         except SuperKernelError as failure:
             if error is None:

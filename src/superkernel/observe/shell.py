@@ -7,15 +7,17 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ..errors import OptionError
 from . import recorder, store
-from .compare import ProfileComparison, compare
+from .calls import CallKind, call_kinds
+from .compare import ProfileComparison, compare, cores_used
 from .machine import machine_facts
+from .machine_load import load_warning
 from .profile import Profile
 from .report import ReportData, write_report
 from .tables import statistic
@@ -60,19 +62,35 @@ def trace_script(
     place = directory.absolute()  # the script may change the current directory
     run = run_script(script, arguments, place, quiet)
     profile = _with_bandwidth(run.profile, read_rate)
-    store.write(place, profile)
+    files = store.write(place, profile)
     report = write_report(place / store.REPORT, ReportData.on_one(profile, script.name))
-    files = [*store.FILES, store.PROFILE, report.name]
-    rows = statistic(profile.launches)
+    files = [*files, report.name]
+    rows, calls = statistic(profile.launches), call_kinds(profile)
+    warning = load_warning(profile.load, cores_used(profile))
     lines = [f"{script}: {len(profile.launches)} launches, {profile.total_us:.2f} us"]
     lines += [f"  {row.op_type:<24} {row.core_type:<8} {row.count:>6} x {row.total_us:>12.2f} us" for row in rows]
+    lines += map(_call_line, calls)
+    lines += [f"warning: {warning}"] if warning else []
     lines += [f"note: {note}" for note in profile.notes]
     if not profile.launches and run.status == 0:
         lines.append("note: nothing was launched: is the model compiled with backend='superkernel'?")
-    lines.append(f"{directory}: {', '.join(files)}; open {store.REPORT} in a browser, trace.json in ui.perfetto.dev")
+    trace = next(name for name in files if name.startswith("trace.json"))
+    lines.append(f"{directory}: {', '.join(files)}; open {store.REPORT} in a browser, {trace} in ui.perfetto.dev")
     fields = {"ok": run.status == 0, "status": run.status, "directory": str(directory), "files": files}
-    fields |= {"launches": len(profile.launches), "total_us": profile.total_us}
+    fields |= {
+        "launches": len(profile.launches),
+        "total_us": profile.total_us,
+        "warnings": [warning] if warning else [],
+    }
+    fields["calls"] = [{"name": kind.name, "calls": len(kind.calls), **asdict(kind.times)} for kind in calls]
     return TraceAnswer(run.status, lines, fields | ({"failure": run.failure} if run.failure else {}))
+
+
+def _call_line(kind: CallKind) -> str:
+    times = kind.times
+    median, p99, slowest = (f"{us:.1f}" for us in (times.median, times.p99, times.slowest))
+    counted = f"{len(kind.calls)} call{'s' if len(kind.calls) > 1 else ''}"
+    return f"{counted} of {kind.name}: median {median} us, p99 {p99} us, slowest {slowest} us"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""observe.tables: launches -> op_statistic.csv and kernel_details.csv, for pandas and spreadsheets."""
+"""observe.tables: a profile -> its tables (csv), for pandas and spreadsheets: launches, calls, ops inside, waits."""
 
 from __future__ import annotations
 
@@ -7,14 +7,28 @@ import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ..plan.spans import Span
-from ..plan.steps import SpanKind
+from .calls import call_kinds
+from .core_time import inner_types, op_times
 from .profile import Profile, ProfiledKernel, ProfiledLaunch
+from .waits import ranked_waits
 
 STATISTIC = (
     "OP Type", "Core Type", "Count", "Total Time(us)", "Min Time(us)", "Avg Time(us)", "Max Time(us)", "Ratio(%)",
 )  # fmt: skip
 DETAILS = ("Name", "Type", "Block Dim", "Start(us)", "Duration(us)", "Wait(us)", "stream", "scope", "fused into")
+CALLS = (
+    "Call",
+    "Graphs",
+    "Thread",
+    "Start(us)",
+    "Duration(us)",
+    "Launches",
+    "In launches(us)",
+    "Host(us)",
+    "Gap before(us)",
+)
+INNER_TYPES = ("OP Type", "Count", "Core Time(us)", "Wait Time(us)", "Ratio(%)")
+WAITS = ("Super Kernel", "Op", "Where", "Waited for", "Count", "Total(us)", "Longest(us)")
 
 
 @dataclass(frozen=True)
@@ -67,18 +81,44 @@ def details_csv(profile: Profile) -> str:
 
 
 def _op_rows(launch: ProfiledLaunch, kernel: ProfiledKernel) -> Iterator[Sequence[object]]:
-    by_op: dict[str | None, list[Span]] = {}
-    for span in launch.spans:
-        by_op.setdefault(span.op, []).append(span)
+    times = op_times(launch)
     for op in kernel.ops:
-        spans = by_op.get(op.name, [])
-        runs = [span for span in spans if span.what is SpanKind.OP]
-        if not runs:
-            continue
-        begin, end = min(span.begin_ns for span in runs), max(span.end_ns for span in runs)
-        waits = [span.end_ns - span.begin_ns for span in spans if span.what in (SpanKind.WAIT, SpanKind.BARRIER)]
-        times = (_decimal(ns / 1000) for ns in (begin, end - begin, max(waits, default=0.0)))
-        yield (op.name, op.type, op.blocks, *times, op.stream, launch.scope, kernel.name)
+        if (time := times.get(op.name)) is not None:
+            shown = (_decimal(ns / 1000) for ns in (time.begin_ns, time.duration_ns, time.longest_wait_ns))
+            yield (op.name, op.type, op.blocks, *shown, op.stream, launch.scope, kernel.name)
+
+
+def calls_csv(profile: Profile) -> str:
+    """One row per call, in the order of their begin."""
+    calls = sorted(
+        ((call, kind) for kind in call_kinds(profile) for call in kind.calls), key=lambda pair: pair[0].places
+    )
+    rows: list[Sequence[object]] = []
+    for number, (call, kind) in enumerate(calls):
+        start, durations = _decimal(call.begin_ns / 1000), (call.in_launches_us, call.host_us, call.before_us)
+        in_launches, host, before = map(_decimal, durations)
+        thread, count = call.launches[0].thread, len(call.launches)
+        rows.append((number, kind.name, thread, start, _decimal(call.duration_us), count, in_launches, host, before))
+    return _csv(CALLS, rows)
+
+
+def inner_types_csv(profile: Profile) -> str:
+    """Empty without detail."""
+    rows = [
+        (row.op_type, row.ops, *map(_decimal, (row.working_us, row.waiting_us, 100 * row.share)))
+        for row in inner_types(profile)
+    ]
+    return _csv(INNER_TYPES, rows)
+
+
+def waits_csv(profile: Profile) -> str:
+    """Empty without detail."""
+    rows = [
+        (profile.kernels[row.kernel].name, row.op, row.where, row.waited_for, row.count,
+         _decimal(row.total_us), _decimal(row.longest_us))
+        for row in ranked_waits(profile)
+    ]  # fmt: skip
+    return _csv(WAITS, rows)
 
 
 def _decimal(value: float) -> str:

@@ -6,8 +6,11 @@ profile, as numbers that count from far away would lose the nanoseconds.
 
 from __future__ import annotations
 
+import gzip
 import json
+import zlib
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +24,37 @@ _SPACING = 1000  # between the track numbers of two threads' cores
 # Viewers round begin and duration to whole nanoseconds separately, and drop a slice that then overlaps its neighbour or
 # outlasts the slice around it. Slices inside a kernel are therefore shown shorter by this much.
 _SLACK_NS = 3
+_PIECE = 10_000  # events that are written together
 
 
 def trace(profile: Profile) -> dict[str, Any]:
-    events = [*_tracks(profile), *_launches(profile), *_spans(profile)]
-    return {
-        "displayTimeUnit": "ns",
-        "baseTimeNanoseconds": profile.began_ns,
-        "traceEvents": events,
-        "superkernel": {"package": profile.package, "machine": dict(profile.machine)},
-    }
+    return {**_head(profile), "traceEvents": list(_events(profile))}
+
+
+def trace_pieces(profile: Profile) -> Iterator[str]:
+    """The same as the text of a JSON file, in pieces: a long run has millions of events."""
+    yield f'{_dumped(_head(profile))[:-1]},"traceEvents":['
+    events, separator = _events(profile), ""
+    while piece := list(islice(events, _PIECE)):
+        yield separator + _dumped(piece)[1:-1]
+        separator = ","
+    yield "]}"
+
+
+def _dumped(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+
+def _head(profile: Profile) -> dict[str, Any]:
+    facts = {"package": profile.package, "machine": dict(profile.machine)}
+    return {"displayTimeUnit": "ns", "baseTimeNanoseconds": profile.began_ns, "superkernel": facts}
+
+
+def _events(profile: Profile) -> Iterator[dict[str, Any]]:
+    yield from _tracks(profile)
+    yield from _launches(profile)
+    yield from _spans(profile)
+    yield from _flows(profile)
 
 
 def _tracks(profile: Profile) -> Iterator[dict[str, Any]]:
@@ -71,19 +95,50 @@ def _launch_args(profile: Profile, launch: ProfiledLaunch) -> dict[str, Any]:
 
 def _spans(profile: Profile) -> Iterator[dict[str, Any]]:
     ops = [{op.name: op for op in kernel.ops} for kernel in profile.kernels]
+    shared: dict[tuple[object, ...], dict[str, Any]] = {}  # many spans say the same of their op
     for launch in profile.launches:
         for span in launch.spans:
-            op = ops[launch.kernel].get(span.op or "") if launch.kernel is not None else None
             begin_ns, end_ns = round(span.begin_ns), round(span.end_ns)
             duration_ns = max(0, end_ns - begin_ns - (_SLACK_NS if span.what is not SpanKind.KERNEL else 0))
-            track, args = launch.thread * _SPACING + span.core, _span_args(span, launch, op)
+            key = launch.kernel, launch.name, launch.scope, span.op, span.what, span.inside, span.waited_for
+            if (args := shared.get(key)) is None:
+                op = ops[launch.kernel].get(span.op or "") if launch.kernel is not None else None
+                args = shared[key] = _span_args(span, launch, op)
             name = _span_name(span, launch)
-            yield _slice(span.what.value, name, CORES, track, begin_ns / 1000, duration_ns / 1000, args)
+            yield _slice(
+                span.what.value, name, CORES, _track(launch, span.core), begin_ns / 1000, duration_ns / 1000, args
+            )
+
+
+def _track(launch: ProfiledLaunch, core: int) -> int:
+    return launch.thread * _SPACING + core
+
+
+def _flows(profile: Profile) -> Iterator[dict[str, Any]]:
+    """An arrow from the op whose signal ended a wait to the end of that wait, on another core."""
+    number = 0
+    for launch in profile.launches:
+        ends = {(span.op, span.core): span for span in launch.spans if span.what is SpanKind.OP}
+        for span in launch.spans:
+            producer = None if span.signalled_by is None else ends.get((span.waited_for, span.signalled_by))
+            if producer is None:
+                continue
+            # both ends lie inside the slices that they join; with early start the op may end after the wait
+            given_ns = max(producer.begin_ns, min(producer.end_ns, span.end_ns) - 2 * _SLACK_NS)
+            taken_ns = max(span.begin_ns, span.end_ns - 2 * _SLACK_NS)
+            number += 1
+            flow = {"cat": "sync", "name": f"{span.waited_for} signals {span.op}", "id": number, "pid": CORES}
+            begin = round(given_ns) / 1000
+            yield {**flow, "ph": "s", "tid": _track(launch, producer.core), "ts": begin}
+            end = max(round(taken_ns) / 1000, begin)
+            yield {**flow, "ph": "f", "bp": "e", "tid": _track(launch, span.core), "ts": end}
 
 
 def _span_name(span: Span, launch: ProfiledLaunch) -> str:
     if span.op is None or span.what is SpanKind.OP:
         return span.op or launch.name
+    if span.inside:
+        return f"{'sync_all' if span.what is SpanKind.BARRIER else span.what} in {span.op}"
     return f"{span.what} {'after' if span.what is SpanKind.NOTIFY else 'before'} {span.op}"
 
 
@@ -93,15 +148,11 @@ def _span_args(span: Span, launch: ProfiledLaunch, op: ProfiledOp | None) -> dic
         args |= {"type": op.type, "blocks": op.blocks}
         args |= {"bytes read": op.bytes_read, "bytes written": op.bytes_written} if span.what is SpanKind.OP else {}
         args |= {"line": op.origin} if op.origin else {}
-    return args
+    return args | ({"waited for": span.waited_for} if span.waited_for is not None else {})
 
 
 def _rounded(us: float) -> float:
     return round(us, 3)
-
-
-def trace_json(profile: Profile) -> str:
-    return json.dumps(trace(profile), separators=(",", ":"), allow_nan=False)
 
 
 def merged(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
@@ -114,18 +165,23 @@ def merged(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
 
 def merge_files(directory: str | Path, torch_trace: str | Path, output: str | Path) -> Path:
     """Our trace of a profile directory and one that torch's profiler exported -> one file."""
+    ours = Path(directory) / "trace.json"
+    if not ours.exists() and (compressed := ours.with_name("trace.json.gz")).exists():
+        ours = compressed
     traces = []
-    for path in (Path(directory) / "trace.json", Path(torch_trace)):
+    for path in (ours, Path(torch_trace)):
         try:
-            found = json.loads(path.read_text())
+            content = path.read_bytes()
+            found = json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)
             assert isinstance(found["traceEvents"], list)
         except OSError as reason:
-            raise OptionError(f"{path}: {reason.strerror}: not a trace that can be read") from reason
-        except (ValueError, KeyError, TypeError, AssertionError, RecursionError) as reason:
+            raise OptionError(f"{path}: {reason.strerror or reason}: not a trace that can be read") from reason
+        except (ValueError, KeyError, TypeError, AssertionError, RecursionError, EOFError, zlib.error) as reason:
             raise OptionError(f"{path} is no trace with traceEvents") from reason
         traces.append(found)
+    content = json.dumps(merged(*traces)).encode()
     try:
-        Path(output).write_text(json.dumps(merged(*traces)))
+        Path(output).write_bytes(gzip.compress(content, 3) if Path(output).suffix == ".gz" else content)
     except OSError as reason:
         raise BuildError(f"cannot write {output}: {reason}") from reason
     return Path(output)

@@ -69,7 +69,7 @@ def _op_steps(
     yield Call(cores, op, node.blocks, team, len(placement.copies.get(op, ())) or 1)
     idle = tuple(core for core in team if core not in set(cores)) if team else ()
     if idle:
-        yield Feed(idle, op, team)
+        yield from _recorded([Feed(idle, op, team)], SpanKind.WAIT, op, options)
     yield from cleaned
     yield from record(cores, SpanKind.OP, False, op, options)
     yield from signals_of(synced, op, rank, Point.DONE, early)

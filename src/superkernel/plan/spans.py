@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from . import Plan
-from .steps import Record, SpanKind
+from .steps import Call, Record, SpanKind, Wait
+
+RECORDED_MEETINGS = 64  # calls of sync_all per op and core that leave time stamps; as kRecordedMeetings in state.h
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Span:
     """What one core did between two time stamps."""
 
@@ -19,11 +21,17 @@ class Span:
     op: str | None  # None: of no op
     begin_ns: float
     end_ns: float
+    inside: bool = False  # a wait within the call of its op: at its wait point, or in sync_all
+    waited_for: str | None = None  # of a wait that blocked: the op or the event whose signal ended it, where known
+    signalled_by: int | None = None  # the core that gave that signal
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class StepTime:
-    """The time at which one core reached one step of the plan, in monotonic nanoseconds."""
+    """The time at which one core reached one step of the plan, in monotonic nanoseconds.
+
+    A step that is no record stands for a wait inside a call: it appears twice, at the begin and at the end of the wait.
+    """
 
     core: int
     step: int
@@ -37,16 +45,23 @@ class TimeStamps(Protocol):
 
 
 def spans_of(plan: Plan, times: Sequence[StepTime]) -> tuple[Span, ...]:
-    """Record steps nest on each core, so an end closes the last begin that is open."""
-    open_records: dict[int, list[float]] = {}
+    """Spans nest on each core, so an end closes the last begin that is open."""
+    steps, names = plan.steps, plan.op_names
+    open_steps: dict[int, list[tuple[int, float]]] = {}  # core -> steps that began, and when
     spans = []
     for time in times:
-        step = plan.steps[time.step]
-        assert isinstance(step, Record)
-        begins = open_records.setdefault(time.core, [])
-        if step.begin:
-            begins.append(time.ns)
+        step = steps[time.step]
+        begun = open_steps.setdefault(time.core, [])
+        if isinstance(step, Record):
+            if step.begin:
+                begun.append((time.step, time.ns))
+            else:
+                op = None if step.op is None else names[step.op]
+                spans.append(Span(time.core, step.what, op, begun.pop()[1], time.ns))
+        elif begun and begun[-1][0] == time.step:
+            assert isinstance(step, Wait | Call)
+            what = SpanKind.WAIT if isinstance(step, Wait) else SpanKind.BARRIER
+            spans.append(Span(time.core, what, names[step.op], begun.pop()[1], time.ns, inside=True))
         else:
-            op = None if step.op is None else plan.graph.nodes[step.op].name
-            spans.append(Span(time.core, step.what, op, begins.pop(), time.ns))
+            begun.append((time.step, time.ns))
     return tuple(spans)

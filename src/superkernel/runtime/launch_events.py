@@ -2,11 +2,12 @@
 
 A *reporter* launches kernels, and publishes a `LaunchEvent` for each launch while there are listeners. Without
 listeners nothing here is called: the first listener makes reporters exchange their loaded kernels for
-reporting ones.
+reporting ones. The launches of a *call* belong together: those of one compiled graph, or of all ops of a kernel.
 """
 
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
 import weakref
@@ -73,6 +74,29 @@ class TorchKernel:
     reason: str = ""  # why it is not part of a super kernel, if a scope contains it
 
 
+_call_numbers = itertools.count()
+_call_of_thread = threading.local()
+
+
+def current_call() -> int | None:
+    """The number of the call that this thread is in; None: in none."""
+    number: int | None = getattr(_call_of_thread, "number", None)
+    return number
+
+
+@contextmanager
+def launch_call() -> Iterator[None]:
+    """The launches of this thread inside are one call; inside another call they are part of that one."""
+    if current_call() is not None:
+        yield
+        return
+    _call_of_thread.number = next(_call_numbers)
+    try:
+        yield
+    finally:
+        _call_of_thread.number = None
+
+
 @dataclass(frozen=True)
 class LaunchEvent:
     """One launch that completed. Times are monotonic nanoseconds, from dispatch to completion."""
@@ -83,6 +107,7 @@ class LaunchEvent:
     thread: int
     sizes: tuple[int, ...] = ()  # bytes of each buffer of the graph, where they are known
     time_stamps: TimeStamps | None = None
+    call: int | None = field(default_factory=current_call)  # None: the launch is a call by itself
 
 
 class LaunchListener(Protocol):
@@ -289,9 +314,13 @@ class ReportingSequence:
         self._singles: list[LaunchSequence] = []
 
     def launch_values(self, values: Any, sizes: Any) -> None:
-        if self._takes_time_stamps or torch_profiler_active():
-            self._launch_each(values, sizes)
-            return
+        with launch_call():
+            if self._takes_time_stamps or torch_profiler_active():
+                self._launch_each(values, sizes)
+            else:
+                self._launch_all(values, sizes)
+
+    def _launch_all(self, values: Any, sizes: Any) -> None:
         times: list[tuple[int, int]] = []
         try:
             self._plain.launch_timed(values, sizes, times)

@@ -26,7 +26,14 @@ from ..targets.protocol import (
     Target,
     ValueSource,
 )
-from .launch_events import LaunchedKernel, Provenance, ReportedLaunch, ReportingKernel, ReportingSequence
+from .launch_events import (
+    LaunchedKernel,
+    Provenance,
+    ReportedLaunch,
+    ReportingKernel,
+    ReportingSequence,
+    launch_call,
+)
 from .replay import options_alone
 
 _ALONE = "alone"
@@ -151,6 +158,14 @@ class Unfused:
         if launches.sequence is not None:
             launches.sequence.launch_values(values, sizes)
             return bound.outputs
+        with launch_call():
+            self._launch_each(launches, bound, values, sizes, replayed)
+        return bound.outputs
+
+    def _launch_each(
+        self, launches: OpLaunches, bound: Bound, values: Any, sizes: Any, replayed: LaunchInputs | None
+    ) -> None:
+        """Op by op, with the events and tilings of a fused launch, or those of `replayed`."""
         tilings, events = (replayed or self._launch_inputs).tilings, self._launch_inputs.events
         for op in launches.ops:
             if replayed is None:
@@ -162,7 +177,6 @@ class Unfused:
         if replayed is None:
             for event in {e for node in self.graph.nodes for e in node.awaits}:
                 events[event].clear()
-        return bound.outputs
 
     def _await_events(self, node: Node) -> None:
         for event in node.awaits:

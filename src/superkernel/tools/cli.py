@@ -258,16 +258,14 @@ def compare_command(
     as_json: AsJson = False,
 ) -> None:
     """What changed between two profiles: op by op, in total, in kernels; the benefit of B over A in percent."""
-    from ..observe import compare, shell
+    from ..observe import compare_text, shell
     from .bench.bandwidth import read_rate
 
     with _answering_errors(as_json):
         comparison = shell.compare_directories(before, after, html, read_rate)
-        if not as_json:
-            _print(compare.table(comparison))
         page = [f"report: {html}"] if html else []
         fields = {"ok": True, **comparison.to_dict(), "html": html and str(html)}
-        _answer(as_json, fields, "\n".join([*comparison.summary(), *page]))
+        _answer(as_json, fields, "\n".join([*compare_text.comparison_lines(comparison), *page]))
 
 
 @app.command("trace", context_settings={"ignore_unknown_options": True})
@@ -362,14 +360,6 @@ def _progress(ops: Sequence[Op], hidden: bool) -> Iterator[Callable[[str], None]
         work = bar.add_task("compiling", total=len(sources) + 1)
         yield lambda text: bar.update(work, advance=1, description=text, refresh=True)
         bar.update(work, advance=1, description="linked")
-
-
-def _print(renderable: Any) -> None:
-    """A file or a pipe has no width: there it is as wide as its content."""
-    from rich.console import Console
-
-    console = Console()
-    (console if console.is_terminal else Console(width=160)).print(renderable)
 
 
 def _print_report(report: DoctorReport) -> None:

@@ -29,8 +29,8 @@ def launch(name: str, kind: str, start_us: float, duration_us: float, **more: An
     return ProfiledLaunch(name, kind, 1000 * start_us, 1000 * (start_us + duration_us), **more)
 
 
-def span(core: int, op: str, what: SpanKind, begin_us: float, end_us: float) -> Span:
-    return Span(core, what, op or None, 1000 * begin_us, 1000 * end_us)
+def span(core: int, op: str, what: SpanKind, begin_us: float, end_us: float, **more: Any) -> Span:
+    return Span(core, what, op or None, 1000 * begin_us, 1000 * end_us, **more)
 
 
 def kernel_run(spans: Sequence[Span] = (), ops: Sequence[ProfiledOp] = (), title: str = "r") -> ReportedRun:
@@ -41,11 +41,14 @@ def kernel_run(spans: Sequence[Span] = (), ops: Sequence[ProfiledOp] = (), title
 
 
 def before() -> ReportedRun:
+    """The ops of `after` launched one by one; torch launches the last."""
     launches = tuple(
-        launch(f"{kind} {number}", kind, 40.0 * number, 30.0)
-        for number, kind in enumerate(("MatMul", "Softmax", "MatMul", "Cast"))
+        launch(f"{kind} {number}", kind, 40.0 * number, 30.0, scope="attention", kernel=0, call=0)
+        for number, kind in enumerate(("MatMul", "Softmax", "MatMul"))
     )
-    return ReportedRun("unfused", Profile(launches, machine=MACHINE, read_bytes_per_s=READ_RATE, detail=True))
+    launches = (*launches, launch("Cast 3", "Cast", 120.0, 30.0, scope="tail", call=0))
+    kernel = ProfiledKernel("sk1", "attention", fused=False, identity="0123")
+    return ReportedRun("unfused", Profile(launches, (kernel,), MACHINE, READ_RATE, True))
 
 
 def after(name: str = "matmul_0") -> ReportedRun:
@@ -65,7 +68,7 @@ def after(name: str = "matmul_0") -> ReportedRun:
     spans = [span(core, "", SpanKind.KERNEL, 2.0, 60.0) for core in (0, 1)]
     spans += [span(core, name, SpanKind.OP, 3.0, 23.0 + core) for core in (0, 1)]
     spans += [
-        span(0, "softmax", SpanKind.WAIT, 23.0, 24.5),
+        span(0, "softmax", SpanKind.WAIT, 23.0, 24.5, waited_for=name, signalled_by=1),
         span(0, "softmax", SpanKind.OP, 24.5, 30.0),
         span(0, "matmul_1", SpanKind.BARRIER, 30.0, 30.5),
         span(1, "matmul_1", SpanKind.BARRIER, 24.5, 30.5),
@@ -88,8 +91,8 @@ def after(name: str = "matmul_0") -> ReportedRun:
         identity="0123",
     )
     launches = (
-        launch("sk1", SUPER_KERNEL, 0.0, 62.0, scope="attention", kernel=0, spans=tuple(spans)),
-        launch("Cast 3", "Cast", 70.0, 30.0, scope="tail", reason="collective"),
+        launch("sk1", SUPER_KERNEL, 0.0, 62.0, scope="attention", kernel=0, call=0, spans=tuple(spans)),
+        launch("Cast 3", "Cast", 70.0, 30.0, scope="tail", reason="collective", call=0),
     )
     notes = ("one call, of three",)
     return ReportedRun("fused", Profile(launches, (kernel,), MACHINE, READ_RATE, True, notes, "1.0"))

@@ -6,14 +6,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 
 from ...errors import BuildError
-from ..compare import ProfileComparison
-from ..profile import Profile, ProfiledLaunch
-
-MOST_DETAILED = 2000  # launches whose spans are drawn: a page with more of them is slow
+from ..calls import CallKind, call_kinds
+from ..compare import ProfileComparison, cores_used
+from ..machine_load import load_warning
+from ..profile import Clock, Profile, ProfiledLaunch
 
 
 @dataclass(frozen=True)
@@ -27,17 +26,9 @@ class ReportedRun:
     def core_name(self, core: int) -> str:
         return self.core_names[core] if core < len(self.core_names) else f"core {core}"
 
-    @property
-    def detailed(self) -> tuple[ProfiledLaunch, ...]:
-        """The launches whose spans are shown."""
-        return self.profile.launches[:MOST_DETAILED]
-
     @cached_property
-    def begin_ns(self) -> float:
-        """The first launch, where the timeline begins: before it a script may have compiled for minutes."""
-        launches = self.profile.launches
-        spans = (span.begin_ns for launch in launches for span in launch.spans)
-        return min(chain((launch.begin_ns for launch in launches), spans), default=0.0)
+    def calls(self) -> tuple[CallKind, ...]:
+        return call_kinds(self.profile)
 
     @cached_property
     def kernel_titles(self) -> tuple[str, ...]:
@@ -62,8 +53,11 @@ class ReportedRun:
         yield from self.profile.notes
         if not self.has_spans:
             yield "recorded without detail: what each core did is not known (detail=True, or superkernel trace)"
-        elif any(launch.spans for launch in self.profile.launches[MOST_DETAILED:]):
-            yield f"the timeline shows what cores did in the first {MOST_DETAILED} launches"
+
+    @property
+    def warning(self) -> str:
+        """Why its times are not to be trusted; empty: nothing is known against them."""
+        return load_warning(self.profile.load, cores_used(self.profile))
 
 
 @dataclass(frozen=True)
@@ -77,6 +71,8 @@ class ReportData:
     def __post_init__(self) -> None:
         if len(self.runs) not in (1, 2):
             raise BuildError(f"a report shows one run, or two (before and after), not {len(self.runs)}")
+        if len({run.profile.clock for run in self.runs}) > 1:
+            raise BuildError("a report cannot compare an emulated run with a real one: ticks are no time")
 
     @classmethod
     def on_one(cls, profile: Profile, title: str, core_names: tuple[str, ...] = ()) -> ReportData:
@@ -87,6 +83,16 @@ class ReportData:
         before, after = (Path(title).name or title for title in comparison.titles)
         runs = ReportedRun(before, comparison.before), ReportedRun(after, comparison.after)
         return cls(f"{before} and {after}", runs, tuple(comparison.notes))
+
+    @property
+    def clock(self) -> Clock:
+        """The unit of all times on the page."""
+        return self.runs[-1].profile.clock
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Why times on the page are not to be trusted."""
+        return tuple(f"{run.title}: {run.warning}" for run in self.runs if run.warning)
 
     @property
     def created(self) -> str:

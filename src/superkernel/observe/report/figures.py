@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 
 from ...plan.spans import Span
 from ...plan.steps import SpanKind
+from ..core_time import WAITS, covered_ns, op_times
 from .data import ReportData, ReportedRun
 
 OpKey = tuple[int | None, str | None]  # kernel, op
@@ -75,44 +75,29 @@ def op_rows(run: ReportedRun) -> tuple[OpRow, ...]:
 
 
 def core_shares(run: ReportedRun) -> CoreShares | None:
-    """None without spans, or where they all have no length."""
-    spans = [span for launch in run.detailed for span in launch.spans]
-    elapsed = _covered_us(spans)  # what the host did between launches does not count
-    by_core: dict[int, list[Span]] = defaultdict(list)
-    for span in spans:
-        by_core[span.core].append(span)
-    if elapsed <= 0 or all(span.what is SpanKind.KERNEL for span in spans):
-        return None
-    waits = (SpanKind.WAIT, SpanKind.BARRIER)
-    working = waiting = 0.0
-    for core_spans in by_core.values():
-        idle = _covered_us(span for span in core_spans if span.what in waits)
-        either = _covered_us(span for span in core_spans if span.what in (SpanKind.OP, *waits))
-        working += either - idle  # a wait inside of an op is waiting
-        waiting += idle
-    cores = len(by_core)
-    return CoreShares(cores, elapsed, working / (cores * elapsed), waiting / (cores * elapsed))
+    """None without spans, or where they all have no length. What the host does between launches does not count."""
+    cores, elapsed, available, working, waiting = 0, 0.0, 0.0, 0.0, 0.0
+    for launch in run.profile.launches:
+        if all(span.what is SpanKind.KERNEL for span in launch.spans):
+            continue
+        by_core: dict[int, list[Span]] = defaultdict(list)
+        for span in launch.spans:
+            by_core[span.core].append(span)
+        launch_ns = covered_ns((span.begin_ns, span.end_ns) for span in launch.spans)
+        cores, elapsed = max(cores, len(by_core)), elapsed + launch_ns
+        available += launch_ns * len(by_core)
+        for spans in by_core.values():
+            idle = covered_ns((span.begin_ns, span.end_ns) for span in spans if span.what in WAITS)
+            either = covered_ns((span.begin_ns, span.end_ns) for span in spans if span.what in (SpanKind.OP, *WAITS))
+            working += either - idle  # a wait inside of an op is waiting
+            waiting += idle
+    return CoreShares(cores, elapsed / 1000, working / available, waiting / available) if available > 0 else None
 
 
 def _op_durations(run: ReportedRun) -> dict[OpKey, list[float]]:
-    """Op -> its time in each launch, in microseconds: from the first core's begin to the last core's end."""
+    """Op -> its time in each launch, in microseconds; see OpTime for what counts."""
     durations: dict[OpKey, list[float]] = defaultdict(list)
-    for launch in run.detailed:
-        by_op: dict[str | None, list[Span]] = defaultdict(list)
-        for span in launch.spans:
-            if span.what is SpanKind.OP:
-                by_op[span.op].append(span)
-        for op, spans in by_op.items():
-            begin_ns, end_ns = min(span.begin_ns for span in spans), max(span.end_ns for span in spans)
-            durations[launch.kernel, op].append((end_ns - begin_ns) / 1000)
+    for launch in run.profile.launches:
+        for op, time in op_times(launch).items():
+            durations[launch.kernel, op].append(time.duration_ns / 1000)
     return durations
-
-
-def _covered_us(spans: Iterable[Span]) -> float:
-    """The time that lies in at least one of the spans."""
-    total, reached = 0.0, -math.inf
-    for span in sorted(spans, key=lambda span: span.begin_ns):
-        if span.end_ns > reached:
-            total += span.end_ns - max(span.begin_ns, reached)
-            reached = span.end_ns
-    return total / 1000

@@ -15,7 +15,7 @@ from ...plan.plan import SyncKind
 from ..profile import ProfiledEdge
 
 Point = tuple[float, float]
-ACROSS, DOWN = 220, 84  # pixels between neighbours
+ACROSS, DOWN = 220, 104  # pixels between neighbours
 _WAYPOINT_WIDTH = 70  # pixels
 _SWEEPS, _SHIFTS = 4, 8
 _MOST_WAYPOINTS = 3000  # an edge without waypoints is drawn as a bow

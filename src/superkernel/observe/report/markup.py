@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -13,29 +14,46 @@ class Column:
     number: bool = False  # stands to the right
 
 
+@dataclass(frozen=True)
+class Cell:
+    """A number as text, and the value that it is sorted by; None: not known, last in any order."""
+
+    text: str
+    value: float | None
+
+
 def escaped(text: str) -> str:
     # NUL is no character of a page; browsers would each show it in their own way
     return html.escape(text.replace("\0", "\N{REPLACEMENT CHARACTER}"), quote=True)
 
 
-def table(columns: Sequence[Column], rows: Iterable[Sequence[str]], caption: str) -> str:
-    """Cells are plain text."""
+def breakable(text: str) -> str:
+    """Escaped; a long name may be broken behind `_`, `.`, `:` and `/`, never inside of a word."""
+    return re.sub(r"(?<=[\w)])([_/:]+|\.(?=[A-Za-z_]))(?=\w)", r"\1<wbr>", escaped(text))
+
+
+def table(columns: Sequence[Column], rows: Iterable[Sequence[str | Cell]], caption: str) -> str:
+    """The title of a column sorts by it. Cells are plain text."""
     kinds = ["number" if column.number else "text" for column in columns]
     head = "".join(
-        f'<th scope="col" class="{kind}">{escaped(column.title)}</th>'
+        f'<th scope="col" class="{kind}"><button type="button" class="sort">{escaped(column.title)}</button></th>'
         for column, kind in zip(columns, kinds, strict=True)
     )
     body = "\n".join(
-        "<tr>"
-        + "".join(f'<td class="{kind}">{escaped(cell)}</td>' for cell, kind in zip(row, kinds, strict=True))
-        + "</tr>"
-        for row in rows
+        "<tr>" + "".join(_cell(cell, kind) for cell, kind in zip(row, kinds, strict=True)) + "</tr>" for row in rows
     )
     # a table that is too wide scrolls by itself, by keyboard as well
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escaped(caption)}"><table>'
         f"<caption>{escaped(caption)}</caption><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></div>"
     )
+
+
+def _cell(cell: str | Cell, kind: str) -> str:
+    if isinstance(cell, str):
+        return f'<td class="{kind}">{breakable(cell)}</td>'
+    value = "" if cell.value is None else f' data-value="{cell.value:.12g}"'
+    return f'<td class="{kind}"{value}>{breakable(cell.text)}</td>'
 
 
 def paragraph(text: str, kind: str = "") -> str:
@@ -55,3 +73,14 @@ def listing(text: str, label: str) -> str:
     )
     # the first line break after <pre> is not part of its text
     return f'<pre tabindex="0" role="region" aria-label="{escaped(label)}">\n' + "\n".join(lines) + "</pre>"
+
+
+def chart(kind: str, number: int, label: str, described_by: str = "") -> str:
+    """The element of a chart. The keyboard reaches it where keys do something."""
+    keys = f' tabindex="0" aria-describedby="{described_by}"' if described_by else ""
+    role = "group" if described_by else "img"
+    return (
+        f'<figure><div class="chart {kind}" id="{kind}-{number}" data-chart="{kind}" data-number="{number}" '
+        f'role="{role}" aria-label="{escaped(label)}"{keys}></div>'
+        f"<figcaption>{escaped(label)}</figcaption></figure>"
+    )

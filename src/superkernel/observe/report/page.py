@@ -21,7 +21,9 @@ from .markup import escaped
 from .sections import sections
 from .view import view
 
-_SCRIPTS = ("common.js", "bars.js", "timeline.js", "graph.js", "roofline.js", "start.js")
+_SCRIPTS = (
+    "common.js", "sort.js", "calls.js", "bars.js", "timeline.js", "graph.js", "roofline.js", "start.js",
+)  # fmt: skip
 
 
 def page(data: ReportData) -> str:

@@ -5,15 +5,17 @@ Charts are drawn into the elements with `data-chart`; all numbers that they show
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ..compare import percent_less
 from ..profile import ProfiledKernel
+from .call_sections import calls_html, inner_types_html, scopes_html, waits_html
 from .data import ReportData, ReportedRun
-from .figures import by_type, core_shares, op_rows
-from .markup import Column, escaped, folded, listing, paragraph, table
-from .units import bytes_text, change_text, percent_text, rate_text, time_text
+from .figures import by_type, op_rows
+from .markup import Cell, Column, chart, escaped, folded, listing, paragraph, table
+from .shown_calls import Choice, choices
+from .units import bytes_text, percent_text, rate_text, time_text
+from .verdict import machine_html, verdict_html
 from .view import cut_short
 
 MOST_TEXT = 400_000  # characters of one kind of listing per report
@@ -41,59 +43,20 @@ class Section:
 def sections(data: ReportData) -> tuple[Section, ...]:
     bars = "Before and after" if len(data.runs) == 2 else "Time by op type"
     return (
-        Section("summary", "Summary", _summary(data)),
+        Section("summary", "Verdict", verdict_html(data)),
+        Section("calls", "Calls", calls_html(data)),
+        Section("scopes", "Scopes", scopes_html(data)),
         Section("bars", bars, _bars(data)),
+        Section("inner", "Inside super kernels", inner_types_html(data)),
+        Section("waits", "Waits", waits_html(data)),
         Section("timeline", "Timeline", _timelines(data)),
         Section("graph", "Ops and synchronisation", _graphs(data)),
         Section("plan", "Plan", _texts(data, "plan", "No plan was recorded.")),
         Section("source", "Emitted source", _texts(data, "source", "No emitted source was recorded.")),
         Section("splits", "Where super kernels ended", _splits(data)),
         Section("roofline", "Roofline", _roofline(data)),
+        Section("machine", "Machine", machine_html(data)),
     )
-
-
-def _summary(data: ReportData) -> str:
-    cards = "".join(
-        f'<div class="card"><dt>{escaped(name)}</dt><dd>{escaped(value)}</dd>'
-        f'<dd class="note">{escaped(note)}</dd></div>'
-        for name, value, note in _cards(data)
-    )
-    notes = [*data.notes, *(f"{run.title}: {note}" for run in data.runs for note in run.notes)]
-    said = "<ul>" + "".join(f"<li>{escaped(note)}</li>" for note in notes) + "</ul>" if notes else ""
-    return f'<dl class="cards">{cards}</dl>\n{said}\n{_machines(data)}'
-
-
-def _cards(data: ReportData) -> Iterator[tuple[str, str, str]]:
-    first, last = data.runs[0], data.runs[-1]
-    before_us, after_us = first.profile.total_us, last.profile.total_us
-    before, after = len(first.profile.launches), len(last.profile.launches)
-    if len(data.runs) == 1:
-        yield "Time in launches", time_text(after_us), last.title
-        yield "Launches", f"{after:,}", last.title
-    else:
-        times = f"{time_text(before_us)} before, {time_text(after_us)} after"
-        yield "Time in launches", change_text(percent_less(before_us, after_us)), times
-        yield "Launches", change_text(percent_less(before, after)), f"{before:,} before, {after:,} after"
-    if fused := [kernel for kernel in last.profile.kernels if kernel.fused]:
-        yield "Super kernels", f"{len(fused):,}", f"{sum(len(kernel.ops) for kernel in fused):,} ops inside"
-    if shares := core_shares(last):
-        idle = max(0.0, 1 - shares.working - shares.waiting)
-        where = f"{last.title}, inside of launches, {shares.cores} {'core' if shares.cores == 1 else 'cores'}"
-        note = f"{where}; {percent_text(shares.waiting)} waiting, {percent_text(idle)} between ops"
-        yield "Cores at work", percent_text(shares.working), note
-
-
-def _machines(data: ReportData) -> str:
-    """One row per fact, one column per run."""
-    facts = [dict(run.profile.machine) for run in data.runs]
-    for run, of_run in zip(data.runs, facts, strict=True):
-        if (rate := run.profile.read_bytes_per_s) is not None:
-            of_run["measured read bandwidth"] = rate_text(rate)
-    names = list(dict.fromkeys(name for of_run in facts for name in of_run))
-    if not names:
-        return paragraph("Nothing was recorded about the machine.", "absent")
-    rows = [(name, *(str(of_run.get(name, "")) for of_run in facts)) for name in names]
-    return table((Column("machine"), *(Column(run.title) for run in data.runs)), rows, "Machine")
 
 
 def _bars(data: ReportData) -> str:
@@ -107,34 +70,41 @@ def _bars(data: ReportData) -> str:
         columns.append(Column("difference", True))
     cells = []
     for row in rows:
-        line = [row.type]
+        line: list[str | Cell] = [row.type]
         for count, time_us in zip(row.count, row.time_us, strict=True):
-            line += [f"{count:,}", time_text(time_us)]
+            line += [Cell(f"{count:,}", count), Cell(time_text(time_us, data.clock), time_us)]
         if len(data.runs) == 2:
             less = row.time_us[1] - row.time_us[0]
-            line.append(("+" if less > 0 else "") + time_text(less))
+            line.append(Cell(("+" if less > 0 else "") + time_text(less, data.clock), less))
         cells.append(line)
     choice = (
         '<label>Show <select id="bars-metric"><option value="time">total time</option>'
         '<option value="count">number of launches</option></select></label>'
     )
-    charts = _chart("totals", 0, "Total per run, by op type") + _chart("types", 0, "Each op type, per run")
+    charts = chart("totals", 0, "Total per run, by op type") + chart("types", 0, "Each op type, per run")
     shown = table(columns, cells, "Launches by op type")
     return f'<div class="tools">{choice}</div>{charts}{folded("All numbers", shown)}'
 
 
 def _timelines(data: ReportData) -> str:
+    shown = choices(data)
     drawn = [bool(run.profile.launches) for run in data.runs]
-    shared = '<label><input type="checkbox" id="timeline-shared"> one scale for both runs</label>'
-    tools = f'<div class="tools">{shared}</div>\n' if drawn == [True, True] else ""
-    return tools + "\n".join(_timeline(number, run) for number, run in enumerate(data.runs))
+    tools = ""
+    if len(shown) > 1:
+        options = "".join(f'<option value="{at}">{escaped(choice.label)}</option>' for at, choice in enumerate(shown))
+        tools += f'<label>Call <select id="timeline-call">{options}</select></label>'
+    if drawn == [True, True]:
+        tools += '<label><input type="checkbox" id="timeline-shared"> one scale for both runs</label>'
+    tools = f'<div class="tools">{tools}</div>\n' if tools else ""
+    return tools + "\n".join(_timeline(data, number, shown) for number in range(len(data.runs)))
 
 
-def _timeline(number: int, run: ReportedRun) -> str:
+def _timeline(data: ReportData, number: int, shown: Sequence[Choice]) -> str:
+    run = data.runs[number]
     title = f"<h3>{escaped(run.title)}</h3>"
     if not run.profile.launches:
         return title + paragraph("Nothing was recorded: no launch, and nothing inside of one.", "absent")
-    notes = "".join(paragraph(note, "absent") for note in cut_short(run))
+    notes = "".join(paragraph(note, "absent") for note in cut_short(run, [choice.calls[number] for choice in shown]))
     if not run.has_spans:
         remedy = "recorded with sk.profile(dir, detail=True), or profiling=1"
         notes += paragraph(f"Launches only: what each core did is {remedy}.", "absent")
@@ -142,10 +112,10 @@ def _timeline(number: int, run: ReportedRun) -> str:
         f'<button type="button" data-timeline="{number}" data-do="{do}" aria-label="{label}">{sign}</button>'
         for do, label, sign in _BUTTONS
     )
-    shown = f'<output id="timeline-{number}-range" aria-live="polite"></output>'
+    range_shown = f'<output id="timeline-{number}-range" aria-live="polite"></output>'
     hint = f'<span class="hint" id="timeline-{number}-keys">{escaped(_KEYS)}</span>'
-    chart = _chart("timeline", number, f"What each core did: {run.title}", f"timeline-{number}-keys")
-    return f'{title}{notes}<div class="tools">{buttons}{shown}{hint}</div>{chart}'
+    picture = chart("timeline", number, f"What each core did: {run.title}", f"timeline-{number}-keys")
+    return f'{title}{notes}<div class="tools">{buttons}{range_shown}{hint}</div>{picture}'
 
 
 def _graphs(data: ReportData) -> str:
@@ -175,8 +145,8 @@ def _graphs(data: ReportData) -> str:
     ]
     columns = tuple(map(Column, ("super kernel", "producer", "consumer", "sync", "because")))
     listed = folded("All edges", table(columns, edges, "Dependencies")) if edges else ""
-    chart = _chart("graph", 0, "Ops, and how each waits for those before it")
-    return f'<div class="tools">{choice}{implied}</div>{chart}{key}{listed}'
+    picture = chart("graph", 0, "Ops, and how each waits for those before it")
+    return f'<div class="tools">{choice}{implied}</div>{picture}{key}{listed}'
 
 
 def _kernels(data: ReportData) -> Iterator[tuple[str, ProfiledKernel]]:
@@ -247,27 +217,18 @@ def _roofline(data: ReportData) -> str:
     if all(run.profile.read_bytes_per_s is None for run in data.runs):
         notes += paragraph("The memory's bandwidth was not measured, so there is no roof to compare with.", "absent")
     drawn = missing < len(rows)
-    chart = _chart("roofline", 0, "Bytes that each op moves, and how fast, and the measured bandwidth") if drawn else ""
+    label = "Bytes that each op moves, and how fast, and the measured bandwidth"
+    picture = chart("roofline", 0, label) if drawn else ""
     said = "Ops above the line found their data in a cache. Ops far below it compute, wait, or are too short to matter."
     columns = (
         *map(Column, ("run", "super kernel", "op", "op type")),
         *(Column(title, True) for title in ("seen", "time", "bytes moved", "speed", "of the bandwidth")),
     )
-    cells = []
+    cells: list[Sequence[str | Cell]] = []
     for run, row in rows:
-        moved, rate = bytes_text(row.bytes_moved), rate_text(row.bytes_per_s)
-        numbers = (f"{row.runs:,}", time_text(row.time_us), moved, rate, percent_text(row.share))
-        cells.append((run.title, row.kernel, row.name, row.type, *numbers))
+        moved = Cell(bytes_text(row.bytes_moved), row.bytes_moved)
+        speed = Cell(rate_text(row.bytes_per_s), row.bytes_per_s), Cell(percent_text(row.share), row.share)
+        time = Cell(f"{row.runs:,}", row.runs), Cell(time_text(row.time_us, data.clock), row.time_us)
+        cells.append((run.title, row.kernel, row.name, row.type, *time, moved, *speed))
     listed = folded("All ops", table(columns, cells, "Ops: time, bytes and speed"), opened=not drawn)
-    return notes + (paragraph(said) if drawn else "") + chart + listed
-
-
-def _chart(kind: str, number: int, label: str, described_by: str = "") -> str:
-    """The element of a chart. The keyboard reaches it where keys do something."""
-    keys = f' tabindex="0" aria-describedby="{described_by}"' if described_by else ""
-    role = "group" if described_by else "img"
-    return (
-        f'<figure><div class="chart {kind}" id="{kind}-{number}" data-chart="{kind}" data-number="{number}" '
-        f'role="{role}" aria-label="{escaped(label)}"{keys}></div>'
-        f"<figcaption>{escaped(label)}</figcaption></figure>"
-    )
+    return notes + (paragraph(said) if drawn else "") + picture + listed

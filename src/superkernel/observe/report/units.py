@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from ..profile import Clock
+
 _TIMES = ((1e6, "s"), (1e3, "ms"), (1.0, "µs"), (1e-3, "ns"))
 _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 UNKNOWN = "–"  # noqa: RUF001 (a dash in a table cell)
 
 
-def time_text(us: float | None) -> str:
-    return _scaled(us, _TIMES)
+def time_text(us: float | None, clock: Clock = Clock.NANOSECONDS) -> str:
+    """Microseconds; of an emulator, thousands of ticks."""
+    if clock is Clock.NANOSECONDS or us is None:
+        return _scaled(us, _TIMES)
+    ticks = 1000 * us
+    return f"{ticks:,.0f} {'tick' if round(ticks) == 1 else 'ticks'}"
 
 
 def bytes_text(count: float | None) -> str:

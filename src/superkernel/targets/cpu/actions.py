@@ -17,7 +17,7 @@ from ...model.subkernel import SubKernel
 from ...model.tiling import CompiledTiling
 from ...plan import Plan, steps
 from ...plan.steps import Call, Cores, Need, Signal, Step, Wait
-from .numbering import CopyArea, Numbering
+from .numbering import CopyArea, Numbering, ranges
 
 ALONE = (0,)  # the cores of a launch that one core runs
 
@@ -282,14 +282,3 @@ class Actions:
     def _waiting_inside(self) -> frozenset[int]:
         """Ops that wait at a point of their own."""
         return frozenset(s.op for s in self.plan.steps if isinstance(s, Wait) and s.inside)
-
-
-def ranges(cores: Cores) -> list[tuple[int, int]]:
-    """(0, 1, 2, 5) -> [(0, 3), (5, 6)]."""
-    found: list[tuple[int, int]] = []
-    for core in cores:
-        if found and found[-1][1] == core:
-            found[-1] = (found[-1][0], core + 1)
-        else:
-            found.append((core, core + 1))
-    return found

@@ -17,10 +17,10 @@ from ...model.tiling import CompiledTiling
 from ...plan import Lane, Plan
 from ...plan.steps import Cores, Select, Step, spell
 from ..native.c_names import c_identifiers
-from .actions import ALONE, Actions, LinkedKernel, ranges
+from .actions import ALONE, Actions, LinkedKernel
 from .emit_lines import INDENT, LinePrinter, parameter_types
 from .emit_table import TablePrinter, runs
-from .numbering import Numbering
+from .numbering import Numbering, ranges
 
 # A plan whose lanes have so many steps in all becomes tables. Measured on chains: 300 steps take the compiler 1.1 s as
 # lines and 0.6 s as tables, 6000 take 23 s and 0.7 s; a row costs a core some nanoseconds more than a line.

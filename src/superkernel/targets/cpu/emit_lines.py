@@ -22,8 +22,8 @@ from .actions import (
     TilingFunction,
     Value,
     Word,
-    ranges,
 )
+from .numbering import ranges
 
 INDENT = "    "
 # false: the launch was stopped, the core goes home

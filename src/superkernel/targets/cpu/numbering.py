@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ...model.argument_layout import Layout, Role, make_layout
 from ...plan import Plan
+from ...plan.spans import RECORDED_MEETINGS
 from ...plan.steps import Barrier, Call, Cores, Mark, Need, Record, Signal, Wait
 
 LITERAL = -1
@@ -40,7 +41,7 @@ class Numbering:
     copies: Mapping[str, CopyArea]  # by buffer
     copies_bytes: int
     sources: tuple[str, ...]  # the names a launch passes: buffers, scalars, then events
-    records: int
+    stamp_room: int  # time stamps per core and launch, at most
 
     def counter_of(self, need: Need) -> int | None:
         """The counter that meets a need, if it is for all cores that signal the mark, and they are many."""
@@ -88,8 +89,18 @@ def number(plan: Plan) -> Numbering:
         copies,
         copies_bytes,
         (*plan.graph.buffers, *(event.label for event in plan.graph.events)),
-        sum(isinstance(step, Record) for step in plan.steps),
+        _stamp_room(plan),
     )
+
+
+def _stamp_room(plan: Plan) -> int:
+    """Time stamps that one core takes at most: every record, and both ends of every wait inside a call."""
+    records = sum(isinstance(step, Record) for step in plan.steps)
+    if not records:
+        return 0
+    waits = sum(len(ranges(need.cores)) for s in plan.steps if isinstance(s, Wait) and s.inside for need in s.needs)
+    meetings = sum(isinstance(step, Call) and bool(step.team) for step in plan.steps)
+    return records + 2 * waits + 2 * RECORDED_MEETINGS * meetings
 
 
 def _lay_out_copies(plan: Plan) -> tuple[dict[str, CopyArea], int]:
@@ -102,3 +113,14 @@ def _lay_out_copies(plan: Plan) -> tuple[dict[str, CopyArea], int]:
                 areas[name] = CopyArea(op, end, stride)
                 end += stride * (len(copies) - 1)
     return areas, end
+
+
+def ranges(cores: Cores) -> list[tuple[int, int]]:
+    """(0, 1, 2, 5) -> [(0, 3), (5, 6)]."""
+    found: list[tuple[int, int]] = []
+    for core in cores:
+        if found and found[-1][1] == core:
+            found[-1] = (found[-1][0], core + 1)
+        else:
+            found.append((core, core + 1))
+    return found

@@ -1,7 +1,7 @@
 // Bars: the total of each run by op type, and each op type per run.
 
 const METRICS = {
-  time: { axis: "total time (µs)", text: microseconds },
+  time: { axis: "total time (" + data.unit + ")", text: timeText },
   count: { axis: "launches (number)", text: (value) => number(value, 0) },
 };
 
@@ -13,7 +13,9 @@ function drawTotals(element) {
   const metric = chosenMetric();
   element.style.height = 110 + 56 * data.runs.length + "px";
   const series = data.bars.map((row) => ({
-    name: data.types[row.type],
+    name: legendOfType(row.type),
+    id: String(row.type),
+    typeName: data.types[row.type],
     type: "bar",
     stack: "run",
     barMaxWidth: 36,
@@ -21,9 +23,9 @@ function drawTotals(element) {
     data: row[metric],
   }));
   chartIn(element, {
-    legend: legend(series.map((one) => one.name)),
+    legend: legend([...new Set(series.map((bar) => bar.name))]),
     grid: { left: 8, right: narrow(element) ? 24 : 48, top: 36, bottom: 28, containLabel: true },
-    tooltip: tooltip((item) => tip(item.seriesName, [item.name, METRICS[metric].text(item.value)])),
+    tooltip: tooltip((item) => tip(series[item.seriesIndex].typeName, [item.name, METRICS[metric].text(item.value)])),
     xAxis: axis(METRICS[metric].axis, { type: "value", nameGap: 28 }),
     yAxis: axis("", { type: "category", data: data.runs, inverse: true, axisLabel: runLabels(element) }),
     series,
@@ -35,12 +37,11 @@ function drawTypes(element) {
   const types = data.bars.map((row) => data.types[row.type]);
   const two = data.runs.length === 2;
   element.style.height = 100 + (two ? 38 : 26) * types.length + "px";
-  const colours = two ? [PALETTE[1], PALETTE[0]] : [PALETTE[0]];
   const series = data.runs.map((run, at) => ({
     name: run,
     type: "bar",
     barMaxWidth: 16,
-    itemStyle: { color: colours[at] },
+    itemStyle: { color: colourOfRun(at) },
     data: data.bars.map((row) => row[metric][at]),
     label: {
       show: !narrow(element), position: "right", color: colour("quiet"), fontSize: 11,

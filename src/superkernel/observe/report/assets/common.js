@@ -4,19 +4,30 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const charts = {}; // element id -> chart
 window.superkernelReport = { charts, data };
 
-// Okabe and Ito's colours, which people with any colour vision can tell apart.
-const PALETTE = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#999999"];
-const SYNC_COLOURS = {
-  none: "#999999", local: "#009e73", near: "#0072b2", flag: "#56b4e9", counter: "#e69f00", barrier: "#d55e00", lock: "#cc79a7",
-};
+// A colour means one thing on the page: an op type. Okabe and Ito's colours, which people with any colour vision can
+// tell apart, come first; all types beyond the palette share its last colour and one name. Runs are shades of violet,
+// which no type has; waits are grey; kinds of sync are kinds of lines.
+const PALETTE = [
+  "#0072b2", "#e69f00", "#009e73", "#cc6677", "#56b4e9", "#d55e00", "#f0e442", "#117733", "#aa4499", "#88ccee",
+  "#999933", "#882255", "#44aa99", "#a6761d", "#66a61e",
+];
+const OTHER_TYPES = "other types";
+const OTHER_COLOUR = "#bcaa99";
 const SYNC_LINES = {
   none: { type: "dotted", width: 1 }, local: { type: "solid", width: 1.5 }, flag: { type: "dashed", width: 2 },
   near: { type: "solid", width: 2 }, counter: { type: "dashed", width: 3 }, barrier: { type: "solid", width: 4 }, lock: { type: "dotted", width: 3 },
 };
 
-// The first colour belongs to super kernels alone, however many other types there are.
 function colourOfType(type) {
-  return type === 0 ? PALETTE[0] : PALETTE[1 + ((type - 1) % (PALETTE.length - 1))];
+  return PALETTE[type] ?? OTHER_COLOUR;
+}
+
+function legendOfType(type) {
+  return type < PALETTE.length ? data.types[type] : OTHER_TYPES;
+}
+
+function colourOfRun(at) {
+  return colour(data.runs.length === 2 && at === 0 ? "before" : "after");
 }
 
 function colour(name) {
@@ -44,8 +55,9 @@ function number(value, digits = 3) {
   return value.toLocaleString("en", { maximumFractionDigits: digits });
 }
 
-function microseconds(value) {
-  return number(value) + " µs";
+// A time in the unit of the page: microseconds, or ticks of an emulator.
+function timeText(value) {
+  return number(value) + " " + data.unit;
 }
 
 function bytes(value) {

@@ -3,6 +3,8 @@
 const MANY_EDGES = 100; // from here on, edges that others imply are hidden at first
 const LEAST_BOX = 80;
 const MARGIN = 50;
+const BOX_WIDTH = 180;
+const BOX_HEIGHT = 44;
 const NOTHING = { symbolSize: 0, label: { show: false }, tooltip: { show: false }, silent: true }; // a place, unseen
 
 function chosenGraph() {
@@ -17,7 +19,7 @@ function drawGraph(element) {
   const height = Math.max(220, Math.min(900, box.bottom + 2 * MARGIN));
   element.style.height = height + "px";
   const small = narrow(element);
-  const labelWidth = small ? 110 : 165;
+  const labelWidth = (small ? 125 : BOX_WIDTH) - 14;
   chartIn(element, {
     tooltip: tooltip((item) => (item.dataType === "edge" ? describeEdge(graph, item.data) : describeOp(item.data))),
     series: [{
@@ -29,12 +31,10 @@ function drawGraph(element) {
       scaleLimit: { min: 0.05, max: 200 },
       nodeScaleRatio: 0,
       edgeSymbol: ["none", "arrow"],
-      edgeSymbolSize: 8,
-      emphasis: { focus: "adjacency" },
+      edgeSymbolSize: 9,
       label: {
-        show: true, color: colour("text"), fontSize: 12, overflow: "truncate", width: labelWidth,
-        backgroundColor: colour("panel"), borderWidth: 2.5, borderRadius: 6, padding: [6, 10], lineHeight: 16,
-        formatter: (item) => item.data.label_text,
+        show: true, position: "inside", color: colour("text"), fontSize: 12, overflow: "truncate", width: labelWidth,
+        lineHeight: 16, formatter: (item) => item.data.label_text,
       },
       edgeLabel: {
         // back from the arrow: at any other place the text would be turned with the edge
@@ -45,16 +45,14 @@ function drawGraph(element) {
       data: [...corners(box), ...graph.ops.map((op, at) => ({
         id: String(at),
         name: String(at), // names on the page may be equal in all that a label shows
-        label_text: op.name,
+        label_text: op.time === undefined ? op.name : op.name + "\n" + timeText(op.time),
         op,
         x: op.x,
         y: op.y,
-        // edges end at the rim of the symbol, and the label is a box as high as that
-        symbol: "circle",
-        symbolSize: 30,
-        itemStyle: { color: colourOfType(op.type) },
-        label: { borderColor: colourOfType(op.type) },
-      })), ...graph.passed.map(([x, y], at) => ({ ...NOTHING, id: passedName(at), name: passedName(at), x, y }))],
+        symbol: "roundRect",
+        symbolSize: [labelWidth + 14, BOX_HEIGHT],
+        itemStyle: { color: colour("panel"), borderColor: colourOfType(op.type), borderWidth: 2.5 },
+      })), ...graph.ops.flatMap(rims), ...graph.passed.map(([x, y], at) => place(passedName(at), x, y))],
       edges: edges.flatMap((edge) => pieces(graph, edge, labelWidth)).filter(firstOfEach()),
     }],
   });
@@ -81,12 +79,21 @@ function passedName(at) {
   return "passed " + at;
 }
 
+function place(name, x, y) {
+  return { ...NOTHING, id: name, name, x, y };
+}
+
+// Edges leave an op at its lower rim and reach one at its upper rim, so that no box covers an arrowhead.
+function rims(op, at) {
+  return [place("above " + at, op.x, op.y - BOX_HEIGHT / 2 - 2), place("below " + at, op.x, op.y + BOX_HEIGHT / 2)];
+}
+
 // An edge from place to place; the last piece has the arrow and the text.
 function pieces(graph, edge, labelWidth) {
   const [producer, consumer, sync, , way] = edge;
-  const places = [String(producer), ...way.map(passedName), String(consumer)];
+  const places = ["below " + producer, ...way.map(passedName), "above " + consumer];
   const curveness = way.length ? 0 : bend(graph, graph.ops[producer], graph.ops[consumer], labelWidth);
-  const lineStyle = { color: SYNC_COLOURS[sync], ...SYNC_LINES[sync], opacity: 1, curveness };
+  const lineStyle = { color: colour(sync === "none" ? "wait" : "quiet"), ...SYNC_LINES[sync], opacity: 1, curveness };
   return places.slice(1).map((target, at) => {
     const piece = { source: places[at], target, lineStyle, edge };
     if (at < places.length - 2) return { ...piece, symbol: ["none", "none"], label: { show: false } };
@@ -95,12 +102,13 @@ function pieces(graph, edge, labelWidth) {
   });
 }
 
-// How far back a text is that stands clear of the op below, however slanted the edge is.
+// How far back a text is that stands clear of the arrowhead, however slanted the edge is.
 function beforeArrow(graph, [producer, consumer, , , way]) {
   const to = graph.ops[consumer];
-  const [x, y] = way.length ? graph.passed[way[way.length - 1]] : [graph.ops[producer].x, graph.ops[producer].y];
-  const length = Math.hypot(to.x - x, to.y - y);
-  return -Math.min(40 * length / (Math.abs(to.y - y) || 1) - 15, 0.6 * length);
+  const last = way.length ? graph.passed[way[way.length - 1]] : [graph.ops[producer].x, graph.ops[producer].y + BOX_HEIGHT / 2];
+  const down = to.y - BOX_HEIGHT / 2 - last[1];
+  const length = Math.hypot(to.x - last[0], down);
+  return -Math.min(24 * length / (Math.abs(down) || 1), 0.6 * length);
 }
 
 // Edges that go the same way for a while are one line there.
@@ -133,6 +141,7 @@ function viewOf(element, box) {
 function describeOp({ op }) {
   return tip(op.name, [
     "type " + data.types[op.type],
+    op.time === undefined ? "" : "median time " + timeText(op.time),
     op.blocks === null ? "" : number(op.blocks, 0) + (op.blocks === 1 ? " block" : " blocks"),
     op.origin,
   ]);
@@ -142,9 +151,9 @@ function describeOp({ op }) {
 function describeEdge(graph, piece) {
   const [producer, , sync, reasons] = piece.edge;
   if (piece.sync !== undefined) return tip(sync, [afterWhat(graph, piece.edge), ...reasons]);
-  const sharing = graph.edges.filter((one) => one[0] === producer && one[2] === sync && passes(one, piece));
+  const sharing = graph.edges.filter((edge) => edge[0] === producer && edge[2] === sync && passes(edge, piece));
   return tip(sync, sharing.length > 1
-    ? sharing.map((one) => afterWhat(graph, one)) : [afterWhat(graph, piece.edge), ...reasons]);
+    ? sharing.map((edge) => afterWhat(graph, edge)) : [afterWhat(graph, piece.edge), ...reasons]);
 }
 
 function passes([, , , , way], piece) {

@@ -2,13 +2,12 @@
 
 function drawRoofline(element) {
   const symbols = data.runs.length === 2 ? ["diamond", "circle"] : ["circle"];
-  const colours = data.runs.length === 2 ? [PALETTE[1], PALETTE[0]] : [PALETTE[0]];
   const series = data.roofline.map((run, at) => ({
     name: data.runs[at],
     type: "scatter",
     symbol: symbols[at],
     symbolSize: 11,
-    itemStyle: { color: colours[at], borderColor: colour("panel"), borderWidth: 1, opacity: 0.9 },
+    itemStyle: { color: colourOfRun(at), borderColor: colour("panel"), borderWidth: 1, opacity: 0.9 },
     data: run.points.map((point) => ({ value: [point[0], point[1]], point })),
     markLine: !hasLine(at) ? undefined : {
       silent: true,
@@ -30,7 +29,7 @@ function drawRoofline(element) {
       const [moved, speed, time, name, kernel] = point;
       const roof = data.roofline[data.runs.indexOf(seriesName)].roof;
       const share = roof === null ? "" : number((100 * speed) / roof, 1) + " % of the measured bandwidth";
-      return tip(name, ["in " + kernel, bytes(moved) + " in " + microseconds(time), number(speed, 2) + " GB/s", share]);
+      return tip(name, ["in " + kernel, bytes(moved) + " in " + timeText(time), number(speed, 2) + " GB/s", share]);
     }),
     xAxis: axis("bytes moved by the op", {
       type: "log", ...decades(sizes), nameGap: 28,

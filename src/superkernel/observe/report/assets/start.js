@@ -1,7 +1,8 @@
 // Draws everything, and again when the theme, the width or a choice changes.
 
 const DRAW = {
-  totals: drawTotals, types: drawTypes, timeline: drawTimeline, graph: drawGraph, roofline: drawRoofline,
+  calls: drawCalls, totals: drawTotals, types: drawTypes, timeline: drawTimeline, graph: drawGraph,
+  roofline: drawRoofline,
 };
 
 function drawAll() {
@@ -23,6 +24,7 @@ function redrawAll() {
 }
 
 function listen() {
+  listenToTables();
   listenToTimelines();
   document.getElementById("bars-metric")?.addEventListener("change", () => redraw("totals", "types"));
   document.getElementById("graph-implied")?.addEventListener("change", () => redraw("graph"));

@@ -1,12 +1,23 @@
-// The timeline of one run: launches above, then a row per core; zoom by wheel, slider, buttons and keys.
+// The timeline of one call of a run: launches above, then a row per core; zoom by wheel, slider, buttons and keys.
+// With one scale for both runs, what is shown of one is shown of the other.
 
-const LEAST_VISIBLE_US = 0.02; // the narrowest range that zooming in leads to
+const LEAST_VISIBLE = data.unit === "ticks" ? 1 : 0.02; // the narrowest range that zooming in leads to
 const COMPARABLE = 10; // a run that is so many times as long as the other gets a scale of its own
 const ROW_LAUNCHES = 0;
 const FIELD = { row: 0, begin: 1, end: 2, index: 3 };
 
+function chosenCall() {
+  return Number(document.getElementById("timeline-call")?.value ?? 0);
+}
+
+// The launches and spans of the chosen call of a run.
+function shownCall(run) {
+  const { launches, spans } = run.choices[chosenCall()] ?? { launches: [], spans: [] };
+  return { ...run, launches, spans };
+}
+
 function drawTimeline(element) {
-  const run = data.timelines[Number(element.dataset.number)];
+  const run = shownCall(data.timelines[Number(element.dataset.number)]);
   const rows = ["launches", ...run.cores];
   const end = axisEnd(run);
   const height = Math.max(8, Math.min(34, 900 / rows.length));
@@ -16,7 +27,7 @@ function drawTimeline(element) {
     legend: legend(groups.map((group) => group.name)),
     grid: { left: narrow(element) ? 62 : 78, right: 18, top: 34, bottom: 84 },
     tooltip: tooltip((item) => describe(run, item.data)),
-    xAxis: axis("time since the run began (µs)", {
+    xAxis: axis("time since the first launch of the call (" + data.unit + ")", {
       type: "value", min: 0, max: end, nameGap: 26,
       axisLabel: {
         color: colour("text"), fontSize: 12, hideOverlap: true, showMaxLabel: false,
@@ -29,17 +40,35 @@ function drawTimeline(element) {
       splitLine: { show: true, lineStyle: { color: colour("grid") } },
     }),
     dataZoom: [
-      { type: "inside", filterMode: "weakFilter", minValueSpan: LEAST_VISIBLE_US },
+      { type: "inside", filterMode: "weakFilter", minValueSpan: LEAST_VISIBLE },
       {
-        type: "slider", filterMode: "weakFilter", minValueSpan: LEAST_VISIBLE_US, bottom: 8, height: 22,
+        type: "slider", filterMode: "weakFilter", minValueSpan: LEAST_VISIBLE, bottom: 8, height: 22,
         showDataShadow: false, brushSelect: false, labelFormatter: (value) => number(value, 1),
         textStyle: { color: colour("quiet") }, borderColor: colour("line"),
       },
     ],
     series: groups.map((group) => seriesOf(run, group)),
   });
-  chart.on("datazoom", () => showRange(element, chart));
+  chart.on("datazoom", () => {
+    showRange(element, chart);
+    linkOthers(element, chart);
+  });
   showRange(element, chart);
+}
+
+function isShared() {
+  return document.getElementById("timeline-shared")?.checked ?? false;
+}
+
+// Shows the range of one timeline in the others too; they do not answer, as they show it already.
+function linkOthers(element, chart) {
+  if (!isShared()) return;
+  const [from, to] = rangeOf(chart);
+  for (const other of document.querySelectorAll('[data-chart="timeline"]')) {
+    if (other === element || !charts[other.id]) continue;
+    const [otherFrom, otherTo] = rangeOf(charts[other.id]);
+    if (Math.abs(from - otherFrom) + Math.abs(to - otherTo) > 1e-6 * (to - from)) setRange(other, from, to);
+  }
 }
 
 // One group per legend entry: what lies behind comes first.
@@ -52,14 +81,17 @@ function groupsOf(run) {
   const depth = { kernel: 0.92, op: 0.72, wait: 0.72, barrier: 0.72, notify: 0.4 };
   for (const kind of ["kernel", "op", "wait", "barrier", "notify"]) {
     run.spans.forEach((span, index) => {
-      const [row, begin, end, kindNumber, , type] = span;
+      const [row, begin, end, kindNumber, , type, , inside] = span;
       if (run.kinds[kindNumber] !== kind) return;
-      const name = kind === "op" ? data.types[type] : kind === "kernel" ? "inside a launch" : kind;
-      add(name, kind === "op" ? colourOfType(type) : colour(kind), depth[kind], [row + 1, begin, end, index]);
+      const name = kind === "op" ? legendOfType(type) : kind === "kernel" ? "inside a launch" : kind;
+      const item = [row + 1, begin, end, index];
+      // a wait inside an op lies on it, and leaves its rim to be seen
+      if (inside) add(name + " inside an op", colour(kind), 0.5, item);
+      else add(name, kind === "op" ? colourOfType(type) : colour(kind), depth[kind], item);
     });
   }
   run.launches.forEach(([begin, end, , type], index) => {
-    add(data.types[type], colourOfType(type), 0.72, [ROW_LAUNCHES, begin, end, index]);
+    add(legendOfType(type), colourOfType(type), 0.72, [ROW_LAUNCHES, begin, end, index]);
   });
   // the shapes of a row that are thinner than a pixel are told apart from the left
   for (const group of groups.values()) group.items.sort((a, b) => a[FIELD.begin] - b[FIELD.begin]);
@@ -115,14 +147,13 @@ function lastEnd(run) {
 
 // Two runs on one scale show at once which is longer.
 function axisEnd(run) {
-  const shared = document.getElementById("timeline-shared")?.checked;
-  return shared ? Math.max(...data.timelines.map(lastEnd)) : lastEnd(run);
+  return isShared() ? Math.max(...data.timelines.map((other) => lastEnd(shownCall(other)))) : lastEnd(run);
 }
 
 function chooseShared() {
   const box = document.getElementById("timeline-shared");
   if (!box) return;
-  const ends = data.timelines.map(lastEnd);
+  const ends = data.timelines.map((run) => lastEnd(shownCall(run)));
   box.checked = Math.max(...ends) <= COMPARABLE * Math.min(...ends);
 }
 
@@ -134,25 +165,27 @@ function nameOf(run, [row, , , index]) {
 
 function describe(run, item) {
   const [row, begin, end, index] = item;
-  const when = "from " + microseconds(begin) + " to " + microseconds(end);
-  const length = microseconds(end - begin);
+  const when = "from " + timeText(begin) + " to " + timeText(end);
+  const length = timeText(end - begin);
   if (row === ROW_LAUNCHES) {
     const [, , name, type, scope] = run.launches[index];
     const where = run.names[scope] ? "scope " + run.names[scope] : "";
     return tip(run.names[name], ["launch, type " + data.types[type], length, when, where]);
   }
-  const [, , , kind, name, type, kernel] = run.spans[index];
+  const [, , , kind, name, type, kernel, inside, waitedFor, signalledBy] = run.spans[index];
   const what = run.kinds[kind];
   const title = run.names[name] || run.names[kernel] || what;
   const role = {
-    op: "op, type " + data.types[type], wait: "waits before it", barrier: "barrier", notify: "notifies",
-    kernel: "the whole launch",
+    op: "op, type " + data.types[type], wait: inside ? "waits at its wait point" : "waits before it",
+    barrier: inside ? "waits in sync_all" : "barrier", notify: "notifies", kernel: "the whole launch",
   }[what];
-  const inside = run.names[kernel] && run.names[kernel] !== title ? "in " + run.names[kernel] : "";
-  return tip(title, [role + ", " + run.cores[row - 1], length, when, inside]);
+  const where = run.names[kernel] && run.names[kernel] !== title ? "in " + run.names[kernel] : "";
+  const cause = waitedFor === undefined ? "" : run.names[waitedFor];
+  const onCore = signalledBy >= 0 ? " on core " + signalledBy : "";
+  return tip(title, [role + ", " + run.cores[row - 1], length, when, cause && "for " + cause + onCore, where]);
 }
 
-// The visible range in microseconds.
+// The visible range, in the unit of the page.
 function rangeOf(chart) {
   return chart.getModel().getComponent("xAxis", 0).axis.scale.getExtent();
 }
@@ -160,13 +193,13 @@ function rangeOf(chart) {
 function showRange(element, chart) {
   const [from, to] = rangeOf(chart);
   const shown = document.getElementById(element.id + "-range");
-  shown.textContent = "Shown: " + number(from) + " to " + microseconds(to);
+  shown.textContent = "Shown: " + number(from) + " to " + timeText(to);
 }
 
 function setRange(element, from, to) {
   const chart = charts[element.id];
-  const end = axisEnd(data.timelines[Number(element.dataset.number)]);
-  const span = Math.min(end, Math.max(to - from, LEAST_VISIBLE_US));
+  const end = axisEnd(shownCall(data.timelines[Number(element.dataset.number)]));
+  const span = Math.min(end, Math.max(to - from, LEAST_VISIBLE));
   const start = Math.min(Math.max(0, from), end - span);
   chart.dispatchAction({ type: "dataZoom", dataZoomIndex: 0, startValue: start, endValue: start + span });
 }
@@ -186,6 +219,7 @@ function move(element, how) {
 
 function listenToTimelines() {
   document.getElementById("timeline-shared")?.addEventListener("change", () => redraw("timeline"));
+  document.getElementById("timeline-call")?.addEventListener("change", () => redraw("timeline"));
   for (const button of document.querySelectorAll("button[data-timeline]")) {
     const element = document.getElementById("timeline-" + button.dataset.timeline);
     button.addEventListener("click", () => move(element, button.dataset.do));

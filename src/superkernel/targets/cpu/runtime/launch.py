@@ -65,8 +65,8 @@ class CpuLoadedKernel:
         nodes = plan.graph.nodes
         self._asking = {index: nodes[op] for op, index in numbers.tilings.items() if nodes[op].asks_agent}
         self._dynamic = bool(self._asking)
-        self.recorded = bool(numbers.records)
-        self._stamp_buffer = stamp_buffer(self.cores, numbers.records)
+        self.recorded = bool(numbers.stamp_room)
+        self._stamp_buffer = stamp_buffer(self.cores, numbers.stamp_room)
         self._observed = self._dynamic or self.recorded
         self._plain = not self._observed and not plan.graph.events
         # one core never waits, so it could stop at its end only: Python's handler serves as well
@@ -340,7 +340,7 @@ def _create_program(
         copies_bytes=numbers.copies_bytes,
         step_count=len(steps),
         step_text=(ctypes.c_char_p * len(steps))(*texts),
-        stamp_room=numbers.records,
+        stamp_room=numbers.stamp_room,
         needs_team=bool(numbers.rendezvous),
         watchdog_s=plan.options.debug_watchdog,
         report_path=str(report_path(plan.graph.name)).encode(),

@@ -100,7 +100,7 @@ class Core {
     }
     // the same, deferred until the next call reaches wait_previous()
     bool wait_inside(uint32_t step, uint32_t stamp, int first, int last) {
-        if (pending_ == kPendingWaits) return wait(step, stamp, first, last);
+        if (pending_ == kPendingWaits) return recorded(step, [&] { return wait(step, stamp, first, last); });
         waits_[pending_++] = {step, stamp, first, last, kNoCounter};
         return true;
     }
@@ -113,19 +113,12 @@ class Core {
         return reached_soon(reached) || wait_slowly(launch_, activity_, step, word, reached);
     }
     bool wait_inside_all(uint32_t step, int counter, uint32_t count) {
-        if (pending_ == kPendingWaits) return wait_all(step, counter, count);
+        if (pending_ == kPendingWaits) return recorded(step, [&] { return wait_all(step, counter, count); });
         waits_[pending_++] = {step, count, 0, 0, counter};
         return true;
     }
     bool finish_waits() {
-        bool met = true;
-        for (int i = 0; i < pending_ && met; ++i) {
-            const PendingWait& due = waits_[i];
-            met = due.counter == kNoCounter ? wait(due.step, due.stamp, due.first, due.last)
-                                            : wait_all(due.step, due.counter, uint32_t(due.stamp));
-        }
-        pending_ = 0;
-        return met;
+        return pending_ == 0 || recorded(waits_[0].step, [&] { return wait_for_all_pending(); });
     }
 
     bool barrier(uint32_t step, uint32_t stamp, int first, int last) {
@@ -140,6 +133,7 @@ class Core {
         rendezvous_ = &rendezvous;
         members_ = members;
         fed_ = fed;
+        meetings_ = 0;
     }
     void meeting_over(int rank) {
         if (rank == 0 && fed_) {
@@ -158,7 +152,10 @@ class Core {
             rendezvous_->calls.fetch_add(1, std::memory_order_release);
             wake_sleepers(rendezvous_->calls, rendezvous_->feeders_asleep);
         }
-        if (!arrive(*rendezvous_, members_, step_)) leave();
+        const auto meet = [&] { return arrive(*rendezvous_, members_, step_); };
+        const bool met = meetings_ < kRecordedMeetings ? recorded(step_, meet) : meet();
+        ++meetings_;
+        if (!met) leave();
     }
     bool feed(uint32_t step, Rendezvous& rendezvous, int members) {
         uint32_t joined = 0;
@@ -244,9 +241,10 @@ class Core {
 
     void fence() const { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
-    void record(uint32_t step) const {
-        uint32_t& count = launch_.stamp_count[id_];
-        if (count < launch_.stamp_room) launch_.stamps[size_t(id_) * launch_.stamp_room + count++] = {ticks(), step, 0};
+    // profiling=1: the first record of a core, the begin of its kernel, switches the records of waits inside calls on
+    void record(uint32_t step) {
+        recording_ = true;
+        write_stamp(ticks(), step);
     }
 
     // what kernel.h offers to a sub-kernel
@@ -283,6 +281,33 @@ class Core {
         int first, last;
         int counter;
     };
+
+    bool wait_for_all_pending() {
+        bool met = true;
+        for (int i = 0; i < pending_ && met; ++i) {
+            const PendingWait& due = waits_[i];
+            met = due.counter == kNoCounter ? wait(due.step, due.stamp, due.first, due.last)
+                                            : wait_all(due.step, due.counter, uint32_t(due.stamp));
+        }
+        pending_ = 0;
+        return met;
+    }
+
+    void write_stamp(uint64_t when, uint32_t step) {
+        uint32_t& count = launch_.stamp_count[id_];
+        if (count < launch_.stamp_room) launch_.stamps[size_t(id_) * launch_.stamp_room + count++] = {when, step, 0};
+    }
+
+    // A wait inside a call. With profiling=1 its begin and its end are two stamps of `step`, which is no record step.
+    template <class Waiting>
+    bool recorded(uint32_t step, Waiting waiting) {
+        if (!recording_) return waiting();
+        const uint64_t begin = ticks();
+        const bool met = waiting();
+        write_stamp(begin, step);
+        write_stamp(ticks(), step);
+        return met;
+    }
 
     // Whether a block of the op was called and went on without its waits. Steps rise: its call comes after its waits.
     bool left_waits() const { return pending_ != 0 && step_ > waits_[0].step; }
@@ -345,6 +370,7 @@ class Core {
     int block_ = 0;
     int blocks_ = 1;
     bool last_block_ = true;
+    bool recording_ = false;
     uint32_t step_ = 0;
     uint32_t published_ = 0;
     uint32_t early_stamp_ = 0;
@@ -353,6 +379,7 @@ class Core {
     PendingWait waits_[kPendingWaits];
     Rendezvous* rendezvous_ = nullptr;
     int members_ = 0;
+    uint32_t meetings_ = 0;
     bool fed_ = false;
 #ifdef SK_TEST_DELAYS
     uint64_t random_;

@@ -59,6 +59,7 @@ struct Rendezvous {
     std::atomic<uint32_t> feeders_asleep{0};
 };
 constexpr uint32_t kEnded = 1u << 31;
+constexpr uint32_t kRecordedMeetings = 64;  // calls of sync_all per op and core that leave time stamps
 
 // The three words of a dynamic op.
 struct alignas(kLine) Tiling {
