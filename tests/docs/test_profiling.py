@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from superkernel.observe import store  # noqa: E402
-from superkernel.observe.tables import DETAILS, STATISTIC  # noqa: E402
+from superkernel.observe.tables import CALLS, DETAILS, INNER_TYPES, STATISTIC, WAITS  # noqa: E402
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "profiling.md").read_text()
 
@@ -32,3 +32,6 @@ def test_every_column_is_named_in_order() -> None:
     words = TEXT.replace("\n", " ")
     assert f"`op_statistic.csv`: {', '.join(STATISTIC)}." in words
     assert f"`kernel_details.csv`: {', '.join(DETAILS)}." in words
+    assert f"`calls.csv`: {', '.join(CALLS)}." in words
+    assert f"`inner_op_statistic.csv`: {', '.join(INNER_TYPES)}." in words
+    assert f"`waits.csv`: {', '.join(WAITS)}." in words

@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 
 import superkernel as sk  # noqa: E402
 from superkernel.observe import store  # noqa: E402
+from superkernel.observe.calls import call_kinds  # noqa: E402
 from superkernel.observe.timeline import merge_files  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -60,6 +61,9 @@ def test_fused_and_unfused_runs_show_the_same_launches_outside(given: tuple[Any,
     (kernel,) = fused.kernels
     assert (kernel.scope, kernel.fused, kernel.reason) == ("inner", True, "ended with the scope")
     assert "torch.relu(x @ w)" in kernel.ops[0].origin or __file__ in kernel.ops[0].origin
+    (before,), (after,) = call_kinds(unfused), call_kinds(fused)  # one graph, called twice each way
+    assert before.signature == after.signature and len(before.calls) == len(after.calls) == 2
+    assert (before.launches, after.launches) == (6, 4) and after.host_us > 0
     first = kernel.ops[0]
     assert (first.bytes_read, first.bytes_written) == (4 * (16 * 32 + 32 * 32), 4 * 16 * 32)
 

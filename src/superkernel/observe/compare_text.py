@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from .compare import Difference, ProfileComparison, ScopeDifference
 WIDTH = 80
 _LEAST_NAME = 12  # columns of a name, however wide the numbers are
 _GAP = 2
+_INDENT = "  "
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,15 @@ def _percent(percent: float | None) -> str:
 
 
 def wrapped_words(text: str, width: int = WIDTH) -> list[str]:
-    """Lines of whole words; a path or a name that is longer than a line has a line to itself."""
-    return textwrap.wrap(text, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False) or [""]
+    """Lines of whole words; a path or a name that is longer than a line is broken as `wrapped_name` does."""
+    words = (piece for word in text.split(" ") for piece in wrapped_name(word, width - len(_INDENT)))
+    lines = [""]
+    for word in words:
+        if lines[-1].strip() and len(lines[-1]) + 1 + len(word) > width:
+            lines.append(_INDENT + word)
+        else:
+            lines[-1] += f" {word}" if lines[-1].strip() else word
+    return lines
 
 
 def wrapped_name(name: str, width: int) -> list[str]:

@@ -61,7 +61,7 @@ class Read(HTMLParser):
         if self.open and self.open[-1] == "script":
             self.scripts[-1] += data
         else:
-            self.texts[self.section] = self.texts.get(self.section, "") + data
+            self.texts[self.section] = self.texts.get(self.section, "") + data.replace("\xa0", " ")
 
     def tags(self) -> Counter[str]:
         return Counter(tag for tag, _ in self.elements if tag != "wbr")  # where a name may be broken
@@ -82,7 +82,10 @@ def test_it_has_every_section_with_a_title_and_a_link_to_it() -> None:
     ("section", "said"),
     [
         ("summary", ("23.3 % less", "120 µs before, 92.0 µs after", "50.0 % less", "4 before, 2 after")),
-        ("summary", ("A call of attention, tail takes 33.3 % less time: 150 µs before, 100 µs after (one call each).",)),
+        (
+            "summary",
+            ("A call of attention, tail takes 33.3 % less time: 150 µs before, 100 µs after (one call each).",),
+        ),
         ("summary", ("measured together", "fused: one call, of three", "Host between launches8.00 µs")),
         ("calls", ("attention, tail", "150 µs", "100 µs", "33.3 % less", "30.0 µs", "8.00 µs")),
         ("scopes", ("attention", "90.0 µs", "62.0 µs", "31.1 % less", "tail", "unchanged")),

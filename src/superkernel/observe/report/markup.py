@@ -32,6 +32,11 @@ def breakable(text: str) -> str:
     return re.sub(r"(?<=[\w)])([_/:]+|\.(?=[A-Za-z_]))(?=\w)", r"\1<wbr>", escaped(text))
 
 
+def with_units(text: str) -> str:
+    """Escaped; no line ends between a number and its unit."""
+    return re.sub(r"(?<=\d) (?=%|[µmn]?s\b|ticks?\b)", "&nbsp;", escaped(text))
+
+
 def table(columns: Sequence[Column], rows: Iterable[Sequence[str | Cell]], caption: str) -> str:
     """The title of a column sorts by it. Cells are plain text."""
     kinds = ["number" if column.number else "text" for column in columns]

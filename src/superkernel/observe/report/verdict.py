@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ..compare import percent_less
 from .data import ReportData, ReportedRun
 from .figures import core_shares
-from .markup import Column, escaped, paragraph, table
+from .markup import Column, escaped, paragraph, table, with_units
 from .shown_calls import KindPair, kind_pairs
 from .units import change_text, percent_text, rate_text, time_text
 
@@ -16,7 +16,7 @@ def verdict_html(data: ReportData) -> str:
     """The verdict, what speaks against it, and the numbers behind it."""
     cards = "".join(
         f'<div class="card"><dt>{escaped(name)}</dt><dd>{escaped(value)}</dd>'
-        f'<dd class="note">{escaped(note)}</dd></div>'
+        f'<dd class="note">{with_units(note)}</dd></div>'
         for name, value, note in _cards(data)
     )
     warnings = "".join(paragraph(f"Warning: {warning}", "warning") for warning in data.warnings)

@@ -5,6 +5,7 @@ const LEAST_BOX = 80;
 const MARGIN = 50;
 const BOX_WIDTH = 180;
 const BOX_HEIGHT = 44;
+const RIM = BOX_HEIGHT / 2 + 2; // from the middle of an op to where edges begin and end
 const NOTHING = { symbolSize: 0, label: { show: false }, tooltip: { show: false }, silent: true }; // a place, unseen
 
 function chosenGraph() {
@@ -49,7 +50,7 @@ function drawGraph(element) {
         op,
         x: op.x,
         y: op.y,
-        symbol: "roundRect",
+        symbol: "rect",
         symbolSize: [labelWidth + 14, BOX_HEIGHT],
         itemStyle: { color: colour("panel"), borderColor: colourOfType(op.type), borderWidth: 2.5 },
       })), ...graph.ops.flatMap(rims), ...graph.passed.map(([x, y], at) => place(passedName(at), x, y))],
@@ -70,8 +71,8 @@ function boxOf(ops) {
 // They keep the box as large as it is.
 function corners(box) {
   return [
-    { ...NOTHING, id: "top left", name: "top left", x: box.left, y: 0 },
-    { ...NOTHING, id: "bottom right", name: "bottom right", x: box.right, y: box.bottom },
+    { ...NOTHING, id: "top left", name: "top left", x: box.left, y: -RIM },
+    { ...NOTHING, id: "bottom right", name: "bottom right", x: box.right, y: box.bottom + RIM },
   ];
 }
 
@@ -85,7 +86,7 @@ function place(name, x, y) {
 
 // Edges leave an op at its lower rim and reach one at its upper rim, so that no box covers an arrowhead.
 function rims(op, at) {
-  return [place("above " + at, op.x, op.y - BOX_HEIGHT / 2 - 2), place("below " + at, op.x, op.y + BOX_HEIGHT / 2)];
+  return [place("above " + at, op.x, op.y - RIM), place("below " + at, op.x, op.y + RIM)];
 }
 
 // An edge from place to place; the last piece has the arrow and the text.
@@ -105,10 +106,10 @@ function pieces(graph, edge, labelWidth) {
 // How far back a text is that stands clear of the arrowhead, however slanted the edge is.
 function beforeArrow(graph, [producer, consumer, , , way]) {
   const to = graph.ops[consumer];
-  const last = way.length ? graph.passed[way[way.length - 1]] : [graph.ops[producer].x, graph.ops[producer].y + BOX_HEIGHT / 2];
-  const down = to.y - BOX_HEIGHT / 2 - last[1];
+  const last = way.length ? graph.passed[way[way.length - 1]] : [graph.ops[producer].x, graph.ops[producer].y + RIM];
+  const down = to.y - RIM - last[1];
   const length = Math.hypot(to.x - last[0], down);
-  return -Math.min(24 * length / (Math.abs(down) || 1), 0.6 * length);
+  return -Math.min(30 * length / (Math.abs(down) || 1), 0.6 * length);
 }
 
 // Edges that go the same way for a while are one line there.
@@ -135,7 +136,7 @@ function bend(graph, producer, consumer, labelWidth) {
 // One unit of the layout is one pixel, seen from the top: names stay readable however long the graph is.
 function viewOf(element, box) {
   const width = box.right - box.left;
-  return { left: (element.clientWidth - width) / 2, top: MARGIN, width, height: box.bottom };
+  return { left: (element.clientWidth - width) / 2, top: MARGIN - RIM, width, height: box.bottom + 2 * RIM };
 }
 
 function describeOp({ op }) {

@@ -123,19 +123,26 @@ function seriesOf(run, group) {
       const shape = echarts.graphic.clipRectByRect({ x: left, y: middle - height / 2, width, height }, area);
       if (!shape) return null;
       const item = { type: "rect", shape, style: { fill: group.fill } };
-      if (shape.width > 36 && height > 13 && group.share === 0.72) {
-        item.textContent = {
-          type: "text", silent: true,
-          style: {
-            text: nameOf(run, group.items[params.dataIndex]), fill: ink, fontSize: 11,
-            width: shape.width - 6, overflow: "truncate", ellipsis: "..",
-          },
-        };
+      const text = nameOf(run, group.items[params.dataIndex]);
+      // whole names only: what does not fit is told by hovering
+      if (height > 13 && group.share === 0.72 && shape.width > 36 && shape.width > 6 + textWidth(text)) {
+        item.textContent = { type: "text", silent: true, style: { text, fill: ink, fontSize: 11 } };
         item.textConfig = { position: "inside" };
       }
       return item;
     },
   };
+}
+
+const ruler = document.createElement("canvas").getContext("2d");
+const textWidths = new Map();
+
+function textWidth(text) {
+  if (!textWidths.has(text)) {
+    ruler.font = "11px sans-serif";
+    textWidths.set(text, ruler.measureText(text).width);
+  }
+  return textWidths.get(text);
 }
 
 function lastEnd(run) {
