@@ -55,7 +55,7 @@ __all__ = [
 ]
 
 
-if "torch" in sys.modules:  # torch.compiler.load_cache_artifacts must know the type of our entries
+if sys.modules.get("torch") is not None:  # torch.compiler.load_cache_artifacts must know the type of our entries
     from .frontend.cache_artifacts import register as _register_cache_artifacts
 
     _register_cache_artifacts()
