@@ -19,6 +19,7 @@ from . import cache_artifacts
 from .aot import compile_with_aot
 from .bucketed_graph import compile_with_buckets
 from .capture.bucketed_dims import find_symbolic_dims
+from .capture.recurrent import trace_recurrent_layers, unroll_recurrent
 from .capture.scope_detection import is_marked, root_callable
 from .capture.static_shapes import nested_input, specialise
 from .compile_graph import GraphContext, compile_graph
@@ -40,6 +41,11 @@ class _Registry(dict[str, Any]):
 
     def __contains__(self, name: object) -> bool:
         return name != NAME and super().__contains__(name)
+
+    def __setitem__(self, name: str, function: Any) -> None:
+        super().__setitem__(name, function)
+        if name == NAME:
+            trace_recurrent_layers(superkernel)
 
 
 def _allow_registering_again() -> None:
@@ -70,6 +76,7 @@ def superkernel(module: GraphModule, inputs: Sequence[Any], *, mode: str | None 
 
 def _compile_static(context: GraphContext, module: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
     """A graph without symbolic sizes."""
+    unroll_recurrent(module)
     count = sum(node.op == "placeholder" for node in module.graph.nodes)
     context = replace(context, input_count=count, direct=None)
     examples = with_separate_storage(inputs)

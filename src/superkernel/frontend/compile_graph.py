@@ -15,10 +15,11 @@ from torch.fx import GraphModule, Node
 from ..cache import cache_in, totals
 from ..model.options import Options
 from .bypass_aot import direct_function
+from .capture.complex_pairs import split_complex
 from .capture.fusibility import why_unfusible
 from .capture.marks import ScopeMark, read_marks, scope_options
 from .capture.partition import GraphPart, example_inputs, is_free, partition
-from .capture.rewrites import share_heads
+from .capture.rewrites import share_heads, use_int8_weights
 from .capture.scope_detection import note_mark
 from .compile_scope import ScopeCompiler
 from .lowering import find_lowering, inductor
@@ -74,7 +75,10 @@ def _compile(context: GraphContext, module: GraphModule, facts: dict[str, Any], 
     report.graphs += 1
     kind = "inference" if facts.get("is_inference") else "backward" if facts.get("is_backward") else "forward"
     replace_known_sizes(module)
+    split_complex(module.graph)
     share_heads(module.graph, context.lowering.attention_operators)
+    if context.lowering.has_int8_weights:
+        use_int8_weights(module.graph)
     marks = read_marks(module.graph)
     options = scope_options(marks, context.settings.options)
     named, scope_of = _choose_scopes(context, marks)

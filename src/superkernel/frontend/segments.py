@@ -23,6 +23,7 @@ from ..runtime.super_kernel import SuperKernel
 from ..targets import model_support_of
 from ..targets.protocol import ModelSupport, OperatorLibrary, Target
 from .capture.fusibility import Cause, Unfusible
+from .left_to_torch import why_left_to_torch
 from .listed_ops import ListedOp, listed_op
 from .lowering.program_trace import (
     KernelCall,
@@ -112,7 +113,7 @@ def match_library_call(call: LibraryCall, target: Target, cores: int, scratch: S
         return Unfusible(name, "collective", call.origins, Cause.COLLECTIVE)
     registered = find_kernel(call.op, target)
     if registered is None:
-        return Unfusible(name, model_support_of(target).why_no_kernel(name), call.origins)
+        return Unfusible(name, why_left_to_torch(call, model_support_of(target)), call.origins)
     try:
         named, outs = named_arguments(call.op, call.args, call.kwargs)
         results = outs or [result for result in call.results if result is not None]

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
+aten, prims = torch.ops.aten, torch.ops.prims
 _VIEWS = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default, torch.ops.aten.reshape.default)
 
 
@@ -26,6 +27,63 @@ def share_heads(graph: Graph, attention_operators: Sequence[Any]) -> None:
         node.args = (node.args[0], *shared, *node.args[3:])
         for argument in repeated:
             _remove_unused(graph, argument)
+
+
+def use_int8_weights(graph: Graph) -> None:
+    """(x @ converted(w).T) * scales reads int8 weights in place, where they would be converted in every call.
+
+    So quantised linear layers are written: the matmul converts the weights, and its results are scaled by column.
+    """
+    for product in graph.find_nodes(op="call_function", target=aten.mul.Tensor):
+        for scaled, scales in (product.args, product.args[::-1]):
+            matmul = _unreshaped(scaled, product)
+            weight = None if matmul is None else _int8_weight(matmul.args[1])
+            if matmul is None or weight is None or not _scales_columns(scales, matmul, product):
+                continue
+            with graph.inserting_before(product):
+                whole = graph.call_function(aten._weight_int8pack_mm.default, (matmul.args[0], weight, scales))
+                whole.meta = {**matmul.meta}
+                replaced = whole
+                if scaled is not matmul:
+                    replaced = graph.call_function(aten.view.default, (whole, list(product.meta["val"].shape)))
+                    replaced.meta = {**product.meta}
+            product.replace_all_uses_with(replaced)
+            graph.erase_node(product)
+            _remove_unused(graph, scaled)
+            break
+
+
+def _unreshaped(node: object, user: Node) -> Node | None:
+    """The matmul whose result, or a view of it, only `user` reads."""
+    if isinstance(node, Node) and node.target in _VIEWS and len(node.users) == 1:
+        columns = node.meta["val"].shape[-1]
+        node, user = node.args[0], node
+        if isinstance(node, Node) and node.meta["val"].shape[-1] != columns:
+            return None
+    is_matmul = isinstance(node, Node) and node.target is aten.mm.default and list(node.users) == [user]
+    return node if is_matmul else None  # type: ignore[return-value]
+
+
+def _int8_weight(node: object) -> Node | None:
+    """w, if the node is converted(transposed(w)) or transposed(converted(w)) of int8 with contiguous rows."""
+    targets = []
+    while isinstance(node, Node) and node.target in (prims.convert_element_type.default, aten.permute.default):
+        if node.target is aten.permute.default and list(node.args[1]) != [1, 0]:  # type: ignore[arg-type]
+            return None
+        targets.append(node.target)
+        node = node.args[0]
+    if not isinstance(node, Node) or len(targets) != 2 or targets[0] is targets[1]:
+        return None
+    value = node.meta["val"]
+    return node if value.dtype is torch.int8 and value.stride(1) == 1 else None
+
+
+def _scales_columns(scales: object, matmul: Node, product: Node) -> bool:
+    if not isinstance(scales, Node) or scales.meta["val"].dim() != 1:
+        return False
+    value, result = scales.meta["val"], product.meta["val"]
+    same_mark = matmul.meta.get("custom") == product.meta.get("custom")
+    return same_mark and value.shape[0] == matmul.meta["val"].shape[1] and value.dtype is result.dtype
 
 
 def _unrepeated(node: object) -> Node | None:

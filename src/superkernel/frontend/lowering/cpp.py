@@ -37,6 +37,7 @@ def inductor_config(threads: int) -> dict[str, Any]:
 class CppLowering:
     kernel_prefix: str = KERNEL_PREFIX
     attention_operators: tuple[Any, ...] = (torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,)
+    has_int8_weights: bool = True
 
     def kept_operators(self, target: ModelSupport) -> Collection[str]:
         return MATMULS

@@ -18,6 +18,7 @@ import torch
 from torch._dynamo.utils import detect_fake_mode
 from torch.fx import GraphModule
 
+from ..capture.decompositions import DECOMPOSITIONS
 from ..capture.source_lines import source_line
 
 # Inductor turns a matmul of one row into products and a sum; a sub-kernel reads weights once
@@ -120,10 +121,11 @@ def _origins(graph: Any) -> dict[str, tuple[str, ...]]:
 
 
 def inductor_decompositions(kept: Collection[str]) -> dict[Any, Any]:
-    """Inductor's, without those of the `kept` operators."""
+    """Inductor's and ours, without those of the `kept` operators."""
     from torch._inductor.decomposition import select_decomp_table
 
-    table = {op: function for op, function in select_decomp_table().items() if op.name().partition(".")[0] not in kept}
+    known = {**select_decomp_table(), **DECOMPOSITIONS}
+    table = {op: function for op, function in known.items() if op.name().partition(".")[0] not in kept}
     aten = torch.ops.aten
     for pooling in (aten.max_pool2d_with_indices.default, aten.max_pool3d_with_indices.default):
         if pooling in table:

@@ -39,6 +39,7 @@ _INPUT = re.compile(r"arg\d+")  # the names of inputs
 class OpListLowering:
     kernel_prefix: str = "cpp_"  # of what Inductor generates outside of scopes
     attention_operators: tuple[Any, ...] = ()
+    has_int8_weights: bool = False
 
     def kept_operators(self, target: ModelSupport) -> Collection[str]:
         """An operator that the target has is not decomposed."""

@@ -41,6 +41,9 @@ class Lowering(Protocol):
     @property
     def attention_operators(self) -> Sequence[Any]: ...  # that take fewer key and value heads than query heads
 
+    @property
+    def has_int8_weights(self) -> bool: ...  # a matmul may read int8 weights: aten::_weight_int8pack_mm
+
     def kept_operators(self, target: ModelSupport) -> Collection[str]: ...  # that AOTAutograd must not decompose
 
     def for_inductor(self, module: GraphModule, inputs: Sequence[Any]) -> GraphModule:

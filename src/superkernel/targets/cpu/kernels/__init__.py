@@ -10,6 +10,10 @@ _OPERATORS = {
     "scatter": "aten::histc aten::scatter_reduce_ aten::index_put_ aten::searchsorted aten::bucketize",
     "convolution": "aten::convolution",
     "grouped_mm": "aten::_grouped_mm transformers::grouped_mm_fallback",
+    "weight_only": "aten::_weight_int8pack_mm aten::_weight_int4pack_mm_for_cpu quantized::int4mm_packed_weight_cpu "
+    "aten::_convert_weight_to_int4pack_for_cpu",
+    "embedding_bag": "aten::_embedding_bag aten::_embedding_bag_forward_only",
+    "triangular": "aten::linalg_solve_triangular",
     "quant_matmul": "superkernel::quant_matmul",
     "swiglu_quant": "superkernel::dequant_swiglu_quant",
     "grouped": "superkernel::grouped_matmul",

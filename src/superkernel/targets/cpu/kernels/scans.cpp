@@ -16,7 +16,7 @@ template <class Run>
 SK_INLINE void for_neighbours(const OuterSizes& outer, int64_t most, const Run& run) {
     const Range rows = block_share(outer.count());
     for (int64_t row = rows.begin; row < rows.end;) {
-        int64_t count = outer.sizes[2] - row % outer.sizes[2];
+        int64_t count = outer.last() - row % outer.last();
         if (count > most) count = most;
         if (count > rows.end - row) count = rows.end - row;
         run(row, count);
@@ -97,11 +97,11 @@ extern "C" void scanned_rows(const From* self, To* out, int64_t length, SK_OUTER
     const OuterSizes outer = SK_OUTER_SIZES_OF;
     const RowStrides of_self = SK_ROW_STRIDES_OF(self), of_out = SK_ROW_STRIDES_OF(out);
     // Side by side only where neighbouring rows are closer in memory than neighbours of one row.
-    const int64_t most = of_self.outer[2] < of_self.along ? kSide : 1;
+    const int64_t most = of_self.last() < of_self.along ? kSide : 1;
     for_neighbours(outer, most, [&](int64_t row, int64_t count) {
         const From* from = self + of_self.at(outer, row);
         To* to = out + of_out.at(outer, row);
-        const int64_t from_next = of_self.outer[2], to_next = of_out.outer[2];
+        const int64_t from_next = of_self.last(), to_next = of_out.last();
         if (count == 1) scan_row(from, to, length, of_self.along, of_out.along);
         else if (from_next == 1 && to_next == 1) scan<true>(from, to, length, count, of_self.along, of_out.along, 1, 1);
         else scan<false>(from, to, length, count, of_self.along, of_out.along, from_next, to_next);

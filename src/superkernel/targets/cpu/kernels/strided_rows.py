@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ....errors import UnsupportedError
 from .shipping import Tensor
 
-_OUTER = 3  # outer dimensions, as in strided_rows.h
+_OUTER = 6  # outer dimensions, as in strided_rows.h
 
 # dtype -> the type of its elements in C++
 ELEMENTS = {
@@ -39,7 +39,7 @@ class StridedRows:
 def strided_rows(operator: str, dim: int, *tensors: Tensor) -> StridedRows:
     """The rows along `dim`; outer dimensions that are contiguous with each other in all tensors are collapsed."""
     if not tensors[0].shape:  # a scalar is a row of length 1
-        return StridedRows((1,) * _OUTER, ((1, 0, 0, 0),) * len(tensors))
+        return StridedRows((1,) * _OUTER, ((1, *(0,) * _OUTER),) * len(tensors))
     rank = len(tensors[0].shape)
     dim += rank if dim < 0 else 0
     sizes: list[int] = []

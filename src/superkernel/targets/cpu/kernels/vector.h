@@ -166,10 +166,19 @@ SK_INLINE float to_float(Float16 value) {
     return as_float((special ? special | magnitude : as_bits(wide)) | uint32_t(value.bits & 0x8000) << 16);
 }
 
+// A weight of a quantised matrix. Four parts: a span is read as words, and part i has the elements i, i + 4, i + 8, ...
+// A part holds 2^24 times its elements: the byte is in the highest bits of a word, which saves a shift per vector.
+struct Int8Weight {
+    int8_t value;
+};
+constexpr float kInt8PartScale = 1.0f / (1 << 24);  // what sums of parts are multiplied by
+
 template <class T>
 constexpr int kParts = 1;
 template <>
 constexpr int kParts<Bfloat16> = 2;
+template <>
+constexpr int kParts<Int8Weight> = 4;
 template <class T>
 constexpr int kSpan = kParts<T>* kLanes;
 
@@ -188,6 +197,14 @@ SK_INLINE Vector part_of(Halves span, int) {
     for (int i = 0; i < kLanes; ++i) wide[i] = to_float(Float16{uint16_t(span[i])});
     return wide;
 #endif
+}
+typedef int32_t Integers __attribute__((vector_size(kVectorBytes)));
+typedef int32_t AnyIntegers __attribute__((vector_size(kVectorBytes), aligned(1), may_alias));
+SK_INLINE Integers load_span(const Int8Weight* at) { return *reinterpret_cast<const AnyIntegers*>(at); }
+SK_INLINE Vector part_of(Integers span, int part) {
+    const Words word = Words(span);
+    const Words highest = part == 0 ? word << 24 : (word << (24 - 8 * part)) & 0xff000000u;
+    return __builtin_convertvector(Integers(highest), Vector);
 }
 SK_INLINE Vector part_of(Vector span, int) { return span; }
 SK_INLINE Vector part_of(Words span, int part) { return Vector(part ? span & 0xffff0000u : span << 16); }
@@ -223,6 +240,7 @@ SK_INLINE void prefetch(const T* at, int64_t size) {
 }
 
 SK_INLINE float to_float(float value) { return value; }
+SK_INLINE float to_float(Int8Weight value) { return float(value.value); }
 SK_INLINE float to_float(Bfloat16 value) { return as_float(uint32_t(value.bits) << 16); }
 
 SK_INLINE void from_float(float value, float& to) { to = value; }
