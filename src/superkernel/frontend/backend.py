@@ -42,10 +42,10 @@ class _Registry(dict[str, Any]):
     def __contains__(self, name: object) -> bool:
         return name != NAME and super().__contains__(name)
 
-    def __setitem__(self, name: str, function: Any) -> None:
-        super().__setitem__(name, function)
+    def __getitem__(self, name: str) -> Any:
         if name == NAME:
             trace_recurrent_layers(superkernel)
+        return super().__getitem__(name)
 
 
 def _allow_registering_again() -> None:

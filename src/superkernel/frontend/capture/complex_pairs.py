@@ -95,7 +95,7 @@ class ComplexSplitter:
         def apply(part: Callable[[ComplexPair], Any]) -> Node:
             def of(used: Node) -> Node:
                 if _is_complex(used):
-                    return part(self.both_parts(used))  # type: ignore[no-any-return]
+                    return part(self.both_parts(used))
                 if used.meta["val"].is_floating_point():  # a real value among complex ones
                     raise NoRule
                 return used

@@ -15,7 +15,7 @@ aten = torch.ops.aten
 def masked_scatter(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """Elements of `source`, in order, where the mask is true: the n-th true element takes the n-th of `source`."""
     if source.numel() == 0 or self.dtype is not source.dtype:
-        return NotImplemented  # type: ignore[no-any-return]
+        return NotImplemented
     self, mask = torch.broadcast_tensors(self, mask)
     flat_mask = mask.reshape(-1)
     place = torch.where(flat_mask, flat_mask.cumsum(0) - 1, 0)
@@ -46,7 +46,7 @@ def transformer_encoder_layer(
 ) -> Tensor:
     """What nn.TransformerEncoderLayer calls in evaluation mode; nested tensors are left to torch."""
     if src.is_nested or src.numel() == 0:
-        return NotImplemented  # type: ignore[no-any-return]
+        return NotImplemented
 
     def first_norm(x: Tensor) -> Tensor:
         return F.layer_norm(x, (embed_dim,), norm_weight_1, norm_bias_1, eps)

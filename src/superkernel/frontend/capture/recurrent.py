@@ -87,8 +87,12 @@ def _by_steps(kind: str) -> Callable[..., Any]:
     """torch's decomposition into steps; with oneDNN enabled, an LSTM is decomposed into calls of that library."""
 
     def compute(*args: Any) -> Any:
-        with torch.backends.mkldnn.flags(enabled=False):
+        enabled = torch._C._get_mkldnn_enabled()
+        torch._C._set_mkldnn_enabled(False)
+        try:
             return getattr(torch, kind)(*args)
+        finally:
+            torch._C._set_mkldnn_enabled(enabled)
 
     compute.__name__ = f"{kind}_by_steps"  # in the text of the graph
     return compute

@@ -61,14 +61,14 @@ def _unreshaped(node: object, user: Node) -> Node | None:
         if isinstance(node, Node) and node.meta["val"].shape[-1] != columns:
             return None
     is_matmul = isinstance(node, Node) and node.target is aten.mm.default and list(node.users) == [user]
-    return node if is_matmul else None  # type: ignore[return-value]
+    return node if is_matmul else None
 
 
 def _int8_weight(node: object) -> Node | None:
     """w, if the node is converted(transposed(w)) or transposed(converted(w)) of int8 with contiguous rows."""
     targets = []
     while isinstance(node, Node) and node.target in (prims.convert_element_type.default, aten.permute.default):
-        if node.target is aten.permute.default and list(node.args[1]) != [1, 0]:  # type: ignore[arg-type]
+        if node.target is aten.permute.default and list(node.args[1]) != [1, 0]:
             return None
         targets.append(node.target)
         node = node.args[0]
