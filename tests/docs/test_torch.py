@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +26,15 @@ def test_the_example_runs_and_explains_itself(tmp_path, monkeypatch, capsys) -> 
     shown = capsys.readouterr().out
     assert "scope 'mlp' in graph 1 (inference): 1 segment" in shown
     assert "addmm" in shown
+
+
+def test_the_quantised_layer_is_close_to_the_layer() -> None:
+    code = re.search(r"^```python\n([^`]*?class Int8Linear.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+    assert code is not None
+    names: dict[str, Any] = {}
+    exec(code[1], names)
+    layer, x = torch.nn.Linear(64, 32, bias=False), torch.randn(2, 64)
+    torch.testing.assert_close(names["Int8Linear"](layer)(x), layer(x), rtol=0, atol=0.05)
 
 
 def test_every_option_has_a_row() -> None:
