@@ -43,7 +43,7 @@ class _Registry(dict[str, Any]):
         return name != NAME and super().__contains__(name)
 
     def __getitem__(self, name: str) -> Any:
-        if name == NAME:
+        if name == NAME and unsupported_version(torch.__version__) is None:
             trace_recurrent_layers(superkernel)
         return super().__getitem__(name)
 
