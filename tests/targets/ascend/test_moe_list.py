@@ -31,6 +31,7 @@ def test_its_syncs_cost_at_most_a_third_of_one_full_barrier_per_op(layer: sk.Sup
     assert machine.sync_actions <= MOST_SHARE * machine.barrier_actions, f"{machine.sync_actions} flag actions"
 
 
+@pytest.mark.conformance
 def test_a_seed_takes_at_most_a_second(layer: sk.SuperKernel) -> None:
     """Of the processor: cores are threads that take turns, so that other processes on the machine do not count."""
     layer.emulate({}, seed=0)  # compiles

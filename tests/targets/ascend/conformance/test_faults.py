@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from itertools import product
-from typing import Any
 
 import pytest
 from targets.ascend.conformance.cases import Case, Shape, Use, plain_case
@@ -23,6 +21,7 @@ from targets.ascend.conformance.faults import (
     without_syncs,
 )
 from targets.ascend.conformance.trace_order import check_order
+from targets.ascend.sampling import first_of, sampled
 
 from superkernel.errors import LaunchError
 from superkernel.targets.ascend.core_types import KernelType
@@ -31,7 +30,6 @@ from superkernel.targets.ascend.emulator import Outside
 pytestmark = pytest.mark.slow
 
 SEEDS = range(12)
-conformance_only = pytest.mark.conformance
 CLASSES = {"cube": KernelType.AIC_ONLY, "vector": KernelType.AIV_ONLY, "mix": KernelType.MIX_AIC_1_2}
 
 
@@ -49,12 +47,6 @@ def faults_in(case: Case, wanted: str, flags: bool = False) -> list[Fault]:
             other = with_other_flag(case, emitted, graph, number) if flags else None
             found += [other] if other else []
     return found
-
-
-def sampled(rows: Iterable[tuple[Any, ...]], sample: Iterable[tuple[Any, ...]]) -> list[Any]:
-    """The sample in every run, the other rows in the long one."""
-    chosen = list(sample)
-    return [row if row in chosen else pytest.param(*row, marks=conformance_only) for row in rows]
 
 
 PAIRS = tuple(product(CLASSES, CLASSES))
@@ -222,9 +214,7 @@ def test_each_other_statement_matters(what: str, old: str, new: str) -> None:
     assert not uncaught(faults, SEEDS)
 
 
-@pytest.mark.parametrize(
-    ("first", "count"), [(0, 6), *(pytest.param(n, 20, marks=conformance_only) for n in range(0, 60, 20))]
-)
+@pytest.mark.parametrize(("first", "count"), first_of([(0, 6), (0, 20), (20, 20), (40, 20)], 1))
 def test_p18_syncs_are_needed_and_missed(first: int, count: int) -> None:
     """Left out as a whole, a sync leaves something unordered: it is caught, and it was not there for nothing.
 
@@ -247,7 +237,7 @@ def test_p3_ops_of_a_stream_in_another_order_are_caught() -> None:
             launch(wrong, seed)
 
 
-@pytest.mark.parametrize("kind", ["cube", pytest.param("vector", marks=conformance_only)])
+@pytest.mark.parametrize("kind", first_of(["cube", "vector"], 1))
 def test_p5_a_wait_that_takes_the_signal_of_another_is_caught(kind: str) -> None:
     """Ops that only events order: no value is wrong and no flag is left over, whoever takes whose signal."""
     of = CLASSES[kind]

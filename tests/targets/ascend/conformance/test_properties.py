@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import pytest
 from targets.ascend.conformance.cases import Case, Shape, Use, random_case
 from targets.ascend.conformance.checks import Ready, check, launch, prepare
+from targets.ascend.sampling import first_of
 
 from superkernel.errors import LaunchError
 from superkernel.model.tiling import Tiling
@@ -25,11 +25,6 @@ AIV, AIC = KernelType.AIV_ONLY, KernelType.AIC_ONLY
 MIX_1_1, MIX_1_2 = KernelType.MIX_AIC_1_1, KernelType.MIX_AIC_1_2
 QUIET = "split-mode=1:preload-code=none"
 known_case = cache(random_case)  # the tests look at the same ones
-
-
-def seeds(count: int) -> list[Any]:
-    """The first ten in every run, all of them in the long one."""
-    return [seed if seed < 10 else pytest.param(seed, marks=pytest.mark.conformance) for seed in range(count)]
 
 
 def use(kind: KernelType, names: str, function: str = "plain", blocks: int = 3, **more: object) -> Use:
@@ -56,7 +51,7 @@ def flag_steps(found: Ready, seed: int = 0) -> dict[CoreClass, Counter[TracePoin
     return counts
 
 
-@pytest.mark.parametrize("seed", seeds(60))
+@pytest.mark.parametrize("seed", first_of(range(60), 10))
 def test_p8_slots_are_disjoint_and_each_op_gets_its_own(seed: int) -> None:
     _, emitted, _ = known_case(seed)
     slots = emitted.layout.slots
@@ -72,7 +67,7 @@ def test_p8_slots_are_disjoint_and_each_op_gets_its_own(seed: int) -> None:
         assert [slots[n].op for n in own] == [op.name] * len(own)
 
 
-@pytest.mark.parametrize("seed", seeds(60))
+@pytest.mark.parametrize("seed", first_of(range(60), 10))
 def test_p9_the_launch_is_the_smallest_that_serves_every_op(seed: int) -> None:
     case, emitted, _ = known_case(seed)
     cubes = max(u.shape.type.cores(u.shape.blocks)[0] for u in case.uses)
@@ -124,7 +119,7 @@ def is_within(few: Iterable[str], many: Iterable[str]) -> bool:
 
 
 @pytest.mark.parametrize("option", ["debug-sync-all=1", "debug-dcci-all=1"])
-@pytest.mark.parametrize("seed", seeds(30))
+@pytest.mark.parametrize("seed", first_of(range(30), 10))
 def test_p12_debug_options_only_add_steps(seed: int, option: str) -> None:
     case, _, _ = known_case(seed)
     pieces = [piece for piece in case.options.split(":") if not piece.startswith("debug-")]
@@ -144,7 +139,7 @@ def test_p14_idle_cores_join_as_many_barriers_as_the_working_ones_make() -> None
         flag_steps(found, seed)  # all cores of a class make as many
 
 
-@pytest.mark.parametrize("seed", seeds(40))
+@pytest.mark.parametrize("seed", first_of(range(40), 10))
 def test_p15_same_input_same_text(seed: int) -> None:
     case, emitted, _ = known_case(seed)
     assert case.emitted()[0].source == emitted.source
@@ -160,7 +155,7 @@ def test_p16_an_unknown_tiling_key_traps_and_calls_nothing() -> None:
             emulate(emitted, graph, case.buffers(0), launch_inputs)
 
 
-@pytest.mark.parametrize("seed", seeds(60))
+@pytest.mark.parametrize("seed", first_of(range(60), 10))
 def test_p17_other_names_ids_and_stream_numbers_give_the_same_text(seed: int) -> None:
     case, emitted, _ = known_case(seed)
     streams = [2, 0, 1]

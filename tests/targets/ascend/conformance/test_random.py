@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 from targets.ascend.conformance import cases
 from targets.ascend.conformance.cases import Case, Shape, Use
 from targets.ascend.conformance.checks import check, prepare
 from targets.ascend.figures import CHUNK, run_cases
+from targets.ascend.sampling import first_of
 
 from superkernel.targets.ascend import TARGET
 from superkernel.targets.ascend.core_types import KernelType
@@ -29,7 +32,6 @@ OTHER_FLAGS = {
     **{"name": "odd", "cube_cores": 7, "vector_cores": 14, "cache_line": 64, "flag_limit": 3},
     **{"cube_flag": 1, "vector_flag": 2, "vectors_to_cube_flag": 3, "cube_to_vectors_flag": 0},
 }
-MORE_BARRIERS = (("stream-fusion=1", 15), ("early-start=1", 3), ("early-start=1", 15))
 OTHER_MACROS = {"cube_macro": "ON_A_CUBE", "vector_macro": "ON_A_VECTOR"}
 
 
@@ -49,13 +51,7 @@ def test_many_cases_as_large_as_the_chip() -> None:
     run_cases(50_000, 6, 3, most_blocks=24)
 
 
-@pytest.mark.parametrize(
-    ("options", "limit"),
-    [
-        ("stream-fusion=1", 3),
-        *(pytest.param(*more, marks=pytest.mark.conformance) for more in MORE_BARRIERS),
-    ],
-)
+@pytest.mark.parametrize(("options", "limit"), first_of(product(("stream-fusion=1", "early-start=1"), (3, 15)), 1))
 def test_debug_barriers_while_many_signals_are_under_way(
     monkeypatch: pytest.MonkeyPatch, options: str, limit: int
 ) -> None:
