@@ -256,6 +256,21 @@ def test_p5_a_wait_that_takes_the_signal_of_another_is_caught(kind: str) -> None
             launch(wrong, seed)
 
 
+def test_the_walk_over_a_trace_finds_what_the_clocks_of_the_emulator_find() -> None:
+    """Both faults leave no flag set and hang nothing: without its clocks, the emulator lets them pass with seed 0."""
+    chain = tuple(use(KernelType.AIV_ONLY, (f"b{i}", f"b{i + 1}")) for i in range(3))
+    case = Case("walk", chain, "early-start=1:split-mode=1:preload-code=none")
+    emitted, graph = case.emitted()
+    overtaking = with_other_text(case, emitted, graph, "PIPE_MTE3, arrive_vectors", "PIPE_V, arrive_vectors")[0]
+    broken = [one_signal_early(case, emitted, graph, "vector"), overtaking]
+    right, *wrong = prepare([(case, emitted, graph), *((case, fault.emitted, graph) for fault in broken)])
+    check_order(emitted, graph, launch(right, 0)[0])
+    for ready in wrong:
+        emulation, _ = launch(ready, 0, races=False)
+        with pytest.raises(AssertionError, match=r"op1 passes its wait point, and nothing says that op0 has stored"):
+            check_order(ready.emitted, graph, emulation)
+
+
 def test_text_without_a_fault_passes() -> None:
     """What the tests above would also catch is nothing."""
     for case in (EVENTS, TILED, FED, PLAIN):

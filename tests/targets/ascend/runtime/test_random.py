@@ -9,11 +9,12 @@ import pytest
 from targets.ascend.conformance.cases import random_case
 from targets.ascend.conformance.oracle import expected
 from targets.ascend.runtime.emulated_npu import EmulatedNpu
+from targets.ascend.sampling import first_of
 
 import superkernel as sk
 from superkernel.targets.ascend.emulator import Outside
 
-SOME, MANY = range(3), range(100, 160)
+NUMBERS = (1, 0, 2, *range(100, 160))
 
 
 def launched(npu: EmulatedNpu, number: int) -> None:
@@ -42,12 +43,6 @@ def _act(agent: Outside, events: dict[str, sk.Event]) -> None:
         events[agent.sets].set()
 
 
-@pytest.mark.parametrize("number", SOME)
+@pytest.mark.parametrize("number", first_of(NUMBERS, 1))
 def test_random_cases(npu: EmulatedNpu, number: int) -> None:
-    launched(npu, number)
-
-
-@pytest.mark.conformance
-@pytest.mark.parametrize("number", MANY)
-def test_many_random_cases(npu: EmulatedNpu, number: int) -> None:
     launched(npu, number)
