@@ -68,7 +68,11 @@ def convolutions(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> Any:
     groups = F.conv2d(x, w[:, :2], stride=2, dilation=2, groups=2) + 1
     signal = F.conv1d(x[:, :, 0].sin(), w.sum(2), b, stride=2)
     patches = F.conv2d(x, w, b, stride=3).flatten(2).transpose(1, 2)
-    return F.conv2d(x * 2, w, b, padding=1).relu(), groups, signal, patches
+    own = F.conv2d(x.cos(), w[:4, :1], padding=1, groups=4)
+    volume = F.conv3d(x[None] * 2, w.view(4, 2, 4, 3, 3)[:, :, :2], padding=1)
+    turned = F.conv_transpose2d(x, w.transpose(0, 1), b, stride=2, output_padding=1)
+    pooled = F.max_pool2d(F.conv2d(x * 2, w, b, padding=1).relu(), 2)
+    return pooled, groups, signal, patches, own, volume, turned
 
 
 MODELS: dict[str, tuple[Any, ...]] = {
@@ -139,11 +143,12 @@ def test_no_tokens() -> None:
 
 
 def test_what_has_no_kernel_is_left_to_torch_with_the_reason() -> None:
+    x, w = torch.randn(1, 2, 5, 5, dtype=torch.float64), torch.randn(3, 2, 2, 2, dtype=torch.float64)
     with torch.no_grad():
-        run = check(lambda x, w: F.conv3d(x * 2, w) + 1, torch.randn(1, 2, 5, 5, 5), torch.randn(3, 2, 2, 2, 2))
+        run = check(lambda x, w: F.conv2d(x * 2, w) + 1, x, w)
     (scope,) = run.report.scopes
     assert [entry.op for entry in scope.unfusible] == ["aten::convolution"]
-    assert "in 3 dimensions" in scope.unfusible[0].reason
+    assert "convolution of float64" in scope.unfusible[0].reason
 
 
 def test_an_index_outside_is_an_error_and_not_a_wild_store() -> None:

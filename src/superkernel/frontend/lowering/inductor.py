@@ -93,6 +93,8 @@ def _install_hook() -> None:
         intercept.intercepts_text = True  # type: ignore[attr-defined]
         GraphLowering.save_output_code = staticmethod(intercept)
         _keep_small_matmuls()
+        _keep_filters()
+        _store_channel_scales()
 
 
 def _keep_small_matmuls() -> None:
@@ -110,6 +112,67 @@ def _keep_small_matmuls() -> None:
         return stock(left, right, *args, **kwargs)
 
     lowerings[bmm] = lower_bmm
+
+
+def _keep_filters() -> None:
+    """Inductor copies the filters of a convolution to another layout in every call; sub-kernels take them as they are.
+
+    Images are laid out with channels last, as Inductor does.
+    """
+    from torch._inductor import ir
+    from torch._inductor.lowering import fallback_handler, lowerings
+
+    convolution = torch.ops.aten.convolution.default
+    stock, library_call = lowerings[convolution], fallback_handler(convolution, add_to_fallback_set=False)
+    layouts = {4: ir.ExternKernel.require_channels_last, 5: ir.ExternKernel.require_channels_last_3d}
+
+    def lower_convolution(image: Any, filters: Any, *args: Any, **kwargs: Any) -> Any:
+        rank = len(filters.get_size())
+        if not _is_intercepting() or len(image.get_size()) != rank:
+            return stock(image, filters, *args, **kwargs)
+        image.realize()
+        filters.realize()
+        if rank in layouts:
+            image = layouts[rank](image)
+        return library_call(image, filters, *args, **kwargs)
+
+    lowerings[convolution] = lower_convolution
+
+
+def _store_channel_scales() -> None:
+    """Inductor computes the root and the quotient of a batch norm again for every pixel; stored, they cost nothing."""
+    from torch._inductor.lowering import lowerings
+    from torch._inductor.virtualized import V
+
+    def storing(stock: Any) -> Any:
+        def lower(*args: Any, **kwargs: Any) -> Any:
+            result = stock(*args, **kwargs)
+            if _is_intercepting() and _is_repeated(V.graph.current_node):
+                result.realize()
+            return result
+
+        return lower
+
+    for operator in (torch.ops.aten.reciprocal.default, torch.ops.aten.rsqrt.default):
+        lowerings[operator] = storing(lowerings[operator])
+
+
+def _is_repeated(node: Any) -> bool:
+    """Whether a vector is computed from one alone and read by something of at least eight times its size."""
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or value.dim() != 1:
+        return False
+    readers, seen = list(node.users), set()
+    while readers:
+        reader = readers.pop()
+        result = reader.meta.get("val")
+        if reader in seen or not isinstance(result, torch.Tensor):
+            continue
+        seen.add(reader)
+        if result.numel() >= 8 * value.numel():
+            return True
+        readers += reader.users if result.numel() == value.numel() else ()
+    return False
 
 
 def _origins(graph: Any) -> dict[str, tuple[str, ...]]:

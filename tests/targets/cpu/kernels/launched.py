@@ -48,8 +48,8 @@ class Launcher:
         self._kernels: dict[Any, sk.SuperKernel] = {}
         self._bases: dict[str, torch.Tensor] = {}
 
-    def __call__(self, function: Callable[..., sk.Op], blocks: int, *arguments: Any, **keywords: Any) -> None:
-        """Call the function with tensors described, and run its op on them."""
+    def __call__(self, function: Callable[..., Any], blocks: int, *arguments: Any, **keywords: Any) -> None:
+        """Call the function with tensors described, and run its op or ops on them."""
         self._bases = {}
         described = [self._described(argument) for argument in arguments]
         named = {name: self._described(value) for name, value in keywords.items()}
@@ -57,7 +57,9 @@ class Launcher:
         named["cores"] = max(BLOCKS)
         if "scratch" in wanted:
             named["scratch"] = self._scratch
-        self._launch(function(*described, **named), blocks)
+        returned = function(*described, **named)
+        for op in [returned] if isinstance(returned, sk.Op) else returned:
+            self._launch(op, blocks)
 
     def _described(self, value: Any) -> Any:
         if isinstance(value, list | tuple):

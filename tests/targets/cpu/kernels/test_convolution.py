@@ -1,8 +1,9 @@
-"""The convolution sub-kernel gives what torch gives in float64, whatever the sizes, strides, groups and paddings."""
+"""The convolution sub-kernels give what torch gives in float64, whatever the sizes, steps, groups and layouts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
@@ -16,8 +17,9 @@ from superkernel.errors import GraphError, UnsupportedError  # noqa: E402
 from superkernel.model.op import Place  # noqa: E402
 from superkernel.model.tensor_arg import TensorArg  # noqa: E402
 from superkernel.targets.cpu.kernels import convolution  # noqa: E402
+from superkernel.targets.cpu.kernels.convolution_problem import ConvolutionProblem, choose_unit_size  # noqa: E402
 
-FORMATS = st.sampled_from([torch.contiguous_format, torch.channels_last])
+TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 
 
 @pytest.fixture(scope="module")
@@ -31,82 +33,174 @@ def random(*shape: int) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
 
 
+def channels_last(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values; the channels of a pixel are neighbours in memory."""
+    return tensor.movedim(1, -1).contiguous().movedim(-1, 1)
+
+
 def check(
     launch: Launcher,
     x: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor | None,
-    steps: tuple[list[int], list[int], list[int]],
-    groups: int,
-    memory_format: torch.memory_format = torch.contiguous_format,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int = 1,
+    transposed: bool = False,
+    output_padding: Sequence[int] = (0,),
+    planes: bool = False,
 ) -> None:
-    stride, padding, dilation = steps
-    none = [0] * len(stride)
+    """`planes`: every channel of the result is a plane of its own; otherwise its channels are neighbours."""
+    steps = list(stride), list(padding), list(dilation), transposed, list(output_padding) * (x.dim() - 2), groups
+    if len(output_padding) > 1:
+        steps = *steps[:4], list(output_padding), groups
     wide = None if bias is None else bias.double()
-    wanted = torch.convolution(x.double(), weight.double(), wide, stride, padding, dilation, False, none, groups)
+    wanted = torch.convolution(x.double(), weight.double(), wide, *steps)
     first = None
     for blocks in BLOCKS:
-        out = torch.full(wanted.shape, 77.0).contiguous(memory_format=memory_format)
-        arguments = (x, weight, bias, stride, padding, dilation, False, none, groups)
-        launch(convolution.convolution, blocks, *arguments, out=out)
-        torch.testing.assert_close(out.double(), wanted, rtol=1e-4, atol=1e-4)
+        out = torch.full(wanted.shape, 77.0, dtype=x.dtype)
+        out = out if planes else channels_last(out)
+        launch(convolution.convolution, blocks, x, weight, bias, *steps, out=out)
+        tolerance = TOLERANCES[x.dtype]
+        torch.testing.assert_close(out.double(), wanted, rtol=tolerance, atol=tolerance)
         first = out if first is None else first
         assert same_bits(out, first), f"{blocks} blocks give other bits than one"
 
 
-@settings(max_examples=min(60, settings().max_examples))
-@given(
-    data=st.data(),
-    images=st.sampled_from([0, 1, 2]),
-    groups=st.sampled_from([1, 1, 2, 3]),
-    channels=st.sampled_from([1, 3, 4]),
-    filters=st.sampled_from([1, 2, 17, 40]),
-    size=st.tuples(st.integers(1, 12), st.integers(1, 12)),
-    kernel=st.tuples(st.integers(1, 4), st.integers(1, 4)),
-    formats=st.tuples(FORMATS, FORMATS, FORMATS),
-    bias=st.booleans(),
-)
-def test_images(
-    launch: Launcher,
-    data: st.DataObject,
-    images: int,
-    groups: int,
-    channels: int,
-    filters: int,
-    size: tuple[int, int],
-    kernel: tuple[int, int],
-    formats: tuple[torch.memory_format, ...],
-    bias: bool,
-) -> None:
-    stride, padding, dilation = (
-        data.draw(st.lists(st.integers(low, high), min_size=2, max_size=2)) for low, high in ((1, 4), (0, 3), (1, 3))
-    )
+@st.composite
+def convolutions(draw: st.DrawFn) -> dict[str, Any]:
+    """Convolutions in one to three dimensions, of images and filters in two layouts each."""
+    axes = draw(st.sampled_from([1, 2, 2, 3]))
+    largest = {1: 40, 2: 12, 3: 6}[axes]
+
+    def per_axis(low: int, high: int) -> list[int]:
+        return draw(st.lists(st.integers(low, high), min_size=axes, max_size=axes))
+
+    sizes, kernel, stride, padding = per_axis(1, largest), per_axis(1, 4), per_axis(1, 3), per_axis(0, 3)
+    dilation, transposed = per_axis(1, 3), draw(st.booleans())
+    groups, channels = draw(st.sampled_from([1, 1, 2, 3])), draw(st.sampled_from([1, 3, 4]))
+    filters, images = draw(st.sampled_from([1, 2, 17, 40])), draw(st.sampled_from([0, 1, 2]))
     reach = [d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)]
-    assume(all(s + 2 * p >= r for s, p, r in zip(size, padding, reach, strict=True)))
-    x = random(images, groups * channels, *size).contiguous(memory_format=formats[0])
-    weight = random(groups * filters, channels, *kernel).contiguous(memory_format=formats[1])
-    added = random(groups * filters) if bias else None
-    check(launch, x, weight, added, (stride, padding, dilation), groups, formats[2])
+    output_padding = [0] * axes
+    if transposed:
+        output_padding = [draw(st.integers(0, max(s, d) - 1)) for s, d in zip(stride, dilation, strict=True)]
+        spans = zip(sizes, stride, padding, reach, output_padding, strict=True)
+        assume(all((n - 1) * s - 2 * p + r + o > 0 for n, s, p, r, o in spans))
+    else:
+        assume(all(n + 2 * p >= r for n, p, r in zip(sizes, padding, reach, strict=True)))
+    shape = (groups * channels, filters) if transposed else (groups * filters, channels)
+    x, weight = random(images, groups * channels, *sizes), random(*shape, *kernel)
+    return {
+        "x": channels_last(x) if draw(st.booleans()) else x,
+        "weight": channels_last(weight) if draw(st.booleans()) else weight,
+        "bias": random(groups * filters) if draw(st.booleans()) else None,
+        "stride": stride,
+        "padding": padding,
+        "dilation": dilation,
+        "groups": groups,
+        "transposed": transposed,
+        "output_padding": output_padding,
+        "planes": draw(st.booleans()),
+    }
+
+
+@settings(max_examples=min(40, settings().max_examples))
+@given(problem=convolutions())
+def test_every_parameter(launch: Launcher, problem: dict[str, Any]) -> None:
+    check(launch, **problem)
+
+
+@pytest.mark.parametrize("planes", [False, True])
+@pytest.mark.parametrize(
+    ("channels", "multiplier", "size", "kernel", "step"),
+    [(70, 1, (9, 21), (3, 3), 1), (24, 1, (11, 30), (5, 5), 2), (5, 2, (7, 40), (1, 3), 1), (16, 1, (6, 6), (7, 7), 1)],
+)
+def test_depthwise(
+    launch: Launcher, channels: int, multiplier: int, size: tuple[int, int], kernel: tuple[int, int], step: int,
+    planes: bool,
+) -> None:  # fmt: skip
+    x = random(2, channels, *size)
+    x = x if planes else channels_last(x)
+    weight = random(channels * multiplier, 1, *kernel)
+    padding = [kernel[0] // 2, kernel[1] // 2]
+    check(launch, x, weight, random(channels * multiplier), [step] * 2, padding, [1, 1], channels, planes=planes)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, pytest.param(torch.float16, marks=pytest.mark.conformance)])
+def test_elements_of_16_bits_are_rounded_once(launch: Launcher, dtype: torch.dtype) -> None:
+    x, bias = channels_last(random(1, 20, 9, 12)).to(dtype), random(20).to(dtype)
+    check(launch, x, random(20, 20, 3, 3).to(dtype), bias, [1, 1], [1, 1], [1, 1])
+    check(launch, x, random(20, 1, 3, 3).to(dtype), bias, [1, 1], [1, 1], [1, 1], groups=20)
+    check(launch, x.contiguous(), random(20, 8, 2, 2).to(dtype), None, [2, 2], [0, 0], [1, 1], transposed=True)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_patches_of_a_vision_transformer(launch: Launcher, layout: str) -> None:
     x = laid_out(random(2, 3, 64, 64), layout)
-    check(launch, x, random(96, 3, 16, 16), random(96), ([16, 16], [0, 0], [1, 1]), 1)
+    check(launch, x, random(96, 3, 16, 16), random(96), [16, 16], [0, 0], [1, 1])
 
 
-@pytest.mark.parametrize("stride", [1, 3])
-def test_signals_in_one_dimension(launch: Launcher, stride: int) -> None:
-    x, weight = random(2, 6, 50), random(8, 3, 5)
-    check(launch, x, weight, random(8), ([stride], [2], [2]), 2)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("sizes", [(1, 1), (5, 5), (1, 40)])
+def test_pointwise(launch: Launcher, sizes: tuple[int, int], layout: str) -> None:
+    x, weight = random(2, 30, *sizes), random(50, 30, 1, 1)
+    check(launch, laid_out(x, layout), weight, random(50), [1, 1], [0, 0], [1, 1], planes=True)
+    check(launch, channels_last(x), weight, None, [1, 1], [0, 0], [1, 1])
 
 
-def test_deep_filters_and_many_channels(launch: Launcher) -> None:
-    check(launch, random(1, 200, 6, 6), random(70, 200, 3, 3), None, ([1, 1], [1, 1], [1, 1]), 1)
+@pytest.mark.parametrize("size", [6, 24])
+def test_deep_filters_and_many_channels(launch: Launcher, size: int) -> None:
+    """More filters than positions, then fewer: the elements of patches are gathered in another order."""
+    check(launch, channels_last(random(1, 200, size, size)), random(70, 200, 3, 3), None, [1, 1], [1, 1], [1, 1])
+
+
+@pytest.mark.parametrize(("filters", "padding"), [(24, 1), (70, 2), (16, 0)])
+def test_winograd(launch: Launcher, filters: int, padding: int) -> None:
+    x, weight = channels_last(random(2, 32, 13, 16)), random(filters, 32, 3, 3)
+    assert "winograd_float32" in kernels(x, weight, padding=padding)
+    check(launch, x, weight, random(filters), [1, 1], [padding] * 2, [1, 1])
+    check(launch, x, channels_last(weight), None, [1, 1], [padding] * 2, [1, 1])
 
 
 def tensor(dtype: str, shape: tuple[int, ...], strides: tuple[int, ...] | None = None) -> TensorArg:
     return TensorArg("t", 0, dtype, shape, strides or tuple(torch.empty(shape).stride()))
+
+
+def kernels(x: torch.Tensor, weight: torch.Tensor, groups: int = 1, padding: int = 0) -> list[str]:
+    """The functions that a convolution of these shapes calls."""
+    out = torch.nn.functional.conv2d(x, weight, padding=padding, groups=groups)
+    described = [tensor("float32", tuple(t.shape), tuple(t.stride())) for t in (x, weight, out)]
+    steps = [1, 1], [padding] * 2, [1, 1], False, [0, 0], groups
+    ops = convolution.convolution(
+        *described[:2], None, *steps, out=described[2], cores=2, scratch=lambda _nbytes: Place("room")
+    )
+    return [op.kernel.name for op in ops]
+
+
+def test_the_kernel_fits_the_shape() -> None:
+    image = channels_last(random(1, 64, 14, 14))
+    assert kernels(image, random(64, 1, 3, 3), groups=64, padding=1) == ["depthwise_float32"]
+    assert kernels(image, random(128, 64, 3, 3), padding=1) == ["winograd_filters_float32", "winograd_float32"]
+    assert kernels(image[:, :, :7, :7], random(128, 64, 3, 3), padding=1) == ["convolution_float32"]
+    assert kernels(image, random(128, 64, 1, 1)) == ["convolution_float32"]
+    assert kernels(image[:, :, :1, :1], random(128, 64, 1, 1)) == ["matmul_float32"]
+    planes = image.contiguous()
+    assert kernels(planes, random(128, 64, 1, 1)) == ["matmul_float32"]
+    assert kernels(planes, random(128, 64, 5, 5)) == ["channels_last_float32", "convolution_float32"]
+
+
+def test_cores_have_equal_work_and_sums_fit_the_cache() -> None:
+    for channels, filters, size in ((64, 64, 56), (256, 256, 14), (512, 512, 7), (3, 64, 112), (16, 1000, 7)):
+        shapes = (1, channels, size, size), (filters, channels, 3, 3), (1, filters, size, size)
+        x, weight, out = (tensor("float32", shape) for shape in shapes)
+        problem = ConvolutionProblem.of(x, weight, None, out, ([1], [1], [1], [0]), False, 1)
+        for blocks in (1, 2, 16):
+            unit = choose_unit_size(problem, blocks)
+            units = -(-size * size // unit.positions) * -(-filters // unit.filters)
+            assert unit.positions * unit.filters <= 98_304
+            shared = units * unit.positions * unit.filters / -(-units // blocks) / unit.positions / unit.filters
+            assert shared > 0.7 * blocks, (channels, filters, size, blocks, unit)
 
 
 def test_what_has_no_kernel_is_refused() -> None:
@@ -117,16 +211,20 @@ def test_what_has_no_kernel_is_refused() -> None:
         x: TensorArg = x,
         weight: TensorArg = weight,
         out: TensorArg = out,
-        transposed: bool = False,
+        bias: TensorArg | None = None,
+        stride: Sequence[int] = (1, 1),
         kind: type[Exception] = UnsupportedError,
     ) -> None:
-        sizes = ([1, 1], [0, 0], [1, 1], transposed, [0, 0], 1)
+        steps = stride, [0, 0], [1, 1], False, [0, 0], 1
         with pytest.raises(kind, match=reason):
-            convolution.convolution(x, weight, None, *sizes, out=out, cores=2, scratch=lambda _nbytes: Place("room"))
+            convolution.convolution(x, weight, bias, *steps, out=out, cores=2, scratch=lambda _nbytes: Place("room"))
 
-    refused("transposed", transposed=True)
     refused("convolution of bfloat16, float32", x=tensor("bfloat16", x.shape))
-    refused("in 3 dimensions", x=tensor("float32", (1, 2, 5, 5, 5)))
-    refused("filters with gaps", weight=tensor("float32", weight.shape, (36, 18, 6, 2)))
-    refused("rows with gaps", out=tensor("float32", out.shape, (80, 20, 4, 1)))
+    refused("convolution of float64", *(tensor("float64", t.shape) for t in (x, weight, out)))
+    refused("in 4 dimensions", x=tensor("float32", (1, 2, 5, 5, 5, 5)))
+    refused("in 0 dimensions", x=tensor("float32", (1, 2)))
+    refused("one per axis", stride=(1, 1, 1), kind=GraphError)
+    refused("at least 1", stride=(0, 1), kind=GraphError)
     refused("cannot give", weight=tensor("float32", (4, 3, 3, 3)), kind=GraphError)
+    refused("cannot give", out=tensor("float32", (1, 4, 3, 4)), kind=GraphError)
+    refused("cannot give", bias=tensor("float32", (3,)), kind=GraphError)

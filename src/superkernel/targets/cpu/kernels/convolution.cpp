@@ -1,115 +1,222 @@
-// convolution.cpp: convolutions in one and two dimensions: patches of the image as rows of a matrix, times the filters.
+// convolution.cpp: convolutions in one to three dimensions, also transposed: patches of the input times the filters.
 //
-// A unit of work is a tile of output positions of one image and one group, for a part of its output channels. Its
-// patches are copied in the order in which a filter lies in memory, with zeros outside of the image.
-#include "grouped_mm_rows.h"
+// Compiled with SK_CONVOLUTION_FLOAT32, SK_CONVOLUTION_BFLOAT16 or SK_CONVOLUTION_FLOAT16 defined: one object per
+// element type. The matrix of patches never exists as a whole: a unit of work gathers some rows of a chunk of it, packs
+// the filters of that chunk, and multiplies them in register tiles (implicit GEMM). The sum of an output is taken in an
+// order that depends on the shapes only.
+#include "patches.h"
 
 namespace {
 
-struct Image {
-    int64_t batch, channel, row, column;  // strides
+constexpr int64_t kGatheredRows = 16 * kTileRows;  // rows of patches that are multiplied before the next are gathered
+
+// Scratch memory of a block: the sums of a unit, its packed filters, and gathered rows.
+struct UnitScratch {
+    float *sums, *filters, *rows;
+    int64_t ld;  // of the sums
 };
 
-struct Problem {
-    const float *input, *weight;
-    float* out;
-    int64_t images, groups, channels, filters;  // channels and filters of one group
-    int64_t height, width, filter_height, filter_width, out_height, out_width;
-    int64_t step_row, step_column, pad_row, pad_column, dilation_row, dilation_column;
-    Image of_input, of_weight, of_out;
-    int64_t tile, parts;  // positions of a unit; into how many parts its filters are divided
+// Units of work: up to `most_positions` outputs of one image, group and phase, for up to `most_filters` filters.
+struct UnitSize {
+    int64_t most_positions, most_filters;
 };
 
-// Elements of the filter that lie within the image: kernel positions [begin, end).
-struct Inside {
-    int64_t begin, end;
+struct Unit {
+    int64_t image, group, first, positions, first_filter, filters;
 };
 
-SK_INLINE Inside inside(int64_t first, int64_t dilation, int64_t count, int64_t size) {
-    Inside found = {0, count};
-    while (found.begin < count && first + found.begin * dilation < 0) ++found.begin;
-    while (found.end > found.begin && first + (found.end - 1) * dilation >= size) --found.end;
-    return found;
+SK_INLINE int64_t scratch_floats(const UnitSize& size) {
+    const int64_t columns = round_up(size.most_filters, kTileColumns);
+    return round_up(size.most_positions, kTileRows) * columns + (columns + kGatheredRows) * kPatchChunk;
 }
 
-SK_NOINLINE void copy_patch(const Problem& p, const float* image, int64_t position, float* patch) {
-    const int64_t top = position / p.out_width * p.step_row - p.pad_row;
-    const int64_t left = position % p.out_width * p.step_column - p.pad_column;
-    const Inside rows = inside(top, p.dilation_row, p.filter_height, p.height);
-    const Inside columns = inside(left, p.dilation_column, p.filter_width, p.width);
-    const int64_t depth = p.channels * p.filter_height * p.filter_width;
-    if (rows.end - rows.begin < p.filter_height || columns.end - columns.begin < p.filter_width)
-        for (int64_t i = 0; i < depth; ++i) patch[i] = 0;
-    const int64_t from_step = p.dilation_column * p.of_input.column, to_step = p.of_weight.column;
-    for (int64_t c = 0; c < p.channels; ++c) {
-        for (int64_t y = rows.begin; y < rows.end; ++y) {
-            const float* from = image + c * p.of_input.channel + (top + y * p.dilation_row) * p.of_input.row +
-                                left * p.of_input.column;
-            float* to = patch + c * p.of_weight.channel + y * p.of_weight.row;
-            if (from_step == 1 && to_step == 1)
-                for (int64_t x = columns.begin; x < columns.end; ++x) to[x] = from[x];
-            else
-                for (int64_t x = columns.begin; x < columns.end; ++x) to[x * to_step] = from[x * from_step];
+SK_INLINE UnitScratch unit_scratch(const UnitSize& size, float* room) {
+    const int64_t columns = round_up(size.most_filters, kTileColumns);
+    float* filters = room + round_up(size.most_positions, kTileRows) * columns;
+    return {room, filters, filters + columns * kPatchChunk, columns};
+}
+
+// Adds the bias to the sums, rounds them once and stores them.
+template <class T>
+SK_NOINLINE void store_unit(const Convolution<T>& p, const Phase& phase, const Unit& unit, const UnitScratch& scratch) {
+    const int64_t filter = unit.group * p.filters + unit.first_filter;
+    T* out = p.out + unit.image * p.of_out.batch + filter * p.of_out.channel;
+    const T* bias = p.bias ? p.bias + filter * p.bias_step : nullptr;
+    Coordinates at = coordinates_of(phase, unit.first);
+    const float* sums = scratch.sums;
+    if (p.of_out.channel == 1 && bias) {  // in the rows that the filters have packed
+        for (int64_t f = 0; f < unit.filters; ++f) scratch.filters[f] = to_float(bias[f * p.bias_step]);
+    }
+    for (int64_t done = 0; done < unit.positions;) {
+        const int64_t span = least(unit.positions - done, phase.axes[2].count - at.at[2]);
+        T* __restrict to = out + out_offset(p, phase, at);
+        const int64_t step = phase.axes[2].period * p.of_out.axis[2];
+        if (p.of_out.channel == 1) {
+            for (int64_t i = 0; i < span; ++i, sums += scratch.ld, to += step) {
+                if (bias)
+                    for (int64_t f = 0; f < unit.filters; ++f) from_float(sums[f] + scratch.filters[f], to[f]);
+                else
+                    for (int64_t f = 0; f < unit.filters; ++f) from_float(sums[f], to[f]);
+            }
+        } else {
+            for (int64_t f = 0; f < unit.filters; ++f) {
+                const float added = bias ? to_float(bias[f * p.bias_step]) : 0;
+                T* __restrict plane = to + f * p.of_out.channel;
+                for (int64_t i = 0; i < span; ++i) {
+                    const float sum = sums[i * scratch.ld + f];
+                    from_float(bias ? sum + added : sum, plane[i * step]);
+                }
+            }
+            sums += span * scratch.ld;
+        }
+        done += span;
+        at.at[2] = 0;
+        if (++at.at[1] == phase.axes[1].count) {
+            at.at[1] = 0;
+            ++at.at[0];
         }
     }
 }
 
-SK_NOINLINE void convolve(const Problem& p, const float* bias, int64_t bias_step, float* patches) {
-    const int64_t positions = p.out_height * p.out_width, depth = p.channels * p.filter_height * p.filter_width;
-    const int64_t tiles = (positions + p.tile - 1) / p.tile;
-    const int64_t units = p.images * p.groups * tiles * p.parts, block = sk::block_idx(), blocks = sk::block_num();
-    for (int64_t unit = units * block / blocks; unit < units * (block + 1) / blocks; ++unit) {
-        const int64_t part = unit % p.parts, first = unit / p.parts % tiles * p.tile;
-        const int64_t group = unit / p.parts / tiles % p.groups, image = unit / p.parts / tiles / p.groups;
-        const int64_t count = smaller(p.tile, positions - first);
-        const float* from = p.input + image * p.of_input.batch + group * p.channels * p.of_input.channel;
-        for (int64_t i = 0; i < count; ++i) copy_patch(p, from, first + i, patches + i * depth);
-        const Product<float> product = {patches,
-                                        p.weight + group * p.filters * p.of_weight.batch,
-                                        p.out + image * p.of_out.batch + group * p.filters * p.of_out.channel +
-                                            first * p.of_out.column,
-                                        count,
-                                        p.filters,
-                                        depth,
-                                        depth,
-                                        1,
-                                        1,
-                                        p.of_weight.batch,
-                                        p.of_out.column,
-                                        p.of_out.channel};
-        const int64_t begin = p.filters * part / p.parts, end = p.filters * (part + 1) / p.parts;
-        product_columns(product, begin, end);
-        if (bias == nullptr) continue;
-        for (int64_t filter = begin; filter < end; ++filter) {
-            const float added = bias[(group * p.filters + filter) * bias_step];
-            float* to = product.out + filter * p.of_out.channel;
-            for (int64_t i = 0; i < count; ++i) to[i * p.of_out.column] += added;
+// Where a unit reads patches from and writes sums to, if it can do without scratch memory: null where it cannot.
+struct InPlace {
+    const float* input;
+    float* out;
+    int64_t input_step, out_step;  // between positions
+};
+
+SK_INLINE bool evenly_spaced(const Layout& of, int64_t depths, int64_t rows, int64_t columns) {
+    return (rows == 1 || of.axis[1] == columns * of.axis[2]) &&
+           (depths == 1 || of.axis[0] == rows * columns * of.axis[2]);
+}
+
+template <class T>
+SK_INLINE InPlace in_place(const Convolution<T>&, const Phase&, const Unit&) {
+    return {nullptr, nullptr, 0, 0};
+}
+
+// Patches of one element per channel are rows of the input; filters that fill vectors are rows of the output.
+template <>
+SK_INLINE InPlace in_place(const Convolution<float>& p, const Phase& phase, const Unit& unit) {
+    InPlace found = {nullptr, nullptr, p.of_input.axis[2], p.of_out.axis[2]};
+    const Axis* axes = p.axes;
+    bool same = phase.taps == 1 && p.of_input.channel == 1;
+    for (int axis = 0; axis < kAxes; ++axis)
+        same = same && axes[axis].input == axes[axis].out && axes[axis].stride == 1 && axes[axis].padding == 0;
+    if (same && evenly_spaced(p.of_input, axes[0].input, axes[1].input, axes[2].input))
+        found.input = p.input + unit.image * p.of_input.batch + unit.group * p.channels + unit.first * found.input_step;
+    const bool whole = p.of_out.channel == 1 && unit.filters % kLanes == 0 && !p.transposed;
+    if (whole && evenly_spaced(p.of_out, axes[0].out, axes[1].out, axes[2].out))
+        found.out = p.out + unit.image * p.of_out.batch + unit.group * p.filters + unit.first_filter +
+                    unit.first * found.out_step;
+    return found;
+}
+
+// Adds the bias to sums in the output.
+template <class T>
+SK_NOINLINE void add_bias(const Convolution<T>& p, const Unit& unit, const InPlace& place, int64_t rows, float* bias) {
+    const T* from = p.bias + (unit.group * p.filters + unit.first_filter) * p.bias_step;
+    for (int64_t f = 0; f < unit.filters; ++f) bias[f] = to_float(from[f * p.bias_step]);
+    for (int64_t i = 0; i < rows; ++i) {
+        float* out = place.out + i * place.out_step;
+        for (int64_t f = 0; f < unit.filters; f += kLanes) store(out + f, load(out + f) + load(bias + f));
+    }
+}
+
+template <class T>
+SK_NOINLINE void compute_unit(const Convolution<T>& p, const Phase& phase, ElementOrder order, const Unit& unit,
+                              const UnitScratch& scratch) {
+    const T* image = p.input + unit.image * p.of_input.batch + unit.group * p.channels * p.of_input.channel;
+    const T* weight = p.weight + unit.group * p.of_weight.group + unit.first_filter * p.of_weight.filter;
+    const int64_t all = phase.taps * p.channels;
+    const InPlace place = all ? in_place(p, phase, unit) : InPlace{nullptr, nullptr, 0, 0};
+    const int64_t whole = unit.positions / kTileRows * kTileRows;  // only rows that fill register tiles are in place
+    if (all == 0)
+        for (int64_t i = 0; i < unit.positions; ++i) fill_zeros(scratch.sums + i * scratch.ld, 1, unit.filters);
+    const int64_t chunks = divide_up(all, kPatchChunk);
+    for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+        const int64_t k = all * chunk / chunks, depth = all * (chunk + 1) / chunks - k;
+        for (int64_t j = 0; j < unit.filters; j += kTileColumns) {
+            const int64_t columns = least(kTileColumns, unit.filters - j);
+            pack_filters(p, phase, weight + j * p.of_weight.filter, order, k, depth, columns,
+                         scratch.filters + j * kPatchChunk);
         }
+        for (int64_t i = 0; i < unit.positions; i += kGatheredRows) {
+            const int64_t rows = least(kGatheredRows, unit.positions - i);
+            const int64_t ready = place.input ? least(rows, whole - i) : 0;
+            gather_patches(p, phase, image, order, unit.first + i + ready, rows - ready, k, depth,
+                           scratch.rows + ready * kPatchChunk);
+            for (int64_t j = 0; j < unit.filters; j += kTileColumns) {
+                const int64_t vectors = divide_up(least(kTileColumns, unit.filters - j), kLanes);
+                const float* panel = scratch.filters + j * kPatchChunk;
+                for (int64_t r = 0; r < rows; r += kTileRows) {
+                    const bool is_whole = i + r < whole;
+                    const float* a = r < ready ? place.input + (i + r) * place.input_step + k : scratch.rows + r * kPatchChunk;
+                    const int64_t lda = r < ready ? place.input_step : kPatchChunk;
+                    if (place.out && is_whole)
+                        register_tile_of(vectors, a, lda, panel, depth, place.out + (i + r) * place.out_step + j,
+                                         place.out_step, chunk == 0);
+                    else
+                        register_tile_of(vectors, a, lda, panel, depth,
+                                         scratch.sums + (place.out ? 0 : i + r) * scratch.ld + j, scratch.ld, chunk == 0);
+                }
+            }
+        }
+    }
+    if (!place.out) return store_unit(p, phase, unit, scratch);
+    if (p.bias) add_bias(p, unit, place, whole, scratch.filters);
+    Unit rest = unit;
+    rest.first += whole;
+    rest.positions -= whole;
+    if (rest.positions > 0) store_unit(p, phase, rest, scratch);
+}
+
+// This block's share of the units. Positions and filters are divided into equal parts.
+template <class T>
+SK_NOINLINE void convolve(const Convolution<T>& p, ElementOrder order, UnitSize size, float* room) {
+    const UnitScratch scratch = unit_scratch(size, room + sk::block_idx() * scratch_floats(size));
+    const int64_t phases = phase_count(p), most_positions = phase_of(p, 0).positions;
+    if (most_positions == 0 || p.filters == 0) return;
+    const int64_t position_parts = divide_up(most_positions, size.most_positions);
+    const int64_t filter_parts = divide_up(p.filters, size.most_filters);
+    const Range units = block_share(p.images * p.groups * phases * filter_parts * position_parts);
+    for (int64_t number = units.begin; number < units.end; ++number) {
+        int64_t rest = number;
+        const int64_t position_part = rest % position_parts;
+        const int64_t filter_part = (rest /= position_parts) % filter_parts;
+        const Phase phase = phase_of(p, (rest /= filter_parts) % phases);
+        Unit unit;
+        unit.group = (rest /= phases) % p.groups;
+        unit.image = rest / p.groups;
+        unit.first = phase.positions * position_part / position_parts;
+        unit.positions = phase.positions * (position_part + 1) / position_parts - unit.first;
+        unit.first_filter = filter_part * size.most_filters;
+        unit.filters = least(size.most_filters, p.filters - unit.first_filter);
+        if (unit.positions > 0) compute_unit(p, phase, order, unit, scratch);
     }
 }
 
 }  // namespace
 
-#define SK_IMAGE(of) int64_t of##_batch, int64_t of##_channel, int64_t of##_row, int64_t of##_column
-#define SK_IMAGE_OF(of) {of##_batch, of##_channel, of##_row, of##_column}
-#define SK_PROBLEM                                                                                                   \
-    int64_t images, int64_t groups, int64_t channels, int64_t filters, int64_t height, int64_t width,                \
-        int64_t filter_height, int64_t filter_width, int64_t out_height, int64_t out_width, int64_t step_row,        \
-        int64_t step_column, int64_t pad_row, int64_t pad_column, int64_t dilation_row, int64_t dilation_column,     \
-        SK_IMAGE(input), SK_IMAGE(weight), SK_IMAGE(out), int64_t tile, int64_t parts
-#define SK_PROBLEM_OF                                                                                               \
-    {input, weight, out, images, groups, channels, filters, height, width, filter_height, filter_width, out_height, \
-     out_width, step_row, step_column, pad_row, pad_column, dilation_row, dilation_column, SK_IMAGE_OF(input),      \
-     SK_IMAGE_OF(weight), SK_IMAGE_OF(out), tile, parts}
+#define SK_TILING int64_t transposed, int64_t taps_inner, int64_t most_positions, int64_t most_filters
+#define SK_CONVOLUTION(name, T)                                                                                  \
+    extern "C" void name(const T* input, const T* weight, T* out, float* room, SK_CONVOLUTION_PARAMETERS,        \
+                         SK_TILING) {                                                                            \
+        convolve<T>(SK_CONVOLUTION_OF(nullptr, 0, transposed != 0), ElementOrder(taps_inner),                    \
+                    {most_positions, most_filters}, room);                                                       \
+    }                                                                                                            \
+    extern "C" void name##_bias(const T* input, const T* weight, T* out, float* room, SK_CONVOLUTION_PARAMETERS, \
+                                SK_TILING, const T* bias, int64_t bias_step) {                                   \
+        convolve<T>(SK_CONVOLUTION_OF(bias, bias_step, transposed != 0), ElementOrder(taps_inner),               \
+                    {most_positions, most_filters}, room);                                                       \
+    }
 
-// Each block has its own part of `room`: the patches of one tile.
-SK_INLINE float* patches_of(float* room, int64_t tile, int64_t depth) { return room + sk::block_idx() * tile * depth; }
-
-extern "C" void convolution(const float* input, const float* weight, float* out, float* room, SK_PROBLEM) {
-    convolve(SK_PROBLEM_OF, nullptr, 0, patches_of(room, tile, channels * filter_height * filter_width));
-}
-
-extern "C" void convolution_bias(const float* input, const float* weight, float* out, float* room, SK_PROBLEM,
-                                 const float* bias, int64_t bias_step) {
-    convolve(SK_PROBLEM_OF, bias, bias_step, patches_of(room, tile, channels * filter_height * filter_width));
-}
+#ifdef SK_CONVOLUTION_FLOAT32
+SK_CONVOLUTION(convolution_float32, float)
+#endif
+#ifdef SK_CONVOLUTION_BFLOAT16
+SK_CONVOLUTION(convolution_bfloat16, Bfloat16)
+#endif
+#ifdef SK_CONVOLUTION_FLOAT16
+SK_CONVOLUTION(convolution_float16, Float16)
+#endif

@@ -21,9 +21,10 @@ struct TileScratch {
     alignas(64) float sums[kMostRows * kMostColumns];
 };
 
-// sums (+)= kTileRows rows of a times Vectors vectors of columns of a panel of b
+// sums (+)= kTileRows rows of a times Vectors vectors of columns of a panel of b; `lda` and `ld` are between rows
 template <int Vectors>
-SK_NOINLINE void register_tile(const float* a, const float* b, int64_t depth, float* sums, bool first) {
+SK_NOINLINE void register_tile(const float* a, int64_t lda, const float* b, int64_t depth, float* sums, int64_t ld,
+                               bool first) {
     Vector total[kTileRows][Vectors] = {};
     for (int64_t i = 0; i < depth; ++i, ++a, b += kTileColumns) {
         Vector columns[Vectors];
@@ -34,7 +35,7 @@ SK_NOINLINE void register_tile(const float* a, const float* b, int64_t depth, fl
         }
         SK_UNROLL
         for (int r = 0; r < kTileRows; ++r) {
-            const Vector factor = broadcast(a[r * kChunk]);
+            const Vector factor = broadcast(a[r * lda]);
             SK_UNROLL
             for (int v = 0; v < Vectors; ++v) total[r][v] = multiply_add(factor, columns[v], total[r][v]);
         }
@@ -43,20 +44,44 @@ SK_NOINLINE void register_tile(const float* a, const float* b, int64_t depth, fl
     for (int r = 0; r < kTileRows; ++r) {
         SK_UNROLL
         for (int v = 0; v < Vectors; ++v) {
-            float* to = sums + r * kMostColumns + v * kLanes;
+            float* to = sums + r * ld + v * kLanes;
             store(to, first ? total[r][v] : load(to) + total[r][v]);
         }
     }
 }
 
-SK_INLINE void register_tile_of(int64_t vectors, const float* a, const float* b, int64_t depth, float* sums,
-                                bool first) {
-    if (vectors == 1) return register_tile<1>(a, b, depth, sums, first);
-    if (vectors == 2) return register_tile<2>(a, b, depth, sums, first);
-    if (vectors == 3) return register_tile<kTileVectors == 4 ? 3 : 1>(a, b, depth, sums, first);
-    return register_tile<kTileVectors>(a, b, depth, sums, first);
+SK_INLINE void register_tile_of(int64_t vectors, const float* a, int64_t lda, const float* b, int64_t depth,
+                                float* sums, int64_t ld, bool first) {
+    if (vectors == 1) return register_tile<1>(a, lda, b, depth, sums, ld, first);
+    if (vectors == 2) return register_tile<2>(a, lda, b, depth, sums, ld, first);
+    if (vectors == 3) return register_tile<kTileVectors == 4 ? 3 : 1>(a, lda, b, depth, sums, ld, first);
+    return register_tile<kTileVectors>(a, lda, b, depth, sums, ld, first);
 }
 
+#if defined(__AVX__) && !defined(__AVX512F__)
+// Three stages of shuffles that are one instruction each: pairs, quads, halves.
+SK_INLINE void transpose(Vector (&rows)[kLanes]) {
+    Vector pairs[kLanes], quads[kLanes];
+    SK_UNROLL
+    for (int i = 0; i < kLanes; i += 2) {
+        pairs[i] = SK_SHUFFLE(rows[i], rows[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+        pairs[i + 1] = SK_SHUFFLE(rows[i], rows[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+    }
+    SK_UNROLL
+    for (int i = 0; i < kLanes; i += 4) {
+        SK_UNROLL
+        for (int half = 0; half < 2; ++half) {
+            quads[i + 2 * half] = SK_SHUFFLE(pairs[i + half], pairs[i + 2 + half], 0, 1, 8, 9, 4, 5, 12, 13);
+            quads[i + 2 * half + 1] = SK_SHUFFLE(pairs[i + half], pairs[i + 2 + half], 2, 3, 10, 11, 6, 7, 14, 15);
+        }
+    }
+    SK_UNROLL
+    for (int i = 0; i < kLanes / 2; ++i) {
+        rows[i] = SK_SHUFFLE(quads[i], quads[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+        rows[i + 4] = SK_SHUFFLE(quads[i], quads[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+    }
+}
+#else
 SK_INLINE void transpose(Vector (&rows)[kLanes]) {
     for (int stage = 1; stage < kLanes; stage *= 2) {
         Vector mixed[kLanes];
@@ -69,6 +94,7 @@ SK_INLINE void transpose(Vector (&rows)[kLanes]) {
         for (int i = 0; i < kLanes; ++i) rows[i] = mixed[i];
     }
 }
+#endif
 
 // As many elements as a vector has.
 template <class T>
@@ -125,8 +151,8 @@ SK_INLINE void compute_tile(const Problem<T>& p, const Tile& tile, TileScratch& 
             float* panel = scratch.b + j * kChunk;
             pack_panel(b, p.of_b.row, p.of_b.column, depth, columns, panel);
             for (int64_t i = 0; i < tile.rows; i += kTileRows)
-                register_tile_of(divide_up(columns, kLanes), scratch.a + i * kChunk, panel, depth,
-                                 scratch.sums + i * kMostColumns + j, k == 0);
+                register_tile_of(divide_up(columns, kLanes), scratch.a + i * kChunk, kChunk, panel, depth,
+                                 scratch.sums + i * kMostColumns + j, kMostColumns, k == 0);
         }
     }
     finish(p, tile.batch, tile.row, tile.column, tile.rows, tile.columns, scratch.sums, kMostColumns);
