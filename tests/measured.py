@@ -7,8 +7,10 @@ that keeps it is enough.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
+import pytest
 from hypothesis import settings
 
 TRIES = 8
@@ -18,6 +20,14 @@ def examples(count: int) -> int:
     """How many examples a property test has whose examples are compiled: a quarter of `count` in the `quick` profile of
     hypothesis, five times as many in `long`, which is for `make conformance`."""
     return max(1, count * settings().max_examples // 200)
+
+
+def sample(values: Iterable[object], count: int = 1) -> list[Any]:
+    """Parameters of a test: the first `count` in every run, the others in `make conformance`."""
+    return [
+        pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=[pytest.mark.conformance][: at >= count])
+        for at, value in enumerate(values)
+    ]
 
 
 def processor_seconds(work: Callable[[], object]) -> float:

@@ -118,6 +118,7 @@ def test_the_sums_of_exponentials_are_right_where_they_are_used() -> None:
     torch.testing.assert_close(run.outputs[1], wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.conformance
 def test_float64_is_left_to_torch_with_the_reason() -> None:
     torch.manual_seed(0)
 

@@ -121,6 +121,7 @@ def test_the_same_warning_comes_once_for_all_shapes(no_compiler: None) -> None:
     assert len(first.warnings) == 1 and not other.warnings
 
 
+@pytest.mark.conformance
 def test_without_any_compiler_the_ops_run_one_by_one(tmp_path: Path) -> None:
     script = tmp_path / "model.py"
     script.write_text(

@@ -80,6 +80,7 @@ def test_none_excludes_and_a_named_scope_inside_includes_again() -> None:
     assert ran.report.outside == 1
 
 
+@pytest.mark.conformance
 def test_blocks_of_one_name_are_one_scope_and_one_segment_where_nothing_lies_between() -> None:
     def model(x: Tensor) -> Tensor:
         with super_kernel("a"):
@@ -214,6 +215,7 @@ def test_a_mark_in_a_later_graph_counts_for_the_earlier_ones() -> None:
     assert ran.shape == {"a": [1]} and ran.report.outside == 1
 
 
+@pytest.mark.conformance
 def test_with_none_marks_only_all_graphs_are_scopes() -> None:
     def model(x: Tensor) -> Tensor:
         with super_kernel(None):
@@ -303,6 +305,7 @@ def test_bypass_leaves_a_broken_scope_unfused(model: Any, inner: str | None, own
         assert ran.scopes[inner].fused
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("mark", ["none", "excluded", "other"])
 def test_views_between_its_ops_never_break_a_scope(mark: str) -> None:
     def model(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -341,6 +344,7 @@ def test_a_scope_with_nothing_but_unfusible_ops_runs_right() -> None:
     assert ran.scopes["a"].segments == [] and ran.scopes["a"].unfusible[0].op == "aten::logcumsumexp"
 
 
+@pytest.mark.conformance
 def test_two_scopes_of_one_graph_keep_their_own_options() -> None:
     def model(x: Tensor) -> Tensor:
         with super_kernel("a", "early-start=0"):

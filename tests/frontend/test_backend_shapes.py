@@ -43,6 +43,7 @@ def test_every_shape_gives_right_results_and_open_sizes_are_named_in_one_line(
     assert about_rows == [f"input 'x', dimension 0 is compiled for {n}; another size compiles anew" for n in expected]
 
 
+@pytest.mark.conformance
 def test_a_size_that_is_used_as_a_number() -> None:
     def model(x: Tensor, n: int) -> Tensor:
         return x[:n] * x.shape[0] + torch.arange(n).unsqueeze(1)
@@ -129,6 +130,7 @@ def test_a_whole_number_that_depends_on_data_splits_a_scope(captured: None) -> N
     assert {found.op for found in ran.scopes["a"].unfusible} == {"aten._local_scalar_dense.default", "aten.add.Tensor"}
 
 
+@pytest.mark.conformance
 def test_a_float_that_becomes_an_input_stays_in_its_scope() -> None:
     def model(x: Tensor, factor: float) -> Tensor:
         with super_kernel("a", "strict-scope-check=abort"):
@@ -181,6 +183,7 @@ def test_an_unmarked_model_with_a_higher_order_operator_is_fused_around_it() -> 
     assert [len(segment.ops) for segment in ran.scopes["graph"].segments] == [1, 1]
 
 
+@pytest.mark.conformance
 def test_a_scope_inside_of_a_higher_order_operator_says_that_it_is_not_fused() -> None:
     def branch(x: Tensor) -> Tensor:
         with super_kernel("inner"):
@@ -192,6 +195,7 @@ def test_a_scope_inside_of_a_higher_order_operator_says_that_it_is_not_fused() -
     assert warning.startswith("super_kernel_scope 'inner': runs unfused through Inductor: it lies inside of cond")
 
 
+@pytest.mark.conformance
 def test_loops_run_right() -> None:
     def model(x: Tensor) -> Any:
         steps = torch.zeros((), dtype=torch.int64)

@@ -61,6 +61,7 @@ def test_forward_and_backward_of_an_unmarked_model_are_each_one_scope() -> None:
     assert [len(scope.segments) for scope in report.scopes] == [1, 1] and report.outside == 0
 
 
+@pytest.mark.conformance
 def test_gradients_through_several_scopes_and_what_lies_between() -> None:
     def model(x: Tensor) -> Tensor:
         with super_kernel("a"):
@@ -132,6 +133,7 @@ def test_a_model_goes_from_training_to_evaluation_and_back() -> None:
         torch.testing.assert_close(mine.norm.running_var, plain.norm.running_var)
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("marked", [True, False])
 def test_dropout_keeps_the_expected_share_and_its_gradient_uses_the_same_mask(marked: bool) -> None:
     def model(x: Tensor) -> Tensor:
@@ -151,6 +153,7 @@ def test_dropout_keeps_the_expected_share_and_its_gradient_uses_the_same_mask(ma
     assert not torch.equal(function(x), y)
 
 
+@pytest.mark.conformance
 def test_a_checkpointed_block_recomputes_the_same() -> None:
     def inner(x: Tensor) -> Tensor:
         with super_kernel("a"):

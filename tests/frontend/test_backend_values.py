@@ -82,6 +82,7 @@ def layouts() -> dict[str, Tensor]:
     }
 
 
+@pytest.mark.conformance
 def test_inputs_may_lie_in_memory_as_they_like() -> None:
     ran = check(lambda *given: [(x + 1).relu() for x in given], *layouts().values())
     assert [len(scope.segments) for scope in ran.report.scopes] == [1]
@@ -105,6 +106,7 @@ def test_inputs_that_are_the_same_memory() -> None:
     torch.testing.assert_close(function(big[:64], big[32:96]), model(big[:64], big[32:96]))
 
 
+@pytest.mark.conformance
 def test_numbers_and_scalars() -> None:
     def model(x: Tensor, i: int, f: float, b: bool, s: Tensor) -> Any:
         return x * i + f * s, i + 1, f, b, s.exp(), x.sum()
@@ -190,6 +192,7 @@ def test_a_view_of_an_input_written_in_place() -> None:
     check(model, X)
 
 
+@pytest.mark.conformance
 def test_an_input_written_by_one_scope_and_read_by_another() -> None:
     def model(x: Tensor) -> Any:
         with super_kernel("a"):
@@ -253,6 +256,7 @@ def test_modules_are_copied_and_pickled_before_and_after_they_are_compiled() -> 
     assert torch.equal(copy.deepcopy(whole)(X), first + 1)
 
 
+@pytest.mark.conformance
 def test_a_constant_of_the_model_is_part_of_it() -> None:
     table = torch.arange(16.0)
 
@@ -275,6 +279,7 @@ def test_grad_modes(mode: Any) -> None:
     torch.testing.assert_close(function(X), wave(X))
 
 
+@pytest.mark.conformance
 def test_autocast() -> None:
     def model(x: Tensor, w: Tensor) -> Tensor:
         with torch.autocast("cpu", torch.bfloat16):

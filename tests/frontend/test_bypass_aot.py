@@ -159,6 +159,7 @@ def test_one_tensor_given_twice(made: list[bool]) -> None:
     torch.testing.assert_close(function(both[:8], both[8:]), block(both[:8], both[8:]))
 
 
+@pytest.mark.conformance
 def test_a_mode_around_the_call_changes_nothing(made: list[bool]) -> None:
     function = compiled(block)
     x, w = torch.randn(8, 16), torch.randn(16, 4)

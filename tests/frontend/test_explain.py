@@ -227,6 +227,7 @@ def test_a_broken_file_a_script_that_fails_and_a_bad_option_are_told(tmp_path: P
 # logs and traces
 
 
+@pytest.mark.conformance
 def test_torch_logs_and_torch_trace_show_the_report(script: str, tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     environment = {**os.environ, "TORCH_LOGS": "superkernel", "TORCH_TRACE": str(trace)}

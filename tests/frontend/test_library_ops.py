@@ -128,6 +128,7 @@ def test_a_mixture_of_experts_is_one_super_kernel(dtype: torch.dtype, tokens: in
     fused_whole(experts, x, router, up, down, tolerance={torch.float32: 1e-5}.get(dtype, 3e-2))
 
 
+@pytest.mark.conformance
 def test_all_tokens_may_choose_the_same_experts() -> None:
     x, router = torch.randn(20, 32).abs(), torch.zeros(32, 8)
     router[:, 5], router[:, 2] = 1, 0.5

@@ -153,6 +153,7 @@ def test_a_custom_operator_is_fused_whole(kernels: None) -> None:
     assert "scale(x.sin(), 3.0)" in segment.ops[1].origins[0]
 
 
+@pytest.mark.conformance
 def test_without_a_kernel_it_splits_the_scope(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_registered", {})
     ran = check(lambda x: scale(x.sin(), 3.0) + 1, X)
@@ -161,6 +162,7 @@ def test_without_a_kernel_it_splits_the_scope(monkeypatch: pytest.MonkeyPatch) -
     assert str(scope.unfusible[0]).startswith("mylib::scale: no cpu sub-kernel is registered for it")
 
 
+@pytest.mark.conformance
 def test_several_results_scratch_and_optional_arguments(kernels: None) -> None:
     def model(x: Tensor, by: Tensor) -> Any:
         with sk.super_kernel("a", "strict-scope-check=abort:debug-replay=1"):

@@ -71,6 +71,7 @@ def test_a_script_with_arguments_leaves_everything(script: Path) -> None:
     assert "twice" in (out / store.REPORT).read_text()
 
 
+@pytest.mark.conformance
 def test_without_a_place_it_is_left_in_prof_result(script: Path) -> None:
     assert trace(script).returncode == 0
     assert store.read(script.parent / "prof_result" / "trace").detail
@@ -94,6 +95,7 @@ def test_as_json_the_output_is_one_object(script: Path) -> None:
     assert "on purpose" in found["failure"] and "words:" in done.stderr
 
 
+@pytest.mark.conformance
 def test_a_script_that_changes_directory_leaves_everything_where_it_was_started(script: Path) -> None:
     elsewhere = script.parent / "elsewhere"
     elsewhere.mkdir()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from measured import sample
 
 torch = pytest.importorskip("torch")
 
@@ -68,7 +69,7 @@ def test_one_x_one_weight_one_result(launch: Launcher, dtype: torch.dtype, ends:
                 bits = found
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("dtype", sample(FLOATS))
 def test_a_weight_per_group(dtype: torch.dtype) -> None:
     x = floats(ROWS, DEPTH, dtype=dtype)
     weight = [floats(WIDTH, DEPTH, dtype=dtype).t() for _ in range(GROUPS)]
@@ -81,7 +82,7 @@ def test_a_weight_per_group(dtype: torch.dtype) -> None:
     assert not found.report.scopes[0].unfusible and len(found.report.scopes[0].segments) == 1
 
 
-@pytest.mark.parametrize("split_item", [0, 3])
+@pytest.mark.parametrize("split_item", sample([0, 3]))
 def test_numbers_divide_the_rows(split_item: int) -> None:
     x, weight = floats(ROWS, DEPTH), floats(GROUPS, DEPTH, WIDTH)
 
@@ -226,7 +227,7 @@ def test_a_bias_of_another_type_is_left_to_torch() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int8])
-@pytest.mark.parametrize(("rows", "depth", "width"), [(0, 8, 5), (4, 8, 0), (4, 0, 5)])
+@pytest.mark.parametrize(("rows", "depth", "width"), sample([(0, 8, 5), (4, 8, 0), (4, 0, 5)]))
 def test_sizes_of_zero(dtype: torch.dtype, rows: int, depth: int, width: int) -> None:
     x, weight = torch.ones(rows, depth, dtype=dtype), torch.ones(2, depth, width, dtype=dtype)
     wanted = torch.int32 if dtype is torch.int8 else None

@@ -45,6 +45,7 @@ def test_equal_scopes_share_one_binary() -> None:
     assert binary(ran, "first") == binary(ran, "second")
 
 
+@pytest.mark.conformance
 def test_another_option_or_another_input_makes_another_binary() -> None:
     def scale(x: Tensor, by: Tensor | None = None) -> Tensor:
         with super_kernel("a"):

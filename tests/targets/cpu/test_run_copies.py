@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from measured import sample
 
 from superkernel import Op, SubKernel, SuperKernel
 from superkernel import compile as compile_ops
@@ -70,7 +71,7 @@ def dear_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("dear_syncs")
-@pytest.mark.parametrize("cores", [2, 4, 8])
+@pytest.mark.parametrize("cores", sample([4, 2, 8]))
 @pytest.mark.parametrize("delay", ["", "7"])
 def test_copies_give_the_bits_of_the_unfused_run(
     source: Path, cores: int, delay: str, monkeypatch: pytest.MonkeyPatch
@@ -113,7 +114,7 @@ def test_the_plan_says_where_copies_would_not_pay(source: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("options", ["", "early-start=2", "stream-fusion=1"])
-@pytest.mark.parametrize("delay", ["", "5"])
+@pytest.mark.parametrize("delay", sample(["5", ""]))
 def test_counters_in_the_place_of_stamps(
     source: Path, options: str, delay: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

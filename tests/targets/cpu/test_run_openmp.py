@@ -41,9 +41,10 @@ ORDERS = {
     "before": "use_torch(); launch(); use_torch()",
     "after": "launch(); use_torch(); launch()",
 }
+ORDER_MARKS = {"never": (), "before": (needs_torch, pytest.mark.conformance), "after": needs_torch}
 
 
-@pytest.mark.parametrize("order", [pytest.param(o, marks=() if o == "never" else needs_torch) for o in ORDERS])
+@pytest.mark.parametrize("order", [pytest.param(o, marks=ORDER_MARKS[o]) for o in ORDERS])
 def test_one_run_time_whenever_torch_is_imported(order: str) -> None:
     found = child(f"{LIBRARIES}\n{ORDERS[order]}\nassert len(libraries()) == 1, libraries()\nprint('done')")
     assert "done" in found.stdout
@@ -146,6 +147,7 @@ def test_inside_another_region_a_meeting_gets_threads_of_its_own(outside: ctypes
             assert_right_inside(outside, k, thread)
 
 
+@pytest.mark.conformance
 def test_threads_of_its_own_leave_nothing_behind(outside: ctypes.CDLL) -> None:
     ops = [Op(small("mix", 4), ["a", "b", "t"]), Op(small("total", 4), ["t", "ws", "u"])]
     with compile_ops(ops, "nested_often", "debug-watchdog=20", 4) as k:

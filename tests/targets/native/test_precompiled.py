@@ -71,6 +71,7 @@ def test_texts_of_one_call_count_once(context: BuildContext) -> None:
     assert len(uses.read_text()) == 1
 
 
+@pytest.mark.conformance
 def test_other_flags_have_a_header_of_their_own(context: BuildContext) -> None:
     for number in range(PLAIN_USES + 1):
         compile_generated([text(number)], ["-O1"], context)
@@ -109,6 +110,7 @@ def test_includes_that_do_not_exist_are_told(context: BuildContext) -> None:
     assert sum("c++-header" in command for command in context.commands) == 1  # not tried again
 
 
+@pytest.mark.conformance
 def test_another_torch_has_a_header_of_its_own(context: BuildContext, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(PLAIN_USES + 1):
         compile_generated([text(number)], [], context)

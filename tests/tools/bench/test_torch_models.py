@@ -215,6 +215,7 @@ def test_first_results_come_from_fresh_processes(monkeypatch: pytest.MonkeyPatch
     assert [figure.met for figure in result.figures] == [True, True]
 
 
+@pytest.mark.conformance
 def test_the_script_says_how_long_it_took(tmp_path: Any) -> None:
     outcome = torch_models.first_call_of("eager", str(tmp_path), 2)
     assert outcome["right"] and 0 < outcome["first"] <= outcome["settled"]

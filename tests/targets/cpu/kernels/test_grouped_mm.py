@@ -115,6 +115,7 @@ def test_what_the_operators_of_torch_and_transformers_give(launch: Launcher, dty
                 torch.testing.assert_close(out[:covered], theirs[:covered], **tolerance)
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_groups_of_columns_of_depth_and_of_nothing(launch: Launcher, dtype: torch.dtype) -> None:
     ends = torch.tensor([8, 8, 24, 32], dtype=torch.int32)
