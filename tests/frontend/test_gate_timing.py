@@ -40,7 +40,7 @@ def test_functions_take_turns_and_their_first_runs_do_not_count() -> None:
     functions = {"a": clock.function("a", 900 * MS, 5 * MS), "b": clock.function("b", 800 * MS, 4 * MS)}
     times = alternate(functions, clock, lambda: clock.calls.append("prepare"))
     assert clock.calls[:6] == ["prepare", "a", "prepare", "b", "prepare", "a"]
-    assert times == {"a": [5 * MS] * 3, "b": [4 * MS] * 3}  # slow first runs allow few samples
+    assert times == {"a": [5 * MS] * 15, "b": [4 * MS] * 15}
     assert clock.calls.count("prepare") == len(clock.calls) // 2  # written inputs are restored before each run
 
 
@@ -51,6 +51,14 @@ def test_a_short_function_runs_twice_per_sample_and_is_sampled_often() -> None:
     assert times == {"a": [10_000] * 15}
 
 
+@pytest.mark.parametrize(("crowded", "samples"), [(False, 3), (True, 14)])
+def test_long_functions_are_sampled_less_often(crowded: bool, samples: int) -> None:
+    """Not so on a busy machine, where few samples are undisturbed."""
+    clock = SetClock()
+    times = alternate({"a": clock.function("a", 150 * MS)}, clock, crowded=crowded)
+    assert times == {"a": [150 * MS] * samples}
+
+
 @pytest.mark.parametrize(
     ("candidate", "reference", "crowded", "faster"),
     [
@@ -59,6 +67,7 @@ def test_a_short_function_runs_twice_per_sample_and_is_sampled_often() -> None:
         ([1_000] * 5, [1_000 + LEAST_GAIN_NS - 1] * 5, False, False),  # twice as fast and more, but by little time
         ([100_000] * 5, [140_000] * 5, True, False),  # a busy machine: the difference may be its
         ([100_000] * 5, [160_000] * 5, True, True),
+        ([100_000, 900_000, 900_000], [500_000] * 3, True, True),  # there the least time decides
         ([100_000] * 5, [100_000, 300_000, 300_000, 300_000, 300_000], False, False),  # once as fast: it was disturbed
         ([100_000, 900_000, 900_000, 900_000, 900_000], [500_000] * 5, False, False),
     ],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from statistics import median
 from typing import Any
 
 import torch
@@ -17,8 +16,8 @@ from .program import Program
 from .program_memory import CallTensors, SegmentLaunch
 from .segments import Segment
 
-_RUNS = 3  # of each call, after one that warms it up
-_LONG_NS = 50_000_000  # a call as long as this is timed once
+_FEWEST, _MOST = 2, 15  # runs that are timed
+_SAMPLING_NS = 20_000_000  # how long they may take, where this allows the fewest
 _GIVEN = (StorageOrigin.INPUT, StorageOrigin.CONSTANT)
 
 
@@ -68,15 +67,14 @@ def _trial_value(leaf: Any, program: Program, tensors: CallTensors) -> Any:
     return flat.as_strided(leaf.shape, leaf.strides)
 
 
-def _time(function: Callable[[], object], clock: Clock, runs: int = _RUNS) -> int:
-    times = []
-    for run in range(runs + 1):
+def _time(function: Callable[[], object], clock: Clock) -> int:
+    """The least time of several runs, after one that warms it up."""
+    times: list[int] = []
+    while len(times) <= _FEWEST or (len(times) < _MOST and sum(times) < _SAMPLING_NS):
         begin = clock()
         function()
         times.append(clock() - begin)
-        if times[-1] > _LONG_NS and run:
-            break
-    return int(median(times[1:]))
+    return min(times[1:])
 
 
 def kernel_times(program: Program, segments: Sequence[Segment], args: Sequence[Any], clock: Clock) -> dict[int, int]:
@@ -91,11 +89,10 @@ def kernel_times(program: Program, segments: Sequence[Segment], args: Sequence[A
         segment = next(pending)
         for node, single in step.kernel.unfused().single_launches():
             is_repeatable = all(param.kind is not Kind.INOUT for param in node.kernel.params)
-            runs = _RUNS if is_repeatable else 0
-            if not runs:
+            if not is_repeatable:
                 single.launch_values(values, sizes)
                 continue
-            duration = _time(partial(single.launch_values, values, sizes), clock, runs)
+            duration = _time(partial(single.launch_values, values, sizes), clock)
             call = id(segment.calls[node.index])
             found[call] = found.get(call, 0) + duration
 

@@ -69,18 +69,18 @@ class MeasuredPart:
             return built[verdict.choice]
 
     def _measured(self, args: Sequence[Any], built: dict[PartChoice, PartFunction], store: Cache) -> PartVerdict:
-        """What a crowded machine decides, and what could not be measured, is not kept for other processes."""
+        """What a busy machine decides, and what could not be measured, is not kept for other processes."""
+        crowded = self.is_crowded()
         try:
             with unpublished(), torch.no_grad():
                 trial = TrialInputs(args, written_inputs(self.part))
-                measured = PartMeasurement(self, trial, built).verdict()
+                measured = PartMeasurement(self, trial, built, crowded).verdict()
         except Exception as reason:  # the third fallback point: what fails on trial stays as it is
             _log.debug("the profit gate cannot measure a part", exc_info=reason)
             note = f"not compared with stock Inductor: {type(reason).__name__}: {reason}"
-            return VERDICTS.keep(
-                self.key, PartVerdict(PartChoice.SUPER_KERNELS, {}, GateConditions.now(), (), note), None
-            )
-        return VERDICTS.keep(self.key, measured, None if self.is_crowded() else store)
+            verdict = PartVerdict(PartChoice.SUPER_KERNELS, {}, GateConditions.now(), (), note)
+            return VERDICTS.keep(self.key, verdict, None)
+        return VERDICTS.keep(self.key, measured, None if crowded or self.is_crowded() else store)
 
     def build(self, verdict: PartVerdict) -> PartFunction:
         """The function of a verdict that another part with this key has got."""
@@ -99,6 +99,7 @@ class PartMeasurement:
     measured: MeasuredPart
     trial: TrialInputs
     built: dict[PartChoice, PartFunction]  # receives what was built for the measurement
+    crowded: bool  # other programs keep the machine busy
 
     def verdict(self) -> PartVerdict:
         """Inductor is asked only where the library functions that it would call leave room for a gain."""
@@ -109,7 +110,7 @@ class PartMeasurement:
         generated = sum(isinstance(call, KernelCall) for call, _ in self.measured.matched.calls)
         room = least - sum(library.values()) - generated * _LAUNCH_NS
         is_usual = all(call.op._schema.name in _USUALLY_FASTER for call in calls.values())
-        if room < least_gain(least, self.measured.is_crowded()) and (is_usual or least < _WORTH_ALL_TIMES_NS):
+        if room < least_gain(least, self.crowded) and (is_usual or least < _WORTH_ALL_TIMES_NS):
             return self._keep({FUSED: [least]})
         kernels = self._kernel_times(calls)
         losses = {index: kernels[index] - library[index] for index in library if index in kernels}
@@ -119,12 +120,13 @@ class PartMeasurement:
             if _LIBRARY_MARGIN * library[index] < kernels[index] and loss > _SPLIT_NS
         }
         functions = {name: self._trial(launch) for name, launch in ours.items()}
-        if sum(losses.values()) >= least_gain(least, self.measured.is_crowded()):
+        if sum(losses.values()) >= least_gain(least, self.crowded):
             stock = self._stock()
             functions[INDUCTOR] = lambda: stock(list(self.trial.args))
         times = self._alternate(functions)
-        best = min(median(samples) for samples in times.values())
-        expected = min(median(times[name]) for name in ours) - sum(losing.values()) + len(losing) * _SPLIT_NS
+        typical = min if self.crowded else median
+        best = min(typical(samples) for samples in times.values())
+        expected = min(typical(times[name]) for name in ours) - sum(losing.values()) + len(losing) * _SPLIT_NS
         library_calls = tuple(
             LibraryCallTimes(index, kernels[index] / 1000, library[index] / 1000) for index in sorted(losing)
         )
@@ -136,12 +138,12 @@ class PartMeasurement:
         return self._decide(times, library_calls)
 
     def _decide(self, times: Mapping[str, Sequence[int]], library_calls: tuple[LibraryCallTimes, ...]) -> PartVerdict:
-        choice = decide(times, self.measured.is_crowded())
+        choice = decide(times, self.crowded)
         kept_calls = library_calls if choice is PartChoice.LIBRARY_CALLS else ()
-        return PartVerdict(choice, microseconds(times), GateConditions.now(), kept_calls)
+        return PartVerdict(choice, microseconds(times, self.crowded), GateConditions.now(), kept_calls)
 
     def _keep(self, times: Mapping[str, Sequence[int]]) -> PartVerdict:
-        return PartVerdict(PartChoice.SUPER_KERNELS, microseconds(times), GateConditions.now())
+        return PartVerdict(PartChoice.SUPER_KERNELS, microseconds(times, self.crowded), GateConditions.now())
 
     def _calls(self) -> dict[int, LibraryCall]:
         matched = self.measured.matched
@@ -163,7 +165,7 @@ class PartMeasurement:
         return lambda: self.measured.program(self.trial.args, launch)
 
     def _alternate(self, functions: Mapping[str, Callable[[], object]]) -> dict[str, list[int]]:
-        return alternate(functions, self.measured.clock, self.trial.restore)
+        return alternate(functions, self.measured.clock, self.trial.restore, self.crowded)
 
     def _least_launch_time(self, launch: Callable[[SegmentLaunch, Any, Any], None]) -> int:
         """The nanoseconds inside of launches, without the host's work between them."""
@@ -196,10 +198,8 @@ class PartMeasurement:
 
 def decide(times: Mapping[str, Sequence[int]], crowded: bool) -> PartChoice:
     """What runs the part: the super kernels, unless an alternative is faster beyond noise."""
-    choice, best = (
-        PartChoice.SUPER_KERNELS,
-        min((times[name] for name in (FUSED, ON_ONE_CORE) if name in times), key=median),
-    )
+    ours = [times[name] for name in (FUSED, ON_ONE_CORE) if name in times]
+    choice, best = PartChoice.SUPER_KERNELS, min(ours, key=min if crowded else median)
     for name, alternative in (
         (WITH_LIBRARY_CALLS, PartChoice.LIBRARY_CALLS),
         (INDUCTOR, PartChoice.INDUCTOR),
