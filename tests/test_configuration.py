@@ -15,6 +15,7 @@ from superkernel.configuration import READ_VARIABLES, SETTINGS, config
 from superkernel.targets.cpu.runtime import host_library, huge_pages
 
 PACKAGE = Path(sk.__file__).parent
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "configuration.md"
 
 
 @pytest.fixture(autouse=True)
@@ -100,3 +101,10 @@ def test_every_variable_that_the_package_reads_is_listed() -> None:
     named = {name for text in sources for name in re.findall(r'"(SUPERKERNEL_[A-Z_]+)"', text)}
     read = {name for text in sources for name in re.findall(r'environ(?:\.get\(|\[)"([A-Z_]+)"', text)} - {"PATH"}
     assert named | read <= listed, "add them to the tables of configuration.py"
+
+
+def test_the_code_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    code = re.search(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    assert code is not None
+    exec(code[1], {})
+    assert "cache_limit" in capsys.readouterr().out and config.source("cache_limit") != "assigned"

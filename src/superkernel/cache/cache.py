@@ -105,6 +105,12 @@ class Cache:
             with suppress(BuildError), self._building(key, suffix):
                 self._build(key, suffix, lambda path: path.write_text(text), overflow=False)
 
+    def add(self, key: str, suffix: str, contents: bytes) -> None:
+        """Put an entry in place unless there is one; not counted among hits and misses."""
+        with self._building(key, suffix):
+            if self._find(key, suffix) is None:
+                self._build(key, suffix, lambda path: path.write_bytes(contents))
+
     def info(self) -> CacheInfo:
         """How many entries there are, and how many bytes they take."""
         sizes = [file.bytes for file in stored_files(self.directory) if file.is_entry]

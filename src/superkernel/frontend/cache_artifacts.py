@@ -40,7 +40,7 @@ class CacheEntryArtifact(CacheArtifact):
             _log.warning(f"cache artifact {self.key!r} of superkernel is damaged and was left out: it is built again")
             return
         try:
-            Cache().make(*name, lambda path: path.write_bytes(contents))
+            Cache().add(*name, contents)
         except BuildError as reason:
             _log.warning(f"cache artifact {self.key!r} of superkernel was left out: {reason}")
 
