@@ -18,12 +18,12 @@ INTRODUCTION = """\
 
 <!-- Written by tools/write_benchmarks.py from benchmarks/results/. Measure again, do not edit. -->
 
-`superkernel bench SUITE` measures what stands below; `--json` gives the numbers as data, `--quick` a first look,
-`--cores N` another number of cores for us and for every peer. The promised figures are for two cores.
+`superkernel bench SUITE` runs one of the suites below. `--json` prints the numbers as JSON, `--quick` uses fewer
+repetitions, `--cores N` sets the number of cores for us and for every peer. Targets hold for two cores.
 
-How it is measured: all cases in one run and one process, in an order that changes every round; the median of the
-rounds, and half the distance between the quartiles as the spread. Every result is checked before it is timed, and a
-wrong one fails the run. Figures are ratios from one run, because times on shared machines wander.
+Method: all cases run in one process, in a different order in every round. Tables show the median of the rounds; the
+spread is half the interquartile range. Every result is checked before it is timed; a wrong result fails the run.
+Figures are ratios from one run, because times on shared machines vary between runs.
 """
 
 # suite -> what one must know of it, before its results
@@ -36,18 +36,17 @@ through the same run time.
 
 The gain is smaller in other workloads:
 
-- What a missing barrier saves depends on how little the ops do. 64 `@block` adds of 4 KB gained 1.7x to 2.05x in quiet
-  runs, 256 of 2 KB 1.9x; the suite uses 1024 of 512 B, where the boundary is most of the time.
-- Two chains that stream memory gain less than two that wait for their own results: adds of 64 KB side by side gained
-  1.6x to 2.0x, and 1.2x in a run where the two virtual cores seem to have shared one physical core. The suite's
-  chains are latency-bound.
-- Arrays that begin at the same offset of a page slow each other down: one run of the 4 KB chain took twice its time,
-  and was 7.9x faster than eager instead of 12x. Arrays that the engine or this suite allocates are staggered now;
-  arrays that a caller passes are where they are.
-- With another process on the same cores, no two-thread figure here means anything.
+- The gain from removing a barrier depends on the size of the ops. 64 `@block` adds of 4 KB gained 1.7x to 2.05x on an
+  idle machine, 256 of 2 KB 1.9x; the suite uses 1024 of 512 B, where boundaries take most of the time.
+- Two memory-bound chains gain less than two latency-bound chains, which the suite uses: adds of 64 KB side by side
+  gained 1.6x to 2.0x, and 1.2x in a run where the two virtual cores appeared to share one physical core.
+- Arrays that begin at the same page offset cause cache conflicts: one run of the 4 KB chain took twice as long, and
+  was 7.9x faster than eager instead of 12x. Arrays that the engine or this suite allocates have staggered offsets;
+  arrays passed by a caller do not.
+- Two-thread figures are meaningless while another process uses the same cores.
 
-What this does not establish: anything about kernels that are long. A super kernel removes boundaries; where the work
-between them takes milliseconds there is little to remove.
+What this does not establish: anything about long kernels. A super kernel removes boundaries; if the work between them
+takes milliseconds there is little to remove.
 """,
     "torch": """\
 ## torch: compiled models beside eager torch and Inductor
@@ -62,35 +61,34 @@ dynamic=False`. The peers:
 | frozen | Inductor with `freezing` and `cpp_wrapper` |
 | max-autotune | Inductor with mode `max-autotune-no-cudagraphs`, `freezing` and `cpp_wrapper` |
 
-Each gets its own copy of the model and its own code object, so that none pays for another's guards. Inductor's settings
-are in force while it compiles, and not only given as `options=`: Dynamo asks as well whether weights are frozen, and
-without that nothing is. All caches are empty when the run begins. Our back end has its default options, so the profit
-gate measures during 13 calls before anything is timed; the notes say what it chose. Every compiled result is compared
-with eager's before it is timed, to 1e-4 of the largest value. *fuse=off* is no peer: the same sub-kernels, one launch
-each. Fusing must not cost more than 2 % or half the distance between the quartiles, whichever is more.
+Each peer gets its own copy of the model and its own code object, so that guards are not shared. Inductor's settings
+are set globally while it compiles, not only as `options=`, because Dynamo also reads whether weights are frozen. All
+caches are empty when the run begins. Our back end has default options: the profit gate measures during 13 calls before
+timing starts; the notes give its choice. Every compiled result is compared with eager's before it is timed, to 1e-4 of
+the largest value. *fuse=off* is not a peer: it launches the same sub-kernels one by one. Fusing must not cost more
+than 2 % or half the interquartile range, whichever is larger.
 
-A round calls a case for 50 ms, after one call that is not timed: a model that generates text calls itself again and
-again, and finds the last cache as it left it, not as another model did. Our back end puts weights of 2 MB and more into
-huge pages at its first call ([torch.md](torch.md)), which is part of what is compared; the loop that only reads has
-huge pages as well. Peers leave memory as torch allocates it.
+A round calls a case for 50 ms after one untimed call, so that the last-level cache holds the data of this case, as in
+repeated decoding. Our back end moves weights of 2 MB and more to huge pages at its first call ([torch.md](torch.md)),
+which is part of the comparison; the read-only loop uses huge pages as well. Peers use memory as torch allocates it.
 
 - **Host cost of a call**: a function that adds 8 tensors of 64 floats, one super kernel. Two times are subtracted from
   the time of a call: that of the same function with a back end that returns an existing tensor (guards, and the call
-  that Dynamo makes), and the launch of this super kernel from a C loop; round by round, then the median. What remains
-  is AOTAutograd's wrapper, the allocation of the output, our Python and the way into C. For Inductor, the time of its
-  kernel is not subtracted; it is well under a microsecond.
+  that Dynamo makes), and the launch of this super kernel from a C loop; round by round, then the median. The remainder
+  is AOTAutograd's wrapper, the allocation of the output, our Python code and the call into C. For Inductor, the time
+  of its kernel, well under a microsecond, is not subtracted.
 - **Four blocks** of LayerNorm, Linear 256 to 512, SiLU, Linear 512 to 256 and a residual. *best/ours* is the time of
   the best peer divided by ours. *Reading alone* is the share of our time that two cores need to read as many bytes as
   the model has weights and caches, with a loop that only reads, in the same rounds: 100 % would be the speed of the
   memory.
 - **Others**: models where we expect to gain little, or to lose.
-- **Compile times**: fresh processes, four blocks of 1 row. The clock starts after `import torch`, so that everything a
-  back end imports is on its account, and stops at the first result. *Caches empty*: neither our cache folder nor
-  Inductor's exists, so Inductor's time includes its precompiled header. *Caches warm*: the process after that. The
-  lines with 12 results include what the profit gate builds and measures.
+- **Compile times**: fresh processes, four blocks of 1 row. The clock starts after `import torch`, so that it includes
+  the imports of a back end, and stops at the first result. *Caches empty*: neither our cache folder nor Inductor's
+  exists, so Inductor's time includes its precompiled header. *Caches warm*: the process after that. The lines with 12
+  results include what the profit gate builds and measures.
 
-What this does not establish: anything about batches in which a matrix product is bound by arithmetic, about other
-processors, or about memory that does not fit the last cache: these weights do.
+What this does not establish: anything about compute-bound batch sizes, other processors, or weights that exceed the
+last-level cache.
 """,
     "moe": """\
 ## moe: layers of experts
@@ -99,19 +97,19 @@ Six layers of RMSNorm, gate, softmax, the best two of eight experts, two batched
 float32; peers, checks and settings as in the suite torch. *Reading alone* is the share of our time that
 two cores need to read as many bytes as the model has weights.
 
-What limits it: at 4 tokens every weight is multiplied four times, 9.4 million multiplications per call, for which two
-cores of this EPYC with one 512-bit multiplier each need 96 us at best. In some hours every launch takes 217 us instead
-of 132, with hardly any spread, as if both virtual cores were one real one. Guards add 40 to 60 us, for every peer. The
-best peer takes 312 us in good hours, so that 2.5x would be 125 us for multiplications, guards and the rest. At one
-token the matmuls run at the speed of the memory; eager torch reads the weights of hidden 512 at a third to a half of it
-here, and at six to eight tenths on the Xeon, where reading at full speed cannot gain 2x. With
-16 cores every expert is divided between two of them, whose parts of a row do not lie one after the other.
+Limits: at 4 tokens every weight is used four times: 9.4 million multiplications per call, which take at least 96 us on
+two cores of this EPYC (one 512-bit multiplier each). In some hours every launch takes 217 us instead of 132 us, with
+little spread, as if both virtual cores were one physical core. Guards add 40 to 60 us, for every peer. The best peer
+takes 312 us when the machine is idle, so 2.5x would be 125 us including guards. At one token the matmuls run at memory
+bandwidth. Eager torch reads the weights of hidden 512 at a third to a half of that bandwidth here, and at 60 to 80 %
+of it on the Xeon, where 2x is therefore out of reach. With 16 cores every expert is split between two cores, whose
+parts of a row are not contiguous.
 
 The two quantised ops are those of `examples/02_scope.py`, at its sizes, compared round by round. The sample is the
-model of `examples/03_moe_compare.py`; its launches are profiled in seven turns of both ways, and the calmest of each
-are compared: on this virtual machine a launch on both cores sometimes takes milliseconds, so that single turns gave
-anything from -35 % to 56 %. By medians a call spends 125 us in launches unfused and 102 us fused: the 66 launches that
-are gone cost 0.35 us each.
+model of `examples/03_moe_compare.py`; its launches are profiled seven times fused and unfused, and the fastest profile
+of each is compared: on this virtual machine a launch on both cores sometimes takes milliseconds, so single profiles
+gave from -35 % to 56 %. By medians a call spends 125 us in launches unfused and 102 us fused: each of the 66 removed
+launches cost 0.35 us.
 """,
     "decode": """\
 ## decode: one token of a Llama-like model
@@ -120,25 +118,24 @@ Six layers, batch 1, float32, a cache of 256 tokens that the step writes to, 409
 peers, checks and settings as in the suite torch. Before them the matmuls alone: a linear layer of 1 to 8
 rows with 128 MB of weights beside a loop that only reads as much, and large ones beside MKL through torch.
 
-What limits it: weights and cache of hidden 288 are 32 MB, as much as the last cache of this EPYC, which other virtual
-machines use as well: within one hour the loop that only reads took between 0.25 and 0.75 ms. Guards and Python take 50
-us where they find their data in the cache, and 200 to 450 us after 30 MB and more have passed through it, for us and
-for every peer. Of a step of hidden 512 that takes 3.3 ms the launch is 2.75 ms, as long as the loop that only
-reads; guards take 0.44 ms, and our Python 0.1 ms. At 8 rows 128 MB of weights
-are 268 million multiplications: 2.7 ms at the best rate that was seen here, as long as reading them.
+Limits: weights and cache of hidden 288 are 32 MB, the size of the last-level cache of this EPYC, which other virtual
+machines share: within one hour the read-only loop took between 0.25 and 0.75 ms. Guards and Python code take 50 us if
+their data is cached, and 200 to 450 us after 30 MB and more have passed through the cache, for us and for every peer.
+A step of hidden 512 takes 3.3 ms, of which the launch is 2.75 ms (as long as the read-only loop), guards 0.44 ms and
+our Python code 0.1 ms. At 8 rows, 128 MB of weights are 268 million multiplications: 2.7 ms at the highest rate
+observed here, as long as reading them.
 """,
     "attention": """\
 ## attention: scaled dot-product attention
 
-Eight heads of 64, float32: one query over a cache, and causal prompts; peers, checks and settings as in
-the suite torch. No figure is promised: this shows where we gain and lose.
+Eight heads of 64, float32: one query over a cache, and causal prompts; peers, checks and settings as in the suite
+torch. There are no targets: the suite shows where we gain and lose.
 """,
     "loaded": """\
-## loaded: small models on a machine that others keep busy
+## loaded: small models on a busy machine
 
-Two busy processes for every core run beside the timed calls. A launch whose cores would have to wait for processors
-runs on the calling thread alone; eager torch and Inductor keep their OpenMP teams, whose joins wait for the time slices
-of the others.
+Two busy processes per core run during the timed calls. A launch whose cores would have to wait for processors runs on
+the calling thread alone; eager torch and Inductor keep their OpenMP teams, whose joins wait for scheduler time slices.
 """,
 }
 
@@ -165,7 +162,7 @@ def section(result: dict[str, Any], path: Path) -> str:
     times = [(t["name"], f"{t['median']:.2f}", f"{50 * t['spread']:.0f} %") for t in result["timings"]]
     checks = f"{len(result['checks'])} results checked, " + ("all right" if result["ok"] else "**some wrong**")
     parts = [title, "", f"{facts}; {checks}. Data: `{path.relative_to(ROOT)}`.", ""]
-    parts += [_table(("figure", "measured", "promised", ""), figures)]
+    parts += [_table(("figure", "measured", "target", ""), figures)]
     parts += _compared(result.get("comparisons", []))
     if times:
         parts += [_table(("time per call", "median, us", "spread"), times)]

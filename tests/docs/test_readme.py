@@ -41,7 +41,7 @@ def test_the_model_runs_under_the_shell_commands_of_the_page(
             main()
         printed += capsys.readouterr().out
         assert not ended.value.code, printed
-    assert "scope 'mlp'" in printed
+    assert "mlp" in printed
     assert {path.name for path in (tmp_path / "prof_result/trace").iterdir()} >= {"report.html", "trace.json"}
 
 
