@@ -64,9 +64,9 @@ if sys.modules.get("torch") is not None:  # torch.compiler.load_cache_artifacts 
 def __getattr__(name: str) -> Any:
     """Imported when it is asked for: what needs torch, since the rest works without, and what few programs use."""
     if name == "explain":
-        from .frontend.explain import explain
+        from .frontend.import_explain import import_explain
 
-        return explain
+        return import_explain().explain
     if name == "profile":
         from .observe.recorder import profile
 

@@ -37,7 +37,13 @@ def model(x: Tensor) -> Tensor:
 def test_the_text_names_scopes_segments_ops_lines_and_reasons() -> None:
     report = sk.explain(model, X)
     text = str(report)
-    assert text.startswith("1 graph, 1 scope; 1 op outside of scopes (Inductor); cache: ")
+    assert text.startswith(
+        "verdict: partly fused: 2 super kernels, 1 operator of torch, 1 op outside of scopes\n"
+        "launches per call: 3 -> 3\n"
+    )
+    assert "\n1 graph, 1 scope; 1 op outside of scopes (Inductor); cache: " in text
+    assert "graph breaks: none\nsplits: 1\n  1. aten::logcumsumexp adds 2 launches: no cpu sub-kernel is " in text
+    assert 'do: register a kernel, sk.register_kernel("aten::logcumsumexp")' in text
     assert "scope 'a' in graph 1 (inference): 2 segments, options early-start=2" in text
     assert (
         "unfusible aten::logcumsumexp: no cpu sub-kernel is registered for it (" in text
@@ -54,7 +60,9 @@ def test_the_report_is_data_too() -> None:
     assert (scope.name, scope.options, len(scope.segments), len(scope.unfusible)) == ("a", "early-start=2", 2, 1)
     assert all(segment.fused and segment.reason and segment.syncs == {} for segment in scope.segments)
     facts = json.loads(json.dumps(report.to_dict()))
-    assert set(facts) == {"graphs", "scopes", "outside", "notes", "cache"}
+    advice = {"verdict", "launches", "gain", "splits", "graph_breaks"}
+    assert set(facts) == {"graphs", "scopes", "outside", "notes", "cache", *advice}
+    assert facts["launches"] == {"before": 3, "after": 3} and facts["splits"][0]["op"] == "aten::logcumsumexp"
     (page,) = facts["scopes"]
     assert page["unfusible"][0]["op"] == "aten::logcumsumexp"
     assert [segment["fused"] for segment in page["segments"]] == [True, True]
@@ -67,14 +75,17 @@ class Counting(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("count", torch.zeros(16))
+        self.plain, self.calls = torch.zeros(16), 0
 
     def forward(self, x: Tensor, *, scale: float = 1.0) -> Tensor:
+        self.calls += 1
         self.count.add_(1)
+        self.plain.add_(1)
         x.mul_(scale)
-        return x + self.count
+        return (x + self.count).sort().values + self.plain
 
 
-def test_it_changes_neither_inputs_nor_buffers_nor_random_numbers() -> None:
+def test_it_changes_neither_inputs_nor_buffers_nor_random_numbers_and_measures() -> None:
     counting, x = Counting(), X.clone()
     torch.manual_seed(5)
     expected = torch.rand(2)
@@ -82,6 +93,34 @@ def test_it_changes_neither_inputs_nor_buffers_nor_random_numbers() -> None:
     report = sk.explain(counting, x, scale=2.0)
     assert report.scopes and torch.equal(x, X) and not counting.count.any()
     assert torch.equal(torch.rand(2), expected)
+    assert counting.calls == 1 and (counting.plain == 1).all()  # the model itself ran once
+    gain = report.advice.gain
+    assert gain is not None and gain.before_us > 0 and "measured: " in str(report) and " us, unfused " in str(report)
+
+
+def broken(x: Tensor) -> Tensor:
+    y = x.sin()
+    torch._dynamo.graph_break()
+    return y.cos() if y.sum() > 0 else y.sum(0)
+
+
+def test_graph_breaks_are_named_with_their_lines() -> None:
+    report = sk.explain(broken, X)
+    assert report.graphs == 3
+    explicit, branch = report.graph_breaks
+    assert explicit.line.endswith("torch._dynamo.graph_break()") and "graph_break" in explicit.reason
+    assert branch.line.endswith("return y.cos() if y.sum() > 0 else y.sum(0)") and "torch.where" in branch.hint
+    assert "graph breaks: 2\n  tests/frontend/test_explain.py:" in str(report)
+
+
+def test_an_lstm_without_graphs_says_why() -> None:
+    with torch._dynamo.config.patch(allow_rnn=False), torch.no_grad():
+        report = sk.explain(nn.LSTM(4, 4), torch.zeros(2, 3, 4))
+    assert report.graphs == 0
+    assert report.advice.verdict.startswith(
+        "nothing was compiled: Attempted to wrap RNN, GRU, or LSTM: Dynamo does not"
+    )
+    assert "allow_rnn=True" in report.advice.verdict
 
 
 def test_a_compiled_model_is_explained_anew_and_keeps_working() -> None:
@@ -116,13 +155,18 @@ def test_errors_are_raised_as_they_are() -> None:
         sk.explain(strict, X)
     with pytest.raises(OptionError, match="unknown backend option 'fuze'"):
         sk.explain(model, X, options={"fuze": "off"})
-    with pytest.raises(GraphError, match="needs a model"):
+    with pytest.raises(GraphError, match="needs a model or a function, not 3"):
         sk.explain(3)  # type: ignore[arg-type]
+    with pytest.raises(GraphError, match=r"needs a model, not the class Counting: pass an instance, Counting\("):
+        sk.explain(Counting, X)
 
 
 # from the shell
 
 SCRIPT = """
+import atexit
+import os
+import subprocess
 import sys
 
 import torch
@@ -144,10 +188,23 @@ class Net(torch.nn.Module):
     def forward(self, x):
         return model(x)
 
+class Sized(Net):
+    def __init__(self, size):
+        super().__init__()
+
+class Table:
+    pass
+
 net = Net()
 
 def net_inputs():
     return X
+
+def Net_inputs():
+    return X
+
+class Lonely(Net):
+    pass
 
 def needs(x):
     return x
@@ -158,9 +215,18 @@ def strict():
 
 number = 3
 
+def fails():
+    print("before it fails")
+    raise ValueError("on purpose")
+
 if __name__ == "__main__":
+    print("words:", sys.argv[1:])
     torch.compile(model, backend="superkernel")(X)
-    sys.exit(len(sys.argv) - 1)
+    if "loud" in sys.argv:
+        os.write(1, b"from C\\n")
+        subprocess.run(["echo", "from a process"])
+        atexit.register(print, "at exit")
+    sys.exit("fail" in sys.argv)
 """
 
 
@@ -175,7 +241,7 @@ def shell(*words: str) -> Any:
     return CliRunner().invoke(app, ["explain", *words])
 
 
-@pytest.mark.parametrize("place", [":model", ":both", ":net", ""])
+@pytest.mark.parametrize("place", [":model", ":both", ":net", ":Net", ""])
 def test_the_shell_explains_functions_models_and_scripts(script: str, place: str) -> None:
     done = shell(script + place)
     assert done.exit_code == 0, done.output
@@ -190,6 +256,9 @@ def test_the_shell_answers_in_json(script: str) -> None:
     done = shell(f"{script}:strict", "--json")
     facts = json.loads(done.stdout)
     assert done.exit_code == 1 and not facts["ok"] and facts["error"]["kind"] == "UnsupportedError"
+    done = shell(f"{script}:fails", "--json")
+    assert done.exit_code == 1 and json.loads(done.stdout)["error"]["message"] == "on purpose"
+    assert "before it fails" in done.stderr and "Traceback" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -198,6 +267,9 @@ def test_the_shell_answers_in_json(script: str) -> None:
         (":modle", "did you mean 'model'?"),
         (":needs", "needs inputs: give the file a function needs_inputs()"),
         (":number", "'number' is a int, nothing that can be compiled"),
+        (":Sized", "'Sized' is a class that needs arguments (size): name an instance of it, or a function"),
+        (":Table", "'Table' is a class whose instances cannot be called"),
+        (":Lonely", "'Lonely' needs inputs: give the file a function Lonely_inputs()"),
         (":strict", "super_kernel_scope 'a'"),
         ("x.py:model", "is no file"),
     ],
@@ -214,7 +286,7 @@ def test_a_broken_file_a_script_that_fails_and_a_bad_option_are_told(tmp_path: P
     assert done.exit_code == 1 and isinstance(done.exception, SyntaxError)  # with its own traceback
     wrong = tmp_path / "wrong.py"
     wrong.write_text(Path(script).read_text() + "    with_abort = torch.compile(strict, backend='superkernel')()\n")
-    wrong.write_text(wrong.read_text().replace("    sys.exit(len(sys.argv) - 1)\n", ""))
+    wrong.write_text(wrong.read_text().replace('    sys.exit("fail" in sys.argv)\n', ""))
     done = shell(str(wrong))
     assert done.exit_code == 1 and done.stderr.startswith("error: super_kernel_scope 'a': strict-scope-check=abort")
     wrong.write_text("raise SystemExit(3)")
@@ -228,11 +300,17 @@ def test_a_broken_file_a_script_that_fails_and_a_bad_option_are_told(tmp_path: P
 
 
 @pytest.mark.conformance
-def test_torch_logs_and_torch_trace_show_the_report(script: str, tmp_path: Path) -> None:
+def test_json_is_json_whatever_the_script_prints_and_logs_and_traces_show_the_report(
+    script: str, tmp_path: Path
+) -> None:
     trace = tmp_path / "trace"
     environment = {**os.environ, "TORCH_LOGS": "superkernel", "TORCH_TRACE": str(trace)}
-    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "superkernel", "explain", script, "--json", "--", "--size", "loud"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["scopes"][0]["name"] == "a"
+    for printed in ("words: ['--size', 'loud']", "from C", "from a process", "at exit"):
+        assert printed in done.stderr
     assert "super_kernel_scope 'a': 1 of 1 segments fused" in done.stderr
     written = "".join(path.read_text() for path in trace.iterdir())
     for name in ("superkernel_report", "superkernel_report_json", "superkernel_a_1_plan", "superkernel_a_1_source"):

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import superkernel as sk
 from superkernel import ops
 from superkernel.errors import OptionError, UnsupportedError
-from superkernel.frontend.report import OpReport
+from superkernel.frontend.scope_report import OpReport
 from superkernel.targets import find_target
 from superkernel.tools.cli import app
 

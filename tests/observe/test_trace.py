@@ -12,7 +12,8 @@ import pytest
 from observe.kernels import SOURCE
 
 import superkernel as sk
-from superkernel.observe import store
+from superkernel.errors import OptionError
+from superkernel.observe import shell, store
 
 pytestmark = pytest.mark.slow
 
@@ -110,6 +111,21 @@ def test_after_two_dashes_everything_is_the_scripts(script: Path) -> None:
     done = trace(Path("-o"), "out", "--", script.name, "--help", "-o", "mine", start=script.parent)
     assert done.returncode == 0, done.stderr
     assert "words: ['--help', '-o', 'mine']" in done.stdout and (script.parent / "out" / store.REPORT).is_file()
+
+
+def test_a_module_runs_as_under_python_m(script: Path) -> None:
+    done = trace(Path("-m"), "script", "-o", "out", "--", "-m", "raise", start=script.parent)
+    assert done.returncode == 1 and "words: ['-m', 'raise']" in done.stdout
+    assert "ValueError: on purpose" in done.stderr and "runpy" not in done.stderr
+    assert len(store.read(script.parent / "out").launches) == 1
+
+
+def test_a_module_is_found_or_named() -> None:
+    assert shell.TracedProgram("json.tool", is_module=True).path.name == "tool.py"
+    assert shell.TracedProgram("superkernel", is_module=True).path.name == "__main__.py"
+    for name in ("no_such_module", "json.no_such", "email"):
+        with pytest.raises(OptionError, match=f"there is no module '{name}' to run"):
+            shell.TracedProgram(name, is_module=True).path
 
 
 def test_a_script_that_is_no_python_shows_where_and_nothing_of_ours(tmp_path: Path) -> None:

@@ -118,6 +118,43 @@ def test_a_wrong_use_exits_with_2(shell: Shell, arguments: list[str]) -> None:
     assert shell(*arguments).status == 2
 
 
+def test_with_json_a_wrong_use_is_answered_in_json(shell: Shell) -> None:
+    outcome = shell("compile", "ops.json", "--json")
+    assert outcome.status == 2 and "--output" in outcome.json["error"]["message"] and not outcome.json["ok"]
+    outcome = shell("explian", "--json")
+    assert outcome.status == 2 and outcome.json["error"]["kind"] == "UsageError"
+    assert shell("trace", "--json").json["error"]["message"].endswith("name a script, or a module with -m")
+    assert shell("compile", "--", "--json").out == ""  # not an option there
+
+
+@pytest.mark.parametrize("words", [[], ["compile"], ["run"], ["trace"], ["explain"], ["cache"], ["cache", "info"]])
+def test_h_is_help_everywhere(shell: Shell, words: list[str]) -> None:
+    assert shell(*words, "-h").status == 0
+    assert shell(*words, "-h").out == shell(*words, "--help").out
+
+
+def test_shells_complete_commands(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "--install-completion" in shell("--help").out
+    for name, value in {
+        "_SUPERKERNEL_COMPLETE": "complete_bash",
+        "COMP_WORDS": "superkernel e",
+        "COMP_CWORD": "1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    assert shell().out.split() == ["emulate", "explain"]
+
+
+def test_without_torch_explain_says_so(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text("")
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from superkernel.tools.cli import main; sys.argv[1:] = ['explain', 'model.py', '--json']; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and done.stderr == ""
+    assert "torch is not installed: pip install" in json.loads(done.stdout)["error"]["message"]
+
+
 def test_the_shell_does_not_import_torch() -> None:
     code = "import superkernel.tools.cli, superkernel.tools.doctor, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

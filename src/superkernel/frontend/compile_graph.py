@@ -25,8 +25,9 @@ from .compile_scope import ScopeCompiler
 from .lowering import find_lowering, inductor
 from .lowering.inductor_hooks import report_launches
 from .lowering.protocol import Lowering
-from .report import CompileReport, ScopeReport, current_report, log_scopes
+from .report import CompileReport, current_report, log_scopes
 from .run_parts import PartFunction, join_parts, op_by_op
+from .scope_report import ScopeReport
 from .settings import BackendSettings, Fuse
 
 _log = logging.getLogger("superkernel")

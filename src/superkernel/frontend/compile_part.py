@@ -19,11 +19,13 @@ from .comparable_parts import is_comparable
 from .emulated_launch import emulate_segments
 from .listed_ops import op_list
 from .lowering import find_lowering
+from .lowering.program_trace import KernelCall
 from .lowering.protocol import LoweredProgram
 from .part_verdict import VERDICTS, LibraryCallTimes, PartChoice, PartVerdict, part_key
 from .program import Program
-from .report import OpReport, SegmentReport, is_explaining
+from .report import is_explaining
 from .run_parts import PartFunction, op_by_op
+from .scope_report import OpReport, SegmentReport
 from .segments import MatchedProgram, ProgramStep, Segment, cut_segments, link_segments, list_ops, match_calls
 from .settings import BackendSettings, Fuse
 
@@ -151,7 +153,12 @@ def segment_reports(compiled: CompiledPart, settings: BackendSettings) -> list[S
             continue
         ops = tuple(
             OpReport(
-                node.name, node.kernel.name, node.blocks, call.origins, step.listed[index] if step.listed else None
+                node.name,
+                node.kernel.name,
+                node.blocks,
+                call.origins,
+                step.listed[index] if step.listed else None,
+                isinstance(call, KernelCall),
             )
             for index, (node, call) in enumerate(zip(step.kernel.graph.nodes, step.calls, strict=True))
         )
@@ -160,5 +167,5 @@ def segment_reports(compiled: CompiledPart, settings: BackendSettings) -> list[S
         reason = ended if fused else "fuse=off: every op is a launch of its own"
         sizes = compiled.program.sizes(step.kernel) if compiled.program else {}
         counts = step.kernel.plan.sync_counts, len(sizes), sum(sizes.values())
-        reports.append(SegmentReport(ops, fused, reason, *counts, step.gate, step.kernel, step.emulated))
+        reports.append(SegmentReport(ops, fused, reason, *counts, step.gate, step.kernel, step.emulated, step.ended_by))
     return reports

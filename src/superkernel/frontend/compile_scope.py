@@ -29,8 +29,8 @@ from .lowering.inductor import compile_context, copied_module
 from .part_gate import MeasuredPart, PartGate
 from .part_verdict import LibraryCallTimes, PartChoice, PartVerdict
 from .program import Program
-from .report import ScopeReport, SegmentReport
 from .run_parts import PartFunction
+from .scope_report import ScopeReport, SegmentReport
 from .segments import Segment, TorchCall
 from .settings import BackendSettings
 
@@ -65,13 +65,13 @@ class ScopeCompiler:
                 f"{self._prefix}{found}; a super kernel is compiled for one shape: give it a fixed size "
                 "(torch._dynamo.mark_static for an input), or leave it out of the scope"
             )
-        self._fall_back(UnsupportedError(str(found)))
+        self._fall_back(UnsupportedError(str(found)), found)
         return True
 
     def lies_inside(self, operator: str) -> None:
         """The scope is in the body of a higher-order operator."""
         reason = f"it lies inside of {operator}, a higher-order operator, which is left to Inductor"
-        self._fall_back(UnsupportedError(reason))
+        self._fall_back(UnsupportedError(reason), Unfusible(operator, reason, cause=Cause.HIGHER_ORDER))
 
     def compile(self, all_parts: Sequence[GraphPart]) -> dict[GraphPart, PartFunction]:
         """A function for each part of the scope that becomes super kernels."""
@@ -177,7 +177,8 @@ class ScopeCompiler:
         self.report.unfusible += foreign
         if strict:
             self.warn_once(f"{self._prefix}strict-scope-check=bypass: the scope is not fused: {reasons}")
-            self.report.segments.append(SegmentReport((), False, f"strict-scope-check=bypass: {strict[0]}"))
+            reason = f"strict-scope-check=bypass: {strict[0]}"
+            self.report.segments.append(SegmentReport((), False, reason, obstacle=strict[0]))
         return False
 
     def _foreign_ops(self, all_parts: Sequence[GraphPart]) -> list[Unfusible]:
@@ -191,7 +192,7 @@ class ScopeCompiler:
                 found.append(unfusible_node(node, f"an op {owner} lies between its ops", Cause.OUTSIDE_SCOPE))
         return found
 
-    def _fall_back(self, reason: Exception) -> None:
+    def _fall_back(self, reason: Exception, obstacle: Unfusible | None = None) -> None:
         """Inductor runs what cannot be lowered or built, with one warning; strict-scope-check=abort refuses it."""
         kind = "" if isinstance(reason, SuperKernelError) else f"{type(reason).__name__}: "
         notes = "".join(f" ({note})" for note in getattr(reason, "__notes__", ()))
@@ -200,13 +201,14 @@ class ScopeCompiler:
             raise UnsupportedError(f"{self._prefix}strict-scope-check=abort: {text}") from reason
         self.warn_once(f"{self._prefix}runs unfused through Inductor: {text}")
         _log.debug("%srefused", self._prefix, exc_info=reason)
-        self.report.segments.append(SegmentReport((), False, text))
+        self.report.segments.append(SegmentReport((), False, text, obstacle=obstacle))
 
     def _report(self, compiled: CompiledPart, all_parts: Sequence[GraphPart]) -> list[SegmentReport]:
         segments = segment_reports(compiled, self.settings)
         unfusible = tuple(map(str, self.report.unfusible))
         for segment in segments:
-            segment.reason = segment.reason or self._why_part_ends(compiled.part, all_parts)
+            if not segment.reason:
+                segment.reason, segment.obstacle = self._why_part_ends(compiled.part, all_parts)
             provenance: Provenance = segment.kernel.provenance
             provenance.scope, provenance.reason, provenance.unfusible = self.report.name, segment.reason, unfusible
             provenance.origins = {op.name: op.origins for op in segment.ops}
@@ -215,17 +217,19 @@ class ScopeCompiler:
             _dump(compiled, self.report, Path(self.settings.dump))
         return segments
 
-    def _why_part_ends(self, part: GraphPart, all_parts: Sequence[GraphPart]) -> str:
+    def _why_part_ends(self, part: GraphPart, all_parts: Sequence[GraphPart]) -> tuple[str, Unfusible | None]:
+        """The reason, and the op that keeps the next part of the scope apart, if there is such a part."""
         following = all_parts[all_parts.index(part) + 1 :]
         if not following:
-            return "ended with the graph"
+            return "ended with the graph", None
         nodes = following[0].nodes
         node = next((node for node in nodes if not is_free(node)), nodes[0])
         if node in self.unfusible:
-            return f"ended by {node.target}: {self.unfusible[node].reason}"
+            return f"ended by {node.target}: {self.unfusible[node].reason}", self.unfusible[node]
         if all(other.scope != part.scope for other in following):
-            return "ended with the scope"
-        return f"ended by {node.target}, which lies outside of the scope"
+            return "ended with the scope", None
+        foreign = unfusible_node(node, "it lies outside of the scope, between its ops", Cause.OUTSIDE_SCOPE)
+        return f"ended by {node.target}, which lies outside of the scope", foreign
 
 
 def _dump(compiled: CompiledPart, report: ScopeReport, directory: Path) -> None:

@@ -7,7 +7,7 @@ import importlib.util
 import inspect
 import runpy
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +18,8 @@ import torch
 from ..errors import GraphError, OptionError, SuperKernelError, nearest, shown
 from .backend import superkernel
 from .explain_dump import explain_dump
+from .graph_breaks import recording_graph_breaks
+from .measured_calls import MeasuredCalls
 from .report import CompileReport, collecting
 
 _INPUTS = "example_inputs"
@@ -33,23 +35,30 @@ def explain(
 ) -> CompileReport:
     """Compile `model` for these inputs and report what became of every scope.
 
-    The model runs once, on copies of the inputs, and the buffers of a module are restored. Where gradients are needed,
-    the backward graph is compiled as well.
+    The model runs once, on copies of the inputs, and the buffers of a module are restored. Its compiled graphs are then
+    called on further copies, for at most two seconds, until the profit gate has measured them. Where gradients are
+    needed, the backward graph is compiled as well.
     """
     plain = _uncompiled(model)
+    if isinstance(plain, type):
+        raise GraphError(
+            f"explain needs a model, not the class {plain.__name__}: pass an instance, {plain.__name__}(...)"
+        )
     if not callable(plain):
         raise GraphError(f"explain needs a model or a function, not {shown(model)}")
     if options is not None and not isinstance(options, Mapping):
         raise OptionError(f"explain: options is a dict of back end options, not {shown(options)}")
     backend_options = dict(options) if options is not None else None
 
+    measured = MeasuredCalls()
+
     def backend(module: Any, examples: Any) -> Any:  # a new function each time, so that Dynamo compiles again
-        return superkernel(module, examples, mode=mode, options=backend_options)
+        return measured.keep_first_call(superkernel(module, examples, mode=mode, options=backend_options))
 
     copied_inputs, copied_keywords = _copies(inputs), _copies(keywords)
     limits = {"recompile_limit": 10_000, "accumulated_recompile_limit": 100_000}
     with (
-        collecting(explaining=True) as report,
+        _reporting() as report,
         torch.random.fork_rng([]),
         torch._dynamo.config.patch(limits),
         torch._functorch.config.patch(force_non_lazy_backward_lowering=True),
@@ -57,7 +66,15 @@ def explain(
         _unwrapped_errors(),
     ):
         torch.compile(plain, backend=backend, dynamic=False)(*copied_inputs, **copied_keywords)
+        measured.decide(report.segments)
     return report
+
+
+@contextmanager
+def _reporting() -> Iterator[CompileReport]:
+    """A report of what is compiled inside, with the graph breaks."""
+    with collecting(explaining=True) as report, recording_graph_breaks(report.graph_breaks, report.skipped):
+        yield report
 
 
 @contextmanager
@@ -104,37 +121,47 @@ def _copies(values: Any) -> Any:
     return copy.deepcopy(torch.utils._pytree.tree_map(detached, values))
 
 
-def explain_place(place: str, options: Mapping[str, Any] | None = None) -> CompileReport:
-    """`file.py:function`; `file.py`, to report everything that the script compiles; or a graph that tools dumped."""
+def explain_place(place: str, options: Mapping[str, Any] | None = None, arguments: Sequence[str] = ()) -> CompileReport:
+    """`file.py:function`; `file.py`, to report everything that the script compiles; or a graph that tools dumped.
+
+    `arguments` are those of the file, which finds them in sys.argv.
+    """
     file, _, name = place.partition(":")
     path = Path(file)
     if not path.is_file():
         raise GraphError(f"{file!r} is no file; explain takes file.py:function, or file.py to run it as a script")
     if path.suffix in _DUMPS:
         return explain_dump(path, options)
-    if not name:
-        with collecting(explaining=True) as report, _unwrapped_errors():
-            _run_script(path)
-        return report
-    module = import_file(path)
-    if not hasattr(module, name):
-        known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        raise GraphError(f"{file} has no {name!r}{nearest(name, known)}")
-    model, inputs = _with_inputs(module, name)
-    return explain(model, *inputs, options=options)
+    with _as_program(path, arguments):
+        if not name:
+            return _explain_script(path)
+        module = import_file(path)
+        if not hasattr(module, name):
+            known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+            raise GraphError(f"{file} has no {name!r}{nearest(name, known)}")
+        model, inputs = _with_inputs(module, name)
+        return explain(model, *inputs, options=options)
 
 
-def _run_script(path: Path) -> None:
-    """As `python path` would, without arguments."""
-    arguments, search_path = sys.argv, sys.path
-    sys.argv, sys.path = [str(path)], [str(path.parent.resolve()), *search_path]
+@contextmanager
+def _as_program(path: Path, arguments: Sequence[str]) -> Iterator[None]:
+    """sys.argv and sys.path as under `python path arguments`."""
+    before = sys.argv, sys.path
+    sys.argv, sys.path = [str(path), *arguments], [str(path.parent.resolve()), *sys.path]
     try:
-        runpy.run_path(str(path), run_name="__main__")
-    except SystemExit as end:
-        if end.code not in (None, 0):
-            raise GraphError(f"{path} ended with status {end.code}") from end
+        yield
     finally:
-        sys.argv, sys.path = arguments, search_path
+        sys.argv, sys.path = before
+
+
+def _explain_script(path: Path) -> CompileReport:
+    with _reporting() as report, _unwrapped_errors():
+        try:
+            runpy.run_path(str(path), run_name="__main__")
+        except SystemExit as end:
+            if end.code not in (None, 0):
+                raise GraphError(f"{path} ended with status {end.code}") from end
+    return report
 
 
 def import_file(path: Path) -> ModuleType:
@@ -156,23 +183,51 @@ def import_file(path: Path) -> ModuleType:
 def _with_inputs(module: ModuleType, name: str) -> tuple[Any, tuple[Any, ...]]:
     """The callable and its inputs: from a function `*_inputs` of the file, or returned together by the function."""
     found = getattr(module, name)
-    for provider in (f"{name}_inputs", _INPUTS):
-        if callable(make := getattr(module, provider, None)) and provider != name:
-            inputs = make()
-            return found, inputs if isinstance(inputs, tuple) else (inputs,)
     if not callable(found):
         raise GraphError(f"{name!r} is a {type(found).__name__}, nothing that can be compiled")
-    parameters = () if isinstance(found, torch.nn.Module) else inspect.signature(found).parameters.values()
-    needed = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    if isinstance(found, torch.nn.Module) or needed:
-        raise GraphError(
-            f"{name!r} needs inputs: give the file a function {name}_inputs() or {_INPUTS}() that returns a tuple of "
-            "them, or name a function without arguments that returns (model, inputs)"
-        )
+    provider = next((key for key in (f"{name}_inputs", _INPUTS) if key != name and _is_function(module, key)), None)
     if isinstance(found, type):
-        return found(), ()
-    returned = found()
-    if isinstance(returned, tuple) and len(returned) == 2 and callable(returned[0]):
-        inputs = returned[1]
-        return returned[0], inputs if isinstance(inputs, tuple) else (inputs,)
-    return found, ()
+        found = _instance(found, name)
+    elif provider is None and not _needed_parameters(found) and not isinstance(found, torch.nn.Module):
+        returned = found()
+        if isinstance(returned, tuple) and len(returned) == 2 and callable(returned[0]):
+            return returned[0], _as_tuple(returned[1])
+        return found, ()
+    if provider is not None:
+        return found, _as_tuple(getattr(module, provider)())
+    if not _needed_parameters(found.forward if isinstance(found, torch.nn.Module) else found):
+        return found, ()
+    raise GraphError(
+        f"{name!r} needs inputs: give the file a function {name}_inputs() or {_INPUTS}() that returns a tuple of "
+        "them, or name a function without arguments that returns (model, inputs)"
+    )
+
+
+def _instance(model: type, name: str) -> Any:
+    """An instance of a class whose constructor needs nothing."""
+    if needed := _needed_parameters(model):
+        raise GraphError(
+            f"{name!r} is a class that needs arguments ({', '.join(needed)}): name an instance of it, or a function "
+            f"without arguments that returns ({name}(...), inputs)"
+        )
+    instance = model()
+    if not callable(instance):
+        raise GraphError(f"{name!r} is a class whose instances cannot be called, nothing that can be compiled")
+    return instance
+
+
+def _is_function(module: ModuleType, name: str) -> bool:
+    return callable(getattr(module, name, None))
+
+
+def _as_tuple(inputs: Any) -> tuple[Any, ...]:
+    return inputs if isinstance(inputs, tuple) else (inputs,)
+
+
+def _needed_parameters(function: Callable[..., Any]) -> list[str]:
+    """The parameters that a caller must give."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # written in C
+        return []
+    return [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]

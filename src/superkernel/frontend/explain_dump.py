@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from ..targets.protocol import DumpedOp, GraphDump, OperatorLibrary
 from .capture.fusibility import Cause, Unfusible
 from .compile_graph import WHOLE_GRAPH
 from .listed_ops import listed_op
-from .report import CompileReport, OpReport, ScopeReport, SegmentReport
+from .report import CompileReport
+from .scope_report import OpReport, ScopeReport, SegmentReport
 from .settings import BackendSettings, Fuse
 
 _KIND = "dump"
@@ -79,12 +80,13 @@ class _ScopeReader:
             raise UnsupportedError(f"{self._prefix}strict-scope-check=abort: {reasons}")
         if strict and options.strict_scope_check is StrictScopeCheck.BYPASS:
             report.unfusible += foreign
-            report.segments.append(SegmentReport((), False, f"strict-scope-check=bypass: {strict[0]}"))
+            reason = f"strict-scope-check=bypass: {strict[0]}"
+            report.segments.append(SegmentReport((), False, reason, obstacle=strict[0]))
             return report
         runs = self._runs()
-        for place, (ops, reason) in enumerate(runs, 1):
+        for place, (ops, reason, obstacle) in enumerate(runs, 1):
             name = re.sub(r"\W", "_", self.name) + ("" if len(runs) == 1 else f"_{place}")
-            report.segments.append(self._segment(ops, name, options, reason))
+            report.segments.append(replace(self._segment(ops, name, options, reason), obstacle=obstacle))
         return report
 
     def _options(self) -> Options:
@@ -115,15 +117,17 @@ class _ScopeReader:
         for inside, run in groupby(between, key=lambda op: op in self.members):
             op = next(run)
             if not inside:
-                owner = f"of scope {op.scope!r}" if op.scope else "outside of the scope"
-                origin = (f"{self.where}{op.name}",)
-                reason = f"an op {owner} lies between its ops"
-                found.append(Unfusible(op.op_type, reason, origin, Cause.OUTSIDE_SCOPE))
+                found.append(self._foreign_op(op))
         return found
 
-    def _runs(self) -> list[tuple[list[Op], str]]:
-        """Ops that become one super kernel, and why each run ends where it does."""
-        runs: list[tuple[list[Op], str]] = []
+    def _foreign_op(self, op: DumpedOp) -> Unfusible:
+        owner = f"of scope {op.scope!r}" if op.scope else "outside of the scope"
+        reason = f"an op {owner} lies between its ops"
+        return Unfusible(op.op_type, reason, (f"{self.where}{op.name}",), Cause.OUTSIDE_SCOPE)
+
+    def _runs(self) -> list[tuple[list[Op], str, Unfusible | None]]:
+        """Ops that become one super kernel, why each run ends where it does, and the op that ends it."""
+        runs: list[tuple[list[Op], str, Unfusible | None]] = []
         current: list[Op] = []
         left = sum(op in self.members for op in self.graph.ops)
         for dumped in self.graph.ops:
@@ -134,9 +138,10 @@ class _ScopeReader:
                 continue
             if current and (is_member or left):
                 why = dumped.reason if is_member else "which lies outside of the scope"
-                runs.append((current, f"ended by {dumped.op_type}{': ' if is_member else ', '}{why}"))
+                reason = f"ended by {dumped.op_type}{': ' if is_member else ', '}{why}"
+                runs.append((current, reason, self._unfusible(dumped) if is_member else self._foreign_op(dumped)))
                 current = []
-        return [*runs, (current, "ended with the scope")] if current else runs
+        return [*runs, (current, "ended with the scope", None)] if current else runs
 
     def _segment(self, ops: Sequence[Op], name: str, options: Options, reason: str) -> SegmentReport:
         folder = None if self.settings.kernel_meta is None else Path(self.settings.kernel_meta)

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ..model import notebook_html
 from . import store
 from .calls import CallKind, ScopeTime, call_kinds, scope_times
 from .machine_load import load_warning
@@ -161,6 +162,19 @@ class ProfileComparison:
         lines += [f"total time: {before.total_us:.2f} us -> {after.total_us:.2f} us", f"benefit: {benefit}"]
         lines += [f"warning: {warning}" for warning in self.warnings]
         return [*lines, *(f"note: {note}" for note in self.notes)]
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the benefit, the op table of both runs, and notes."""
+        first, second = (Path(title).name or title for title in self.titles)
+        columns = ["OP Type", "Core Type", f"{first}: Count", "Total Time(us)", f"{second}: Count", "Total Time(us)"]
+        rows = [[row.op_type, row.core_type, *_cells(row)] for row in self.rows]
+        kernels, total, benefit, *notes = self.summary()
+        return notebook_html.page(
+            notebook_html.heading(benefit),
+            notebook_html.paragraph(f"{kernels}; {total}"),
+            notebook_html.table([*columns, "change(us)", "change(%)"], rows),
+            *map(notebook_html.paragraph, notes),
+        )
 
 
 def compare(before: str | Path, after: str | Path) -> ProfileComparison:

@@ -9,11 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import OptionError, SuperKernelError, shown
+from ..model import notebook_html
 from ..runtime.launch_events import LaunchEvent, add_listener, launch_call, remove_listener
 from . import store
 from .build_profile import build_profile
 from .machine_load import LoadMeter
 from .profile import Profile
+from .tables import statistic
 
 MOST_RECORDED = 20_000  # launches whose time stamps are kept: those of a day would fill the memory
 
@@ -82,6 +84,19 @@ class profile:  # a name that users write, like contextlib.suppress
         finally:
             with _open_lock:
                 _open.discard(self.directory)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what was launched, by type, and where the files are."""
+        if self.result is None:
+            return notebook_html.paragraph(f"a profile that has not ended, for {self.directory}")
+        launches = self.result.launches
+        rows = [(row.op_type, row.core_type, str(row.count), f"{row.total_us:.2f}") for row in statistic(launches)]
+        return notebook_html.page(
+            notebook_html.heading(f"{len(launches)} launches, {self.result.total_us:.2f} us"),
+            notebook_html.table(["OP Type", "Core Type", "Count", "Total Time(us)"], rows),
+            *map(notebook_html.paragraph, self.result.notes),
+            notebook_html.paragraph(f"{self.directory}: {', '.join(store.FILES)}"),
+        )
 
     def _notes(self) -> tuple[str, ...]:
         dropped = self._recorded - MOST_RECORDED

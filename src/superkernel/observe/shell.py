@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import runpy
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -55,19 +56,55 @@ class TraceAnswer:
     fields: dict[str, Any]
 
 
-def trace_script(
-    script: Path, arguments: Sequence[str], directory: Path, quiet: bool, read_rate: ReadRate
-) -> TraceAnswer:
-    """Run the script under a profile, and leave the tables, the trace and the report."""
+@dataclass(frozen=True)
+class TracedProgram:
+    """What the command trace runs: a script by its path, or a module by its name, as `python -m` does."""
+
+    name: str
+    arguments: tuple[str, ...] = ()
+    is_module: bool = False
+
+    @property
+    def path(self) -> Path:
+        """The file that runs first."""
+        if not self.is_module:
+            return Path(self.name).absolute()
+        return Path(_module_file(self.name))
+
+    @property
+    def title(self) -> str:
+        return self.name if self.is_module else Path(self.name).name
+
+    @property
+    def search_path(self) -> str:
+        """What comes first in sys.path."""
+        return str(Path.cwd()) if self.is_module else str(self.path.parent.resolve())
+
+
+def _module_file(name: str) -> str:
+    """The file of a module, or the __main__ of a package."""
+    try:
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.submodule_search_locations is not None:
+            spec = importlib.util.find_spec(f"{name}.__main__")
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None or spec.origin is None:
+        raise OptionError(f"trace -m: there is no module {name!r} to run; it is searched here and in sys.path")
+    return spec.origin
+
+
+def trace_program(program: TracedProgram, directory: Path, quiet: bool, read_rate: ReadRate) -> TraceAnswer:
+    """Run the program under a profile, and leave the tables, the trace and the report."""
     place = directory.absolute()  # the script may change the current directory
-    run = run_script(script, arguments, place, quiet)
+    run = run_program(program, place, quiet)
     profile = _with_bandwidth(run.profile, read_rate)
     files = store.write(place, profile)
-    report = write_report(place / store.REPORT, ReportData.on_one(profile, script.name))
+    report = write_report(place / store.REPORT, ReportData.on_one(profile, program.title))
     files = [*files, report.name]
     rows, calls = statistic(profile.launches), call_kinds(profile)
     warning = load_warning(profile.load, cores_used(profile))
-    lines = [f"{script}: {len(profile.launches)} launches, {profile.total_us:.2f} us"]
+    lines = [f"{program.name}: {len(profile.launches)} launches, {profile.total_us:.2f} us"]
     lines += [f"  {row.op_type:<24} {row.core_type:<8} {row.count:>6} x {row.total_us:>12.2f} us" for row in rows]
     lines += map(_call_line, calls)
     lines += [f"warning: {warning}"] if warning else []
@@ -102,25 +139,34 @@ class ScriptRun:
     failure: str  # the traceback; empty if there is none
 
 
-def run_script(script: Path, arguments: Sequence[str], directory: Path, quiet: bool) -> ScriptRun:
+def run_program(program: TracedProgram, directory: Path, quiet: bool) -> ScriptRun:
     """quiet: the script prints to the error output, where its traceback goes in any case."""
-    if not script.is_file():
-        what = "is no file" if script.exists() else "does not exist"
-        raise OptionError(f"{str(script)!r} {what}; trace takes a Python script and its arguments")
+    if not program.is_module and not program.path.is_file():
+        what = "is no file" if program.path.exists() else "does not exist"
+        raise OptionError(f"{program.name!r} {what}; trace takes a Python script and its arguments")
     status, failure = 0, ""
-    recorded = recorder.profile(directory, detail=True)
-    with recorded, _as_main(script, arguments), redirect_stdout(sys.stderr if quiet else sys.stdout):
-        try:
-            runpy.run_path(str(script.absolute()), run_name="__main__")
-        except SystemExit as end:
-            status = _status_of(end)
-        except KeyboardInterrupt:
-            status, failure = _INTERRUPTED, "interrupted\n"
-        except BaseException as error:
-            status, failure = 1, "".join(traceback.format_exception(_from_script_on(error, script.absolute())))
-        print(failure, end="", file=sys.stderr)  # before anything is written: that may fail as well
+    with _as_main(program):
+        path = program.path
+        recorded = recorder.profile(directory, detail=True)
+        with recorded, redirect_stdout(sys.stderr if quiet else sys.stdout):
+            try:
+                _run(program)
+            except SystemExit as end:
+                status = _status_of(end)
+            except KeyboardInterrupt:
+                status, failure = _INTERRUPTED, "interrupted\n"
+            except BaseException as error:
+                status, failure = 1, "".join(traceback.format_exception(_from_script_on(error, path)))
+            print(failure, end="", file=sys.stderr)  # before anything is written: that may fail as well
     assert recorded.result is not None
     return ScriptRun(status, recorded.result, failure)
+
+
+def _run(program: TracedProgram) -> None:
+    if program.is_module:
+        runpy.run_module(program.name, run_name="__main__", alter_sys=True)
+    else:
+        runpy.run_path(str(program.path), run_name="__main__")
 
 
 def _status_of(end: SystemExit) -> int:
@@ -141,9 +187,9 @@ def _from_script_on(error: BaseException, script: Path) -> BaseException:
 
 
 @contextmanager
-def _as_main(script: Path, arguments: Sequence[str]) -> Iterator[None]:
+def _as_main(program: TracedProgram) -> Iterator[None]:
     before = sys.argv, sys.path
-    sys.argv, sys.path = [str(script), *arguments], [str(script.parent.resolve()), *sys.path]
+    sys.argv, sys.path = [program.name, *program.arguments], [program.search_path, *sys.path]
     try:
         yield
     finally:

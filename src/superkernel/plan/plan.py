@@ -9,6 +9,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Self
 
+from ..model import notebook_html
 from ..model.argument_layout import Layout, make_layout
 from ..model.graph import Graph
 from ..model.hazards import Edge
@@ -73,6 +74,21 @@ class BasePlan:
     def describe(self, step: Step) -> str:
         """One line of text for one step."""
         return step.text(self.op_names)
+
+    @property
+    def summary(self) -> tuple[str, ...]:
+        """The first lines of the page that a target prints."""
+        return (f"plan {self.graph.name}: {len(self.graph.nodes)} ops",)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the summary, and the steps folded away."""
+        first, *others = self.summary
+        steps = str(self).splitlines()[len(self.summary) :]
+        return notebook_html.page(
+            notebook_html.heading(first),
+            notebook_html.listing(others),
+            notebook_html.folded("steps", notebook_html.listing(steps)),
+        )
 
     def without_debug(self) -> Self:
         """The plain plan: all that debug options added taken out."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,11 +21,17 @@ from ..runtime.compile import compile as compile_ops
 from ..targets import find_target
 from ..version import __version__
 from .compile_output import check_output, compiled_fields, ignored_fields, merged_options, save_at, saved_summary
+from .json_answers import JsonGroup, error_fields, print_json, scripts_print_to_stderr
 
 if TYPE_CHECKING:
     from .doctor import DoctorReport
 
-app = typer.Typer(name="superkernel", add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(
+    name="superkernel",
+    cls=JsonGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
 cache_app = typer.Typer(help="What is kept of earlier compilations.")
 app.add_typer(cache_app, name="cache")
 
@@ -204,6 +209,7 @@ def run_command(
 @app.command("explain")
 def explain_command(
     place: Annotated[str, typer.Argument(help="file.py:function; file.py to run it as a script; a dumped graph.")],
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="[-- ARGS]", help="The file's arguments.")] = None,
     fuse: Annotated[str, typer.Option(help="auto, marked, whole or off.")] = "auto",
     options: Annotated[str, typer.Option(help="Scope options for scopes that give none.")] = "",
     target: Annotated[str | None, typer.Option(help="The target to compile for.")] = None,
@@ -215,16 +221,17 @@ def explain_command(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what became of each scope of a model: segments, why each ended, sub-kernels, syncs."""
-    with _answering_errors(as_json):
-        from ..frontend.explain import explain_place
+    """Say whether a model is fused, what splits it and what to do; then its segments, sub-kernels and syncs."""
+    from ..frontend.import_explain import import_explain
 
+    with _answering_errors(as_json):
         settings: dict[str, Any] = {"fuse": fuse, "options": options}
         settings |= {} if target is None else {"target": target}
         settings |= {} if chip is None else {"chip": chip}
         settings |= {} if kernel_meta is None else {"kernel_meta": str(kernel_meta)}
-        report = explain_place(place, settings)
-        _answer(as_json, report.to_dict(), str(report))
+        with scripts_print_to_stderr(as_json):
+            report = import_explain().explain_place(place, settings, arguments or [])
+        _answer(as_json, {"ok": True, **report.to_dict()}, str(report))
 
 
 @app.command("bench")
@@ -270,12 +277,15 @@ def compare_command(
 
 @app.command("trace", context_settings={"ignore_unknown_options": True})
 def trace_command(
-    script: Annotated[Path, typer.Argument(metavar="SCRIPT.py", help="The script to run.")],
-    arguments: Annotated[
+    words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="ARGS", help="Its arguments. After -- they are the script's even if trace has them too."
+            metavar="SCRIPT.py [ARGS]",
+            help="The script to run, and its arguments. After -- they are the script's even if trace has them too.",
         ),
+    ] = None,
+    module: Annotated[
+        str | None, typer.Option("-m", metavar="MODULE", help="Run a module instead of a script, as python -m does.")
     ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where the profile is left.")] = Path(
         "prof_result/trace"
@@ -286,8 +296,17 @@ def trace_command(
     from ..observe import shell
     from .bench.bandwidth import read_rate
 
+    if module is None and not words:
+        raise typer.BadParameter("name a script, or a module with -m", param_hint="SCRIPT.py")
+    arguments = words or []
+    program = (
+        shell.TracedProgram(arguments[0], tuple(arguments[1:]))
+        if module is None
+        else shell.TracedProgram(module, tuple(arguments), is_module=True)
+    )
     with _answering_errors(as_json):
-        answer = shell.trace_script(script, arguments or [], output, as_json, read_rate)
+        with scripts_print_to_stderr(as_json):
+            answer = shell.trace_program(program, output, as_json, read_rate)
         _answer(as_json, answer.fields, "\n".join(answer.lines))
         raise typer.Exit(answer.status)
 
@@ -324,7 +343,10 @@ def cache_clear(
 
 
 def _answer(as_json: bool, fields: dict[str, Any], text: str) -> None:
-    typer.echo(json.dumps(fields, indent=1) if as_json else text)
+    if as_json:
+        print_json(fields)
+    else:
+        typer.echo(text)
 
 
 @contextmanager
@@ -334,10 +356,7 @@ def _answering_errors(as_json: bool) -> Iterator[None]:
         yield
     except SuperKernelError as error:
         if as_json:
-            fields: dict[str, Any] = {"kind": type(error).__name__, "message": str(error), "command": [], "stderr": ""}
-            if isinstance(error, BuildError):
-                fields |= {"message": error.message, "command": list(error.command), "stderr": error.stderr}
-            typer.echo(json.dumps({"ok": False, "error": fields}, indent=1))
+            print_json(error_fields(error))
         else:
             typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None

@@ -6,7 +6,7 @@ import ast
 import linecache
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,11 +35,18 @@ _FRAME = re.compile(r'File "([^"\n]+)", line (\d+), in ')
 def _user_lines(node: Node) -> list[SourceLine]:
     """The lines of the user's files that call the op, the innermost call first."""
     frames = _FRAME.findall(node.meta.get("stack_trace") or "")
-    return [
-        SourceLine(file, int(line))
-        for file, line in reversed(frames)
-        if not file.startswith((*_LIBRARY_FOLDERS, "<eval_with_"))
-    ]
+    return _lines_in_user_files((file, int(line)) for file, line in frames)
+
+
+def _lines_in_user_files(frames: Iterable[tuple[str, int]]) -> list[SourceLine]:
+    """The innermost call first; `frames` begin with the outermost."""
+    lines = [SourceLine(file, line) for file, line in frames if not file.startswith((*_LIBRARY_FOLDERS, "<eval_with_"))]
+    return lines[::-1]
+
+
+def user_line(frames: Iterable[tuple[str, int]]) -> SourceLine | None:
+    """The innermost line of the user's files in a stack of files and line numbers, which begins with the outermost."""
+    return next(iter(_lines_in_user_files(frames)), None)
 
 
 def source_line(node: Node) -> str | None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 import superkernel as sk
-from superkernel.frontend.report import SegmentReport
+from superkernel.frontend.scope_report import SegmentReport
 from superkernel.model.tensor_arg import ScratchBuffers
 from superkernel.targets import find_target
 from superkernel.tools.cli import app

@@ -1,0 +1,101 @@
+"""tools.json_answers: with --json, standard output is one JSON object, whatever the user's script prints or raises."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from types import TracebackType
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from ..errors import BuildError, SuperKernelError
+
+_UsageError: Any = typer.BadParameter.__mro__[1]  # click's class; typer may bring its own copy of click
+_taken: list[int] = []  # the file descriptor of the standard output, after scripts were cut off from it
+
+
+def print_json(fields: dict[str, Any]) -> None:
+    text = json.dumps(fields, indent=1)
+    if not _taken:
+        typer.echo(text)
+        return
+    with open(os.dup(_taken[0]), "w", encoding="utf-8") as stream:
+        stream.write(f"{text}\n")
+
+
+def error_fields(error: BaseException) -> dict[str, Any]:
+    """The answer of a command that failed."""
+    fields: dict[str, Any] = {"kind": type(error).__name__, "message": str(error), "command": [], "stderr": ""}
+    if isinstance(error, BuildError):
+        fields |= {"message": error.message, "command": list(error.command), "stderr": error.stderr}
+    return {"ok": False, "error": fields}
+
+
+@contextmanager
+def scripts_print_to_stderr(wanted: bool) -> Iterator[None]:
+    """The body runs code of the user, whose standard output becomes the error output.
+
+    In a process of the shell that holds until the process ends: threads and exit handlers print as well, and so do
+    C code and child processes. Elsewhere `sys.stdout` is replaced in the body.
+    """
+    if not wanted:
+        yield
+    elif sys.stdout is sys.__stdout__:
+        _take_standard_output()
+        with _FailureInJson():
+            yield
+    else:
+        with _FailureInJson(), redirect_stdout(sys.stderr):
+            yield
+
+
+def _take_standard_output() -> None:
+    if not _taken:
+        sys.stdout.flush()
+        _taken.append(os.dup(sys.stdout.fileno()))
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+
+
+class _FailureInJson:
+    """An exception of the user's code is answered in JSON; its traceback goes to the error output."""
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if isinstance(error, Exception) and not isinstance(error, SuperKernelError | typer.Exit):
+            traceback.print_exception(error)
+            print_json(error_fields(error))
+            raise typer.Exit(1) from None
+
+
+class JsonGroup(TyperGroup):
+    """The commands of the shell; with --json a wrong use is answered in JSON, too."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        words = list(sys.argv[1:] if args is None else args)
+        is_json = "--json" in (words[: words.index("--")] if "--" in words else words)
+        if not (standalone_mode and is_json):
+            return super().main(args, prog_name, complete_var, standalone_mode, windows_expand_args, **extra)
+        try:
+            status = super().main(words, prog_name, complete_var, False, windows_expand_args, **extra)
+        except _UsageError as error:
+            fields = error_fields(error)
+            fields["error"] |= {"kind": "UsageError", "message": error.format_message()}
+            print_json(fields)
+            sys.exit(error.exit_code)
+        sys.exit(status if isinstance(status, int) else 0)
