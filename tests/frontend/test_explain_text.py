@@ -151,6 +151,11 @@ def test_the_verdict_says_what_is_launched() -> None:
     assert "measured: 10.0 us, unfused 10.0 us: 1.00x as fast, in 1 of 2 segments" in str(both)
     undecided = one_scope(segment("mm", "add", gate=Gate()))
     assert "measured: not yet: the first calls of the model measure" in str(undecided)
+    wanted = "nothing was fused: no scope contains an op to launch"
+    assert one_scope(unfusible=()).advice.verdict == wanted
+    only_torch = one_scope(unfusible=(missing("aten::often"),))
+    assert only_torch.advice.verdict == "not fused: torch runs every op of the scopes"
+    assert only_torch.advice.launches_after == 1 and "1. aten::often adds 1 launch" in str(only_torch)
     assert CompileReport([], 1, notes=["torch 9"]).advice.verdict == "nothing was fused: torch 9"
     off = SegmentReport((OpReport("mm", "mm", 1, ()),), False, "fuse=off: every op is a launch of its own")
     assert one_scope(off).advice.verdict == "not fused: fuse=off: every op is a launch of its own"

@@ -128,6 +128,8 @@ def _verdict(facts: CompileFacts, torch_calls: int) -> str:
     kernels = sum(map(_is_one_launch, segments))
     if not facts.graphs:
         return f"nothing was compiled: {_why_no_graph(facts)}"
+    if not segments and torch_calls:
+        return "not fused: torch runs every op of the scopes"
     if not segments:
         return "nothing was fused: " + (facts.notes[0] if facts.notes else "no scope contains an op to launch")
     if not kernels:
@@ -178,11 +180,11 @@ def _splits(facts: CompileFacts) -> list[Split]:
 def _splits_of(scope: ScopeReport) -> Iterator[Split]:
     for unfusible in _torch_calls(scope):
         yield _split(unfusible, 1, 1)
-    for segment, following in zip(scope.segments, [*scope.segments[1:], None], strict=True):
+    for place, segment in enumerate(scope.segments, 1):
         obstacle = segment.obstacle
         if not segment.fused and not segment.ops and (obstacle is None or obstacle not in scope.unfusible):
             yield _whole_scope(scope, segment)
-        elif obstacle is not None and following is not None:
+        elif obstacle is not None and place < len(scope.segments):
             is_foreign = obstacle.cause is Cause.OUTSIDE_SCOPE
             yield _split(obstacle, int(is_foreign), 1)  # an operator of the scope is counted above
 
