@@ -60,7 +60,7 @@ def test_the_report_is_data_too() -> None:
     assert (scope.name, scope.options, len(scope.segments), len(scope.unfusible)) == ("a", "early-start=2", 2, 1)
     assert all(segment.fused and segment.reason and segment.syncs == {} for segment in scope.segments)
     facts = json.loads(json.dumps(report.to_dict()))
-    advice = {"verdict", "launches", "gain", "splits", "graph_breaks"}
+    advice = {"verdict", "launches", "gain", "against_inductor", "splits", "graph_breaks"}
     assert set(facts) == {"graphs", "scopes", "outside", "notes", "cache", *advice}
     assert facts["launches"] == {"before": 3, "after": 3} and facts["splits"][0]["op"] == "aten::logcumsumexp"
     (page,) = facts["scopes"]
