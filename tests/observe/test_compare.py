@@ -70,6 +70,22 @@ def test_the_shell_prints_a_table_and_the_benefit(both: tuple[Path, Path]) -> No
     assert "note" not in done.output  # one model, one machine
 
 
+def test_notebooks_show_comparisons_profiles_and_plans(tmp_path: Path) -> None:
+    found = ProfileComparison(profile(launch("<A>", 60)), profile(launch("B", 30)), ("x/before", "x/after"))
+    shown = found._repr_html_()
+    assert "<b>benefit: 50.00 %</b>" in shown and "<th>before: Count</th>" in shown
+    assert '<td style="text-align: left">&lt;A&gt;</td>' in shown and ">-60.00</td>" in shown
+    recorded = sk.profile(tmp_path / "profile")
+    assert "has not ended" in recorded._repr_html_()
+    with twice(tmp_path) as k:
+        with recorded:
+            k(buffers())
+        plan = k.plan._repr_html_()
+    shown = recorded._repr_html_()
+    assert "<b>1 launch, " in shown and ">SuperKernel</td>" in shown and str(tmp_path / "profile") in shown
+    assert "<b>plan twice: 2 ops on " in plan and "<details><summary>steps</summary>" in plan and "call second" in plan
+
+
 def test_as_json(both: tuple[Path, Path]) -> None:
     done = shell.invoke(app, ["compare", *map(str, both), "--json"])
     found = json.loads(done.stdout)

@@ -164,16 +164,27 @@ class ProfileComparison:
         return [*lines, *(f"note: {note}" for note in self.notes)]
 
     def _repr_html_(self) -> str:
-        """For notebooks: the benefit, the op table of both runs, and notes."""
+        """For notebooks: the summary, and the op types of both runs."""
         first, second = (Path(title).name or title for title in self.titles)
         columns = ["OP Type", "Core Type", f"{first}: Count", "Total Time(us)", f"{second}: Count", "Total Time(us)"]
-        rows = [[row.op_type, row.core_type, *_cells(row)] for row in self.rows]
-        kernels, total, benefit, *notes = self.summary()
+        rows = [
+            (
+                row.op_type,
+                row.core_type,
+                str(row.before_count),
+                f"{row.before_us:.2f}",
+                str(row.after_count),
+                f"{row.after_us:.2f}",
+                f"{row.change_us:+.2f}",
+            )
+            for row in self.rows
+        ]
+        lines = self.summary()
+        benefit = next(line for line in lines if line.startswith("benefit: "))
         return notebook_html.page(
             notebook_html.heading(benefit),
-            notebook_html.paragraph(f"{kernels}; {total}"),
-            notebook_html.table([*columns, "change(us)", "change(%)"], rows),
-            *map(notebook_html.paragraph, notes),
+            *(notebook_html.paragraph(line) for line in lines if line != benefit),
+            notebook_html.table([*columns, "change(us)"], rows),
         )
 
 

@@ -90,9 +90,10 @@ class profile:  # a name that users write, like contextlib.suppress
         if self.result is None:
             return notebook_html.paragraph(f"a profile that has not ended, for {self.directory}")
         launches = self.result.launches
+        count = "1 launch" if len(launches) == 1 else f"{len(launches)} launches"
         rows = [(row.op_type, row.core_type, str(row.count), f"{row.total_us:.2f}") for row in statistic(launches)]
         return notebook_html.page(
-            notebook_html.heading(f"{len(launches)} launches, {self.result.total_us:.2f} us"),
+            notebook_html.heading(f"{count}, {self.result.total_us:.2f} us"),
             notebook_html.table(["OP Type", "Core Type", "Count", "Total Time(us)"], rows),
             *map(notebook_html.paragraph, self.result.notes),
             notebook_html.paragraph(f"{self.directory}: {', '.join(store.FILES)}"),
