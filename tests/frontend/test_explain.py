@@ -114,13 +114,15 @@ def test_graph_breaks_are_named_with_their_lines() -> None:
 
 
 def test_an_lstm_without_graphs_says_why() -> None:
-    with torch._dynamo.config.patch(allow_rnn=False), torch.no_grad():
-        report = sk.explain(nn.LSTM(4, 4), torch.zeros(2, 3, 4))
+    recurrent, x = nn.LSTM(4, 4), torch.zeros(2, 1, 4)
+    report = sk.explain(recurrent, x)
     assert report.graphs == 0
-    assert report.advice.verdict.startswith(
-        "nothing was compiled: Attempted to wrap RNN, GRU, or LSTM: Dynamo does not"
+    assert report.advice.verdict == (
+        "nothing was compiled: Attempted to wrap RNN, GRU, or LSTM: Dynamo does not support RNN, GRU, or LSTM; "
+        "call the model under torch.no_grad(): recurrent layers are traced there"
     )
-    assert "allow_rnn=True" in report.advice.verdict
+    with torch.no_grad():
+        assert sk.explain(recurrent, x).scopes[0].fused
 
 
 def test_a_compiled_model_is_explained_anew_and_keeps_working() -> None:

@@ -184,7 +184,7 @@ def test_graph_breaks_have_lines_and_hints() -> None:
     assert "    reason 1\n    do: do not print\n" in text
     assert "  and 2 more, in to_dict() and --json" in text
     nothing = CompileReport(skipped=[GraphBreak("no LSTM", "Dynamo has none.", "set allow_rnn")])
-    assert str(nothing).startswith("verdict: nothing was compiled: no LSTM: Dynamo has none.; set allow_rnn")
+    assert str(nothing).startswith("verdict: nothing was compiled: no LSTM: Dynamo has none; set allow_rnn")
     assert "found no tensor operation" in str(CompileReport())
 
 

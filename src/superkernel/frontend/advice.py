@@ -150,7 +150,8 @@ def _why_no_graph(facts: CompileFacts) -> str:
     if found is None:
         return "Dynamo found no tensor operation in the model, or the model is excluded (torch.compiler.disable)"
     hint = f"; {found.hint}" if found.hint else ""
-    return f"{found.reason}: {found.explanation}{hint}" if found.explanation else f"{found.reason}{hint}"
+    explanation = f": {found.explanation.removesuffix('.')}" if found.explanation else ""
+    return f"{found.reason}{explanation}{hint}"
 
 
 def _why_not_fused(segments: Iterable[SegmentReport]) -> str:

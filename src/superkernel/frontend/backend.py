@@ -43,9 +43,15 @@ class _Registry(dict[str, Any]):
         return name != NAME and super().__contains__(name)
 
     def __getitem__(self, name: str) -> Any:
-        if name == NAME and unsupported_version(torch.__version__) is None:
-            trace_recurrent_layers(superkernel)
+        if name == NAME:
+            prepare_tracing()
         return super().__getitem__(name)
+
+
+def prepare_tracing() -> None:
+    """Before Dynamo traces for this back end."""
+    if unsupported_version(torch.__version__) is None:
+        trace_recurrent_layers(superkernel)
 
 
 def _allow_registering_again() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from ..errors import GraphError, OptionError, SuperKernelError, nearest, shown
-from .backend import superkernel
+from .backend import prepare_tracing, superkernel
 from .explain_dump import explain_dump
 from .graph_breaks import recording_graph_breaks
 from .measured_calls import MeasuredCalls
@@ -55,6 +55,9 @@ def explain(
     def backend(module: Any, examples: Any) -> Any:  # a new function each time, so that Dynamo compiles again
         return measured.keep_first_call(superkernel(module, examples, mode=mode, options=backend_options))
 
+    backend.compiler_fn = superkernel  # type: ignore[attr-defined]  # Dynamo traces as for the back end itself
+    prepare_tracing()
+
     copied_inputs, copied_keywords = _copies(inputs), _copies(keywords)
     limits = {"recompile_limit": 10_000, "accumulated_recompile_limit": 100_000}
     with (
@@ -67,7 +70,18 @@ def explain(
     ):
         torch.compile(plain, backend=backend, dynamic=False)(*copied_inputs, **copied_keywords)
         measured.decide(report.segments)
+    if not report.graphs:
+        _forget_skipped_code(plain)
     return report
+
+
+def _forget_skipped_code(model: Any) -> None:
+    """Dynamo skips code of which it once made no graph, until it forgets it: the next trace is to say why as well."""
+    callables = list(model.modules()) if isinstance(model, torch.nn.Module) else [model]
+    wrapper = torch._dynamo.external_utils.wrap_inline(model)  # what Dynamo traces of the modules of torch.nn
+    for function in (*callables, wrapper):
+        if hasattr(getattr(function, "forward", function), "__code__"):
+            torch._dynamo.eval_frame.remove_from_cache(function)
 
 
 @contextmanager

@@ -59,14 +59,12 @@ def _gain_text(gain: Gain | None, facts: CompileFacts) -> str:
 
 
 def _breaks(facts: CompileFacts) -> Iterator[str]:
-    if not facts.graph_breaks:
-        yield "graph breaks: none"
-        return
-    yield f"graph breaks: {len(facts.graph_breaks)}"
-    for found in facts.graph_breaks[:_MOST_BREAKS]:
+    breaks = [found for found in facts.graph_breaks if found.line or facts.graphs]  # without graphs the verdict says it
+    yield f"graph breaks: {len(breaks) or 'none'}"
+    for found in breaks[:_MOST_BREAKS]:
         yield from _break_lines(found)
-    if len(facts.graph_breaks) > _MOST_BREAKS:
-        yield f"  and {len(facts.graph_breaks) - _MOST_BREAKS} more, in to_dict() and --json"
+    if len(breaks) > _MOST_BREAKS:
+        yield f"  and {len(breaks) - _MOST_BREAKS} more, in to_dict() and --json"
 
 
 def _break_lines(found: GraphBreak) -> Iterator[str]:

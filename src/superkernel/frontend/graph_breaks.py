@@ -25,6 +25,12 @@ _NO_HINT = (  # hints that say nothing to do
 )
 
 
+# What to do with this back end, where it differs from what Dynamo says.
+_HINTS = {
+    "Attempted to wrap RNN, GRU, or LSTM": "call the model under torch.no_grad(): recurrent layers are traced there",
+}
+
+
 @dataclass(frozen=True)
 class GraphBreak:
     """A place where Dynamo ended a graph; without a line, a function of which it made no graph."""
@@ -65,4 +71,5 @@ def _graph_break(message: str, frames: Iterable[tuple[str, int]]) -> GraphBreak:
     fields = [(name, " ".join(text.split())) for name, text in _FIELD.findall(message)]
     explanation = next((text for name, text in fields if name == "Explanation"), "")
     hints = [text for name, text in fields if name == "Hint" and not text.startswith(_NO_HINT)]
-    return GraphBreak(message.partition("\n")[0].strip(), explanation, hints[0] if hints else "", place)
+    reason = message.partition("\n")[0].strip()
+    return GraphBreak(reason, explanation, _HINTS.get(reason) or (hints[0] if hints else ""), place)
