@@ -127,6 +127,24 @@ def test_with_json_a_wrong_use_is_answered_in_json(shell: Shell) -> None:
     assert shell("compile", "--", "--json").out == ""  # not an option there
 
 
+def test_nothing_that_a_script_prints_reaches_the_json_output() -> None:
+    code = """
+import atexit, os, subprocess
+from superkernel.tools.json_answers import print_json, scripts_print_to_stderr
+with scripts_print_to_stderr(True):
+    print("from Python")
+    os.write(1, b"from C\\n")
+    subprocess.run(["echo", "from a process"])
+    atexit.register(print, "at exit")
+print_json({"ok": True})
+print("later")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert json.loads(done.stdout) == {"ok": True}, done.stderr
+    for printed in ("from Python", "from C", "from a process", "at exit", "later"):
+        assert printed in done.stderr
+
+
 @pytest.mark.parametrize("words", [[], ["compile"], ["run"], ["trace"], ["explain"], ["cache"], ["cache", "info"]])
 def test_h_is_help_everywhere(shell: Shell, words: list[str]) -> None:
     assert shell(*words, "-h").status == 0
