@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..cache import digest
+from ..model.gc_pause import without_collection
 from ..model.graph import Graph
 from ..model.node import Node
 from ..model.params import Kind
@@ -25,6 +26,7 @@ from .profile import Profile, ProfiledEdge, ProfiledKernel, ProfiledLaunch, Prof
 _READS, _WRITES = (Kind.IN, Kind.INOUT), (Kind.OUT, Kind.INOUT)
 
 
+@without_collection  # a long run makes a million spans and no garbage
 def build_profile(events: Sequence[LaunchEvent], monotonic_ns: int, began_ns: int, detail: bool) -> Profile:
     """Both times are the beginning of the profile: on the clock of the events, and since 1970."""
     builder = _ProfileBuilder(monotonic_ns)

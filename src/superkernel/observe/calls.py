@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import median
+from statistics import median, median_low
 
 from .core_time import covered_ns
 from .profile import Profile, ProfiledLaunch
@@ -56,7 +56,7 @@ class ProfiledCall:
 
 @dataclass(frozen=True)
 class CallTimes:
-    """The times of some calls, in microseconds."""
+    """The times of some calls, in microseconds. Each is a time that was measured: that of one of the calls."""
 
     median: float
     p99: float
@@ -66,8 +66,7 @@ class CallTimes:
     @classmethod
     def of(cls, times: Sequence[float]) -> CallTimes:
         ordered = sorted(times)
-        rank = math.ceil(0.99 * len(ordered)) - 1  # nearest rank: p99 is a time that was measured
-        return cls(median(ordered), ordered[rank], ordered[-1], ordered[0])
+        return cls(median_low(ordered), ordered[math.ceil(0.99 * len(ordered)) - 1], ordered[-1], ordered[0])
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,6 @@ class OpTime:
     begin_ns: float  # of its first core
     duration_ns: float  # to the end of its last core, without the time in which its cores only waited inside it
     longest_wait_ns: float  # of one core
-    working_ns: float  # added over cores
-    waiting_ns: float  # added over cores
 
 
 @dataclass(frozen=True)
@@ -50,19 +48,17 @@ def op_times(launch: ProfiledLaunch) -> dict[str, OpTime]:
 
 
 def _op_time(runs: Sequence[Span], waits: Sequence[Span]) -> OpTime:
-    begin, end = min(span.begin_ns for span in runs), max(span.end_ns for span in runs)
-    by_core: dict[int, float] = defaultdict(float)
+    begin, end = min([span.begin_ns for span in runs]), max([span.end_ns for span in runs])
+    by_core: dict[int, float] = {}
     for span in waits:
-        by_core[span.core] += span.end_ns - span.begin_ns
-    longest, waiting = max(by_core.values(), default=0.0), sum(by_core.values())
-    busy = sum(span.end_ns - span.begin_ns for span in runs)
+        by_core[span.core] = by_core.get(span.core, 0.0) + span.end_ns - span.begin_ns
+    longest = max(by_core.values(), default=0.0)
     inside = [span for span in waits if span.inside]
     if not inside:
-        return OpTime(begin, end - begin, longest, busy, waiting)
-    busy -= sum(span.end_ns - span.begin_ns for span in inside)
+        return OpTime(begin, end - begin, longest)
     work = [piece for run in runs for piece in _without(run, inside)]
     only_waiting = covered_ns(map(_interval, runs)) - covered_ns(work)
-    return OpTime(begin, end - begin - only_waiting, longest, busy, waiting)
+    return OpTime(begin, end - begin - only_waiting, longest)
 
 
 def _interval(span: Span) -> Interval:
@@ -98,12 +94,20 @@ def inner_types(profile: Profile) -> list[InnerTypeRow]:
     for launch in profile.launches:
         if launch.kernel is None or not profile.kernels[launch.kernel].fused:
             continue
-        of_op = types[launch.kernel]
-        for name, time in op_times(launch).items():
-            kind = of_op.get(name, name)
-            counts[kind] += 1
-            working[kind] += time.working_ns
-            waiting[kind] += time.waiting_ns
+        type_of, seen = types[launch.kernel], set()
+        for span in launch.spans:
+            if span.op is None:
+                continue
+            length, kind = span.end_ns - span.begin_ns, type_of.get(span.op, span.op)
+            if span.what is SpanKind.OP:
+                working[kind] += length
+                if span.op not in seen:  # on the first of its cores
+                    seen.add(span.op)
+                    counts[kind] += 1
+            elif span.what in WAITS:
+                waiting[kind] += length
+                if span.inside:  # within the span of its op
+                    working[kind] -= length
     total = sum(working.values())
     rows = [
         InnerTypeRow(

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BuildError, OptionError, UnsupportedError
+from ..model.gc_pause import without_collection
 from .json_form import decode, encode
 from .profile import Profile
 from .tables import calls_csv, details_csv, inner_types_csv, statistic_csv, waits_csv
@@ -52,6 +53,7 @@ def check_writable(directory: Path) -> None:
         ) from reason
 
 
+@without_collection
 def write(directory: Path, profile: Profile) -> list[str]:
     """The names of the files. An earlier profile stays until all of them are on the disk; others are left alone."""
     mark = f".{secrets.token_hex(6)}.unfinished"
@@ -130,6 +132,7 @@ def write_synced(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())  # some file systems say only here that the disk is full
 
 
+@without_collection
 def read(directory: str | Path) -> Profile:
     """The profile of a directory. An OptionError or UnsupportedError says why it holds none."""
     folder = Path(directory)

@@ -50,18 +50,21 @@ def spans_of(plan: Plan, times: Sequence[StepTime]) -> tuple[Span, ...]:
     open_steps: dict[int, list[tuple[int, float]]] = {}  # core -> steps that began, and when
     spans = []
     for time in times:
-        step = steps[time.step]
-        begun = open_steps.setdefault(time.core, [])
+        core, number, ns = time.core, time.step, time.ns
+        step = steps[number]
+        begun = open_steps.get(core)
+        if begun is None:
+            begun = open_steps[core] = []
         if isinstance(step, Record):
             if step.begin:
-                begun.append((time.step, time.ns))
+                begun.append((number, ns))
             else:
                 op = None if step.op is None else names[step.op]
-                spans.append(Span(time.core, step.what, op, begun.pop()[1], time.ns))
-        elif begun and begun[-1][0] == time.step:
+                spans.append(Span(core, step.what, op, begun.pop()[1], ns))
+        elif begun and begun[-1][0] == number:
             assert isinstance(step, Wait | Call)
             what = SpanKind.WAIT if isinstance(step, Wait) else SpanKind.BARRIER
-            spans.append(Span(time.core, what, names[step.op], begun.pop()[1], time.ns, inside=True))
+            spans.append(Span(core, what, names[step.op], begun.pop()[1], ns, inside=True))
         else:
-            begun.append((time.step, time.ns))
+            begun.append((number, ns))
     return tuple(spans)

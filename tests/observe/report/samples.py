@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from superkernel.observe.profile import (
@@ -118,6 +119,26 @@ def hostile(text: str = HOSTILE) -> ReportData:
     whole = replace(profile.launches[0], name=text, type=text, scope=text)
     profile = replace(profile, launches=(whole,), kernels=(kernel,), machine={text: text}, notes=(text,))
     return ReportData(text, (ReportedRun(text, profile),), (text,))
+
+
+def large(ops: int = 1000, calls: int = 200) -> ReportData:
+    """Calls of one super kernel on two cores, before and after: every op waits for the one before it."""
+    described = tuple(ProfiledOp(f"layer{at // 10}_op{at % 10}", f"Type{at % 12}", 2, 0, 4096) for at in range(ops))
+    edges = tuple(ProfiledEdge(first.name, second.name, SyncKind.COUNTER) for first, second in pairwise(described))
+    kernel = ProfiledKernel("sk1", "layers", "", described, edges, cores=2, identity="g")
+
+    def launches(step_us: float) -> Iterator[ProfiledLaunch]:
+        for call in range(calls):
+            at, spans = 1000.0 * ops * call, []
+            for number, op in enumerate(described):
+                for core in (0, 1):
+                    begin = at + step_us * (number + 0.1 * core)
+                    spans.append(span(core, op.name, SpanKind.WAIT, begin, begin + 0.2))
+                    spans.append(span(core, op.name, SpanKind.OP, begin + 0.2, begin + step_us - 0.1))
+            yield launch("sk1", SUPER_KERNEL, at, step_us * ops, kernel=0, call=call, spans=tuple(spans))
+
+    runs = (ReportedRun(title, Profile(tuple(launches(us)), (kernel,))) for title, us in (("before", 2), ("after", 1)))
+    return ReportData("Large", tuple(runs))
 
 
 def many_spans(count: int = 10_000, cores: int = 4) -> ReportData:

@@ -181,6 +181,54 @@ def test_hover_tells_what_a_core_did(opened: Open, time: float, row: int, said: 
     assert report.hover("timeline-0", time, row) == said
 
 
+def calls(durations: tuple[float, ...], title: str) -> ReportedRun:
+    launches = tuple(
+        samples.launch("k", "SuperKernel", 1000 * number, us, kernel=0, call=number)
+        for number, us in enumerate(durations)
+    )
+    return ReportedRun(title, Profile(launches, (ProfiledKernel("k", identity="g"),)))
+
+
+def test_the_fastest_median_and_slowest_call_can_be_chosen_and_tables_sorted(opened: Open) -> None:
+    report = opened(ReportData("t", (calls((50, 20, 90), "before"), calls((12, 10, 11), "after"))))
+    ends = {}
+    for choice in ("median", "fastest", "slowest"):
+        report.page.select_option("#timeline-call", label=f"k: {choice}")
+        report.page.uncheck("#timeline-shared")
+        ends[choice] = report.shown_range(0)[1], report.shown_range(1)[1]
+    assert ends == {"median": (50, 11), "fastest": (20, 10), "slowest": (90, 12)}
+    report.page.select_option("#timeline-call", label="all calls")
+    assert report.shown_range(0)[1] == 2090
+
+    def column(number: int) -> list[str]:
+        return list(report.page.locator(f"#calls tbody tr td:nth-child({number})").all_inner_texts())
+
+    assert column(2) == ["before", "after"] and column(4) == ["50.0 µs", "11.0 µs"]
+    report.page.click("#calls th:nth-child(4) button")
+    assert column(4) == ["50.0 µs", "11.0 µs"]  # the largest first
+    report.page.click("#calls th:nth-child(4) button")
+    assert column(4) == ["11.0 µs", "50.0 µs"]
+    report.page.click("#calls th:nth-child(2) button")
+    assert column(2) == ["after", "before"]
+    assert report.page.locator("#calls th[aria-sort]").count() == 1
+    first = report.page.locator(".verdict").bounding_box()
+    assert first is not None and first["y"] + first["height"] < 900  # on the first screen
+
+
+@pytest.mark.conformance
+def test_a_thousand_ops_in_two_hundred_calls_are_a_light_page(browser: Any, tmp_path: Path) -> None:
+    """At most 20 MB, and two seconds of the processor until it is drawn."""
+    path = write_report(tmp_path / "large.html", samples.large())
+    assert path.stat().st_size < 20_000_000
+    page = browser.new_page(viewport={"width": 1200, "height": 900})
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+    page.goto(path.as_uri())
+    metrics = {entry["name"]: entry["value"] for entry in session.send("Performance.getMetrics")["metrics"]}
+    page.close()
+    assert metrics["TaskDuration"] < 2.0
+
+
 def test_hover_finds_an_op_that_zooming_made_visible(opened: Open) -> None:
     report = opened(samples.many_spans())
     report.page.focus("#timeline-0")

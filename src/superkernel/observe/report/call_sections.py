@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..calls import CallKind, scope_times
 from ..compare import percent_less
-from ..core_time import InnerTypeRow, inner_types
+from ..core_time import InnerTypeRow
 from ..waits import NOT_KNOWN, ranked_waits
 from .data import ReportData, ReportedRun
 from .markup import Cell, Column, chart, paragraph, table
@@ -82,7 +82,7 @@ def scopes_html(data: ReportData) -> str:
 
 def inner_types_html(data: ReportData) -> str:
     """What cores worked on inside of super kernels."""
-    found = [(run, inner_types(run.profile)) for run in data.runs]
+    found = [(run, run.inner_types) for run in data.runs]
     if not any(rows for _, rows in found):
         fused = any(kernel.fused for run in data.runs for kernel in run.profile.kernels)
         return paragraph(_NO_DETAIL if fused else "No super kernel was recorded.", "absent")

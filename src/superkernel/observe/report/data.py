@@ -11,6 +11,7 @@ from pathlib import Path
 from ...errors import BuildError
 from ..calls import CallKind, call_kinds
 from ..compare import ProfileComparison, cores_used
+from ..core_time import InnerTypeRow, inner_types
 from ..machine_load import load_warning
 from ..profile import Clock, Profile, ProfiledLaunch
 
@@ -29,6 +30,10 @@ class ReportedRun:
     @cached_property
     def calls(self) -> tuple[CallKind, ...]:
         return call_kinds(self.profile)
+
+    @cached_property
+    def inner_types(self) -> list[InnerTypeRow]:
+        return inner_types(self.profile)
 
     @cached_property
     def kernel_titles(self) -> tuple[str, ...]:

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+_LONG_NAME = 20  # characters; a shorter one is not broken
+
 
 @dataclass(frozen=True)
 class Column:
@@ -29,7 +31,11 @@ def escaped(text: str) -> str:
 
 def breakable(text: str) -> str:
     """Escaped; a long name may be broken behind `_`, `.`, `:` and `/`, never inside of a word."""
-    return re.sub(r"(?<=[\w)])([_/:]+|\.(?=[A-Za-z_]))(?=\w)", r"\1<wbr>", escaped(text))
+    return re.sub(rf"\S{{{_LONG_NAME},}}", _with_breaks, escaped(text))
+
+
+def _with_breaks(name: re.Match[str]) -> str:
+    return re.sub(r"(?<=[\w)])([_/:]+|\.(?=[A-Za-z_]))(?=\w)", r"\1<wbr>", name[0])
 
 
 def with_units(text: str) -> str:

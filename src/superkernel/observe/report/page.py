@@ -14,6 +14,7 @@ from pathlib import Path
 from string import Template
 
 from ...errors import BuildError
+from ...model.gc_pause import without_collection
 from ...version import __version__
 from ..store import write_synced
 from .data import ReportData
@@ -26,6 +27,7 @@ _SCRIPTS = (
 )  # fmt: skip
 
 
+@without_collection
 def page(data: ReportData) -> str:
     shown = sections(data)
     charts, script = _asset("echarts/echarts.min.js"), _page_script()

@@ -8,7 +8,6 @@ from typing import Any
 
 from ...plan.steps import SpanKind
 from ..calls import ProfiledCall
-from ..core_time import inner_types
 from ..profile import SUPER_KERNEL, Clock, ProfiledKernel, ProfiledLaunch
 from .data import ReportData, ReportedRun
 from .figures import OpRow, by_type, op_rows
@@ -44,7 +43,7 @@ def view(data: ReportData) -> dict[str, Any]:
     for row in rows:
         types.number(row.type)
     for run in data.runs:
-        for inner in inner_types(run.profile):
+        for inner in run.inner_types:
             types.number(inner.op_type)
     bars = [
         {"type": types.number(row.type), "time": [_scaled(us, data) for us in row.time_us], "count": row.count}

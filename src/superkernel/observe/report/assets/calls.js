@@ -5,10 +5,10 @@ function drawCalls(element) {
   element.style.height = "240px";
   chartIn(element, {
     legend: legend(data.runs, { show: data.runs.length === 2 }),
-    grid: { left: 36, right: 24, top: 34, bottom: 34, containLabel: true },
+    grid: { left: 48, right: 24, top: 34, bottom: 34, containLabel: true },
     tooltip: tooltip(({ value, seriesName }) => tip("call " + number(value[0] + 1), [seriesName, timeText(value[1])])),
     xAxis: axis("calls in their order", { type: "value", nameGap: 26, minInterval: 1, min: 0, max: "dataMax" }),
-    yAxis: axis("time (" + data.unit + ")", { type: "value", min: 0, nameGap: narrow(element) ? 44 : 56 }),
+    yAxis: axis("time (" + data.unit + ")", { type: "value", min: 0, nameGap: narrow(element) ? 56 : 68 }),
     series: data.calls.map((points, at) => ({
       name: data.runs[at],
       type: "scatter",
