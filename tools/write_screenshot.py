@@ -11,7 +11,6 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -20,7 +19,8 @@ import torch
 
 import superkernel as sk
 from superkernel.frontend.explain import import_file
-from superkernel.observe.profile import Profile, ProfiledLaunch
+from superkernel.observe.calls import call_kinds
+from superkernel.observe.profile import Profile
 from superkernel.observe.report import ReportData, ReportedRun, write_report
 from superkernel.tools.bench.bandwidth import read_rate
 from superkernel.tools.bench.sample import SAMPLE
@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs" / "report.png"
 WIDTH, HEIGHT = 1200, 900
 EDGE = 10
-ROUNDS, CALLS = 8, 25  # a report draws 2000 launches at most
+ROUNDS, CALLS = 8, 25
 CORES = 2
 
 
@@ -48,21 +48,17 @@ def record(sample: ModuleType, options: dict[str, object], title: str, bytes_per
                     compiled(*given)
             assert recorded.result is not None
             fastest.append(fastest_call(recorded.result))
-    best = min(fastest, key=lambda profile: _length(profile.launches))
+    best = min(fastest, key=_length)
     return ReportedRun(title, replace(best, read_bytes_per_s=bytes_per_s))
 
 
 def fastest_call(profile: Profile) -> Profile:
-    """Every call launches the same kernels: the launches are cut into calls, and the shortest call is kept."""
-    launches = profile.launches
-    each, rest = divmod(len(launches), CALLS)
-    assert each and not rest, f"{len(launches)} launches in {CALLS} calls"
-    calls = [launches[start : start + each] for start in range(0, len(launches), each)]
-    return replace(profile, launches=min(calls, key=_length))
+    (kind,) = call_kinds(profile)
+    return replace(profile, launches=kind.fastest.launches)
 
 
-def _length(call: Sequence[ProfiledLaunch]) -> float:
-    return call[-1].end_ns - call[0].begin_ns
+def _length(profile: Profile) -> float:
+    return profile.launches[-1].end_ns - profile.launches[0].begin_ns
 
 
 def take_picture(report: Path, picture: Path) -> None:
