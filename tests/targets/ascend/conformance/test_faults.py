@@ -202,9 +202,7 @@ OTHER_STATEMENTS = (
     ("P6: a lock that nobody asks for", r"sk_publish\((word\(slots, \d+\)), 2\)", r"sk_publish(\1, 3)"),
     ("prints without a part of the dump area", r"^ *sk_dump_begin\(.*\);$", ";"),
 )
-SAMPLED_STATEMENTS = [
-    row for row in OTHER_STATEMENTS if row[0].startswith(("P1: a call left", "P8", "P13: a mark for"))
-]
+SAMPLED_STATEMENTS = [row for row in OTHER_STATEMENTS if row[0].startswith(("P1: a call left", "P16: the key"))]
 
 
 @pytest.mark.parametrize(("what", "old", "new"), sampled(OTHER_STATEMENTS, SAMPLED_STATEMENTS))
@@ -275,4 +273,4 @@ def test_text_without_a_fault_passes() -> None:
     """What the tests above would also catch is nothing."""
     for case in (EVENTS, TILED, FED, PLAIN):
         emitted, graph = case.emitted()
-        assert uncaught([Fault(case.name, case, emitted, graph)], SEEDS) == [case.name]
+        assert uncaught([Fault(case.name, case, emitted, graph)], range(4)) == [case.name]

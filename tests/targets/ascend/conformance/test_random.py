@@ -16,7 +16,7 @@ from superkernel.targets.ascend.core_types import KernelType
 
 pytestmark = pytest.mark.slow
 
-SAMPLE, SEEDS = 32, 2  # of the first cases, in every run
+SAMPLE, SEEDS = 16, 2  # of the first cases, in every run
 FIRST, MANY_CASES = 320, 1000
 
 
