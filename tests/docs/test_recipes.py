@@ -1,4 +1,4 @@
-"""docs/recipes-server.md and docs/recipes-notebook.md: the server answers threads, the cells run in order."""
+"""docs/recipes-*.md: the server answers threads, the cells run in order, generate writes the tokens of eager."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import pytest
 from docs.pages import blocks, read_page
 
 torch = pytest.importorskip("torch")
+
+from superkernel.frontend.report import collecting  # noqa: E402
 
 REQUESTS = 8
 
@@ -57,3 +59,20 @@ def test_the_cells_of_the_notebook_run(tmp_path: Path, monkeypatch: pytest.Monke
         for number, (_, cell) in enumerate(blocks(read_page("recipes-notebook.md"), "python")):
             run(cell, tmp_path / f"cell_{number}.py", names)
     assert (tmp_path / "report.html").stat().st_size > 100_000
+
+
+@pytest.mark.parametrize("backend", ["eager", pytest.param("superkernel", marks=pytest.mark.conformance)])
+def test_generate_writes_the_tokens_of_the_eager_model_by_one_graph(backend: str, tmp_path: Path) -> None:
+    """Dynamo's back end `eager` shows that each decode step is one graph, compiled once for all prompts."""
+    pytest.importorskip("transformers")
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    ((_, code),) = blocks(read_page("recipes-generate.md"), "python")
+    assert 'backend="superkernel"' in code and "num_hidden_layers=2" in code
+    code = code.replace('backend="superkernel"', f"backend={backend!r}").replace("layers=2", "layers=1")
+    with collecting() as report:
+        run(code, tmp_path / "generate.py", {"__name__": "generate"})  # which compares the tokens
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+    if backend == "superkernel":
+        (scope,) = report.scopes
+        assert scope.unfusible == [] and len(scope.segments) == 1 and report.outside == 0

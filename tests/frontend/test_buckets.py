@@ -29,8 +29,8 @@ def without_gradients() -> Any:
 
 def scores(x: Tensor, ids: Tensor) -> Any:
     """Results of every kind: rows, numbers of rows, views of an input and of each other, and none of them."""
-    y = (x @ TABLE.T).softmax(-1) + TABLE[ids].sum(-1, keepdim=True)
-    return y, y.argmax(-1), x[:, 1:3], y.view(-1), x.shape[0] * 2, y.T, {"table": TABLE.sum(0)}, ids // (ids + 1)
+    y = x.exp() * TABLE[ids] + ids.new_ones(ids.shape[0], 8) // (ids + 1)[:, None]
+    return y, ids + 1, x[:, 1:3], y.view(-1), x.shape[0] * 2, y.T, {"table": TABLE[:2] + 1}
 
 
 def arguments(size: int) -> tuple[Tensor, Tensor]:
@@ -83,6 +83,23 @@ def test_dimensions_that_are_symbolic_already_get_buckets(dynamic: bool | None) 
         assert report.graphs == 1
 
 
+def test_arguments_have_the_names_of_the_signature() -> None:
+    """Whatever a decorator calls them, and however they are passed."""
+
+    class Decorated(torch.nn.Module):
+        @torch.no_grad()
+        def forward(self, x: Tensor, ids: Tensor) -> Any:
+            return scores(x, ids)
+
+    function = compiled(Decorated(), fullgraph=True, buckets=BUCKETS)
+    with collecting() as report:
+        for size in (8, 9):
+            x, ids = arguments(size)
+            check_call(lambda x, ids: function(ids=ids, x=x), x, ids)
+            check_call(function, x, ids)
+        assert report.graphs <= 2  # one for each way to pass arguments
+
+
 @pytest.mark.conformance
 def test_sizes_0_and_1_are_compiled_for_themselves() -> None:
     function = compiled(lambda x: x + 1, buckets={"x": {0: BATCH}})
@@ -95,6 +112,27 @@ def test_sizes_0_and_1_are_compiled_for_themselves() -> None:
 def two_dims(x: Tensor, y: Tensor) -> Any:
     z = (x @ TABLE.T).relu() + y[None, :, None]
     return z, (z * 2).flatten(0, 1), z.transpose(0, 1).contiguous(), z.sum(-1).T
+
+
+class Block(torch.nn.Module):
+    def __init__(self, width: int = 16) -> None:
+        super().__init__()
+        self.norm, self.mix = torch.nn.LayerNorm(width), torch.nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.mix(torch.nn.functional.gelu(self.norm(x)))
+
+
+@pytest.mark.conformance
+def test_a_module_of_blocks_is_one_super_kernel_per_bucket() -> None:
+    model = torch.nn.Sequential(*(Block() for _ in range(4)), torch.nn.Softmax(-1)).eval()
+    function = compiled(model, fullgraph=True, buckets={"input": {0: sk.Dim("batch", (1, 4, 16))}})
+    with collecting() as report:
+        for size in range(1, 21):
+            x = torch.randn(size, 5, 16)
+            torch.testing.assert_close(function(x), model(x), rtol=1e-4, atol=1e-5)
+    assert report.graphs == 4  # 1, 4, 16 and 32
+    assert [[segment.fused for segment in scope.segments] for scope in report.scopes] == [[True]] * 4
 
 
 @pytest.mark.conformance
@@ -114,11 +152,17 @@ def test_two_dimensions_have_buckets() -> None:
 
 @pytest.mark.conformance
 def test_layouts_of_arguments() -> None:
-    function = compiled(scores, fullgraph=True, buckets=BUCKETS)
+    def model(x: Tensor, ids: Tensor) -> Any:
+        return x.exp() * TABLE[ids], x[:, 1:3], x.T + 1
+
+    function = compiled(model, fullgraph=True, buckets=BUCKETS)
     for size in (9, 12):
         _, ids = arguments(size)
         for x in (torch.randn(8, size).t(), torch.randn(size, 16)[:, ::2], torch.randn(8).expand(size, 8)):
-            check_call(function, x, ids)
+            found, wanted = function(x, ids), model(x, ids)
+            assert_close(found, wanted)
+            assert [value.stride() for value in found] == [value.stride() for value in wanted]
+            assert found[1].data_ptr() == wanted[1].data_ptr()
 
 
 @pytest.mark.conformance

@@ -48,6 +48,7 @@ class OutputSpec:
     number: SizeFunction | None = None  # a result that is computed from the sizes alone
     base: int | None = None  # the padded argument of which it is a view
     offset: SizeFunction | None = None  # of that view, in elements of the argument
+    may_differ: bool = False  # its strides: the compiled function takes an argument with other strides than the caller
 
 
 CompileBucket = Callable[[Sequence[Any], tuple[int, ...]], Callable[..., Any]]
@@ -161,7 +162,7 @@ def _cut(
             (outer,), (inner,) = rows.outer(*current), rows.inner(*current)
             steps.append((rows.dim, outer, buckets[k], sizes[k], inner))
             current[k] = sizes[k]
-    if not steps:
+    if not steps and not spec.may_differ:
         return None
 
     def cut(result: torch.Tensor, args: Sequence[Any]) -> torch.Tensor:

@@ -53,7 +53,8 @@ def compile_with_buckets(
     }
     tensors = [index for index in range(len(placeholders)) if index not in numbers]
     specs = {index: _input_spec(index, placeholders[index], inputs[index], dims) for index in bucketed}
-    outputs = _output_specs(module, placeholders, dims, specs, layouts)
+    relaid = any(not _is_dense(inputs[index]) for index in bucketed)
+    outputs = _output_specs(module, placeholders, dims, specs, layouts, relaid)
 
     def compile_bucket(args: Sequence[Any], buckets: tuple[int, ...]) -> Callable[..., Any]:
         values = dict(zip(symbols, buckets, strict=True))
@@ -224,7 +225,9 @@ def _output_specs(
     dims: Sequence[SymbolicDim],
     inputs: Mapping[int, InputSpec],
     layouts: Sequence[Sequence[RowLayout | None]],
+    relaid: bool,
 ) -> list[OutputSpec]:
+    """`relaid`: an input is passed on with other strides than the caller's."""
     results = _results(module)
     examples = [result.meta.get("example_value") if isinstance(result, Node) else result for result in results]
     storages = {index: _storage(placeholders[index].meta["example_value"]) for index in inputs}
@@ -249,9 +252,9 @@ def _output_specs(
                 )
             begins = [expression(tensor.storage_offset()) for tensor in (example, base_example)]
             offset = _function([begins[0] - begins[1]], dims)
-        elif any(row is not None for row in rows) and _changes_layout(strides, dims):
+        elif any(row is not None for row in rows) and (relaid or _changes_layout(strides, dims)):
             _check_separate(place, examples, dims)
-        specs.append(OutputSpec(rows, _function(shape, dims), _function(strides, dims), None, base, offset))
+        specs.append(OutputSpec(rows, _function(shape, dims), _function(strides, dims), None, base, offset, relaid))
     return specs
 
 

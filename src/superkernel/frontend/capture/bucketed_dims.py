@@ -22,6 +22,7 @@ from ...errors import OptionError, UnsupportedError, nearest
 from ...model.dim import Dim
 from ..settings import BucketedDimension
 from .row_layouts import expression
+from .scope_detection import call_arguments
 from .static_shapes import user_name
 
 _WEAK_MARK, _ANY_MARK = "_dynamo_weak_dynamic_indices", "_has_dynamo_dim_marking"
@@ -83,8 +84,10 @@ def find_symbolic_dims(
     """The bucketed dimensions of this graph. Sizes 0 and 1 are always static in Dynamo; they are left out."""
     marked = _marks.take()
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+    parameters = _parameters(root)
     indices = {user_name(node): index for index, node in enumerate(placeholders)}
-    _check_names(buckets, root, indices)
+    indices |= _arguments_by_name(parameters, inputs)
+    _check_names(buckets, parameters, indices)
     present = [bucketed for bucketed in buckets if bucketed.argument in indices]
     for name in dict.fromkeys(bucketed.argument for bucketed in buckets if bucketed.argument not in indices):
         warn(
@@ -106,7 +109,8 @@ def find_symbolic_dims(
             was_marked = (id(inputs[index]), bucketed.dimension) in marked or _is_marked(
                 inputs[index], bucketed.dimension
             )
-            if not was_marked and (isinstance(size, int) or _is_shared(placeholders, size, chosen)):
+            is_fixed = not expression(size).free_symbols  # static, or equal to a static size by the symbol it shares
+            if not was_marked and (is_fixed or _is_shared(placeholders, size, chosen)):
                 to_mark.append((inputs[index], bucketed.dimension))
             elif isinstance(size, int):
                 raise UnsupportedError(
@@ -122,14 +126,33 @@ def find_symbolic_dims(
     return dims
 
 
-def _check_names(buckets: Sequence[BucketedDimension], root: object, inputs: Iterable[str]) -> None:
+def _parameters(root: object) -> inspect.Signature | None:
+    """The parameters of the model; None: they are not known."""
     called = root.forward if isinstance(root, torch.nn.Module) else root
     try:
-        parameters = inspect.signature(called).parameters if callable(called) else None
+        return inspect.signature(called) if callable(called) else None
     except (TypeError, ValueError):
-        parameters = None
-    if parameters is None:  # the names of arguments are not known
+        return None
+
+
+def _arguments_by_name(parameters: inspect.Signature | None, inputs: Sequence[Any]) -> dict[str, int]:
+    """The arguments of the call that are inputs of the graph; decorators give them other names on the way."""
+    args, keywords = call_arguments()
+    try:
+        bound = parameters.bind(*args, **keywords).arguments if parameters is not None else {}
+    except TypeError:
+        return {}
+    given = {**bound, **keywords}
+    found = {name: [index for index, value in enumerate(inputs) if value is given[name]] for name in given}
+    return {name: indices[0] for name, indices in found.items() if indices}
+
+
+def _check_names(
+    buckets: Sequence[BucketedDimension], signature: inspect.Signature | None, inputs: Iterable[str]
+) -> None:
+    if signature is None:
         return
+    parameters = signature.parameters
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     for bucketed in buckets:
         name = bucketed.argument

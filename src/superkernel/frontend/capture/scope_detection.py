@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import _GeneratorContextManager, suppress
 from functools import lru_cache, partial
 from itertools import pairwise
-from types import CellType, CodeType, FunctionType, MethodType, ModuleType, NoneType
+from types import CellType, CodeType, FrameType, FunctionType, MethodType, ModuleType, NoneType
 from typing import Any
 
 import torch
@@ -45,10 +45,21 @@ _noted: dict[int, weakref.ref[object]] = {}  # callables whose graphs had a name
 
 def root_callable() -> object | None:
     """The module or function given to torch.compile, found on the stack of the call that compiles."""
-    frame = sys._getframe()
-    while frame := frame.f_back:  # type: ignore[assignment]
+    frame = _compiling_frame()
+    return _unwrapped(frame.f_locals.get("fn")) if frame is not None else None
+
+
+def call_arguments() -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of the call that compiles: positional ones, and keywords."""
+    frame = _compiling_frame()
+    return (frame.f_locals.get("args", ()), frame.f_locals.get("kwargs", {})) if frame is not None else ((), {})
+
+
+def _compiling_frame() -> FrameType | None:
+    frame: FrameType | None = sys._getframe()
+    while frame := frame.f_back if frame is not None else None:
         if frame.f_code.co_name == "compile_wrapper" and frame.f_globals.get("__name__") == "torch._dynamo.eval_frame":
-            return _unwrapped(frame.f_locals.get("fn"))
+            return frame
     return None
 
 
