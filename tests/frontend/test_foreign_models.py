@@ -72,22 +72,22 @@ class Sequences(nn.Module):
 
     def forward(self, x: Tensor, padded: Tensor, table: Tensor) -> Any:
         steps, (_, cell) = self.lstm(x)
-        steps, last = self.gru(steps)
-        return rotary(self.encoder(steps, src_key_padding_mask=padded), table), cell, last
+        last, _ = self.gru(cell)
+        return rotary(self.encoder(steps, src_key_padding_mask=padded), table), last
 
 
 def rotary(x: Tensor, table: Tensor) -> Any:
-    """By angles that are computed here, and by a complex table; the last result is complex."""
+    """By angles that are computed here and by a complex table; the second result is complex."""
     frequency = 10000.0 ** (-torch.arange(0, 8, 2) / 8)
     turn = torch.polar(torch.ones(2, 4), torch.outer(torch.arange(2.0), frequency))
     pairs = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
-    turned = torch.view_as_real(pairs * turn).flatten(2).type_as(x)
-    by_table = torch.view_as_real(pairs * table[:2].unsqueeze(0).conj()).flatten(2)
-    return turned, by_table, pairs * 2j
+    turned = pairs * turn * table[:2].unsqueeze(0).conj()
+    return torch.view_as_real(turned).flatten(2).type_as(x), turned
 
 
 def test_recurrent_layers_encoder_layers_and_complex_numbers_are_one_super_kernel() -> None:
-    padded, table = torch.tensor([[False, False], [False, True]]), torch.polar(torch.ones(9, 4), torch.randn(9, 4))
+    padded = torch.tensor([[False, True], [True, True]])  # a query without keys is NaN
+    table = torch.polar(torch.ones(9, 4), torch.randn(9, 4))
     fused_whole(Sequences().eval(), torch.randn(2, 2, 8), padded, table)
 
 
@@ -133,10 +133,10 @@ def test_every_kind_of_encoder_layer(norm_first: bool, masked: str) -> None:
     layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, norm_first=norm_first).eval()
     masks = {
         "not": {},
-        "keys": {"src_key_padding_mask": torch.tensor([[False] * 6, [False] * 4 + [True] * 2])},
+        "keys": {"src_key_padding_mask": torch.tensor([[False] * 6, [False] * 4 + [True] * 2, [True] * 6])},
         "causal": {"src_mask": nn.Transformer.generate_square_subsequent_mask(6)},
     }[masked]
-    fused_whole(lambda x: layer(x, **masks), torch.randn(2, 6, 32))
+    fused_whole(lambda x: layer(x, **masks), torch.randn(3, 6, 32))
 
 
 @pytest.mark.conformance

@@ -76,6 +76,8 @@ def _self_attention(qkv: Tensor, heads: int, mask: Tensor | None, mask_type: int
     query, key, value = qkv.view(batch, length, 3, heads, size).permute(2, 0, 3, 1, 4).unbind()
     kept = None if mask is None else ~_broadcast_mask(mask.to(torch.bool), mask_type, batch, length)
     mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=kept, scale=1 / math.sqrt(size))
+    if kept is not None:  # as in torch, a query without keys has no value
+        mixed = torch.where(kept.any(-1, keepdim=True), mixed, math.nan)
     return mixed.transpose(1, 2).reshape(batch, length, heads * size)
 
 

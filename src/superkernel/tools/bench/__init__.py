@@ -16,6 +16,7 @@ SUITES = {
     "torch": "superkernel.tools.bench.torch_models",
     "moe": "superkernel.tools.bench.moe",
     "decode": "superkernel.tools.bench.decode",
+    "quantized": "superkernel.tools.bench.quantized",
     "attention": "superkernel.tools.bench.attention",
     "loaded": "superkernel.tools.bench.loaded",
 }

@@ -194,7 +194,21 @@ class Decoder(nn.Module):
         mask = (torch.arange(LENGTH) <= position).view(1, 1, 1, LENGTH)
         for layer in self.layers:
             x = layer(x, position, mask, turn)
-        return F.linear(self.norm(x), self.embedding.weight)
+        return self.logits(self.norm(x))
+
+    def logits(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.embedding.weight)
+
+
+class UntiedDecoder(Decoder):
+    """A decoder whose logits have weights of their own."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width)
+        self.head = nn.Linear(width, VOCABULARY, bias=False)
+
+    def logits(self, x: Tensor) -> Tensor:
+        return self.head(x)
 
 
 def decode_step(width: int) -> Workload:

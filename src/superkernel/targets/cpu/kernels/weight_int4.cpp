@@ -23,6 +23,16 @@ struct Int4Rows {
     float group_sums[kInt4RowElements / kInt4LeastGroup];
 };
 
+SK_INLINE float sum_of(const float* x, int64_t count) {
+    Vector lanes = {};
+    int64_t i = 0;
+    for (; i + kLanes <= count; i += kLanes) lanes = lanes + load(x + i);
+    float sum = 0;
+    for (int lane = 0; lane < kLanes; ++lane) sum += lanes[lane];
+    for (; i < count; ++i) sum += x[i];
+    return sum;
+}
+
 // R rows times S full blocks in halves; sums[(s * R + r)] has the columns of a block.
 template <int S, int R>
 SK_NOINLINE void int4_blocks(const Int4Weights<Element>& w, const float* x, const float* group_sums,
@@ -136,11 +146,7 @@ SK_NOINLINE void rows_times_block(const WeightOnlyProblem<Element>& p, const Int
 SK_NOINLINE void skinny_weight_int4(const WeightOnlyProblem<Element>& p, const Int4Weights<Element>& w) {
     Int4Rows rows;
     gather_rows<1>(p.x, p.x_row, p.x_column, p.m, p.k, rows.x, p.k);
-    for (int64_t i = 0; i < p.m * (p.k / w.group); ++i) {
-        float sum = 0;
-        for (int64_t j = 0; j < w.group; ++j) sum += rows.x[i * w.group + j];
-        rows.group_sums[i] = sum;
-    }
+    for (int64_t i = 0; i < p.m * (p.k / w.group); ++i) rows.group_sums[i] = sum_of(rows.x + i * w.group, w.group);
     const Range share = block_share(w.layout.blocks());
     const bool vectorised = w.layout.halves && w.layout.block == 2 * kInt4Chunks * kLanes;
     int64_t full = share.end;
