@@ -128,9 +128,9 @@ observed here, as long as reading them.
     "quantized": """\
 ## quantized: a decode step with int8 and int4 weights
 
-The decode step of hidden 1024 with logits of their own weights; every linear layer is quantised as torchao does it: int8
-with a scale per column, int4 in groups of 128. Each model is checked against itself in eager mode. The figures compare
-our times: float32 to int8 and to int4.
+The decode step of hidden 1024 with separate weights for the logits; every linear layer is quantised as torchao does it:
+int8 with a scale per column, int4 in groups of 128. Each model is checked against itself in eager mode. The figures
+compare our times: float32 to int8 and to int4.
 """,
     "attention": """\
 ## attention: scaled dot-product attention
