@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -278,7 +279,10 @@ def give_driver(monkeypatch: pytest.MonkeyPatch, driver: FakeDriver | None) -> N
 
 def test_a_gpu_is_told_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     give_driver(monkeypatch, FakeDriver(2))
-    assert doctor.check_gpu() == Check("gpu", CheckState.OK, "2 x NVIDIA H200, driver for CUDA 12.4")
+    found = "2 x NVIDIA H200, driver for CUDA 12.4; not needed: this version has no target cuda"
+    assert doctor.check_gpu() == Check("gpu", CheckState.OK, found)
+    monkeypatch.setattr(doctor, "all_targets", lambda: [SimpleNamespace(name="cuda")])
+    assert doctor.check_gpu().found.endswith("; only target cuda needs it")
 
 
 def test_a_driver_without_a_gpu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

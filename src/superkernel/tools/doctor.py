@@ -91,14 +91,15 @@ def check_torch() -> Check:
 
 
 def check_gpu() -> Check:
-    """What the NVIDIA driver says."""
+    """The GPUs that the NVIDIA driver reports, and whether a target uses them."""
+    use = _cuda_use()
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
-        smi, remedy = shutil.which("nvidia-smi"), "install the NVIDIA driver; in a container: the NVIDIA toolkit"
+        smi, remedy = shutil.which("nvidia-smi"), f"install the NVIDIA driver; {use}"
         if smi:
             return Check("gpu", CheckState.PROBLEM, f"{smi} is there, but the driver's libcuda.so.1 is not", remedy)
-        return Check("gpu", CheckState.MISSING, "no NVIDIA driver (libcuda.so.1); only target cuda needs it", remedy)
+        return Check("gpu", CheckState.MISSING, "no NVIDIA driver (libcuda.so.1)", remedy)
     if status := driver.cuInit(0):
         problem = f"the driver does not start: cuInit returned {status}"
         return Check("gpu", CheckState.PROBLEM, problem, "see nvidia-smi")
@@ -109,13 +110,19 @@ def check_gpu() -> Check:
         return Check("gpu", CheckState.MISSING, "the driver sees no GPU", "see nvidia-smi and CUDA_VISIBLE_DEVICES")
     driver.cuDeviceGetName(name, len(name), 0)
     release = f"{version.value // 1000}.{version.value % 1000 // 10}"
-    return Check("gpu", CheckState.OK, f"{count.value} x {name.value.decode()}, driver for CUDA {release}")
+    return Check("gpu", CheckState.OK, f"{count.value} x {name.value.decode()}, driver for CUDA {release}; {use}")
+
+
+def _cuda_use() -> str:
+    if any(target.name == "cuda" for target in all_targets()):
+        return "only target cuda needs it"
+    return "not needed: this version has no target cuda"
 
 
 def check_nvcc() -> Check:
     homes = [os.environ.get(variable, "") for variable in ("CUDA_HOME", "CUDA_PATH")]
     folders = [f"{home}/bin" for home in (*homes, "/usr/local/cuda") if home]
-    remedy = "install the CUDA toolkit, to write kernels of your own for target cuda"
+    remedy = f"install the CUDA toolkit; {_cuda_use()}"
     return check_tool("nvcc", ("nvcc",), remedy, folders)
 
 
