@@ -24,8 +24,16 @@ def test_the_example_runs_and_explains_itself(tmp_path, monkeypatch, capsys) -> 
     script.write_text(code[1])
     exec(compile(code[1], str(script), "exec"), {"__name__": "example"})
     shown = capsys.readouterr().out
-    assert "scope 'mlp' in graph 1 (inference): 1 segment" in shown
-    assert "addmm" in shown
+    sample = re.search(r"^```text\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+    assert sample is not None
+    missing = beginnings(sample[1]) - beginnings(shown) - {"measured:", "measured"}  # not in time on a busy machine
+    assert not missing and {"verdict:", "addmm", "scope 'mlp' in graph"} <= beginnings(shown), shown
+
+
+def beginnings(report: str) -> set[str]:
+    """What a line begins with, up to its first number or colon: the rest depends on the machine and on times."""
+    found = (re.match(r"\s*([^\d:]*[^\d\s:](?:(?<=[a-z]):)?)", line) for line in report.splitlines())
+    return {start[1] for start in found if start is not None and start[1] != "..."}
 
 
 def test_the_quantised_layer_is_close_to_the_layer() -> None:
