@@ -56,6 +56,19 @@ def without_a_wait(plan: AscendPlan) -> EmittedKernel:
     return replace(emitted, source=head + entry + re.sub(r"wait_flag_dev\(vectors_to_cube_flag\);", "", body, count=1))
 
 
+def without_a_reset(plan: AscendPlan) -> EmittedKernel:
+    emitted = emit(plan)
+    source = re.sub(r"sk_publish\(word\(slots, \d+\), 0\);", ";", emitted.source, count=1)
+    assert source != emitted.source
+    return replace(emitted, source=source)
+
+
+def test_a_seed_is_two_launches_in_a_row(ops: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ascend_target, "emit", without_a_reset)
+    status, said = called("emulate", ops, "--seed", "0")
+    assert status == 1 and "launch 2: event 4 is 1 at the begin: the launch before did not reset it" in said
+
+
 def test_a_failing_seed_is_named_with_what_happened(ops: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ascend_target, "emit", without_a_wait)
     page = tmp_path / "failed.html"
