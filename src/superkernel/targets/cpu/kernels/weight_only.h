@@ -43,8 +43,9 @@ SK_NOINLINE void tiled_weight_only(const WeightOnlyProblem<T>& p, const Weights&
             weights.pack(column, columns, k, depth, scratch.b);
             for (int64_t j = 0; j < columns; j += kTileColumns)
                 for (int64_t i = 0; i < row_count; i += kTileRows)
-                    register_tile_of(divide_up(least(kTileColumns, columns - j), kLanes), scratch.a + i * kChunk,
-                                     scratch.b + j * kChunk, depth, scratch.sums + i * kMostColumns + j, k == 0);
+                    register_tile_of(divide_up(least(kTileColumns, columns - j), kLanes), scratch.a + i * kChunk, kChunk,
+                                     scratch.b + j * kChunk, depth, scratch.sums + i * kMostColumns + j, kMostColumns,
+                                     k == 0);
         }
         for (int64_t r = 0; r < row_count; ++r) {
             float* sums = scratch.sums + r * kMostColumns;
