@@ -16,7 +16,7 @@ from ..runtime.launch_events import unpublished
 from .capture.partition import GraphPart
 from .comparable_parts import TrialInputs, library_calls, written_inputs
 from .gate_conditions import GateConditions
-from .gate_timing import LEAST_GAIN_NS, Clock, alternate, is_faster, least_gain, microseconds
+from .gate_timing import Clock, alternate, is_faster, least_gain, microseconds
 from .lowering.inductor import MATMULS
 from .lowering.program_trace import KernelCall, LibraryCall
 from .op_timing import kernel_times, library_times
@@ -103,8 +103,8 @@ class PartMeasurement:
 
     def verdict(self) -> PartVerdict:
         """Inductor is asked only where the library functions that it would call leave room for a gain."""
-        ours = self._our_launches()
-        least = min(map(self._least_launch_time, ours.values()))
+        launches = self._super_kernel_launches()
+        least = min(map(self._least_launch_time, launches.values()))
         calls = self._calls()
         library = self._library_times(calls)
         generated = sum(isinstance(call, KernelCall) for call, _ in self.measured.matched.calls)
@@ -119,18 +119,18 @@ class PartMeasurement:
             for index, loss in losses.items()
             if _LIBRARY_MARGIN * library[index] < kernels[index] and loss > _SPLIT_NS
         }
-        functions = {name: self._trial(launch) for name, launch in ours.items()}
+        functions = {name: self._trial(launch) for name, launch in launches.items()}
         if sum(losses.values()) >= least_gain(least, self.crowded):
             stock = self._stock()
             functions[INDUCTOR] = lambda: stock(list(self.trial.args))
         times = self._alternate(functions)
         typical = min if self.crowded else median
         best = min(typical(samples) for samples in times.values())
-        expected = min(typical(times[name]) for name in ours) - sum(losing.values()) + len(losing) * _SPLIT_NS
+        expected = min(typical(times[name]) for name in launches) - sum(losing.values()) + len(losing) * _SPLIT_NS
         library_calls = tuple(
             LibraryCallTimes(index, kernels[index] / 1000, library[index] / 1000) for index in sorted(losing)
         )
-        if losing and expected + LEAST_GAIN_NS < best:
+        if losing and best - expected > least_gain(best, self.crowded):
             program = self.measured.build_with_library_calls(library_calls)
             self.built[PartChoice.LIBRARY_CALLS] = program
             functions[WITH_LIBRARY_CALLS] = lambda: program(self.trial.args)
@@ -151,7 +151,7 @@ class PartMeasurement:
             index: call for index in library_calls(matched) if isinstance(call := matched.calls[index][0], LibraryCall)
         }
 
-    def _our_launches(self) -> dict[str, Callable[[SegmentLaunch, Any, Any], None]]:
+    def _super_kernel_launches(self) -> dict[str, Callable[[SegmentLaunch, Any, Any], None]]:
         """The ways to launch the super kernels, whatever `fuse` is."""
         ways: dict[str, Callable[[SegmentLaunch, Any, Any], None]] = {
             FUSED: lambda step, values, sizes: step.kernel.launch_values(values, sizes)
@@ -198,8 +198,8 @@ class PartMeasurement:
 
 def decide(times: Mapping[str, Sequence[int]], crowded: bool) -> PartChoice:
     """What runs the part: the super kernels, unless an alternative is faster beyond noise."""
-    ours = [times[name] for name in (FUSED, ON_ONE_CORE) if name in times]
-    choice, best = PartChoice.SUPER_KERNELS, min(ours, key=min if crowded else median)
+    super_kernels = [times[name] for name in (FUSED, ON_ONE_CORE) if name in times]
+    choice, best = PartChoice.SUPER_KERNELS, min(super_kernels, key=min if crowded else median)
     for name, alternative in (
         (WITH_LIBRARY_CALLS, PartChoice.LIBRARY_CALLS),
         (INDUCTOR, PartChoice.INDUCTOR),

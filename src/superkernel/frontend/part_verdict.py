@@ -62,8 +62,8 @@ class PartVerdict:
         """Why the part is left out; empty: it is not."""
         if self.choice is not PartChoice.INDUCTOR:
             return ""
-        ours = min(us for name, us in self.times_us.items() if name != INDUCTOR)
-        times = f"{self.times_us[INDUCTOR]:.1f} us, as super kernels {ours:.1f} us"
+        super_kernels = min(us for name, us in self.times_us.items() if name != INDUCTOR)
+        times = f"{self.times_us[INDUCTOR]:.1f} us, as super kernels {super_kernels:.1f} us"
         return f"left out: stock Inductor is faster: {times} (profit_gate=0 fuses it)"
 
     def to_text(self) -> str:
