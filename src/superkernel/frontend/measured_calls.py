@@ -53,7 +53,7 @@ class MeasuredCalls:
 
     def decide(self, segments: Iterable[SegmentReport]) -> None:
         """Calls the graphs in turns until the gate of every segment has decided, or time is up."""
-        gates = [segment.gate for segment in segments if segment.gate is not None]
+        gates = [segment.gate for segment in segments if segment.gate is not None and not segment.left_out]
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             return  # the other ranks may call less often
         begin = perf_counter()

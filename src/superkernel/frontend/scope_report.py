@@ -61,8 +61,8 @@ class SegmentReport:
     @property
     def measured(self) -> str:
         """When the times were measured, and at which load; empty: there are none."""
-        kept = self.verdict if self.left_out or self.gate is None else self.gate
-        return str(kept.conditions) if kept is not None and kept.conditions is not None else ""
+        decided = self.verdict if self.left_out or self.gate is None else self.gate
+        return str(decided.conditions) if decided is not None and decided.conditions is not None else ""
 
     @property
     def launches(self) -> str:
