@@ -138,6 +138,14 @@ compare our times: float32 to int8 and to int4.
 Eight heads of 64, float32: one query over a cache, and causal prompts; peers, checks and settings as in the suite
 torch. There are no targets: the suite shows where we gain and lose.
 """,
+    "convolution": """\
+## convolution: convolution networks
+
+A depthwise-separable net of four blocks with 32 channels at 28 x 28, ResNet-18 and MobileNet-V3 (large) at 224 x 224,
+batch 1, float32, written with `torch.nn`; peers, checks and settings as in the suite torch. The target compares with
+eager torch and with Inductor's default settings, in which weights may change between calls as in ours. Freezing makes
+them constants: batch norms are folded into the filters, and filters are packed once.
+""",
     "loaded": """\
 ## loaded: small models on a busy machine
 

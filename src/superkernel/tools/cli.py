@@ -237,7 +237,10 @@ def explain_command(
 @app.command("bench")
 def bench_command(
     suite: Annotated[
-        str, typer.Argument(metavar="SUITE", help="boundary, torch, moe, decode, quantized, attention, loaded, or all.")
+        str,
+        typer.Argument(
+            metavar="SUITE", help="boundary, torch, moe, decode, quantized, attention, convolution, loaded, or all."
+        ),
     ],
     quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions, for a first look.")] = False,
     cores: Annotated[int | None, typer.Option(metavar="N", help="For us and for every peer; otherwise 2.")] = None,

@@ -210,3 +210,20 @@ def test_inductor_remembers_which_instruction_sets_work(monkeypatch: pytest.Monk
         monkeypatch.setattr(cpu_vec_isa.VecISA, "check_build", lambda *args: pytest.fail("tried again"))
         cpu_vec_isa.valid_vec_isa_list.cache_clear()
         assert cpu_vec_isa.pick_vec_isa() in cpu_vec_isa.supported_vec_isa_list
+
+
+def test_filters_stay_where_they_are_and_scales_of_a_batch_norm_are_stored() -> None:
+    channels, functional = 24, torch.nn.functional
+
+    def function(x, filters, mean, variance):
+        return functional.batch_norm(functional.conv2d(x.sin(), filters, padding=1), mean, variance).relu()
+
+    vectors = torch.randn(channels), torch.rand(channels)
+    module, inputs = traced(function, torch.randn(1, 8, 9, 9), torch.randn(channels, 8, 3, 3), *vectors)
+    trace = trace_program(inductor.generate_program(module, inputs, inductor_config(THREADS)), inputs, DIALECT)
+    (call,) = (call for call in trace.calls if isinstance(call, LibraryCall))
+    image, filters, *_ = call.args
+    assert image.strides[1] == 1, "channels are neighbours in memory"
+    assert filters.storage.origin is StorageOrigin.INPUT, "no copy in another layout"
+    allocated = [storage.nbytes for storage in trace.storages if storage.origin is StorageOrigin.ALLOCATED]
+    assert 4 * channels in allocated, "one over the root of the variance, once per channel"

@@ -11,8 +11,9 @@ torch = pytest.importorskip("torch")
 from frontend.fused import run  # noqa: E402
 
 from superkernel.tools import bench  # noqa: E402
-from superkernel.tools.bench import attention, decode, moe, peers, workloads  # noqa: E402
-from superkernel.tools.bench.measure import Result  # noqa: E402
+from superkernel.tools.bench import attention, convolution, decode, moe, peers, workloads  # noqa: E402
+from superkernel.tools.bench.convolution_nets import convolution_nets  # noqa: E402
+from superkernel.tools.bench.measure import Comparison, Result, Timing  # noqa: E402
 from superkernel.tools.bench.peers import EAGER, PEERS  # noqa: E402
 from superkernel.tools.bench.workloads import decode_step, expert_layers  # noqa: E402
 
@@ -83,8 +84,27 @@ def test_attention_is_compared() -> None:
     torch.testing.assert_close(run(causal.model, *causal.inputs).outputs, causal.model(*causal.inputs))
 
 
+def test_convolution_nets_are_those_that_were_published_and_compared_with_variable_weights() -> None:
+    small, resnet, mobilenet = convolution_nets()
+    assert [round(net.weight_bytes / 4e6, 2) for net in (resnet, mobilenet)] == [11.69, 5.48]
+    assert small.model(*small.inputs).shape == (1, 10)
+    times = {"superkernel": 10.0, "eager": 30.0, "inductor": 20.0, "frozen": 5.0}
+    ours, *theirs = (Timing(name, time, time, time) for name, time in times.items())
+    figure = convolution.not_slower(Comparison("net", ours, tuple(theirs)))
+    assert (figure.value, figure.limit, figure.at_least) == (2.0, 0.98, True)
+
+
 def test_every_suite_can_be_named_and_promises_what_it_should() -> None:
-    assert list(bench.SUITES) == ["boundary", "torch", "moe", "decode", "attention", "loaded"]
+    assert list(bench.SUITES) == [
+        "boundary",
+        "torch",
+        "moe",
+        "decode",
+        "quantized",
+        "attention",
+        "convolution",
+        "loaded",
+    ]
     assert decode.STEPS == {288: 2.5, 512: 1.4, 1024: 1.0}
     assert moe.LAYERS == {(128, 4): 2.5, (256, 1): 2.5, (512, 1): 2.0}
     assert len(PEERS) == 4

@@ -18,6 +18,7 @@ SUITES = {
     "decode": "superkernel.tools.bench.decode",
     "quantized": "superkernel.tools.bench.quantized",
     "attention": "superkernel.tools.bench.attention",
+    "convolution": "superkernel.tools.bench.convolution",
     "loaded": "superkernel.tools.bench.loaded",
 }
 
