@@ -9,6 +9,7 @@ pytest.importorskip("transformers")
 
 from frontend import transformers_models as zoo  # noqa: E402
 
+import superkernel as sk  # noqa: E402
 from superkernel.frontend.report import collecting  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -39,3 +40,14 @@ def test_a_model_is_right_and_one_super_kernel(name: str, what: str) -> None:
     (scope,) = report.scopes
     assert scope.unfusible == [] and len(scope.segments) == 1
     assert scope.segments[0].fused and report.outside == 0
+
+
+@pytest.mark.conformance
+def test_the_report_of_twelve_layers_fits_a_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    with torch.no_grad():
+        task = zoo.decode(zoo.llama(layers=12).eval())
+        lines = str(sk.explain(task.function, *task.arguments())).splitlines()
+    assert len(lines) <= 40 and max(map(len, lines)) <= 100, "\n".join(lines)
+    assert lines[0] == "verdict: fused: 1 super kernel" and lines[1].endswith(" -> 1")
+    assert any(line.endswith(" ops x 12, alike:") for line in lines)

@@ -29,8 +29,8 @@ _DECODER = {
 _TWO_LAYERS = {"num_hidden_layers": 2}
 
 
-def llama() -> Any:
-    return hf.LlamaForCausalLM(hf.LlamaConfig(**{**_DECODER, **_TWO_LAYERS}))
+def llama(layers: int = 2) -> Any:
+    return hf.LlamaForCausalLM(hf.LlamaConfig(**{**_DECODER, "num_hidden_layers": layers}))
 
 
 def qwen3() -> Any:

@@ -54,14 +54,14 @@ def recording_graph_breaks(breaks: list[GraphBreak], skipped: list[GraphBreak]) 
         if len(graph_break_reasons) < first:  # torch._dynamo.reset() was called inside
             first = 0
         found = [
-            _graph_break(recorded.reason, ((frame.filename, frame.lineno or 0) for frame in recorded.user_stack))
+            graph_break(recorded.reason, ((frame.filename, frame.lineno or 0) for frame in recorded.user_stack))
             for recorded in graph_break_reasons[first:]
         ]
         breaks += dict.fromkeys(found)
-        skipped += [_graph_break(message, ()) for message in Counter(counters[_UNIMPLEMENTED]) - before]
+        skipped += [graph_break(message, ()) for message in Counter(counters[_UNIMPLEMENTED]) - before]
 
 
-def _graph_break(message: str, frames: Iterable[tuple[str, int]]) -> GraphBreak:
+def graph_break(message: str, frames: Iterable[tuple[str, int]]) -> GraphBreak:
     """Dynamo's message: a title, then "Explanation: ..." and "Hint: ..." in lines of their own."""
     line = user_line(frames)
     place = "" if line is None else str(line)

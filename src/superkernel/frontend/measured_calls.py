@@ -16,7 +16,7 @@ from .profit_gate import TURNS
 from .scope_report import SegmentReport
 
 _MOST_CALLS = 4 * (TURNS + 1)  # the gate has at most three alternatives, and one of them may still be built at first
-_MOST_SECONDS = 2.0  # of all calls together
+MOST_SECONDS = 2.0  # of all calls together
 _MOST_BYTES = 1 << 30  # of copies
 
 
@@ -24,7 +24,6 @@ _MOST_BYTES = 1 << 30  # of copies
 class MeasuredCalls:
     """The first call of every compiled graph, kept so that it can be made again."""
 
-    seconds: float = _MOST_SECONDS
     _calls: list[tuple[Callable[..., Any], list[Any]]] = field(default_factory=list)
     _bytes: int = 0
 
@@ -56,9 +55,11 @@ class MeasuredCalls:
         gates = [segment.gate for segment in segments if segment.gate is not None and not segment.left_out]
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             return  # the other ranks may call less often
+        for gate in gates:
+            gate.finish_build()
         begin = perf_counter()
         for _ in range(_MOST_CALLS):
-            if all(gate.chosen is not None for gate in gates) or perf_counter() - begin > self.seconds:
+            if all(gate.chosen is not None for gate in gates) or perf_counter() - begin > MOST_SECONDS:
                 return
             for function, inputs in self._calls:
                 function(*_copies(inputs))

@@ -69,6 +69,11 @@ class ProfitGate:
             self._builder = threading.Thread(target=self._build, name="superkernel-gate", daemon=True)
             self._builder.start()
 
+    def finish_build(self) -> None:
+        """Wait for what `begin_build` started."""
+        if self._builder is not None:
+            self._builder.join()
+
     def _build(self) -> None:
         with suppress(SuperKernelError):  # raised again by the call that needs the launches
             self._unfused = self._built_unfused()
@@ -80,8 +85,7 @@ class ProfitGate:
     def _function(self, name: str) -> LaunchFunction:
         if name != UNFUSED:
             return self.fused[name]
-        if self._builder is not None:
-            self._builder.join()
+        self.finish_build()
         if self._unfused is None:
             self._unfused = self._built_unfused()
         return self._unfused
