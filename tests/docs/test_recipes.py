@@ -51,6 +51,7 @@ def test_the_server_answers_threads_with_the_results_of_the_model(tmp_path: Path
         torch.testing.assert_close(torch.tensor(answers), names["model"](rows))
 
 
+@pytest.mark.conformance
 def test_the_cells_of_the_notebook_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch._dynamo.reset()
     monkeypatch.chdir(tmp_path)

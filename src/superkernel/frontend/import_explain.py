@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import Any
 
 from ..errors import UnsupportedError
+from .torch_versions import REQUIREMENT
 
 
 def import_explain() -> Any:
@@ -16,5 +17,5 @@ def import_explain() -> Any:
         if missing.name != "torch":
             raise
         raise UnsupportedError(
-            "explain compiles a model of torch, and torch is not installed: pip install 'superkernel[torch]'"
+            f"explain compiles a model of torch, and torch is not installed: pip install '{REQUIREMENT}'"
         ) from None
