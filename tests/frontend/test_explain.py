@@ -44,7 +44,7 @@ def test_the_text_names_scopes_segments_ops_lines_and_reasons() -> None:
         "launches per call: 3 -> 3\n"
     )
     assert "\n1 graph, 1 scope; 1 op outside of scopes (Inductor); cache: " in text
-    assert "graph breaks: none\nsplits: 1\n  1. aten::logcumsumexp adds 2 launches: no cpu sub-kernel is " in text
+    assert "graph breaks: none\nsplits: 1\n  1. aten::logcumsumexp, 2 launches more: no cpu sub-kernel is " in text
     assert 'do: register a kernel, sk.register_kernel("aten::logcumsumexp")' in text
     assert "scope 'a' in graph 1 (inference): 2 segments, options early-start=2" in text
     assert (

@@ -110,18 +110,26 @@ def test_the_three_costliest_splits_come_with_what_to_do() -> None:
     assert "verdict: partly fused: 16 super kernels, 14 operators of torch" in text
     assert "splits: 16, the costliest 3" in text
     assert (
-        "  1. aten::often x 12 adds 24 launches: no cpu sub-kernel is registered for it\n     model.py:3: x = f(x)"
+        "  1. aten::often x 12, 24 launches more: no cpu sub-kernel is registered for it\n    model.py:3: x = f(x)"
         in text
     )
     assert 'do: register a kernel, sk.register_kernel("aten::often")' in text
-    assert "  2. aten::item adds 2 launches" in text and "do: keep the value in a tensor (no .item())" in text
+    assert "  2. aten::item, 2 launches more" in text and "do: keep the value in a tensor (no .item())" in text
     assert (
-        "  3. aten::foreign x 2 adds 2 launches: " in text and "do: move the op out of the middle of the scope" in text
+        "  3. aten::foreign x 2, 2 launches more: " in text and "do: move the op out of the middle of the scope" in text
     )
     assert [split.op for split in report.advice.splits][3] == "aten::seldom"
     assert [split["launches"] for split in report.to_dict()["splits"]] == [24, 2, 2, 1]
     assert "  segments 1 to 12 (x 12): 1 op, fused; ended by aten::often" in text
     assert text.count("unfusible aten::often") == 1 and "unfusible aten::often" in text and ") x 12" in text
+
+
+@pytest.mark.parametrize("cause", Cause)
+def test_every_cause_has_a_remedy(cause: Cause) -> None:
+    found = missing("aten::often", cause=cause)
+    report = one_scope(segment("mm", obstacle=found), segment("mm"), unfusible=(found,))
+    (split,) = report.advice.splits
+    assert split.remedy and f"do: {split.remedy}" in report.text(200)
 
 
 def test_gradients_are_a_split() -> None:
@@ -131,7 +139,7 @@ def test_gradients_are_a_split() -> None:
     )
     text = CompileReport([forward, backward], 2).text(100)
     assert "launches of all 2 graphs: 3 -> 2" in text
-    assert "1. 2 graphs for training adds 1 launch: inputs or weights need gradients" in text
+    assert "1. 2 graphs for training, 1 launch more: inputs or weights need gradients" in text
     assert "do: call the model under torch.no_grad()" in text
 
 
@@ -155,7 +163,7 @@ def test_the_verdict_says_what_is_launched() -> None:
     assert one_scope(unfusible=()).advice.verdict == wanted
     only_torch = one_scope(unfusible=(missing("aten::often"),))
     assert only_torch.advice.verdict == "not fused: torch runs every op of the scopes"
-    assert only_torch.advice.launches_after == 1 and "1. aten::often adds 1 launch" in str(only_torch)
+    assert only_torch.advice.launches_after == 1 and "1. aten::often, 1 launch more" in str(only_torch)
     assert CompileReport([], 1, notes=["torch 9"]).advice.verdict == "nothing was fused: torch 9"
     off = SegmentReport((OpReport("mm", "mm", 1, ()),), False, "fuse=off: every op is a launch of its own")
     assert one_scope(off).advice.verdict == "not fused: fuse=off: every op is a launch of its own"
@@ -171,7 +179,7 @@ def test_what_is_left_to_torch_is_compared_with_inductor() -> None:
     assert "stock Inductor: 20.0 us, super kernels 30.0 us: 0.67x as fast" in text
     faster = Unfusible("aten::convolution", "torch's function is faster", (), Cause.LIBRARY_FASTER)
     text = one_scope(segment("mm", obstacle=faster), segment("mm"), unfusible=(faster,)).text(100)
-    assert "1. aten::convolution adds 2 launches: torch's function is faster\n     do: nothing: it is faster" in text
+    assert "1. aten::convolution, 2 launches more: torch's function is faster\n    do: nothing: it is faster" in text
 
 
 def test_graph_breaks_have_lines_and_hints() -> None:

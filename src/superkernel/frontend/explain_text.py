@@ -86,10 +86,10 @@ def _splits(advice: Advice) -> Iterator[str]:
 def _split_lines(number: int, split: Split) -> Iterator[str]:
     count = f" x {split.count}" if split.count > 1 else ""
     launches = "1 launch" if split.launches == 1 else f"{split.launches} launches"
-    yield f"  {number}. {split.op}{count} adds {launches}: {split.reason}"
+    yield f"  {number}. {split.op}{count}, {launches} more: {split.reason}"
     if split.line:
-        yield f"     {short_place(split.line)}"
-    yield f"     do: {split.remedy}"
+        yield f"    {short_place(split.line)}"
+    yield f"    do: {split.remedy}"
 
 
 def html_page(facts: CompileFacts, width: int) -> str:
