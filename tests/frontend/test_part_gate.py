@@ -33,6 +33,7 @@ from superkernel.frontend.profit_gate import FUSED, ON_ONE_CORE
 from superkernel.frontend.report import CompileReport
 from superkernel.frontend.scope import super_kernel
 from superkernel.frontend.segments import MatchedProgram
+from superkernel.runtime.launch_events import LaunchEvent, add_listener, remove_listener
 
 NOW = GateConditions("2026-11-16 10:52", 0.25)
 LEFT_OUT = PartVerdict(PartChoice.INDUCTOR, {FUSED: 30.0, INDUCTOR: 20.0}, NOW)
@@ -237,7 +238,8 @@ def test_a_part_that_loses_is_left_out_for_good_and_with_fuse_off_too(
 
 def test_an_operator_that_loses_is_left_to_torch(verdicts: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     ran = given(monkeypatch, fused=5000, library=100, kernel=4000, inductor=3000, with_library_calls=1000)
-    gated = run(model, *inputs(), profit_gate=1)
+    with torch.inference_mode():  # in which nothing can be compiled
+        gated = run(model, *inputs(), profit_gate=1)
     scope = gated.scopes["a"]
     assert ran[-1] == WITH_LIBRARY_CALLS and scope.segments and all(segment.fused for segment in scope.segments)
     (left,) = scope.unfusible
@@ -259,6 +261,27 @@ def test_nothing_is_compiled_where_the_library_takes_as_long(
     gated = run(model, *inputs(), profit_gate=1)
     (segment,) = gated.scopes["a"].segments
     assert segment.fused and not ran and segment.verdict.choice is PartChoice.SUPER_KERNELS
+
+
+def test_listeners_receive_no_trial_runs(verdicts: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = given(monkeypatch, fused=5000, library=3999, kernel=4000)
+
+    class Listener:
+        detail = False
+        events: ClassVar[list[LaunchEvent]] = []
+
+        def on_launch(self, event: LaunchEvent) -> None:
+            self.events.append(event)
+
+    listener = Listener()
+    add_listener(listener)
+    try:
+        gated = run(model, *inputs(), profit_gate=1)
+    finally:
+        remove_listener(listener)
+    (segment,) = gated.scopes["a"].segments
+    assert FUSED in ran and segment.fused
+    assert [event.kernel.name for event in listener.events] == [segment.kernel.name]
 
 
 def test_what_fails_on_trial_stays_a_super_kernel(verdicts: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
