@@ -68,11 +68,11 @@ def convolutions(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> Any:
     groups = F.conv2d(x, w[:, :2], stride=2, dilation=2, groups=2) + 1
     signal = F.conv1d(x[:, :, 0].sin(), w.sum(2), b, stride=2)
     patches = F.conv2d(x, w, b, stride=3).flatten(2).transpose(1, 2)
-    own = F.conv2d(x.cos(), w[:4, :1], padding=1, groups=4)
+    per_channel = F.conv2d(x.cos(), w[:4, :1], padding=1, groups=4)
     volume = F.conv3d(x[None] * 2, w.view(4, 2, 4, 3, 3)[:, :, :2], padding=1)
     turned = F.conv_transpose2d(x, w.transpose(0, 1), b, stride=2, output_padding=1)
     pooled = F.max_pool2d(F.conv2d(x * 2, w, b, padding=1).relu(), 2)
-    return pooled, groups, signal, patches, own, volume, turned
+    return pooled, groups, signal, patches, per_channel, volume, turned
 
 
 MODELS: dict[str, tuple[Any, ...]] = {

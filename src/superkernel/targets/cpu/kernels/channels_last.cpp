@@ -42,8 +42,8 @@ SK_NOINLINE void copy_pixels(const T* from, int64_t plane, int64_t step, int64_t
 
 // A unit of work is a part of a line of pixels of one image.
 template <class T>
-SK_NOINLINE void copy_channels_last(const T* input, T* out, int64_t images, int64_t channels, const int64_t (&sizes)[kAxes],
-                                    const Layout& of_input) {
+SK_NOINLINE void copy_channels_last(const T* input, T* out, int64_t images, int64_t channels,
+                                    const int64_t (&sizes)[kAxes], const Layout& of_input) {
     const int64_t parts = divide_up(sizes[2], kCopiedPixels), lines = sizes[0] * sizes[1];
     const Range units = block_share(images * lines * parts);
     for (int64_t unit = units.begin; unit < units.end; ++unit) {

@@ -151,14 +151,16 @@ SK_NOINLINE void compute_unit(const Convolution<T>& p, const Phase& phase, Eleme
                 const float* panel = scratch.filters + j * kPatchChunk;
                 for (int64_t r = 0; r < rows; r += kTileRows) {
                     const bool is_whole = i + r < whole;
-                    const float* a = r < ready ? place.input + (i + r) * place.input_step + k : scratch.rows + r * kPatchChunk;
+                    const float* a = scratch.rows + r * kPatchChunk;
+                    if (r < ready) a = place.input + (i + r) * place.input_step + k;
                     const int64_t lda = r < ready ? place.input_step : kPatchChunk;
                     if (place.out && is_whole)
                         register_tile_of(vectors, a, lda, panel, depth, place.out + (i + r) * place.out_step + j,
                                          place.out_step, chunk == 0);
                     else
                         register_tile_of(vectors, a, lda, panel, depth,
-                                         scratch.sums + (place.out ? 0 : i + r) * scratch.ld + j, scratch.ld, chunk == 0);
+                                         scratch.sums + (place.out ? 0 : i + r) * scratch.ld + j, scratch.ld,
+                                         chunk == 0);
                 }
             }
         }

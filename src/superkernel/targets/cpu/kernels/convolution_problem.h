@@ -34,8 +34,8 @@ struct Convolution {
     bool transposed;
 };
 
-// Outputs first + i * period, for i < count, need elements i * step + offset + tap * tap_offset of the input, each times
-// the element first_tap + tap * tap_step of the filter.
+// Outputs first + i * period, for i < count, need elements i * step + offset + tap * tap_offset of the input, each
+// times the element first_tap + tap * tap_step of the filter.
 struct PhaseAxis {
     int64_t first, period, count, step, offset, tap_offset, first_tap, tap_step, taps;
 };
@@ -54,7 +54,8 @@ SK_INLINE PhaseAxis phase_axis(const Axis& axis, bool transposed, int64_t remain
     while (tap_step * axis.dilation % axis.stride) ++tap_step;
     const int64_t taps = first_tap < axis.filter ? (axis.filter - 1 - first_tap) / tap_step + 1 : 0;
     const int64_t offset = (remainder + axis.padding - first_tap * axis.dilation) / axis.stride;
-    return {remainder, axis.stride, count, 1, offset, -(tap_step * axis.dilation / axis.stride), first_tap, tap_step, taps};
+    const int64_t tap_offset = -(tap_step * axis.dilation / axis.stride);
+    return {remainder, axis.stride, count, 1, offset, tap_offset, first_tap, tap_step, taps};
 }
 
 template <class T>
@@ -75,6 +76,8 @@ SK_NOINLINE Phase phase_of(const Convolution<T>& p, int64_t number) {
     }
     return phase;
 }
+
+SK_INLINE bool is_inside(int64_t coordinate, int64_t size) { return uint64_t(coordinate) < uint64_t(size); }
 
 // A position of a phase as a coordinate per axis.
 struct Coordinates {

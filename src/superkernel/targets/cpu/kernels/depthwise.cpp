@@ -36,8 +36,8 @@ struct Images {
     Layout of_input, of_out;
 };
 
-// One line of outputs of one image: its taps along depth and rows, and the element of the input that the first tap meets
-// for column 0 and channel 0.
+// One line of outputs of one image: its taps along depth and rows, and the element of the input that the first tap
+// meets for column 0 and channel 0.
 template <class T>
 struct Line {
     TapRange depths, rows;
@@ -174,7 +174,8 @@ SK_NOINLINE void pack_channels(const Convolution<T>& p, const PartFilters& filte
     const Axis* axes = p.axes;
     const int64_t* steps = p.of_weight.axis;
     const T* weight = p.weight + filters.first * p.of_weight.group;
-    const bool contiguous = (axes[2].filter == 1 || steps[2] == 1) && (axes[1].filter == 1 || steps[1] == axes[2].filter) &&
+    const bool contiguous = (axes[2].filter == 1 || steps[2] == 1) &&
+                            (axes[1].filter == 1 || steps[1] == axes[2].filter) &&
                             (axes[0].filter == 1 || steps[0] == axes[1].filter * axes[2].filter);
     for (int64_t c = 0; c < filters.channels; c += kTileColumns) {
         const int64_t columns = least(kTileColumns, filters.channels - c);
@@ -294,13 +295,13 @@ SK_INLINE void convolve_depthwise(const Convolution<T>& p, float* room) {
 
 }  // namespace
 
-#define SK_DEPTHWISE(name, T)                                                                                       \
-    extern "C" void name(const T* input, const T* weight, T* out, float* room, SK_CONVOLUTION_PARAMETERS) {                                                                    \
-        convolve_depthwise<T>(SK_CONVOLUTION_OF(nullptr, 0, false), room);                            \
-    }                                                                                                               \
-    extern "C" void name##_bias(const T* input, const T* weight, T* out, float* room, SK_CONVOLUTION_PARAMETERS,    \
-                                const T* bias, int64_t bias_step) {                           \
-        convolve_depthwise<T>(SK_CONVOLUTION_OF(bias, bias_step, false), room);                       \
+#define SK_DEPTHWISE(name, T)                                                                                    \
+    extern "C" void name(const T* input, const T* weight, T* out, float* room, SK_CONVOLUTION_PARAMETERS) {      \
+        convolve_depthwise<T>(SK_CONVOLUTION_OF(nullptr, 0, false), room);                                       \
+    }                                                                                                            \
+    extern "C" void name##_bias(const T* input, const T* weight, T* out, float* room, SK_CONVOLUTION_PARAMETERS, \
+                                const T* bias, int64_t bias_step) {                                              \
+        convolve_depthwise<T>(SK_CONVOLUTION_OF(bias, bias_step, false), room);                                  \
     }
 
 #ifdef SK_DEPTHWISE_FLOAT32

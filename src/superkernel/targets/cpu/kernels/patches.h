@@ -1,7 +1,7 @@
 // patches.h: patches of a convolution's input as rows of a matrix of floats, with zeros outside of the image.
 //
-// The elements of a patch are numbered as the filters are packed: channels inner (all channels of a tap are neighbours),
-// or taps inner, the order in which torch keeps filters.
+// The elements of a patch are numbered as the filters are packed: channels inner (all channels of a tap are
+// neighbours), or taps inner, the order in which torch keeps filters.
 #pragma once
 
 #include "convolution_problem.h"
@@ -39,7 +39,6 @@ SK_INLINE void fill_zeros(float* to, int64_t step, int64_t count) {
     for (int64_t i = 0; i < count; ++i) to[i * step] = 0;
 }
 
-SK_INLINE bool is_inside(int64_t coordinate, int64_t size) { return uint64_t(coordinate) < uint64_t(size); }
 SK_INLINE int64_t clamp(int64_t value, int64_t low, int64_t high) {
     return value < low ? low : value > high ? high : value;
 }

@@ -9,10 +9,10 @@
 namespace {
 
 constexpr int kPoints = 16;
-constexpr int kTileSize = 4;                         // inputs of a tile along an axis; its outputs are half as many
-constexpr int64_t kDepth = 256;                      // channels that are multiplied before the next: a panel fits the L1 cache
-constexpr int64_t kPackedChannels = 16;              // of filters that are transformed together
-constexpr int64_t kUnitFilters = 4 * kTileColumns;  // whose products are kept at a time
+constexpr int kTileSize = 4;                        // inputs of a tile along an axis; its outputs are half as many
+constexpr int64_t kDepth = 256;                     // channels multiplied at a time: a panel fits the L1 cache
+constexpr int64_t kPackedChannels = 16;             // of filters that are transformed together
+constexpr int64_t kUnitFilters = 4 * kTileColumns;  // filters whose products are kept at a time
 
 // The transformed filters: for each point, panels of kTileColumns filters; in each, channel after channel.
 SK_INLINE int64_t panel_offset(int64_t channels, int64_t panels, int64_t point, int64_t panel) {
@@ -65,10 +65,10 @@ SK_NOINLINE void transform_all_filters(const float* weight, float* to, int64_t c
         const int64_t tap_step = taps_inner ? kTileColumns : size * kTileColumns;
         const int64_t channel_step = taps_inner ? 9 * kTileColumns : kTileColumns;
         const int64_t point_step = panel_offset(channels, panels, 1, 0);
+        float* points = to + panel_offset(channels, panels, 0, panel) + first * kTileColumns;
         for (int64_t c = 0; c < size; ++c)
             for (int64_t j = 0; j < kTileColumns; j += kLanes)
-                transform_filters(packed + c * channel_step + j, tap_step,
-                                  to + panel_offset(channels, panels, 0, panel) + (first + c) * kTileColumns + j, point_step);
+                transform_filters(packed + c * channel_step + j, tap_step, points + c * kTileColumns + j, point_step);
     }
 }
 
@@ -92,7 +92,7 @@ SK_NOINLINE void transform_tile(const Convolution<float>& p, const float* image,
     const float* corners[kTileSize][kTileSize];  // null outside of the image
     for (int y = 0; y < kTileSize; ++y)
         for (int x = 0; x < kTileSize; ++x) {
-            const bool inside = uint64_t(top + y) < uint64_t(p.axes[1].input) && uint64_t(left + x) < uint64_t(p.axes[2].input);
+            const bool inside = is_inside(top + y, p.axes[1].input) && is_inside(left + x, p.axes[2].input);
             corners[y][x] = inside ? image + (top + y) * p.of_input.axis[1] + (left + x) * p.of_input.axis[2] : nullptr;
         }
     for (int64_t c = 0; c < p.channels; c += kLanes) {
@@ -171,16 +171,19 @@ SK_NOINLINE void convolve_winograd(const Convolution<float>& p, const float* fil
                         const int64_t vectors = divide_up(least(kTileColumns, some - j), kLanes);
                         const float* panel = filters + k * kTileColumns +
                                              panel_offset(p.channels, panels, point, (f + j) / kTileColumns);
-                        for (int64_t r = 0; r < count; r += kTileRows)
-                            register_tile_of(vectors, inputs + (point * held + r) * p.channels + k, p.channels, panel,
-                                             depth, products + (point * held + r) * kUnitFilters + j, kUnitFilters, k == 0);
+                        for (int64_t r = 0; r < count; r += kTileRows) {
+                            const int64_t row = point * held + r;
+                            register_tile_of(vectors, inputs + row * p.channels + k, p.channels, panel, depth,
+                                             products + row * kUnitFilters + j, kUnitFilters, k == 0);
+                        }
                     }
                 }
             }
             const float* bias = p.bias ? p.bias + f * p.bias_step : nullptr;
+            float* out = p.out + image * p.of_out.batch + f;
             for (int64_t i = 0; i < count; ++i)
-                store_tile(p, products + i * kUnitFilters, held * kUnitFilters, some, bias, (first + i) / tile_columns * 2,
-                           (first + i) % tile_columns * 2, p.out + image * p.of_out.batch + f);
+                store_tile(p, products + i * kUnitFilters, held * kUnitFilters, some, bias,
+                           (first + i) / tile_columns * 2, (first + i) % tile_columns * 2, out);
         }
     }
 }
