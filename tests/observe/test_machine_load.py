@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
 from superkernel.observe import machine_load
@@ -47,11 +50,19 @@ def test_what_is_not_known_is_no_warning() -> None:
     assert load_warning(None, 4) == ""
 
 
-def test_counters_of_the_system_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:  # type: ignore[no-untyped-def]
-    stat = tmp_path / "stat"
-    stat.write_text("cpu  9 9\ncpu0 100 0 50 9000 7 0 0 50 0 0\ncpu9 99999 0 0 0 0 0 0 0 0 0\nprocs_running 3\n")
-    monkeypatch.setattr(machine_load, "_STAT", stat)
+def test_counters_of_the_system_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Processors that this process may not use do not count; what its descendants use is its own."""
+    second = os.sysconf("SC_CLK_TCK")
+    stat = "cpu  9 9\ncpu0 100 0 50 9000 7 0 0 50 0 0\ncpu9 99999 0 0 0 0 0 0 0 0 0\nprocs_running 3\n"
+    (tmp_path / "stat").write_text(stat)
+    for process, name, ticks, children in ((os.getpid(), "a (b) c", "10 5 2 1", "77"), (77, "cc1plus", "30 1 0 0", "")):
+        task = tmp_path / str(process) / "task" / str(process)
+        task.mkdir(parents=True)
+        (tmp_path / str(process) / "stat").write_text(f"{process} ({name}) S 1 1 1 0 -1 4 0 0 0 0 {ticks} 20 0")
+        (task / "children").write_text(children)
+    monkeypatch.setattr(machine_load, "_PROC", tmp_path)
     reading = machine_load._read()
-    assert reading is not None and (reading.busy, reading.runnable) == (200 / machine_load.os.sysconf("SC_CLK_TCK"), 3)
-    monkeypatch.setattr(machine_load, "_STAT", tmp_path / "none")
+    assert reading is not None
+    assert (reading.busy * second, round(reading.ours * second), reading.runnable) == (200, 18 + 31, 3)
+    monkeypatch.setattr(machine_load, "_PROC", tmp_path / "none")
     assert LoadMeter().read() is None

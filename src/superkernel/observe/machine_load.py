@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .profile import MachineLoad
 
-_STAT = Path("/proc/stat")
+_PROC = Path("/proc")
 _BUSY = (0, 1, 2, 5, 6, 7)  # user, nice, system, interrupts, soft interrupts, time that the hypervisor took
 _SHORTEST_S = 0.1  # below it, the counters of /proc/stat (10 ms) are too coarse: runnable tasks are counted instead
 _LACKING = 0.1  # of the cores of a run: less than this share of them is noise
@@ -22,7 +22,7 @@ class MachineReading:
 
     at: float
     busy: float  # of all programs, on the processors that this process may use
-    ours: float  # of this process and its children
+    ours: float  # of this process and its descendants, such as compilers
     runnable: int  # tasks that run or could run now
 
 
@@ -62,16 +62,26 @@ def _read() -> MachineReading | None:
     with suppress(OSError, ValueError, IndexError):
         allowed = {f"cpu{processor}" for processor in _processors()}
         ticks, runnable = 0, 1
-        for line in _STAT.read_text().splitlines():
+        for line in (_PROC / "stat").read_text().splitlines():
             name, *fields = line.split()
             if name in allowed:
                 ticks += sum(int(fields[place]) for place in _BUSY)
             elif name == "procs_running":
                 runnable = int(fields[0])
-        process = os.times()
-        ours = process.user + process.system + process.children_user + process.children_system
-        return MachineReading(time.monotonic(), ticks / os.sysconf("SC_CLK_TCK"), ours, runnable)
+        second = os.sysconf("SC_CLK_TCK")
+        return MachineReading(time.monotonic(), ticks / second, _process_ticks(os.getpid()) / second, runnable)
     return None
+
+
+def _process_ticks(process: int) -> int:
+    """What a process, its ended children and its living descendants have used; nothing if it has just ended."""
+    folder, ticks = _PROC / str(process), 0
+    with suppress(OSError, ValueError, IndexError):
+        fields = (folder / "stat").read_text().rpartition(")")[2].split()  # the name before may hold blanks
+        ticks = sum(map(int, fields[11:15]))
+        for task in (folder / "task").iterdir():
+            ticks += sum(_process_ticks(int(child)) for child in (task / "children").read_text().split())
+    return ticks
 
 
 def _processors() -> set[int]:
