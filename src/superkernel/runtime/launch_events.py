@@ -34,6 +34,7 @@ from ..targets.protocol import (
     OpLabel,
     RawValue,
     SequencedLaunch,
+    TimedLaunch,
 )
 
 Result = TypeVar("Result")
@@ -310,36 +311,34 @@ class ReportingSequence:
         launcher: Launcher,
     ) -> None:
         self._plain, self._launches, self._kernels, self._launcher = plain, launches, kernels, launcher
-        self._takes_time_stamps = any(kernel.plan.options.profiling for kernel in kernels)
         self._singles: list[LaunchSequence] = []
 
     def launch_values(self, values: Any, sizes: Any) -> None:
         with launch_call():
-            if self._takes_time_stamps or torch_profiler_active():
+            if torch_profiler_active():
                 self._launch_each(values, sizes)
             else:
-                self._launch_all(values, sizes)
-
-    def _launch_all(self, values: Any, sizes: Any) -> None:
-        times: list[tuple[int, int]] = []
-        try:
-            self._plain.launch_timed(values, sizes, times)
-        finally:
-            thread, known = get_ident(), tuple(sizes)
-            completed = zip(self._kernels, times, strict=False)
-            publish([LaunchEvent(kernel, begin, end, thread, known) for kernel, (begin, end) in completed])
+                self._launch(self._plain, self._kernels, values, sizes)
 
     def _launch_each(self, values: Any, sizes: Any) -> None:
-        """Launch by launch: each is a range of torch's profiler, and its time stamps are taken before the next."""
+        """Launch by launch: each is a range of torch's profiler."""
         if not self._singles:
             self._singles = [self._launcher.sequence([launch]) for launch in self._launches]
-        for single, launch, kernel in zip(self._singles, self._launches, self._kernels, strict=True):
-            times: list[tuple[int, int]] = []
+        for single, kernel in zip(self._singles, self._kernels, strict=True):
             with torch_profiler_range(kernel.name):
-                single.launch_timed(values, sizes, times)
-            begin, end = times[0]
-            stamps = launch.kernel.time_stamps()
-            publish([LaunchEvent(kernel, begin, end, get_ident(), tuple(sizes), stamps)])
+                self._launch(single, [kernel], values, sizes)
 
-    def launch_timed(self, values: Any, sizes: Any, times: list[tuple[int, int]]) -> None:
+    def _launch(self, sequence: LaunchSequence, kernels: Sequence[LaunchedKernel], values: Any, sizes: Any) -> None:
+        """In one call, so that recording adds no time between launches."""
+        times: list[TimedLaunch] = []
+        try:
+            sequence.launch_timed(values, sizes, times)
+        finally:
+            thread, known = get_ident(), tuple(sizes)
+            completed = zip(kernels, times, strict=False)
+            publish(
+                [LaunchEvent(kernel, begin, end, thread, known, stamps) for kernel, (begin, end, stamps) in completed]
+            )
+
+    def launch_timed(self, values: Any, sizes: Any, times: list[TimedLaunch]) -> None:
         self._plain.launch_timed(values, sizes, times)

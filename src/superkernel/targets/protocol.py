@@ -189,12 +189,17 @@ class SequencedLaunch:
     sources: tuple[ValueSource, ...]
 
 
+TimedLaunch = tuple[
+    int, int, TimeStamps | None
+]  # dispatch and completion in monotonic nanoseconds; what cores recorded
+
+
 class LaunchSequence(Protocol):
     """Launches in a fixed order, started by one call."""
 
     def launch_values(self, values: Any, sizes: Any) -> None: ...
-    def launch_timed(self, values: Any, sizes: Any, times: list[tuple[int, int]]) -> None:
-        """Also appends dispatch and completion of each launch, even if a later launch fails."""
+    def launch_timed(self, values: Any, sizes: Any, times: list[TimedLaunch]) -> None:
+        """Also appends dispatch, completion and time stamps of each launch, even if a later launch fails."""
 
 
 class Launcher(Protocol):

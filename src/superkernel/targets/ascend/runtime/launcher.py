@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...protocol import SequencedLaunch
+from ...protocol import SequencedLaunch, TimedLaunch
 from ..executable import AscendExecutable
 from .launch import AscendLoadedKernel
 
@@ -21,7 +21,7 @@ class AscendLaunchSequence:
     def launch_values(self, values: Any, sizes: Any) -> None:
         self.launch_timed(values, sizes, [])
 
-    def launch_timed(self, values: Any, sizes: Any, times: list[tuple[int, int]]) -> None:
+    def launch_timed(self, values: Any, sizes: Any, times: list[TimedLaunch]) -> None:
         for launch in self._launches:
             kernel = launch.kernel
             assert isinstance(kernel, AscendLoadedKernel)
@@ -30,7 +30,7 @@ class AscendLaunchSequence:
                 own_values[i] = source.addend + (0 if source.place is None else values[source.place])
                 own_sizes[i] = 0 if source.place is None else max(0, sizes[source.place] - source.addend)
             kernel.launch_values(own_values, own_sizes, launch.op_label)
-            times.append(kernel.last_launch())
+            times.append((*kernel.last_launch(), kernel.time_stamps()))
 
 
 @dataclass(frozen=True)

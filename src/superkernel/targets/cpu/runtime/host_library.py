@@ -127,7 +127,7 @@ _GIL_RELEASED: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "sk_launch_end": (None, (c_void_p,)),
     "sk_call_values": (c_int64, (c_void_p, c_void_p, c_void_p, c_int32)),
     "sk_call_recorded": (c_int64, (c_void_p, c_void_p, c_void_p, c_int32, c_void_p)),
-    "sk_call_sequence": (c_int64, (c_void_p, c_int32, c_void_p, c_void_p, c_int32, c_void_p)),
+    "sk_call_sequence": (c_int64, (c_void_p, c_int32, c_void_p, c_void_p, c_int32, c_void_p, c_void_p)),
     "sk_time_launches": (None, (c_int32,)),
     "sk_last_launch": (None, (c_void_p,)),
     "sk_launch_position": (c_int32, (c_void_p,)),

@@ -66,7 +66,7 @@ class CpuLoadedKernel:
         self._asking = {index: nodes[op] for op, index in numbers.tilings.items() if nodes[op].asks_agent}
         self._dynamic = bool(self._asking)
         self.recorded = bool(numbers.stamp_room)
-        self._stamp_buffer = stamp_buffer(self.cores, numbers.stamp_room)
+        self.stamp_buffer = stamp_buffer(self.cores, numbers.stamp_room)
         self._observed = self._dynamic or self.recorded
         self._plain = not self._observed and not plan.graph.events
         # one core never waits, so it could stop at its end only: Python's handler serves as well
@@ -165,10 +165,10 @@ class CpuLoadedKernel:
         """One launch of values that fit; where the plan has them, with a control agent and with time stamps."""
         library = self._library
         if self.recorded and not self._dynamic:
-            stamps = self._stamp_buffer()
+            stamps = self.stamp_buffer()
             if outcome := library.sk_call_recorded(self.program, values, sizes, may_interrupt(), stamps):
                 raise self.stopped(outcome, inputs, op_label)
-            self._keep_stamps(stamps)
+            self.keep_stamps(stamps)
             return
         running = library.sk_launch_begin(self.program)
         if not running:
@@ -184,16 +184,17 @@ class CpuLoadedKernel:
                 raise self._error(status, running, requests, inputs, op_label)
             stopped = False
             if self.recorded:
-                stamps = self._stamp_buffer()
+                stamps = self.stamp_buffer()
                 library.sk_launch_record(running, stamps)
-                self._keep_stamps(stamps)
+                self.keep_stamps(stamps)
         finally:
             if agent is None or agent.leave(stopped):
                 library.sk_launch_end(running)
 
-    def _keep_stamps(self, raw: Any) -> None:
-        """They are decoded on demand, not during a launch."""
-        self._stamps = self._of_thread.stamps = CpuTimeStamps(self.cores, raw)
+    def keep_stamps(self, raw: Any) -> CpuTimeStamps:
+        """Those of the last launch; they are decoded on demand, not during a launch."""
+        self._stamps = self._of_thread.stamps = stamps = CpuTimeStamps(self.cores, raw)
+        return stamps
 
     def repeat(self, buffers: Mapping[str, Any], loop: Any, times: int) -> float:
         """Launch from a C loop (as in bench/clock.cpp); what the loop returns."""

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any
 
-from ...protocol import SequencedLaunch
+from ...protocol import SequencedLaunch, TimedLaunch
 from .host_library import LaunchStructure
 from .launch import CpuLoadedKernel, may_interrupt
 
@@ -26,36 +26,31 @@ class CpuLaunchSequence:
 
     def launch_values(self, values: Any, sizes: Any) -> None:
         if self._recorded:
-            self._launch_each(values, sizes, [])
-            return
-        self._launch_all(values, sizes, None)
+            self.launch_timed(values, sizes, [])
+        else:
+            self._launch_all(values, sizes, None, None)
 
-    def launch_timed(self, values: Any, sizes: Any, times: list[tuple[int, int]]) -> None:
-        if self._recorded:
-            self._launch_each(values, sizes, times)
-            return
+    def launch_timed(self, values: Any, sizes: Any, times: list[TimedLaunch]) -> None:
         pairs = (ctypes.c_uint64 * (2 * self._count))()
+        buffers = [kernel.stamp_buffer() if kernel.recorded else None for kernel in self._kernels]
+        rooms = None
+        if self._recorded:
+            addresses = (None if buffer is None else ctypes.addressof(buffer) for buffer in buffers)
+            rooms = (ctypes.c_void_p * self._count)(*addresses)
         try:
-            self._launch_all(values, sizes, pairs)
+            self._launch_all(values, sizes, pairs, rooms)
         finally:
-            times += [(pairs[2 * i], pairs[2 * i + 1]) for i in range(self._count) if pairs[2 * i + 1]]
+            for i, (kernel, buffer) in enumerate(zip(self._kernels, buffers, strict=True)):
+                if pairs[2 * i + 1] or (buffer is not None and buffer[0]):  # it completed
+                    stamps = None if buffer is None else kernel.keep_stamps(buffer)
+                    times.append((pairs[2 * i], pairs[2 * i + 1], stamps))
 
-    def _launch_all(self, values: Any, sizes: Any, times: Any) -> None:
+    def _launch_all(self, values: Any, sizes: Any, times: Any, rooms: Any) -> None:
         self._kernels[0].check_process()
-        outcome = self._call(self._first, self._count, values, sizes, may_interrupt(), times)
+        outcome = self._call(self._first, self._count, values, sizes, may_interrupt(), times, rooms)
         if outcome:
             failed = 0 if outcome < 0 else self._kernels[0].host.gil_released.sk_launch_position(outcome)
             raise self._kernels[failed].stopped(outcome, op_label=self._launches[failed].op_label)
-
-    def _launch_each(self, values: Any, sizes: Any, times: list[tuple[int, int]]) -> None:
-        """The time stamps of a launch are collected before the next launch."""
-        for launch, kernel in zip(self._launches, self._kernels, strict=True):
-            kernel_values, kernel_sizes = kernel.argument_arrays()
-            for i, source in enumerate(launch.sources):
-                kernel_values[i] = source.addend + (0 if source.place is None else values[source.place])
-                kernel_sizes[i] = 0 if source.place is None else max(0, sizes[source.place] - source.addend)
-            kernel.launch_values(kernel_values, kernel_sizes, launch.op_label)
-            times.append(kernel.last_launch())
 
 
 def _cpu_kernel(launch: SequencedLaunch) -> CpuLoadedKernel:

@@ -46,9 +46,10 @@ static void fill_values(const SequencedLaunch& launch, Running& running, const u
 }
 
 // Runs the launches in order until one is stopped, which then knows its position. Returns as sk_call_values.
-// With `times`, while launches are timed: when each was dispatched and when it completed.
+// With `times`, while launches are timed: when each was dispatched and when it completed. With `rooms`, where one is not
+// null: the time stamps of that launch, as sk_launch_record writes them.
 int64_t sk_call_sequence(const SequencedLaunch* launches, int32_t count, const uint64_t* values, const int64_t* sizes,
-                         int32_t interrupts, uint64_t* times) {
+                         int32_t interrupts, uint64_t* times, uint64_t** rooms) {
     const Interrupts handled(interrupts != 0);
     for (int32_t i = 0; i < count; ++i) {
         Running* running = sk_launch_begin(launches[i].program);
@@ -62,6 +63,7 @@ int64_t sk_call_sequence(const SequencedLaunch* launches, int32_t count, const u
             times[2 * i] = running->dispatched_ns;
             times[2 * i + 1] = running->completed_ns;
         }
+        if (rooms != nullptr && rooms[i] != nullptr) sk_launch_record(running, rooms[i]);
         sk_launch_end(running);
     }
     return 0;
