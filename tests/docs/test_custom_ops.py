@@ -39,6 +39,6 @@ def test_the_program_runs_as_it_stands_on_the_page(
 def test_the_names_on_the_page_exist() -> None:
     errors = set(re.findall(r"`(?:sk\.)?(\w+Error)`", PAGE.read_text()))
     assert errors and all(issubclass(getattr(sk, name), SuperKernelError) for name in errors)
-    facts = re.search(r"A `TensorArg` has (.*?)\. It is", PAGE.read_text(), re.DOTALL)
+    facts = re.search(r"A `TensorArg` has (.*?)\. Use it", PAGE.read_text(), re.DOTALL)
     assert facts is not None
     assert all(hasattr(TensorArg("x"), name) for name in re.findall(r"`(\w+)`", facts[1]))

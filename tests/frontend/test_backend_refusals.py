@@ -19,7 +19,6 @@ from superkernel import targets
 from superkernel.errors import OptionError, UnsupportedError
 from superkernel.frontend import backend, segments
 from superkernel.frontend.capture.fusibility import Cause, Unfusible
-from superkernel.frontend.lowering import inductor
 from superkernel.frontend.lowering.program_trace import LibraryCall
 from superkernel.frontend.scope import super_kernel
 from superkernel.model.tensor_arg import ScratchBuffers
@@ -148,13 +147,13 @@ def test_without_any_compiler_the_ops_run_one_by_one(tmp_path: Path) -> None:
 def test_an_unknown_torch_goes_through_inductor_with_one_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(inductor, "version", lambda: (9, 9))
+    monkeypatch.setattr("superkernel.frontend.torch_versions.SUPPORTED", ((2, 9), (2, 10)))
     caplog.set_level(logging.WARNING, "superkernel")
     model = scoped()
     for rows in (4, 3, 2):
         torch.testing.assert_close(compiled(model)(X[:rows]), X[:rows].sin().sum(0))
     (warning,) = [record.getMessage() for record in caplog.records if record.name == "superkernel"]
-    assert "superkernel knows torch 2.1" in warning and torch.__version__ in warning
+    assert "superkernel supports torch 2.9 to 2.10, not" in warning and torch.__version__ in warning
 
 
 def test_a_program_that_cannot_be_read_runs_unfused(monkeypatch: pytest.MonkeyPatch) -> None:

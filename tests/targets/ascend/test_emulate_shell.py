@@ -91,9 +91,10 @@ def test_the_report_shows_lanes_and_waits(ops: Path, tmp_path: Path) -> None:
     timeline = json.loads(found[1])["timelines"][0]
     assert timeline["cores"][:5] == ["cube 0", "cube 1", "cube 2", "cube 3", "vector 0"]
     assert "vector 3.1" in timeline["cores"]
-    kinds = [timeline["kinds"][span[3]] for span in timeline["spans"]]
+    spans = timeline["choices"][0]["spans"]
+    kinds = [timeline["kinds"][span[3]] for span in spans]
     assert {"kernel", "op", "wait"} <= set(kinds)
-    waits = {timeline["names"][span[4]] for span in timeline["spans"] if timeline["kinds"][span[3]] == "wait"}
+    waits = {timeline["names"][span[4]] for span in spans if timeline["kinds"][span[3]] == "wait"}
     assert {"cube_1", "vec_2"} <= waits
     assert "auto_gen_ops_kernel" in page and "ticks of the emulator" in page
 

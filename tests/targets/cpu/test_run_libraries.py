@@ -150,7 +150,7 @@ def every_library_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def link_command(k: Any) -> str:
-    (command,) = (command for command in k.executable.commands if "--gc-sections" in command)
+    (command,) = (command for command in k.executable.commands if "--no-undefined" in command)
     return str(command)
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch._subclasses import FakeTensor
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
-from torch.utils._pytree import tree_leaves
 
 aten, prims = torch.ops.aten, torch.ops.prims
 
@@ -111,7 +111,10 @@ class ComplexSplitter:
         """The pair of a complex node, with zeros where it has no imaginary part."""
         pair = self.split(node)
         if pair.imaginary is None:
-            pair = self.pairs[node] = ComplexPair(pair.real, self.emit(aten.zeros_like.default, pair.real))
+            real = pair.real.meta["val"]
+            # not zeros_like, which Inductor decomposes before its passes
+            zeros = self.emit(aten.full.default, list(real.shape), 0, dtype=real.dtype, device=real.device)
+            pair = self.pairs[node] = ComplexPair(pair.real, zeros)
         return pair
 
     def _fitted(self, part: Any, node: Node) -> Any:
@@ -134,8 +137,8 @@ class ComplexSplitter:
         assert self.current is not None
         node.meta = {name: self.current.meta[name] for name in _COPIED_META if name in self.current.meta}
         values, keywords = map_arg((args, kwargs), lambda used: used.meta["val"])
-        tensors = (value for value in tree_leaves((values, keywords)) if isinstance(value, torch.Tensor))
-        with next(tensors).fake_mode:
+        graph_values = (used.meta.get("val") for used in self.graph.nodes)
+        with next(value.fake_mode for value in graph_values if isinstance(value, FakeTensor)):
             node.meta["val"] = operator(*values, **keywords)
         self.removable.add(node)
         return node

@@ -59,10 +59,10 @@ def test_little_memory_is_left_alone(memory: ctypes.Array[ctypes.c_ubyte], asked
 
 
 def test_the_switch(memory: ctypes.Array[ctypes.c_ubyte], asked: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(pages.SWITCH, "0")
+    monkeypatch.setenv("SUPERKERNEL_HUGE_PAGES", "0")
     assert settle([(ctypes.addressof(memory), SIZE)]) == 0
     assert asked == []
-    monkeypatch.setenv(pages.SWITCH, "1")
+    monkeypatch.setenv("SUPERKERNEL_HUGE_PAGES", "1")
     settle([(ctypes.addressof(memory), SIZE)])
     assert asked == well_covered([(ctypes.addressof(memory), SIZE)])
 
