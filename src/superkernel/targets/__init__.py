@@ -26,6 +26,11 @@ def all_targets() -> tuple[Target, ...]:
     return tuple(map(find_target, _MODULES))
 
 
+def has_target(name: str) -> bool:
+    """Whether this version has the target."""
+    return name in _MODULES
+
+
 def model_support_of(target: Target) -> ModelSupport:
     if target.model_support is None:
         raise UnsupportedError(

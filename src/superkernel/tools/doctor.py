@@ -17,7 +17,7 @@ from typing import Any
 from ..cache import Cache
 from ..errors import BuildError
 from ..frontend.torch_versions import REQUIREMENT, supported_range, unsupported_version
-from ..targets import all_targets
+from ..targets import all_targets, has_target
 from ..targets.checks import Check, CheckState, check_tool
 from ..targets.native.toolchain import run as run_tool
 from ..version import __version__
@@ -114,7 +114,7 @@ def check_gpu() -> Check:
 
 
 def _cuda_use() -> str:
-    if any(target.name == "cuda" for target in all_targets()):
+    if has_target("cuda"):
         return "only target cuda needs it"
     return "not needed: this version has no target cuda"
 
