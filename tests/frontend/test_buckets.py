@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import statistics
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import torch
-from frontend.fused import assert_close, compiled, refused
+from frontend.fused import assert_close, compiled, copies, refused
+from measured import least
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
@@ -133,6 +136,30 @@ def test_a_module_of_blocks_is_one_super_kernel_per_bucket() -> None:
             torch.testing.assert_close(function(x), model(x), rtol=1e-4, atol=1e-5)
     assert report.graphs == 4  # 1, 4, 16 and 32
     assert [[segment.fused for segment in scope.segments] for scope in report.scopes] == [[True]] * 4
+
+
+@pytest.mark.conformance
+def test_a_padded_call_takes_at_most_a_third_longer_than_the_static_kernel_of_its_bucket() -> None:
+    model = torch.nn.Sequential(*(Block(256) for _ in range(4))).eval()
+    function = compiled(model, fullgraph=True, buckets={"input": {0: sk.Dim("batch", (1, 4, 16))}})
+    for size, bucket in ((1, 1), (3, 4), (11, 16), (20, 32)):
+        static = compiled(copies(model), fullgraph=True)
+        inputs, of_bucket = torch.randn(size, 256), torch.randn(bucket, 256)
+        torch.testing.assert_close(function(inputs), model(inputs), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(static(of_bucket), model(of_bucket), rtol=1e-4, atol=1e-4)
+
+        def ratio(static: Any = static, inputs: Tensor = inputs, of_bucket: Tensor = of_bucket) -> float:
+            times: list[list[float]] = [[], []]
+            for _ in range(100):
+                moments = [time.perf_counter()]
+                for call, x in ((function, inputs), (static, of_bucket)):
+                    call(x)
+                    moments.append(time.perf_counter())
+                times[0].append(moments[1] - moments[0])
+                times[1].append(moments[2] - moments[1])
+            return statistics.median(times[0]) / statistics.median(times[1])
+
+        assert least(ratio, 1.3) < 1.3, (size, bucket)
 
 
 @pytest.mark.conformance

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -100,18 +101,22 @@ class BucketedCalls:
     def _new_call(
         self, function: Callable[..., Any], sizes: tuple[int, ...], buckets: tuple[int, ...]
     ) -> Callable[[Sequence[Any]], Any]:
-        pads = {spec.index: _pad(spec, sizes, buckets) for spec in self._inputs}
-        tensors = [(index, pads.get(index)) for index in self._tensors]
-        cuts = [_cut(spec, sizes, buckets) for spec in self._outputs]
-        is_cut = any(cut is not None for cut in cuts)
+        pads = [(self._tensors.index(spec.index), _pad(spec, sizes, buckets)) for spec in self._inputs]
+        cuts = [(place, cut) for place, spec in enumerate(self._outputs) if (cut := _cut(spec, sizes, buckets))]
+        pick = itemgetter(*self._tensors) if len(self._tensors) > 1 else lambda args: (args[self._tensors[0]],)
 
         def call(args: Sequence[Any]) -> Any:
             if self._written and self._writes_padded(args):
                 return self._module(*args)
-            results = function(*[args[index] if pad is None else pad(args[index]) for index, pad in tensors])
-            if not is_cut:
-                return results
-            return [result if cut is None else cut(result, args) for cut, result in zip(cuts, results, strict=True)]
+            tensors = list(pick(args))
+            for place, pad in pads:
+                tensors[place] = pad(tensors[place])
+            results = function(*tensors)
+            if cuts:
+                results = list(results)
+                for place, cut in cuts:
+                    results[place] = cut(results[place], args)
+            return results
 
         return call
 

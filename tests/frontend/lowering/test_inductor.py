@@ -6,6 +6,8 @@ import ast
 import contextlib
 import ctypes
 import inspect
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -227,3 +229,16 @@ def test_filters_stay_where_they_are_and_scales_of_a_batch_norm_are_stored() -> 
     assert filters.storage.origin is StorageOrigin.INPUT, "no copy in another layout"
     allocated = [storage.nbytes for storage in trace.storages if storage.origin is StorageOrigin.ALLOCATED]
     assert 4 * channels in allocated, "one over the root of the variance, once per channel"
+
+
+@pytest.mark.conformance
+def test_pooling_is_decomposed_in_a_process_that_has_imported_no_lowering() -> None:
+    script = """
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+from superkernel.frontend.lowering.inductor import inductor_decompositions
+pool = lambda x: torch.nn.functional.max_pool2d(x, 2)
+print(len(make_fx(pool, inductor_decompositions(()))(torch.randn(1, 2, 4, 4)).graph.nodes))
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
