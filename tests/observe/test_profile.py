@@ -96,8 +96,13 @@ def test_a_kernel_that_records_anyway_is_shown_without_detail(tmp_path: Path) ->
     with twice(tmp_path, options="profiling=1") as k, sk.profile(tmp_path / "p") as p:
         k(buffers())
         assert {span.op for span in k.records()} == {None, "first", "second"}
+        k.unfused()(buffers())  # by one call in C, although both ops are one binary
     assert p.result is not None
-    assert {span.what for span in p.result.launches[0].spans} >= {"kernel", "op"}
+    fused, first, second = p.result.launches
+    assert {span.what for span in fused.spans} >= {"kernel", "op"}
+    for alone in (first, second):
+        assert {span.op for span in alone.spans} == {None, alone.name}
+        assert all(alone.begin_ns - 10 <= span.begin_ns <= span.end_ns <= alone.end_ns + 10 for span in alone.spans)
 
 
 def test_the_trace_has_a_track_per_core_with_ops_and_waits_inside_the_launch(tmp_path: Path) -> None:
