@@ -5,8 +5,22 @@ const DRAW = {
   roofline: drawRoofline,
 };
 
+const LARGE_GRAPH = 300; // ops; a larger graph is drawn when it comes near the window, so that the page opens at once
+
+const nearWindow = new IntersectionObserver((entries) => {
+  for (const { isIntersecting, target } of entries) {
+    if (!isIntersecting) continue;
+    nearWindow.unobserve(target);
+    DRAW[target.dataset.chart](target);
+  }
+}, { rootMargin: "600px" });
+
 function drawAll() {
-  for (const element of document.querySelectorAll("[data-chart]")) DRAW[element.dataset.chart](element);
+  for (const element of document.querySelectorAll("[data-chart]")) {
+    const waits = element.dataset.chart === "graph" && chosenGraph().ops.length > LARGE_GRAPH && !charts[element.id];
+    if (waits) nearWindow.observe(element);
+    else DRAW[element.dataset.chart](element);
+  }
 }
 
 function redraw(...kinds) {
