@@ -12,6 +12,7 @@ from frontend.fused import assert_same_bits, check, compiled, run
 from torch import Tensor, nn
 from torch.testing._internal.two_tensor import TwoTensor
 
+from superkernel.frontend.report import collecting
 from superkernel.frontend.scope import super_kernel
 
 pytestmark = pytest.mark.slow
@@ -134,8 +135,13 @@ def test_complex_numbers_that_are_not_computed_as_pairs_are_left_to_torch_with_a
     def model(x: Tensor) -> Any:
         return (x * x.conj()).real, x.acosh().abs().sin()
 
-    ran = check(model, torch.complex(X, X + 1))
+    values = torch.complex(X, X + 1)
+    ran = check(model, values)
     assert ran.report.scopes[0].unfusible and "complex" in str(ran.report)
+    with collecting() as report:
+        found = compiled(lambda x: x @ x.t())(values.conj())
+    torch.testing.assert_close(found, values.conj() @ values.conj().t())
+    assert "conjugated lazily" in report.scopes[0].segments[0].reason
 
 
 # mutation

@@ -124,6 +124,9 @@ def _check_input(name: str, value: Any, target: str, device: str) -> None:
     if value.layout is not torch.strided or value.is_quantized or value.is_nested:
         kind = f"{value.layout} tensor of {value.dtype}"
         raise UnsupportedError(f"input {name!r} is a {kind}; only plain tensors are fused")
+    if value.is_conj() or value.is_neg():
+        lazy = "conjugated" if value.is_conj() else "negated"
+        raise UnsupportedError(f"input {name!r} is {lazy} lazily; pass it with resolve_conj() or resolve_neg()")
 
 
 def build_part(lowered_part: LoweredPart, name: str, options: Options, settings: BackendSettings) -> CompiledPart:
