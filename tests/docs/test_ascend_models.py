@@ -25,6 +25,7 @@ def test_the_model_gives_the_op_list_on_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
     Path("swiglu.py").write_text(blocks("python")[0])
     runpy.run_path("swiglu.py", run_name="__main__")
     printed, shown = capsys.readouterr().out.splitlines(), blocks("text")[0].splitlines()

@@ -36,7 +36,8 @@ def model(x: Tensor) -> Tensor:
     return x
 
 
-def test_the_text_names_scopes_segments_ops_lines_and_reasons() -> None:
+def test_the_text_names_scopes_segments_ops_lines_and_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
     report = sk.explain(model, X)
     text = str(report)
     assert text.startswith(
