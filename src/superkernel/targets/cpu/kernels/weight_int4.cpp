@@ -14,7 +14,7 @@ constexpr int64_t kInt4RowElements = 65536;  // floats that the scratch memory h
 constexpr int64_t kInt4LeastGroup = 16;
 constexpr int kInt4Vectors = 4;  // vectors of columns of a block, in the layout that is vectorised
 constexpr int kInt4RowGroup = kRegisters == 32 ? 4 : 2;
-constexpr int64_t kInt4PrefetchBytes = 1024;
+constexpr int64_t kInt4PrefetchBytes = 4096;
 
 // Rows of x as floats, and their sums over each group.
 struct Int4Rows {
