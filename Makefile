@@ -1,7 +1,8 @@
 # `make demo` and `make test` do all set-up on a fresh machine; `make help` lists the rest.
 
 PYTHON ?= python3
-JOBS ?= 2
+# more than processors: a test waits while its child processes load, stall and end
+JOBS ?= $(shell expr $$(nproc) + 1)
 
 # `make test TORCH=torch==2.15.0` sets up another version of torch in a folder beside .venv.
 PINNED_TORCH := torch==2.13.0

@@ -20,6 +20,7 @@ ROWS = torch.linspace(-1, 1, 1200).reshape(40, 30)
 PLACES = torch.arange(20)
 
 
+@pytest.mark.conformance
 def test_some_kernels_that_are_hard_to_share() -> None:
     done = sweep("kernels", CASES[::27], cores=(2,))
     assert not done.failures, done.failures

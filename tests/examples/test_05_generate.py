@@ -12,6 +12,7 @@ pytestmark = pytest.mark.slow
 pytest.importorskip("transformers")
 
 
+@pytest.mark.conformance
 @pytest.mark.timeout(600)
 def test_it_writes_the_same_tokens_three_times(tmp_path: Path) -> None:
     ended = run_here("05_generate.py", tmp_path, "--width", "96", "--layers", "1", "--steps", "32")

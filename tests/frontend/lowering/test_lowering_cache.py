@@ -127,7 +127,8 @@ SCRIPT = dedent("""
 """)
 
 
-@pytest.mark.parametrize("started", ["in turn", pytest.param("at once", marks=pytest.mark.conformance)])
+@pytest.mark.conformance
+@pytest.mark.parametrize("started", ["in turn", "at once"])
 def test_processes_share_the_cache_and_repair_it(started: str, tmp_path: Path) -> None:
     """Processes that are forked from a process that has torch and has compiled nothing."""
     (tmp_path / "model.py").write_text(SCRIPT)
