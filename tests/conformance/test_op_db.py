@@ -13,6 +13,7 @@ pytestmark = pytest.mark.slow
 FIXED = ("argmax", "index_put", "linalg.inv", "nn.functional.dropout", "fft.ifft")
 
 
+@pytest.mark.conformance
 def test_one_operator_of_each_kind() -> None:
     with seeded_outside():
         done = sweep("op_db-fixed", cases(FIXED), cores=(2,))

@@ -24,6 +24,7 @@ def test_some_programs() -> None:
     assert {outcome.state for outcome in done.outcomes[2]} <= {State.FUSED, State.PARTLY}, done
 
 
+@pytest.mark.conformance
 @given(st.randoms(use_true_random=False))
 @settings(max_examples=1, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_programs_that_hypothesis_chooses(choose: random.Random) -> None:

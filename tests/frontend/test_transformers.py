@@ -15,8 +15,8 @@ from superkernel.frontend.report import collecting  # noqa: E402
 pytestmark = pytest.mark.slow
 
 TASKS = [(name, "prefill") for name in zoo.ALL] + [(name, "decode") for name in zoo.DECODERS]
-# A decoder and a mixture of experts in every run; the others are part of `make conformance`.
-ALWAYS = {("llama", "decode"), ("qwen3_moe", "decode")}
+# A mixture of experts in every run; the others are part of `make conformance`.
+ALWAYS = {("qwen3_moe", "decode")}
 PARAMS = [pytest.param(*task, marks=[] if task in ALWAYS else [pytest.mark.conformance]) for task in TASKS]
 
 
