@@ -79,6 +79,7 @@ def test_debugging_that_tells_buffers_apart_shares_nothing(monkeypatch: pytest.M
     assert program_memory._tells_buffers_apart(steps)
 
 
+@pytest.mark.conformance
 def test_a_model_whose_intermediates_share_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fused and unfused agree in bits, also in later calls; an unfusible op in between keeps what it reads."""
     plans: list[MemoryPlan] = []

@@ -49,6 +49,7 @@ def test_a_decode_step_writes_to_its_cache_and_gives_what_eager_gives(monkeypatc
     torch.testing.assert_close(found.outputs, expected, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.conformance
 def test_experts_give_what_eager_gives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workloads, "LAYERS", 1)
     layers = expert_layers(128, 4)
@@ -76,6 +77,7 @@ def test_quantised_ops_are_checked_and_compared() -> None:
     assert moe.SIZES == (864, 7168, 4096)
 
 
+@pytest.mark.conformance
 def test_attention_is_compared() -> None:
     result = Result("attention", {"cores_used": 2})
     found = peers.compare(result, attention.decode(16), (EAGER,), rounds=2)
