@@ -9,6 +9,7 @@ _MONOSPACE = "white-space: pre; overflow-x: auto; line-height: 1.3"
 
 
 def escaped(text: str) -> str:
+    # NUL is no character of a page; browsers would each show it in their own way
     return html.escape(text.replace("\0", "\N{REPLACEMENT CHARACTER}"), quote=True)
 
 

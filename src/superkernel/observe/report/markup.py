@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+from ...model.notebook_html import escaped
 
 _LONG_NAME = 20  # characters; a shorter one is not broken
 
@@ -22,11 +23,6 @@ class Cell:
 
     text: str
     value: float | None
-
-
-def escaped(text: str) -> str:
-    # NUL is no character of a page; browsers would each show it in their own way
-    return html.escape(text.replace("\0", "\N{REPLACEMENT CHARACTER}"), quote=True)
 
 
 def breakable(text: str) -> str:

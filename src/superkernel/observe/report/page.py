@@ -15,10 +15,10 @@ from string import Template
 
 from ...errors import BuildError
 from ...model.gc_pause import without_collection
+from ...model.notebook_html import escaped
 from ...version import __version__
 from ..store import write_synced
 from .data import ReportData
-from .markup import escaped
 from .sections import sections
 from .view import view
 

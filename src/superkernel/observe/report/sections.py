@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from ...model.notebook_html import escaped
 from ..profile import ProfiledKernel
 from .call_sections import calls_html, inner_types_html, scopes_html, waits_html
 from .data import ReportData, ReportedRun
 from .figures import by_type, op_rows
-from .markup import Cell, Column, chart, escaped, folded, listing, paragraph, table
+from .markup import Cell, Column, chart, folded, listing, paragraph, table
 from .shown_calls import Choice, choices
 from .units import bytes_text, percent_text, rate_text, time_text
 from .verdict import machine_html, verdict_html

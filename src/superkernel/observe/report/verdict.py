@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...model.notebook_html import escaped
 from ..compare import percent_less
 from .data import ReportData, ReportedRun
 from .figures import core_shares
-from .markup import Column, escaped, paragraph, table, with_units
+from .markup import Column, paragraph, table, with_units
 from .shown_calls import KindPair, kind_pairs
 from .units import change_text, percent_text, rate_text, time_text
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from ....errors import GraphError, UnsupportedError
 from ....model.op import Op
+from ....model.subkernel import SubKernel
 from .matmul import ELEMENT_BYTES, block_count
 from .shipping import Tensor, check_dtypes, parameters, place, shipped, shown
 from .strided_rows import ELEMENTS
@@ -62,6 +63,20 @@ def packed_layout() -> PackedLayout:
     raise UnsupportedError("int4 weights are packed in a layout that the cpu target does not know")
 
 
+def _matmul_kernel(name: str, params: tuple[str, ...], rows: Tensor, columns: int, cores: int) -> SubKernel:
+    """The kernel that multiplies these rows with weights of so many columns."""
+    m, k = rows.shape
+    return shipped(
+        f"{name}.cpp",
+        name,
+        params,
+        blocks=block_count(1, m, columns, k, 1, cores),
+        op_type="WeightOnlyMatMul",
+        defines=(f"SK_ELEMENT={ELEMENTS[rows.dtype]}",),
+        early_start=True,
+    )
+
+
 def _weight_int8pack_mm(self: Tensor, mat2: Tensor, scales: Tensor, *, out: Tensor, cores: int) -> Op:
     """out = (self @ mat2.T) * scales."""
     operator = "matmul with int8 weights"
@@ -73,15 +88,7 @@ def _weight_int8pack_mm(self: Tensor, mat2: Tensor, scales: Tensor, *, out: Tens
         raise GraphError(f"{operator}: {shown(self)} times {shown(mat2)} by {shown(scales)} cannot give {shown(out)}")
     if k > 1 and mat2.strides[1] != 1:
         raise UnsupportedError(f"{operator}: the rows of {shown(mat2)} are not contiguous")
-    kernel = shipped(
-        "weight_int8.cpp",
-        "weight_int8",
-        _INT8_PARAMS,
-        blocks=block_count(1, m, n, k, 1, cores),
-        op_type="WeightOnlyMatMul",
-        defines=(f"SK_ELEMENT={ELEMENTS[self.dtype]}",),
-        early_start=True,
-    )
+    kernel = _matmul_kernel("weight_int8", _INT8_PARAMS, self, n, cores)
     strides = [*self.strides, mat2.strides[0], *scales.strides, *out.strides]
     return Op(kernel, [place(self), place(mat2), place(scales), place(out), m, n, k, *strides])
 
@@ -104,15 +111,7 @@ def _weight_int4pack_mm_for_cpu(
     if not (mat2.contiguous and qScaleAndZeros.contiguous):
         raise UnsupportedError(f"{operator}: {described}, which are not contiguous")
     layout = packed_layout()
-    kernel = shipped(
-        "weight_int4.cpp",
-        "weight_int4",
-        _INT4_PARAMS,
-        blocks=block_count(1, m, n, k, 1, cores),
-        op_type="WeightOnlyMatMul",
-        defines=(f"SK_ELEMENT={ELEMENTS[self.dtype]}",),
-        early_start=True,
-    )
+    kernel = _matmul_kernel("weight_int4", _INT4_PARAMS, self, n, cores)
     sizes = [m, n, k, qGroupSize, layout.block, int(layout.halves)]
     tensors = [place(self), place(mat2), place(qScaleAndZeros), place(out)]
     return Op(kernel, [*tensors, *sizes, *self.strides, *out.strides])
