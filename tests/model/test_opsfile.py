@@ -297,6 +297,11 @@ def test_libraries_for_ptx_are_refused(folder: Path) -> None:
     assert refusal(folder, whole) == "kernels.add.libraries: libraries are for sources and objects, and this is ptx"
 
 
+def test_scratch_memory_is_for_ptx_only(folder: Path) -> None:
+    message = refusal(folder, changed("kernels.add.scratch", 128))
+    assert message == "kernels.add.scratch: scratch is what Triton asks for beside its PTX, and this is source"
+
+
 def test_a_library_that_is_missing_is_a_build_error_with_its_kernel(folder: Path) -> None:
     message = refusal(folder, changed("kernels.add.libraries", ["./libgone.so"]), BuildError)
     assert "library file" in message and "libgone.so' does not exist" in message

@@ -43,7 +43,7 @@ def test_numpy_integers_and_lists_become_plain_tuples(ptx: Path) -> None:
     assert type(from_ptx(ptx, block_dim=np.int32(4)).block_dim) is int
 
 
-@pytest.mark.parametrize("other", [{"threads": (64, 1, 1)}, {"grid": (1, 8, 1)}, {"shared": 16}])
+@pytest.mark.parametrize("other", [{"threads": (64, 1, 1)}, {"grid": (1, 8, 1)}, {"shared": 16}, {"scratch": 128}])
 def test_the_shape_is_part_of_equality_and_hash(ptx: Path, other: dict[str, Any]) -> None:
     shape: dict[str, Any] = {"threads": (128, 1, 1), "grid": (8, 1, 1), "shared": 0}
     kernel, same, different = from_ptx(ptx, **shape), from_ptx(ptx, **shape), from_ptx(ptx, **(shape | other))
@@ -70,6 +70,7 @@ def test_a_grid_may_have_up_to_two_to_the_31_blocks_less_one(ptx: Path) -> None:
         ({"grid": (1, 1, 1), "shared": -1}, ("shared", "-1", "bytes from 0")),
         ({"grid": (1, 1, 1), "shared": 1.5}, ("shared", "1.5", "bytes from 0")),
         ({"grid": (1, 1, 1), "shared": True}, ("shared", "True", "bytes from 0")),
+        ({"grid": (1, 1, 1), "scratch": -1}, ("scratch", "-1", "bytes from 0")),
         ({"block_dim": 4, "grid": (3, 1, 1)}, ("block_dim is 4", "grid (3, 1, 1) has 3 blocks", "give only grid")),
         ({"block_dim": 2**31}, ("block_dim", str(2**31), "1 to 2147483647")),
         ({}, ("block_dim is None", "grid=(x, y, z)")),
@@ -83,7 +84,7 @@ def test_a_wrong_shape_is_refused_with_its_field(ptx: Path, shape: dict[str, Any
 
 def test_the_shape_is_read_from_json(ptx: Path) -> None:
     entry: dict[str, Any] = {"ptx": ptx.name, "params": ["in:x", "out:y"]}
-    shape = {"threads": [128, 1, 1], "grid": [8, 2, 1], "shared": 256}
+    shape = {"threads": [128, 1, 1], "grid": [8, 2, 1], "shared": 256, "scratch": 128}
     path = ptx.with_suffix(".json")
     path.write_text(json.dumps(entry | shape))
     assert sk.SubKernel.from_json(path) == from_ptx(ptx, **shape)

@@ -16,7 +16,7 @@ from .hazards import Edge, find_edges
 from .node import Node
 from .op import EventId, Op, Place
 from .params import Kind, Param, check_name
-from .subkernel import SubKernel
+from .subkernel import ShownFacts, SubKernel
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,9 @@ class Graph:
             for edge in self.incoming[index]:
                 why = "; ".join(map(str, edge.reasons))
                 lines.append(f"         after {self.nodes[edge.producer].name}: {why}")
+        for kernel in dict.fromkeys(node.kernel for node in self.nodes):
+            if isinstance(kernel.target_facts, ShownFacts):
+                lines.append(f"  {kernel.name}: {kernel.target_facts}")
         return "\n".join(lines)
 
 

@@ -29,6 +29,8 @@ def read_entry(entry: JsonValue, folder: Path, name: str, constructors: Mapping[
         raise entry.error("the field 'block_dim' is missing")
     if form is not Form.SOURCE and "flags" in fields:
         raise fields["flags"].error(f"flags are for the compiler of a source, and this is {form.value}")
+    if form is not Form.PTX and "scratch" in fields:
+        raise fields["scratch"].error(f"scratch is what Triton asks for beside its PTX, and this is {form.value}")
     if form is Form.PTX and "libraries" in fields:
         raise fields["libraries"].error("libraries are for sources and objects, and this is ptx")
     binary = fields[form.value]
@@ -93,4 +95,5 @@ _READERS: Mapping[str, Callable[[JsonValue], object]] = {
     "threads": _extent,
     "grid": _extent,
     "shared": JsonValue.whole,
+    "scratch": JsonValue.whole,
 }

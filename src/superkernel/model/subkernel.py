@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -25,6 +25,10 @@ MOST_BLOCKS = 2**31 - 1
 _ONE_THREAD: Extent = (1, 1, 1)
 
 
+class ShownFacts:
+    """What only a target understands of a sub-kernel; str() of it is one line, which the page of a graph shows."""
+
+
 class KernelDescription(TypedDict, total=False):
     """What a user may say of a kernel in any form; SubKernel.from_source shows the defaults."""
 
@@ -39,6 +43,7 @@ class KernelDescription(TypedDict, total=False):
     grid: Sequence[int] | None
     shared: int
     pure: bool
+    scratch: int
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,7 @@ class SubKernel:
     threads: Extent = _ONE_THREAD  # of one block
     grid: Extent | None = None  # its product is block_dim; None becomes (block_dim, 1, 1)
     shared: int = 0  # bytes of shared memory that one block gets at launch
+    scratch: int = 0  # bytes of global memory of its own that one block gets at launch
 
     def __post_init__(self) -> None:
         _check_shape(self)
@@ -119,7 +125,11 @@ class SubKernel:
 
     @classmethod
     def from_ptx(cls, path: str | Path, name: str, **description: Unpack[KernelDescription]) -> SubKernel:
-        """A kernel in a PTX file (for the cuda target): `grid` blocks of `threads` threads."""
+        """A kernel in a PTX file (for the cuda target): `grid` blocks of `threads` threads.
+
+        shared and scratch are the bytes per block that its compiler asked for beside the PTX (Triton: metadata.shared,
+        metadata.global_scratch_size); threads may be left out where the PTX says how many it was compiled for.
+        """
         return _make(cls, name, Binary(Form.PTX, _existing(path, name, "ptx")), **description)
 
     @classmethod
@@ -131,7 +141,11 @@ class SubKernel:
     @classmethod
     def from_entry(cls, entry: JsonValue, folder: Path, name: str) -> SubKernel:
         """A kernel described by one entry of `kernels`; its paths are relative to `folder`."""
-        constructors = {Form.SOURCE: cls.from_source, Form.OBJECT: cls.from_object, Form.PTX: cls.from_ptx}
+        constructors: Mapping[Form, Callable[..., SubKernel]] = {
+            Form.SOURCE: cls.from_source,
+            Form.OBJECT: cls.from_object,
+            Form.PTX: cls.from_ptx,
+        }
         return read_entry(entry, folder, name, constructors)
 
     @property
@@ -189,6 +203,7 @@ def _make(
     shared: int = 0,
     pure: bool = False,
     libraries: Libraries = (),
+    scratch: int = 0,
 ) -> SubKernel:
     where = f"sub-kernel {shown(name)}: "
     cores = [c.value for c in Core]
@@ -219,6 +234,7 @@ def _make(
         grid=extent,
         shared=shared,
         pure=pure,
+        scratch=scratch,
     )
 
 
@@ -300,6 +316,15 @@ def _extent(given: object, field: str, where: str) -> Extent:
     return x, y, z
 
 
+def _nbytes(given: object, field: str, where: str) -> int:
+    nbytes = whole_number(given)
+    if nbytes is None or not 0 <= nbytes <= MOST_BLOCKS:
+        raise GraphError(
+            f"{where}{field} is {shown(given)}; it must be a whole number of bytes from 0 to {MOST_BLOCKS}"
+        )
+    return nbytes
+
+
 def _most_blocks(binary: Binary, grid: object) -> int:
     return MOST_HOST_BLOCKS if grid is None and binary.form is not Form.PTX else MOST_BLOCKS
 
@@ -308,18 +333,15 @@ def _check_shape(kernel: SubKernel) -> None:
     """Checks block_dim, grid, threads and shared, and brings each to its one form."""
     where = f"sub-kernel {shown(kernel.name)}: "
     most = _most_blocks(kernel.binary, kernel.grid)
-    blocks, shared = whole_number(kernel.block_dim), whole_number(kernel.shared)
+    blocks = whole_number(kernel.block_dim)
     if blocks is None or not 1 <= blocks <= most:
         raise GraphError(f"{where}block_dim is {shown(kernel.block_dim)}; it must be a whole number from 1 to {most}")
     grid = (blocks, 1, 1) if kernel.grid is None else _extent(kernel.grid, "grid", where)
     if math.prod(grid) != blocks:
         raise GraphError(f"{where}block_dim is {blocks}, but grid {grid} has {math.prod(grid)} blocks; give only grid")
-    if shared is None or not 0 <= shared <= MOST_BLOCKS:
-        raise GraphError(
-            f"{where}shared is {shown(kernel.shared)}; it must be a whole number of bytes from 0 to {MOST_BLOCKS}"
-        )
-    shape = {"block_dim": blocks, "grid": grid, "threads": _extent(kernel.threads, "threads", where), "shared": shared}
-    for field, value in shape.items():
+    shape = {"block_dim": blocks, "grid": grid, "threads": _extent(kernel.threads, "threads", where)}
+    sizes = {field: _nbytes(getattr(kernel, field), field, where) for field in ("shared", "scratch")}
+    for field, value in (shape | sizes).items():
         object.__setattr__(kernel, field, value)
 
 
@@ -335,6 +357,11 @@ def refuse_thread_blocks(kernel: SubKernel, target: str) -> None:
         raise UnsupportedError(
             f"{where}shared={kernel.shared}: the {target} target has no shared memory; "
             f"leave shared out and use a workspace parameter"
+        )
+    if kernel.scratch:
+        raise UnsupportedError(
+            f"{where}scratch={kernel.scratch}: the {target} target has no scratch memory of a kernel; "
+            f"leave scratch out and use a workspace parameter"
         )
     if kernel.block_dim > MOST_HOST_BLOCKS:
         raise UnsupportedError(

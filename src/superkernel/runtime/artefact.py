@@ -25,7 +25,7 @@ from ..targets.protocol import Executable, LaunchPlan, Target
 from ..version import __version__
 from .checksums import check_files, listed_files, write_checksums
 
-VERSION = 6
+VERSION = 7
 MANIFEST = "superkernel.json"
 _UNFINISHED = "unfinished-"
 
@@ -200,7 +200,7 @@ def _read(path: Path) -> dict[str, Any]:
 # the fields of a SubKernel that JSON keeps as they are
 _PLAIN_FIELDS = (
     "name", "block_dim", "threads", "grid", "shared", "op_type", "sync_all", "early_start", "variants", "libraries",
-    "waits_inside", "signals_inside", "may_fail", "code_bytes", "pure",
+    "waits_inside", "signals_inside", "may_fail", "code_bytes", "pure", "scratch",
 )  # fmt: skip
 
 

@@ -34,7 +34,7 @@ _NEVER_RETURN = frozenset(
 
 
 @dataclass(frozen=True)
-class Address:
+class CodeAddress:
     section: str
     offset: int
 
@@ -47,19 +47,19 @@ class Relocation:
 
 
 @dataclass(frozen=True)
-class Instruction:
-    at: Address
+class MachineInstruction:
+    at: CodeAddress
     mnemonic: str
     operand: str
     relocation: Relocation | None
-    following: Address | None  # None: it is the last of its section
+    following: CodeAddress | None  # None: it is the last of its section
 
 
 @dataclass(frozen=True)
 class Destination:
     """Where a jump or a call goes: code of this object, or a function from elsewhere. Neither: it is not known."""
 
-    code: Address | None = None
+    code: CodeAddress | None = None
     function: str | None = None
 
 
@@ -78,11 +78,11 @@ class ControlFlow:
 
     def __init__(self, path: Path) -> None:
         self._code = _disassemble(path)
-        self._symbols: dict[str, Address] = {}
+        self._symbols: dict[str, CodeAddress] = {}
         self._tables: frozenset[str] = frozenset()  # of exception handlers, by the function that they belong to
         if self._code:
             self._read_symbols(path)
-        self._always: dict[tuple[Address, str], bool] = {}
+        self._always: dict[tuple[CodeAddress, str], bool] = {}
 
     def always_calls(self, function: str, called: str) -> bool:
         """Whether every path through `function` calls the undefined symbol `called` before it returns."""
@@ -112,14 +112,14 @@ class ControlFlow:
                     pending.append(next_at)
         return False
 
-    def _always_from(self, start: Address, called: str) -> bool:
+    def _always_from(self, start: CodeAddress, called: str) -> bool:
         key = (start, called)
         if key not in self._always:
             self._always[key] = False  # what a recursive call is taken for
             self._always[key] = self._find_always(start, called)
         return self._always[key]
 
-    def _find_always(self, start: Address, called: str) -> bool:
+    def _find_always(self, start: CodeAddress, called: str) -> bool:
         """Follows every path up to the call. One that returns before it, or is not understood, decides."""
         pending, seen = [start], {start}
         while pending:
@@ -134,7 +134,7 @@ class ControlFlow:
                     pending.append(at)
         return True
 
-    def _before_the_call(self, instruction: Instruction, called: str) -> Iterator[Address | None]:
+    def _before_the_call(self, instruction: MachineInstruction, called: str) -> Iterator[CodeAddress | None]:
         """Where control goes without having called; None: out of the function, or to a place that is not known."""
         flow = self._transfer(instruction)
         if flow.returns:
@@ -152,7 +152,7 @@ class ControlFlow:
         if flow.falls_through:
             yield instruction.following
 
-    def _transfer(self, instruction: Instruction) -> Transfer:
+    def _transfer(self, instruction: MachineInstruction) -> Transfer:
         mnemonic = instruction.mnemonic
         if mnemonic.startswith(_RETURNS):
             return Transfer(returns=True)
@@ -169,18 +169,18 @@ class ControlFlow:
             return Transfer(jump=self._destination(instruction), falls_through=True)
         return Transfer(falls_through=True)
 
-    def _destination(self, instruction: Instruction) -> Destination:
+    def _destination(self, instruction: MachineInstruction) -> Destination:
         relocation = instruction.relocation
         if relocation is None:
             direct = _DIRECT.match(instruction.operand)
-            return Destination(Address(instruction.at.section, int(direct[1], 16))) if direct else Destination()
+            return Destination(CodeAddress(instruction.at.section, int(direct[1], 16))) if direct else Destination()
         by_table = "GOTPCREL" in relocation.kind
         if relocation.kind not in _CODE_RELOCATIONS or instruction.operand.startswith("*") != by_table:
             return Destination()
         place = self._symbols.get(relocation.symbol)
         if place is None:
             return Destination(function=relocation.symbol)
-        return Destination(Address(place.section, place.offset + relocation.addend + _DISPLACEMENT_BYTES))
+        return Destination(CodeAddress(place.section, place.offset + relocation.addend + _DISPLACEMENT_BYTES))
 
     def _catches(self, section: str) -> bool:
         return any(not owner or section.endswith(owner) for owner in self._tables)
@@ -193,19 +193,19 @@ class ControlFlow:
             sections = list(elf.iter_sections())
             count = Counter(section.name for section in sections)
             self._tables = frozenset(name.removeprefix(_EXCEPTIONS) for name in count if name.startswith(_EXCEPTIONS))
-            self._symbols = {name: Address(name, 0) for name in count if count[name] == 1}
+            self._symbols = {name: CodeAddress(name, 0) for name in count if count[name] == 1}
             table = elf.get_section_by_name(".symtab")
             for symbol in table.iter_symbols() if table else ():
                 index = symbol["st_shndx"]
                 if not isinstance(index, int) or not symbol.name:
                     continue  # undefined, or no code
                 name = sections[index].name
-                place = Address(name, symbol["st_value"]) if count[name] == 1 else Address("", 0)
+                place = CodeAddress(name, symbol["st_value"]) if count[name] == 1 else CodeAddress("", 0)
                 if self._symbols.setdefault(symbol.name, place) != place:
-                    self._symbols[symbol.name] = Address("", 0)  # two of one name: no code is found there
+                    self._symbols[symbol.name] = CodeAddress("", 0)  # two of one name: no code is found there
 
 
-def _disassemble(path: Path) -> dict[Address, Instruction]:
+def _disassemble(path: Path) -> dict[CodeAddress, MachineInstruction]:
     """Empty where there is no objdump, or it does not know the object."""
     program = shutil.which("objdump")
     if program is None:
@@ -218,18 +218,20 @@ def _disassemble(path: Path) -> dict[Address, Instruction]:
         return {}
     read = list(_read_lines(lines))
     return {
-        at: Instruction(at, *text, following if following is not None and following.section == at.section else None)
+        at: MachineInstruction(
+            at, *text, following if following is not None and following.section == at.section else None
+        )
         for (at, text), following in zip(read, [*(at for at, _ in read[1:]), None], strict=False)
     }
 
 
-def _read_lines(lines: list[str]) -> Iterator[tuple[Address, tuple[str, str, Relocation | None]]]:
+def _read_lines(lines: list[str]) -> Iterator[tuple[CodeAddress, tuple[str, str, Relocation | None]]]:
     section = ""
     for line in lines:
         if begin := _SECTION.match(line):
             section = begin[1]
         elif found := _INSTRUCTION.match(line):
-            yield Address(section, int(found[1], 16)), _parse(found[2], found[3])
+            yield CodeAddress(section, int(found[1], 16)), _parse(found[2], found[3])
 
 
 def _parse(text: str, relocation: str | None) -> tuple[str, str, Relocation | None]:
