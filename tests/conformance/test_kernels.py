@@ -57,9 +57,10 @@ def divided(x: Tensor, by: Tensor) -> Tensor:
             (PLACES, PLACES + 1),
             (PLACES, PLACES),
             "ZeroDivisionError",
-            marks=pytest.mark.skipif(
-                torch.__version__ < "2.13", reason="older vector code of Inductor divides by zero"
-            ),
+            marks=[
+                pytest.mark.conformance,
+                pytest.mark.skipif(torch.__version__ < "2.13", reason="older vector code of Inductor divides by zero"),
+            ],
         ),
     ],
 )

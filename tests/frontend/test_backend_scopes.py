@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from frontend.fused import assert_same_bits, check, compiled, refused, run
+from measured import sample
 from torch import Tensor, nn
 
 from superkernel.errors import OptionError, UnsupportedError
@@ -21,7 +22,7 @@ X = torch.linspace(-2, 2, 64).reshape(4, 16)
 # scopes
 
 
-@pytest.mark.parametrize("fullgraph", [True, False])
+@pytest.mark.parametrize("fullgraph", sample([True, False]))
 def test_a_scope_in_a_function_is_one_super_kernel_and_the_rest_goes_through_inductor(fullgraph: bool) -> None:
     def model(x: Tensor) -> Tensor:
         x = x + 1
@@ -283,20 +284,20 @@ def unmarked_between(x: Tensor, options: str, inner: str | None) -> Tensor:
 
 
 BREAKERS = [
-    pytest.param(foreign_between, "b", "of scope 'b'", id="foreign"),
-    pytest.param(foreign_between, None, "outside of the scope", id="excluded"),
-    pytest.param(unmarked_between, None, "outside of the scope", id="unmarked"),
+    (foreign_between, "b", "of scope 'b'"),
+    (foreign_between, None, "outside of the scope"),
+    (unmarked_between, None, "outside of the scope"),
 ]
 
 
-@pytest.mark.parametrize(("model", "inner", "owner"), BREAKERS)
+@pytest.mark.parametrize(("model", "inner", "owner"), sample(BREAKERS))
 def test_abort_refuses_a_scope_broken_by_an_op_between_its_ops(model: Any, inner: str | None, owner: str) -> None:
     message = refused(lambda x: model(x, "strict-scope-check=abort", inner), X, kind=UnsupportedError)
     assert "super_kernel_scope 'a'" in message and "aten.cos" in message and owner in message
     assert "x = x.cos()" in message
 
 
-@pytest.mark.parametrize(("model", "inner", "owner"), BREAKERS)
+@pytest.mark.parametrize(("model", "inner", "owner"), sample(BREAKERS))
 def test_bypass_leaves_a_broken_scope_unfused(model: Any, inner: str | None, owner: str) -> None:
     ran = check(lambda x: model(x, "strict-scope-check=bypass", inner), X)
     assert not ran.scopes["a"].fused
@@ -306,7 +307,7 @@ def test_bypass_leaves_a_broken_scope_unfused(model: Any, inner: str | None, own
 
 
 @pytest.mark.conformance
-@pytest.mark.parametrize("mark", ["none", "excluded", "other"])
+@pytest.mark.parametrize("mark", sample(["none", "excluded", "other"]))
 def test_views_between_its_ops_never_break_a_scope(mark: str) -> None:
     def model(x: Tensor) -> tuple[Tensor, Tensor]:
         with super_kernel("a", "strict-scope-check=abort"):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from frontend.fused import assert_same_bits, check, compiled, run
+from measured import sample
 from torch import Tensor, nn
 from torch.testing._internal.two_tensor import TwoTensor
 
@@ -275,7 +276,7 @@ def test_a_constant_of_the_model_is_part_of_it() -> None:
 # modes
 
 
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+@pytest.mark.parametrize("mode", sample([torch.inference_mode, torch.no_grad, torch.enable_grad]))
 def test_grad_modes(mode: Any) -> None:
     function = compiled(wave)
     with mode():

@@ -37,7 +37,8 @@ class Gate:
     """What a report reads of a profit gate."""
 
     def __init__(self, chosen: str | None = None, **medians_us: float) -> None:
-        self.chosen, self.medians_us, self.conditions = chosen, medians_us, None
+        self.chosen, self.medians_us = chosen, medians_us
+        self.conditions: GateConditions | None = None
 
 
 def layer_ops(number: int) -> list[OpReport]:
@@ -89,6 +90,18 @@ def test_lines_are_as_wide_as_the_terminal_at_most(width: int, monkeypatch: pyte
     monkeypatch.setenv("COLUMNS", str(width))
     lines = str(llama(notes=["a note " * 30])).splitlines()
     assert width - 15 < max(map(len, lines)) <= width
+
+
+@pytest.mark.parametrize(("load", "warned"), [(None, False), (1.0, False), (8.9, True)])
+def test_times_of_a_busy_machine_are_shown_with_a_warning(load: float | None, warned: bool) -> None:
+    gate = Gate("fused", fused=1.0, unfused=1680.0)
+    gate.conditions = GateConditions("2026-11-16 10:52", load)
+    lines = one_scope(segment("a", "b", gate=gate)).text(200).splitlines()
+    warnings = [line for line in lines if line.startswith("warning: the machine was busy")]
+    assert bool(warnings) is warned
+    if warned:
+        assert "measured 2026-11-16 10:52 at load 8.9" in warnings[0] and "cache clear --gate" in warnings[0]
+        assert lines[lines.index(warnings[0]) - 1].startswith("measured: ")
 
 
 def test_the_three_costliest_splits_come_with_what_to_do() -> None:

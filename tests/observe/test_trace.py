@@ -73,6 +73,7 @@ def test_a_script_with_arguments_leaves_everything(script: Path) -> None:
 
 
 @pytest.mark.conformance
+@pytest.mark.conformance
 def test_without_a_place_it_is_left_in_prof_result(script: Path) -> None:
     assert trace(script).returncode == 0
     assert store.read(script.parent / "prof_result" / "trace").detail
@@ -97,6 +98,7 @@ def test_as_json_the_output_is_one_object(script: Path) -> None:
 
 
 @pytest.mark.conformance
+@pytest.mark.conformance
 def test_a_script_that_changes_directory_leaves_everything_where_it_was_started(script: Path) -> None:
     elsewhere = script.parent / "elsewhere"
     elsewhere.mkdir()
@@ -107,6 +109,7 @@ def test_a_script_that_changes_directory_leaves_everything_where_it_was_started(
     assert len(store.read(script.parent / "out").launches) == 2
 
 
+@pytest.mark.conformance
 def test_after_two_dashes_everything_is_the_scripts(script: Path) -> None:
     done = trace(Path("-o"), "out", "--", script.name, "--help", "-o", "mine", start=script.parent)
     assert done.returncode == 0, done.stderr

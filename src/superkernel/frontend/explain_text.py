@@ -34,6 +34,7 @@ def _facts(facts: CompileFacts, advice: Advice) -> Iterator[str]:
     if advice.launches_before:
         yield f"{_launches_title(facts)}: {advice.launches_before} -> {advice.launches_after}"
         yield f"measured: {_gain_text(advice.gain, facts)}"
+        yield from _busy_warning(facts)
     if (gain := advice.against_inductor) is not None:
         ours = f"super kernels {gain.after_us:.1f} us: {gain.factor:.2f}x as fast"
         yield f"stock Inductor: {gain.before_us:.1f} us, {ours}"
@@ -56,6 +57,17 @@ def _gain_text(gain: Gain | None, facts: CompileFacts) -> str:
         )
     part = f", in {gain.measured} of {len(facts.segments)} segments" if gain.measured < len(facts.segments) else ""
     return f"{gain.after_us:.1f} us, unfused {gain.before_us:.1f} us: {gain.factor:.2f}x as fast{part}"
+
+
+def _busy_warning(facts: CompileFacts) -> Iterator[str]:
+    """Times of a busy machine compare what other programs left to each alternative."""
+    found = [segment.conditions for segment in facts.segments if segment.conditions is not None]
+    if busy := [conditions for conditions in found if conditions.busy]:
+        worst = max(busy, key=lambda conditions: conditions.load or 0.0)
+        yield (
+            f"warning: the machine was busy ({worst}): these times say little; when it is idle, run "
+            "`superkernel cache clear --gate` and measure again"
+        )
 
 
 def _breaks(facts: CompileFacts) -> Iterator[str]:

@@ -8,6 +8,10 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
+from ..configuration import config
+
+BUSY_LOAD = 1.5  # runnable processes per processor; a model that computes on every processor has 1
+
 
 @dataclass(frozen=True)
 class GateConditions:
@@ -26,6 +30,11 @@ class GateConditions:
         load = fields["load"]
         return cls(str(fields["date"]), None if load is None else float(load))
 
+    @property
+    def busy(self) -> bool:
+        """Other programs may have slowed the measured launches down, each by another factor."""
+        return self.load is not None and self.load > BUSY_LOAD
+
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -38,3 +47,8 @@ def _load_per_processor() -> float | None:
         return round(os.getloadavg()[0] / (os.cpu_count() or 1), 2)
     except OSError:
         return None
+
+
+def measuring_policy() -> str:
+    """The part of a gate's key that says how its launches got their threads."""
+    return config.team or "auto"

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_map
 from ..cache import GATE_SUFFIX, Cache, digest
 from ..model.subkernel import SubKernel
 from .capture.partition import GraphPart
-from .gate_conditions import GateConditions
+from .gate_conditions import GateConditions, measuring_policy
 from .lowering.lowering_cache import package_versions
 from .settings import BackendSettings
 
@@ -129,7 +129,8 @@ def part_key(part: GraphPart, kernels: Iterable[SubKernel], cores: int, settings
         f"{kernel.name} {kernel.block_dim} {kernel.binary.flags} {_file_digest(kernel.binary.path)}"
         for kernel in dict.fromkeys(kernels)
     ]
-    machine = f"{settings.target} {settings.model_support.machine_key()} {cores} {torch.get_num_threads()}"
+    threads = f"{cores} {torch.get_num_threads()} {measuring_policy()}"
+    machine = f"{settings.target} {settings.model_support.machine_key()} {threads}"
     return digest("part verdict", package_versions(), machine, str(settings.mode), *binaries, *lines)
 
 

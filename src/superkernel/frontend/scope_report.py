@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .capture.fusibility import Unfusible
+from .gate_conditions import GateConditions
 from .graph_breaks import GraphBreak
 from .listed_ops import ListedOp
 from .part_verdict import PartChoice, PartVerdict
@@ -59,10 +60,14 @@ class SegmentReport:
         return self.verdict is not None and self.verdict.choice is PartChoice.INDUCTOR
 
     @property
-    def measured(self) -> str:
-        """When the times were measured, and at which load; empty: there are none."""
+    def conditions(self) -> GateConditions | None:
+        """When the times were measured, and at which load; None: there are none."""
         decided = self.verdict if self.left_out or self.gate is None else self.gate
-        return str(decided.conditions) if decided is not None and decided.conditions is not None else ""
+        return None if decided is None else decided.conditions
+
+    @property
+    def measured(self) -> str:
+        return "" if self.conditions is None else str(self.conditions)
 
     @property
     def launches(self) -> str:

@@ -23,6 +23,7 @@ from ..runtime.super_kernel import SuperKernel
 from ..targets import model_support_of
 from ..targets.protocol import ModelSupport, OperatorLibrary, Target
 from .capture.fusibility import Cause, Unfusible
+from .gate_conditions import measuring_policy
 from .left_to_torch import why_left_to_torch
 from .listed_ops import ListedOp, listed_op
 from .lowering.program_trace import (
@@ -194,7 +195,7 @@ def link_segments(
         elif settings.fuse is Fuse.OFF:
             segment.launch = _unfused_launch(kernel)
         elif gated and (len(segment.ops) > 1 or kernel.runs_alone):
-            key = f"{kernel.executable.binary.name} {kernel.plan.cores}"
+            key = f"{kernel.executable.binary.name} {kernel.plan.cores} {measuring_policy()}"
             fused = {ON_ONE_CORE: kernel.launch_values_alone} if kernel.runs_alone else {}
             fused[FUSED] = kernel.launch_values
             build_unfused = partial(_unfused_launch, kernel) if len(segment.ops) > 1 else None
