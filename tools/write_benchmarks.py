@@ -155,9 +155,57 @@ the calling thread alone; eager torch and Inductor keep their OpenMP teams, whos
 }
 
 
+# the same, of the suites that need an NVIDIA GPU
+CUDA_SUITES = {
+    "cuda boundary": """\
+## cuda: super kernels on an NVIDIA GPU
+
+`superkernel bench cuda --suite NAME` runs one of the four suites below, on a machine with an NVIDIA GPU, torch and
+Triton. The peers are the same kernels, from the same PTX, launched one by one:
+
+| peer | how |
+| --- | --- |
+| stream | one `cuLaunchKernelEx` each, in a stream |
+| graph | the same launches, captured into a CUDA graph and replayed |
+| graph + PDL | a graph with programmatic dependent launch, of kernels that contain `griddepcontrol` |
+
+With programmatic dependent launch a kernel starts while its predecessor runs; ours of this peer ask for their weights
+then, and wait before they read what the predecessor writes.
+
+Times are those of the GPU, between two events around many launches. Every way to run a chain is checked before it is
+timed: the same bits as single launches, and the value that float64 gives. *Reading alone* is the share of our time in
+which a kernel that only reads could read the weights, measured in the same run. Ratios are to the faster of two super
+kernels: one of the kernels as they are, and one of the kernels with a wait point inside, as the peer graph + PDL has.
+
+### cuda boundary: what an op boundary costs
+
+Tiny dependent kernels, of one block and of one block per SM; the time of the host for a launch from Python; the time to
+compile 28 different kernels into one.
+""",
+    "cuda chain": """\
+### cuda chain: small dependent kernels
+
+64 kernels of one block, RMSNorm and add in turn; and 64 layers of a small op between two wide ones, an RMSNorm on one
+block and a GEMV on all SMs.
+""",
+    "cuda gemv": """\
+### cuda gemv: 64 matrices of 4096 x 4096, bfloat16
+
+The streaming GEMV that ships with the target, in a super kernel; beside it the same in graphs, with and without
+prefetching the next matrix into the L2 cache, and the fastest of five ways to compile Triton's.
+""",
+    "cuda chain-decode": """\
+### cuda chain-decode: a decode step of 16 layers
+
+144 Triton kernels, 9 a layer, in the sizes of a model with 1.2 billion parameters (hidden 2048, inner 8192, 32 heads, 8
+key-value heads, 2.0 GB of bfloat16 weights, 128 cached tokens): as they are, and with our GEMV in place of Triton's.
+""",
+}
+
+
 def page() -> str:
     """The text of docs/benchmarks.md."""
-    sections: dict[str, list[str]] = {suite: [text] for suite, text in SUITES.items()}
+    sections: dict[str, list[str]] = {suite: [text] for suite, text in (SUITES | CUDA_SUITES).items()}
     for path in sorted(RESULTS.glob("*.json")):
         kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         for suite, result in kept["suites"].items():
@@ -168,8 +216,11 @@ def page() -> str:
 def section(result: dict[str, Any], path: Path) -> str:
     """One result as a machine's section of its suite."""
     machine = result["machine"]
-    title = f"### {result['suite']}: {machine['processor']}, {machine['cores_used']} of {machine['cores_there']} cores"
-    facts = ", ".join(f"{key} {machine[key]}" for key in ("python", "torch") if key in machine)
+    cores = f"{machine['cores_used']} of {machine['cores_there']} {machine.get('core_name', 'cores')}"
+    title = f"### {result['suite']}: {machine['processor']}, {cores}"
+    facts = ", ".join(f"{key} {machine[key]}" for key in ("python", "torch", "triton") if key in machine)
+    if "memory_read_TB_per_s" in machine:
+        facts += f"; memory {machine['memory_read_TB_per_s']} TB/s"
     figures = [
         (f["name"], f"{f['value']:.2f} {f['unit']}", _limit(f), "met" if f["met"] else "**not met**")
         for f in result["figures"]

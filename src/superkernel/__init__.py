@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from . import ops
     from .frontend.explain import explain
     from .observe.recorder import profile
+    from .targets.cuda.capture import capture
 
 __all__ = [
     "BuildError",
@@ -42,6 +43,7 @@ __all__ = [
     "TensorArg",
     "Tiling",
     "UnsupportedError",
+    "capture",
     "compile",
     "config",
     "errors",
@@ -71,6 +73,10 @@ def __getattr__(name: str) -> Any:
         from .observe.recorder import profile
 
         return profile
+    if name == "capture":
+        from .targets.cuda.capture import capture
+
+        return capture
     if name == "ops":
         return import_module(f"{__name__}.ops")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -28,6 +28,7 @@ def test_the_page_is_what_the_results_give() -> None:
 
 def test_every_suite_has_a_word_on_the_page() -> None:
     assert writer().SUITES.keys() == bench.SUITES.keys()
+    assert list(writer().CUDA_SUITES) == [f"cuda {suite}" for suite in bench.CUDA_SUITES]
 
 
 def test_comparisons_become_one_table_per_set_of_peers() -> None:

@@ -239,9 +239,14 @@ def bench_command(
     suite: Annotated[
         str,
         typer.Argument(
-            metavar="SUITE", help="boundary, torch, moe, decode, quantized, attention, convolution, loaded, or all."
+            metavar="SUITE",
+            help="boundary, torch, moe, decode, quantized, attention, convolution, loaded, or all of these; or cuda.",
         ),
     ],
+    device_suite: Annotated[
+        str | None,
+        typer.Option("--suite", metavar="NAME", help="Of cuda: boundary, chain, gemv or chain-decode; otherwise all."),
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions, for a first look.")] = False,
     cores: Annotated[int | None, typer.Option(metavar="N", help="For us and for every peer; otherwise 2.")] = None,
     as_json: AsJson = False,
@@ -250,10 +255,18 @@ def bench_command(
     from . import bench
 
     with _answering_errors(as_json):
-        known = [*bench.SUITES, "all"]
+        known = [*bench.SUITES, "all", *bench.DEVICES]
         if suite not in known:
             raise OptionError(f"unknown suite {suite!r}{nearest(suite, known)}; suites are {', '.join(known)}")
-        results = {name: bench.run(name, quick, cores) for name in (bench.SUITES if suite == "all" else [suite])}
+        if suite in bench.DEVICES:
+            if cores is not None:
+                raise OptionError(f"--cores has no meaning for {suite}: its suites use the whole device")
+            chosen = bench.DEVICES[suite] if device_suite is None else (device_suite,)
+            results = {f"{suite} {name}": bench.run_on_device(suite, name, quick) for name in chosen}
+        elif device_suite is not None:
+            raise OptionError(f"--suite belongs to {', '.join(bench.DEVICES)}: name a suite of {suite} without it")
+        else:
+            results = {name: bench.run(name, quick, cores) for name in (bench.SUITES if suite == "all" else [suite])}
         ok = all(result.ok for result in results.values())
         tables = {name: result.to_dict() for name, result in results.items()}
         _answer(as_json, {"ok": ok, "suites": tables}, "\n\n".join(map(str, results.values())))

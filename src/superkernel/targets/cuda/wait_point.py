@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from .basic_blocks import ControlFlowGraph
-from .memory_operands import AccessKind
-from .provenance import ParameterAccesses
+from .provenance import AccessKind, ParameterAccesses
 
 
 class WaitKind(Enum):

@@ -22,6 +22,9 @@ SUITES = {
     "loaded": "superkernel.tools.bench.loaded",
 }
 
+CUDA_SUITES = ("boundary", "chain", "gemv", "chain-decode")
+DEVICES = {"cuda": CUDA_SUITES}  # kind of device -> its suites; module bench.<kind> has a `run(suite, quick) -> Result`
+
 
 def run(suite: str, quick: bool = False, cores: int | None = None) -> Result:
     """`cores`: for us and for every peer; the figures are promised for two."""
@@ -38,3 +41,12 @@ def run(suite: str, quick: bool = False, cores: int | None = None) -> Result:
             raise
         raise UnsupportedError(f"suite {suite!r} needs torch: pip install '{REQUIREMENT}'") from reason
     return runner(quick, cores)
+
+
+def run_on_device(device: str, suite: str, quick: bool = False) -> Result:
+    """A suite that needs a device beside the processor."""
+    if suite not in DEVICES[device]:
+        known = ", ".join(DEVICES[device])
+        raise OptionError(f"unknown suite {suite!r} of {device}{nearest(suite, DEVICES[device])}; suites are {known}")
+    runner: Callable[[str, bool], Result] = import_module(f"superkernel.tools.bench.{device}").run
+    return runner(suite, quick)

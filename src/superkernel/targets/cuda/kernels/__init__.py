@@ -1,0 +1,1 @@
+"""targets.cuda.kernels: sub-kernels that the cuda target ships, as PTX."""

@@ -1,0 +1,159 @@
+"""bench.cuda_chains: a chain of kernels -> its times in a stream, a CUDA graph, a graph with PDL, and a super kernel.
+
+Every way to run the chain is checked first: the same bits as the kernels launched one by one, and the value that
+float64 gives, within a tolerance.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from ...model.op import Op
+from ...plan.steps import SpanKind
+from ...runtime.compile import compile
+from .cuda_device import Launch, architecture, measure_device
+from .cuda_launches import SeparateLaunches
+from .cuda_workloads import CudaChain
+from .measure import Comparison, Figure, Result, Timing
+
+OURS, STREAM, GRAPH, PDL_GRAPH = "super kernel", "stream", "graph", "graph + PDL"
+OURS_WAITING = "super kernel, kernels with a wait point"
+
+
+class Oracle:
+    """The outputs of a chain after its kernels were launched one by one."""
+
+    def __init__(self, chain: CudaChain) -> None:
+        self._chain = chain
+        SeparateLaunches(chain.ops, chain.buffers, architecture())()
+        self._outputs = {name: chain.buffers[name].clone() for name in chain.outputs}
+
+    def close_to_float64(self) -> bool:
+        found, expected = self._outputs[self._chain.outputs[-1]].double(), self._chain.expected
+        return bool((found - expected).abs().max() <= self._chain.tolerance * expected.abs().max())
+
+    def same_bits(self, launch: Launch) -> bool:
+        """Whether a launch leaves the same bits; the outputs are overwritten before it."""
+        import torch
+
+        for name in self._chain.outputs:
+            if name not in self._chain.state:
+                self._chain.buffers[name].fill_(float("nan"))
+        launch()
+        torch.cuda.synchronize()
+        outputs = ((self._chain.buffers[name], value) for name, value in self._outputs.items())
+        return all(torch.equal(_bits(found), _bits(value)) for found, value in outputs)
+
+
+def _bits(tensor: Any) -> Any:
+    import torch
+
+    return tensor.view(torch.int32) if tensor.dtype is torch.float32 else tensor
+
+
+@contextmanager
+def super_kernel(ops: Sequence[Op], options: str = "") -> Iterator[Any]:
+    """The ops linked into one kernel."""
+    with compile(ops, name="chain", options=options, target="cuda") as kernel:
+        yield kernel
+
+
+def separate_cases(chain: CudaChain) -> dict[str, Launch]:
+    """The peers: the same kernels in a stream, in a graph, and in a graph with programmatic dependent launch."""
+    chip = architecture()
+    plain = SeparateLaunches(chain.ops, chain.buffers, chip)
+    dependent = SeparateLaunches(chain.waiting, chain.buffers, chip, dependent=True)
+    plain()
+    dependent()
+    return {STREAM: plain, GRAPH: plain.graph().replay, PDL_GRAPH: dependent.graph().replay}
+
+
+def time_chain(
+    result: Result,
+    chain: CudaChain,
+    rounds: int,
+    rate: float,
+    *,
+    peers: Mapping[str, Launch] | None = None,
+    ours: Mapping[str, Sequence[Op]] | None = None,
+) -> dict[str, Timing]:
+    """Check and time a chain; a comparison, its checks and the timeline go into the result.
+
+    `peers` are timed beside the usual ones. `ours`: by name, the ops of every super kernel; by default the kernels as
+    they are, and with wait points.
+    """
+    oracle = Oracle(chain)
+    result.checks[f"{chain.name}: float64"] = oracle.close_to_float64()
+    cases = {**separate_cases(chain), **(peers or {})}
+    with ExitStack() as stack:
+        for name, ops in (ours or {OURS: chain.ops, OURS_WAITING: chain.waiting}).items():
+            kernel = stack.enter_context(super_kernel(ops))
+            cases[name] = kernel.bind(chain.buffers)
+            result.notes.append(f"{chain.name}, {name}: {' / '.join(line.strip() for line in kernel.plan.summary)}")
+        for name, case in cases.items():
+            result.checks[f"{chain.name}: {name}"] = oracle.same_bits(case)
+        timings = measure_device(cases, rounds)
+    add_comparison(result, chain, timings, rate)
+    result.notes += [f"{chain.name}: {line}" for line in timeline(chain)]
+    return timings
+
+
+def is_ours(name: str) -> bool:
+    return name.startswith(OURS)
+
+
+def ours_of(timings: Mapping[str, Timing]) -> Timing:
+    """The faster of our super kernels."""
+    return min((timing for name, timing in timings.items() if is_ours(name)), key=lambda timing: timing.median)
+
+
+def add_comparison(result: Result, chain: CudaChain, timings: Mapping[str, Timing], rate: float) -> None:
+    """The times of a chain; its floor is the time to read its weights at the measured bandwidth."""
+    ours = ours_of(timings)
+    peers = tuple(timing for name, timing in timings.items() if not is_ours(name))
+    floor = chain.weight_bytes / rate * 1e6
+    bottom = Timing("reading the weights", floor, floor, floor) if chain.weight_bytes else None
+    shown = Timing(OURS, ours.median, ours.low, ours.high)
+    result.comparisons.append(Comparison(chain.name, shown, peers, bottom))
+    result.timings += [
+        Timing(f"{chain.name}: {timing.name}", timing.median, timing.low, timing.high) for timing in timings.values()
+    ]
+
+
+def add_figures(
+    result: Result, name: str, timings: Mapping[str, Timing], floors: Mapping[str, tuple[float, float]]
+) -> None:
+    """`floors`: peer -> the ratio that must hold, and the one that is aimed at."""
+    ours = ours_of(timings).median
+    for peer, (floor, goal) in floors.items():
+        result.figures.append(
+            Figure(f"{name}, against {peer} (goal {goal:g})", timings[peer].median / ours, floor, True)
+        )
+
+
+def timeline(chain: CudaChain) -> list[str]:
+    """Where the time of a launch goes, by what cores did: medians over ops and cores, from time stamps."""
+    import torch
+
+    with super_kernel(chain.ops, "profiling=1") as kernel:
+        launch = kernel.bind(chain.buffers)
+        for _ in range(3):
+            launch()
+        torch.cuda.synchronize()
+        spans = kernel.records()
+        symbols = {node.name: node.kernel.type_name for node in kernel.graph.nodes}
+    if not spans:
+        return ["no time stamps"]
+    total = max(span.end_ns for span in spans) - min(span.begin_ns for span in spans)
+    lines = [f"timeline with profiling=1: {total / 1e3:.1f} us"]
+    durations: dict[str, list[float]] = {}
+    for span in spans:
+        if span.what in (SpanKind.OP, SpanKind.WAIT) and span.op is not None:
+            durations.setdefault(f"{span.what.value} {symbols[span.op]}", []).append(span.end_ns - span.begin_ns)
+    for what, taken in sorted(durations.items()):
+        low, high = min(taken), max(taken)
+        lines.append(f"{what}: median {statistics.median(taken) / 1e3:.2f} us, {low / 1e3:.2f} to {high / 1e3:.2f}")
+    return lines

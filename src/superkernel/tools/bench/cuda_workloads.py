@@ -1,0 +1,189 @@
+"""bench.cuda_workloads: the chains that the cuda suites time: ops, tensors, and what float64 says of the result."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...model.op import Op
+from ...targets.cuda.capture import CapturedOps, capture
+from ...targets.cuda.kernels.streaming_gemv import StreamingGemv
+from .cuda_device import sm_count
+
+EPSILON = 1e-5
+DEVICE = "cuda"
+
+
+@dataclass(frozen=True)
+class GemvConfig:
+    """How Triton's GEMV is compiled: rows of a block, columns at a time, warps."""
+
+    rows: int
+    step: int
+    warps: int
+
+
+@dataclass(frozen=True)
+class CudaChain:
+    """Dependent kernels. `waiting` are the same kernels with the wait of programmatic dependent launch inside."""
+
+    name: str
+    ops: Sequence[Op]
+    waiting: Sequence[Op]
+    buffers: dict[str, Any]
+    outputs: tuple[str, ...]  # names of buffers that are compared
+    expected: Any  # the last output in float64
+    tolerance: float  # relative to the largest value
+    weight_bytes: int = 0
+    state: tuple[str, ...] = ()  # names of buffers that a launch writes in part, such as caches
+
+
+def random_floats(torch: Any, *shape: int, scale: float = 1.0) -> Any:
+    return torch.randn(*shape, device=DEVICE) * scale
+
+
+def random_weights(torch: Any, rows: int, columns: int) -> Any:
+    return (torch.randn(rows, columns, device=DEVICE) / math.sqrt(columns)).to(torch.bfloat16)
+
+
+def normed(x: Any, weight: Any) -> Any:
+    return x * (x.square().mean() + EPSILON).rsqrt() * weight.double()
+
+
+def _captured(body: Callable[[bool], None], waits: bool, pure: bool | Sequence[str]) -> CapturedOps:
+    with capture(pure=pure) as ops:
+        body(waits)
+    return ops
+
+
+def make_chain(
+    name: str,
+    body: Callable[[bool], None],
+    last: Any,
+    expected: Any,
+    tolerance: float,
+    weight_bytes: int = 0,
+    state: Sequence[Any] = (),
+    pure: bool | Sequence[str] = True,
+) -> CudaChain:
+    """`body` launches the kernels, with or without waits; `last` is the tensor that is compared with `expected`."""
+    plain, waiting = _captured(body, False, pure), _captured(body, True, pure)
+    assert plain.buffers.keys() == waiting.buffers.keys()
+    result = next(name for name, tensor in plain.buffers.items() if tensor is last)
+    written = {
+        str(getattr(argument, "name", argument))
+        for op in plain
+        for argument, param in zip(op.args, op.kernel.params, strict=True)
+        if param.kind.writes
+    }
+    outputs = (*sorted(written - {result}), result)
+    kept = tuple(name for name, tensor in plain.buffers.items() if any(tensor is held for held in state))
+    return CudaChain(name, plain, waiting, plain.buffers, outputs, expected, tolerance, weight_bytes, kept)
+
+
+def small_chain(torch: Any, size: int, count: int = 64, warps: int = 4) -> CudaChain:
+    """count dependent kernels of one block: h = norm(x), x' = x + h."""
+    from .cuda_kernels import add, rms_norm
+
+    torch.manual_seed(0)
+    x = random_floats(torch, size)
+    weights = [1 + random_floats(torch, size, scale=0.1) for _ in range(count // 2)]
+    h = torch.empty_like(x)
+    totals = [torch.empty_like(x) for _ in range(2)]
+
+    def body(waits: bool) -> None:
+        before = x
+        for index, weight in enumerate(weights):
+            rms_norm[(1,)](before, weight, h, EPSILON, SIZE=size, WAITS=waits, num_warps=warps)
+            add[(1,)](before, h, totals[index % 2], SIZE=size, WAITS=waits, num_warps=warps)
+            before = totals[index % 2]
+
+    value = x.double()
+    for weight in weights:
+        value = value + normed(value, weight)
+    last = totals[(len(weights) - 1) % 2]
+    return make_chain(f"{count} kernels, RMSNorm and add of {size} floats", body, last, value, 1e-5)
+
+
+def wide_chain(torch: Any, config: GemvConfig, layers: int = 64, size: int = 2048) -> CudaChain:
+    """layers of RMSNorm on one block and a GEMV on all."""
+    from .cuda_kernels import gemv, rms_norm
+
+    torch.manual_seed(1)
+    x = random_floats(torch, size)
+    norms = [1 + random_floats(torch, size, scale=0.1) for _ in range(layers)]
+    matrices = [random_weights(torch, size, size) for _ in range(layers)]
+    h = torch.empty_like(x)
+    products = [torch.empty_like(x) for _ in range(2)]
+
+    def body(waits: bool) -> None:
+        before = x
+        for index, (norm, matrix) in enumerate(zip(norms, matrices, strict=True)):
+            rms_norm[(1,)](before, norm, h, EPSILON, SIZE=size, WAITS=waits, num_warps=4)
+            after = products[index % 2]
+            triton_gemv(gemv, matrix, h, after, config, waits)
+            before = after
+
+    value = x.double()
+    for norm, matrix in zip(norms, matrices, strict=True):
+        value = matrix.double() @ normed(value, norm)
+    last = products[(layers - 1) % 2]
+    return make_chain(
+        f"{layers} layers of RMSNorm and GEMV {size} x {size}", body, last, value, 1e-4, layers * size * size * 2
+    )
+
+
+def triton_gemv(kernel: Any, matrix: Any, x: Any, y: Any, config: GemvConfig, waits: bool) -> None:
+    rows, columns = matrix.shape
+    step = min(config.step, columns)
+    grid = (rows // config.rows,)
+    kernel[grid](matrix, x, y, COLUMNS=columns, ROWS=config.rows, STEP=step, WAITS=waits, num_warps=config.warps)
+
+
+def gemv_chain(torch: Any, config: GemvConfig, layers: int = 64, size: int = 4096) -> CudaChain:
+    """layers of x' = w x."""
+    from .cuda_kernels import gemv
+
+    torch.manual_seed(2)
+    x = random_floats(torch, size)
+    matrices = [random_weights(torch, size, size) for _ in range(layers)]
+    products = [torch.empty_like(x) for _ in range(2)]
+
+    def body(waits: bool) -> None:
+        before = x
+        for index, matrix in enumerate(matrices):
+            triton_gemv(gemv, matrix, before, products[index % 2], config, waits)
+            before = products[index % 2]
+
+    value = x.double()
+    for matrix in matrices:
+        value = matrix.double() @ value
+    last = products[(layers - 1) % 2]
+    return make_chain(f"{layers} GEMVs {size} x {size}", body, last, value, 1e-4, layers * size * size * 2)
+
+
+def with_streaming_gemv(chain: CudaChain, prefetch: int = 0, slots: int = 6) -> CudaChain:
+    """The chain with every GEMV of Triton replaced by ours, with rings of `slots` chunks.
+
+    `prefetch`: chunks of the next weights that a warp asks for while it ends.
+    """
+
+    def replaced(ops: Sequence[Op]) -> list[Op]:
+        gemvs = {index: _streaming(op, chain, slots) for index, op in enumerate(ops) if op.kernel.name == "gemv"}
+        order = list(gemvs)
+        changed = list(ops)
+        for index, following in zip(order, [*order[1:], order[0]], strict=True):
+            w, x, y = (str(argument) for argument in ops[index].args[:3])
+            ahead = (str(ops[following].args[0]), gemvs[following]) if prefetch else None
+            changed[index] = gemvs[index].op(w, x, y, following=ahead, prefetch=prefetch)
+        return changed
+
+    name = f"{chain.name}, streaming GEMV"
+    return replace(chain, name=name, ops=replaced(chain.ops), waiting=replaced(chain.waiting))
+
+
+def _streaming(op: Op, chain: CudaChain, slots: int) -> StreamingGemv:
+    rows, columns = chain.buffers[str(op.args[0])].shape
+    return StreamingGemv(rows, columns, blocks=sm_count(), most_slots=slots)

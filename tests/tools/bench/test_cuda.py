@@ -1,0 +1,77 @@
+"""The cuda suites without a GPU: what they promise, what they say here, and their chains in small."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+torch = pytest.importorskip("torch")
+
+from superkernel.errors import OptionError, UnsupportedError  # noqa: E402
+from superkernel.tools import bench  # noqa: E402
+from superkernel.tools.bench import cuda, cuda_chains, cuda_launches  # noqa: E402
+from superkernel.tools.bench.cuda_chains import GRAPH, OURS, OURS_WAITING, PDL_GRAPH, STREAM  # noqa: E402
+from superkernel.tools.bench.cuda_workloads import CudaChain  # noqa: E402
+from superkernel.tools.bench.measure import Result, Timing  # noqa: E402
+from superkernel.tools.cli import app  # noqa: E402
+
+no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="here is a GPU")
+
+
+def timings(**medians: float) -> dict[str, Timing]:
+    names = {"ours": OURS, "waiting": OURS_WAITING, "stream": STREAM, "graph": GRAPH, "pdl": PDL_GRAPH}
+    return {names[key]: Timing(names[key], value, value, value) for key, value in medians.items()}
+
+
+def test_every_suite_can_be_named() -> None:
+    assert tuple(cuda.RUNNERS) == bench.CUDA_SUITES == ("boundary", "chain", "gemv", "chain-decode")
+
+
+@no_gpu
+def test_without_a_gpu_the_command_says_what_is_missing() -> None:
+    done = CliRunner().invoke(app, ["bench", "cuda", "--suite", "gemv", "--json"])
+    assert done.exit_code != 0
+    answer = json.loads(done.stdout)
+    assert not answer["ok"] and "needs an NVIDIA GPU" in json.dumps(answer)
+    with pytest.raises(UnsupportedError, match="superkernel doctor"):
+        bench.run_on_device("cuda", "chain")
+
+
+def test_mistakes_are_named() -> None:
+    with pytest.raises(OptionError, match=r"unknown suite .chains. of cuda .did you mean .chain."):
+        bench.run_on_device("cuda", "chains")
+    for words, message in (
+        (["boundary", "--suite", "chain"], "--suite belongs to cuda"),
+        (["cuda", "--cores", "2"], "--cores has no meaning for cuda"),
+    ):
+        done = CliRunner().invoke(app, ["bench", *words, "--json"])
+        assert done.exit_code != 0 and message in done.stdout
+
+
+def test_figures_compare_the_faster_super_kernel_with_each_peer() -> None:
+    result = Result("cuda chain", {"cores_used": 132})
+    found = timings(ours=50, waiting=40, stream=400, graph=100, pdl=48)
+    cuda_chains.add_figures(result, "64 kernels", found, {GRAPH: (1.6, 2.0), PDL_GRAPH: (1.3, 1.6)})
+    assert [(round(figure.value, 2), figure.limit, figure.met) for figure in result.figures] == [
+        (2.5, 1.6, True),
+        (1.2, 1.3, False),
+    ]
+
+
+def test_the_share_is_that_of_the_measured_bandwidth() -> None:
+    result = Result("cuda gemv", {"cores_used": 132})
+    chain = CudaChain("gemv", [], [], {}, (), None, 0.0, weight_bytes=4_000_000)
+    cuda_chains.add_comparison(result, chain, timings(ours=2.0, waiting=1.25, graph=3.0), 4e12)
+    (comparison,) = result.comparisons
+    assert comparison.share == pytest.approx(0.8) and comparison.ratio == pytest.approx(2.4)
+    assert [peer.name for peer in comparison.peers] == [GRAPH] and len(result.timings) == 3
+
+
+def test_launch_attributes_have_the_layout_of_the_driver() -> None:
+    config, attribute = cuda_launches.SeparateLaunchConfig, cuda_launches.SeparateLaunchAttribute
+    assert (ctypes.sizeof(config), ctypes.sizeof(attribute)) == (56, 72)
+    assert (config.stream.offset, config.attributes.offset, config.attribute_count.offset) == (32, 40, 48)
+    assert attribute.value.offset == 8
