@@ -10,6 +10,8 @@ TORCH := $(PINNED_TORCH)
 VENV := .venv$(if $(filter-out $(PINNED_TORCH),$(TORCH)),-$(subst ==,-,$(TORCH)))
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+TRITON := triton==3.6.0
+TRITON_STAMP := $(VENV)/.installed-triton
 PIP := $(BIN)/python -m pip
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -30,11 +32,11 @@ demo: toolchain $(STAMP) ## set up, then run the first example and the compariso
 	$(BIN)/python examples/03_moe_compare.py
 
 # The serial tests come from the files that name the mark: collecting the others takes longer than running these.
-test: toolchain lint ## set up, then check format, lint and types, and run the tests
+test: toolchain lint $(TRITON_STAMP) ## set up, then check format, lint and types, and run the tests
 	$(BIN)/pytest -n $(JOBS) --dist worksteal --durations 10 -m "not serial and not conformance"
 	$(BIN)/pytest -m "serial and not conformance" $(shell grep -rl --include='test_*.py' 'mark\.serial' tests)
 
-quick: toolchain $(STAMP) ## set up, then run the fast half of the tests (under two minutes on two cores)
+quick: toolchain $(STAMP) $(TRITON_STAMP) ## set up, then run the fast half of the tests (under two minutes on two cores)
 	HYPOTHESIS_PROFILE=quick $(BIN)/pytest -n $(JOBS) --dist worksteal -m "not slow and not serial and not conformance"
 
 lint: $(STAMP) ## check format, lint and types
@@ -45,7 +47,7 @@ lint: $(STAMP) ## check format, lint and types
 bench: toolchain $(STAMP) ## measure what a kernel boundary costs
 	$(BIN)/superkernel bench boundary
 
-conformance: toolchain $(STAMP) ## run the long conformance sweeps (RESUME=--resume goes on with a stopped run)
+conformance: toolchain $(STAMP) $(TRITON_STAMP) ## run the long conformance sweeps (RESUME=--resume goes on with a stopped run)
 	$(BIN)/pytest -n $(JOBS) -m conformance
 	HYPOTHESIS_PROFILE=long $(BIN)/pytest -n $(JOBS) tests/targets/cpu/test_run_fuzz.py tests/targets/cpu/test_run_places.py
 	$(BIN)/python tests/conformance/run.py --jobs $(JOBS) $(RESUME)
@@ -87,4 +89,10 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PIP) install --quiet --no-compile --no-build-isolation --constraint constraints.txt --editable ".[dev]"; rest=$$?; \
 	wait $$torch && exit $$rest
 	$(PIP) install --quiet --no-compile --no-build-isolation --constraint constraints.txt --editable ".[torch,dev]"
+	@touch $@
+
+# The tests of the cuda target compile kernels with Triton, which runs without a GPU. A torch for CUDA brings its own.
+$(TRITON_STAMP): $(STAMP)
+	@$(BIN)/python -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("triton") is None)' || \
+		$(PIP) install --quiet --no-compile --no-deps $(TRITON)
 	@touch $@

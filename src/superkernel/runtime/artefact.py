@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -271,3 +272,14 @@ def _tiling(fields: dict[str, Any] | None) -> CompiledTiling | None:
         return None
     binary = Binary(Form(fields["form"]), Path(fields["file"]))
     return CompiledTiling(SubKernel(fields["symbol"], binary, block_dim=1, params=()))
+
+
+def write_pages(folder: Path, pages: Mapping[str, str], where: str) -> Path:
+    """Files with these texts, for people to read."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in pages.items():
+            (folder / name).write_text(text + "\n")
+    except OSError as reason:
+        raise BuildError(f"{where}cannot be dumped in {folder}: {reason}") from reason
+    return folder

@@ -269,6 +269,10 @@ class ReportingKernel:
     def running(self) -> int:
         return sum(kernel.running() for kernel in self._kernels())
 
+    def synchronize(self) -> None:
+        for kernel in self._kernels():
+            kernel.synchronize()
+
     def close(self) -> None:
         for kernel in self._kernels():
             kernel.close()

@@ -62,6 +62,10 @@ class MeasuredKernel:
     def running(self) -> int:
         return sum(kernel.running() for kernel in self._kernels.values())
 
+    def synchronize(self) -> None:
+        for kernel in self._kernels.values():
+            kernel.synchronize()
+
     def spans(self) -> tuple[Span, ...]:
         return self._last.spans()
 

@@ -53,7 +53,7 @@ class PreparedLaunch:
         if not isinstance(name, str) or name not in self._place:
             raise LaunchError(f"{self._where}no op uses the name {shown(name)}{nearest(name, self._graph.buffers)}")
         arguments, place = self._arguments, self._place[name]
-        address, size = check_argument(self._graph, name, value, arguments.device)
+        address, size = check_argument(self._graph, name, value, arguments.memory)
         count = len(self._place)
         values, sizes = arguments.values[:count], arguments.sizes[:count]
         values[place], sizes[place] = address, size

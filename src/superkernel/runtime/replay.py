@@ -11,7 +11,7 @@ from ..model.graph import Graph, build_graph
 from ..model.op import Op
 from ..model.options import EarlyStart, Options
 from ..model.params import Kind
-from ..targets.buffers import bind, bytes_at, copy_at, copy_of, same_bits
+from ..targets.buffers import HOST_MEMORY, ArgumentMemory, bind, bytes_at, copy_at, copy_of, same_bits
 from ..targets.protocol import Executable, LaunchInputs, Prepared, Target
 
 Buffers = Mapping[str, Any]
@@ -19,10 +19,14 @@ LaunchByValues = Callable[[Any, Any], None]
 
 
 def replay(
-    graph: Graph, buffers: Buffers, fused: Callable[[Buffers], object], alone: Callable[[Buffers], object]
+    graph: Graph,
+    buffers: Buffers,
+    fused: Callable[[Buffers], object],
+    alone: Callable[[Buffers], object],
+    memory: ArgumentMemory = HOST_MEMORY,
 ) -> dict[str, Any]:
     """Call `fused` with the buffers and `alone` with copies; a LaunchError names the first op that differs."""
-    bound = bind(graph, buffers)
+    bound = bind(graph, buffers, memory=memory)
     live = dict(zip(graph.buffers, bound.keep, strict=True))
     copies = {name: copy_of(value) for name, value in live.items()}
     fused(live)

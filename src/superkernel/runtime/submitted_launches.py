@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -66,3 +66,8 @@ class SubmittedLaunches:
             executor, self._executor = self._executor, None
         if executor is not None:
             executor.shutdown(wait=False)
+
+
+def copied(passed: Any) -> Any:
+    """What the caller does with its dict after a submission has no effect on that; the launch refuses other types."""
+    return dict(passed) if isinstance(passed, Mapping) else passed

@@ -28,14 +28,14 @@ from ..targets.protocol import (
     Prepared,
     Target,
 )
-from .artefact import SavedKernel, write_artefact
+from .artefact import SavedKernel, write_artefact, write_pages
 from .built_kernel import BuiltKernel
 from .launch_choice import LaunchChoice
 from .launch_events import LaunchedKernel, Provenance, ReportedLaunch, register
 from .launch_inputs import Events, KernelInputs, TilingFunctions
 from .prepared_launch import PreparedLaunch
 from .replay import launch_each, replay, replay_values
-from .submitted_launches import SubmittedLaunches
+from .submitted_launches import SubmittedLaunches, copied
 from .unfused import Unfused
 
 
@@ -104,7 +104,9 @@ class SuperKernel:
     ) -> dict[str, Any]:
         alone = self.unfused()
         fused = partial(loaded.launch, launch_inputs=launch_inputs)
-        return replay(self.graph, buffers, fused, partial(alone, replayed=launch_inputs))
+        assert self.target.launcher is not None
+        memory = self.target.launcher.memory
+        return replay(self.graph, buffers, fused, partial(alone, replayed=launch_inputs), memory)
 
     def bind(
         self,
@@ -141,8 +143,25 @@ class SuperKernel:
         with self._lock:
             if self._closed:
                 raise self._refusal()
-            buffers, events, tiling = map(_copied, (buffers, events, tiling))
-            return self._submitted.submit(partial(self, buffers, events=events, tiling=tiling))
+            buffers, events, tiling = map(copied, (buffers, events, tiling))
+            launch = partial(self._completed, buffers, events=events, tiling=tiling)
+            launcher = self.target.launcher
+            return self._submitted.submit(launch if launcher is None else launcher.deferred(launch))
+
+    def _completed(self, buffers: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+        outputs = self(buffers, **more)
+        self.synchronize()
+        return outputs
+
+    def synchronize(self) -> None:
+        """Wait for the launches of this kernel; raises the error of one that failed since it was started.
+
+        Calls of a target that runs on this processor return when their launch has completed.
+        """
+        for kernel in self._loaded_kernels():
+            kernel.synchronize()
+        for unfused in self._unfused.values():
+            unfused.synchronize()
 
     def emulate(
         self,
@@ -196,6 +215,9 @@ class SuperKernel:
         if not self.options.debug_replay:
             loaded.launch_values(values, sizes)
             return
+        assert self.target.launcher is not None
+        if not self.target.launcher.memory.on_host:
+            raise UnsupportedError(f"{self._where}debug-replay copies buffers by name: launch with k(buffers)")
         arrays, alone = loaded.argument_arrays(), self.unfused()
         replay_values(self.graph, values, sizes, arrays, loaded.launch_values, alone.launch_values)
 
@@ -245,6 +267,9 @@ class SuperKernel:
         if self._prepared is None:
             raise LaunchError(f"{self._where}a loaded kernel has no separate sub-kernels to run alone")
         return self._prepared
+
+    def _loaded_kernels(self) -> list[LoadedKernel]:
+        return [kernel for built in (self._built, self._twin) if built is not None for kernel in built.kernels()]
 
     # what it is made of
 
@@ -348,13 +373,7 @@ class SuperKernel:
             "source.cpp": built.executable.source,
             "commands.txt": "\n".join(built.executable.commands),
         }
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            for name, text in pages.items():
-                (folder / name).write_text(text + "\n")
-        except OSError as reason:
-            raise BuildError(f"{self._where}cannot be dumped in {folder}: {reason}") from reason
-        return folder
+        return write_pages(folder, pages, self._where)
 
     def save(self, directory: str | Path) -> Path:
         """An artefact that `load` runs in any process, without a compiler, also where there are fewer cores."""
@@ -365,7 +384,7 @@ class SuperKernel:
     def close(self) -> None:
         """Free the binary. Refused while a launch is running."""
         with self._lock:
-            loaded = [kernel for built in (self._built, self._twin) if built is not None for kernel in built.kernels()]
+            loaded = self._loaded_kernels()
             if self._closed:
                 return
             if pending := self._submitted.pending():
@@ -390,8 +409,3 @@ class SuperKernel:
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{len(self.graph.nodes)} ops"
         return f"<SuperKernel {self.name!r} on {self.target.name}: {state}>"
-
-
-def _copied(passed: Any) -> Any:
-    """What the caller does with its dict after a submission has no effect on that; the launch refuses other types."""
-    return dict(passed) if isinstance(passed, Mapping) else passed

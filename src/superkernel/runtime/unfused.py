@@ -82,11 +82,14 @@ class Unfused:
         for node, names in named:
             if (key := _key(node, names)) not in graphs:
                 graphs[key] = _graph_of(node, names, len(graphs))
-        plans = [_plan_alone(single, options_alone(options), target, cores) for single in graphs.values()]
-        executables = dict(zip(graphs, prepared.build(plans), strict=True))
-        teams = {key: launcher.load(executable) for key, executable in executables.items()}
+        plans = {key: _plan_alone(single, options_alone(options), target, cores) for key, single in graphs.items()}
+        originals = {key: launcher.load_original(plan) for key, plan in plans.items()}
+        linked = [key for key, original in originals.items() if original is None]
+        built = prepared.build([plans[key] for key in linked]) if linked else ()
+        executables = dict(zip(linked, built, strict=True))
+        teams = {key: original or launcher.load(executables[key]) for key, original in originals.items()}
         self._kernels = list(teams.values())
-        self._team = 0 if cores is not None else max(plan.cores for plan in plans)
+        self._team = 0 if cores is not None or not linked else max(plan.cores for plan in plans.values())
         self._launch_limit = target.planner.launch_limit
         on_one_core = {}
         if self._team > 1:
@@ -152,7 +155,7 @@ class Unfused:
 
         `replayed` are the inputs of a fused launch, which has consumed and sent the events.
         """
-        bound = bind(self.graph, buffers)
+        bound = bind(self.graph, buffers, memory=self._launcher.memory)
         values, sizes = _arrays(bound)
         launches = self._current()
         if launches.sequence is not None:
@@ -216,6 +219,10 @@ class Unfused:
 
         launch_inputs = LaunchInputs({}, {_ALONE: tiling})
         op.launch.kernel.launch_addresses(taken, launch_inputs, named, op.launch.op_label)
+
+    def synchronize(self) -> None:
+        for kernel in self._kernels:
+            kernel.synchronize()
 
     def close(self) -> None:
         for kernel in self._kernels:

@@ -6,9 +6,9 @@ import ctypes
 import itertools
 import math
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -44,27 +44,73 @@ def is_tensor(value: object) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def bind(graph: Graph, passed: Mapping[str, Any], arena: Collection[str] = (), device: str | None = None) -> Bound:
+class ArgumentMemory(Protocol):
+    """The memory that the buffers of a launch lie in."""
+
+    @property
+    def on_host(self) -> bool: ...  # whether the processor can read and write at the addresses
+
+    def place(self, buffer: Buffer, value: Any, where: str) -> tuple[int, int]:
+        """Address and bytes of what was passed, or a LaunchError that begins with `where`."""
+
+    def allocator(self, passed: Mapping[str, Any], where: str) -> Callable[[Buffer], Any]:
+        """A function that allocates a buffer beside those that were passed."""
+
+
+@dataclass(frozen=True)
+class HostMemory:
+    """numpy arrays and torch tensors of the cpu; `device`: torch's name of a device whose tensors are taken as well."""
+
+    device: str | None = None
+    on_host: bool = True
+
+    def place(self, buffer: Buffer, value: Any, where: str) -> tuple[int, int]:
+        if isinstance(value, np.ndarray):
+            return _array_facts(buffer, value, where)
+        if not is_tensor(value):
+            raise LaunchError(
+                f"{where}{shown(buffer.name)} is a {type(value).__name__}; pass a numpy array or a torch tensor"
+            )
+        if value.device.type not in ("cpu", self.device):
+            takes = "this kernel runs on the cpu"
+            if self.device is not None:
+                takes = f"this kernel takes tensors of cpu and {self.device}"
+            raise LaunchError(f"{where}{shown(buffer.name)} is on device {value.device}; {takes}")
+        return tensor_facts(buffer, value, where)
+
+    def allocator(self, passed: Mapping[str, Any], where: str) -> Callable[[Buffer], Any]:
+        wants_tensors = any(is_tensor(value) for value in passed.values())
+        return lambda buffer: allocate(buffer, wants_tensors)
+
+
+HOST_MEMORY = HostMemory()
+
+
+def bind(
+    graph: Graph,
+    passed: Mapping[str, Any],
+    arena: Collection[str] = (),
+    memory: ArgumentMemory = HOST_MEMORY,
+) -> Bound:
     """Check everything, allocate what is missing, and give addresses. Refuses with a LaunchError.
 
     `arena`: names that the run time places if they are not passed; every other name gets memory of its own.
-    `device`: torch's name of a device whose tensors are taken besides those of the cpu.
     """
     where = f"super_kernel_scope {shown(graph.name)}: "
     check_names(graph, passed)
-    wants_tensors = any(is_tensor(value) for value in passed.values())
+    allocate_buffer = memory.allocator(passed, where)
     bound = Bound([], [], no_outputs(graph), [])
     for buffer in graph.buffers.values():
         if buffer.name in passed:
             value = passed[buffer.name]
-            address, size = _facts(buffer, value, where, device)
+            address, size = _facts(buffer, value, where, memory)
         elif buffer.name in arena:
             value, address, size = None, 0, IN_ARENA
         elif not buffer.can_allocate:
             raise LaunchError(where + _missing(buffer))
         else:
-            value = allocate(buffer, wants_tensors)
-            address, size = _facts(buffer, value, where)
+            value = allocate_buffer(buffer)
+            address, size = _facts(buffer, value, where, memory)
             if buffer.name in graph.outputs:
                 bound.outputs[buffer.name] = value
         bound.keep.append(value)
@@ -114,22 +160,15 @@ def aligned_empty(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
     return room[first : first + size].view(kind).reshape(shape)
 
 
-def check_argument(graph: Graph, name: str, value: Any, device: str | None = None) -> tuple[int, int]:
+def check_argument(graph: Graph, name: str, value: Any, memory: ArgumentMemory = HOST_MEMORY) -> tuple[int, int]:
     """What `bind` finds for one name: an address or the bits of a scalar, and bytes. Refuses with a LaunchError."""
-    return _facts(graph.buffers[name], value, f"super_kernel_scope {shown(graph.name)}: ", device)
+    return _facts(graph.buffers[name], value, f"super_kernel_scope {shown(graph.name)}: ", memory)
 
 
-def _facts(buffer: Buffer, value: Any, where: str, device: str | None = None) -> tuple[int, int]:
+def _facts(buffer: Buffer, value: Any, where: str, memory: ArgumentMemory) -> tuple[int, int]:
     if buffer.scalar:
         return scalar_value(buffer, value, where), 0
-    if isinstance(value, np.ndarray):
-        address, size = _array_facts(buffer, value, where)
-    elif is_tensor(value):
-        address, size = _tensor_facts(buffer, value, where, device)
-    else:
-        raise LaunchError(
-            f"{where}{shown(buffer.name)} is a {type(value).__name__}; pass a numpy array or a torch tensor"
-        )
+    address, size = memory.place(buffer, value, where)
     if size < buffer.reach:
         raise LaunchError(
             f"{where}{shown(buffer.name)} has {size} bytes, and an op takes it from byte {buffer.reach} on"
@@ -166,7 +205,7 @@ def _array_facts(buffer: Buffer, array: np.ndarray[Any, Any], where: str) -> tup
         raise LaunchError(
             f"{where}{shown(buffer.name)} has dtype {array.dtype}, whose byte order is not this machine's"
         )
-    _check_size(buffer, array.shape, array.size, where)
+    check_size(buffer, array.shape, array.size, where)
     if not array.flags.c_contiguous:
         raise LaunchError(f"{where}{shown(buffer.name)} is not contiguous; pass numpy.ascontiguousarray(...)")
     if not array.flags.aligned:
@@ -178,16 +217,14 @@ def _array_facts(buffer: Buffer, array: np.ndarray[Any, Any], where: str) -> tup
     return array.__array_interface__["data"][0], array.nbytes
 
 
-def _tensor_facts(buffer: Buffer, tensor: Any, where: str, device: str | None) -> tuple[int, int]:
-    if tensor.device.type not in ("cpu", device):
-        runs_on = "this kernel runs on the cpu" if device is None else f"this kernel takes tensors of cpu and {device}"
-        raise LaunchError(f"{where}{shown(buffer.name)} is on device {tensor.device}; {runs_on}")
+def tensor_facts(buffer: Buffer, tensor: Any, where: str) -> tuple[int, int]:
+    """Address and bytes of a tensor that is what the ops take, on whatever device."""
     if str(tensor.layout) != "torch.strided":
         raise LaunchError(f"{where}{shown(buffer.name)} has layout {tensor.layout}; a dense tensor is needed")
     dtype = str(tensor.dtype).removeprefix("torch.")
     if buffer.dtype is not None and dtype != buffer.dtype:
         raise LaunchError(f"{where}{shown(buffer.name)} has dtype {dtype}, the ops take {buffer.dtype}")
-    _check_size(buffer, tuple(tensor.shape), tensor.numel(), where)
+    check_size(buffer, tuple(tensor.shape), tensor.numel(), where)
     if not tensor.is_contiguous():
         raise LaunchError(f"{where}{shown(buffer.name)} is not contiguous; pass {buffer.name}.contiguous()")
     if buffer.written and tensor.requires_grad and torch_or_none().is_grad_enabled():
@@ -208,7 +245,7 @@ def _tensor_facts(buffer: Buffer, tensor: Any, where: str, device: str | None) -
     return address, tensor.nbytes
 
 
-def _check_size(buffer: Buffer, shape: tuple[int, ...], elements: int, where: str) -> None:
+def check_size(buffer: Buffer, shape: tuple[int, ...], elements: int, where: str) -> None:
     if buffer.shape is not None:
         wanted = int(np.prod(buffer.shape, dtype=np.int64))
         if elements != wanted:

@@ -22,6 +22,7 @@ from ..plan import CoreChoice, Machine, Plan
 from ..plan.memory import MemoryPlan
 from ..plan.plan import Sync
 from ..plan.spans import Span, TimeStamps
+from .buffers import HOST_MEMORY, ArgumentMemory
 from .checks import Check
 from .tensor_spans import OverlapCheck, TensorSpan
 
@@ -30,6 +31,7 @@ RawValue = tuple[int, int]  # of an argument: an address or the bits of a scalar
 GeneratedText = tuple[str, str]  # includes; functions, whose names no other text defines
 AddressWriter = Callable[[tuple[Any, ...], Any], None]  # (tensors, values of a launch)
 Allocator = Callable[[Any, Any, Any], Any]  # (size, stride, dtype) -> an uninitialised tensor
+Outputs = dict[str, Any]  # of a launch, by name
 ChipChoice = str | Path | Mapping[str, Any]  # a name, a file that describes a chip, or the fields of such a file
 
 
@@ -142,7 +144,7 @@ class BoundArguments:
     sizes: Any
     outputs: dict[str, Any]  # that were allocated, by name
     named: dict[str, Any]  # every argument; holding it keeps the memory alive
-    device: str | None = None  # torch's name of a device whose tensors are taken besides those of the cpu
+    memory: ArgumentMemory = HOST_MEMORY  # that arguments lie in
 
 
 class LoadedKernel(Protocol):
@@ -166,6 +168,9 @@ class LoadedKernel(Protocol):
         self, arguments: Sequence[RawValue], launch_inputs: LaunchInputs, named: Mapping[str, Any], op_label: OpLabel
     ) -> None: ...  # no checks; events and dynamic ops allowed
     def running(self) -> int: ...  # launches in progress
+    def synchronize(self) -> None:
+        """Wait for launches that a call has started and left running; raises the error of one that failed."""
+
     def spans(self) -> tuple[Span, ...]: ...  # of the last launch, if it was recorded
     def time_stamps(self) -> TimeStamps | None: ...  # of the calling thread's last launch
     def last_launch(self) -> tuple[int, int]: ...  # of the calling thread: dispatch and completion, if timed
@@ -208,6 +213,17 @@ class Launcher(Protocol):
     def load(self, executable: Any) -> LoadedKernel: ...
     def load_alone(self, executable: Any) -> LoadedKernel | None:
         """The same binary, its whole plan run by the calling thread, without a team; None: its ops need their team."""
+
+    def load_original(self, plan: Any) -> LoadedKernel | None:
+        """The sub-kernel of a plan of one op as it was compiled, launched as its own framework would launch it.
+
+        None: on this target a sub-kernel runs only as part of a super kernel.
+        """
+
+    @property
+    def memory(self) -> ArgumentMemory: ...  # that the buffers of launches lie in
+    def deferred(self, call: Callable[[], Outputs]) -> Callable[[], Outputs]:
+        """A function for another thread, whose launches follow those of the calling thread."""
 
     def sequence(self, launches: Sequence[SequencedLaunch]) -> LaunchSequence: ...
     def time_launches(self, enabled: bool) -> None: ...  # of every loaded kernel

@@ -6,7 +6,8 @@ import pytest
 
 from superkernel.errors import BuildError
 from superkernel.targets.cuda.basic_blocks import control_flow
-from superkernel.targets.cuda.provenance import AccessKind, ParameterAccesses, find_accesses
+from superkernel.targets.cuda.memory_operands import AccessKind
+from superkernel.targets.cuda.provenance import ParameterAccesses, find_accesses
 from superkernel.targets.cuda.reader import read_ptx
 from superkernel.targets.cuda.spin_loops import Spin, find_spin_loops
 

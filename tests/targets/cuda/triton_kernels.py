@@ -272,16 +272,17 @@ def grid_barrier(x, y, semaphore, n, BLOCK: tl.constexpr):
     block = tl.program_id(0)
     tl.store(y + block, tl.sum(tl.load(x + block * BLOCK + at), 0))
     tl.debug_barrier()
-    expected = tl.num_programs(0)
-    last = block == 0
-    step = tl.where(last, 0x80000000 - (expected - 1), 1).to(tl.uint32, bitcast=False)
+    step = tl.full((), 1, tl.uint32)
+    expected = tl.num_programs(0).to(tl.uint32)
+    if block == 0:
+        step = 0x80000000 - (expected - 1)
     before = tl.atomic_add(semaphore, step, sem="release")
-    same = True
-    while same:
+    flipped = False
+    while not flipped:
         now = tl.atomic_add(semaphore, 0, sem="acquire")
-        same = ((now ^ before) & 0x80000000) == 0
+        flipped = ((now ^ before) & 0x80000000) != 0
     tl.debug_barrier()
-    total = tl.load(y + (block + 1) % expected, volatile=True)
+    total = tl.load(y + (block + 1) % tl.num_programs(0), volatile=True)
     tl.store(x + block * BLOCK + at, total + at.to(tl.float32))
 
 

@@ -17,11 +17,12 @@ from ...model.options import Options
 from ...model.subkernel import SubKernel
 from ...model.tiling import CompiledTiling
 from ...plan import CoreChoice, Machine, Plan, Report, checked_plan, choose_cores, forced_cores, validate
+from ..buffers import HOST_MEMORY
 from ..native.build_context import BuildContext
 from ..native.compile_generated import compile_generated
 from ..native.march import NATIVE, checked_march, lacking_here
 from ..native.toolchain import cpu_features, find_toolchain
-from ..protocol import Allocator, ChipChoice, GeneratedText, Progress, Target
+from ..protocol import Allocator, ChipChoice, GeneratedText, Outputs, Progress, Target
 from .build import (
     CompiledKernel,
     build_context,
@@ -180,9 +181,16 @@ class CpuBuilder:
 class CpuLauncher:
     load = CpuLoadedKernel
     load_alone = staticmethod(load_alone)
+    memory = HOST_MEMORY
     sequence = CpuLaunchSequence
     time_launches = staticmethod(host.time_launches)
     crowded = staticmethod(host.crowded)
+
+    def load_original(self, plan: object) -> None:
+        return None
+
+    def deferred(self, call: Callable[[], Outputs]) -> Callable[[], Outputs]:
+        return call
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from ...model.params import Kind
 from ...model.subkernel import ShownFacts, SubKernel
 from .basic_blocks import ControlFlowGraph, control_flow
 from .check_params import ParameterLayout, check_params
-from .provenance import AccessKind, ParameterAccesses, find_accesses
+from .memory_operands import AccessKind
+from .provenance import ParameterAccesses, find_accesses
 from .ptx import (
     Entry,
     Instruction,

@@ -1,7 +1,9 @@
 """targets.cuda.provenance: the instructions of an entry -> from which parameters the address of every access comes.
 
 A data-flow analysis over registers: origins are propagated to a fixpoint over the control-flow graph. A value that was
-loaded from memory, or multiplied, is no address of a parameter; added to such an address it is an offset.
+loaded from memory, or multiplied, is no address of a parameter; added to such an address it is an offset. Addresses
+that pass through shared memory (Triton exchanges them between threads) keep their origin, and so do those in TMA
+descriptors that the kernel makes.
 """
 
 from __future__ import annotations
@@ -12,15 +14,14 @@ from enum import Enum
 from functools import cached_property
 
 from .basic_blocks import ControlFlowGraph
+from .memory_operands import AccessKind, access_bytes, element_bytes, global_operands, is_shared
 from .ptx import (
-    TYPE_BYTES,
     Entry,
     Instruction,
     Module,
     Variable,
     has_destination,
     registers_in,
-    vector_elements,
     walk_statements,
     written_registers,
 )
@@ -34,6 +35,7 @@ class OriginKind(Enum):
     CONSTANT = "constant"  # ... in constant memory
     SHARED = "shared"
     LOCAL = "local"
+    DESCRIPTOR = "descriptor"  # the address of a TMA descriptor that was made at this instruction
 
 
 Origin = tuple[OriginKind, int | str]
@@ -41,6 +43,9 @@ Origins = frozenset[Origin]
 _NONE: Origins = frozenset()
 _NUMBER: Origin = (OriginKind.NUMBER, 0)
 _OFFSETS = (OriginKind.NUMBER, OriginKind.SCALAR)  # added to an address they are offsets
+# Keys of a state beside registers: the origins of what shared memory holds by width, and of the descriptor made there.
+_SHARED_CONTENT = {4: "shared memory: 4 bytes", 8: "shared memory: 8 bytes"}
+_DESCRIPTOR = "shared memory: descriptor"
 _OF_SPACE = {
     "global": OriginKind.VARIABLE,
     "const": OriginKind.CONSTANT,
@@ -52,12 +57,6 @@ _FLOAT_TYPES = ("f16", "f16x2", "bf16", "bf16x2", "f32", "f64", "f32x2", "tf32",
 _PREDICATES = ("setp", "isspacep", "elect", "testp", "vote", "activemask", "match", "mbarrier")
 _PRODUCTS = ("mul", "mul24", "shl", "div", "rem", "popc", "clz", "bfind", "dp4a", "dp2a")
 _SMALL_MASK = 4096
-
-
-class AccessKind(Enum):
-    READ = "reads"
-    WRITE = "writes"
-    UPDATE = "updates"  # atomically
 
 
 @dataclass(frozen=True)
@@ -164,7 +163,7 @@ class _Analysis:
             number = index in scalars or (param.pointer is False and not param.array)
             kind = OriginKind.SCALAR if number else OriginKind.PARAMETER
             self.symbols[param.name] = frozenset({(kind, index)})
-        self.descriptors: set[Origin] = set()  # whose addresses device-made TMA descriptors hold
+        self.described: dict[int, Origins] = {}  # by the place where a TMA descriptor is made: what it describes
         self.at_begin: list[dict[str, Origins] | None] = [None] * len(graph.blocks)
         self._solve()
 
@@ -175,8 +174,8 @@ class _Analysis:
             number = ahead.pop()
             state = dict(self.at_begin[number] or {})
             block = self.graph.blocks[number]
-            for placed in self.graph.instructions[block.begin : block.end]:
-                self._step(placed.instruction, state)
+            for index in range(block.begin, block.end):
+                self._step(index, state)
             for successor in block.successors:
                 if self._merge(successor, state):
                     ahead.append(successor)
@@ -201,9 +200,14 @@ class _Analysis:
             found |= state.get(name) or self.symbols.get(name, _NONE)
         return found
 
-    def _step(self, instruction: Instruction, state: dict[str, Origins]) -> None:
-        if instruction.name == "tensormap" and "global_address" in instruction.modifiers:
-            self.descriptors |= self._value(instruction.operands[-1], state)
+    def _step(self, index: int, state: dict[str, Origins]) -> None:
+        instruction = self.graph.instructions[index].instruction
+        if instruction.name == "tensormap":
+            self._make_descriptor(index, instruction, state)
+        elif instruction.name == "st" and is_shared(instruction.modifiers):
+            content = _SHARED_CONTENT.get(element_bytes(instruction))
+            if content is not None and (value := self._value(instruction.operands[1], state)):
+                state[content] = state.get(content, _NONE) | value
         if not has_destination(instruction):
             return
         value = self._result(instruction, state)
@@ -214,10 +218,23 @@ class _Analysis:
             else:
                 state.pop(register, None)
 
+    def _make_descriptor(self, index: int, instruction: Instruction, state: dict[str, Origins]) -> None:
+        """A descriptor is filled in shared memory, then copied to global memory: its address there carries a mark."""
+        if "global_address" in instruction.modifiers:
+            state[_DESCRIPTOR] = self._value(instruction.operands[-1], state)
+        elif instruction.modifiers[:1] == ("cp_fenceproxy",):
+            self.described[index] = self.described.get(index, _NONE) | state.get(_DESCRIPTOR, _NONE)
+            for register in registers_in(instruction.operands[0]):
+                kept = {origin for origin in state.get(register, _NONE) if origin[0] is not OriginKind.DESCRIPTOR}
+                state[register] = frozenset({*kept, (OriginKind.DESCRIPTOR, index)})
+
     def _result(self, instruction: Instruction, state: Mapping[str, Origins]) -> Origins:
         name, modifiers, operands = instruction.name, instruction.modifiers, instruction.operands
         if name == "ld":
-            return self._value(operands[1], state) if "param" in modifiers else frozenset({_NUMBER})
+            if "param" in modifiers:
+                return self._value(operands[1], state)
+            content = _SHARED_CONTENT.get(element_bytes(instruction)) if is_shared(modifiers) else None
+            return (state.get(content, _NONE) if content else _NONE) or frozenset({_NUMBER})
         if name in ("atom", "ldu", "tex", "ldmatrix"):
             return frozenset({_NUMBER})
         if name in _PREDICATES or (modifiers and modifiers[-1] in _FLOAT_TYPES):
@@ -246,11 +263,11 @@ class _Analysis:
             state = dict(begin)
             for index in range(block.begin, block.end):
                 instruction = self.graph.instructions[index].instruction
-                for kind, operand, bulk in _global_operands(instruction):
+                for kind, operand, bulk in global_operands(instruction):
                     found = self._access(instruction, index, kind, operand, bulk, state, floats)
                     if found is not None:
                         yield found
-                self._step(instruction, state)
+                self._step(index, state)
 
     def _access(
         self,
@@ -263,9 +280,7 @@ class _Analysis:
         floats: frozenset[str],
     ) -> MemoryAccess | None:
         if bulk and "tensor" in instruction.modifiers:
-            base = operand.strip("[] ").split(",")[0]
-            described = self._value(base, state)
-            origins = self._described(described)
+            origins = self._described(self._value(operand.strip("[] ").split(",")[0], state))
         else:
             origins = self._value(operand, state)
         kinds = {origin_kind for origin_kind, _ in origins}
@@ -296,8 +311,9 @@ class _Analysis:
         )
 
     def _described(self, descriptor: Origins) -> Origins:
-        """The origins of the memory that a TMA descriptor describes, which lies at an address of the given origins."""
-        return frozenset(self.descriptors) or frozenset({*descriptor, _NUMBER})
+        """The origins of the memory that a TMA descriptor describes; it lies at an address of the given origins."""
+        makers = [int(of) for kind, of in descriptor if kind is OriginKind.DESCRIPTOR] or list(self.described)
+        return frozenset().union(*(self.described[maker] for maker in makers)) or frozenset({_NUMBER})
 
 
 _NO_SCALARS: frozenset[int] = frozenset()
@@ -310,6 +326,7 @@ def _number(origins: Origins) -> Origins:
 
 def _sum(first: Origins, second: Origins) -> Origins:
     """Of an address and an offset the address counts; of two addresses both."""
+    first, second = _without_marks(first), _without_marks(second)
     first_located = any(kind not in _OFFSETS for kind, _ in first)
     second_located = any(kind not in _OFFSETS for kind, _ in second)
     if first_located and not second_located:
@@ -317,6 +334,11 @@ def _sum(first: Origins, second: Origins) -> Origins:
     if second_located and not first_located:
         return second
     return first | second
+
+
+def _without_marks(origins: Origins) -> Origins:
+    """Of an address beside that of a descriptor."""
+    return frozenset(origin for origin in origins if origin[0] is not OriginKind.DESCRIPTOR)
 
 
 def _small(operand: str) -> bool:
@@ -342,59 +364,3 @@ def _float_registers(graph: ControlFlowGraph) -> frozenset[str]:
                 found.update(written_registers(instruction))
         if len(found) == before:
             return frozenset(found)
-
-
-def access_bytes(instruction: Instruction) -> int:
-    """The bytes that one thread accesses; 0: a number of bytes that is only known at run time."""
-    modifiers = instruction.modifiers
-    if instruction.name == "cp":
-        size = instruction.operands[2] if "bulk" not in modifiers and len(instruction.operands) > 2 else ""
-        return int(size, 0) if size[:1].isdigit() else 0
-    width = next((TYPE_BYTES[modifier] for modifier in reversed(modifiers) if modifier in TYPE_BYTES), 0)
-    vector = next((int(modifier[1:]) for modifier in modifiers if modifier in ("v2", "v4", "v8")), 1)
-    if instruction.operands and vector == 1 and instruction.operands[0].startswith("{"):
-        vector = len(vector_elements(instruction.operands[0]))
-    return width * vector
-
-
-def may_be_global(modifiers: tuple[str, ...]) -> bool:
-    """Whether an access with these modifiers may be to global memory: it says so, or names no space."""
-    spaces = {modifier.partition("::")[0] for modifier in modifiers}
-    return "global" in spaces or not spaces & {"shared", "local", "const", "param"}
-
-
-def _global_operands(instruction: Instruction) -> list[tuple[AccessKind, str, bool]]:
-    """How an instruction accesses global memory, by which operand, and whether by the async proxy."""
-    name, modifiers, operands = instruction.name, instruction.modifiers, instruction.operands
-    read, write, update = AccessKind.READ, AccessKind.WRITE, AccessKind.UPDATE
-    if name in ("ld", "ldu") and may_be_global(modifiers):
-        return [(read, operands[1], False)]
-    if name == "st" and may_be_global(modifiers):
-        return [(write, operands[0], False)]
-    if name == "discard":
-        return [(write, operands[0], False)]
-    if name == "atom" and may_be_global(modifiers):
-        return [(update, operands[1], False)]
-    if name == "red" and may_be_global(modifiers) and "async" not in modifiers:
-        return [(update, operands[0], False)]
-    if name == "cp" and "async" in modifiers:
-        return _copy_operands(modifiers, operands)
-    if name == "tensormap" and modifiers[:1] == ("cp_fenceproxy",):
-        return [(write, operands[0], False)]
-    if name == "multimem":
-        return [(read if "ld_reduce" in modifiers else update, operands[1 if "ld_reduce" in modifiers else 0], False)]
-    return []
-
-
-def _copy_operands(modifiers: tuple[str, ...], operands: tuple[str, ...]) -> list[tuple[AccessKind, str, bool]]:
-    spaces = [
-        modifier.partition("::")[0] for modifier in modifiers if modifier.partition("::")[0] in ("shared", "global")
-    ]
-    bulk = "bulk" in modifiers
-    if bulk and "prefetch" in modifiers:
-        return []  # a hint: it brings memory into the L2 cache
-    if spaces[:2] == ["shared", "global"]:
-        return [(AccessKind.READ, operands[1], bulk)]
-    if spaces[:2] == ["global", "shared"]:
-        return [(AccessKind.UPDATE if "reduce" in modifiers else AccessKind.WRITE, operands[0], bulk)]
-    return []  # commit_group, wait_group, mbarrier.arrive

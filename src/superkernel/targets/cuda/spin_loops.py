@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from .basic_blocks import ControlFlowGraph, PlacedInstruction
-from .provenance import may_be_global
+from .memory_operands import may_be_global
 from .ptx import Instruction, read_registers, registers_in, special_registers, written_registers
 
 _POLLING_LOADS = ("volatile", "acquire", "relaxed", "mmio")

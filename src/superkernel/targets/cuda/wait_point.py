@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from .basic_blocks import ControlFlowGraph
-from .provenance import AccessKind, ParameterAccesses
+from .memory_operands import AccessKind
+from .provenance import ParameterAccesses
 
 
 class WaitKind(Enum):

@@ -17,7 +17,8 @@ import numpy as np
 
 from ....errors import LaunchError
 from ....plan.spans import Span, TimeStamps
-from ...buffers import IN_ARENA, allocate, bind, is_tensor, torch_or_none
+from ...buffers import IN_ARENA, HostMemory, allocate, bind, is_tensor, torch_or_none
+from ...launch_reports import STALLED_STATUS
 from ...protocol import BoundArguments, LaunchInputs, OpLabel, RawValue
 from ..executable import AscendExecutable
 from ..kernel_areas import printed_text, profiled_spans
@@ -29,8 +30,8 @@ from .launch_room import LaunchRoom
 _NO_INPUTS = LaunchInputs({}, {})
 _SLICE_S = 1.0  # Ctrl-C is noticed between two slices of a wait
 _PATIENCE_S = 1.0  # how long a stopped launch waits for a tiling function
-_STALLED_STATUS = 70
 TORCH_DEVICE = "npu"  # torch_npu's name of the device
+MEMORY = HostMemory(TORCH_DEVICE)
 NS_PER_COUNT = 20.0  # of the counter behind time stamps: 50 MHz, as the Ascend C reference says of GetSystemCycle
 
 
@@ -73,17 +74,17 @@ class AscendLoadedKernel:
     # launching
 
     def launch(self, buffers: Mapping[str, Any], launch_inputs: LaunchInputs) -> dict[str, Any]:
-        bound = bind(self._graph, buffers, self._inside, TORCH_DEVICE)
+        bound = bind(self._graph, buffers, self._inside, MEMORY)
         named = dict(zip(self._graph.buffers, bound.keep, strict=True))
         self._run(_Request(bound.values, bound.sizes, launch_inputs, named, bound.outputs, self._where))
         return bound.outputs
 
     def bind(self, buffers: Mapping[str, Any], launch_inputs: LaunchInputs) -> BoundArguments:
-        bound = bind(self._graph, buffers, self._inside, TORCH_DEVICE)
+        bound = bind(self._graph, buffers, self._inside, MEMORY)
         values, sizes = self._arrays()
         values[:], sizes[:] = bound.values, bound.sizes
         named = {name: value for name, value in zip(self._graph.buffers, bound.keep, strict=True) if value is not None}
-        return BoundArguments(values, sizes, bound.outputs, named, TORCH_DEVICE)
+        return BoundArguments(values, sizes, bound.outputs, named, MEMORY)
 
     def launch_bound(self, arguments: BoundArguments, launch_inputs: LaunchInputs) -> None:
         self._run(_Request(arguments.values, arguments.sizes, launch_inputs, arguments.named, (), self._where))
@@ -213,7 +214,7 @@ class AscendLoadedKernel:
         )
         if emitted.watchdog_exits:
             os.write(2, f"superkernel: {text}\n".encode())
-            os._exit(_STALLED_STATUS)
+            os._exit(STALLED_STATUS)
         room.device.acl.check(f"{text}. It could not be stopped", "aclrtStreamAbort", room.stream)
         return LaunchError(text)
 
@@ -301,6 +302,8 @@ class AscendLoadedKernel:
 
     def running(self) -> int:
         return self._running
+
+    def synchronize(self) -> None: ...  # a launch has completed when its call returns
 
     def close(self) -> None:
         with self._lock:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...protocol import SequencedLaunch, TimedLaunch
+from ...protocol import Outputs, SequencedLaunch, TimedLaunch
 from ..executable import AscendExecutable
-from .launch import AscendLoadedKernel
+from .launch import MEMORY, AscendLoadedKernel
 
 
 class AscendLaunchSequence:
@@ -44,6 +44,14 @@ class AscendLauncher:
 
     def load_alone(self, executable: AscendExecutable) -> None:
         return None  # a launch has the cores that its ops need
+
+    def load_original(self, plan: object) -> None:
+        return None
+
+    memory = MEMORY
+
+    def deferred(self, call: Callable[[], Outputs]) -> Callable[[], Outputs]:
+        return call
 
     sequence = staticmethod(AscendLaunchSequence)
 

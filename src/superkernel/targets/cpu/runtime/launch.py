@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import tempfile
 import threading
 import weakref
 from _signal import getsignal  # type: ignore[import-not-found]  # signal.getsignal without its conversion to an enum, which costs microseconds
@@ -15,14 +14,14 @@ from pathlib import Path
 from threading import get_ident
 from typing import Any
 
-from ....cache import default_directory
-from ....errors import BuildError, LaunchError, UnsupportedError
+from ....errors import LaunchError, UnsupportedError
 from ....model.node import Node
 from ....model.options import WatchdogAction
 from ....plan import Plan
 from ....plan.memory import MemoryPlan
 from ....plan.spans import Span, StepTime, spans_of
 from ...launch_outputs import LaunchOutputs
+from ...launch_reports import report_path
 from ...protocol import BoundArguments, LaunchInputs, OpLabel, RawValue
 from ..executable import CpuExecutable
 from ..numbering import Numbering
@@ -252,6 +251,8 @@ class CpuLoadedKernel:
         why = f": {message}" if fault is Fault.FAILED else _explain(fault, node, detail)
         return LaunchError(f"{where}op {op_label.op if op_label else node.name!r}{why}")
 
+    def synchronize(self) -> None: ...  # a launch has completed when its call returns
+
     def running(self) -> int:
         return int(self._library.sk_program_running(self.program))
 
@@ -359,14 +360,3 @@ def _create_program(
         facts.buffer_use = ctypes.addressof(checked.buffer_use)
     program: int = host.sk_program_create(ctypes.byref(facts))
     return program
-
-
-def report_path(name: str) -> Path:
-    """Where a stalled or crashed launch leaves its report."""
-    try:
-        folder = default_directory() / "reports"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except (OSError, BuildError):  # nothing of ours can be written: a saved kernel runs all the same
-        folder = Path(tempfile.gettempdir())
-    plain = "".join(c if c.isalnum() else "_" for c in name)[:80]
-    return folder / f"{plain}-{os.getpid()}.txt"
