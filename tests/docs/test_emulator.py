@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from superkernel.targets.ascend.emulator import Emulation, Outside, emulate
-from superkernel.targets.ascend.emulator.delays import Turn, delays_of
+from superkernel.targets.ascend.emulator.delays import delays_of
+from superkernel.targets.emulation.turns import Turn
 from superkernel.targets.ascend.emulator.stand_ins import PATTERN_BYTES
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "emulator.md").read_text()

@@ -11,11 +11,12 @@ from superkernel.cache import Cache
 from superkernel.errors import LaunchError
 from superkernel.model.graph import Graph
 from superkernel.model.options import Options
+from superkernel.targets.emulation.turns import Turn
 from superkernel.targets.protocol import LaunchInputs
 
 from ..core_types import CoreClass
 from ..kernel_description import EmittedKernel
-from .delays import Delays, Turn
+from .delays import Delays
 from .launch import ChipEmulator, Emulation, Outside
 from .modules import Module, build_modules
 from .stand_in_launch import StandInEmulator

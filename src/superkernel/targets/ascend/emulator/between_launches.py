@@ -6,7 +6,6 @@ it: words that the kernel must reset, tiling answers, control words, dump area, 
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,11 +15,6 @@ from superkernel.model.graph import Graph
 
 from ..kernel_description import EmittedKernel
 from .arena import Arena, buffer_region
-
-
-def launch_seed(seed: int, number: int) -> int:
-    """Of launch 0, 1, ... of a row: the first has the seed itself, each other one another order of the cores."""
-    return seed if number == 0 else random.Random(f"{seed} {number}").randrange(1, 2**63)
 
 
 class BetweenLaunches:

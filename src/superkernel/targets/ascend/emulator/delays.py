@@ -4,16 +4,8 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from enum import Enum
 
-
-class Turn(Enum):
-    """Which core goes on; as in machine.h."""
-
-    CLOCK = 0  # the core with the earliest clock runs next: as on the chip, if all cores were equally fast
-    RANDOM = 1
-    PRIORITY = 2  # the same one as long as it can, now and then another
-    HELD = 3  # some are held back for long: one core, one class, all but one
+from superkernel.targets.emulation.turns import Turn
 
 
 @dataclass(frozen=True)

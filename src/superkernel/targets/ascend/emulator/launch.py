@@ -22,13 +22,14 @@ from superkernel.model.params import Kind
 from superkernel.model.tiling import chosen_tiling
 from superkernel.plan.spans import Span
 from superkernel.targets.buffers import Bound, bind, bytes_at
+from superkernel.targets.emulation.turns import launch_seed
 from superkernel.targets.protocol import LaunchInputs
 
 from ..core_types import CoreClass, KernelType
 from ..kernel_areas import printed_text, profiled_spans
 from ..kernel_description import EmittedKernel, TilingWords
 from .arena import DUMP, PROFILING, SYNC_AREA, Arena, buffer_region, lay_out
-from .between_launches import BetweenLaunches, launch_seed
+from .between_launches import BetweenLaunches
 from .delays import Delays, delays_of
 from .expectations import TYPES, describe, functions_text
 from .library import ACTS, CHIP_FIELDS, DELAY_FIELDS, EmulatorSettings, TraceRecord, load_library

@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from superkernel.cache import Cache, digest
+from superkernel.targets.emulation import HOST as SHARED_HOST
 from superkernel.targets.native.loading import load_shared
 from superkernel.targets.native.toolchain import Toolchain, find_toolchain, run
 
@@ -104,6 +105,7 @@ def load_library(cache: Cache) -> Library:
     tools = find_toolchain()
     sources = sorted(HOST.glob("*.cpp"))
     texts = [path.read_bytes() for path in (*sources, *sorted(HOST.glob("*.h")), *sorted(INCLUDE.rglob("*.h")))]
+    texts += [path.read_bytes() for path in sorted(SHARED_HOST.glob("*.h"))]
     key = digest("emulator", *texts, " ".join(_FLAGS), tools.identity)
     path = cache.make(key, ".so", lambda output: _compile(sources, output, tools))
     return _load(path)

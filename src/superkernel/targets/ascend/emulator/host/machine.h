@@ -13,11 +13,13 @@
 #include <vector>
 
 #include "../include/superkernel/emulator.h"
+#include "../../../emulation/host/random.h"
 #include "clocks.h"
-#include "random.h"
 #include "stand_ins.h"
 
 namespace emulator {
+
+using emulation::Random;
 
 constexpr int kFlags = 16;
 constexpr uint64_t kLine = 64;           // bytes of memory that are watched together; cache lines are multiples

@@ -2,7 +2,7 @@
 #pragma once
 #include <cstdint>
 
-namespace emulator {
+namespace emulation {
 
 class Random {  // splitmix64
 public:
@@ -20,4 +20,4 @@ private:
     uint64_t state_ = 1;
 };
 
-}  // namespace emulator
+}  // namespace emulation

@@ -1,0 +1,140 @@
+"""targets.cuda.emulator.execution: a decoded program, memory and a launch shape -> one launch on the emulated GPU."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ....errors import LaunchError
+from ..ptx import ThreadCount
+from .device_memory import DeviceMemory
+from .library import EmulatorLibrary, LaunchSettings, TaskRecord
+from .program import DecodedProgram
+from .schedule import WarpSchedule
+
+STALL_LIMIT = 50_000_000  # steps of all warps in which none writes memory, passes a barrier or ends
+_SLICE = 2_000_000  # steps between two looks at signals
+_LINE = re.compile(r"\(line (\d+)\)")
+_MOST_LINES = 4
+_RUNS, _FAILED, _WAITS_FOR_HOST = 1, 2, 3  # as Machine::run returns
+_HOST_POLL_S = 0.001
+
+
+@dataclass(frozen=True)
+class SlotLayout:
+    """How the threads of a block are divided among slots, and what each slot has of shared memory."""
+
+    sms: int
+    count: int  # slots of an SM
+    threads: int  # of one slot
+    first_area: int  # bytes of shared memory before the slots' areas
+    area_bytes: int  # of one slot; 0: not checked
+    progress: int  # the address of the words in which cores say which task they run; 0: none
+
+
+@dataclass(frozen=True)
+class GpuLaunch:
+    grid: ThreadCount
+    threads: ThreadCount
+    dynamic_shared: int
+    resident: int  # blocks at the same time
+    params: bytes
+    constants: Mapping[str, bytes]  # of .const variables, in the place of their initial values
+    seed: int
+    schedule: WarpSchedule
+    races: bool
+    where: str  # the begin of error messages
+    op_names: Sequence[str] = ()
+    slots: SlotLayout | None = None
+    task_ops: Sequence[Sequence[int]] = ()  # per core, the op of each task
+    labels: Sequence[tuple[int, int, str]] = ()  # first address, last address + 1, name
+    patience_s: float = 0.0  # how long to wait for words that the host sets; 0: for ever
+
+
+def execute(
+    library: EmulatorLibrary, program: DecodedProgram, memory: DeviceMemory, launch: GpuLaunch
+) -> list[TaskRecord]:
+    """Run all blocks to their end; a LaunchError says what went wrong."""
+    calls = library.calls
+    machine = calls.sk_ptx_new(ctypes.byref(_settings(program, launch)))
+    try:
+        _describe(calls, machine, program, memory, launch)
+        state, deadline = _RUNS, 0.0
+        while state in (_RUNS, _WAITS_FOR_HOST):  # Python handles signals in between
+            state = calls.sk_ptx_run(machine, _SLICE)
+            if state == _WAITS_FOR_HOST:
+                deadline = deadline or time.monotonic() + (launch.patience_s or math.inf)
+                if time.monotonic() > deadline:
+                    raise LaunchError(f"{launch.where}waits for an event that the host has not set")
+                time.sleep(_HOST_POLL_S)
+        if state == _FAILED:
+            text = calls.sk_ptx_error(machine).decode("utf-8", "replace")
+            raise LaunchError(f"{launch.where}{text}{_quoted(program, text)}")
+        count = ctypes.c_uint64()
+        address = calls.sk_ptx_records(machine, ctypes.byref(count))
+        records = (TaskRecord * count.value).from_address(address) if count.value else ()
+        return [TaskRecord(record.time, record.core, record.task) for record in records]
+    finally:
+        calls.sk_ptx_free(machine)
+
+
+def _settings(program: DecodedProgram, launch: GpuLaunch) -> LaunchSettings:
+    slots = launch.slots
+    return LaunchSettings(
+        seed=launch.seed,
+        stall_limit=STALL_LIMIT,
+        progress=slots.progress if slots else 0,
+        grid=launch.grid,
+        threads=launch.threads,
+        resident=launch.resident,
+        sms=slots.sms if slots else 0,
+        slot_threads=slots.threads if slots else 0,
+        shared_bytes=program.static_shared + launch.dynamic_shared,
+        dynamic_shared=launch.dynamic_shared,
+        local_bytes=program.local_bytes,
+        slots=slots.count if slots else 0,
+        slot_areas=slots.first_area if slots else 0,
+        slot_bytes=slots.area_bytes if slots else 0,
+        order=launch.schedule.turn.value,
+        quantum=launch.schedule.quantum,
+        races=launch.races,
+        late_copies=launch.schedule.late_copies,
+    )
+
+
+def _describe(
+    calls: ctypes.CDLL, machine: int, program: DecodedProgram, memory: DeviceMemory, launch: GpuLaunch
+) -> None:
+    encoded, targets = program.encoded, program.targets
+    calls.sk_ptx_program(machine, encoded.ctypes.data, encoded.size, targets.ctypes.data, targets.size)
+    image, specials = program.image, program.specials
+    calls.sk_ptx_registers(machine, image.ctypes.data, image.size, specials.ctypes.data, specials.size)
+    bank = bytearray(program.constant_bank)
+    for name, content in launch.constants.items():
+        offset, nbytes = program.constants[name]
+        if len(content) > nbytes:
+            raise LaunchError(f"{launch.where}{len(content)} bytes for {name}, which has {nbytes}")
+        bank[offset : offset + len(content)] = content
+    calls.sk_ptx_banks(machine, bytes(bank), len(bank), launch.params, len(launch.params))
+    for place in memory.ranges.values():
+        flags = place.tracked, place.readable, place.writable, place.outside, place.part
+        room, at = place.content.size, place.content.ctypes.data
+        calls.sk_ptx_range(machine, place.address, room, at, place.name.encode(), *flags)
+    for first, last, name in launch.labels:
+        calls.sk_ptx_label(machine, first, last, name.encode())
+    names = (ctypes.c_char_p * len(launch.op_names))(*(name.encode() for name in launch.op_names))
+    calls.sk_ptx_tasks(machine, len(launch.task_ops), names, len(names))
+    for core, ops in enumerate(launch.task_ops):
+        calls.sk_ptx_core_tasks(machine, core, (ctypes.c_int32 * len(ops))(*ops), len(ops))
+
+
+def _quoted(program: DecodedProgram, text: str) -> str:
+    """The lines of PTX that a report names."""
+    lines = program.text_lines
+    numbers = [int(number) for number in dict.fromkeys(_LINE.findall(text))]
+    quoted = [f"\n  line {n}: {lines[n - 1].strip()}" for n in numbers[:_MOST_LINES] if 0 < n <= len(lines)]
+    return "".join(quoted)

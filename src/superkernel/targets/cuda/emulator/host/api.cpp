@@ -1,0 +1,84 @@
+// api.cpp: the functions that library.py calls.
+#include <algorithm>
+
+#include "machine.h"
+
+namespace ptx {
+
+std::vector<HandlerEntry> all_handlers() {
+    std::vector<HandlerEntry> table;
+    for (auto add : {add_integer, add_floating, add_half, add_conversions, add_memory, add_warp, add_matrix, add_control}) add(table);
+    return table;
+}
+
+}  // namespace ptx
+
+using namespace ptx;
+
+extern "C" {
+
+// The name of handler `number`; null behind the last.
+const char* sk_ptx_handler(uint32_t number) {
+    static const std::vector<HandlerEntry> table = all_handlers();
+    return number < table.size() ? table[number].name : nullptr;
+}
+
+Machine* sk_ptx_new(const Settings* settings) {
+    auto* machine = new Machine;
+    machine->settings = *settings;
+    return machine;
+}
+
+void sk_ptx_program(Machine* m, const Encoded* encoded, uint64_t count, const uint32_t* targets, uint64_t target_count) {
+    static const std::vector<HandlerEntry> table = all_handlers();
+    m->program.resize(count);
+    for (uint64_t k = 0; k < count; ++k) {
+        const Encoded& from = encoded[k];
+        Instruction& to = m->program[k];
+        to.function = table[from.handler].function;
+        to.immediate = from.immediate;
+        to.line = from.line, to.flags = from.flags, to.guard = from.guard, to.detail = from.detail, to.count = from.count;
+        std::copy(from.operands, from.operands + kOperands, to.operands);
+    }
+    m->targets.assign(targets, targets + target_count);
+}
+
+void sk_ptx_registers(Machine* m, const uint8_t* image, uint64_t bytes, const Special* specials, uint64_t count) {
+    m->image.assign(image, image + bytes);
+    m->specials.assign(specials, specials + count);
+}
+
+void sk_ptx_banks(Machine* m, const uint8_t* constants, uint64_t constant_bytes, const uint8_t* params, uint64_t param_bytes) {
+    m->constant_bank.assign(constants, constants + constant_bytes);
+    m->params.assign(params, params + param_bytes);
+}
+
+void sk_ptx_range(Machine* m, uint64_t begin, uint64_t bytes, uint8_t* host, const char* name, int tracked, int readable, int writable, int outside, uint32_t part) {
+    auto range = std::make_unique<Range>();
+    range->begin = begin, range->end = begin + bytes, range->host = host, range->name = name;
+    range->tracked = tracked, range->readable = readable, range->writable = writable, range->outside = outside, range->part = part;
+    auto after = std::upper_bound(m->ranges.begin(), m->ranges.end(), begin, [](uint64_t a, const auto& r) { return a < r->begin; });
+    m->ranges.insert(after, std::move(range));
+}
+
+void sk_ptx_label(Machine* m, uint64_t begin, uint64_t end, const char* text) { m->labels.push_back({begin, end, text}); }
+
+void sk_ptx_tasks(Machine* m, uint32_t cores, const char* const* names, uint64_t count) {
+    m->task_of.assign(cores, 0);
+    m->core_tasks.resize(cores);
+    m->task_names.assign(names, names + count);
+}
+
+// Which op each task of a core belongs to; negative: none.
+void sk_ptx_core_tasks(Machine* m, uint32_t core, const int32_t* ops, uint64_t count) { m->core_tasks[core].assign(ops, ops + count); }
+
+int sk_ptx_run(Machine* m, uint64_t most_steps) { return m->run(most_steps); }
+const char* sk_ptx_error(Machine* m) { return m->error.c_str(); }
+uint64_t sk_ptx_steps(Machine* m) { return m->steps; }
+const Record* sk_ptx_records(Machine* m, uint64_t* count) {
+    *count = m->records.size();
+    return m->records.data();
+}
+void sk_ptx_free(Machine* m) { delete m; }
+
+}

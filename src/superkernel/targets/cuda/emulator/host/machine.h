@@ -1,0 +1,375 @@
+// machine.h: the emulated GPU of one launch: blocks of warps that share memory, and what is known of every access.
+#pragma once
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "../../../emulation/host/clocks.h"
+#include "../../../emulation/host/random.h"
+
+namespace ptx {
+
+using emulation::Clock;
+using emulation::Random;
+
+constexpr int kLanes = 32;
+constexpr uint32_t kAllLanes = UINT32_MAX;
+constexpr uint32_t kNone = UINT32_MAX;
+constexpr int kBarriers = 16;
+constexpr int kOperands = 18;
+
+// Generic addresses: which space an address belongs to.
+constexpr uint64_t kWindow = uint64_t(1) << 44;
+constexpr uint64_t kGlobalWindow = 1 * kWindow, kSharedWindow = 2 * kWindow, kLocalWindow = 3 * kWindow,
+                   kConstWindow = 4 * kWindow, kParamWindow = 5 * kWindow;
+
+enum class Space : uint32_t { generic, global, shared, local, constant, param };
+enum class Semantics : uint32_t { weak, relaxed, acquire, release, acq_rel };  // volatile is relaxed at system scope
+enum class Scope : uint32_t { cta, gpu };  // cluster and system count as gpu
+
+struct Failure : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+struct Warp;
+struct Instruction;
+using Handler = void (*)(Warp&, const Instruction&, uint32_t);
+struct HandlerEntry {
+    const char* name;
+    Handler function;
+};
+std::vector<HandlerEntry> all_handlers();
+void add_integer(std::vector<HandlerEntry>&);
+void add_floating(std::vector<HandlerEntry>&);
+void add_half(std::vector<HandlerEntry>&);
+void add_conversions(std::vector<HandlerEntry>&);
+void add_memory(std::vector<HandlerEntry>&);
+void add_warp(std::vector<HandlerEntry>&);
+void add_matrix(std::vector<HandlerEntry>&);
+void add_control(std::vector<HandlerEntry>&);
+
+enum Flags : uint32_t { kLeader = 1, kGuardNegated = 2, kRunsWithoutLanes = 4 };
+
+struct Encoded {  // as in program.py
+    uint32_t handler, line, flags, guard;
+    uint64_t immediate;
+    uint32_t detail;  // of memory instructions: see Detail
+    uint32_t count;   // of operands
+    uint32_t operands[kOperands];
+};
+
+struct Instruction {
+    Handler function;
+    uint64_t immediate;
+    uint32_t line, flags, guard, detail, count;
+    uint32_t operands[kOperands];
+    mutable uint32_t hint = 0;   // the range that it touched last
+};
+
+// Bit fields of Encoded::detail for memory instructions; as in memory_forms.py.
+struct Detail {
+    explicit Detail(uint32_t bits)
+        : space(Space(bits & 7)), semantics(Semantics(bits >> 3 & 7)), scope(Scope(bits >> 6 & 1)),
+          size(1u << (bits >> 7 & 7)), sign(bits >> 10 & 1), wide_address(bits >> 11 & 1), non_coherent(bits >> 12 & 1),
+          vector(bits >> 13 & 15), operation(bits >> 17 & 15), type(bits >> 21 & 15), no_result(bits >> 25 & 1),
+          strong_volatile(bits >> 26 & 1) {}
+    Space space;
+    Semantics semantics;
+    Scope scope;
+    uint32_t size;  // bytes of an element
+    bool sign, wide_address, non_coherent;
+    uint32_t vector;     // elements
+    uint32_t operation;  // of an atomic
+    uint32_t type;
+    bool no_result, strong_volatile;
+};
+
+struct Access {  // the last one of its kind to a granule
+    uint32_t at = 0;  // of the warp's clock; 0: none
+    uint16_t warp = 0, task = 0;
+    uint32_t instruction : 28;
+    uint32_t strong : 2;  // 0: weak; 1: at cta scope; 2: at gpu scope
+    uint32_t atomic : 1;
+    uint32_t : 1;
+    Access() : instruction(0), strong(0), atomic(0) {}
+};
+
+struct AccessKind {
+    bool write = false;
+    bool silent = false;  // a write of the bytes that were there
+    bool atomic = false;
+    uint32_t strong = 0;  // as in Access
+};
+
+struct Cell {
+    Access write, read;
+    uint32_t readers = 0;  // a reader set + 1, once two warps read without being ordered
+};
+
+struct Shadow {  // what is known of the accesses to one range of memory
+    uint32_t granule = 4;
+    std::vector<Cell> cells;
+};
+
+struct Range {  // of global memory; addresses are emulated ones
+    uint64_t begin = 0, end = 0;
+    uint8_t* host = nullptr;
+    std::string name;
+    bool tracked = false;   // some op writes it: accesses are checked for races
+    bool readable = true, writable = true;
+    bool outside = false;   // the host may change it at any time
+    uint32_t part = 0;      // debug-check: block i may touch bytes i * part to (i + 1) * part; 0: all
+    Shadow shadow;
+};
+
+struct Location {  // that warps synchronise through
+    Clock gpu;
+    std::map<uint32_t, Clock> cta;  // by block
+};
+
+struct Copy {  // cp.async: bytes on their way to shared memory
+    uint64_t from;
+    uint32_t to, bytes, filled;  // `filled` bytes are read, the rest are zeros
+    uint32_t instruction, lane;
+    int group;  // kOpenGroup: not committed
+};
+constexpr int kOpenGroup = 1 << 30;
+
+struct Group {  // lanes that stand at the same instruction
+    uint32_t pc, mask;
+    bool parked;  // they wait for other lanes of the warp
+};
+
+enum class State { ready, waiting, done };
+
+struct Block;
+struct Machine;
+
+struct Warp {
+    Machine* machine = nullptr;
+    Block* block = nullptr;
+    uint32_t index = 0, number = 0;  // in the machine, in the block
+    std::vector<uint8_t> file;       // registers: 32 lanes of 4 or 8 bytes each; a predicate is one word
+    uint32_t pc = 0, mask = 0;
+    uint32_t lanes_begun = 0, live = 0;  // lanes that exist; those of them that have not ended
+    std::vector<Group> others;
+    State state = State::ready;
+    bool yields = false;
+    uint32_t at = 0;  // the instruction under way
+    uint32_t barrier = 0;  // that it waits at
+    Clock clock, pending;  // pending: read by relaxed loads, joined by the next fence
+    Clock fence[2];        // by scope: the clock at the last fence
+    std::vector<Copy> copies;
+    int group = 0;  // of cp.async, the next to be committed
+    std::vector<uint8_t> local;
+    uint64_t polls = 0, poll_progress = 0, polled = 0, poll_value = 0;
+    uint64_t priority = 0;
+    uint32_t carry = 0;
+
+    template <class T>
+    T* lanes(uint32_t offset) {
+        return reinterpret_cast<T*>(file.data() + offset);
+    }
+    uint32_t& predicate(uint32_t offset) { return *reinterpret_cast<uint32_t*>(file.data() + offset); }
+};
+
+struct Barrier {
+    uint32_t expected = 0, arrived = 0;  // threads
+    std::vector<Warp*> waiting;
+    Clock joined;
+    uint32_t kind = 0;  // of bar.red: 0 none, 1 popc, 2 and, 3 or
+    uint32_t count = 0, all = 1, any = 0;
+    uint32_t line = 0;
+};
+
+struct Block {
+    uint32_t index = 0;  // of the place on the machine: the SM
+    uint32_t id[3] = {0, 0, 0};
+    uint64_t linear = 0;
+    std::vector<uint8_t> shared;
+    Shadow shadow;
+    Barrier barriers[kBarriers];
+    std::vector<std::unique_ptr<Warp>> warps;
+    uint32_t running = 0;  // warps that have not ended
+    bool busy = false;
+};
+
+struct Settings {  // as in library.py
+    uint64_t seed;
+    uint64_t stall_limit;   // steps of all warps together without progress
+    uint64_t progress;      // the address of the words in which cores say what they do; 0: none
+    uint32_t grid[3], threads[3];
+    uint32_t resident;      // blocks at the same time
+    uint32_t sms;           // that progress words count; 0: blocks run alone
+    uint32_t slot_threads;  // of one slot; 0: blocks have no slots
+    uint32_t shared_bytes, dynamic_shared, local_bytes;
+    uint32_t slots, slot_areas, slot_bytes;  // shared memory of slot s begins at slot_areas + s * slot_bytes; 0: not checked
+    uint32_t order, quantum;
+    uint32_t races;
+    uint32_t late_copies;   // of 1024: cp.async completes when it must
+};
+
+struct Special {  // a register that is set when a block begins; as in registers.py
+    uint32_t what, axis, offset;
+};
+
+std::string lanes_text(uint32_t mask);
+
+struct Record {  // a core begins a task; task 0: it has ended its last
+    uint64_t time;
+    uint32_t core, task;
+};
+
+struct Label {  // of a few bytes of a range, such as one counter
+    uint64_t begin, end;
+    std::string text;
+};
+
+enum class Order : uint32_t { clock, random, priority, held };
+
+struct Machine {
+    Settings settings{};
+    Random random;
+    std::vector<Instruction> program;
+    std::vector<uint32_t> targets;  // of brx.idx
+    std::vector<uint8_t> image;  // of the registers of a warp when its block begins
+    std::vector<Special> specials;
+    std::vector<std::unique_ptr<Range>> ranges;  // by address
+    std::vector<uint8_t> constant_bank, params;
+    std::vector<Label> labels;
+    std::vector<std::unique_ptr<Block>> blocks;
+    std::vector<Warp*> warps;
+    std::unordered_map<uint64_t, Location> locations;
+    std::vector<std::vector<Access>> reader_sets;
+    std::vector<uint32_t> free_reader_sets;
+    std::vector<uint32_t> task_of;  // core -> 1 + the op that it runs; 0: none
+    std::vector<std::vector<int32_t>> core_tasks;  // core -> the op of each task
+    std::vector<std::string> task_names;  // of ops
+    std::vector<Record> records;
+    std::string error;
+    uint64_t next_block = 0, block_count = 0;
+    uint64_t steps = 0, progress = 0, last_progress_step = 0, seen_progress = 0;
+    uint64_t held_until = 0;
+    uint32_t turn = 0;
+    bool begun = false;
+    std::vector<bool> held;
+    std::vector<Warp*> ready;
+
+    // scheduler.cpp
+    void begin();
+    int run(uint64_t most_steps);  // 0: ended, 1: goes on, 2: failed, 3: waits for the host
+    bool waits_for_host();
+    void start_block(Block& block);
+    Warp* choose();
+    void hold_some();
+    bool in_vain(const Warp& warp) const;
+    [[noreturn]] void deadlock(const std::string& why) const;
+    void end_warp(Warp& warp);
+
+    // control.cpp
+    void execute(Warp& warp, int64_t budget);
+    void choose_group(Warp& warp);
+    void park(Warp& warp, uint32_t lanes);  // until other lanes come to the instruction under way
+    bool together(Warp& warp, uint32_t lanes, uint32_t members);
+
+    // report.cpp
+    [[noreturn]] void fail(const Warp& warp, const std::string& why) const;
+    std::string who(const Warp& warp) const;
+    std::string task(uint32_t number) const;
+    std::string place(const Warp& warp, uint64_t address) const;  // a generic address in words
+    uint32_t core_of(const Warp& warp) const;
+    uint32_t task_number(const Warp& warp) const;
+
+    // memory.cpp
+    Range* range_of(uint64_t address, uint32_t bytes, uint32_t& hint);
+    uint8_t* global_at(Warp& warp, const Instruction& instruction, uint64_t address, uint32_t bytes, bool write, Range*& range);
+    void note_progress_word(Warp& warp, uint64_t address, uint64_t bytes);
+
+    // races.cpp
+    void saw(Warp& warp, Shadow& shadow, uint64_t offset, uint64_t bytes, uint64_t address, AccessKind kind);
+    void released(Warp& warp, uint64_t key, Semantics semantics, Scope scope, bool read_modify_write);
+    void acquired(Warp& warp, uint64_t key, Semantics semantics, Scope scope);
+    void fence(Warp& warp, Scope scope);
+};
+
+// Lanes of a register hold values of up to 4 bytes in 4 bytes, zero-extended, and others in 8.
+template <class T>
+struct Lane {
+    using Word = std::conditional_t<(sizeof(T) > 4), uint64_t, uint32_t>;
+    static T get(Word word) {
+        if constexpr (sizeof(T) == sizeof(Word)) {
+            T value;
+            std::memcpy(&value, &word, sizeof value);
+            return value;
+        } else if constexpr (sizeof(T) == 2) {
+            uint16_t low = uint16_t(word);
+            T value;
+            std::memcpy(&value, &low, sizeof value);
+            return value;
+        } else {
+            uint8_t low = uint8_t(word);
+            T value;
+            std::memcpy(&value, &low, sizeof value);
+            return value;
+        }
+    }
+    static Word put(T value) {
+        if constexpr (sizeof(T) == sizeof(Word)) {
+            Word word;
+            std::memcpy(&word, &value, sizeof word);
+            return word;
+        } else if constexpr (sizeof(T) == 2) {
+            uint16_t low;
+            std::memcpy(&low, &value, sizeof low);
+            return low;
+        } else {
+            uint8_t low;
+            std::memcpy(&low, &value, sizeof low);
+            return low;
+        }
+    }
+};
+
+template <class F>
+inline void each_lane(uint32_t mask, F visit) {
+    if (mask == kAllLanes) {
+#pragma GCC ivdep
+        for (int lane = 0; lane < kLanes; ++lane) visit(lane);
+        return;
+    }
+    for (; mask; mask &= mask - 1) visit(__builtin_ctz(mask));
+}
+
+// Handlers of instructions that compute one result per lane from as many registers as the function takes.
+template <class D, class A, auto Function>
+void unary(Warp& warp, const Instruction& i, uint32_t mask) {
+    auto* d = warp.lanes<typename Lane<D>::Word>(i.operands[0]);
+    auto* a = warp.lanes<typename Lane<A>::Word>(i.operands[1]);
+    each_lane(mask, [=](int l) { d[l] = Lane<D>::put(Function(Lane<A>::get(a[l]))); });
+}
+
+template <class D, class A, class B, auto Function>
+void binary(Warp& warp, const Instruction& i, uint32_t mask) {
+    auto* d = warp.lanes<typename Lane<D>::Word>(i.operands[0]);
+    auto* a = warp.lanes<typename Lane<A>::Word>(i.operands[1]);
+    auto* b = warp.lanes<typename Lane<B>::Word>(i.operands[2]);
+    each_lane(mask, [=](int l) { d[l] = Lane<D>::put(Function(Lane<A>::get(a[l]), Lane<B>::get(b[l]))); });
+}
+
+template <class D, class A, class B, class C, auto Function>
+void ternary(Warp& warp, const Instruction& i, uint32_t mask) {
+    auto* d = warp.lanes<typename Lane<D>::Word>(i.operands[0]);
+    auto* a = warp.lanes<typename Lane<A>::Word>(i.operands[1]);
+    auto* b = warp.lanes<typename Lane<B>::Word>(i.operands[2]);
+    auto* c = warp.lanes<typename Lane<C>::Word>(i.operands[3]);
+    each_lane(mask, [=](int l) {
+        d[l] = Lane<D>::put(Function(Lane<A>::get(a[l]), Lane<B>::get(b[l]), Lane<C>::get(c[l])));
+    });
+}
+
+}  // namespace ptx

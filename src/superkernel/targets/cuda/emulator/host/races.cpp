@@ -1,0 +1,143 @@
+// races.cpp: accesses of different warps that nothing orders, found even if the values come out right.
+//
+// Every warp has a vector clock. A release publishes it at a location, an acquire that reads the location joins it, a
+// barrier joins the clocks of the warps that meet. Two accesses to one byte, one of them a write, must be ordered so,
+// unless both are strong (relaxed or more, atomic) at a scope that holds both warps, or both write the same value.
+#include <algorithm>
+
+#include "machine.h"
+
+namespace ptx {
+
+namespace {
+
+void prepare(Shadow& shadow, uint64_t bytes) {
+    uint64_t cells = (bytes + shadow.granule - 1) / shadow.granule;
+    if (shadow.cells.size() < cells) shadow.cells.resize(cells);
+}
+
+// Smaller accesses than any before: every cell becomes several.
+void refine(Shadow& shadow, uint32_t granule, std::vector<std::vector<Access>>& sets) {
+    uint32_t parts = shadow.granule / granule;
+    std::vector<Cell> finer(shadow.cells.size() * parts);
+    for (size_t k = 0; k < shadow.cells.size(); ++k) {
+        for (uint32_t part = 0; part < parts; ++part) {
+            Cell& cell = finer[k * parts + part];
+            cell = shadow.cells[k];
+            if (part && cell.readers) {
+                sets.push_back(sets[cell.readers - 1]);
+                cell.readers = uint32_t(sets.size());
+            }
+        }
+    }
+    shadow.cells.swap(finer);
+    shadow.granule = granule;
+}
+
+}  // namespace
+
+void Machine::saw(Warp& warp, Shadow& shadow, uint64_t offset, uint64_t bytes, uint64_t address, AccessKind kind) {
+    bool write = kind.write;
+    uint32_t strong = kind.strong;
+    uint64_t unit = (offset | bytes) & (shadow.granule - 1);
+    if (unit) refine(shadow, uint32_t(unit & -unit), reader_sets);
+    prepare(shadow, offset + bytes);
+    Access now;
+    now.at = warp.clock[warp.index];
+    now.warp = uint16_t(warp.index);
+    now.task = uint16_t(task_number(warp));
+    now.instruction = warp.at;
+    now.strong = strong;
+    now.atomic = kind.atomic;
+    auto ordered = [&](const Access& before) {
+        if (!before.at || before.warp == warp.index || warp.clock[before.warp] >= before.at) return true;
+        if (!before.strong || !strong) return false;
+        return (before.strong == 2 && strong == 2) || warps[before.warp]->block == warp.block;
+    };
+    uint64_t first = offset / shadow.granule, last = (offset + bytes - 1) / shadow.granule;
+    for (uint64_t k = first; k <= last; ++k) {
+        Cell& cell = shadow.cells[k];
+        const Access* clash = ordered(cell.write) || kind.silent ? nullptr : &cell.write;
+        bool with_write = clash != nullptr;
+        if (!clash && write) {
+            if (cell.readers) {
+                for (const Access& reader : reader_sets[cell.readers - 1]) {
+                    if (!ordered(reader)) clash = &reader;
+                }
+            } else if (!ordered(cell.read)) {
+                clash = &cell.read;
+            }
+        }
+        if (clash) {
+            const Warp& other = *warps[clash->warp];
+            fail(warp, std::string("data race: it ") + (write ? "writes " : "reads ") + place(warp, address + (k - first) * shadow.granule) +
+                           ", and nothing orders this after the " + (with_write ? "write" : "read") + " by " + task(clash->task) + " on " +
+                           who(other) + " (line " + std::to_string(program[clash->instruction].line) + ")");
+        }
+        if (write) {
+            cell.write = now;
+            cell.read = Access();
+            if (cell.readers) free_reader_sets.push_back(cell.readers - 1);
+            cell.readers = 0;
+        } else if (cell.readers) {
+            reader_sets[cell.readers - 1][warp.index] = now;
+        } else if (!cell.read.at || cell.read.warp == warp.index || warp.clock[cell.read.warp] >= cell.read.at) {
+            cell.read = now;
+        } else {
+            if (free_reader_sets.empty()) {
+                reader_sets.emplace_back();
+                free_reader_sets.push_back(uint32_t(reader_sets.size() - 1));
+            }
+            uint32_t set = free_reader_sets.back();
+            free_reader_sets.pop_back();
+            reader_sets[set].assign(warps.size(), Access());
+            reader_sets[set][cell.read.warp] = cell.read;
+            reader_sets[set][warp.index] = now;
+            cell.readers = set + 1;
+        }
+    }
+}
+
+// A strong store or an atomic operation. What it publishes is the clock of the warp if it releases, else what the last
+// fence said. A store ends the release sequence that was there, an atomic operation continues it.
+void Machine::released(Warp& warp, uint64_t key, Semantics semantics, Scope scope, bool read_modify_write) {
+    bool releases = semantics == Semantics::release || semantics == Semantics::acq_rel;
+    Location& location = locations[key];
+    if (!read_modify_write) {
+        location.gpu.clear();
+        location.cta.clear();
+    }
+    if (releases) {
+        location.cta[warp.block->index].join(warp.clock);
+        if (scope == Scope::gpu) location.gpu.join(warp.clock);
+        warp.clock.advance(warp.index);
+        return;
+    }
+    for (Scope of_fence : {Scope::cta, Scope::gpu}) {
+        const Clock& said = warp.fence[uint32_t(of_fence)];
+        if (said.empty()) continue;
+        location.cta[warp.block->index].join(said);
+        if (scope == Scope::gpu && of_fence == Scope::gpu) location.gpu.join(said);
+    }
+}
+
+// A strong load or an atomic operation: the warp is ordered after what the location publishes, at once if it acquires,
+// else from its next fence on.
+void Machine::acquired(Warp& warp, uint64_t key, Semantics semantics, Scope scope) {
+    auto found = locations.find(key);
+    if (found == locations.end()) return;
+    bool acquires = semantics == Semantics::acquire || semantics == Semantics::acq_rel;
+    Clock& to = acquires ? warp.clock : warp.pending;
+    const Location& location = found->second;
+    if (scope == Scope::gpu) to.join(location.gpu);
+    auto near = location.cta.find(warp.block->index);
+    if (near != location.cta.end()) to.join(near->second);
+}
+
+void Machine::fence(Warp& warp, Scope scope) {
+    warp.clock.join(warp.pending);
+    warp.fence[uint32_t(scope)] = warp.clock;
+    warp.clock.advance(warp.index);
+}
+
+}  // namespace ptx

@@ -1,0 +1,201 @@
+// scheduler.cpp: which warp goes on, and for how long: the seed decides. Blocks take the places that others leave.
+#include <algorithm>
+
+#include "machine.h"
+#include "memory_place.h"
+
+namespace ptx {
+
+namespace {
+
+constexpr uint64_t kPatience = 96;  // polls without any progress anywhere before a warp counts as stuck
+
+enum Register : uint32_t {  // as SPECIALS in registers.py
+    kTid, kNtid, kCtaid, kNctaid, kLaneid, kWarpid, kNwarpid, kSmid, kNsmid,
+    kMaskEq, kMaskLt, kMaskLe, kMaskGt, kMaskGe, kDynamicShared, kTotalShared, kGridid
+};
+
+uint32_t special_value(const Machine& m, const Warp& warp, const Special& special, uint32_t lane) {
+    const Settings& s = m.settings;
+    uint32_t thread = warp.number * kLanes + lane;
+    const uint32_t tid[3] = {thread % s.threads[0], thread / s.threads[0] % s.threads[1], thread / s.threads[0] / s.threads[1]};
+    switch (special.what) {
+        case kTid: return tid[special.axis];
+        case kNtid: return s.threads[special.axis];
+        case kCtaid: return warp.block->id[special.axis];
+        case kNctaid: return s.grid[special.axis];
+        case kLaneid: return lane;
+        case kWarpid: return warp.number;
+        case kNwarpid: return uint32_t(warp.block->warps.size());
+        case kSmid: return warp.block->index;
+        case kNsmid: return s.resident;
+        case kMaskEq: return 1u << lane;
+        case kMaskLt: return (1u << lane) - 1;
+        case kMaskLe: return (2u << lane) - 1;
+        case kMaskGt: return ~((2u << lane) - 1);
+        case kMaskGe: return ~((1u << lane) - 1);
+        case kDynamicShared: return s.dynamic_shared;
+        case kTotalShared: return s.shared_bytes;
+        default: return 0;
+    }
+}
+
+}  // namespace
+
+void Machine::begin() {
+    random.seed(settings.seed);
+    block_count = uint64_t(settings.grid[0]) * settings.grid[1] * settings.grid[2];
+    uint32_t threads = settings.threads[0] * settings.threads[1] * settings.threads[2];
+    uint32_t per_block = (threads + kLanes - 1) / kLanes;
+    uint64_t places = std::min<uint64_t>(settings.resident, block_count);
+    for (uint64_t place = 0; place < places; ++place) {
+        blocks.push_back(std::make_unique<Block>());
+        Block& block = *blocks.back();
+        block.index = uint32_t(place);
+        for (uint32_t number = 0; number < per_block; ++number) {
+            block.warps.push_back(std::make_unique<Warp>());
+            Warp& warp = *block.warps.back();
+            warp.machine = this, warp.block = &block, warp.number = number, warp.index = uint32_t(warps.size());
+            warp.priority = random.next();
+            warps.push_back(&warp);
+        }
+    }
+    for (Warp* warp : warps) {
+        warp->clock.resize(warps.size());
+        warp->clock.advance(warp->index);
+    }
+    held.assign(warps.size(), false);
+    for (auto& block : blocks) start_block(*block);
+    begun = true;
+}
+
+void Machine::start_block(Block& block) {
+    const Settings& s = settings;
+    block.linear = next_block++;
+    block.id[0] = uint32_t(block.linear % s.grid[0]);
+    block.id[1] = uint32_t(block.linear / s.grid[0] % s.grid[1]);
+    block.id[2] = uint32_t(block.linear / s.grid[0] / s.grid[1]);
+    block.shared.resize(s.shared_bytes);
+    for (size_t k = 0; k < block.shared.size(); k += 8) {  // what a kernel before left there
+        uint64_t garbage = random.next();
+        std::memcpy(block.shared.data() + k, &garbage, std::min<size_t>(8, block.shared.size() - k));
+    }
+    block.shadow = Shadow();
+    for (Barrier& barrier : block.barriers) barrier = Barrier();
+    block.running = uint32_t(block.warps.size());
+    uint32_t threads = s.threads[0] * s.threads[1] * s.threads[2];
+    for (auto& owned : block.warps) {
+        Warp& warp = *owned;
+        warp.file = image;
+        warp.local.assign(size_t(s.local_bytes) * kLanes, 0xA5);
+        uint32_t first = warp.number * kLanes, lanes = std::min<uint32_t>(kLanes, threads - first);
+        warp.lanes_begun = warp.live = warp.mask = lanes == kLanes ? kAllLanes : (1u << lanes) - 1;
+        warp.pc = 0;
+        warp.state = State::ready;
+        warp.others.clear();
+        warp.group = 0;
+        warp.polls = 0;
+        for (const Special& special : specials) {
+            if (special.what == kGridid) continue;
+            auto* lanes_of = warp.lanes<uint32_t>(special.offset);
+            for (uint32_t lane = 0; lane < kLanes; ++lane) lanes_of[lane] = special_value(*this, warp, special, lane);
+        }
+    }
+}
+
+void Machine::end_warp(Warp& warp) {
+    complete_copies(warp);
+    warp.state = State::done;
+    ++progress;
+    if (--warp.block->running == 0 && next_block < block_count) start_block(*warp.block);
+}
+
+// Under `held` the seed chooses the warps that wait for long: one warp, all but one, a slot, a block, any.
+void Machine::hold_some() {
+    size_t count = warps.size();
+    const Warp& chosen = *warps[random.below(count)];
+    uint64_t way = random.below(6);
+    uint32_t per_slot = std::max(1u, settings.slot_threads / kLanes);
+    for (size_t k = 0; k < count; ++k) {
+        const Warp& warp = *warps[k];
+        bool same_block = warp.block == chosen.block;
+        held[k] = way <= 1   ? &warp == &chosen
+                  : way == 2 ? &warp != &chosen
+                  : way == 3 ? same_block && warp.number / per_slot == chosen.number / per_slot
+                  : way == 4 ? same_block
+                             : random.chance(512);
+    }
+    held_until = steps + (uint64_t(256) << random.below(10));
+}
+
+bool Machine::in_vain(const Warp& warp) const { return warp.polls > kPatience && warp.poll_progress == progress; }
+
+Warp* Machine::choose() {
+    ready.clear();
+    for (Warp* warp : warps) {
+        if (warp->state == State::ready) ready.push_back(warp);
+    }
+    if (ready.empty()) return nullptr;
+    Order order = Order(settings.order);
+    if (order == Order::clock) {
+        for (size_t k = 0; k < warps.size(); ++k) {
+            Warp* warp = warps[++turn % warps.size()];
+            if (warp->state == State::ready) return warp;
+        }
+    }
+    if (order == Order::held && steps >= held_until) hold_some();
+    auto eager = [&](Warp* warp) {
+        bool polls = warp->polls > 1 && warp->poll_progress == progress;
+        return !polls && !(order == Order::held && held[warp->index]);
+    };
+    auto end = std::partition(ready.begin(), ready.end(), eager);
+    if (end != ready.begin() && !(order == Order::random && random.chance(64))) ready.erase(end, ready.end());
+    if (order == Order::priority) {
+        auto lower = [](Warp* a, Warp* b) { return a->priority < b->priority; };
+        Warp* best = *std::max_element(ready.begin(), ready.end(), lower);
+        if (random.chance(24) || (best->polls > 1 && best->poll_progress == progress)) best->priority = random.next();
+        return best;
+    }
+    return ready[random.below(ready.size())];
+}
+
+// Whether a warp polls a word that the host may set. If it does, all of them may try again.
+bool Machine::waits_for_host() {
+    bool waits = std::any_of(warps.begin(), warps.end(), [&](Warp* warp) {
+        uint32_t hint = 0;
+        Range* range = warp->state == State::ready ? range_of(warp->polled, 1, hint) : nullptr;
+        return range && range->outside;
+    });
+    if (waits) ++progress;
+    return waits;
+}
+
+int Machine::run(uint64_t most_steps) {
+    try {
+        if (!begun) begin();
+        uint64_t until = steps + most_steps;
+        while (steps < until) {
+            Warp* warp = choose();
+            if (!warp) {
+                if (std::all_of(warps.begin(), warps.end(), [](Warp* w) { return w->state == State::done; })) return 0;
+                deadlock("deadlock: no warp can go on");
+            }
+            if (in_vain(*warp) && std::all_of(warps.begin(), warps.end(), [&](Warp* w) { return w->state != State::ready || in_vain(*w); })) {
+                if (waits_for_host()) return 3;
+                deadlock("deadlock: no warp can go on");
+            }
+            uint64_t mean = std::max(1u, settings.quantum);
+            execute(*warp, Order(settings.order) == Order::clock ? int64_t(mean) : int64_t(1 + random.below(2 * mean)));
+            if (progress != seen_progress) seen_progress = progress, last_progress_step = steps;
+            if (steps - last_progress_step > settings.stall_limit) {
+                deadlock("no progress in the last " + std::to_string(steps - last_progress_step) + " steps: is this an endless loop?");
+            }
+        }
+        return 1;
+    } catch (const Failure& failure) {
+        error = failure.what();
+        return 2;
+    }
+}
+
+}  // namespace ptx

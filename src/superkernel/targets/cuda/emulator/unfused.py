@@ -1,0 +1,98 @@
+"""targets.cuda.emulator.unfused: the ops of a graph -> each launched alone, its PTX as its compiler wrote it.
+
+A super kernel must give the same bits. With checks, what a sub-kernel touches is compared with what it declares.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from superkernel.cache import Cache
+from superkernel.model.argument_layout import Layout, Role, Slot
+from superkernel.model.graph import Graph
+from superkernel.model.node import Node
+
+from ..facts import KernelFacts, facts_of
+from ..reader import read_ptx_file
+from .alone import decoded, resident_blocks
+from .buffer_images import BufferImages
+from .device_memory import DeviceMemory, MemoryRange
+from .execution import GpuLaunch, execute
+from .library import load_emulator
+from .program import DecodedProgram
+from .schedule import WarpSchedule
+
+
+def launch_unfused(graph: Graph, layout: Layout, images: BufferImages, seed: int, *, check: bool = False) -> None:
+    """Run every op of the graph alone, in order, on the images."""
+    for index in graph.order:
+        launch_op(graph.nodes[index], layout, images, seed, graph.name, check)
+
+
+def launch_op(node: Node, layout: Layout, images: BufferImages, seed: int, scope: str, check: bool) -> None:
+    """Run one op alone. `check`: it may write only what it declares, and touch only the parts that @block names."""
+    kernel, facts = node.kernel, facts_of(node.kernel)
+    program = decoded(read_ptx_file(kernel.binary.path), facts.symbol)
+    slots = [slot for slot in layout.slots if slot.op == node.name and slot.role is Role.PARAM]
+    memory = DeviceMemory()
+    memory.add_variables(program.variables)
+    ranges = _ranges(node, images, memory, check)
+    scratch = 0
+    if facts.scratch:
+        scratch = memory.add("the scratch memory", np.zeros(facts.scratch * node.blocks, np.uint8)).address
+    values = [_value(slot, ranges, images) for slot in slots]
+    grid = kernel.grid or (kernel.block_dim, 1, 1)
+    launch = GpuLaunch(
+        grid,
+        facts.threads,
+        facts.dynamic_shared,
+        resident_blocks(facts.threads, prod(grid) if kernel.sync_all else None),
+        _parameters(program, facts, values, scratch),
+        {},
+        seed,
+        WarpSchedule.of_seed(seed),
+        True,
+        f"super_kernel_scope {scope!r}: alone, emulated with seed={seed}: ",
+        (node.name,),
+    )
+    execute(load_emulator(Cache()), program, memory, launch)
+
+
+def _ranges(node: Node, images: BufferImages, memory: DeviceMemory, check: bool) -> dict[str, MemoryRange]:
+    """The buffers of the op; one that several parameters name may be touched as any of them says."""
+    found: dict[str, MemoryRange] = {}
+    for _, name in node.arguments():
+        if name in found:
+            continue
+        params = [param for param, other in node.arguments() if other == name]
+        content = images.contents[name]
+        writable = not check or any(param.kind.writes for param in params)
+        in_parts = check and len(params) == 1 and params[0].block and content.size % node.blocks == 0
+        part = content.size // node.blocks if in_parts else 0
+        spelt = ", ".join(f"{param.kind.value}:{param.name}" for param in params)
+        title = f"buffer {name!r} (parameter {spelt})"
+        found[name] = memory.add(title, content, tracked=True, writable=writable, part=part)
+    return found
+
+
+def _value(slot: Slot, ranges: dict[str, MemoryRange], images: BufferImages) -> int:
+    if slot.source is None:
+        return slot.literal
+    if slot.source in images.scalars:
+        return images.scalars[slot.source]
+    return ranges[slot.source].address + slot.addend
+
+
+def _parameters(program: DecodedProgram, facts: KernelFacts, values: list[int], scratch: int) -> bytes:
+    """The parameters of the entry: those of the user, and the scratch pointers that Triton adds."""
+    block = bytearray(program.param_bytes)
+    layout = facts.layout
+    for place, (offset, size) in enumerate(zip(layout.offsets, layout.sizes, strict=True)):
+        if place < len(values):
+            value = values[place]
+        else:
+            value = scratch if layout.scratch is not None and place == layout.scratch[0] else 0
+        block[offset : offset + size] = (value % 2**64).to_bytes(8, "little")[:size]
+    return bytes(block)
