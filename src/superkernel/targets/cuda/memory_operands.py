@@ -1,4 +1,4 @@
-"""targets.cuda.memory_operands: an instruction -> how it accesses global memory, by which operand, and how many bytes."""
+"""targets.cuda.memory_operands: an instruction -> how it accesses global memory, by which operand, how many bytes."""
 
 from __future__ import annotations
 
