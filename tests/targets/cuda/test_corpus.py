@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import time
+from pathlib import Path
+
 import pytest
 from targets.cuda.corpus import (
     ARCHITECTURES,
@@ -14,6 +18,7 @@ from targets.cuda.corpus import (
     why_no_nvcc,
 )
 
+from superkernel import SubKernel
 from superkernel.errors import UnsupportedError
 from superkernel.model.params import Kind, Param
 from superkernel.targets.cuda.basic_blocks import control_flow
@@ -106,6 +111,35 @@ def test_kernels_of_nvcc(corpus: Corpus, name: str) -> None:
     check_facts(corpus, name, 90)
     check_kinds(corpus, name, 90)
     check_round_trip(corpus, name, 90)
+
+
+def test_what_nvrtc_writes_is_read_and_refused_alike() -> None:
+    path = Path(__file__).with_name("cuda_kernels_nvrtc_sm120a.ptx")  # of the kernels that need no headers
+    module = read_ptx_file(path)
+    assert (module.version, module.target, len(module.entries)) == ((9, 4), "sm_120a", 14)
+    assert str(read_ptx(str(module))) == str(module)
+    for entry in module.entries:
+        described = BY_NAME[entry.name]
+        assert isinstance(described, CudaKernel)
+        shape = {"threads": described.threads, "grid": described.grid, "shared": described.shared}
+        kernel = SubKernel.from_ptx(path, entry.name, params=described.params, **shape)
+        if described.refused:
+            with pytest.raises(UnsupportedError, match=re.escape(described.refused)):
+                complete(kernel, module)
+        else:
+            assert not facts_of(complete(kernel, module)).remarks
+
+
+@pytest.mark.conformance
+def test_half_a_megabyte_is_read_in_about_a_second() -> None:
+    text = Path(__file__).with_name("cuda_kernels_sm90.ptx").read_text()
+    head, kernels = text.split(".visible .entry saxpy", maxsplit=1)
+    kernel = f".visible .entry saxpy{kernels.split('.visible .entry', maxsplit=1)[0]}"
+    count = 500_000 // len(kernel)
+    text = head + "".join(kernel.replace("saxpy", f"saxpy_{number}") for number in range(count))
+    begin = time.process_time()
+    module = read_ptx(text)
+    assert len(module.entries) == count and time.process_time() - begin < 2
 
 
 @pytest.mark.parametrize("name", REFUSED + CUDA_REFUSED)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import random
+import re
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from superkernel.errors import BuildError
 from superkernel.targets.cuda.basic_blocks import control_flow
@@ -248,3 +253,81 @@ def test_decoupled_look_back_waits_for_lower_blocks() -> None:
     assert spins(body) == [Spin.LOWER_BLOCKS]
     assert spins(body.replace("add.s32 %r6, %r6, -1", "add.s32 %r6, %r6, 1")) == [Spin.ALL_BLOCKS]
     assert spins(body.replace("%ctaid.x", "%tid.x")) == [Spin.ALL_BLOCKS]
+
+
+def random_program(chance: random.Random) -> str:
+    """Moves, sums, choices, exchanges through shared memory and jumps forwards and backwards between accesses."""
+    registers = [f"%rd{number}" for number in range(10, 14)]
+    sources = [*registers, "%rd0", "%rd1", "%rd2"]
+    lines = [f"mov.u64 {register}, %rd{chance.randrange(3)};" for register in registers]
+    for number in range(chance.randrange(3, 14)):
+        to, first, second = chance.choice(registers), chance.choice(sources), chance.choice(sources)
+        lines.append(
+            chance.choice(
+                [
+                    f"mov.u64 {to}, {first};",
+                    f"add.s64 {to}, {first}, %rd9;",
+                    f"mad.wide.u32 {to}, %r0, 8, {first};",
+                    f"setp.eq.u32 %p1, %r3, {number}; selp.b64 {to}, {first}, {second}, %p1;",
+                    f"setp.eq.u32 %p1, %r3, {number}; @%p1 mov.u64 {to}, {first};",
+                    f"st.shared.b64 [area], {first}; ld.shared.b64 {to}, [area];",
+                    f"mov.b64 {{%r5, %r6}}, {first}; mov.b64 {to}, {{%r5, %r6}};",
+                    f"label{number}: st.global.u32 [{first}], 0;",
+                    f"ld.global.u32 %r7, [{first}];",
+                ]
+            )
+        )
+    places = sorted({int(found) for found in re.findall(r"label(\d+):", " ".join(lines))})
+    for place in places:
+        at = chance.randrange(len(registers), len(lines) + 1)
+        lines.insert(at, f"setp.eq.u32 %p2, %r3, {place}; @%p2 bra label{place};")
+    return "\n".join(lines)
+
+
+def run(program: str, chance: random.Random) -> list[tuple[str, int]]:
+    """What one thread does: the accesses by opcode and parameter. Every predicate is drawn; loops end after a while."""
+    statements = [text.strip() for text in program.replace("\n", " ").split(";") if text.strip()]
+    labels = {text.split(":")[0]: index for index, text in enumerate(statements) if text.startswith("label")}
+    values = {f"%rd{number}": number for number in range(3)}
+    memory, seen, at = 0, [], 0
+    for _ in range(200):
+        if at >= len(statements):
+            break
+        text = statements[at].split(": ")[-1]
+        at += 1
+        if text.startswith("@"):
+            if not chance.randrange(2):
+                continue
+            text = text.split(maxsplit=1)[1]
+        opcode, _, rest = text.partition(" ")
+        operands = [operand.strip(" []") for operand in re.split(r",\s*(?![^{]*})", rest)]
+        if opcode == "bra":
+            at = labels[operands[0]]
+        elif opcode in ("mov.u64", "add.s64"):
+            values[operands[0]] = values[operands[1]]
+        elif opcode == "mad.wide.u32":
+            values[operands[0]] = values[operands[3]]
+        elif opcode == "selp.b64":
+            values[operands[0]] = values[operands[1 + chance.randrange(2)]]
+        elif opcode == "mov.b64":
+            values[operands[0]] = values[operands[1]]
+        elif opcode == "st.shared.b64":
+            memory = values[operands[1]]
+        elif opcode == "ld.shared.b64":
+            values[operands[0]] = memory
+        elif opcode == "st.global.u32":
+            seen.append((opcode, values[operands[0]]))
+        elif opcode == "ld.global.u32":
+            seen.append((opcode, values[operands[1]]))
+    return seen
+
+
+@given(st.integers(0, 2**32))
+def test_no_access_of_a_run_is_missed(seed: int) -> None:
+    """What a run of random code accesses is among what the analysis says: it may say too much, never too little."""
+    chance = random.Random(seed)
+    program = random_program(chance)
+    found = accesses(program)
+    for _ in range(5):
+        for opcode, param in run(program, chance):
+            assert param in (found.written if opcode.startswith("st") else found.read), program

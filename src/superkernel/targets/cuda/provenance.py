@@ -223,7 +223,8 @@ class _Analysis:
         if "global_address" in instruction.modifiers:
             state[_DESCRIPTOR] = self._value(instruction.operands[-1], state)
         elif instruction.modifiers[:1] == ("cp_fenceproxy",):
-            self.described[index] = self.described.get(index, _NONE) | state.get(_DESCRIPTOR, _NONE)
+            # The next descriptor is filled anew, by a thread that branches do not let the analysis follow.
+            self.described[index] = self.described.get(index, _NONE) | state.pop(_DESCRIPTOR, _NONE)
             for register in registers_in(instruction.operands[0]):
                 kept = {origin for origin in state.get(register, _NONE) if origin[0] is not OriginKind.DESCRIPTOR}
                 state[register] = frozenset({*kept, (OriginKind.DESCRIPTOR, index)})
