@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+from itertools import pairwise
 
 import pytest
 from typer.testing import CliRunner
@@ -11,10 +12,11 @@ from typer.testing import CliRunner
 torch = pytest.importorskip("torch")
 
 from superkernel.errors import OptionError, UnsupportedError  # noqa: E402
+from superkernel.targets.cuda.facts import complete  # noqa: E402
 from superkernel.tools import bench  # noqa: E402
-from superkernel.tools.bench import cuda, cuda_chains, cuda_launches  # noqa: E402
+from superkernel.tools.bench import cuda, cuda_chains, cuda_decode, cuda_launches, cuda_workloads  # noqa: E402
 from superkernel.tools.bench.cuda_chains import GRAPH, OURS, OURS_WAITING, PDL_GRAPH, STREAM  # noqa: E402
-from superkernel.tools.bench.cuda_workloads import CudaChain  # noqa: E402
+from superkernel.tools.bench.cuda_workloads import CudaChain, GemvConfig  # noqa: E402
 from superkernel.tools.bench.measure import Result, Timing  # noqa: E402
 from superkernel.tools.cli import app  # noqa: E402
 
@@ -75,3 +77,45 @@ def test_launch_attributes_have_the_layout_of_the_driver() -> None:
     assert (ctypes.sizeof(config), ctypes.sizeof(attribute)) == (56, 72)
     assert (config.stream.offset, config.attributes.offset, config.attribute_count.offset) == (32, 40, 48)
     assert attribute.value.offset == 8
+
+
+@pytest.fixture
+def without_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chains of tensors that have no memory: their launches can be captured all the same."""
+    pytest.importorskip("triton")
+    monkeypatch.setattr(cuda_workloads, "DEVICE", "meta")
+    monkeypatch.setattr(cuda_workloads, "sm_count", lambda: 132)
+
+
+@pytest.mark.slow
+def test_the_decode_chain_is_the_one_that_was_published(without_memory: None) -> None:
+    configs = {columns: GemvConfig(8, 512, 4) for columns in (2048, 8192)}
+    chain = cuda_decode.decode_chain(torch, configs)
+    assert len(chain.ops) == len(chain.waiting) == 144
+    assert len({op.kernel.binary.path for op in chain.ops}) == 6  # GEMVs differ by their number of columns
+    assert chain.weight_bytes == pytest.approx(2.0e9, rel=0.03)
+    assert chain.outputs[-1] == "change" and len(chain.state) == 32
+    assert not any(op.kernel.pure for op in chain.ops if op.kernel.name == "rotate_and_append")
+    streamed = cuda_workloads.with_streaming_gemv(chain, prefetch=3)
+    ours = [op for op in streamed.ops if op.kernel.op_type == "StreamingGemv"]
+    assert len(ours) == 64 and list(ours[0].args)[-1] == 3
+    for op, following in pairwise(ours):
+        assert op.args[3] == following.args[0]
+
+
+@pytest.mark.slow
+def test_chains_have_the_sizes_of_the_figures(without_memory: None) -> None:
+    small = cuda_workloads.small_chain(torch, 2048)
+    assert [op.kernel.name for op in small.ops] == ["rms_norm", "add"] * 32
+    wide = cuda_workloads.wide_chain(torch, GemvConfig(8, 512, 4))
+    assert [op.kernel.block_dim for op in wide.ops] == [1, 256] * 64 and wide.weight_bytes == 64 * 2048 * 2048 * 2
+    gemvs = cuda_workloads.gemv_chain(torch, GemvConfig(8, 512, 4))
+    assert len(gemvs.ops) == 64 and gemvs.weight_bytes == 64 * 4096 * 4096 * 2
+    for chain in (small, wide, gemvs):  # every kernel of the peer waits, and reads its weights before that
+        kernels = {op.kernel.name: complete(op.kernel) for op in chain.waiting}
+        assert all(kernel.waits_inside for kernel in kernels.values())
+        read_before = {name: kernel.read_before_wait for name, kernel in kernels.items()}
+        assert all(read_before[name] == names for name, names in _WEIGHTS_FIRST.items() if name in read_before)
+
+
+_WEIGHTS_FIRST = {"rms_norm": ("weight",), "gemv": ("w",), "add": ()}
