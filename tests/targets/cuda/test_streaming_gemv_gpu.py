@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use"),
 ]
 TOLERANCE = {"float32": 1e-5, "bfloat16": 5e-3, "float16": 1e-3}
-SHAPES = [(4096, 4096), (131, 272), (1000, 2064), (64, 20480)]
+SHAPES = [(4096, 4096), (144, 272), (1008, 2064), (64, 20480)]
 
 
 def matrix(gemv: StreamingGemv) -> tuple[Any, Any, Any]:
@@ -38,7 +38,7 @@ def test_two_products_are_those_of_float64_and_of_single_launches(weights: str, 
     for rows, columns in SHAPES:
         for activations in TOLERANCE:
             first = StreamingGemv(rows, columns, batch=batch, weights=weights, activations=activations)
-            second = StreamingGemv(48, rows // 16 * 16, batch=1, weights=weights, activations=activations)
+            second = StreamingGemv(48, batch * rows, weights=weights, activations=activations)
             (w, w_scale, w_value), (v, v_scale, v_value) = matrix(first), matrix(second)
             x = torch.randn(batch, columns, device="cuda").to(getattr(torch, activations))
             buffers = {"w": w, "v": v, "x": x}
@@ -55,7 +55,7 @@ def test_two_products_are_those_of_float64_and_of_single_launches(weights: str, 
                 assert torch.equal(fused[name], alone[name]), (rows, columns, activations)
             expected = x.double() @ w_value.T
             _close(fused["y"], expected, activations)
-            _close(fused["z"], fused["y"].flatten()[: second.columns].double() @ v_value.T, activations)
+            _close(fused["z"], fused["y"].flatten().double() @ v_value.T, activations)
 
 
 def _close(found: Any, expected: Any, activations: str) -> None:
