@@ -21,14 +21,14 @@ from ..ptx import (
     Statement,
     Variable,
 )
-from . import arithmetic_forms, conversion_forms, memory_forms, warp_forms
+from . import arithmetic_forms, bulk_forms, conversion_forms, memory_forms, warp_forms
 from .arithmetic_forms import WINDOW, Form
 from .lowering import Lowering, Names, Step
 from .program import ENCODED, NONE, OPERANDS, DecodedProgram, DeviceVariable, InstructionFlag
 from .registers import Register, RegisterFile, number_bits
 
 FORMS: dict[str, Form] = {
-    **arithmetic_forms.FORMS, **conversion_forms.FORMS, **memory_forms.FORMS, **warp_forms.FORMS,
+    **arithmetic_forms.FORMS, **conversion_forms.FORMS, **memory_forms.FORMS, **bulk_forms.FORMS, **warp_forms.FORMS,
 }  # fmt: skip
 VARIABLES = WINDOW + (1 << 20)  # the address of the first .global variable
 BUFFERS = WINDOW + (1 << 40)  # the address of the first buffer

@@ -85,7 +85,7 @@ def _fence(lowering: Lowering, i: Instruction) -> None:
     return lowering.emit("fence", detail=scope)
 
 
-def _copy(lowering: Lowering, i: Instruction) -> None:
+def copy(lowering: Lowering, i: Instruction) -> None:
     if i.modifiers[:2] == ("async", "commit_group"):
         return lowering.emit("cp.async.commit_group")
     if i.modifiers[:2] == ("async", "wait_group"):
@@ -94,7 +94,7 @@ def _copy(lowering: Lowering, i: Instruction) -> None:
         return lowering.emit("cp.async.wait_all")
     if i.modifiers[0] != "async" or i.modifiers[1] not in ("ca", "cg"):
         raise lowering.unsupported(i, f": it has no {_NO_BULK}")
-    target, source = (_added(lowering, operand, nbytes) for operand, nbytes in ((i.operands[0], 4), (i.operands[1], 8)))
+    target, source = (added(lowering, operand, nbytes) for operand, nbytes in ((i.operands[0], 4), (i.operands[1], 8)))
     nbytes = int(i.operands[2], 0)
     filled = ignored = NONE
     policy = "L2::cache_hint" in i.opcode
@@ -107,7 +107,7 @@ def _copy(lowering: Lowering, i: Instruction) -> None:
     return lowering.emit("cp.async", target, source, filled, ignored, detail=nbytes)
 
 
-def _added(lowering: Lowering, operand: str, nbytes: int) -> int:
+def added(lowering: Lowering, operand: str, nbytes: int) -> int:
     """An address with its offset added."""
     where = address(operand)
     base = lowering.source(where.base, nbytes)
@@ -131,6 +131,6 @@ def nothing(lowering: Lowering, i: Instruction) -> None:
 
 FORMS: dict[str, Form] = {
     "ld": _access, "ldu": _access, "st": _access, "atom": _atomic, "red": _atomic, "membar": _fence, "fence": _fence,
-    "cp": _copy, "createpolicy": _policy, "prefetch": nothing, "prefetchu": nothing, "applypriority": nothing,
+    "cp": copy, "createpolicy": _policy, "prefetch": nothing, "prefetchu": nothing, "applypriority": nothing,
     "discard": nothing, "griddepcontrol": nothing, "pmevent": nothing,
 }  # fmt: skip

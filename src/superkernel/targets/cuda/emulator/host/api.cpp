@@ -7,7 +7,7 @@ namespace ptx {
 
 std::vector<HandlerEntry> all_handlers() {
     std::vector<HandlerEntry> table;
-    for (auto add : {add_integer, add_floating, add_half, add_conversions, add_memory, add_warp, add_matrix, add_control}) add(table);
+    for (auto add : {add_integer, add_floating, add_half, add_conversions, add_memory, add_bulk, add_warp, add_matrix, add_control}) add(table);
     return table;
 }
 

@@ -49,6 +49,7 @@ void add_floating(std::vector<HandlerEntry>&);
 void add_half(std::vector<HandlerEntry>&);
 void add_conversions(std::vector<HandlerEntry>&);
 void add_memory(std::vector<HandlerEntry>&);
+void add_bulk(std::vector<HandlerEntry>&);
 void add_warp(std::vector<HandlerEntry>&);
 void add_matrix(std::vector<HandlerEntry>&);
 void add_control(std::vector<HandlerEntry>&);
@@ -140,6 +141,12 @@ struct Copy {  // cp.async: bytes on their way to shared memory
 };
 constexpr int kOpenGroup = 1 << 30;
 
+struct BulkCopy {  // cp.async.bulk: bytes on their way to shared memory, until the mbarrier is asked
+    const uint8_t* from;
+    uint8_t *to, *mbarrier;
+    uint32_t bytes;
+};
+
 struct Group {  // lanes that stand at the same instruction
     uint32_t pc, mask;
     bool parked;  // they wait for other lanes of the warp
@@ -195,6 +202,7 @@ struct Block {
     Shadow shadow;
     Barrier barriers[kBarriers];
     std::vector<std::unique_ptr<Warp>> warps;
+    std::vector<BulkCopy> bulk_copies;
     uint32_t running = 0;  // warps that have not ended
     bool busy = false;
 };

@@ -140,18 +140,18 @@ void AccessRun::flush() {
     begin_ = end_ = 0;
 }
 
-namespace {
-
-uint32_t strength(const Detail& detail) {
-    return detail.semantics == Semantics::weak ? 0 : detail.scope == Scope::cta ? 1 : 2;
-}
-
 void polled(Warp& warp, uint64_t address, uint64_t value) {
     Machine& m = *warp.machine;
     warp.polls = warp.poll_progress == m.progress ? warp.polls + 1 : 1;
     warp.poll_progress = m.progress;
     warp.polled = address, warp.poll_value = value;
     if (warp.polls > 1) warp.yields = true;
+}
+
+namespace {
+
+uint32_t strength(const Detail& detail) {
+    return detail.semantics == Semantics::weak ? 0 : detail.scope == Scope::cta ? 1 : 2;
 }
 
 void check_coherent(Warp& warp, const Place& place, uint32_t bytes) {
