@@ -1,0 +1,268 @@
+"""targets.cuda.build: a plan -> the bodies of its sub-kernels, the text of its super kernel, and the assembled binary."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import prod
+from pathlib import Path
+
+from ...errors import BuildError, shown
+from ...model.graph import Graph
+from ...model.params import Kind
+from ...model.subkernel import SubKernel
+from .assemble import Assembled, assemble, find_assemblers
+from .basic_blocks import control_flow
+from .device import DeviceDescription, runs_on
+from .emit import ENTRY, LEAST_VERSION, MOST_VALUES, TextShape, emit, table_room, value_room
+from .emit_steps import SlotShape, wait_lines
+from .executable import CudaExecutable
+from .facts import KernelFacts, facts_of
+from .machine import most_registers, slot_threads
+from .numbering import CodeOfKernel, Numbering
+from .plan import CudaPlan, written_parameters
+from .provenance import find_accesses
+from .ptx import Entry, Module
+from .read_back import check_table
+from .reader import read_ptx_file
+from .rewrite import Body, BodyShape, identifier, rewrite
+from .task_layout import SLOT_ALIGNMENT, WORD, Section, TaskFlag
+from .task_table import encode
+
+MOST_BODIES = 32
+MOST_TEXT = 400 * 1024  # bytes of bodies; the assembler's time grows with the square of it
+DELAYS = "SUPERKERNEL_TEST_DELAYS"  # waits and signals of kernels emitted with it are delayed, by the seed of a launch
+
+
+@dataclass(frozen=True)
+class SuperKernelText:
+    """The bodies of a graph, and the super kernel that holds them."""
+
+    bodies: tuple[Body, ...]
+    sections: Mapping[SubKernel, int]
+    shape: TextShape
+    text: str
+
+
+def read_module(path: Path) -> Module:
+    """The module of a PTX file; a file that has not changed is read once."""
+    try:
+        found = path.stat()
+    except OSError as reason:
+        raise BuildError(f"{path}: {reason.strerror}") from reason
+    return _read(path, found.st_mtime_ns, found.st_size)
+
+
+@lru_cache(maxsize=256)
+def _read(path: Path, changed: int, size: int) -> Module:
+    return read_ptx_file(path)
+
+
+@lru_cache(maxsize=256)
+def _access_sources(path: Path, changed: int, name: str, scalars: tuple[int, ...]) -> dict[int, frozenset[int] | None]:
+    """By line, the parameters that an access to global memory may go through; None: any."""
+    module = read_module(path)
+    entry = _entry(module, name)
+    found: dict[int, frozenset[int] | None] = {}
+    for access in find_accesses(module, entry, control_flow(entry, module.origin), scalars).accesses:
+        before = found.get(access.line, frozenset())
+        found[access.line] = None if access.unknown or before is None else before | access.params
+    return found
+
+
+def _entry(module: Module, name: str) -> Entry:
+    entry = module.entry(name)
+    assert entry is not None, "facts were found, so the entry exists"
+    return entry
+
+
+def registers_alone(kernel: SubKernel, device: DeviceDescription) -> int | None:
+    """Of a thread of the sub-kernel by itself; None: there is no assembler."""
+    if not find_assemblers():
+        return None
+    module = read_module(kernel.binary.path)
+    alone = replace(module, entries=(_entry(module, kernel.name),))
+    return assemble(str(alone), module.version, device.architecture).resources.registers
+
+
+def check_architecture(kernel: SubKernel, facts: KernelFacts, device: DeviceDescription) -> None:
+    if not runs_on(facts.target, device):
+        raise BuildError(
+            f"sub-kernel {shown(kernel.name)}: {kernel.binary.path} was compiled for {facts.target}, and {device.name} "
+            f"is {device.architecture}; compile it for {device.architecture}, or choose another chip="
+        )
+
+
+def make_text(graph: Graph, slots: int, device: DeviceDescription, table_bytes: int = 0) -> SuperKernelText:
+    """The super kernel of a graph with so many slots per SM."""
+    kernels = list(dict.fromkeys(node.kernel for node in graph.nodes))
+    where = f"super_kernel_scope {shown(graph.name)}: "
+    keys = {kernel: _body_key(graph, kernel) for kernel in kernels}
+    of_key: dict[tuple[object, ...], SubKernel] = {}
+    for kernel, key in keys.items():
+        of_key.setdefault(key, kernel)
+    if len(of_key) > MOST_BODIES:
+        raise BuildError(
+            f"{where}{len(of_key)} different sub-kernels; a super kernel holds at most {MOST_BODIES}: split the list of "
+            "ops, and compile each part"
+        )
+    ordered = sorted(of_key, key=lambda key: (of_key[key].name, str(key)))
+    slot = SlotShape(slots, slot_threads(kernels), 0, bool(os.environ.get(DELAYS)))
+    names = _unique([identifier(of_key[key].name) for key in ordered])
+    bodies = tuple(
+        _body(graph, of_key[key], name, slot) for key, name in zip(ordered, names, strict=True)
+    )
+    size = sum(len(line) for body in bodies for line in body.lines)
+    if size > MOST_TEXT:
+        raise BuildError(
+            f"{where}its sub-kernels are {size // 1024} KB of PTX; a super kernel holds at most {MOST_TEXT // 1024} KB: "
+            "split the list of ops, and compile each part"
+        )
+    shared = max(-(-body.shared_bytes // SLOT_ALIGNMENT) * SLOT_ALIGNMENT for body in bodies)
+    slot = replace(slot, shared_bytes=shared)
+    version = max(LEAST_VERSION, *(facts_of(kernel).version for kernel in kernels))
+    count = len(graph.buffers) + len(graph.events) + 3
+    if count > MOST_VALUES:
+        raise BuildError(f"{where}{count} buffers and events; a launch takes at most {MOST_VALUES}: split the list of ops")
+    shape = TextShape(
+        slot,
+        version,
+        device.architecture,
+        most_registers(device, slot.block_threads),
+        value_room(count),
+        table_room(table_bytes),
+    )
+    section = {key: number for number, key in enumerate(ordered, len(Section))}
+    sections = {kernel: section[key] for kernel, key in keys.items()}
+    return SuperKernelText(bodies, sections, shape, emit(bodies, shape))
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    found: list[str] = []
+    for name in names:
+        number, unique = 2, name
+        while unique in found:
+            unique, number = f"{name}_{number}", number + 1
+        found.append(unique)
+    return found
+
+
+def _body_key(graph: Graph, kernel: SubKernel) -> tuple[object, ...]:
+    facts = facts_of(kernel)
+    return facts.text_digest, facts.symbol, _body_shape(graph, kernel)
+
+
+def _body_shape(graph: Graph, kernel: SubKernel) -> BodyShape:
+    facts = facts_of(kernel)
+    written = written_parameters(graph, kernel)
+    point = facts.wait_point
+    x, _, _ = kernel.grid or (kernel.block_dim, 1, 1)
+    return BodyShape(
+        facts.threads,
+        facts.dynamic_shared,
+        x == kernel.block_dim,
+        written,
+        any(buffer.written for buffer in graph.buffers.values()),
+        None if point is None else point.line,
+    )
+
+
+def _body(graph: Graph, kernel: SubKernel, name: str, slot: SlotShape) -> Body:
+    module, facts = read_module(kernel.binary.path), facts_of(kernel)
+    shape = _body_shape(graph, kernel)
+    scalars = tuple(index for index, param in enumerate(kernel.params) if param.kind is Kind.SCALAR)
+    path = kernel.binary.path
+    sources = _access_sources(path, path.stat().st_mtime_ns, kernel.name, scalars)
+    threads = prod(facts.threads)
+    wait: list[str] = []
+    if shape.wait_line is not None:
+        wait = list(wait_lines(f"$sk_{name}_wait", slot, threads, TaskFlag.WAITS_INSIDE, "$sk_meet"))
+        if facts.async_proxy:
+            wait.append("fence.proxy.async;")
+    shared = facts.static_shared + facts.dynamic_shared
+    title = f"{kernel.name}: {threads} threads, {shared} bytes of shared memory"
+    return rewrite(_entry(module, kernel.name), module, shape, name, title, wait, sources)
+
+
+def assemble_text(made: SuperKernelText, flags: Sequence[str] = ()) -> Assembled:
+    return assemble(made.text, made.shape.version, made.shape.target, flags)
+
+
+def build(plan: CudaPlan, device: DeviceDescription) -> CudaExecutable:
+    """The text, the task table and, where there is an assembler, the binary of a plan."""
+    graph = plan.graph
+    where = f"super_kernel_scope {shown(graph.name)}: "
+    made = make_text(graph, plan.shape.slots, device)
+    slot = made.shape.slots
+    room = (device.shared_bytes - slot.total_shared(0)) // WORD
+    if room < 0:
+        raise BuildError(
+            f"{where}{slot.total_shared(0)} bytes of shared memory for {slot.slots} slots; {device.name} has "
+            f"{device.shared_bytes}: use fewer cores"
+        )
+    numbers = Numbering(plan, plan.shape, {k: _code(k, s) for k, s in made.sections.items()}, room)
+    table = encode(numbers)
+    check_table(table.data, numbers)
+    if len(table.data) > made.shape.table_room:
+        made = make_text(graph, plan.shape.slots, device, len(table.data))
+    assembled = None
+    if find_assemblers():
+        assembled = assemble_text(made, plan.options.compile_options)
+        _check_resources(made, assembled, graph, device)
+    return CudaExecutable(
+        plan,
+        made.text,
+        numbers,
+        table,
+        slot,
+        made.shape.value_room,
+        None if assembled is None else assembled.cubin,
+        None if assembled is None else assembled.resources,
+        () if assembled is None else (assembled.command,),
+        device.architecture,
+    )
+
+
+def _code(kernel: SubKernel, section: int) -> CodeOfKernel:
+    facts = facts_of(kernel)
+    scratch = facts.layout.scratch
+    count = len(kernel.params) + (0 if scratch is None else len(scratch))
+    return CodeOfKernel(
+        section, count, None if scratch is None else scratch[0], facts.scratch, facts.wait_point is not None
+    )
+
+
+def _check_resources(made: SuperKernelText, found: Assembled, graph: Graph, device: DeviceDescription) -> None:
+    where, resources, slots = f"super_kernel_scope {shown(graph.name)}: ", found.resources, made.shape.slots
+    if resources.serialized_wgmma:
+        raise BuildError(f"{where}the assembler serialises wgmma (C7510), which would slow the kernel down", [found.command])
+    if resources.spilled_bytes:
+        heaviest = max(graph.nodes, key=lambda node: facts_of(node.kernel).registers or 0)
+        raise BuildError(
+            f"{where}with {slots.slots} slots of {slots.threads} threads on an SM a thread has {made.shape.most_registers} "
+            f"registers, and the super kernel spills {resources.spilled_bytes} bytes; op {heaviest.name!r} needs "
+            f"{facts_of(heaviest.kernel).registers} registers alone. Compile it with at most "
+            f"cores={max(1, slots.slots - 1) * device.sms}, or compile that op by itself",
+            [found.command],
+        )
+
+
+def assembled_slots(graph: Graph, slots: int, device: DeviceDescription, flags: Sequence[str]) -> tuple[int, str]:
+    """The largest number of slots, up to `slots`, with which the assembled kernel does not spill; and the reason."""
+    if not find_assemblers():
+        return slots, f"{slots} slots on each of {device.sms} SMs"
+    tried = []
+    while True:
+        made = make_text(graph, slots, device)
+        resources = assemble_text(made, flags).resources
+        if not resources.spilled_bytes or slots == 1:
+            break
+        tried.append(f"{slots} slots would spill {resources.spilled_bytes} bytes")
+        slots -= 1
+    text = f"{slots} slot{'s' if slots > 1 else ''} of {made.shape.slots.threads} threads on each of {device.sms} SMs"
+    return slots, "; ".join((f"{text}, {resources.registers} registers a thread", *tried))
+
+
+__all__ = ["DELAYS", "ENTRY", "assembled_slots", "build", "check_architecture", "make_text", "registers_alone"]

@@ -1,0 +1,166 @@
+"""targets.cuda.device: the name of a GPU, or a JSON file that describes one -> DeviceDescription, and its Machine."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ...errors import OptionError, nearest, shown
+from ...model.plain_values import checked_path
+from ...plan import Costs
+
+DeviceChoice = str | Path | Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class DeviceDescription:
+    """What planner and emitter must know of a GPU. Costs are of this kind of GPU, or measured on it."""
+
+    name: str
+    architecture: str  # "sm_90a"
+    sms: int
+    registers: int = 65536  # of an SM
+    shared_bytes: int = 232448  # that a block can have
+    threads: int = 1024  # of a block
+    costs: Costs = Costs(
+        call_ns=600.0,
+        bytes_per_ns=8.0,
+        sync_ns=900.0,
+        near_sync_ns=50.0,
+        team_ns=0.0,
+        shared_bytes_per_ns=8.0,
+    )
+
+    @property
+    def number(self) -> int:
+        """90 of sm_90a."""
+        return architecture_number(self.architecture)
+
+
+DEFAULT = "h200"
+_KNOWN = {
+    device.name: device
+    for device in (
+        DeviceDescription("a100", "sm_80", 108, shared_bytes=166912),
+        DeviceDescription("h100", "sm_90a", 132),
+        DeviceDescription("h200", "sm_90a", 132),
+        DeviceDescription("gh200", "sm_90a", 132),
+        DeviceDescription("l40s", "sm_89", 142, shared_bytes=101376),
+        DeviceDescription("b200", "sm_100a", 148),
+        DeviceDescription("rtx5090", "sm_120a", 170, shared_bytes=101376),
+    )
+}
+_OF_ARCHITECTURE = {
+    "sm_80": "a100", "sm_89": "l40s", "sm_90": "h200", "sm_90a": "h200", "sm_100a": "b200", "sm_120a": "rtx5090",
+}  # fmt: skip
+_ARCHITECTURE = re.compile(r"sm_(\d+)([af]?)")
+_PRESENT = "superkernel.targets.cuda.runtime.device"  # the GPU of this machine, where the run time finds one
+
+
+def architecture_number(architecture: str) -> int:
+    found = _ARCHITECTURE.fullmatch(architecture)
+    if found is None:
+        raise OptionError(f"{shown(architecture)} is no architecture such as sm_90a")
+    return int(found[1])
+
+
+def runs_on(compiled: str, device: DeviceDescription) -> bool:
+    """Whether PTX for an architecture can be assembled for a device: 'a' is for one architecture, 'f' for a family."""
+    found, here = _ARCHITECTURE.fullmatch(compiled), _ARCHITECTURE.fullmatch(device.architecture)
+    if found is None or here is None:
+        return False
+    number, own = int(found[1]), int(here[1])
+    if found[2] == "a":
+        return number == own
+    if found[2] == "f":
+        return number // 10 == own // 10 and number <= own
+    return number <= own
+
+
+def known_devices() -> tuple[str, ...]:
+    return (*_KNOWN, *_OF_ARCHITECTURE)
+
+
+def device_fields(device: DeviceDescription) -> dict[str, Any]:
+    """As a file that describes the device has them."""
+    return asdict(device)
+
+
+def present_device() -> DeviceDescription | None:
+    """The GPU of this machine."""
+    if find_spec(_PRESENT.rpartition(".")[0]) is None or find_spec(_PRESENT) is None:
+        return None
+    found: DeviceDescription | None = import_module(_PRESENT).find_device()
+    return found
+
+
+def find_device(given: DeviceChoice | None) -> DeviceDescription:
+    """A GPU by its name or architecture, one described by a file or by its fields; None: this machine's, or an H200."""
+    if given is None:
+        return present_device() or _KNOWN[DEFAULT]
+    if isinstance(given, Mapping):
+        return _described(Path("described"), given)
+    if not isinstance(given, str | Path):
+        raise OptionError(f"chip is {shown(given)}; give the name of a GPU, or a .json file that describes one")
+    checked_path(given, "chip", OptionError)
+    name = str(given).lower()
+    if name in _KNOWN:
+        return _KNOWN[name]
+    if name in _OF_ARCHITECTURE:
+        return replace(_KNOWN[_OF_ARCHITECTURE[name]], architecture=name)
+    path = Path(given)
+    if path.suffix == ".json" or path.is_file():
+        return _read(path)
+    raise OptionError(
+        f"unknown chip {str(given)!r}{nearest(name, known_devices())}; known are {', '.join(known_devices())}, or give a "
+        ".json file that describes one"
+    )
+
+
+def _read(path: Path) -> DeviceDescription:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as reason:
+        raise OptionError(f"chip {path}: cannot be read: {reason.strerror or reason}") from reason
+    except (ValueError, RecursionError) as reason:
+        raise OptionError(f"chip {path}: not JSON: {reason}") from reason
+    return _described(path, found)
+
+
+def _described(path: Path, found: object) -> DeviceDescription:
+    if not isinstance(found, Mapping):
+        raise OptionError(f"chip {path}: an object with the fields of a GPU is needed, not {shown(found)}")
+    known = [field.name for field in fields(DeviceDescription)]
+    for key in found:
+        if key not in known:
+            raise OptionError(f"chip {path}: unknown field {shown(key)}{nearest(key, known)}; fields: {', '.join(known)}")
+    for key in ("name", "architecture"):
+        if not isinstance(found.get(key), str):
+            raise OptionError(f"chip {path}: {key} is {shown(found.get(key))}; a text is needed")
+    for key in ("sms", "registers", "shared_bytes", "threads"):
+        value = found.get(key, 1)
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**31 or (key == "sms" and key not in found):
+            raise OptionError(f"chip {path}: {key} is {shown(found.get(key))}; a whole number from 1 is needed")
+    architecture_number(found["architecture"])
+    return DeviceDescription(**{**found, "costs": _costs(path, found.get("costs"))})
+
+
+def _costs(path: Path, found: object) -> Costs:
+    default = DeviceDescription("", "", 1).costs
+    if found is None:
+        return default
+    known = [field.name for field in fields(Costs)]
+    valid = isinstance(found, Mapping) and all(
+        key in known and isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+        for key, value in found.items()
+    )
+    if not valid:
+        raise OptionError(f"chip {path}: costs is {shown(found)}; it maps some of {', '.join(known)} to numbers")
+    assert isinstance(found, Mapping)
+    return replace(default, **found)

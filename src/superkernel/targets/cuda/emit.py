@@ -1,0 +1,178 @@
+"""targets.cuda.emit: the bodies of sub-kernels -> the PTX of a super kernel that walks a task table.
+
+The text depends on the set of bodies and on the shape of the slots, not on the ops: kernels that differ in order,
+arguments or grids share a binary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from .emit_steps import (
+    TABLE_LOAD,
+    SlotShape,
+    dispatch_lines,
+    end_lines,
+    entry_lines,
+    event_lines,
+    meet_lines,
+    other_lines,
+    rank_lines,
+)
+from .rewrite import Body
+from .task_layout import SLOT_ALIGNMENT, WORD, Section, SharedOffset, TaskWord
+
+PtxVersion = tuple[int, int]
+LEAST_VERSION: PtxVersion = (7, 8)  # with brx.idx, red.release, barriers per thread and large parameter blocks
+MOST_CONSTANT_TABLE = 48 * 1024  # bytes; a larger task table lies in global memory
+MOST_VALUES = 4000  # 32,764 bytes of parameters at most
+_VALUE_ROOMS = (32, 128, 500, 1000, 2000, MOST_VALUES)
+ENTRY = "sk_main"
+_SECTIONS = {
+    Section.END: "$sk_end",
+    Section.SYNC: "$sk_meet",
+    Section.AWAIT_EVENT: "$sk_await_event",
+    Section.NOTIFY: "$sk_notify",
+    Section.RESET_EVENT: "$sk_reset_event",
+    Section.FENCE: "$sk_fence",
+    Section.STAMP: "$sk_stamp",
+    Section.PREFETCH: "$sk_prefetch",
+}
+_PREDICATES = "first", "p", "abort", "near"
+_WORDS = (
+    "thread", "slot", "core", "cores", "barrier", "shared", "control", "slot_words", "kind", "block", "launches",
+    "counter", "arrivals", "target", "seen", "polls", "more", "more_count", "a", "b", "c", "d",
+)  # fmt: skip
+_LONGS = "table", "values", "state", "task", "address", "event", "host", "now", "since", "elapsed"
+
+
+@dataclass(frozen=True)
+class TextShape:
+    """What of a super kernel decides its text, beside its bodies."""
+
+    slots: SlotShape
+    version: PtxVersion
+    target: str  # "sm_90a"
+    most_registers: int
+    value_room: int  # values of a launch
+    table_room: int  # bytes of the task table
+
+
+def table_room(nbytes: int) -> int:
+    """The size that a task table is given: one of few, so that kernels of similar size share a binary."""
+    room = MOST_CONSTANT_TABLE
+    while room < nbytes:
+        room *= 2
+    return room
+
+
+def value_room(count: int) -> int:
+    """The number of values that a launch is given, likewise. More parameters cost more time of the host."""
+    return next((room for room in _VALUE_ROOMS if room >= count), count)
+
+
+def emit(bodies: Sequence[Body], shape: TextShape) -> str:
+    """The text of the super kernel."""
+    in_constant = shape.table_room <= MOST_CONSTANT_TABLE
+    space, load = (".const", "ld.const") if in_constant else (".global", "ld.global.nc")
+    major, minor = shape.version
+    lines = [
+        "//",
+        "// Super kernel: each slot of an SM walks its list of tasks; a task runs the blocks of an op that are the slot's.",
+        f"// {shape.slots.slots} slots of {shape.slots.threads} threads per SM, {shape.slots.shared_bytes} bytes of "
+        "shared memory each",
+        *(f"// section {number}: {body.title}" for number, body in enumerate(bodies, len(Section))),
+        "//",
+        f".version {major}.{minor}",
+        f".target {shape.target}",
+        ".address_size 64",
+        "",
+        f".visible {space} .align 64 .b8 sk_tasks[{shape.table_room}];  // written before the first launch",
+        f".extern .shared .align {SLOT_ALIGNMENT} .b8 sk_shared_memory[];",
+        *dict.fromkeys(line for body in bodies for line in body.declarations),
+        "",
+        f".visible .entry {ENTRY}(",
+        "\t.param .u64 sk_state,",
+        f"\t.param .align 8 .b8 sk_values[{8 * shape.value_room}]",
+        ")",
+        f".reqntid {shape.slots.block_threads}, 1, 1",
+        f".maxnreg {shape.most_registers}",
+        "{",
+        *(f"\t.reg .{kind} {', '.join(f'%sk_{name}' for name in names)};" for kind, names in _registers()),
+        "",
+        *_indented(entry_lines(shape.slots)),
+        "",
+        *_indented(dispatch_lines(shape.slots, [*_SECTIONS.values(), *(f"$sk_{body.name}" for body in bodies)])),
+        "",
+        *(line for body in bodies for line in (*_indented(_body_lines(body, shape.slots)), "")),
+        *_indented(meet_lines(shape.slots)),
+        "",
+        *_indented(event_lines(shape.slots)),
+        "",
+        *_indented(other_lines(shape.slots)),
+        "",
+        *_indented(end_lines()),
+        "}",
+        "",
+    ]
+    return "\n".join(lines).replace(TABLE_LOAD, load)
+
+
+def _registers() -> tuple[tuple[str, tuple[str, ...]], ...]:
+    return ("pred", _PREDICATES), ("b32", _WORDS), ("b64", _LONGS)
+
+
+def _indented(lines: Iterator[str]) -> Iterator[str]:
+    for line in lines:
+        yield line if line.startswith("$") and line.endswith(":") else f"\t{line}"
+
+
+def _body_lines(body: Body, slots: SlotShape) -> Iterator[str]:
+    """All blocks of an op that one core runs."""
+    yield f"// ==== {body.title}"
+    yield f"$sk_{body.name}:"
+    if body.threads < slots.threads:
+        yield f"setp.ge.u32 %sk_p, %sk_thread, {body.threads};"
+        yield "@%sk_p bra $sk_meet;"
+    if body.uses_async_proxy:
+        yield "fence.proxy.async;  // what was stored before, asynchronous copies must see"
+    yield from rank_lines()
+    yield f"$sk_{body.name}_block:"
+    yield "{"
+    yield from body.lines
+    yield "}"
+    yield f"$sk_{body.name}_done:"
+    yield from body.after
+    yield "bar.warp.sync 0xffffffff;"
+    if body.mbarriers:
+        yield from _invalidate_lines(body)
+    yield f"{TABLE_LOAD}.u32 %sk_a, [%sk_task+{WORD * TaskWord.WIDTH}];"
+    yield f"{TABLE_LOAD}.u32 %sk_b, [%sk_task+{WORD * TaskWord.BLOCKS}];"
+    yield "add.u32 %sk_block, %sk_block, %sk_a;"
+    yield "setp.lt.u32 %sk_p, %sk_block, %sk_b;"
+    if body.repeats_need_barrier:
+        yield "@!%sk_p bra $sk_meet;"
+        yield f"bar.sync %sk_barrier, {body.threads};"
+        if body.uses_async_proxy:
+            yield "fence.proxy.async;"
+        yield f"bra $sk_{body.name}_block;"
+    else:
+        yield f"@%sk_p bra $sk_{body.name}_block;"
+        yield "bra $sk_meet;"
+
+
+def _invalidate_lines(body: Body) -> Iterator[str]:
+    """The next block or task may use the memory of barrier objects for anything else."""
+    yield "// barrier objects that the block left valid"
+    yield f"bar.sync %sk_barrier, {body.threads};"
+    for index in range(body.mbarriers):
+        where = f"[%sk_slot_words+{SharedOffset.MBARRIERS + WORD * index}]"
+        yield f"ld.shared.u32 %sk_a, {where};"
+        yield "setp.ne.u32 %sk_p, %sk_a, 0;"
+        yield "@!%sk_first bra " + f"$sk_{body.name}_valid_{index};"
+        yield "@%sk_p mbarrier.inval.shared.b64 [%sk_a];"
+        yield "mov.u32 %sk_a, 0;"
+        yield f"st.shared.u32 {where}, %sk_a;"
+        yield f"$sk_{body.name}_valid_{index}:"
+    yield "bar.warp.sync 0xffffffff;"

@@ -1,0 +1,440 @@
+"""targets.cuda.emit_steps: the sections of a super kernel that are no sub-kernels, as PTX: waits, signals, events, end.
+
+A slot is the threads that run one block at a time; its first thread polls and signals for all of them. Every name of
+these lines begins with sk_, so that no name of a sub-kernel is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .task_layout import (
+    HEADER_BYTES,
+    LONG_WAIT,
+    MOST_MBARRIERS,
+    NEED_BYTES,
+    SECTION_MASK,
+    TASK_BYTES,
+    WORD,
+    ArgumentWord,
+    HeaderWord,
+    NeedWord,
+    SharedOffset,
+    StateOffset,
+    TaskFlag,
+    TaskWord,
+    shared_words_offset,
+)
+
+TABLE_LOAD = "ld.sk_table"  # stands for a load from the task table, whatever memory that is in
+SPINS = 64  # polls before a waiting thread sleeps between two
+NAP_NS = 64
+PATIENCE_NS = 100_000  # between two looks at the abort word
+LINE_BYTES = 128  # of the L2 cache
+_WARP = 32
+_EVERY_LANE = "0xffffffff"
+
+
+@dataclass(frozen=True)
+class SlotShape:
+    """The slots of an SM."""
+
+    slots: int
+    threads: int  # of a slot: those of the widest sub-kernel, in whole warps
+    shared_bytes: int  # of a slot
+    delays: bool = False  # waits and signals are delayed, for tests
+
+    @property
+    def block_threads(self) -> int:
+        return self.slots * self.threads
+
+    @property
+    def control_offset(self) -> int:
+        """Where the words behind the shared memory of the slots begin."""
+        return self.slots * self.shared_bytes
+
+    def total_shared(self, words: int) -> int:
+        """Bytes of shared memory of a launch with so many counters among the cores of an SM."""
+        return self.control_offset + shared_words_offset(self.slots) + WORD * words
+
+
+def entry_lines(shape: SlotShape) -> Iterator[str]:
+    """Who am I; the words of the SM; the first task."""
+    yield "// the slot of this thread, its place there, and the core that the slot is"
+    yield "mov.u32 %sk_thread, %tid.x;"
+    yield "mov.u32 %sk_core, %ctaid.x;"
+    if shape.slots > 1:
+        yield f"div.u32 %sk_slot, %sk_thread, {shape.threads};"
+        yield f"mul.lo.u32 %sk_a, %sk_slot, {shape.threads};"
+        yield "sub.u32 %sk_thread, %sk_thread, %sk_a;"
+        yield "mov.u32 %sk_a, %nctaid.x;"
+        yield "mad.lo.u32 %sk_core, %sk_slot, %sk_a, %sk_core;"
+    else:
+        yield "mov.u32 %sk_slot, 0;"
+    yield "setp.eq.u32 %sk_first, %sk_thread, 0;"
+    yield "add.u32 %sk_barrier, %sk_slot, 1;"
+    yield "mov.u32 %sk_control, sk_shared_memory;"
+    yield f"mad.lo.u32 %sk_shared, %sk_slot, {shape.shared_bytes}, %sk_control;"
+    yield f"add.u32 %sk_control, %sk_control, {shape.control_offset};"
+    yield f"mad.lo.u32 %sk_slot_words, %sk_slot, {WORD * MOST_MBARRIERS}, %sk_control;"
+    yield "mov.b64 %sk_table, sk_tasks;"
+    yield "mov.b64 %sk_values, sk_values;"
+    yield "ld.param.u64 %sk_state, [sk_state];"
+    yield "// the words of this SM: the number of this launch, then zeros"
+    yield f"ld.relaxed.gpu.global.u32 %sk_launches, [%sk_state+{StateOffset.EPOCH}];"
+    yield "add.u32 %sk_launches, %sk_launches, 1;"
+    yield f"{TABLE_LOAD}.v2.u32 {{%sk_cores, %sk_b}}, [%sk_table+{WORD * HeaderWord.CORES}];"
+    yield f"add.u32 %sk_b, %sk_b, {shared_words_offset(shape.slots) // WORD};"
+    yield "mov.u32 %sk_a, %tid.x;"
+    yield "$sk_clear:"
+    yield "setp.ge.u32 %sk_p, %sk_a, %sk_b;"
+    yield "@%sk_p bra $sk_cleared;"
+    yield "setp.eq.u32 %sk_p, %sk_a, 0;"
+    yield "selp.b32 %sk_c, %sk_launches, 0, %sk_p;"
+    yield f"mad.lo.u32 %sk_d, %sk_a, {WORD}, %sk_control;"
+    yield "st.shared.u32 [%sk_d], %sk_c;"
+    yield f"add.u32 %sk_a, %sk_a, {shape.block_threads};"
+    yield "bra $sk_clear;"
+    yield "$sk_cleared:"
+    yield f"bar.warp.sync {_EVERY_LANE};"
+    yield "bar.sync 0;"
+    yield "// a slot that is no core of this launch has nothing to do"
+    yield "setp.ge.u32 %sk_p, %sk_core, %sk_cores;"
+    yield "@%sk_p bra $sk_leave;"
+    yield "mul.wide.u32 %sk_address, %sk_core, 4;"
+    yield "add.u64 %sk_address, %sk_address, %sk_table;"
+    yield f"{TABLE_LOAD}.u32 %sk_a, [%sk_address+{HEADER_BYTES}];"
+    yield "cvt.u64.u32 %sk_task, %sk_a;"
+    yield "add.u64 %sk_task, %sk_task, %sk_table;"
+
+
+def dispatch_lines(shape: SlotShape, targets: list[str]) -> Iterator[str]:
+    yield "// ---- the next task of this core"
+    yield "$sk_next:"
+    yield f"{TABLE_LOAD}.u32 %sk_a, [%sk_task+{WORD * TaskWord.NUMBER}];"
+    yield "add.u32 %sk_a, %sk_a, 1;"
+    yield f"mad.wide.u32 %sk_address, %sk_core, {WORD}, %sk_state;"
+    yield f"@%sk_first st.relaxed.gpu.global.u32 [%sk_address+{StateOffset.PROGRESS}], %sk_a;"
+    yield f"{TABLE_LOAD}.u32 %sk_kind, [%sk_task+{WORD * TaskWord.KIND}];"
+    yield from wait_lines("$sk_wait", shape, shape.threads, TaskFlag.WAITS, "$sk_end")
+    yield f"and.b32 %sk_a, %sk_kind, {SECTION_MASK};"
+    yield f"sk_sections: .branchtargets {', '.join(targets)};"
+    yield "brx.idx %sk_a, sk_sections;"
+
+
+def wait_lines(label: str, shape: SlotShape, threads: int, flag: TaskFlag, leave: str) -> Iterator[str]:
+    """Skipped unless the task has the flag: the first thread polls the counters, `threads` threads meet behind it."""
+    inside = flag is TaskFlag.WAITS_INSIDE
+    if inside:
+        yield "// wait point: the first block of a core waits for what the op needs"
+        yield f"{TABLE_LOAD}.u32 %sk_kind, [%sk_task+{WORD * TaskWord.KIND}];"
+    yield f"and.b32 %sk_a, %sk_kind, {flag.value};"
+    yield "setp.eq.u32 %sk_p, %sk_a, 0;"
+    yield f"@%sk_p bra {label}_over;"
+    if inside:
+        yield f"{TABLE_LOAD}.u32 %sk_a, [%sk_task+{WORD * TaskWord.WIDTH}];"
+        yield "setp.ge.u32 %sk_p, %sk_block, %sk_a;"
+        yield f"@%sk_p bra {label}_over;"
+    yield "setp.ne.u32 %sk_abort, %sk_thread, %sk_thread;"
+    yield f"@!%sk_first bra {label}_join;"
+    if inside:
+        yield from _stamp_inside(label, 0)
+    if shape.delays:
+        yield from delay_lines(1)
+    yield f"ld.shared.u32 %sk_launches, [%sk_control+{SharedOffset.LAUNCHES}];"
+    yield f"{TABLE_LOAD}.u32 %sk_counter, [%sk_task+{WORD * TaskWord.WAIT_COUNTER}];"
+    yield f"{TABLE_LOAD}.u32 %sk_arrivals, [%sk_task+{WORD * TaskWord.WAIT_ARRIVALS}];"
+    yield f"{TABLE_LOAD}.v2.u32 {{%sk_more, %sk_more_count}}, [%sk_task+{WORD * TaskWord.MORE_NEEDS}];"
+    yield f"and.b32 %sk_a, %sk_kind, {TaskFlag.NEAR_WAIT.value};"
+    yield f"{label}_need:"
+    yield "setp.ne.u32 %sk_near, %sk_a, 0;"
+    yield "mul.lo.u32 %sk_target, %sk_arrivals, %sk_launches;"
+    yield "@%sk_near mov.u32 %sk_target, %sk_arrivals;"
+    yield "cvt.u64.u32 %sk_address, %sk_counter;"
+    yield "add.u64 %sk_address, %sk_address, %sk_state;"
+    yield "add.u32 %sk_counter, %sk_counter, %sk_control;"
+    yield from _poll(
+        label,
+        (
+            "@%sk_near ld.acquire.cta.shared.u32 %sk_seen, [%sk_counter];",
+            "@!%sk_near ld.acquire.gpu.global.u32 %sk_seen, [%sk_address];",
+            "sub.s32 %sk_seen, %sk_seen, %sk_target;",
+            "setp.ge.s32 %sk_p, %sk_seen, 0;",
+        ),
+        inside,
+    )
+    yield "// met: the next counter, if there is one"
+    yield "setp.eq.u32 %sk_p, %sk_more_count, 0;"
+    yield f"@%sk_p bra {label}_join;"
+    yield "cvt.u64.u32 %sk_address, %sk_more;"
+    yield "add.u64 %sk_address, %sk_address, %sk_table;"
+    yield (
+        f"{TABLE_LOAD}.v2.u32 {{%sk_counter, %sk_arrivals}}, [%sk_address+{WORD * NeedWord.COUNTER}];"
+    )
+    yield f"{TABLE_LOAD}.u32 %sk_a, [%sk_address+{WORD * NeedWord.NEAR}];"
+    yield f"add.u32 %sk_more, %sk_more, {NEED_BYTES};"
+    yield "sub.u32 %sk_more_count, %sk_more_count, 1;"
+    yield f"bra {label}_need;"
+    yield f"{label}_join:"
+    if inside:
+        yield from _stamp_inside(label, 1)
+    yield from join_lines(threads, leave)
+    yield f"{label}_over:"
+
+
+def join_lines(threads: int, leave: str) -> Iterator[str]:
+    """The threads of the slot meet; all of them leave if the first was told to."""
+    yield f"bar.warp.sync {_EVERY_LANE};"
+    yield f"bar.red.or.pred %sk_p, %sk_barrier, {threads}, %sk_abort;"
+    yield f"@%sk_p bra {leave};"
+
+
+def _poll(label: str, test: tuple[str, ...], inside: bool) -> Iterator[str]:
+    """Polls until `test` sets %sk_p; falls through when it does, branches to the join where the launch is aborted."""
+    yield "mov.u32 %sk_polls, 0;"
+    yield f"{label}_poll:"
+    yield from test
+    yield f"@%sk_p bra {label}_met;"
+    yield "add.u32 %sk_polls, %sk_polls, 1;"
+    yield f"setp.lt.u32 %sk_p, %sk_polls, {SPINS};"
+    yield f"@%sk_p bra {label}_poll;"
+    yield "mov.u64 %sk_now, %globaltimer;"
+    yield f"setp.eq.u32 %sk_p, %sk_polls, {SPINS};"
+    yield "@%sk_p mov.u64 %sk_since, %sk_now;"
+    yield f"nanosleep.u32 {NAP_NS};"
+    yield "sub.u64 %sk_elapsed, %sk_now, %sk_since;"
+    yield f"setp.lt.u64 %sk_p, %sk_elapsed, {PATIENCE_NS};"
+    yield f"@%sk_p bra {label}_poll;"
+    yield "// a long wait: say so; is the launch aborted?"
+    yield "mov.u64 %sk_since, %sk_now;"
+    yield from _progress_lines(LONG_WAIT)
+    yield f"ld.global.u64 %sk_host, [%sk_state+{StateOffset.CONTROL}];"
+    yield "setp.eq.u64 %sk_p, %sk_host, 0;"
+    yield f"@%sk_p bra {label}_poll;"
+    yield "ld.relaxed.sys.global.u32 %sk_a, [%sk_host];"
+    yield "setp.eq.u32 %sk_p, %sk_a, 0;"
+    yield f"@%sk_p bra {label}_poll;"
+    yield "add.u32 %sk_a, %sk_core, 1;"
+    yield f"st.relaxed.gpu.global.u32 [%sk_state+{StateOffset.FAILURE}], %sk_a;"
+    yield "setp.eq.u32 %sk_abort, %sk_thread, %sk_thread;"
+    if inside:
+        yield f"mad.lo.u32 %sk_a, %sk_slot, {WORD}, %sk_control;"
+        yield f"st.shared.u32 [%sk_a+{SharedOffset.ABORTED}], 1;"
+    yield f"bra {label}_join;"
+    yield f"{label}_met:"
+    yield f"setp.lt.u32 %sk_p, %sk_polls, {SPINS};"
+    yield f"@%sk_p bra {label}_seen;"
+    yield from _progress_lines(0)
+    yield f"{label}_seen:"
+
+
+def _progress_lines(mark: int) -> Iterator[str]:
+    """Stores the number of the task of this core, with a mark, where the host can read it."""
+    yield f"{TABLE_LOAD}.u32 %sk_a, [%sk_task+{WORD * TaskWord.NUMBER}];"
+    yield "add.u32 %sk_a, %sk_a, 1;"
+    if mark:
+        yield f"or.b32 %sk_a, %sk_a, {mark:#x};"
+    yield f"mad.wide.u32 %sk_host, %sk_core, {WORD}, %sk_state;"
+    yield f"st.relaxed.gpu.global.u32 [%sk_host+{StateOffset.PROGRESS}], %sk_a;"
+
+
+def delay_lines(salt: int) -> Iterator[str]:
+    """For tests: the first thread sleeps for up to 4 us, by a hash of the seed, the core, the task and `salt`."""
+    yield f"ld.global.u32 %sk_c, [%sk_state+{StateOffset.DELAYS}];"
+    yield "setp.eq.u32 %sk_p, %sk_c, 0;"
+    yield f"{TABLE_LOAD}.u32 %sk_d, [%sk_task+{WORD * TaskWord.NUMBER}];"
+    yield f"mad.lo.u32 %sk_d, %sk_d, 0x9e3779b1, {salt};"
+    yield "mad.lo.u32 %sk_c, %sk_c, 0x85ebca6b, %sk_d;"
+    yield "mad.lo.u32 %sk_c, %sk_core, 0xc2b2ae35, %sk_c;"
+    yield "shr.u32 %sk_d, %sk_c, 15;"
+    yield "xor.b32 %sk_c, %sk_c, %sk_d;"
+    yield "mul.lo.u32 %sk_c, %sk_c, 0x2c1b3c6d;"
+    yield "shr.u32 %sk_c, %sk_c, 20;"
+    yield "@!%sk_p nanosleep.u32 %sk_c;"
+
+
+def _stamp_inside(label: str, place: int) -> Iterator[str]:
+    """Time stamps around a wait inside a call, by the first thread."""
+    over = f"{label}_stamped_{place}"
+    if place:
+        yield f"@!%sk_first bra {over};"
+    yield f"and.b32 %sk_a, %sk_kind, {TaskFlag.RECORDS_WAIT.value};"
+    yield "setp.eq.u32 %sk_p, %sk_a, 0;"
+    yield f"@%sk_p bra {over};"
+    yield f"{TABLE_LOAD}.u32 %sk_a, [%sk_task+{WORD * TaskWord.STAMP}];"
+    if place:
+        yield f"add.u32 %sk_a, %sk_a, {place};"
+    yield from _store_stamp(over)
+    yield f"{over}:"
+
+
+def _store_stamp(over: str) -> Iterator[str]:
+    """Stores the time as number %sk_a of this core's time stamps, where there is room for them."""
+    yield f"ld.global.u64 %sk_host, [%sk_state+{StateOffset.STAMPS}];"
+    yield "setp.eq.u64 %sk_p, %sk_host, 0;"
+    yield f"@%sk_p bra {over};"
+    yield f"{TABLE_LOAD}.u32 %sk_b, [%sk_table+{WORD * HeaderWord.STAMP_ROOM}];"
+    yield "mad.lo.u32 %sk_a, %sk_core, %sk_b, %sk_a;"
+    yield "mad.wide.u32 %sk_host, %sk_a, 8, %sk_host;"
+    yield "mov.u64 %sk_now, %globaltimer;"
+    yield "st.global.u64 [%sk_host], %sk_now;"
+
+
+def meet_lines(shape: SlotShape) -> Iterator[str]:
+    yield "// ---- the threads of the slot meet behind a task; the first of them signals"
+    yield "$sk_meet:"
+    yield f"bar.warp.sync {_EVERY_LANE};"
+    yield f"bar.sync %sk_barrier, {shape.threads};"
+    yield f"{TABLE_LOAD}.u32 %sk_kind, [%sk_task+{WORD * TaskWord.KIND}];"
+    yield f"and.b32 %sk_a, %sk_kind, {TaskFlag.WAITS_INSIDE.value};"
+    yield "setp.eq.u32 %sk_p, %sk_a, 0;"
+    yield "@%sk_p bra $sk_signal;"
+    yield f"mad.lo.u32 %sk_a, %sk_slot, {WORD}, %sk_control;"
+    yield f"ld.shared.u32 %sk_a, [%sk_a+{SharedOffset.ABORTED}];"
+    yield "setp.ne.u32 %sk_p, %sk_a, 0;"
+    yield "@%sk_p bra $sk_end;"
+    yield "$sk_signal:"
+    yield "@!%sk_first bra $sk_advance;"
+    yield f"and.b32 %sk_a, %sk_kind, {TaskFlag.SIGNALS.value};"
+    yield "setp.eq.u32 %sk_p, %sk_a, 0;"
+    yield "@%sk_p bra $sk_advance;"
+    if shape.delays:
+        yield from delay_lines(2)
+    yield f"{TABLE_LOAD}.u32 %sk_c, [%sk_task+{WORD * TaskWord.SIGNAL_WORD}];"
+    yield "add.u32 %sk_c, %sk_c, %sk_control;"
+    yield f"and.b32 %sk_a, %sk_kind, {TaskFlag.NEAR_SIGNAL.value};"
+    yield "setp.eq.u32 %sk_p, %sk_a, 0;"
+    yield "@%sk_p bra $sk_signal_far;"
+    yield "red.release.cta.shared.add.u32 [%sk_c], 1;"
+    yield "bra $sk_advance;"
+    yield "$sk_signal_far:"
+    yield f"{TABLE_LOAD}.u32 %sk_counter, [%sk_task+{WORD * TaskWord.SIGNAL_COUNTER}];"
+    yield f"{TABLE_LOAD}.u32 %sk_b, [%sk_task+{WORD * TaskWord.SIGNAL_SHARE}];"
+    yield "cvt.u64.u32 %sk_address, %sk_counter;"
+    yield "add.u64 %sk_address, %sk_address, %sk_state;"
+    yield f"and.b32 %sk_a, %sk_kind, {TaskFlag.SHARED_SIGNAL.value};"
+    yield "setp.eq.u32 %sk_p, %sk_a, 0;"
+    yield "@%sk_p bra $sk_raise;"
+    yield "// the last core of this SM raises the counter for all of them"
+    yield "atom.acq_rel.cta.shared.add.u32 %sk_a, [%sk_c], 1;"
+    yield "add.u32 %sk_a, %sk_a, 1;"
+    yield "setp.ne.u32 %sk_p, %sk_a, %sk_b;"
+    yield "@%sk_p bra $sk_advance;"
+    yield "$sk_raise:"
+    yield "red.release.gpu.global.add.u32 [%sk_address], %sk_b;"
+    yield "$sk_advance:"
+    yield f"add.u64 %sk_task, %sk_task, {TASK_BYTES};"
+    yield "bra $sk_next;"
+
+
+def event_lines(shape: SlotShape) -> Iterator[str]:
+    """External events: 64-bit words that other agents set and poll."""
+    yield "// ---- wait for an external event"
+    yield "$sk_await_event:"
+    yield "setp.ne.u32 %sk_abort, %sk_thread, %sk_thread;"
+    yield "@!%sk_first bra $sk_event_join;"
+    yield from _argument_lines("%sk_event")
+    test = ("ld.acquire.sys.global.u64 %sk_now, [%sk_event];", "setp.eq.u64 %sk_p, %sk_now, 1;")
+    yield from _poll("$sk_event", test, inside=False)
+    yield "$sk_event_join:"
+    yield from join_lines(shape.threads, "$sk_end")
+    yield "bra $sk_meet;"
+    for label, value, what in (("notify", 1, "set"), ("reset_event", 0, "clear")):
+        yield f"// ---- {what} an external event"
+        yield f"$sk_{label}:"
+        yield "@!%sk_first bra $sk_advance;"
+        yield from _argument_lines("%sk_event")
+        yield f"mov.u64 %sk_now, {value};"
+        yield "st.release.sys.global.u64 [%sk_event], %sk_now;"
+        yield "bra $sk_advance;"
+
+
+def _argument_lines(register: str) -> Iterator[str]:
+    """The first argument of a task, in a 64-bit register."""
+    yield f"{TABLE_LOAD}.u32 %sk_a, [%sk_task+{WORD * TaskWord.ARGUMENTS}];"
+    yield "cvt.u64.u32 %sk_address, %sk_a;"
+    yield "add.u64 %sk_address, %sk_address, %sk_table;"
+    yield f"{TABLE_LOAD}.u32 %sk_a, [%sk_address+{WORD * ArgumentWord.SOURCE}];"
+    yield f"{TABLE_LOAD}.u64 %sk_address, [%sk_address+{WORD * ArgumentWord.ADDEND}];"
+    yield f"cvt.u64.u32 {register}, %sk_a;"
+    yield f"add.u64 {register}, {register}, %sk_values;"
+    yield f"ld.param.u64 {register}, [{register}];"
+    yield f"add.u64 {register}, {register}, %sk_address;"
+
+
+def other_lines(shape: SlotShape) -> Iterator[str]:
+    yield "// ---- cache maintenance: what this slot has stored is visible to every agent"
+    yield "$sk_fence:"
+    yield "fence.acq_rel.sys;"
+    yield "bra $sk_meet;"
+    yield "// ---- a time stamp"
+    yield "$sk_stamp:"
+    yield "@!%sk_first bra $sk_advance;"
+    yield f"{TABLE_LOAD}.u32 %sk_a, [%sk_task+{WORD * TaskWord.STAMP}];"
+    yield from _store_stamp("$sk_advance")
+    yield "bra $sk_advance;"
+    yield from _prefetch_lines(shape)
+
+
+def _prefetch_lines(shape: SlotShape) -> Iterator[str]:
+    """Every warp but the first, which may have to poll, asks for some of this core's lines of a weight."""
+    beside = _WARP if shape.threads > _WARP else 0
+    yield "// ---- ask for weights: line r, r + width, ... of a buffer, at most so many"
+    yield "$sk_prefetch:"
+    if beside:
+        yield f"setp.lt.u32 %sk_p, %sk_thread, {beside};"
+        yield "@%sk_p bra $sk_advance;"
+    yield from _argument_lines("%sk_event")
+    yield from rank_lines()
+    yield f"{TABLE_LOAD}.u32 %sk_a, [%sk_task+{WORD * TaskWord.BLOCKS}];"
+    yield f"{TABLE_LOAD}.u32 %sk_b, [%sk_task+{WORD * TaskWord.WIDTH}];"
+    yield f"{TABLE_LOAD}.u32 %sk_d, [%sk_task+{WORD * TaskWord.GRID_X}];"
+    yield f"sub.u32 %sk_c, %sk_thread, {beside};"
+    yield "$sk_prefetch_line:"
+    yield "mad.lo.u32 %sk_counter, %sk_c, %sk_b, %sk_block;"
+    yield "setp.lt.u32 %sk_p, %sk_counter, %sk_a;"
+    yield "setp.lt.and.u32 %sk_p, %sk_c, %sk_d, %sk_p;"
+    yield "@!%sk_p bra $sk_advance;"
+    yield f"mad.wide.u32 %sk_address, %sk_counter, {LINE_BYTES}, %sk_event;"
+    yield "prefetch.global.L2 [%sk_address];"
+    yield f"add.u32 %sk_c, %sk_c, {shape.threads - beside};"
+    yield "bra $sk_prefetch_line;"
+
+
+def rank_lines() -> Iterator[str]:
+    """The first block of this core."""
+    yield f"{TABLE_LOAD}.u32 %sk_block, [%sk_task+{WORD * TaskWord.FIRST_BLOCK}];"
+    yield f"and.b32 %sk_a, %sk_kind, {TaskFlag.RANKED.value};"
+    yield "setp.ne.u32 %sk_p, %sk_a, 0;"
+    yield "@%sk_p add.u32 %sk_block, %sk_block, %sk_core;"
+
+
+def end_lines() -> Iterator[str]:
+    yield "// ---- the end: the core that finishes last counts this launch"
+    yield "$sk_end:"
+    yield "@!%sk_first bra $sk_leave;"
+    yield f"mad.wide.u32 %sk_address, %sk_core, {WORD}, %sk_state;"
+    yield "mov.u32 %sk_a, 0;"
+    yield f"st.relaxed.gpu.global.u32 [%sk_address+{StateOffset.PROGRESS}], %sk_a;"
+    yield f"{TABLE_LOAD}.u32 %sk_cores, [%sk_table+{WORD * HeaderWord.CORES}];"
+    yield "// the cores of this SM: this one and those of its other slots"
+    yield "mov.u32 %sk_a, %ctaid.x;"
+    yield "mov.u32 %sk_b, %nctaid.x;"
+    yield "sub.u32 %sk_c, %sk_cores, %sk_a;"
+    yield "sub.u32 %sk_c, %sk_c, 1;"
+    yield "div.u32 %sk_c, %sk_c, %sk_b;"
+    yield "add.u32 %sk_c, %sk_c, 1;"
+    yield f"atom.acq_rel.cta.shared.add.u32 %sk_a, [%sk_control+{SharedOffset.FINISHED}], 1;"
+    yield "add.u32 %sk_a, %sk_a, 1;"
+    yield "setp.ne.u32 %sk_p, %sk_a, %sk_c;"
+    yield "@%sk_p bra $sk_leave;"
+    yield f"atom.acq_rel.gpu.global.add.u32 %sk_a, [%sk_state+{StateOffset.FINISHED}], %sk_c;"
+    yield "add.u32 %sk_a, %sk_a, %sk_c;"
+    yield f"ld.shared.u32 %sk_launches, [%sk_control+{SharedOffset.LAUNCHES}];"
+    yield "mul.lo.u32 %sk_b, %sk_cores, %sk_launches;"
+    yield "setp.ne.u32 %sk_p, %sk_a, %sk_b;"
+    yield "@%sk_p bra $sk_leave;"
+    yield f"st.release.gpu.global.u32 [%sk_state+{StateOffset.EPOCH}], %sk_launches;"
+    yield "$sk_leave:"
+    yield "ret;"

@@ -1,0 +1,99 @@
+"""targets.cuda.machine: a device, and what the sub-kernels of a graph need -> slots, cores, and the planner's Machine.
+
+A core is a slot: the threads of one SM that run one block at a time. Core c is slot c // sms of SM c % sms, so that the
+first cores are on different SMs. The slots of one SM are a group, among which a sync is a word in shared memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+
+from ...errors import PlanError, shown
+from ...model.graph import Graph
+from ...model.options import Options
+from ...model.subkernel import SubKernel
+from ...plan import Machine
+from .device import DeviceDescription
+from .emit_steps import SlotShape
+from .facts import KernelFacts, facts_of
+from .numbering import LaunchShape
+from .task_layout import MOST_SLOTS, SLOT_ALIGNMENT
+
+WARP = 32
+SLOT_THREADS = 512  # of an SM: four slots of 128 threads
+MOST_REGISTERS = 255  # of a thread
+_WORDS_KEPT = 1024  # words of shared memory for counters that a plan can count on
+
+
+def slot_threads(kernels: Sequence[SubKernel]) -> int:
+    """The threads of a slot: those of the widest sub-kernel, in whole warps."""
+    return -(-max(prod(kernel.threads) for kernel in kernels) // WARP) * WARP
+
+
+def slot_shared(kernels: Sequence[SubKernel]) -> int:
+    """Bytes of shared memory of a slot: those of the sub-kernel that needs most."""
+    return max(_rounded(_shared(facts_of(kernel))) for kernel in kernels)
+
+
+def _shared(facts: KernelFacts) -> int:
+    return facts.dynamic_shared + facts.static_shared
+
+
+def _rounded(size: int) -> int:
+    return -(-size // SLOT_ALIGNMENT) * SLOT_ALIGNMENT
+
+
+def most_registers(device: DeviceDescription, block_threads: int) -> int:
+    """Registers that a thread may have: 120 of four slots of 128 threads, which leaves room for one more warp."""
+    with_one_more = min(device.threads, block_threads + WARP)
+    return min(MOST_REGISTERS, device.registers // with_one_more // 8 * 8)
+
+
+def fitting_slots(graph: Graph, device: DeviceDescription) -> int:
+    """How many slots an SM has room for, by threads, shared memory, and registers alone."""
+    kernels = [node.kernel for node in graph.nodes]
+    threads, shared = slot_threads(kernels), slot_shared(kernels)
+    widest = max(graph.nodes, key=lambda node: prod(node.kernel.threads))
+    largest = max(graph.nodes, key=lambda node: _shared(facts_of(node.kernel)))
+    where = f"super_kernel_scope {shown(graph.name)}: "
+    if threads > device.threads:
+        raise PlanError(f"{where}op {widest.name!r} has blocks of {threads} threads; {device.name} runs {device.threads}")
+    if SlotShape(1, threads, shared).total_shared(0) > device.shared_bytes:
+        raise PlanError(
+            f"{where}op {largest.name!r} needs {_shared(facts_of(largest.kernel))} bytes of shared memory; a block has "
+            f"{device.shared_bytes} on {device.name}, and the super kernel needs some of them for its counters"
+        )
+    needed = max((facts_of(kernel).registers or 0 for kernel in kernels), default=0)
+    slots = max(1, min(MOST_SLOTS, SLOT_THREADS // threads))
+    while slots > 1 and (
+        SlotShape(slots, threads, shared).total_shared(_WORDS_KEPT) > device.shared_bytes
+        or most_registers(device, slots * threads) < needed
+    ):
+        slots -= 1
+    return slots
+
+
+def shape_of(cores: int, slots: int, device: DeviceDescription) -> LaunchShape:
+    """A few cores are slots of one SM; otherwise there is one core on each of many SMs, before any has a second."""
+    if cores <= slots:
+        return LaunchShape(cores, 1, cores)
+    sms = min(cores, device.sms)
+    return LaunchShape(cores, sms, -(-cores // sms))
+
+
+def machine_of(cores: int, slots: int, device: DeviceDescription) -> Machine:
+    """The machine of up to `cores` cores with so many slots per SM."""
+    costs = device.costs
+    if cores <= slots:
+        return Machine(cores, costs=replace(costs, sync_ns=costs.near_sync_ns), feeds_sync_all=False)
+    shape = shape_of(cores, slots, device)
+    groups = tuple(tuple(range(sm, cores, shape.sms)) for sm in range(shape.sms))
+    return Machine(cores, groups, costs, feeds_sync_all=False)
+
+
+def most_cores(graph: Graph, options: Options, available: int) -> int:
+    """Cores that can have a block at the same time."""
+    blocks = [node.blocks for node in graph.nodes]
+    return min(available, sum(blocks) if options.stream_fusion else max(blocks))

@@ -1,0 +1,251 @@
+"""targets.cuda.numbering: a plan -> counters, words in shared memory, values, time stamps and copies, by number."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from ...model.subkernel import SubKernel
+from ...plan import Plan
+from ...plan.steps import Barrier, Cores, Mark, Record, Wait
+from .task_layout import COUNTER_BYTES, WORD, counters_offset, shared_words_offset
+
+COPY_ALIGNMENT = 256  # bytes
+CounterKey = tuple[Mark | int, Cores]  # a mark, or the number of a barrier's step; and the cores that arrive
+
+
+@dataclass(frozen=True)
+class LaunchShape:
+    """The cores of a launch: core c is slot c // sms of SM c % sms."""
+
+    cores: int
+    sms: int  # physical blocks
+    slots: int  # of each
+
+    def sm(self, core: int) -> int:
+        return core % self.sms
+
+
+@dataclass(frozen=True)
+class CodeOfKernel:
+    """The section of a sub-kernel in the super kernel, and what its PTX takes beside the declared parameters."""
+
+    section: int
+    parameters: int  # of the PTX entry
+    scratch_parameter: int | None = None  # its number
+    scratch_bytes: int = 0  # per block
+    waits_inside: bool = False
+
+
+@dataclass(frozen=True)
+class CopyArea:
+    """Copies 1, 2, ... of a replicated buffer; copy 0 is the buffer itself."""
+
+    op: int
+    offset: int
+    stride: int
+
+
+@dataclass(frozen=True)
+class Numbering:
+    """How a plan is written down for one launch shape."""
+
+    plan: Plan
+    shape: LaunchShape
+    codes: Mapping[SubKernel, CodeOfKernel]
+    shared_room: int  # words of shared memory that counters may take
+
+    # values
+
+    @cached_property
+    def sources(self) -> tuple[str, ...]:
+        """What the values of a launch are; the areas of copies and of scratch memory follow, then zeros."""
+        return (*self.plan.graph.buffers, *(event.label for event in self.plan.graph.events))
+
+    @cached_property
+    def buffer_place(self) -> dict[str, int]:
+        return {name: place for place, name in enumerate(self.plan.graph.buffers)}
+
+    @cached_property
+    def event_place(self) -> dict[str, int]:
+        first = len(self.plan.graph.buffers)
+        return {event.label: first + place for place, event in enumerate(self.plan.graph.events)}
+
+    @property
+    def copies_place(self) -> int:
+        return len(self.sources)
+
+    @property
+    def scratch_place(self) -> int:
+        return len(self.sources) + 1
+
+    @property
+    def zero_place(self) -> int:
+        return len(self.sources) + 2
+
+    @property
+    def value_count(self) -> int:
+        return self.zero_place + 1
+
+    # copies of replicated buffers, and scratch memory
+
+    @cached_property
+    def copies(self) -> dict[str, CopyArea]:
+        return self._copy_areas[0]
+
+    @property
+    def copies_bytes(self) -> int:
+        return self._copy_areas[1]
+
+    @cached_property
+    def _copy_areas(self) -> tuple[dict[str, CopyArea], int]:
+        areas: dict[str, CopyArea] = {}
+        end = 0
+        for op, copies in self.plan.copies.items():
+            for param, name in self.plan.graph.nodes[op].arguments():
+                if param.kind.writes and name not in areas:
+                    stride = _rounded(self.plan.graph.buffers[name].nbytes or 0, COPY_ALIGNMENT)
+                    areas[name] = CopyArea(op, end, stride)
+                    end += stride * (len(copies) - 1)
+        return areas, end
+
+    @cached_property
+    def copy_of(self) -> dict[int, dict[int, int]]:
+        """Replicated op -> core -> the copy that it computes or reads."""
+        return {
+            op: {core: number for number, copy in enumerate(copies) for core in copy.readers}
+            for op, copies in self.plan.copies.items()
+        }
+
+    @cached_property
+    def scratch(self) -> dict[int, CopyArea]:
+        """Op -> its scratch memory, one part per copy."""
+        return self._scratch_areas[0]
+
+    @property
+    def scratch_bytes(self) -> int:
+        return self._scratch_areas[1]
+
+    @cached_property
+    def _scratch_areas(self) -> tuple[dict[int, CopyArea], int]:
+        areas: dict[int, CopyArea] = {}
+        end = 0
+        for node in self.plan.graph.nodes:
+            size = self.codes[node.kernel].scratch_bytes * node.blocks
+            if size:
+                stride = _rounded(size, COPY_ALIGNMENT)
+                areas[node.index] = CopyArea(node.index, end, stride)
+                end += stride * max(1, len(self.plan.copies.get(node.index, ())))
+        return areas, end
+
+    # counters
+
+    @cached_property
+    def waiters(self) -> dict[CounterKey, Cores]:
+        """Every counter, with the cores that wait for it, in the order of the plan."""
+        found: dict[CounterKey, Cores] = {}
+        for number, step in enumerate(self.plan.steps):
+            if isinstance(step, Wait):
+                for need in step.needs:
+                    key: CounterKey = (need.mark, need.cores)
+                    found[key] = (*found.get(key, ()), *step.cores)
+            elif isinstance(step, Barrier):
+                found[number, step.cores] = step.cores
+        return found
+
+    @cached_property
+    def keys_of_mark(self) -> dict[Mark, list[CounterKey]]:
+        found: dict[Mark, list[CounterKey]] = {}
+        for key in self.waiters:
+            if isinstance(key[0], Mark):
+                found.setdefault(key[0], []).append(key)
+        return found
+
+    @cached_property
+    def members(self) -> dict[Cores, frozenset[int]]:
+        """The cores of every step and need, as sets."""
+        tuples = dict.fromkeys(step.cores for step in self.plan.steps)
+        tuples |= dict.fromkeys(cores for _, cores in self.waiters)
+        return {cores: frozenset(cores) for cores in tuples}
+
+    @cached_property
+    def shares(self) -> dict[Cores, Counter[int]]:
+        """The cores that arrive at a counter -> SM -> how many of them it has."""
+        return {cores: Counter(map(self.shape.sm, cores)) for cores in dict.fromkeys(key[1] for key in self.waiters)}
+
+    @cached_property
+    def shared_words(self) -> dict[CounterKey, int]:
+        """Counters with a word in shared memory -> its offset; near counters, and those at which the cores of an SM
+        arrive together. Where there is no room, every core raises the counter in device memory by itself."""
+        first = shared_words_offset(self.shape.slots)
+        words: dict[CounterKey, int] = {}
+        for key in self.waiters:
+            if key not in self._near and max(self.shares[key[1]].values()) > 1 and len(words) < self.shared_room:
+                words[key] = first + WORD * len(words)
+        together = len(words)
+        used: Counter[int] = Counter()  # SM -> words of its near counters, which need not differ between SMs
+        for key, sm in self._near.items():
+            if together + used[sm] < self.shared_room:
+                words[key] = first + WORD * (together + used[sm])
+                used[sm] += 1
+        return words
+
+    @cached_property
+    def shared_word_count(self) -> int:
+        if not self.shared_words:
+            return 0
+        return (max(self.shared_words.values()) - shared_words_offset(self.shape.slots)) // WORD + 1
+
+    @cached_property
+    def _near(self) -> dict[CounterKey, int]:
+        """Counters whose cores and waiters are all on one SM -> that SM."""
+        found = {}
+        for key, waiting in self.waiters.items():
+            sms = {*self.shares[key[1]], *map(self.shape.sm, waiting)}
+            if len(sms) == 1:
+                found[key] = sms.pop()
+        return found
+
+    def is_near(self, key: CounterKey) -> bool:
+        return key in self._near and key in self.shared_words
+
+    @cached_property
+    def counters(self) -> dict[CounterKey, int]:
+        """Counters in device memory -> their offset in the sync state."""
+        first = counters_offset(self.shape.cores)
+        far = [key for key in self.waiters if not self.is_near(key)]
+        return {key: first + COUNTER_BYTES * number for number, key in enumerate(far)}
+
+    @property
+    def state_bytes(self) -> int:
+        return counters_offset(self.shape.cores) + COUNTER_BYTES * len(self.counters)
+
+    # time stamps
+
+    def stamped_steps(self, core: int) -> Iterator[int]:
+        """The steps at which a core takes its time stamps, in order; a wait inside a call takes two."""
+        if not self.plan.options.profiling:
+            return
+        for number, step in enumerate(self.plan.steps):
+            if core in self.members[step.cores]:
+                if isinstance(step, Record):
+                    yield number
+                elif isinstance(step, Wait) and step.inside:
+                    yield from (number, number)
+
+    @cached_property
+    def stamp_room(self) -> int:
+        """Time stamps that a core takes at most."""
+        taken: Counter[int] = Counter()
+        for step in self.plan.steps if self.plan.options.profiling else ():
+            if isinstance(step, Record):
+                taken.update(step.cores)
+            elif isinstance(step, Wait) and step.inside:
+                taken.update([*step.cores, *step.cores])
+        return max(taken.values(), default=0)
+
+
+def _rounded(size: int, alignment: int) -> int:
+    return -(-size // alignment) * alignment

@@ -1,0 +1,84 @@
+"""targets.cuda.plan: a graph and a device -> a validated plan with the shape of its launch.
+
+Where a sub-kernel can ask for weights before it needs what other ops store, its wait sinks to the first access to a
+buffer that the launch writes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+from ...model.graph import Graph
+from ...model.options import EarlyStart, Options
+from ...model.subkernel import SubKernel
+from ...plan import Plan, checked_plan
+from .device import DeviceDescription
+from .facts import facts_of
+from .machine import fitting_slots, machine_of, most_cores, shape_of
+from .numbering import LaunchShape
+
+LEAST_EARLY_BYTES = 1024  # that a block asks for before its wait; a wait inside for less costs more than it hides
+
+
+@dataclass(frozen=True)
+class CudaPlan(Plan):
+    """A plan for the slots of a GPU."""
+
+    shape: LaunchShape = LaunchShape(1, 1, 1)
+
+    @property
+    def summary(self) -> tuple[str, ...]:
+        first, *others = super().summary
+        sms, slots = self.shape.sms, self.shape.slots
+        launch = f"  launch: {sms} SM{'s' if sms > 1 else ''}, {slots} slot{'s' if slots > 1 else ''} each"
+        return (first, launch, *others)
+
+
+def make_cuda_plan(graph: Graph, options: Options, cores: int, device: DeviceDescription, note: str) -> CudaPlan:
+    """A validated plan, or a PlanError. No more cores than the sub-kernels leave room for."""
+    sunk, remarks = sink_waits(graph, options)
+    slots = min(fitting_slots(graph, device), max(1, -(-cores // device.sms)))
+    wanted = min(cores, slots * device.sms)
+    machine = machine_of(most_cores(sunk, options, wanted), slots, device)
+    plan = checked_plan(sunk, options, machine)
+    notes = (*plan.notes, *([note] if note else []), *remarks)
+    known = {field.name: getattr(plan, field.name) for field in fields(plan)}
+    return CudaPlan(**(known | {"notes": notes}), shape=shape_of(plan.cores, slots, device))
+
+
+def written_parameters(graph: Graph, kernel: SubKernel) -> tuple[int, ...]:
+    """The parameters of a sub-kernel whose buffers the launch writes, in any of its ops."""
+    place = {param.name: index for index, param in enumerate(kernel.params)}
+    found: set[int] = set()
+    for node in graph.nodes:
+        if node.kernel == kernel:
+            found.update(place[param.name] for param, name in node.arguments() if graph.buffers[name].written)
+    return tuple(sorted(found))
+
+
+def sink_waits(graph: Graph, options: Options) -> tuple[Graph, tuple[str, ...]]:
+    """The graph with sub-kernels that wait inside where that hides something; and what is said of each."""
+    if options.early_start is not EarlyStart.FULL:
+        return graph, ()
+    resolved: dict[SubKernel, SubKernel] = {}
+    remarks = []
+    for kernel in dict.fromkeys(node.kernel for node in graph.nodes):
+        facts = facts_of(kernel)
+        written = written_parameters(graph, kernel)
+        if facts.wait_point is not None:
+            early = facts.wait_point.bytes_before
+            remarks.append(f"early start: {kernel.name} has {early} bytes per thread in flight at its wait")
+            continue
+        if not any(graph.incoming[node.index] for node in graph.nodes if node.kernel == kernel):
+            continue
+        point = facts.sunk_wait(tuple(kernel.params[index].name for index in written))
+        asked = point.bytes_before * facts.thread_count
+        if asked < LEAST_EARLY_BYTES or kernel.sync_all:
+            what = f"{asked} bytes" if asked else "nothing"
+            remarks.append(f"early start: {kernel.name} has {what} in flight before it needs what other ops store")
+            continue
+        remarks.append(f"early start: {kernel.name} has {asked} bytes per block in flight at its wait")
+        names = tuple(kernel.params[index].name for index in point.reads_before)
+        facts = replace(facts, wait_point=point)
+        resolved[kernel] = replace(kernel, waits_inside=True, early_start=names, target_facts=facts)
+    return (graph.with_kernels(resolved) if resolved else graph), tuple(remarks)

@@ -1,0 +1,361 @@
+"""targets.cuda.read_back: the bytes of a task table, decoded, compared with the validated plan (P22).
+
+Tasks become the actions of cores in order: waits, calls, signals, time stamps, events. The plan says which actions each
+core must take; what the table says must be the same, and words that mean nothing must be 0.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from ...errors import BuildError, shown
+from ...model.argument_layout import Role, Slot
+from ...plan import steps
+from ...plan.steps import Call, Wait
+from .emit_steps import LINE_BYTES
+from .numbering import CounterKey, Numbering
+from .task_layout import (
+    ARGUMENT_BYTES,
+    HEADER_BYTES,
+    NEED_BYTES,
+    SECTION_MASK,
+    TASK_BYTES,
+    WORD,
+    HeaderWord,
+    Section,
+    TaskFlag,
+    TaskWord,
+)
+
+Action = tuple[object, ...]
+Words = tuple[int, ...]
+_KNOWN_BITS = SECTION_MASK | sum(flag.value for flag in TaskFlag)
+_EVENTS = {steps.AwaitEvent: "await", steps.Notify: "notify", steps.ResetEvent: "reset"}
+_OF_SECTION = {Section.AWAIT_EVENT: "await", Section.NOTIFY: "notify", Section.RESET_EVENT: "reset"}
+_RANK_WORDS = (TaskWord.FIRST_BLOCK, TaskWord.BLOCKS, TaskWord.WIDTH, TaskWord.ARGUMENTS, TaskWord.GRID_X)
+
+
+@dataclass(frozen=True)
+class CallAction:
+    """Blocks of an op as a task says them; of a sub-kernel, or lines of a weight that are asked for."""
+
+    section: int
+    ranked: bool
+    first_block: int
+    blocks: int
+    width: int
+    grid: tuple[int, int]
+    arguments: tuple[tuple[int, int, int], ...]  # source, stride, addend
+
+
+@dataclass
+class _Table:
+    """The bytes of a table with what has been read of its pool."""
+
+    data: bytes
+    where: str
+    pool: int = 0  # where arguments and further needs begin
+    placed: dict[bytes, int] = field(default_factory=dict)  # content -> its place
+    end: int = 0  # of what has been read of the pool
+
+    def wrong(self, text: str) -> NoReturn:
+        raise BuildError(f"{self.where}the task table is not the validated plan: {text}")
+
+    def words(self, offset: int, count: int) -> Words:
+        if offset % WORD or not 0 <= offset <= len(self.data) - WORD * count:
+            self.wrong(f"offset {offset} is outside of its {len(self.data)} bytes")
+        return struct.unpack_from(f"<{count}I", self.data, offset)
+
+    def pooled(self, offset: int, size: int) -> bytes:
+        """Bytes of the pool, which holds every content once, in the order of its first use."""
+        content = self.data[offset : offset + size]
+        if len(content) < size:
+            self.wrong(f"offset {offset} is outside of its {len(self.data)} bytes")
+        if content not in self.placed:
+            self.placed[content] = self.end
+            self.end += size
+        if self.placed[content] != offset:
+            self.wrong(f"{size} bytes at {offset} belong at {self.placed[content]}")
+        return content
+
+
+def check_table(data: bytes, numbers: Numbering) -> None:
+    """Raises a BuildError at the first difference."""
+    cores = numbers.shape.cores
+    table = _Table(data, f"super_kernel_scope {shown(numbers.plan.graph.name)}: ")
+    expected = {
+        HeaderWord.CORES: cores,
+        HeaderWord.SHARED_WORDS: numbers.shared_word_count,
+        HeaderWord.STAMP_ROOM: numbers.stamp_room,
+        HeaderWord.TABLE_BYTES: len(data),
+    }
+    header = table.words(0, len(HeaderWord))
+    for word, value in expected.items():
+        if header[word] != value:
+            table.wrong(f"{word.name} is {header[word]}, it should be {value}")
+    offsets = table.words(HEADER_BYTES, cores)
+    begin = -(-(HEADER_BYTES + WORD * cores) // TASK_BYTES) * TASK_BYTES
+    if any(data[HEADER_BYTES + WORD * cores : begin]):
+        table.wrong("there are bytes between the offsets of the lists and the first list")
+    lists: dict[int, list[int]] = {}
+    for core, offset in enumerate(offsets):
+        lists.setdefault(offset, []).append(core)
+    decoded = []
+    for offset, sharing in lists.items():
+        if offset != begin:
+            table.wrong(f"the list of core {sharing[0]} begins at {offset}, it should at {begin}")
+        tasks = _read_list(table, offset, numbers)
+        begin += TASK_BYTES * len(tasks)
+        decoded.append((tasks, sharing))
+    table.pool = table.end = begin
+    for tasks, sharing in decoded:
+        _Comparison(table, numbers, sharing).compare(tasks)
+    if table.end != len(data):
+        table.wrong(f"{len(data) - table.end} bytes at its end belong to no task")
+
+
+def _read_list(table: _Table, offset: int, numbers: Numbering) -> list[Words]:
+    tasks: list[Words] = []
+    while not tasks or tasks[-1][TaskWord.KIND] & SECTION_MASK != Section.END:
+        words = table.words(offset + TASK_BYTES * len(tasks), len(TaskWord))
+        if words[TaskWord.NUMBER] != len(tasks) or words[TaskWord.KIND] & ~_KNOWN_BITS:
+            table.wrong(f"task {len(tasks)} of the list at {offset} has the words {words}")
+        tasks.append(words)
+    return tasks
+
+
+class _Comparison:
+    """One list of tasks, and the cores that share it."""
+
+    def __init__(self, table: _Table, numbers: Numbering, cores: Sequence[int]) -> None:
+        self.table, self.numbers, self.plan, self.cores = table, numbers, numbers.plan, cores
+        self.layout = self.plan.layout
+
+    def compare(self, tasks: Sequence[Words]) -> None:
+        expected = list(self._expected())
+        found = [action for task in tasks for action in self._actions(task)]
+        for number, (wanted, given) in enumerate(zip(expected, found, strict=False)):
+            self._compare(number, wanted, given)
+        if len(expected) != len(found):
+            self.table.wrong(f"core {self.cores[0]} takes {len(found)} actions, the plan has {len(expected)}")
+
+    def _compare(self, number: int, wanted: Action, given: Action) -> None:
+        if isinstance(wanted[-1], Call | steps.PrefetchWeights) and isinstance(given[-1], CallAction):
+            if wanted[:-1] != given[:-1]:
+                self.table.wrong(f"action {number} of core {self.cores[0]} is {given}, it should be {wanted}")
+            self._compare_call(wanted[-1], given[-1], wanted)
+        elif wanted != given:
+            self.table.wrong(f"action {number} of core {self.cores[0]} is {given}, it should be {wanted}")
+
+    # what the table says
+
+    def _actions(self, task: Words) -> Iterator[Action]:
+        flags, section = TaskFlag(task[TaskWord.KIND] & ~SECTION_MASK), task[TaskWord.KIND] & SECTION_MASK
+        meaningful = {TaskWord.KIND, TaskWord.NUMBER}
+        waits = bool(flags & (TaskFlag.WAITS | TaskFlag.WAITS_INSIDE))
+        if waits:
+            meaningful |= {TaskWord.WAIT_COUNTER, TaskWord.WAIT_ARRIVALS, TaskWord.MORE_NEEDS_COUNT}
+            meaningful |= {TaskWord.MORE_NEEDS} if task[TaskWord.MORE_NEEDS_COUNT] else set()
+        elif flags & TaskFlag.NEAR_WAIT:
+            self.table.wrong("a task that waits for nothing waits near")
+        if flags & TaskFlag.WAITS:
+            yield from (("wait", *need) for need in self._needs(task, flags))
+        if section >= len(Section) or section == Section.PREFETCH:
+            meaningful |= {*_RANK_WORDS, TaskWord.GRID_Y}
+            yield from self._call_actions(task, flags, section)
+            meaningful |= {TaskWord.STAMP} if flags & TaskFlag.RECORDS_WAIT else set()
+        elif flags & (TaskFlag.WAITS_INSIDE | TaskFlag.RANKED | TaskFlag.RECORDS_WAIT):
+            self.table.wrong(f"section {section} calls nothing, but has the flags {flags!r}")
+        elif section == Section.STAMP:
+            meaningful.add(TaskWord.STAMP)
+            yield "stamp", task[TaskWord.STAMP]
+        elif section in _OF_SECTION:
+            meaningful.add(TaskWord.ARGUMENTS)
+            yield _OF_SECTION[Section(section)], self._arguments(task[TaskWord.ARGUMENTS], 1)
+        elif section in (Section.FENCE, Section.END):
+            yield (Section(section).name.lower(),)
+        yield from self._signal_action(task, flags, meaningful)
+        for word in TaskWord:
+            if word not in meaningful and task[word]:
+                self.table.wrong(f"{word.name} of a task is {task[word]}, and means nothing there")
+
+    def _call_actions(self, task: Words, flags: TaskFlag, section: int) -> Iterator[Action]:
+        if flags & TaskFlag.RECORDS_WAIT:
+            yield "stamp", task[TaskWord.STAMP]
+        if flags & TaskFlag.WAITS_INSIDE:
+            yield from (("wait inside", *need) for need in self._needs(task, flags))
+        if flags & TaskFlag.RECORDS_WAIT:
+            yield "stamp", task[TaskWord.STAMP] + 1
+        bias = task[TaskWord.FIRST_BLOCK]
+        count = 1 if section == Section.PREFETCH else self._parameters(section)
+        yield (
+            "prefetch" if section == Section.PREFETCH else "call",
+            CallAction(
+                section,
+                bool(flags & TaskFlag.RANKED),
+                bias - (1 << 32) if bias >= 1 << 31 else bias,
+                task[TaskWord.BLOCKS],
+                task[TaskWord.WIDTH],
+                (task[TaskWord.GRID_X], task[TaskWord.GRID_Y]),
+                self._arguments(task[TaskWord.ARGUMENTS], count),
+            ),
+        )
+
+    def _parameters(self, section: int) -> int:
+        known = [code.parameters for code in self.numbers.codes.values() if code.section == section]
+        if not known:
+            self.table.wrong(f"there is no section {section}")
+        return known[0]
+
+    def _signal_action(self, task: Words, flags: TaskFlag, meaningful: set[TaskWord]) -> Iterator[Action]:
+        near, together = bool(flags & TaskFlag.NEAR_SIGNAL), bool(flags & TaskFlag.SHARED_SIGNAL)
+        if not flags & TaskFlag.SIGNALS:
+            if near or together:
+                self.table.wrong("a task that signals nothing says how")
+            return
+        if near:
+            meaningful.add(TaskWord.SIGNAL_WORD)
+        else:
+            meaningful |= {TaskWord.SIGNAL_COUNTER, TaskWord.SIGNAL_SHARE}
+            meaningful |= {TaskWord.SIGNAL_WORD} if together else set()
+        words = task[TaskWord.SIGNAL_COUNTER], task[TaskWord.SIGNAL_SHARE], task[TaskWord.SIGNAL_WORD]
+        yield "signal", near, together, *words
+
+    def _needs(self, task: Words, flags: TaskFlag) -> Iterator[tuple[int, int, int]]:
+        near = int(bool(flags & TaskFlag.NEAR_WAIT))
+        yield task[TaskWord.WAIT_COUNTER], task[TaskWord.WAIT_ARRIVALS], near
+        count = task[TaskWord.MORE_NEEDS_COUNT]
+        if count:
+            content = self.table.pooled(task[TaskWord.MORE_NEEDS], NEED_BYTES * count)
+            for counter, arrivals, other, unused in struct.iter_unpack("<4I", content):
+                if unused:
+                    self.table.wrong(f"a need has an unused word {unused}")
+                yield counter, arrivals, other
+
+    def _arguments(self, offset: int, count: int) -> tuple[tuple[int, int, int], ...]:
+        if not count:
+            if offset:
+                self.table.wrong(f"a task without arguments has them at {offset}")
+            return ()
+        content = self.table.pooled(offset, ARGUMENT_BYTES * count)
+        return tuple(struct.iter_unpack("<IIQ", content))
+
+    # what the plan says
+
+    def _expected(self) -> Iterator[Action]:
+        numbers, core, stamps = self.numbers, self.cores[0], 0
+        inside: list[Action] = []
+        for number, step in enumerate(self.plan.steps):
+            members = numbers.members[step.cores]
+            takes = core in members
+            if any((other in members) != takes for other in self.cores):
+                self.table.wrong(f"cores {self.cores} share a list, but not step {number}: {self.plan.describe(step)}")
+            if not takes:
+                continue
+            if isinstance(step, Wait) and step.inside:
+                waits: list[Action] = [("wait inside", *self._need((need.mark, need.cores))) for need in step.needs]
+                if self.plan.options.profiling:
+                    waits, stamps = [("stamp", stamps), *waits, ("stamp", stamps + 1)], stamps + 2
+                inside += waits
+            elif isinstance(step, Wait):
+                yield from (("wait", *self._need((need.mark, need.cores))) for need in step.needs)
+            elif isinstance(step, steps.Barrier):
+                yield self._signal((number, step.cores))
+                yield "wait", *self._need((number, step.cores))
+            elif isinstance(step, steps.Signal):
+                for key in numbers.waiters:
+                    if key[0] == step.mark and core in numbers.members[key[1]]:
+                        yield self._signal(key)
+            elif isinstance(step, Call):
+                yield from inside
+                inside = []
+                yield "call", step
+            elif isinstance(step, steps.PrefetchWeights):
+                yield from (("prefetch", name, step) for name in step.names if self.plan.graph.buffers[name].nbytes)
+            elif isinstance(step, steps.Record):
+                yield "stamp", stamps
+                stamps += 1
+            elif isinstance(step, steps.Fence):
+                yield ("fence",)
+            elif isinstance(step, steps.AwaitEvent | steps.Notify | steps.ResetEvent):
+                place = len(self.plan.graph.buffers) + [e.label for e in self.plan.graph.events].index(step.event)
+                yield _EVENTS[type(step)], ((8 * place, 0, 0),)
+        yield ("end",)
+
+    def _need(self, key: CounterKey) -> tuple[int, int, int]:
+        numbers = self.numbers
+        if numbers.is_near(key):
+            return numbers.shared_words[key], len(key[1]), 1
+        return numbers.counters[key], len(key[1]), 0
+
+    def _signal(self, key: CounterKey) -> Action:
+        """How the cores of this list arrive; all of them must arrive alike."""
+        numbers = self.numbers
+        if numbers.is_near(key):
+            return "signal", True, False, 0, 0, numbers.shared_words[key]
+        shares = {numbers.shares[key[1]][numbers.shape.sm(core)] for core in self.cores}
+        if len(shares) != 1:
+            self.table.wrong(f"cores {self.cores} share a list, but not how many of their SM arrive")
+        share = shares.pop()
+        if share > 1 and key in numbers.shared_words:
+            return "signal", False, True, numbers.counters[key], share, numbers.shared_words[key]
+        return "signal", False, False, numbers.counters[key], 1, 0
+
+    def _compare_call(self, step: Call | steps.PrefetchWeights, given: CallAction, wanted: Action) -> None:
+        copies = step.copies if isinstance(step, Call) else 1
+        width = len(step.cores) // copies
+        place = {core: number % width for number, core in enumerate(step.cores)}
+        for core in self.cores:
+            first = given.first_block + (core if given.ranked else 0)
+            if first != place[core] or given.ranked != (copies == 1):
+                self.table.wrong(f"core {core} begins {self.plan.describe(step)} at {first}, it should at {place[core]}")
+        if isinstance(step, Call):
+            node = self.plan.graph.nodes[step.op]
+            x, y, _ = node.kernel.grid or (node.blocks, 1, 1)
+            right = (self.numbers.codes[node.kernel].section, step.blocks, width, (x, y))
+        else:
+            lines = -(-(self.plan.graph.buffers[str(wanted[1])].nbytes or 0) // LINE_BYTES)
+            right = (Section.PREFETCH, lines, width, (-(-step.budget // LINE_BYTES), 0))
+        said = given.section, given.blocks, given.width, given.grid
+        if said != right:
+            self.table.wrong(f"{self.plan.describe(step)} is {said}, it should be {right}")
+        if isinstance(step, Call):
+            self._compare_arguments(step, given)
+        elif given.arguments != ((8 * self.numbers.buffer_place[str(wanted[1])], 0, 0),):
+            self.table.wrong(f"{self.plan.describe(step)} asks for {given.arguments}")
+
+    def _compare_arguments(self, step: Call, given: CallAction) -> None:
+        node = self.plan.graph.nodes[step.op]
+        slots = [slot for slot in self.layout.of_op.get(node.name, ()) if slot.role is Role.PARAM]
+        for index, (source, stride, addend) in enumerate(given.arguments):
+            slot = slots[index] if index < len(slots) else None
+            copied = slot is not None and slot.source in self.numbers.copies
+            of_core = self.cores if stride or copied or slot is None else self.cores[:1]
+            for core in of_core:
+                right = self._scratch(step.op, index, core) if slot is None else self._value(slot, core)
+                if (source, (addend + stride * core) % (1 << 64)) != right:
+                    self.table.wrong(f"argument {index} of op {node.name!r} on core {core} is not {right}")
+
+    def _value(self, slot: Slot, core: int) -> tuple[int, int]:
+        """The place of a value and what is added to it."""
+        numbers = self.numbers
+        if slot.source is None:
+            return 8 * numbers.zero_place, slot.literal
+        area = numbers.copies.get(slot.source)
+        copy = 0
+        if area is not None:
+            readers = [number for number, c in enumerate(self.plan.copies[area.op]) if core in c.readers]
+            copy = readers[0] if readers else 0
+        if area is None or copy == 0:
+            return 8 * numbers.buffer_place[slot.source], slot.addend
+        return 8 * numbers.copies_place, area.offset + (copy - 1) * area.stride + slot.addend
+
+    def _scratch(self, op: int, index: int, core: int) -> tuple[int, int]:
+        numbers = self.numbers
+        code, area = numbers.codes[self.plan.graph.nodes[op].kernel], numbers.scratch.get(op)
+        if index != code.scratch_parameter or area is None:
+            return 8 * numbers.zero_place, 0
+        return 8 * numbers.scratch_place, area.offset + numbers.copy_of.get(op, {}).get(core, 0) * area.stride

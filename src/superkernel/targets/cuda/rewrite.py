@@ -1,0 +1,461 @@
+"""targets.cuda.rewrite: the entry of a PTX module -> the same code as a body inside of a super kernel.
+
+A body runs one block of a sub-kernel on one slot: the block and thread ids are virtual, its barriers are the slot's, its
+shared memory begins at the slot's base, its arguments come from the task, and it ends by a branch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from ...errors import BuildError, UnsupportedError
+from .ptx import (
+    TYPE_BYTES,
+    Directive,
+    Entry,
+    Instruction,
+    Label,
+    Module,
+    RegisterDeclaration,
+    Scope,
+    Statement,
+    ThreadCount,
+    Variable,
+    address,
+    special_registers,
+    walk,
+    walk_statements,
+)
+from .task_layout import ARGUMENT_BYTES, MOST_MBARRIERS, WORD, ArgumentWord, SharedOffset, TaskWord
+
+_NAME = re.compile(r"(?<![\w$%.])%?[A-Za-z_$][\w$]*(?:\.[xyzw]\b)?", re.ASCII)
+_NOT_A_NAME = re.compile(r"[^A-Za-z0-9_]")
+_ALIGNED = 16  # bytes between the variables of a block in shared memory
+_BULK_COPIES = ("cp.async.bulk", "cp.reduce.async.bulk")
+_WARP_WIDE = (
+    "shfl", "vote", "match", "redux", "activemask", "mma", "wmma", "wgmma", "ldmatrix", "stmatrix", "elect", "movmatrix",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class BodyShape:
+    """What decides the text of a body beside its PTX."""
+
+    threads: ThreadCount
+    dynamic_shared: int  # bytes
+    flat_grid: bool  # the grid is (n, 1, 1)
+    coherent: tuple[int, ...] = ()  # parameters whose buffers the launch writes: no read-only loads through them
+    unknown_is_coherent: bool = False  # loads whose address has no known parameter
+    wait_line: int | None = None  # the line of the wait point
+
+
+@dataclass(frozen=True)
+class Body:
+    """The rewritten code of one sub-kernel."""
+
+    name: str  # an identifier, unique in the super kernel
+    title: str  # for the comment above it
+    shape: BodyShape
+    lines: tuple[str, ...]
+    declarations: tuple[str, ...]  # module variables that it uses
+    shared_bytes: int  # of one slot
+    repeats_need_barrier: bool  # two blocks on one slot must not overlap: they share memory or barriers
+    uses_async_proxy: bool
+    after: tuple[str, ...]  # instructions behind the last of a block, by every thread
+    mbarriers: int  # barrier objects to invalidate at its end
+
+    @property
+    def threads(self) -> int:
+        return prod(self.shape.threads)
+
+
+def identifier(text: str) -> str:
+    """A name of the user as part of PTX names."""
+    return _NOT_A_NAME.sub("_", text)
+
+
+def rewrite(
+    entry: Entry,
+    module: Module,
+    shape: BodyShape,
+    name: str,
+    title: str,
+    wait_lines: Sequence[str] = (),
+    sources: Mapping[int, frozenset[int] | None] | None = None,
+    slots: int = 1,
+) -> Body:
+    """The body of an entry, called `name`.
+
+    `wait_lines` stand at the wait point. `sources` gives, by line, the parameters that an access may go through; None,
+    or a line that is not there: any.
+    """
+    return _Rewriter(entry, module, shape, name, tuple(wait_lines), sources or {}, slots).body(title)
+
+
+class _Rewriter:
+    def __init__(
+        self,
+        entry: Entry,
+        module: Module,
+        shape: BodyShape,
+        name: str,
+        wait_lines: tuple[str, ...],
+        sources: Mapping[int, frozenset[int] | None],
+        slots: int,
+    ) -> None:
+        self.entry, self.module, self.shape, self.name = entry, module, shape, name
+        self.wait_lines, self.sources, self.slots = wait_lines, sources, slots
+        self.waited = False
+        self.mbarriers = 0
+        self.instructions = tuple(walk(entry.statements))
+        self.params = {param.name: index for index, param in enumerate(entry.params)}
+        self.specials = dict.fromkeys(register for i in self.instructions for register in special_registers(i))
+        self.names: dict[str, str] = {}
+        self.shared: dict[str, int] = {}  # variable -> offset from the slot's base
+        self.carried: dict[str, Variable] = {}
+        self.end = f"$sk_{name}_done"
+        self._find_variables()
+        self._name_labels()
+
+    # variables
+
+    def _find_variables(self) -> None:
+        used = {name for i in self.instructions for operand in i.operands for name in _NAME.findall(operand)}
+        of_module = {variable.name: variable for variable in self.module.variables}
+        pending = [name for name in of_module if name in used]
+        found: dict[str, Variable] = {}
+        while pending:
+            variable = of_module[pending.pop(0)]
+            if variable.name not in found:
+                found[variable.name] = variable
+                pending += [name for name in _NAME.findall(variable.initializer) if name in of_module]
+        local = [v for v in walk_statements(self.entry.statements) if isinstance(v, Variable)]
+        offset = _rounded(self.shape.dynamic_shared, _ALIGNED)
+        for variable in (*found.values(), *local):
+            if variable.space == "shared":
+                if variable.nbytes is None:
+                    self.shared[variable.name] = 0
+                    continue
+                offset = _rounded(offset, max(variable.align, _ALIGNED))
+                self.shared[variable.name] = offset
+                offset += variable.nbytes
+            elif variable in found.values():
+                self.carried[variable.name] = variable
+        self.shared_bytes = offset
+        self.names |= {name: f"%sk_shared_{index}" for index, name in enumerate(self.shared)}
+        self.names |= {name: self._carried_name(variable) for name, variable in self.carried.items()}
+
+    def _carried_name(self, variable: Variable) -> str:
+        return f"sk_{self.name}_{identifier(variable.name)}"
+
+    def _declarations(self) -> Iterator[str]:
+        for variable in self.carried.values():
+            if variable.linkage == "extern":
+                raise UnsupportedError(
+                    f"{self._where(variable.line)}variable {variable.name!r} is defined in another module; compile the "
+                    "kernel together with it"
+                )
+            size = TYPE_BYTES.get(variable.type, 1)
+            extent = f"[{(variable.nbytes or 0) // size}]" if variable.array else ""
+            value = f" = {self._renamed(variable.initializer)}" if variable.initializer else ""
+            name = self._carried_name(variable)
+            yield f".{variable.space} .align {variable.align} .{variable.type} {name}{extent}{value};"
+
+    def _name_labels(self) -> None:
+        prefix = f"$sk_{self.name}_"
+        for statement in walk_statements(self.entry.statements):
+            if isinstance(statement, Label):
+                self.names[statement.name] = prefix + statement.name.lstrip("$%_")
+
+    def _renamed(self, text: str) -> str:
+        return _NAME.sub(lambda found: self.names.get(found[0], found[0]), text)
+
+    def _where(self, line: int) -> str:
+        return f"{self.module.origin}:{line}: kernel {self.entry.name!r}: "
+
+    # the body
+
+    def body(self, title: str) -> Body:
+        if prod(self.shape.threads) % 32:
+            self._check_partial_warps()
+        before = list(self._virtual_ids())
+        lines = [*before, *(f"\t{line}" for s in self.entry.statements for line in self._statement(s))]
+        if self.wait_lines and not self.waited:
+            raise BuildError(f"{self._where(self.entry.line)}no statement stands at line {self.shape.wait_line}")
+        uses_barriers = any(i.name in ("bar", "barrier", "mbarrier") for i in self.instructions)
+        return Body(
+            self.name,
+            title,
+            self.shape,
+            (*self._registers(), *lines),
+            tuple(self._declarations()),
+            self.shared_bytes,
+            bool(self.shared) or uses_barriers,
+            self.uses_async_proxy,
+            tuple(self._after()),
+            self.mbarriers,
+        )
+
+    def _check_partial_warps(self) -> None:
+        for i in self.instructions:
+            if i.name in (*_WARP_WIDE, "bar", "barrier"):
+                raise UnsupportedError(
+                    f"{self._where(i.line)}{i.opcode} with {prod(self.shape.threads)} threads: the last warp is not "
+                    "full, and its other lanes belong to the super kernel; use a multiple of 32 threads"
+                )
+
+    @cached_property
+    def uses_async_proxy(self) -> bool:
+        return any(i.opcode.startswith(_BULK_COPIES) or i.name == "wgmma" for i in self.instructions)
+
+    def _after(self) -> Iterator[str]:
+        """What must be over before another task may use the memory: copies in flight belong to the thread."""
+        plain = [i for i in self.instructions if i.opcode.startswith("cp.async") and not _is_bulk(i)]
+        if plain:
+            yield "cp.async.wait_all;"
+        if any("bulk_group" in i.opcode for i in self.instructions):
+            yield "cp.async.bulk.wait_group 0;"
+            yield "fence.proxy.async;"
+
+    def _registers(self) -> Iterator[str]:
+        yield ".reg .b32 %sk_index, %sk_stride, %sk_value32;"
+        yield ".reg .b64 %sk_arguments, %sk_place, %sk_addend, %sk_value, %sk_shared_address;"
+        if self.shared:
+            yield f".reg .b32 %sk_shared_<{len(self.shared)}>;"
+        names = [name for name in self.names.values() if name.startswith("%sk_id_")]
+        if names:
+            yield f".reg .b32 {', '.join(dict.fromkeys(names))};"
+            yield ".reg .b32 %sk_quotient;"
+
+    # ids: %ctaid, %nctaid, %tid, %ntid
+
+    def _virtual_ids(self) -> Iterator[str]:
+        yield f"ld.sk_table.u32 %sk_index, [%sk_task+{WORD * TaskWord.ARGUMENTS}];"
+        yield "cvt.u64.u32 %sk_arguments, %sk_index;"
+        yield "add.u64 %sk_arguments, %sk_arguments, %sk_table;"
+        for name, offset in self.shared.items():
+            yield f"add.u32 {self.names[name]}, %sk_shared, {offset};"
+        threads = self.shape.threads
+        for axis, count in zip("xyz", threads, strict=True):
+            self.names[f"%ntid.{axis}"] = str(count)
+        total_shared = str(self.shared_bytes)
+        self.names |= {"%dynamic_smem_size": str(self.shape.dynamic_shared), "%total_smem_size": total_shared}
+        self.names["%nwarpid"] = str(-(-prod(threads) // 32))
+        yield from self._thread_ids()
+        yield from self._block_ids()
+
+    def _thread_ids(self) -> Iterator[str]:
+        x, y, z = self.shape.threads
+        yield from self._ids("tid", "%sk_thread", (str(x), str(y), str(z)), flat=y == z == 1)
+        if "%warpid" in self.specials:
+            yield from self._id("%warpid", "shr.u32 {id}, %sk_thread, 5;")
+
+    def _block_ids(self) -> Iterator[str]:
+        flat = self.shape.flat_grid
+        if flat:
+            if "%nctaid.x" in self.specials:
+                yield from self._from_task("%nctaid.x", TaskWord.BLOCKS)
+            self.names |= {"%nctaid.y": "1", "%nctaid.z": "1"}
+            yield from self._ids("ctaid", "%sk_block", ("", "1", "1"), flat=True)
+            return
+        wanted = {r for r in self.specials if r.startswith(("%ctaid", "%nctaid"))}
+        needs_y = wanted & {"%ctaid.y", "%ctaid.z", "%nctaid.y", "%nctaid.z"}
+        if wanted:
+            yield from self._from_task("%nctaid.x", TaskWord.GRID_X)
+        if needs_y:
+            yield from self._from_task("%nctaid.y", TaskWord.GRID_Y)
+        if "%nctaid.z" in wanted:
+            yield from self._from_task("%nctaid.z", TaskWord.BLOCKS)
+            for axis in "xy":
+                yield f"div.u32 %sk_id_nctaid_z, %sk_id_nctaid_z, %sk_id_nctaid_{axis};"
+        counts = ("%sk_id_nctaid_x", "%sk_id_nctaid_y", "")
+        yield from self._ids("ctaid", "%sk_block", counts, flat=False)
+
+    def _ids(self, register: str, linear: str, counts: tuple[str, str, str], flat: bool) -> Iterator[str]:
+        """x, y and z of a linear id; what the code does not read is not computed."""
+        x, y, z = (f"%{register}.{axis}" for axis in "xyz")
+        if flat:
+            self.names |= {x: linear, y: "0", z: "0"}
+            return
+        if not {x, y, z} & self.specials.keys():
+            return
+        if x in self.specials:
+            yield from self._id(x, f"rem.u32 {{id}}, {linear}, {counts[0]};")
+        if {y, z} & self.specials.keys():
+            yield f"div.u32 %sk_quotient, {linear}, {counts[0]};"
+        if y in self.specials:
+            yield from self._id(y, f"rem.u32 {{id}}, %sk_quotient, {counts[1]};")
+        if z in self.specials:
+            yield from self._id(z, f"div.u32 {{id}}, %sk_quotient, {counts[1]};")
+
+    def _id(self, register: str, text: str) -> Iterator[str]:
+        name = f"%sk_id_{register[1:].replace('.', '_')}"
+        self.names[register] = name
+        yield text.format(id=name)
+
+    def _from_task(self, register: str, word: TaskWord) -> Iterator[str]:
+        return self._id(register, f"ld.sk_table.u32 {{id}}, [%sk_task+{WORD * word}];")
+
+    # statements
+
+    def _statement(self, statement: Statement) -> Iterator[str]:
+        at_wait = statement.line == self.shape.wait_line and not isinstance(statement, Label)
+        if at_wait and self.wait_lines and not self.waited:
+            self.waited = True
+            yield from self.wait_lines
+        match statement:
+            case Label():
+                yield f"{self.names[statement.name]}:"
+            case Scope():
+                yield "{"
+                for inner in statement.statements:
+                    yield from self._statement(inner)
+                yield "}"
+            case Variable(space="shared"):
+                pass
+            case Directive():
+                if statement.name in ("branchtargets", "calltargets", "pragma"):
+                    yield self._renamed(statement.text) if statement.name != "pragma" else statement.text
+            case Instruction():
+                yield from self._instruction(statement)
+            case _:
+                yield str(statement)
+
+    def _instruction(self, i: Instruction) -> Iterator[str]:
+        match i.name:
+            case "ret" | "exit":
+                yield self._text(i, "bra", (self.end,))
+            case "griddepcontrol":
+                yield f"// {i.opcode}"
+            case "bar" | "barrier" if i.modifiers[0] != "cluster" and "warp" not in i.modifiers:
+                yield self._barrier(i)
+            case "ld" if "param" in i.modifiers:
+                yield from self._parameter(i)
+            case "ld" | "ldu" if i.name == "ldu" or "nc" in i.modifiers or _l1_hint(i):
+                yield self._load(i)
+            case "mov" | "cvta" if self.shared and len(i.operands) > 1 and self._is_shared(i.operands[1]):
+                yield from self._shared_address(i)
+            case "mbarrier" if "init" in i.modifiers:
+                yield self._plain(i)
+                yield from self._noted_mbarrier(i)
+            case _:
+                yield self._plain(i)
+
+    def _plain(self, i: Instruction) -> str:
+        return self._text(i, i.opcode, i.operands)
+
+    def _text(self, i: Instruction, opcode: str, operands: Iterable[str]) -> str:
+        guard = f"@{i.guard} " if i.guard else ""
+        written = ", ".join(map(self._renamed, operands))
+        return f"{guard}{opcode}{' ' if written else ''}{written};"
+
+    def _barrier(self, i: Instruction) -> str:
+        """Barrier 0 of a block becomes the slot's barrier, with the threads of the sub-kernel."""
+        reduces = "red" in i.modifiers
+        operands = list(i.operands)
+        at = 1 if reduces else 0
+        rest = operands[at + 1 :]
+        has_count = len(rest) > (1 if reduces else 0)
+        if not operands or operands[at] not in ("0", "0x0"):
+            where = operands[at] if operands else "without a number"
+            raise UnsupportedError(f"{self._where(i.line)}{i.opcode} {where}: only barrier 0 of a block can be renamed")
+        count = [] if has_count else [str(prod(self.shape.threads))]
+        return self._text(i, i.opcode, (*operands[:at], "%sk_barrier", *count, *rest))
+
+    def _parameter(self, i: Instruction) -> Iterator[str]:
+        where = address(i.operands[1])
+        if where.base not in self.params or where.offset or i.operands[0].startswith("{"):
+            raise UnsupportedError(
+                f"{self._where(i.line)}{i}: parameters are scalars and pointers that are read one by one; pass the "
+                "fields of a structure separately"
+            )
+        index = self.params[where.base]
+        kind = i.modifiers[-1]
+        at = ARGUMENT_BYTES * index
+        yield f"// {i.operands[0]} = parameter {index}"
+        yield f"ld.sk_table.v2.u32 {{%sk_index, %sk_stride}}, [%sk_arguments+{at + WORD * ArgumentWord.SOURCE}];"
+        yield f"ld.sk_table.u64 %sk_addend, [%sk_arguments+{at + WORD * ArgumentWord.ADDEND}];"
+        yield "cvt.u64.u32 %sk_place, %sk_index;"
+        yield "add.u64 %sk_place, %sk_place, %sk_values;"
+        yield "ld.param.u64 %sk_value, [%sk_place];"
+        yield "add.u64 %sk_value, %sk_value, %sk_addend;"
+        if TYPE_BYTES[kind] == 8:
+            yield "mad.wide.u32 %sk_value, %sk_core, %sk_stride, %sk_value;"
+            yield self._text(i, "mov.b64", (i.operands[0], "%sk_value"))
+            return
+        yield "cvt.u32.u64 %sk_value32, %sk_value;"
+        width = self._width(i.operands[0])
+        if TYPE_BYTES[kind] == 4 and width == 32:
+            yield self._text(i, "mov.b32", (i.operands[0], "%sk_value32"))
+            return
+        sign = "s" if kind.startswith("s") else "u"
+        source = f"{sign}{8 * TYPE_BYTES[kind]}"
+        yield self._text(i, f"cvt.{sign}{width}.{source}", (i.operands[0], "%sk_value32"))
+
+    def _width(self, register: str) -> int:
+        """The bits of a register."""
+        for statement in walk_statements(self.entry.statements):
+            if isinstance(statement, RegisterDeclaration):
+                stem = register[: len(statement.name)]
+                number = register[len(statement.name) :]
+                if stem == statement.name and (not number if statement.count is None else number.isdigit()):
+                    return 8 * TYPE_BYTES[statement.type]
+        raise BuildError(f"{self._where(self.entry.line)}register {register} is not declared")
+
+    def _load(self, i: Instruction) -> str:
+        """A load from a buffer that the launch writes: not through the read-only path, without hints for L1."""
+        if not self._may_touch_written(i):
+            return self._plain(i)
+        kept = [m for m in i.modifiers if m != "nc" and not m.startswith("L1::")]
+        return self._text(i, ".".join(("ld", *kept)), i.operands)
+
+    def _may_touch_written(self, i: Instruction) -> bool:
+        known = self.sources.get(i.line)
+        if known is None:
+            return bool(self.shape.coherent) or self.shape.unknown_is_coherent
+        return not known.isdisjoint(self.shape.coherent)
+
+    def _is_shared(self, operand: str) -> bool:
+        return operand.strip() in self.shared
+
+    def _shared_address(self, i: Instruction) -> Iterator[str]:
+        """The address of a variable in shared memory, in 32 or 64 bits, in its window or generic."""
+        register = self.names[i.operands[1].strip()]
+        if i.name == "mov" and i.modifiers[-1] in ("u32", "b32", "s32"):
+            yield self._text(i, "mov.b32", (i.operands[0], register))
+            return
+        yield f"cvt.u64.u32 %sk_shared_address, {register};"
+        opcode = "mov.b64" if i.name == "mov" else i.opcode
+        yield self._text(i, opcode, (i.operands[0], "%sk_shared_address"))
+
+    def _noted_mbarrier(self, i: Instruction) -> Iterator[str]:
+        """Keeps the address of a barrier object, which is invalidated when the block ends."""
+        if self.mbarriers == MOST_MBARRIERS:
+            raise UnsupportedError(f"{self._where(i.line)}more than {MOST_MBARRIERS} mbarrier.init in one kernel")
+        where = address(i.operands[0])
+        offset = SharedOffset.MBARRIERS + WORD * self.mbarriers
+        self.mbarriers += 1
+        base = self._renamed(where.base)
+        if where.base not in self.shared and self._width(where.base) == 64:
+            generic = not any(modifier.startswith("shared") for modifier in i.modifiers)
+            yield f"{'cvta.to.shared.u64' if generic else 'mov.b64'} %sk_shared_address, {base};"
+            yield "cvt.u32.u64 %sk_value32, %sk_shared_address;"
+            base = "%sk_value32"
+        yield f"add.u32 %sk_value32, {base}, {where.offset};"
+        yield self._text(i, "st.shared.u32", (f"[%sk_slot_words+{offset}]", "%sk_value32"))
+
+
+def _rounded(size: int, alignment: int) -> int:
+    return -(-size // alignment) * alignment
+
+
+def _is_bulk(i: Instruction) -> bool:
+    return i.opcode.startswith(_BULK_COPIES)
+
+
+def _l1_hint(i: Instruction) -> bool:
+    return any(modifier.startswith("L1::") for modifier in i.modifiers)

@@ -1,0 +1,181 @@
+"""targets.cuda.target: slots of SMs as cores, PTX as binaries: one persistent kernel on an NVIDIA GPU, or emulated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ...errors import OptionError, UnsupportedError, shown
+from ...model.binary import Core
+from ...model.graph import Graph
+from ...model.opsfile import OpsFile, read_ops
+from ...model.options import Options
+from ...model.subkernel import SubKernel
+from ...model.tiling import CompiledTiling
+from ...plan import CoreChoice, Machine, Report, forced_cores, validate
+from ..checks import Check
+from ..protocol import ChipChoice, Emulator, Launcher, Progress, Target
+from .build import assembled_slots, build, check_architecture, read_module, registers_alone
+from .checks import checks
+from .device import DeviceDescription, device_fields, find_device
+from .executable import CudaExecutable, restore
+from .facts import complete, facts_from_json, facts_of, facts_to_json
+from .machine import SLOT_THREADS, WARP, fitting_slots, machine_of
+from .plan import CudaPlan, make_cuda_plan, sink_waits
+
+__all__ = ["TARGET"]
+
+_MOST_SLOTS = SLOT_THREADS // WARP
+
+
+@dataclass(frozen=True)
+class CudaPlanner:
+    """A core is a slot of an SM: cores= counts slots."""
+
+    device: DeviceDescription
+
+    def core_count(self) -> int:
+        return min(_MOST_SLOTS * self.device.sms, 4096)
+
+    launch_limit = core_count
+
+    def machine(self, cores: int) -> Machine:
+        return machine_of(cores, max(1, -(-cores // self.device.sms)), self.device)
+
+    def forced_cores(self, options: Options, cores: int | None, name: str) -> int | None:
+        return forced_cores(options, cores, self.core_count(), name)
+
+    def choose_cores(self, graph: Graph, options: Options, available: int) -> CoreChoice:
+        """As many slots per SM as registers and shared memory allow; a plan uses no more than it has blocks."""
+        sunk, _ = sink_waits(graph, options)
+        slots, reason = assembled_slots(
+            sunk, fitting_slots(graph, self.device), self.device, options.compile_options
+        )
+        return CoreChoice(slots * self.device.sms, reason=reason)
+
+    def plan(self, graph: Graph, options: Options, cores: int, note: str = "") -> CudaPlan:
+        _refuse_dynamic(graph)
+        return make_cuda_plan(graph, options, cores, self.device, note)
+
+    def smaller_teams(self, plan: CudaPlan) -> tuple[int, ...]:
+        return ()  # a binary is for one device
+
+    def validate(self, plan: CudaPlan) -> Report:
+        return validate(plan, plan.layout)
+
+
+def _refuse_dynamic(graph: Graph) -> None:
+    for node in graph.nodes:
+        if node.dynamic:
+            raise UnsupportedError(
+                f"super_kernel_scope {shown(graph.name)}: op {node.name!r} is dynamic: the cuda target runs ops with a "
+                "fixed grid; give the op task='normal'"
+            )
+
+
+@dataclass(frozen=True)
+class CudaPrepared:
+    kernels: Mapping[SubKernel, SubKernel]
+    device: DeviceDescription
+
+    def build(self, plans: Sequence[CudaPlan]) -> list[CudaExecutable]:
+        return [build(plan, self.device) for plan in plans]
+
+
+@dataclass(frozen=True)
+class CudaBuilder:
+    device: DeviceDescription
+
+    def prepare(
+        self, kernels: Sequence[SubKernel], tilings: Sequence[CompiledTiling], progress: Progress | None
+    ) -> CudaPrepared:
+        for tiling in tilings:
+            raise UnsupportedError(
+                f"tiling function {tiling.symbol!r}: the cuda target has no dynamic ops; give the op a fixed grid"
+            )
+        return CudaPrepared({kernel: self._completed(kernel, progress) for kernel in kernels}, self.device)
+
+    def _completed(self, kernel: SubKernel, progress: Progress | None) -> SubKernel:
+        if kernel.core is not Core.ANY:
+            raise UnsupportedError(
+                f"sub-kernel {shown(kernel.name)}: core={kernel.core.value!r}: the cores of a GPU are all alike; leave "
+                "core out"
+            )
+        if progress is not None:
+            progress(f"reading {kernel.name}")
+        module = read_module(kernel.binary.path) if kernel.binary.path.suffix == ".ptx" else None
+        completed = complete(kernel, module)
+        facts = facts_of(completed)
+        check_architecture(kernel, facts, self.device)
+        facts = replace(facts, registers=registers_alone(completed, self.device))
+        return replace(completed, target_facts=facts)
+
+    restore = staticmethod(restore)
+    facts_to_json = staticmethod(facts_to_json)
+    facts_from_json = staticmethod(facts_from_json)
+
+
+def _offered(module: str, name: str) -> Any:
+    """A part of this target that has a package of its own; None: this version does not have it."""
+    if find_spec(f"{__package__}.{module.partition('.')[0]}") is None or find_spec(f"{__package__}.{module}") is None:
+        return None
+    return getattr(import_module(f"{__package__}.{module}"), name)
+
+
+@dataclass(frozen=True)
+class CudaTarget:
+    chip: ChipChoice | None = None  # None: the GPU of this machine
+    name: str = "cuda"
+    model_support: None = None
+
+    @cached_property
+    def device(self) -> DeviceDescription:
+        return find_device(self.chip)
+
+    @cached_property
+    def planner(self) -> CudaPlanner:
+        return CudaPlanner(self.device)
+
+    @cached_property
+    def builder(self) -> CudaBuilder:
+        return CudaBuilder(self.device)
+
+    @cached_property
+    def launcher(self) -> Launcher | None:
+        return None
+
+    @property
+    def why_no_launcher(self) -> str:
+        return "there is no GPU here; try the kernel with k.emulate(buffers, seed=...)"
+
+    @cached_property
+    def emulator(self) -> Emulator | None:
+        return None
+
+    def for_chip(self, chip: ChipChoice | None) -> CudaTarget:
+        if chip is None:
+            return self
+        find_device(chip)
+        return CudaTarget(chip)
+
+    def for_march(self, march: str | None) -> CudaTarget:
+        if march is not None:
+            raise OptionError(f"march={march!r}: the cuda target assembles for a chip; choose it with chip=")
+        return self
+
+    def chip_fields(self) -> Mapping[str, Any]:
+        return device_fields(self.device)
+
+    def read_ops(self, path: Path) -> OpsFile:
+        return read_ops(path)
+
+    def checks(self) -> tuple[Check, ...]:
+        return checks()
+
+
+TARGET: Target = CudaTarget()

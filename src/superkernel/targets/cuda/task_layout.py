@@ -1,0 +1,139 @@
+"""targets.cuda.task_layout: where things lie: words of a task, of the sync state, and of shared memory."""
+
+from __future__ import annotations
+
+from enum import IntEnum, IntFlag
+
+WORD = 4  # bytes
+
+
+class HeaderWord(IntEnum):
+    """The first words of a task table; then one word per core: the offset of its first task."""
+
+    CORES = 0
+    SHARED_WORDS = 1  # in shared memory behind the control words: counters, zeroed when a launch begins
+    STAMP_ROOM = 2  # time stamps per core
+    TABLE_BYTES = 3
+
+
+HEADER_BYTES = 16
+
+
+class TaskWord(IntEnum):
+    """The words of one task."""
+
+    KIND = 0  # the section of code that runs, and flags
+    WAIT_COUNTER = 1  # offset in the sync state, or of a shared word
+    WAIT_ARRIVALS = 2  # per launch; 0: no wait
+    SIGNAL_COUNTER = 3
+    SIGNAL_SHARE = 4  # how many cores of this SM arrive together
+    SIGNAL_WORD = 5  # shared word where they meet
+    STAMP = 6  # the place of a time stamp among those of its core
+    FIRST_BLOCK = 7  # plus the number of the core where the task is RANKED
+    BLOCKS = 8
+    WIDTH = 9  # the next block of a core is so many further
+    ARGUMENTS = 10  # offset of its arguments in the table
+    GRID_X = 11
+    GRID_Y = 12
+    NUMBER = 13  # of the task in its list
+    MORE_NEEDS = 14  # offset in the table: what else the task waits for
+    MORE_NEEDS_COUNT = 15
+
+
+TASK_BYTES = WORD * len(TaskWord)
+
+
+class TaskFlag(IntFlag):
+    """Bits of TaskWord.KIND above the number of the section."""
+
+    WAITS = 1 << 16  # before the section
+    WAITS_INSIDE = 1 << 17  # at the wait point of the sub-kernel
+    NEAR_WAIT = 1 << 18  # the counter is a shared word
+    SIGNALS = 1 << 19  # after the section
+    NEAR_SIGNAL = 1 << 20  # only to the cores of the same SM
+    SHARED_SIGNAL = 1 << 21  # the cores of an SM meet at a shared word, the last of them raises the counter
+    RECORDS_WAIT = 1 << 22  # two time stamps around the wait inside
+    RANKED = 1 << 23  # the first block of a core depends on its number
+
+
+SECTION_MASK = 0xFFFF
+
+
+class Section(IntEnum):
+    """Sections of code that every super kernel has; the bodies of sub-kernels follow."""
+
+    END = 0
+    SYNC = 1  # only a wait and a signal
+    AWAIT_EVENT = 2
+    NOTIFY = 3
+    RESET_EVENT = 4
+    FENCE = 5
+    STAMP = 6
+    PREFETCH = 7
+
+
+FIRST_BODY = len(Section)
+
+
+class NeedWord(IntEnum):
+    """What else a task waits for."""
+
+    COUNTER = 0
+    ARRIVALS = 1
+    NEAR = 2
+
+
+NEED_BYTES = 16
+
+
+class ArgumentWord(IntEnum):
+    """An argument is values[SOURCE / 8] + core * STRIDE + the 64-bit addend."""
+
+    SOURCE = 0  # byte offset in the values
+    STRIDE = 1  # between the copies of two neighbouring cores
+    ADDEND = 2
+    ADDEND_HIGH = 3
+
+
+ARGUMENT_BYTES = 16
+
+
+class StateOffset(IntEnum):
+    """Bytes in the sync state of a launch, which lies in device memory."""
+
+    EPOCH = 0
+    FINISHED = 4
+    CONTROL = 8
+    STAMPS = 16
+    FAILURE = 24
+    DELAYS = 28  # seed of the delays that tests ask for
+    PROGRESS = 64
+
+
+LONG_WAIT = 1 << 31  # in the progress of a core: it has waited for long
+COUNTER_BYTES = 32
+COUNTER_ALIGNMENT = 128
+
+
+class SharedOffset(IntEnum):
+    """Bytes behind the shared memory of the slots."""
+
+    LAUNCHES = 0  # completed launches + 1
+    FINISHED = 4  # cores of this SM that have finished
+    ABORTED = 64  # a word per slot
+    MBARRIERS = 128  # MOST_MBARRIERS words per slot: barrier objects that a body left valid
+
+MOST_SLOTS = 15  # named barriers 1 to 15
+MOST_MBARRIERS = 16
+SLOT_ALIGNMENT = 1024
+
+
+def shared_words_offset(slots: int) -> int:
+    """Where the counters among the cores of an SM begin, behind the shared memory of the slots."""
+    return SharedOffset.MBARRIERS + WORD * MOST_MBARRIERS * slots
+
+
+def counters_offset(cores: int) -> int:
+    """Where the counters begin in the sync state, behind one word of progress per core."""
+    end = StateOffset.PROGRESS + WORD * cores
+    return -(-end // COUNTER_ALIGNMENT) * COUNTER_ALIGNMENT
