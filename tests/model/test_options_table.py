@@ -52,6 +52,7 @@ def test_support_is_what_the_specification_says() -> None:
     levels = {row.key: tuple(support.level.value for support in row.support.values()) for row in OPTIONS}
     assert {key: level for key, level in levels.items() if level != ("yes", "yes", "yes")} == {
         "strict-scope-check": ("front end", "front end", "front end"),
+        "preload-code": ("yes", "no", "yes"),
         "split-mode": ("yes", "no", "yes"),
         "func-align": ("yes", "no", "yes"),
         "debug-dcci-all": ("fence", "fence", "yes"),

@@ -147,7 +147,8 @@ def test_a_manifest_that_is_no_json_object(copy: Path, text: bytes) -> None:
     refusal(copy, str(copy / MANIFEST))
 
 
-def test_a_target_that_this_version_lacks(copy: Path) -> None:
+def test_a_target_that_this_version_lacks(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targets, "_MODULES", {"cpu": "superkernel.targets.cpu.target"})
     change(copy, lambda manifest: manifest.update(target="cuda"))
     with pytest.raises(sk.UnsupportedError, match="'cuda'"):
         sk.load(copy)

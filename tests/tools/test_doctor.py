@@ -278,10 +278,10 @@ def give_driver(monkeypatch: pytest.MonkeyPatch, driver: FakeDriver | None) -> N
 
 def test_a_gpu_is_told_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     give_driver(monkeypatch, FakeDriver(2))
-    found = "2 x NVIDIA H200, driver for CUDA 12.4; not needed: this version has no target cuda"
+    found = "2 x NVIDIA H200, driver for CUDA 12.4; only target cuda needs it"
     assert doctor.check_gpu() == Check("gpu", CheckState.OK, found)
-    monkeypatch.setattr(doctor, "has_target", lambda name: name == "cuda")
-    assert doctor.check_gpu().found.endswith("; only target cuda needs it")
+    monkeypatch.setattr(doctor, "has_target", lambda name: name != "cuda")
+    assert doctor.check_gpu().found.endswith("; not needed: this version has no target cuda")
 
 
 def test_a_driver_without_a_gpu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

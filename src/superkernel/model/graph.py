@@ -12,7 +12,7 @@ from functools import cached_property
 from ..errors import GraphError, PlanError, nearest, shown
 from .events import Event
 from .gc_pause import without_collection
-from .hazards import Edge, find_edges
+from .hazards import Edge, find_edges, with_wait_points
 from .node import Node
 from .op import EventId, Op, Place
 from .params import Kind, Param, check_name
@@ -103,7 +103,7 @@ class Graph:
     def with_kernels(self, resolved: dict[SubKernel, SubKernel]) -> Graph:
         """The same graph with what the target found out about its sub-kernels."""
         nodes = tuple(replace(node, kernel=resolved.get(node.kernel, node.kernel)) for node in self.nodes)
-        return replace(self, nodes=nodes)
+        return replace(self, nodes=nodes, edges=with_wait_points(nodes, self.edges))
 
     def __str__(self) -> str:
         lines = [f"graph {self.name}: {len(self.nodes)} ops, {len(self.buffers)} buffers, {len(self.edges)} edges"]

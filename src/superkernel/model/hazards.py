@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from .node import Node
@@ -77,6 +77,26 @@ def find_edges(nodes: tuple[Node, ...], order: tuple[int, ...], pairs: list[tupl
             found.setdefault(sender, []).append(Reason(Hazard.EVENT, label))
         edges += [Edge(producer, index, tuple(dict.fromkeys(found[producer]))) for producer in sorted(found)]
     return tuple(edges)
+
+
+def with_wait_points(nodes: tuple[Node, ...], edges: tuple[Edge, ...]) -> tuple[Edge, ...]:
+    """The edges with what the sub-kernels of the nodes access before their wait points."""
+    early = {node.index: _accessed_early(node) for node in nodes}
+    return tuple(_with_early(edge, early[edge.consumer]) for edge in edges)
+
+
+def _with_early(edge: Edge, early: set[str]) -> Edge:
+    reasons = tuple(
+        reason if reason.hazard is Hazard.EVENT else replace(reason, before_wait=reason.on in early)
+        for reason in edge.reasons
+    )
+    return edge if reasons == edge.reasons else replace(edge, reasons=reasons)
+
+
+def _accessed_early(node: Node) -> set[str]:
+    """The buffers that an op accesses before its wait point."""
+    names = node.kernel.read_before_wait
+    return {name for param, name in node.arguments() if param.name in names} if names else set()
 
 
 def _by_name(node: Node) -> dict[str, list[Param]]:

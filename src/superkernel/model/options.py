@@ -240,6 +240,7 @@ _FRONT_END = _on(*[TargetSupport(Support.FRONT_END)] * 3)
 _FENCE_OFF_ASCEND = _on(_FENCE, _FENCE, _YES)
 _EMULATED_ON_ASCEND = _on(_YES, _YES, TargetSupport(Support.EMULATOR))  # on an NPU: as its run time allows, untried
 _CHECKED = _on(_YES, TargetSupport(Support.EMULATOR), TargetSupport(Support.EMULATOR))
+_FETCHED = TargetSupport(Support.NO, "a GPU fetches instructions by itself")
 _ONE_BODY = TargetSupport(Support.NO, "the persistent kernel holds each sub-kernel's body once")
 _ASSEMBLER = TargetSupport(Support.NO, "the assembler aligns the entry")
 _MAX_OF_BOTH = TargetSupport(Support.YES, "cores = max of both")
@@ -258,7 +259,7 @@ OPTIONS: tuple[OptionRow, ...] = (
               "wait are separate steps, and a sub-kernel may run its prologue before the wait and signal after its "
               "last store (1); or they are separate steps outside of sub-kernels only (2).", _EVERYWHERE),
     OptionRow("preload-code", _closed(*PreloadCode), "per-func", "Instructions are prefetched one op ahead "
-              "(per-func), for the whole kernel at entry (max), or not at all (none).", _EVERYWHERE),
+              "(per-func), for the whole kernel at entry (max), or not at all (none).", _on(_YES, _FETCHED, _YES)),
     OptionRow("split-mode", _COPIES, "4 on ascend, else 1", "The number of copies of each sub-kernel's code; core `c` "
               "runs copy `c mod n`, which spreads instruction fetch.", _on(_YES, _ONE_BODY, _YES),
               optional=True, target_defaults=_on(cpu=1, cuda=1, ascend=4)),

@@ -28,6 +28,9 @@ class Machine:
     groups: tuple[Cores, ...] = ()
     costs: Costs = Costs()
     replicates: bool = True  # cheap ops may be computed by every group that needs them
+    # the all-core barriers of a sync_all op count every core of the launch, so that idle cores must feed them; False:
+    # its blocks meet among themselves, and only have to be resident
+    feeds_sync_all: bool = True
 
     @cached_property
     def group_of(self) -> tuple[int, ...]:

@@ -33,32 +33,37 @@ def place(graph: Graph, options: Options, machine: Machine) -> Placement:
                 f"super_kernel_scope {graph.name!r}: op {node.name!r} calls sync_all with {node.blocks} blocks, but "
                 f"there are {cores} cores: its blocks could never all be resident. Lower block_dim or use more cores"
             )
-    serial = _serial(graph, cores)
+    serial = _serial(graph, machine)
     if not options.stream_fusion:
-        return _with_copies(graph, _checked(graph, serial, options), machine)
+        return _with_copies(graph, _checked(graph, serial, options, machine), machine)
     candidates = (_grouped(graph, machine), _spread(graph, machine))
     side = min(candidates, key=lambda placed: estimate(graph, placed, machine, cores))
     times = estimate(graph, serial.of, machine, cores), estimate(graph, side, machine, cores)
     text = f"estimated {times[1] / 1e3:.1f} us side by side, {times[0] / 1e3:.1f} us in one stream"
     if times[0] <= times[1]:
-        return replace(_checked(graph, serial, options), notes=(f"stream-fusion: in one stream ({text})",))
+        return replace(_checked(graph, serial, options, machine), notes=(f"stream-fusion: in one stream ({text})",))
     fused = _side_by_side(graph, side)
     return replace(fused, notes=(f"stream-fusion: {len(fused.lanes)} lanes ({text})",))
 
 
-def _serial(graph: Graph, cores: int) -> Placement:
-    """Every op from core 0 on; all cores follow one list."""
-    size = min(cores, max(node.blocks for node in graph.nodes))
+def _serial(graph: Graph, machine: Machine) -> Placement:
+    """Every op from core 0 on; all cores follow one list. A few blocks run in the group of core 0, if there is one."""
+    size = min(machine.cores, max(node.blocks for node in graph.nodes))
     everything = tuple(range(size))
+    near = tuple(core for core in machine.groups[0] if core < size) if machine.groups else ()
     widths = {width: everything[:width] for width in {min(size, node.blocks) for node in graph.nodes}}
+    widths |= {width: near[:width] for width in widths if width <= len(near)}
     of = tuple(widths[min(size, node.blocks)] for node in graph.nodes)
-    teams = tuple(everything if node.kernel.sync_all else () for node in graph.nodes)
+    teams = tuple(
+        () if not node.kernel.sync_all else everything if machine.feeds_sync_all else cores
+        for node, cores in zip(graph.nodes, of, strict=True)
+    )
     return Placement(size, of, teams, (everything,))
 
 
-def _checked(graph: Graph, placement: Placement, options: Options) -> Placement:
+def _checked(graph: Graph, placement: Placement, options: Options, machine: Machine) -> Placement:
     for node in graph.nodes:
-        if not node.kernel.sync_all or options.feed_sync_all:
+        if not node.kernel.sync_all or options.feed_sync_all or not machine.feeds_sync_all:
             continue
         if node.blocks != placement.cores or node.dynamic:
             blocks = f"up to {node.blocks}" if node.dynamic else str(node.blocks)

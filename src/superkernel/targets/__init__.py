@@ -9,7 +9,11 @@ from ..model.options import TARGETS
 from .protocol import ModelSupport, Target
 
 # name -> module with a TARGET
-_MODULES = {"cpu": "superkernel.targets.cpu.target", "ascend": "superkernel.targets.ascend.target"}
+_MODULES = {
+    "cpu": "superkernel.targets.cpu.target",
+    "cuda": "superkernel.targets.cuda.target",
+    "ascend": "superkernel.targets.ascend.target",
+}
 DEFAULT_TARGET = "cpu"  # runs everywhere
 
 

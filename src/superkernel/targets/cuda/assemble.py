@@ -1,7 +1,7 @@
 """targets.cuda.assemble: PTX text in, a cubin in the cache and what it needs of a GPU out.
 
-The assembler is ptxas, of the triton wheel or of a CUDA toolkit, or nvJitLink through cuda.bindings. Its version is part
-of the cache key. A text that was assembled before needs no assembler.
+The assembler is ptxas, of the triton wheel or of a CUDA toolkit, or nvJitLink through cuda.bindings; its version is
+part of the cache key.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class NvJitLink:
         return newest_version(self.release)
 
     def assemble(self, text: str, architecture: str, flags: Sequence[str]) -> tuple[bytes, str, str]:
-        from cuda.bindings import nvjitlink  # type: ignore[import-not-found]
+        from cuda.bindings import nvjitlink
 
         options = [f"-arch={architecture}", "-verbose", *flags]
         handle = nvjitlink.create(len(options), options)
@@ -221,11 +221,12 @@ def choose_assembler(version: PtxVersion) -> Assembler:
             return assembler
     newest = max(known, key=lambda assembler: assembler.newest)
     major, minor = newest.newest
-    needed = next((f"{r[0]}.{r[1]}" for r, v in _PTX_OF_RELEASE.items() if v >= version), f"{version[0] + 4}.{version[1]}")
+    listed = (release for release, reads in _PTX_OF_RELEASE.items() if reads >= version)
+    cuda_major, cuda_minor = next(listed, (version[0] + 4, version[1]))
     raise BuildError(
-        f"the PTX has .version {version[0]}.{version[1]}, and the newest assembler here, {newest.identity}, reads up to "
-        f"{major}.{minor}; install the assembler of CUDA {needed} or newer (pip install nvidia-cuda-nvcc, or a newer "
-        "triton), or compile the kernels with an older compiler"
+        f"the PTX has .version {version[0]}.{version[1]}, and the newest assembler here, {newest.identity}, reads "
+        f"up to {major}.{minor}; install the assembler of CUDA {cuda_major}.{cuda_minor} or newer (pip install "
+        "nvidia-cuda-nvcc, or a newer triton), or compile the kernels with an older compiler"
     )
 
 
@@ -244,9 +245,7 @@ def assemble(text: str, version: PtxVersion, architecture: str, flags: Sequence[
     return Assembled(cubin, resources, command)
 
 
-def _assembled(
-    assembler: Assembler, text: str, architecture: str, flags: Sequence[str]
-) -> tuple[bytes, str, str]:
+def _assembled(assembler: Assembler, text: str, architecture: str, flags: Sequence[str]) -> tuple[bytes, str, str]:
     try:
         return assembler.assemble(text, architecture, flags)
     except BuildError as failure:

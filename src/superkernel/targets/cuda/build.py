@@ -1,4 +1,4 @@
-"""targets.cuda.build: a plan -> the bodies of its sub-kernels, the text of its super kernel, and the assembled binary."""
+"""targets.cuda.build: a plan -> the bodies of its sub-kernels, the text of its super kernel, the assembled binary."""
 
 from __future__ import annotations
 
@@ -105,27 +105,27 @@ def make_text(graph: Graph, slots: int, device: DeviceDescription, table_bytes: 
         of_key.setdefault(key, kernel)
     if len(of_key) > MOST_BODIES:
         raise BuildError(
-            f"{where}{len(of_key)} different sub-kernels; a super kernel holds at most {MOST_BODIES}: split the list of "
-            "ops, and compile each part"
+            f"{where}{len(of_key)} different sub-kernels; a super kernel holds at most {MOST_BODIES}: split the list "
+            "of ops, and compile each part"
         )
     ordered = sorted(of_key, key=lambda key: (of_key[key].name, str(key)))
     slot = SlotShape(slots, slot_threads(kernels), 0, bool(os.environ.get(DELAYS)))
     names = _unique([identifier(of_key[key].name) for key in ordered])
-    bodies = tuple(
-        _body(graph, of_key[key], name, slot) for key, name in zip(ordered, names, strict=True)
-    )
+    bodies = tuple(_body(graph, of_key[key], name, slot) for key, name in zip(ordered, names, strict=True))
     size = sum(len(line) for body in bodies for line in body.lines)
     if size > MOST_TEXT:
         raise BuildError(
-            f"{where}its sub-kernels are {size // 1024} KB of PTX; a super kernel holds at most {MOST_TEXT // 1024} KB: "
-            "split the list of ops, and compile each part"
+            f"{where}its sub-kernels are {size // 1024} KB of PTX; a super kernel holds at most {MOST_TEXT // 1024} "
+            "KB: split the list of ops, and compile each part"
         )
     shared = max(-(-body.shared_bytes // SLOT_ALIGNMENT) * SLOT_ALIGNMENT for body in bodies)
     slot = replace(slot, shared_bytes=shared)
     version = max(LEAST_VERSION, *(facts_of(kernel).version for kernel in kernels))
     count = len(graph.buffers) + len(graph.events) + 3
     if count > MOST_VALUES:
-        raise BuildError(f"{where}{count} buffers and events; a launch takes at most {MOST_VALUES}: split the list of ops")
+        raise BuildError(
+            f"{where}{count} buffers and events; a launch takes at most {MOST_VALUES}: split the list of ops"
+        )
     shape = TextShape(
         slot,
         version,
@@ -237,13 +237,13 @@ def _code(kernel: SubKernel, section: int) -> CodeOfKernel:
 def _check_resources(made: SuperKernelText, found: Assembled, graph: Graph, device: DeviceDescription) -> None:
     where, resources, slots = f"super_kernel_scope {shown(graph.name)}: ", found.resources, made.shape.slots
     if resources.serialized_wgmma:
-        raise BuildError(f"{where}the assembler serialises wgmma (C7510), which would slow the kernel down", [found.command])
+        raise BuildError(f"{where}the assembler serialises wgmma (C7510), which is slow", [found.command])
     if resources.spilled_bytes:
         heaviest = max(graph.nodes, key=lambda node: facts_of(node.kernel).registers or 0)
         raise BuildError(
-            f"{where}with {slots.slots} slots of {slots.threads} threads on an SM a thread has {made.shape.most_registers} "
-            f"registers, and the super kernel spills {resources.spilled_bytes} bytes; op {heaviest.name!r} needs "
-            f"{facts_of(heaviest.kernel).registers} registers alone. Compile it with at most "
+            f"{where}with {slots.slots} slots of {slots.threads} threads on an SM a thread has "
+            f"{made.shape.most_registers} registers, and the super kernel spills {resources.spilled_bytes} bytes; op "
+            f"{heaviest.name!r} needs {facts_of(heaviest.kernel).registers} registers alone. Compile it with at most "
             f"cores={max(1, slots.slots - 1) * device.sms}, or compile that op by itself",
             [found.command],
         )

@@ -9,7 +9,9 @@ from .assemble import INSTALL, find_assemblers
 def check_assembler() -> Check:
     found = find_assemblers()
     if not found:
-        return Check("ptx assembler", CheckState.MISSING, "neither ptxas nor nvJitLink", f"{INSTALL}; only target cuda needs it")
+        return Check(
+            "ptx assembler", CheckState.MISSING, "neither ptxas nor nvJitLink", f"{INSTALL}; only target cuda needs it"
+        )
     return Check("ptx assembler", CheckState.OK, ", ".join(assembler.identity for assembler in found))
 
 

@@ -18,6 +18,10 @@ from ...plan import Costs
 DeviceChoice = str | Path | Mapping[str, Any]
 
 
+# of an H200; estimates, only good enough to compare two placements
+COSTS = Costs(call_ns=600.0, bytes_per_ns=8.0, sync_ns=900.0, near_sync_ns=50.0, team_ns=0.0, shared_bytes_per_ns=8.0)
+
+
 @dataclass(frozen=True)
 class DeviceDescription:
     """What planner and emitter must know of a GPU. Costs are of this kind of GPU, or measured on it."""
@@ -28,14 +32,7 @@ class DeviceDescription:
     registers: int = 65536  # of an SM
     shared_bytes: int = 232448  # that a block can have
     threads: int = 1024  # of a block
-    costs: Costs = Costs(
-        call_ns=600.0,
-        bytes_per_ns=8.0,
-        sync_ns=900.0,
-        near_sync_ns=50.0,
-        team_ns=0.0,
-        shared_bytes_per_ns=8.0,
-    )
+    costs: Costs = COSTS
 
     @property
     def number(self) -> int:
@@ -118,8 +115,8 @@ def find_device(given: DeviceChoice | None) -> DeviceDescription:
     if path.suffix == ".json" or path.is_file():
         return _read(path)
     raise OptionError(
-        f"unknown chip {str(given)!r}{nearest(name, known_devices())}; known are {', '.join(known_devices())}, or give a "
-        ".json file that describes one"
+        f"unknown chip {str(given)!r}{nearest(name, known_devices())}; known are {', '.join(known_devices())}, or give "
+        "a .json file that describes one"
     )
 
 
@@ -139,22 +136,28 @@ def _described(path: Path, found: object) -> DeviceDescription:
     known = [field.name for field in fields(DeviceDescription)]
     for key in found:
         if key not in known:
-            raise OptionError(f"chip {path}: unknown field {shown(key)}{nearest(key, known)}; fields: {', '.join(known)}")
+            raise OptionError(
+                f"chip {path}: unknown field {shown(key)}{nearest(key, known)}; fields: {', '.join(known)}"
+            )
     for key in ("name", "architecture"):
         if not isinstance(found.get(key), str):
             raise OptionError(f"chip {path}: {key} is {shown(found.get(key))}; a text is needed")
     for key in ("sms", "registers", "shared_bytes", "threads"):
         value = found.get(key, 1)
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**31 or (key == "sms" and key not in found):
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int)
+            or not 1 <= value < 2**31
+            or (key == "sms" and key not in found)
+        ):
             raise OptionError(f"chip {path}: {key} is {shown(found.get(key))}; a whole number from 1 is needed")
     architecture_number(found["architecture"])
     return DeviceDescription(**{**found, "costs": _costs(path, found.get("costs"))})
 
 
 def _costs(path: Path, found: object) -> Costs:
-    default = DeviceDescription("", "", 1).costs
     if found is None:
-        return default
+        return COSTS
     known = [field.name for field in fields(Costs)]
     valid = isinstance(found, Mapping) and all(
         key in known and isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
@@ -163,4 +166,4 @@ def _costs(path: Path, found: object) -> Costs:
     if not valid:
         raise OptionError(f"chip {path}: costs is {shown(found)}; it maps some of {', '.join(known)} to numbers")
     assert isinstance(found, Mapping)
-    return replace(default, **found)
+    return replace(COSTS, **found)

@@ -79,7 +79,7 @@ def emit(bodies: Sequence[Body], shape: TextShape) -> str:
     major, minor = shape.version
     lines = [
         "//",
-        "// Super kernel: each slot of an SM walks its list of tasks; a task runs the blocks of an op that are the slot's.",
+        "// Super kernel: each slot of an SM walks its list of tasks; a task runs the slot's blocks of an op.",
         f"// {shape.slots.slots} slots of {shape.slots.threads} threads per SM, {shape.slots.shared_bytes} bytes of "
         "shared memory each",
         *(f"// section {number}: {body.title}" for number, body in enumerate(bodies, len(Section))),

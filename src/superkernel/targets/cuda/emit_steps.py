@@ -169,9 +169,7 @@ def wait_lines(label: str, shape: SlotShape, threads: int, flag: TaskFlag, leave
     yield f"@%sk_p bra {label}_join;"
     yield "cvt.u64.u32 %sk_address, %sk_more;"
     yield "add.u64 %sk_address, %sk_address, %sk_table;"
-    yield (
-        f"{TABLE_LOAD}.v2.u32 {{%sk_counter, %sk_arrivals}}, [%sk_address+{WORD * NeedWord.COUNTER}];"
-    )
+    yield (f"{TABLE_LOAD}.v2.u32 {{%sk_counter, %sk_arrivals}}, [%sk_address+{WORD * NeedWord.COUNTER}];")
     yield f"{TABLE_LOAD}.u32 %sk_a, [%sk_address+{WORD * NeedWord.NEAR}];"
     yield f"add.u32 %sk_more, %sk_more, {NEED_BYTES};"
     yield "sub.u32 %sk_more_count, %sk_more_count, 1;"

@@ -59,7 +59,9 @@ def fitting_slots(graph: Graph, device: DeviceDescription) -> int:
     largest = max(graph.nodes, key=lambda node: _shared(facts_of(node.kernel)))
     where = f"super_kernel_scope {shown(graph.name)}: "
     if threads > device.threads:
-        raise PlanError(f"{where}op {widest.name!r} has blocks of {threads} threads; {device.name} runs {device.threads}")
+        raise PlanError(
+            f"{where}op {widest.name!r} has blocks of {threads} threads; {device.name} runs {device.threads}"
+        )
     if SlotShape(1, threads, shared).total_shared(0) > device.shared_bytes:
         raise PlanError(
             f"{where}op {largest.name!r} needs {_shared(facts_of(largest.kernel))} bytes of shared memory; a block has "

@@ -28,6 +28,9 @@ class LaunchShape:
         return core % self.sms
 
 
+ONE_CORE = LaunchShape(1, 1, 1)
+
+
 @dataclass(frozen=True)
 class CodeOfKernel:
     """The section of a sub-kernel in the super kernel, and what its PTX takes beside the declared parameters."""

@@ -15,7 +15,7 @@ from ...plan import Plan, checked_plan
 from .device import DeviceDescription
 from .facts import facts_of
 from .machine import fitting_slots, machine_of, most_cores, shape_of
-from .numbering import LaunchShape
+from .numbering import ONE_CORE, LaunchShape
 
 LEAST_EARLY_BYTES = 1024  # that a block asks for before its wait; a wait inside for less costs more than it hides
 
@@ -24,7 +24,7 @@ LEAST_EARLY_BYTES = 1024  # that a block asks for before its wait; a wait inside
 class CudaPlan(Plan):
     """A plan for the slots of a GPU."""
 
-    shape: LaunchShape = LaunchShape(1, 1, 1)
+    shape: LaunchShape = ONE_CORE
 
     @property
     def summary(self) -> tuple[str, ...]:

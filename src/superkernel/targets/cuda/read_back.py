@@ -311,7 +311,9 @@ class _Comparison:
         for core in self.cores:
             first = given.first_block + (core if given.ranked else 0)
             if first != place[core] or given.ranked != (copies == 1):
-                self.table.wrong(f"core {core} begins {self.plan.describe(step)} at {first}, it should at {place[core]}")
+                self.table.wrong(
+                    f"core {core} begins {self.plan.describe(step)} at {first}, it should at {place[core]}"
+                )
         if isinstance(step, Call):
             node = self.plan.graph.nodes[step.op]
             x, y, _ = node.kernel.grid or (node.blocks, 1, 1)

@@ -1,6 +1,6 @@
 """targets.cuda.rewrite: the entry of a PTX module -> the same code as a body inside of a super kernel.
 
-A body runs one block of a sub-kernel on one slot: the block and thread ids are virtual, its barriers are the slot's, its
+A body runs one block of a sub-kernel on one slot: block and thread ids are virtual, its barriers are the slot's, its
 shared memory begins at the slot's base, its arguments come from the task, and it ends by a branch.
 """
 
@@ -37,7 +37,8 @@ _NOT_A_NAME = re.compile(r"[^A-Za-z0-9_]")
 _ALIGNED = 16  # bytes between the variables of a block in shared memory
 _BULK_COPIES = ("cp.async.bulk", "cp.reduce.async.bulk")
 _WARP_WIDE = (
-    "shfl", "vote", "match", "redux", "activemask", "mma", "wmma", "wgmma", "ldmatrix", "stmatrix", "elect", "movmatrix",
+    "shfl", "vote", "match", "redux", "activemask", "mma", "wmma", "wgmma", "ldmatrix", "stmatrix", "elect",
+    "movmatrix",
 )  # fmt: skip
 
 

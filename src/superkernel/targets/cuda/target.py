@@ -53,9 +53,7 @@ class CudaPlanner:
     def choose_cores(self, graph: Graph, options: Options, available: int) -> CoreChoice:
         """As many slots per SM as registers and shared memory allow; a plan uses no more than it has blocks."""
         sunk, _ = sink_waits(graph, options)
-        slots, reason = assembled_slots(
-            sunk, fitting_slots(graph, self.device), self.device, options.compile_options
-        )
+        slots, reason = assembled_slots(sunk, fitting_slots(graph, self.device), self.device, options.compile_options)
         return CoreChoice(slots * self.device.sms, reason=reason)
 
     def plan(self, graph: Graph, options: Options, cores: int, note: str = "") -> CudaPlan:

@@ -56,6 +56,7 @@ class TaskFlag(IntFlag):
     RANKED = 1 << 23  # the first block of a core depends on its number
 
 
+NO_FLAGS = TaskFlag(0)
 SECTION_MASK = 0xFFFF
 
 
@@ -122,6 +123,7 @@ class SharedOffset(IntEnum):
     FINISHED = 4  # cores of this SM that have finished
     ABORTED = 64  # a word per slot
     MBARRIERS = 128  # MOST_MBARRIERS words per slot: barrier objects that a body left valid
+
 
 MOST_SLOTS = 15  # named barriers 1 to 15
 MOST_MBARRIERS = 16

@@ -21,6 +21,7 @@ from .task_layout import (
     ARGUMENT_BYTES,
     HEADER_BYTES,
     NEED_BYTES,
+    NO_FLAGS,
     TASK_BYTES,
     WORD,
     HeaderWord,
@@ -54,7 +55,7 @@ class Task:
 
     section: int
     step: int
-    flags: TaskFlag = TaskFlag(0)
+    flags: TaskFlag = NO_FLAGS
     needs: list[NeedFields] = field(default_factory=list)
     signal: tuple[int, int, int] = (0, 0, 0)  # counter, share, shared word
     stamp: int = 0
@@ -170,7 +171,9 @@ class _Encoder:
         inside = TaskFlag.WAITS_INSIDE in task.flags
         waits = ", ".join(f"{'shared word' if near else 'counter'} {at} x {n}" for at, n, near in task.needs)
         counter, share, word = task.signal
-        arrival = f"; signal shared word {word}" if TaskFlag.NEAR_SIGNAL in task.flags else f"; signal counter {counter}"
+        arrival = (
+            f"; signal shared word {word}" if TaskFlag.NEAR_SIGNAL in task.flags else f"; signal counter {counter}"
+        )
         if TaskFlag.SHARED_SIGNAL in task.flags:
             arrival += f" for {share} cores of the SM"
         text = "end" if task.section == Section.END else self.plan.describe(self.plan.steps[task.step])
@@ -235,7 +238,7 @@ class _TaskList:
         if self.waiting:
             task.needs, self.waiting = self.waiting, []
             task.flags |= TaskFlag.WAITS
-            task.flags |= TaskFlag.NEAR_WAIT if task.needs[0][2] else TaskFlag(0)
+            task.flags |= TaskFlag.NEAR_WAIT if task.needs[0][2] else NO_FLAGS
         self.tasks.append(task)
 
     def _needs(self, step: Wait) -> list[NeedFields]:
@@ -274,7 +277,7 @@ class _TaskList:
         task = Task(
             self.numbers.codes[node.kernel].section,
             number,
-            TaskFlag.RANKED if ranked else TaskFlag(0),
+            TaskFlag.RANKED if ranked else NO_FLAGS,
             first_block=place - self.core if ranked else place,
             blocks=step.blocks,
             width=step.width,
@@ -284,7 +287,7 @@ class _TaskList:
         if self.inside:
             task.needs, self.inside = self.inside, []
             task.flags |= TaskFlag.WAITS_INSIDE
-            task.flags |= TaskFlag.NEAR_WAIT if task.needs[0][2] else TaskFlag(0)
+            task.flags |= TaskFlag.NEAR_WAIT if task.needs[0][2] else NO_FLAGS
             if self.inside_stamp is not None:
                 task.stamp, self.inside_stamp = self.inside_stamp, None
                 task.flags |= TaskFlag.RECORDS_WAIT
