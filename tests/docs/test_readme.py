@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-import superkernel as sk
 from superkernel.frontend.torch_versions import supported_range
+from superkernel.targets import has_target
 from superkernel.tools.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]

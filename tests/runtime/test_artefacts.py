@@ -15,7 +15,7 @@ import pytest
 from runtime.given import ADD, child, compiled, kernel, vector
 
 import superkernel as sk
-from superkernel import BuildError, Op
+from superkernel import BuildError, Op, targets
 from superkernel.runtime.checksums import CHECKSUMS, write_checksums
 
 MANIFEST = "superkernel.json"

@@ -28,6 +28,8 @@ class Machine:
     groups: tuple[Cores, ...] = ()
     costs: Costs = Costs()
     replicates: bool = True  # cheap ops may be computed by every group that needs them
+    # every core computes a copy of its own: a copy per group would make a class of cores of every group
+    copies_per_core: bool = False
     # the all-core barriers of a sync_all op count every core of the launch, so that idle cores must feed them; False:
     # its blocks meet among themselves, and only have to be resident
     feeds_sync_all: bool = True

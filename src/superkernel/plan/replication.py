@@ -85,10 +85,10 @@ def _pays(graph: Graph, op: int, once_on: Cores, copies: Copies, starts: list[fl
 
 
 def _copies(node: Node, needed: set[int], machine: Machine) -> Copies:
-    """One copy per group of the cores that need the result; without groups every core is its own."""
+    """One copy per group of the cores that need the result, or per core."""
     groups: dict[int, list[int]] = {}
     for core in sorted(needed):
-        groups.setdefault(machine.group_of[core], []).append(core)
+        groups.setdefault(core if machine.copies_per_core else machine.group_of[core], []).append(core)
     width = min(node.blocks, *map(len, groups.values()))  # the same in all copies
     return tuple(Copy(tuple(group[:width]), tuple(group)) for group in groups.values())
 

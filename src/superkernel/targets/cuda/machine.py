@@ -92,7 +92,7 @@ def machine_of(cores: int, slots: int, device: DeviceDescription) -> Machine:
         return Machine(cores, costs=replace(costs, sync_ns=costs.near_sync_ns), feeds_sync_all=False)
     shape = shape_of(cores, slots, device)
     groups = tuple(tuple(range(sm, cores, shape.sms)) for sm in range(shape.sms))
-    return Machine(cores, groups, costs, feeds_sync_all=False)
+    return Machine(cores, groups, costs, copies_per_core=True, feeds_sync_all=False)
 
 
 def most_cores(graph: Graph, options: Options, available: int) -> int:

@@ -174,6 +174,15 @@ class Numbering:
         return {cores: frozenset(cores) for cores in tuples}
 
     @cached_property
+    def programs(self) -> list[list[int]]:
+        """Per core, the numbers of its steps."""
+        found: list[list[int]] = [[] for _ in range(self.shape.cores)]
+        for number, step in enumerate(self.plan.steps):
+            for core in step.cores:
+                found[core].append(number)
+        return found
+
+    @cached_property
     def shares(self) -> dict[Cores, Counter[int]]:
         """The cores that arrive at a counter -> SM -> how many of them it has."""
         return {cores: Counter(map(self.shape.sm, cores)) for cores in dict.fromkeys(key[1] for key in self.waiters)}
@@ -231,12 +240,12 @@ class Numbering:
         """The steps at which a core takes its time stamps, in order; a wait inside a call takes two."""
         if not self.plan.options.profiling:
             return
-        for number, step in enumerate(self.plan.steps):
-            if core in self.members[step.cores]:
-                if isinstance(step, Record):
-                    yield number
-                elif isinstance(step, Wait) and step.inside:
-                    yield from (number, number)
+        for number in self.programs[core]:
+            step = self.plan.steps[number]
+            if isinstance(step, Record):
+                yield number
+            elif isinstance(step, Wait) and step.inside:
+                yield from (number, number)
 
     @cached_property
     def stamp_room(self) -> int:

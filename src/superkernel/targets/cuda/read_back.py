@@ -135,12 +135,16 @@ class _Comparison:
         self.layout = self.plan.layout
 
     def compare(self, tasks: Sequence[Words]) -> None:
-        expected = list(self._expected())
+        core = self.cores[0]
+        expected = list(self._expected(core))
+        for other in self.cores[1:]:
+            if list(self._expected(other)) != expected:
+                self.table.wrong(f"cores {core} and {other} share a list, but not what they do")
         found = [action for task in tasks for action in self._actions(task)]
         for number, (wanted, given) in enumerate(zip(expected, found, strict=False)):
             self._compare(number, wanted, given)
         if len(expected) != len(found):
-            self.table.wrong(f"core {self.cores[0]} takes {len(found)} actions, the plan has {len(expected)}")
+            self.table.wrong(f"core {core} takes {len(found)} actions, the plan has {len(expected)}")
 
     def _compare(self, number: int, wanted: Action, given: Action) -> None:
         if isinstance(wanted[-1], Call | steps.PrefetchWeights) and isinstance(given[-1], CallAction):
@@ -245,16 +249,11 @@ class _Comparison:
 
     # what the plan says
 
-    def _expected(self) -> Iterator[Action]:
-        numbers, core, stamps = self.numbers, self.cores[0], 0
+    def _expected(self, core: int) -> Iterator[Action]:
+        numbers, stamps = self.numbers, 0
         inside: list[Action] = []
-        for number, step in enumerate(self.plan.steps):
-            members = numbers.members[step.cores]
-            takes = core in members
-            if any((other in members) != takes for other in self.cores):
-                self.table.wrong(f"cores {self.cores} share a list, but not step {number}: {self.plan.describe(step)}")
-            if not takes:
-                continue
+        for number in numbers.programs[core]:
+            step = self.plan.steps[number]
             if isinstance(step, Wait) and step.inside:
                 waits: list[Action] = [("wait inside", *self._need((need.mark, need.cores))) for need in step.needs]
                 if self.plan.options.profiling:
@@ -263,12 +262,12 @@ class _Comparison:
             elif isinstance(step, Wait):
                 yield from (("wait", *self._need((need.mark, need.cores))) for need in step.needs)
             elif isinstance(step, steps.Barrier):
-                yield self._signal((number, step.cores))
+                yield self._signal((number, step.cores), core)
                 yield "wait", *self._need((number, step.cores))
             elif isinstance(step, steps.Signal):
-                for key in numbers.waiters:
-                    if key[0] == step.mark and core in numbers.members[key[1]]:
-                        yield self._signal(key)
+                for key in numbers.keys_of_mark.get(step.mark, ()):
+                    if core in numbers.members[key[1]]:
+                        yield self._signal(key, core)
             elif isinstance(step, Call):
                 yield from inside
                 inside = []
@@ -291,15 +290,11 @@ class _Comparison:
             return numbers.shared_words[key], len(key[1]), 1
         return numbers.counters[key], len(key[1]), 0
 
-    def _signal(self, key: CounterKey) -> Action:
-        """How the cores of this list arrive; all of them must arrive alike."""
+    def _signal(self, key: CounterKey, core: int) -> Action:
         numbers = self.numbers
         if numbers.is_near(key):
             return "signal", True, False, 0, 0, numbers.shared_words[key]
-        shares = {numbers.shares[key[1]][numbers.shape.sm(core)] for core in self.cores}
-        if len(shares) != 1:
-            self.table.wrong(f"cores {self.cores} share a list, but not how many of their SM arrive")
-        share = shares.pop()
+        share = numbers.shares[key[1]][numbers.shape.sm(core)]
         if share > 1 and key in numbers.shared_words:
             return "signal", False, True, numbers.counters[key], share, numbers.shared_words[key]
         return "signal", False, False, numbers.counters[key], 1, 0

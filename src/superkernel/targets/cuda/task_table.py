@@ -99,7 +99,9 @@ class _Encoder:
     def signatures(self) -> list[tuple[object, ...]]:
         """Per core, what decides its list of tasks, relative to its number."""
         numbers = self.numbers
-        classes = CoreClasses(self.shape.cores, numbers.members)
+        far = [cores for mark, cores in numbers.waiters if not numbers.is_near((mark, cores))]
+        alike = [step.cores for step in self.plan.steps if not self._is_near(step)]
+        classes = CoreClasses(self.shape.cores, [*far, *alike])
         found: list[list[object]] = [[number] for number in classes.of_core]
         shapes = dict.fromkeys(
             (step.cores, step.copies if isinstance(step, Call) else 1)
@@ -116,11 +118,20 @@ class _Encoder:
         for cores, by_sm in numbers.shares.items():
             for core in cores:
                 found[core].append(by_sm[self.shape.sm(core)])
-        for key, waiting in numbers.waiters.items():
+        for step in self.plan.steps:
+            if isinstance(step, Wait) and self._is_near(step):
+                words = tuple((numbers.shared_words[_key(need)], len(need.cores)) for need in step.needs)
+                for core in step.cores:
+                    found[core].append((step.op, step.inside, words))
+        for key in numbers.waiters:
             if numbers.is_near(key):
-                for core in {*key[1], *waiting}:
-                    found[core].append((numbers.shared_words[key], len(key[1])))
+                for core in key[1]:
+                    found[core].append((numbers.shared_words[key], key[0]))
         return [tuple(signature) for signature in found]
+
+    def _is_near(self, step: Step) -> bool:
+        """Whether a step is a wait for cores of the same SM: then the cores of other SMs have a step like it."""
+        return isinstance(step, Wait) and all(self.numbers.is_near(_key(need)) for need in step.needs)
 
     def _runs(self) -> Iterator[tuple[int, int]]:
         first = 0
@@ -194,9 +205,8 @@ class _TaskList:
         self.stamps = 0
 
     def run(self) -> list[Task]:
-        for number, step in enumerate(self.plan.steps):
-            if self.core in self.numbers.members[step.cores]:
-                self._take(number, step)
+        for number in self.numbers.programs[self.core]:
+            self._take(number, self.plan.steps[number])
         self._add(Task(Section.END, max(0, len(self.plan.steps) - 1)))
         return self.tasks
 
