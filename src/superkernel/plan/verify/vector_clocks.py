@@ -52,8 +52,9 @@ class ClassAgents:
                 sets.update(dict.fromkeys(need.cores for need in step.needs))
             elif isinstance(step, Call | Feed):
                 sets[step.team] = None
-        for copies in plan.copies.values():
-            sets.update({cores: None for copy in copies for cores in (copy.cores, copy.readers)})
+        for copies in plan.copies.values():  # cores that read only what they compute themselves are alike
+            shared = [copy for copy in copies if len(copy.readers) > 1]
+            sets.update({cores: None for copy in shared for cores in (copy.cores, copy.readers)})
         sets.update(dict.fromkeys(self.partners.sets()))
         self.classes = CoreClasses(plan.cores, sets)
         self.split = self.classes.split

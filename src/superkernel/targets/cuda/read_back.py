@@ -344,8 +344,7 @@ class _Comparison:
         area = numbers.copies.get(slot.source)
         copy = 0
         if area is not None:
-            readers = [number for number, c in enumerate(self.plan.copies[area.op]) if core in c.readers]
-            copy = readers[0] if readers else 0
+            copy = numbers.copy_of[area.op].get(core, 0)
         if area is None or copy == 0:
             return 8 * numbers.buffer_place[slot.source], slot.addend
         return 8 * numbers.copies_place, area.offset + (copy - 1) * area.stride + slot.addend
