@@ -9,8 +9,8 @@ import pytest
 
 from superkernel.targets.ascend.emulator import Emulation, Outside, emulate
 from superkernel.targets.ascend.emulator.delays import delays_of
-from superkernel.targets.emulation.turns import Turn
 from superkernel.targets.ascend.emulator.stand_ins import PATTERN_BYTES
+from superkernel.targets.emulation.turns import Turn
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "emulator.md").read_text()
 BLOCKS = re.findall(r"^```\w+\n(?://|#) file: ([\w.]+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)

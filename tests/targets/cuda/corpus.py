@@ -42,6 +42,7 @@ class TritonKernel:
     stages: int = 3
     blocks_per_cluster: int = 1
     debug: bool = False
+    module: str = "targets.cuda.triton_kernels"
     refused: str = ""  # words of the error with which a super kernel refuses it
     architectures: tuple[int, ...] = ARCHITECTURES
 
@@ -173,6 +174,10 @@ TRITON_KERNELS: Sequence[TritonKernel] = (
         "look_back_scan", ("in:x:int32[4,256]", "out:y:int32[4,256]", "inout:state:uint64[4]"), (4, 1, 1),
         {"BLOCK": 256},
     ),
+    TritonKernel(
+        "stream_k", ("in:x:float32[4,256]", "inout:y:float32[2,256]", "inout:locks:int32[2]"), (4, 1, 1),
+        {"BLOCK": 256},
+    ),
     _vector("asserts", "in:x:float32[4096]", "out:y:float32[4096]", "scalar:n:int32", debug=True,
             refused="a device-side assert (a call of __assertfail)"),
     TritonKernel(
@@ -189,6 +194,23 @@ TRITON_KERNELS: Sequence[TritonKernel] = (
         ("in:a:float16[128,128]", "in:b:float16[128,128]", "out:c:float16[128,128]", *_MATMUL_SIZES),
         (4, 1, 1), {"BM": 64, "BN": 64, "BK": 64}, refused="compile it without warp specialisation",
         architectures=(90,),
+    ),
+)  # fmt: skip
+
+# Kernels that call what Inductor's kernels call, which needs torch.
+INDUCTOR_KERNELS: Sequence[TritonKernel] = (
+    TritonKernel(
+        "cooperative_sum",
+        ("in:x:float32[4,256]", "out:y:float32[4]", "inout:area:float32[4]", "inout:semaphore:uint32[1]"), (4, 1, 1),
+        {"BLOCK": 256, "PARTS": 4}, module="targets.cuda.inductor_kernels",
+    ),
+    TritonKernel(
+        "split_scan", ("in:x:float32[4,256]", "out:y:float32[4,256]", "inout:area:uint64[4]"), (4, 1, 1),
+        {"BLOCK": 256}, module="targets.cuda.inductor_kernels",
+    ),
+    TritonKernel(
+        "split_scan_64", ("in:x:int64[4,256]", "out:y:int64[4,256]", "inout:area:uint64[12]"), (4, 1, 1),
+        {"BLOCK": 256}, module="targets.cuda.inductor_kernels",
     ),
 )  # fmt: skip
 
@@ -215,7 +237,7 @@ CUDA_KERNELS: Sequence[CudaKernel] = (
 )
 
 REFUSED = tuple(kernel.name for kernel in (*TRITON_KERNELS, *CUDA_KERNELS) if kernel.refused)
-BY_NAME = {kernel.name: kernel for kernel in (*TRITON_KERNELS, *CUDA_KERNELS)}
+BY_NAME = {kernel.name: kernel for kernel in (*TRITON_KERNELS, *INDUCTOR_KERNELS, *CUDA_KERNELS)}
 
 
 def why_no_triton() -> str:
@@ -309,7 +331,7 @@ def _compile_triton(kernel: TritonKernel, architecture: int, path: Path) -> None
 
     from superkernel.model.params import Kind, Param
 
-    function = getattr(importlib.import_module("targets.cuda.triton_kernels"), kernel.function or kernel.name)
+    function = getattr(importlib.import_module(kernel.module), kernel.function or kernel.name)
     signature, attributes = {}, {}
     for text in kernel.params:
         param = Param.parse(text)

@@ -11,6 +11,7 @@ from targets.cuda.corpus import (
     ARCHITECTURES,
     BY_NAME,
     CUDA_KERNELS,
+    INDUCTOR_KERNELS,
     Corpus,
     CudaKernel,
     TritonKernel,
@@ -33,9 +34,16 @@ REFUSED = names(90, refused=True)
 CUDA_TAKEN = [kernel.name for kernel in CUDA_KERNELS if not kernel.refused]
 CUDA_REFUSED = [kernel.name for kernel in CUDA_KERNELS if kernel.refused]
 OTHER_ARCHITECTURES = [architecture for architecture in ARCHITECTURES if architecture != 90]
-FLOAT_ATOMICS = ("split_k", "sum_atomic", "bfloat_add")
-INTEGER_ATOMICS = ("histogram", "grid_barrier", "look_back_scan")
-SPINS = {"grid_barrier": Spin.ALL_BLOCKS, "look_back_scan": Spin.LOWER_BLOCKS}
+FLOAT_ATOMICS = ("split_k", "sum_atomic", "stream_k", "bfloat_add")
+INTEGER_ATOMICS = ("histogram", "grid_barrier", "look_back_scan", "cooperative_sum", "split_scan", "split_scan_64")
+SPINS = {
+    "grid_barrier": Spin.ALL_BLOCKS,
+    "stream_k": Spin.ALL_BLOCKS,
+    "cooperative_sum": Spin.ALL_BLOCKS,
+    "look_back_scan": Spin.LOWER_BLOCKS,
+    "split_scan": Spin.LOWER_BLOCKS,
+    "split_scan_64": Spin.LOWER_BLOCKS,
+}
 
 
 def test_the_corpus_has_what_it_promises() -> None:
@@ -52,7 +60,7 @@ def check_facts(corpus: Corpus, name: str, architecture: int) -> None:
     assert kernel.threads == facts.threads == threads
     wanted = Atomics.FLOAT if name in FLOAT_ATOMICS else Atomics.INTEGER if name in INTEGER_ATOMICS else Atomics.NONE
     assert facts.atomics is wanted
-    assert facts.spin is SPINS.get(name, Spin.NONE) and kernel.sync_all is (name == "grid_barrier")
+    assert facts.spin is SPINS.get(name, Spin.NONE) and kernel.sync_all is (facts.spin is Spin.ALL_BLOCKS)
     assert kernel.waits_inside is (name == "waits_inside")
     assert facts.dimensions >= max((axis + 1 for axis in range(3) if described.grid[axis] > 1), default=1)
     assert not facts.remarks, facts.remarks
@@ -104,6 +112,15 @@ def test_all_kernels_of_triton_for_other_architectures(corpus: Corpus, name: str
     check_facts(corpus, name, architecture)
     check_kinds(corpus, name, architecture)
     check_round_trip(corpus, name, architecture)
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("name", [kernel.name for kernel in INDUCTOR_KERNELS])
+def test_kernels_that_wait_for_other_blocks_as_inductors_do(corpus: Corpus, name: str, architecture: int) -> None:
+    pytest.importorskip("torch")
+    check_facts(corpus, name, architecture)
+    check_kinds(corpus, name, architecture)
 
 
 @pytest.mark.parametrize("name", CUDA_TAKEN)

@@ -311,6 +311,23 @@ def look_back_scan(x, y, state, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def stream_k(x, y, locks, BLOCK: tl.constexpr):
+    """Two blocks share a tile: the second adds to what the first has stored, as soon as its lock says so."""
+    block = tl.program_id(0)
+    tile = block // 2
+    at = tl.arange(0, BLOCK)
+    value = tl.load(x + block * BLOCK + at)
+    if block % 2 == 0:
+        tl.store(y + tile * BLOCK + at, value)
+        tl.debug_barrier()
+        tl.atomic_xchg(locks + tile, 1)
+    else:
+        while tl.atomic_cas(locks + tile, 1, 1) != 1:
+            pass
+        tl.atomic_add(y + tile * BLOCK + at, value)
+
+
+@triton.jit
 def asserts(x, y, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     value = tl.load(x + at, mask=at < n, other=0.0)

@@ -17,7 +17,7 @@ from superkernel.model.graph import Graph
 from superkernel.model.options import Options, PreloadCode
 from superkernel.targets.ascend.core_types import CUBE, VECTOR, CoreClass, KernelType, OpClass
 from superkernel.targets.ascend.emulator.launch import ChipEmulator, Emulation
-from superkernel.targets.ascend.emulator.modules import Module, build_modules
+from superkernel.targets.ascend.emulator.modules import HostModule, build_modules
 from superkernel.targets.ascend.emulator.trace import TracedStep, TracePoint
 from superkernel.targets.ascend.kernel_areas import core_name
 from superkernel.targets.ascend.kernel_description import EmittedKernel, EmittedOp
@@ -31,7 +31,7 @@ class Ready:
     case: Case
     emitted: EmittedKernel
     graph: Graph
-    modules: Mapping[CoreClass, Module]
+    modules: Mapping[CoreClass, HostModule]
 
 
 def prepare(found: Sequence[tuple[Case, EmittedKernel, Graph]]) -> list[Ready]:

@@ -17,7 +17,7 @@ from superkernel.model.graph import build_graph
 from superkernel.targets.ascend import TARGET
 from superkernel.targets.ascend.core_types import CoreClass
 from superkernel.targets.ascend.describe_kernel import emit
-from superkernel.targets.ascend.emulator.modules import Module, build_modules
+from superkernel.targets.ascend.emulator.modules import HostModule, build_modules
 from superkernel.targets.ascend.emulator.stand_in_launch import StandInEmulator
 from superkernel.targets.ascend.kernel_description import EmittedKernel
 from superkernel.targets.ascend.plan import AscendPlan
@@ -34,7 +34,7 @@ SAMPLE = tuple(SCENARIOS)[::3]
 class Ready:
     plans: Mapping[str, AscendPlan]
     emitted: Mapping[str, EmittedKernel]
-    modules: Mapping[CoreClass, Module]
+    modules: Mapping[CoreClass, HostModule]
 
     def emulate(self, name: str, seed: int) -> None:
         plan, emitted = self.plans[name], self.emitted[name]

@@ -14,7 +14,7 @@ from superkernel.cache import Cache
 from superkernel.errors import LaunchError
 from superkernel.targets.ascend.core_types import CoreClass
 from superkernel.targets.ascend.describe_kernel import emit
-from superkernel.targets.ascend.emulator.modules import Module, build_modules
+from superkernel.targets.ascend.emulator.modules import HostModule, build_modules
 from superkernel.targets.ascend.emulator.stand_in_launch import StandInEmulator
 from superkernel.targets.ascend.kernel_description import EmittedKernel
 from superkernel.targets.ascend.plan import AscendPlan
@@ -98,7 +98,9 @@ WRONG = (
 
 
 @cache
-def built(scenario: Callable[[], AscendPlan]) -> tuple[AscendPlan, dict[str, EmittedKernel], dict[CoreClass, Module]]:
+def built(
+    scenario: Callable[[], AscendPlan],
+) -> tuple[AscendPlan, dict[str, EmittedKernel], dict[CoreClass, HostModule]]:
     """All texts of a scenario, compiled together under names of their own."""
     plan = scenario()
     emitted = emit(plan)

@@ -15,7 +15,7 @@ from superkernel.model.tiling import Tiling, TilingFunction
 from superkernel.targets.ascend.core_types import CoreClass
 from superkernel.targets.ascend.emulator import launch as emulator_launch
 from superkernel.targets.ascend.emulator.launch import Emulation
-from superkernel.targets.ascend.emulator.modules import Module, build_modules
+from superkernel.targets.ascend.emulator.modules import HostModule, build_modules
 from superkernel.targets.ascend.emulator.stand_in_launch import StandInEmulator
 from superkernel.targets.ascend.plan import AscendPlan
 from superkernel.targets.protocol import LaunchInputs
@@ -63,7 +63,7 @@ def _run_batch(plan: AscendPlan, faults: Sequence[Fault]) -> list[Finding]:
     return [_finding(plan, fault, modules) for fault in faults]
 
 
-def _finding(plan: AscendPlan, fault: Fault, modules: Mapping[CoreClass, Module]) -> Finding:
+def _finding(plan: AscendPlan, fault: Fault, modules: Mapping[CoreClass, HostModule]) -> Finding:
     for seed, tilings in _right_launches(plan):
         launches = 2 if seed == SEEDS[1] else 1
         if complaint := _complaint(plan, fault, modules, seed, tilings, launches=launches):
@@ -86,7 +86,7 @@ def emulations_of(plan: AscendPlan, fault: Fault) -> Iterator[Emulation]:
 def _complaint(
     plan: AscendPlan,
     fault: Fault,
-    modules: Mapping[CoreClass, Module],
+    modules: Mapping[CoreClass, HostModule],
     seed: int,
     tilings: dict[str, TilingFunction],
     more_blocks: int = 0,

@@ -20,7 +20,7 @@ from superkernel.targets.ascend.emulator.arena import DUMP, PROFILING, Arena, Re
 from superkernel.targets.ascend.emulator.expectations import data_words, functions_text
 from superkernel.targets.ascend.emulator.launch import ChipEmulator
 from superkernel.targets.ascend.emulator.library import ACTS
-from superkernel.targets.ascend.emulator.modules import Module, build_modules
+from superkernel.targets.ascend.emulator.modules import HostModule, build_modules
 from superkernel.targets.ascend.executable import AscendExecutable
 from superkernel.targets.ascend.kernel_description import EmittedKernel
 from superkernel.targets.ascend.parameter_block import word_names
@@ -50,7 +50,7 @@ class EmulatedNpu:
     seed: int = 0
     kernels: dict[Path, AscendExecutable] = field(default_factory=dict)
     launches: list[str] = field(default_factory=list)
-    modules: dict[str, Mapping[CoreClass, Module]] = field(default_factory=dict)  # by kernel
+    modules: dict[str, Mapping[CoreClass, HostModule]] = field(default_factory=dict)  # by kernel
     hangs: bool = False  # every kernel, whatever its code says
 
     def __post_init__(self) -> None:

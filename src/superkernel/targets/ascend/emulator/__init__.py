@@ -18,13 +18,13 @@ from ..core_types import CoreClass
 from ..kernel_description import EmittedKernel
 from .delays import Delays
 from .launch import ChipEmulator, Emulation, Outside
-from .modules import Module, build_modules
+from .modules import HostModule, build_modules
 from .stand_in_launch import StandInEmulator
 from .stand_ins import cannot_run_here
 
 _Key = tuple[int, bool]  # id of the emitted kernel, and whether stand-ins take the place of its sub-kernels
 MOST_LAUNCHES = 1000
-_built: dict[_Key, tuple[ref[EmittedKernel], Mapping[CoreClass, Module]]] = {}
+_built: dict[_Key, tuple[ref[EmittedKernel], Mapping[CoreClass, HostModule]]] = {}
 
 __all__ = ["Delays", "Emulation", "Outside", "Turn", "emulate", "uses_stand_ins"]
 
@@ -89,7 +89,7 @@ def emulate(
     return emulation
 
 
-def _modules_of(emitted: EmittedKernel, cache: Cache, stands_in: bool) -> Mapping[CoreClass, Module]:
+def _modules_of(emitted: EmittedKernel, cache: Cache, stands_in: bool) -> Mapping[CoreClass, HostModule]:
     """Built once per emitted kernel: many seeds of one kernel are the usual case."""
     known = _built.get((id(emitted), stands_in))
     if known is None or known[0]() is not emitted:

@@ -33,7 +33,7 @@ from .between_launches import BetweenLaunches
 from .delays import Delays, delays_of
 from .expectations import TYPES, describe, functions_text
 from .library import ACTS, CHIP_FIELDS, DELAY_FIELDS, EmulatorSettings, TraceRecord, load_library
-from .modules import Module, told_names
+from .modules import HostModule, told_names
 from .trace import NS_PER_TICK, TracedStep, check_profiled, spans_of_steps, steps_of
 
 STALL_LIMIT = 5_000_000  # steps in which no core finishes an op, changes memory or passes a flag
@@ -92,7 +92,7 @@ class ChipEmulator:
 
     emitted: EmittedKernel
     graph: Graph
-    modules: Mapping[CoreClass, Module]
+    modules: Mapping[CoreClass, HostModule]
     cache: Cache
     seed: int
     delays: Delays | None

@@ -54,7 +54,7 @@ class Isolated:
 
 
 @dataclass(frozen=True)
-class Module:
+class HostModule:
     """The loaded shared object of one class, with the entries of kernels that have it."""
 
     path: Path
@@ -68,7 +68,9 @@ class Module:
         return ctypes.c_int64.in_dll(self.library, "sk_function_count").value
 
 
-def build_modules(kernels: Sequence[EmittedKernel], cache: Cache, stand_ins: bool = False) -> dict[CoreClass, Module]:
+def build_modules(
+    kernels: Sequence[EmittedKernel], cache: Cache, stand_ins: bool = False
+) -> dict[CoreClass, HostModule]:
     """One shared object per class for all these kernels, whose names must differ; those that lack the class have no
     entry in it. Their sub-kernels are compiled once each; with `stand_ins` the emulator's take their place."""
     library, tools = load_library(cache), find_toolchain()
@@ -87,7 +89,7 @@ def _build(
     tools: Toolchain,
     cache: Cache,
     stand_ins: bool,
-) -> Module:
+) -> HostModule:
     functions = _functions(core_class, kernels)
     defines = tuple(dict.fromkeys(define for kernel in kernels for define in kernel.defines[core_class]))
     bodies = {} if stand_ins else dict.fromkeys(body for body, _ in functions.values())
@@ -114,7 +116,7 @@ def _build(
             link_shared(merged, output, tools, ["-Wl,-Bsymbolic"], [library.path, *libraries])
 
     path = cache.make(key, ".so", build)
-    return Module(path, _loaded(path))
+    return HostModule(path, _loaded(path))
 
 
 @remembered
