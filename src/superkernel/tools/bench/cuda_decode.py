@@ -60,8 +60,10 @@ def decode_chain(torch: Any, configs: dict[int, GemvConfig], layers: int = 16) -
     zero = torch.zeros_like(x)
     angles = POSITION / 10000 ** (torch.arange(WIDTH // 2, device=x.device) / (WIDTH // 2))
     cosine, sine = angles.cos(), angles.sin()
-    totals = [torch.empty_like(x) for _ in range(2)]
-    h, attended_out, change = torch.empty_like(x), torch.empty_like(x), torch.empty_like(x)
+    # an op is replicated if no other writes its outputs
+    totals = [torch.empty_like(x) for _ in range(2 * layers)]
+    normed_inputs = [torch.empty_like(x) for _ in range(2 * layers)]
+    attended_out, change = torch.empty_like(x), torch.empty_like(x)
     qkv, gates, inner = x.new_empty((HEADS + 2 * GROUPS) * WIDTH), x.new_empty(2 * INNER), x.new_empty(INNER)
     query, attended = x.new_empty(HEADS * WIDTH), x.new_empty(HEADS * WIDTH)
 
@@ -73,19 +75,21 @@ def decode_chain(torch: Any, configs: dict[int, GemvConfig], layers: int = 16) -
         def multiply(matrix: Any, source: Any, target: Any) -> None:
             triton_gemv(gemv, matrix, source, target, configs[matrix.shape[1]], waits)
 
-        for layer in model:
-            add_rms_norm[(1,)](before, delta, layer.first_norm, totals[0], h, EPSILON, **norm)
+        for number, layer in enumerate(model):
+            first, second = totals[2 * number : 2 * number + 2]
+            h, h_inner = normed_inputs[2 * number : 2 * number + 2]
+            add_rms_norm[(1,)](before, delta, layer.first_norm, first, h, EPSILON, **norm)
             multiply(layer.qkv, h, qkv)
             rotated = (qkv, cosine, sine, query, layer.keys, layer.values, POSITION)
             rotate_and_append[(HEADS + GROUPS,)](*rotated, **shape, num_warps=1)
             scores = (query, layer.keys, layer.values, attended, 1 / math.sqrt(WIDTH))
             attend[(HEADS,)](*scores, TOKENS=TOKENS, **shape, num_warps=4)
             multiply(layer.output, attended, attended_out)
-            add_rms_norm[(1,)](totals[0], attended_out, layer.second_norm, totals[1], h, EPSILON, **norm)
-            multiply(layer.gate_up, h, gates)
+            add_rms_norm[(1,)](first, attended_out, layer.second_norm, second, h_inner, EPSILON, **norm)
+            multiply(layer.gate_up, h_inner, gates)
             silu_mul[(INNER // SILU_BLOCK,)](gates, inner, WIDTH=INNER, BLOCK=SILU_BLOCK, WAITS=waits, num_warps=4)
             multiply(layer.down, inner, change)
-            before, delta = totals[1], change
+            before, delta = second, change
 
     expected = _reference(torch, model, x, cosine, sine)
     matrices = [matrix for layer in model for matrix in (layer.qkv, layer.output, layer.gate_up, layer.down)]

@@ -115,12 +115,12 @@ def wide_chain(torch: Any, config: GemvConfig, layers: int = 64, size: int = 204
     x = random_floats(torch, size)
     norms = [1 + random_floats(torch, size, scale=0.1) for _ in range(layers)]
     matrices = [random_weights(torch, size, size) for _ in range(layers)]
-    h = torch.empty_like(x)
+    normed_inputs = [torch.empty_like(x) for _ in range(layers)]  # an op is replicated if no other writes its output
     products = [torch.empty_like(x) for _ in range(2)]
 
     def body(waits: bool) -> None:
         before = x
-        for index, (norm, matrix) in enumerate(zip(norms, matrices, strict=True)):
+        for index, (norm, matrix, h) in enumerate(zip(norms, matrices, normed_inputs, strict=True)):
             rms_norm[(1,)](before, norm, h, EPSILON, SIZE=size, WAITS=waits, num_warps=4)
             after = products[index % 2]
             triton_gemv(gemv, matrix, h, after, config, waits)
