@@ -7,9 +7,9 @@ import importlib.util
 import os
 from collections import Counter
 from functools import cache
+from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 # Tests of synchronisation need the team that the plan names, however crowded the machine is; the tests of launches
 # without a team say so. Child processes inherit it.
@@ -18,12 +18,27 @@ os.environ.setdefault("SUPERKERNEL_TEAM", "always")
 # another process that imports torch. tests/frontend/lowering/test_inductor.py probes.
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 
-settings.register_profile("ci", max_examples=200, deadline=None, derandomize=True, print_blob=True)
-settings.register_profile("quick", settings.get_profile("ci"), max_examples=50)
-settings.register_profile("long", settings.get_profile("ci"), max_examples=1000)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+# a machine with a GPU that runs the tests marked `gpu` may have neither hypothesis nor pytest-timeout
+if importlib.util.find_spec("hypothesis"):
+    from hypothesis import settings
+
+    settings.register_profile("ci", max_examples=200, deadline=None, derandomize=True, print_blob=True)
+    settings.register_profile("quick", settings.get_profile("ci"), max_examples=50)
+    settings.register_profile("long", settings.get_profile("ci"), max_examples=1000)
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 _seconds_by_file: Counter[str] = Counter()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    if not importlib.util.find_spec("pytest_timeout"):
+        for option in ("timeout", "timeout_method"):
+            parser.addini(option, "of pytest-timeout, which is not installed")
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    missing = collection_path.suffix == ".py" and not importlib.util.find_spec("hypothesis")
+    return True if missing and "from hypothesis" in collection_path.read_text() else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

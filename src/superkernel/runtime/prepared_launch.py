@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from operator import call
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,9 @@ class PreparedLaunch:
         self._where = f"super_kernel_scope {shown(graph.name)}: "
         self._graph, self._arguments, self._launch_inputs, self._launch = graph, arguments, launch_inputs, launch
         self._place = {name: place for place, name in enumerate(graph.buffers)}
-        self._tensors: tuple[tuple[Any, int, str], ...] = ()  # tensor, its address, its name
+        self._tensors: tuple[str, ...] = ()  # names of those that are tensors
+        self._addresses: list[int] = []  # of the tensors when they were bound
+        self._readers: tuple[Callable[[], int], ...] = ()  # of their addresses now
         self._no_resize: dict[str, object] = {}
         for name, value in arguments.named.items():
             self._watch(name, value)
@@ -37,9 +40,8 @@ class PreparedLaunch:
 
     def __call__(self) -> dict[str, Any]:
         """Launch once; returns the outputs that were allocated, which every call writes anew."""
-        for tensor, address, name in self._tensors:
-            if tensor.data_ptr() != address:
-                raise self._moved(name)
+        if list(map(call, self._readers)) != self._addresses:
+            raise self._moved()
         self._launch(self._arguments, self._launch_inputs)
         return self._arguments.outputs
 
@@ -71,11 +73,13 @@ class PreparedLaunch:
     def _find_tensors(self) -> None:
         """torch resizes and frees the memory of any tensor: their addresses are compared at every call."""
         values, named = self._arguments.values, self._arguments.named
-        self._tensors = tuple(
-            (value, values[self._place[name]], name) for name, value in named.items() if is_tensor(value)
-        )
+        self._tensors = tuple(name for name, value in named.items() if is_tensor(value))
+        self._addresses = [values[self._place[name]] for name in self._tensors]
+        self._readers = tuple(named[name].data_ptr for name in self._tensors)
 
-    def _moved(self, name: str) -> LaunchError:
+    def _moved(self) -> LaunchError:
+        now = zip(self._tensors, self._readers, self._addresses, strict=True)
+        name = next(name for name, reader, address in now if reader() != address)
         return LaunchError(
             f"{self._where}the memory of {shown(name)} was resized, exchanged or freed since it was bound: "
             f"pass the tensor again with update({shown(name)}, tensor)"

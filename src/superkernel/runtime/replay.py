@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..errors import LaunchError
+from ..errors import LaunchError, UnsupportedError
 from ..model.graph import Graph, build_graph
 from ..model.op import Op
 from ..model.options import EarlyStart, Options
 from ..model.params import Kind
-from ..targets.buffers import HOST_MEMORY, ArgumentMemory, bind, bytes_at, copy_at, copy_of, same_bits
+from ..targets.buffers import HOST_MEMORY, ArgumentMemory, bind, bytes_at, copy_at, copy_of, is_tensor, same_bits
 from ..targets.protocol import Executable, LaunchInputs, Prepared, Target
 
 Buffers = Mapping[str, Any]
@@ -28,11 +28,22 @@ def replay(
     """Call `fused` with the buffers and `alone` with copies; a LaunchError names the first op that differs."""
     bound = bind(graph, buffers, memory=memory)
     live = dict(zip(graph.buffers, bound.keep, strict=True))
+    if not memory.on_host:
+        _require_tensors(graph, live)
     copies = {name: copy_of(value) for name, value in live.items()}
     fused(live)
     alone(copies)
     _compare(graph, live, copies)
     return bound.outputs
+
+
+def _require_tensors(graph: Graph, live: Buffers) -> None:
+    for name, value in live.items():
+        if not graph.buffers[name].scalar and not is_tensor(value):
+            raise UnsupportedError(
+                f"super_kernel_scope {graph.name!r}: debug-replay copies and compares torch tensors; {name!r} is a "
+                f"{type(value).__name__}"
+            )
 
 
 def replay_values(

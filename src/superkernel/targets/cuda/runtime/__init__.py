@@ -1,0 +1,1 @@
+"""targets.cuda.runtime: launches built super kernels on an NVIDIA GPU through the CUDA driver API."""
