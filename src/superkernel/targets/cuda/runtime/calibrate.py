@@ -15,7 +15,7 @@ from time import perf_counter_ns
 from ....cache import Cache, digest
 from ....errors import BuildError, LaunchError
 from .device import CudaDevice, DeviceProperties
-from .driver_functions import LaunchConfig, cooperative_attribute
+from .driver_functions import CuLaunchConfig, cooperative_attribute
 from .modules import find_function, load_module, release_module
 
 _NO_PATH = Path("a kernel of the run time")
@@ -186,7 +186,7 @@ class _Kernel:
         values = (c_uint64 * 2)(self.area, rounds)
         parameters = (c_void_p * 2)(addressof(values), addressof(values) + 8)
         attribute = cooperative_attribute()
-        config = LaunchConfig(
+        config = CuLaunchConfig(
             (self.blocks, 1, 1), (self.threads, 1, 1), 0, self.device.side_stream, ctypes.pointer(attribute), 1
         )
         arguments: Sequence[object] = (pointer(config), self.function, parameters, None)

@@ -11,7 +11,7 @@ from typing import Any, Protocol, cast
 from ....errors import LaunchError
 from ....model.events import Event
 from .device import open_device
-from .driver_functions import CaptureStatus, CuCode, LaunchConfig, cooperative_attribute
+from .driver_functions import CaptureStatus, CuCode, CuLaunchConfig, cooperative_attribute
 from .event_words import event_address
 from .image import KernelImage
 from .modules import check_resident, find_function, load_module, release_module
@@ -147,10 +147,10 @@ class DeviceKernel:
             WATCHDOG.watch(state)
         return state
 
-    def _config(self, stream: int) -> LaunchConfig:
+    def _config(self, stream: int) -> CuLaunchConfig:
         image = self.image
         attributes = ctypes.pointer(self._attribute)
-        return LaunchConfig((image.sms, 1, 1), (image.threads, 1, 1), image.shared_bytes, stream, attributes, 1)
+        return CuLaunchConfig((image.sms, 1, 1), (image.threads, 1, 1), image.shared_bytes, stream, attributes, 1)
 
     def _launch_error(self, code: int) -> LaunchError:
         image = self.image

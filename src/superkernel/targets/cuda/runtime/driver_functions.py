@@ -105,19 +105,19 @@ DEV_RESOURCE_TYPE_SM = 1
 LAUNCH_ATTRIBUTE_COOPERATIVE = 2
 
 
-class LaunchAttributeValue(ctypes.Union):
+class CuLaunchAttributeValue(ctypes.Union):
     """CUlaunchAttributeValue."""
 
     _fields_ = (("padding", c_char * 64), ("cooperative", c_int))
 
 
-class LaunchAttribute(ctypes.Structure):
+class CuLaunchAttribute(ctypes.Structure):
     """CUlaunchAttribute."""
 
-    _fields_ = (("id", c_int), ("padding", c_char * 4), ("value", LaunchAttributeValue))
+    _fields_ = (("id", c_int), ("padding", c_char * 4), ("value", CuLaunchAttributeValue))
 
 
-class LaunchConfig(ctypes.Structure):
+class CuLaunchConfig(ctypes.Structure):
     """CUlaunchConfig."""
 
     _fields_ = (
@@ -125,7 +125,7 @@ class LaunchConfig(ctypes.Structure):
         ("block", c_uint * 3),
         ("shared_bytes", c_uint),
         ("stream", c_void_p),
-        ("attributes", POINTER(LaunchAttribute)),
+        ("attributes", POINTER(CuLaunchAttribute)),
         ("attribute_count", c_uint),
     )
 
@@ -184,7 +184,7 @@ FUNCTIONS = (
     DriverFunction("cuFuncGetAttribute", (_OUT_INT, c_int, c_void_p)),
     DriverFunction("cuFuncSetAttribute", (c_void_p, c_int, c_int)),
     DriverFunction("cuOccupancyMaxActiveBlocksPerMultiprocessor", (_OUT_INT, c_void_p, c_int, c_size_t)),
-    DriverFunction("cuLaunchKernelEx", (POINTER(LaunchConfig), c_void_p, c_void_p, c_void_p)),
+    DriverFunction("cuLaunchKernelEx", (POINTER(CuLaunchConfig), c_void_p, c_void_p, c_void_p)),
     # memory
     DriverFunction("cuMemAlloc_v2", (_OUT_ADDRESS, c_size_t)),
     DriverFunction("cuMemFree_v2", (_ADDRESS,)),
@@ -210,6 +210,6 @@ FUNCTIONS = (
 )
 
 
-def cooperative_attribute() -> LaunchAttribute:
+def cooperative_attribute() -> CuLaunchAttribute:
     """Blocks wait for each other inside the kernel: none may start before all of them can."""
-    return LaunchAttribute(LAUNCH_ATTRIBUTE_COOPERATIVE, b"", LaunchAttributeValue(cooperative=1))
+    return CuLaunchAttribute(LAUNCH_ATTRIBUTE_COOPERATIVE, b"", CuLaunchAttributeValue(cooperative=1))

@@ -25,7 +25,7 @@ from ..device import DeviceDescription
 from ..facts import facts_of
 from .arguments import CudaMemory, address_device, allocated, current_stream
 from .device import CudaDevice, open_device
-from .driver_functions import LaunchConfig, cooperative_attribute
+from .driver_functions import CuLaunchConfig, cooperative_attribute
 from .launch_timing import TIMING
 from .modules import LoadedModule, check_resident, find_function, load_module, release_module
 
@@ -91,7 +91,7 @@ class _LoadedEntry:
                 check_resident(self.device, self.function, *resources, where)
         self._attribute = cooperative_attribute()
         attributes = ctypes.pointer(self._attribute)
-        self.config = LaunchConfig(
+        self.config = CuLaunchConfig(
             entry.grid, entry.threads, entry.shared_bytes, None, attributes, int(entry.cooperative)
         )
         self._scratch = [

@@ -21,7 +21,7 @@ from ....plan.memory import spell_bytes
 from ..task_layout import StateOffset
 from .arguments import allocated, cuda_torch
 from .device import CudaDevice
-from .driver_functions import LaunchConfig
+from .driver_functions import CuLaunchConfig
 from .image import KernelImage
 
 DELAYS = "SUPERKERNEL_TEST_DELAYS"  # a seed: every wait and arrival may be late, in kernels built while it is set
@@ -75,7 +75,7 @@ class LaunchState:
             self.close()
             raise
         self.parameter, self.stream_handle = ctypes.c_uint64(self.address), ctypes.c_void_p(stream)
-        self.config = LaunchConfig()  # filled by what launches
+        self.config = CuLaunchConfig()  # filled by what launches
         self.config_reference = ctypes.byref(self.config)
 
     def _allocate(self, size: int, doing: str) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 from ....errors import LaunchError
 from ....plan.spans import StepTime
 from .device import CudaDevice
-from .driver_functions import LaunchConfig
+from .driver_functions import CuLaunchConfig
 
 _READ_TIMER = b"""
 .version 7.0
@@ -82,7 +82,7 @@ class DeviceClock:
             self._address = device.allocate(8, doing)
         parameter, value = c_uint64(self._address), c_uint64()
         parameters = (c_void_p * 1)(addressof(parameter))
-        config = LaunchConfig((1, 1, 1), (1, 1, 1), 0, device.side_stream, None, 0)
+        config = CuLaunchConfig((1, 1, 1), (1, 1, 1), 0, device.side_stream, None, 0)
         trips = []
         for _ in range(_ROUNDS):
             begin = monotonic_ns()
