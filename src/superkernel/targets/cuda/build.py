@@ -78,13 +78,16 @@ def _entry(module: Module, name: str) -> Entry:
     return entry
 
 
-def registers_alone(kernel: SubKernel, device: DeviceDescription) -> int | None:
-    """Of a thread of the sub-kernel by itself; None: there is no assembler."""
-    if not find_assemblers():
-        return None
+def assemble_alone(kernel: SubKernel, device: DeviceDescription) -> Assembled:
+    """The sub-kernel by itself, as its compiler wrote it."""
     module = read_module(kernel.binary.path)
     alone = replace(module, entries=(_entry(module, kernel.name),))
-    return assemble(str(alone), module.version, device.architecture).resources.registers
+    return assemble(str(alone), module.version, device.architecture)
+
+
+def registers_alone(kernel: SubKernel, device: DeviceDescription) -> int | None:
+    """Of a thread of the sub-kernel by itself; None: there is no assembler."""
+    return assemble_alone(kernel, device).resources.registers if find_assemblers() else None
 
 
 def check_architecture(kernel: SubKernel, facts: KernelFacts, device: DeviceDescription) -> None:
@@ -265,4 +268,13 @@ def assembled_slots(graph: Graph, slots: int, device: DeviceDescription, flags: 
     return slots, "; ".join((f"{text}, {resources.registers} registers a thread", *tried))
 
 
-__all__ = ["DELAYS", "ENTRY", "assembled_slots", "build", "check_architecture", "make_text", "registers_alone"]
+__all__ = [
+    "DELAYS",
+    "ENTRY",
+    "assemble_alone",
+    "assembled_slots",
+    "build",
+    "check_architecture",
+    "make_text",
+    "registers_alone",
+]

@@ -6,8 +6,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +55,6 @@ _OF_ARCHITECTURE = {
     "sm_80": "a100", "sm_89": "l40s", "sm_90": "h200", "sm_90a": "h200", "sm_100a": "b200", "sm_120a": "rtx5090",
 }  # fmt: skip
 _ARCHITECTURE = re.compile(r"sm_(\d+)([af]?)")
-_PRESENT = "superkernel.targets.cuda.runtime.device"  # the GPU of this machine, where the run time finds one
 
 
 def architecture_number(architecture: str) -> int:
@@ -90,11 +87,10 @@ def device_fields(device: DeviceDescription) -> dict[str, Any]:
 
 
 def present_device() -> DeviceDescription | None:
-    """The GPU of this machine."""
-    if find_spec(_PRESENT.rpartition(".")[0]) is None or find_spec(_PRESENT) is None:
-        return None
-    found: DeviceDescription | None = import_module(_PRESENT).find_device()
-    return found
+    """The GPU of this machine, with costs measured on it."""
+    from .runtime.present_device import find_present_device  # which describes what it finds by a DeviceDescription
+
+    return find_present_device()
 
 
 def find_device(given: DeviceChoice | None) -> DeviceDescription:

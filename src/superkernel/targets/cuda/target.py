@@ -27,6 +27,8 @@ from .executable import CudaExecutable, restore
 from .facts import complete, facts_from_json, facts_of, facts_to_json
 from .machine import SLOT_THREADS, WARP, fitting_slots, machine_of
 from .plan import CudaPlan, make_cuda_plan, sink_waits
+from .runtime.driver import why_no_driver
+from .runtime.launcher import CudaLauncher
 
 __all__ = ["TARGET"]
 
@@ -143,13 +145,14 @@ class CudaTarget:
     def builder(self) -> CudaBuilder:
         return CudaBuilder(self.device)
 
-    @cached_property
+    @property
     def launcher(self) -> Launcher | None:
-        return None
+        return None if why_no_driver() else CudaLauncher(self.device)
 
     @property
     def why_no_launcher(self) -> str:
-        return "there is no GPU here; try the kernel with k.emulate(buffers, seed=...)"
+        reason = why_no_driver()
+        return f"{reason}. Try it with k.emulate(buffers, seed=...)" if reason else ""
 
     @cached_property
     def emulator(self) -> Emulator | None:
