@@ -79,6 +79,8 @@ class _Loop:
 def find_spin_loops(graph: ControlFlowGraph) -> tuple[SpinLoop, ...]:
     """Loops that end when a value in global memory changes which the loop itself does not change."""
     constants = _constants(graph)
+    if not any(_polls(placed.instruction, constants) for placed in graph.instructions):
+        return ()
     loops = [_Loop(graph, blocks) for blocks in graph.loops]
     found: dict[int, SpinLoop] = {}
     for loop in loops:
