@@ -90,9 +90,12 @@ def _by_steps(kind: str) -> Callable[..., Any]:
         enabled = torch._C._get_mkldnn_enabled()
         torch._C._set_mkldnn_enabled(False)
         try:
-            return getattr(torch, kind)(*args)
+            output, *states = getattr(torch, kind)(*args)
         finally:
             torch._C._set_mkldnn_enabled(enabled)
+        given = args[1] if kind == "lstm" else [args[1]]
+        # the decomposition of torch 2.11 returns states with a dimension of 1 too many
+        return output, *(state.reshape(before.shape) for state, before in zip(states, given, strict=True))
 
     compute.__name__ = f"{kind}_by_steps"  # in the text of the graph
     return compute
