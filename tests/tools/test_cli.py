@@ -430,7 +430,7 @@ def test_a_bench_that_misses_its_figures_exits_with_1(shell: Shell) -> None:
 
 @pytest.mark.usefixtures("suites")
 def test_an_unknown_suite_is_told_with_the_known_ones(shell: Shell) -> None:
-    message = "error: unknown suite 'boundry' (did you mean 'boundary'?); suites are boundary, other, all\n"
+    message = "error: unknown suite 'boundry' (did you mean 'boundary'?); suites are boundary, other, all, cuda\n"
     assert shell("bench", "boundry") == Outcome(1, "", message)
 
 
