@@ -63,5 +63,7 @@ def sanitizer() -> str:
 @pytest.mark.parametrize("tool", ["memcheck", "racecheck", "synccheck"])
 def test_compute_sanitizer_is_clean(tool: str) -> None:
     done = run_program("sanitized", sanitizer(), f"--tool={tool}", "--error-exitcode=9")
+    if "Device not supported" in done.stdout + done.stderr:
+        pytest.skip("compute-sanitizer does not support this device")
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     assert done.stdout.count("equal: True") == 2

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -197,3 +200,55 @@ def test_a_profile_has_every_op_on_the_clock_of_the_host(tmp_path: Path) -> None
         with sk.profile(tmp_path / "profile", detail=True):
             kernel({"x": floats()})
         assert (tmp_path / "profile" / "kernel_details.csv").is_file()
+
+
+def test_arrays_of_other_libraries(tmp_path: Path) -> None:
+    """CuPy and Numba by __cuda_array_interface__, JAX by DLPack; the outputs are tensors, since torch is here."""
+    import torch
+
+    expected = torch.arange(N, device="cuda", dtype=torch.float32) + 1
+    arrays = dict(_foreign_arrays())
+    if not arrays:
+        pytest.skip("neither CuPy nor Numba nor JAX can use the GPU here")
+    with compile_ops([scale(tmp_path, "x", "y")]) as kernel:
+        for library, array in arrays.items():
+            assert torch.equal(kernel({"x": array})["y"], expected), library
+
+
+def _foreign_arrays() -> Iterator[tuple[str, Any]]:
+    """0, 1, 2, ... as float32, of each library that is installed and finds the GPU."""
+    if importlib.util.find_spec("cupy"):
+        import cupy
+
+        yield "cupy", cupy.arange(N, dtype=cupy.float32)
+    if importlib.util.find_spec("numba_cuda") or importlib.util.find_spec("numba"):
+        import numpy
+        from numba import cuda
+
+        yield "numba", cuda.to_device(numpy.arange(N, dtype=numpy.float32))
+    if importlib.util.find_spec("jax"):
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+        import jax
+
+        if jax.default_backend() == "gpu":
+            yield "jax", jax.numpy.arange(N, dtype=jax.numpy.float32)
+
+
+@pytest.mark.conformance
+def test_a_prepared_launch_costs_the_host_at_most_10_us(tmp_path: Path) -> None:
+    import statistics
+    import time
+
+    import torch
+
+    with compile_ops(chain(tmp_path, 2), cores=1) as kernel:
+        x = floats()
+        go = kernel.bind({"x": x})
+        times = []
+        for _ in range(2000):
+            begin = time.perf_counter_ns()
+            go()
+            times.append(time.perf_counter_ns() - begin)
+            torch.cuda.synchronize()
+        assert torch.equal(go.outputs["y"], kernel.unfused()({"x": x})["y"])
+        assert statistics.median(times) <= 10_000, statistics.median(times)
