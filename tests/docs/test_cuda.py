@@ -33,7 +33,7 @@ def add(x, y, z, SIZE: tl.constexpr):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def asserting(x, SIZE: tl.constexpr):  # type: ignore[no-untyped-def]
-    tl.device_assert(tl.load(x + tl.arange(0, SIZE)) > 0)
+    tl.device_assert(tl.load(x + tl.arange(0, SIZE)) > 0, "x is positive")
 
 
 def code(number: int) -> str:
