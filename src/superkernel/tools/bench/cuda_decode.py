@@ -83,7 +83,7 @@ def decode_chain(torch: Any, configs: dict[int, GemvConfig], layers: int = 16) -
             rotated = (qkv, cosine, sine, query, layer.keys, layer.values, POSITION)
             rotate_and_append[(HEADS + GROUPS,)](*rotated, **shape, num_warps=1)
             scores = (query, layer.keys, layer.values, attended, 1 / math.sqrt(WIDTH))
-            attend[(HEADS,)](*scores, TOKENS=TOKENS, **shape, num_warps=4)
+            attend[(HEADS,)](*scores, TOKENS=TOKENS, STEP=min(32, TOKENS), **shape, num_warps=4)
             multiply(layer.output, attended, attended_out)
             add_rms_norm[(1,)](first, attended_out, layer.second_norm, second, h_inner, EPSILON, **norm)
             multiply(layer.gate_up, h_inner, gates)

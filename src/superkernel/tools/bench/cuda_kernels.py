@@ -16,12 +16,14 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 @triton.jit
 def rms_norm(x, weight, y, epsilon, SIZE: tl.constexpr, WAITS: tl.constexpr):
     at = tl.arange(0, SIZE)
-    w = tl.load(weight + at)
     if WAITS:
+        w = tl.load(weight + at)
         gdc_launch_dependents()
         gdc_wait()
     value = tl.load(x + at)
     mean = tl.sum(value * value, axis=0) / SIZE
+    if not WAITS:
+        w = tl.load(weight + at)
     tl.store(y + at, value * tl.rsqrt(mean + epsilon) * w)
 
 
@@ -38,13 +40,15 @@ def add(x, y, z, SIZE: tl.constexpr, WAITS: tl.constexpr):
 def add_rms_norm(x, change, weight, total, y, epsilon, SIZE: tl.constexpr, WAITS: tl.constexpr):
     """total = x + change; y = its norm."""
     at = tl.arange(0, SIZE)
-    w = tl.load(weight + at)
     if WAITS:
+        w = tl.load(weight + at)
         gdc_launch_dependents()
         gdc_wait()
     value = tl.load(x + at) + tl.load(change + at)
     tl.store(total + at, value)
     mean = tl.sum(value * value, axis=0) / SIZE
+    if not WAITS:
+        w = tl.load(weight + at)
     tl.store(y + at, value * tl.rsqrt(mean + epsilon) * w)
 
 
@@ -113,25 +117,34 @@ def attend(
     out,
     scale,
     TOKENS: tl.constexpr,
+    STEP: tl.constexpr,
     HEADS: tl.constexpr,
     GROUPS: tl.constexpr,
     WIDTH: tl.constexpr,
     WAITS: tl.constexpr,
 ):
-    """One query head over a cache of TOKENS keys and values."""
+    """One query head over a cache of TOKENS keys and values, STEP at a time."""
     if WAITS:
         gdc_launch_dependents()
         gdc_wait()
     head = tl.program_id(0)
     group = head // (HEADS // GROUPS)
-    token = tl.arange(0, TOKENS)
+    token = tl.arange(0, STEP)
     at = tl.arange(0, WIDTH)
-    cached = (token[:, None] * GROUPS + group) * WIDTH + at[None, :]
-    q = tl.load(query + head * WIDTH + at)
-    scores = tl.sum(tl.load(keys + cached) * q[None, :], axis=1) * scale
-    weights = tl.exp(scores - tl.max(scores, axis=0))
-    weights = weights / tl.sum(weights, axis=0)
-    tl.store(out + head * WIDTH + at, tl.sum(tl.load(values + cached) * weights[:, None], axis=0))
+    q = tl.load(query + head * WIDTH + at) * scale
+    largest = -float("inf")
+    total = 0.0
+    mixed = tl.zeros([WIDTH], tl.float32)
+    for begin in range(0, TOKENS, STEP):
+        cached = ((begin + token[:, None]) * GROUPS + group) * WIDTH + at[None, :]
+        scores = tl.sum(tl.load(keys + cached) * q[None, :], axis=1)
+        larger = tl.maximum(largest, tl.max(scores, axis=0))
+        kept = tl.exp(largest - larger)
+        weights = tl.exp(scores - larger)
+        total = total * kept + tl.sum(weights, axis=0)
+        mixed = mixed * kept + tl.sum(tl.load(values + cached) * weights[:, None], axis=0)
+        largest = larger
+    tl.store(out + head * WIDTH + at, mixed / total)
 
 
 @triton.jit
