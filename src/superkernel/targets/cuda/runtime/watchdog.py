@@ -6,6 +6,7 @@ reads after 100 us. A sub-kernel that does not return cannot be stopped: `debug-
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import threading
@@ -19,6 +20,7 @@ from .image import KernelImage
 from .sync_state import WAITING, LaunchState, StateSnapshot
 
 _LEAST_PERIOD_S, _MOST_PERIOD_S = 0.02, 5.0
+_LAST_WAIT_S = 2.0  # for the thread, when the interpreter ends
 _MOST_BLOCKS = 4  # that a report names of a core
 PATIENCE_S = 5.0  # how long an aborted launch may take to end
 
@@ -40,6 +42,7 @@ class Watchdog:
         self._condition = threading.Condition()
         self._watched: dict[LaunchState, _Watched] = {}
         self._thread: threading.Thread | None = None
+        self._stopped = False
 
     def watch(self, state: LaunchState) -> None:
         if not state.image.watchdog_s:
@@ -49,19 +52,32 @@ class Watchdog:
             if self._thread is None or not self._thread.is_alive():  # a forked process has no threads of its parent
                 self._thread = threading.Thread(target=self._run, name="superkernel-cuda-watchdog", daemon=True)
                 self._thread.start()
+                atexit.register(self.stop)
             self._condition.notify()
 
     def forget(self, state: LaunchState) -> None:
         with self._condition:
             self._watched.pop(state, None)
 
+    def stop(self) -> None:
+        """Before the interpreter ends: no thread may be inside the driver when that closes its context."""
+        with self._condition:
+            self._stopped = True
+            self._condition.notify()
+            thread = self._thread
+        if thread is not None and thread.is_alive():
+            thread.join(_LAST_WAIT_S)
+
     def _run(self) -> None:
         while True:
             with self._condition:
-                while not self._watched:
+                while not self._watched and not self._stopped:
                     self._condition.wait()
-                shortest = min(watched.state.image.watchdog_s for watched in self._watched.values())
-                self._condition.wait(min(max(shortest / 4, _LEAST_PERIOD_S), _MOST_PERIOD_S))
+                if not self._stopped:
+                    shortest = min(watched.state.image.watchdog_s for watched in self._watched.values())
+                    self._condition.wait(min(max(shortest / 4, _LEAST_PERIOD_S), _MOST_PERIOD_S))
+                if self._stopped:
+                    return
                 present = list(self._watched.values())
             for watched in present:
                 self._look(watched)
