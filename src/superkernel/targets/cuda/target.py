@@ -19,10 +19,11 @@ from ...model.subkernel import SubKernel
 from ...model.tiling import CompiledTiling
 from ...plan import CoreChoice, Machine, Report, forced_cores, validate
 from ..checks import Check
-from ..protocol import ChipChoice, Emulator, Launcher, Progress, Target
+from ..protocol import ChipChoice, Launcher, Progress, Target
 from .build import assembled_slots, build, check_architecture, read_module, registers_alone
 from .checks import checks
 from .device import DeviceDescription, device_fields, find_device
+from .emulator import CudaEmulator
 from .executable import CudaExecutable, restore
 from .facts import complete, facts_from_json, facts_of, facts_to_json
 from .machine import SLOT_THREADS, WARP, fitting_slots, machine_of
@@ -155,8 +156,8 @@ class CudaTarget:
         return f"{reason}. Try it with k.emulate(buffers, seed=...)" if reason else ""
 
     @cached_property
-    def emulator(self) -> Emulator | None:
-        return None
+    def emulator(self) -> CudaEmulator:
+        return CudaEmulator()
 
     def for_chip(self, chip: ChipChoice | None) -> CudaTarget:
         if chip is None:

@@ -382,6 +382,7 @@ def _packed(task: Task, number: int, pool: _Pool) -> bytes:
         struct.pack("<IIQ", source, stride, addend & (1 << 64) - 1) for source, stride, addend in task.arguments
     )
     assert len(arguments) == ARGUMENT_BYTES * len(task.arguments)
+    more_needs = pool.place(more)  # before the arguments: in the order in which read_back asks for them
     words = {
         TaskWord.KIND: task.section | task.flags.value,
         TaskWord.WAIT_COUNTER: counter,
@@ -397,7 +398,7 @@ def _packed(task: Task, number: int, pool: _Pool) -> bytes:
         TaskWord.GRID_X: task.grid[0],
         TaskWord.GRID_Y: task.grid[1],
         TaskWord.NUMBER: number,
-        TaskWord.MORE_NEEDS: pool.place(more),
+        TaskWord.MORE_NEEDS: more_needs,
         TaskWord.MORE_NEEDS_COUNT: len(task.needs[1:]),
     }
     return struct.pack(f"<{len(words)}I", *(words[word] for word in TaskWord))

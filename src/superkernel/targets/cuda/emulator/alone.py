@@ -15,6 +15,7 @@ from superkernel.cache import Cache
 
 from ....errors import LaunchError
 from ..ptx import Entry, Module, PtxParam, ThreadCount
+from ..reader import read_ptx
 from .decode import decode
 from .device_memory import DeviceMemory
 from .execution import GpuLaunch, execute
@@ -43,7 +44,7 @@ def launch_entry(
     `resident`: so many blocks at the same time; by default all of them up to 64 warps.
     """
     library = load_emulator(Cache())
-    program = decoded(module, name)
+    program = decoded(module.text, module.origin, name)
     entry = module.entry(name)
     assert entry is not None
     memory = DeviceMemory()
@@ -74,14 +75,13 @@ _MOST_PROGRAMS = 64
 _programs: dict[tuple[str, str], DecodedProgram] = {}
 
 
-def decoded(module: Module, name: str) -> DecodedProgram:
-    """Decoded once: many seeds of one kernel are the usual case."""
-    key = module.text, name
-    known = _programs.get(key)
+def decoded(text: str, origin: str, name: str) -> DecodedProgram:
+    """An entry of a PTX text, decoded once: many seeds of one kernel are the usual case."""
+    known = _programs.get((text, name))
     if known is None:
         if len(_programs) >= _MOST_PROGRAMS:
             del _programs[next(iter(_programs))]
-        known = _programs[key] = decode(module, name, load_emulator(Cache()).handlers)
+        known = _programs[text, name] = decode(read_ptx(text, origin), name, load_emulator(Cache()).handlers)
     return known
 
 

@@ -80,11 +80,16 @@ class EmulatorLibrary:
 def load_emulator(cache: Cache) -> EmulatorLibrary:
     """Built when its sources or the compiler changed, or on another kind of processor."""
     tools = find_toolchain()
-    texts = [path.read_bytes() for folder in (HOST, SHARED_HOST) for path in sorted(folder.glob("*.*"))]
     features = cpu_features().split()
     flags = (*_FLAGS, *(f"-m{name}" for name in _SETS if name in features))
-    key = digest("ptx emulator", *texts, " ".join(flags), tools.identity)
+    key = digest("ptx emulator", _sources(), " ".join(flags), tools.identity)
     return _load(cache.make(key, ".so", lambda output: _compile(output, flags, tools)))
+
+
+@remembered
+def _sources() -> str:
+    """The texts of all sources, as one digest."""
+    return digest(*(path.read_bytes() for folder in (HOST, SHARED_HOST) for path in sorted(folder.glob("*.*"))))
 
 
 def _compile(output: Path, flags: tuple[str, ...], tools: Toolchain) -> None:

@@ -5,7 +5,9 @@ A super kernel must give the same bits. With checks, what a sub-kernel touches i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -13,9 +15,10 @@ from superkernel.cache import Cache
 from superkernel.model.argument_layout import Layout, Role, Slot
 from superkernel.model.graph import Graph
 from superkernel.model.node import Node
+from superkernel.plan import Plan
+from superkernel.targets.buffers import bind
 
 from ..facts import KernelFacts, facts_of
-from ..reader import read_ptx_file
 from .alone import decoded, resident_blocks
 from .buffer_images import BufferImages
 from .device_memory import DeviceMemory, MemoryRange
@@ -31,10 +34,20 @@ def launch_unfused(graph: Graph, layout: Layout, images: BufferImages, seed: int
         launch_op(graph.nodes[index], layout, images, seed, graph.name, check)
 
 
+def emulate_unfused(plan: Plan, buffers: Mapping[str, Any], seed: int = 0, *, check: bool = False) -> dict[str, Any]:
+    """What k.emulate must give: the ops of a plan launched one by one; returns the outputs that were allocated."""
+    bound = bind(plan.graph, buffers)
+    images = BufferImages.of(plan.graph, bound, buffers, seed)
+    launch_unfused(plan.graph, plan.layout, images, seed, check=check)
+    images.give_back(plan.graph, bound)
+    return bound.outputs
+
+
 def launch_op(node: Node, layout: Layout, images: BufferImages, seed: int, scope: str, check: bool) -> None:
     """Run one op alone. `check`: it may write only what it declares, and touch only the parts that @block names."""
     kernel, facts = node.kernel, facts_of(node.kernel)
-    program = decoded(read_ptx_file(kernel.binary.path), facts.symbol)
+    path = kernel.binary.path
+    program = decoded(path.read_text(), str(path), facts.symbol)
     slots = [slot for slot in layout.slots if slot.op == node.name and slot.role is Role.PARAM]
     memory = DeviceMemory()
     memory.add_variables(program.variables)

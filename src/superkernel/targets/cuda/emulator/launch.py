@@ -1,0 +1,255 @@
+"""targets.cuda.emulator.launch: a built super kernel and buffers -> emulated launches of it, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from superkernel.cache import Cache
+from superkernel.errors import LaunchError, UnsupportedError
+from superkernel.model.plain_values import whole_number
+from superkernel.plan.spans import Span, StepTime, spans_of
+from superkernel.plan.steps import Mark, OpStep, SpanKind, spell
+from superkernel.targets.buffers import bind, bytes_at
+from superkernel.targets.emulation.turns import launch_seed
+from superkernel.targets.protocol import LaunchInputs
+
+from ..executable import CudaExecutable
+from ..facts import Atomics, facts_of
+from ..task_layout import COUNTER_BYTES, StateOffset
+from .alone import decoded
+from .buffer_images import BufferImages
+from .device_memory import DeviceMemory, MemoryRange
+from .execution import GpuLaunch, SlotLayout, execute
+from .library import EmulatorLibrary, TaskRecord, load_emulator
+from .schedule import WarpSchedule
+from .unfused import launch_unfused
+
+MOST_LAUNCHES = 1000
+_STATE, _COPIES, _SCRATCH, _STAMPS = "the sync state", "the copies", "the scratch memory", "the time stamps"
+
+
+@dataclass(frozen=True)
+class GpuEmulation:
+    """What emulated launches did."""
+
+    outputs: dict[str, Any]  # that were allocated, by name
+    spans: tuple[Span, ...]  # what the kernel recorded of itself; without profiling=1, what the emulator saw
+    notes: tuple[str, ...] = ()
+
+
+def emulate(
+    executable: CudaExecutable,
+    buffers: Mapping[str, Any],
+    launch_inputs: LaunchInputs,
+    *,
+    seed: int = 0,
+    launches: int = 1,
+    races: bool = True,
+    schedule: WarpSchedule | None = None,
+    stand_ins: bool | None = None,
+    record: bool = True,
+) -> GpuEmulation:
+    """The seed decides in which order warps get on and when copies arrive; a `schedule` says so in detail.
+
+    `launches`: so many in a row with the same buffers, each on the sync state that the one before left. `races`:
+    accesses that nothing orders are errors even if the values come out right. `record`: keep the spans of the cores.
+    """
+    where = f"super_kernel_scope {executable.plan.graph.name!r}: "
+    if not 0 <= seed < 2**64:
+        raise LaunchError(f"{where}seed is {seed}; a whole number from 0 is needed")
+    if (count := whole_number(launches)) is None or not 1 <= count <= MOST_LAUNCHES:
+        raise LaunchError(f"{where}launches is {launches!r}; a whole number from 1 to {MOST_LAUNCHES} is needed")
+    if stand_ins:
+        raise UnsupportedError(
+            f"{where}stand_ins: the emulator of the cuda target runs the sub-kernels themselves; leave it out"
+        )
+    emulation = SuperKernelEmulator(executable, seed, schedule, races, count).run(buffers, launch_inputs)
+    return emulation if record else replace(emulation, spans=())
+
+
+@dataclass
+class SuperKernelEmulator:
+    """Launches of one super kernel in a row, on the sync state that the one before left."""
+
+    executable: CudaExecutable
+    seed: int
+    schedule: WarpSchedule | None
+    races: bool
+    launches: int
+
+    def __post_init__(self) -> None:
+        self._plan, self._graph = self.executable.plan, self.executable.plan.graph
+        self._where = f"super_kernel_scope {self._graph.name!r}: emulated with seed={self.seed}: "
+        self._library: EmulatorLibrary = load_emulator(Cache())
+        self._program = decoded(self.executable.ptx, f"{self._graph.name}.ptx", self.executable.entry)
+
+    def run(self, buffers: Mapping[str, Any], launch_inputs: LaunchInputs) -> GpuEmulation:
+        program = self._program
+        bound = bind(self._graph, buffers)
+        images = BufferImages.of(self._graph, bound, buffers, self.seed)
+        if self._plan.options.debug_check:
+            launch_unfused(self._graph, self._plan.layout, images.copies(), self.seed, check=True)
+        memory = DeviceMemory()
+        memory.add_variables(program.variables)
+        values = self._lay_out(memory, images, launch_inputs)
+        for name, content in self.executable.symbols.items():
+            place = memory.ranges.get(f"variable {name}")
+            if place is not None:
+                place.content[: len(content)] = np.frombuffer(content, np.uint8)
+        given, first = images.copies(), None
+        records: list[TaskRecord] = []
+        for number in range(self.launches):
+            if number:
+                images.take(given)
+            records = self._launch(memory, values, number)
+            self._check_state(memory.ranges[_STATE], number)
+            first = first or images.copies()
+            name = images.difference(self._graph, first)
+            if name and not self._adds_floats():
+                raise LaunchError(
+                    f"{self._where}launch {number + 1} with the same buffers leaves other bytes in {name!r} than the "
+                    "first"
+                )
+        images.give_back(self._graph, bound)
+        return GpuEmulation(bound.outputs, self._spans(memory, records))
+
+    def _adds_floats(self) -> bool:
+        """Whether an op updates floats atomically: their sum depends on the order of the blocks."""
+        return any(facts_of(node.kernel).atomics is Atomics.FLOAT for node in self._graph.nodes)
+
+    # memory
+
+    def _lay_out(self, memory: DeviceMemory, images: BufferImages, launch_inputs: LaunchInputs) -> list[int]:
+        """The ranges of a launch, and its values."""
+        executable = self.executable
+        values = []
+        for buffer in self._graph.buffers.values():
+            if buffer.scalar:
+                values.append(images.scalars[buffer.name])
+                continue
+            content = images.contents[buffer.name]
+            place = memory.add(f"buffer {buffer.name!r}", content, tracked=buffer.written, writable=buffer.written)
+            values.append(place.address)
+        for event in self._graph.events:
+            word = bytes_at(launch_inputs.events[event.label].address, 8)  # of the host itself
+            values.append(memory.add(f"event {event.label}", word, outside=True).address)
+        random = np.random.default_rng(self.seed)
+        for name, nbytes in ((_COPIES, executable.copies_bytes), (_SCRATCH, executable.scratch_bytes)):
+            values.append(memory.add(name, random.integers(0, 256, max(nbytes, 1), np.uint8)).address)
+        values += [0] * (executable.value_room - len(values))
+        state = memory.add(_STATE, np.zeros(executable.state_bytes, np.uint8))
+        if executable.stamp_room:
+            room = 8 * executable.stamp_room * executable.shape.cores
+            stamps = memory.add(_STAMPS, np.zeros(room, np.uint8))
+            state.content[StateOffset.STAMPS : StateOffset.STAMPS + 8].view(np.uint64)[0] = stamps.address
+        return values
+
+    # one launch
+
+    def _launch(self, memory: DeviceMemory, values: list[int], number: int) -> list[TaskRecord]:
+        executable, seed = self.executable, launch_seed(self.seed, number)
+        state = memory.ranges[_STATE]
+        where = self._where + (f"launch {number + 1}: " if self.launches > 1 else "")
+        program = self._program
+        slots = SlotLayout(
+            executable.sms,
+            executable.slots,
+            executable.threads,
+            program.static_shared,
+            executable.slot_shape.shared_bytes,
+            state.address + StateOffset.PROGRESS,
+        )
+        params = state.address.to_bytes(8, "little") + np.array(values, np.uint64).tobytes()
+        launch = GpuLaunch(
+            (executable.sms, 1, 1),
+            (executable.slot_shape.block_threads, 1, 1),
+            executable.shared_bytes,
+            executable.sms,
+            params,
+            {name: content for name, content in executable.symbols.items() if name in program.constants},
+            seed,
+            self.schedule or WarpSchedule.of_seed(seed),
+            self.races,
+            where,
+            self._plan.op_names,
+            slots,
+            self._task_ops(),
+            tuple(self._labels(state)),
+            self._plan.options.debug_watchdog or 0.0,
+        )
+        return execute(self._library, program, memory, launch)
+
+    def _task_ops(self) -> list[list[int]]:
+        """Per core, the op of each of its tasks; -1: none."""
+        steps = self._plan.steps
+        op_of = [step.op if isinstance(step, OpStep) else getattr(step, "op", -1) for step in steps]
+        ops = [-1 if op is None else op for op in op_of]
+        return [[ops[number] for number in numbers] for numbers in self.executable.task_steps]
+
+    def _labels(self, state: MemoryRange) -> Iterator[tuple[int, int, str]]:
+        """What the words of the sync state are, for reports."""
+        names = self._plan.op_names
+        for (mark, cores), offset in self.executable.numbers.counters.items():
+            what = mark.text(names) if isinstance(mark, Mark) else f"the barrier of step {mark}"
+            begin = state.address + offset
+            text = f"the counter of '{what}' on cores {spell(cores)} ({len(cores)} arrivals a launch)"
+            yield begin, begin + COUNTER_BYTES, text
+        yield state.address, state.address + 4, "the epoch"
+        yield (
+            state.address + StateOffset.FINISHED,
+            state.address + StateOffset.FINISHED + 4,
+            "the count of finished cores",
+        )
+
+    def _check_state(self, state: MemoryRange, number: int) -> None:
+        """The words of the sync state after a launch: a second launch must find what the first one found."""
+        words = state.content.view(np.uint32)
+        expected = number + 1
+        problems = []
+        if (epoch := int(words[StateOffset.EPOCH // 4])) != expected:
+            problems.append(f"the epoch is {epoch}, not {expected}")
+        if words[StateOffset.FAILURE // 4]:
+            problems.append(f"core {int(words[StateOffset.FAILURE // 4]) - 1} reports a failure")
+        begun = words[StateOffset.PROGRESS // 4 :][: self.executable.shape.cores]
+        problems += [f"core {core} still says that it runs a task" for core in np.flatnonzero(begun)[:1]]
+        names = self._plan.op_names
+        for (mark, cores), offset in self.executable.numbers.counters.items():
+            found, wanted = int(words[offset // 4]), expected * len(cores) % 2**32
+            if found != wanted:
+                what = mark.text(names) if isinstance(mark, Mark) else f"the barrier of step {mark}"
+                problems.append(f"the counter of '{what}' on cores {spell(cores)} is {found}, not {wanted}")
+        if problems:
+            text = "; ".join(problems[:3])
+            raise LaunchError(f"{self._where}after launch {number + 1} {text}: the next launch would go wrong")
+
+    # what it did
+
+    def _spans(self, memory: DeviceMemory, records: list[TaskRecord]) -> tuple[Span, ...]:
+        executable = self.executable
+        if executable.stamp_room:
+            stamps = memory.ranges[_STAMPS].content.view(np.uint64).reshape(-1, executable.stamp_room)
+            times = [
+                StepTime(core, step, float(stamps[core, place]))
+                for core, steps in enumerate(executable.stamp_steps)
+                for place, step in enumerate(steps)
+            ]
+            return spans_of(self._plan, times)
+        return tuple(self._seen_spans(records))
+
+    def _seen_spans(self, records: list[TaskRecord]) -> Iterator[Span]:
+        """From the words in which cores say which task they run."""
+        task_ops, names = self._task_ops(), self._plan.op_names
+        begun: dict[int, tuple[int, float]] = {}
+        for record in records:
+            core, now = record.core, float(record.time)
+            if core in begun:
+                task, since = begun.pop(core)
+                op = task_ops[core][task - 1] if task <= len(task_ops[core]) else -1
+                if op >= 0:
+                    yield Span(core, SpanKind.OP, names[op], since, now)
+            if record.task:
+                begun[core] = record.task, now

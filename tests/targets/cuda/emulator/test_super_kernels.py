@@ -1,0 +1,271 @@
+"""Emitted super kernels on the emulator: the bits of their ops alone under every order; planted faults are found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from targets.cuda.corpus import Corpus
+from targets.cuda.emulator.graph_kernels import NARROW, TEXTS, buffers, chain, kernels, random_graph
+from targets.cuda.emulator.planted_faults import (
+    arrive_early,
+    drop_wait,
+    lose_arrival,
+    replaced,
+    shorten_target,
+    with_tasks,
+)
+
+import superkernel as sk
+from superkernel.errors import LaunchError, UnsupportedError
+from superkernel.targets.cuda.emulator import CudaEmulator
+from superkernel.targets.cuda.emulator.unfused import emulate_unfused
+from superkernel.targets.cuda.executable import CudaExecutable
+from superkernel.targets.protocol import LaunchInputs
+
+SEEDS = range(25)
+GRAPHS = 6  # random ones; with two chains, 8 graphs
+SMALL = {"name": "small", "architecture": "sm_80", "sms": 4}
+ONE_SLOT = SMALL | {"shared_bytes": 6000}  # there is room for one slot of our kernels on each SM
+Arrays = dict[str, np.ndarray[Any, Any]]
+
+
+@dataclass
+class CompiledGraph:
+    kernel: sk.SuperKernel
+    given: Arrays
+    alone: Arrays  # what the ops give one by one
+
+    @classmethod
+    def of(cls, ops: list[sk.Op], name: str, options: str = "", chip: Mapping[str, Any] = SMALL) -> CompiledGraph:
+        kernel = sk.compile(ops, name=name, target="cuda", chip=dict(chip), options=options)
+        given = buffers(ops, len(ops))
+        alone = copies(given)
+        emulate_unfused(kernel.plan, alone)
+        return cls(kernel, given, alone)
+
+    def differing(self, seed: int, **more: Any) -> list[str]:
+        """Names whose bits differ from those of the ops alone."""
+        live = copies(self.given)
+        self.kernel.emulate(live, seed=seed, **more)
+        return [name for name, array in live.items() if not np.array_equal(array, self.alone[name])]
+
+    @property
+    def executable(self) -> CudaExecutable:
+        executable = self.kernel.executable
+        assert isinstance(executable, CudaExecutable)
+        return executable
+
+    def run(self, executable: CudaExecutable, seed: int, launches: int = 1) -> str:
+        """What a changed executable is reported for; "wrong" if its results differ; "" if nothing is found."""
+        live = copies(self.given)
+        try:
+            CudaEmulator().emulate(executable, live, LaunchInputs({}, {}), seed=seed, launches=launches)
+        except LaunchError as reported:
+            return str(reported)
+        return "" if all(np.array_equal(live[name], self.alone[name]) for name in live) else "wrong"
+
+
+def copies(arrays: Arrays) -> Arrays:
+    return {name: array.copy() for name, array in arrays.items()}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, sk.SubKernel]:
+    return {name: kernel for name, kernel in kernels(tmp_path_factory.mktemp("ptx")).items() if name not in NARROW}
+
+
+@pytest.fixture(scope="module")
+def far_chain(made: dict[str, sk.SubKernel]) -> Iterator[CompiledGraph]:
+    """Four ops of 4 blocks on 4 SMs with one slot each: every sync is a counter in device memory."""
+    graph = CompiledGraph.of(chain(made, ["mix", "turn", "mix", "turn"]), "far", chip=ONE_SLOT)
+    assert graph.executable.sms == 4 and graph.executable.slots == 1
+    yield graph
+    graph.kernel.close()
+
+
+@pytest.fixture(scope="module")
+def near_chain(made: dict[str, sk.SubKernel]) -> Iterator[CompiledGraph]:
+    """The same on one SM with 4 slots: every sync is a word in shared memory."""
+    graph = CompiledGraph.of(chain(made, ["mix", "turn", "mix", "turn"]), "near", chip=SMALL)
+    assert graph.executable.sms == 1 and graph.executable.slots == 4
+    yield graph
+    graph.kernel.close()
+
+
+@pytest.mark.parametrize("number", range(GRAPHS))
+def test_random_graphs_give_the_bits_of_their_ops_alone(number: int, made: dict[str, sk.SubKernel]) -> None:
+    options = ("", "stream-fusion=1", "early-start=0")[number % 3]
+    graph = CompiledGraph.of(random_graph(made, number), f"random_{number}", options)
+    with graph.kernel:
+        for seed in SEEDS:
+            assert graph.differing(seed) == [], f"seed {seed}"
+
+
+def test_chains_give_the_bits_of_their_ops_alone(far_chain: CompiledGraph, near_chain: CompiledGraph) -> None:
+    for seed in SEEDS:
+        assert far_chain.differing(seed) == near_chain.differing(seed) == [], f"seed {seed}"
+
+
+def test_launches_in_a_row_find_the_sync_state_that_they_need(
+    far_chain: CompiledGraph, near_chain: CompiledGraph
+) -> None:
+    for seed in range(4):
+        assert far_chain.differing(seed, launches=3) == near_chain.differing(seed, launches=3) == []
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("number", range(GRAPHS, GRAPHS + 40))
+def test_many_random_graphs_give_the_bits_of_their_ops_alone(number: int, made: dict[str, sk.SubKernel]) -> None:
+    chip = SMALL | {"sms": 1 + number % 8, "shared_bytes": (6000, 9000, 100_000)[number % 3]}
+    graph = CompiledGraph.of(random_graph(made, number, 6 + number % 20), f"random_{number}", chip=chip)
+    with graph.kernel:
+        for seed in range(40):
+            assert graph.differing(seed, launches=1 + seed % 2) == [], f"seed {seed}"
+
+
+# planted faults
+
+
+def found(graph: CompiledGraph, executable: CudaExecutable, launches: int = 1, seeds: int = 10) -> list[str]:
+    """What is reported under each seed; every report must name something."""
+    return [graph.run(executable, seed, launches) for seed in range(seeds)]
+
+
+def test_without_a_fault_nothing_is_found(far_chain: CompiledGraph, near_chain: CompiledGraph) -> None:
+    assert set(found(far_chain, far_chain.executable, 2)) == {""}
+    assert set(found(near_chain, near_chain.executable, 2)) == {""}
+
+
+def test_a_dropped_wait_is_a_race(far_chain: CompiledGraph, near_chain: CompiledGraph) -> None:
+    for graph in (far_chain, near_chain):
+        reports = found(graph, with_tasks(graph.executable, drop_wait))
+        assert all(reports)
+        assert any("data race" in report and "op 'turn_1'" in report and "op 'mix_0'" in report for report in reports)
+
+
+def test_a_target_that_is_one_short_is_found(far_chain: CompiledGraph) -> None:
+    reports = found(far_chain, with_tasks(far_chain.executable, shorten_target), seeds=20)
+    assert sum("data race" in report or report == "wrong" for report in reports) >= 5
+
+
+def test_a_lost_arrival_is_a_deadlock_that_names_the_counter(far_chain: CompiledGraph) -> None:
+    reports = found(far_chain, with_tasks(far_chain.executable, lose_arrival))
+    assert all("deadlock" in report for report in reports)
+    assert all(
+        "polls the counter of 'mix_0 done' on cores 0-3 (4 arrivals a launch) and sees" in report for report in reports
+    )
+    assert all("SM " in report and "slot 0" in report and "op 'turn_1'" in report for report in reports)
+
+
+def test_an_arrival_before_the_stores_is_found(far_chain: CompiledGraph) -> None:
+    """As if griddepcontrol.launch_dependents were the arrival."""
+    reports = found(far_chain, arrive_early(far_chain.executable), seeds=20)
+    assert sum("data race" in report for report in reports) == len(reports)
+
+
+def test_a_wrong_shared_base_is_found(near_chain: CompiledGraph) -> None:
+    line = next(line for line in near_chain.executable.ptx.splitlines() if "mad.lo.u32 %sk_shared, %sk_slot" in line)
+    reports = found(near_chain, replaced(near_chain.executable, line, "mov.u32 %sk_shared, %sk_control;"))
+    assert all("belongs to slot 0: its slot has bytes" in report for report in reports)
+
+
+def test_a_missing_epoch_is_found(far_chain: CompiledGraph) -> None:
+    line = "st.release.gpu.global.u32 [%sk_state+0], %sk_launches;"
+    reports = found(far_chain, replaced(far_chain.executable, line, "// no epoch"), launches=2)
+    assert all("the epoch is 0, not 1" in report for report in reports)
+
+
+def test_a_wait_without_acquire_is_a_race(far_chain: CompiledGraph) -> None:
+    weak = replaced(far_chain.executable, "ld.acquire.gpu.global.u32 %sk_seen", "ld.relaxed.gpu.global.u32 %sk_seen")
+    assert all("data race" in report for report in found(far_chain, weak))
+    narrow = replaced(far_chain.executable, "red.release.gpu.global.add.u32", "red.release.cta.global.add.u32")
+    assert all("data race" in report for report in found(far_chain, narrow))
+
+
+# what a user sees
+
+
+def test_spans_name_the_ops_and_the_machine_its_slots(far_chain: CompiledGraph) -> None:
+    far_chain.differing(1)
+    spans = far_chain.kernel.emulated.spans
+    assert {span.op for span in spans} == {"mix_0", "turn_1", "mix_2", "turn_3"}
+    assert all(span.begin_ns < span.end_ns for span in spans) and {span.core for span in spans} == set(range(4))
+    machine = CudaEmulator().machine(far_chain.executable)
+    assert machine.core_names == ("SM 0 slot 0", "SM 1 slot 0", "SM 2 slot 0", "SM 3 slot 0")
+
+
+def test_bad_arguments_are_refused(far_chain: CompiledGraph) -> None:
+    kernel, given = far_chain.kernel, far_chain.given
+    for more, words in (
+        ({"seed": -1}, "seed is -1"),
+        ({"launches": 0}, "launches is 0"),
+        ({"launches": True}, "launches"),
+    ):
+        with pytest.raises(LaunchError, match=words):
+            kernel.emulate(copies(given), **more)
+    with pytest.raises(LaunchError, match="no op uses the name 'zz'"):
+        kernel.emulate(copies(given) | {"zz": given["a"]})
+    with pytest.raises(UnsupportedError, match="runs the sub-kernels themselves"):
+        kernel.emulate(copies(given), stand_ins=True)
+
+
+def test_profiling_gives_the_spans_that_the_kernel_records(made: dict[str, sk.SubKernel]) -> None:
+    graph = CompiledGraph.of(chain(made, ["mix", "turn", "cube"]), "profiled", "profiling=1")
+    with graph.kernel:
+        assert graph.differing(3, launches=2) == []
+        spans = graph.kernel.emulated.spans
+    assert {"kernel", "op", "wait"} <= {span.what.value for span in spans}
+    assert {span.op for span in spans if span.what.value == "op"} == {"mix_0", "turn_1", "cube_2"}
+
+
+def test_events_of_the_host_are_awaited_and_notified(made: dict[str, sk.SubKernel]) -> None:
+    first, second, third = chain(made, ["mix", "turn", "mix"])
+    ops = [first, replace(second, recv=["go"]), replace(third, send=["done"])]
+    given, go, done = buffers(ops), sk.Event(), sk.Event()
+    with sk.compile(ops, name="events", target="cuda", chip=dict(SMALL), options="debug-watchdog=1") as kernel:
+        go.set()
+        kernel.emulate(copies(given), seed=2, events={"go": go, "done": done})
+        assert done.is_set() and not go.is_set()
+        with pytest.raises(LaunchError, match="an event that the host has not set"):
+            kernel.emulate(copies(given), seed=2, events={"go": go, "done": done})
+
+
+def test_debug_check_names_op_parameter_and_block(made: dict[str, sk.SubKernel], tmp_path: Path) -> None:
+    liar = tmp_path / "liar.ptx"
+    liar.write_text(TEXTS["count"].replace("count(", "liar("))
+    writes = sk.SubKernel.from_ptx(
+        liar, "liar", threads=(64, 1, 1), grid=(8, 1, 1), params=("in:x:uint32[512]", "inout:z:uint32[512]@block")
+    )
+    ops = [*chain(made, ["mix"]), sk.Op(writes, ["t0", "n"], name="lies")]
+    given = buffers(ops)
+    with (
+        sk.compile(ops, name="checked", target="cuda", chip=dict(SMALL), options="debug-check=1") as kernel,
+        pytest.raises(LaunchError) as caught,
+    ):
+        kernel.emulate(given)
+    text = str(caught.value)
+    assert "op 'lies' on block (" in text and "parameter inout:z" in text and "@block promises that block" in text
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_chain_of_triton_kernels_gives_the_bits_of_its_ops_alone(seed: int, corpus: Corpus) -> None:
+    norm, silu, add = (corpus.sub_kernel(name, 80) for name in ("rms_norm", "silu_mul", "add"))
+    ops = [
+        sk.Op(norm, ["x", "w", "t", 2048, 1e-5], name="norm"),
+        sk.Op(silu, ["t", "x", "u", 4096], name="silu"),
+        sk.Op(add, ["t", "u", "y", 4096], name="add"),
+        sk.Op(norm, ["y", "w", "z", 2048, 1e-5], name="norm_again"),
+    ]
+    random = np.random.default_rng(0)
+    shapes = {"x": (2, 2048), "w": (2048,), "t": (2, 2048), "u": (4096,), "y": (4096,), "z": (2, 2048)}
+    given = {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    with sk.compile(ops, name="triton_chain", target="cuda", chip=dict(SMALL)) as kernel:
+        alone, live = copies(given), copies(given)
+        emulate_unfused(kernel.plan, alone)
+        kernel.emulate(live, seed=seed, launches=2)
+    assert all(np.array_equal(live[name], alone[name]) for name in given)
