@@ -27,7 +27,7 @@ from .provenance import find_accesses
 from .ptx import Entry, Module
 from .read_back import check_table
 from .reader import read_ptx_file
-from .rewrite import Body, BodyShape, identifier, rewrite
+from .rewrite import Body, BodyShape, barrier_register, identifier, rewrite
 from .task_layout import SLOT_ALIGNMENT, WORD, Section, TaskFlag
 from .task_table import encode
 
@@ -102,7 +102,8 @@ def make_text(graph: Graph, slots: int, device: DeviceDescription, table_bytes: 
     """The super kernel of a graph with so many slots per SM."""
     kernels = list(dict.fromkeys(node.kernel for node in graph.nodes))
     where = f"super_kernel_scope {shown(graph.name)}: "
-    keys = {kernel: _body_key(graph, kernel) for kernel in kernels}
+    slot = SlotShape(slots, slot_threads(kernels), 0, bool(os.environ.get(DELAYS)))
+    keys = {kernel: _body_key(graph, kernel, slot) for kernel in kernels}
     of_key: dict[tuple[object, ...], SubKernel] = {}
     for kernel, key in keys.items():
         of_key.setdefault(key, kernel)
@@ -112,7 +113,6 @@ def make_text(graph: Graph, slots: int, device: DeviceDescription, table_bytes: 
             "of ops, and compile each part"
         )
     ordered = sorted(of_key, key=lambda key: (of_key[key].name, str(key)))
-    slot = SlotShape(slots, slot_threads(kernels), 0, bool(os.environ.get(DELAYS)))
     names = _unique([identifier(of_key[key].name) for key in ordered])
     bodies = tuple(_body(graph, of_key[key], name, slot) for key, name in zip(ordered, names, strict=True))
     size = sum(len(line) for body in bodies for line in body.lines)
@@ -152,12 +152,12 @@ def _unique(names: Sequence[str]) -> list[str]:
     return found
 
 
-def _body_key(graph: Graph, kernel: SubKernel) -> tuple[object, ...]:
+def _body_key(graph: Graph, kernel: SubKernel, slot: SlotShape) -> tuple[object, ...]:
     facts = facts_of(kernel)
-    return facts.text_digest, facts.symbol, _body_shape(graph, kernel)
+    return facts.text_digest, facts.symbol, _body_shape(graph, kernel, slot)
 
 
-def _body_shape(graph: Graph, kernel: SubKernel) -> BodyShape:
+def _body_shape(graph: Graph, kernel: SubKernel, slot: SlotShape) -> BodyShape:
     facts = facts_of(kernel)
     written = written_parameters(graph, kernel)
     point = facts.wait_point
@@ -169,19 +169,24 @@ def _body_shape(graph: Graph, kernel: SubKernel) -> BodyShape:
         written,
         any(buffer.written for buffer in graph.buffers.values()),
         None if point is None else point.line,
+        facts.thread_count < slot.threads,
     )
 
 
 def _body(graph: Graph, kernel: SubKernel, name: str, slot: SlotShape) -> Body:
     module, facts = read_module(kernel.binary.path), facts_of(kernel)
-    shape = _body_shape(graph, kernel)
+    shape = _body_shape(graph, kernel, slot)
     scalars = tuple(index for index, param in enumerate(kernel.params) if param.kind is Kind.SCALAR)
     path = kernel.binary.path
     sources = _access_sources(path, path.stat().st_mtime_ns, kernel.name, scalars)
     threads = prod(facts.threads)
     wait: list[str] = []
     if shape.wait_line is not None:
-        wait = list(wait_lines(f"$sk_{name}_wait", slot, threads, TaskFlag.WAITS_INSIDE, "$sk_meet"))
+        wait = list(
+            wait_lines(
+                f"$sk_{name}_wait", slot, threads, TaskFlag.WAITS_INSIDE, "$sk_meet", barrier_register(shape.narrow)
+            )
+        )
         if facts.async_proxy:
             wait.append("fence.proxy.async;")
     shared = facts.static_shared + facts.dynamic_shared

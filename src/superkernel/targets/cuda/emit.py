@@ -41,8 +41,8 @@ _SECTIONS = {
 }
 _PREDICATES = "first", "p", "abort", "near"
 _WORDS = (
-    "thread", "slot", "core", "cores", "barrier", "shared", "control", "slot_words", "kind", "block", "launches",
-    "counter", "arrivals", "target", "seen", "polls", "more", "more_count", "a", "b", "c", "d",
+    "thread", "slot", "core", "cores", "barrier", "narrow_barrier", "shared", "control", "slot_words", "kind", "block",
+    "launches", "counter", "arrivals", "target", "seen", "polls", "more", "more_count", "a", "b", "c", "d",
 )  # fmt: skip
 _LONGS = "table", "values", "state", "task", "address", "event", "host", "now", "since", "elapsed"
 
@@ -153,7 +153,7 @@ def _body_lines(body: Body, slots: SlotShape) -> Iterator[str]:
     yield "setp.lt.u32 %sk_p, %sk_block, %sk_b;"
     if body.repeats_need_barrier:
         yield "@!%sk_p bra $sk_meet;"
-        yield f"bar.sync %sk_barrier, {body.threads};"
+        yield f"bar.sync {body.barrier}, {body.threads};"
         if body.uses_async_proxy:
             yield "fence.proxy.async;"
         yield f"bra $sk_{body.name}_block;"
@@ -165,7 +165,7 @@ def _body_lines(body: Body, slots: SlotShape) -> Iterator[str]:
 def _invalidate_lines(body: Body) -> Iterator[str]:
     """The next block or task may use the memory of barrier objects for anything else."""
     yield "// barrier objects that the block left valid"
-    yield f"bar.sync %sk_barrier, {body.threads};"
+    yield f"bar.sync {body.barrier}, {body.threads};"
     for index in range(body.mbarriers):
         where = f"[%sk_slot_words+{SharedOffset.MBARRIERS + WORD * index}]"
         yield f"ld.shared.u32 %sk_a, {where};"

@@ -74,6 +74,7 @@ def entry_lines(shape: SlotShape) -> Iterator[str]:
         yield "mov.u32 %sk_slot, 0;"
     yield "setp.eq.u32 %sk_first, %sk_thread, 0;"
     yield "add.u32 %sk_barrier, %sk_slot, 1;"
+    yield f"add.u32 %sk_narrow_barrier, %sk_barrier, {shape.slots};"
     yield "mov.u32 %sk_control, sk_shared_memory;"
     yield f"mad.lo.u32 %sk_shared, %sk_slot, {shape.shared_bytes}, %sk_control;"
     yield f"add.u32 %sk_control, %sk_control, {shape.control_offset};"
@@ -123,7 +124,9 @@ def dispatch_lines(shape: SlotShape, targets: list[str]) -> Iterator[str]:
     yield "brx.idx %sk_a, sk_sections;"
 
 
-def wait_lines(label: str, shape: SlotShape, threads: int, flag: TaskFlag, leave: str) -> Iterator[str]:
+def wait_lines(
+    label: str, shape: SlotShape, threads: int, flag: TaskFlag, leave: str, barrier: str = "%sk_barrier"
+) -> Iterator[str]:
     """Skipped unless the task has the flag: the first thread polls the counters, `threads` threads meet behind it."""
     inside = flag is TaskFlag.WAITS_INSIDE
     if inside:
@@ -177,14 +180,14 @@ def wait_lines(label: str, shape: SlotShape, threads: int, flag: TaskFlag, leave
     yield f"{label}_join:"
     if inside:
         yield from _stamp_inside(label, 1)
-    yield from join_lines(threads, leave)
+    yield from join_lines(threads, leave, barrier)
     yield f"{label}_over:"
 
 
-def join_lines(threads: int, leave: str) -> Iterator[str]:
+def join_lines(threads: int, leave: str, barrier: str = "%sk_barrier") -> Iterator[str]:
     """The threads of the slot meet; all of them leave if the first was told to."""
     yield f"bar.warp.sync {_EVERY_LANE};"
-    yield f"bar.red.or.pred %sk_p, %sk_barrier, {threads}, %sk_abort;"
+    yield f"bar.red.or.pred %sk_p, {barrier}, {threads}, %sk_abort;"
     yield f"@%sk_p bra {leave};"
 
 

@@ -68,7 +68,8 @@ def fitting_slots(graph: Graph, device: DeviceDescription) -> int:
             f"{device.shared_bytes} on {device.name}, and the super kernel needs some of them for its counters"
         )
     needed = max((facts_of(kernel).registers or 0 for kernel in kernels), default=0)
-    slots = max(1, min(MOST_SLOTS, SLOT_THREADS // threads))
+    narrow = any(prod(kernel.threads) < threads for kernel in kernels)
+    slots = max(1, min(MOST_SLOTS // 2 if narrow else MOST_SLOTS, SLOT_THREADS // threads))
     while slots > 1 and (
         SlotShape(slots, threads, shared).total_shared(_WORDS_KEPT) > device.shared_bytes
         or most_registers(device, slots * threads) < needed

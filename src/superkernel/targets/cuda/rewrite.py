@@ -52,6 +52,7 @@ class BodyShape:
     coherent: tuple[int, ...] = ()  # parameters whose buffers the launch writes: no read-only loads through them
     unknown_is_coherent: bool = False  # loads whose address has no known parameter
     wait_line: int | None = None  # the line of the wait point
+    narrow: bool = False  # fewer threads than its slot: the others wait at the slot's barrier meanwhile
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,15 @@ class Body:
     def threads(self) -> int:
         return prod(self.shape.threads)
 
+    @property
+    def barrier(self) -> str:
+        return barrier_register(self.shape.narrow)
+
+
+def barrier_register(narrow: bool) -> str:
+    """The barrier of a body. Threads of a slot that do not run it wait at the slot's barrier, with another count."""
+    return "%sk_narrow_barrier" if narrow else "%sk_barrier"
+
 
 def identifier(text: str) -> str:
     """A name of the user as part of PTX names."""
@@ -87,14 +97,13 @@ def rewrite(
     title: str,
     wait_lines: Sequence[str] = (),
     sources: Mapping[int, frozenset[int] | None] | None = None,
-    slots: int = 1,
 ) -> Body:
     """The body of an entry, called `name`.
 
     `wait_lines` stand at the wait point. `sources` gives, by line, the parameters that an access may go through; None,
     or a line that is not there: any.
     """
-    return _Rewriter(entry, module, shape, name, tuple(wait_lines), sources or {}, slots).body(title)
+    return _Rewriter(entry, module, shape, name, tuple(wait_lines), sources or {}).body(title)
 
 
 class _Rewriter:
@@ -106,10 +115,9 @@ class _Rewriter:
         name: str,
         wait_lines: tuple[str, ...],
         sources: Mapping[int, frozenset[int] | None],
-        slots: int,
     ) -> None:
         self.entry, self.module, self.shape, self.name = entry, module, shape, name
-        self.wait_lines, self.sources, self.slots = wait_lines, sources, slots
+        self.wait_lines, self.sources = wait_lines, sources
         self.waited = False
         self.mbarriers = 0
         self.instructions = tuple(walk(entry.statements))
@@ -365,7 +373,7 @@ class _Rewriter:
             where = operands[at] if operands else "without a number"
             raise UnsupportedError(f"{self._where(i.line)}{i.opcode} {where}: only barrier 0 of a block can be renamed")
         count = [] if has_count else [str(prod(self.shape.threads))]
-        return self._text(i, i.opcode, (*operands[:at], "%sk_barrier", *count, *rest))
+        return self._text(i, i.opcode, (*operands[:at], barrier_register(self.shape.narrow), *count, *rest))
 
     def _parameter(self, i: Instruction) -> Iterator[str]:
         where = address(i.operands[1])
