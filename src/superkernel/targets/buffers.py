@@ -56,6 +56,12 @@ class ArgumentMemory(Protocol):
     def allocator(self, passed: Mapping[str, Any], where: str) -> Callable[[Buffer], Any]:
         """A function that allocates a buffer beside those that were passed."""
 
+    def copy_in(self, array: np.ndarray[Any, Any], buffer: Buffer) -> Any:
+        """A copy of a host array that a launch can take for the buffer."""
+
+    def copy_out(self, value: Any) -> np.ndarray[Any, Any]:
+        """What a launch has written, in the host's memory."""
+
 
 @dataclass(frozen=True)
 class HostMemory:
@@ -81,6 +87,12 @@ class HostMemory:
     def allocator(self, passed: Mapping[str, Any], where: str) -> Callable[[Buffer], Any]:
         wants_tensors = any(is_tensor(value) for value in passed.values())
         return lambda buffer: allocate(buffer, wants_tensors)
+
+    def copy_in(self, array: np.ndarray[Any, Any], buffer: Buffer) -> Any:
+        return array.copy()
+
+    def copy_out(self, value: Any) -> np.ndarray[Any, Any]:
+        return value.numpy() if is_tensor(value) else np.asarray(value)
 
 
 HOST_MEMORY = HostMemory()

@@ -17,6 +17,7 @@ from ..errors import BuildError, OptionError, UnsupportedError, nearest
 from ..model.graph import Buffer, Graph
 from ..runtime.compile import load
 from ..runtime.super_kernel import SuperKernel
+from ..targets.buffers import HOST_MEMORY
 
 Array = np.ndarray[Any, Any]
 
@@ -87,17 +88,23 @@ def run_saved(directory: Path, inputs: Sequence[str], output: Path | None, repea
         _check_launchable(kernel)
         read = read_inputs(graph, inputs)
         _check_complete(graph, read)
+        memory = HOST_MEMORY if kernel.target.launcher is None else kernel.target.launcher.memory
+        passed = {
+            name: value if graph.buffers[name].scalar else memory.copy_in(value, graph.buffers[name])
+            for name, value in read.items()
+        }
         # a launch may write what it was given
         written = {name: value for name, value in read.items() if graph.buffers[name].written}
-        passed = read | {name: value.copy() for name, value in written.items()}
         times = []
-        for _ in range(repeat):
-            for name, value in written.items():
-                passed[name][...] = value
+        for turn in range(repeat):
+            if turn:
+                passed |= {name: memory.copy_in(value, graph.buffers[name]) for name, value in written.items()}
             begin = perf_counter_ns()
             returned = kernel(passed)
+            kernel.synchronize()
             times.append((perf_counter_ns() - begin) / 1e3)
-        produced = returned | {name: passed[name] for name in written if graph.buffers[name].produced}
+        found = returned | {name: passed[name] for name in written if graph.buffers[name].produced}
+        produced = {name: memory.copy_out(value) for name, value in found.items()}
         files = {} if output is None else _save(produced, output)
         outputs = [_summary(graph.buffers[name], value, files.get(name)) for name, value in produced.items()]
         return RunResult(kernel.name, kernel.target.name, kernel.plan.cores, tuple(times), tuple(outputs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from superkernel.targets import find_target
 from superkernel.targets.cuda.assemble import find_assemblers
 from superkernel.targets.cuda.runtime import driver
 from superkernel.targets.cuda.runtime.present_device import find_present_device
+from superkernel.tools.run_saved import run_saved
 
 needs_assembler = pytest.mark.skipif(not find_assemblers(), reason="no assembler for PTX is installed")
 
@@ -119,3 +121,23 @@ def test_the_present_device_has_measured_costs(fake: FakeDriver, chip: Path) -> 
     assert (found.registers, found.shared_bytes, found.threads) == (65536, 232448, 1024)
     launches = len(fake.launches)
     assert launches and find_present_device() == found and len(fake.launches) == launches
+
+
+@needs_assembler
+def test_the_shell_runs_a_saved_kernel_on_files(fake: FakeDriver, chip: Path, tmp_path: Path) -> None:
+    with compiled([scale(tmp_path, "x", "y")], chip) as kernel:
+        kernel.save(tmp_path / "saved")
+    x = np.arange(N, dtype=np.float32)
+    np.save(tmp_path / "x.npy", x)
+
+    def copy(values: int, state: int) -> None:
+        first, second = (ctypes.c_uint64 * 2).from_address(values)
+        ctypes.memmove(second, first, x.nbytes)
+
+    fake.compute = copy
+    result = run_saved(tmp_path / "saved", [str(tmp_path / "x.npy")], tmp_path / "out", repeat=3)
+    assert np.array_equal(np.load(tmp_path / "out" / "y.npy"), x)
+    assert result.target == "cuda" and len(fake.launches) == len(result.times_us) == 3
+    with pytest.raises(LaunchError, match="has shape"):
+        np.save(tmp_path / "x.npy", x[:5])
+        run_saved(tmp_path / "saved", [str(tmp_path / "x.npy")], None, repeat=1)

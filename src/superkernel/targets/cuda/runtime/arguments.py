@@ -87,6 +87,21 @@ class CudaMemory:
 
         return allocate
 
+    def copy_in(self, array: np.ndarray[Any, Any], buffer: Buffer) -> CudaArray:
+        index = current_device() if self.device is None else self.device
+        doing = f"allocating {shown(buffer.name)}"
+        placed = CudaArray(open_device(index), array.shape, buffer.dtype or array.dtype.name, doing)
+        placed.write(array)
+        return placed
+
+    def copy_out(self, value: Any) -> np.ndarray[Any, Any]:
+        if isinstance(value, CudaArray):
+            return value.to_numpy()
+        torch = torch_or_none()
+        host = value.cpu()
+        found: np.ndarray[Any, Any] = (host.view(torch.int16) if host.dtype is torch.bfloat16 else host).numpy()
+        return found
+
 
 def allocated(index: int, shape: tuple[int, ...], dtype: str, doing: str) -> Any:
     """A tensor where torch can use the GPU, else an array of ours."""

@@ -138,6 +138,13 @@ class CudaArray:
         kind = np.dtype(self.dtype if self.dtype in np.sctypeDict else f"V{DTYPES[self.dtype][0]}")
         return {"shape": self.shape, "typestr": kind.str, "data": (self.address, False), "version": 3, "stream": None}
 
+    def write(self, array: np.ndarray[Any, Any]) -> None:
+        """The bytes of an array of the same size."""
+        assert array.nbytes == self.nbytes
+        contiguous = np.ascontiguousarray(array)
+        with self.device.current():
+            self.device.upload(self.address, contiguous.ctypes.data, self.nbytes, "copying an array to the GPU")
+
     def to_numpy(self) -> np.ndarray[Any, Any]:
         """A copy in host memory, when all launches so far have completed."""
         dtype = self.dtype if self.dtype in np.sctypeDict else f"u{DTYPES[self.dtype][0]}"
