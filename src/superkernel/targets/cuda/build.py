@@ -11,23 +11,25 @@ from pathlib import Path
 
 from ...errors import BuildError, shown
 from ...model.graph import Graph
+from ...model.options import Options
 from ...model.params import Kind
 from ...model.subkernel import SubKernel
 from .assemble import Assembled, assemble, find_assemblers
 from .basic_blocks import control_flow
+from .body_variables import identifier
 from .device import DeviceDescription, runs_on
 from .emit import ENTRY, LEAST_VERSION, MOST_VALUES, TextShape, emit, table_room, value_room
-from .emit_steps import SlotShape, wait_lines
+from .emit_waits import SlotShape, wait_lines
 from .executable import CudaExecutable
 from .facts import KernelFacts, facts_of
-from .machine import most_registers, slot_threads
+from .machine import most_cores, most_registers, shape_of, slot_threads
 from .numbering import CodeOfKernel, Numbering
 from .plan import CudaPlan, written_parameters
 from .provenance import find_accesses
 from .ptx import Entry, Module
 from .read_back import check_table
 from .reader import read_ptx_file
-from .rewrite import Body, BodyShape, barrier_register, identifier, rewrite
+from .rewrite import Body, BodyShape, barrier_register, rewrite
 from .task_layout import SLOT_ALIGNMENT, WORD, Section, TaskFlag
 from .task_table import encode
 
@@ -168,7 +170,7 @@ def _body_shape(graph: Graph, kernel: SubKernel, slot: SlotShape) -> BodyShape:
         x == kernel.block_dim,
         written,
         any(buffer.written for buffer in graph.buffers.values()),
-        None if point is None else point.line,
+        None if point is None else point.statement,
         facts.thread_count < slot.threads,
     )
 
@@ -181,7 +183,7 @@ def _body(graph: Graph, kernel: SubKernel, name: str, slot: SlotShape) -> Body:
     sources = _access_sources(path, path.stat().st_mtime_ns, kernel.name, scalars)
     threads = prod(facts.threads)
     wait: list[str] = []
-    if shape.wait_line is not None:
+    if shape.wait_statement is not None:
         wait = list(
             wait_lines(
                 f"$sk_{name}_wait", slot, threads, TaskFlag.WAITS_INSIDE, "$sk_meet", barrier_register(shape.narrow)
@@ -257,19 +259,20 @@ def _check_resources(made: SuperKernelText, found: Assembled, graph: Graph, devi
         )
 
 
-def assembled_slots(graph: Graph, slots: int, device: DeviceDescription, flags: Sequence[str]) -> tuple[int, str]:
+def assembled_slots(graph: Graph, options: Options, slots: int, device: DeviceDescription) -> tuple[int, str]:
     """The largest number of slots, up to `slots`, with which the assembled kernel does not spill; and the reason."""
-    if not find_assemblers():
-        return slots, f"{slots} slots on each of {device.sms} SMs"
     tried = []
     while True:
-        made = make_text(graph, slots, device)
-        resources = assemble_text(made, flags).resources
+        cores = most_cores(graph, options, slots * device.sms)
+        used = shape_of(cores, slots, device).slots
+        text = f"{slots} slot{'s' if slots > 1 else ''} on each of {device.sms} SMs"
+        if not find_assemblers():
+            return slots, text
+        resources = assemble_text(make_text(graph, used, device), options.compile_options).resources
         if not resources.spilled_bytes or slots == 1:
             break
         tried.append(f"{slots} slots would spill {resources.spilled_bytes} bytes")
         slots -= 1
-    text = f"{slots} slot{'s' if slots > 1 else ''} of {made.shape.slots.threads} threads on each of {device.sms} SMs"
     return slots, "; ".join((f"{text}, {resources.registers} registers a thread", *tried))
 
 

@@ -10,8 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from .emit_steps import (
-    TABLE_LOAD,
-    SlotShape,
     dispatch_lines,
     end_lines,
     entry_lines,
@@ -20,8 +18,10 @@ from .emit_steps import (
     other_lines,
     rank_lines,
 )
+from .emit_waits import SlotShape
 from .rewrite import Body
 from .task_layout import SLOT_ALIGNMENT, WORD, Section, SharedOffset, TaskWord
+from .virtual_ids import TABLE_LOAD
 
 PtxVersion = tuple[int, int]
 LEAST_VERSION: PtxVersion = (7, 8)  # with brx.idx, red.release, barriers per thread and large parameter blocks

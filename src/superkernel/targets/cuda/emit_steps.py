@@ -7,56 +7,26 @@ these lines begins with sk_, so that no name of a sub-kernel is the same.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from .emit_waits import EVERY_LANE, SlotShape, delay_lines, join_lines, poll_lines, store_stamp_lines, wait_lines
 from .task_layout import (
     HEADER_BYTES,
-    LONG_WAIT,
     MOST_MBARRIERS,
-    NEED_BYTES,
     SECTION_MASK,
     TASK_BYTES,
     WORD,
     ArgumentWord,
     HeaderWord,
-    NeedWord,
     SharedOffset,
     StateOffset,
     TaskFlag,
     TaskWord,
     shared_words_offset,
 )
+from .virtual_ids import TABLE_LOAD
 
-TABLE_LOAD = "ld.sk_table"  # stands for a load from the task table, whatever memory that is in
-SPINS = 64  # polls before a waiting thread sleeps between two
-NAP_NS = 64
-PATIENCE_NS = 100_000  # between two looks at the abort word
 LINE_BYTES = 128  # of the L2 cache
 _WARP = 32
-_EVERY_LANE = "0xffffffff"
-
-
-@dataclass(frozen=True)
-class SlotShape:
-    """The slots of an SM."""
-
-    slots: int
-    threads: int  # of a slot: those of the widest sub-kernel, in whole warps
-    shared_bytes: int  # of a slot
-    delays: bool = False  # waits and signals are delayed, for tests
-
-    @property
-    def block_threads(self) -> int:
-        return self.slots * self.threads
-
-    @property
-    def control_offset(self) -> int:
-        """Where the words behind the shared memory of the slots begin."""
-        return self.slots * self.shared_bytes
-
-    def total_shared(self, words: int) -> int:
-        """Bytes of shared memory of a launch with so many counters among the cores of an SM."""
-        return self.control_offset + shared_words_offset(self.slots) + WORD * words
 
 
 def entry_lines(shape: SlotShape) -> Iterator[str]:
@@ -98,7 +68,7 @@ def entry_lines(shape: SlotShape) -> Iterator[str]:
     yield f"add.u32 %sk_a, %sk_a, {shape.block_threads};"
     yield "bra $sk_clear;"
     yield "$sk_cleared:"
-    yield f"bar.warp.sync {_EVERY_LANE};"
+    yield f"bar.warp.sync {EVERY_LANE};"
     yield "bar.sync 0;"
     yield "// a slot that is no core of this launch has nothing to do"
     yield "setp.ge.u32 %sk_p, %sk_core, %sk_cores;"
@@ -124,168 +94,10 @@ def dispatch_lines(shape: SlotShape, targets: list[str]) -> Iterator[str]:
     yield "brx.idx %sk_a, sk_sections;"
 
 
-def wait_lines(
-    label: str, shape: SlotShape, threads: int, flag: TaskFlag, leave: str, barrier: str = "%sk_barrier"
-) -> Iterator[str]:
-    """Skipped unless the task has the flag: the first thread polls the counters, `threads` threads meet behind it."""
-    inside = flag is TaskFlag.WAITS_INSIDE
-    if inside:
-        yield "// wait point: the first block of a core waits for what the op needs"
-        yield f"{TABLE_LOAD}.u32 %sk_kind, [%sk_task+{WORD * TaskWord.KIND}];"
-    yield f"and.b32 %sk_a, %sk_kind, {flag.value};"
-    yield "setp.eq.u32 %sk_p, %sk_a, 0;"
-    yield f"@%sk_p bra {label}_over;"
-    if inside:
-        yield f"{TABLE_LOAD}.u32 %sk_a, [%sk_task+{WORD * TaskWord.WIDTH}];"
-        yield "setp.ge.u32 %sk_p, %sk_block, %sk_a;"
-        yield f"@%sk_p bra {label}_over;"
-    yield "setp.ne.u32 %sk_abort, %sk_thread, %sk_thread;"
-    yield f"@!%sk_first bra {label}_join;"
-    if inside:
-        yield from _stamp_inside(label, 0)
-    if shape.delays:
-        yield from delay_lines(1)
-    yield f"ld.shared.u32 %sk_launches, [%sk_control+{SharedOffset.LAUNCHES}];"
-    yield f"{TABLE_LOAD}.u32 %sk_counter, [%sk_task+{WORD * TaskWord.WAIT_COUNTER}];"
-    yield f"{TABLE_LOAD}.u32 %sk_arrivals, [%sk_task+{WORD * TaskWord.WAIT_ARRIVALS}];"
-    yield f"{TABLE_LOAD}.v2.u32 {{%sk_more, %sk_more_count}}, [%sk_task+{WORD * TaskWord.MORE_NEEDS}];"
-    yield f"and.b32 %sk_a, %sk_kind, {TaskFlag.NEAR_WAIT.value};"
-    yield f"{label}_need:"
-    yield "setp.ne.u32 %sk_near, %sk_a, 0;"
-    yield "mul.lo.u32 %sk_target, %sk_arrivals, %sk_launches;"
-    yield "@%sk_near mov.u32 %sk_target, %sk_arrivals;"
-    yield "cvt.u64.u32 %sk_address, %sk_counter;"
-    yield "add.u64 %sk_address, %sk_address, %sk_state;"
-    yield "add.u32 %sk_counter, %sk_counter, %sk_control;"
-    yield from _poll(
-        label,
-        (
-            "@%sk_near ld.acquire.cta.shared.u32 %sk_seen, [%sk_counter];",
-            "@!%sk_near ld.acquire.gpu.global.u32 %sk_seen, [%sk_address];",
-            "sub.s32 %sk_seen, %sk_seen, %sk_target;",
-            "setp.ge.s32 %sk_p, %sk_seen, 0;",
-        ),
-        inside,
-    )
-    yield "// met: the next counter, if there is one"
-    yield "setp.eq.u32 %sk_p, %sk_more_count, 0;"
-    yield f"@%sk_p bra {label}_join;"
-    yield "cvt.u64.u32 %sk_address, %sk_more;"
-    yield "add.u64 %sk_address, %sk_address, %sk_table;"
-    yield (f"{TABLE_LOAD}.v2.u32 {{%sk_counter, %sk_arrivals}}, [%sk_address+{WORD * NeedWord.COUNTER}];")
-    yield f"{TABLE_LOAD}.u32 %sk_a, [%sk_address+{WORD * NeedWord.NEAR}];"
-    yield f"add.u32 %sk_more, %sk_more, {NEED_BYTES};"
-    yield "sub.u32 %sk_more_count, %sk_more_count, 1;"
-    yield f"bra {label}_need;"
-    yield f"{label}_join:"
-    if inside:
-        yield from _stamp_inside(label, 1)
-    yield from join_lines(threads, leave, barrier)
-    yield f"{label}_over:"
-
-
-def join_lines(threads: int, leave: str, barrier: str = "%sk_barrier") -> Iterator[str]:
-    """The threads of the slot meet; all of them leave if the first was told to."""
-    yield f"bar.warp.sync {_EVERY_LANE};"
-    yield f"bar.red.or.pred %sk_p, {barrier}, {threads}, %sk_abort;"
-    yield f"@%sk_p bra {leave};"
-
-
-def _poll(label: str, test: tuple[str, ...], inside: bool) -> Iterator[str]:
-    """Polls until `test` sets %sk_p; falls through when it does, branches to the join where the launch is aborted."""
-    yield "mov.u32 %sk_polls, 0;"
-    yield f"{label}_poll:"
-    yield from test
-    yield f"@%sk_p bra {label}_met;"
-    yield "add.u32 %sk_polls, %sk_polls, 1;"
-    yield f"setp.lt.u32 %sk_p, %sk_polls, {SPINS};"
-    yield f"@%sk_p bra {label}_poll;"
-    yield "mov.u64 %sk_now, %globaltimer;"
-    yield f"setp.eq.u32 %sk_p, %sk_polls, {SPINS};"
-    yield "@%sk_p mov.u64 %sk_since, %sk_now;"
-    yield f"nanosleep.u32 {NAP_NS};"
-    yield "sub.u64 %sk_elapsed, %sk_now, %sk_since;"
-    yield f"setp.lt.u64 %sk_p, %sk_elapsed, {PATIENCE_NS};"
-    yield f"@%sk_p bra {label}_poll;"
-    yield "// a long wait: say so; is the launch aborted?"
-    yield "mov.u64 %sk_since, %sk_now;"
-    yield from _progress_lines(LONG_WAIT)
-    yield f"ld.global.u64 %sk_host, [%sk_state+{StateOffset.CONTROL}];"
-    yield "setp.eq.u64 %sk_p, %sk_host, 0;"
-    yield f"@%sk_p bra {label}_poll;"
-    yield "ld.relaxed.sys.global.u32 %sk_a, [%sk_host];"
-    yield "setp.eq.u32 %sk_p, %sk_a, 0;"
-    yield f"@%sk_p bra {label}_poll;"
-    yield "add.u32 %sk_a, %sk_core, 1;"
-    yield f"st.relaxed.gpu.global.u32 [%sk_state+{StateOffset.FAILURE}], %sk_a;"
-    yield "setp.eq.u32 %sk_abort, %sk_thread, %sk_thread;"
-    if inside:
-        yield f"mad.lo.u32 %sk_a, %sk_slot, {WORD}, %sk_control;"
-        yield f"st.shared.u32 [%sk_a+{SharedOffset.ABORTED}], 1;"
-    yield f"bra {label}_join;"
-    yield f"{label}_met:"
-    yield f"setp.lt.u32 %sk_p, %sk_polls, {SPINS};"
-    yield f"@%sk_p bra {label}_seen;"
-    yield from _progress_lines(0)
-    yield f"{label}_seen:"
-
-
-def _progress_lines(mark: int) -> Iterator[str]:
-    """Stores the number of the task of this core, with a mark, where the host can read it."""
-    yield f"{TABLE_LOAD}.u32 %sk_a, [%sk_task+{WORD * TaskWord.NUMBER}];"
-    yield "add.u32 %sk_a, %sk_a, 1;"
-    if mark:
-        yield f"or.b32 %sk_a, %sk_a, {mark:#x};"
-    yield f"mad.wide.u32 %sk_host, %sk_core, {WORD}, %sk_state;"
-    yield f"st.relaxed.gpu.global.u32 [%sk_host+{StateOffset.PROGRESS}], %sk_a;"
-
-
-def delay_lines(salt: int) -> Iterator[str]:
-    """For tests: the first thread sleeps for up to 4 us, by a hash of the seed, the core, the task and `salt`."""
-    yield f"ld.global.u32 %sk_c, [%sk_state+{StateOffset.DELAYS}];"
-    yield "setp.eq.u32 %sk_p, %sk_c, 0;"
-    yield f"{TABLE_LOAD}.u32 %sk_d, [%sk_task+{WORD * TaskWord.NUMBER}];"
-    yield f"mad.lo.u32 %sk_d, %sk_d, 0x9e3779b1, {salt};"
-    yield "mad.lo.u32 %sk_c, %sk_c, 0x85ebca6b, %sk_d;"
-    yield "mad.lo.u32 %sk_c, %sk_core, 0xc2b2ae35, %sk_c;"
-    yield "shr.u32 %sk_d, %sk_c, 15;"
-    yield "xor.b32 %sk_c, %sk_c, %sk_d;"
-    yield "mul.lo.u32 %sk_c, %sk_c, 0x2c1b3c6d;"
-    yield "shr.u32 %sk_c, %sk_c, 20;"
-    yield "@!%sk_p nanosleep.u32 %sk_c;"
-
-
-def _stamp_inside(label: str, place: int) -> Iterator[str]:
-    """Time stamps around a wait inside a call, by the first thread."""
-    over = f"{label}_stamped_{place}"
-    if place:
-        yield f"@!%sk_first bra {over};"
-    yield f"and.b32 %sk_a, %sk_kind, {TaskFlag.RECORDS_WAIT.value};"
-    yield "setp.eq.u32 %sk_p, %sk_a, 0;"
-    yield f"@%sk_p bra {over};"
-    yield f"{TABLE_LOAD}.u32 %sk_a, [%sk_task+{WORD * TaskWord.STAMP}];"
-    if place:
-        yield f"add.u32 %sk_a, %sk_a, {place};"
-    yield from _store_stamp(over)
-    yield f"{over}:"
-
-
-def _store_stamp(over: str) -> Iterator[str]:
-    """Stores the time as number %sk_a of this core's time stamps, where there is room for them."""
-    yield f"ld.global.u64 %sk_host, [%sk_state+{StateOffset.STAMPS}];"
-    yield "setp.eq.u64 %sk_p, %sk_host, 0;"
-    yield f"@%sk_p bra {over};"
-    yield f"{TABLE_LOAD}.u32 %sk_b, [%sk_table+{WORD * HeaderWord.STAMP_ROOM}];"
-    yield "mad.lo.u32 %sk_a, %sk_core, %sk_b, %sk_a;"
-    yield "mad.wide.u32 %sk_host, %sk_a, 8, %sk_host;"
-    yield "mov.u64 %sk_now, %globaltimer;"
-    yield "st.global.u64 [%sk_host], %sk_now;"
-
-
 def meet_lines(shape: SlotShape) -> Iterator[str]:
     yield "// ---- the threads of the slot meet behind a task; the first of them signals"
     yield "$sk_meet:"
-    yield f"bar.warp.sync {_EVERY_LANE};"
+    yield f"bar.warp.sync {EVERY_LANE};"
     yield f"bar.sync %sk_barrier, {shape.threads};"
     yield f"{TABLE_LOAD}.u32 %sk_kind, [%sk_task+{WORD * TaskWord.KIND}];"
     yield f"and.b32 %sk_a, %sk_kind, {TaskFlag.WAITS_INSIDE.value};"
@@ -337,7 +149,7 @@ def event_lines(shape: SlotShape) -> Iterator[str]:
     yield "@!%sk_first bra $sk_event_join;"
     yield from _argument_lines("%sk_event")
     test = ("ld.acquire.sys.global.u64 %sk_now, [%sk_event];", "setp.eq.u64 %sk_p, %sk_now, 1;")
-    yield from _poll("$sk_event", test, inside=False)
+    yield from poll_lines("$sk_event", test, inside=False)
     yield "$sk_event_join:"
     yield from join_lines(shape.threads, "$sk_end")
     yield "bra $sk_meet;"
@@ -373,7 +185,7 @@ def other_lines(shape: SlotShape) -> Iterator[str]:
     yield "$sk_stamp:"
     yield "@!%sk_first bra $sk_advance;"
     yield f"{TABLE_LOAD}.u32 %sk_a, [%sk_task+{WORD * TaskWord.STAMP}];"
-    yield from _store_stamp("$sk_advance")
+    yield from store_stamp_lines("$sk_advance")
     yield "bra $sk_advance;"
     yield from _prefetch_lines(shape)
 

@@ -13,7 +13,7 @@ from ...errors import LaunchError
 from ...model.subkernel import SubKernel
 from .assemble import Resources, missing_assembler
 from .emit import ENTRY
-from .emit_steps import SlotShape
+from .emit_waits import SlotShape
 from .numbering import CodeOfKernel, LaunchShape, Numbering
 from .plan import CudaPlan
 from .read_back import check_table

@@ -16,7 +16,7 @@ from ...model.options import Options
 from ...model.subkernel import SubKernel
 from ...plan import Machine
 from .device import DeviceDescription
-from .emit_steps import SlotShape
+from .emit_waits import SlotShape
 from .facts import KernelFacts, facts_of
 from .numbering import LaunchShape
 from .task_layout import MOST_SLOTS, SLOT_ALIGNMENT

@@ -6,13 +6,13 @@ shared memory begins at the slot's base, its arguments come from the task, and i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
 from ...errors import BuildError, UnsupportedError
+from .body_variables import NAME, find_variables
 from .ptx import (
     TYPE_BYTES,
     Directive,
@@ -26,15 +26,12 @@ from .ptx import (
     ThreadCount,
     Variable,
     address,
-    special_registers,
     walk,
     walk_statements,
 )
 from .task_layout import ARGUMENT_BYTES, MOST_MBARRIERS, WORD, ArgumentWord, SharedOffset, TaskWord
+from .virtual_ids import TABLE_LOAD, VirtualIds
 
-_NAME = re.compile(r"(?<![\w$%.])%?[A-Za-z_$][\w$]*(?:\.[xyzw]\b)?", re.ASCII)
-_NOT_A_NAME = re.compile(r"[^A-Za-z0-9_]")
-_ALIGNED = 16  # bytes between the variables of a block in shared memory
 _BULK_COPIES = ("cp.async.bulk", "cp.reduce.async.bulk")
 _WARP_WIDE = (
     "shfl", "vote", "match", "redux", "activemask", "mma", "wmma", "wgmma", "ldmatrix", "stmatrix", "elect",
@@ -51,7 +48,7 @@ class BodyShape:
     flat_grid: bool  # the grid is (n, 1, 1)
     coherent: tuple[int, ...] = ()  # parameters whose buffers the launch writes: no read-only loads through them
     unknown_is_coherent: bool = False  # loads whose address has no known parameter
-    wait_line: int | None = None  # the line of the wait point
+    wait_statement: int | None = None  # of the entry: in front of it the sub-kernel waits
     narrow: bool = False  # fewer threads than its slot: the others wait at the slot's barrier meanwhile
 
 
@@ -84,11 +81,6 @@ def barrier_register(narrow: bool) -> str:
     return "%sk_narrow_barrier" if narrow else "%sk_barrier"
 
 
-def identifier(text: str) -> str:
-    """A name of the user as part of PTX names."""
-    return _NOT_A_NAME.sub("_", text)
-
-
 def rewrite(
     entry: Entry,
     module: Module,
@@ -118,61 +110,17 @@ class _Rewriter:
     ) -> None:
         self.entry, self.module, self.shape, self.name = entry, module, shape, name
         self.wait_lines, self.sources = wait_lines, sources
-        self.waited = False
         self.mbarriers = 0
         self.instructions = tuple(walk(entry.statements))
         self.params = {param.name: index for index, param in enumerate(entry.params)}
-        self.specials = dict.fromkeys(register for i in self.instructions for register in special_registers(i))
-        self.names: dict[str, str] = {}
-        self.shared: dict[str, int] = {}  # variable -> offset from the slot's base
-        self.carried: dict[str, Variable] = {}
+        self.variables = find_variables(entry, module, shape.dynamic_shared, name)
+        self.shared = self.variables.shared
+        self.ids = VirtualIds(self.instructions, shape.threads, shape.flat_grid)
+        self.names = self.variables.names | self.ids.names
+        sizes = {"%dynamic_smem_size": shape.dynamic_shared, "%total_smem_size": self.variables.shared_bytes}
+        self.names |= {register: str(size) for register, size in sizes.items()}
         self.end = f"$sk_{name}_done"
-        self._find_variables()
         self._name_labels()
-
-    # variables
-
-    def _find_variables(self) -> None:
-        used = {name for i in self.instructions for operand in i.operands for name in _NAME.findall(operand)}
-        of_module = {variable.name: variable for variable in self.module.variables}
-        pending = [name for name in of_module if name in used]
-        found: dict[str, Variable] = {}
-        while pending:
-            variable = of_module[pending.pop(0)]
-            if variable.name not in found:
-                found[variable.name] = variable
-                pending += [name for name in _NAME.findall(variable.initializer) if name in of_module]
-        local = [v for v in walk_statements(self.entry.statements) if isinstance(v, Variable)]
-        offset = _rounded(self.shape.dynamic_shared, _ALIGNED)
-        for variable in (*found.values(), *local):
-            if variable.space == "shared":
-                if variable.nbytes is None:
-                    self.shared[variable.name] = 0
-                    continue
-                offset = _rounded(offset, max(variable.align, _ALIGNED))
-                self.shared[variable.name] = offset
-                offset += variable.nbytes
-            elif variable in found.values():
-                self.carried[variable.name] = variable
-        self.shared_bytes = offset
-        self.names |= {name: f"%sk_shared_{index}" for index, name in enumerate(self.shared)}
-        self.names |= {name: self._carried_name(variable) for name, variable in self.carried.items()}
-
-    def _carried_name(self, variable: Variable) -> str:
-        return f"sk_{self.name}_{identifier(variable.name)}"
-
-    def _declarations(self) -> Iterator[str]:
-        for variable in self.carried.values():
-            if variable.linkage == "extern":
-                raise UnsupportedError(
-                    f"{self._where(variable.line)}variable {variable.name!r} is defined in another module; compile the "
-                    "kernel together with it"
-                )
-            size = TYPE_BYTES.get(variable.type, 1)
-            extent = f"[{(variable.nbytes or 0) // size}]" if variable.array else ""
-            value = f" = {self._renamed(variable.initializer)}" if variable.initializer else ""
-            name = self._carried_name(variable)
-            yield f".{variable.space} .align {variable.align} .{variable.type} {name}{extent}{value};"
 
     def _name_labels(self) -> None:
         prefix = f"$sk_{self.name}_"
@@ -181,7 +129,7 @@ class _Rewriter:
                 self.names[statement.name] = prefix + statement.name.lstrip("$%_")
 
     def _renamed(self, text: str) -> str:
-        return _NAME.sub(lambda found: self.names.get(found[0], found[0]), text)
+        return NAME.sub(lambda found: self.names.get(found[0], found[0]), text)
 
     def _where(self, line: int) -> str:
         return f"{self.module.origin}:{line}: kernel {self.entry.name!r}: "
@@ -191,18 +139,15 @@ class _Rewriter:
     def body(self, title: str) -> Body:
         if prod(self.shape.threads) % 32:
             self._check_partial_warps()
-        before = list(self._virtual_ids())
-        lines = [*before, *(f"\t{line}" for s in self.entry.statements for line in self._statement(s))]
-        if self.wait_lines and not self.waited:
-            raise BuildError(f"{self._where(self.entry.line)}no statement stands at line {self.shape.wait_line}")
+        lines = [*self._head(), *(f"\t{line}" for line in self._code())]
         uses_barriers = any(i.name in ("bar", "barrier", "mbarrier") for i in self.instructions)
         return Body(
             self.name,
             title,
             self.shape,
             (*self._registers(), *lines),
-            tuple(self._declarations()),
-            self.shared_bytes,
+            tuple(self.variables.declarations()),
+            self.variables.shared_bytes,
             bool(self.shared) or uses_barriers,
             self.uses_async_proxy,
             tuple(self._after()),
@@ -235,87 +180,30 @@ class _Rewriter:
         yield ".reg .b64 %sk_arguments, %sk_place, %sk_addend, %sk_value, %sk_shared_address;"
         if self.shared:
             yield f".reg .b32 %sk_shared_<{len(self.shared)}>;"
-        names = [name for name in self.names.values() if name.startswith("%sk_id_")]
-        if names:
-            yield f".reg .b32 {', '.join(dict.fromkeys(names))};"
-            yield ".reg .b32 %sk_quotient;"
+        if self.ids.registers:
+            yield f".reg .b32 {', '.join(self.ids.registers)}, %sk_quotient;"
 
-    # ids: %ctaid, %nctaid, %tid, %ntid
-
-    def _virtual_ids(self) -> Iterator[str]:
-        yield f"ld.sk_table.u32 %sk_index, [%sk_task+{WORD * TaskWord.ARGUMENTS}];"
+    def _head(self) -> Iterator[str]:
+        """The task's arguments, the addresses of variables in shared memory, and the ids that the code reads."""
+        yield f"{TABLE_LOAD}.u32 %sk_index, [%sk_task+{WORD * TaskWord.ARGUMENTS}];"
         yield "cvt.u64.u32 %sk_arguments, %sk_index;"
         yield "add.u64 %sk_arguments, %sk_arguments, %sk_table;"
         for name, offset in self.shared.items():
             yield f"add.u32 {self.names[name]}, %sk_shared, {offset};"
-        threads = self.shape.threads
-        for axis, count in zip("xyz", threads, strict=True):
-            self.names[f"%ntid.{axis}"] = str(count)
-        total_shared = str(self.shared_bytes)
-        self.names |= {"%dynamic_smem_size": str(self.shape.dynamic_shared), "%total_smem_size": total_shared}
-        self.names["%nwarpid"] = str(-(-prod(threads) // 32))
-        yield from self._thread_ids()
-        yield from self._block_ids()
-
-    def _thread_ids(self) -> Iterator[str]:
-        x, y, z = self.shape.threads
-        yield from self._ids("tid", "%sk_thread", (str(x), str(y), str(z)), flat=y == z == 1)
-        if "%warpid" in self.specials:
-            yield from self._id("%warpid", "shr.u32 {id}, %sk_thread, 5;")
-
-    def _block_ids(self) -> Iterator[str]:
-        flat = self.shape.flat_grid
-        if flat:
-            if "%nctaid.x" in self.specials:
-                yield from self._from_task("%nctaid.x", TaskWord.BLOCKS)
-            self.names |= {"%nctaid.y": "1", "%nctaid.z": "1"}
-            yield from self._ids("ctaid", "%sk_block", ("", "1", "1"), flat=True)
-            return
-        wanted = {r for r in self.specials if r.startswith(("%ctaid", "%nctaid"))}
-        needs_y = wanted & {"%ctaid.y", "%ctaid.z", "%nctaid.y", "%nctaid.z"}
-        if wanted:
-            yield from self._from_task("%nctaid.x", TaskWord.GRID_X)
-        if needs_y:
-            yield from self._from_task("%nctaid.y", TaskWord.GRID_Y)
-        if "%nctaid.z" in wanted:
-            yield from self._from_task("%nctaid.z", TaskWord.BLOCKS)
-            for axis in "xy":
-                yield f"div.u32 %sk_id_nctaid_z, %sk_id_nctaid_z, %sk_id_nctaid_{axis};"
-        counts = ("%sk_id_nctaid_x", "%sk_id_nctaid_y", "")
-        yield from self._ids("ctaid", "%sk_block", counts, flat=False)
-
-    def _ids(self, register: str, linear: str, counts: tuple[str, str, str], flat: bool) -> Iterator[str]:
-        """x, y and z of a linear id; what the code does not read is not computed."""
-        x, y, z = (f"%{register}.{axis}" for axis in "xyz")
-        if flat:
-            self.names |= {x: linear, y: "0", z: "0"}
-            return
-        if not {x, y, z} & self.specials.keys():
-            return
-        if x in self.specials:
-            yield from self._id(x, f"rem.u32 {{id}}, {linear}, {counts[0]};")
-        if {y, z} & self.specials.keys():
-            yield f"div.u32 %sk_quotient, {linear}, {counts[0]};"
-        if y in self.specials:
-            yield from self._id(y, f"rem.u32 {{id}}, %sk_quotient, {counts[1]};")
-        if z in self.specials:
-            yield from self._id(z, f"div.u32 {{id}}, %sk_quotient, {counts[1]};")
-
-    def _id(self, register: str, text: str) -> Iterator[str]:
-        name = f"%sk_id_{register[1:].replace('.', '_')}"
-        self.names[register] = name
-        yield text.format(id=name)
-
-    def _from_task(self, register: str, word: TaskWord) -> Iterator[str]:
-        return self._id(register, f"ld.sk_table.u32 {{id}}, [%sk_task+{WORD * word}];")
+        yield from self.ids.lines
 
     # statements
 
-    def _statement(self, statement: Statement) -> Iterator[str]:
-        at_wait = statement.line == self.shape.wait_line and not isinstance(statement, Label)
-        if at_wait and self.wait_lines and not self.waited:
-            self.waited = True
+    def _code(self) -> Iterator[str]:
+        """The statements, with the wait in front of the one at which the sub-kernel waits."""
+        for number, statement in enumerate(self.entry.statements):
+            if number == self.shape.wait_statement:
+                yield from self.wait_lines
+            yield from self._statement(statement)
+        if self.shape.wait_statement is not None and self.shape.wait_statement >= len(self.entry.statements):
             yield from self.wait_lines
+
+    def _statement(self, statement: Statement) -> Iterator[str]:
         match statement:
             case Label():
                 yield f"{self.names[statement.name]}:"
@@ -386,8 +274,8 @@ class _Rewriter:
         kind = i.modifiers[-1]
         at = ARGUMENT_BYTES * index
         yield f"// {i.operands[0]} = parameter {index}"
-        yield f"ld.sk_table.v2.u32 {{%sk_index, %sk_stride}}, [%sk_arguments+{at + WORD * ArgumentWord.SOURCE}];"
-        yield f"ld.sk_table.u64 %sk_addend, [%sk_arguments+{at + WORD * ArgumentWord.ADDEND}];"
+        yield f"{TABLE_LOAD}.v2.u32 {{%sk_index, %sk_stride}}, [%sk_arguments+{at + WORD * ArgumentWord.SOURCE}];"
+        yield f"{TABLE_LOAD}.u64 %sk_addend, [%sk_arguments+{at + WORD * ArgumentWord.ADDEND}];"
         yield "cvt.u64.u32 %sk_place, %sk_index;"
         yield "add.u64 %sk_place, %sk_place, %sk_values;"
         yield "ld.param.u64 %sk_value, [%sk_place];"
@@ -456,10 +344,6 @@ class _Rewriter:
             base = "%sk_value32"
         yield f"add.u32 %sk_value32, {base}, {where.offset};"
         yield self._text(i, "st.shared.u32", (f"[%sk_slot_words+{offset}]", "%sk_value32"))
-
-
-def _rounded(size: int, alignment: int) -> int:
-    return -(-size // alignment) * alignment
 
 
 def _is_bulk(i: Instruction) -> bool:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +54,7 @@ class CudaPlanner:
     def choose_cores(self, graph: Graph, options: Options, available: int) -> CoreChoice:
         """As many slots per SM as registers and shared memory allow; a plan uses no more than it has blocks."""
         sunk, _ = sink_waits(graph, options)
-        slots, reason = assembled_slots(sunk, fitting_slots(graph, self.device), self.device, options.compile_options)
+        slots, reason = assembled_slots(sunk, options, fitting_slots(graph, self.device), self.device)
         return CoreChoice(slots * self.device.sms, reason=reason)
 
     def plan(self, graph: Graph, options: Options, cores: int, note: str = "") -> CudaPlan:
@@ -119,13 +117,6 @@ class CudaBuilder:
     restore = staticmethod(restore)
     facts_to_json = staticmethod(facts_to_json)
     facts_from_json = staticmethod(facts_from_json)
-
-
-def _offered(module: str, name: str) -> Any:
-    """A part of this target that has a package of its own; None: this version does not have it."""
-    if find_spec(f"{__package__}.{module.partition('.')[0]}") is None or find_spec(f"{__package__}.{module}") is None:
-        return None
-    return getattr(import_module(f"{__package__}.{module}"), name)
 
 
 @dataclass(frozen=True)
