@@ -147,6 +147,11 @@ def test_what_nvrtc_writes_is_read_and_refused_alike() -> None:
             assert not facts_of(complete(kernel, module)).remarks
 
 
+def test_tensor_memory_is_refused(corpus: Corpus) -> None:
+    with pytest.raises(UnsupportedError, match=r"_sm100.ptx:\d+: tcgen05.alloc\S+; tensor memory belongs to a whole"):
+        complete(corpus.sub_kernel("matmul_8_warps", 100))
+
+
 @pytest.mark.conformance
 def test_half_a_megabyte_is_read_in_about_a_second() -> None:
     text = Path(__file__).with_name("cuda_kernels_sm90.ptx").read_text()

@@ -85,7 +85,7 @@ def _refused_instruction(instruction: Instruction, threads: int) -> Iterator[Uns
         yield _call(instruction)
     elif name == "tcgen05":
         yield UnsupportedConstruct(
-            opcode, line, "tensor memory is not shared between ops: compile the kernel for sm_90a or sm_120a"
+            opcode, line, "tensor memory belongs to a whole launch: leave this kernel out of the super kernel"
         )
     elif name in _TEXTURE:
         yield UnsupportedConstruct(
@@ -123,7 +123,7 @@ def _call(instruction: Instruction) -> UnsupportedConstruct:
         instruction.line,
         "functions are not called from a super kernel: compile the kernel without it"
         if known
-        else "functions are not called from a super kernel: let the compiler inline it (__forceinline__)",
+        else "functions are not called from a super kernel: let the compiler inline it (no -G; __forceinline__)",
     )
 
 
