@@ -24,11 +24,17 @@ class PreparedLaunch:
     """
 
     def __init__(
-        self, graph: Graph, arguments: BoundArguments, launch_inputs: LaunchInputs, launch: LaunchBound
+        self,
+        graph: Graph,
+        arguments: BoundArguments,
+        launch_inputs: LaunchInputs,
+        launch: LaunchBound,
+        again: Callable[[], bool] | None = None,
     ) -> None:
-        """`launch` starts a launch without checks; the arguments have passed them."""
+        """`launch` starts a launch without checks; the arguments have passed them. `again` is tried before it."""
         self._where = f"super_kernel_scope {shown(graph.name)}: "
         self._graph, self._arguments, self._launch_inputs, self._launch = graph, arguments, launch_inputs, launch
+        self._again = again
         self._place = {name: place for place, name in enumerate(graph.buffers)}
         self._tensors: tuple[str, ...] = ()  # names of those that are tensors
         self._addresses: list[int] = []  # of the tensors when they were bound
@@ -42,7 +48,9 @@ class PreparedLaunch:
         """Launch once; returns the outputs that were allocated, which every call writes anew."""
         if list(map(call, self._readers)) != self._addresses:
             raise self._moved()
-        self._launch(self._arguments, self._launch_inputs)
+        again = self._again
+        if again is None or not again():
+            self._launch(self._arguments, self._launch_inputs)
         return self._arguments.outputs
 
     @property

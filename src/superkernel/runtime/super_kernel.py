@@ -130,7 +130,8 @@ class SuperKernel:
             else:
                 loaded.launch_bound(arguments, launch_inputs)
 
-        return PreparedLaunch(self.graph, arguments, launch_inputs, launch)
+        again = None if self.options.debug_replay else arguments.again
+        return PreparedLaunch(self.graph, arguments, launch_inputs, launch, again)
 
     def submit(
         self,

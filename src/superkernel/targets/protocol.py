@@ -145,6 +145,7 @@ class BoundArguments:
     outputs: dict[str, Any]  # that were allocated, by name
     named: dict[str, Any]  # every argument; holding it keeps the memory alive
     memory: ArgumentMemory = HOST_MEMORY  # that arguments lie in
+    again: Callable[[], bool] | None = None  # launches at once as the last launch did; False: take launch_bound
 
 
 class LoadedKernel(Protocol):

@@ -274,7 +274,8 @@ Result cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void* function, 
 struct Attribute { int id; char padding[4]; union { char room[64]; int cooperative; } value; };
 struct Config { unsigned grid[3], block[3], shared; void* stream; Attribute* attributes; unsigned count; };
 static Result check_launch(const Config* config, void* function, void** parameters, void** extra, int* captured, bool* cooperative, const char** name) {
-  IN_CONTEXT("cuLaunchKernelEx")
+  ENTER("cuLaunchKernelEx")
+  if (!current_context) return kInvalidContext;  // a caller may try, and enter then
   Function* found = live(function, "cuLaunchKernelEx");
   if (!found || !stream_known(config->stream)) {
     violate("cuLaunchKernelEx of an unknown function or stream");

@@ -28,6 +28,11 @@ from .driver_functions import (
     ExecAffinity,
 )
 
+CAPTURED_ELSEWHERE = (
+    "another stream is capturing a CUDA graph, and this launch is on the default stream, which waits for it: launch on "
+    "the capturing stream, or on a stream of its own (with torch.cuda.stream(torch.cuda.Stream()))"
+)
+
 
 @dataclass(frozen=True)
 class DeviceProperties:
@@ -226,11 +231,7 @@ class CudaDevice:
         status = c_int()
         code = self.driver.code("cuStreamIsCapturing", stream, byref(status))
         if code == CuCode.STREAM_CAPTURE_IMPLICIT:
-            raise LaunchError(
-                f"{doing}: another stream is capturing a CUDA graph, and this launch is on the default stream, which "
-                "waits for it: launch on the capturing stream, or on a stream of its own "
-                "(with torch.cuda.stream(torch.cuda.Stream()))"
-            )
+            raise LaunchError(f"{doing}: {CAPTURED_ELSEWHERE}")
         if code:
             raise self.driver.error(doing, "cuStreamIsCapturing", code)
         return CaptureStatus(status.value)

@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast
 
 from ....errors import LaunchError
 from ....model.events import Event
-from .device import open_device
+from .device import CAPTURED_ELSEWHERE, open_device
 from .driver_functions import CaptureStatus, CuCode, CuLaunchConfig, cooperative_attribute
 from .event_words import event_address
 from .image import KernelImage
@@ -28,13 +28,14 @@ class LaunchValues(Protocol):
     device: DeviceKernel | None
     parameters: Any
     in_arena: tuple[tuple[int, str], ...]  # places of inner buffers that were not passed
+    arena: tuple[tuple[int, int], ...]  # their addresses in the areas of the state
 
     def __setitem__(self, place: Any, value: Any) -> None: ...
 
 
 def values_type(count: int) -> Callable[[], LaunchValues]:
     """An array of 64-bit values with the fields of LaunchValues."""
-    fields = {"state": None, "device": None, "parameters": None, "in_arena": ()}
+    fields = {"state": None, "device": None, "parameters": None, "in_arena": (), "arena": ()}
     array_type: Callable[[], LaunchValues] = type("LaunchValuesArray", (c_uint64 * count,), fields)
     return array_type
 
@@ -72,6 +73,7 @@ class DeviceKernel:
         self._status, self._current, self._function_handle = c_int(), c_void_p(), c_void_p(self._function)
         self._status_reference, self._current_reference = byref(self._status), byref(self._current)
         self._context = device.context
+        self._checks_context = device.driver.device_count() > 1  # with one device the launch itself finds out
 
     def _check_resident(self, sms: int) -> None:
         image = self.image
@@ -82,17 +84,29 @@ class DeviceKernel:
     def launch_again(self, values: LaunchValues, stream: int) -> bool:
         """The shortest way, for values that were launched before on the same stream. False: take `launch`."""
         state = values.state
-        if state is None or state.stream != stream or state.error is not None or state.captured:
+        if state is None or state.stream != stream or state.captured or state.error is not None:
             return False
-        if self._get_current(self._current_reference) or self._current.value != self._context:
+        if self._checks_context and (
+            self._get_current(self._current_reference) or self._current.value != self._context
+        ):
             self.device.enter()
-        if self._is_capturing(state.stream_handle, self._status_reference) or self._status.value:
+        # the default stream cannot be captured
+        if stream and (self._is_capturing(state.stream_handle, self._status_reference) or self._status.value):
             return False
-        if code := self._launch(state.config_reference, self._function_handle, values.parameters, None):
-            raise self._launch_error(code)
+        code = self._launch(state.config_reference, self._function_handle, values.parameters, None)
+        if code:
+            self._launch_entered(code, state, values)
         state.launches += 1
         self.last = state
         return True
+
+    def _launch_entered(self, code: int, state: LaunchState, values: LaunchValues) -> None:
+        """Once more, if the calling thread was in no context or in another one: then nothing was launched."""
+        if code in (CuCode.INVALID_CONTEXT, CuCode.INVALID_HANDLE):
+            self.device.enter()
+            code = self._launch(state.config_reference, self._function_handle, values.parameters, None)
+        if code:
+            raise self._launch_error(code)
 
     def launch(
         self, values: LaunchValues, stream: int, events: Sequence[Event], earlier_streams: Sequence[int] = ()
@@ -121,8 +135,9 @@ class DeviceKernel:
 
     def _fill(self, values: LaunchValues, state: LaunchState, events: Sequence[Event]) -> None:
         addresses = state.arena_addresses() if values.in_arena else {}
-        for place, name in values.in_arena:
-            values[place] = addresses[name]
+        values.arena = tuple((place, addresses[name]) for place, name in values.in_arena)
+        for place, address in values.arena:
+            values[place] = address
         first = len(self.image.plan.graph.buffers)
         for number, event in enumerate(events):
             values[first + number] = event_address(self.device, event, self._where)
@@ -155,6 +170,8 @@ class DeviceKernel:
     def _launch_error(self, code: int) -> LaunchError:
         image = self.image
         doing = f"{self._where}launching {image.entry} on {image.sms} blocks of {image.threads} threads"
+        if code == CuCode.STREAM_CAPTURE_IMPLICIT:
+            return LaunchError(f"{self._where}launch: {CAPTURED_ELSEWHERE}")
         if code == CuCode.COOPERATIVE_LAUNCH_TOO_LARGE:
             return LaunchError(
                 f"{doing}: {self.device.driver.code_text(code)}: its blocks wait for each other, and fewer SMs are "
