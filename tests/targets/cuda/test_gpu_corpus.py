@@ -40,6 +40,10 @@ def require_capability() -> None:
 
     if torch.cuda.get_device_capability() != (9, 0):
         pytest.skip(f"the kernels are compiled for sm_{ARCHITECTURE}a")
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError as lost:
+        pytest.skip(f"an earlier test has lost the CUDA context: {lost}")
 
 
 def random_buffer(name: str, dtype: str, shape: tuple[int, ...], seed: int) -> Any:
