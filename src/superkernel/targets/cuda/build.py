@@ -22,7 +22,7 @@ from .emit import ENTRY, LEAST_VERSION, MOST_VALUES, TextShape, emit, table_room
 from .emit_waits import SlotShape, wait_lines
 from .executable import CudaExecutable
 from .facts import KernelFacts, facts_of
-from .machine import most_cores, most_registers, shape_of, slot_threads
+from .machine import most_cores, most_registers, next_slots, shape_of, slot_threads
 from .numbering import CodeOfKernel, Numbering
 from .plan import CudaPlan, written_parameters
 from .provenance import find_accesses
@@ -262,6 +262,7 @@ def _check_resources(made: SuperKernelText, found: Assembled, graph: Graph, devi
 def assembled_slots(graph: Graph, options: Options, slots: int, device: DeviceDescription) -> tuple[int, str]:
     """The largest number of slots, up to `slots`, with which the assembled kernel does not spill; and the reason."""
     tried = []
+    threads = slot_threads([node.kernel for node in graph.nodes])
     while True:
         cores = most_cores(graph, options, slots * device.sms)
         used = shape_of(cores, slots, device).slots
@@ -272,7 +273,7 @@ def assembled_slots(graph: Graph, options: Options, slots: int, device: DeviceDe
         if not resources.spilled_bytes or slots == 1:
             break
         tried.append(f"{slots} slots would spill {resources.spilled_bytes} bytes")
-        slots -= 1
+        slots = next_slots(slots, threads)
     return slots, "; ".join((f"{text}, {resources.registers} registers a thread", *tried))
 
 

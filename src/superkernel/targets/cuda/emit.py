@@ -39,10 +39,10 @@ _SECTIONS = {
     Section.STAMP: "$sk_stamp",
     Section.PREFETCH: "$sk_prefetch",
 }
-_PREDICATES = "first", "p", "abort", "near"
+_PREDICATES = "first", "p", "abort", "near", "shares"
 _WORDS = (
     "thread", "slot", "core", "cores", "barrier", "narrow_barrier", "shared", "control", "slot_words", "kind", "block",
-    "launches", "counter", "arrivals", "target", "seen", "polls", "more", "more_count", "a", "b", "c", "d",
+    "launches", "counter", "seen_word", "arrivals", "target", "seen", "polls", "more", "more_count", "a", "b", "c", "d",
 )  # fmt: skip
 _LONGS = "table", "values", "state", "task", "address", "event", "host", "now", "since", "elapsed"
 

@@ -9,10 +9,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .task_layout import (
+    COUNTER_BYTES,
     LONG_WAIT,
     NEED_BYTES,
+    SEEN,
     WORD,
     HeaderWord,
+    NeedKind,
     NeedWord,
     SharedOffset,
     StateOffset,
@@ -76,14 +79,21 @@ def wait_lines(
     yield f"{TABLE_LOAD}.u32 %sk_counter, [%sk_task+{WORD * TaskWord.WAIT_COUNTER}];"
     yield f"{TABLE_LOAD}.u32 %sk_arrivals, [%sk_task+{WORD * TaskWord.WAIT_ARRIVALS}];"
     yield f"{TABLE_LOAD}.v2.u32 {{%sk_more, %sk_more_count}}, [%sk_task+{WORD * TaskWord.MORE_NEEDS}];"
-    yield f"and.b32 %sk_a, %sk_kind, {TaskFlag.NEAR_WAIT.value};"
+    yield f"shr.u32 %sk_a, %sk_kind, {TaskFlag.NEAR_WAIT.value.bit_length() - 1};"
+    yield f"and.b32 %sk_a, %sk_a, {NeedKind.NEAR.value};"
+    yield f"and.b32 %sk_b, %sk_kind, {TaskFlag.SHARED_WAIT.value};"
+    yield "setp.ne.u32 %sk_p, %sk_b, 0;"
+    yield f"@%sk_p mov.u32 %sk_a, {NeedKind.SHARED.value};"
     yield f"{label}_need:"
-    yield "setp.ne.u32 %sk_near, %sk_a, 0;"
+    yield f"setp.eq.u32 %sk_near, %sk_a, {NeedKind.NEAR.value};"
+    yield f"setp.eq.u32 %sk_shares, %sk_a, {NeedKind.SHARED.value};"
     yield "mul.lo.u32 %sk_target, %sk_arrivals, %sk_launches;"
     yield "@%sk_near mov.u32 %sk_target, %sk_arrivals;"
     yield "cvt.u64.u32 %sk_address, %sk_counter;"
     yield "add.u64 %sk_address, %sk_address, %sk_state;"
+    yield from _share_lines(label)
     yield "add.u32 %sk_counter, %sk_counter, %sk_control;"
+    yield f"{label}_watch:"
     yield from poll_lines(
         label,
         (
@@ -94,13 +104,15 @@ def wait_lines(
         ),
         inside,
     )
-    yield "// met: the next counter, if there is one"
+    yield "// met: tell the other slots; the next counter, if there is one"
+    yield f"mov.u32 %sk_c, {SEEN};"
+    yield "@%sk_shares st.release.cta.shared.u32 [%sk_seen_word], %sk_c;"
     yield "setp.eq.u32 %sk_p, %sk_more_count, 0;"
     yield f"@%sk_p bra {label}_join;"
     yield "cvt.u64.u32 %sk_address, %sk_more;"
     yield "add.u64 %sk_address, %sk_address, %sk_table;"
     yield (f"{TABLE_LOAD}.v2.u32 {{%sk_counter, %sk_arrivals}}, [%sk_address+{WORD * NeedWord.COUNTER}];")
-    yield f"{TABLE_LOAD}.u32 %sk_a, [%sk_address+{WORD * NeedWord.NEAR}];"
+    yield f"{TABLE_LOAD}.u32 %sk_a, [%sk_address+{WORD * NeedWord.KIND}];"
     yield f"add.u32 %sk_more, %sk_more, {NEED_BYTES};"
     yield "sub.u32 %sk_more_count, %sk_more_count, 1;"
     yield f"bra {label}_need;"
@@ -109,6 +121,26 @@ def wait_lines(
         yield from _stamp_inside(label, 1)
     yield from join_lines(threads, leave, barrier)
     yield f"{label}_over:"
+
+
+def _share_lines(label: str) -> Iterator[str]:
+    """Of the slots that wait for a counter, the first to come polls it; the others watch a shared word."""
+    yield f"@!%sk_shares bra {label}_alone;"
+    yield f"{TABLE_LOAD}.u32 %sk_b, [%sk_table+{WORD * HeaderWord.SEEN_WORDS}];"
+    yield f"shr.u32 %sk_seen_word, %sk_counter, {(COUNTER_BYTES // WORD).bit_length() - 1};"
+    yield "add.u32 %sk_seen_word, %sk_seen_word, %sk_b;"
+    yield "add.u32 %sk_seen_word, %sk_seen_word, %sk_control;"
+    yield "mov.u32 %sk_b, 0;"
+    yield "mov.u32 %sk_c, 1;"
+    yield "atom.acq_rel.cta.shared.cas.b32 %sk_b, [%sk_seen_word], %sk_b, %sk_c;"
+    yield "setp.eq.u32 %sk_p, %sk_b, 0;"
+    yield f"@%sk_p bra {label}_alone;"
+    yield "setp.eq.u32 %sk_near, %sk_core, %sk_core;"
+    yield "setp.ne.u32 %sk_shares, %sk_core, %sk_core;"
+    yield "mov.u32 %sk_counter, %sk_seen_word;"
+    yield f"mov.u32 %sk_target, {SEEN};"
+    yield f"bra {label}_watch;"
+    yield f"{label}_alone:"
 
 
 def join_lines(threads: int, leave: str, barrier: str = "%sk_barrier") -> Iterator[str]:

@@ -22,8 +22,9 @@ from .numbering import LaunchShape
 from .task_layout import MOST_SLOTS, SLOT_ALIGNMENT
 
 WARP = 32
-SLOT_THREADS = 512  # of an SM: four slots of 128 threads
+FEWER_THREADS = 512  # of an SM: four slots of 128 threads, with up to 120 registers a thread
 MOST_REGISTERS = 255  # of a thread
+_COSTED_SLOTS = 4  # of an SM, in the costs of a device
 _WORDS_KEPT = 1024  # words of shared memory for counters that a plan can count on
 
 
@@ -69,13 +70,17 @@ def fitting_slots(graph: Graph, device: DeviceDescription) -> int:
         )
     needed = max((facts_of(kernel).registers or 0 for kernel in kernels), default=0)
     narrow = any(prod(kernel.threads) < threads for kernel in kernels)
-    slots = max(1, min(MOST_SLOTS // 2 if narrow else MOST_SLOTS, SLOT_THREADS // threads))
-    while slots > 1 and (
-        SlotShape(slots, threads, shared).total_shared(_WORDS_KEPT) > device.shared_bytes
-        or most_registers(device, slots * threads) < needed
-    ):
+    slots = max(1, min(MOST_SLOTS // 2 if narrow else MOST_SLOTS, device.threads // threads))
+    while slots > 1 and SlotShape(slots, threads, shared).total_shared(_WORDS_KEPT) > device.shared_bytes:
         slots -= 1
+    while slots > 1 and most_registers(device, slots * threads) < needed:
+        slots = next_slots(slots, threads)
     return slots
+
+
+def next_slots(slots: int, threads: int) -> int:
+    """What is tried where so many slots leave too few registers for a thread."""
+    return FEWER_THREADS // threads if slots * threads > FEWER_THREADS >= threads else slots - 1
 
 
 def shape_of(cores: int, slots: int, device: DeviceDescription) -> LaunchShape:
@@ -93,6 +98,11 @@ def machine_of(cores: int, slots: int, device: DeviceDescription) -> Machine:
         return Machine(cores, costs=replace(costs, sync_ns=costs.near_sync_ns), feeds_sync_all=False)
     shape = shape_of(cores, slots, device)
     groups = tuple(tuple(range(sm, cores, shape.sms)) for sm in range(shape.sms))
+    # what the memory and the L2 cache deliver is shared by all cores; the costs are those of four slots per SM
+    part = _COSTED_SLOTS * device.sms / cores
+    costs = replace(
+        costs, bytes_per_ns=costs.bytes_per_ns * part, shared_bytes_per_ns=costs.shared_bytes_per_ns * part
+    )
     return Machine(cores, groups, costs, copies_per_core=True, feeds_sync_all=False)
 
 

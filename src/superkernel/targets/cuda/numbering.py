@@ -10,7 +10,7 @@ from functools import cached_property
 from ...model.subkernel import SubKernel
 from ...plan import Plan
 from ...plan.steps import Barrier, Cores, Mark, Record, Wait
-from .task_layout import COUNTER_BYTES, WORD, counters_offset, shared_words_offset
+from .task_layout import COUNTER_BYTES, WORD, NeedKind, counters_offset, shared_words_offset
 
 COPY_ALIGNMENT = 256  # bytes
 CounterKey = tuple[Mark | int, Cores]  # a mark, or the number of a barrier's step; and the cores that arrive
@@ -205,10 +205,43 @@ class Numbering:
         return words
 
     @cached_property
-    def shared_word_count(self) -> int:
+    def _counter_words(self) -> int:
+        """Shared words of counters, before those that say which counters have been reached."""
         if not self.shared_words:
             return 0
         return (max(self.shared_words.values()) - shared_words_offset(self.shape.slots)) // WORD + 1
+
+    @cached_property
+    def shares_polls(self) -> bool:
+        """Whether one core of an SM polls for all: there are several, and room for a shared word per counter."""
+        return self.shape.slots > 1 and self._counter_words + len(self.counters) <= self.shared_room
+
+    @property
+    def shared_word_count(self) -> int:
+        return self._counter_words + (len(self.counters) if self.shares_polls else 0)
+
+    @property
+    def seen_words(self) -> int:
+        """What is added to an eighth of the offset of a counter to find the word that says it has been reached."""
+        if not self.shares_polls:
+            return 0
+        first = shared_words_offset(self.shape.slots) + WORD * self._counter_words
+        return first - counters_offset(self.shape.cores) // (COUNTER_BYTES // WORD)
+
+    def need_kind(self, key: CounterKey, core: int) -> NeedKind:
+        """How a core waits for a counter."""
+        if self.is_near(key):
+            return NeedKind.NEAR
+        alone = self._waiters_by_sm[key][self.shape.sm(core)] < 2
+        return NeedKind.FAR if alone or not self.shares_polls else NeedKind.SHARED
+
+    @cached_property
+    def _waiters_by_sm(self) -> dict[CounterKey, Counter[int]]:
+        known: dict[Cores, Counter[int]] = {}
+        for waiting in self.waiters.values():
+            if waiting not in known:
+                known[waiting] = Counter(map(self.shape.sm, waiting))
+        return {key: known[waiting] for key, waiting in self.waiters.items()}
 
     @cached_property
     def _near(self) -> dict[CounterKey, int]:

@@ -91,11 +91,14 @@ def check_table(data: bytes, numbers: Numbering) -> None:
         HeaderWord.SHARED_WORDS: numbers.shared_word_count,
         HeaderWord.STAMP_ROOM: numbers.stamp_room,
         HeaderWord.TABLE_BYTES: len(data),
+        HeaderWord.SEEN_WORDS: numbers.seen_words & 0xFFFFFFFF,
     }
     header = table.words(0, len(HeaderWord))
     for word, value in expected.items():
         if header[word] != value:
             table.wrong(f"{word.name} is {header[word]}, it should be {value}")
+    if any(data[WORD * len(HeaderWord) : HEADER_BYTES]):
+        table.wrong("the unused words of its header are not 0")
     offsets = table.words(HEADER_BYTES, cores)
     begin = -(-(HEADER_BYTES + WORD * cores) // TASK_BYTES) * TASK_BYTES
     if any(data[HEADER_BYTES + WORD * cores : begin]):
@@ -163,8 +166,8 @@ class _Comparison:
         if waits:
             meaningful |= {TaskWord.WAIT_COUNTER, TaskWord.WAIT_ARRIVALS, TaskWord.MORE_NEEDS_COUNT}
             meaningful |= {TaskWord.MORE_NEEDS} if task[TaskWord.MORE_NEEDS_COUNT] else set()
-        elif flags & TaskFlag.NEAR_WAIT:
-            self.table.wrong("a task that waits for nothing waits near")
+        elif flags & (TaskFlag.NEAR_WAIT | TaskFlag.SHARED_WAIT):
+            self.table.wrong("a task that waits for nothing says how")
         if flags & TaskFlag.WAITS:
             yield from (("wait", *need) for need in self._needs(task, flags))
         if section >= len(Section) or section == Section.PREFETCH:
@@ -229,8 +232,11 @@ class _Comparison:
         yield "signal", near, together, *words
 
     def _needs(self, task: Words, flags: TaskFlag) -> Iterator[tuple[int, int, int]]:
-        near = int(bool(flags & TaskFlag.NEAR_WAIT))
-        yield task[TaskWord.WAIT_COUNTER], task[TaskWord.WAIT_ARRIVALS], near
+        kinds = {0: 0, TaskFlag.NEAR_WAIT.value: 1, TaskFlag.SHARED_WAIT.value: 2}
+        how = (flags & (TaskFlag.NEAR_WAIT | TaskFlag.SHARED_WAIT)).value
+        if how not in kinds:
+            self.table.wrong(f"a task waits in two ways: {flags!r}")
+        yield task[TaskWord.WAIT_COUNTER], task[TaskWord.WAIT_ARRIVALS], kinds[how]
         count = task[TaskWord.MORE_NEEDS_COUNT]
         if count:
             content = self.table.pooled(task[TaskWord.MORE_NEEDS], NEED_BYTES * count)
@@ -255,15 +261,17 @@ class _Comparison:
         for number in numbers.programs[core]:
             step = self.plan.steps[number]
             if isinstance(step, Wait) and step.inside:
-                waits: list[Action] = [("wait inside", *self._need((need.mark, need.cores))) for need in step.needs]
+                waits: list[Action] = [
+                    ("wait inside", *self._need((need.mark, need.cores), core)) for need in step.needs
+                ]
                 if self.plan.options.profiling:
                     waits, stamps = [("stamp", stamps), *waits, ("stamp", stamps + 1)], stamps + 2
                 inside += waits
             elif isinstance(step, Wait):
-                yield from (("wait", *self._need((need.mark, need.cores))) for need in step.needs)
+                yield from (("wait", *self._need((need.mark, need.cores), core)) for need in step.needs)
             elif isinstance(step, steps.Barrier):
                 yield self._signal((number, step.cores), core)
-                yield "wait", *self._need((number, step.cores))
+                yield "wait", *self._need((number, step.cores), core)
             elif isinstance(step, steps.Signal):
                 for key in numbers.keys_of_mark.get(step.mark, ()):
                     if core in numbers.members[key[1]]:
@@ -284,11 +292,12 @@ class _Comparison:
                 yield _EVENTS[type(step)], ((8 * place, 0, 0),)
         yield ("end",)
 
-    def _need(self, key: CounterKey) -> tuple[int, int, int]:
+    def _need(self, key: CounterKey, core: int) -> tuple[int, int, int]:
         numbers = self.numbers
         if numbers.is_near(key):
             return numbers.shared_words[key], len(key[1]), 1
-        return numbers.counters[key], len(key[1]), 0
+        others = sum(numbers.shape.sm(other) == numbers.shape.sm(core) for other in numbers.waiters[key])
+        return numbers.counters[key], len(key[1]), 2 if others > 1 and numbers.shares_polls else 0
 
     def _signal(self, key: CounterKey, core: int) -> Action:
         numbers = self.numbers

@@ -15,7 +15,7 @@ from ...model.opsfile import OpsFile, read_ops
 from ...model.options import Options
 from ...model.subkernel import SubKernel
 from ...model.tiling import CompiledTiling
-from ...plan import CoreChoice, Machine, Report, forced_cores, validate
+from ...plan import MOST_CORES, CoreChoice, Machine, Report, forced_cores, validate
 from ..checks import Check
 from ..protocol import ChipChoice, Launcher, Progress, Target
 from .build import assembled_slots, build, check_architecture, read_module, registers_alone
@@ -24,14 +24,13 @@ from .device import DeviceDescription, device_fields, find_device
 from .emulator import CudaEmulator
 from .executable import CudaExecutable, restore
 from .facts import complete, facts_from_json, facts_of, facts_to_json
-from .machine import SLOT_THREADS, WARP, fitting_slots, machine_of
+from .machine import fitting_slots, machine_of
 from .plan import CudaPlan, make_cuda_plan, sink_waits
 from .runtime.driver import why_no_driver
 from .runtime.launcher import CudaLauncher
+from .task_layout import MOST_SLOTS
 
 __all__ = ["TARGET"]
-
-_MOST_SLOTS = SLOT_THREADS // WARP
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class CudaPlanner:
     device: DeviceDescription
 
     def core_count(self) -> int:
-        return min(_MOST_SLOTS * self.device.sms, 4096)
+        return min(MOST_SLOTS * self.device.sms, MOST_CORES)
 
     launch_limit = core_count
 

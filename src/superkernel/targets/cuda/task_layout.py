@@ -14,9 +14,10 @@ class HeaderWord(IntEnum):
     SHARED_WORDS = 1  # in shared memory behind the control words: counters, zeroed when a launch begins
     STAMP_ROOM = 2  # time stamps per core
     TABLE_BYTES = 3
+    SEEN_WORDS = 4  # of a counter at offset c of the sync state: the shared word at (c >> 3) + this
 
 
-HEADER_BYTES = 16
+HEADER_BYTES = 32
 
 
 class TaskWord(IntEnum):
@@ -54,6 +55,7 @@ class TaskFlag(IntFlag):
     SHARED_SIGNAL = 1 << 21  # the cores of an SM meet at a shared word, the last of them raises the counter
     RECORDS_WAIT = 1 << 22  # two time stamps around the wait inside
     RANKED = 1 << 23  # the first block of a core depends on its number
+    SHARED_WAIT = 1 << 24  # one core of the SM polls the counter, the others a shared word
 
 
 NO_FLAGS = TaskFlag(0)
@@ -76,12 +78,20 @@ class Section(IntEnum):
 FIRST_BODY = len(Section)
 
 
+class NeedKind(IntEnum):
+    """Where a core sees that a counter has been reached."""
+
+    FAR = 0  # in device memory
+    NEAR = 1  # in a shared word
+    SHARED = 2  # in device memory, where one core of the SM polls it for all
+
+
 class NeedWord(IntEnum):
     """What else a task waits for."""
 
     COUNTER = 0
     ARRIVALS = 1
-    NEAR = 2
+    KIND = 2
 
 
 NEED_BYTES = 16
@@ -128,6 +138,7 @@ class SharedOffset(IntEnum):
 MOST_SLOTS = 15  # named barriers 1 to 15
 MOST_MBARRIERS = 16
 SLOT_ALIGNMENT = 1024
+SEEN = 2  # in a shared word: the counter has been reached; 1: a core polls it
 
 
 def shared_words_offset(slots: int) -> int:

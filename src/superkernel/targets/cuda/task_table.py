@@ -25,13 +25,14 @@ from .task_layout import (
     TASK_BYTES,
     WORD,
     HeaderWord,
+    NeedKind,
     Section,
     TaskFlag,
     TaskWord,
 )
 
 Argument = tuple[int, int, int]  # byte offset in the values, stride per core, addend
-NeedFields = tuple[int, int, int]  # counter, arrivals, near
+NeedFields = tuple[int, int, NeedKind]  # counter, arrivals, where it is seen
 _MEETING = (Section.SYNC, Section.FENCE, Section.AWAIT_EVENT)  # sections behind which the threads of a slot meet
 
 
@@ -118,6 +119,9 @@ class _Encoder:
         for cores, by_sm in numbers.shares.items():
             for core in cores:
                 found[core].append(by_sm[self.shape.sm(core)])
+        for key, waiting in numbers.waiters.items():
+            for core in waiting if numbers.shares_polls and not numbers.is_near(key) else ():
+                found[core].append(numbers.need_kind(key, core))
         for step in self.plan.steps:
             if isinstance(step, Wait) and self._is_near(step):
                 words = tuple((numbers.shared_words[_key(need)], len(need.cores)) for need in step.needs)
@@ -163,9 +167,11 @@ class _Encoder:
             HeaderWord.SHARED_WORDS: self.numbers.shared_word_count,
             HeaderWord.STAMP_ROOM: self.numbers.stamp_room,
             HeaderWord.TABLE_BYTES: size,
+            HeaderWord.SEEN_WORDS: self.numbers.seen_words & 0xFFFFFFFF,
         }
         offsets = [run.offset for run in runs for _ in run.cores]
-        start = struct.pack(f"<{len(head)}I{len(offsets)}I", *(head[word] for word in HeaderWord), *offsets)
+        words = struct.pack(f"<{len(head)}I", *(head[word] for word in HeaderWord))
+        start = words.ljust(HEADER_BYTES, b"\0") + struct.pack(f"<{len(offsets)}I", *offsets)
         data = start.ljust(header, b"\0") + packed + bytes(pool.data)
         return TaskTable(data, tuple(runs), self._listing(runs, lists))
 
@@ -180,7 +186,8 @@ class _Encoder:
 
     def _said(self, task: Task) -> str:
         inside = TaskFlag.WAITS_INSIDE in task.flags
-        waits = ", ".join(f"{'shared word' if near else 'counter'} {at} x {n}" for at, n, near in task.needs)
+        places = {NeedKind.NEAR: "shared word", NeedKind.FAR: "counter", NeedKind.SHARED: "counter"}
+        waits = ", ".join(f"{places[kind]} {at} x {arrivals}" for at, arrivals, kind in task.needs)
         counter, share, word = task.signal
         arrival = (
             f"; signal shared word {word}" if TaskFlag.NEAR_SIGNAL in task.flags else f"; signal counter {counter}"
@@ -247,17 +254,16 @@ class _TaskList:
     def _add(self, task: Task) -> None:
         if self.waiting:
             task.needs, self.waiting = self.waiting, []
-            task.flags |= TaskFlag.WAITS
-            task.flags |= TaskFlag.NEAR_WAIT if task.needs[0][2] else NO_FLAGS
+            task.flags |= TaskFlag.WAITS | _WAIT_FLAGS[task.needs[0][2]]
         self.tasks.append(task)
 
     def _needs(self, step: Wait) -> list[NeedFields]:
         return [self._need(_key(need)) for need in step.needs]
 
     def _need(self, key: CounterKey) -> NeedFields:
-        near = self.numbers.is_near(key)
-        where = self.numbers.shared_words[key] if near else self.numbers.counters[key]
-        return where, len(key[1]), int(near)
+        kind = self.numbers.need_kind(key, self.core)
+        where = self.numbers.shared_words[key] if kind is NeedKind.NEAR else self.numbers.counters[key]
+        return where, len(key[1]), kind
 
     def _signal(self, number: int, key: CounterKey) -> None:
         """Behind the last task if its threads meet there and it signals nothing yet; else behind a task of its own."""
@@ -296,8 +302,7 @@ class _TaskList:
         )
         if self.inside:
             task.needs, self.inside = self.inside, []
-            task.flags |= TaskFlag.WAITS_INSIDE
-            task.flags |= TaskFlag.NEAR_WAIT if task.needs[0][2] else NO_FLAGS
+            task.flags |= TaskFlag.WAITS_INSIDE | _WAIT_FLAGS[task.needs[0][2]]
             if self.inside_stamp is not None:
                 task.stamp, self.inside_stamp = self.inside_stamp, None
                 task.flags |= TaskFlag.RECORDS_WAIT
@@ -347,6 +352,11 @@ class _TaskList:
         return 8 * place, area.stride, area.offset + (copy - first - self.core) * area.stride
 
 
+_WAIT_FLAGS = {
+    NeedKind.FAR: NO_FLAGS,
+    NeedKind.NEAR: TaskFlag.NEAR_WAIT,
+    NeedKind.SHARED: TaskFlag.SHARED_WAIT,
+}
 _EVENT_SECTIONS = {
     steps.AwaitEvent: Section.AWAIT_EVENT,
     steps.Notify: Section.NOTIFY,
@@ -376,7 +386,7 @@ class _Pool:
 
 
 def _packed(task: Task, number: int, pool: _Pool) -> bytes:
-    counter, arrivals, _ = task.needs[0] if task.needs else (0, 0, 0)
+    counter, arrivals, _ = task.needs[0] if task.needs else (0, 0, NeedKind.FAR)
     more = b"".join(struct.pack("<3I", *need).ljust(NEED_BYTES, b"\0") for need in task.needs[1:])
     arguments = b"".join(
         struct.pack("<IIQ", source, stride, addend & (1 << 64) - 1) for source, stride, addend in task.arguments
