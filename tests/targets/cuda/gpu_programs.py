@@ -87,6 +87,39 @@ def stalled_wait() -> None:
         kernel.close()
 
 
+def stalled_graph() -> None:
+    """A launch in a graph waits for ever; the watchdog ends it and resets its state: the next replay works."""
+    import torch
+
+    with tempfile.TemporaryDirectory() as folder:
+        ops = [scale(Path(folder), "x", "t"), scale(Path(folder), "t", "y", recv=(7,))]
+        kernel = compile_ops(ops, "debug-watchdog=1")
+        x, y = floats(), torch.zeros(N, device="cuda")
+        kernel.events["7"].set()
+        kernel({"x": x, "y": y})
+        torch.cuda.synchronize()
+        y.zero_()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            kernel({"x": x, "y": y})
+        graph.replay()
+        torch.cuda.synchronize()  # returns when the watchdog has ended the launch
+        end = time.monotonic() + 60
+        error = ""
+        while not error and time.monotonic() < end:  # the state is reset by the thread of the watchdog
+            try:
+                kernel.synchronize()
+                time.sleep(0.05)
+            except sk.LaunchError as raised:
+                error = str(raised)
+        print(f"refused: {error}")
+        kernel.events["7"].set()
+        graph.replay()
+        torch.cuda.synchronize()
+        print("next replay:", bool((y == (x + 1) + 1).all()))
+        kernel.close()
+
+
 def endless() -> None:
     """A sub-kernel does not return; the watchdog ends the process."""
     with tempfile.TemporaryDirectory() as folder:
@@ -157,6 +190,7 @@ def sanitized() -> None:
 if __name__ == "__main__":
     {
         "stalled_wait": stalled_wait,
+        "stalled_graph": stalled_graph,
         "endless": endless,
         "interrupted": interrupted,
         "stray": stray,

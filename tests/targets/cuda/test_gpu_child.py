@@ -32,6 +32,13 @@ def test_a_launch_that_waits_for_ever_is_stopped_and_the_next_works() -> None:
     assert "superkernel: " in done.stderr
 
 
+def test_a_stalled_launch_of_a_graph_is_stopped_and_the_next_replay_works() -> None:
+    done = run_program("stalled_graph")
+    assert done.returncode == 0, done.stderr
+    assert "refused: super_kernel_scope 'gpu'" in done.stdout and "all cores wait" in done.stdout
+    assert "next replay: True" in done.stdout
+
+
 def test_an_endless_sub_kernel_ends_the_process_with_status_70() -> None:
     done = run_program("endless")
     assert done.returncode == 70, (done.stdout, done.stderr)

@@ -58,6 +58,14 @@ def test_seeded_delays_in_the_real_waits(tmp_path: Path, seed: int, monkeypatch:
         assert_fused_is_unfused(kernel, launches=5)
 
 
+@pytest.mark.conformance
+@pytest.mark.parametrize("seed", range(100, 140))
+def test_many_random_graphs_with_delays(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUPERKERNEL_TEST_DELAYS", str(seed))
+    with compile_ops(random_ops(tmp_path, seed, 30), cores=(4, 33, 132, 264)[seed % 4]) as kernel:
+        assert_fused_is_unfused(kernel, launches=10)
+
+
 def test_replay_compares_each_launch(tmp_path: Path) -> None:
     with compile_ops(chain(tmp_path), "debug-replay=1") as kernel:
         kernel({"x": floats()})
