@@ -297,7 +297,12 @@ def test_an_event_is_mapped_once_per_page(fake: FakeDriver) -> None:
     device, event = open_device(0), Event("go")
     with device.current():
         addresses = {event_address(device, event, "here: ") for _ in range(2)}
-    assert addresses == {event.address} and fake.get("cuMemHostRegister_v2") == 1
+        assert addresses == {event.address} and fake.get("cuMemHostRegister_v2") == 1
+        fake.plant("cuMemHostRegister_v2", 801)
+        others = [Event(str(number)) for number in range(200)]  # of several pages
+        with pytest.raises(LaunchError, match=r"mapping the word of Event\('\d+', clear\) for the GPU"):
+            for other in others:
+                event_address(device, other, "here: ")
 
 
 def test_two_threads_launch_at_once(fake: FakeDriver, kernel: CudaLoadedKernel) -> None:

@@ -43,7 +43,7 @@ class CudaLoadedKernel:
         self._arena = frozenset(image.plan.memory.offsets)
         self._all_in_arena = tuple((p, name) for p, name in enumerate(self._graph.buffers) if name in self._arena)
         self._binder = TensorBinder(self._graph, self._arena)
-        self._reused: dict[int, LaunchValues] = {}  # by device
+        self._reused: dict[tuple[int, int], LaunchValues] = {}  # by device and stream
         self._events = [event.label for event in self._graph.events]
         self._values_type = values_type(image.values)
         self._of_thread = threading.local()
@@ -67,20 +67,21 @@ class CudaLoadedKernel:
     def _launch_fast(self, arguments: TensorAddresses) -> None:
         """With the values of the launch before, all exchanged: the driver has copied them."""
         index, count = arguments.device, len(arguments.addresses)
+        stream = self._stream(index)
         with self._lock:
-            values = self._reused.get(index)
+            values = self._reused.get((index, stream))
             if values is not None and values.device is not None and not (self._closed or TIMING.enabled):
                 values[:count] = arguments.addresses
                 for place, address in values.arena:
                     values[place] = address
-                if values.device.launch_again(values, self._stream(index)):
+                if values.device.launch_again(values, stream):
                     self._last = values.device
                     return
         values = self._values_type()
         values[:count] = arguments.addresses
         values.in_arena = self._all_in_arena
         self._run(values, index, ())
-        self._reused[index] = values
+        self._reused[index, stream] = values
 
     def bind(self, buffers: Mapping[str, Any], launch_inputs: LaunchInputs) -> BoundArguments:
         bound = bind(self._graph, buffers, self._arena, MEMORY)
