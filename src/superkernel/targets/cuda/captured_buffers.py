@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -33,13 +33,13 @@ class CapturedBuffers:
         self._names: dict[tuple[str, int], str] = {}  # device and key of a storage -> name
         self._kept: list[Any] = []  # while a tensor exists, no other has its storage
 
-    def use(self, tensor: Any, frame: FrameType | None) -> TensorUse:
-        """Where a tensor lies. `frame` is the caller's, whose variables name new buffers."""
+    def use(self, tensor: Any, frames: Sequence[FrameType]) -> TensorUse:
+        """Where a tensor lies. `frames` are those of callers, whose variables name new buffers."""
         storage = tensor.untyped_storage()
         key = str(tensor.device), storage._cdata
         name = self._names.get(key)
         if name is None:
-            name = self._new_name(tensor, frame)
+            name = self._new_name(tensor, frames)
             self._names[key] = name
             self._kept.append(storage)
             self.tensors[name] = tensor if _covers(tensor) else _all_of(tensor)
@@ -51,9 +51,8 @@ class CapturedBuffers:
         """The name of the buffer that a tensor lies in, if a launch has taken it."""
         return self._names.get((str(tensor.device), tensor.untyped_storage()._cdata))
 
-    def _new_name(self, tensor: Any, frame: FrameType | None) -> str:
-        found = None if frame is None else variable_name(tensor, frame)
-        base = found or f"t{len(self.tensors)}"
+    def _new_name(self, tensor: Any, frames: Sequence[FrameType]) -> str:
+        base = variable_name(tensor, frames) or f"t{len(self.tensors)}"
         name, count = base, 0
         while name in self.tensors:
             count += 1
@@ -66,16 +65,18 @@ def dtype_name(tensor: Any) -> str | None:
     return name if name in DTYPES else None
 
 
-def variable_name(tensor: Any, frame: FrameType) -> str | None:
-    """What the caller calls a tensor: a variable, or a member of a list, dict or object that is one."""
-    for name, value in frame.f_locals.items():
-        if value is tensor and _speaks(name):
-            return name
-    for name, value in frame.f_locals.items():
-        for member, held in _members(value):
-            if held is tensor and _speaks(name):
-                word = _NO_WORD.sub("_", member).strip("_")
-                return word if name == "self" and word else f"{name}_{word}"
+def variable_name(tensor: Any, frames: Sequence[FrameType]) -> str | None:
+    """What callers call a tensor: a variable, else a member of a list, dict or object that is one."""
+    for frame in frames:
+        for name, value in frame.f_locals.items():
+            if value is tensor and _speaks(name):
+                return name
+    for frame in frames:
+        for name, value in frame.f_locals.items():
+            for member, held in _members(value) if _speaks(name) else ():
+                if held is tensor:
+                    word = _NO_WORD.sub("_", member).strip("_")
+                    return word if name == "self" and word else f"{name}_{word}"
     return None
 
 

@@ -17,7 +17,7 @@ from ...model.op import Argument, Op
 from ...model.params import Number
 from ...model.subkernel import Extent, SubKernel
 from .basic_blocks import control_flow
-from .captured_buffers import CapturedBuffers, TensorUse, variable_name
+from .captured_buffers import CapturedBuffers, TensorUse
 from .provenance import find_accesses
 from .ptx import Entry
 from .reader import read_ptx
@@ -138,10 +138,7 @@ def _tensor_use(value: Any, buffers: CapturedBuffers, frames: Sequence[FrameType
     tensor = value if isinstance(value, torch.Tensor) else getattr(value, "base", None)  # triton.reinterpret(...)
     if not isinstance(tensor, torch.Tensor):
         raise UnsupportedError(f"{where} is {shown(value)}; a capture takes tensors, which keep their memory alive")
-    frame = None
-    if buffers.name_of(tensor) is None:
-        frame = next((frame for frame in frames if variable_name(tensor, frame)), None)
-    use = buffers.use(tensor, frame)
+    use = buffers.use(tensor, frames)
     if tensor is value:
         return use
     return TensorUse(use.place, None, use.shape, False)

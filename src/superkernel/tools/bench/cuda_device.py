@@ -116,7 +116,7 @@ def read_rate_of_gpu(rounds: int = 5) -> float:
 
     from .cuda_kernels import read_all
 
-    memory = torch.ones(_READ_BYTES // 4, dtype=torch.int32, device="cuda")
+    memory = torch.randint(-(1 << 31), (1 << 31) - 1, (_READ_BYTES // 4,), dtype=torch.int32, device="cuda")
     cases: dict[str, Launch] = {}
     for block, warps in ((4096, 4), (8192, 8), (16384, 8), (16384, 16)):
         count = memory.numel() // block
@@ -124,7 +124,7 @@ def read_rate_of_gpu(rounds: int = 5) -> float:
         launch = read_all[(count,)]
         cases[f"{block} {warps}"] = _reader(launch, memory, sums, block, warps)
         cases[f"{block} {warps}"]()
-        if not bool((sums == block).all()):
+        if not torch.equal(sums, memory.view(count, block).sum(dim=1, dtype=torch.int32)):
             raise AssertionError("the kernel that only reads computes a wrong sum")
     best = min(timing.median for timing in measure_device(cases, rounds).values())
     return _READ_BYTES / best * 1e6
