@@ -55,6 +55,7 @@ class FakeDriver:
         self.library.fake_get.restype = ctypes.c_int64
         self.library.fake_stream.restype = ctypes.c_void_p
         self.library.fake_global_content.restype = ctypes.c_void_p
+        self.library.fake_memory.restype = ctypes.c_uint64
         self.library.fake_start(devices, sms)
         self.library.fake_global(b"sk_tasks", 4096)
         self.mode = "complete"
@@ -89,6 +90,14 @@ class FakeDriver:
 
     def table(self, size: int) -> bytes:
         return ctypes.string_at(self.library.fake_global_content(b"sk_tasks"), size)
+
+    def memory(self) -> dict[int, int]:
+        """Address -> bytes of all that was allocated or mapped."""
+        found: dict[int, int] = {}
+        size = ctypes.c_int64()
+        while address := self.library.fake_memory(ctypes.c_int64(len(found)), ctypes.byref(size)):
+            found[address] = size.value
+        return found
 
     # the kernel
 

@@ -134,6 +134,13 @@ const void* fake_global_content(const char* name) { return fake->globals.at(name
 void* fake_stream(int device, int green_sms) {
   auto* stream = new Stream{device}; stream->green_sms = green_sms; fake->streams[stream] = stream; return stream; }
 void fake_capture(void* stream, int status) { fake->streams.at(stream)->capture = status; }
+// the number-th piece of memory that a kernel can reach; 0: there are no more
+uint64_t fake_memory(int64_t number, int64_t* size) {
+  for (auto* areas : {&fake->allocations, &fake->host_allocations})
+    for (auto& [address, bytes] : *areas)
+      if (!number--) { *size = int64_t(bytes); return address; }
+  return 0;
+}
 void fake_leave_context() { current_context = nullptr; }
 
 // ---- the process
