@@ -27,9 +27,10 @@ def outputs() -> dict[Path, tuple[str, ...]]:
     """The PTX files, each with the macros that choose its entry."""
     files = {}
     for weight, name in WEIGHTS.items():
-        for batch in BATCHES:
-            entry = f"streaming_gemv_{weight}_{batch}"
-            macros = [f"-DSK_WEIGHT={name}", f"-DSK_BATCH={batch}", f"-DSK_ENTRY={entry}"]
+        for kind in ("sliced", *BATCHES):
+            entry = f"streaming_gemv_{weight}_{kind}"
+            chosen = "-DSK_SLICED" if kind == "sliced" else f"-DSK_BATCH={kind}"
+            macros = [f"-DSK_WEIGHT={name}", chosen, f"-DSK_ENTRY={entry}"]
             macros += ["-DSK_SCALED"] if weight == "int8" else []
             files[KERNELS / "ptx" / f"{entry}.ptx"] = tuple(macros)
     return files

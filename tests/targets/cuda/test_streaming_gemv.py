@@ -28,7 +28,7 @@ def write_ptx() -> ModuleType:
 
 def test_the_ptx_was_written_from_the_source(write_ptx: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     assert write_ptx.main(["--check"]) == 0
-    assert len(write_ptx.outputs()) == 12
+    assert len(write_ptx.outputs()) == 15
     monkeypatch.setattr(write_ptx, "FLAGS", ("-ptx",))
     assert write_ptx.main(["--check"]) == 1
 
@@ -48,15 +48,17 @@ def test_this_nvcc_writes_the_same_ptx(write_ptx: ModuleType) -> None:
 def test_every_shape_fits_into_shared_memory(weights: str, batch: int, columns: int) -> None:
     gemv = StreamingGemv(128256, columns, batch=batch, weights=weights)
     assert 2 <= gemv.slots <= 6 and gemv.shared <= 216 << 10
-    assert gemv.panel % 256 == 0 and gemv.panel >= min(columns, 2048)
+    assert gemv.splits or (gemv.panel % 256 == 0 and gemv.panel >= min(columns, 2048))
     assert gemv.kernel.shared == gemv.shared and gemv.kernel.threads == (256, 1, 1)
 
 
-def test_one_vector_keeps_the_ring_that_was_fastest() -> None:
-    for columns in (2048, 4096):
-        gemv = StreamingGemv(4096, columns)
-        assert (gemv.slots, gemv.panel) == (6, columns)
-        assert gemv.shared == 6 * (RING_BYTES + 64) + 4 * columns
+def test_one_vector_is_split_among_warps_and_keeps_the_ring_that_was_fastest() -> None:
+    for columns, splits in ((1024, 1), (2048, 1), (4096, 2), (8192, 4), (14336, 8), (4104, 0), (20480, 0)):
+        assert StreamingGemv(4096, columns).splits == splits
+    gemv = StreamingGemv(4096, 4096)
+    assert (gemv.slots, gemv.panel, gemv.kernel.name) == (6, 0, "streaming_gemv_bfloat16_sliced")
+    assert gemv.shared == 6 * (RING_BYTES + 64) + 4 * 8 * 8  # 8 rows of each of 4 teams of 2 warps
+    assert StreamingGemv(4096, 4096, batch=2).splits == 0
 
 
 def test_an_op_has_typed_buffers_and_the_shape_as_scalars() -> None:
@@ -71,8 +73,8 @@ def test_an_op_has_typed_buffers_and_the_shape_as_scalars() -> None:
 def test_int8_weights_have_a_scale_and_others_none() -> None:
     quantized = StreamingGemv(64, 64, weights="int8", activations="bfloat16")
     op = quantized.op("w", "x", "y", scale=sk.Place("scales", 256))
-    assert list(op.args)[:5] == ["w", sk.Place("scales", 256), "x", "y", "w"]
-    assert str(op.kernel.params[1]) == "in:scale:float32[64]" and list(op.args)[10] == 1
+    assert list(op.args) == ["w", sk.Place("scales", 256), "x", "y", "w", 64, 64, 1, 6, 1, 64, 64, 1, 0]
+    assert str(op.kernel.params[1]) == "in:scale:float32[64]"
     with pytest.raises(GraphError, match="int8 weights need scale"):
         quantized.op("w", "x", "y")
     with pytest.raises(GraphError, match="bfloat16 weights have no scale"):
@@ -82,9 +84,9 @@ def test_int8_weights_have_a_scale_and_others_none() -> None:
 def test_the_next_weights_are_prefetched_where_they_are_named() -> None:
     first, second = StreamingGemv(64, 64), StreamingGemv(128, 256)
     op = first.op("w", "x", "y", following=("v", second))
-    assert op.args[3] == "v" and list(op.args)[-4:] == [128, 256, 256, 6]
+    assert op.args[3] == "v" and list(op.args)[-4:] == [128, 256, 1, 6]
     assert list(first.op("w", "x", "y", following=("v", second), prefetch=2).args)[-1] == 2
-    with pytest.raises(GraphError, match="same blocks and dtype"):
+    with pytest.raises(GraphError, match="same blocks, dtype"):
         first.op("w", "x", "y", following=("v", StreamingGemv(64, 64, blocks=8)))
 
 

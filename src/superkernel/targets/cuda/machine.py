@@ -100,9 +100,7 @@ def machine_of(cores: int, slots: int, device: DeviceDescription) -> Machine:
     groups = tuple(tuple(range(sm, cores, shape.sms)) for sm in range(shape.sms))
     # what the memory and the L2 cache deliver is shared by all cores; the costs are those of four slots per SM
     part = _COSTED_SLOTS * device.sms / cores
-    costs = replace(
-        costs, bytes_per_ns=costs.bytes_per_ns * part, shared_bytes_per_ns=costs.shared_bytes_per_ns * part
-    )
+    costs = replace(costs, bytes_per_ns=costs.bytes_per_ns * part, shared_bytes_per_ns=costs.shared_bytes_per_ns * part)
     return Machine(cores, groups, costs, copies_per_core=True, feeds_sync_all=False)
 
 

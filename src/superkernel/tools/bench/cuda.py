@@ -143,7 +143,7 @@ def _gemv(torch: Any, result: Result, rounds: int, rate: float) -> None:
         result.checks[f"{triton_chain.name}: {name}"] = Oracle(triton_chain).same_bits(case)
     chain = with_streaming_gemv(triton_chain)
     ahead = {}
-    for what, prefetch, slots in (("prefetch", 3, 6), ("two blocks per SM", 0, 3)):
+    for what, prefetch, slots in (("prefetch", 3, 6), ("rings of 3", 0, 3)):
         variant = with_streaming_gemv(triton_chain, prefetch, slots)
         oracle = Oracle(variant)
         for name, case in separate_cases(variant).items():
@@ -151,6 +151,7 @@ def _gemv(torch: Any, result: Result, rounds: int, rate: float) -> None:
                 ahead[f"{name}, {what}"] = case
                 result.checks[f"{variant.name}: {name}, {what}"] = oracle.same_bits(case)
     ours = {OURS: chain.ops, f"{OURS}, prefetch": with_streaming_gemv(triton_chain, 3).ops}
+    ours[f"{OURS}, rings of 3"] = with_streaming_gemv(triton_chain, 0, 3).ops
     timings = time_chain(result, chain, rounds, rate, peers=ahead, ours=ours)
     timings |= measure_device(peers, rounds)
     result.timings += [timings[name] for name in peers]

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from ...model.op import Op
-from ...plan.steps import SpanKind
+from ...plan.steps import Call, SpanKind
 from ...runtime.compile import compile
 from .cuda_device import Launch, architecture, measure_device
 from .cuda_launches import SeparateLaunches
@@ -93,13 +93,20 @@ def time_chain(
         for name, ops in (ours or super_kernels_of(chain)).items():
             kernel = stack.enter_context(super_kernel(ops))
             cases[name] = kernel.bind(chain.buffers)
-            result.notes.append(f"{chain.name}, {name}: {' / '.join(line.strip() for line in kernel.plan.summary)}")
+            result.notes.append(f"{chain.name}, {name}: {_plan_in_words(kernel)}")
         for name, case in cases.items():
             result.checks[f"{chain.name}: {name}"] = oracle.same_bits(case)
         timings = measure_device(cases, rounds)
     add_comparison(result, chain, timings, rate)
     result.notes += [f"{chain.name}: {line}" for line in timeline(chain)]
     return timings
+
+
+def _plan_in_words(kernel: Any) -> str:
+    """Slots, syncs, registers and replicated ops of a super kernel, on a line."""
+    _, launch, edges, *_ = (line.strip() for line in kernel.plan.summary)
+    copied = sum(isinstance(step, Call) and step.copies > 1 for step in kernel.plan.steps)
+    return f"{launch}; {edges}; {copied} ops replicated; {', '.join(kernel.executable.remarks)}"
 
 
 def super_kernels_of(chain: CudaChain) -> dict[str, Sequence[Op]]:

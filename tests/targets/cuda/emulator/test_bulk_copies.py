@@ -112,7 +112,9 @@ def weights_of(gemv: StreamingGemv, random: np.random.Generator) -> tuple[Any, l
     "gemv",
     [
         StreamingGemv(20, 264, blocks=2),
-        StreamingGemv(40, 4224, blocks=2, most_slots=2),  # several rows and chunks per warp: the ring turns round
+        StreamingGemv(90, 4096, blocks=2, most_slots=3),  # two warps share a row; the ring turns round
+        StreamingGemv(33, 14336, blocks=1, most_slots=2),  # all eight warps share a row
+        StreamingGemv(40, 18432, blocks=2, most_slots=2),  # x is staged: several rows and chunks per warp
         StreamingGemv(19, 2304, batch=3, blocks=1),
         StreamingGemv(37, 4104, batch=8, blocks=2),  # three panels, two rows at a time
         StreamingGemv(20, 520, batch=2, weights="float16", blocks=1),

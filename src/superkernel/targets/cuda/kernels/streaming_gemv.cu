@@ -373,22 +373,170 @@ __device__ void streaming_gemv(const u8* w, const void* x, void* y, const float*
     }
 }
 
+// One vector. A row is split among `splits` warps of at most kSliceColumns columns each, whose activations stay in
+// registers: shared memory is read once, for the weights.
+constexpr int kSliceColumns = 2048;
+constexpr int kRowsReduced = 4;  // together
+
+template <typename Weight>
+__device__ void load_slice(float* values, const void* x, int begin, int columns, int lane, Activation type) {
+    constexpr int vector = kVectorBytes / Weight::bytes, span = kLanes * vector;
+#pragma unroll
+    for (int step = 0; step < kSliceColumns / span; ++step) {
+        const int column = step * span + lane * vector;
+#pragma unroll
+        for (int quad = 0; quad < vector; quad += 4) {
+            float4 loaded = {0, 0, 0, 0};
+            if (column < columns) loaded = load_activations(x, begin + column + quad, type);
+            float* to = values + step * vector + quad;
+            to[0] = loaded.x, to[1] = loaded.y, to[2] = loaded.z, to[3] = loaded.w;
+        }
+    }
+}
+
+template <typename Weight>
+__device__ float slice_product(const u8* chunk, const float* values, int columns, int lane) {
+    constexpr int vector = kVectorBytes / Weight::bytes, per_word = vector / 4, span = kLanes * vector;
+    float sums[4] = {};
+#pragma unroll
+    for (int step = 0; step < kSliceColumns / span; ++step) {
+        if (step * span + lane * vector >= columns) break;
+        const uint4 packed = *reinterpret_cast<const uint4*>(chunk + (step * kLanes + lane) * kVectorBytes);
+        float weights[vector];
+        Weight::unpack(packed.x, weights);
+        Weight::unpack(packed.y, weights + per_word);
+        Weight::unpack(packed.z, weights + 2 * per_word);
+        Weight::unpack(packed.w, weights + 3 * per_word);
+#pragma unroll
+        for (int i = 0; i < vector; ++i) sums[i % 4] = fmaf(weights[i], values[step * vector + i], sums[i % 4]);
+    }
+    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+// The rows of which a warp reads a slice each.
+template <typename Weight>
+struct SliceRows {
+    const u8* address;
+    u64 stride;
+    u32 bytes;
+    int count;
+
+    __device__ SliceRows(const u8* matrix, int rows, int columns, int splits) {
+        const int warp = threadIdx.x / kLanes, teams = blockDim.x / kLanes / splits;
+        const int first = blockIdx.x + gridDim.x * (warp / splits), step = gridDim.x * teams;
+        bytes = columns / splits * Weight::bytes;
+        address = matrix + static_cast<u64>(first) * columns * Weight::bytes + warp % splits * bytes;
+        stride = static_cast<u64>(step) * columns * Weight::bytes;
+        count = first < rows ? (rows - first + step - 1) / step : 0;
+    }
+    __device__ const u8* row(int i) const { return address + i * stride; }
+};
+
+template <typename Weight>
+__device__ void sliced_gemv(const u8* w, const void* x, void* y, const float* scale, const u8* next, int rows,
+                            int columns, int splits, int slots, int type, int next_rows, int next_columns,
+                            int next_splits, int prefetch) {
+    constexpr int slot_bytes = kSliceColumns * Weight::bytes;
+    const int warp = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
+    const int warps = blockDim.x / kLanes, split = warp % splits, team = warp / splits, teams = warps / splits;
+    const int most_rows = (rows + gridDim.x * teams - 1) / (gridDim.x * teams);  // of a team
+    u8* ring = gemv_shared + warp * slots * slot_bytes;
+    const u32 barriers = shared_address(gemv_shared + warps * slots * slot_bytes) + warp * slots * 8;
+    float* partial = reinterpret_cast<float*>(gemv_shared + warps * slots * (slot_bytes + 8));  // [splits][teams][rows]
+    const auto activation = static_cast<Activation>(type);
+    const SliceRows<Weight> mine(w, rows, columns, splits);
+
+    if (lane == 0) {
+        for (int slot = 0; slot < slots; ++slot) init_barrier(barriers + 8 * slot);
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    }
+    __syncwarp();
+    const u64 policy = read_once_policy();
+    int issued = 0;
+    auto fill = [&](int slot) {
+        const u32 destination = shared_address(ring + slot * slot_bytes);
+        if (lane == 0) copy_chunk(destination, mine.row(issued), mine.bytes, barriers + 8 * slot, policy);
+        ++issued;
+    };
+    for (int slot = 0; slot < slots && issued < mine.count; ++slot) fill(slot);
+    __syncwarp();
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+
+    const int slice = columns / splits;
+    float values[kSliceColumns / kLanes];
+    load_slice<Weight>(values, x, split * slice, slice, lane, activation);
+    const SliceRows<Weight> following(next, next_rows, next_columns, next_splits);
+    prefetch = min(prefetch, following.count);
+    int slot = 0, prefetched = 0;
+    u32 parity = 0;
+    for (int begin = 0; begin < mine.count; begin += kRowsReduced) {
+        float sums[kRowsReduced] = {};  // of the latest row first
+        const int end = min(mine.count, begin + kRowsReduced);
+#pragma unroll 1
+        for (int i = begin; i < end; ++i) {
+            wait_for(barriers + 8 * slot, parity);
+            const float sum = slice_product<Weight>(ring + slot * slot_bytes, values, slice, lane);
+#pragma unroll
+            for (int later = kRowsReduced - 1; later > 0; --later) sums[later] = sums[later - 1];
+            sums[0] = sum;
+            __syncwarp();
+            if (issued < mine.count) {
+                fill(slot);
+            } else if (prefetched < prefetch) {
+                if (lane == 0) prefetch_chunk(following.row(prefetched), following.bytes);
+                ++prefetched;
+            }
+            parity ^= slot + 1 == slots;
+            slot = slot + 1 == slots ? 0 : slot + 1;
+        }
+        const float result = reduce_lanes<kRowsReduced>(sums, lane);
+        const int of_team = end - 1 - lane / (kLanes / kRowsReduced);
+        if (lane % (kLanes / kRowsReduced) == 0 && of_team >= begin) {
+            partial[(split * teams + team) * most_rows + of_team] = result;
+        }
+    }
+    __syncwarp();
+    if (lane == 0) {
+        for (int each = 0; each < slots; ++each) invalidate_barrier(barriers + 8 * each);
+    }
+    __syncthreads();
+    for (int index = threadIdx.x; index < teams * most_rows; index += blockDim.x) {
+        const int row = blockIdx.x + gridDim.x * (index / most_rows + teams * (index % most_rows));
+        if (row >= rows) continue;
+        float sum = partial[index];
+        for (int part = 1; part < splits; ++part) sum += partial[part * teams * most_rows + index];
+        if (scale) sum *= scale[row];
+        store_result(y, row, sum, activation);
+    }
+}
+
 }  // namespace
 
-// SK_WEIGHT (Bfloat16, Float16, Int8) and SK_BATCH (1, 2, 4, 8) choose the entry SK_ENTRY of a PTX file.
+// SK_WEIGHT (Bfloat16, Float16, Int8) and SK_BATCH (1, 2, 4, 8, or SK_SLICED instead) choose the entry SK_ENTRY.
+#ifdef SK_SCALED
+#define SCALE_PARAMETER const float* scale,
+#define SCALE scale
+#else
+#define SCALE_PARAMETER
+#define SCALE nullptr
+#endif
+
+#ifdef SK_SLICED
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+    SK_ENTRY(const u8* w, SCALE_PARAMETER const u8* x, u8* y, const u8* next, int rows, int columns, int splits, int slots,
+             int type, int next_rows, int next_columns, int next_splits, int prefetch) {
+    sliced_gemv<SK_WEIGHT>(w, x, y, SCALE, next, rows, columns, splits, slots, type, next_rows, next_columns, next_splits,
+                           prefetch);
+}
+#else
 // Two rows at a time halve the reads of activations from shared memory, which limit the speed from 8 vectors on.
 constexpr int kRowsTogether = SK_BATCH / SK_WEIGHT::bytes >= 4 ? 2 : 1;
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
-    SK_ENTRY(const u8* w,
-#ifdef SK_SCALED
-             const float* scale,
-#endif
-             const u8* x, u8* y, const u8* next, int rows, int columns, int batch, int panel, int slots, int type,
-             int next_rows, int next_columns, int next_panel, int prefetch) {
-#ifndef SK_SCALED
-    const float* scale = nullptr;
-#endif
-    streaming_gemv<SK_WEIGHT, SK_BATCH, kRowsTogether>(w, x, y, scale, next, rows, columns, batch, panel, slots, type,
+    SK_ENTRY(const u8* w, SCALE_PARAMETER const u8* x, u8* y, const u8* next, int rows, int columns, int batch, int panel,
+             int slots, int type, int next_rows, int next_columns, int next_panel, int prefetch) {
+    streaming_gemv<SK_WEIGHT, SK_BATCH, kRowsTogether>(w, x, y, SCALE, next, rows, columns, batch, panel, slots, type,
                                                        next_rows, next_columns, next_panel, prefetch);
 }
+#endif
