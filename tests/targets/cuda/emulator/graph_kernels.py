@@ -108,7 +108,6 @@ ret;
 
 _SHAPES = {"mix": ((128, 1, 1), (4, 1, 1)), "turn": ((128, 1, 1), (4, 1, 1)), "total": ((64, 1, 1), (1, 1, 1)),
            "count": ((64, 1, 1), (8, 1, 1)), "cube": ((16, 8, 1), (2, 1, 2))}  # fmt: skip
-NARROW = ("total", "count")  # fewer threads than the widest
 _PARAMS = {"mix": (X, Y, Z), "count": (X, f"inout:z:uint32[{WORDS}]")}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from targets.cuda.corpus import Corpus
-from targets.cuda.emulator.graph_kernels import NARROW, TEXTS, buffers, chain, kernels, random_graph
+from targets.cuda.emulator.graph_kernels import TEXTS, buffers, chain, kernels, random_graph
 from targets.cuda.emulator.planted_faults import (
     arrive_early,
     drop_wait,
@@ -76,7 +76,7 @@ def copies(arrays: Arrays) -> Arrays:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, sk.SubKernel]:
-    return {name: kernel for name, kernel in kernels(tmp_path_factory.mktemp("ptx")).items() if name not in NARROW}
+    return kernels(tmp_path_factory.mktemp("ptx"))
 
 
 @pytest.fixture(scope="module")
@@ -215,12 +215,12 @@ def test_bad_arguments_are_refused(far_chain: CompiledGraph) -> None:
 
 
 def test_profiling_gives_the_spans_that_the_kernel_records(made: dict[str, sk.SubKernel]) -> None:
-    graph = CompiledGraph.of(chain(made, ["mix", "turn", "cube"]), "profiled", "profiling=1")
+    graph = CompiledGraph.of(chain(made, ["mix", "turn", "total"]), "profiled", "profiling=1")
     with graph.kernel:
         assert graph.differing(3, launches=2) == []
         spans = graph.kernel.emulated.spans
     assert {"kernel", "op", "wait"} <= {span.what.value for span in spans}
-    assert {span.op for span in spans if span.what.value == "op"} == {"mix_0", "turn_1", "cube_2"}
+    assert {span.op for span in spans if span.what.value == "op"} == {"mix_0", "turn_1", "total_2"}
 
 
 def test_events_of_the_host_are_awaited_and_notified(made: dict[str, sk.SubKernel]) -> None:

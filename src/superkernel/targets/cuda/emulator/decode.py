@@ -25,7 +25,7 @@ from . import arithmetic_forms, bulk_forms, conversion_forms, memory_forms, warp
 from .arithmetic_forms import WINDOW, Form
 from .lowering import Lowering, Names, Step
 from .program import ENCODED, NONE, OPERANDS, DecodedProgram, DeviceVariable, InstructionFlag
-from .registers import Register, RegisterFile, number_bits
+from .registers import Register, RegisterFile, declared_bytes, number_bits
 
 FORMS: dict[str, Form] = {
     **arithmetic_forms.FORMS, **conversion_forms.FORMS, **memory_forms.FORMS, **bulk_forms.FORMS, **warp_forms.FORMS,
@@ -59,6 +59,7 @@ class _Decoder:
     static_shared: int = 0
     local_bytes: int = 0
     param_bytes: int = 0
+    outer_registers: dict[str, int] = field(default_factory=dict)  # of the entry, by name
     dynamic: list[str] = field(default_factory=list)  # shared variables without a size
     scopes: int = 0
 
@@ -74,7 +75,7 @@ class _Decoder:
         for name in self.dynamic:
             self.symbols[name] = self.static_shared
         self._initialise()
-        registers = RegisterFile()
+        registers = RegisterFile(declared_bytes(self.entry.statements))
         ranges: dict[str, tuple[int, int]] = {}
         lowering = Lowering(self.handlers, registers, self.module.origin, ranges)
         self._find_tables(self.entry.statements, ranges)
@@ -83,7 +84,8 @@ class _Decoder:
         targets = [self.places[label] for labels in self.tables.values() for label in labels]
         return DecodedProgram(
             self.entry.name, self._encode(lowering.steps, targets), np.array(targets, np.uint32), registers.image(),
-            registers.specials(), self.params, self.param_bytes, self.constants, bytes(self.constant_bank),
+            registers.specials(), self.outer_registers,
+            self.params, self.param_bytes, self.constants, bytes(self.constant_bank),
             tuple(self.variables), self.static_shared, self.local_bytes, tuple(self.module.text.splitlines()),
         )  # fmt: skip
 
@@ -183,9 +185,12 @@ class _Decoder:
         number = self.scopes
         self.scopes += 1
         registers: dict[str, Register] = dict(outer.registers)
+        opened = lowering.registers.scoped
         for statement in statements:
             if isinstance(statement, RegisterDeclaration):
                 registers |= lowering.registers.declare(statement)
+        if number == 0:
+            self.outer_registers = {name: register.offset for name, register in registers.items()}
         labels = {s.name: f"{number}:{s.name}" for s in statements if isinstance(s, Label)}
         names = Names(registers, outer.symbols, {**outer.labels, **labels})
         for statement in statements:
@@ -199,6 +204,7 @@ class _Decoder:
                 if form is None:
                     raise lowering.unsupported(statement)
                 lowering.lower(statement, form)
+        lowering.registers.scoped = opened
 
     def _encode(self, steps: Sequence[Step], targets: Sequence[int]) -> np.ndarray[tuple[int], np.dtype[np.void]]:
         for place in (*self.places.values(), *targets):

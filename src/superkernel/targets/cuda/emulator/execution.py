@@ -9,11 +9,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ....errors import LaunchError
 from ..ptx import ThreadCount
 from .device_memory import DeviceMemory
 from .library import EmulatorLibrary, LaunchSettings, TaskRecord
-from .program import DecodedProgram
+from .program import NONE, DecodedProgram
 from .schedule import WarpSchedule
 
 STALL_LIMIT = 50_000_000  # steps of all warps in which none writes memory, passes a barrier or ends
@@ -28,12 +30,14 @@ _HOST_POLL_S = 0.001
 class SlotLayout:
     """How the threads of a block are divided among slots, and what each slot has of shared memory."""
 
-    sms: int
+    cores: int
     count: int  # slots of an SM
     threads: int  # of one slot
     first_area: int  # bytes of shared memory before the slots' areas
     area_bytes: int  # of one slot; 0: not checked
-    progress: int  # the address of the words in which cores say which task they run; 0: none
+    progress: int  # the address of the words in which cores say which task they run
+    task_register: str  # the register that holds the address of the task
+    tasks: Mapping[int, int]  # address of a task -> its op; -1: none
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,6 @@ class GpuLaunch:
     where: str  # the begin of error messages
     op_names: Sequence[str] = ()
     slots: SlotLayout | None = None
-    task_ops: Sequence[Sequence[int]] = ()  # per core, the op of each task
     labels: Sequence[tuple[int, int, str]] = ()  # first address, last address + 1, name
     patience_s: float = 0.0  # how long to wait for words that the host sets; 0: for ever
 
@@ -91,7 +94,8 @@ def _settings(program: DecodedProgram, launch: GpuLaunch) -> LaunchSettings:
         grid=launch.grid,
         threads=launch.threads,
         resident=launch.resident,
-        sms=slots.sms if slots else 0,
+        cores=slots.cores if slots else 0,
+        task_register=program.registers[slots.task_register] if slots else NONE,
         slot_threads=slots.threads if slots else 0,
         shared_bytes=program.static_shared + launch.dynamic_shared,
         dynamic_shared=launch.dynamic_shared,
@@ -127,9 +131,11 @@ def _describe(
     for first, last, name in launch.labels:
         calls.sk_ptx_label(machine, first, last, name.encode())
     names = (ctypes.c_char_p * len(launch.op_names))(*(name.encode() for name in launch.op_names))
-    calls.sk_ptx_tasks(machine, len(launch.task_ops), names, len(names))
-    for core, ops in enumerate(launch.task_ops):
-        calls.sk_ptx_core_tasks(machine, core, (ctypes.c_int32 * len(ops))(*ops), len(ops))
+    calls.sk_ptx_ops(machine, names, len(names))
+    if launch.slots is not None:
+        tasks = launch.slots.tasks
+        addresses, ops = np.array(list(tasks), np.uint64), np.array(list(tasks.values()), np.int32)
+        calls.sk_ptx_tasks(machine, addresses.ctypes.data, ops.ctypes.data, len(tasks))
 
 
 def _quoted(program: DecodedProgram, text: str) -> str:

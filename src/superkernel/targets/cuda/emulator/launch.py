@@ -12,23 +12,25 @@ from superkernel.cache import Cache
 from superkernel.errors import LaunchError, UnsupportedError
 from superkernel.model.plain_values import whole_number
 from superkernel.plan.spans import Span, StepTime, spans_of
-from superkernel.plan.steps import Mark, OpStep, SpanKind, spell
+from superkernel.plan.steps import Mark, OpStep, Record, SpanKind, spell
 from superkernel.targets.buffers import bind, bytes_at
 from superkernel.targets.emulation.turns import launch_seed
 from superkernel.targets.protocol import LaunchInputs
 
 from ..executable import CudaExecutable
 from ..facts import Atomics, facts_of
-from ..task_layout import COUNTER_BYTES, StateOffset
+from ..task_layout import COUNTER_BYTES, TASK_BYTES, StateOffset
 from .alone import decoded
 from .buffer_images import BufferImages
 from .device_memory import DeviceMemory, MemoryRange
 from .execution import GpuLaunch, SlotLayout, execute
 from .library import EmulatorLibrary, TaskRecord, load_emulator
+from .program import DecodedProgram
 from .schedule import WarpSchedule
 from .unfused import launch_unfused
 
 MOST_LAUNCHES = 1000
+_TABLE, _TASK_REGISTER = "sk_tasks", "%sk_task"  # of the emitted text
 _STATE, _COPIES, _SCRATCH, _STAMPS = "the sync state", "the copies", "the scratch memory", "the time stamps"
 
 
@@ -156,12 +158,14 @@ class SuperKernelEmulator:
         where = self._where + (f"launch {number + 1}: " if self.launches > 1 else "")
         program = self._program
         slots = SlotLayout(
-            executable.sms,
+            executable.shape.cores,
             executable.slots,
             executable.threads,
             program.static_shared,
             executable.slot_shape.shared_bytes,
             state.address + StateOffset.PROGRESS,
+            _TASK_REGISTER,
+            self._tasks(program, memory),
         )
         params = state.address.to_bytes(8, "little") + np.array(values, np.uint64).tobytes()
         launch = GpuLaunch(
@@ -177,18 +181,27 @@ class SuperKernelEmulator:
             where,
             self._plan.op_names,
             slots,
-            self._task_ops(),
             tuple(self._labels(state)),
             self._plan.options.debug_watchdog or 0.0,
         )
         return execute(self._library, program, memory, launch)
 
-    def _task_ops(self) -> list[list[int]]:
-        """Per core, the op of each of its tasks; -1: none."""
-        steps = self._plan.steps
-        op_of = [step.op if isinstance(step, OpStep) else getattr(step, "op", -1) for step in steps]
-        ops = [-1 if op is None else op for op in op_of]
-        return [[ops[number] for number in numbers] for numbers in self.executable.task_steps]
+    def _step_ops(self) -> list[int]:
+        """The op of each step of the plan; -1: none."""
+        return [
+            step.op if isinstance(step, OpStep | Record) and step.op is not None else -1 for step in self._plan.steps
+        ]
+
+    def _tasks(self, program: DecodedProgram, memory: DeviceMemory) -> dict[int, int]:
+        """The address of each task -> its op."""
+        table = memory.ranges.get(f"variable {_TABLE}")
+        first = program.constants[_TABLE][0] if table is None else table.address
+        ops = self._step_ops()
+        return {
+            first + run.offset + TASK_BYTES * place: ops[step]
+            for run in self.executable.table.runs
+            for place, step in enumerate(run.steps)
+        }
 
     def _labels(self, state: MemoryRange) -> Iterator[tuple[int, int, str]]:
         """What the words of the sync state are, for reports."""
@@ -242,7 +255,8 @@ class SuperKernelEmulator:
 
     def _seen_spans(self, records: list[TaskRecord]) -> Iterator[Span]:
         """From the words in which cores say which task they run."""
-        task_ops, names = self._task_ops(), self._plan.op_names
+        ops, names = self._step_ops(), self._plan.op_names
+        task_ops = [[ops[step] for step in steps] for steps in self.executable.task_steps]
         begun: dict[int, tuple[int, float]] = {}
         for record in records:
             core, now = record.core, float(record.time)

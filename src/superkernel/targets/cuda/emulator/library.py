@@ -6,7 +6,7 @@ import ctypes
 import itertools
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from ctypes import POINTER, c_char_p, c_int, c_int32, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, c_char_p, c_int, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass, field
 from functools import cache as remembered
 from pathlib import Path
@@ -37,7 +37,10 @@ class LaunchSettings(ctypes.Structure):
     _fields_ = (
         *((name, c_uint64) for name in ("seed", "stall_limit", "progress")),
         *((name, c_uint32 * 3) for name in ("grid", "threads")),
-        *((name, c_uint32) for name in ("resident", "sms", "slot_threads", "shared_bytes", "dynamic_shared")),
+        *(
+            (name, c_uint32)
+            for name in ("resident", "cores", "task_register", "slot_threads", "shared_bytes", "dynamic_shared")
+        ),
         *(
             (name, c_uint32)
             for name in ("local_bytes", "slots", "slot_areas", "slot_bytes", "order", "quantum", "races")
@@ -60,8 +63,8 @@ _FUNCTIONS: dict[str, tuple[object, list[object]]] = {
     "sk_ptx_banks": (None, [c_void_p, c_char_p, c_uint64, c_char_p, c_uint64]),
     "sk_ptx_range": (None, [c_void_p, c_uint64, c_uint64, c_void_p, c_char_p, c_int, c_int, c_int, c_int, c_uint32]),
     "sk_ptx_label": (None, [c_void_p, c_uint64, c_uint64, c_char_p]),
-    "sk_ptx_tasks": (None, [c_void_p, c_uint32, POINTER(c_char_p), c_uint64]),
-    "sk_ptx_core_tasks": (None, [c_void_p, c_uint32, POINTER(c_int32), c_uint64]),
+    "sk_ptx_ops": (None, [c_void_p, POINTER(c_char_p), c_uint64]),
+    "sk_ptx_tasks": (None, [c_void_p, c_void_p, c_void_p, c_uint64]),
     "sk_ptx_run": (c_int, [c_void_p, c_uint64]),
     "sk_ptx_error": (c_char_p, [c_void_p]),
     "sk_ptx_steps": (c_uint64, [c_void_p]),

@@ -51,6 +51,7 @@ class DecodedProgram:
     targets: Array  # instructions that brx.idx branches to
     image: Array  # registers of a warp when its block begins
     specials: Array  # of SPECIAL
+    registers: Mapping[str, int]  # of the entry itself, not of scopes inside it: name -> place
     params: Mapping[str, tuple[int, int]]  # name -> offset, bytes
     param_bytes: int
     constants: Mapping[str, tuple[int, int]]  # .const variables: offset, bytes

@@ -7,16 +7,19 @@ Numbers are registers that hold the same value in all lanes.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
 
 from ....errors import UnsupportedError
-from ..ptx import RegisterDeclaration
+from ..ptx import RegisterDeclaration, Scope, Statement
 from .program import LANES, SPECIAL, Array
 
 PREDICATE = 0  # bytes per lane, in the place of 4 or 8
+_PREDICATE_BYTES = 4
+_ALIGNMENT = 64
 
 
 class SpecialRegister(IntEnum):
@@ -85,10 +88,28 @@ def _float_bits(value: float, nbytes: int) -> int:
     return int.from_bytes(np.array(value, kind).tobytes(), "little")
 
 
+def declared_bytes(statements: Iterable[Statement]) -> int:
+    """The most bytes that the registers of a scope and of those inside it need together."""
+    here = inside = 0
+    for statement in statements:
+        if isinstance(statement, RegisterDeclaration):
+            step = _PREDICATE_BYTES if statement.type == "pred" else 8 * LANES
+            here += -(-step * len(statement.names) // _ALIGNMENT) * _ALIGNMENT
+        elif isinstance(statement, Scope):
+            inside = max(inside, declared_bytes(statement.statements))
+    return here + inside
+
+
 @dataclass
 class RegisterFile:
-    """Places of registers, and what they hold when a block begins."""
+    """Places of registers, and what they hold when a block begins.
 
+    Registers of scopes come first, those of scopes side by side in the same places; numbers, special registers and
+    temporary values follow.
+    """
+
+    scoped_bytes: int  # the most that nested scopes declare together
+    scoped: int = 0  # bytes of the scopes that are open
     size: int = 0
     _constants: dict[tuple[int, int], int] = field(default_factory=dict)  # lane bytes, bits -> offset
     _specials: dict[tuple[SpecialRegister, int], int] = field(default_factory=dict)
@@ -105,11 +126,16 @@ class RegisterFile:
                     f"line {declaration.line}: the emulator has no registers of type .{kind} ({declaration.name})"
                 )
             lane_bytes = 8 if bits == 64 else 4
-        return {name: Register(self.allocate(lane_bytes), lane_bytes, bits) for name in declaration.names}
+        names, place = declaration.names, self.scoped
+        step = lane_bytes * LANES or _PREDICATE_BYTES
+        self.scoped += -(-step * len(names) // _ALIGNMENT) * _ALIGNMENT
+        assert self.scoped <= self.scoped_bytes
+        return {name: Register(place + step * number, lane_bytes, bits) for number, name in enumerate(names)}
 
     def allocate(self, lane_bytes: int) -> int:
-        nbytes = lane_bytes * LANES or 4
-        self.size = -(-self.size // min(nbytes, 64)) * min(nbytes, 64)
+        nbytes = lane_bytes * LANES or _PREDICATE_BYTES
+        self.size = max(self.size, self.scoped_bytes)
+        self.size = -(-self.size // min(nbytes, _ALIGNMENT)) * min(nbytes, _ALIGNMENT)
         self.size += nbytes
         return self.size - nbytes
 
@@ -132,7 +158,7 @@ class RegisterFile:
 
     def image(self) -> Array:
         """What a warp's registers hold when its block begins."""
-        image = np.zeros(-(-self.size // 64) * 64, np.uint8)
+        image = np.zeros(-(-max(self.size, self.scoped_bytes) // _ALIGNMENT) * _ALIGNMENT, np.uint8)
         for (lane_bytes, bits), offset in self._constants.items():
             if lane_bytes == PREDICATE:
                 image[offset : offset + 4] = 255 if bits else 0

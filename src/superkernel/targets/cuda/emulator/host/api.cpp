@@ -63,14 +63,12 @@ void sk_ptx_range(Machine* m, uint64_t begin, uint64_t bytes, uint8_t* host, con
 
 void sk_ptx_label(Machine* m, uint64_t begin, uint64_t end, const char* text) { m->labels.push_back({begin, end, text}); }
 
-void sk_ptx_tasks(Machine* m, uint32_t cores, const char* const* names, uint64_t count) {
-    m->task_of.assign(cores, 0);
-    m->core_tasks.resize(cores);
-    m->task_names.assign(names, names + count);
-}
+void sk_ptx_ops(Machine* m, const char* const* names, uint64_t count) { m->op_names.assign(names, names + count); }
 
-// Which op each task of a core belongs to; negative: none.
-void sk_ptx_core_tasks(Machine* m, uint32_t core, const int32_t* ops, uint64_t count) { m->core_tasks[core].assign(ops, ops + count); }
+// The op of each task, by its address; -1: none.
+void sk_ptx_tasks(Machine* m, const uint64_t* addresses, const int32_t* ops, uint64_t count) {
+    for (uint64_t k = 0; k < count; ++k) m->op_of_task[addresses[k]] = uint32_t(ops[k] + 1);
+}
 
 int sk_ptx_run(Machine* m, uint64_t most_steps) { return m->run(most_steps); }
 const char* sk_ptx_error(Machine* m) { return m->error.c_str(); }

@@ -145,6 +145,7 @@ void release(Machine& m, Barrier& barrier) {
     for (Warp* waiting : barrier.waiting) {
         waiting->clock.join(barrier.joined);
         waiting->state = State::ready;
+        m.ready_changed = true;
         const Instruction& i = m.program[waiting->at];
         uint32_t mask = waiting->mask;
         if (i.detail == kPopulation) {
@@ -187,6 +188,7 @@ void barrier(Warp& warp, const Instruction& i, uint32_t mask) {
     }
     if (i.detail != kArrive) {
         warp.state = State::waiting;
+        m.ready_changed = true;
         warp.barrier = id;
         b.waiting.push_back(&warp);
     }

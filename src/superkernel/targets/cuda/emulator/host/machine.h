@@ -92,7 +92,7 @@ struct Detail {
 
 struct Access {  // the last one of its kind to a granule
     uint32_t at = 0;  // of the warp's clock; 0: none
-    uint16_t warp = 0, task = 0;
+    uint16_t warp = 0, op = 0;
     uint32_t instruction : 28;
     uint32_t strong : 2;  // 0: weak; 1: at cta scope; 2: at gpu scope
     uint32_t atomic : 1;
@@ -175,7 +175,11 @@ struct Warp {
     int group = 0;  // of cp.async, the next to be committed
     std::vector<uint8_t> local;
     uint64_t polls = 0, poll_progress = 0, polled = 0, poll_value = 0;
+    const uint8_t* poll_host = nullptr;  // where the word is that it polls; null: not known
+    uint32_t poll_bytes = 0;
     uint64_t priority = 0;
+    uint64_t task = 0;      // whose op is known
+    uint32_t task_op = 0;
     uint32_t carry = 0;
 
     template <class T>
@@ -213,7 +217,8 @@ struct Settings {  // as in library.py
     uint64_t progress;      // the address of the words in which cores say what they do; 0: none
     uint32_t grid[3], threads[3];
     uint32_t resident;      // blocks at the same time
-    uint32_t sms;           // that progress words count; 0: blocks run alone
+    uint32_t cores;         // that have progress words
+    uint32_t task_register; // the place of the register that holds the address of a warp's task; kNone: blocks run alone
     uint32_t slot_threads;  // of one slot; 0: blocks have no slots
     uint32_t shared_bytes, dynamic_shared, local_bytes;
     uint32_t slots, slot_areas, slot_bytes;  // shared memory of slot s begins at slot_areas + s * slot_bytes; 0: not checked
@@ -255,9 +260,8 @@ struct Machine {
     std::unordered_map<uint64_t, Location> locations;
     std::vector<std::vector<Access>> reader_sets;
     std::vector<uint32_t> free_reader_sets;
-    std::vector<uint32_t> task_of;  // core -> 1 + the op that it runs; 0: none
-    std::vector<std::vector<int32_t>> core_tasks;  // core -> the op of each task
-    std::vector<std::string> task_names;  // of ops
+    std::unordered_map<uint64_t, uint32_t> op_of_task;  // address in the task table -> 1 + op; 0: none
+    std::vector<std::string> op_names;
     std::vector<Record> records;
     std::string error;
     uint64_t next_block = 0, block_count = 0;
@@ -266,7 +270,9 @@ struct Machine {
     uint32_t turn = 0;
     bool begun = false;
     std::vector<bool> held;
-    std::vector<Warp*> ready;
+    std::vector<Warp*> ready, chosen_from;
+    Warp* favourite = nullptr;
+    bool ready_changed = true;
 
     // scheduler.cpp
     void begin();
@@ -274,6 +280,8 @@ struct Machine {
     bool waits_for_host();
     void start_block(Block& block);
     Warp* choose();
+    void find_ready();
+    bool eager(const Warp& warp) const;
     void hold_some();
     bool in_vain(const Warp& warp) const;
     [[noreturn]] void deadlock(const std::string& why) const;
@@ -286,12 +294,11 @@ struct Machine {
     bool together(Warp& warp, uint32_t lanes, uint32_t members);
 
     // report.cpp
-    [[noreturn]] void fail(const Warp& warp, const std::string& why) const;
+    [[noreturn]] void fail(Warp& warp, const std::string& why) const;
     std::string who(const Warp& warp) const;
-    std::string task(uint32_t number) const;
+    std::string op(uint32_t number) const;
     std::string place(const Warp& warp, uint64_t address) const;  // a generic address in words
-    uint32_t core_of(const Warp& warp) const;
-    uint32_t task_number(const Warp& warp) const;
+    uint32_t op_number(Warp& warp) const;
 
     // memory.cpp
     Range* range_of(uint64_t address, uint32_t bytes, uint32_t& hint);

@@ -144,7 +144,7 @@ void polled(Warp& warp, uint64_t address, uint64_t value) {
     Machine& m = *warp.machine;
     warp.polls = warp.poll_progress == m.progress ? warp.polls + 1 : 1;
     warp.poll_progress = m.progress;
-    warp.polled = address, warp.poll_value = value;
+    warp.polled = address, warp.poll_value = value, warp.poll_host = nullptr;
     if (warp.polls > 1) warp.yields = true;
 }
 
@@ -163,7 +163,7 @@ void check_coherent(Warp& warp, const Place& place, uint32_t bytes) {
         const Access& write = shadow.cells[cell].write;
         if (!write.at) continue;
         warp.machine->fail(warp, "reads " + warp.machine->place(warp, place.address) + " without coherence (ld.global.nc), which " +
-                                     warp.machine->task(write.task) + " wrote in this launch (line " +
+                                     warp.machine->op(write.op) + " wrote in this launch (line " +
                                      std::to_string(warp.machine->program[write.instruction].line) + ")");
     }
 }
@@ -176,6 +176,7 @@ void load(Warp& warp, const Instruction& i, uint32_t mask) {
     AccessRun run(warp, false, strength(detail), false);
     bool strong = detail.semantics != Semantics::weak;
     uint64_t last_value = 0, last_address = 0;
+    const uint8_t* last_host = nullptr;
     for (uint32_t rest = mask; rest; rest &= rest - 1) {
         int lane = __builtin_ctz(rest);
         uint64_t address = address_of(warp, i, detail, address_operand, lane);
@@ -188,7 +189,7 @@ void load(Warp& warp, const Instruction& i, uint32_t mask) {
             uint64_t value = 0;
             std::memcpy(&value, from, size);
             if (detail.sign) value = size == 1 ? uint64_t(int64_t(int8_t(value))) : size == 2 ? uint64_t(int64_t(int16_t(value))) : value;
-            last_value = value, last_address = place.address;
+            last_value = value, last_address = place.address, last_host = from;
             if (to == kNone) continue;
             if (size == 8) warp.lanes<uint64_t>(to)[lane] = value;
             else warp.lanes<uint32_t>(to)[lane] = uint32_t(value);
@@ -196,7 +197,10 @@ void load(Warp& warp, const Instruction& i, uint32_t mask) {
         if (strong && place.key) m.acquired(warp, place.key, detail.semantics, detail.scope);
     }
     run.flush();
-    if (strong && last_address) polled(warp, last_address, last_value);
+    if (strong && last_address) {
+        polled(warp, last_address, last_value);
+        warp.poll_host = last_host, warp.poll_bytes = size;
+    }
 }
 
 void store(Warp& warp, const Instruction& i, uint32_t mask) {
@@ -369,17 +373,12 @@ void wait_all(Warp& warp, const Instruction&, uint32_t) { complete(warp, INT32_M
 void complete_copies(Warp& warp) { complete(warp, INT32_MAX); }
 
 void Machine::note_progress_word(Warp&, uint64_t address, uint64_t) {
-    if (address < settings.progress || address >= settings.progress + 4 * task_of.size()) return;
-    uint32_t core = uint32_t(address - settings.progress) / 4;
-    uint32_t cell = 0;
-    Range* range = range_of(address, 4, cell);
-    uint32_t value;
+    if (address < settings.progress || address >= settings.progress + 4 * uint64_t(settings.cores)) return;
+    uint32_t hint = 0, value;
+    Range* range = range_of(address, 4, hint);
     std::memcpy(&value, range->host + (address - range->begin), 4);
     value &= 0x7FFFFFFF;  // bit 31: it has waited for long
-    const std::vector<int32_t>& ops = core_tasks[core];
-    uint32_t op = value && value <= ops.size() && ops[value - 1] >= 0 ? uint32_t(ops[value - 1]) + 1 : 0;
-    task_of[core] = op;
-    records.push_back({steps, core, value});
+    records.push_back({steps, uint32_t(address - settings.progress) / 4, value});
 }
 
 void add_memory(std::vector<HandlerEntry>& table) {

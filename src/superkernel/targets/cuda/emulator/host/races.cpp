@@ -2,7 +2,8 @@
 //
 // Every warp has a vector clock. A release publishes it at a location, an acquire that reads the location joins it, a
 // barrier joins the clocks of the warps that meet. Two accesses to one byte, one of them a write, must be ordered so,
-// unless both are strong (relaxed or more, atomic) at a scope that holds both warps, or both write the same value.
+// unless both are strong (relaxed or more, atomic) at a scope that holds both warps, or both write the same value, or one
+// of two accesses of the same op is atomic.
 #include <algorithm>
 
 #include "machine.h"
@@ -45,12 +46,13 @@ void Machine::saw(Warp& warp, Shadow& shadow, uint64_t offset, uint64_t bytes, u
     Access now;
     now.at = warp.clock[warp.index];
     now.warp = uint16_t(warp.index);
-    now.task = uint16_t(task_number(warp));
+    now.op = uint16_t(op_number(warp));
     now.instruction = warp.at;
     now.strong = strong;
     now.atomic = kind.atomic;
     auto ordered = [&](const Access& before) {
         if (!before.at || before.warp == warp.index || warp.clock[before.warp] >= before.at) return true;
+        if (before.op == now.op && now.op && (before.atomic || kind.atomic)) return true;  // a loop around atom.cas
         if (!before.strong || !strong) return false;
         return (before.strong == 2 && strong == 2) || warps[before.warp]->block == warp.block;
     };
@@ -71,7 +73,7 @@ void Machine::saw(Warp& warp, Shadow& shadow, uint64_t offset, uint64_t bytes, u
         if (clash) {
             const Warp& other = *warps[clash->warp];
             fail(warp, std::string("data race: it ") + (write ? "writes " : "reads ") + place(warp, address + (k - first) * shadow.granule) +
-                           ", and nothing orders this after the " + (with_write ? "write" : "read") + " by " + task(clash->task) + " on " +
+                           ", and nothing orders this after the " + (with_write ? "write" : "read") + " by " + op(clash->op) + " on " +
                            who(other) + " (line " + std::to_string(program[clash->instruction].line) + ")");
         }
         if (write) {

@@ -7,19 +7,21 @@
 
 namespace ptx {
 
-uint32_t Machine::core_of(const Warp& warp) const {
-    return warp.number * kLanes / settings.slot_threads * settings.sms + warp.block->index;
+// 1 + the op that a warp is in; 0: none.
+uint32_t Machine::op_number(Warp& warp) const {
+    if (settings.task_register == kNone) return 1;
+    uint32_t lanes = warp.mask ? warp.mask : warp.lanes_begun;
+    uint64_t task = warp.lanes<uint64_t>(settings.task_register)[__builtin_ctz(lanes)];
+    if (task != warp.task) {
+        auto found = op_of_task.find(task);
+        warp.task = task, warp.task_op = found == op_of_task.end() ? 0 : found->second;
+    }
+    return warp.task_op;
 }
 
-uint32_t Machine::task_number(const Warp& warp) const {
-    if (!settings.slot_threads) return 1;
-    uint32_t core = core_of(warp);
-    return core < task_of.size() ? task_of[core] : 0;
-}
-
-std::string Machine::task(uint32_t number) const {
-    if (!number || number > task_names.size()) return "the task loop";
-    return "op '" + task_names[number - 1] + "'";
+std::string Machine::op(uint32_t number) const {
+    if (!number || number > op_names.size()) return "the task loop";
+    return "op '" + op_names[number - 1] + "'";
 }
 
 std::string Machine::who(const Warp& warp) const {
@@ -33,8 +35,8 @@ std::string Machine::who(const Warp& warp) const {
            std::to_string(warp.number);
 }
 
-void Machine::fail(const Warp& warp, const std::string& why) const {
-    throw Failure(task(task_number(warp)) + " on " + who(warp) + " (line " + std::to_string(program[warp.at].line) + "): " + why);
+void Machine::fail(Warp& warp, const std::string& why) const {
+    throw Failure(op(op_number(warp)) + " on " + who(warp) + " (line " + std::to_string(program[warp.at].line) + "): " + why);
 }
 
 std::string Machine::place(const Warp&, uint64_t address) const {
@@ -59,7 +61,7 @@ std::string Machine::place(const Warp&, uint64_t address) const {
 
 void Machine::deadlock(const std::string& why) const {
     std::map<std::string, std::vector<std::string>> groups;  // what they do -> warps
-    for (const Warp* warp : warps) {
+    for (Warp* warp : warps) {
         if (warp->state == State::done) continue;
         std::string what;
         if (warp->state == State::waiting) {
@@ -71,7 +73,7 @@ void Machine::deadlock(const std::string& why) const {
         } else {
             what = "runs";
         }
-        groups[what + " in " + task(task_number(*warp)) + " (line " + std::to_string(program[warp->at].line) + ")"].push_back(who(*warp));
+        groups[what + " in " + op(op_number(*warp)) + " (line " + std::to_string(program[warp->at].line) + ")"].push_back(who(*warp));
     }
     std::string text = why;
     for (const auto& [what, members] : groups) {

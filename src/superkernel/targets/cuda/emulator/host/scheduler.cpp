@@ -65,6 +65,7 @@ void Machine::begin() {
         warp->clock.advance(warp->index);
     }
     held.assign(warps.size(), false);
+    ready_changed = true;
     for (auto& block : blocks) start_block(*block);
     begun = true;
 }
@@ -83,6 +84,7 @@ void Machine::start_block(Block& block) {
     block.shadow = Shadow();
     for (Barrier& barrier : block.barriers) barrier = Barrier();
     block.running = uint32_t(block.warps.size());
+    ready_changed = true;
     uint32_t threads = s.threads[0] * s.threads[1] * s.threads[2];
     for (auto& owned : block.warps) {
         Warp& warp = *owned;
@@ -106,6 +108,7 @@ void Machine::start_block(Block& block) {
 void Machine::end_warp(Warp& warp) {
     complete_copies(warp);
     warp.state = State::done;
+    ready_changed = true;
     ++progress;
     if (--warp.block->running == 0 && next_block < block_count) start_block(*warp.block);
 }
@@ -130,33 +133,47 @@ void Machine::hold_some() {
 
 bool Machine::in_vain(const Warp& warp) const { return warp.polls > kPatience && warp.poll_progress == progress; }
 
-Warp* Machine::choose() {
+void Machine::find_ready() {
     ready.clear();
     for (Warp* warp : warps) {
         if (warp->state == State::ready) ready.push_back(warp);
     }
+    ready_changed = false;
+}
+
+// A warp that is neither held back nor would see again what it saw when it polled last.
+bool Machine::eager(const Warp& warp) const {
+    bool polls = warp.polls > 1 && (warp.poll_progress == progress ||
+                                    (warp.poll_host && !std::memcmp(warp.poll_host, &warp.poll_value, warp.poll_bytes)));
+    return warp.state == State::ready && !polls && !(Order(settings.order) == Order::held && held[warp.index]);
+}
+
+Warp* Machine::choose() {
+    if (ready_changed) find_ready();
     if (ready.empty()) return nullptr;
     Order order = Order(settings.order);
-    if (order == Order::clock) {
-        for (size_t k = 0; k < warps.size(); ++k) {
-            Warp* warp = warps[++turn % warps.size()];
-            if (warp->state == State::ready) return warp;
-        }
-    }
+    if (order == Order::clock) return ready[++turn % ready.size()];
     if (order == Order::held && steps >= held_until) hold_some();
-    auto eager = [&](Warp* warp) {
-        bool polls = warp->polls > 1 && warp->poll_progress == progress;
-        return !polls && !(order == Order::held && held[warp->index]);
-    };
-    auto end = std::partition(ready.begin(), ready.end(), eager);
-    if (end != ready.begin() && !(order == Order::random && random.chance(64))) ready.erase(end, ready.end());
     if (order == Order::priority) {
-        auto lower = [](Warp* a, Warp* b) { return a->priority < b->priority; };
-        Warp* best = *std::max_element(ready.begin(), ready.end(), lower);
-        if (random.chance(24) || (best->polls > 1 && best->poll_progress == progress)) best->priority = random.next();
-        return best;
+        if (favourite && eager(*favourite) && !random.chance(24)) return favourite;
+        if (favourite) favourite->priority = random.next();
+        favourite = nullptr;
+        for (Warp* warp : ready) {
+            if (eager(*warp) && (!favourite || warp->priority > favourite->priority)) favourite = warp;
+        }
+        return favourite ? favourite : ready[random.below(ready.size())];
     }
-    return ready[random.below(ready.size())];
+    if (order == Order::random && random.chance(64)) return ready[random.below(ready.size())];
+    for (int attempt = 0; attempt < 8; ++attempt) {  // most warps are eager, most of the time
+        Warp* warp = ready[random.below(ready.size())];
+        if (eager(*warp)) return warp;
+    }
+    chosen_from.clear();
+    for (Warp* warp : ready) {
+        if (eager(*warp)) chosen_from.push_back(warp);
+    }
+    const std::vector<Warp*>& from = chosen_from.empty() ? ready : chosen_from;
+    return from[random.below(from.size())];
 }
 
 // Whether a warp polls a word that the host may set. If it does, all of them may try again.
