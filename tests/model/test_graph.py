@@ -271,3 +271,13 @@ def test_a_ranged_reason_names_the_blocks_that_conflict(case: Case) -> None:
                     needed = [p for p in range(produced) if conflict(first, p, second, block, {reason.on})]
                     last = -(-(block + 1) * produced // consumed) - 1
                     assert needed == list(range(block * produced // consumed, last + 1))
+
+
+def test_edges_know_what_a_kernel_reads_before_its_wait_once_that_is_found() -> None:
+    """A target may find wait points in the binary, after the graph was built."""
+    mix = kernel("mix", 1, "in:w", "in:x", "out:y")
+    graph = build_graph([Op(mix, ["a", "b", "w"]), Op(mix, ["w", "b", "c"]), Op(mix, ["b", "c", "d"])])
+    assert not any(edge.before_wait for edge in graph.edges)
+    found = graph.with_kernels({mix: replace(mix, early_start=("w",), waits_inside=True)})
+    assert [(edge.producer, edge.consumer, edge.before_wait) for edge in found.edges] == [(0, 1, True), (1, 2, False)]
+    assert not any(edge.before_wait for edge in found.with_kernels({node.kernel: mix for node in found.nodes}).edges)

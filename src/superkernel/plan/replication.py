@@ -40,6 +40,8 @@ def replicate(
         return {}, ()
     writers = count_writers(graph)
     candidates = {op for op in graph.order if replicable(graph, graph.nodes[op], writers)}
+    if machine.copies_per_core:  # no core computes all of an op that has a block for every core
+        candidates = {op for op in candidates if len(placements[op]) < cores}
     readers = _readers(graph, placements, candidates)
     candidates = {
         op for op in candidates if readers[op].issuperset(placements[op]) and len(placements[op]) < len(readers[op])

@@ -339,8 +339,9 @@ class _Comparison:
         for index, (source, stride, addend) in enumerate(given.arguments):
             slot = slots[index] if index < len(slots) else None
             copied = slot is not None and slot.source in self.numbers.copies
-            of_core = self.cores if stride or copied or slot is None else self.cores[:1]
-            for core in of_core:
+            if stride and (len(self.cores) == 1 or not (copied or step.op in self.numbers.copy_of)):
+                self.table.wrong(f"argument {index} of op {node.name!r} depends on the core")
+            for core in self.cores if copied or slot is None else self.cores[:1]:
                 right = self._scratch(step.op, index, core) if slot is None else self._value(slot, core)
                 if (source, (addend + stride * core) % (1 << 64)) != right:
                     self.table.wrong(f"argument {index} of op {node.name!r} on core {core} is not {right}")
