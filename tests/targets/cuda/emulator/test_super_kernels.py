@@ -252,6 +252,38 @@ def test_debug_check_names_op_parameter_and_block(made: dict[str, sk.SubKernel],
     assert "op 'lies' on block (" in text and "parameter inout:z" in text and "@block promises that block" in text
 
 
+def test_debug_check_finds_reads_before_the_wait(tmp_path: Path) -> None:
+    text = TEXTS["turn"].replace("turn(", "early(").replace("sm_80", "sm_90")
+    path = tmp_path / "early.ptx"
+    path.write_text(text.replace("st.shared.u32 [%r6]", "griddepcontrol.wait; st.shared.u32 [%r6]"))
+    params = ("in:x:uint32[512]", "out:z:uint32[512]")
+    early = sk.SubKernel.from_ptx(path, "early", threads=(128, 1, 1), grid=(4, 1, 1), params=params)
+    ops = [sk.Op(early, ["a", "t"], name="early")]
+    chip = SMALL | {"architecture": "sm_90a"}
+    with sk.compile(ops, name="early", target="cuda", chip=chip, options="debug-check=1") as kernel:
+        given = buffers(ops)
+        kernel.emulate(copies(given))  # the PTX itself says what is read early
+        node = kernel.plan.graph.nodes[0]
+        silent = kernel.plan.graph.with_kernels({node.kernel: replace(node.kernel, early_start=())})
+        with pytest.raises(LaunchError, match=r"reads byte \d+ of buffer 'a' \(parameter in:x\) before its wait"):
+            emulate_unfused(replace(kernel.plan, graph=silent), copies(given), check=True)
+
+
+def test_debug_replay_compares_with_every_op_alone(made: dict[str, sk.SubKernel]) -> None:
+    ops = chain(made, ["mix", "total"])
+    given = buffers(ops)
+    with sk.compile(ops, name="replayed", target="cuda", chip=dict(SMALL), options="debug-replay=1") as kernel:
+        kernel.emulate(copies(given), seed=4)
+
+
+def test_a_saved_kernel_is_emulated_too(far_chain: CompiledGraph, tmp_path: Path) -> None:
+    far_chain.kernel.save(tmp_path / "saved")
+    live = copies(far_chain.given)
+    with sk.load(tmp_path / "saved") as loaded:
+        loaded.emulate(live, seed=5)
+    assert all(np.array_equal(live[name], far_chain.alone[name]) for name in live)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_a_chain_of_triton_kernels_gives_the_bits_of_its_ops_alone(seed: int, corpus: Corpus) -> None:
     norm, silu, add = (corpus.sub_kernel(name, 80) for name in ("rms_norm", "silu_mul", "add"))

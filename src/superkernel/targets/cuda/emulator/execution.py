@@ -125,7 +125,7 @@ def _describe(
         bank[offset : offset + len(content)] = content
     calls.sk_ptx_banks(machine, bytes(bank), len(bank), launch.params, len(launch.params))
     for place in memory.ranges.values():
-        flags = place.tracked, place.readable, place.writable, place.outside, place.part
+        flags = place.tracked, place.readable, place.writable, place.outside, place.late, place.part
         room, at = place.content.size, place.content.ctypes.data
         calls.sk_ptx_range(machine, place.address, room, at, place.name.encode(), *flags)
     for first, last, name in launch.labels:

@@ -67,7 +67,8 @@ def emulate(
         raise LaunchError(f"{where}launches is {launches!r}; a whole number from 1 to {MOST_LAUNCHES} is needed")
     if stand_ins:
         raise UnsupportedError(
-            f"{where}stand_ins: the emulator of the cuda target runs the sub-kernels themselves; leave it out"
+            f"{where}stand_ins: the emulator of the cuda target runs the sub-kernels themselves, on the buffers that "
+            "k.emulate(buffers, seed=...) is given"
         )
     emulation = SuperKernelEmulator(executable, seed, schedule, races, count).run(buffers, launch_inputs)
     return emulation if record else replace(emulation, spans=())

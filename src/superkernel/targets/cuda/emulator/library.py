@@ -61,7 +61,10 @@ _FUNCTIONS: dict[str, tuple[object, list[object]]] = {
     "sk_ptx_program": (None, [c_void_p, c_void_p, c_uint64, c_void_p, c_uint64]),
     "sk_ptx_registers": (None, [c_void_p, c_void_p, c_uint64, c_void_p, c_uint64]),
     "sk_ptx_banks": (None, [c_void_p, c_char_p, c_uint64, c_char_p, c_uint64]),
-    "sk_ptx_range": (None, [c_void_p, c_uint64, c_uint64, c_void_p, c_char_p, c_int, c_int, c_int, c_int, c_uint32]),
+    "sk_ptx_range": (
+        None,
+        [c_void_p, c_uint64, c_uint64, c_void_p, c_char_p, c_int, c_int, c_int, c_int, c_int, c_uint32],
+    ),
     "sk_ptx_label": (None, [c_void_p, c_uint64, c_uint64, c_char_p]),
     "sk_ptx_ops": (None, [c_void_p, POINTER(c_char_p), c_uint64]),
     "sk_ptx_tasks": (None, [c_void_p, c_void_p, c_void_p, c_uint64]),

@@ -124,6 +124,11 @@ def _policy(lowering: Lowering, i: Instruction) -> None:
     lowering.emit("mov.b64", lowering.destination(i.operands[0], 8), zero)
 
 
+def _grid_dependency(lowering: Lowering, i: Instruction) -> None:
+    """launch_dependents says nothing about stores; wait is what debug-check looks for."""
+    lowering.emit("griddepcontrol.wait" if "wait" in i.modifiers else "nop")
+
+
 def nothing(lowering: Lowering, i: Instruction) -> None:
     """Hints, and what only means something between launches."""
     lowering.emit("nop")
@@ -132,5 +137,5 @@ def nothing(lowering: Lowering, i: Instruction) -> None:
 FORMS: dict[str, Form] = {
     "ld": _access, "ldu": _access, "st": _access, "atom": _atomic, "red": _atomic, "membar": _fence, "fence": _fence,
     "cp": copy, "createpolicy": _policy, "prefetch": nothing, "prefetchu": nothing, "applypriority": nothing,
-    "discard": nothing, "griddepcontrol": nothing, "pmevent": nothing,
+    "discard": nothing, "griddepcontrol": _grid_dependency, "pmevent": nothing,
 }  # fmt: skip

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from superkernel.cache import Cache
+from superkernel.errors import LaunchError
 from superkernel.model.argument_layout import Layout, Role, Slot
 from superkernel.model.graph import Graph
 from superkernel.model.node import Node
@@ -19,6 +20,7 @@ from superkernel.plan import Plan
 from superkernel.targets.buffers import bind
 
 from ..facts import KernelFacts, facts_of
+from ..wait_point import WaitKind
 from .alone import decoded, resident_blocks
 from .buffer_images import BufferImages
 from .device_memory import DeviceMemory, MemoryRange
@@ -47,7 +49,14 @@ def launch_op(node: Node, layout: Layout, images: BufferImages, seed: int, scope
     """Run one op alone. `check`: it may write only what it declares, and touch only the parts that @block names."""
     kernel, facts = node.kernel, facts_of(node.kernel)
     path = kernel.binary.path
-    program = decoded(path.read_text(), str(path), facts.symbol)
+    try:
+        text = path.read_text()
+    except OSError as reason:
+        raise LaunchError(
+            f"super_kernel_scope {scope!r}: op {node.name!r} cannot run alone: the PTX of its sub-kernel is gone "
+            f"({reason}); compile the super kernel again"
+        ) from reason
+    program = decoded(text, str(path), facts.symbol)
     slots = [slot for slot in layout.slots if slot.op == node.name and slot.role is Role.PARAM]
     memory = DeviceMemory()
     memory.add_variables(program.variables)
@@ -85,9 +94,21 @@ def _ranges(node: Node, images: BufferImages, memory: DeviceMemory, check: bool)
         in_parts = check and len(params) == 1 and params[0].block and content.size % node.blocks == 0
         part = content.size // node.blocks if in_parts else 0
         spelt = ", ".join(f"{param.kind.value}:{param.name}" for param in params)
+        late = check and _waits_itself(node) and not any(param.name in _early_names(node) for param in params)
         title = f"buffer {name!r} (parameter {spelt})"
-        found[name] = memory.add(title, content, tracked=True, writable=writable, part=part)
+        found[name] = memory.add(title, content, tracked=True, writable=writable, late=late, part=part)
     return found
+
+
+def _waits_itself(node: Node) -> bool:
+    point = facts_of(node.kernel).wait_point
+    return bool(node.kernel.waits_inside) and point is not None and point.kind is WaitKind.GRIDDEPCONTROL
+
+
+def _early_names(node: Node) -> tuple[str, ...]:
+    """The parameters that the kernel may touch before it waits."""
+    early = node.kernel.early_start_of(0)
+    return early if isinstance(early, tuple) else ()
 
 
 def _value(slot: Slot, ranges: dict[str, MemoryRange], images: BufferImages) -> int:

@@ -53,10 +53,10 @@ void sk_ptx_banks(Machine* m, const uint8_t* constants, uint64_t constant_bytes,
     m->params.assign(params, params + param_bytes);
 }
 
-void sk_ptx_range(Machine* m, uint64_t begin, uint64_t bytes, uint8_t* host, const char* name, int tracked, int readable, int writable, int outside, uint32_t part) {
+void sk_ptx_range(Machine* m, uint64_t begin, uint64_t bytes, uint8_t* host, const char* name, int tracked, int readable, int writable, int outside, int late, uint32_t part) {
     auto range = std::make_unique<Range>();
     range->begin = begin, range->end = begin + bytes, range->host = host, range->name = name;
-    range->tracked = tracked, range->readable = readable, range->writable = writable, range->outside = outside, range->part = part;
+    range->tracked = tracked, range->readable = readable, range->writable = writable, range->outside = outside, range->late = late, range->part = part;
     auto after = std::upper_bound(m->ranges.begin(), m->ranges.end(), begin, [](uint64_t a, const auto& r) { return a < r->begin; });
     m->ranges.insert(after, std::move(range));
 }

@@ -197,6 +197,7 @@ void barrier(Warp& warp, const Instruction& i, uint32_t mask) {
 
 void sleep(Warp& warp, const Instruction&, uint32_t) { warp.yields = true; }
 void nothing(Warp&, const Instruction&, uint32_t) {}
+void wait_previous(Warp& warp, const Instruction&, uint32_t) { warp.waited = true; }
 
 void clock32(Warp& warp, const Instruction& i, uint32_t mask) {
     auto* d = warp.lanes<uint32_t>(i.operands[0]);
@@ -214,7 +215,7 @@ void clock64(Warp& warp, const Instruction& i, uint32_t mask) {
 void add_control(std::vector<HandlerEntry>& table) {
     table.insert(table.end(), {
         {"bra", &branch}, {"brx.idx", &branch_indexed}, {"exit", &end_lanes}, {"trap", &trap}, {"bar", &barrier},
-        {"nanosleep", &sleep}, {"nop", &nothing}, {"clock.b32", &clock32}, {"clock.b64", &clock64},
+        {"nanosleep", &sleep}, {"nop", &nothing}, {"griddepcontrol.wait", &wait_previous}, {"clock.b32", &clock32}, {"clock.b64", &clock64},
     });
 }
 

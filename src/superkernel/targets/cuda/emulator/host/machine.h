@@ -124,6 +124,7 @@ struct Range {  // of global memory; addresses are emulated ones
     bool tracked = false;   // some op writes it: accesses are checked for races
     bool readable = true, writable = true;
     bool outside = false;   // the host may change it at any time
+    bool late = false;      // debug-check: not to be read before griddepcontrol.wait
     uint32_t part = 0;      // debug-check: block i may touch bytes i * part to (i + 1) * part; 0: all
     Shadow shadow;
 };
@@ -167,6 +168,7 @@ struct Warp {
     std::vector<Group> others;
     State state = State::ready;
     bool yields = false;
+    bool waited = false;  // it has executed griddepcontrol.wait
     uint32_t at = 0;  // the instruction under way
     uint32_t barrier = 0;  // that it waits at
     Clock clock, pending;  // pending: read by relaxed loads, joined by the next fence

@@ -65,6 +65,9 @@ uint8_t* Machine::global_at(Warp& warp, const Instruction& instruction, uint64_t
     if (write ? !range->writable : !range->readable) {
         fail(warp, std::string(doing) + place(warp, address) + ", which " + (write ? "no op declares to write" : "it declares only to write"));
     }
+    if (range->late && !warp.waited) {
+        fail(warp, doing + place(warp, address) + " before its wait (griddepcontrol.wait): early_start does not name that parameter");
+    }
     if (range->part) {
         uint64_t first = warp.block->linear * range->part, offset = address - range->begin;
         if (offset < first || offset + bytes > first + range->part) {

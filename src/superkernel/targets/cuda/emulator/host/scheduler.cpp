@@ -94,6 +94,7 @@ void Machine::start_block(Block& block) {
         warp.lanes_begun = warp.live = warp.mask = lanes == kLanes ? kAllLanes : (1u << lanes) - 1;
         warp.pc = 0;
         warp.state = State::ready;
+        warp.waited = false;
         warp.others.clear();
         warp.group = 0;
         warp.polls = 0;
