@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 torch = pytest.importorskip("torch")
 
+import superkernel as sk  # noqa: E402
 from superkernel.errors import OptionError, UnsupportedError  # noqa: E402
 from superkernel.targets.cuda.facts import complete  # noqa: E402
 from superkernel.tools import bench  # noqa: E402
@@ -122,3 +123,22 @@ def test_chains_have_the_sizes_of_the_figures(without_memory: None) -> None:
 
 
 _WEIGHTS_FIRST = {"rms_norm": ("weight",), "gemv": ("w",), "add": ()}
+
+
+@pytest.mark.conformance
+def test_a_small_decode_step_is_right_on_the_emulator(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    monkeypatch.setattr(cuda_workloads, "DEVICE", "cpu")
+    monkeypatch.setattr(cuda_workloads, "sm_count", lambda: 4)
+    sizes = {"HIDDEN": 128, "INNER": 256, "HEADS": 4, "GROUPS": 2, "WIDTH": 32, "TOKENS": 16, "POSITION": 5}
+    for name, value in {**sizes, "SILU_BLOCK": 128}.items():
+        monkeypatch.setattr(cuda_decode, name, value)
+    chain = cuda_decode.decode_chain(torch, {columns: GemvConfig(4, 64, 4) for columns in (128, 256)}, layers=1)
+    last = chain.buffers[chain.outputs[-1]]
+    for variant in (chain, cuda_workloads.with_streaming_gemv(chain, prefetch=2)):
+        for ops in cuda_chains.super_kernels_of(variant).values():
+            with sk.compile(ops, name="decode", target="cuda", cores=8) as k:
+                for seed in range(2):
+                    last.fill_(float("nan"))
+                    k.emulate(chain.buffers, seed=seed)
+                    assert (last.double() - chain.expected).abs().max() <= 1e-5 * chain.expected.abs().max()
