@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +15,7 @@ from superkernel.errors import BuildError
 from superkernel.targets.cuda import assemble as assembling
 from superkernel.targets.cuda.assemble import (
     Assembler,
+    NvJitLink,
     Ptxas,
     Resources,
     assemble,
@@ -135,6 +138,77 @@ def test_a_program_that_fails_shows_its_command_and_message(tmp_path: Path) -> N
     with pytest.raises(BuildError, match="no such instruction") as failed:
         Ptxas(str(program), (13, 0)).assemble(TEXT, "sm_80", ["-O0"])
     assert failed.value.command[:4] == (str(program), "-v", "-arch=sm_80", "-O0")
+
+
+class FakeLibrary:
+    """nvJitLink as cuda.bindings shows it: one program at a time."""
+
+    class nvJitLinkError(Exception):
+        pass
+
+    class InputType:
+        PTX = 2
+
+    def __init__(self, error: str = "") -> None:
+        self.error, self.options, self.text, self.destroyed = error.encode(), list[str](), b"", 0
+
+    def create(self, count: int, options: list[str]) -> int:
+        assert count == len(options)
+        self.options = options
+        return 7
+
+    def add_data(self, handle: int, kind: int, data: bytes, size: int, name: str) -> None:
+        assert (handle, kind, size) == (7, self.InputType.PTX, len(data))
+        self.text = data
+
+    def complete(self, handle: int) -> None:
+        if self.error:
+            raise self.nvJitLinkError("ERROR_PTX_COMPILE")
+
+    def get_linked_cubin_size(self, handle: int) -> int:
+        return 5
+
+    def get_linked_cubin(self, handle: int, cubin: bytearray) -> None:
+        cubin[:] = b"cubin"
+
+    def get_info_log_size(self, handle: int) -> int:
+        return len(LOG)
+
+    def get_info_log(self, handle: int, log: bytearray) -> None:
+        log[:] = LOG.encode()
+
+    def get_error_log_size(self, handle: int) -> int:
+        return len(self.error)
+
+    def get_error_log(self, handle: int, log: bytearray) -> None:
+        log[:] = self.error
+
+    def destroy(self, handle: int) -> None:
+        self.destroyed += 1
+
+
+def give_library(monkeypatch: pytest.MonkeyPatch, library: FakeLibrary) -> None:
+    bindings = SimpleNamespace(nvjitlink=library)
+    monkeypatch.setitem(sys.modules, "cuda", SimpleNamespace(bindings=bindings))
+    monkeypatch.setitem(sys.modules, "cuda.bindings", bindings)
+    monkeypatch.setitem(sys.modules, "cuda.bindings.nvjitlink", library)
+
+
+def test_nvjitlink_assembles(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = FakeLibrary()
+    give_library(monkeypatch, library)
+    cubin, log, command = NvJitLink((13, 0)).assemble(TEXT, "sm_80", ["-g"])
+    assert (cubin, read_resources(log).registers, library.destroyed) == (b"cubin", 96, 1)
+    assert library.options == ["-arch=sm_80", "-verbose", "-g"] and library.text == TEXT.encode() + b"\0"
+    assert command.startswith("nvJitLink -arch=sm_80")
+
+
+def test_what_nvjitlink_refuses_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = FakeLibrary("line 4: unknown symbol")
+    give_library(monkeypatch, library)
+    with pytest.raises(BuildError, match="line 4: unknown symbol"):
+        NvJitLink((13, 0)).assemble(TEXT, "sm_80", [])
+    assert library.destroyed == 1
 
 
 def test_the_assembler_of_this_machine_assembles() -> None:

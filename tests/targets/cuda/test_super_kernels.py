@@ -10,7 +10,7 @@ from superkernel.model.params import Kind
 from superkernel.targets.cuda.assemble import find_assemblers
 from superkernel.targets.cuda.build import MOST_BODIES
 from superkernel.targets.cuda.executable import CudaExecutable
-from superkernel.targets.cuda.facts import facts_of
+from superkernel.targets.cuda.facts import complete, facts_of
 
 CHIPS = {80: "sm_80", 90: "sm_90a", 120: "sm_120a"}
 OTHERS = [pytest.param(architecture, marks=pytest.mark.conformance) for architecture in (80, 120)]
@@ -51,6 +51,8 @@ def test_the_corpus_is_assembled(corpus: Corpus, architecture: int) -> None:
 def test_every_kernel_of_the_corpus_is_assembled_by_itself_with_many_slots(corpus: Corpus, architecture: int) -> None:
     for number, name in enumerate(names(architecture)):
         kernel = corpus.sub_kernel(name, architecture, grid=(2048, 1, 1))
+        if complete(kernel).sync_all:  # its blocks meet, so that all of them must be resident
+            continue
         found = built([op_of(kernel, number)], architecture)
         assert found.resources is not None and found.resources.spilled_bytes == 0, name
         assert found.slots * found.threads <= 1024
