@@ -44,7 +44,8 @@ def _argument(param: Param, name: str, random: np.random.Generator) -> Any:
     shape = param.shape
     special = {"lengths": np.full(shape, 100), "ids": random.integers(0, 100, shape), "position": np.full(shape, 7),
                "places": random.permutation(math.prod(shape)), "chosen": random.integers(0, 2, shape),
-               "semaphore": np.zeros(shape), "state": np.zeros(shape)}.get(param.name)  # fmt: skip
+               "semaphore": np.zeros(shape), "state": np.zeros(shape), "locks": np.zeros(shape),
+               "area": np.zeros(shape)}.get(param.name)  # fmt: skip
     if special is None and param.dtype.startswith(("int", "uint")):
         special = random.integers(0, 200, shape)
     if special is not None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from targets.cuda.corpus import Corpus
 from targets.cuda.emulator.graph_kernels import TEXTS, buffers, chain, kernels, random_graph
 from targets.cuda.emulator.planted_faults import (
     arrive_early,
@@ -282,22 +281,3 @@ def test_a_saved_kernel_is_emulated_too(far_chain: CompiledGraph, tmp_path: Path
     with sk.load(tmp_path / "saved") as loaded:
         loaded.emulate(live, seed=5)
     assert all(np.array_equal(live[name], far_chain.alone[name]) for name in live)
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_a_chain_of_triton_kernels_gives_the_bits_of_its_ops_alone(seed: int, corpus: Corpus) -> None:
-    norm, silu, add = (corpus.sub_kernel(name, 80) for name in ("rms_norm", "silu_mul", "add"))
-    ops = [
-        sk.Op(norm, ["x", "w", "t", 2048, 1e-5], name="norm"),
-        sk.Op(silu, ["t", "x", "u", 4096], name="silu"),
-        sk.Op(add, ["t", "u", "y", 4096], name="add"),
-        sk.Op(norm, ["y", "w", "z", 2048, 1e-5], name="norm_again"),
-    ]
-    random = np.random.default_rng(0)
-    shapes = {"x": (2, 2048), "w": (2048,), "t": (2, 2048), "u": (4096,), "y": (4096,), "z": (2, 2048)}
-    given = {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
-    with sk.compile(ops, name="triton_chain", target="cuda", chip=dict(SMALL)) as kernel:
-        alone, live = copies(given), copies(given)
-        emulate_unfused(kernel.plan, alone)
-        kernel.emulate(live, seed=seed, launches=2)
-    assert all(np.array_equal(live[name], alone[name]) for name in given)
