@@ -215,7 +215,7 @@ def build(plan: CudaPlan, device: DeviceDescription) -> CudaExecutable:
     numbers = Numbering(plan, plan.shape, {k: _code(k, s) for k, s in made.sections.items()}, room)
     table = encode(numbers)
     check_table(table.data, numbers)
-    if len(table.data) > made.shape.table_room:
+    if table_room(len(table.data)) > made.shape.table_room:
         made = make_text(graph, plan.shape.slots, device, len(table.data))
     assembled = None
     if find_assemblers():

@@ -20,7 +20,7 @@ from .emit_steps import (
 )
 from .emit_waits import SlotShape
 from .rewrite import Body
-from .task_layout import SLOT_ALIGNMENT, WORD, Section, SharedOffset, TaskWord
+from .task_layout import SLOT_ALIGNMENT, TASK_BYTES, WORD, Section, SharedOffset, TaskFlag, TaskWord
 from .virtual_ids import TABLE_LOAD
 
 PtxVersion = tuple[int, int]
@@ -41,8 +41,9 @@ _SECTIONS = {
 }
 _PREDICATES = "first", "p", "abort", "near", "shares"
 _WORDS = (
-    "thread", "slot", "core", "cores", "barrier", "narrow_barrier", "shared", "control", "slot_words", "kind", "block",
-    "launches", "counter", "seen_word", "arrivals", "target", "seen", "polls", "more", "more_count", "a", "b", "c", "d",
+    "thread", "slot", "core", "cores", "barrier", "narrow_barrier", "shared", "control", "slot_words", "kind",
+    "next_kind", "argument", "block", "launches", "counter", "seen_word", "arrivals", "target", "seen", "polls",
+    "more", "more_count", "a", "b", "c", "d",
 )  # fmt: skip
 _LONGS = "table", "values", "state", "task", "address", "event", "host", "now", "since", "elapsed"
 
@@ -62,7 +63,7 @@ class TextShape:
 def table_room(nbytes: int) -> int:
     """The size that a task table is given: one of few, so that kernels of similar size share a binary."""
     room = MOST_CONSTANT_TABLE
-    while room < nbytes:
+    while room < nbytes + TASK_BYTES:  # a task behind the last one is asked for, but not used
         room *= 2
     return room
 
@@ -147,6 +148,10 @@ def _body_lines(body: Body, slots: SlotShape) -> Iterator[str]:
     yield "bar.warp.sync 0xffffffff;"
     if body.mbarriers:
         yield from _invalidate_lines(body)
+    yield f"{TABLE_LOAD}.u32 %sk_kind, [%sk_task+{WORD * TaskWord.KIND}];"
+    yield f"and.b32 %sk_a, %sk_kind, {TaskFlag.SINGLE.value};"
+    yield "setp.ne.u32 %sk_p, %sk_a, 0;"
+    yield "@%sk_p bra $sk_meet_there;"
     yield f"{TABLE_LOAD}.u32 %sk_a, [%sk_task+{WORD * TaskWord.WIDTH}];"
     yield f"{TABLE_LOAD}.u32 %sk_b, [%sk_task+{WORD * TaskWord.BLOCKS}];"
     yield "add.u32 %sk_block, %sk_block, %sk_a;"

@@ -81,13 +81,16 @@ def entry_lines(shape: SlotShape) -> Iterator[str]:
 
 
 def dispatch_lines(shape: SlotShape, targets: list[str]) -> Iterator[str]:
-    yield "// ---- the next task of this core"
+    yield f"{TABLE_LOAD}.u32 %sk_next_kind, [%sk_task+{WORD * TaskWord.KIND}];"
+    yield "// ---- the next task of this core; the one behind it is asked for before it is needed"
     yield "$sk_next:"
+    yield "mov.u32 %sk_kind, %sk_next_kind;"
+    yield f"{TABLE_LOAD}.u32 %sk_argument, [%sk_task+{WORD * TaskWord.ARGUMENTS}];"
     yield f"{TABLE_LOAD}.u32 %sk_a, [%sk_task+{WORD * TaskWord.NUMBER}];"
+    yield f"{TABLE_LOAD}.u32 %sk_next_kind, [%sk_task+{TASK_BYTES + WORD * TaskWord.KIND}];"
     yield "add.u32 %sk_a, %sk_a, 1;"
     yield f"mad.wide.u32 %sk_address, %sk_core, {WORD}, %sk_state;"
     yield f"@%sk_first st.relaxed.gpu.global.u32 [%sk_address+{StateOffset.PROGRESS}], %sk_a;"
-    yield f"{TABLE_LOAD}.u32 %sk_kind, [%sk_task+{WORD * TaskWord.KIND}];"
     yield from wait_lines("$sk_wait", shape, shape.threads, TaskFlag.WAITS, "$sk_end")
     yield f"and.b32 %sk_a, %sk_kind, {SECTION_MASK};"
     yield f"sk_sections: .branchtargets {', '.join(targets)};"
@@ -97,9 +100,10 @@ def dispatch_lines(shape: SlotShape, targets: list[str]) -> Iterator[str]:
 def meet_lines(shape: SlotShape) -> Iterator[str]:
     yield "// ---- the threads of the slot meet behind a task; the first of them signals"
     yield "$sk_meet:"
+    yield f"{TABLE_LOAD}.u32 %sk_kind, [%sk_task+{WORD * TaskWord.KIND}];"
+    yield "$sk_meet_there:"
     yield f"bar.warp.sync {EVERY_LANE};"
     yield f"bar.sync %sk_barrier, {shape.threads};"
-    yield f"{TABLE_LOAD}.u32 %sk_kind, [%sk_task+{WORD * TaskWord.KIND}];"
     yield f"and.b32 %sk_a, %sk_kind, {TaskFlag.WAITS_INSIDE.value};"
     yield "setp.eq.u32 %sk_p, %sk_a, 0;"
     yield "@%sk_p bra $sk_signal;"
@@ -165,8 +169,7 @@ def event_lines(shape: SlotShape) -> Iterator[str]:
 
 def _argument_lines(register: str) -> Iterator[str]:
     """The first argument of a task, in a 64-bit register."""
-    yield f"{TABLE_LOAD}.u32 %sk_a, [%sk_task+{WORD * TaskWord.ARGUMENTS}];"
-    yield "cvt.u64.u32 %sk_address, %sk_a;"
+    yield "cvt.u64.u32 %sk_address, %sk_argument;"
     yield "add.u64 %sk_address, %sk_address, %sk_table;"
     yield f"{TABLE_LOAD}.u32 %sk_a, [%sk_address+{WORD * ArgumentWord.SOURCE}];"
     yield f"{TABLE_LOAD}.u64 %sk_address, [%sk_address+{WORD * ArgumentWord.ADDEND}];"

@@ -44,6 +44,7 @@ class CallAction:
 
     section: int
     ranked: bool
+    single: bool
     first_block: int
     blocks: int
     width: int
@@ -174,7 +175,7 @@ class _Comparison:
             meaningful |= {*_RANK_WORDS, TaskWord.GRID_Y}
             yield from self._call_actions(task, flags, section)
             meaningful |= {TaskWord.STAMP} if flags & TaskFlag.RECORDS_WAIT else set()
-        elif flags & (TaskFlag.WAITS_INSIDE | TaskFlag.RANKED | TaskFlag.RECORDS_WAIT):
+        elif flags & (TaskFlag.WAITS_INSIDE | TaskFlag.RANKED | TaskFlag.RECORDS_WAIT | TaskFlag.SINGLE):
             self.table.wrong(f"section {section} calls nothing, but has the flags {flags!r}")
         elif section == Section.STAMP:
             meaningful.add(TaskWord.STAMP)
@@ -203,6 +204,7 @@ class _Comparison:
             CallAction(
                 section,
                 bool(flags & TaskFlag.RANKED),
+                bool(flags & TaskFlag.SINGLE),
                 bias - (1 << 32) if bias >= 1 << 31 else bias,
                 task[TaskWord.BLOCKS],
                 task[TaskWord.WIDTH],
@@ -326,7 +328,7 @@ class _Comparison:
             lines = -(-(self.plan.graph.buffers[str(wanted[1])].nbytes or 0) // LINE_BYTES)
             right = (Section.PREFETCH, lines, width, (-(-step.budget // LINE_BYTES), 0))
         said = given.section, given.blocks, given.width, given.grid
-        if said != right:
+        if said != right or given.single != (isinstance(step, Call) and step.blocks <= width):
             self.table.wrong(f"{self.plan.describe(step)} is {said}, it should be {right}")
         if isinstance(step, Call):
             self._compare_arguments(step, given)

@@ -29,7 +29,7 @@ from .ptx import (
     walk,
     walk_statements,
 )
-from .task_layout import ARGUMENT_BYTES, MOST_MBARRIERS, WORD, ArgumentWord, SharedOffset, TaskWord
+from .task_layout import ARGUMENT_BYTES, MOST_MBARRIERS, WORD, ArgumentWord, SharedOffset
 from .virtual_ids import TABLE_LOAD, VirtualIds
 
 _BULK_COPIES = ("cp.async.bulk", "cp.reduce.async.bulk")
@@ -185,8 +185,7 @@ class _Rewriter:
 
     def _head(self) -> Iterator[str]:
         """The task's arguments, the addresses of variables in shared memory, and the ids that the code reads."""
-        yield f"{TABLE_LOAD}.u32 %sk_index, [%sk_task+{WORD * TaskWord.ARGUMENTS}];"
-        yield "cvt.u64.u32 %sk_arguments, %sk_index;"
+        yield "cvt.u64.u32 %sk_arguments, %sk_argument;"
         yield "add.u64 %sk_arguments, %sk_arguments, %sk_table;"
         for name, offset in self.shared.items():
             yield f"add.u32 {self.names[name]}, %sk_shared, {offset};"

@@ -56,6 +56,7 @@ class TaskFlag(IntFlag):
     RECORDS_WAIT = 1 << 22  # two time stamps around the wait inside
     RANKED = 1 << 23  # the first block of a core depends on its number
     SHARED_WAIT = 1 << 24  # one core of the SM polls the counter, the others a shared word
+    SINGLE = 1 << 25  # no core has a second block
 
 
 NO_FLAGS = TaskFlag(0)

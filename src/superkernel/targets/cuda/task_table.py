@@ -293,7 +293,7 @@ class _TaskList:
         task = Task(
             self.numbers.codes[node.kernel].section,
             number,
-            TaskFlag.RANKED if ranked else NO_FLAGS,
+            (TaskFlag.RANKED if ranked else NO_FLAGS) | (TaskFlag.SINGLE if step.blocks <= step.width else NO_FLAGS),
             first_block=place - self.core if ranked else place,
             blocks=step.blocks,
             width=step.width,
