@@ -112,6 +112,8 @@ class _Rewriter:
         self.wait_lines, self.sources = wait_lines, sources
         self.mbarriers = 0
         self.instructions = tuple(walk(entry.statements))
+        # such a kernel leaves no barrier object valid
+        self.invalidates = any(i.name == "mbarrier" and "inval" in i.modifiers for i in self.instructions)
         self.params = {param.name: index for index, param in enumerate(entry.params)}
         self.variables = find_variables(entry, module, shape.dynamic_shared, name)
         self.shared = self.variables.shared
@@ -235,7 +237,7 @@ class _Rewriter:
                 yield self._load(i)
             case "mov" | "cvta" if self.shared and len(i.operands) > 1 and self._is_shared(i.operands[1]):
                 yield from self._shared_address(i)
-            case "mbarrier" if "init" in i.modifiers:
+            case "mbarrier" if "init" in i.modifiers and not self.invalidates:
                 yield self._plain(i)
                 yield from self._noted_mbarrier(i)
             case _:

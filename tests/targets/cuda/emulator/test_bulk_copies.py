@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import superkernel as sk
 from superkernel.errors import LaunchError, UnsupportedError
 from superkernel.targets.cuda.emulator.alone import launch_entry
 from superkernel.targets.cuda.kernels.streaming_gemv import StreamingGemv
@@ -139,3 +140,34 @@ def test_the_streaming_gemv_is_right_and_has_the_same_bits_in_every_order(gemv: 
     expected = x.astype(np.float64) @ matrix.T
     assert np.abs(found[0] - expected).max() <= 1e-6 * np.abs(expected).max()
     assert found[0].tobytes() == found[1].tobytes()
+
+
+@pytest.mark.slow
+def test_a_super_kernel_of_streaming_gemvs_has_the_bits_of_single_launches() -> None:
+    """Three products on two SMs: weights are asked for before the wait, the rings share memory one after the other."""
+    random = np.random.default_rng(1)
+    gemvs = [
+        StreamingGemv(4096, 64, blocks=2, most_slots=2),
+        StreamingGemv(48, 4096, blocks=2, most_slots=3),
+        StreamingGemv(24, 48, blocks=2, weights="int8"),
+    ]
+    buffers: dict[str, Any] = {"x0": random.standard_normal((1, 64)).astype(np.float32)}
+    ops = []
+    for number, gemv in enumerate(gemvs):
+        w, scales, _ = weights_of(gemv, random)
+        buffers |= {f"w{number}": w, **{f"s{number}": scale for scale in scales}}
+        buffers[f"x{number + 1}"] = np.zeros((1, gemv.rows), np.float32)
+        following = (f"w{number + 1}", gemvs[number + 1]) if number == 0 else None
+        names = f"w{number}", f"x{number}", f"x{number + 1}"
+        ops.append(gemv.op(*names, scale=f"s{number}" if scales else None, following=following))
+    for op in ops:
+        arguments = [argument if isinstance(argument, int) else buffers[str(argument)] for argument in op.args]
+        shape = {"grid": op.kernel.grid, "threads": op.kernel.threads, "shared": op.kernel.shared}
+        launch_entry(read_ptx_file(op.kernel.binary.path), op.kernel.name, arguments, **shape)
+    alone = {name: value.tobytes() for name, value in buffers.items()}
+    with sk.compile(ops, name="products", target="cuda") as k:
+        for seed in range(5):
+            for name in ("x1", "x2", "x3"):
+                buffers[name][:] = np.nan
+            k.emulate(buffers, seed=seed)
+            assert {name: value.tobytes() for name, value in buffers.items()} == alone, seed

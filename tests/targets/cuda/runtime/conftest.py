@@ -18,6 +18,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDriver]:
     with_fake(monkeypatch, made)
     yield made
     made.finish()
+    device_kernel.WATCHDOG.stop()  # its thread would look at states of this fake while another test runs
     assert made.violations == ""
     assert not made.errors, made.errors
 

@@ -52,7 +52,7 @@ def kernel(fake: FakeDriver, tmp_path: Path) -> CudaLoadedKernel:
 def on_stream(monkeypatch: pytest.MonkeyPatch, stream: int) -> None:
     """Launches go there, as to a current stream of torch."""
     monkeypatch.setattr(launch_module, "current_stream", lambda index: stream)
-    monkeypatch.setattr(launch_module, "stream_reader", lambda index: lambda index: stream)
+    monkeypatch.setattr(launch_module, "stream_reader", lambda: lambda index: stream)
 
 
 def test_a_launch_loads_writes_the_table_and_passes_values(fake: FakeDriver, kernel: CudaLoadedKernel) -> None:
@@ -116,7 +116,6 @@ def test_a_bound_launch_on_another_stream_uses_the_areas_of_that_stream(
     streams = [fake.stream(), fake.stream()]
     for stream in (*streams, *streams):
         on_stream(monkeypatch, stream)
-        kernel._stream = lambda index, stream=stream: stream  # type: ignore[misc]
         kernel.launch_bound(arguments_of, NO_INPUTS)
     assert seen[0] == seen[2] and seen[1] == seen[3]
     assert seen[0][0] != seen[1][0] and seen[0][1] != seen[1][1]

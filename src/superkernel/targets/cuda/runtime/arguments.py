@@ -190,7 +190,7 @@ def current_stream(index: int) -> int:
     return STREAM_LEGACY if torch is None else int(torch._C._cuda_getCurrentRawStream(index))
 
 
-def stream_reader(index: int) -> Callable[[int], int]:
+def stream_reader() -> Callable[[int], int]:
     """`current_stream` without its checks, for repeated launches."""
     torch = cuda_torch()
     if torch is None:

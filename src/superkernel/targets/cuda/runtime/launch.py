@@ -48,7 +48,7 @@ class CudaLoadedKernel:
         self._values_type = values_type(image.values)
         self._of_thread = threading.local()
         self._last: DeviceKernel | None = None
-        self._stream = stream_reader(0)
+        self._tensor_stream: Callable[[int], int] | None = None  # reads torch's current stream, once torch is here
         weakref.finalize(self, close_forgotten, self._kernels).atexit = False
 
     # launching
@@ -67,7 +67,9 @@ class CudaLoadedKernel:
     def _launch_fast(self, arguments: TensorAddresses) -> None:
         """With the values of the launch before, all exchanged: the driver has copied them."""
         index, count = arguments.device, len(arguments.addresses)
-        stream = self._stream(index)
+        if self._tensor_stream is None:
+            self._tensor_stream = stream_reader()
+        stream = self._tensor_stream(index)
         with self._lock:
             values = self._reused.get((index, stream))
             if values is not None and values.device is not None and not (self._closed or TIMING.enabled):
@@ -95,9 +97,8 @@ class CudaLoadedKernel:
         values, sizes = self._filled(bound.values, bound.sizes), self.argument_sizes()
         sizes[: len(bound.sizes)] = bound.sizes
         values.device = kernel
-        self._stream = stream_reader(index)
         named = {name: value for name, value in zip(self._graph.buffers, bound.keep, strict=True) if value is not None}
-        again = partial(self._launch_again, values, kernel, self._stream, index)
+        again = partial(self._launch_again, values, kernel, stream_reader(), index)
         return BoundArguments(values, sizes, bound.outputs, named, CudaMemory(index), again)
 
     def _launch_again(
@@ -114,7 +115,7 @@ class CudaLoadedKernel:
         values = arguments.values
         kernel: DeviceKernel = values.device
         index = kernel.device.index
-        if self._launch_again(values, kernel, self._stream, index):
+        if self._launch_again(values, kernel, current_stream, index):
             return
         places = self._arena_places(arguments.sizes)
         if places != values.in_arena:
