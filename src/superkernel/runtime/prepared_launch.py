@@ -34,7 +34,7 @@ class PreparedLaunch:
         """`launch` starts a launch without checks; the arguments have passed them. `again` is tried before it."""
         self._where = f"super_kernel_scope {shown(graph.name)}: "
         self._graph, self._arguments, self._launch_inputs, self._launch = graph, arguments, launch_inputs, launch
-        self._again = again
+        self._again, self._outputs = again, arguments.outputs
         self._place = {name: place for place, name in enumerate(graph.buffers)}
         self._tensors: tuple[str, ...] = ()  # names of those that are tensors
         self._addresses: list[int] = []  # of the tensors when they were bound
@@ -48,10 +48,9 @@ class PreparedLaunch:
         """Launch once; returns the outputs that were allocated, which every call writes anew."""
         if list(map(call, self._readers)) != self._addresses:
             raise self._moved()
-        again = self._again
-        if again is None or not again():
+        if self._again is None or not self._again():
             self._launch(self._arguments, self._launch_inputs)
-        return self._arguments.outputs
+        return self._outputs
 
     @property
     def outputs(self) -> dict[str, Any]:

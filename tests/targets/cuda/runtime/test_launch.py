@@ -79,6 +79,9 @@ def test_an_output_that_is_not_passed_is_allocated_and_inner_buffers_are_not(
     kernel.close()
     del outputs, again
     gc.collect()
+    device = open_device(0)
+    with device.current():
+        assert device.release_cached() and not device.release_cached()
     assert fake.get("allocations") == fake.get("host_allocations") == fake.get("modules") == 0
 
 
@@ -337,3 +340,31 @@ def test_a_kernel_that_is_not_closed_goes_with_its_last_reference(fake: FakeDriv
     del kernel
     gc.collect()
     assert fake.get("allocations") == fake.get("host_allocations") == fake.get("modules") == 0
+
+
+def test_the_memory_of_arrays_is_used_again_and_freed_when_there_is_no_other(fake: FakeDriver) -> None:
+    device = open_device(0)
+    first = CudaArray(device, (16,), "float32", "here")
+    address = first.address
+    del first
+    gc.collect()
+    assert fake.get("cuMemFree_v2") == 0  # which would wait for every kernel that runs
+    second = CudaArray(device, (16,), "float32", "here")
+    assert second.address == address
+    del second
+    gc.collect()
+    fake.set("memory", 100)
+    CudaArray(device, (24,), "float32", "here")
+    assert fake.get("cuMemFree_v2") == 1
+    fake.set("memory", 8)
+    with pytest.raises(LaunchError, match=r"here: cuda:0 \(Fake GPU 0\) has no memory left"):
+        CudaArray(device, (64,), "float32", "here")
+
+
+def test_a_kernel_that_is_forgotten_while_it_runs_is_left_alone(fake: FakeDriver, tmp_path: Path) -> None:
+    image = chain_image(tmp_path)
+    kernel, fake.cores, fake.mode = CudaLoadedKernel(image), image.cores, "inside"
+    kernel.launch({"x": floats(), "y": floats()}, NO_INPUTS)
+    del kernel
+    gc.collect()
+    assert fake.get("modules") == 1 and fake.get("cuMemFree_v2") == 0

@@ -82,6 +82,8 @@ class CudaDevice:
             f"opening the context of GPU {index} ({self.properties.name})", "cuDevicePrimaryCtxRetain", self.handle
         )
         self._get_current = driver.unconverted("cuCtxGetCurrent", blocks=False)
+        self._cached: dict[int, list[int]] = {}  # size -> memory of arrays that are gone
+        self._cache_lock = threading.RLock()  # a finalizer may run at any moment
 
     @property
     def name(self) -> str:
@@ -165,6 +167,33 @@ class CudaDevice:
     def free(self, address: int) -> None:
         """Waits for what runs; a lost context has freed it already."""
         self.driver.code("cuMemFree_v2", address)
+
+    def take(self, size: int, doing: str) -> int:
+        """Memory for an array. Work of the default stream that was started before may still use it."""
+        with self._cache_lock:
+            kept = self._cached.get(size)
+            if kept:
+                return kept.pop()
+        try:
+            return self.allocate(size, doing)
+        except LaunchError:
+            if not self.release_cached():
+                raise
+        return self.allocate(size, doing)
+
+    def give(self, address: int, size: int) -> None:
+        """For the next array of this size: to free memory waits for all that runs, and holds up the watchdog."""
+        with self._cache_lock:
+            self._cached.setdefault(size, []).append(address)
+
+    def release_cached(self) -> bool:
+        """Whether there was something to free. The device is current."""
+        with self._cache_lock:
+            kept, self._cached = self._cached, {}
+        for addresses in kept.values():
+            for address in addresses:
+                self.free(address)
+        return bool(kept)
 
     def allocate_control(self, doing: str) -> HostControl:
         host = self.driver.handle(doing, "cuMemHostAlloc", 64, HOST_PORTABLE_MAPPED)

@@ -129,8 +129,8 @@ class CudaArray:
         self.device, self.shape, self.dtype = device, shape, dtype
         self.nbytes = math.prod(shape) * DTYPES[dtype][0]
         with device.current():
-            self.address = device.allocate(self.nbytes, doing)
-        self._finalizer = weakref.finalize(self, _free, device, self.address)
+            self.address = device.take(self.nbytes, doing)
+        self._finalizer = weakref.finalize(self, device.give, self.address, self.nbytes)
         self._finalizer.atexit = False  # the context goes with the process
 
     @property
@@ -154,8 +154,3 @@ class CudaArray:
             self.device.finish(STREAM_LEGACY, doing)
             self.device.download(copy.ctypes.data, self.address, self.nbytes, doing)
         return copy
-
-
-def _free(device: CudaDevice, address: int) -> None:
-    with device.current():
-        device.free(address)

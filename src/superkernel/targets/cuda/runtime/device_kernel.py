@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from ctypes import byref, c_int, c_uint64, c_void_p
 from time import monotonic, sleep
@@ -99,6 +100,34 @@ class DeviceKernel:
         state.launches += 1
         self.last = state
         return True
+
+    def repeater(
+        self,
+        values: LaunchValues,
+        lock: threading.Lock,
+        may_launch: Callable[[], bool],
+        read_stream: Callable[[int], int],
+    ) -> Callable[[], bool]:
+        """A function that launches these values as `launch_again` does; False: it launched nothing."""
+        launch, function, index = self._launch, self._function_handle, self.device.index
+        plain = not self._checks_context
+
+        def again() -> bool:
+            stream = read_stream(index)
+            with lock:
+                state = values.state
+                if state is None or state.error is not None or not may_launch():
+                    return False
+                if stream or state.stream or not plain:
+                    return self.launch_again(values, stream)
+                # as launch_again, on the default stream of the only device
+                if code := launch(state.config_reference, function, values.parameters, None):
+                    self._launch_entered(code, state, values)
+                state.launches += 1
+                self.last = state
+                return True
+
+        return again
 
     def _launch_entered(self, code: int, state: LaunchState, values: LaunchValues) -> None:
         """Once more, if the calling thread was in no context or in another one: then nothing was launched."""
@@ -233,6 +262,14 @@ class DeviceKernel:
             for state in running:
                 state.recover(max(0.0, end - monotonic()))
 
+    def in_use(self) -> bool:
+        """Whether a graph may use a state, or a launch has not ended."""
+        try:
+            with self.device.current():
+                return any(state.captured or not state.completed(state.snapshot()) for state in self.states())
+        except LaunchError:  # the context is lost
+            return True
+
     def close(self) -> None:
         """Nothing is running."""
         with self.device.current():
@@ -245,9 +282,9 @@ class DeviceKernel:
 
 
 def close_forgotten(kernels: Mapping[int, DeviceKernel]) -> None:
-    """Of a kernel that nothing refers to any more. A captured graph may still use its state, which then stays."""
+    """Of a kernel that nothing refers to any more. What a graph or a launch may still use stays."""
     for kernel in kernels.values():
-        if any(state.captured for state in kernel.states()):
+        if kernel.in_use():
             for state in kernel.states():
                 WATCHDOG.forget(state)
         else:

@@ -11,7 +11,6 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import c_int64
-from functools import partial
 from time import monotonic_ns
 from typing import Any
 
@@ -72,7 +71,7 @@ class CudaLoadedKernel:
         stream = self._tensor_stream(index)
         with self._lock:
             values = self._reused.get((index, stream))
-            if values is not None and values.device is not None and not (self._closed or TIMING.enabled):
+            if values is not None and values.device is not None and self._may_repeat():
                 values[:count] = arguments.addresses
                 for place, address in values.arena:
                     values[place] = address
@@ -98,25 +97,22 @@ class CudaLoadedKernel:
         sizes[: len(bound.sizes)] = bound.sizes
         values.device = kernel
         named = {name: value for name, value in zip(self._graph.buffers, bound.keep, strict=True) if value is not None}
-        again = partial(self._launch_again, values, kernel, stream_reader(), index)
+        again = kernel.repeater(values, self._lock, self._may_repeat, stream_reader())
+        self._last = kernel
         return BoundArguments(values, sizes, bound.outputs, named, CudaMemory(index), again)
 
-    def _launch_again(
-        self, values: LaunchValues, kernel: DeviceKernel, read_stream: Callable[[int], int], index: int
-    ) -> bool:
-        """Short on purpose: what is launched from Python again and again comes here. False: nothing was launched."""
-        with self._lock:
-            if self._closed or TIMING.enabled or not kernel.launch_again(values, read_stream(index)):
-                return False
-        self._last = kernel
-        return True
+    def _may_repeat(self) -> bool:
+        """Whether a launch may take the short way."""
+        return not (self._closed or TIMING.enabled)
 
     def launch_bound(self, arguments: BoundArguments, launch_inputs: LaunchInputs) -> None:
         values = arguments.values
         kernel: DeviceKernel = values.device
         index = kernel.device.index
-        if self._launch_again(values, kernel, current_stream, index):
-            return
+        with self._lock:
+            self._last = kernel
+            if self._may_repeat() and kernel.launch_again(values, current_stream(index)):
+                return
         places = self._arena_places(arguments.sizes)
         if places != values.in_arena:
             values.in_arena = places

@@ -63,7 +63,8 @@ class LaunchState:
         doing = f"{image.where}allocating the sync state of a launch ({spell_bytes(image.state_bytes)})"
         self.control = device.allocate_control(doing)
         self._owned: list[int] = []
-        self._areas: dict[str, Any] = {}
+        self._areas: dict[str, int] = {}
+        self._tensors: list[Any] = []  # whose memory areas are
         try:
             self.address = self._allocate(image.state_bytes, doing)
             room = 8 * image.cores * image.stamp_room
@@ -82,25 +83,26 @@ class LaunchState:
         self._owned.append(self.device.allocate(size, doing))
         return self._owned[-1]
 
-    def _allocate_areas(self) -> dict[str, Any]:
+    def _allocate_areas(self) -> dict[str, int]:
         """The arena of inner buffers, copies of replicated ops, scratch memory of sub-kernels."""
         wanted = {
             "arena": self.image.plan.memory.arena,
             "copies": self.image.copies_bytes,
             "scratch": self.image.scratch_bytes,
         }
-        index, where = self.device.index, self.image.where
-        return {
-            area: allocated(index, (size,), "uint8", f"{where}allocating the {area} of a launch ({spell_bytes(size)})")
-            for area, size in wanted.items()
-            if size
-        }
+        index, where, by_torch = self.device.index, self.image.where, cuda_torch() is not None
+        areas: dict[str, int] = {}
+        for area, size in wanted.items():
+            doing = f"{where}allocating the {area} of a launch ({spell_bytes(size)})"
+            if size and by_torch:  # its allocator knows which memory is free, and shares it
+                self._tensors.append(allocated(index, (size,), "uint8", doing))
+                areas[area] = int(self._tensors[-1].data_ptr())
+            elif size:
+                areas[area] = self._allocate(size, doing)
+        return areas
 
     def area(self, name: str) -> int:
-        found = self._areas.get(name)
-        if found is None:
-            return 0
-        return int(found.data_ptr() if cuda_torch() is not None and hasattr(found, "data_ptr") else found.address)
+        return self._areas.get(name, 0)
 
     def arena_addresses(self) -> Mapping[str, int]:
         """Name of an inner buffer -> its address."""
@@ -166,4 +168,5 @@ class LaunchState:
             self.device.free(address)
         self._owned.clear()
         self._areas.clear()
+        self._tensors.clear()
         self.device.free_host(self.control.host_address)
