@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import gc
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -217,4 +219,41 @@ def test_a_launch_reads_what_the_driver_was_given(fake: FakeDriver, kernel: Cuda
     kernel.launch({"x": tensors[2], "y": tensors[3]}, NO_INPUTS)
     expected = [[first.data_ptr(), second.data_ptr()] for first, second in (tensors[:2], tensors[2:])]
     assert [[values[0], values[2]] for values in seen] == expected and seen[0][1] == seen[1][1] != 0
+    kernel.close()
+
+
+def test_a_known_tensor_that_changed_in_place_is_checked_again(fake: FakeDriver, kernel: CudaLoadedKernel) -> None:
+    x, y = tensor(1.0), tensor()
+    for _ in range(2):
+        kernel.launch({"x": x, "y": y}, NO_INPUTS)
+    for name, change, words in [
+        ("strided", True, "is not contiguous"),
+        ("dtype", "torch.float64", "has dtype float64"),
+        ("shape", (3,), r"has shape \[3\]"),
+    ]:
+        before = getattr(x, name)
+        setattr(x, name, change)
+        with pytest.raises(LaunchError, match=words):
+            kernel.launch({"x": x, "y": y}, NO_INPUTS)
+        setattr(x, name, before)
+    y.requires_grad = True
+    with pytest.raises(LaunchError, match="requires grad"):
+        kernel.launch({"x": x, "y": y}, NO_INPUTS)
+    y.requires_grad = False
+    x._first += 16  # other memory
+    x.array[:60] = 5.0
+    kernel.launch({"x": x, "y": y}, NO_INPUTS)
+    assert (y.array[:60] == 7.0).all() and len(fake.launches) == 3
+    with pytest.raises(LaunchError, match="overlap in memory"):
+        kernel.launch({"x": y, "y": y}, NO_INPUTS)
+    kernel.close()
+
+
+def test_a_tensor_that_is_gone_is_not_held(kernel: CudaLoadedKernel) -> None:
+    x = tensor(1.0)
+    kernel.launch({"x": x}, NO_INPUTS)
+    gone = weakref.ref(x)
+    del x
+    gc.collect()
+    assert gone() is None
     kernel.close()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+import weakref
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,26 @@ class _Wanted:
     output: bool
 
 
+@dataclass(frozen=True)
+class _KnownTensor:
+    """A tensor that was accepted for a buffer."""
+
+    tensor: Callable[[], Any]  # a weak reference
+    address: int
+    end: int
+    elements: int
+    dtype: Any
+    device: int
+
+    def unchanged(self, value: Any, device: int, written: bool) -> bool:
+        """Whether it is still what it was: a tensor can change in place."""
+        if value.data_ptr() != self.address or value.numel() != self.elements or value.dtype is not self.dtype:
+            return False
+        if device != self.device or not value.is_contiguous():
+            return False
+        return not (written and value.requires_grad)
+
+
 class TensorBinder:
     """Accepts plain tensors on one GPU for all names outside of the arena; `bind` says what is wrong with others."""
 
@@ -52,30 +73,28 @@ class TensorBinder:
         ]
         self._needed = sum(wanted is not None for wanted in self._wanted)
         self._dtypes: dict[str, Any] = {}
+        self._known: list[_KnownTensor | None] = [None] * len(self._wanted)  # the last tensor of each buffer
+        self._apart: tuple[list[int], list[int]] = [], []  # begins and ends of buffers that do not overlap
 
     def bind(self, passed: Mapping[str, Any]) -> TensorAddresses | None:
         """None: something is unusual or wrong."""
         torch = cuda_torch()
         if torch is None or type(passed) is not dict or len(passed) > self._needed:
             return None
-        outputs, addresses, spans = no_outputs(self._graph), list[int](), list[tuple[int, int, bool]]()
-        found = self._device(torch, passed)
-        if found is None:
+        device = self._device(torch, passed)
+        if device is None:
             return None
-        device, taken, plain = found, 0, (torch.Tensor, torch.nn.Parameter)
-        for wanted in self._wanted:
+        outputs, addresses, ends, taken = no_outputs(self._graph), list[int](), list[int](), 0
+        index, known_tensors = device.index, self._known
+        for place, wanted in enumerate(self._wanted):
             if wanted is None:
                 addresses.append(0)
+                ends.append(0)
                 continue
             buffer = wanted.buffer
             value = passed.get(buffer.name)
             if value is None:
-                if buffer.name in passed or not buffer.can_allocate:
-                    return None
-                assert buffer.shape is not None and buffer.dtype is not None
-                try:
-                    value = torch.empty(buffer.shape, dtype=self._dtype(torch, buffer.dtype), device=device)
-                except torch.OutOfMemoryError:
+                if buffer.name in passed or (value := self._allocated(torch, wanted, device)) is None:
                     return None
                 if wanted.output:
                     outputs[buffer.name] = value
@@ -84,25 +103,63 @@ class TensorBinder:
             if buffer.scalar:
                 if type(value) not in (int, float):
                     return None
-                where = f"{self._where}{buffer.name!r}"
-                addresses.append(scalar_bits(value, buffer.dtype, where, LaunchError))
+                addresses.append(scalar_bits(value, buffer.dtype, f"{self._where}{buffer.name!r}", LaunchError))
+                ends.append(0)
                 continue
-            if type(value) not in plain or value.device != device or value.layout is not torch.strided:
-                return None
-            if buffer.dtype is not None and value.dtype is not self._dtype(torch, buffer.dtype):
-                return None
-            if 0 <= wanted.elements != value.numel() or not value.is_contiguous() or value.is_neg():
-                return None
-            if value.is_complex() or (buffer.written and value.requires_grad):
-                return None
-            address, size = value.data_ptr(), value.nbytes
-            if address % ALIGNMENT or size < wanted.least_bytes or (size and not address):
-                return None
-            addresses.append(address)
-            spans.append((address, address + size, buffer.written))
-        if taken != len(passed) or _overlap(spans):
+            known = known_tensors[place]
+            if known is None or known.tensor() is not value or not known.unchanged(value, index, buffer.written):
+                known = self._checked(torch, wanted, value, device)
+                if known is None:
+                    return None
+                known_tensors[place] = known
+            addresses.append(known.address)
+            ends.append(known.end)
+        if taken != len(passed) or ((addresses, ends) != self._apart and self._overlap(addresses, ends)):
             return None
-        return TensorAddresses(addresses, device.index, outputs)
+        return TensorAddresses(addresses, index, outputs)
+
+    def _allocated(self, torch: Any, wanted: _Wanted, device: Any) -> Any:
+        buffer = wanted.buffer
+        if not buffer.can_allocate:
+            return None
+        assert buffer.shape is not None and buffer.dtype is not None
+        try:
+            return torch.empty(buffer.shape, dtype=self._dtype(torch, buffer.dtype), device=device)
+        except torch.OutOfMemoryError:
+            return None
+
+    def _checked(self, torch: Any, wanted: _Wanted, value: Any, device: Any) -> _KnownTensor | None:
+        """A tensor that fits; None: it does not, or it is not a plain one."""
+        buffer = wanted.buffer
+        if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.device != device:
+            return None
+        if value.layout is not torch.strided or value.is_neg() or value.is_complex() or not value.is_contiguous():
+            return None
+        if buffer.dtype is not None and value.dtype is not self._dtype(torch, buffer.dtype):
+            return None
+        if 0 <= wanted.elements != value.numel() or (buffer.written and value.requires_grad):
+            return None
+        address, size = value.data_ptr(), value.nbytes
+        if address % ALIGNMENT or size < wanted.least_bytes or (size and not address):
+            return None
+        return _KnownTensor(weakref.ref(value), address, address + size, value.numel(), value.dtype, device.index)
+
+    def _overlap(self, addresses: list[int], ends: list[int]) -> bool:
+        """Whether two buffers share bytes, one of which is written. Addresses that do not are remembered."""
+        spans = sorted(
+            (begin, last, wanted.buffer.written)
+            for begin, last, wanted in zip(addresses, ends, self._wanted, strict=True)
+            if wanted is not None and last > begin and not wanted.buffer.scalar
+        )
+        end = written_end = 0
+        for begin, last, written in spans:
+            if begin < written_end or (written and begin < end):
+                return True
+            end = max(end, last)
+            if written:
+                written_end = max(written_end, last)
+        self._apart = addresses, ends
+        return False
 
     def _device(self, torch: Any, passed: Mapping[str, Any]) -> Any:
         """Of the first tensor; the others are compared with it. None: there is none on a GPU."""
@@ -116,16 +173,3 @@ class TensorBinder:
         if found is None:
             found = self._dtypes[name] = getattr(torch, name)
         return found
-
-
-def _overlap(spans: list[tuple[int, int, bool]]) -> bool:
-    """Whether two spans share bytes, one of which is written."""
-    spans.sort()
-    end = written_end = 0
-    for begin, last, written in spans:
-        if last > begin and (begin < written_end or (written and begin < end)):
-            return True
-        end = max(end, last)
-        if written:
-            written_end = max(written_end, last)
-    return False
