@@ -58,9 +58,9 @@ class ControlFlowGraph:
     def reachable(self) -> frozenset[int]:
         return self.reached(())
 
-    def reached(self, barred: Iterable[int]) -> frozenset[int]:
-        """The blocks that control reaches from the entry without running through a barred block."""
-        stop, seen, ahead = frozenset(barred), {0}, [0]
+    def reached(self, barred: Iterable[int], begin: int = 0) -> frozenset[int]:
+        """The blocks that control reaches from one, the entry, without running through a barred block."""
+        stop, seen, ahead = frozenset(barred), {begin}, [begin]
         while ahead:
             number = ahead.pop()
             if number in stop:
@@ -78,19 +78,22 @@ class ControlFlowGraph:
 
     @cached_property
     def loops(self) -> tuple[frozenset[int], ...]:
-        """For every jump backwards the blocks of its loop, the smallest loop first."""
+        """For every jump backwards the blocks of its loop, the smallest loop first.
+
+        A jump backwards in the text from where its target does not lead is no loop: compilers move blocks.
+        """
         found = set()
         for number in sorted(self.reachable):
             for head in self.blocks[number].successors:
-                if head <= number:
-                    found.add(self._natural_loop(head, number))
+                if head <= number and number in (behind := self.reached((), head)):
+                    found.add(self._natural_loop(head, number, behind))
         return tuple(sorted(found, key=lambda loop: (len(loop), sorted(loop))))
 
-    def _natural_loop(self, head: int, tail: int) -> frozenset[int]:
+    def _natural_loop(self, head: int, tail: int, behind: frozenset[int]) -> frozenset[int]:
         body, ahead = {head, tail}, [tail] if tail != head else []
         while ahead:
             for previous in self.predecessors[ahead.pop()]:
-                if previous not in body and previous in self.reachable:
+                if previous not in body and previous in behind and previous in self.reachable:
                     body.add(previous)
                     ahead.append(previous)
         return frozenset(body)
