@@ -69,8 +69,10 @@ class Timeline:
 
     def occupy_copies(self, op: int, copies: Sequence[Cores], starts: list[float]) -> None:
         """The same for an op that is computed once per group."""
+        widths = {len(on) for on in copies}
+        cost = {width: copy_cost(self._graph, self._graph.nodes[op], width, self._machine.costs) for width in widths}
         for on in copies:
-            self._run(on, starts, copy_cost(self._graph, self._graph.nodes[op], len(on), self._machine.costs))
+            self._run(on, starts, cost[len(on)])
         self.placed[op] = tuple(core for on in copies for core in on)
         self.finish[op] = max(self.free[core] for core in self.placed[op])
         self.copied.add(op)

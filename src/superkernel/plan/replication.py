@@ -79,10 +79,11 @@ def _pays(graph: Graph, op: int, once_on: Cores, copies: Copies, starts: list[fl
     node, costs = graph.nodes[op], machine.costs
     once = max(starts[core] for core in once_on) + op_cost(node, len(once_on), costs) + costs.sync_ns
     ends = []
+    cost = copy_cost(graph, node, len(copies[0].cores), costs)  # all copies have as many cores
     for copy in copies:
         begin = max(starts[core] for core in copy.cores)
         near_ns = costs.near_sync_ns if copy.readers != copy.cores or len(copy.cores) > 1 else 0.0
-        ends.append(begin + copy_cost(graph, node, len(copy.cores), costs) + near_ns)
+        ends.append(begin + cost + near_ns)
     return max(ends) < once
 
 

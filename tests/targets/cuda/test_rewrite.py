@@ -147,7 +147,7 @@ def test_a_last_warp_that_is_not_full_cannot_meet_or_shuffle(rewriting: Rewritin
 def test_arguments_come_from_the_task(rewriting: Rewriting) -> None:
     lines = rewriting.lines("ld.param.u64 %rd1, [k_y]; @%p1 ld.param.u32 %r1, [k_n]; ret;")
     assert "ld.sk_table.v2.u32 {%sk_index, %sk_stride}, [%sk_arguments+16];" in lines
-    assert "mad.wide.u32 %sk_value, %sk_core, %sk_stride, %sk_value;" in lines
+    assert "mad.wide.u32 %sk_value, %sk_sm, %sk_stride, %sk_value;" in lines
     assert "mov.b64 %rd1, %sk_value;" in lines
     assert "ld.sk_table.v2.u32 {%sk_index, %sk_stride}, [%sk_arguments+32];" in lines
     assert "@%p1 mov.b32 %r1, %sk_value32;" in lines

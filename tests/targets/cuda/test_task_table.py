@@ -163,9 +163,15 @@ def test_copies_of_a_replicated_op_lie_one_after_the_other(files: PtxFolder) -> 
     plan = plan_of(ops, cores=12, device=small_gpu(4))
     assert len(plan.copies[1]) == 12, plan.summary
     numbers = numbered(plan)
-    check_table(encode(numbers).data, numbers)
-    assert numbers.copies_bytes == 11 * 2048
-    assert plan.sync_counts.get("local"), "the readers find a copy of their own"
+    table = encode(numbers)
+    check_table(table.data, numbers)
+    assert numbers.copies_bytes == 4 * 2048, "one copy per SM, and the buffer itself, which core 0 computes"
+    assert plan.sync_counts.get("local"), "the plan gives every core a copy"
+    computing = [core for core in range(12) if not numbers.reads_copy_of(1, core)]
+    assert computing == [0, 1, 2, 3, 4], "core 4 is the second slot of the SM of core 0"
+    waits = [t for t in task_words(table, 11) if t[TaskWord.KIND] & TaskFlag.NEAR_WAIT or t[TaskWord.MORE_NEEDS_COUNT]]
+    assert len(waits) == 1, "a slot that computes no copy waits for the one of its SM"
+    assert task_words(table, 4) == task_words(table, 1), "lists that say the same are stored once"
 
 
 def test_scratch_memory_of_ops_is_apart(files: PtxFolder) -> None:
@@ -195,8 +201,8 @@ def test_time_stamps_are_numbered_in_the_order_of_the_records(files: PtxFolder) 
 
 def test_every_value_of_the_table_has_a_line_in_the_listing(files: PtxFolder) -> None:
     table = encode(numbered(plan_of(chain(files))))
-    tasks = sum(len(run.steps) for run in table.runs)
+    lists = {run.offset: len(run.steps) for run in table.runs}
     lines = table.listing.splitlines()
-    assert len(lines) == 1 + len(table.runs) + tasks and all(line.startswith("//") for line in lines)
+    assert len(lines) == 1 + len(lists) + sum(lists.values()) and all(line.startswith("//") for line in lines)
     assert any("wait for counter" in line and "call right: 12 blocks" in line for line in lines)
     assert len(table.task_steps()) == 12

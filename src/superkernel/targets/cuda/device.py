@@ -17,7 +17,7 @@ DeviceChoice = str | Path | Mapping[str, Any]
 
 
 # of an H200; estimates, only good enough to compare two placements
-COSTS = Costs(call_ns=600.0, bytes_per_ns=8.0, sync_ns=900.0, near_sync_ns=50.0, team_ns=0.0, shared_bytes_per_ns=10.0)
+COSTS = Costs(call_ns=600.0, bytes_per_ns=8.0, sync_ns=900.0, near_sync_ns=50.0, team_ns=0.0, shared_bytes_per_ns=30.0)
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ _SECTIONS = {
 }
 _PREDICATES = "first", "p", "abort", "near", "shares"
 _WORDS = (
-    "thread", "slot", "core", "cores", "barrier", "narrow_barrier", "shared", "control", "slot_words", "kind",
+    "thread", "slot", "sm", "core", "cores", "barrier", "narrow_barrier", "shared", "control", "slot_words", "kind",
     "next_kind", "argument", "block", "launches", "counter", "seen_word", "arrivals", "target", "seen", "polls",
     "more", "more_count", "a", "b", "c", "d",
 )  # fmt: skip

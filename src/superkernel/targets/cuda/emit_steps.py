@@ -33,7 +33,8 @@ def entry_lines(shape: SlotShape) -> Iterator[str]:
     """Who am I; the words of the SM; the first task."""
     yield "// the slot of this thread, its place there, and the core that the slot is"
     yield "mov.u32 %sk_thread, %tid.x;"
-    yield "mov.u32 %sk_core, %ctaid.x;"
+    yield "mov.u32 %sk_sm, %ctaid.x;"
+    yield "mov.u32 %sk_core, %sk_sm;"
     if shape.slots > 1:
         yield f"div.u32 %sk_slot, %sk_thread, {shape.threads};"
         yield f"mul.lo.u32 %sk_a, %sk_slot, {shape.threads};"

@@ -98,9 +98,8 @@ def machine_of(cores: int, slots: int, device: DeviceDescription) -> Machine:
         return Machine(cores, costs=replace(costs, sync_ns=costs.near_sync_ns), feeds_sync_all=False)
     shape = shape_of(cores, slots, device)
     groups = tuple(tuple(range(sm, cores, shape.sms)) for sm in range(shape.sms))
-    # what the memory and the L2 cache deliver is shared by all cores; the costs are those of four slots per SM
-    part = _COSTED_SLOTS * device.sms / cores
-    costs = replace(costs, bytes_per_ns=costs.bytes_per_ns * part, shared_bytes_per_ns=costs.shared_bytes_per_ns * part)
+    # what the memory delivers is shared by all cores; the costs are those of four slots per SM
+    costs = replace(costs, bytes_per_ns=costs.bytes_per_ns * _COSTED_SLOTS * device.sms / cores)
     return Machine(cores, groups, costs, copies_per_core=True, feeds_sync_all=False)
 
 

@@ -106,20 +106,61 @@ class Numbering:
     def _copy_areas(self) -> tuple[dict[str, CopyArea], int]:
         areas: dict[str, CopyArea] = {}
         end = 0
-        for op, copies in self.plan.copies.items():
+        for op, copy_of in self.copy_of.items():
             for param, name in self.plan.graph.nodes[op].arguments():
                 if param.kind.writes and name not in areas:
                     stride = _rounded(self.plan.graph.buffers[name].nbytes or 0, COPY_ALIGNMENT)
                     areas[name] = CopyArea(op, end, stride)
-                    end += stride * (len(copies) - 1)
+                    end += stride * max(copy_of.values())
         return areas, end
 
     @cached_property
     def copy_of(self) -> dict[int, dict[int, int]]:
-        """Replicated op -> core -> the copy that it computes or reads."""
-        return {
+        """Replicated op -> core -> the copy that it computes or reads; 0 is the buffer itself."""
+        found = {
             op: {core: number for number, copy in enumerate(copies) for core in copy.readers}
             for op, copies in self.plan.copies.items()
+        }
+        for op, computing in self.computed_by.items():
+            found[op] |= {core: 1 + self.shape.sm(core) for core in computing}
+        return found
+
+    @cached_property
+    def computed_by(self) -> dict[int, dict[int, int]]:
+        """Replicated op of which every core has a copy -> core -> the core of its SM that computes the copy it reads.
+
+        The other slots wait for that one, which is near, and the copies take less of the memory's time. Copy 0 is the
+        buffer itself, whose memory serves other buffers once the plan knows that its core has read it: only that core
+        reads it. All other copies are written once in a launch.
+        """
+        found: dict[int, dict[int, int]] = {}
+        for op, copies in self.plan.copies.items():
+            alone = all(len(copy.readers) == 1 for copy in copies)
+            if alone and self.shape.slots > 1 and len(found) < self.shared_room // 2:
+                first_of: dict[int, int] = {}
+                cores = sorted(core for copy in copies[1:] for core in copy.cores)
+                found[op] = {core: first_of.setdefault(self.shape.sm(core), core) for core in cores}
+        return found
+
+    def reads_copy_of(self, op: int, core: int) -> bool:
+        """Whether another slot of its SM computes what this core would compute."""
+        return self.computed_by.get(op, {}).get(core, core) != core
+
+    @cached_property
+    def copy_words(self) -> dict[int, int]:
+        """Op whose copies the slots of an SM share -> the shared word that says its copy is there."""
+        first = shared_words_offset(self.shape.slots)
+        return {op: first + WORD * number for number, op in enumerate(self.computed_by)}
+
+    def tells_slots(self, op: int, core: int) -> bool:
+        """Whether other slots of its SM read the copy that this core computes."""
+        return core in self._read_by_slots.get(op, ())
+
+    @cached_property
+    def _read_by_slots(self) -> dict[int, set[int]]:
+        return {
+            op: {first for core, first in computing.items() if core != first}
+            for op, computing in self.computed_by.items()
         }
 
     @cached_property
@@ -140,7 +181,7 @@ class Numbering:
             if size:
                 stride = _rounded(size, COPY_ALIGNMENT)
                 areas[node.index] = CopyArea(node.index, end, stride)
-                end += stride * max(1, len(self.plan.copies.get(node.index, ())))
+                end += stride * (1 + max(self.copy_of.get(node.index, {0: 0}).values()))
         return areas, end
 
     # counters
@@ -191,15 +232,16 @@ class Numbering:
     def shared_words(self) -> dict[CounterKey, int]:
         """Counters with a word in shared memory -> its offset; near counters, and those at which the cores of an SM
         arrive together. Where there is no room, every core raises the counter in device memory by itself."""
-        first = shared_words_offset(self.shape.slots)
+        first = shared_words_offset(self.shape.slots) + WORD * len(self.copy_words)
+        room = self.shared_room - len(self.copy_words)
         words: dict[CounterKey, int] = {}
         for key in self.waiters:
-            if key not in self._near and max(self.shares[key[1]].values()) > 1 and len(words) < self.shared_room:
+            if key not in self._near and max(self.shares[key[1]].values()) > 1 and len(words) < room:
                 words[key] = first + WORD * len(words)
         together = len(words)
         used: Counter[int] = Counter()  # SM -> words of its near counters, which need not differ between SMs
         for key, sm in self._near.items():
-            if together + used[sm] < self.shared_room:
+            if together + used[sm] < room:
                 words[key] = first + WORD * (together + used[sm])
                 used[sm] += 1
         return words
@@ -208,7 +250,7 @@ class Numbering:
     def _counter_words(self) -> int:
         """Shared words of counters, before those that say which counters have been reached."""
         if not self.shared_words:
-            return 0
+            return len(self.copy_words)
         return (max(self.shared_words.values()) - shared_words_offset(self.shape.slots)) // WORD + 1
 
     @cached_property
@@ -232,11 +274,11 @@ class Numbering:
         """How a core waits for a counter."""
         if self.is_near(key):
             return NeedKind.NEAR
-        alone = self._waiters_by_sm[key][self.shape.sm(core)] < 2
+        alone = self.waiters_by_sm[key][self.shape.sm(core)] < 2
         return NeedKind.FAR if alone or not self.shares_polls else NeedKind.SHARED
 
     @cached_property
-    def _waiters_by_sm(self) -> dict[CounterKey, Counter[int]]:
+    def waiters_by_sm(self) -> dict[CounterKey, Counter[int]]:
         known: dict[Cores, Counter[int]] = {}
         for waiting in self.waiters.values():
             if waiting not in known:

@@ -7,6 +7,7 @@ core must take; what the table says must be the same, and words that mean nothin
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
@@ -16,7 +17,7 @@ from ...model.argument_layout import Role, Slot
 from ...plan import steps
 from ...plan.steps import Call, Wait
 from .emit_steps import LINE_BYTES
-from .numbering import CounterKey, Numbering
+from .numbering import CopyArea, CounterKey, Numbering
 from .task_layout import (
     ARGUMENT_BYTES,
     HEADER_BYTES,
@@ -52,6 +53,27 @@ class CallAction:
     arguments: tuple[tuple[int, int, int], ...]  # source, stride, addend
 
 
+@dataclass(frozen=True)
+class _AwaitedCounter:
+    """A counter as waits see it."""
+
+    near: bool
+    where: int
+    arrivals: int
+    waiters: Counter[int]  # by SM
+
+
+@dataclass(frozen=True)
+class _SignalledCounter:
+    """A counter as its cores arrive there."""
+
+    members: frozenset[int]
+    near: bool
+    counter: int
+    word: int | None  # where the cores of an SM arrive together
+    shares: Counter[int]  # by SM
+
+
 @dataclass
 class _Table:
     """The bytes of a table with what has been read of its pool."""
@@ -59,6 +81,8 @@ class _Table:
     data: bytes
     where: str
     pool: int = 0  # where arguments and further needs begin
+    needs: dict[int, list[_AwaitedCounter]] = field(default_factory=dict)  # by step: what it waits for
+    signals: dict[int, list[_SignalledCounter]] = field(default_factory=dict)  # by step: what it signals
     placed: dict[bytes, int] = field(default_factory=dict)  # content -> its place
     end: int = 0  # of what has been read of the pool
 
@@ -263,25 +287,26 @@ class _Comparison:
         for number in numbers.programs[core]:
             step = self.plan.steps[number]
             if isinstance(step, Wait) and step.inside:
-                waits: list[Action] = [
-                    ("wait inside", *self._need((need.mark, need.cores), core)) for need in step.needs
-                ]
+                waits: list[Action] = [("wait inside", *need) for need in self._needs_of(number, core)]
                 if self.plan.options.profiling:
                     waits, stamps = [("stamp", stamps), *waits, ("stamp", stamps + 1)], stamps + 2
                 inside += waits
             elif isinstance(step, Wait):
-                yield from (("wait", *self._need((need.mark, need.cores), core)) for need in step.needs)
+                yield from (("wait", *need) for need in self._needs_of(number, core))
             elif isinstance(step, steps.Barrier):
-                yield self._signal((number, step.cores), core)
-                yield "wait", *self._need((number, step.cores), core)
+                yield from self._signals_of(number, core)
+                yield from (("wait", *need) for need in self._needs_of(number, core))
             elif isinstance(step, steps.Signal):
-                for key in numbers.keys_of_mark.get(step.mark, ()):
-                    if core in numbers.members[key[1]]:
-                        yield self._signal(key, core)
+                yield from self._signals_of(number, core)
             elif isinstance(step, Call):
                 yield from inside
                 inside = []
+                if numbers.reads_copy_of(step.op, core):
+                    yield "wait", numbers.copy_words[step.op], 1, 1
+                    continue
                 yield "call", step
+                if numbers.tells_slots(step.op, core):
+                    yield "signal", True, False, 0, 0, numbers.copy_words[step.op]
             elif isinstance(step, steps.PrefetchWeights):
                 yield from (("prefetch", name, step) for name in step.names if self.plan.graph.buffers[name].nbytes)
             elif isinstance(step, steps.Record):
@@ -294,21 +319,47 @@ class _Comparison:
                 yield _EVENTS[type(step)], ((8 * place, 0, 0),)
         yield ("end",)
 
-    def _need(self, key: CounterKey, core: int) -> tuple[int, int, int]:
-        numbers = self.numbers
-        if numbers.is_near(key):
-            return numbers.shared_words[key], len(key[1]), 1
-        others = sum(numbers.shape.sm(other) == numbers.shape.sm(core) for other in numbers.waiters[key])
-        return numbers.counters[key], len(key[1]), 2 if others > 1 and numbers.shares_polls else 0
+    def _needs_of(self, number: int, core: int) -> Iterator[tuple[int, int, int]]:
+        """What a core waits for at a wait or barrier."""
+        numbers, step = self.numbers, self.plan.steps[number]
+        if number not in self.table.needs:
+            barrier: list[CounterKey] = [(number, step.cores)]
+            keys = [(need.mark, need.cores) for need in step.needs] if isinstance(step, Wait) else barrier
+            self.table.needs[number] = [
+                _AwaitedCounter(near, (numbers.shared_words if near else numbers.counters)[key], len(key[1]), by_sm)
+                for key in keys
+                for near, by_sm in [(numbers.is_near(key), numbers.waiters_by_sm[key])]
+            ]
+        for awaited in self.table.needs[number]:
+            several = awaited.waiters[numbers.shape.sm(core)] > 1 and numbers.shares_polls
+            yield awaited.where, awaited.arrivals, 1 if awaited.near else 2 if several else 0
 
-    def _signal(self, key: CounterKey, core: int) -> Action:
-        numbers = self.numbers
-        if numbers.is_near(key):
-            return "signal", True, False, 0, 0, numbers.shared_words[key]
-        share = numbers.shares[key[1]][numbers.shape.sm(core)]
-        if share > 1 and key in numbers.shared_words:
-            return "signal", False, True, numbers.counters[key], share, numbers.shared_words[key]
-        return "signal", False, False, numbers.counters[key], 1, 0
+    def _signals_of(self, number: int, core: int) -> Iterator[Action]:
+        """Where a core arrives at a signal or barrier."""
+        numbers, step = self.numbers, self.plan.steps[number]
+        if number not in self.table.signals:
+            barrier: list[CounterKey] = [(number, step.cores)]
+            keys = numbers.keys_of_mark.get(step.mark, []) if isinstance(step, steps.Signal) else barrier
+            self.table.signals[number] = [
+                _SignalledCounter(
+                    numbers.members[key[1]],
+                    numbers.is_near(key),
+                    numbers.counters.get(key, 0),
+                    numbers.shared_words.get(key),
+                    numbers.shares[key[1]],
+                )
+                for key in keys
+            ]
+        for signalled in self.table.signals[number]:
+            if core not in signalled.members:
+                continue
+            share = signalled.shares[numbers.shape.sm(core)]
+            if signalled.near:
+                yield "signal", True, False, 0, 0, signalled.word
+            elif share > 1 and signalled.word is not None:
+                yield "signal", False, True, signalled.counter, share, signalled.word
+            else:
+                yield "signal", False, False, signalled.counter, 1, 0
 
     def _compare_call(self, step: Call | steps.PrefetchWeights, given: CallAction, wanted: Action) -> None:
         copies = step.copies if isinstance(step, Call) else 1
@@ -340,13 +391,20 @@ class _Comparison:
         slots = [slot for slot in self.layout.of_op.get(node.name, ()) if slot.role is Role.PARAM]
         for index, (source, stride, addend) in enumerate(given.arguments):
             slot = slots[index] if index < len(slots) else None
-            copied = slot is not None and slot.source in self.numbers.copies
-            if stride and (len(self.cores) == 1 or not (copied or step.op in self.numbers.copy_of)):
-                self.table.wrong(f"argument {index} of op {node.name!r} depends on the core")
-            for core in self.cores if copied or slot is None else self.cores[:1]:
+            area = self.numbers.scratch.get(step.op) if slot is None else self.numbers.copies.get(slot.source or "")
+            for core in self.cores if area is not None else self.cores[:1]:
                 right = self._scratch(step.op, index, core) if slot is None else self._value(slot, core)
-                if (source, (addend + stride * core) % (1 << 64)) != right:
+                offset = (addend + stride * self.numbers.shape.sm(core)) % (1 << 64)
+                if (source, offset) != right or stride != self._stride(area, core, right):
                     self.table.wrong(f"argument {index} of op {node.name!r} on core {core} is not {right}")
+
+    def _stride(self, area: CopyArea | None, core: int, right: tuple[int, int]) -> int:
+        """How far the copies of neighbouring SMs are apart; 0: all cores of the list use the same memory."""
+        numbers = self.numbers
+        if area is None or area.op not in numbers.copy_of or right[0] // 8 < numbers.copies_place:
+            return 0
+        shared = area.op in numbers.computed_by and numbers.copy_of[area.op].get(core, 0) > 0
+        return area.stride if shared or len(self.cores) > 1 else 0
 
     def _value(self, slot: Slot, core: int) -> tuple[int, int]:
         """The place of a value and what is added to it."""
@@ -354,9 +412,7 @@ class _Comparison:
         if slot.source is None:
             return 8 * numbers.zero_place, slot.literal
         area = numbers.copies.get(slot.source)
-        copy = 0
-        if area is not None:
-            copy = numbers.copy_of[area.op].get(core, 0)
+        copy = 0 if area is None else numbers.copy_of[area.op].get(core, 0)
         if area is None or copy == 0:
             return 8 * numbers.buffer_place[slot.source], slot.addend
         return 8 * numbers.copies_place, area.offset + (copy - 1) * area.stride + slot.addend

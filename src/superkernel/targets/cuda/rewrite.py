@@ -282,7 +282,7 @@ class _Rewriter:
         yield "ld.param.u64 %sk_value, [%sk_place];"
         yield "add.u64 %sk_value, %sk_value, %sk_addend;"
         if TYPE_BYTES[kind] == 8:
-            yield "mad.wide.u32 %sk_value, %sk_core, %sk_stride, %sk_value;"
+            yield "mad.wide.u32 %sk_value, %sk_sm, %sk_stride, %sk_value;"
             yield self._text(i, "mov.b64", (i.operands[0], "%sk_value"))
             return
         yield "cvt.u32.u64 %sk_value32, %sk_value;"

@@ -99,10 +99,10 @@ NEED_BYTES = 16
 
 
 class ArgumentWord(IntEnum):
-    """An argument is values[SOURCE / 8] + core * STRIDE + the 64-bit addend."""
+    """An argument is values[SOURCE / 8] + SM * STRIDE + the 64-bit addend."""
 
     SOURCE = 0  # byte offset in the values
-    STRIDE = 1  # between the copies of two neighbouring cores
+    STRIDE = 1  # between the copies of two neighbouring SMs
     ADDEND = 2
     ADDEND_HIGH = 3
 

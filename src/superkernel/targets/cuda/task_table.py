@@ -11,17 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ...model.argument_layout import Role, Slot
 from ...plan import steps
 from ...plan.classes import CoreClasses
-from ...plan.steps import Call, Need, Step, Wait
-from .emit_steps import LINE_BYTES
-from .numbering import CopyArea, CounterKey, Numbering
+from ...plan.steps import Call, Step, Wait, spell
+from .numbering import Numbering
 from .task_layout import (
     ARGUMENT_BYTES,
     HEADER_BYTES,
     NEED_BYTES,
-    NO_FLAGS,
     TASK_BYTES,
     WORD,
     HeaderWord,
@@ -30,10 +27,7 @@ from .task_layout import (
     TaskFlag,
     TaskWord,
 )
-
-Argument = tuple[int, int, int]  # byte offset in the values, stride per core, addend
-NeedFields = tuple[int, int, NeedKind]  # counter, arrivals, where it is seen
-_MEETING = (Section.SYNC, Section.FENCE, Section.AWAIT_EVENT)  # sections behind which the threads of a slot meet
+from .task_list import Task, TaskList, counter_key
 
 
 @dataclass(frozen=True)
@@ -48,23 +42,6 @@ class CoreRun:
     @property
     def cores(self) -> range:
         return range(self.first, self.last)
-
-
-@dataclass
-class Task:
-    """One task before it has its place in the table."""
-
-    section: int
-    step: int
-    flags: TaskFlag = NO_FLAGS
-    needs: list[NeedFields] = field(default_factory=list)
-    signal: tuple[int, int, int] = (0, 0, 0)  # counter, share, shared word
-    stamp: int = 0
-    first_block: int = 0
-    blocks: int = 0
-    width: int = 0
-    arguments: tuple[Argument, ...] = ()
-    grid: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True)
@@ -115,16 +92,20 @@ class _Encoder:
                 found[core].append(place - core if copies == 1 else place % width)
         for copy_of in numbers.copy_of.values():
             for core, copy in copy_of.items():
-                found[core].append((copy == 0, copy - core))
+                found[core].append((copy == 0, copy - self.shape.sm(core)))
+        for op, computing in numbers.computed_by.items():
+            for core, first in computing.items():
+                found[core].append((core == first, numbers.tells_slots(op, core)))
         for cores, by_sm in numbers.shares.items():
             for core in cores:
                 found[core].append(by_sm[self.shape.sm(core)])
-        for key, waiting in numbers.waiters.items():
-            for core in waiting if numbers.shares_polls and not numbers.is_near(key) else ():
-                found[core].append(numbers.need_kind(key, core))
+        for key, waiting in numbers.waiters.items() if numbers.shares_polls else ():
+            by_sm = numbers.waiters_by_sm[key]
+            for core in waiting if not numbers.is_near(key) else ():
+                found[core].append(by_sm[self.shape.sm(core)] > 1)
         for step in self.plan.steps:
             if isinstance(step, Wait) and self._is_near(step):
-                words = tuple((numbers.shared_words[_key(need)], len(need.cores)) for need in step.needs)
+                words = tuple((numbers.shared_words[counter_key(need)], len(need.cores)) for need in step.needs)
                 for core in step.cores:
                     found[core].append((step.op, step.inside, words))
         for key in numbers.waiters:
@@ -135,7 +116,7 @@ class _Encoder:
 
     def _is_near(self, step: Step) -> bool:
         """Whether a step is a wait for cores of the same SM: then the cores of other SMs have a step like it."""
-        return isinstance(step, Wait) and all(self.numbers.is_near(_key(need)) for need in step.needs)
+        return isinstance(step, Wait) and all(self.numbers.is_near(counter_key(need)) for need in step.needs)
 
     def _runs(self) -> Iterator[tuple[int, int]]:
         first = 0
@@ -148,17 +129,21 @@ class _Encoder:
 
     def tasks(self, core: int, alone: bool) -> list[Task]:
         """The list of a core; `alone`: no other core shares it."""
-        return _TaskList(self, core, alone).run()
+        return TaskList(self.numbers, self.positions, core, alone).run()
 
     def table(self) -> TaskTable:
         pool, lists, runs = _Pool(), list[tuple[int, list[Task]]](), list[CoreRun]()
         header = _rounded(HEADER_BYTES + WORD * self.shape.cores, TASK_BYTES)
         end = header
+        known: dict[object, int] = {}  # list -> its place; other cores may do the same
         for first, last in self._runs():
             tasks = self.tasks(first, last - first == 1)
-            runs.append(CoreRun(first, last, end, tuple(task.step for task in tasks)))
-            lists.append((end, tasks))
-            end += TASK_BYTES * len(tasks)
+            content = tuple(task.content for task in tasks)
+            if content not in known:
+                known[content] = end
+                lists.append((end, tasks))
+                end += TASK_BYTES * len(tasks)
+            runs.append(CoreRun(first, last, known[content], tuple(task.step for task in tasks)))
         pool.begin = end
         packed = b"".join(_packed(task, number, pool) for _, tasks in lists for number, task in enumerate(tasks))
         size = end + len(pool.data)
@@ -176,12 +161,12 @@ class _Encoder:
         return TaskTable(data, tuple(runs), self._listing(runs, lists))
 
     def _listing(self, runs: list[CoreRun], lists: list[tuple[int, list[Task]]]) -> str:
-        lines = [f"// task table: {len(runs)} lists for {self.shape.cores} cores on {self.shape.sms} SMs"]
-        for run, (_, tasks) in zip(runs, lists, strict=True):
-            cores = f"core {run.first}" if len(run.cores) == 1 else f"cores {run.first}-{run.last - 1}"
-            lines.append(f"// {cores}:")
+        lines = [f"// task table: {len(lists)} lists for {self.shape.cores} cores on {self.shape.sms} SMs"]
+        for offset, tasks in lists:
+            cores = tuple(core for run in runs if run.offset == offset for core in run.cores)
+            lines.append(f"// core{'s' if len(cores) > 1 else ''} {spell(cores)}:")
             for number, task in enumerate(tasks):
-                lines.append(f"//   {run.offset + TASK_BYTES * number:>6}  {self._said(task)}")
+                lines.append(f"//   {offset + TASK_BYTES * number:>6}  {self._said(task)}")
         return "\n".join(lines) + "\n"
 
     def _said(self, task: Task) -> str:
@@ -197,175 +182,6 @@ class _Encoder:
         text = "end" if task.section == Section.END else self.plan.describe(self.plan.steps[task.step])
         wait = f"wait {'inside ' if inside else ''}for {waits}; " if waits else ""
         return f"{wait}{text}{arrival if TaskFlag.SIGNALS in task.flags else ''}"
-
-
-class _TaskList:
-    """The steps of one core, in order -> its tasks."""
-
-    def __init__(self, encoder: _Encoder, core: int, alone: bool) -> None:
-        self.encoder, self.numbers, self.plan = encoder, encoder.numbers, encoder.plan
-        self.core, self.alone = core, alone
-        self.tasks: list[Task] = []
-        self.waiting: list[NeedFields] = []  # for the next task
-        self.inside: list[NeedFields] = []  # for the next call
-        self.inside_stamp: int | None = None
-        self.stamps = 0
-
-    def run(self) -> list[Task]:
-        for number in self.numbers.programs[self.core]:
-            self._take(number, self.plan.steps[number])
-        self._add(Task(Section.END, max(0, len(self.plan.steps) - 1)))
-        return self.tasks
-
-    def _take(self, number: int, step: Step) -> None:
-        match step:
-            case Wait(inside=True):
-                self.inside += self._needs(step)
-                if self.plan.options.profiling:
-                    self.inside_stamp = self.stamps
-                    self.stamps += 2
-            case Wait():
-                self.waiting += self._needs(step)
-            case steps.Barrier():
-                key: CounterKey = (number, step.cores)
-                self._signal(number, key)
-                self.waiting.append(self._need(key))
-            case steps.Signal():
-                for key in self.numbers.keys_of_mark.get(step.mark, ()):
-                    if self.core in self.numbers.members[key[1]]:
-                        self._signal(number, key)
-            case Call():
-                self._call(number, step)
-            case steps.Record():
-                self._add(Task(Section.STAMP, number, stamp=self.stamps))
-                self.stamps += 1
-            case steps.Fence():
-                self._add(Task(Section.FENCE, number))
-            case steps.AwaitEvent() | steps.Notify() | steps.ResetEvent():
-                source = 8 * self.numbers.event_place[step.event]
-                self._add(Task(_EVENT_SECTIONS[type(step)], number, arguments=((source, 0, 0),)))
-            case steps.PrefetchWeights():
-                self._prefetch(number, step)
-            case steps.Preload():
-                pass
-            case _:
-                raise AssertionError(f"a step that the cuda target does not have: {step}")
-
-    def _add(self, task: Task) -> None:
-        if self.waiting:
-            task.needs, self.waiting = self.waiting, []
-            task.flags |= TaskFlag.WAITS | _WAIT_FLAGS[task.needs[0][2]]
-        self.tasks.append(task)
-
-    def _needs(self, step: Wait) -> list[NeedFields]:
-        return [self._need(_key(need)) for need in step.needs]
-
-    def _need(self, key: CounterKey) -> NeedFields:
-        kind = self.numbers.need_kind(key, self.core)
-        where = self.numbers.shared_words[key] if kind is NeedKind.NEAR else self.numbers.counters[key]
-        return where, len(key[1]), kind
-
-    def _signal(self, number: int, key: CounterKey) -> None:
-        """Behind the last task if its threads meet there and it signals nothing yet; else behind a task of its own."""
-        last = self.tasks[-1] if self.tasks else None
-        meets = last is not None and (last.section in _MEETING or last.section >= len(Section))
-        if last is None or not meets or self.waiting or TaskFlag.SIGNALS in last.flags:
-            self._add(Task(Section.SYNC, number))
-            last = self.tasks[-1]
-        last.flags |= TaskFlag.SIGNALS
-        share = self.numbers.shares[key[1]][self.numbers.shape.sm(self.core)]
-        if self.numbers.is_near(key):
-            last.flags |= TaskFlag.NEAR_SIGNAL
-            last.signal = (0, 0, self.numbers.shared_words[key])
-        elif key in self.numbers.shared_words and share > 1:
-            last.flags |= TaskFlag.SHARED_SIGNAL
-            last.signal = (self.numbers.counters[key], share, self.numbers.shared_words[key])
-        else:
-            last.signal = (self.numbers.counters[key], 1, 0)
-
-    def _call(self, number: int, step: Call) -> None:
-        node = self.plan.graph.nodes[step.op]
-        if self.inside and self.waiting:
-            self._add(Task(Section.SYNC, number))
-        place = self.encoder.positions[step.cores][self.core] % step.width
-        ranked = step.copies == 1
-        x, y, _ = node.kernel.grid or (node.blocks, 1, 1)
-        task = Task(
-            self.numbers.codes[node.kernel].section,
-            number,
-            (TaskFlag.RANKED if ranked else NO_FLAGS) | (TaskFlag.SINGLE if step.blocks <= step.width else NO_FLAGS),
-            first_block=place - self.core if ranked else place,
-            blocks=step.blocks,
-            width=step.width,
-            arguments=tuple(self._arguments(step.op)),
-            grid=(x, y),
-        )
-        if self.inside:
-            task.needs, self.inside = self.inside, []
-            task.flags |= TaskFlag.WAITS_INSIDE | _WAIT_FLAGS[task.needs[0][2]]
-            if self.inside_stamp is not None:
-                task.stamp, self.inside_stamp = self.inside_stamp, None
-                task.flags |= TaskFlag.RECORDS_WAIT
-        self._add(task)
-
-    def _prefetch(self, number: int, step: steps.PrefetchWeights) -> None:
-        """Buffers of unknown size are left out."""
-        for name in step.names:
-            nbytes = self.plan.graph.buffers[name].nbytes
-            if nbytes:
-                task = Task(Section.PREFETCH, number, TaskFlag.RANKED)
-                task.first_block = self.encoder.positions[step.cores][self.core] - self.core
-                task.blocks, task.width = -(-nbytes // LINE_BYTES), len(step.cores)
-                task.grid = (-(-step.budget // LINE_BYTES), 0)
-                task.arguments = ((8 * self.numbers.buffer_place[name], 0, 0),)
-                self._add(task)
-
-    # arguments
-
-    def _arguments(self, op: int) -> Iterator[Argument]:
-        node = self.plan.graph.nodes[op]
-        code = self.numbers.codes[node.kernel]
-        slots = [s for s in self.encoder.layout.of_op.get(node.name, ()) if s.role is Role.PARAM]
-        yield from map(self._argument, slots)
-        for parameter in range(len(slots), code.parameters):
-            area = self.numbers.scratch.get(op)
-            if parameter == code.scratch_parameter and area is not None:
-                copy = self.numbers.copy_of.get(op, {}).get(self.core, 0)
-                yield self._of_copy(area, copy, self.numbers.scratch_place, first=0)
-            else:
-                yield 8 * self.numbers.zero_place, 0, 0
-
-    def _argument(self, slot: Slot) -> Argument:
-        if slot.source is None:
-            return 8 * self.numbers.zero_place, 0, slot.literal
-        area = self.numbers.copies.get(slot.source)
-        copy = self.numbers.copy_of[area.op].get(self.core, 0) if area is not None else 0
-        if area is None or copy == 0:
-            return 8 * self.numbers.buffer_place[slot.source], 0, slot.addend
-        source, stride, addend = self._of_copy(area, copy, self.numbers.copies_place, first=1)
-        return source, stride, addend + slot.addend
-
-    def _of_copy(self, area: CopyArea, copy: int, place: int, first: int) -> Argument:
-        """Copy `first` lies at the beginning of the area; in a list of several cores the copy rises with the core."""
-        if self.alone or area.op not in self.numbers.copy_of:
-            return 8 * place, 0, area.offset + (copy - first) * area.stride
-        return 8 * place, area.stride, area.offset + (copy - first - self.core) * area.stride
-
-
-_WAIT_FLAGS = {
-    NeedKind.FAR: NO_FLAGS,
-    NeedKind.NEAR: TaskFlag.NEAR_WAIT,
-    NeedKind.SHARED: TaskFlag.SHARED_WAIT,
-}
-_EVENT_SECTIONS = {
-    steps.AwaitEvent: Section.AWAIT_EVENT,
-    steps.Notify: Section.NOTIFY,
-    steps.ResetEvent: Section.RESET_EVENT,
-}
-
-
-def _key(need: Need) -> CounterKey:
-    return need.mark, need.cores
 
 
 @dataclass
