@@ -216,7 +216,7 @@ class DeviceKernel:
         error = state.error
         if error is None:
             return
-        with self.device.current():
+        with state.recovering, self.device.current():
             if state.control.read() and not state.recover(PATIENCE_S):
                 raise LaunchError(
                     f"{error}\n  It was aborted, and a sub-kernel has not returned since: this stream cannot be used"
@@ -256,11 +256,12 @@ class DeviceKernel:
         """End all launches in progress, without an error."""
         with self.device.current():
             running = [state for state in self.states() if not state.completed(state.snapshot())]
-            for state in running:
-                state.abort(None)
             end = monotonic() + PATIENCE_S
             for state in running:
-                state.recover(max(0.0, end - monotonic()))
+                state.abort(None)
+            for state in running:
+                with state.recovering:
+                    state.recover(max(0.0, end - monotonic()))
 
     def in_use(self) -> bool:
         """Whether a graph may use a state, or a launch has not ended."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from time import monotonic, sleep
@@ -59,6 +60,7 @@ class LaunchState:
         self.device, self.image, self.stream, self.captured = device, image, stream, captured
         self.launches = 0  # since the last reset; of a captured launch the graph knows
         self.resets = 0
+        self.recovering = threading.Lock()  # held from an abort to the reset, which no launch may meet
         self.error: LaunchError | None = None  # of a launch that was stopped, until it is raised
         doing = f"{image.where}allocating the sync state of a launch ({spell_bytes(image.state_bytes)})"
         self.control = device.allocate_control(doing)

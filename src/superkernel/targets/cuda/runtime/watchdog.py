@@ -112,9 +112,10 @@ class Watchdog:
             if state.image.watchdog_exits:
                 os._exit(STALLED_STATUS)
             return
-        state.abort(LaunchError(report))
-        if state.captured:  # no later call of the user can reset it: its graph is replayed without this run time
-            state.recover(PATIENCE_S)
+        with state.recovering:
+            state.abort(LaunchError(report))
+            if state.captured:  # no later call of the user can reset it: its graph is replayed without this run time
+                state.recover(PATIENCE_S)
 
 
 def stall_report(image: KernelImage, snapshot: StateSnapshot, seconds: float) -> str:
