@@ -12,7 +12,7 @@ from superkernel.model.graph import Graph, build_graph
 from superkernel.model.op import Op
 from superkernel.model.options import Options
 from superkernel.plan import Costs, Machine, Plan, make_plan, simulate, validate
-from superkernel.plan.steps import Call, Feed, Wait
+from superkernel.plan.steps import Call, Feed, Preload, Wait
 from superkernel.plan.verify.vector_clocks import ClassAgents
 
 SMS, SLOTS = 4, 3
@@ -85,3 +85,17 @@ def test_wide_ops_are_not_copied_where_every_core_would_compute_all_of_them() ->
     costs = replace(GPU.costs, shared_bytes_per_ns=100.0)
     plan = planned(graph_of(12, 1, 12, pure=True, may_fail=False), replace(GPU, costs=costs, copies_per_core=True))
     assert set(plan.copies) == {1}
+
+
+def test_weights_are_asked_for_before_a_replicated_op_in_front() -> None:
+    """The op behind a replicated op waits for nothing itself."""
+    pure = replace(kernel("small", 1, *PAIR), pure=True, may_fail=False)
+    wide = kernel("wide", 12, "in:w:float32[24]", *PAIR)
+    ops = [Op(wide, ["w0", "x0", "x1"]), Op(pure, ["x1", "x2"]), Op(wide, ["w1", "x2", "x3"])]
+    machine = replace(GPU, costs=replace(GPU.costs, shared_bytes_per_ns=100.0), copies_per_core=True)
+    plan = planned(build_graph(ops), machine, "prefetch-weights=1")
+    kinds = [(type(step).__name__, getattr(step, "op", None)) for step in plan.steps if not isinstance(step, Preload)]
+    assert kinds.index(("PrefetchWeights", 2)) < kinds.index(("Wait", 1)) < kinds.index(("Call", 1))
+    apart = planned(build_graph(ops), replace(machine, replicates=False), "prefetch-weights=1")
+    kinds = [(type(step).__name__, getattr(step, "op", None)) for step in apart.steps]
+    assert kinds.index(("Call", 1)) < kinds.index(("PrefetchWeights", 2)) < kinds.index(("Wait", 2))

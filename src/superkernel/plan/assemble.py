@@ -42,7 +42,9 @@ def assemble(
     preloads = _preloads(graph, placement, options, classes)
     steps += preloads.get(-1, ())
     steps += synced.first_requests
+    prefetches = _prefetches(graph, placement, options)
     for rank, op in enumerate(graph.order):
+        steps += prefetches.get(rank, ())
         steps += _op_steps(graph, placement, synced, options, rank, preloads.get(op, ()))
         steps += synced.ops[op].requests
     steps += [ResetEvent((core,), event) for core, event in synced.resets]
@@ -58,7 +60,6 @@ def _op_steps(
     cleaned = list(_fence(node, cores, FenceWhen.AFTER, options))
     # what is flushed after the call must not be announced during it
     early = options.early_start is EarlyStart.FULL and bool(node.kernel.signals_inside) and not cleaned
-    yield from _prefetch(graph, node, cores, options)
     gate = signals_of(synced, op, rank, Point.GATE, inside=False)
     yield from _recorded([*sync.before[: sync.gate], *gate, *sync.before[sync.gate :]], SpanKind.WAIT, op, options)
     yield from _fence(node, cores, FenceWhen.BEFORE, options)
@@ -116,12 +117,20 @@ def preloads_ahead(
     return wanted
 
 
-def _prefetch(graph: Graph, node: Node, cores: Cores, options: Options) -> Iterable[Step]:
+def _prefetches(graph: Graph, placement: Placement, options: Options) -> dict[int, list[PrefetchWeights]]:
+    """Rank in issue order -> the weights to ask for before the waits of that op: its own, and those of the op behind it
+    where this is replicated, for then the op behind it waits for nothing."""
+    found: dict[int, list[PrefetchWeights]] = {}
     if not options.prefetch_weights:
-        return
-    if names := graph.weights_of(node):
-        budget = WEIGHT_BUDGET if options.prefetch_weights == 1 else options.prefetch_weights
-        yield PrefetchWeights(cores, node.index, names, budget)
+        return found
+    budget = WEIGHT_BUDGET if options.prefetch_weights == 1 else options.prefetch_weights
+    for rank, op in enumerate(graph.order):
+        if names := graph.weights_of(graph.nodes[op]):
+            ahead = rank
+            while ahead and graph.order[ahead - 1] in placement.copies:
+                ahead -= 1
+            found.setdefault(ahead, []).append(PrefetchWeights(placement.of[op], op, names, budget))
+    return found
 
 
 def wants_fence(node: Node, when: FenceWhen, options: Options, asked: bool = False) -> bool:

@@ -125,12 +125,12 @@ def test_delays_are_emitted_only_for_tests(files: PtxFolder, monkeypatch: pytest
 def test_a_large_table_lies_in_global_memory(files: PtxFolder) -> None:
     graph = graph_of(two_ops(files))
     small, large = (make_text(graph, 2, small_gpu(), size).text for size in (1, MOST_CONSTANT_TABLE + 1))
-    assert ".visible .const .align 64 .b8 sk_tasks[49152]" in small and "ld.const" in small
-    assert ".visible .global .align 64 .b8 sk_tasks[98304]" in large and "ld.const" not in large
+    assert ".visible .const .align 64 .b8 sk_tasks[61440]" in small and "ld.const" in small
+    assert ".visible .global .align 64 .b8 sk_tasks[122880]" in large and "ld.const" not in large
 
 
 def test_rooms_are_few() -> None:
-    assert {table_room(size) for size in range(0, 200_000, 1000)} == {49152, 98304, 196608, 393216}
+    assert {table_room(size) for size in range(0, 200_000, 1000)} == {61440, 122880, 245760}
     assert len({value_room(count) for count in range(1, 4000)}) <= 6
 
 

@@ -18,7 +18,7 @@ from .assemble import Assembled, assemble, find_assemblers
 from .basic_blocks import control_flow
 from .body_variables import identifier
 from .device import DeviceDescription, runs_on
-from .emit import ENTRY, LEAST_VERSION, MOST_VALUES, TextShape, emit, table_room, value_room
+from .emit import ENTRY, LEAST_VERSION, MOST_CONSTANT_TABLE, MOST_VALUES, TextShape, emit, table_room, value_room
 from .emit_waits import SlotShape, wait_lines
 from .executable import CudaExecutable
 from .facts import KernelFacts, facts_of
@@ -30,7 +30,7 @@ from .ptx import Entry, Module
 from .read_back import check_table
 from .reader import read_ptx_file
 from .rewrite import Body, BodyShape, barrier_register, rewrite
-from .task_layout import SLOT_ALIGNMENT, WORD, Section, TaskFlag
+from .task_layout import ARGUMENT_BYTES, SLOT_ALIGNMENT, TASK_BYTES, WORD, Section, TaskFlag
 from .task_table import encode
 
 MOST_BODIES = 32
@@ -262,14 +262,20 @@ def _check_resources(made: SuperKernelText, found: Assembled, graph: Graph, devi
 def assembled_slots(graph: Graph, options: Options, slots: int, device: DeviceDescription) -> tuple[int, str]:
     """The largest number of slots, up to `slots`, with which the assembled kernel does not spill; and the reason."""
     tried = []
-    threads = slot_threads([node.kernel for node in graph.nodes])
+    kernels = [node.kernel for node in graph.nodes]
+    threads = slot_threads(kernels)
+    most = sum(3 * TASK_BYTES + 3 * ARGUMENT_BYTES * len(kernel.params) for kernel in kernels)
+    sizes = (0,) if most < MOST_CONSTANT_TABLE else (0, most)  # the table may lie in constant or in global memory
     while True:
         cores = most_cores(graph, options, slots * device.sms)
         used = shape_of(cores, slots, device).slots
         text = f"{slots} slot{'s' if slots > 1 else ''} on each of {device.sms} SMs"
         if not find_assemblers():
             return slots, text
-        resources = assemble_text(make_text(graph, used, device), options.compile_options).resources
+        resources = max(
+            (assemble_text(make_text(graph, used, device, size), options.compile_options).resources for size in sizes),
+            key=lambda found: (found.spilled_bytes, found.registers),
+        )
         if not resources.spilled_bytes or slots == 1:
             break
         tried.append(f"{slots} slots would spill {resources.spilled_bytes} bytes")

@@ -25,7 +25,8 @@ from .virtual_ids import TABLE_LOAD
 
 PtxVersion = tuple[int, int]
 LEAST_VERSION: PtxVersion = (7, 8)  # with brx.idx, red.release, barriers per thread and large parameter blocks
-MOST_CONSTANT_TABLE = 48 * 1024  # bytes; a larger task table lies in global memory
+MOST_CONSTANT_TABLE = 60 * 1024  # bytes; a larger task table lies in global memory
+_CONSTANT_BANK = 64 * 1024
 MOST_VALUES = 4000  # 32,764 bytes of parameters at most
 _VALUE_ROOMS = (32, 128, 500, 1000, 2000, MOST_VALUES)
 ENTRY = "sk_main"
@@ -75,7 +76,8 @@ def value_room(count: int) -> int:
 
 def emit(bodies: Sequence[Body], shape: TextShape) -> str:
     """The text of the super kernel."""
-    in_constant = shape.table_room <= MOST_CONSTANT_TABLE
+    constants = sum(body.constant_bytes for body in bodies)
+    in_constant = shape.table_room <= MOST_CONSTANT_TABLE and shape.table_room + constants <= _CONSTANT_BANK
     space, load = (".const", "ld.const") if in_constant else (".global", "ld.global.nc")
     major, minor = shape.version
     lines = [

@@ -66,6 +66,7 @@ class Body:
     uses_async_proxy: bool
     after: tuple[str, ...]  # instructions behind the last of a block, by every thread
     mbarriers: int  # barrier objects to invalidate at its end
+    constant_bytes: int = 0  # of the variables that it brings along in constant memory
 
     @property
     def threads(self) -> int:
@@ -154,6 +155,7 @@ class _Rewriter:
             self.uses_async_proxy,
             tuple(self._after()),
             self.mbarriers,
+            sum(v.nbytes or 0 for v in self.variables.carried if v.space == "const"),
         )
 
     def _check_partial_warps(self) -> None:
