@@ -51,6 +51,13 @@ def test_machines_without_groups_place_from_core_0_on() -> None:
     assert plan.placements[1] == (0, 1, 2)
 
 
+def test_few_blocks_that_move_much_or_an_unknown_amount_are_spread_over_groups() -> None:
+    large, untyped = kernel("large", 3, "in:x", "out:y:float32[33000]"), kernel("untyped", 3, "in:x", "out:y")
+    wide = kernel("wide", 12, "in:x", "out:y")
+    plan = planned(build_graph([Op(wide, ["a", "b"]), Op(large, ["b", "c"]), Op(untyped, ["b", "d"])]))
+    assert plan.placements[1:] == ((0, 1, 2), (0, 1, 2))
+
+
 def test_a_launch_without_the_whole_group_uses_what_there_is_of_it() -> None:
     plan = planned(graph_of(6, 2))
     assert plan.cores == 6 and plan.placements[1] == (0, 4)

@@ -28,6 +28,7 @@ class Machine:
     groups: tuple[Cores, ...] = ()
     costs: Costs = Costs()
     replicates: bool = True  # cheap ops may be computed by every group that needs them
+    near_bytes: int = 128 * 1024  # ops that move more than this are spread over groups: one group fetches too slowly
     # every core computes a copy of its own: a copy per group would make a class of cores of every group
     copies_per_core: bool = False
     # the all-core barriers of a sync_all op count every core of the launch, so that idle cores must feed them; False:

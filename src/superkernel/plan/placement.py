@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from ..errors import PlanError
 from ..model.graph import Graph
+from ..model.node import Node
 from ..model.options import Options
+from ..model.params import Kind
 from .cost import Timeline, block_cost, estimate, op_cost
 from .machine import Machine
 from .replication import Copies, replicate
@@ -47,18 +49,27 @@ def place(graph: Graph, options: Options, machine: Machine) -> Placement:
 
 
 def _serial(graph: Graph, machine: Machine) -> Placement:
-    """Every op from core 0 on; all cores follow one list. A few blocks run in the group of core 0, if there is one."""
+    """Every op from core 0 on; all cores follow one list. A few small blocks run in the group of core 0."""
     size = min(machine.cores, max(node.blocks for node in graph.nodes))
     everything = tuple(range(size))
     near = tuple(core for core in machine.groups[0] if core < size) if machine.groups else ()
     widths = {width: everything[:width] for width in {min(size, node.blocks) for node in graph.nodes}}
-    widths |= {width: near[:width] for width in widths if width <= len(near)}
-    of = tuple(widths[min(size, node.blocks)] for node in graph.nodes)
+    grouped = {width: near[:width] for width in widths if width <= len(near)}
+    of = tuple(
+        (grouped if node.blocks in grouped and fits_group(node, machine) else widths)[min(size, node.blocks)]
+        for node in graph.nodes
+    )
     teams = tuple(
         () if not node.kernel.sync_all else everything if machine.feeds_sync_all else cores
         for node, cores in zip(graph.nodes, of, strict=True)
     )
     return Placement(size, of, teams, (everything,))
+
+
+def fits_group(node: Node, machine: Machine) -> bool:
+    """Whether an op is known to move so little that the cores of one group are as fast as cores of several."""
+    sizes = [param.nbytes for param in node.kernel.params if param.kind is not Kind.SCALAR]
+    return node.blocks == 1 or (sum(size or 0 for size in sizes) <= machine.near_bytes and None not in sizes)
 
 
 def _checked(graph: Graph, placement: Placement, options: Options, machine: Machine) -> Placement:

@@ -11,7 +11,7 @@ from targets.cuda.written_kernels import VECTOR, PtxFolder, plan_of, small_gpu
 
 import superkernel as sk
 from superkernel.errors import BuildError
-from superkernel.targets.cuda.numbering import CodeOfKernel, Numbering
+from superkernel.targets.cuda.numbering import CodeOfKernel, LaunchShape, Numbering
 from superkernel.targets.cuda.plan import CudaPlan
 from superkernel.targets.cuda.read_back import check_table
 from superkernel.targets.cuda.task_layout import (
@@ -142,6 +142,12 @@ def test_cores_of_one_sm_use_shared_words_alone(files: PtxFolder) -> None:
     numbers = numbered(plan)
     check_table(encode(numbers).data, numbers)
     assert not numbers.counters and numbers.waiters
+
+
+def test_few_blocks_that_move_much_are_on_several_sms(files: PtxFolder) -> None:
+    large = files.kernel("large", "ret;", ["in:x:float32[100000]"], grid=(3, 1, 1))
+    assert plan_of([sk.Op(large, ["a"])]).shape == LaunchShape(3, 3, 1)
+    assert plan_of([sk.Op(files.add(grid=(3, 1, 1)), ["a", "b", "c", 512])]).shape == LaunchShape(3, 1, 3)
 
 
 def test_a_chain_of_single_blocks_is_one_core_without_a_wait(files: PtxFolder) -> None:

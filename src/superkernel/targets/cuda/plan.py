@@ -12,6 +12,7 @@ from ...model.graph import Graph
 from ...model.options import EarlyStart, Options
 from ...model.subkernel import SubKernel
 from ...plan import Plan, checked_plan
+from ...plan.placement import fits_group
 from .device import DeviceDescription
 from .facts import facts_of
 from .machine import fitting_slots, machine_of, most_cores, shape_of
@@ -40,6 +41,9 @@ def make_cuda_plan(graph: Graph, options: Options, cores: int, device: DeviceDes
     slots = min(fitting_slots(graph, device), max(1, -(-cores // device.sms)))
     wanted = min(cores, slots * device.sms)
     machine = machine_of(most_cores(sunk, options, wanted), slots, device)
+    if not all(fits_group(node, machine) for node in graph.nodes):
+        slots = max(1, -(-machine.cores // device.sms))  # on several SMs, one slot each
+        machine = machine_of(machine.cores, slots, device)
     plan = checked_plan(sunk, options, machine)
     notes = (*plan.notes, *([note] if note else []), *remarks)
     known = {field.name: getattr(plan, field.name) for field in fields(plan)}
