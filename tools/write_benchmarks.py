@@ -191,8 +191,9 @@ block and a GEMV on all SMs.
     "cuda gemv": """\
 ### cuda gemv: 64 matrices of 4096 x 4096, bfloat16
 
-The streaming GEMV that ships with the target, in a super kernel; beside it the same in graphs, with and without
-prefetching the next matrix into the L2 cache, and the fastest of five ways to compile Triton's.
+The streaming GEMV that ships with the target, with rows handed out by tickets and with fixed rows, and the fastest of
+five ways to compile Triton's: each in a super kernel and in graphs. The share is that of a kernel that only reads 4 GB
+of random numbers.
 """,
     "cuda chain-decode": """\
 ### cuda chain-decode: a decode step of 16 layers

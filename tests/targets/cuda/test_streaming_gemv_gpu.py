@@ -45,9 +45,11 @@ def test_two_products_are_those_of_float64_and_of_single_launches(weights: str, 
             buffers |= {} if w_scale is None else {"w_scale": w_scale, "v_scale": v_scale}
             names = [None, None] if w_scale is None else ["w_scale", "v_scale"]
             ops = [
-                first.op("w", "x", "y", scale=names[0], following=("v", second)),
-                second.op("v", "y", "z", scale=names[1]),
+                first.op("w", "x", "y", scale=names[0], tickets="t"),
+                second.op("v", "y", "z", scale=names[1], tickets="t"),
             ]
+            if any("t" in op.args for op in ops):
+                buffers["t"] = torch.zeros(1, dtype=torch.uint32, device="cuda")
             with sk.compile(ops, name="products", target="cuda", outputs=["y", "z"]) as k:
                 fused, alone = k(buffers), k.unfused()(buffers)
                 torch.cuda.synchronize()

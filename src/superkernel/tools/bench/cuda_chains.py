@@ -92,7 +92,7 @@ def time_chain(
     with ExitStack() as stack:
         for name, ops in (ours or super_kernels_of(chain)).items():
             kernel = stack.enter_context(super_kernel(ops))
-            cases[name] = kernel.bind(chain.buffers)
+            cases[name] = kernel.bind({name: chain.buffers[name] for name in kernel.graph.buffers})
             result.notes.append(f"{chain.name}, {name}: {_plan_in_words(kernel)}")
         for name, case in cases.items():
             result.checks[f"{chain.name}: {name}"] = oracle.same_bits(case)
@@ -156,7 +156,7 @@ def timeline(chain: CudaChain) -> list[str]:
     import torch
 
     with super_kernel(chain.ops, "profiling=1") as kernel:
-        launch = kernel.bind(chain.buffers)
+        launch = kernel.bind({name: chain.buffers[name] for name in kernel.graph.buffers})
         for _ in range(3):
             launch()
         torch.cuda.synchronize()

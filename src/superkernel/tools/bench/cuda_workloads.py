@@ -164,26 +164,21 @@ def gemv_chain(torch: Any, config: GemvConfig, layers: int = 64, size: int = 409
     return make_chain(f"{layers} GEMVs {size} x {size}", body, last, value, 1e-4, layers * size * size * 2)
 
 
-def with_streaming_gemv(chain: CudaChain, prefetch: int = 0, slots: int = 6) -> CudaChain:
-    """The chain with every GEMV of Triton replaced by ours, with rings of `slots` chunks.
+def with_streaming_gemv(chain: CudaChain, tickets: bool = True, ring_bytes: int = 128 << 10) -> CudaChain:
+    """The chain with every GEMV of Triton replaced by ours; `tickets`: rows are handed out, not fixed."""
+    import torch
 
-    `prefetch`: chunks of the next weights that a warp asks for while it ends.
-    """
+    counter = {"tickets": torch.zeros(1, dtype=torch.uint32, device=DEVICE)} if tickets else {}
 
-    def replaced(ops: Sequence[Op]) -> list[Op]:
-        gemvs = {index: _streaming(op, chain, slots) for index, op in enumerate(ops) if op.kernel.name == "gemv"}
-        order = list(gemvs)
-        changed = list(ops)
-        for index, following in zip(order, [*order[1:], order[0]], strict=True):
-            w, x, y = (str(argument) for argument in ops[index].args[:3])
-            ahead = (str(ops[following].args[0]), gemvs[following]) if prefetch else None
-            changed[index] = gemvs[index].op(w, x, y, following=ahead, prefetch=prefetch)
-        return changed
+    def replaced(op: Op) -> Op:
+        if op.kernel.name != "gemv":
+            return op
+        w, x, y = (str(argument) for argument in op.args[:3])
+        rows, columns = chain.buffers[w].shape
+        gemv = StreamingGemv(rows, columns, blocks=sm_count(), ring_bytes=ring_bytes)
+        return gemv.op(w, x, y, tickets="tickets" if tickets else None)
 
-    name = f"{chain.name}, streaming GEMV"
-    return replace(chain, name=name, ops=replaced(chain.ops), waiting=replaced(chain.waiting))
-
-
-def _streaming(op: Op, chain: CudaChain, slots: int) -> StreamingGemv:
-    rows, columns = chain.buffers[str(op.args[0])].shape
-    return StreamingGemv(rows, columns, blocks=sm_count(), most_slots=slots)
+    name, buffers = f"{chain.name}, streaming GEMV", chain.buffers | counter
+    return replace(
+        chain, name=name, ops=[*map(replaced, chain.ops)], waiting=[*map(replaced, chain.waiting)], buffers=buffers
+    )

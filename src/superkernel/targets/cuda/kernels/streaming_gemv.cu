@@ -62,11 +62,6 @@ __device__ void copy_chunk(u32 destination, const u8* source, u32 bytes, u32 bar
         : "memory");
 }
 
-__device__ void prefetch_chunk(const u8* source, u32 bytes) {
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(__cvta_generic_to_global(source)), "r"(bytes)
-                 : "memory");
-}
-
 __device__ u64 read_once_policy() {
     u64 policy;
     asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
@@ -277,12 +272,10 @@ __device__ float reduce_lanes(const float* values, int lane, int distance = kLan
     }
 }
 
-// The body of every entry. `panel` and `next_panel` are columns whose activations are staged together; the last chunks
-// that leave the ring are replaced by L2 prefetches of the first `prefetch` chunks that a warp reads of `next`.
+// Several vectors. Activations are staged in shared memory, `panel` columns at a time; a warp multiplies whole rows.
 template <typename Weight, int Batch, int Rows>
-__device__ void streaming_gemv(const u8* w, const void* x, void* y, const float* scale, const u8* next, int rows,
-                               int columns, int batch, int panel, int slots, int type, int next_rows, int next_columns,
-                               int next_panel, int prefetch) {
+__device__ void staged_gemv(const u8* w, const void* x, void* y, const float* scale, int rows, int columns, int batch,
+                            int panel, int slots, int type) {
     const int warp = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
     u8* ring = gemv_shared + warp * slots * kChunkBytes;
     float* staged = reinterpret_cast<float*>(gemv_shared + kWarps * slots * kChunkBytes);
@@ -316,7 +309,6 @@ __device__ void streaming_gemv(const u8* w, const void* x, void* y, const float*
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
     asm volatile("griddepcontrol.wait;" ::: "memory");
 
-    ChunkCursor<Weight, Rows> following(next, prefetch ? next_rows : 0, next_columns, next_panel);
     int slot = 0;
     u32 parity = 0;
     const int count = ahead.count, groups = ahead.groups;
@@ -343,13 +335,7 @@ __device__ void streaming_gemv(const u8* w, const void* x, void* y, const float*
                 int freed = first_slot;
 #pragma unroll 1
                 for (int row = 0; row < Rows; ++row) {
-                    if (!ahead.done()) {
-                        fill(freed);
-                    } else if (prefetch > 0 && !following.done()) {
-                        if (lane == 0 && following.has_row()) prefetch_chunk(following.address(), following.bytes());
-                        following.advance();
-                        --prefetch;
-                    }
+                    if (!ahead.done()) fill(freed);
                     freed = freed + 1 == slots ? 0 : freed + 1;
                 }
             }
@@ -373,147 +359,276 @@ __device__ void streaming_gemv(const u8* w, const void* x, void* y, const float*
     }
 }
 
-// One vector. A row is split among `splits` warps of at most kSliceColumns columns each, whose activations stay in
-// registers: shared memory is read once, for the weights.
-constexpr int kSliceColumns = 2048;
-constexpr int kRowsReduced = 4;  // together
+// One vector. A block reads groups of rows through one ring: a warp of its own asks for them, the others multiply, each a
+// slice of the columns, whose activations it keeps in registers. The first `fixed` groups of a block are its own; the
+// rest is handed out by tickets, because some SMs get their data faster than others.
 
-template <typename Weight>
-__device__ void load_slice(float* values, const void* x, int begin, int columns, int lane, Activation type) {
-    constexpr int vector = kVectorBytes / Weight::bytes, span = kLanes * vector;
-#pragma unroll
-    for (int step = 0; step < kSliceColumns / span; ++step) {
-        const int column = step * span + lane * vector;
-#pragma unroll
-        for (int quad = 0; quad < vector; quad += 4) {
-            float4 loaded = {0, 0, 0, 0};
-            if (column < columns) loaded = load_activations(x, begin + column + quad, type);
-            float* to = values + step * vector + quad;
-            to[0] = loaded.x, to[1] = loaded.y, to[2] = loaded.z, to[3] = loaded.w;
-        }
-    }
+constexpr int kProducer = kWarps;  // the warp that fills the ring
+constexpr int kPooledThreads = kLanes * (kWarps + 1);
+constexpr int kRoundEnds = -2, kNoMore = -1;  // in place of a group
+
+__device__ u32 take_ticket(u32* tickets, u32 last) {
+    u32 ticket;
+    asm volatile("atom.relaxed.gpu.global.inc.u32 %0, [%1], %2;"
+                 : "=r"(ticket)
+                 : "l"(__cvta_generic_to_global(tickets)), "r"(last)
+                 : "memory");
+    return ticket;
 }
 
-template <typename Weight>
-__device__ float slice_product(const u8* chunk, const float* values, int columns, int lane) {
-    constexpr int vector = kVectorBytes / Weight::bytes, per_word = vector / 4, span = kLanes * vector;
-    float sums[4] = {};
-#pragma unroll
-    for (int step = 0; step < kSliceColumns / span; ++step) {
-        if (step * span + lane * vector >= columns) break;
-        const uint4 packed = *reinterpret_cast<const uint4*>(chunk + (step * kLanes + lane) * kVectorBytes);
-        float weights[vector];
-        Weight::unpack(packed.x, weights);
-        Weight::unpack(packed.y, weights + per_word);
-        Weight::unpack(packed.z, weights + 2 * per_word);
-        Weight::unpack(packed.w, weights + 3 * per_word);
-#pragma unroll
-        for (int i = 0; i < vector; ++i) sums[i % 4] = fmaf(weights[i], values[step * vector + i], sums[i % 4]);
-    }
-    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+__device__ void init_counting_barrier(u32 barrier, u32 count) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
 }
 
-// The rows of which a warp reads a slice each.
-template <typename Weight>
-struct SliceRows {
-    const u8* address;
-    u64 stride;
-    u32 bytes;
-    int count;
+struct Pool {  // the shared memory of a block
+    u8* ring;
+    int slots, slot_bytes;
+    int* group_of_slot;
+    int* groups;  // of this round
+    int* count;   // how many they are
+    float* partial;
+    u32 full, empty;
 
-    __device__ SliceRows(const u8* matrix, int rows, int columns, int splits) {
-        const int warp = threadIdx.x / kLanes, teams = blockDim.x / kLanes / splits;
-        const int first = blockIdx.x + gridDim.x * (warp / splits), step = gridDim.x * teams;
-        bytes = columns / splits * Weight::bytes;
-        address = matrix + static_cast<u64>(first) * columns * Weight::bytes + warp % splits * bytes;
-        stride = static_cast<u64>(step) * columns * Weight::bytes;
-        count = first < rows ? (rows - first + step - 1) / step : 0;
+    __device__ Pool(int slots, int slot_bytes, int most) : ring(gemv_shared), slots(slots), slot_bytes(slot_bytes) {
+        u8* behind = ring + slots * slot_bytes;
+        full = shared_address(behind);
+        empty = full + 8 * slots;
+        group_of_slot = reinterpret_cast<int*>(behind + 16 * slots);
+        groups = group_of_slot + slots;
+        count = groups + most;
+        partial = reinterpret_cast<float*>(count + 1);
     }
-    __device__ const u8* row(int i) const { return address + i * stride; }
 };
 
 template <typename Weight>
-__device__ void sliced_gemv(const u8* w, const void* x, void* y, const float* scale, const u8* next, int rows,
-                            int columns, int splits, int slots, int type, int next_rows, int next_columns,
-                            int next_splits, int prefetch) {
-    constexpr int slot_bytes = kSliceColumns * Weight::bytes;
-    const int warp = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
-    const int warps = blockDim.x / kLanes, split = warp % splits, team = warp / splits, teams = warps / splits;
-    const int most_rows = (rows + gridDim.x * teams - 1) / (gridDim.x * teams);  // of a team
-    u8* ring = gemv_shared + warp * slots * slot_bytes;
-    const u32 barriers = shared_address(gemv_shared + warps * slots * slot_bytes) + warp * slots * 8;
-    float* partial = reinterpret_cast<float*>(gemv_shared + warps * slots * (slot_bytes + 8));  // [splits][teams][rows]
-    const auto activation = static_cast<Activation>(type);
-    const SliceRows<Weight> mine(w, rows, columns, splits);
+struct GroupProducer {
+    const Pool& pool;
+    const u8* matrix;
+    u32* tickets;
+    int rows, columns, rows_of_group, fixed, total;
+    int taken = 0, slot = 0, pending = 0;
+    bool has_pending = false, exhausted = false;
+    u32 filled = 0;
 
-    if (lane == 0) {
-        for (int slot = 0; slot < slots; ++slot) init_barrier(barriers + 8 * slot);
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __device__ int next() {
+        if (has_pending) {
+            has_pending = false;
+            return pending;
+        }
+        if (exhausted) return kNoMore;
+        if (taken < fixed) {
+            const int group = blockIdx.x + gridDim.x * taken++;
+            return group < total ? group : kNoMore;
+        }
+#ifdef SK_TICKETS
+        const int handed_out = total - static_cast<int>(gridDim.x) * fixed;
+        const int ticket = handed_out > 0 ? take_ticket(tickets, handed_out + gridDim.x - 1) : handed_out;
+        exhausted = ticket >= handed_out;
+        return exhausted ? kNoMore : total - handed_out + ticket;
+#else
+        return kNoMore;
+#endif
     }
-    __syncwarp();
-    const u64 policy = read_once_policy();
-    int issued = 0;
-    auto fill = [&](int slot) {
-        const u32 destination = shared_address(ring + slot * slot_bytes);
-        if (lane == 0) copy_chunk(destination, mine.row(issued), mine.bytes, barriers + 8 * slot, policy);
-        ++issued;
-    };
-    for (int slot = 0; slot < slots && issued < mine.count; ++slot) fill(slot);
-    __syncwarp();
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-    asm volatile("griddepcontrol.wait;" ::: "memory");
 
-    const int slice = columns / splits;
-    float values[kSliceColumns / kLanes];
-    load_slice<Weight>(values, x, split * slice, slice, lane, activation);
-    const SliceRows<Weight> following(next, next_rows, next_columns, next_splits);
-    prefetch = min(prefetch, following.count);
-    int slot = 0, prefetched = 0;
-    u32 parity = 0;
-    for (int begin = 0; begin < mine.count; begin += kRowsReduced) {
-        float sums[kRowsReduced] = {};  // of the latest row first
-        const int end = min(mine.count, begin + kRowsReduced);
-#pragma unroll 1
-        for (int i = begin; i < end; ++i) {
-            wait_for(barriers + 8 * slot, parity);
-            const float sum = slice_product<Weight>(ring + slot * slot_bytes, values, slice, lane);
-#pragma unroll
-            for (int later = kRowsReduced - 1; later > 0; --later) sums[later] = sums[later - 1];
-            sums[0] = sum;
-            __syncwarp();
-            if (issued < mine.count) {
-                fill(slot);
-            } else if (prefetched < prefetch) {
-                if (lane == 0) prefetch_chunk(following.row(prefetched), following.bytes);
-                ++prefetched;
+    // Asks for the rows of a group, which follow each other in memory.
+    __device__ void fill(int group) {
+        pool.group_of_slot[slot] = group;
+        const u32 row_bytes = columns * Weight::bytes, barrier = pool.full + 8 * slot;
+        const u32 bytes = row_bytes * min(rows_of_group, rows - group * rows_of_group);
+        const u8* source = matrix + static_cast<u64>(group) * rows_of_group * row_bytes;
+        asm volatile("{ .reg .b64 state; mbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1; }" ::"r"(barrier),
+                     "r"(bytes)
+                     : "memory");
+        asm volatile(
+            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                shared_address(pool.ring + slot * pool.slot_bytes)),
+            "l"(__cvta_generic_to_global(source)), "r"(bytes), "r"(barrier)
+            : "memory");
+        advance();
+    }
+
+    __device__ void advance() {
+        slot = slot + 1 == pool.slots ? 0 : slot + 1;
+        ++filled;
+    }
+
+    __device__ void post(int group) {
+        const u32 use = filled / pool.slots;
+        if (use) wait_for(pool.empty + 8 * slot, (use - 1) & 1);
+        if (group >= 0) {
+            fill(group);
+            return;
+        }
+        pool.group_of_slot[slot] = group;
+        arrive(pool.full + 8 * slot);
+        advance();
+    }
+
+    // Fills slots until the round has `most` groups, or nothing is left; whether another round follows.
+    __device__ bool produce(int in_round, int most) {
+        while (true) {
+            const int group = next();
+            if (group == kNoMore) {
+                post(kNoMore);
+                return false;
             }
-            parity ^= slot + 1 == slots;
-            slot = slot + 1 == slots ? 0 : slot + 1;
-        }
-        const float result = reduce_lanes<kRowsReduced>(sums, lane);
-        const int of_team = end - 1 - lane / (kLanes / kRowsReduced);
-        if (lane % (kLanes / kRowsReduced) == 0 && of_team >= begin) {
-            partial[(split * teams + team) * most_rows + of_team] = result;
+            if (in_round == most) {
+                pending = group;
+                has_pending = true;
+                post(kRoundEnds);
+                return true;
+            }
+            post(group);
+            ++in_round;
         }
     }
-    __syncwarp();
-    if (lane == 0) {
-        for (int each = 0; each < slots; ++each) invalidate_barrier(barriers + 8 * each);
+};
+
+template <typename Weight, int Steps, int Rows>
+struct GroupConsumer {
+    static constexpr int vector = kVectorBytes / Weight::bytes, span = kLanes * vector;
+    const Pool& pool;
+    int columns, slice, warp, lane;
+    float values[Steps * vector];
+    int slot = 0;
+    u32 parity = 0;
+
+    __device__ void load(const void* x, Activation type) {
+#pragma unroll
+        for (int step = 0; step < Steps; ++step) {
+            const int column = step * span + lane * vector;
+#pragma unroll
+            for (int quad = 0; quad < vector; quad += 4) {
+                float4 loaded = {0, 0, 0, 0};
+                if (column < slice) loaded = load_activations(x, warp * slice + column + quad, type);
+                float* to = values + step * vector + quad;
+                to[0] = loaded.x, to[1] = loaded.y, to[2] = loaded.z, to[3] = loaded.w;
+            }
+        }
+    }
+
+    __device__ float product(const u8* row) const {
+        constexpr int per_word = vector / 4;
+        float sums[4] = {};
+#pragma unroll
+        for (int step = 0; step < Steps; ++step) {
+            if (step * span + lane * vector >= slice) break;
+            const uint4 packed = *reinterpret_cast<const uint4*>(row + (step * kLanes + lane) * kVectorBytes);
+            float weights[vector];
+            Weight::unpack(packed.x, weights);
+            Weight::unpack(packed.y, weights + per_word);
+            Weight::unpack(packed.z, weights + 2 * per_word);
+            Weight::unpack(packed.w, weights + 3 * per_word);
+#pragma unroll
+            for (int i = 0; i < vector; ++i) sums[i % 4] = fmaf(weights[i], values[step * vector + i], sums[i % 4]);
+        }
+        return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    }
+
+    // Multiplies the groups of a round; whether another round follows.
+    __device__ bool consume() {
+        int held = 0, group;
+        while (true) {
+            wait_for(pool.full + 8 * slot, parity);
+            group = pool.group_of_slot[slot];
+            if (group >= 0) {
+                const u8* base = pool.ring + slot * pool.slot_bytes + warp * slice * Weight::bytes;
+                float sums[Rows];
+#pragma unroll
+                for (int row = 0; row < Rows; ++row) sums[row] = product(base + row * columns * Weight::bytes);
+                const float sum = reduce_lanes<Rows>(sums, lane);
+                if (lane % (kLanes / Rows) == 0) {
+                    pool.partial[(held * Rows + lane / (kLanes / Rows)) * kWarps + warp] = sum;
+                }
+                if (warp == 0 && lane == 0) pool.groups[held] = group;
+                ++held;
+            }
+            __syncwarp();
+            if (lane == 0) arrive(pool.empty + 8 * slot);
+            parity ^= slot + 1 == pool.slots;
+            slot = slot + 1 == pool.slots ? 0 : slot + 1;
+            if (group < 0) break;
+        }
+        if (warp == 0 && lane == 0) *pool.count = held;
+        return group == kRoundEnds;
+    }
+};
+
+// All rounds of a block, after the wait point. `in_round`: groups that the producer has asked for already.
+template <typename Weight, int Steps, int Rows>
+__device__ void multiply_rounds(const Pool& pool, GroupProducer<Weight>& producer, const void* x, void* y,
+                                const float* scale, int in_round, int most, Activation type) {
+    const int warp = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
+    GroupConsumer<Weight, Steps, Rows> consumer{pool, producer.columns, producer.columns / kWarps, warp, lane};
+    if (warp < kWarps) consumer.load(x, type);
+    bool more = true;
+    while (more) {
+        if (warp < kWarps) {
+            more = consumer.consume();
+        } else {
+            if (lane == 0) more = producer.produce(in_round, most);
+            more = __shfl_sync(0xffffffffu, more, 0);
+            in_round = 0;
+        }
+        __syncthreads();
+        for (int index = threadIdx.x; index < *pool.count * Rows; index += kPooledThreads) {
+            const int row = pool.groups[index / Rows] * Rows + index % Rows;
+            if (row >= producer.rows) continue;
+            float sum = pool.partial[index * kWarps];
+#pragma unroll
+            for (int part = 1; part < kWarps; ++part) sum += pool.partial[index * kWarps + part];
+            if (scale) sum *= scale[row];
+            store_result(y, row, sum, type);
+        }
+        __syncthreads();
+    }
+}
+
+// `steps`: the vectors of a slice that a lane reads; groups have 4 rows, of long rows 2.
+template <typename Weight>
+__device__ void pooled_gemv(const u8* w, const void* x, void* y, const float* scale, u32* tickets, int rows, int columns,
+                            int steps, int slots, int fixed, int most, int type) {
+    const int warp = threadIdx.x / kLanes, lane = threadIdx.x % kLanes, rows_of_group = steps == 4 ? 2 : 4;
+    const int total = (rows + rows_of_group - 1) / rows_of_group;
+    const auto activation = static_cast<Activation>(type);
+    const Pool pool(slots, steps * rows_of_group * kWarps * kLanes * kVectorBytes, most);
+    GroupProducer<Weight> producer{pool, w, tickets, rows, columns, rows_of_group, fixed, total};
+    int in_round = 0;
+    if (warp == kProducer && lane == 0) {
+        for (int slot = 0; slot < slots; ++slot) {
+            init_barrier(pool.full + 8 * slot);
+            init_counting_barrier(pool.empty + 8 * slot, kWarps);
+        }
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        for (; in_round < min(fixed, slots); ++in_round) {
+            const int group = blockIdx.x + gridDim.x * in_round;
+            if (group >= total) break;
+            producer.fill(group);
+        }
+        producer.taken = in_round;
     }
     __syncthreads();
-    for (int index = threadIdx.x; index < teams * most_rows; index += blockDim.x) {
-        const int row = blockIdx.x + gridDim.x * (index / most_rows + teams * (index % most_rows));
-        if (row >= rows) continue;
-        float sum = partial[index];
-        for (int part = 1; part < splits; ++part) sum += partial[part * teams * most_rows + index];
-        if (scale) sum *= scale[row];
-        store_result(y, row, sum, activation);
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    if (steps == 1) {
+        multiply_rounds<Weight, 1, 4>(pool, producer, x, y, scale, in_round, most, activation);
+    } else if (steps == 2) {
+        multiply_rounds<Weight, 2, 4>(pool, producer, x, y, scale, in_round, most, activation);
+    } else {
+        multiply_rounds<Weight, 4, 2>(pool, producer, x, y, scale, in_round, most, activation);
+    }
+    if (threadIdx.x == 0) {
+        for (int slot = 0; slot < slots; ++slot) {
+            invalidate_barrier(pool.full + 8 * slot);
+            invalidate_barrier(pool.empty + 8 * slot);
+        }
     }
 }
 
 }  // namespace
 
-// SK_WEIGHT (Bfloat16, Float16, Int8) and SK_BATCH (1, 2, 4, 8, or SK_SLICED instead) choose the entry SK_ENTRY.
+// SK_WEIGHT (Bfloat16, Float16, Int8) and SK_BATCH (1, 2, 4, 8, or SK_POOLED instead) choose the entry SK_ENTRY.
+// A counter of tickets is 0 before and after a launch: every block takes one ticket too many, and the last wraps to 0.
 #ifdef SK_SCALED
 #define SCALE_PARAMETER const float* scale,
 #define SCALE scale
@@ -522,21 +637,27 @@ __device__ void sliced_gemv(const u8* w, const void* x, void* y, const float* sc
 #define SCALE nullptr
 #endif
 
-#ifdef SK_SLICED
-extern "C" __global__ void __launch_bounds__(kThreads, 1)
-    SK_ENTRY(const u8* w, SCALE_PARAMETER const u8* x, u8* y, const u8* next, int rows, int columns, int splits, int slots,
-             int type, int next_rows, int next_columns, int next_splits, int prefetch) {
-    sliced_gemv<SK_WEIGHT>(w, x, y, SCALE, next, rows, columns, splits, slots, type, next_rows, next_columns, next_splits,
-                           prefetch);
+#ifdef SK_TICKETS
+#define TICKETS_PARAMETER u32* tickets,
+#define TICKETS tickets
+#else
+#define TICKETS_PARAMETER
+#define TICKETS nullptr
+#endif
+
+#ifdef SK_POOLED
+extern "C" __global__ void __launch_bounds__(kPooledThreads, 1)
+    SK_ENTRY(const u8* w, SCALE_PARAMETER const u8* x, u8* y, TICKETS_PARAMETER int rows, int columns, int steps, int slots,
+             int fixed, int most, int type) {
+    pooled_gemv<SK_WEIGHT>(w, x, y, SCALE, TICKETS, rows, columns, steps, slots, fixed, most, type);
 }
 #else
 // Two rows at a time halve the reads of activations from shared memory, which limit the speed from 8 vectors on.
 constexpr int kRowsTogether = SK_BATCH / SK_WEIGHT::bytes >= 4 ? 2 : 1;
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
-    SK_ENTRY(const u8* w, SCALE_PARAMETER const u8* x, u8* y, const u8* next, int rows, int columns, int batch, int panel,
-             int slots, int type, int next_rows, int next_columns, int next_panel, int prefetch) {
-    streaming_gemv<SK_WEIGHT, SK_BATCH, kRowsTogether>(w, x, y, SCALE, next, rows, columns, batch, panel, slots, type,
-                                                       next_rows, next_columns, next_panel, prefetch);
+    SK_ENTRY(const u8* w, SCALE_PARAMETER const u8* x, u8* y, int rows, int columns, int batch, int panel, int slots,
+             int type) {
+    staged_gemv<SK_WEIGHT, SK_BATCH, kRowsTogether>(w, x, y, SCALE, rows, columns, batch, panel, slots, type);
 }
 #endif
