@@ -22,8 +22,7 @@ from superkernel.model.params import Param
 from superkernel.model.subkernel import Binary, Form, SubKernel
 from superkernel.plan import make_plan
 from superkernel.targets.cuda.runtime.image import KernelImage
-from superkernel.targets.cuda.runtime.sync_state import WAITING
-from superkernel.targets.cuda.task_layout import StateOffset, counters_offset
+from superkernel.targets.cuda.task_layout import LONG_WAIT, StateOffset, counters_offset
 
 SOURCE = Path(__file__).parent / "fake_libcuda.cpp"
 _CALLBACK = ctypes.CFUNCTYPE(
@@ -128,7 +127,7 @@ class FakeDriver:
             _word(state, StateOffset.EPOCH).value += 1
             return
         for core in range(self.cores):
-            progress = 1 | (WAITING if self.mode == "waits" else 0)
+            progress = 1 | (LONG_WAIT if self.mode == "waits" else 0)
             _word(state, StateOffset.PROGRESS + 4 * core).value = progress
         self._running[state] = self._running.get(state, 0) + 1
 
@@ -148,7 +147,7 @@ class FakeDriver:
     def replay(self, state: int) -> None:
         """A launch of a graph begins."""
         for core in range(self.cores):
-            _word(state, StateOffset.PROGRESS + 4 * core).value = 1 | WAITING
+            _word(state, StateOffset.PROGRESS + 4 * core).value = 1 | LONG_WAIT
         self._running[state] = 1
 
     def finish(self) -> None:

@@ -20,8 +20,9 @@ from superkernel.targets import launch_reports
 from superkernel.targets.cuda.runtime import device_kernel as device_kernel_module
 from superkernel.targets.cuda.runtime import watchdog
 from superkernel.targets.cuda.runtime.launch import CudaLoadedKernel
-from superkernel.targets.cuda.runtime.sync_state import WAITING, StateSnapshot
+from superkernel.targets.cuda.runtime.sync_state import StateSnapshot
 from superkernel.targets.cuda.runtime.watchdog import stall_report
+from superkernel.targets.cuda.task_layout import LONG_WAIT
 
 QUICK = "debug-watchdog=0.05"
 
@@ -179,7 +180,7 @@ def test_ctrl_c_while_waiting_ends_the_launch(
 
 def test_a_report_names_sm_slot_op_block_and_what_is_waited_for(tmp_path: Path) -> None:
     image = chain_image(tmp_path)
-    progress = [2 | WAITING, 2 | WAITING, 1, 0]
+    progress = [2 | LONG_WAIT, 2 | LONG_WAIT, 1, 0]
     text = stall_report(image, StateSnapshot(0, 0, tuple(progress)), 3)
     assert "sub-kernel of op 'first' does not return" in text
     assert "SM 0-1 slot 0: wait before second: first done on" in text

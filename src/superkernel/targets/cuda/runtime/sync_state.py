@@ -19,14 +19,13 @@ import numpy as np
 
 from ....errors import LaunchError
 from ....plan.memory import spell_bytes
-from ..task_layout import StateOffset
+from ..task_layout import LONG_WAIT, StateOffset
 from .arguments import allocated, cuda_torch
 from .device import CudaDevice
 from .driver_functions import CuLaunchConfig
 from .image import KernelImage
 
 DELAYS = "SUPERKERNEL_TEST_DELAYS"  # a seed: every wait and arrival may be late, in kernels built while it is set
-WAITING = 1 << 31  # of a progress word: the core has been in a wait for long
 _U32 = 1 << 32
 _QUIET_S = 1e-3  # between two looks at a state without progress
 
@@ -37,7 +36,7 @@ class StateSnapshot:
 
     epoch: int  # completed launches
     failure: int  # 1 + a core that was aborted; 0: none
-    progress: tuple[int, ...]  # per core: 1 + its task, WAITING; 0: not begun or finished
+    progress: tuple[int, ...]  # per core: 1 + its task, LONG_WAIT; 0: not begun or finished
 
     @property
     def idle(self) -> bool:
@@ -46,10 +45,10 @@ class StateSnapshot:
     @property
     def inside(self) -> list[int]:
         """Cores that run a sub-kernel, or a wait that began a moment ago."""
-        return [core for core, word in enumerate(self.progress) if word and not word & WAITING]
+        return [core for core, word in enumerate(self.progress) if word and not word & LONG_WAIT]
 
     def task(self, core: int) -> int:
-        return (self.progress[core] & ~WAITING) - 1
+        return (self.progress[core] & ~LONG_WAIT) - 1
 
 
 class LaunchState:

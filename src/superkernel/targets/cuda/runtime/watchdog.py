@@ -16,8 +16,9 @@ from time import monotonic
 from ....errors import LaunchError
 from ....plan.steps import Call, Cores, Wait, spell
 from ...launch_reports import STALLED_STATUS, report_path
+from ..task_layout import LONG_WAIT
 from .image import KernelImage
-from .sync_state import WAITING, LaunchState, StateSnapshot
+from .sync_state import LaunchState, StateSnapshot
 
 _LEAST_PERIOD_S, _MOST_PERIOD_S = 0.02, 5.0
 _LAST_WAIT_S = 2.0  # for the thread, when the interpreter ends
@@ -130,7 +131,7 @@ def stall_report(image: KernelImage, snapshot: StateSnapshot, seconds: float) ->
     groups: dict[tuple[int, bool], list[int]] = {}
     for core, word in enumerate(snapshot.progress):
         if word:
-            groups.setdefault((_step(image, snapshot, core), bool(word & WAITING)), []).append(core)
+            groups.setdefault((_step(image, snapshot, core), bool(word & LONG_WAIT)), []).append(core)
     for (step, waiting), cores in groups.items():
         lines.append(f"  {_names(image, cores)}: {_doing(image, step, waiting, cores)}")
     ended = sum(not word for word in snapshot.progress)
