@@ -121,8 +121,8 @@ def test_a_wait_is_for_all_cores_of_the_producer_and_aggregated_by_sm(files: Ptx
     assert (plan.shape.sms, plan.shape.slots) == (4, 3)
     numbers = numbered(plan)
     left = task_words(encode(numbers), 11)[0]
-    assert left[TaskWord.KIND] & TaskFlag.SHARED_SIGNAL
-    assert left[TaskWord.SIGNAL_SHARE] == 3, "three slots of an SM arrive together"
+    assert left[TaskWord.KIND] & TaskFlag.SHARED_SIGNAL and left[TaskWord.KIND] & TaskFlag.WHOLE_SM
+    assert left[TaskWord.SIGNAL_SHARE] == 0, "all three slots of an SM arrive together"
     waiting = [key for key in numbers.waiters if len(key[1]) == 12]
     assert waiting and all(numbers.need_kind(key, 11) is NeedKind.SHARED for key in waiting)
 

@@ -27,6 +27,10 @@ class LaunchShape:
     def sm(self, core: int) -> int:
         return core % self.sms
 
+    def cores_of(self, sm: int) -> int:
+        """How many cores an SM has."""
+        return -(-(self.cores - sm) // self.sms)
+
 
 ONE_CORE = LaunchShape(1, 1, 1)
 

@@ -245,10 +245,13 @@ class _Comparison:
 
     def _signal_action(self, task: Words, flags: TaskFlag, meaningful: set[TaskWord]) -> Iterator[Action]:
         near, together = bool(flags & TaskFlag.NEAR_SIGNAL), bool(flags & TaskFlag.SHARED_SIGNAL)
+        whole = bool(flags & TaskFlag.WHOLE_SM)
         if not flags & TaskFlag.SIGNALS:
-            if near or together:
+            if near or together or whole:
                 self.table.wrong("a task that signals nothing says how")
             return
+        if whole != (together and not task[TaskWord.SIGNAL_SHARE]):
+            self.table.wrong(f"a task signals for {task[TaskWord.SIGNAL_SHARE]} cores, with the flags {flags!r}")
         if near:
             meaningful.add(TaskWord.SIGNAL_WORD)
         else:
@@ -354,8 +357,11 @@ class _Comparison:
             if core not in signalled.members:
                 continue
             share = signalled.shares[numbers.shape.sm(core)]
+            whole = share == numbers.shape.cores_of(numbers.shape.sm(core))
             if signalled.near:
                 yield "signal", True, False, 0, 0, signalled.word
+            elif whole and signalled.word is not None:
+                yield "signal", False, True, signalled.counter, 0, signalled.word
             elif share > 1 and signalled.word is not None:
                 yield "signal", False, True, signalled.counter, share, signalled.word
             else:

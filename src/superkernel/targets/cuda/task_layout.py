@@ -27,7 +27,7 @@ class TaskWord(IntEnum):
     WAIT_COUNTER = 1  # offset in the sync state, or of a shared word
     WAIT_ARRIVALS = 2  # per launch; 0: no wait
     SIGNAL_COUNTER = 3
-    SIGNAL_SHARE = 4  # how many cores of this SM arrive together
+    SIGNAL_SHARE = 4  # how many cores of this SM arrive together; 0: all
     SIGNAL_WORD = 5  # shared word where they meet
     STAMP = 6  # the place of a time stamp among those of its core
     FIRST_BLOCK = 7  # plus the number of the core where the task is RANKED
@@ -57,6 +57,7 @@ class TaskFlag(IntFlag):
     RANKED = 1 << 23  # the first block of a core depends on its number
     SHARED_WAIT = 1 << 24  # one core of the SM polls the counter, the others a shared word
     SINGLE = 1 << 25  # no core has a second block
+    WHOLE_SM = 1 << 26  # all cores of the SM arrive together
 
 
 NO_FLAGS = TaskFlag(0)
@@ -132,6 +133,7 @@ class SharedOffset(IntEnum):
 
     LAUNCHES = 0  # completed launches + 1
     FINISHED = 4  # cores of this SM that have finished
+    CORES = 8  # of this SM
     ABORTED = 64  # a word per slot
     MBARRIERS = 128  # MOST_MBARRIERS words per slot: barrier objects that a body left valid
 

@@ -143,6 +143,11 @@ class TaskList:
         share = self.numbers.shares[key[1]][self.numbers.shape.sm(self.core)]
         if self.numbers.is_near(key):
             self._signal_near(self.numbers.shared_words[key])
+        elif key in self.numbers.shared_words and share == self.numbers.shape.cores_of(
+            self.numbers.shape.sm(self.core)
+        ):
+            last.flags |= TaskFlag.SHARED_SIGNAL | TaskFlag.WHOLE_SM
+            last.signal = (self.numbers.counters[key], 0, self.numbers.shared_words[key])
         elif key in self.numbers.shared_words and share > 1:
             last.flags |= TaskFlag.SHARED_SIGNAL
             last.signal = (self.numbers.counters[key], share, self.numbers.shared_words[key])

@@ -98,7 +98,8 @@ class _Encoder:
                 found[core].append((core == first, numbers.tells_slots(op, core)))
         for cores, by_sm in numbers.shares.items():
             for core in cores:
-                found[core].append(by_sm[self.shape.sm(core)])
+                share = by_sm[self.shape.sm(core)]
+                found[core].append(share if share < self.shape.cores_of(self.shape.sm(core)) else -1)
         for key, waiting in numbers.waiters.items() if numbers.shares_polls else ():
             by_sm = numbers.waiters_by_sm[key]
             for core in waiting if not numbers.is_near(key) else ():
@@ -178,7 +179,7 @@ class _Encoder:
             f"; signal shared word {word}" if TaskFlag.NEAR_SIGNAL in task.flags else f"; signal counter {counter}"
         )
         if TaskFlag.SHARED_SIGNAL in task.flags:
-            arrival += f" for {share} cores of the SM"
+            arrival += f" for {share or 'all'} cores of the SM"
         text = "end" if task.section == Section.END else self.plan.describe(self.plan.steps[task.step])
         wait = f"wait {'inside ' if inside else ''}for {waits}; " if waits else ""
         return f"{wait}{text}{arrival if TaskFlag.SIGNALS in task.flags else ''}"
