@@ -308,3 +308,16 @@ def test_instructions_that_it_lacks_are_named_with_their_line_before_anything_ru
     line = line_of(f"{HEAD}st.global.u32 [%d3], 7;\n{instruction}", instruction)
     assert f"kernel.ptx:{line}: the emulator has no {instruction.split(maxsplit=1)[0].rstrip(';')}" in str(caught.value)
     assert not x.any()
+
+
+def test_lanes_that_parted_meet_for_certain_only_where_an_instruction_needs_all() -> None:
+    body = """
+    setp.ne.u32 %p1, %r2, 0; @%p1 bra over; mov.u32 %r6, 0;
+    delay: add.u32 %r6, %r6, 1; setp.lt.u32 %p2, %r6, 20; @%p2 bra delay;
+    st.shared.u32 [%r4], 77;
+    over: {} ld.shared.u32 %r7, [%r4]; st.global.u32 [%d3], %r7;
+    """
+    seen = {tuple(launch(body.format(""), threads=32, seed=seed)[0][:32]) == (77,) * 32 for seed in range(30)}
+    assert seen == {True, False}
+    for seed in range(30):
+        assert set(launch(body.format("bar.warp.sync -1;"), threads=32, seed=seed)[0][:32].tolist()) == {77}

@@ -107,6 +107,7 @@ def _settings(program: DecodedProgram, launch: GpuLaunch) -> LaunchSettings:
         quantum=launch.schedule.quantum,
         races=launch.races,
         late_copies=launch.schedule.late_copies,
+        apart=launch.schedule.lanes_apart,
     )
 
 

@@ -46,6 +46,7 @@ class LaunchSettings(ctypes.Structure):
             for name in ("local_bytes", "slots", "slot_areas", "slot_bytes", "order", "quantum", "races")
         ),
         ("late_copies", c_uint32),
+        ("apart", c_uint32),
     )
 
 

@@ -95,7 +95,7 @@ class Lowering:
             raise self.unsupported(self._instruction, f" ({handler})")
         assert len(operands) <= OPERANDS
         guard, negated = self._guard
-        flags = negated | (InstructionFlag.LEADER if meets else 0)
+        flags = negated | (InstructionFlag.LEADER | InstructionFlag.MEETS if meets else 0)
         line = self._instruction.line
         self.steps.append(Step(number, line, flags, guard, immediate % 2**64, detail, operands, label or None))
 

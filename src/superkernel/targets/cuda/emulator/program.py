@@ -31,6 +31,7 @@ class InstructionFlag(IntFlag):
 
     LEADER = 1  # lanes that parted may meet here
     GUARD_NEGATED = 2
+    MEETS = 4  # lanes that parted wait here for the rest of the warp
 
 
 @dataclass(frozen=True)

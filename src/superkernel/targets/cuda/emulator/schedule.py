@@ -13,6 +13,7 @@ class WarpSchedule:
     turn: Turn = Turn.CLOCK
     quantum: int = 64  # about how many steps a warp makes in a row
     late_copies: int = 1024  # of 1024: cp.async completes only when it must
+    lanes_apart: bool = False  # lanes that parted go on by themselves until an instruction needs all of them
 
     @classmethod
     def of_seed(cls, seed: int) -> WarpSchedule:
@@ -24,4 +25,5 @@ class WarpSchedule:
             choice.choice((Turn.RANDOM, Turn.PRIORITY, Turn.HELD, Turn.HELD)),
             choice.choice((4, 32, 256)),
             choice.choice((0, 512, 1024)),
+            choice.random() < 0.3,
         )

@@ -1,7 +1,8 @@
 // control.cpp: the instructions of one warp, one after the other: branches, lanes that part and meet, barriers, ends.
 //
 // Lanes at the same instruction run together. Of several groups of lanes the one with the lowest pc runs, so that
-// lanes that parted meet where the program joins again.
+// lanes that parted meet where the program joins again. Under some seeds they meet only where an instruction needs all of
+// them (barriers, shfl.sync, mma): what a program may not rely on, it does not get.
 #include <algorithm>
 
 #include "machine.h"
@@ -21,6 +22,20 @@ std::string lanes_text(uint32_t mask) {
     return text;
 }
 
+namespace {
+
+// The lanes of other groups at the same instruction join the group that runs.
+void absorb(Warp& warp) {
+    auto joins = [&](const Group& group) {
+        if (group.pc != warp.pc) return false;
+        warp.mask |= group.mask;
+        return true;
+    };
+    warp.others.erase(std::remove_if(warp.others.begin(), warp.others.end(), joins), warp.others.end());
+}
+
+}  // namespace
+
 void Machine::choose_group(Warp& warp) {
     if (warp.mask) warp.others.push_back({warp.pc, warp.mask, false});
     uint32_t lowest = UINT32_MAX;
@@ -38,14 +53,28 @@ void Machine::choose_group(Warp& warp) {
         if (uint32_t ended = warp.lanes_begun & ~warp.live) missing += "; lanes " + lanes_text(ended) + " have ended";
         fail(warp, "diverged: only lanes " + lanes_text(first.mask) + " of the warp are here, and the instruction needs all" + missing);
     }
-    uint32_t mask = 0;
-    auto chosen = [&](const Group& group) {
-        if (group.pc != lowest) return false;
-        mask |= group.mask;
-        return true;
-    };
-    warp.others.erase(std::remove_if(warp.others.begin(), warp.others.end(), chosen), warp.others.end());
-    warp.pc = lowest, warp.mask = mask;
+    if (settings.apart) {  // any group that can go on
+        std::vector<size_t> free;
+        for (size_t k = 0; k < warp.others.size(); ++k) {
+            if (!warp.others[k].parked) free.push_back(k);
+        }
+        size_t taken = free[random.below(free.size())];
+        warp.pc = warp.others[taken].pc, warp.mask = warp.others[taken].mask;
+        warp.others.erase(warp.others.begin() + long(taken));
+        return;
+    }
+    warp.pc = lowest, warp.mask = 0;
+    absorb(warp);
+}
+
+void Machine::gather_lanes(Warp& warp) {
+    if (!settings.apart) return choose_group(warp);
+    if (program[warp.pc].flags & kMeets) absorb(warp);
+    if (!warp.others.empty() && random.chance(128)) {
+        bool free = std::any_of(warp.others.begin(), warp.others.end(), [](const Group& group) { return !group.parked; });
+        if (free) choose_group(warp);
+    }
+    if (program[warp.pc].flags & kMeets) absorb(warp);
 }
 
 void Machine::park(Warp& warp, uint32_t lanes) {
@@ -69,7 +98,7 @@ bool Machine::together(Warp& warp, uint32_t lanes, uint32_t members) {
 void Machine::execute(Warp& warp, int64_t budget) {
     warp.yields = false;
     while (budget-- > 0 && warp.state == State::ready && !warp.yields) {
-        if (!warp.others.empty() && program[warp.pc].flags & kLeader) choose_group(warp);
+        if (!warp.others.empty() && program[warp.pc].flags & kLeader) gather_lanes(warp);
         const Instruction& i = program[warp.pc];
         warp.at = warp.pc++;
         ++steps;

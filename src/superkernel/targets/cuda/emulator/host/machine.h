@@ -54,7 +54,7 @@ void add_warp(std::vector<HandlerEntry>&);
 void add_matrix(std::vector<HandlerEntry>&);
 void add_control(std::vector<HandlerEntry>&);
 
-enum Flags : uint32_t { kLeader = 1, kGuardNegated = 2, kRunsWithoutLanes = 4 };
+enum Flags : uint32_t { kLeader = 1, kGuardNegated = 2, kMeets = 4 };
 
 struct Encoded {  // as in program.py
     uint32_t handler, line, flags, guard;
@@ -227,6 +227,7 @@ struct Settings {  // as in library.py
     uint32_t order, quantum;
     uint32_t races;
     uint32_t late_copies;   // of 1024: cp.async completes when it must
+    uint32_t apart;         // lanes that parted meet only where an instruction needs all of them
 };
 
 struct Special {  // a register that is set when a block begins; as in registers.py
@@ -292,6 +293,7 @@ struct Machine {
     // control.cpp
     void execute(Warp& warp, int64_t budget);
     void choose_group(Warp& warp);
+    void gather_lanes(Warp& warp);  // at an instruction where lanes may meet
     void park(Warp& warp, uint32_t lanes);  // until other lanes come to the instruction under way
     bool together(Warp& warp, uint32_t lanes, uint32_t members);
 

@@ -213,7 +213,7 @@ void store(Warp& warp, const Instruction& i, uint32_t mask) {
     uint32_t address_operand = i.operands[vector];
     AccessRun run(warp, true, strength(detail), false);
     bool strong = detail.semantics != Semantics::weak;
-    ++m.progress;
+    bool changed = false;
     for (uint32_t rest = mask; rest; rest &= rest - 1) {
         int lane = __builtin_ctz(rest);
         uint64_t address = address_of(warp, i, detail, address_operand, lane);
@@ -225,10 +225,12 @@ void store(Warp& warp, const Instruction& i, uint32_t mask) {
             std::memcpy(place.host + size * k, &value, size);
         }
         run.add(place, bytes, silent);
+        changed |= !silent;
         if (strong && place.key) m.released(warp, place.key, detail.semantics, detail.scope, false);
         if (m.settings.progress && place.space == Space::global) m.note_progress_word(warp, place.address, bytes);
     }
     run.flush();
+    if (changed) ++m.progress;  // a warp that waits for long says so again and again
 }
 
 enum AtomicType : uint32_t { kU32, kS32, kU64, kS64, kF32, kF64, kF16, kF16x2, kBf16, kBf16x2, kB16 };

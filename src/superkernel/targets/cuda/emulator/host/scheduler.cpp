@@ -132,7 +132,11 @@ void Machine::hold_some() {
     held_until = steps + (uint64_t(256) << random.below(10));
 }
 
-bool Machine::in_vain(const Warp& warp) const { return warp.polls > kPatience && warp.poll_progress == progress; }
+// Whether a warp polls and nothing has changed. With lanes apart, all of its groups have had many turns by then.
+bool Machine::in_vain(const Warp& warp) const {
+    uint64_t patience = settings.apart ? kPatience * 8 : kPatience;
+    return warp.polls > patience && warp.poll_progress == progress;
+}
 
 void Machine::find_ready() {
     ready.clear();
