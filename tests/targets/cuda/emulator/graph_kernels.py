@@ -113,24 +113,24 @@ _PARAMS = {"mix": (X, Y, Z), "count": (X, f"inout:z:uint32[{WORDS}]")}
 
 def kernels(folder: Path) -> dict[str, sk.SubKernel]:
     """The kernels, written to files in the folder."""
-    made = {}
+    sub_kernels = {}
     for name, text in TEXTS.items():
         path = folder / f"{name}.ptx"
         path.write_text(text)
         threads, grid = _SHAPES[name]
         shared = 256 if name == "total" else 0
-        made[name] = sk.SubKernel.from_ptx(
+        sub_kernels[name] = sk.SubKernel.from_ptx(
             path, name, threads=threads, grid=grid, shared=shared, params=_PARAMS.get(name, (X, Z))
         )
-    return made
+    return sub_kernels
 
 
-def random_graph(made: Mapping[str, sk.SubKernel], seed: int, ops: int = 10) -> list[sk.Op]:
+def random_graph(sub_kernels: Mapping[str, sk.SubKernel], seed: int, ops: int = 10) -> list[sk.Op]:
     """Ops whose inputs are any buffers so far; some write a buffer that others have read or written."""
     choose = random.Random(seed)
     names, graph = ["a", "b", "c"], []
     for number in range(ops):
-        name = choose.choice(sorted(made))
+        name = choose.choice(sorted(sub_kernels))
         inputs = choose.sample(names, 2 if name == "mix" else 1)
         others = [other for other in names[2:] if other not in inputs]
         reuses = others and (name == "count" or choose.random() < 0.35)
@@ -138,16 +138,16 @@ def random_graph(made: Mapping[str, sk.SubKernel], seed: int, ops: int = 10) -> 
         if output not in names and name == "count":
             name = "turn"  # what counts is added to must have a value
         names = list(dict.fromkeys([*names, output]))
-        graph.append(sk.Op(made[name], [*inputs, output], name=f"{name}_{number}"))
+        graph.append(sk.Op(sub_kernels[name], [*inputs, output], name=f"{name}_{number}"))
     return graph
 
 
-def chain(made: Mapping[str, sk.SubKernel], names: Sequence[str]) -> list[sk.Op]:
+def chain(sub_kernels: Mapping[str, sk.SubKernel], names: Sequence[str]) -> list[sk.Op]:
     """Each op reads what the one before wrote."""
     ops, last = [], "a"
     for number, name in enumerate(names):
         inputs = ["b", last] if name == "mix" else [last]
-        ops.append(sk.Op(made[name], [*inputs, f"t{number}"], name=f"{name}_{number}"))
+        ops.append(sk.Op(sub_kernels[name], [*inputs, f"t{number}"], name=f"{name}_{number}"))
         last = f"t{number}"
     return ops
 

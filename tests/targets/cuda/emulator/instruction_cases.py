@@ -35,21 +35,21 @@ def values(kind: str, place: int) -> Array:
     """Random values of a type, with the special ones among them."""
     random = np.random.default_rng([place, len(kind), ord(kind[0]), bits_of(kind)])
     if kind in ("f32", "f64", "f16"):
-        made = (random.standard_normal(COUNT) * 10.0 ** random.integers(-3, 4, COUNT)).astype(TYPES[kind])
+        chosen = (random.standard_normal(COUNT) * 10.0 ** random.integers(-3, 4, COUNT)).astype(TYPES[kind])
         special = np.array([0.0, -0.0, 1.0, -1.0, 0.5, 2.5, np.inf, -np.inf, np.nan, 1e-5, 65504.0, -3.5], TYPES[kind])
-        made[random.permutation(COUNT)[: special.size]] = special
-        return made
+        chosen[random.permutation(COUNT)[: special.size]] = special
+        return chosen
     if kind in ("bf16", "f16x2", "bf16x2"):
         return _packed(kind, random)
     nbytes = bits_of(kind) // 8
-    made = np.frombuffer(random.bytes(COUNT * nbytes), TYPES[kind]).copy()
-    made[: COUNT // 4] = random.integers(0, 9, COUNT // 4).astype(TYPES[kind])
-    made[-4:] = (
+    chosen = np.frombuffer(random.bytes(COUNT * nbytes), TYPES[kind]).copy()
+    chosen[: COUNT // 4] = random.integers(0, 9, COUNT // 4).astype(TYPES[kind])
+    chosen[-4:] = (
         np.array([0, 1, -1, 1 << (bits_of(kind) - 1)], object).astype(np.int64, casting="unsafe").astype(TYPES[kind])
         if nbytes < 8
         else np.array([0, 1, 2**64 - 1, 1 << 63], np.uint64).view(TYPES[kind])
     )
-    return made
+    return chosen
 
 
 def _packed(kind: str, random: np.random.Generator) -> Array:

@@ -30,10 +30,10 @@ NUMBERS: dict[str, Any] = {
 def arguments(kernel: SubKernel, name: str) -> dict[str, Any]:
     """Random arrays, and numbers, by parameter."""
     random = np.random.default_rng(len(name))
-    made: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for param in kernel.params:
-        made[param.name] = _argument(param, name, random)
-    return made
+        values[param.name] = _argument(param, name, random)
+    return values
 
 
 def _argument(param: Param, name: str, random: np.random.Generator) -> Any:

@@ -74,32 +74,32 @@ def copies(arrays: Arrays) -> Arrays:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, sk.SubKernel]:
+def sub_kernels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, sk.SubKernel]:
     return kernels(tmp_path_factory.mktemp("ptx"))
 
 
 @pytest.fixture(scope="module")
-def far_chain(made: dict[str, sk.SubKernel]) -> Iterator[CompiledGraph]:
+def far_chain(sub_kernels: dict[str, sk.SubKernel]) -> Iterator[CompiledGraph]:
     """Four ops of 4 blocks on 4 SMs with one slot each: every sync is a counter in device memory."""
-    graph = CompiledGraph.of(chain(made, ["mix", "turn", "mix", "turn"]), "far", chip=ONE_SLOT)
+    graph = CompiledGraph.of(chain(sub_kernels, ["mix", "turn", "mix", "turn"]), "far", chip=ONE_SLOT)
     assert graph.executable.sms == 4 and graph.executable.slots == 1
     yield graph
     graph.kernel.close()
 
 
 @pytest.fixture(scope="module")
-def near_chain(made: dict[str, sk.SubKernel]) -> Iterator[CompiledGraph]:
+def near_chain(sub_kernels: dict[str, sk.SubKernel]) -> Iterator[CompiledGraph]:
     """The same on one SM with 4 slots: every sync is a word in shared memory."""
-    graph = CompiledGraph.of(chain(made, ["mix", "turn", "mix", "turn"]), "near", chip=SMALL)
+    graph = CompiledGraph.of(chain(sub_kernels, ["mix", "turn", "mix", "turn"]), "near", chip=SMALL)
     assert graph.executable.sms == 1 and graph.executable.slots == 4
     yield graph
     graph.kernel.close()
 
 
 @pytest.mark.parametrize("number", range(GRAPHS))
-def test_random_graphs_give_the_bits_of_their_ops_alone(number: int, made: dict[str, sk.SubKernel]) -> None:
+def test_random_graphs_give_the_bits_of_their_ops_alone(number: int, sub_kernels: dict[str, sk.SubKernel]) -> None:
     options = ("", "stream-fusion=1", "early-start=0")[number % 3]
-    graph = CompiledGraph.of(random_graph(made, number), f"random_{number}", options)
+    graph = CompiledGraph.of(random_graph(sub_kernels, number), f"random_{number}", options)
     with graph.kernel:
         for seed in SEEDS:
             assert graph.differing(seed) == [], f"seed {seed}"
@@ -119,9 +119,9 @@ def test_launches_in_a_row_find_the_sync_state_that_they_need(
 
 @pytest.mark.conformance
 @pytest.mark.parametrize("number", range(GRAPHS, GRAPHS + 40))
-def test_many_random_graphs_give_the_bits_of_their_ops_alone(number: int, made: dict[str, sk.SubKernel]) -> None:
+def test_many_random_graphs_give_the_bits_of_their_ops_alone(number: int, sub_kernels: dict[str, sk.SubKernel]) -> None:
     chip = SMALL | {"sms": 1 + number % 8, "shared_bytes": (6000, 9000, 100_000)[number % 3]}
-    graph = CompiledGraph.of(random_graph(made, number, 6 + number % 20), f"random_{number}", chip=chip)
+    graph = CompiledGraph.of(random_graph(sub_kernels, number, 6 + number % 20), f"random_{number}", chip=chip)
     with graph.kernel:
         for seed in range(40):
             assert graph.differing(seed, launches=1 + seed % 2) == [], f"seed {seed}"
@@ -213,8 +213,8 @@ def test_bad_arguments_are_refused(far_chain: CompiledGraph) -> None:
         kernel.emulate(copies(given), stand_ins=True)
 
 
-def test_profiling_gives_the_spans_that_the_kernel_records(made: dict[str, sk.SubKernel]) -> None:
-    graph = CompiledGraph.of(chain(made, ["mix", "turn", "total"]), "profiled", "profiling=1")
+def test_profiling_gives_the_spans_that_the_kernel_records(sub_kernels: dict[str, sk.SubKernel]) -> None:
+    graph = CompiledGraph.of(chain(sub_kernels, ["mix", "turn", "total"]), "profiled", "profiling=1")
     with graph.kernel:
         assert graph.differing(3, launches=2) == []
         spans = graph.kernel.emulated.spans
@@ -222,8 +222,8 @@ def test_profiling_gives_the_spans_that_the_kernel_records(made: dict[str, sk.Su
     assert {span.op for span in spans if span.what.value == "op"} == {"mix_0", "turn_1", "total_2"}
 
 
-def test_events_of_the_host_are_awaited_and_notified(made: dict[str, sk.SubKernel]) -> None:
-    first, second, third = chain(made, ["mix", "turn", "mix"])
+def test_events_of_the_host_are_awaited_and_notified(sub_kernels: dict[str, sk.SubKernel]) -> None:
+    first, second, third = chain(sub_kernels, ["mix", "turn", "mix"])
     ops = [first, replace(second, recv=["go"]), replace(third, send=["done"])]
     given, go, done = buffers(ops), sk.Event(), sk.Event()
     with sk.compile(ops, name="events", target="cuda", chip=dict(SMALL), options="debug-watchdog=1") as kernel:
@@ -234,13 +234,13 @@ def test_events_of_the_host_are_awaited_and_notified(made: dict[str, sk.SubKerne
             kernel.emulate(copies(given), seed=2, events={"go": go, "done": done})
 
 
-def test_debug_check_names_op_parameter_and_block(made: dict[str, sk.SubKernel], tmp_path: Path) -> None:
+def test_debug_check_names_op_parameter_and_block(sub_kernels: dict[str, sk.SubKernel], tmp_path: Path) -> None:
     liar = tmp_path / "liar.ptx"
     liar.write_text(TEXTS["count"].replace("count(", "liar("))
     writes = sk.SubKernel.from_ptx(
         liar, "liar", threads=(64, 1, 1), grid=(8, 1, 1), params=("in:x:uint32[512]", "inout:z:uint32[512]@block")
     )
-    ops = [*chain(made, ["mix"]), sk.Op(writes, ["t0", "n"], name="lies")]
+    ops = [*chain(sub_kernels, ["mix"]), sk.Op(writes, ["t0", "n"], name="lies")]
     given = buffers(ops)
     with (
         sk.compile(ops, name="checked", target="cuda", chip=dict(SMALL), options="debug-check=1") as kernel,
@@ -268,8 +268,8 @@ def test_debug_check_finds_reads_before_the_wait(tmp_path: Path) -> None:
             emulate_unfused(replace(kernel.plan, graph=silent), copies(given), check=True)
 
 
-def test_debug_replay_compares_with_every_op_alone(made: dict[str, sk.SubKernel]) -> None:
-    ops = chain(made, ["mix", "total"])
+def test_debug_replay_compares_with_every_op_alone(sub_kernels: dict[str, sk.SubKernel]) -> None:
+    ops = chain(sub_kernels, ["mix", "total"])
     given = buffers(ops)
     with sk.compile(ops, name="replayed", target="cuda", chip=dict(SMALL), options="debug-replay=1") as kernel:
         kernel.emulate(copies(given), seed=4)

@@ -18,8 +18,8 @@ struct Bounds {
 };
 Bounds bounds_of(uint32_t type) {
     int bits = 8 << type / 2;
-    __int128 one = 1;
-    return type % 2 ? Bounds{-(one << (bits - 1)), (one << (bits - 1)) - 1} : Bounds{0, (one << bits) - 1};
+    __int128 unit = 1;
+    return type % 2 ? Bounds{-(unit << (bits - 1)), (unit << (bits - 1)) - 1} : Bounds{0, (unit << bits) - 1};
 }
 
 void put_integer(Warp& warp, uint32_t offset, int lane, uint32_t type, uint64_t value) {
