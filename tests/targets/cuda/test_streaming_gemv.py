@@ -72,7 +72,7 @@ def test_an_op_has_typed_buffers_and_the_shape_as_scalars() -> None:
     assert list(staged.args) == ["w", "x", "y", 4096, 2048, 3, 2048, 4, 0]
     pooled = StreamingGemv(4096, 4096, activations="bfloat16").op("w", "x", "y", tickets="t")
     assert pooled.kernel.name == "streaming_gemv_bfloat16_tickets" and not pooled.kernel.pure
-    assert list(pooled.args) == ["w", "x", "y", "t", 4096, 4096, 2, 4, 4, 32, 1]
+    assert list(pooled.args) == ["w", "x", "y", "t", 4096, 4096, 2, 4, 2, 32, 1]
     assert str(pooled.kernel.params[3]) == "inout:tickets:uint32[1]"
 
 

@@ -109,8 +109,6 @@ def test_chains_have_the_sizes_of_the_figures(without_memory: None) -> None:
     wide = cuda_workloads.wide_chain(torch, GemvConfig(8, 512, 4))
     assert [op.kernel.block_dim for op in wide.ops] == [1, 256] * 64 and wide.weight_bytes == 64 * 2048 * 2048 * 2
     assert len({op.args[2] for op in wide.ops if op.kernel.name == "rms_norm"}) == 64  # each may be replicated
-    mixed = cuda_chains.super_kernels_of(wide)[cuda_chains.OURS_MIXED]
-    assert [complete(op.kernel).waits_inside for op in mixed[:2]] == [False, True]
     gemvs = cuda_workloads.gemv_chain(torch, GemvConfig(8, 512, 4))
     assert len(gemvs.ops) == 64 and gemvs.weight_bytes == 64 * 4096 * 4096 * 2
     for chain in (small, wide, gemvs):  # every kernel of the peer waits, and reads its weights before that

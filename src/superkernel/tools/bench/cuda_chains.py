@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from ...errors import BuildError
 from ...model.op import Op
 from ...plan.steps import Call, SpanKind
 from ...runtime.compile import compile
@@ -21,7 +22,6 @@ from .measure import Comparison, Figure, Result, Timing
 
 OURS, STREAM, GRAPH, PDL_GRAPH = "super kernel", "stream", "graph", "graph + PDL"
 OURS_WAITING = f"{OURS}, kernels with a wait point"
-OURS_MIXED = f"{OURS}, GEMVs with a wait point"
 
 
 class Oracle:
@@ -84,16 +84,24 @@ def time_chain(
     """Check and time a chain; a comparison, its checks and the timeline go into the result.
 
     `peers` are timed beside the usual ones. `ours`: by name, the ops of every super kernel; by default the kernels as
-    they are, and with wait points in all, or in those that read large weights.
+    they are, and with wait points. One that cannot be built is a note, unless none can.
     """
     oracle = Oracle(chain)
     result.checks[f"{chain.name}: float64"] = oracle.close_to_float64()
     cases = {**separate_cases(chain), **(peers or {})}
     with ExitStack() as stack:
+        failed: list[BuildError] = []
         for name, ops in (ours or super_kernels_of(chain)).items():
-            kernel = stack.enter_context(super_kernel(ops))
+            try:
+                kernel = stack.enter_context(super_kernel(ops))
+            except BuildError as reason:
+                failed.append(reason)
+                result.notes.append(f"{chain.name}, {name}: not built: {str(reason).splitlines()[0]}")
+                continue
             cases[name] = kernel.bind({name: chain.buffers[name] for name in kernel.graph.buffers})
             result.notes.append(f"{chain.name}, {name}: {_plan_in_words(kernel)}")
+        if failed and not any(map(is_ours, cases)):
+            raise failed[0]
         for name, case in cases.items():
             result.checks[f"{chain.name}: {name}"] = oracle.same_bits(case)
         timings = measure_device(cases, rounds)
@@ -111,11 +119,7 @@ def _plan_in_words(kernel: Any) -> str:
 
 def super_kernels_of(chain: CudaChain) -> dict[str, Sequence[Op]]:
     """By name: the kernels as they are, and with wait points."""
-    chosen = {OURS: chain.ops, OURS_WAITING: chain.waiting}
-    if len({op.kernel.name == "gemv" for op in chain.ops}) > 1:
-        pairs = zip(chain.ops, chain.waiting, strict=True)
-        chosen[OURS_MIXED] = [waiting if plain.kernel.name == "gemv" else plain for plain, waiting in pairs]
-    return chosen
+    return {OURS: chain.ops, OURS_WAITING: chain.waiting}
 
 
 def is_ours(name: str) -> bool:

@@ -164,7 +164,7 @@ def gemv_chain(torch: Any, config: GemvConfig, layers: int = 64, size: int = 409
     return make_chain(f"{layers} GEMVs {size} x {size}", body, last, value, 1e-4, layers * size * size * 2)
 
 
-def with_streaming_gemv(chain: CudaChain, tickets: bool = True, ring_bytes: int = 128 << 10) -> CudaChain:
+def with_streaming_gemv(chain: CudaChain, tickets: bool = True) -> CudaChain:
     """The chain with every GEMV of Triton replaced by ours; `tickets`: rows are handed out, not fixed."""
     import torch
 
@@ -175,7 +175,7 @@ def with_streaming_gemv(chain: CudaChain, tickets: bool = True, ring_bytes: int 
             return op
         w, x, y = (str(argument) for argument in op.args[:3])
         rows, columns = chain.buffers[w].shape
-        gemv = StreamingGemv(rows, columns, blocks=sm_count(), ring_bytes=ring_bytes)
+        gemv = StreamingGemv(rows, columns, blocks=sm_count())
         return gemv.op(w, x, y, tickets="tickets" if tickets else None)
 
     name, buffers = f"{chain.name}, streaming GEMV", chain.buffers | counter

@@ -116,6 +116,7 @@ def weights_of(gemv: StreamingGemv, random: np.random.Generator) -> tuple[Any, l
         (StreamingGemv(91, 4096, blocks=2, ring_bytes=64 << 10), True),  # the last group is not full
         (StreamingGemv(37, 8192, blocks=2, ring_bytes=64 << 10), True),
         (StreamingGemv(600, 64, blocks=1), False),  # more groups than a round has
+        (StreamingGemv(600, 64, blocks=2), True),
         (StreamingGemv(13, 3072, blocks=8), True),  # fewer groups than blocks: all are handed out
         (StreamingGemv(40, 3200, weights="int8", blocks=2), True),
         (StreamingGemv(20, 512, weights="float16", blocks=1), False),

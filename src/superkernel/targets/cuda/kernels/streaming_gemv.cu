@@ -366,6 +366,7 @@ __device__ void staged_gemv(const u8* w, const void* x, void* y, const float* sc
 constexpr int kProducer = kWarps;  // the warp that fills the ring
 constexpr int kPooledThreads = kLanes * (kWarps + 1);
 constexpr int kRoundEnds = -2, kNoMore = -1;  // in place of a group
+constexpr int kTicketsAhead = 3;
 
 __device__ u32 take_ticket(u32* tickets, u32 last) {
     u32 ticket;
@@ -406,29 +407,15 @@ struct GroupProducer {
     const u8* matrix;
     u32* tickets;
     int rows, columns, rows_of_group, fixed, total;
-    int taken = 0, slot = 0, pending = 0;
-    bool has_pending = false, exhausted = false;
+    int taken = 0, slot = 0, in_round = 0, pending = kNoMore;
+    bool began = false;
     u32 filled = 0;
+    int ahead[kTicketsAhead];  // tickets that were asked for, the oldest first: an answer takes longer than a group
 
-    __device__ int next() {
-        if (has_pending) {
-            has_pending = false;
-            return pending;
-        }
-        if (exhausted) return kNoMore;
-        if (taken < fixed) {
-            const int group = blockIdx.x + gridDim.x * taken++;
-            return group < total ? group : kNoMore;
-        }
-#ifdef SK_TICKETS
-        const int handed_out = total - static_cast<int>(gridDim.x) * fixed;
-        const int ticket = handed_out > 0 ? take_ticket(tickets, handed_out + gridDim.x - 1) : handed_out;
-        exhausted = ticket >= handed_out;
-        return exhausted ? kNoMore : total - handed_out + ticket;
-#else
-        return kNoMore;
-#endif
-    }
+    __device__ int handed_out() const { return max(0, total - static_cast<int>(gridDim.x) * fixed); }
+
+    // Every block takes kTicketsAhead tickets too many; the counter wraps to 0 behind the last of all.
+    __device__ int ask() const { return take_ticket(tickets, handed_out() + kTicketsAhead * gridDim.x - 1); }
 
     // Asks for the rows of a group, which follow each other in memory.
     __device__ void fill(int group) {
@@ -464,22 +451,62 @@ struct GroupProducer {
         advance();
     }
 
-    // Fills slots until the round has `most` groups, or nothing is left; whether another round follows.
-    __device__ bool produce(int in_round, int most) {
-        while (true) {
-            const int group = next();
-            if (group == kNoMore) {
-                post(kNoMore);
-                return false;
-            }
-            if (in_round == most) {
-                pending = group;
-                has_pending = true;
-                post(kRoundEnds);
-                return true;
-            }
+    // Whether the group has a place in this round; otherwise the next round begins with it.
+    __device__ bool fits(int group, int most) {
+        if (in_round < most) {
             post(group);
             ++in_round;
+            return true;
+        }
+        pending = group;
+        in_round = 0;
+        post(kRoundEnds);
+        return false;
+    }
+
+    // Fills slots until the round has `most` groups, or nothing is left; whether another round follows.
+    __device__ bool produce(int most) {
+#ifdef SK_TICKETS
+        if (!began && handed_out() > 0) {
+#pragma unroll
+            for (int i = 0; i < kTicketsAhead; ++i) ahead[i] = ask();
+        }
+        began = true;
+#endif
+        if (pending != kNoMore) fits(pending, most);
+        pending = kNoMore;
+        while (taken < fixed) {
+            const int group = blockIdx.x + gridDim.x * taken++;
+            if (group < total && !fits(group, most)) return true;
+        }
+#ifdef SK_TICKETS
+        while (handed_out() > 0) {
+#pragma unroll
+            for (int i = 0; i < kTicketsAhead; ++i) {  // each with its register: a move would wait for the answer
+                const int ticket = ahead[i];
+                if (ticket >= handed_out()) {
+                    post(kNoMore);
+                    return false;
+                }
+                ahead[i] = ask();
+                if (!fits(total - handed_out() + ticket, most)) {
+                    rotate(i + 1);
+                    return true;
+                }
+            }
+        }
+#endif
+        post(kNoMore);
+        return false;
+    }
+
+    // The ticket at `oldest` becomes the first.
+    __device__ void rotate(int oldest) {
+        for (; oldest % kTicketsAhead; ++oldest) {
+            const int last = ahead[kTicketsAhead - 1];
+#pragma unroll
+            for (int i = kTicketsAhead - 1; i > 0; --i) ahead[i] = ahead[i - 1];
+            ahead[0] = last;
         }
     }
 };
@@ -554,10 +581,10 @@ struct GroupConsumer {
     }
 };
 
-// All rounds of a block, after the wait point. `in_round`: groups that the producer has asked for already.
+// All rounds of a block, after the wait point.
 template <typename Weight, int Steps, int Rows>
 __device__ void multiply_rounds(const Pool& pool, GroupProducer<Weight>& producer, const void* x, void* y,
-                                const float* scale, int in_round, int most, Activation type) {
+                                const float* scale, int most, Activation type) {
     const int warp = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
     GroupConsumer<Weight, Steps, Rows> consumer{pool, producer.columns, producer.columns / kWarps, warp, lane};
     if (warp < kWarps) consumer.load(x, type);
@@ -566,9 +593,8 @@ __device__ void multiply_rounds(const Pool& pool, GroupProducer<Weight>& produce
         if (warp < kWarps) {
             more = consumer.consume();
         } else {
-            if (lane == 0) more = producer.produce(in_round, most);
+            if (lane == 0) more = producer.produce(most);
             more = __shfl_sync(0xffffffffu, more, 0);
-            in_round = 0;
         }
         __syncthreads();
         for (int index = threadIdx.x; index < *pool.count * Rows; index += kPooledThreads) {
@@ -593,29 +619,28 @@ __device__ void pooled_gemv(const u8* w, const void* x, void* y, const float* sc
     const auto activation = static_cast<Activation>(type);
     const Pool pool(slots, steps * rows_of_group * kWarps * kLanes * kVectorBytes, most);
     GroupProducer<Weight> producer{pool, w, tickets, rows, columns, rows_of_group, fixed, total};
-    int in_round = 0;
     if (warp == kProducer && lane == 0) {
         for (int slot = 0; slot < slots; ++slot) {
             init_barrier(pool.full + 8 * slot);
             init_counting_barrier(pool.empty + 8 * slot, kWarps);
         }
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-        for (; in_round < min(fixed, slots); ++in_round) {
-            const int group = blockIdx.x + gridDim.x * in_round;
+        for (; producer.taken < min(fixed, slots); ++producer.taken) {
+            const int group = blockIdx.x + gridDim.x * producer.taken;
             if (group >= total) break;
             producer.fill(group);
+            ++producer.in_round;
         }
-        producer.taken = in_round;
     }
     __syncthreads();
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
     asm volatile("griddepcontrol.wait;" ::: "memory");
     if (steps == 1) {
-        multiply_rounds<Weight, 1, 4>(pool, producer, x, y, scale, in_round, most, activation);
+        multiply_rounds<Weight, 1, 4>(pool, producer, x, y, scale, most, activation);
     } else if (steps == 2) {
-        multiply_rounds<Weight, 2, 4>(pool, producer, x, y, scale, in_round, most, activation);
+        multiply_rounds<Weight, 2, 4>(pool, producer, x, y, scale, most, activation);
     } else {
-        multiply_rounds<Weight, 4, 2>(pool, producer, x, y, scale, in_round, most, activation);
+        multiply_rounds<Weight, 4, 2>(pool, producer, x, y, scale, most, activation);
     }
     if (threadIdx.x == 0) {
         for (int slot = 0; slot < slots; ++slot) {
@@ -628,7 +653,7 @@ __device__ void pooled_gemv(const u8* w, const void* x, void* y, const float* sc
 }  // namespace
 
 // SK_WEIGHT (Bfloat16, Float16, Int8) and SK_BATCH (1, 2, 4, 8, or SK_POOLED instead) choose the entry SK_ENTRY.
-// A counter of tickets is 0 before and after a launch: every block takes one ticket too many, and the last wraps to 0.
+// A counter of tickets is 0 before and after a launch.
 #ifdef SK_SCALED
 #define SCALE_PARAMETER const float* scale,
 #define SCALE scale

@@ -30,7 +30,8 @@ _STEPS = (1, 2, 4)  # vectors of a slice that a lane reads
 _MOST_GROUPS = 32  # of a round: their partial sums are kept
 _SHARED_BYTES = 216 << 10  # of the 227 KB of an SM: the rest is the super kernel's
 _STAGED_BYTES = 64 << 10  # at most, for activations
-_LIMITS = {"rows": 2**31 - 1, "columns": 2**31 - 1, "batch": MOST_VECTORS, "blocks": 2**16 - 1, "ring_bytes": 192 << 10}
+_LIMITS = {"rows": 2**31 - 1, "columns": 2**31 - 1, "batch": MOST_VECTORS, "blocks": 2**16 - 1}
+_LIMITS |= {"ring_bytes": 192 << 10, "early_bytes": 192 << 10}
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,8 @@ class StreamingGemv:
     weights: str = "bfloat16"
     activations: str = "float32"  # of x and y
     blocks: int = 132  # one per SM
-    ring_bytes: int = 128 << 10  # of weights on their way to a block
+    ring_bytes: int = 128 << 10  # of weights on their way to a block, at most
+    early_bytes: int = 64 << 10  # of those, asked for before the wait: a sync takes longer behind more of them
 
     def __post_init__(self) -> None:
         for field, known in (("weights", WEIGHT_BYTES), ("activations", _ACTIVATION_CODES)):
@@ -161,8 +163,8 @@ class StreamingGemv:
         shape, code = {"rows": self.rows, "columns": self.columns}, {"type": _ACTIVATION_CODES[self.activations]}
         if not self.steps:
             return shape | {"batch": self.batch, "panel": self.panel, "slots": self.slots} | code
-        each = -(-self.groups // self.blocks)
-        fixed = min(self.slots, self.groups // self.blocks) if tickets else each
+        early = max(1, min(self.slots, self.early_bytes // (self._slot_bytes & ~1023)))
+        fixed = min(early, self.groups // self.blocks) if tickets else -(-self.groups // self.blocks)
         return shape | {"steps": self.steps, "slots": self.slots, "fixed": fixed, "most": _MOST_GROUPS} | code
 
     def op(
