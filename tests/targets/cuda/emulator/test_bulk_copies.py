@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from targets.cuda.emulator.graph_kernels import kernels
+from targets.cuda.emulator.planted_faults import replaced
 
 import superkernel as sk
 from superkernel.errors import LaunchError, UnsupportedError
+from superkernel.targets.cuda.emulator import CudaEmulator
 from superkernel.targets.cuda.emulator.alone import launch_entry
 from superkernel.targets.cuda.kernels.streaming_gemv import StreamingGemv
 from superkernel.targets.cuda.reader import read_ptx, read_ptx_file
+from superkernel.targets.protocol import LaunchInputs
 
 SEEDS = range(4)
 # thread 0 copies 256 bytes of x in two pieces; all threads wait for both, then y = x
@@ -177,3 +182,39 @@ def test_a_super_kernel_of_streaming_gemvs_has_the_bits_of_single_launches() -> 
                 buffers[name][:] = np.nan
             k.emulate(buffers, seed=seed)
             assert {name: value.tobytes() for name, value in buffers.items()} == alone, seed
+
+
+STORE_FIRST = "mad.wide.u32 %d5, %r1, 4, %d1; add.u32 %r6, %r1, 100; st.global.u32 [%d5], %r6;\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "behind"), [("fence.proxy.async;", ""), ("", "fence.proxy.async;"), ("", "fence.proxy.async.global;")]
+)
+def test_a_fence_on_either_side_of_the_barrier_shows_stores_to_bulk_copies(before: str, behind: str) -> None:
+    for seed in SEEDS:
+        x, y = launch(STORE_FIRST + before + INIT + behind + COPY + WAIT + STORE + END, seed)
+        assert x.tolist() == y.tolist() == list(range(100, 164))
+
+
+def test_a_store_that_a_bulk_copy_reads_without_a_fence_of_the_proxy_is_reported() -> None:
+    for seed in SEEDS:
+        with pytest.raises(LaunchError, match=r"a bulk copy touches byte \d+ of argument 0 .* no fence.proxy.async"):
+            launch(STORE_FIRST + INIT + COPY + WAIT + STORE + END, seed)
+        with pytest.raises(LaunchError, match=r"a bulk copy touches byte \d+ of shared memory"):
+            launch("st.shared.u32 [%r4], %r1;" + INIT + COPY + WAIT + STORE + END, seed)
+
+
+def test_a_super_kernel_without_its_fences_of_the_proxy_is_reported(tmp_path: Path) -> None:
+    """A ring in shared memory that another sub-kernel has stored to by plain stores before."""
+    gemv = StreamingGemv(20, 264, blocks=2)
+    random = np.random.default_rng(0)
+    ops = [sk.Op(kernels(tmp_path)["turn"], ["a", "t"], name="turn"), gemv.op("w", "x", "y")]
+    words = {name: np.arange(512, dtype=np.uint32) for name in ("a", "t")}
+    vectors = {"x": random.standard_normal((1, 264)).astype(np.float32), "y": np.zeros((1, 20), np.float32)}
+    buffers = words | vectors | {"w": weights_of(gemv, random)[0]}
+    chip = {"name": "small", "architecture": "sm_90a", "sms": 1}
+    with sk.compile(ops, name="ring", target="cuda", chip=chip) as kernel:
+        kernel.emulate(buffers, seed=1)
+        executable = replaced(kernel.executable, "fence.proxy.async", "// fence.proxy.async")
+        with pytest.raises(LaunchError, match=r"which op 'turn' .* stored \(line \d+\), and no fence.proxy.async"):
+            CudaEmulator().emulate(executable, buffers, LaunchInputs({}, {}), seed=1)

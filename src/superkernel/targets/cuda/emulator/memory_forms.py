@@ -79,8 +79,10 @@ def _atomic(lowering: Lowering, i: Instruction) -> None:
 
 
 def _fence(lowering: Lowering, i: Instruction) -> None:
+    if "proxy" in i.modifiers and "async" in " ".join(i.modifiers):
+        return lowering.emit("fence.proxy.async")
     if "proxy" in i.modifiers or "mbarrier_init" in i.modifiers:
-        return lowering.emit("nop")  # nothing here goes through another proxy
+        return lowering.emit("nop")  # no other proxy is emulated
     scope = next((_SCOPES[word] for word in i.modifiers if word in _SCOPES), 1)
     return lowering.emit("fence", detail=scope)
 

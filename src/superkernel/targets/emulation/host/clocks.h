@@ -13,6 +13,10 @@ public:
     uint32_t operator[](size_t core) const { return core < at_.size() ? at_[core] : 0; }
     void advance(size_t core) { ++at_[core]; }
     void clear() { at_.clear(); }
+    void copy_first_half() {  // what is known in the first half is known in the second half as well
+        size_t half = at_.size() / 2;
+        for (size_t i = 0; i < half; ++i) at_[half + i] = std::max(at_[half + i], at_[i]);
+    }
     void join(const Clock& other) {
         if (at_.size() < other.at_.size()) at_.resize(other.at_.size(), 0);
         for (size_t i = 0; i < other.at_.size(); ++i) at_[i] = std::max(at_[i], other.at_[i]);

@@ -131,8 +131,8 @@ void copy_bulk(Warp& warp, const Instruction& i, uint32_t mask) {
         Place to = locate(warp, i, Space::shared, warp.lanes<uint32_t>(i.operands[0])[lane], bytes, lane, true, 16);
         Place place = mbarrier_at(warp, i, i.operands[3], lane);
         read_mbarrier(warp, place, "completes on");
-        if (from.shadow) m.saw(warp, *from.shadow, from.offset, bytes, from.address, {});
-        if (to.shadow) m.saw(warp, *to.shadow, to.offset, bytes, to.address, {true, false, false, 0});
+        if (from.shadow) m.saw(warp, *from.shadow, from.offset, bytes, from.address, {false, false, false, 0, true});
+        if (to.shadow) m.saw(warp, *to.shadow, to.offset, bytes, to.address, {true, false, false, 0, true});
         m.released(warp, place.key, Semantics::release, Scope::cta, true);
         BulkCopy copy{from.host, to.host, place.host, bytes};
         if (m.random.chance(m.settings.late_copies)) warp.block->bulk_copies.push_back(copy);

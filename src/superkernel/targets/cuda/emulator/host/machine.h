@@ -96,8 +96,8 @@ struct Access {  // the last one of its kind to a granule
     uint32_t instruction : 28;
     uint32_t strong : 2;  // 0: weak; 1: at cta scope; 2: at gpu scope
     uint32_t atomic : 1;
-    uint32_t : 1;
-    Access() : instruction(0), strong(0), atomic(0) {}
+    uint32_t bulk : 1;  // through the asynchronous proxy
+    Access() : instruction(0), strong(0), atomic(0), bulk(0) {}
 };
 
 struct AccessKind {
@@ -105,6 +105,7 @@ struct AccessKind {
     bool silent = false;  // a write of the bytes that were there
     bool atomic = false;
     uint32_t strong = 0;  // as in Access
+    bool bulk = false;
 };
 
 struct Cell {
@@ -171,7 +172,7 @@ struct Warp {
     bool waited = false;  // it has executed griddepcontrol.wait
     uint32_t at = 0;  // the instruction under way
     uint32_t barrier = 0;  // that it waits at
-    Clock clock, pending;  // pending: read by relaxed loads, joined by the next fence
+    Clock clock, pending;  // the second half of a clock: what the asynchronous proxy sees; pending: read by relaxed loads
     Clock fence[2];        // by scope: the clock at the last fence
     std::vector<Copy> copies;
     int group = 0;  // of cp.async, the next to be committed
@@ -314,6 +315,7 @@ struct Machine {
     void released(Warp& warp, uint64_t key, Semantics semantics, Scope scope, bool read_modify_write);
     void acquired(Warp& warp, uint64_t key, Semantics semantics, Scope scope);
     void fence(Warp& warp, Scope scope);
+    void fence_proxy(Warp& warp);
 };
 
 // Lanes of a register hold values of up to 4 bytes in 4 bytes, zero-extended, and others in 8.

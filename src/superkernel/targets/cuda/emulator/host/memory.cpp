@@ -316,6 +316,7 @@ void atomic(Warp& warp, const Instruction& i, uint32_t mask) {
 }
 
 void fence(Warp& warp, const Instruction& i, uint32_t) { warp.machine->fence(warp, Scope(i.detail)); }
+void fence_proxy(Warp& warp, const Instruction&, uint32_t) { warp.machine->fence_proxy(warp); }
 
 void land(Warp& warp, size_t index, bool record) {
     Machine& m = *warp.machine;
@@ -388,7 +389,7 @@ void Machine::note_progress_word(Warp&, uint64_t address, uint64_t) {
 
 void add_memory(std::vector<HandlerEntry>& table) {
     table.insert(table.end(), {
-        {"ld", &load}, {"st", &store}, {"atom", &atomic}, {"fence", &fence}, {"cp.async", &copy_async},
+        {"ld", &load}, {"st", &store}, {"atom", &atomic}, {"fence", &fence}, {"fence.proxy.async", &fence_proxy}, {"cp.async", &copy_async},
         {"cp.async.commit_group", &commit}, {"cp.async.wait_group", &wait_group}, {"cp.async.wait_all", &wait_all},
     });
 }

@@ -50,6 +50,7 @@ void Machine::saw(Warp& warp, Shadow& shadow, uint64_t offset, uint64_t bytes, u
     now.instruction = warp.at;
     now.strong = strong;
     now.atomic = kind.atomic;
+    now.bulk = kind.bulk;
     auto ordered = [&](const Access& before) {
         if (!before.at || before.warp == warp.index || warp.clock[before.warp] >= before.at) return true;
         if (before.op == now.op && now.op && (before.atomic || kind.atomic)) return true;  // a loop around atom.cas
@@ -59,6 +60,11 @@ void Machine::saw(Warp& warp, Shadow& shadow, uint64_t offset, uint64_t bytes, u
     uint64_t first = offset / shadow.granule, last = (offset + bytes - 1) / shadow.granule;
     for (uint64_t k = first; k <= last; ++k) {
         Cell& cell = shadow.cells[k];
+        if (kind.bulk && cell.write.at && !cell.write.bulk && warp.clock[warps.size() + cell.write.warp] < cell.write.at) {
+            fail(warp, "a bulk copy touches " + place(warp, address + (k - first) * shadow.granule) + ", which " + op(cell.write.op) + " on " +
+                           who(*warps[cell.write.warp]) + " stored (line " + std::to_string(program[cell.write.instruction].line) +
+                           "), and no fence.proxy.async lies between");
+        }
         const Access* clash = ordered(cell.write) || kind.silent ? nullptr : &cell.write;
         bool with_write = clash != nullptr;
         if (!clash && write) {
@@ -134,6 +140,12 @@ void Machine::acquired(Warp& warp, uint64_t key, Semantics semantics, Scope scop
     if (scope == Scope::gpu) to.join(location.gpu);
     auto near = location.cta.find(warp.block->index);
     if (near != location.cta.end()) to.join(near->second);
+}
+
+// What the warp knows of, the asynchronous proxy sees from now on.
+void Machine::fence_proxy(Warp& warp) {
+    warp.clock.copy_first_half();
+    warp.clock.advance(warp.index);
 }
 
 void Machine::fence(Warp& warp, Scope scope) {

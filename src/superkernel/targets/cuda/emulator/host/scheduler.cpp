@@ -61,7 +61,7 @@ void Machine::begin() {
         }
     }
     for (Warp* warp : warps) {
-        warp->clock.resize(warps.size());
+        warp->clock.resize(2 * warps.size());
         warp->clock.advance(warp->index);
     }
     held.assign(warps.size(), false);
