@@ -102,7 +102,7 @@ def test_which_ptx_runs_on_which_device() -> None:
 
 def test_registers_of_four_slots_of_128_threads() -> None:
     assert most_registers(small_gpu(), 512) == 120
-    assert most_registers(small_gpu(), 1024) == 64
+    assert most_registers(small_gpu(), 1024) == 64 and most_registers(small_gpu(), 896) == 72
     assert most_registers(small_gpu(), 128) == 255
 
 
@@ -123,7 +123,7 @@ def test_slots_by_threads_and_shared_memory(files: PtxFolder) -> None:
     assert fitting_slots(graph_of([sk.Op(large, ["a"])]), small_gpu(shared_bytes=166912)) == 2
     narrow = files.kernel("narrow", "ret;", ["in:x"], threads=(32, 1, 1))
     assert fitting_slots(graph_of([*two_ops(files), sk.Op(narrow, ["a"])]), small_gpu()) == 7
-    assert [next_slots(8, 128), next_slots(4, 128), next_slots(2, 512)] == [4, 3, 1]
+    assert [next_slots(8, 128), next_slots(8, 128, kernels=20), next_slots(4, 128, kernels=20)] == [7, 4, 3]
 
 
 def test_what_fits_on_no_sm_is_refused_by_name(files: PtxFolder) -> None:
@@ -262,6 +262,22 @@ def test_a_saved_kernel_is_loaded_without_an_assembler(
             built.sources,
         )
         loaded.save(tmp_path / "again")
+
+
+def test_a_wait_that_sank_is_saved_and_loaded(
+    files: PtxFolder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assemble_with(monkeypatch)
+    code = (
+        "ld.param.u64 %rd1, [late_w]; ld.param.u64 %rd2, [late_x]; ld.param.u64 %rd3, [late_y];\n"
+        "ld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%rd1];\nld.global.b32 %r5, [%rd2];\nst.global.b32 [%rd3], %r5;\nret;"
+    )
+    late = files.kernel("late", code, ["in:w", "in:x", "out:y"], grid=(40, 1, 1))
+    with sk.compile([*two_ops(files), sk.Op(late, ["w", "c", "d"])], target="cuda", chip=SMALL) as kernel:
+        assert any("late has 2048 bytes per block in flight" in line for line in kernel.plan.summary)
+        kernel.save(tmp_path / "saved")
+    with sk.load(tmp_path / "saved") as loaded:
+        assert str(loaded.plan) == str(kernel.plan) and "wait at the wait point of late" in str(loaded.plan)
 
 
 def test_a_saved_table_that_is_not_of_the_plan_is_refused(

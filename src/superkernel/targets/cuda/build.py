@@ -279,7 +279,7 @@ def assembled_slots(graph: Graph, options: Options, slots: int, device: DeviceDe
         if not resources.spilled_bytes or slots == 1:
             break
         tried.append(f"{slots} slots would spill {resources.spilled_bytes} bytes")
-        slots = next_slots(slots, threads)
+        slots = next_slots(slots, threads, len(set(kernels)))
     return slots, "; ".join((f"{text}, {resources.registers} registers a thread", *tried))
 
 

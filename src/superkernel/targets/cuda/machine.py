@@ -25,6 +25,7 @@ WARP = 32
 FEWER_THREADS = 512  # of an SM: four slots of 128 threads, with up to 120 registers a thread
 MOST_REGISTERS = 255  # of a thread
 _COSTED_SLOTS = 4  # of an SM, in the costs of a device
+_QUICKLY_ASSEMBLED = 8  # kernels
 _WORDS_KEPT = 1024  # words of shared memory for counters that a plan can count on
 
 
@@ -48,8 +49,8 @@ def _rounded(size: int) -> int:
 
 def most_registers(device: DeviceDescription, block_threads: int) -> int:
     """Registers that a thread may have: 120 of four slots of 128 threads, which leaves room for one more warp."""
-    with_one_more = min(device.threads, block_threads + WARP)
-    return min(MOST_REGISTERS, device.registers // with_one_more // 8 * 8)
+    threads = block_threads + WARP if block_threads <= FEWER_THREADS else block_threads
+    return min(MOST_REGISTERS, device.registers // threads // 8 * 8)
 
 
 def fitting_slots(graph: Graph, device: DeviceDescription) -> int:
@@ -78,9 +79,11 @@ def fitting_slots(graph: Graph, device: DeviceDescription) -> int:
     return slots
 
 
-def next_slots(slots: int, threads: int) -> int:
-    """What is tried where so many slots leave too few registers for a thread."""
-    return FEWER_THREADS // threads if slots * threads > FEWER_THREADS >= threads else slots - 1
+def next_slots(slots: int, threads: int, kernels: int = 1) -> int:
+    """What is tried where so many slots leave too few registers for a thread; of many kernels not every number."""
+    if kernels > _QUICKLY_ASSEMBLED and slots * threads > FEWER_THREADS >= threads:
+        return FEWER_THREADS // threads
+    return slots - 1
 
 
 def shape_of(cores: int, slots: int, device: DeviceDescription) -> LaunchShape:

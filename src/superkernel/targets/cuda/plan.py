@@ -13,11 +13,13 @@ from ...model.options import EarlyStart, Options
 from ...model.subkernel import SubKernel
 from ...plan import Plan, checked_plan
 from ...plan.placement import fits_group
+from ...plan.steps import Wait
 from .device import DeviceDescription
 from .facts import facts_of
 from .machine import fitting_slots, machine_of, most_cores, shape_of
 from .numbering import ONE_CORE, LaunchShape
 
+MOST_SMALL_BLOCKS = 8  # of a pure op that may rather be replicated, which a wait inside would prevent
 LEAST_EARLY_BYTES = 1024  # that a block asks for before its wait; a wait inside for less costs more than it hides
 
 
@@ -38,6 +40,17 @@ class CudaPlan(Plan):
 def make_cuda_plan(graph: Graph, options: Options, cores: int, device: DeviceDescription, note: str) -> CudaPlan:
     """A validated plan, or a PlanError. No more cores than the sub-kernels leave room for."""
     sunk, remarks = sink_waits(graph, options)
+    plan = _plan(graph, sunk, options, cores, device)
+    waiting = {plan.graph.nodes[step.op].kernel for step in plan.steps if isinstance(step, Wait) and step.inside}
+    unused = {node.kernel: given.kernel for node, given in zip(sunk.nodes, graph.nodes, strict=True)}
+    unused = {kernel: given for kernel, given in unused.items() if kernel not in waiting and kernel != given}
+    if unused:  # their ops have nothing to wait for: code that waits would only take registers
+        plan = _plan(graph, sunk.with_kernels(unused), options, cores, device)
+    notes = (*plan.notes, *([note] if note else []), *remarks)
+    return replace(plan, notes=notes)
+
+
+def _plan(graph: Graph, sunk: Graph, options: Options, cores: int, device: DeviceDescription) -> CudaPlan:
     slots = min(fitting_slots(graph, device), max(1, -(-cores // device.sms)))
     wanted = min(cores, slots * device.sms)
     machine = machine_of(most_cores(sunk, options, wanted), slots, device)
@@ -45,9 +58,8 @@ def make_cuda_plan(graph: Graph, options: Options, cores: int, device: DeviceDes
         slots = max(1, -(-machine.cores // device.sms))  # on several SMs, one slot each
         machine = machine_of(machine.cores, slots, device)
     plan = checked_plan(sunk, options, machine)
-    notes = (*plan.notes, *([note] if note else []), *remarks)
     known = {field.name: getattr(plan, field.name) for field in fields(plan)}
-    return CudaPlan(**(known | {"notes": notes}), shape=shape_of(plan.cores, slots, device))
+    return CudaPlan(**known, shape=shape_of(plan.cores, slots, device))
 
 
 def written_parameters(graph: Graph, kernel: SubKernel) -> tuple[int, ...]:
@@ -70,14 +82,14 @@ def sink_waits(graph: Graph, options: Options) -> tuple[Graph, tuple[str, ...]]:
         facts = facts_of(kernel)
         written = written_parameters(graph, kernel)
         if facts.wait_point is not None:
-            early = facts.wait_point.bytes_before
-            remarks.append(f"early start: {kernel.name} has {early} bytes per thread in flight at its wait")
+            asked = facts.wait_point.bytes_before * facts.thread_count
+            remarks.append(f"early start: {kernel.name} has {asked} bytes per block in flight at its wait")
             continue
         if not any(graph.incoming[node.index] for node in graph.nodes if node.kernel == kernel):
             continue
         point = facts.sunk_wait(tuple(kernel.params[index].name for index in written))
         asked = point.bytes_before * facts.thread_count
-        if asked < LEAST_EARLY_BYTES or kernel.sync_all:
+        if asked < LEAST_EARLY_BYTES or kernel.sync_all or (kernel.pure and kernel.block_dim <= MOST_SMALL_BLOCKS):
             what = f"{asked} bytes" if asked else "nothing"
             remarks.append(f"early start: {kernel.name} has {what} in flight before it needs what other ops store")
             continue

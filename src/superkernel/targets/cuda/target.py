@@ -25,7 +25,7 @@ from .emulator import CudaEmulator
 from .executable import CudaExecutable, restore
 from .facts import complete, facts_from_json, facts_of, facts_to_json
 from .machine import fitting_slots, machine_of
-from .plan import CudaPlan, make_cuda_plan, sink_waits
+from .plan import CudaPlan, make_cuda_plan
 from .runtime.driver import why_no_driver
 from .runtime.launcher import CudaLauncher
 from .task_layout import MOST_SLOTS
@@ -52,8 +52,9 @@ class CudaPlanner:
 
     def choose_cores(self, graph: Graph, options: Options, available: int) -> CoreChoice:
         """As many slots per SM as registers and shared memory allow; a plan uses no more than it has blocks."""
-        sunk, _ = sink_waits(graph, options)
-        slots, reason = assembled_slots(sunk, options, fitting_slots(graph, self.device), self.device)
+        slots = fitting_slots(graph, self.device)
+        planned = self.plan(graph, options, slots * self.device.sms)  # for its sub-kernels, some of which wait inside
+        slots, reason = assembled_slots(planned.graph, options, slots, self.device)
         return CoreChoice(slots * self.device.sms, reason=reason)
 
     def plan(self, graph: Graph, options: Options, cores: int, note: str = "") -> CudaPlan:
