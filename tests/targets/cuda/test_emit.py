@@ -11,6 +11,7 @@ from targets.golden import compare
 
 import superkernel as sk
 from superkernel.errors import BuildError
+from superkernel.plan.steps import Wait
 from superkernel.targets.cuda import build as building
 from superkernel.targets.cuda.build import DELAYS, build, make_text
 from superkernel.targets.cuda.emit import MOST_CONSTANT_TABLE, table_room, value_room
@@ -105,6 +106,37 @@ def test_the_wait_point_of_a_kernel_polls_inside(files: PtxFolder) -> None:
     body = make_text(graph, 2, small_gpu()).text.partition("$sk_late_block:")[2]
     weights, wait = body.index("ld.global.v4.b32"), body.index("$sk_late_wait_poll:")
     assert weights < wait < body.index("ld.global.b32 %r5") < body.index("st.global.b32")
+
+
+def test_griddepcontrol_wait_is_the_wait_point(files: PtxFolder) -> None:
+    code = (
+        "ld.param.u64 %rd1, [pdl_w]; ld.param.u64 %rd2, [pdl_x]; ld.param.u64 %rd3, [pdl_y];\n"
+        "ld.global.b32 %r1, [%rd1];\ngriddepcontrol.wait;\nld.global.b32 %r2, [%rd2];\n"
+        "griddepcontrol.launch_dependents;\nst.global.b32 [%rd3], %r2;\nret;"
+    )
+    kernel = files.kernel("pdl", code, ["in:w", "in:x", "out:y"])
+    producers = [sk.Op(files.add(), ["a", "b", "w", 512]), sk.Op(files.add(), ["a", "b", "c", 512])]
+    plan = plan_of([*producers, sk.Op(kernel, ["w", "c", "d"], name="pdl")])
+    waits = [step for step in plan.steps if isinstance(step, Wait) and step.op == 2]
+    assert [wait.inside for wait in waits] == [False, True], "it reads w before its wait point, and c behind it"
+    text = make_text(plan.graph, 2, small_gpu()).text.partition("$sk_pdl_block:")[2]
+    assert text.index("ld.global.b32 %r1") < text.index("$sk_pdl_wait_poll:") < text.index("ld.global.b32 %r2")
+    outside = plan_of([*producers, sk.Op(kernel, ["w", "c", "d"], name="pdl")], "early-start=2")
+    assert not any(isinstance(step, Wait) and step.inside for step in outside.steps)
+
+
+def test_proxies_are_fenced_and_barrier_objects_invalidated(files: PtxFolder) -> None:
+    code = (
+        "ld.param.u64 %rd1, [bulk_x]; mov.u32 %r1, dynamic;\nmbarrier.init.shared::cta.b64 [%r1], 1;\n"
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1+16], [%rd1], 16, [%r1];\nret;"
+    )
+    kernel = files.kernel("bulk", code, ["in:x"], shared=64)
+    text = make_text(graph_of([sk.Op(kernel, ["a"]), sk.Op(files.total(), ["a", "t"])]), 2, small_gpu()).text
+    section = text.partition("$sk_bulk:")[2].partition("// ==== ")[0]
+    before, _, after = section.partition("$sk_bulk_block:")
+    assert "fence.proxy.async;" in before
+    assert "mbarrier.inval.shared.b64 [%sk_a];" in after.partition("$sk_bulk_done:")[2]
+    assert "fence.proxy.async" not in text.partition("$sk_total:")[2]
 
 
 def test_a_wait_does_not_sink_for_nothing_or_where_it_may_not(files: PtxFolder) -> None:
