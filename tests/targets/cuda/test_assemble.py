@@ -14,9 +14,9 @@ import pytest
 from superkernel.errors import BuildError
 from superkernel.targets.cuda import assemble as assembling
 from superkernel.targets.cuda.assemble import (
-    Assembler,
     NvJitLink,
     Ptxas,
+    PtxAssembler,
     Resources,
     assemble,
     choose_assembler,
@@ -50,7 +50,7 @@ class FakeAssembler:
         return b"cubin of " + text.encode(), self.log, f"fake -arch={architecture}"
 
 
-def use(monkeypatch: pytest.MonkeyPatch, *assemblers: Assembler) -> None:
+def use(monkeypatch: pytest.MonkeyPatch, *assemblers: PtxAssembler) -> None:
     monkeypatch.setattr(assembling, "find_assemblers", lambda: assemblers)
 
 

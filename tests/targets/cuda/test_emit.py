@@ -16,7 +16,7 @@ from superkernel.targets.cuda import build as building
 from superkernel.targets.cuda.build import DELAYS, build, make_text
 from superkernel.targets.cuda.emit import MOST_CONSTANT_TABLE, table_room, value_room
 from superkernel.targets.cuda.reader import read_ptx
-from superkernel.targets.cuda.task_layout import Section
+from superkernel.targets.cuda.task_layout import CodeSection
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -57,7 +57,7 @@ def test_each_body_stands_there_once(files: PtxFolder) -> None:
     made = make_text(graph_of([*ops, sk.Op(ops[0].kernel, ["c", "c", "d", 512])]), 4, small_gpu())
     assert [body.name for body in made.bodies] == ["add", "total"]
     assert made.text.count("$sk_add_block:") == 1
-    assert {made.sections[kernel] for kernel in made.sections} == {len(Section), len(Section) + 1}
+    assert {made.sections[kernel] for kernel in made.sections} == {len(CodeSection), len(CodeSection) + 1}
 
 
 def test_a_kernel_with_two_shapes_has_two_bodies(files: PtxFolder) -> None:

@@ -10,7 +10,7 @@ from targets.cuda.written_kernels import ADD, TOTAL, VECTOR, PtxFolder
 from superkernel.errors import UnsupportedError
 from superkernel.targets.cuda.build import _access_sources
 from superkernel.targets.cuda.reader import read_ptx_file
-from superkernel.targets.cuda.rewrite import Body, BodyShape, rewrite
+from superkernel.targets.cuda.rewrite import BodyShape, KernelBody, rewrite
 
 WAIT = ("// the wait",)
 
@@ -21,7 +21,7 @@ class Rewriting:
     def __init__(self, folder: Path) -> None:
         self.files = PtxFolder(folder)
 
-    def body(self, code: str, shape: BodyShape | None = None, wait: tuple[str, ...] = ()) -> Body:
+    def body(self, code: str, shape: BodyShape | None = None, wait: tuple[str, ...] = ()) -> KernelBody:
         kernel = self.files.kernel("k", code, ["in:x", "out:y", "scalar:n"])
         module = read_ptx_file(kernel.binary.path)
         entry = module.entry("k")

@@ -11,7 +11,7 @@ from targets.cuda.written_kernels import VECTOR, PtxFolder, plan_of, small_gpu
 
 import superkernel as sk
 from superkernel.errors import BuildError
-from superkernel.targets.cuda.numbering import CodeOfKernel, LaunchShape, Numbering
+from superkernel.targets.cuda.numbering import CodeOfKernel, CudaNumbering, SlotGrid
 from superkernel.targets.cuda.plan import CudaPlan
 from superkernel.targets.cuda.read_back import check_table
 from superkernel.targets.cuda.task_layout import (
@@ -19,8 +19,8 @@ from superkernel.targets.cuda.task_layout import (
     SECTION_MASK,
     TASK_BYTES,
     WORD,
+    CodeSection,
     NeedKind,
-    Section,
     TaskFlag,
     TaskWord,
 )
@@ -34,13 +34,13 @@ def files(tmp_path: Path) -> PtxFolder:
     return PtxFolder(tmp_path)
 
 
-def numbered(plan: CudaPlan, room: int = ROOM) -> Numbering:
+def numbered(plan: CudaPlan, room: int = ROOM) -> CudaNumbering:
     kernels = list(dict.fromkeys(node.kernel for node in plan.graph.nodes))
     codes = {
-        kernel: CodeOfKernel(len(Section) + number, len(kernel.params), waits_inside=bool(kernel.waits_inside))
+        kernel: CodeOfKernel(len(CodeSection) + number, len(kernel.params), waits_inside=bool(kernel.waits_inside))
         for number, kernel in enumerate(kernels)
     }
-    return Numbering(plan, plan.shape, codes, room)
+    return CudaNumbering(plan, plan.shape, codes, room)
 
 
 def chain(files: PtxFolder, wide: int = 12) -> list[sk.Op]:
@@ -57,7 +57,7 @@ def chain(files: PtxFolder, wide: int = 12) -> list[sk.Op]:
 def task_words(table: TaskTable, core: int) -> list[Sequence[int]]:
     (offset,) = struct.unpack_from("<I", table.data, HEADER_BYTES + WORD * core)
     tasks: list[Sequence[int]] = []
-    while not tasks or tasks[-1][TaskWord.KIND] & SECTION_MASK != Section.END:
+    while not tasks or tasks[-1][TaskWord.KIND] & SECTION_MASK != CodeSection.END:
         tasks.append(struct.unpack_from(f"<{len(TaskWord)}I", table.data, offset + TASK_BYTES * len(tasks)))
     return tasks
 
@@ -111,7 +111,7 @@ def test_cores_that_differ_in_their_number_share_a_list(files: PtxFolder) -> Non
     for run in table.runs:
         first, last = task_words(table, run.first), task_words(table, run.last - 1)
         assert first == last
-    calls = [t for t in task_words(table, 5) if t[TaskWord.KIND] & SECTION_MASK >= len(Section)]
+    calls = [t for t in task_words(table, 5) if t[TaskWord.KIND] & SECTION_MASK >= len(CodeSection)]
     assert all(t[TaskWord.KIND] & TaskFlag.RANKED for t in calls)
     assert {(t[TaskWord.FIRST_BLOCK] + 5) % (1 << 32) for t in calls} == {5}
 
@@ -146,8 +146,8 @@ def test_cores_of_one_sm_use_shared_words_alone(files: PtxFolder) -> None:
 
 def test_few_blocks_that_move_much_are_on_several_sms(files: PtxFolder) -> None:
     large = files.kernel("large", "ret;", ["in:x:float32[100000]"], grid=(3, 1, 1))
-    assert plan_of([sk.Op(large, ["a"])]).shape == LaunchShape(3, 3, 1)
-    assert plan_of([sk.Op(files.add(grid=(3, 1, 1)), ["a", "b", "c", 512])]).shape == LaunchShape(3, 1, 3)
+    assert plan_of([sk.Op(large, ["a"])]).shape == SlotGrid(3, 3, 1)
+    assert plan_of([sk.Op(files.add(grid=(3, 1, 1)), ["a", "b", "c", 512])]).shape == SlotGrid(3, 1, 3)
 
 
 def test_a_chain_of_single_blocks_is_one_core_without_a_wait(files: PtxFolder) -> None:
@@ -184,8 +184,8 @@ def test_scratch_memory_of_ops_is_apart(files: PtxFolder) -> None:
     plan = plan_of(chain(files))
     numbers = numbered(plan)
     kernel = plan.graph.nodes[1].kernel
-    scratch = CodeOfKernel(len(Section) + 1, len(kernel.params) + 2, len(kernel.params), 128)
-    numbers = Numbering(plan, plan.shape, {**numbers.codes, kernel: scratch}, ROOM)
+    scratch = CodeOfKernel(len(CodeSection) + 1, len(kernel.params) + 2, len(kernel.params), 128)
+    numbers = CudaNumbering(plan, plan.shape, {**numbers.codes, kernel: scratch}, ROOM)
     check_table(encode(numbers).data, numbers)
     assert numbers.scratch_bytes == 2 * 12 * 128
     areas = [(area.offset, area.stride) for area in numbers.scratch.values()]
@@ -197,7 +197,7 @@ def test_time_stamps_are_numbered_in_the_order_of_the_records(files: PtxFolder) 
     table = encode(numbers)
     for core in range(numbers.shape.cores):
         stamps = [
-            t[TaskWord.STAMP] for t in task_words(table, core) if t[TaskWord.KIND] & SECTION_MASK == Section.STAMP
+            t[TaskWord.STAMP] for t in task_words(table, core) if t[TaskWord.KIND] & SECTION_MASK == CodeSection.STAMP
         ]
         assert stamps == list(range(len(stamps)))
         steps = [numbers.plan.steps[number] for number in numbers.stamped_steps(core)]

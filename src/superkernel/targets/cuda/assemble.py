@@ -55,7 +55,7 @@ class Assembled:
     command: str
 
 
-class Assembler(Protocol):
+class PtxAssembler(Protocol):
     """A program or library that assembles PTX."""
 
     @property
@@ -157,15 +157,15 @@ def _run(command: Sequence[str], folder: str | None = None) -> subprocess.Comple
         raise BuildError(f"the assembler cannot be run: {reason}; {INSTALL}", command) from reason
 
 
-def find_assemblers() -> tuple[Assembler, ...]:
+def find_assemblers() -> tuple[PtxAssembler, ...]:
     """What this machine has, in the order in which it is used."""
     homes = tuple(os.environ.get(name, "") for name in ("CUDA_HOME", "CUDA_PATH"))
     return _find(homes, os.environ.get("PATH", os.defpath))
 
 
 @cache
-def _find(homes: tuple[str, ...], search: str) -> tuple[Assembler, ...]:
-    found: list[Assembler] = []
+def _find(homes: tuple[str, ...], search: str) -> tuple[PtxAssembler, ...]:
+    found: list[PtxAssembler] = []
     for path in dict.fromkeys(_ptxas_paths(homes, search)):
         if (release := _release(path)) is not None:
             found.append(Ptxas(path, release))
@@ -195,7 +195,7 @@ def _release(path: str) -> tuple[int, int] | None:
     return None if found is None else (int(found[1]), int(found[2]))
 
 
-def _nvjitlink() -> Iterator[Assembler]:
+def _nvjitlink() -> Iterator[PtxAssembler]:
     try:
         from cuda.bindings import nvjitlink
     except ImportError:
@@ -211,7 +211,7 @@ def missing_assembler() -> str:
     return "" if find_assemblers() else f"there is no assembler for PTX: {INSTALL}"
 
 
-def choose_assembler(version: PtxVersion) -> Assembler:
+def choose_assembler(version: PtxVersion) -> PtxAssembler:
     """The first that reads a .version."""
     known = find_assemblers()
     if not known:
@@ -245,7 +245,7 @@ def assemble(text: str, version: PtxVersion, architecture: str, flags: Sequence[
     return Assembled(cubin, resources, command)
 
 
-def _assembled(assembler: Assembler, text: str, architecture: str, flags: Sequence[str]) -> tuple[bytes, str, str]:
+def _assembled(assembler: PtxAssembler, text: str, architecture: str, flags: Sequence[str]) -> tuple[bytes, str, str]:
     try:
         return assembler.assemble(text, architecture, flags)
     except BuildError as failure:

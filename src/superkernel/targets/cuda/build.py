@@ -23,14 +23,14 @@ from .emit_waits import SlotShape, wait_lines
 from .executable import CudaExecutable
 from .facts import KernelFacts, facts_of
 from .machine import most_cores, most_registers, next_slots, shape_of, slot_threads
-from .numbering import CodeOfKernel, Numbering
+from .numbering import CodeOfKernel, CudaNumbering
 from .plan import CudaPlan, written_parameters
 from .provenance import find_accesses
 from .ptx import Entry, Module
 from .read_back import check_table
 from .reader import read_ptx_file
-from .rewrite import Body, BodyShape, barrier_register, rewrite
-from .task_layout import ARGUMENT_BYTES, SLOT_ALIGNMENT, TASK_BYTES, WORD, Section, TaskFlag
+from .rewrite import BodyShape, KernelBody, barrier_register, rewrite
+from .task_layout import ARGUMENT_BYTES, SLOT_ALIGNMENT, TASK_BYTES, WORD, CodeSection, TaskFlag
 from .task_table import encode
 
 MOST_BODIES = 32
@@ -42,7 +42,7 @@ DELAYS = "SUPERKERNEL_TEST_DELAYS"  # waits and signals of kernels emitted with 
 class SuperKernelText:
     """The bodies of a graph, and the super kernel that holds them."""
 
-    bodies: tuple[Body, ...]
+    bodies: tuple[KernelBody, ...]
     sections: Mapping[SubKernel, int]
     shape: TextShape
     text: str
@@ -139,7 +139,7 @@ def make_text(graph: Graph, slots: int, device: DeviceDescription, table_bytes: 
         value_room(count),
         table_room(table_bytes),
     )
-    section = {key: number for number, key in enumerate(ordered, len(Section))}
+    section = {key: number for number, key in enumerate(ordered, len(CodeSection))}
     sections = {kernel: section[key] for kernel, key in keys.items()}
     return SuperKernelText(bodies, sections, shape, emit(bodies, shape))
 
@@ -175,7 +175,7 @@ def _body_shape(graph: Graph, kernel: SubKernel, slot: SlotShape) -> BodyShape:
     )
 
 
-def _body(graph: Graph, kernel: SubKernel, name: str, slot: SlotShape) -> Body:
+def _body(graph: Graph, kernel: SubKernel, name: str, slot: SlotShape) -> KernelBody:
     module, facts = read_module(kernel.binary.path), facts_of(kernel)
     shape = _body_shape(graph, kernel, slot)
     scalars = tuple(index for index, param in enumerate(kernel.params) if param.kind is Kind.SCALAR)
@@ -212,7 +212,7 @@ def build(plan: CudaPlan, device: DeviceDescription) -> CudaExecutable:
             f"{where}{slot.total_shared(0)} bytes of shared memory for {slot.slots} slots; {device.name} has "
             f"{device.shared_bytes}: use fewer cores"
         )
-    numbers = Numbering(plan, plan.shape, {k: _code(k, s) for k, s in made.sections.items()}, room)
+    numbers = CudaNumbering(plan, plan.shape, {k: _code(k, s) for k, s in made.sections.items()}, room)
     table = encode(numbers)
     check_table(table.data, numbers)
     if table_room(len(table.data)) > made.shape.table_room:

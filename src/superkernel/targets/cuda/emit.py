@@ -19,8 +19,8 @@ from .emit_steps import (
     rank_lines,
 )
 from .emit_waits import SlotShape
-from .rewrite import Body
-from .task_layout import SLOT_ALIGNMENT, TASK_BYTES, WORD, Section, SharedOffset, TaskFlag, TaskWord
+from .rewrite import KernelBody
+from .task_layout import SLOT_ALIGNMENT, TASK_BYTES, WORD, CodeSection, SharedOffset, TaskFlag, TaskWord
 from .virtual_ids import TABLE_LOAD
 
 PtxVersion = tuple[int, int]
@@ -31,14 +31,14 @@ MOST_VALUES = 4000  # 32,764 bytes of parameters at most
 _VALUE_ROOMS = (32, 128, 500, 1000, 2000, MOST_VALUES)
 ENTRY = "sk_main"
 _SECTIONS = {
-    Section.END: "$sk_end",
-    Section.SYNC: "$sk_meet",
-    Section.AWAIT_EVENT: "$sk_await_event",
-    Section.NOTIFY: "$sk_notify",
-    Section.RESET_EVENT: "$sk_reset_event",
-    Section.FENCE: "$sk_fence",
-    Section.STAMP: "$sk_stamp",
-    Section.PREFETCH: "$sk_prefetch",
+    CodeSection.END: "$sk_end",
+    CodeSection.SYNC: "$sk_meet",
+    CodeSection.AWAIT_EVENT: "$sk_await_event",
+    CodeSection.NOTIFY: "$sk_notify",
+    CodeSection.RESET_EVENT: "$sk_reset_event",
+    CodeSection.FENCE: "$sk_fence",
+    CodeSection.STAMP: "$sk_stamp",
+    CodeSection.PREFETCH: "$sk_prefetch",
 }
 _PREDICATES = "first", "p", "abort", "near", "shares"
 _WORDS = (
@@ -74,7 +74,7 @@ def value_room(count: int) -> int:
     return next((room for room in _VALUE_ROOMS if room >= count), count)
 
 
-def emit(bodies: Sequence[Body], shape: TextShape) -> str:
+def emit(bodies: Sequence[KernelBody], shape: TextShape) -> str:
     """The text of the super kernel."""
     constants = sum(body.constant_bytes for body in bodies)
     in_constant = shape.table_room <= MOST_CONSTANT_TABLE and shape.table_room + constants <= _CONSTANT_BANK
@@ -85,7 +85,7 @@ def emit(bodies: Sequence[Body], shape: TextShape) -> str:
         "// Super kernel: each slot of an SM walks its list of tasks; a task runs the slot's blocks of an op.",
         f"// {shape.slots.slots} slots of {shape.slots.threads} threads per SM, {shape.slots.shared_bytes} bytes of "
         "shared memory each",
-        *(f"// section {number}: {body.title}" for number, body in enumerate(bodies, len(Section))),
+        *(f"// section {number}: {body.title}" for number, body in enumerate(bodies, len(CodeSection))),
         "//",
         f".version {major}.{minor}",
         f".target {shape.target}",
@@ -131,7 +131,7 @@ def _indented(lines: Iterator[str]) -> Iterator[str]:
         yield line if line.startswith("$") and line.endswith(":") else f"\t{line}"
 
 
-def _body_lines(body: Body, slots: SlotShape) -> Iterator[str]:
+def _body_lines(body: KernelBody, slots: SlotShape) -> Iterator[str]:
     """All blocks of an op that one core runs."""
     yield f"// ==== {body.title}"
     yield f"$sk_{body.name}:"
@@ -169,7 +169,7 @@ def _body_lines(body: Body, slots: SlotShape) -> Iterator[str]:
         yield "bra $sk_meet;"
 
 
-def _invalidate_lines(body: Body) -> Iterator[str]:
+def _invalidate_lines(body: KernelBody) -> Iterator[str]:
     """The next block or task may use the memory of barrier objects for anything else."""
     yield "// barrier objects that the block left valid"
     yield f"bar.sync {body.barrier}, {body.threads};"

@@ -14,7 +14,7 @@ from ...model.subkernel import SubKernel
 from .assemble import Resources, missing_assembler
 from .emit import ENTRY
 from .emit_waits import SlotShape
-from .numbering import CodeOfKernel, LaunchShape, Numbering
+from .numbering import CodeOfKernel, CudaNumbering, SlotGrid
 from .plan import CudaPlan
 from .read_back import check_table
 from .task_layout import counters_offset
@@ -29,7 +29,7 @@ class CudaExecutable:
 
     plan: CudaPlan
     ptx: str
-    numbers: Numbering
+    numbers: CudaNumbering
     table: TaskTable
     slot_shape: SlotShape
     value_room: int  # values of a launch: those of `sources`, the areas of copies and of scratch memory, then zeros
@@ -57,7 +57,7 @@ class CudaExecutable:
     # what a launch needs
 
     @property
-    def shape(self) -> LaunchShape:
+    def shape(self) -> SlotGrid:
         return self.plan.shape
 
     @property
@@ -147,7 +147,7 @@ def restore(plan: CudaPlan, directory: Path) -> CudaExecutable:
         codes = [CodeOfKernel(**code) for code in fields["codes"]]
         slots = SlotShape(**fields["slots"])
         known = dict(zip(_kernels(plan), codes, strict=True))
-        numbers = Numbering(plan, plan.shape, known, fields["shared_room"])
+        numbers = CudaNumbering(plan, plan.shape, known, fields["shared_room"])
         resources = None if fields["resources"] is None else Resources(**fields["resources"])
         value_room, architecture = int(fields["value_room"]), str(fields["architecture"])
     except (OSError, ValueError, KeyError, TypeError) as reason:

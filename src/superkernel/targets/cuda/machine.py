@@ -18,7 +18,7 @@ from ...plan import Machine
 from .device import DeviceDescription
 from .emit_waits import SlotShape
 from .facts import KernelFacts, facts_of
-from .numbering import LaunchShape
+from .numbering import SlotGrid
 from .task_layout import MOST_SLOTS, SLOT_ALIGNMENT
 
 WARP = 32
@@ -86,12 +86,12 @@ def next_slots(slots: int, threads: int, kernels: int = 1) -> int:
     return slots - 1
 
 
-def shape_of(cores: int, slots: int, device: DeviceDescription) -> LaunchShape:
+def shape_of(cores: int, slots: int, device: DeviceDescription) -> SlotGrid:
     """A few cores are slots of one SM; otherwise there is one core on each of many SMs, before any has a second."""
     if cores <= slots:
-        return LaunchShape(cores, 1, cores)
+        return SlotGrid(cores, 1, cores)
     sms = min(cores, device.sms)
-    return LaunchShape(cores, sms, -(-cores // sms))
+    return SlotGrid(cores, sms, -(-cores // sms))
 
 
 def machine_of(cores: int, slots: int, device: DeviceDescription) -> Machine:

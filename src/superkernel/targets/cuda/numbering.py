@@ -17,7 +17,7 @@ CounterKey = tuple[Mark | int, Cores]  # a mark, or the number of a barrier's st
 
 
 @dataclass(frozen=True)
-class LaunchShape:
+class SlotGrid:
     """The cores of a launch: core c is slot c // sms of SM c % sms."""
 
     cores: int
@@ -32,7 +32,7 @@ class LaunchShape:
         return -(-(self.cores - sm) // self.sms)
 
 
-ONE_CORE = LaunchShape(1, 1, 1)
+ONE_CORE = SlotGrid(1, 1, 1)
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class CodeOfKernel:
 
 
 @dataclass(frozen=True)
-class CopyArea:
+class CopiesArea:
     """Copies 1, 2, ... of a replicated buffer; copy 0 is the buffer itself."""
 
     op: int
@@ -56,11 +56,11 @@ class CopyArea:
 
 
 @dataclass(frozen=True)
-class Numbering:
+class CudaNumbering:
     """How a plan is written down for one launch shape."""
 
     plan: Plan
-    shape: LaunchShape
+    shape: SlotGrid
     codes: Mapping[SubKernel, CodeOfKernel]
     shared_room: int  # words of shared memory that counters may take
 
@@ -99,7 +99,7 @@ class Numbering:
     # copies of replicated buffers, and scratch memory
 
     @cached_property
-    def copies(self) -> dict[str, CopyArea]:
+    def copies(self) -> dict[str, CopiesArea]:
         return self._copy_areas[0]
 
     @property
@@ -107,14 +107,14 @@ class Numbering:
         return self._copy_areas[1]
 
     @cached_property
-    def _copy_areas(self) -> tuple[dict[str, CopyArea], int]:
-        areas: dict[str, CopyArea] = {}
+    def _copy_areas(self) -> tuple[dict[str, CopiesArea], int]:
+        areas: dict[str, CopiesArea] = {}
         end = 0
         for op, copy_of in self.copy_of.items():
             for param, name in self.plan.graph.nodes[op].arguments():
                 if param.kind.writes and name not in areas:
                     stride = _rounded(self.plan.graph.buffers[name].nbytes or 0, COPY_ALIGNMENT)
-                    areas[name] = CopyArea(op, end, stride)
+                    areas[name] = CopiesArea(op, end, stride)
                     end += stride * max(copy_of.values())
         return areas, end
 
@@ -168,7 +168,7 @@ class Numbering:
         }
 
     @cached_property
-    def scratch(self) -> dict[int, CopyArea]:
+    def scratch(self) -> dict[int, CopiesArea]:
         """Op -> its scratch memory, one part per copy."""
         return self._scratch_areas[0]
 
@@ -177,14 +177,14 @@ class Numbering:
         return self._scratch_areas[1]
 
     @cached_property
-    def _scratch_areas(self) -> tuple[dict[int, CopyArea], int]:
-        areas: dict[int, CopyArea] = {}
+    def _scratch_areas(self) -> tuple[dict[int, CopiesArea], int]:
+        areas: dict[int, CopiesArea] = {}
         end = 0
         for node in self.plan.graph.nodes:
             size = self.codes[node.kernel].scratch_bytes * node.blocks
             if size:
                 stride = _rounded(size, COPY_ALIGNMENT)
-                areas[node.index] = CopyArea(node.index, end, stride)
+                areas[node.index] = CopiesArea(node.index, end, stride)
                 end += stride * (1 + max(self.copy_of.get(node.index, {0: 0}).values()))
         return areas, end
 

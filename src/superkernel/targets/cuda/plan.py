@@ -17,7 +17,7 @@ from ...plan.steps import Wait
 from .device import DeviceDescription
 from .facts import facts_of
 from .machine import fitting_slots, machine_of, most_cores, shape_of
-from .numbering import ONE_CORE, LaunchShape
+from .numbering import ONE_CORE, SlotGrid
 
 MOST_SMALL_BLOCKS = 8  # of a pure op that may rather be replicated, which a wait inside would prevent
 LEAST_EARLY_BYTES = 1024  # that a block asks for before its wait; a wait inside for less costs more than it hides
@@ -27,7 +27,7 @@ LEAST_EARLY_BYTES = 1024  # that a block asks for before its wait; a wait inside
 class CudaPlan(Plan):
     """A plan for the slots of a GPU."""
 
-    shape: LaunchShape = ONE_CORE
+    shape: SlotGrid = ONE_CORE
 
     @property
     def summary(self) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from ...model.argument_layout import Role, Slot
 from ...plan import steps
 from ...plan.steps import Call, Wait
 from .emit_steps import LINE_BYTES
-from .numbering import CopyArea, CounterKey, Numbering
+from .numbering import CopiesArea, CounterKey, CudaNumbering
 from .task_layout import (
     ARGUMENT_BYTES,
     HEADER_BYTES,
@@ -25,8 +25,8 @@ from .task_layout import (
     SECTION_MASK,
     TASK_BYTES,
     WORD,
+    CodeSection,
     HeaderWord,
-    Section,
     TaskFlag,
     TaskWord,
 )
@@ -35,12 +35,12 @@ Action = tuple[object, ...]
 Words = tuple[int, ...]
 _KNOWN_BITS = SECTION_MASK | sum(flag.value for flag in TaskFlag)
 _EVENTS = {steps.AwaitEvent: "await", steps.Notify: "notify", steps.ResetEvent: "reset"}
-_OF_SECTION = {Section.AWAIT_EVENT: "await", Section.NOTIFY: "notify", Section.RESET_EVENT: "reset"}
+_OF_SECTION = {CodeSection.AWAIT_EVENT: "await", CodeSection.NOTIFY: "notify", CodeSection.RESET_EVENT: "reset"}
 _RANK_WORDS = (TaskWord.FIRST_BLOCK, TaskWord.BLOCKS, TaskWord.WIDTH, TaskWord.ARGUMENTS, TaskWord.GRID_X)
 
 
 @dataclass(frozen=True)
-class CallAction:
+class DecodedCall:
     """Blocks of an op as a task says them; of a sub-kernel, or lines of a weight that are asked for."""
 
     section: int
@@ -107,7 +107,7 @@ class _Table:
         return content
 
 
-def check_table(data: bytes, numbers: Numbering) -> None:
+def check_table(data: bytes, numbers: CudaNumbering) -> None:
     """Raises a BuildError at the first difference."""
     cores = numbers.shape.cores
     table = _Table(data, f"super_kernel_scope {shown(numbers.plan.graph.name)}: ")
@@ -145,9 +145,9 @@ def check_table(data: bytes, numbers: Numbering) -> None:
         table.wrong(f"{len(data) - table.end} bytes at its end belong to no task")
 
 
-def _read_list(table: _Table, offset: int, numbers: Numbering) -> list[Words]:
+def _read_list(table: _Table, offset: int, numbers: CudaNumbering) -> list[Words]:
     tasks: list[Words] = []
-    while not tasks or tasks[-1][TaskWord.KIND] & SECTION_MASK != Section.END:
+    while not tasks or tasks[-1][TaskWord.KIND] & SECTION_MASK != CodeSection.END:
         words = table.words(offset + TASK_BYTES * len(tasks), len(TaskWord))
         if words[TaskWord.NUMBER] != len(tasks) or words[TaskWord.KIND] & ~_KNOWN_BITS:
             table.wrong(f"task {len(tasks)} of the list at {offset} has the words {words}")
@@ -158,7 +158,7 @@ def _read_list(table: _Table, offset: int, numbers: Numbering) -> list[Words]:
 class _Comparison:
     """One list of tasks, and the cores that share it."""
 
-    def __init__(self, table: _Table, numbers: Numbering, cores: Sequence[int]) -> None:
+    def __init__(self, table: _Table, numbers: CudaNumbering, cores: Sequence[int]) -> None:
         self.table, self.numbers, self.plan, self.cores = table, numbers, numbers.plan, cores
         self.layout = self.plan.layout
 
@@ -175,7 +175,7 @@ class _Comparison:
             self.table.wrong(f"core {core} takes {len(found)} actions, the plan has {len(expected)}")
 
     def _compare(self, number: int, wanted: Action, given: Action) -> None:
-        if isinstance(wanted[-1], Call | steps.PrefetchWeights) and isinstance(given[-1], CallAction):
+        if isinstance(wanted[-1], Call | steps.PrefetchWeights) and isinstance(given[-1], DecodedCall):
             if wanted[0] != given[0]:
                 self.table.wrong(f"action {number} of core {self.cores[0]} is {given}, it should be {wanted}")
             self._compare_call(wanted[-1], given[-1], wanted)
@@ -195,20 +195,20 @@ class _Comparison:
             self.table.wrong("a task that waits for nothing says how")
         if flags & TaskFlag.WAITS:
             yield from (("wait", *need) for need in self._needs(task, flags))
-        if section >= len(Section) or section == Section.PREFETCH:
+        if section >= len(CodeSection) or section == CodeSection.PREFETCH:
             meaningful |= {*_RANK_WORDS, TaskWord.GRID_Y}
             yield from self._call_actions(task, flags, section)
             meaningful |= {TaskWord.STAMP} if flags & TaskFlag.RECORDS_WAIT else set()
         elif flags & (TaskFlag.WAITS_INSIDE | TaskFlag.RANKED | TaskFlag.RECORDS_WAIT | TaskFlag.SINGLE):
             self.table.wrong(f"section {section} calls nothing, but has the flags {flags!r}")
-        elif section == Section.STAMP:
+        elif section == CodeSection.STAMP:
             meaningful.add(TaskWord.STAMP)
             yield "stamp", task[TaskWord.STAMP]
         elif section in _OF_SECTION:
             meaningful.add(TaskWord.ARGUMENTS)
-            yield _OF_SECTION[Section(section)], self._arguments(task[TaskWord.ARGUMENTS], 1)
-        elif section in (Section.FENCE, Section.END):
-            yield (Section(section).name.lower(),)
+            yield _OF_SECTION[CodeSection(section)], self._arguments(task[TaskWord.ARGUMENTS], 1)
+        elif section in (CodeSection.FENCE, CodeSection.END):
+            yield (CodeSection(section).name.lower(),)
         yield from self._signal_action(task, flags, meaningful)
         for word in TaskWord:
             if word not in meaningful and task[word]:
@@ -222,10 +222,10 @@ class _Comparison:
         if flags & TaskFlag.RECORDS_WAIT:
             yield "stamp", task[TaskWord.STAMP] + 1
         bias = task[TaskWord.FIRST_BLOCK]
-        count = 1 if section == Section.PREFETCH else self._parameters(section)
+        count = 1 if section == CodeSection.PREFETCH else self._parameters(section)
         yield (
-            "prefetch" if section == Section.PREFETCH else "call",
-            CallAction(
+            "prefetch" if section == CodeSection.PREFETCH else "call",
+            DecodedCall(
                 section,
                 bool(flags & TaskFlag.RANKED),
                 bool(flags & TaskFlag.SINGLE),
@@ -367,7 +367,7 @@ class _Comparison:
             else:
                 yield "signal", False, False, signalled.counter, 1, 0
 
-    def _compare_call(self, step: Call | steps.PrefetchWeights, given: CallAction, wanted: Action) -> None:
+    def _compare_call(self, step: Call | steps.PrefetchWeights, given: DecodedCall, wanted: Action) -> None:
         copies = step.copies if isinstance(step, Call) else 1
         width = len(step.cores) // copies
         place = {core: number % width for number, core in enumerate(step.cores)}
@@ -383,7 +383,7 @@ class _Comparison:
             right = (self.numbers.codes[node.kernel].section, step.blocks, width, (x, y))
         else:
             lines = -(-(self.plan.graph.buffers[str(wanted[1])].nbytes or 0) // LINE_BYTES)
-            right = (Section.PREFETCH, lines, width, (-(-step.budget // LINE_BYTES), 0))
+            right = (CodeSection.PREFETCH, lines, width, (-(-step.budget // LINE_BYTES), 0))
         said = given.section, given.blocks, given.width, given.grid
         if said != right or given.single != (isinstance(step, Call) and step.blocks <= width):
             self.table.wrong(f"{self.plan.describe(step)} is {said}, it should be {right}")
@@ -392,7 +392,7 @@ class _Comparison:
         elif given.arguments != ((8 * self.numbers.buffer_place[str(wanted[1])], 0, 0),):
             self.table.wrong(f"{self.plan.describe(step)} asks for {given.arguments}")
 
-    def _compare_arguments(self, step: Call, given: CallAction) -> None:
+    def _compare_arguments(self, step: Call, given: DecodedCall) -> None:
         node = self.plan.graph.nodes[step.op]
         slots = [slot for slot in self.layout.of_op.get(node.name, ()) if slot.role is Role.PARAM]
         for index, (source, stride, addend) in enumerate(given.arguments):
@@ -404,7 +404,7 @@ class _Comparison:
                 if (source, offset) != right or stride != self._stride(area, core, right):
                     self.table.wrong(f"argument {index} of op {node.name!r} on core {core} is not {right}")
 
-    def _stride(self, area: CopyArea | None, core: int, right: tuple[int, int]) -> int:
+    def _stride(self, area: CopiesArea | None, core: int, right: tuple[int, int]) -> int:
         """How far the copies of neighbouring SMs are apart; 0: all cores of the list use the same memory."""
         numbers = self.numbers
         if area is None or area.op not in numbers.copy_of or right[0] // 8 < numbers.copies_place:

@@ -53,7 +53,7 @@ class BodyShape:
 
 
 @dataclass(frozen=True)
-class Body:
+class KernelBody:
     """The rewritten code of one sub-kernel."""
 
     name: str  # an identifier, unique in the super kernel
@@ -90,7 +90,7 @@ def rewrite(
     title: str,
     wait_lines: Sequence[str] = (),
     sources: Mapping[int, frozenset[int] | None] | None = None,
-) -> Body:
+) -> KernelBody:
     """The body of an entry, called `name`.
 
     `wait_lines` stand at the wait point. `sources` gives, by line, the parameters that an access may go through; None,
@@ -139,12 +139,12 @@ class _Rewriter:
 
     # the body
 
-    def body(self, title: str) -> Body:
+    def body(self, title: str) -> KernelBody:
         if prod(self.shape.threads) % 32:
             self._check_partial_warps()
         lines = [*self._head(), *(f"\t{line}" for line in self._code())]
         uses_barriers = any(i.name in ("bar", "barrier", "mbarrier") for i in self.instructions)
-        return Body(
+        return KernelBody(
             self.name,
             title,
             self.shape,

@@ -64,7 +64,7 @@ NO_FLAGS = TaskFlag(0)
 SECTION_MASK = 0xFFFF
 
 
-class Section(IntEnum):
+class CodeSection(IntEnum):
     """Sections of code that every super kernel has; the bodies of sub-kernels follow."""
 
     END = 0
@@ -77,7 +77,7 @@ class Section(IntEnum):
     PREFETCH = 7
 
 
-FIRST_BODY = len(Section)
+FIRST_BODY = len(CodeSection)
 
 
 class NeedKind(IntEnum):

@@ -12,17 +12,21 @@ from ...model.argument_layout import Role, Slot
 from ...plan import steps
 from ...plan.steps import Call, Cores, Need, Step, Wait
 from .emit_steps import LINE_BYTES
-from .numbering import CopyArea, CounterKey, Numbering
-from .task_layout import NO_FLAGS, NeedKind, Section, TaskFlag
+from .numbering import CopiesArea, CounterKey, CudaNumbering
+from .task_layout import NO_FLAGS, CodeSection, NeedKind, TaskFlag
 
 Argument = tuple[int, int, int]  # byte offset in the values, stride per SM, addend
 NeedFields = tuple[int, int, NeedKind]  # counter, arrivals, where it is seen
 Positions = Mapping[Cores, Mapping[int, int]]  # cores of a step -> core -> its place among them
-_MEETING = (Section.SYNC, Section.FENCE, Section.AWAIT_EVENT)  # sections behind which the threads of a slot meet
+_MEETING = (
+    CodeSection.SYNC,
+    CodeSection.FENCE,
+    CodeSection.AWAIT_EVENT,
+)  # sections behind which the threads of a slot meet
 
 
 @dataclass
-class Task:
+class SlotTask:
     """One task before it has its place in the table."""
 
     section: int
@@ -50,9 +54,9 @@ _WAIT_FLAGS = {
     NeedKind.SHARED: TaskFlag.SHARED_WAIT,
 }
 _EVENT_SECTIONS = {
-    steps.AwaitEvent: Section.AWAIT_EVENT,
-    steps.Notify: Section.NOTIFY,
-    steps.ResetEvent: Section.RESET_EVENT,
+    steps.AwaitEvent: CodeSection.AWAIT_EVENT,
+    steps.Notify: CodeSection.NOTIFY,
+    steps.ResetEvent: CodeSection.RESET_EVENT,
 }
 
 
@@ -63,21 +67,21 @@ def counter_key(need: Need) -> CounterKey:
 class TaskList:
     """The steps of one core, in order -> its tasks."""
 
-    def __init__(self, numbers: Numbering, positions: Positions, core: int, alone: bool) -> None:
+    def __init__(self, numbers: CudaNumbering, positions: Positions, core: int, alone: bool) -> None:
         """`alone`: no other core shares the list."""
         self.numbers, self.plan, self.positions = numbers, numbers.plan, positions
         self.layout = self.plan.layout
         self.core, self.alone = core, alone
-        self.tasks: list[Task] = []
+        self.tasks: list[SlotTask] = []
         self.waiting: list[NeedFields] = []  # for the next task
         self.inside: list[NeedFields] = []  # for the next call
         self.inside_stamp: int | None = None
         self.stamps = 0
 
-    def run(self) -> list[Task]:
+    def run(self) -> list[SlotTask]:
         for number in self.numbers.programs[self.core]:
             self._take(number, self.plan.steps[number])
-        self._add(Task(Section.END, max(0, len(self.plan.steps) - 1)))
+        self._add(SlotTask(CodeSection.END, max(0, len(self.plan.steps) - 1)))
         return self.tasks
 
     def _take(self, number: int, step: Step) -> None:
@@ -104,13 +108,13 @@ class TaskList:
                 if self.numbers.tells_slots(step.op, self.core):
                     self._signal_near(self.numbers.copy_words[step.op])
             case steps.Record():
-                self._add(Task(Section.STAMP, number, stamp=self.stamps))
+                self._add(SlotTask(CodeSection.STAMP, number, stamp=self.stamps))
                 self.stamps += 1
             case steps.Fence():
-                self._add(Task(Section.FENCE, number))
+                self._add(SlotTask(CodeSection.FENCE, number))
             case steps.AwaitEvent() | steps.Notify() | steps.ResetEvent():
                 source = 8 * self.numbers.event_place[step.event]
-                self._add(Task(_EVENT_SECTIONS[type(step)], number, arguments=((source, 0, 0),)))
+                self._add(SlotTask(_EVENT_SECTIONS[type(step)], number, arguments=((source, 0, 0),)))
             case steps.PrefetchWeights():
                 self._prefetch(number, step)
             case steps.Preload():
@@ -118,7 +122,7 @@ class TaskList:
             case _:
                 raise AssertionError(f"a step that the cuda target does not have: {step}")
 
-    def _add(self, task: Task) -> None:
+    def _add(self, task: SlotTask) -> None:
         if self.waiting:
             task.needs, self.waiting = self.waiting, []
             task.flags |= TaskFlag.WAITS | _WAIT_FLAGS[task.needs[0][2]]
@@ -135,9 +139,9 @@ class TaskList:
     def _signal(self, number: int, key: CounterKey) -> None:
         """Behind the last task if its threads meet there and it signals nothing yet; else behind a task of its own."""
         last = self.tasks[-1] if self.tasks else None
-        meets = last is not None and (last.section in _MEETING or last.section >= len(Section))
+        meets = last is not None and (last.section in _MEETING or last.section >= len(CodeSection))
         if last is None or not meets or self.waiting or TaskFlag.SIGNALS in last.flags:
-            self._add(Task(Section.SYNC, number))
+            self._add(SlotTask(CodeSection.SYNC, number))
             last = self.tasks[-1]
         last.flags |= TaskFlag.SIGNALS
         share = self.numbers.shares[key[1]][self.numbers.shape.sm(self.core)]
@@ -162,11 +166,11 @@ class TaskList:
     def _call(self, number: int, step: Call) -> None:
         node = self.plan.graph.nodes[step.op]
         if self.inside and self.waiting:
-            self._add(Task(Section.SYNC, number))
+            self._add(SlotTask(CodeSection.SYNC, number))
         place = self.positions[step.cores][self.core] % step.width
         ranked = step.copies == 1
         x, y, _ = node.kernel.grid or (node.blocks, 1, 1)
-        task = Task(
+        task = SlotTask(
             self.numbers.codes[node.kernel].section,
             number,
             (TaskFlag.RANKED if ranked else NO_FLAGS) | (TaskFlag.SINGLE if step.blocks <= step.width else NO_FLAGS),
@@ -189,7 +193,7 @@ class TaskList:
         for name in step.names:
             nbytes = self.plan.graph.buffers[name].nbytes
             if nbytes:
-                task = Task(Section.PREFETCH, number, TaskFlag.RANKED)
+                task = SlotTask(CodeSection.PREFETCH, number, TaskFlag.RANKED)
                 task.first_block = self.positions[step.cores][self.core] - self.core
                 task.blocks, task.width = -(-nbytes // LINE_BYTES), len(step.cores)
                 task.grid = (-(-step.budget // LINE_BYTES), 0)
@@ -221,7 +225,7 @@ class TaskList:
         source, stride, addend = self._of_copy(area, copy, self.numbers.copies_place, first=1)
         return source, stride, addend + slot.addend
 
-    def _of_copy(self, area: CopyArea, copy: int, place: int, first: int) -> Argument:
+    def _of_copy(self, area: CopiesArea, copy: int, place: int, first: int) -> Argument:
         """Copy `first` lies at the beginning of the area; in a list of several cores the copy rises with the SM."""
         shared = area.op in self.numbers.computed_by and copy > 0
         if area.op not in self.numbers.copy_of or (self.alone and not shared):

@@ -14,20 +14,20 @@ from functools import cached_property
 from ...plan import steps
 from ...plan.classes import CoreClasses
 from ...plan.steps import Call, Step, Wait, spell
-from .numbering import Numbering
+from .numbering import CudaNumbering
 from .task_layout import (
     ARGUMENT_BYTES,
     HEADER_BYTES,
     NEED_BYTES,
     TASK_BYTES,
     WORD,
+    CodeSection,
     HeaderWord,
     NeedKind,
-    Section,
     TaskFlag,
     TaskWord,
 )
-from .task_list import Task, TaskList, counter_key
+from .task_list import SlotTask, TaskList, counter_key
 
 
 @dataclass(frozen=True)
@@ -57,13 +57,13 @@ class TaskTable:
         return tuple(run.steps for run in self.runs for _ in run.cores)
 
 
-def encode(numbers: Numbering) -> TaskTable:
+def encode(numbers: CudaNumbering) -> TaskTable:
     """The task table of a plan."""
     return _Encoder(numbers).table()
 
 
 class _Encoder:
-    def __init__(self, numbers: Numbering) -> None:
+    def __init__(self, numbers: CudaNumbering) -> None:
         self.numbers, self.plan, self.shape = numbers, numbers.plan, numbers.shape
         self.layout = self.plan.layout
         self.positions: dict[steps.Cores, dict[int, int]] = {}
@@ -128,12 +128,12 @@ class _Encoder:
 
     # the tasks of a core
 
-    def tasks(self, core: int, alone: bool) -> list[Task]:
+    def tasks(self, core: int, alone: bool) -> list[SlotTask]:
         """The list of a core; `alone`: no other core shares it."""
         return TaskList(self.numbers, self.positions, core, alone).run()
 
     def table(self) -> TaskTable:
-        pool, lists, runs = _Pool(), list[tuple[int, list[Task]]](), list[CoreRun]()
+        pool, lists, runs = _Pool(), list[tuple[int, list[SlotTask]]](), list[CoreRun]()
         header = _rounded(HEADER_BYTES + WORD * self.shape.cores, TASK_BYTES)
         end = header
         known: dict[object, int] = {}  # list -> its place; other cores may do the same
@@ -161,7 +161,7 @@ class _Encoder:
         data = start.ljust(header, b"\0") + packed + bytes(pool.data)
         return TaskTable(data, tuple(runs), self._listing(runs, lists))
 
-    def _listing(self, runs: list[CoreRun], lists: list[tuple[int, list[Task]]]) -> str:
+    def _listing(self, runs: list[CoreRun], lists: list[tuple[int, list[SlotTask]]]) -> str:
         lines = [f"// task table: {len(lists)} lists for {self.shape.cores} cores on {self.shape.sms} SMs"]
         for offset, tasks in lists:
             cores = tuple(core for run in runs if run.offset == offset for core in run.cores)
@@ -170,7 +170,7 @@ class _Encoder:
                 lines.append(f"//   {offset + TASK_BYTES * number:>6}  {self._said(task)}")
         return "\n".join(lines) + "\n"
 
-    def _said(self, task: Task) -> str:
+    def _said(self, task: SlotTask) -> str:
         inside = TaskFlag.WAITS_INSIDE in task.flags
         places = {NeedKind.NEAR: "shared word", NeedKind.FAR: "counter", NeedKind.SHARED: "counter"}
         waits = ", ".join(f"{places[kind]} {at} x {arrivals}" for at, arrivals, kind in task.needs)
@@ -180,7 +180,7 @@ class _Encoder:
         )
         if TaskFlag.SHARED_SIGNAL in task.flags:
             arrival += f" for {share or 'all'} cores of the SM"
-        text = "end" if task.section == Section.END else self.plan.describe(self.plan.steps[task.step])
+        text = "end" if task.section == CodeSection.END else self.plan.describe(self.plan.steps[task.step])
         wait = f"wait {'inside ' if inside else ''}for {waits}; " if waits else ""
         return f"{wait}{text}{arrival if TaskFlag.SIGNALS in task.flags else ''}"
 
@@ -202,7 +202,7 @@ class _Pool:
         return self.known[content]
 
 
-def _packed(task: Task, number: int, pool: _Pool) -> bytes:
+def _packed(task: SlotTask, number: int, pool: _Pool) -> bytes:
     counter, arrivals, _ = task.needs[0] if task.needs else (0, 0, NeedKind.FAR)
     more = b"".join(struct.pack("<3I", *need).ljust(NEED_BYTES, b"\0") for need in task.needs[1:])
     arguments = b"".join(

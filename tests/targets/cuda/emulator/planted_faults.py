@@ -12,7 +12,7 @@ from superkernel.targets.cuda.task_layout import (
     SECTION_MASK,
     TASK_BYTES,
     WORD,
-    Section,
+    CodeSection,
     TaskFlag,
     TaskWord,
 )
@@ -30,7 +30,7 @@ def with_tasks(executable: CudaExecutable, change: Callable[[Words], bool], most
         offset = first
         while True:
             words = list(struct.unpack_from(f"<{_WORDS}I", data, offset))
-            if words[TaskWord.KIND] & SECTION_MASK == Section.END:
+            if words[TaskWord.KIND] & SECTION_MASK == CodeSection.END:
                 break
             if changed < most and change(words):
                 changed += 1
