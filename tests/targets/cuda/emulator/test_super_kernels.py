@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -124,6 +125,41 @@ def test_many_random_graphs_give_the_bits_of_their_ops_alone(number: int, sub_ke
     graph = CompiledGraph.of(random_graph(sub_kernels, number, 6 + number % 20), f"random_{number}", chip=chip)
     with graph.kernel:
         for seed in range(40):
+            assert graph.differing(seed, launches=1 + seed % 2) == [], f"seed {seed}"
+
+
+def pure(sub_kernels: dict[str, sk.SubKernel]) -> dict[str, sk.SubKernel]:
+    """Kernels that may be replicated."""
+    return {name: replace(kernel, pure=name != "count") for name, kernel in sub_kernels.items()}
+
+
+def test_replicated_ops_give_the_bits_of_single_ones(sub_kernels: dict[str, sk.SubKernel]) -> None:
+    graph = CompiledGraph.of(chain(pure(sub_kernels), ["mix", "total", "turn"]), "replicated", chip=ONE_SLOT)
+    with graph.kernel:
+        assert list(graph.kernel.plan.copies) == [1] and graph.executable.copies_bytes
+        for seed in range(8):
+            assert graph.differing(seed, launches=1 + seed % 2) == [], f"seed {seed}"
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("number", range(24))
+def test_streams_and_options_give_the_bits_of_the_ops_alone(number: int, sub_kernels: dict[str, sk.SubKernel]) -> None:
+    choose = random.Random(number)
+    ops = random_graph(pure(sub_kernels), 100 + number, 12)
+    if number % 2:
+        ops = [replace(op, stream=choose.randrange(3)) for op in ops]
+    options = (
+        "",
+        "stream-fusion=1",
+        "early-start=0",
+        "stream-fusion=1:early-start=2",
+        "debug-sync-all=1",
+        "profiling=1",
+    )
+    chip = SMALL | {"sms": 1 + number % 8, "shared_bytes": (6000, 9000, 100_000)[number % 3]}
+    graph = CompiledGraph.of(ops, f"streams_{number}", options[number % 6], chip)
+    with graph.kernel:
+        for seed in range(20):
             assert graph.differing(seed, launches=1 + seed % 2) == [], f"seed {seed}"
 
 
