@@ -18,7 +18,7 @@ from superkernel.cache import Cache
 from superkernel.errors import LaunchError
 from superkernel.targets.cuda.assemble import find_assemblers
 from superkernel.targets.cuda.emulator.alone import decoded
-from superkernel.targets.cuda.emulator.device_memory import DeviceMemory, MemoryRange
+from superkernel.targets.cuda.emulator.emulated_memory import EmulatedMemory, MemoryRange
 from superkernel.targets.cuda.emulator.execution import GpuLaunch, execute
 from superkernel.targets.cuda.emulator.library import load_emulator
 from superkernel.targets.cuda.emulator.schedule import WarpSchedule
@@ -41,7 +41,7 @@ class EmulatedDevice:
     def run(self, values: int, state: int) -> None:
         executable, fake = self._executable, self._fake
         pieces = fake.memory() | {array.array.ctypes.data: array.array.nbytes for array in self._arrays}
-        memory = DeviceMemory()
+        memory = EmulatedMemory()
         memory.add_variables(self._program.variables)
         for address, size in sorted(pieces.items()):
             content = np.ctypeslib.as_array((ctypes.c_ubyte * size).from_address(address))

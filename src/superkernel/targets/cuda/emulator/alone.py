@@ -17,7 +17,7 @@ from ....errors import LaunchError
 from ..ptx import Entry, Module, PtxParam, ThreadCount
 from ..reader import read_ptx
 from .decode import decode
-from .device_memory import DeviceMemory
+from .emulated_memory import EmulatedMemory
 from .execution import GpuLaunch, execute
 from .library import load_emulator
 from .program import DecodedProgram
@@ -47,7 +47,7 @@ def launch_entry(
     program = decoded(module.text, module.origin, name)
     entry = module.entry(name)
     assert entry is not None
-    memory = DeviceMemory()
+    memory = EmulatedMemory()
     memory.add_variables(program.variables)
     params = parameter_block(entry, program, arguments, memory)
     launch = GpuLaunch(
@@ -85,7 +85,7 @@ def decoded(text: str, origin: str, name: str) -> DecodedProgram:
     return known
 
 
-def parameter_block(entry: Entry, program: DecodedProgram, arguments: Sequence[Any], memory: DeviceMemory) -> bytes:
+def parameter_block(entry: Entry, program: DecodedProgram, arguments: Sequence[Any], memory: EmulatedMemory) -> bytes:
     """The bytes of the parameters: addresses of arrays, which become ranges of memory, and numbers."""
     if len(arguments) != len(entry.params):
         raise LaunchError(f"{entry.name} has {len(entry.params)} parameters, {len(arguments)} arguments were given")

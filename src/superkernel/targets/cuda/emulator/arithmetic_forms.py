@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..ptx import TYPE_BYTES, Instruction, vector_elements
-from .lowering import FLOATS, Lowering
+from .lowering import FLOATS, InstructionLowering
 from .registers import PREDICATE
 
-Form = Callable[[Lowering, Instruction], None]
+Form = Callable[[InstructionLowering, Instruction], None]
 
 _MODES = ("rz", "rm", "rp")
 _UNSIGNED_COMPARISONS = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
@@ -26,7 +26,9 @@ def nbytes_of(kind: str) -> int:
     return TYPE_BYTES.get(kind, 4)  # tf32
 
 
-def _apply(lowering: Lowering, i: Instruction, handler: str, kind: str, count: int, result: str | None = None) -> None:
+def _apply(
+    lowering: InstructionLowering, i: Instruction, handler: str, kind: str, count: int, result: str | None = None
+) -> None:
     """d, a, b, ...: all of one type, the result perhaps of another."""
     is_float = kind in FLOATS
     sources = [lowering.source(operand, nbytes_of(kind), is_float) for operand in i.operands[1 : 1 + count]]
@@ -34,7 +36,7 @@ def _apply(lowering: Lowering, i: Instruction, handler: str, kind: str, count: i
     lowering.emit(handler, target, *sources)
 
 
-def _floating(lowering: Lowering, i: Instruction, base: str, count: int) -> None:
+def _floating(lowering: InstructionLowering, i: Instruction, base: str, count: int) -> None:
     """An operation on floating-point numbers, with its rounding mode, flushing and saturation."""
     kind, modifiers = i.modifiers[-1], i.modifiers
     mode = next((f".{mode}" for mode in _MODES if mode in modifiers), "")
@@ -58,7 +60,7 @@ def _floating(lowering: Lowering, i: Instruction, base: str, count: int) -> None
         lowering.emit(f"flush.{kind}", target, target)
 
 
-def _sum(lowering: Lowering, i: Instruction) -> None:
+def _sum(lowering: InstructionLowering, i: Instruction) -> None:
     kind = i.modifiers[-1]
     if kind in FLOATS:
         return _floating(lowering, i, i.name, 2)
@@ -68,7 +70,7 @@ def _sum(lowering: Lowering, i: Instruction) -> None:
     return _apply(lowering, i, f"{i.name}{carry}.{plain(kind)}", kind, 2)
 
 
-def _product(lowering: Lowering, i: Instruction) -> None:
+def _product(lowering: InstructionLowering, i: Instruction) -> None:
     kind, count = i.modifiers[-1], 2 if i.name.startswith("mul") else 3
     if kind in FLOATS:
         return _floating(lowering, i, "mul" if count == 2 else "fma", count)
@@ -88,7 +90,7 @@ def _product(lowering: Lowering, i: Instruction) -> None:
     return _apply(lowering, i, f"{i.name}.lo.{plain(kind)}", kind, count)
 
 
-def _product_with_carry(lowering: Lowering, i: Instruction) -> None:
+def _product_with_carry(lowering: InstructionLowering, i: Instruction) -> None:
     """mad and madc whose sum leaves or takes a carry."""
     kind, part = i.modifiers[-1], i.modifiers[0]
     left, right, added = (lowering.source(operand, nbytes_of(kind)) for operand in i.operands[1:4])
@@ -102,7 +104,7 @@ def _product_with_carry(lowering: Lowering, i: Instruction) -> None:
 def _either(count: int) -> Form:
     """The same name for integers, by their type, and for floating-point numbers."""
 
-    def form(lowering: Lowering, i: Instruction) -> None:
+    def form(lowering: InstructionLowering, i: Instruction) -> None:
         kind = i.modifiers[-1]
         if kind in FLOATS:
             _floating(lowering, i, i.name, count)
@@ -120,7 +122,7 @@ def _only_floating(base: str, count: int) -> Form:
 
 
 def _bits(count: int) -> Form:
-    def form(lowering: Lowering, i: Instruction) -> None:
+    def form(lowering: InstructionLowering, i: Instruction) -> None:
         kind = i.modifiers[-1]
         if kind == "pred":
             sources = [lowering.predicate(operand) for operand in i.operands[1:]]
@@ -131,7 +133,7 @@ def _bits(count: int) -> Form:
     return form
 
 
-def _shift(lowering: Lowering, i: Instruction) -> None:
+def _shift(lowering: InstructionLowering, i: Instruction) -> None:
     kind = i.modifiers[-1]
     sources = lowering.source(i.operands[1], nbytes_of(kind)), lowering.source(i.operands[2], 4)
     if i.name == "shl":
@@ -141,19 +143,19 @@ def _shift(lowering: Lowering, i: Instruction) -> None:
     lowering.emit(handler, lowering.destination(i.operands[0], nbytes_of(kind), kind.startswith("s")), *sources)
 
 
-def _counted(lowering: Lowering, i: Instruction) -> None:
+def _counted(lowering: InstructionLowering, i: Instruction) -> None:
     """popc, clz, bfind: the result has 32 bits."""
     _apply(lowering, i, i.opcode, i.modifiers[-1], 1, "u32")
 
 
-def _field(lowering: Lowering, i: Instruction) -> None:
+def _field(lowering: InstructionLowering, i: Instruction) -> None:
     kind, values = i.modifiers[-1], 1 if i.name == "bfe" else 2
     sources = [lowering.source(operand, nbytes_of(kind)) for operand in i.operands[1 : 1 + values]]
     sources += [lowering.source(operand, 4) for operand in i.operands[1 + values :]]
     lowering.emit(i.opcode, lowering.destination(i.operands[0], nbytes_of(kind)), *sources)
 
 
-def _logic3(lowering: Lowering, i: Instruction) -> None:
+def _logic3(lowering: InstructionLowering, i: Instruction) -> None:
     if i.opcode != "lop3.b32":
         raise lowering.unsupported(i)
     sources = [lowering.source(operand, 4) for operand in i.operands[1:4]]
@@ -161,7 +163,7 @@ def _logic3(lowering: Lowering, i: Instruction) -> None:
     lowering.emit("lop3.b32", target, *sources, immediate=int(i.operands[4], 0))
 
 
-def _dot(lowering: Lowering, i: Instruction) -> None:
+def _dot(lowering: InstructionLowering, i: Instruction) -> None:
     sources = [lowering.source(operand, 4) for operand in i.operands[1:4]]
     lowering.emit(i.opcode, lowering.destination(i.operands[0], 4), *sources)
 
@@ -171,7 +173,7 @@ def _same(kind_at: int, count: int) -> Form:
     return lambda lowering, i: _apply(lowering, i, i.opcode, i.modifiers[kind_at], count)
 
 
-def _compare(lowering: Lowering, i: Instruction, target: int, operands: tuple[str, str]) -> None:
+def _compare(lowering: InstructionLowering, i: Instruction, target: int, operands: tuple[str, str]) -> None:
     """The plain comparison of setp or set into a predicate."""
     kind = i.modifiers[-1]
     comparison = _UNSIGNED_COMPARISONS.get(i.modifiers[0], i.modifiers[0])
@@ -182,7 +184,7 @@ def _compare(lowering: Lowering, i: Instruction, target: int, operands: tuple[st
     lowering.emit(f"setp.{comparison}{ftz}.{kind}", target, *sources)
 
 
-def _combined(lowering: Lowering, i: Instruction, boolean: str | None) -> tuple[int, int | None]:
+def _combined(lowering: InstructionLowering, i: Instruction, boolean: str | None) -> tuple[int, int | None]:
     """The comparison, and its complement, each combined with the predicate operand."""
     compared = lowering.temporary(PREDICATE)
     _compare(lowering, i, compared, (i.operands[1], i.operands[2]))
@@ -195,7 +197,7 @@ def _combined(lowering: Lowering, i: Instruction, boolean: str | None) -> tuple[
     return compared, other
 
 
-def _set_predicate(lowering: Lowering, i: Instruction) -> None:
+def _set_predicate(lowering: InstructionLowering, i: Instruction) -> None:
     boolean = next((word for word in i.modifiers[1:] if word in _BOOLEAN), None)
     first, _, second = i.operands[0].partition("|")
     if i.modifiers[-1].endswith("x2"):
@@ -209,7 +211,7 @@ def _set_predicate(lowering: Lowering, i: Instruction) -> None:
         lowering.emit("mov.pred", lowering.predicate_destination(second), other)
 
 
-def _set(lowering: Lowering, i: Instruction) -> None:
+def _set(lowering: InstructionLowering, i: Instruction) -> None:
     result = i.modifiers[-2]
     if result not in ("u32", "s32", "f32"):
         raise lowering.unsupported(i)
@@ -219,7 +221,7 @@ def _set(lowering: Lowering, i: Instruction) -> None:
     lowering.emit("selp.b32", lowering.destination(i.operands[0], 4), true, lowering.registers.constant(0, 4), compared)
 
 
-def _select(lowering: Lowering, i: Instruction) -> None:
+def _select(lowering: InstructionLowering, i: Instruction) -> None:
     kind = i.modifiers[-1]
     chooser = lowering.predicate(i.operands[3])
     if kind == "pred":
@@ -233,7 +235,7 @@ def _select(lowering: Lowering, i: Instruction) -> None:
     )
 
 
-def _select_by_sign(lowering: Lowering, i: Instruction) -> None:
+def _select_by_sign(lowering: InstructionLowering, i: Instruction) -> None:
     kind, by = i.modifiers[-2:]
     chooser = lowering.temporary(PREDICATE)
     source = lowering.source(i.operands[3], nbytes_of(by), by in FLOATS)
@@ -246,13 +248,13 @@ def _select_by_sign(lowering: Lowering, i: Instruction) -> None:
     )
 
 
-def _test(lowering: Lowering, i: Instruction) -> None:
+def _test(lowering: InstructionLowering, i: Instruction) -> None:
     kind = i.modifiers[-1]
     source = lowering.source(i.operands[1], nbytes_of(kind), True)
     lowering.emit(i.opcode, lowering.predicate_destination(i.operands[0]), source)
 
 
-def _move(lowering: Lowering, i: Instruction) -> None:
+def _move(lowering: InstructionLowering, i: Instruction) -> None:
     target, source = i.operands
     kind = i.modifiers[-1]
     if kind == "pred":
@@ -276,7 +278,7 @@ def _move(lowering: Lowering, i: Instruction) -> None:
         lowering.emit("mov.b64" if nbytes == 8 else "mov.b32", lowering.destination(target, nbytes), place)
 
 
-def _to_generic(lowering: Lowering, i: Instruction) -> None:
+def _to_generic(lowering: InstructionLowering, i: Instruction) -> None:
     """cvta: the address of a space as a generic one, or the other way round."""
     space = i.modifiers[1] if i.modifiers[0] == "to" else i.modifiers[0]
     offset = WINDOWS[space.partition("::")[0]] * WINDOW
@@ -287,7 +289,7 @@ def _to_generic(lowering: Lowering, i: Instruction) -> None:
     lowering.emit("address.add", lowering.destination(i.operands[0], 8), place, immediate=delta)
 
 
-def _in_space(lowering: Lowering, i: Instruction) -> None:
+def _in_space(lowering: InstructionLowering, i: Instruction) -> None:
     window = (WINDOWS[i.modifiers[0].partition("::")[0]] or 1) * WINDOW
     lowering.emit(
         "isspacep", lowering.predicate_destination(i.operands[0]), lowering.source(i.operands[1], 8), immediate=window

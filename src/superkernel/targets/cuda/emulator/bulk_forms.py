@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from ..ptx import Instruction
 from .arithmetic_forms import Form
-from .lowering import Lowering
+from .lowering import InstructionLowering
 from .memory_forms import added, copy, nothing
 from .program import NONE
 
 
-def _bulk_copy(lowering: Lowering, i: Instruction) -> None:
+def _bulk_copy(lowering: InstructionLowering, i: Instruction) -> None:
     """cp.async.bulk from global to shared memory; tensor copies need a descriptor, which is refused."""
     words = [word.partition("::")[0] for word in i.modifiers]
     if words[:2] != ["async", "bulk"]:
@@ -28,7 +28,7 @@ def _bulk_copy(lowering: Lowering, i: Instruction) -> None:
     return lowering.emit("cp.async.bulk", *places)
 
 
-def _mbarrier(lowering: Lowering, i: Instruction) -> None:
+def _mbarrier(lowering: InstructionLowering, i: Instruction) -> None:
     words, operands = [word.partition("::")[0] for word in i.modifiers], i.operands
     if words[-1] != "b64" or "noComplete" in words or "remote" in i.opcode:
         raise lowering.unsupported(i)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..ptx import Instruction
 from .arithmetic_forms import Form, nbytes_of
-from .lowering import FLOATS, Lowering
+from .lowering import FLOATS, InstructionLowering
 
 # the order of conversions.cpp: an odd place is signed, bytes are 1 << place // 2
 _INTEGERS = ("u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64")
@@ -18,7 +18,7 @@ def _bytes(kind: str) -> int:
     return _BYTES.get(kind) or nbytes_of(kind)
 
 
-def _convert(lowering: Lowering, i: Instruction) -> None:
+def _convert(lowering: InstructionLowering, i: Instruction) -> None:
     result, source = i.modifiers[-2:]
     if "pack" in i.modifiers or "rs" in i.modifiers:
         raise lowering.unsupported(i)
@@ -34,7 +34,7 @@ def _convert(lowering: Lowering, i: Instruction) -> None:
         _between_floats(lowering, i, result, source)
 
 
-def _packed(lowering: Lowering, i: Instruction, result: str, source: str) -> None:
+def _packed(lowering: InstructionLowering, i: Instruction, result: str, source: str) -> None:
     mode = next((word for word in i.modifiers if word in _ROUND), "rn")
     sources = [lowering.source(operand, _bytes(source), source in FLOATS) for operand in i.operands[1:]]
     eight_bits = result.startswith("e")
@@ -47,7 +47,7 @@ def _packed(lowering: Lowering, i: Instruction, result: str, source: str) -> Non
     lowering.emit(f"cvt.{mode}.{result}.{source}", lowering.destination(i.operands[0], _bytes(result)), *sources)
 
 
-def _whole(lowering: Lowering, i: Instruction, result: str, source: str) -> None:
+def _whole(lowering: InstructionLowering, i: Instruction, result: str, source: str) -> None:
     place = lowering.source(i.operands[1], _bytes(source))
     target = lowering.destination(i.operands[0], _bytes(result), result.startswith("s"))
     if "sat" in i.modifiers:
@@ -56,7 +56,7 @@ def _whole(lowering: Lowering, i: Instruction, result: str, source: str) -> None
         lowering.emit(f"cvt.b{8 * _bytes(result)}.{source}", target, place)
 
 
-def _as_single(lowering: Lowering, place: int, source: str) -> tuple[int, str]:
+def _as_single(lowering: InstructionLowering, place: int, source: str) -> tuple[int, str]:
     """16-bit numbers are converted by way of 32 bits, which is exact."""
     if source not in ("f16", "bf16"):
         return place, source
@@ -65,7 +65,7 @@ def _as_single(lowering: Lowering, place: int, source: str) -> tuple[int, str]:
     return single, "f32"
 
 
-def _to_integer(lowering: Lowering, i: Instruction, result: str, source: str) -> None:
+def _to_integer(lowering: InstructionLowering, i: Instruction, result: str, source: str) -> None:
     mode = next((word for word in i.modifiers if word in _ROUND_TO_INTEGER), None)
     if mode is None:
         raise lowering.unsupported(i)
@@ -75,7 +75,7 @@ def _to_integer(lowering: Lowering, i: Instruction, result: str, source: str) ->
     lowering.emit(f"cvt.{mode}{ftz}.int.{kind}", target, place, detail=_INTEGERS.index(result))
 
 
-def _from_integer(lowering: Lowering, i: Instruction, result: str, source: str) -> None:
+def _from_integer(lowering: InstructionLowering, i: Instruction, result: str, source: str) -> None:
     mode = next((word for word in i.modifiers if word in _ROUND), "rn")
     place = lowering.source(i.operands[1], _bytes(source))
     if _bytes(source) < 4:
@@ -87,7 +87,7 @@ def _from_integer(lowering: Lowering, i: Instruction, result: str, source: str) 
     _finish(lowering, i, result, target)
 
 
-def _between_floats(lowering: Lowering, i: Instruction, result: str, source: str) -> None:
+def _between_floats(lowering: InstructionLowering, i: Instruction, result: str, source: str) -> None:
     place = lowering.source(i.operands[1], _bytes(source), True)
     target = lowering.destination(i.operands[0], _bytes(result))
     to_integer = next((word for word in i.modifiers if word in _ROUND_TO_INTEGER), None)
@@ -121,7 +121,7 @@ def _between_floats(lowering: Lowering, i: Instruction, result: str, source: str
     _finish(lowering, i, result, target)
 
 
-def _finish(lowering: Lowering, i: Instruction, result: str, target: int) -> None:
+def _finish(lowering: InstructionLowering, i: Instruction, result: str, target: int) -> None:
     if "sat" in i.modifiers:
         lowering.emit(f"sat.{result}", target, target)
     if "relu" in i.modifiers:

@@ -23,7 +23,7 @@ from ..ptx import (
 )
 from . import arithmetic_forms, bulk_forms, conversion_forms, memory_forms, warp_forms
 from .arithmetic_forms import WINDOW, Form
-from .lowering import Lowering, Names, Step
+from .lowering import EmulatorStep, InstructionLowering, ScopeNames
 from .program import ENCODED, NONE, OPERANDS, DecodedProgram, DeviceVariable, InstructionFlag
 from .registers import Register, RegisterFile, declared_bytes, number_bits
 
@@ -77,10 +77,10 @@ class _Decoder:
         self._initialise()
         registers = RegisterFile(declared_bytes(self.entry.statements))
         ranges: dict[str, tuple[int, int]] = {}
-        lowering = Lowering(self.handlers, registers, self.module.origin, ranges)
+        lowering = InstructionLowering(self.handlers, registers, self.module.origin, ranges)
         self._find_tables(self.entry.statements, ranges)
-        self._lower(lowering, self.entry.statements, Names({}, self.symbols, {}))
-        lowering.steps.append(Step(self.handlers["exit"], self.entry.line, 0, NONE, 0, 0, ()))
+        self._lower(lowering, self.entry.statements, ScopeNames({}, self.symbols, {}))
+        lowering.steps.append(EmulatorStep(self.handlers["exit"], self.entry.line, 0, NONE, 0, 0, ()))
         targets = [self.places[label] for labels in self.tables.values() for label in labels]
         return DecodedProgram(
             self.entry.name, self._encode(lowering.steps, targets), np.array(targets, np.uint32), registers.image(),
@@ -181,7 +181,7 @@ class _Decoder:
         if not depth:
             self.scopes = 0
 
-    def _lower(self, lowering: Lowering, statements: Sequence[Statement], outer: Names) -> None:
+    def _lower(self, lowering: InstructionLowering, statements: Sequence[Statement], outer: ScopeNames) -> None:
         number = self.scopes
         self.scopes += 1
         registers: dict[str, Register] = dict(outer.registers)
@@ -192,7 +192,7 @@ class _Decoder:
         if number == 0:
             self.outer_registers = {name: register.offset for name, register in registers.items()}
         labels = {s.name: f"{number}:{s.name}" for s in statements if isinstance(s, Label)}
-        names = Names(registers, outer.symbols, {**outer.labels, **labels})
+        names = ScopeNames(registers, outer.symbols, {**outer.labels, **labels})
         for statement in statements:
             lowering.names = names
             if isinstance(statement, Label):
@@ -206,7 +206,9 @@ class _Decoder:
                 lowering.lower(statement, form)
         lowering.registers.scoped = opened
 
-    def _encode(self, steps: Sequence[Step], targets: Sequence[int]) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+    def _encode(
+        self, steps: Sequence[EmulatorStep], targets: Sequence[int]
+    ) -> np.ndarray[tuple[int], np.dtype[np.void]]:
         for place in (*self.places.values(), *targets):
             steps[place].flags |= InstructionFlag.LEADER
         rows = []

@@ -13,7 +13,7 @@ import numpy as np
 
 from ....errors import LaunchError
 from ..ptx import ThreadCount
-from .device_memory import DeviceMemory
+from .emulated_memory import EmulatedMemory
 from .library import EmulatorLibrary, LaunchSettings, TaskRecord
 from .program import NONE, DecodedProgram
 from .schedule import WarpSchedule
@@ -59,7 +59,7 @@ class GpuLaunch:
 
 
 def execute(
-    library: EmulatorLibrary, program: DecodedProgram, memory: DeviceMemory, launch: GpuLaunch
+    library: EmulatorLibrary, program: DecodedProgram, memory: EmulatedMemory, launch: GpuLaunch
 ) -> list[TaskRecord]:
     """Run all blocks to their end; a LaunchError says what went wrong."""
     calls = library.calls
@@ -112,7 +112,7 @@ def _settings(program: DecodedProgram, launch: GpuLaunch) -> LaunchSettings:
 
 
 def _describe(
-    calls: ctypes.CDLL, machine: int, program: DecodedProgram, memory: DeviceMemory, launch: GpuLaunch
+    calls: ctypes.CDLL, machine: int, program: DecodedProgram, memory: EmulatedMemory, launch: GpuLaunch
 ) -> None:
     encoded, targets = program.encoded, program.targets
     calls.sk_ptx_program(machine, encoded.ctypes.data, encoded.size, targets.ctypes.data, targets.size)

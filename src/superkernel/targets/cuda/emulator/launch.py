@@ -22,7 +22,7 @@ from ..facts import Atomics, facts_of
 from ..task_layout import COUNTER_BYTES, TASK_BYTES, StateOffset
 from .alone import decoded
 from .buffer_images import BufferImages
-from .device_memory import DeviceMemory, MemoryRange
+from .emulated_memory import EmulatedMemory, MemoryRange
 from .execution import GpuLaunch, SlotLayout, execute
 from .library import EmulatorLibrary, TaskRecord, load_emulator
 from .program import DecodedProgram
@@ -96,7 +96,7 @@ class SuperKernelEmulator:
         images = BufferImages.of(self._graph, bound, buffers, self.seed)
         if self._plan.options.debug_check:
             launch_unfused(self._graph, self._plan.layout, images.copies(), self.seed, check=True)
-        memory = DeviceMemory()
+        memory = EmulatedMemory()
         memory.add_variables(program.variables)
         values = self._lay_out(memory, images, launch_inputs)
         for name, content in self.executable.symbols.items():
@@ -126,7 +126,7 @@ class SuperKernelEmulator:
 
     # memory
 
-    def _lay_out(self, memory: DeviceMemory, images: BufferImages, launch_inputs: LaunchInputs) -> list[int]:
+    def _lay_out(self, memory: EmulatedMemory, images: BufferImages, launch_inputs: LaunchInputs) -> list[int]:
         """The ranges of a launch, and its values."""
         executable = self.executable
         values = []
@@ -153,7 +153,7 @@ class SuperKernelEmulator:
 
     # one launch
 
-    def _launch(self, memory: DeviceMemory, values: list[int], number: int) -> list[TaskRecord]:
+    def _launch(self, memory: EmulatedMemory, values: list[int], number: int) -> list[TaskRecord]:
         executable, seed = self.executable, launch_seed(self.seed, number)
         state = memory.ranges[_STATE]
         where = self._where + (f"launch {number + 1}: " if self.launches > 1 else "")
@@ -193,7 +193,7 @@ class SuperKernelEmulator:
             step.op if isinstance(step, OpStep | Record) and step.op is not None else -1 for step in self._plan.steps
         ]
 
-    def _tasks(self, program: DecodedProgram, memory: DeviceMemory) -> dict[int, int]:
+    def _tasks(self, program: DecodedProgram, memory: EmulatedMemory) -> dict[int, int]:
         """The address of each task -> its op."""
         table = memory.ranges.get(f"variable {_TABLE}")
         first = program.constants[_TABLE][0] if table is None else table.address
@@ -242,7 +242,7 @@ class SuperKernelEmulator:
 
     # what it did
 
-    def _spans(self, memory: DeviceMemory, records: list[TaskRecord]) -> tuple[Span, ...]:
+    def _spans(self, memory: EmulatedMemory, records: list[TaskRecord]) -> tuple[Span, ...]:
         executable = self.executable
         if executable.stamp_room:
             stamps = memory.ranges[_STAMPS].content.view(np.uint64).reshape(-1, executable.stamp_room)

@@ -1,7 +1,7 @@
 """targets.cuda.emulator.lowering: PTX instructions -> steps of the emulator: names to places, one form per handler.
 
 The functions that know the instructions (FORMS of arithmetic_forms, conversion_forms, memory_forms, warp_forms) get a
-Lowering, which finds operands and collects steps.
+InstructionLowering, which finds operands and collects steps.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FLOATS = ("f16", "bf16", "f32", "f64", "tf32", "f16x2", "bf16x2")
 
 
 @dataclass
-class Step:
+class EmulatorStep:
     """One handler of the C++ library with its operands."""
 
     handler: int
@@ -32,7 +32,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Names:
+class ScopeNames:
     """What names mean inside of one scope."""
 
     registers: Mapping[str, Register]
@@ -41,20 +41,20 @@ class Names:
 
 
 @dataclass
-class Lowering:
+class InstructionLowering:
     handlers: Mapping[str, int]
     registers: RegisterFile
     origin: str
     tables: Mapping[str, tuple[int, int]]  # of brx.idx: first target, count
-    steps: list[Step] = field(default_factory=list)
-    names: Names = field(default_factory=lambda: Names({}, {}, {}))
+    steps: list[EmulatorStep] = field(default_factory=list)
+    names: ScopeNames = field(default_factory=lambda: ScopeNames({}, {}, {}))
     _instruction: Instruction | None = None
     _after: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)  # conversions of results
     _temporaries: dict[int, list[int]] = field(default_factory=dict)
     _used: dict[int, int] = field(default_factory=dict)
     _guard: tuple[int, int] = (NONE, 0)
 
-    def lower(self, instruction: Instruction, form: Callable[[Lowering, Instruction], None]) -> None:
+    def lower(self, instruction: Instruction, form: Callable[[InstructionLowering, Instruction], None]) -> None:
         """Append the steps of one instruction."""
         self._instruction = instruction
         self._after.clear()
@@ -82,7 +82,7 @@ class Lowering:
         copy = self.temporary(PREDICATE)
         for step in self.steps[first:]:
             step.guard = copy
-        head = Step(self.handlers["mov.pred"], self.steps[first].line, 0, NONE, 0, 0, (copy, guard))
+        head = EmulatorStep(self.handlers["mov.pred"], self.steps[first].line, 0, NONE, 0, 0, (copy, guard))
         self.steps.insert(first, head)
 
     def emit(
@@ -97,7 +97,7 @@ class Lowering:
         guard, negated = self._guard
         flags = negated | (InstructionFlag.LEADER | InstructionFlag.MEETS if meets else 0)
         line = self._instruction.line
-        self.steps.append(Step(number, line, flags, guard, immediate % 2**64, detail, operands, label or None))
+        self.steps.append(EmulatorStep(number, line, flags, guard, immediate % 2**64, detail, operands, label or None))
 
     def unsupported(self, instruction: Instruction, why: str = "") -> UnsupportedError:
         return UnsupportedError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..ptx import TYPE_BYTES, Address, Instruction, address, vector_elements
 from .arithmetic_forms import Form
-from .lowering import Lowering
+from .lowering import InstructionLowering
 from .program import NONE
 from .registers import PREDICATE
 
@@ -33,7 +33,7 @@ def _detail(i: Instruction, kind: str, vector: int, wide: bool, operation: int =
     return bits | ("nc" in words) << 12 | vector << 13 | operation << 17 | _ATOMIC_TYPES.get(kind, 0) << 21
 
 
-def _address(lowering: Lowering, operand: str) -> tuple[int, int, bool]:
+def _address(lowering: InstructionLowering, operand: str) -> tuple[int, int, bool]:
     """Register, offset, and whether the register has 64 bits."""
     where: Address = address(operand)
     register = lowering.names.registers.get(where.base)
@@ -42,7 +42,7 @@ def _address(lowering: Lowering, operand: str) -> tuple[int, int, bool]:
     return lowering.source(where.base, 8), where.offset, True
 
 
-def _access(lowering: Lowering, i: Instruction) -> None:
+def _access(lowering: InstructionLowering, i: Instruction) -> None:
     """ld and st, of one register or a vector."""
     loads, kind = i.name in ("ld", "ldu"), i.modifiers[-1]
     values, place = (i.operands[0], i.operands[1]) if loads else (i.operands[1], i.operands[0])
@@ -60,7 +60,7 @@ def _access(lowering: Lowering, i: Instruction) -> None:
     lowering.emit("ld" if loads else "st", *registers, where, immediate=offset, detail=detail)
 
 
-def _atomic(lowering: Lowering, i: Instruction) -> None:
+def _atomic(lowering: InstructionLowering, i: Instruction) -> None:
     kind = i.modifiers[-1] if i.modifiers[-1] in TYPE_BYTES else i.modifiers[-2]
     operation = next((word for word in i.modifiers if word in _OPERATIONS), None)
     operands = i.operands if i.name == "atom" else ("_", *i.operands)
@@ -78,7 +78,7 @@ def _atomic(lowering: Lowering, i: Instruction) -> None:
         lowering.emit("atom", target, where, source, compared, immediate=offset + nbytes * place, detail=detail)
 
 
-def _fence(lowering: Lowering, i: Instruction) -> None:
+def _fence(lowering: InstructionLowering, i: Instruction) -> None:
     if "proxy" in i.modifiers and "async" in " ".join(i.modifiers):
         return lowering.emit("fence.proxy.async")
     if "proxy" in i.modifiers or "mbarrier_init" in i.modifiers:
@@ -87,7 +87,7 @@ def _fence(lowering: Lowering, i: Instruction) -> None:
     return lowering.emit("fence", detail=scope)
 
 
-def copy(lowering: Lowering, i: Instruction) -> None:
+def copy(lowering: InstructionLowering, i: Instruction) -> None:
     if i.modifiers[:2] == ("async", "commit_group"):
         return lowering.emit("cp.async.commit_group")
     if i.modifiers[:2] == ("async", "wait_group"):
@@ -109,7 +109,7 @@ def copy(lowering: Lowering, i: Instruction) -> None:
     return lowering.emit("cp.async", target, source, filled, ignored, detail=nbytes)
 
 
-def added(lowering: Lowering, operand: str, nbytes: int) -> int:
+def added(lowering: InstructionLowering, operand: str, nbytes: int) -> int:
     """An address with its offset added."""
     where = address(operand)
     base = lowering.source(where.base, nbytes)
@@ -121,17 +121,17 @@ def added(lowering: Lowering, operand: str, nbytes: int) -> int:
     return place
 
 
-def _policy(lowering: Lowering, i: Instruction) -> None:
+def _policy(lowering: InstructionLowering, i: Instruction) -> None:
     zero = lowering.registers.constant(0, 8)
     lowering.emit("mov.b64", lowering.destination(i.operands[0], 8), zero)
 
 
-def _grid_dependency(lowering: Lowering, i: Instruction) -> None:
+def _grid_dependency(lowering: InstructionLowering, i: Instruction) -> None:
     """launch_dependents says nothing about stores; wait is what debug-check looks for."""
     lowering.emit("griddepcontrol.wait" if "wait" in i.modifiers else "nop")
 
 
-def nothing(lowering: Lowering, i: Instruction) -> None:
+def nothing(lowering: InstructionLowering, i: Instruction) -> None:
     """Hints, and what only means something between launches."""
     lowering.emit("nop")
 

@@ -23,7 +23,7 @@ from ..facts import KernelFacts, facts_of
 from ..wait_point import WaitKind
 from .alone import decoded, resident_blocks
 from .buffer_images import BufferImages
-from .device_memory import DeviceMemory, MemoryRange
+from .emulated_memory import EmulatedMemory, MemoryRange
 from .execution import GpuLaunch, execute
 from .library import load_emulator
 from .program import DecodedProgram
@@ -58,7 +58,7 @@ def launch_op(node: Node, layout: Layout, images: BufferImages, seed: int, scope
         ) from reason
     program = decoded(text, str(path), facts.symbol)
     slots = [slot for slot in layout.slots if slot.op == node.name and slot.role is Role.PARAM]
-    memory = DeviceMemory()
+    memory = EmulatedMemory()
     memory.add_variables(program.variables)
     ranges = _ranges(node, images, memory, check)
     scratch = 0
@@ -82,7 +82,7 @@ def launch_op(node: Node, layout: Layout, images: BufferImages, seed: int, scope
     execute(load_emulator(Cache()), program, memory, launch)
 
 
-def _ranges(node: Node, images: BufferImages, memory: DeviceMemory, check: bool) -> dict[str, MemoryRange]:
+def _ranges(node: Node, images: BufferImages, memory: EmulatedMemory, check: bool) -> dict[str, MemoryRange]:
     """The buffers of the op; one that several parameters name may be touched as any of them says."""
     found: dict[str, MemoryRange] = {}
     for _, name in node.arguments():

@@ -6,7 +6,7 @@ import re
 
 from ..ptx import Instruction, address, vector_elements
 from .arithmetic_forms import Form
-from .lowering import Lowering
+from .lowering import InstructionLowering
 from .program import NONE
 
 _SHUFFLES = ("up", "down", "bfly", "idx")  # the orders of warp.cpp
@@ -18,7 +18,7 @@ _ACCUMULATORS = {"f32": 0, "f16": 1, "s32": 2, "f64": 3}
 _SHAPE = re.compile(r"m(\d+)n8k(\d+)")
 
 
-def _shuffle(lowering: Lowering, i: Instruction) -> None:
+def _shuffle(lowering: InstructionLowering, i: Instruction) -> None:
     mode = next(word for word in i.modifiers if word in _SHUFFLES)
     first, _, second = i.operands[0].partition("|")
     sources = [lowering.source(operand, 4) for operand in i.operands[1:4]]
@@ -28,7 +28,7 @@ def _shuffle(lowering: Lowering, i: Instruction) -> None:
     lowering.emit("shfl.sync", target, inside, *sources, members, detail=_SHUFFLES.index(mode), meets=True)
 
 
-def _vote(lowering: Lowering, i: Instruction) -> None:
+def _vote(lowering: InstructionLowering, i: Instruction) -> None:
     mode = next(word for word in i.modifiers if word in _VOTES)
     source = lowering.predicate(i.operands[1])
     members = lowering.source(i.operands[2], 4) if len(i.operands) > 2 else NONE
@@ -37,11 +37,11 @@ def _vote(lowering: Lowering, i: Instruction) -> None:
     lowering.emit("vote.sync", target, source, members, detail=_VOTES.index(mode), meets=True)
 
 
-def _active(lowering: Lowering, i: Instruction) -> None:
+def _active(lowering: InstructionLowering, i: Instruction) -> None:
     lowering.emit("activemask", lowering.destination(i.operands[0], 4))
 
 
-def _match(lowering: Lowering, i: Instruction) -> None:
+def _match(lowering: InstructionLowering, i: Instruction) -> None:
     first, _, second = i.operands[0].partition("|")
     nbytes = 8 if i.modifiers[-1] == "b64" else 4
     source, members = lowering.source(i.operands[1], nbytes), lowering.source(i.operands[2], 4)
@@ -51,7 +51,7 @@ def _match(lowering: Lowering, i: Instruction) -> None:
     lowering.emit("match.sync", target, all_equal, source, members, detail=detail, meets=True)
 
 
-def _reduce(lowering: Lowering, i: Instruction) -> None:
+def _reduce(lowering: InstructionLowering, i: Instruction) -> None:
     operation, kind = i.modifiers[1], i.modifiers[-1]
     if operation not in _REDUCTIONS or kind not in ("u32", "s32", "b32"):
         raise lowering.unsupported(i)
@@ -60,14 +60,14 @@ def _reduce(lowering: Lowering, i: Instruction) -> None:
     lowering.emit("redux.sync", lowering.destination(i.operands[0], 4), source, members, detail=detail, meets=True)
 
 
-def _elect(lowering: Lowering, i: Instruction) -> None:
+def _elect(lowering: InstructionLowering, i: Instruction) -> None:
     first, _, second = i.operands[0].partition("|")
     members = lowering.source(i.operands[1], 4)
     target = NONE if first.strip() == "_" else lowering.destination(first.strip(), 4)
     lowering.emit("elect.sync", target, lowering.predicate_destination(second), members, meets=True)
 
 
-def _barrier(lowering: Lowering, i: Instruction) -> None:
+def _barrier(lowering: InstructionLowering, i: Instruction) -> None:
     words = [word for word in i.modifiers if word not in ("cta", "aligned", "u32", "pred")]
     if "cluster" in words:
         raise lowering.unsupported(i)
@@ -87,14 +87,14 @@ def _barrier(lowering: Lowering, i: Instruction) -> None:
     return lowering.emit("bar", barrier, count, place, vote, detail=_BARRIERS[operation], meets=True)
 
 
-def _branch(lowering: Lowering, i: Instruction) -> None:
+def _branch(lowering: InstructionLowering, i: Instruction) -> None:
     label = lowering.names.labels.get(i.operands[0])
     if label is None:
         raise lowering.unsupported(i, f" to {i.operands[0]}")
     lowering.emit("bra", label=label)
 
 
-def _branch_indexed(lowering: Lowering, i: Instruction) -> None:
+def _branch_indexed(lowering: InstructionLowering, i: Instruction) -> None:
     table = lowering.tables.get(lowering.names.labels.get(i.operands[1], ""))
     if table is None:
         raise lowering.unsupported(i, f" by the table {i.operands[1]}")
@@ -106,7 +106,7 @@ def _named(handler: str) -> Form:
     return lambda lowering, i: lowering.emit(handler)
 
 
-def _product(lowering: Lowering, i: Instruction) -> None:
+def _product(lowering: InstructionLowering, i: Instruction) -> None:
     shape = next((found for word in i.modifiers if (found := _SHAPE.fullmatch(word))), None)
     kinds = [word for word in i.modifiers[-5:] if word in _ELEMENTS or word in _ACCUMULATORS]
     if shape is None or len(kinds) < 4 or kinds[-4] != kinds[-1] or "sp" in i.opcode:
@@ -123,7 +123,7 @@ def _product(lowering: Lowering, i: Instruction) -> None:
     lowering.emit("mma.sync", *places, detail=detail | ("satfinite" in i.modifiers) << 22, meets=True)
 
 
-def _matrices(lowering: Lowering, i: Instruction) -> None:
+def _matrices(lowering: InstructionLowering, i: Instruction) -> None:
     stores = i.name == "stmatrix"
     if "m8n8" not in i.modifiers or i.modifiers[-1] != "b16":
         raise lowering.unsupported(i)
@@ -138,7 +138,7 @@ def _matrices(lowering: Lowering, i: Instruction) -> None:
     lowering.emit("matrix", *registers, register, immediate=where.offset, detail=detail, meets=True)
 
 
-def _register_hint(lowering: Lowering, i: Instruction) -> None:
+def _register_hint(lowering: InstructionLowering, i: Instruction) -> None:
     lowering.emit("nop")
 
 

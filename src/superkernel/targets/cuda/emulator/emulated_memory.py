@@ -1,4 +1,4 @@
-"""targets.cuda.emulator.device_memory: buffers -> ranges of emulated global memory, with room between them."""
+"""targets.cuda.emulator.emulated_memory: buffers -> ranges of emulated global memory, with room between them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class MemoryRange:
 
 
 @dataclass
-class DeviceMemory:
+class EmulatedMemory:
     ranges: dict[str, MemoryRange] = field(default_factory=dict)
     _next: int = BUFFERS
 
