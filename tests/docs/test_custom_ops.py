@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from measured import sample
 
 import superkernel as sk
 from superkernel.errors import SuperKernelError
@@ -24,7 +25,7 @@ def test_every_block_is_a_file_and_every_source_belongs_to_a_program() -> None:
     assert set(FILES) == {name for program in PROGRAMS for name in (program, program.replace(".py", ".cpp"))}
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", sample(PROGRAMS))
 def test_the_program_runs_as_it_stands_on_the_page(
     program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -87,7 +87,10 @@ MODELS: dict[str, tuple[Any, ...]] = {
 }
 
 
-@pytest.mark.parametrize("name", sample(sorted(MODELS, key=("bfloat16", "in place").__contains__), len(MODELS) - 2))
+SELDOM = ("bfloat16", "in place", "sorting", "scans")  # in make conformance
+
+
+@pytest.mark.parametrize("name", sample(sorted(MODELS, key=SELDOM.__contains__), len(MODELS) - len(SELDOM)))
 def test_library_operators_are_part_of_the_super_kernel(name: str) -> None:
     model, *inputs = MODELS[name]
     fused_whole(model, *inputs, tolerance=5e-2 if name == "bfloat16" else 1e-4)

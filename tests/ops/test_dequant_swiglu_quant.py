@@ -136,6 +136,7 @@ def test_no_rows(launch: Launcher, mode: int) -> None:
     assert y.shape == (0, 40) and scale.shape == (0,)
 
 
+@pytest.mark.conformance
 def test_in_a_model_it_is_one_op_and_its_results_are_used() -> None:
     def model(x: Tensor, weight_scale: Tensor, counts: Tensor) -> Tensor:
         y, scale = ops.dequant_swiglu_quant(

@@ -255,6 +255,7 @@ def test_a_tensor_that_only_pretends_to_have_memory(adding: sk.SuperKernel) -> N
         adding(tensors(a=fake))
 
 
+@pytest.mark.conformance
 def test_a_tensor_whose_memory_was_freed() -> None:
     done = child(
         """
