@@ -32,6 +32,13 @@ def test_every_suite_can_be_named() -> None:
     assert tuple(cuda.RUNNERS) == bench.CUDA_SUITES == ("boundary", "chain", "gemv", "chain-decode")
 
 
+def test_the_promised_ratios_are_those_of_the_table() -> None:
+    assert {size: floors for size, (_, floors) in cuda._SMALL.items()} == {
+        2048: {GRAPH: (1.6, 2.0), PDL_GRAPH: (1.3, 1.6)},
+        8192: {GRAPH: (1.5, 1.8), PDL_GRAPH: (1.3, 1.6)},
+    }
+
+
 @no_gpu
 def test_without_a_gpu_the_command_says_what_is_missing() -> None:
     done = CliRunner().invoke(app, ["bench", "cuda", "--suite", "gemv", "--json"])

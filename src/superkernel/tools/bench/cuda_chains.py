@@ -80,8 +80,9 @@ def time_chain(
     *,
     peers: Mapping[str, Launch] | None = None,
     ours: Mapping[str, Sequence[Op]] | None = None,
+    shows_time: bool = True,
 ) -> dict[str, Timing]:
-    """Check and time a chain; a comparison, its checks and the timeline go into the result.
+    """Check and time a chain; a comparison, its checks and, if `shows_time`, the timeline go into the result.
 
     `peers` are timed beside the usual ones. `ours`: by name, the ops of every super kernel; by default the kernels as
     they are, and with wait points. One that cannot be built is a note, unless none can.
@@ -106,7 +107,7 @@ def time_chain(
             result.checks[f"{chain.name}: {name}"] = oracle.same_bits(case)
         timings = measure_device(cases, rounds)
     add_comparison(result, chain, timings, rate)
-    result.notes += [f"{chain.name}: {line}" for line in timeline(chain)]
+    result.notes += [f"{chain.name}: {line}" for line in timeline(chain)] if shows_time else []
     return timings
 
 

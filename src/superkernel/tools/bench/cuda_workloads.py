@@ -104,7 +104,7 @@ def small_chain(torch: Any, size: int, count: int = 64, warps: int = 4) -> CudaC
     for weight in weights:
         value = value + normed(value, weight)
     last = totals[(len(weights) - 1) % 2]
-    return make_chain(f"{count} kernels, RMSNorm and add of {size} floats", body, last, value, 1e-5)
+    return make_chain(f"{count} kernels, RMSNorm and add of {size} floats, {warps} warps", body, last, value, 1e-5)
 
 
 def wide_chain(torch: Any, config: GemvConfig, layers: int = 64, size: int = 2048) -> CudaChain:
