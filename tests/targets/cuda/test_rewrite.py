@@ -166,6 +166,12 @@ def test_small_arguments_have_the_width_of_their_register(rewriting: Rewriting, 
     assert found in rewriting.lines(f"{load} ret;")
 
 
+def test_parameters_that_tasks_do_not_give_are_null(rewriting: Rewriting) -> None:
+    shape = BodyShape((128, 1, 1), 0, True, parameters=1)
+    lines = rewriting.lines("ld.param.u64 %rd1, [k_x]; ld.param.u64 %rd2, [k_y]; ret;", shape)
+    assert "mov.b64 %rd2, 0;" in lines and "mov.b64 %rd1, %sk_value;" in lines
+
+
 def test_a_part_of_a_parameter_is_refused(rewriting: Rewriting) -> None:
     with pytest.raises(UnsupportedError, match="fields of a structure"):
         rewriting.body("ld.param.u32 %r1, [k_x+4]; ret;")

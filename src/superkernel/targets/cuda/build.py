@@ -172,6 +172,7 @@ def _body_shape(graph: Graph, kernel: SubKernel, slot: SlotShape) -> BodyShape:
         any(buffer.written for buffer in graph.buffers.values()),
         None if point is None else point.statement,
         facts.thread_count < slot.threads,
+        _parameters(kernel),
     )
 
 
@@ -238,10 +239,14 @@ def build(plan: CudaPlan, device: DeviceDescription) -> CudaExecutable:
 def _code(kernel: SubKernel, section: int) -> CodeOfKernel:
     facts = facts_of(kernel)
     scratch = facts.layout.scratch
-    count = len(kernel.params) + (0 if scratch is None else len(scratch))
-    return CodeOfKernel(
-        section, count, None if scratch is None else scratch[0], facts.scratch, facts.wait_point is not None
-    )
+    number = None if scratch is None else scratch[0]
+    return CodeOfKernel(section, _parameters(kernel), number, facts.scratch, facts.wait_point is not None)
+
+
+def _parameters(kernel: SubKernel) -> int:
+    """Parameters that tasks give; pointers to scratch memory of no bytes are left out."""
+    facts = facts_of(kernel)
+    return len(kernel.params) + (len(facts.layout.scratch or ()) if facts.scratch else 0)
 
 
 def _check_resources(made: SuperKernelText, found: Assembled, graph: Graph, device: DeviceDescription) -> None:

@@ -95,6 +95,7 @@ def dispatch_lines(shape: SlotShape, targets: list[str]) -> Iterator[str]:
     yield "$sk_next:"
     yield "mov.u32 %sk_kind, %sk_next_kind;"
     yield f"{TABLE_LOAD}.u32 %sk_argument, [%sk_task+{WORD * TaskWord.ARGUMENTS}];"
+    yield "mov.u32 %sk_a, 0;"  # a register that is set conditionally would otherwise be kept through every body
     yield f"@%sk_first {TABLE_LOAD}.u32 %sk_a, [%sk_task+{WORD * TaskWord.NUMBER}];"
     yield f"{TABLE_LOAD}.u32 %sk_next_kind, [%sk_task+{TASK_BYTES + WORD * TaskWord.KIND}];"
     yield "add.u32 %sk_a, %sk_a, 1;"
@@ -122,6 +123,7 @@ def meet_lines(shape: SlotShape) -> Iterator[str]:
     yield f"{TABLE_LOAD}.u32 %sk_kind, [%sk_task+{WORD * TaskWord.KIND}];"
     yield "$sk_meet_there:"
     for register, word in (("counter", "SIGNAL_COUNTER"), ("b", "SIGNAL_SHARE"), ("c", "SIGNAL_WORD")):
+        yield f"mov.u32 %sk_{register}, 0;"
         yield f"@%sk_first {TABLE_LOAD}.u32 %sk_{register}, [%sk_task+{WORD * TaskWord[word]}];"
     yield f"bar.warp.sync {EVERY_LANE};"
     yield f"bar.sync %sk_barrier, {shape.threads};"

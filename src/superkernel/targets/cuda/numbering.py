@@ -13,6 +13,7 @@ from ...plan.steps import Barrier, Cores, Mark, Record, Wait
 from .task_layout import COUNTER_BYTES, WORD, NeedKind, counters_offset, shared_words_offset
 
 COPY_ALIGNMENT = 256  # bytes
+LEAST_PREFETCH = 64 * 1024  # bytes of a weight
 CounterKey = tuple[Mark | int, Cores]  # a mark, or the number of a barrier's step; and the cores that arrive
 
 
@@ -187,6 +188,10 @@ class CudaNumbering:
                 areas[node.index] = CopiesArea(node.index, end, stride)
                 end += stride * (1 + max(self.copy_of.get(node.index, {0: 0}).values()))
         return areas, end
+
+    def asks_for(self, name: str) -> bool:
+        """Whether a weight is prefetched: its size is known, and worth a task."""
+        return (self.plan.graph.buffers[name].nbytes or 0) >= LEAST_PREFETCH
 
     # counters
 

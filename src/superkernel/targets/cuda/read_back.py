@@ -311,7 +311,7 @@ class _Comparison:
                 if numbers.tells_slots(step.op, core):
                     yield "signal", True, False, 0, 0, numbers.copy_words[step.op]
             elif isinstance(step, steps.PrefetchWeights):
-                yield from (("prefetch", name, step) for name in step.names if self.plan.graph.buffers[name].nbytes)
+                yield from (("prefetch", name, step) for name in step.names if numbers.asks_for(name))
             elif isinstance(step, steps.Record):
                 yield "stamp", stamps
                 stamps += 1

@@ -50,6 +50,7 @@ class BodyShape:
     unknown_is_coherent: bool = False  # loads whose address has no known parameter
     wait_statement: int | None = None  # of the entry: in front of it the sub-kernel waits
     narrow: bool = False  # fewer threads than its slot: the others wait at the slot's barrier meanwhile
+    parameters: int | None = None  # that tasks give; others are null pointers. None: all
 
 
 @dataclass(frozen=True)
@@ -275,6 +276,9 @@ class _Rewriter:
             )
         index = self.params[where.base]
         kind = i.modifiers[-1]
+        if self.shape.parameters is not None and index >= self.shape.parameters:
+            yield self._text(i, f"mov.b{8 * TYPE_BYTES[kind]}", (i.operands[0], "0"))
+            return
         at = ARGUMENT_BYTES * index
         yield f"// {i.operands[0]} = parameter {index}"
         yield f"{TABLE_LOAD}.v2.u32 {{%sk_index, %sk_stride}}, [%sk_arguments+{at + WORD * ArgumentWord.SOURCE}];"

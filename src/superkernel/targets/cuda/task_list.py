@@ -189,10 +189,9 @@ class TaskList:
         self._add(task)
 
     def _prefetch(self, number: int, step: steps.PrefetchWeights) -> None:
-        """Buffers of unknown size are left out."""
         for name in step.names:
             nbytes = self.plan.graph.buffers[name].nbytes
-            if nbytes:
+            if nbytes is not None and self.numbers.asks_for(name):
                 task = SlotTask(CodeSection.PREFETCH, number, TaskFlag.RANKED)
                 task.first_block = self.positions[step.cores][self.core] - self.core
                 task.blocks, task.width = -(-nbytes // LINE_BYTES), len(step.cores)
