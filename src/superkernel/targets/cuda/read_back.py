@@ -7,7 +7,6 @@ core must take; what the table says must be the same, and words that mean nothin
 from __future__ import annotations
 
 import struct
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
@@ -15,9 +14,10 @@ from typing import NoReturn
 from ...errors import BuildError, shown
 from ...model.argument_layout import Role, Slot
 from ...plan import steps
-from ...plan.steps import Call, Wait
+from ...plan.steps import Call
 from .emit_steps import LINE_BYTES
-from .numbering import CopiesArea, CounterKey, CudaNumbering
+from .numbering import CopiesArea, CudaNumbering
+from .planned_actions import Action, PlannedActions
 from .task_layout import (
     ARGUMENT_BYTES,
     HEADER_BYTES,
@@ -31,10 +31,8 @@ from .task_layout import (
     TaskWord,
 )
 
-Action = tuple[object, ...]
 Words = tuple[int, ...]
 _KNOWN_BITS = SECTION_MASK | sum(flag.value for flag in TaskFlag)
-_EVENTS = {steps.AwaitEvent: "await", steps.Notify: "notify", steps.ResetEvent: "reset"}
 _OF_SECTION = {CodeSection.AWAIT_EVENT: "await", CodeSection.NOTIFY: "notify", CodeSection.RESET_EVENT: "reset"}
 _RANK_WORDS = (TaskWord.FIRST_BLOCK, TaskWord.BLOCKS, TaskWord.WIDTH, TaskWord.ARGUMENTS, TaskWord.GRID_X)
 
@@ -53,27 +51,6 @@ class DecodedCall:
     arguments: tuple[tuple[int, int, int], ...]  # source, stride, addend
 
 
-@dataclass(frozen=True)
-class _AwaitedCounter:
-    """A counter as waits see it."""
-
-    near: bool
-    where: int
-    arrivals: int
-    waiters: Counter[int]  # by SM
-
-
-@dataclass(frozen=True)
-class _SignalledCounter:
-    """A counter as its cores arrive there."""
-
-    members: frozenset[int]
-    near: bool
-    counter: int
-    word: int | None  # where the cores of an SM arrive together
-    shares: Counter[int]  # by SM
-
-
 @dataclass
 class _Table:
     """The bytes of a table with what has been read of its pool."""
@@ -81,8 +58,6 @@ class _Table:
     data: bytes
     where: str
     pool: int = 0  # where arguments and further needs begin
-    needs: dict[int, list[_AwaitedCounter]] = field(default_factory=dict)  # by step: what it waits for
-    signals: dict[int, list[_SignalledCounter]] = field(default_factory=dict)  # by step: what it signals
     placed: dict[bytes, int] = field(default_factory=dict)  # content -> its place
     end: int = 0  # of what has been read of the pool
 
@@ -139,8 +114,9 @@ def check_table(data: bytes, numbers: CudaNumbering) -> None:
         begin += TASK_BYTES * len(tasks)
         decoded.append((tasks, sharing))
     table.pool = table.end = begin
+    planned = PlannedActions(numbers)
     for tasks, sharing in decoded:
-        _Comparison(table, numbers, sharing).compare(tasks)
+        _Comparison(table, numbers, planned, sharing).compare(tasks)
     if table.end != len(data):
         table.wrong(f"{len(data) - table.end} bytes at its end belong to no task")
 
@@ -158,15 +134,15 @@ def _read_list(table: _Table, offset: int, numbers: CudaNumbering) -> list[Words
 class _Comparison:
     """One list of tasks, and the cores that share it."""
 
-    def __init__(self, table: _Table, numbers: CudaNumbering, cores: Sequence[int]) -> None:
-        self.table, self.numbers, self.plan, self.cores = table, numbers, numbers.plan, cores
+    def __init__(self, table: _Table, numbers: CudaNumbering, planned: PlannedActions, cores: Sequence[int]) -> None:
+        self.table, self.numbers, self.plan, self.planned, self.cores = table, numbers, numbers.plan, planned, cores
         self.layout = self.plan.layout
 
     def compare(self, tasks: Sequence[Words]) -> None:
         core = self.cores[0]
-        expected = list(self._expected(core))
+        expected = list(self.planned.of_core(core))
         for other in self.cores[1:]:
-            if list(self._expected(other)) != expected:
+            if list(self.planned.of_core(other)) != expected:
                 self.table.wrong(f"cores {core} and {other} share a list, but not what they do")
         found = [action for task in tasks for action in self._actions(task)]
         for number, (wanted, given) in enumerate(zip(expected, found, strict=False)):
@@ -281,91 +257,6 @@ class _Comparison:
             return ()
         content = self.table.pooled(offset, ARGUMENT_BYTES * count)
         return tuple(struct.iter_unpack("<IIQ", content))
-
-    # what the plan says
-
-    def _expected(self, core: int) -> Iterator[Action]:
-        numbers, stamps = self.numbers, 0
-        inside: list[Action] = []
-        for number in numbers.programs[core]:
-            step = self.plan.steps[number]
-            if isinstance(step, Wait) and step.inside:
-                waits: list[Action] = [("wait inside", *need) for need in self._needs_of(number, core)]
-                if self.plan.options.profiling:
-                    waits, stamps = [("stamp", stamps), *waits, ("stamp", stamps + 1)], stamps + 2
-                inside += waits
-            elif isinstance(step, Wait):
-                yield from (("wait", *need) for need in self._needs_of(number, core))
-            elif isinstance(step, steps.Barrier):
-                yield from self._signals_of(number, core)
-                yield from (("wait", *need) for need in self._needs_of(number, core))
-            elif isinstance(step, steps.Signal):
-                yield from self._signals_of(number, core)
-            elif isinstance(step, Call):
-                yield from inside
-                inside = []
-                if numbers.reads_copy_of(step.op, core):
-                    yield "wait", numbers.copy_words[step.op], 1, 1
-                    continue
-                yield "call", step
-                if numbers.tells_slots(step.op, core):
-                    yield "signal", True, False, 0, 0, numbers.copy_words[step.op]
-            elif isinstance(step, steps.PrefetchWeights):
-                yield from (("prefetch", name, step) for name in step.names if numbers.asks_for(name))
-            elif isinstance(step, steps.Record):
-                yield "stamp", stamps
-                stamps += 1
-            elif isinstance(step, steps.Fence):
-                yield ("fence",)
-            elif isinstance(step, steps.AwaitEvent | steps.Notify | steps.ResetEvent):
-                place = len(self.plan.graph.buffers) + [e.label for e in self.plan.graph.events].index(step.event)
-                yield _EVENTS[type(step)], ((8 * place, 0, 0),)
-        yield ("end",)
-
-    def _needs_of(self, number: int, core: int) -> Iterator[tuple[int, int, int]]:
-        """What a core waits for at a wait or barrier."""
-        numbers, step = self.numbers, self.plan.steps[number]
-        if number not in self.table.needs:
-            barrier: list[CounterKey] = [(number, step.cores)]
-            keys = [(need.mark, need.cores) for need in step.needs] if isinstance(step, Wait) else barrier
-            self.table.needs[number] = [
-                _AwaitedCounter(near, (numbers.shared_words if near else numbers.counters)[key], len(key[1]), by_sm)
-                for key in keys
-                for near, by_sm in [(numbers.is_near(key), numbers.waiters_by_sm[key])]
-            ]
-        for awaited in self.table.needs[number]:
-            several = awaited.waiters[numbers.shape.sm(core)] > 1 and numbers.shares_polls
-            yield awaited.where, awaited.arrivals, 1 if awaited.near else 2 if several else 0
-
-    def _signals_of(self, number: int, core: int) -> Iterator[Action]:
-        """Where a core arrives at a signal or barrier."""
-        numbers, step = self.numbers, self.plan.steps[number]
-        if number not in self.table.signals:
-            barrier: list[CounterKey] = [(number, step.cores)]
-            keys = numbers.keys_of_mark.get(step.mark, []) if isinstance(step, steps.Signal) else barrier
-            self.table.signals[number] = [
-                _SignalledCounter(
-                    numbers.members[key[1]],
-                    numbers.is_near(key),
-                    numbers.counters.get(key, 0),
-                    numbers.shared_words.get(key),
-                    numbers.shares[key[1]],
-                )
-                for key in keys
-            ]
-        for signalled in self.table.signals[number]:
-            if core not in signalled.members:
-                continue
-            share = signalled.shares[numbers.shape.sm(core)]
-            whole = share == numbers.shape.cores_of(numbers.shape.sm(core))
-            if signalled.near:
-                yield "signal", True, False, 0, 0, signalled.word
-            elif whole and signalled.word is not None:
-                yield "signal", False, True, signalled.counter, 0, signalled.word
-            elif share > 1 and signalled.word is not None:
-                yield "signal", False, True, signalled.counter, share, signalled.word
-            else:
-                yield "signal", False, False, signalled.counter, 1, 0
 
     def _compare_call(self, step: Call | steps.PrefetchWeights, given: DecodedCall, wanted: Action) -> None:
         copies = step.copies if isinstance(step, Call) else 1

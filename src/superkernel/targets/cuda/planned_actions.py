@@ -1,0 +1,130 @@
+"""targets.cuda.planned_actions: a numbered plan -> the actions that each core must take, in order.
+
+This is what the task table is compared with: it follows the steps of the plan, and knows nothing of tasks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ...plan import steps
+from ...plan.steps import Call, Wait
+from .numbering import CounterKey, CudaNumbering
+
+Action = tuple[object, ...]
+_EVENTS = {steps.AwaitEvent: "await", steps.Notify: "notify", steps.ResetEvent: "reset"}
+
+
+@dataclass(frozen=True)
+class AwaitedCounter:
+    """A counter as waits see it."""
+
+    near: bool
+    where: int
+    arrivals: int
+    waiters: Counter[int]  # by SM
+
+
+@dataclass(frozen=True)
+class SignalledCounter:
+    """A counter as its cores arrive there."""
+
+    members: frozenset[int]
+    near: bool
+    counter: int
+    word: int | None  # where the cores of an SM arrive together
+    shares: Counter[int]  # by SM
+
+
+class PlannedActions:
+    """What is known of a step is computed once for all cores."""
+
+    def __init__(self, numbers: CudaNumbering) -> None:
+        self.numbers, self.plan = numbers, numbers.plan
+        self.needs: dict[int, list[AwaitedCounter]] = {}  # by step: what it waits for
+        self.signals: dict[int, list[SignalledCounter]] = {}  # by step: what it signals
+
+    def of_core(self, core: int) -> Iterator[Action]:
+        numbers, stamps = self.numbers, 0
+        inside: list[Action] = []
+        for number in numbers.programs[core]:
+            step = self.plan.steps[number]
+            if isinstance(step, Wait) and step.inside:
+                waits: list[Action] = [("wait inside", *need) for need in self._needs_of(number, core)]
+                if self.plan.options.profiling:
+                    waits, stamps = [("stamp", stamps), *waits, ("stamp", stamps + 1)], stamps + 2
+                inside += waits
+            elif isinstance(step, Wait):
+                yield from (("wait", *need) for need in self._needs_of(number, core))
+            elif isinstance(step, steps.Barrier):
+                yield from self._signals_of(number, core)
+                yield from (("wait", *need) for need in self._needs_of(number, core))
+            elif isinstance(step, steps.Signal):
+                yield from self._signals_of(number, core)
+            elif isinstance(step, Call):
+                yield from inside
+                inside = []
+                if numbers.reads_copy_of(step.op, core):
+                    yield "wait", numbers.copy_words[step.op], 1, 1
+                    continue
+                yield "call", step
+                if numbers.tells_slots(step.op, core):
+                    yield "signal", True, False, 0, 0, numbers.copy_words[step.op]
+            elif isinstance(step, steps.PrefetchWeights):
+                yield from (("prefetch", name, step) for name in step.names if numbers.asks_for(name))
+            elif isinstance(step, steps.Record):
+                yield "stamp", stamps
+                stamps += 1
+            elif isinstance(step, steps.Fence):
+                yield ("fence",)
+            elif isinstance(step, steps.AwaitEvent | steps.Notify | steps.ResetEvent):
+                place = len(self.plan.graph.buffers) + [e.label for e in self.plan.graph.events].index(step.event)
+                yield _EVENTS[type(step)], ((8 * place, 0, 0),)
+        yield ("end",)
+
+    def _needs_of(self, number: int, core: int) -> Iterator[tuple[int, int, int]]:
+        """What a core waits for at a wait or barrier."""
+        numbers, step = self.numbers, self.plan.steps[number]
+        if number not in self.needs:
+            barrier: list[CounterKey] = [(number, step.cores)]
+            keys = [(need.mark, need.cores) for need in step.needs] if isinstance(step, Wait) else barrier
+            self.needs[number] = [
+                AwaitedCounter(near, (numbers.shared_words if near else numbers.counters)[key], len(key[1]), by_sm)
+                for key in keys
+                for near, by_sm in [(numbers.is_near(key), numbers.waiters_by_sm[key])]
+            ]
+        for awaited in self.needs[number]:
+            several = awaited.waiters[numbers.shape.sm(core)] > 1 and numbers.shares_polls
+            yield awaited.where, awaited.arrivals, 1 if awaited.near else 2 if several else 0
+
+    def _signals_of(self, number: int, core: int) -> Iterator[Action]:
+        """Where a core arrives at a signal or barrier."""
+        numbers, step = self.numbers, self.plan.steps[number]
+        if number not in self.signals:
+            barrier: list[CounterKey] = [(number, step.cores)]
+            keys = numbers.keys_of_mark.get(step.mark, []) if isinstance(step, steps.Signal) else barrier
+            self.signals[number] = [
+                SignalledCounter(
+                    numbers.members[key[1]],
+                    numbers.is_near(key),
+                    numbers.counters.get(key, 0),
+                    numbers.shared_words.get(key),
+                    numbers.shares[key[1]],
+                )
+                for key in keys
+            ]
+        for signalled in self.signals[number]:
+            if core not in signalled.members:
+                continue
+            share = signalled.shares[numbers.shape.sm(core)]
+            whole = share == numbers.shape.cores_of(numbers.shape.sm(core))
+            if signalled.near:
+                yield "signal", True, False, 0, 0, signalled.word
+            elif whole and signalled.word is not None:
+                yield "signal", False, True, signalled.counter, 0, signalled.word
+            elif share > 1 and signalled.word is not None:
+                yield "signal", False, True, signalled.counter, share, signalled.word
+            else:
+                yield "signal", False, False, signalled.counter, 1, 0
