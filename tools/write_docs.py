@@ -22,7 +22,7 @@ FILES_PAGE = ROOT / "docs" / "files.md"
 PACKAGE = ROOT / "src" / "superkernel"
 # the packages in processing order; what is at the top comes first
 ORDER = ("", "cache", "model", "frontend", "plan", "targets", "runtime", "observe", "ops", "tools")
-COMMENTED = (".cpp", ".cu", ".h", ".js")
+COMMENTED = (".cpp", ".cu", ".cuh", ".h", ".js")
 
 INTRODUCTION = """\
 # Options

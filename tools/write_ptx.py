@@ -39,9 +39,8 @@ def outputs() -> dict[Path, tuple[str, ...]]:
 
 def source_digest(macros: tuple[str, ...]) -> str:
     """Identifies what a PTX file was written from."""
-    return hashlib.sha256(
-        "\0".join([SOURCE.read_text(encoding="utf-8"), VERSION, *FLAGS, *macros]).encode()
-    ).hexdigest()
+    texts = [path.read_text(encoding="utf-8") for path in (SOURCE, *sorted(KERNELS.glob("*.cuh")))]
+    return hashlib.sha256("\0".join([*texts, VERSION, *FLAGS, *macros]).encode()).hexdigest()
 
 
 def compiled(macros: tuple[str, ...]) -> str:
