@@ -371,7 +371,7 @@ class SuperKernel:
             "plan.txt": str(built.plan),
             "validation.txt": str(self.target.planner.validate(built.plan)),
             "layout.txt": str(built.plan.layout),
-            "source.cpp": built.executable.source,
+            f"source{getattr(built.executable, 'source_suffix', '.cpp')}": built.executable.source,
             "commands.txt": "\n".join(built.executable.commands),
         }
         return write_pages(folder, pages, self._where)

@@ -228,8 +228,10 @@ def test_plan_and_source_need_no_assembler(files: PtxFolder, monkeypatch: pytest
         assert "the super kernel was not assembled: there is no assembler" in found.remarks[0]
         assert "registers" not in str(kernel.graph)
         kernel.save(tmp_path / "saved")
+        kernel.dump(tmp_path / "dump")
     with sk.load(tmp_path / "saved") as loaded:
         assert loaded.source == kernel.source
+    assert (tmp_path / "dump" / "source.ptx").read_text().startswith(kernel.source)
 
 
 def test_the_facts_of_every_kernel_are_on_the_page_of_the_graph(

@@ -38,6 +38,7 @@ class CudaExecutable:
     commands: Sequence[str]
     architecture: str
     entry: str = ENTRY
+    source_suffix: str = ".ptx"  # of the file that a dump writes
 
     @property
     def source(self) -> str:
