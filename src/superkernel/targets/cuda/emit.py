@@ -44,7 +44,7 @@ _PREDICATES = "first", "p", "abort", "near", "shares"
 _WORDS = (
     "thread", "slot", "sm", "core", "cores", "barrier", "narrow_barrier", "shared", "control", "slot_words", "kind",
     "next_kind", "argument", "block", "launches", "counter", "seen_word", "arrivals", "target", "seen", "polls",
-    "more", "more_count", "warm", "warm_too", "kept_word", "a", "b", "c", "d",
+    "more", "more_count", "warm", "warm_too", "a", "b", "c", "d",
 )  # fmt: skip
 _LONGS = "table", "values", "state", "task", "address", "event", "host", "now", "since", "elapsed"
 

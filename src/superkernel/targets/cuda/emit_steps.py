@@ -95,8 +95,7 @@ def dispatch_lines(shape: SlotShape, targets: list[str]) -> Iterator[str]:
     yield "$sk_next:"
     yield "mov.u32 %sk_kind, %sk_next_kind;"
     yield f"{TABLE_LOAD}.u32 %sk_argument, [%sk_task+{WORD * TaskWord.ARGUMENTS}];"
-    yield "mov.u32 %sk_a, 0;"  # a register that is set conditionally would otherwise be kept through every body
-    yield f"@%sk_first {TABLE_LOAD}.u32 %sk_a, [%sk_task+{WORD * TaskWord.NUMBER}];"
+    yield f"{TABLE_LOAD}.u32 %sk_a, [%sk_task+{WORD * TaskWord.NUMBER}];"
     yield f"{TABLE_LOAD}.u32 %sk_next_kind, [%sk_task+{TASK_BYTES + WORD * TaskWord.KIND}];"
     yield "add.u32 %sk_a, %sk_a, 1;"
     yield f"mad.wide.u32 %sk_address, %sk_core, {WORD}, %sk_state;"
@@ -104,10 +103,8 @@ def dispatch_lines(shape: SlotShape, targets: list[str]) -> Iterator[str]:
     yield "// the arguments come into the constant cache while the task waits; no source is that far"
     yield "cvt.u64.u32 %sk_host, %sk_argument;"
     yield "add.u64 %sk_host, %sk_host, %sk_table;"
-    yield "mov.u32 %sk_warm, 0;"
-    yield "mov.u32 %sk_warm_too, 0;"
-    yield f"@%sk_first {TABLE_LOAD}.u32 %sk_warm, [%sk_host];"
-    yield f"@%sk_first {TABLE_LOAD}.u32 %sk_warm_too, [%sk_host+{TASK_BYTES}];"
+    yield f"{TABLE_LOAD}.u32 %sk_warm, [%sk_host];"
+    yield f"{TABLE_LOAD}.u32 %sk_warm_too, [%sk_host+{TASK_BYTES}];"
     yield from wait_lines("$sk_wait", shape, shape.threads, TaskFlag.WAITS, "$sk_end")
     yield "and.b32 %sk_warm, %sk_warm, %sk_warm_too;"
     yield "setp.eq.u32 %sk_p, %sk_warm, 0xffffffff;"
@@ -122,9 +119,6 @@ def meet_lines(shape: SlotShape) -> Iterator[str]:
     yield "$sk_meet:"
     yield f"{TABLE_LOAD}.u32 %sk_kind, [%sk_task+{WORD * TaskWord.KIND}];"
     yield "$sk_meet_there:"
-    for register, word in (("counter", "SIGNAL_COUNTER"), ("b", "SIGNAL_SHARE"), ("c", "SIGNAL_WORD")):
-        yield f"mov.u32 %sk_{register}, 0;"
-        yield f"@%sk_first {TABLE_LOAD}.u32 %sk_{register}, [%sk_task+{WORD * TaskWord[word]}];"
     yield f"bar.warp.sync {EVERY_LANE};"
     yield f"bar.sync %sk_barrier, {shape.threads};"
     yield f"and.b32 %sk_a, %sk_kind, {TaskFlag.WAITS_INSIDE.value};"
@@ -140,9 +134,8 @@ def meet_lines(shape: SlotShape) -> Iterator[str]:
     yield "setp.eq.u32 %sk_p, %sk_a, 0;"
     yield "@%sk_p bra $sk_advance;"
     if shape.delays:
-        yield "mov.u32 %sk_kept_word, %sk_c;"
         yield from delay_lines(2)
-        yield "mov.u32 %sk_c, %sk_kept_word;"
+    yield f"{TABLE_LOAD}.u32 %sk_c, [%sk_task+{WORD * TaskWord.SIGNAL_WORD}];"
     yield "add.u32 %sk_c, %sk_c, %sk_control;"
     yield f"and.b32 %sk_a, %sk_kind, {TaskFlag.NEAR_SIGNAL.value};"
     yield "setp.eq.u32 %sk_p, %sk_a, 0;"
@@ -150,6 +143,8 @@ def meet_lines(shape: SlotShape) -> Iterator[str]:
     yield "red.release.cta.shared.add.u32 [%sk_c], 1;"
     yield "bra $sk_advance;"
     yield "$sk_signal_far:"
+    yield f"{TABLE_LOAD}.u32 %sk_counter, [%sk_task+{WORD * TaskWord.SIGNAL_COUNTER}];"
+    yield f"{TABLE_LOAD}.u32 %sk_b, [%sk_task+{WORD * TaskWord.SIGNAL_SHARE}];"
     yield "setp.eq.u32 %sk_p, %sk_b, 0;"
     yield f"@%sk_p ld.shared.u32 %sk_b, [%sk_control+{SharedOffset.CORES}];"
     yield "cvt.u64.u32 %sk_address, %sk_counter;"
