@@ -188,9 +188,9 @@ compile 28 different kernels into one.
 64 kernels of one block, RMSNorm and add in turn, with two numbers of warps (a ratio compares the best of each way); and
 64 layers of a small op between two wide ones, an RMSNorm on one block and a GEMV on all SMs.
 
-Limits: on one SM a boundary costs 0.39 us, between all SMs about 1.0 us, and a graph + PDL has 0.72 us there. Kernels on
-all SMs therefore do not gain. In the layers with a GEMV an unmodified kernel has eight blocks per SM in a graph, and
-seven slots in the super kernel.
+Limits: a boundary on one SM, with its tiny kernel, costs 0.39 us, between all SMs 1.45 us; a graph + PDL needs 0.59 and
+0.72 us. Kernels on all SMs therefore do not gain. In the layers with a GEMV an unmodified kernel has eight blocks per SM
+in a graph, and seven slots in the super kernel.
 """,
     "cuda gemv": """\
 ### cuda gemv: 64 matrices of 4096 x 4096, bfloat16
@@ -199,7 +199,7 @@ The streaming GEMV that ships with the target, with rows handed out by tickets a
 five ways to compile Triton's: each in a super kernel and in graphs. The share is that of a kernel that only reads 4 GB
 of random numbers.
 
-What was tried, in us a layer of 33.5 MB (7.1 to 7.3 at the measured rate), in a graph, a graph + PDL and a super kernel:
+What was tried, in us a layer of 33.5 MB (7.1 to 7.3 at the measured rate), in a graph, a graph + PDL, a super kernel:
 
 | kernel | graph | graph + PDL | super kernel |
 | --- | --- | --- | --- |
