@@ -189,8 +189,8 @@ compile 28 different kernels into one.
 64 layers of a small op between two wide ones, an RMSNorm on one block and a GEMV on all SMs.
 
 Limits: a boundary on one SM, with its tiny kernel, costs 0.39 us, between all SMs 1.45 us; a graph + PDL needs 0.59 and
-0.72 us. Kernels on all SMs therefore do not gain. In the layers with a GEMV an unmodified kernel has eight blocks per SM
-in a graph, and seven slots in the super kernel.
+0.72 us. Kernels on all SMs therefore do not gain. In the layers with a GEMV an unmodified kernel has eight blocks per
+SM in a graph, and seven slots in the super kernel.
 """,
     "cuda gemv": """\
 ### cuda gemv: 64 matrices of 4096 x 4096, bfloat16
