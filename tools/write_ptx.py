@@ -19,7 +19,8 @@ SOURCE = KERNELS / "streaming_gemv.cu"
 WEIGHTS = {"bfloat16": "Bfloat16", "float16": "Float16", "int8": "Int8"}  # in file names -> in the source
 # kind of kernel, in file names -> macros: one vector, with and without tickets; the most vectors
 KINDS = {"tickets": ("-DSK_POOLED", "-DSK_TICKETS"), "fixed": ("-DSK_POOLED",)}
-KINDS |= {str(batch): (f"-DSK_BATCH={batch}",) for batch in (1, 2, 4, 8)}
+BATCHES = {str(batch): (f"-DSK_BATCH={batch}",) for batch in (1, 2, 4, 8)}
+KINDS |= BATCHES
 # The oldest PTX that has all instructions of the sources: assemblers refuse a newer version than their own.
 VERSION = "8.0"
 FLAGS = ("-ptx", "-arch=compute_90", "-O3", "-std=c++17", "-diag-suppress", "177")
@@ -29,7 +30,7 @@ def outputs() -> dict[Path, tuple[str, ...]]:
     """The PTX files, each with the macros that choose its entry."""
     files = {}
     for weight, name in WEIGHTS.items():
-        for kind in KINDS:
+        for kind in KINDS if weight != "int8" else BATCHES:
             entry = f"streaming_gemv_{weight}_{kind}"
             macros = [f"-DSK_WEIGHT={name}", *KINDS[kind], f"-DSK_ENTRY={entry}"]
             macros += ["-DSK_SCALED"] if weight == "int8" else []

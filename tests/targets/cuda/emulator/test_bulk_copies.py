@@ -123,10 +123,10 @@ def weights_of(gemv: StreamingGemv, random: np.random.Generator) -> tuple[Any, l
         (StreamingGemv(600, 64, blocks=1), False),  # more groups than a round has
         (StreamingGemv(600, 64, blocks=2), True),
         (StreamingGemv(13, 3072, blocks=8), True),  # fewer groups than blocks: all are handed out
-        (StreamingGemv(40, 3200, weights="int8", blocks=2), True),
         (StreamingGemv(20, 512, weights="float16", blocks=1), False),
         (StreamingGemv(20, 264, blocks=2), False),  # from here on activations are staged
         (StreamingGemv(40, 18432, blocks=2), False),
+        (StreamingGemv(40, 3200, weights="int8", blocks=2), False),
         (StreamingGemv(19, 2304, batch=3, blocks=1), False),
         (StreamingGemv(37, 4104, batch=8, blocks=2), False),  # three panels, two rows at a time
         (StreamingGemv(20, 520, batch=2, weights="float16", blocks=1), False),

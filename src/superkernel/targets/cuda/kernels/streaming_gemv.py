@@ -6,7 +6,8 @@
 The kernel asks for its first weights before its wait point: in a super kernel they arrive while earlier ops finish.
 One vector: a block reads groups of rows through one ring, and warps keep their slices of x in registers. Groups beyond
 the first ones are handed out by tickets, if the op has a counter for them: one uint32 that is 0 before and after every
-launch, and that ops may share. Several vectors: x is staged in shared memory, and a warp multiplies whole rows.
+launch, and that ops may share. Several vectors, or weights of int8: x is staged in shared memory, and a warp multiplies
+whole rows.
 """
 
 from __future__ import annotations
@@ -79,9 +80,13 @@ class StreamingGemv:
 
     @property
     def steps(self) -> int:
-        """Vectors of a warp's slice of a row that a lane reads; 0: activations are staged in shared memory."""
+        """Vectors of a warp's slice of a row that a lane reads; 0: activations are staged in shared memory.
+
+        Weights of int8 are always multiplied by staged activations: as slices, two kernels of them would fill a super
+        kernel's limit of PTX.
+        """
         slice_columns, rest = divmod(self.columns, _WARPS)
-        if self.batch > 1 or rest or slice_columns % self._vector:
+        if self.batch > 1 or self.weights == "int8" or rest or slice_columns % self._vector:
             return 0
         return next((steps for steps in _STEPS if slice_columns <= steps * _LANES * self._vector), 0)
 
