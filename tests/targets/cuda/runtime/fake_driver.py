@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import cache
+from itertools import count as numbers
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,10 @@ TIMER_AHEAD_NS = 123_000_000_000  # of the device's timer against the host's
 TABLE = bytes(range(48))
 
 
+_NUMBERS = numbers()
+_KEPT: list[FakeDriver] = []
+
+
 @cache
 def build_library() -> str:
     folder = Path(tempfile.mkdtemp(prefix="fake_libcuda_"))
@@ -48,7 +53,9 @@ class FakeDriver:
     """The library, and the behaviour of launched kernels."""
 
     def __init__(self, devices: int = 1, sms: int = 8) -> None:
-        self.path = build_library()
+        # A library of its own, for ever: launches that an earlier test left behind end where they began.
+        self.path = f"{build_library()}.{next(_NUMBERS)}"
+        shutil.copyfile(build_library(), self.path)
         self.library = ctypes.CDLL(self.path)
         self.library.fake_violations.restype = ctypes.c_char_p
         self.library.fake_get.restype = ctypes.c_int64
@@ -67,6 +74,7 @@ class FakeDriver:
         self._callback = _CALLBACK(self._kernel)
         self.library.fake_kernel(self._callback)
         self._lock = threading.Lock()
+        _KEPT.append(self)
 
     def set(self, what: str, value: int) -> None:
         self.library.fake_set(what.encode(), ctypes.c_int64(value))
