@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from ...errors import OptionError, nearest, shown
 from ...model.plain_values import checked_path
+from ..chip_file import read_chip_file
 from .core_types import CUBE, CoreClass, KernelType
 from .toolkit import Toolkit, read_toolkit, toolkit_fields
 
@@ -71,24 +71,15 @@ def find_chip(given: str | Path | Mapping[str, Any] | None) -> Chip:
         raise OptionError(f"chip is {shown(given)}; give the name of a chip, or a .json file that describes one")
     checked_path(given, "chip", OptionError)
     if str(given) in known:
-        return _read(FOLDER / f"{given}.json")
+        path = FOLDER / f"{given}.json"
+        return _chip(path, read_chip_file(path))
     path = Path(given)
     if path.suffix == ".json" or path.is_file():
-        return _read(path)
+        return _chip(path, read_chip_file(path))
     raise OptionError(
         f"unknown chip {str(given)!r}{nearest(str(given), known)}; known chips are {', '.join(known)}, "
         "or give a .json file that describes one"
     )
-
-
-def _read(path: Path) -> Chip:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as reason:
-        raise OptionError(f"chip {path}: cannot be read: {reason.strerror or reason}") from reason
-    except (ValueError, RecursionError) as reason:
-        raise OptionError(f"chip {path}: not JSON: {reason}") from reason
-    return _chip(path, found)
 
 
 def _chip(path: Path, found: object) -> Chip:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -12,6 +11,7 @@ from typing import Any
 from ...errors import OptionError, nearest, shown
 from ...model.plain_values import checked_path
 from ...plan import Costs
+from ..chip_file import read_chip_file
 
 DeviceChoice = str | Path | Mapping[str, Any]
 
@@ -109,21 +109,11 @@ def find_device(given: DeviceChoice | None) -> DeviceDescription:
         return replace(_KNOWN[_OF_ARCHITECTURE[name]], architecture=name)
     path = Path(given)
     if path.suffix == ".json" or path.is_file():
-        return _read(path)
+        return _described(path, read_chip_file(path))
     raise OptionError(
         f"unknown chip {str(given)!r}{nearest(name, known_devices())}; known are {', '.join(known_devices())}, or give "
         "a .json file that describes one"
     )
-
-
-def _read(path: Path) -> DeviceDescription:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as reason:
-        raise OptionError(f"chip {path}: cannot be read: {reason.strerror or reason}") from reason
-    except (ValueError, RecursionError) as reason:
-        raise OptionError(f"chip {path}: not JSON: {reason}") from reason
-    return _described(path, found)
 
 
 def _described(path: Path, found: object) -> DeviceDescription:
