@@ -14,7 +14,8 @@ constexpr int64_t kInt4RowElements = 65536;  // floats that the scratch memory h
 constexpr int64_t kInt4LeastGroup = 16;
 constexpr int kInt4Vectors = 4;  // vectors of columns of a block, in the layout that is vectorised
 constexpr int kInt4RowGroup = kRegisters == 32 ? 4 : 2;
-constexpr int64_t kInt4PrefetchBytes = 4096;
+constexpr int64_t kInt4PrefetchBytes = 2048;
+constexpr int64_t kInt4TranslateBytes = kInt4PrefetchBytes + 4096;  // a page further: its address is translated by then
 
 // Rows of x as floats, and their sums over each group.
 struct Int4Rows {
@@ -49,6 +50,7 @@ SK_NOINLINE void int4_rows(const Int4Weights<Element>& w, const float* x, const 
     for (int i = 0; i < R * kInt4Vectors; ++i) store(sums[i / kInt4Vectors] + i % kInt4Vectors * kLanes, Vector{});
     for (int64_t g = 0; g < groups; ++g) {
         Vector total[R][kInt4Vectors] = {};
+        __builtin_prefetch(from + kInt4TranslateBytes, 0, 3);
         for (const float* end = x + w.group; x < end; ++x, from += 2 * kLanes) {
             Vector factor[R];
             SK_UNROLL
@@ -67,7 +69,7 @@ SK_NOINLINE void int4_rows(const Int4Weights<Element>& w, const float* x, const 
                     total[r][2 + chunk] = multiply_add(high, factor[r], total[r][2 + chunk]);
                 }
             }
-            __builtin_prefetch(from + kInt4PrefetchBytes, 0, 2);
+            __builtin_prefetch(from + kInt4PrefetchBytes, 0, 3);
         }
         const Element* pairs = w.scales_of(g, block * w.layout.block);
         SK_UNROLL
@@ -130,11 +132,12 @@ SK_NOINLINE void int4_row(const Int4Weights<Element>& w, const float* x, const f
     for (int64_t i = 0; i < w.layout.block; i += kLanes) store(sums + i, Vector{});
     for (int64_t g = 0; g < w.layout.depth / w.group; ++g) {
         NibbleProducts products = {};
+        __builtin_prefetch(from + kInt4TranslateBytes, 0, 3);
         for (const float* end = x + w.group * kLanes / 2; x < end; x += kLanes, from += kVectorBytes) {
             Vector factor = load(x);
             pin_register(factor);
             products.add(from, factor);
-            __builtin_prefetch(from + kInt4PrefetchBytes, 0, 2);
+            __builtin_prefetch(from + kInt4PrefetchBytes, 0, 3);
         }
         const Element* pairs = w.scales_of(g, block * w.layout.block);
         SK_UNROLL
