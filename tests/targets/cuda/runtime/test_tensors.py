@@ -184,11 +184,19 @@ def test_a_prepared_launch_starts_again_at_once(fake: FakeDriver, kernel: CudaLo
         go()
 
 
-def test_an_inner_buffer_that_was_passed_keeps_its_value(fake: FakeDriver, kernel: CudaLoadedKernel) -> None:
+def test_an_inner_buffer_that_was_passed_keeps_its_value_and_costs_no_slow_call(
+    fake: FakeDriver, kernel: CudaLoadedKernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("superkernel.targets.cuda.runtime.launch.bind", None)  # the slow way
     x, t, y = tensor(1.0), tensor(), tensor()
     kernel.launch({"x": x, "y": y}, NO_INPUTS)
     kernel.launch({"x": x, "t": t, "y": y}, NO_INPUTS)
     assert (t.array == 2.0).all()
+    runs: list[object] = []
+    monkeypatch.setattr(kernel, "_run", lambda *given: runs.append(given))
+    kernel.launch({"x": tensor(3.0), "t": t, "y": y}, NO_INPUTS)  # as the launch before: nothing is filled in again
+    assert (t.array == 4.0).all() and (y.array == 5.0).all() and not runs
+    t.array[:] = 2.0
     kernel.launch({"x": tensor(9.0), "y": y}, NO_INPUTS)
     assert (t.array == 2.0).all() and (y.array == 11.0).all()
     kernel.close()

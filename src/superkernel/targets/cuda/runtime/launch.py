@@ -28,6 +28,7 @@ from .time_stamps import CudaTimeStamps, device_clock
 
 MEMORY = CudaMemory()
 _NO_INPUTS = LaunchInputs({}, {})
+_ReuseKey = tuple[int, int, tuple[tuple[int, str], ...]]  # device, stream, inner buffers in the arena
 
 
 class CudaLoadedKernel:
@@ -40,9 +41,8 @@ class CudaLoadedKernel:
         self._kernels: dict[int, DeviceKernel] = {}  # by device
         self._closed = False
         self._arena = frozenset(image.plan.memory.offsets)
-        self._all_in_arena = tuple((p, name) for p, name in enumerate(self._graph.buffers) if name in self._arena)
         self._binder = TensorBinder(self._graph, self._arena)
-        self._reused: dict[tuple[int, int], LaunchValues] = {}  # by device and stream
+        self._reused: dict[_ReuseKey, LaunchValues] = {}
         self._events = [event.label for event in self._graph.events]
         self._values_type = values_type(image.values)
         self._of_thread = threading.local()
@@ -69,8 +69,9 @@ class CudaLoadedKernel:
         if self._tensor_stream is None:
             self._tensor_stream = stream_reader()
         stream = self._tensor_stream(index)
+        key = index, stream, arguments.in_arena
         with self._lock:
-            values = self._reused.get((index, stream))
+            values = self._reused.get(key)
             if values is not None and values.device is not None and self._may_repeat():
                 values[:count] = arguments.addresses
                 for place, address in values.arena:
@@ -80,9 +81,9 @@ class CudaLoadedKernel:
                     return
         values = self._values_type()
         values[:count] = arguments.addresses
-        values.in_arena = self._all_in_arena
+        values.in_arena = arguments.in_arena
         self._run(values, index, ())
-        self._reused[index, stream] = values
+        self._reused[key] = values
 
     def bind(self, buffers: Mapping[str, Any], launch_inputs: LaunchInputs) -> BoundArguments:
         bound = bind(self._graph, buffers, self._arena, MEMORY)

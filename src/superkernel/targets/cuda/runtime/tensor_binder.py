@@ -22,6 +22,7 @@ class TensorAddresses:
     addresses: list[int]  # per buffer of the graph; 0 for those in the arena
     device: int
     outputs: LaunchOutputs
+    in_arena: tuple[tuple[int, str], ...]  # places and names of inner buffers that were not passed
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class _Wanted:
     elements: int  # -1: any number
     least_bytes: int
     output: bool
+    inner: bool  # it has a place in the arena unless it is passed
 
 
 @dataclass(frozen=True)
@@ -55,23 +57,25 @@ class _KnownTensor:
 
 
 class TensorBinder:
-    """Accepts plain tensors on one GPU for all names outside of the arena; `bind` says what is wrong with others."""
+    """Accepts plain tensors on one GPU; `bind` says what is wrong with others."""
 
     def __init__(self, graph: Graph, arena: Collection[str]) -> None:
-        self._graph, self._arena = graph, frozenset(arena)
+        self._graph = graph
         self._where = f"super_kernel_scope {graph.name!r}: scalar "
+        inner = frozenset(arena)
         self._wanted = [
-            None
-            if buffer.name in self._arena
-            else _Wanted(
+            _Wanted(
                 buffer,
                 -1 if buffer.shape is None else math.prod(buffer.shape),
                 max(buffer.reach, buffer.least_bytes),
                 buffer.name in graph.outputs,
+                buffer.name in inner,
             )
             for buffer in graph.buffers.values()
         ]
-        self._needed = sum(wanted is not None for wanted in self._wanted)
+        self._all_inner = tuple(
+            (place, wanted.buffer.name) for place, wanted in enumerate(self._wanted) if wanted.inner
+        )
         self._dtypes: dict[str, Any] = {}
         self._known: list[_KnownTensor | None] = [None] * len(self._wanted)  # the last tensor of each buffer
         self._apart: tuple[list[int], list[int]] = [], []  # begins and ends of buffers that do not overlap
@@ -79,21 +83,22 @@ class TensorBinder:
     def bind(self, passed: Mapping[str, Any]) -> TensorAddresses | None:
         """None: something is unusual or wrong."""
         torch = cuda_torch()
-        if torch is None or type(passed) is not dict or len(passed) > self._needed:
+        if torch is None or type(passed) is not dict:
             return None
         device = self._device(torch, passed)
         if device is None:
             return None
-        outputs, addresses, ends, taken = no_outputs(self._graph), list[int](), list[int](), 0
+        outputs, addresses, ends, taken, placed = no_outputs(self._graph), list[int](), list[int](), 0, 0
         index, known_tensors = device.index, self._known
         for place, wanted in enumerate(self._wanted):
-            if wanted is None:
-                addresses.append(0)
-                ends.append(0)
-                continue
             buffer = wanted.buffer
             value = passed.get(buffer.name)
             if value is None:
+                if wanted.inner and buffer.name not in passed:
+                    addresses.append(0)
+                    ends.append(0)
+                    placed += 1
+                    continue
                 if buffer.name in passed or (value := self._allocated(torch, wanted, device)) is None:
                     return None
                 if wanted.output:
@@ -116,7 +121,12 @@ class TensorBinder:
             ends.append(known.end)
         if taken != len(passed) or ((addresses, ends) != self._apart and self._overlap(addresses, ends)):
             return None
-        return TensorAddresses(addresses, index, outputs)
+        in_arena = self._all_inner if placed == len(self._all_inner) else self._not_passed(passed)
+        return TensorAddresses(addresses, index, outputs, in_arena)
+
+    def _not_passed(self, passed: Mapping[str, Any]) -> tuple[tuple[int, str], ...]:
+        """The inner buffers that keep their places in the arena."""
+        return tuple((place, name) for place, name in self._all_inner if name not in passed)
 
     def _allocated(self, torch: Any, wanted: _Wanted, device: Any) -> Any:
         buffer = wanted.buffer
@@ -149,7 +159,7 @@ class TensorBinder:
         spans = sorted(
             (begin, last, wanted.buffer.written)
             for begin, last, wanted in zip(addresses, ends, self._wanted, strict=True)
-            if wanted is not None and last > begin and not wanted.buffer.scalar
+            if last > begin and not wanted.buffer.scalar
         )
         end = written_end = 0
         for begin, last, written in spans:
