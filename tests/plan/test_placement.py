@@ -1,4 +1,4 @@
-"""plan.placement: few blocks run in one group, blocks that meet among themselves need no feeding, copies per core."""
+"""plan.placement: few blocks run in one group, blocks that meet among themselves need no feeding, copies per group."""
 
 from __future__ import annotations
 
@@ -77,20 +77,65 @@ def test_more_blocks_that_meet_than_cores_are_refused() -> None:
         make_plan(graph_of(13, sync_all=True), Options(), GPU)
 
 
-def test_every_core_may_compute_a_copy_of_its_own() -> None:
+def test_the_cores_of_a_group_wait_for_their_copy_by_a_need_that_all_groups_share() -> None:
     machine = replace(GPU, costs=replace(GPU.costs, shared_bytes_per_ns=100.0))
     pure = replace(kernel("small", 1, *PAIR), pure=True, may_fail=False)
     wide = kernel("wide", 12, *PAIR)
     graph = build_graph([Op(wide, ["x0", "x1"]), Op(pure, ["x1", "x2"]), Op(wide, ["x2", "x3"])])
-    by_group, by_core = planned(graph, machine), planned(graph, replace(machine, copies_per_core=True))
-    assert [len(plan.copies[1]) for plan in (by_group, by_core)] == [SMS, SMS * SLOTS]
-    assert sum(isinstance(step, Wait) for step in by_core.steps) < sum(isinstance(s, Wait) for s in by_group.steps)
-    assert len(ClassAgents(by_core).classes) < len(ClassAgents(by_group).classes), "alike cores are one class"
+    by_need, by_class = planned(graph, replace(machine, near_needs=True)), planned(graph, machine)
+    for plan in (by_need, by_class):
+        assert [copy.cores for copy in plan.copies[1]] == [(0,), (1,), (2,), (3,)]
+    waits = [step for step in by_need.steps if isinstance(step, Wait)]
+    assert [(wait.op, need.cores, need.near) for wait in waits for need in wait.needs] == [
+        (1, tuple(range(12)), False),
+        (2, (0, 1, 2, 3), True),
+    ]
+    assert waits[1].cores == tuple(range(4, 12)), "the core that computes a copy does not wait for it"
+    assert "small done on 0-3, each in its group" in str(by_need)
+    assert by_need.sync_counts["near"] == 1
+    assert len(waits) < sum(isinstance(step, Wait) for step in by_class.steps)
+    assert len(ClassAgents(by_need).classes) == 2 < len(ClassAgents(by_class).classes), "alike cores are one class"
 
 
-def test_wide_ops_are_not_copied_where_every_core_would_compute_all_of_them() -> None:
+def test_a_near_need_without_its_signal_or_for_another_group_is_found() -> None:
+    plan = near_plan()
+    waits = [step for step in plan.steps if isinstance(step, Wait) and any(need.near for need in step.needs)]
+    for step in waits:
+        without = replace(plan, steps=tuple(s for s in plan.steps if s is not step))
+        assert any(error.property == "P2" for error in validate(without).errors), "the copy may not be there yet"
+        assert any(not simulate(without, seed).ok for seed in range(20))
+    shifted = (*GROUPS[1:], GROUPS[0])
+    moved = replace(
+        plan, near_groups=tuple(tuple(sorted({a[0], *b[1:]})) for a, b in zip(GROUPS, shifted, strict=True))
+    )
+    assert any(error.property == "P19" for error in validate(moved).errors), "a copy for cores of another group"
+
+
+def near_plan() -> Plan:
+    """Wide and small ops in turn, the small ones replicated; what a wide op writes is written again two ops later."""
+    machine = replace(GPU, costs=replace(GPU.costs, shared_bytes_per_ns=100.0), near_needs=True)
+    pure = replace(kernel("small", 1, *PAIR), pure=True, may_fail=False)
+    wide = kernel("wide", 10, *PAIR)
+    ops = []
+    for number in range(4):
+        ops += [Op(pure, [f"y{number % 2}", f"h{number}"]), Op(wide, [f"h{number}", f"y{(number + 1) % 2}"])]
+    return planned(build_graph(ops), machine)
+
+
+def test_what_all_groups_know_of_themselves_is_known_of_all() -> None:
+    """The small ops of two layers before have read what a wide op overwrites: every group has heard so of its own."""
+    plan = near_plan()
+    needs = {(wait.op, need.mark.op): need.near for wait in plan.steps if isinstance(wait, Wait) for need in wait.needs}
+    assert len(plan.copies) == 4
+    assert needs == {
+        (1, 0): True, (2, 1): False, (3, 2): True, (4, 3): False, (5, 4): True, (6, 5): False, (7, 6): True,
+    }  # fmt: skip
+    assert all(simulate(plan, seed).ok for seed in range(30))
+
+
+def test_no_group_computes_an_op_that_has_blocks_for_several_groups() -> None:
     costs = replace(GPU.costs, shared_bytes_per_ns=100.0)
-    plan = planned(graph_of(12, 1, 12, pure=True, may_fail=False), replace(GPU, costs=costs, copies_per_core=True))
+    plan = planned(graph_of(12, 1, 12, pure=True, may_fail=False), replace(GPU, costs=costs, near_needs=True))
     assert set(plan.copies) == {1}
 
 
@@ -99,7 +144,7 @@ def test_weights_are_asked_for_before_a_replicated_op_in_front() -> None:
     pure = replace(kernel("small", 1, *PAIR), pure=True, may_fail=False)
     wide = kernel("wide", 12, "in:w:float32[24]", *PAIR)
     ops = [Op(wide, ["w0", "x0", "x1"]), Op(pure, ["x1", "x2"]), Op(wide, ["w1", "x2", "x3"])]
-    machine = replace(GPU, costs=replace(GPU.costs, shared_bytes_per_ns=100.0), copies_per_core=True)
+    machine = replace(GPU, costs=replace(GPU.costs, shared_bytes_per_ns=100.0), near_needs=True)
     plan = planned(build_graph(ops), machine, "prefetch-weights=1")
     kinds = [(type(step).__name__, getattr(step, "op", None)) for step in plan.steps if not isinstance(step, Preload)]
     assert kinds.index(("PrefetchWeights", 2)) < kinds.index(("Wait", 1)) < kinds.index(("Call", 1))

@@ -48,11 +48,24 @@ def make_plan(graph: Graph, options: Options, machine: Machine | int) -> Plan:
     """
     machine = Machine(machine) if isinstance(machine, int) else machine
     placed = place(graph, options, machine)
-    chooser = SyncChooser(graph, placed, options, machine, Partners(graph, placed.of, placed.copies))
+    partners = Partners(graph, placed.of, placed.copies, machine.near_groups)
+    chooser = SyncChooser(graph, placed, options, machine, partners)
     synced = chooser.run()
     steps = assemble(graph, placed, synced, options, chooser.classes)
     syncs, of = synced.syncs, placed.of
-    plan = Plan(graph, options, steps, syncs, placed.cores, of, placed.lanes, placed.notes, placed.copies)
+    plan = Plan(
+        graph,
+        options,
+        steps,
+        syncs,
+        placed.cores,
+        of,
+        placed.lanes,
+        placed.notes,
+        placed.copies,
+        near_groups=machine.near_groups,
+        teams=placed.core_teams,
+    )
     return with_memory(plan)
 
 

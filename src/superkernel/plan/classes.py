@@ -67,19 +67,37 @@ class CoreClasses:
         return found
 
 
+def sets_of_copies(copies: Mapping[int, Copies], near: bool) -> Iterable[Cores]:
+    """The sets of cores that compute and that read copies; near: those of all groups are alike."""
+    for found in copies.values():
+        if near:
+            yield tuple(sorted(core for copy in found for core in copy.cores))
+            yield tuple(sorted(core for copy in found for core in copy.readers))
+            continue
+        for copy in found:  # cores that read only what they compute themselves are alike
+            if len(copy.readers) > 1:
+                yield copy.cores
+                yield copy.readers
+
+
 @dataclass(frozen=True)
 class PartnerGroup:
     """Consumer cores whose blocks need what the same cores have stored."""
 
     consumers: Cores
     producers: Cores  # empty: each consumer core needs only what it has stored itself
+    near: bool = False  # each consumer core needs the producers of its own group of cores alone
 
 
 class Partners:
     """Per edge: the producer cores that must have stored before a consumer core may load."""
 
-    def __init__(self, graph: Graph, placements: tuple[Cores, ...], copies: Mapping[int, Copies]) -> None:
+    def __init__(
+        self, graph: Graph, placements: tuple[Cores, ...], copies: Mapping[int, Copies], near_groups: tuple[Cores, ...]
+    ) -> None:
+        """`near_groups`: the groups of cores that can wait for each other by near needs, if there are such."""
         self._graph, self._placements, self._copies = graph, placements, copies
+        self._near = bool(near_groups)
         self._groups: dict[object, tuple[PartnerGroup, ...]] = {}
 
     def groups(self, edge: Edge, reason: Reason) -> tuple[PartnerGroup, ...]:
@@ -89,7 +107,8 @@ class Partners:
         if copies is not None and reason.hazard is Hazard.READ_AFTER_WRITE:
             key: object = (copies, consumers)
             if key not in self._groups:
-                self._groups[key] = tuple(_readers_of_copies(copies, set(consumers)))
+                readers = _near_readers if self._near else _readers_of_copies
+                self._groups[key] = tuple(readers(copies, set(consumers)))
             return self._groups[key]
         if not (reason.block_local or reason.ranged) or copies is not None or edge.consumer in self._copies:
             return (PartnerGroup(consumers, producers),)
@@ -118,6 +137,17 @@ def _readers_of_copies(copies: Copies, consumers: set[int]) -> Iterable[PartnerG
         reading = tuple(core for core in copy.readers if core in consumers)
         if reading and copy.readers != copy.cores[:1]:
             yield PartnerGroup(reading, copy.cores)
+
+
+def _near_readers(copies: Copies, consumers: set[int]) -> Iterable[PartnerGroup]:
+    """The same where each copy belongs to one group of cores, and all groups wait for theirs alike."""
+    computing = tuple(sorted(core for copy in copies for core in copy.cores))
+    alone = {copy.cores[0] for copy in copies if len(copy.cores) == 1} & consumers
+    if alone:
+        yield PartnerGroup(tuple(sorted(alone)), ())
+    reading = {core for copy in copies for core in copy.readers} & consumers - alone
+    if reading:
+        yield PartnerGroup(tuple(sorted(reading)), computing, near=True)
 
 
 def partner_groups(producers: Cores, consumers: Cores, blocks: tuple[int, int]) -> tuple[PartnerGroup, ...]:

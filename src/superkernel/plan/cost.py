@@ -63,9 +63,21 @@ class Timeline:
 
     def occupy(self, op: int, on: Cores, starts: list[float]) -> None:
         """Place an op on cores that begin at their starts."""
-        self._run(on, starts, op_cost(self._graph.nodes[op], len(on), self._machine.costs))
+        node = self._graph.nodes[op]
+        if self._machine.teams and node.kernel.waits_inside:
+            self._run_early(node, on, starts)
+        else:
+            self._run(on, starts, op_cost(node, len(on), self._machine.costs))
         self.placed[op] = on
         self.finish[op] = max(self.free[core] for core in on)
+
+    def _run_early(self, node: Node, on: Cores, starts: list[float]) -> None:
+        """The first block of every core fetches what it reads while it waits for its inputs."""
+        costs = self._machine.costs
+        fetching = block_cost(node, costs) - costs.call_ns
+        behind = op_cost(node, len(on), costs) - fetching
+        for core in on:
+            self.free[core] = max(starts[core], self.free[core] + fetching) + behind
 
     def occupy_copies(self, op: int, copies: Sequence[Cores], starts: list[float]) -> None:
         """The same for an op that is computed once per group."""

@@ -29,8 +29,11 @@ class Machine:
     costs: Costs = Costs()
     replicates: bool = True  # cheap ops may be computed by every group that needs them
     near_bytes: int = 128 * 1024  # ops that move more than this are spread over groups: one group fetches too slowly
-    # every core computes a copy of its own: a copy per group would make a class of cores of every group
-    copies_per_core: bool = False
+    # the cores of a group can wait for each other by a need that is the same in all groups
+    near_needs: bool = False
+    # two sets of cores with members in every group: ops that start early use the second, so that its cores can ask for
+    # their inputs while the ops between them run on the first; empty: all ops use the same cores
+    teams: tuple[Cores, ...] = ()
     # the all-core barriers of a sync_all op count every core of the launch, so that idle cores must feed them; False:
     # its blocks meet among themselves, and only have to be resident
     feeds_sync_all: bool = True
@@ -43,6 +46,11 @@ class Machine:
             for core in group:
                 found[core] = index
         return tuple(found)
+
+    @cached_property
+    def near_groups(self) -> tuple[Cores, ...]:
+        """The groups of which near needs speak."""
+        return self.groups if self.near_needs else ()
 
     def near(self, cores: Cores) -> bool:
         """Whether the cores lie in one group of several."""

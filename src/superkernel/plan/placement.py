@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from ..errors import PlanError
 from ..model.graph import Graph
 from ..model.node import Node
-from ..model.options import Options
+from ..model.options import EarlyStart, Options
 from ..model.params import Kind
 from .cost import Timeline, block_cost, estimate, op_cost
 from .machine import Machine
@@ -24,6 +24,7 @@ class Placement:
     lanes: tuple[Cores, ...]
     notes: tuple[str, ...] = ()
     copies: Mapping[int, Copies] = field(default_factory=dict)  # replicated op -> the cores of each copy
+    core_teams: tuple[Cores, ...] = ()  # of the launch, where ops that start early have cores of their own
 
 
 def place(graph: Graph, options: Options, machine: Machine) -> Placement:
@@ -37,7 +38,7 @@ def place(graph: Graph, options: Options, machine: Machine) -> Placement:
             )
     serial = _serial(graph, machine)
     if not options.stream_fusion:
-        return _with_copies(graph, _checked(graph, serial, options, machine), machine)
+        return _faster_of_teams(graph, _checked(graph, serial, options, machine), options, machine)
     candidates = (_grouped(graph, machine), _spread(graph, machine))
     side = min(candidates, key=lambda placed: estimate(graph, placed, machine, cores))
     times = estimate(graph, serial.of, machine, cores), estimate(graph, side, machine, cores)
@@ -86,12 +87,60 @@ def _checked(graph: Graph, placement: Placement, options: Options, machine: Mach
     return placement
 
 
-def _with_copies(graph: Graph, placement: Placement, machine: Machine) -> Placement:
+def _with_copies(graph: Graph, placement: Placement, options: Options, machine: Machine) -> Placement:
+    if options.early_start is EarlyStart.OFF and machine.near_needs:  # a barrier holds the cores of all groups
+        return placement
     copies, notes = replicate(graph, placement.of, machine, placement.cores)
     of = list(placement.of)
     for op, found in copies.items():
         of[op] = tuple(core for copy in found for core in copy.cores)
     return replace(placement, of=tuple(of), copies=copies, notes=(*placement.notes, *notes))
+
+
+def _faster_of_teams(graph: Graph, serial: Placement, options: Options, machine: Machine) -> Placement:
+    """All ops on the same cores, or two teams where that is estimated to be faster; with copies of cheap ops."""
+    plain = _with_copies(graph, serial, options, replace(machine, teams=()))
+    starting_early = [node for node in graph.nodes if node.kernel.waits_inside]
+    meeting = any(node.kernel.sync_all for node in graph.nodes)  # whose blocks must all be resident
+    if not machine.teams or not starting_early or meeting or options.early_start is not EarlyStart.FULL:
+        return plain
+    divided = _with_copies(graph, _in_teams(graph, machine), options, machine)
+    if len(set[int]().union(*divided.of)) < divided.cores:
+        return plain  # cores would be launched for nothing
+    times = [_estimated(graph, placed, machine) for placed in (divided, plain)]
+    text = f"estimated {times[0] / 1e3:.1f} us with two teams, {times[1] / 1e3:.1f} us without"
+    chosen = divided if times[0] < times[1] else plain
+    return replace(chosen, notes=(*chosen.notes, f"teams: {text}"))
+
+
+def _in_teams(graph: Graph, machine: Machine) -> Placement:
+    """Ops that start early on the cores of the second team, other small ops on those of the first."""
+    small, wide = machine.teams
+    widest = max(min(len(wide), node.blocks) for node in graph.nodes if node.kernel.waits_inside)
+    size = len(small) + widest
+    everything = tuple(range(size))
+    of = tuple(
+        wide[: node.blocks]
+        if node.kernel.waits_inside
+        else small[: node.blocks]
+        if node.blocks <= len(small)
+        else everything[: node.blocks]
+        for node in graph.nodes
+    )
+    met = tuple(cores if node.kernel.sync_all else () for node, cores in zip(graph.nodes, of, strict=True))
+    return Placement(size, of, met, (everything,), core_teams=(small, wide[:widest]))
+
+
+def _estimated(graph: Graph, placement: Placement, machine: Machine) -> float:
+    """Estimated nanoseconds until the last op ends, with copies."""
+    timeline = Timeline(graph, machine, placement.cores)
+    for op in graph.order:
+        starts = timeline.starts(op)
+        if op in placement.copies:
+            timeline.occupy_copies(op, [copy.cores for copy in placement.copies[op]], starts)
+        else:
+            timeline.occupy(op, placement.of[op], starts)
+    return timeline.end
 
 
 def _spread(graph: Graph, machine: Machine) -> tuple[Cores, ...]:

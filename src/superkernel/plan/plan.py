@@ -104,6 +104,8 @@ class Plan(BasePlan):
     notes: tuple[str, ...] = ()
     copies: Mapping[int, Copies] = field(default_factory=dict, hash=False)  # replicated op -> its copies
     memory: MemoryPlan = field(default_factory=MemoryPlan)
+    near_groups: tuple[Cores, ...] = ()  # of which near needs speak
+    teams: tuple[Cores, ...] = ()  # cores that ops between wide ops use, cores that wide ops use; empty: no teams
 
     @cached_property
     def lanes(self) -> tuple[Lane, ...]:
@@ -119,6 +121,16 @@ class Plan(BasePlan):
     def layout(self) -> Layout:
         """One argument slot per op parameter."""
         return make_layout(self.graph)
+
+    @cached_property
+    def group_of(self) -> tuple[int, ...]:
+        """Core -> the number of its group among those of which near needs speak; -1: of none."""
+        found = [-1] * self.cores
+        for number, group in enumerate(self.near_groups):
+            for core in group:
+                if core < self.cores:
+                    found[core] = number
+        return tuple(found)
 
     @property
     def blocking_steps(self) -> int:
@@ -138,8 +150,13 @@ class Plan(BasePlan):
             f"plan {self.graph.name}: {len(self.graph.nodes)} ops on {self.cores} cores, options {options}",
             f"  dependency edges: {len(self.graph.edges)}, kept by {counts}; blocking steps: {self.blocking_steps}",
             *([f"  memory: {self.memory}"] if self.memory.buffers else []),
+            *([self._teams_in_words()] if self.teams else []),
             *(f"  {note}" for note in self.notes),
         )
+
+    def _teams_in_words(self) -> str:
+        small, wide = map(spell, self.teams)
+        return f"  two teams: cores {wide} run the ops that start early, cores {small} the ops between them"
 
     def __str__(self) -> str:
         lines = [*self.summary]

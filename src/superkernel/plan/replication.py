@@ -40,11 +40,14 @@ def replicate(
         return {}, ()
     writers = count_writers(graph)
     candidates = {op for op in graph.order if replicable(graph, graph.nodes[op], writers)}
-    if machine.copies_per_core:  # no core computes all of an op that has a block for every core
-        candidates = {op for op in candidates if len(placements[op]) < cores}
+    if machine.near_needs:  # no group computes all of an op that has blocks for several groups
+        largest = max(map(len, machine.groups))
+        candidates = {op for op in candidates if graph.nodes[op].blocks <= largest}
     readers = _readers(graph, placements, candidates)
     candidates = {
-        op for op in candidates if readers[op].issuperset(placements[op]) and len(placements[op]) < len(readers[op])
+        op
+        for op in candidates
+        if (machine.near_needs or readers[op].issuperset(placements[op])) and len(placements[op]) < len(readers[op])
     }
     if not candidates:
         return {}, ()
@@ -54,7 +57,7 @@ def replicate(
         plain.occupy(op, placements[op], plain.starts(op))
         starts = timeline.starts(op)
         if op in candidates:
-            wanted = _copies(graph.nodes[op], readers[op], machine)
+            wanted = _copies(graph.nodes[op], readers[op], placements[op], machine)
             if len(wanted) > 1 and _pays(graph, op, placements[op], wanted, starts, machine):
                 copies[op] = wanted
                 timeline.occupy_copies(op, [copy.cores for copy in wanted], starts)
@@ -66,7 +69,7 @@ def replicate(
     if timeline.end >= plain.end:
         return {}, (f"replicated: none of {len(candidates)} small ops ({times})",)
     readers = _readers(graph, placements, copies.keys())  # of those that were chosen
-    copies = {op: _copies(graph.nodes[op], readers[op], machine) for op in copies}
+    copies = {op: _copies(graph.nodes[op], readers[op], placements[op], machine) for op in copies}
     used = {core for op, cores in enumerate(placements) if op not in copies for core in cores}
     if len(used.union(*(copy.cores for found in copies.values() for copy in found))) < cores:
         return {}, ()  # cores would be launched for nothing
@@ -87,13 +90,20 @@ def _pays(graph: Graph, op: int, once_on: Cores, copies: Copies, starts: list[fl
     return max(ends) < once
 
 
-def _copies(node: Node, needed: set[int], machine: Machine) -> Copies:
-    """One copy per group of the cores that need the result, or per core."""
+def _copies(node: Node, needed: set[int], once_on: Cores, machine: Machine) -> Copies:
+    """One copy per group of the cores that need the result; in a machine with teams, on the team of the op."""
     groups: dict[int, list[int]] = {}
     for core in sorted(needed):
-        groups.setdefault(core if machine.copies_per_core else machine.group_of[core], []).append(core)
-    width = min(node.blocks, *map(len, groups.values()))  # the same in all copies
-    return tuple(Copy(tuple(group[:width]), tuple(group)) for group in groups.values())
+        groups.setdefault(machine.group_of[core], []).append(core)
+    computing = groups
+    team = next((frozenset(team) for team in machine.teams if team[: len(once_on)] == once_on), frozenset[int]())
+    if team:
+        computing = {number: sorted(team.intersection(machine.groups[number])) for number in groups}
+    width = min(node.blocks, *map(len, computing.values()))  # the same in all copies
+    return tuple(
+        Copy(tuple(computing[number][:width]), tuple(sorted({*computing[number][:width], *group})))
+        for number, group in groups.items()
+    )
 
 
 def _readers(graph: Graph, placements: tuple[Cores, ...], copied: Collection[int]) -> dict[int, set[int]]:

@@ -51,13 +51,18 @@ class Mark:
 
 @dataclass(frozen=True)
 class Need:
-    """What a wait waits for: every core of `cores`, but the waiting one itself, has signalled `mark`."""
+    """What a wait waits for: every core of `cores`, but the waiting one itself, has signalled `mark`.
+
+    near: every waiting core waits for those of `cores` alone that are in its own group.
+    """
 
     mark: Mark
     cores: Cores
+    near: bool = False
 
     def text(self, names: Names) -> str:
-        return f"{self.mark.text(names)} on {spell(self.cores)}"
+        where = f"{spell(self.cores)}, each in its group" if self.near else spell(self.cores)
+        return f"{self.mark.text(names)} on {where}"
 
 
 @dataclass(frozen=True)

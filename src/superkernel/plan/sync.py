@@ -2,7 +2,8 @@
 
 Each class of cores keeps a vector clock: per class, the last mark that all its cores are known to have reached; for the
 own class, what a core knows of the other members. An edge costs a wait only where the clock does not cover it yet; a
-wait hands over the clock of the signalling class. That is a transitive reduction at the grain of classes.
+wait hands over the clock of the signalling class. That is a transitive reduction at the grain of classes. What a core
+knows of its own group stands in the second half of a clock (near_clocks.py).
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from dataclasses import dataclass, field, replace
 from ..model.graph import Graph
 from ..model.hazards import Edge, Hazard
 from ..model.options import EarlyStart, Options
-from .classes import Classes, CoreClasses, Partners
+from .classes import Classes, CoreClasses, Partners, sets_of_copies
 from .machine import Machine
+from .near_clocks import NearClasses
 from .placement import Placement
 from .plan import Sync, SyncKind
 from .steps import (
@@ -34,8 +36,8 @@ from .steps import (
 )
 from .sync_order import AT_ENTRY, SyncOrder, feeds_tiling, raise_to
 
-Clock = tuple[int, ...]  # per class: the stamp of the last mark known of all its cores
-Needs = dict[int, int]  # producer class -> stamp; for the own class: the other members
+Clock = tuple[int, ...]  # per class: the stamp of the last mark known of all its cores; then of those of the own group
+Needs = dict[int, int]  # place of a producer class in a clock -> stamp; for the own class: the other members
 MOST_CORES_APART = 64  # up to here a barrier is chosen core by core, so that it holds as few cores as possible
 
 
@@ -59,14 +61,14 @@ class Synced:
     syncs: tuple[Sync, ...]
 
 
-def find_classes(graph: Graph, placement: Placement, options: Options, partners: Partners) -> CoreClasses:
+def find_classes(
+    graph: Graph, placement: Placement, options: Options, partners: Partners, near: bool = False
+) -> CoreClasses:
     """The classes of cores that every op, event, tiling request and edge treats alike."""
     if options.early_start is EarlyStart.OFF and placement.cores <= MOST_CORES_APART:
         return CoreClasses(placement.cores, [(core,) for core in range(placement.cores)])
     leaders = [placement.of[node.index][:1] for node in graph.nodes if node.awaits or node.notifies or node.dynamic]
-    copies = [copy for copies in placement.copies.values() for copy in copies if len(copy.readers) > 1]
-    computing, reading = [copy.cores for copy in copies], [copy.readers for copy in copies]
-    sets = [*placement.of, *placement.teams, *leaders, *computing, *reading, *partners.sets()]
+    sets = [*placement.of, *placement.teams, *leaders, *sets_of_copies(placement.copies, near), *partners.sets()]
     return CoreClasses(placement.cores, sets)
 
 
@@ -76,13 +78,15 @@ class SyncChooser(SyncOrder[int]):
     def __init__(self, graph: Graph, place: Placement, options: Options, machine: Machine, partners: Partners) -> None:
         super().__init__(graph, graph.order)
         self.place, self.options, self.machine, self.partners = place, options, machine, partners
-        self.classes = classes = find_classes(graph, place, options, partners)
+        self.classes = classes = find_classes(graph, place, options, partners, machine.near_needs)
+        self.near = NearClasses(classes, machine.near_groups)
         self.of = [classes.split(cores) for cores in place.of]
         self.rank = {op: rank for rank, op in enumerate(graph.order)}
-        self.nothing: Clock = (-1,) * len(classes)
+        self.nothing: Clock = (-1,) * self.near.span
         self.clocks: list[Clock] = [self.nothing] * len(classes)
         self.joins: dict[tuple[int, Classes], Clock] = {}
         self.published: dict[tuple[int, int], Clock] = {}  # (stamp, class) -> its clock then
+        self.of_others: dict[tuple[int, int], int] = {}  # (stamp, class) -> what a member knew of the others then
         self.locks: dict[int, Clock] = {}  # dynamic op -> what its requesting core knew
         self.signalled: dict[int, set[int]] = {}  # stamp -> classes
         self.gates: dict[str, tuple[int, int]] = {}  # event -> (class of the core that polls it, stamp)
@@ -112,9 +116,11 @@ class SyncChooser(SyncOrder[int]):
         return self.classes.of_core[self.place.of[op][0]]
 
     def _others(self, core_class: int, wanted: Needs) -> Needs:
-        """A class of one core has no other members to wait for."""
-        alone = self.classes.sizes[core_class] == 1
-        return {of: stamp for of, stamp in wanted.items() if of != core_class or not alone}
+        """A class of one core has no other members to wait for, nor has one with a core per group in its group."""
+        without = {core_class} if self.classes.sizes[core_class] == 1 else set[int]()
+        if self.near.present and self.near.single[core_class]:
+            without.add(self.near.index(core_class))
+        return {of: stamp for of, stamp in wanted.items() if of not in without}
 
     def _select(self, op: int) -> None:
         self.ops[op].before.append(Select(self.place.of[op], op))
@@ -186,7 +192,8 @@ class SyncChooser(SyncOrder[int]):
                     raise_to(wanted, self._others(core_class, self.at_send[edge.producer]))
                 continue
             for group in self.partners.groups(edge, reason):
-                producers = dict.fromkeys(self.classes.split(group.producers), done)
+                found = self.classes.split(group.producers)
+                producers = dict.fromkeys(map(self.near.index, found) if group.near else found, done)
                 for core_class in self.classes.split(group.consumers):
                     raise_to(needs[core_class], self._others(core_class, producers))
         return needs
@@ -203,17 +210,31 @@ class SyncChooser(SyncOrder[int]):
                     levels.setdefault(stamp, []).append(of)
             for stamp in sorted(levels, reverse=True):
                 missing = sorted(of for of in levels[stamp] if self.clocks[core_class][of] < stamp)
+                # who waits for all cores of a class waits for those of its group
+                missing = [of for of in missing if not (self.near.is_near(of) and self.near.class_at(of) in missing)]
                 if missing:
                     left[core_class] |= dict.fromkeys(missing, stamp)
                     self._learn(core_class, self._known_behind(stamp, core_class, missing))
         return left
 
     def _known_behind(self, stamp: int, core_class: int, others: list[int]) -> Clock:
-        """What a core knows once it has seen `stamp` of the others. Classes that wait alike share the answer."""
-        # a core's own knowledge behind the same stamp adds nothing to it, and makes the sets of all classes equal
-        seen = tuple(sorted({*others, core_class})) if (stamp, core_class) in self.published else tuple(others)
+        """What a core knows once it has seen `stamp` of the others."""
+        near = [self.near.class_at(of) for of in others if self.near.is_near(of)]
+        known = self._known_from_all(stamp, core_class, [of for of in others if not self.near.is_near(of)])
+        if near:
+            heard = {of: (self.published[stamp, of], self.of_others[stamp, of]) for of in near}
+            known = tuple(map(max, known, self.near.from_group(core_class, heard)))
+        return known
+
+    def _known_from_all(self, stamp: int, core_class: int, others: list[int]) -> Clock:
+        """The same behind waits for all cores of other classes. Classes that wait alike share the answer."""
+        seen = tuple(others)
+        if (stamp, core_class) in self.published and not self.near.present:
+            # a core's own knowledge behind the same stamp adds nothing to it, and makes the sets of all classes equal
+            seen = tuple(sorted({*others, core_class}))
         if (stamp, seen) not in self.joins:
-            self.joins[stamp, seen] = tuple(map(max, *(self.published[stamp, of] for of in seen), self.nothing))
+            heard = (self.near.from_all(self.published[stamp, of], of) for of in seen)
+            self.joins[stamp, seen] = tuple(map(max, *heard, self.nothing)) if seen else self.nothing
         known = self.joins[stamp, seen]
         if core_class in others or core_class not in seen:
             return known
@@ -229,7 +250,7 @@ class SyncChooser(SyncOrder[int]):
             for of, stamp in needs.items():
                 marks.setdefault(core_class, {}).setdefault(stamp, set()).add(of)
                 awaited_by_any.setdefault(stamp, set()).add(of)
-                self.signalled.setdefault(stamp, set()).add(of)
+                self.signalled.setdefault(stamp, set()).add(self.near.class_at(of))
         alike: dict[tuple[tuple[int, Classes], ...], list[int]] = {}
         for core_class, by_stamp in marks.items():
             # a core that has signalled itself may stand among those it waits for: then all wait for one set
@@ -239,9 +260,16 @@ class SyncChooser(SyncOrder[int]):
         steps = []
         for key, classes in alike.items():
             alone = set(classes) if len(classes) == 1 and self.classes.sizes[classes[0]] == 1 else set[int]()
-            needs_of = tuple(Need(self._mark(s), self.classes.cores(c for c in of if c not in alone)) for s, of in key)
-            steps.append(Wait(self.classes.cores(classes), op, needs_of, inside))
+            needs_of = [need for stamp, of in key for need in self._needs(stamp, set(of) - alone)]
+            steps.append(Wait(self.classes.cores(classes), op, tuple(needs_of), inside))
         return steps
+
+    def _needs(self, stamp: int, of: set[int]) -> Iterable[Need]:
+        near = {place for place in of if self.near.is_near(place)}
+        if of - near:
+            yield Need(self._mark(stamp), self.classes.cores(of - near))
+        if near:
+            yield Need(self._mark(stamp), self.classes.cores(map(self.near.class_at, near)), near=True)
 
     def _notify(self, op: int) -> None:
         leader, sync = self._leader(op), self.ops[op]
@@ -266,8 +294,9 @@ class SyncChooser(SyncOrder[int]):
 
     def _publish(self, core_class: int, stamp: int) -> None:
         clock = self.clocks[core_class]
-        own = (*clock[:core_class], stamp, *clock[core_class + 1 :])
+        own = self.near.with_own(clock, core_class, stamp)
         self.published[stamp, core_class] = own
+        self.of_others[stamp, core_class] = clock[core_class]
         if self.classes.sizes[core_class] == 1:
             self.clocks[core_class] = own
 
@@ -279,6 +308,8 @@ class SyncChooser(SyncOrder[int]):
         known = list(map(max, *(self.clocks[core_class] for core_class in classes), self.nothing))
         for core_class in classes:
             known[core_class] = max(known[core_class], stamp)
+        if self.near.present:  # of its own group a core knows at least what it knows of all groups
+            known = known[: self.near.count] * 2
         for core_class in classes:
             self.clocks[core_class] = tuple(known)
 
@@ -296,10 +327,12 @@ class SyncChooser(SyncOrder[int]):
                 kind = SyncKind.LOCK if locked else SyncKind.NONE
             elif barrier or (producers == everything and all(seen.get(c) for c in everything)):
                 kind = SyncKind.BARRIER
-            elif self.machine.near(self.classes.cores(producers.union(c for c, of in seen.items() if of))):
+            elif all(map(self.near.is_near, producers)) or self.machine.near(
+                self.classes.cores({*map(self.near.class_at, producers), *(c for c, of in seen.items() if of)})
+            ):
                 kind = SyncKind.NEAR
             else:
-                cores = sum(self.classes.sizes[core_class] for core_class in producers)
+                cores = sum(self.classes.sizes[self.near.class_at(place)] for place in producers)
                 kind = SyncKind.FLAG if cores == 1 else SyncKind.COUNTER
             self.syncs.append(Sync(edge, kind))
 

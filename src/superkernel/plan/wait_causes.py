@@ -32,7 +32,7 @@ class WaitCauses:
     """The waits of one plan; `explained` serves every launch of it."""
 
     def __init__(self, plan: Plan) -> None:
-        self._names = plan.op_names
+        self._names, self._group_of = plan.op_names, plan.group_of
         self._before: dict[str, list[_BlockingStep]] = defaultdict(list)
         self._inside: dict[str, list[_BlockingStep]] = defaultdict(list)
         for step in plan.steps:
@@ -76,6 +76,8 @@ class WaitCauses:
             name = self._names[need.mark.op]
             times = launch.ends if need.mark.point == Point.DONE.value else launch.begins
             for core in need.cores:
+                if need.near and self._group_of[core] != self._group_of[span.core]:
+                    continue
                 if core != span.core and (time := times.get((name, core))) is not None:
                     yield min(time, span.end_ns), name, core
         for core in step.barrier:

@@ -10,7 +10,7 @@ from ..classes import CoreClasses
 from ..plan import Plan
 from ..steps import Mark, Select, Signal, Step, Wait
 
-Pair = tuple[int, int]  # signalling class, waiting class
+Pair = tuple[int, int, bool]  # signalling class, waiting class; whether only those of the own group are meant
 
 
 class Flags:
@@ -29,6 +29,7 @@ class Flags:
         self.requests: list[int] = []
         self._awaited = _awaited_marks(plan.steps, classes)  # per class, rising
         self._passed = [0] * plan.cores  # per core: how many of them it has passed
+        self._group_of = plan.group_of
         self._present: dict[object, set[int]] = {}  # barrier -> cores that have arrived
         self._inside: dict[tuple[int, int], Mark] = {}  # (class, op) -> the mark that the call itself may signal
         self._given: set[tuple[int, Mark]] = set()  # (core, mark) signalled inside, ahead of their step
@@ -67,17 +68,35 @@ class Flags:
             self.arrived.append(0)
         return place
 
-    def met(self, wait: Wait) -> Callable[[], bool]:
+    def met(self, wait: Wait, core: int) -> Callable[[], bool]:
         arrived = self.arrived
         counts = [
             (self._counter(need.mark, core_class), self.classes.sizes[core_class])
             for need in wait.needs
             for core_class in self.classes.split(need.cores)
+            if not need.near
         ]
+        near = [
+            (other, self._place(need.mark, other))
+            for need in wait.needs
+            if need.near
+            for other in need.cores
+            if other != core and self._group_of[other] == self._group_of[core]
+        ]
+        if near:
+            passed = self._passed
+            return lambda: (
+                all(passed[other] > place for other, place in near)
+                and all(arrived[place] >= size for place, size in counts)
+            )
         if len(counts) == 1:
             ((place, expected),) = counts
             return lambda: arrived[place] >= expected
         return lambda: all(arrived[place] >= size for place, size in counts)
+
+    def _place(self, mark: Mark, core: int) -> int:
+        """The place of a mark among those that a core passes."""
+        return self._awaited[self.classes.of_core[core]].index(mark)
 
     def arrive(self, core: int, team: Iterable[int], barrier: object) -> Callable[[], bool]:
         present = self._present.setdefault(barrier, set())
@@ -105,20 +124,21 @@ def _awaited_marks(steps: tuple[Step, ...], classes: CoreClasses) -> list[list[M
 
 def _match(steps: tuple[Step, ...], classes: CoreClasses) -> tuple[set[tuple[int, int]], dict[Pair, int]]:
     """The waits (step, waiting class) that take another signal than the one they name, and signals never taken."""
-    meant: dict[tuple[Mark, int], dict[int, None]] = {}  # a signal -> the classes that wait for it
+    # a signal -> the classes that wait for it, and whether in their own group
+    meant: dict[tuple[Mark, int], dict[tuple[int, bool], None]] = {}
     waits: dict[Pair, list[tuple[int, Mark]]] = {}
     for at, step in enumerate(steps):
         if isinstance(step, Wait):
             for core_class in classes.split(step.cores):
-                for other, mark in _awaited(step, core_class, classes):
-                    meant.setdefault((mark, other), {})[core_class] = None
-                    waits.setdefault((other, core_class), []).append((at, mark))
+                for other, mark, near in _awaited(step, core_class, classes):
+                    meant.setdefault((mark, other), {})[core_class, near] = None
+                    waits.setdefault((other, core_class, near), []).append((at, mark))
     signals: dict[Pair, list[Mark]] = {}
     for step in steps:
         if isinstance(step, Signal):
             for other in classes.split(step.cores):
-                for core_class in meant.get((step.mark, other), ()):
-                    signals.setdefault((other, core_class), []).append(step.mark)
+                for core_class, near in meant.get((step.mark, other), ()):
+                    signals.setdefault((other, core_class, near), []).append(step.mark)
     crossed: set[tuple[int, int]] = set()
     left: dict[Pair, int] = {}
     for pair in {*waits, *signals}:
@@ -131,9 +151,9 @@ def _match(steps: tuple[Step, ...], classes: CoreClasses) -> tuple[set[tuple[int
     return crossed, left
 
 
-def _awaited(wait: Wait, core_class: int, classes: CoreClasses) -> Iterator[tuple[int, Mark]]:
+def _awaited(wait: Wait, core_class: int, classes: CoreClasses) -> Iterator[tuple[int, Mark, bool]]:
     """The classes whose signals a core of a class waits for; a class of one core has no other members."""
     for need in wait.needs:
         for other in classes.split(need.cores):
             if other != core_class or classes.sizes[other] > 1:
-                yield other, need.mark
+                yield other, need.mark, need.near

@@ -187,7 +187,7 @@ class _Launch:
             self.traces[core].append(step)
 
     def _wait(self, core: int, at: int, wait: Wait) -> Moves:
-        yield Blocked(self.flags.met(wait), wait)
+        yield Blocked(self.flags.met(wait, core), wait)
         if (at, self.classes.of_core[core]) in self.flags.crossed:
             self._fault("P5", f"core {core} takes another signal than it should: {self.plan.describe(wait)}")
 
@@ -353,7 +353,7 @@ class _Launch:
                 if row.cells != self.rows[copy_name(name, number)].cells:
                     which = "P19" if number else "P2"
                     self._fault(which, f"{copy_name(name, number)!r} ends with other values than in a serial run")
-        for (other, core_class), count in self.flags.left_behind.items():
+        for (other, core_class, _), count in self.flags.left_behind.items():
             pair = self.classes.members[core_class], self.classes.members[other]
             self._fault("P4", f"cores {pair[0]} leave {count} signals of cores {pair[1]} behind")
         for op in self.flags.locks:

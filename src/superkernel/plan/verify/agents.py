@@ -24,6 +24,7 @@ class Needed:
 
     agents: tuple[Any, ...]
     own_core: bool
+    near: tuple[tuple[Any, Any], ...] = ()  # of agents: the place in a clock that speaks of the own group; the agent
 
 
 class Agents(Protocol):

@@ -28,6 +28,7 @@ def check_edges(plan: BasePlan, clocks: Clocks, agents: Agents, ends: StreamEnds
                     needed = agents.needed(edge, reason, agent)
                     done, own_core = ends_of(clocks, agents, edge.producer), needed.own_core
                     wanted = {other: done[other] for other in needed.agents if other in done}
+                    wanted |= {place: done[other] for place, other in needed.near if other in done}
                 late = behind(known[edge.consumer, agent], wanted)
                 if own_core and clocks.ends.get((edge.producer, agent), 0) > clocks.called_at[edge.consumer, agent]:
                     late = (*late, agent)

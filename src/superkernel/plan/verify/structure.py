@@ -101,6 +101,8 @@ def _check_readers(plan: Plan, fault: Fault) -> None:
             fault("P19", f"{name}: some cores are given two copies to read")
         if any(not set(copy.cores) <= set(copy.readers) for copy in copies):
             fault("P19", f"{name}: a copy is computed by cores of another group")
+        if plan.near_groups and any(len({plan.group_of[core] for core in copy.readers}) > 1 for copy in copies):
+            fault("P19", f"{name}: a copy is read by cores of several groups")
         outputs = {argument for param, argument in node.arguments() if param.kind.writes}
         for other, placed in zip(plan.graph.nodes, plan.placements, strict=True):
             if not any(argument in outputs and param.kind.reads for param, argument in other.arguments()):

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 
 from ...model.hazards import Edge, Reason
 from ...model.options import EarlyStart
-from ..classes import CoreClasses, Partners
+from ..classes import CoreClasses, Partners, sets_of_copies
+from ..near_clocks import NearClasses
 from ..plan import Plan
 from ..steps import (
     AwaitEvent,
@@ -44,7 +45,7 @@ class ClassAgents:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.partners = Partners(plan.graph, plan.placements, plan.copies)
+        self.partners = Partners(plan.graph, plan.placements, plan.copies, plan.near_groups)
         sets: dict[Cores, None] = dict.fromkeys(plan.placements)
         for step in plan.steps:
             sets[step.cores] = None
@@ -52,11 +53,10 @@ class ClassAgents:
                 sets.update(dict.fromkeys(need.cores for need in step.needs))
             elif isinstance(step, Call | Feed):
                 sets[step.team] = None
-        for copies in plan.copies.values():  # cores that read only what they compute themselves are alike
-            shared = [copy for copy in copies if len(copy.readers) > 1]
-            sets.update({cores: None for copy in shared for cores in (copy.cores, copy.readers)})
+        sets.update(dict.fromkeys(sets_of_copies(plan.copies, bool(plan.near_groups))))
         sets.update(dict.fromkeys(self.partners.sets()))
         self.classes = CoreClasses(plan.cores, sets)
+        self.near = NearClasses(self.classes, plan.near_groups)
         self.split = self.classes.split
         self._of = tuple(self.classes.split(cores) for cores in plan.placements)
 
@@ -67,11 +67,15 @@ class ClassAgents:
         for group in self.partners.groups(edge, reason):
             if agent in self.split(group.consumers):
                 producers = self.split(group.producers)
-                return Needed(producers, not producers or agent in producers)
+                own_core = not producers or agent in producers
+                if not group.near:
+                    return Needed(producers, own_core)
+                others = [other for other in producers if other != agent or not self.near.single[other]]
+                return Needed((), own_core, tuple((self.near.index(other), other) for other in others))
         return Needed(self._of[edge.producer], True)  # a reader without a copy of its own: P19 says so
 
     def spell(self, agents: Iterable[int]) -> str:
-        cores = self.classes.cores(agents)
+        cores = self.classes.cores(map(self.near.class_at, agents))
         return f"core{'s' if len(cores) > 1 else ''} {spell(cores)}"
 
 
@@ -91,18 +95,20 @@ def join(*clocks: Known) -> Known:
 class _Walker:
     def __init__(self, plan: Plan, agents: ClassAgents, fault: Fault) -> None:
         self.plan, self.agents, self.fault, self.clocks = plan, agents, fault, Clocks()
-        self.split, self.sizes = agents.split, agents.classes.sizes
+        self.split, self.sizes, self.near = agents.split, agents.classes.sizes, agents.near
         self.early = plan.options.early_start is EarlyStart.FULL
         self.rank = {op: rank for rank, op in enumerate(plan.graph.order)}
-        self.nothing: Known = (0,) * len(self.sizes)
+        self.nothing: Known = (0,) * self.near.span
         self.known: list[Known] = [self.nothing] * len(self.sizes)
         self.position = [0] * len(self.sizes)
         self.published: dict[tuple[Mark, int], Known] = {}
+        self.of_others: dict[tuple[Mark, int], int] = {}  # what a member of the class knew of the others then
         self.last_mark: list[Mark | None] = [None] * len(self.sizes)
         self.after_call: dict[tuple[int, int], Known] = {}
         self.fenced: set[tuple[int, int]] = set()  # (op, class) between the fence behind its call and its signal
         self.pending: dict[int, list[Wait]] = {}  # class -> inside waits that its next call will make
-        self.seen: dict[tuple[int, int], int] = {}  # (producer class, class) -> position of the last signal waited for
+        # (producer class, class, near) -> position of the last signal waited for
+        self.seen: dict[tuple[int, int, bool], int] = {}
         self.absent: dict[int, set[int]] = {}  # sync_all op that has begun -> classes of its team still to come
 
     def take(self, step: Step) -> None:
@@ -115,7 +121,7 @@ class _Walker:
                 for need in step.needs:
                     self._learn(step, need, classes)
             case Barrier(debug=False):
-                met = join(*(self._published_now(c, self.position[c]) for c in classes))
+                met = join(*(self.near.from_all(self._published_now(c, self.position[c]), c) for c in classes))
                 for core_class in classes:
                     self.known[core_class] = met
             case Select():
@@ -130,7 +136,7 @@ class _Walker:
             case Notify():
                 self.clocks.notifies += [(step, self._snapshot(core_class)) for core_class in classes]
             case Request():
-                known = [self._published_now(core_class, self.position[core_class]) for core_class in classes]
+                known = [self.near.from_all(self._published_now(c, self.position[c]), c) for c in classes]
                 self.clocks.requests[step.op] = join(self.nothing, *known)
             case _:
                 pass
@@ -152,12 +158,16 @@ class _Walker:
         """What a core of the class is sure of; of its own class: that all members have come this far."""
         known, position = self.known[core_class], self.position[core_class]
         own = position if self.sizes[core_class] == 1 else min(position, known[core_class])
-        return (*known[:core_class], own, *known[core_class + 1 :])
+        known = (*known[:core_class], own, *known[core_class + 1 :])
+        if not self.near.present:
+            return known
+        index = self.near.index(core_class)
+        own = position if self.near.single[core_class] else min(position, known[index])
+        return (*known[:index], own, *known[index + 1 :])
 
     def _published_now(self, core_class: int, position: int) -> Known:
         """What is known to a core that hears from all members of the class at a position."""
-        known = self.known[core_class]
-        return (*known[:core_class], position, *known[core_class + 1 :])
+        return self.near.with_own(self.known[core_class], core_class, position)
 
     def _check_rendezvous(self, step: Step) -> None:
         """No core may block between the moment its team begins a sync_all op and its own arrival."""
@@ -183,26 +193,30 @@ class _Walker:
     def _learn(self, wait: Wait, need: Need, classes: tuple[int, ...]) -> None:
         """Every class learns what the signalling classes knew; a core learns nothing from its own signal."""
         awaited = self.split(need.cores)
-        signals = [self.published[need.mark, other] for other in awaited if (need.mark, other) in self.published]
+        signals = {other: self.published[need.mark, other] for other in awaited if (need.mark, other) in self.published}
         if len(signals) < len(awaited):
-            silent = [other for other in awaited if (need.mark, other) not in self.published]
+            silent = [other for other in awaited if other not in signals]
             alone = len(wait.cores) == 1 and [self.agents.classes.of_core[wait.cores[0]]] == silent
             if not alone:
                 self.fault("P4", f"{self.plan.describe(wait)}: {self.agents.spell(silent)} give no such signal before")
-        learned = join(self.nothing, *signals)
+        heard = {other: (clock, self.of_others[need.mark, other]) for other, clock in signals.items()}
+        learned = join(self.nothing, *(self.near.from_all(clock, other) for other, clock in signals.items()))
         for core_class in classes:
-            for other in awaited:
-                if (other != core_class or self.sizes[other] > 1) and (need.mark, other) in self.published:
+            for other in signals:
+                alone = self.near.single[other] if need.near else self.sizes[other] == 1
+                if other != core_class or not alone:
                     self._check_crossed(core_class, other, need)
+            if need.near:
+                learned = self.near.from_group(core_class, heard) if heard else self.nothing
             self.known[core_class] = join(self.known[core_class], learned)
 
     def _check_crossed(self, core_class: int, other: int, need: Need) -> None:
-        position = self.published[need.mark, other][other]
-        if position <= self.seen.get((other, core_class), 0):
+        position, pair = self.published[need.mark, other][other], (other, core_class, need.near)
+        if position <= self.seen.get(pair, 0):
             where, signal = self.agents.spell((core_class,)), self.agents.spell((other,))
             text = f"{need.mark.text(self.plan.op_names)} on {signal}"
             self.fault("P5", f"{where}: a wait for {text} after that signal or a later one of the same core")
-        self.seen[other, core_class] = max(position, self.seen.get((other, core_class), 0))
+        self.seen[pair] = max(position, self.seen.get(pair, 0))
 
     def _select(self, step: Select, classes: tuple[int, ...]) -> None:
         if step.op not in self.clocks.requests:
@@ -240,6 +254,7 @@ class _Walker:
                 self.fault("P4", f"{where}: {text!r} is signalled after {before!r}: marks must rise")
             self.last_mark[core_class] = mark
             self.published[mark, core_class] = self._reached(step, core_class)
+            self.of_others[mark, core_class] = min(self.known[core_class][core_class], self.position[core_class])
 
     def _reached(self, step: Signal, core_class: int) -> Known:
         """What stands behind a signal; one that may be given inside the call covers nothing later."""

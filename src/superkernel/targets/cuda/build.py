@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
@@ -11,7 +11,6 @@ from pathlib import Path
 
 from ...errors import BuildError, shown
 from ...model.graph import Graph
-from ...model.options import Options
 from ...model.params import Kind
 from ...model.subkernel import SubKernel
 from .assemble import Assembled, assemble, find_assemblers
@@ -22,7 +21,7 @@ from .emit import ENTRY, LEAST_VERSION, MOST_CONSTANT_TABLE, MOST_VALUES, TextSh
 from .emit_waits import SlotShape, wait_lines
 from .executable import CudaExecutable
 from .facts import KernelFacts, facts_of
-from .machine import most_cores, most_registers, next_slots, shape_of, slot_threads
+from .machine import most_registers, next_slots, slot_threads
 from .numbering import CodeOfKernel, CudaNumbering
 from .plan import CudaPlan, written_parameters
 from .provenance import find_accesses
@@ -264,16 +263,19 @@ def _check_resources(made: SuperKernelText, found: Assembled, graph: Graph, devi
         )
 
 
-def assembled_slots(graph: Graph, options: Options, slots: int, device: DeviceDescription) -> tuple[int, str]:
-    """The largest number of slots, up to `slots`, with which the assembled kernel does not spill; and the reason."""
+def assembled_slots(plan_of: Callable[[int], CudaPlan], slots: int, device: DeviceDescription) -> tuple[int, str]:
+    """The largest number of slots, up to `slots`, with which the assembled kernel does not spill; and the reason.
+
+    `plan_of` plans for so many slots on every SM.
+    """
     tried = []
-    kernels = [node.kernel for node in graph.nodes]
-    threads = slot_threads(kernels)
-    most = sum(3 * TASK_BYTES + 3 * ARGUMENT_BYTES * len(kernel.params) for kernel in kernels)
-    sizes = (0,) if most < MOST_CONSTANT_TABLE else (0, most)  # the table may lie in constant or in global memory
     while True:
-        cores = most_cores(graph, options, slots * device.sms)
-        used = shape_of(cores, slots, device).slots
+        plan = plan_of(slots)
+        graph, options, used = plan.graph, plan.options, plan.shape.slots
+        kernels = [node.kernel for node in graph.nodes]
+        threads = slot_threads(kernels)
+        most = sum(3 * TASK_BYTES + 3 * ARGUMENT_BYTES * len(kernel.params) for kernel in kernels)
+        sizes = (0,) if most < MOST_CONSTANT_TABLE else (0, most)  # the table may lie in constant or in global memory
         text = f"{slots} slot{'s' if slots > 1 else ''} on each of {device.sms} SMs"
         if not find_assemblers():
             return slots, text
@@ -283,8 +285,8 @@ def assembled_slots(graph: Graph, options: Options, slots: int, device: DeviceDe
         )
         if not resources.spilled_bytes or slots == 1:
             break
-        tried.append(f"{slots} slots would spill {resources.spilled_bytes} bytes")
-        slots = next_slots(slots, threads, len(set(kernels)))
+        tried.append(f"{used} slots would spill {resources.spilled_bytes} bytes")
+        slots = max(1, next_slots(min(slots, used), threads, len(set(kernels))))
     return slots, "; ".join((f"{text}, {resources.registers} registers a thread", *tried))
 
 

@@ -15,6 +15,7 @@ from ...model.graph import Graph
 from ...model.options import Options
 from ...model.subkernel import SubKernel
 from ...plan import Machine
+from ...plan.steps import Cores
 from .device import DeviceDescription
 from .emit_waits import SlotShape
 from .facts import KernelFacts, facts_of
@@ -94,16 +95,24 @@ def shape_of(cores: int, slots: int, device: DeviceDescription) -> SlotGrid:
     return SlotGrid(cores, sms, -(-cores // sms))
 
 
-def machine_of(cores: int, slots: int, device: DeviceDescription) -> Machine:
-    """The machine of up to `cores` cores with so many slots per SM."""
+def machine_of(cores: int, slots: int, device: DeviceDescription, *, team_slots: int = 0) -> Machine:
+    """The machine of up to `cores` cores with so many slots per SM.
+
+    With `team_slots` slots on every SM there are teams: the first slot of each, for the ops between those that start
+    early, and the others.
+    """
     costs = device.costs
     if cores <= slots:
         return Machine(cores, costs=replace(costs, sync_ns=costs.near_sync_ns), feeds_sync_all=False)
-    shape = shape_of(cores, slots, device)
-    groups = tuple(tuple(range(sm, cores, shape.sms)) for sm in range(shape.sms))
     # what the memory delivers is shared by all cores; the costs are those of four slots per SM
     costs = replace(costs, bytes_per_ns=costs.bytes_per_ns * _COSTED_SLOTS * device.sms / cores)
-    return Machine(cores, groups, costs, copies_per_core=True, feeds_sync_all=False)
+    sms = shape_of(cores, slots, device).sms
+    divided: tuple[Cores, ...] = ()
+    if team_slots > 1 and sms == device.sms:
+        cores = max(cores, sms * team_slots)
+        divided = tuple(range(sms)), tuple(range(sms, cores))
+    groups = tuple(tuple(range(sm, cores, sms)) for sm in range(sms))
+    return Machine(cores, groups, costs, near_needs=True, teams=divided, feeds_sync_all=False)
 
 
 def most_cores(graph: Graph, options: Options, available: int) -> int:

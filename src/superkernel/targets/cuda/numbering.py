@@ -14,7 +14,8 @@ from .task_layout import COUNTER_BYTES, WORD, NeedKind, counters_offset, shared_
 
 COPY_ALIGNMENT = 256  # bytes
 LEAST_PREFETCH = 64 * 1024  # bytes of a weight
-CounterKey = tuple[Mark | int, Cores]  # a mark, or the number of a barrier's step; and the cores that arrive
+# a mark, or the number of a barrier's step; the cores that arrive; whether each SM counts those of its own alone
+CounterKey = tuple[Mark | int, Cores, bool]
 
 
 @dataclass(frozen=True)
@@ -126,47 +127,7 @@ class CudaNumbering:
             op: {core: number for number, copy in enumerate(copies) for core in copy.readers}
             for op, copies in self.plan.copies.items()
         }
-        for op, computing in self.computed_by.items():
-            found[op] |= {core: 1 + self.shape.sm(core) for core in computing}
         return found
-
-    @cached_property
-    def computed_by(self) -> dict[int, dict[int, int]]:
-        """Replicated op of which every core has a copy -> core -> the core of its SM that computes the copy it reads.
-
-        The other slots wait for that one, which is near, and the copies take less of the memory's time. Copy 0 is the
-        buffer itself, whose memory serves other buffers once the plan knows that its core has read it: only that core
-        reads it. All other copies are written once in a launch.
-        """
-        found: dict[int, dict[int, int]] = {}
-        for op, copies in self.plan.copies.items():
-            alone = all(len(copy.readers) == 1 for copy in copies)
-            if alone and self.shape.slots > 1 and len(found) < self.shared_room // 2:
-                first_of: dict[int, int] = {}
-                cores = sorted(core for copy in copies[1:] for core in copy.cores)
-                found[op] = {core: first_of.setdefault(self.shape.sm(core), core) for core in cores}
-        return found
-
-    def reads_copy_of(self, op: int, core: int) -> bool:
-        """Whether another slot of its SM computes what this core would compute."""
-        return self.computed_by.get(op, {}).get(core, core) != core
-
-    @cached_property
-    def copy_words(self) -> dict[int, int]:
-        """Op whose copies the slots of an SM share -> the shared word that says its copy is there."""
-        first = shared_words_offset(self.shape.slots)
-        return {op: first + WORD * number for number, op in enumerate(self.computed_by)}
-
-    def tells_slots(self, op: int, core: int) -> bool:
-        """Whether other slots of its SM read the copy that this core computes."""
-        return core in self._read_by_slots.get(op, ())
-
-    @cached_property
-    def _read_by_slots(self) -> dict[int, set[int]]:
-        return {
-            op: {first for core, first in computing.items() if core != first}
-            for op, computing in self.computed_by.items()
-        }
 
     @cached_property
     def scratch(self) -> dict[int, CopiesArea]:
@@ -202,10 +163,10 @@ class CudaNumbering:
         for number, step in enumerate(self.plan.steps):
             if isinstance(step, Wait):
                 for need in step.needs:
-                    key: CounterKey = (need.mark, need.cores)
+                    key: CounterKey = (need.mark, need.cores, need.near)
                     found[key] = (*found.get(key, ()), *step.cores)
             elif isinstance(step, Barrier):
-                found[number, step.cores] = step.cores
+                found[number, step.cores, False] = step.cores
         return found
 
     @cached_property
@@ -220,7 +181,7 @@ class CudaNumbering:
     def members(self) -> dict[Cores, frozenset[int]]:
         """The cores of every step and need, as sets."""
         tuples = dict.fromkeys(step.cores for step in self.plan.steps)
-        tuples |= dict.fromkeys(cores for _, cores in self.waiters)
+        tuples |= dict.fromkeys(key[1] for key in self.waiters)
         return {cores: frozenset(cores) for cores in tuples}
 
     @cached_property
@@ -241,11 +202,15 @@ class CudaNumbering:
     def shared_words(self) -> dict[CounterKey, int]:
         """Counters with a word in shared memory -> its offset; near counters, and those at which the cores of an SM
         arrive together. Where there is no room, every core raises the counter in device memory by itself."""
-        first = shared_words_offset(self.shape.slots) + WORD * len(self.copy_words)
-        room = self.shared_room - len(self.copy_words)
-        words: dict[CounterKey, int] = {}
+        first, room = shared_words_offset(self.shape.slots), self.shared_room
+        words = {key: first + WORD * number for number, key in enumerate(key for key in self.waiters if key[2])}
         for key in self.waiters:
-            if key not in self._near and max(self.shares[key[1]].values()) > 1 and len(words) < room:
+            if (
+                key not in words
+                and key not in self._near
+                and max(self.shares[key[1]].values()) > 1
+                and len(words) < room
+            ):
                 words[key] = first + WORD * len(words)
         together = len(words)
         used: Counter[int] = Counter()  # SM -> words of its near counters, which need not differ between SMs
@@ -259,7 +224,7 @@ class CudaNumbering:
     def _counter_words(self) -> int:
         """Shared words of counters, before those that say which counters have been reached."""
         if not self.shared_words:
-            return len(self.copy_words)
+            return 0
         return (max(self.shared_words.values()) - shared_words_offset(self.shape.slots)) // WORD + 1
 
     @cached_property
@@ -296,16 +261,22 @@ class CudaNumbering:
 
     @cached_property
     def _near(self) -> dict[CounterKey, int]:
-        """Counters whose cores and waiters are all on one SM -> that SM."""
+        """Counters whose cores and waiters are all on one SM -> that SM; but those that every SM has."""
         found = {}
         for key, waiting in self.waiters.items():
+            if key[2]:
+                continue
             sms = {*self.shares[key[1]], *map(self.shape.sm, waiting)}
             if len(sms) == 1:
                 found[key] = sms.pop()
         return found
 
     def is_near(self, key: CounterKey) -> bool:
-        return key in self._near and key in self.shared_words
+        return key[2] or (key in self._near and key in self.shared_words)
+
+    def arrivals(self, key: CounterKey, core: int) -> int:
+        """How many cores arrive at a counter in a launch, as one that waits for it sees it."""
+        return self.shares[key[1]][self.shape.sm(core)] if key[2] else len(key[1])
 
     @cached_property
     def counters(self) -> dict[CounterKey, int]:

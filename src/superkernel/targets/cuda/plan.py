@@ -20,6 +20,7 @@ from .machine import fitting_slots, machine_of, most_cores, shape_of
 from .numbering import ONE_CORE, SlotGrid
 
 MOST_SMALL_BLOCKS = 8  # of a pure op that may rather be replicated, which a wait inside would prevent
+MOST_NEAR_MARKS = 768  # of the words of shared memory that a plan can count on
 LEAST_EARLY_BYTES = 1024  # that a block asks for before its wait; a wait inside for less costs more than it hides
 
 
@@ -52,12 +53,18 @@ def make_cuda_plan(graph: Graph, options: Options, cores: int, device: DeviceDes
 
 def _plan(graph: Graph, sunk: Graph, options: Options, cores: int, device: DeviceDescription) -> CudaPlan:
     slots = min(fitting_slots(graph, device), max(1, -(-cores // device.sms)))
+    room = min(slots, cores // device.sms)  # slots that every SM can have
     wanted = min(cores, slots * device.sms)
     machine = machine_of(most_cores(sunk, options, wanted), slots, device)
     if not all(fits_group(node, machine) for node in graph.nodes):
         slots = max(1, -(-machine.cores // device.sms))  # on several SMs, one slot each
         machine = machine_of(machine.cores, slots, device)
+    if machine.groups and not options.stream_fusion:
+        machine = machine_of(machine.cores, slots, device, team_slots=room)
     plan = checked_plan(sunk, options, machine)
+    near = {need.mark for step in plan.steps if isinstance(step, Wait) for need in step.needs if need.near}
+    if len(near) > MOST_NEAR_MARKS:  # shared memory has no word for each
+        plan = checked_plan(sunk, options, replace(machine, near_needs=False, replicates=False, teams=()))
     known = {field.name: getattr(plan, field.name) for field in fields(plan)}
     return CudaPlan(**known, shape=shape_of(plan.cores, slots, device))
 

@@ -21,9 +21,8 @@ _EVENTS = {steps.AwaitEvent: "await", steps.Notify: "notify", steps.ResetEvent: 
 class AwaitedCounter:
     """A counter as waits see it."""
 
-    near: bool
+    key: CounterKey
     where: int
-    arrivals: int
     waiters: Counter[int]  # by SM
 
 
@@ -66,12 +65,7 @@ class PlannedActions:
             elif isinstance(step, Call):
                 yield from inside
                 inside = []
-                if numbers.reads_copy_of(step.op, core):
-                    yield "wait", numbers.copy_words[step.op], 1, 1
-                    continue
                 yield "call", step
-                if numbers.tells_slots(step.op, core):
-                    yield "signal", True, False, 0, 0, numbers.copy_words[step.op]
             elif isinstance(step, steps.PrefetchWeights):
                 yield from (("prefetch", name, step) for name in step.names if numbers.asks_for(name))
             elif isinstance(step, steps.Record):
@@ -88,22 +82,28 @@ class PlannedActions:
         """What a core waits for at a wait or barrier."""
         numbers, step = self.numbers, self.plan.steps[number]
         if number not in self.needs:
-            barrier: list[CounterKey] = [(number, step.cores)]
-            keys = [(need.mark, need.cores) for need in step.needs] if isinstance(step, Wait) else barrier
+            barrier: list[CounterKey] = [(number, step.cores, False)]
+            keys = [(need.mark, need.cores, need.near) for need in step.needs] if isinstance(step, Wait) else barrier
             self.needs[number] = [
-                AwaitedCounter(near, (numbers.shared_words if near else numbers.counters)[key], len(key[1]), by_sm)
+                AwaitedCounter(
+                    key,
+                    (numbers.shared_words if numbers.is_near(key) else numbers.counters)[key],
+                    numbers.waiters_by_sm[key],
+                )
                 for key in keys
-                for near, by_sm in [(numbers.is_near(key), numbers.waiters_by_sm[key])]
             ]
+        sm = numbers.shape.sm(core)
         for awaited in self.needs[number]:
-            several = awaited.waiters[numbers.shape.sm(core)] > 1 and numbers.shares_polls
-            yield awaited.where, awaited.arrivals, 1 if awaited.near else 2 if several else 0
+            _, cores, in_sm = awaited.key
+            arrivals = sum(numbers.shape.sm(other) == sm for other in cores) if in_sm else len(cores)
+            several = awaited.waiters[sm] > 1 and numbers.shares_polls
+            yield awaited.where, arrivals, 1 if numbers.is_near(awaited.key) else 2 if several else 0
 
     def _signals_of(self, number: int, core: int) -> Iterator[Action]:
         """Where a core arrives at a signal or barrier."""
         numbers, step = self.numbers, self.plan.steps[number]
         if number not in self.signals:
-            barrier: list[CounterKey] = [(number, step.cores)]
+            barrier: list[CounterKey] = [(number, step.cores, False)]
             keys = numbers.keys_of_mark.get(step.mark, []) if isinstance(step, steps.Signal) else barrier
             self.signals[number] = [
                 SignalledCounter(

@@ -300,8 +300,7 @@ class _Comparison:
         numbers = self.numbers
         if area is None or area.op not in numbers.copy_of or right[0] // 8 < numbers.copies_place:
             return 0
-        shared = area.op in numbers.computed_by and numbers.copy_of[area.op].get(core, 0) > 0
-        return area.stride if shared or len(self.cores) > 1 else 0
+        return area.stride
 
     def _value(self, slot: Slot, core: int) -> tuple[int, int]:
         """The place of a value and what is added to it."""

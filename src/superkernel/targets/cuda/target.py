@@ -53,8 +53,10 @@ class CudaPlanner:
     def choose_cores(self, graph: Graph, options: Options, available: int) -> CoreChoice:
         """As many slots per SM as registers and shared memory allow; a plan uses no more than it has blocks."""
         slots = fitting_slots(graph, self.device)
-        planned = self.plan(graph, options, slots * self.device.sms)  # for its sub-kernels, some of which wait inside
-        slots, reason = assembled_slots(planned.graph, options, slots, self.device)
+        # plans, for some sub-kernels then wait inside
+        slots, reason = assembled_slots(
+            lambda count: self.plan(graph, options, count * self.device.sms), slots, self.device
+        )
         return CoreChoice(slots * self.device.sms, reason=reason)
 
     def plan(self, graph: Graph, options: Options, cores: int, note: str = "") -> CudaPlan:

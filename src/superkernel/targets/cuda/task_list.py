@@ -61,17 +61,16 @@ _EVENT_SECTIONS = {
 
 
 def counter_key(need: Need) -> CounterKey:
-    return need.mark, need.cores
+    return need.mark, need.cores, need.near
 
 
 class TaskList:
     """The steps of one core, in order -> its tasks."""
 
-    def __init__(self, numbers: CudaNumbering, positions: Positions, core: int, alone: bool) -> None:
-        """`alone`: no other core shares the list."""
+    def __init__(self, numbers: CudaNumbering, positions: Positions, core: int) -> None:
         self.numbers, self.plan, self.positions = numbers, numbers.plan, positions
         self.layout = self.plan.layout
-        self.core, self.alone = core, alone
+        self.core = core
         self.tasks: list[SlotTask] = []
         self.waiting: list[NeedFields] = []  # for the next task
         self.inside: list[NeedFields] = []  # for the next call
@@ -94,19 +93,15 @@ class TaskList:
             case Wait():
                 self.waiting += self._needs(step)
             case steps.Barrier():
-                key: CounterKey = (number, step.cores)
+                key: CounterKey = (number, step.cores, False)
                 self._signal(number, key)
                 self.waiting.append(self._need(key))
             case steps.Signal():
                 for key in self.numbers.keys_of_mark.get(step.mark, ()):
                     if self.core in self.numbers.members[key[1]]:
                         self._signal(number, key)
-            case Call() if self.numbers.reads_copy_of(step.op, self.core):
-                self.waiting.append((self.numbers.copy_words[step.op], 1, NeedKind.NEAR))
             case Call():
                 self._call(number, step)
-                if self.numbers.tells_slots(step.op, self.core):
-                    self._signal_near(self.numbers.copy_words[step.op])
             case steps.Record():
                 self._add(SlotTask(CodeSection.STAMP, number, stamp=self.stamps))
                 self.stamps += 1
@@ -134,7 +129,7 @@ class TaskList:
     def _need(self, key: CounterKey) -> NeedFields:
         kind = self.numbers.need_kind(key, self.core)
         where = self.numbers.shared_words[key] if kind is NeedKind.NEAR else self.numbers.counters[key]
-        return where, len(key[1]), kind
+        return where, self.numbers.arrivals(key, self.core), kind
 
     def _signal(self, number: int, key: CounterKey) -> None:
         """Behind the last task if its threads meet there and it signals nothing yet; else behind a task of its own."""
@@ -225,9 +220,8 @@ class TaskList:
         return source, stride, addend + slot.addend
 
     def _of_copy(self, area: CopiesArea, copy: int, place: int, first: int) -> Argument:
-        """Copy `first` lies at the beginning of the area; in a list of several cores the copy rises with the SM."""
-        shared = area.op in self.numbers.computed_by and copy > 0
-        if area.op not in self.numbers.copy_of or (self.alone and not shared):
+        """Copy `first` lies at the beginning of the area; the copy rises with the SM."""
+        if area.op not in self.numbers.copy_of:
             return 8 * place, 0, area.offset + (copy - first) * area.stride
         sm = self.numbers.shape.sm(self.core)
         return 8 * place, area.stride, area.offset + (copy - first - sm) * area.stride

@@ -77,7 +77,7 @@ class _Encoder:
     def signatures(self) -> list[tuple[object, ...]]:
         """Per core, what decides its list of tasks, relative to its number."""
         numbers = self.numbers
-        far = [cores for mark, cores in numbers.waiters if not numbers.is_near((mark, cores))]
+        far = [key[1] for key in numbers.waiters if key[2] or not numbers.is_near(key)]
         alike = [step.cores for step in self.plan.steps if not self._is_near(step)]
         classes = CoreClasses(self.shape.cores, [*far, *alike])
         found: list[list[object]] = [[number] for number in classes.of_core]
@@ -93,9 +93,6 @@ class _Encoder:
         for copy_of in numbers.copy_of.values():
             for core, copy in copy_of.items():
                 found[core].append((copy == 0, copy - self.shape.sm(core)))
-        for op, computing in numbers.computed_by.items():
-            for core, first in computing.items():
-                found[core].append((core == first, numbers.tells_slots(op, core)))
         for cores, by_sm in numbers.shares.items():
             for core in cores:
                 share = by_sm[self.shape.sm(core)]
@@ -106,18 +103,23 @@ class _Encoder:
                 found[core].append(by_sm[self.shape.sm(core)] > 1)
         for step in self.plan.steps:
             if isinstance(step, Wait) and self._is_near(step):
-                words = tuple((numbers.shared_words[counter_key(need)], len(need.cores)) for need in step.needs)
+                keys = [counter_key(need) for need in step.needs]
+                words = tuple((numbers.shared_words[key], len(key[1])) for key in keys)
                 for core in step.cores:
                     found[core].append((step.op, step.inside, words))
-        for key in numbers.waiters:
-            if numbers.is_near(key):
+        for key, waiting in numbers.waiters.items():
+            if key[2]:
+                for core in waiting:
+                    found[core].append(numbers.arrivals(key, core))
+            elif numbers.is_near(key):
                 for core in key[1]:
                     found[core].append((numbers.shared_words[key], key[0]))
         return [tuple(signature) for signature in found]
 
     def _is_near(self, step: Step) -> bool:
-        """Whether a step is a wait for cores of the same SM: then the cores of other SMs have a step like it."""
-        return isinstance(step, Wait) and all(self.numbers.is_near(counter_key(need)) for need in step.needs)
+        """Whether a step is a wait of cores of one SM for each other: then those of other SMs have a step like it."""
+        keys = [counter_key(need) for need in step.needs] if isinstance(step, Wait) else []
+        return bool(keys) and all(self.numbers.is_near(key) and not key[2] for key in keys)
 
     def _runs(self) -> Iterator[tuple[int, int]]:
         first = 0
@@ -128,9 +130,9 @@ class _Encoder:
 
     # the tasks of a core
 
-    def tasks(self, core: int, alone: bool) -> list[SlotTask]:
-        """The list of a core; `alone`: no other core shares it."""
-        return TaskList(self.numbers, self.positions, core, alone).run()
+    def tasks(self, core: int) -> list[SlotTask]:
+        """The list of a core."""
+        return TaskList(self.numbers, self.positions, core).run()
 
     def table(self) -> TaskTable:
         pool, lists, runs = _Pool(), list[tuple[int, list[SlotTask]]](), list[CoreRun]()
@@ -138,7 +140,7 @@ class _Encoder:
         end = header
         known: dict[object, int] = {}  # list -> its place; other cores may do the same
         for first, last in self._runs():
-            tasks = self.tasks(first, last - first == 1)
+            tasks = self.tasks(first)
             content = tuple(task.content for task in tasks)
             if content not in known:
                 known[content] = end

@@ -207,7 +207,7 @@ class SuperKernelEmulator:
     def _labels(self, state: MemoryRange) -> Iterator[tuple[int, int, str]]:
         """What the words of the sync state are, for reports."""
         names = self._plan.op_names
-        for (mark, cores), offset in self.executable.numbers.counters.items():
+        for (mark, cores, _), offset in self.executable.numbers.counters.items():
             what = mark.text(names) if isinstance(mark, Mark) else f"the barrier of step {mark}"
             begin = state.address + offset
             text = f"the counter of '{what}' on cores {spell(cores)} ({len(cores)} arrivals a launch)"
@@ -231,7 +231,7 @@ class SuperKernelEmulator:
         begun = words[StateOffset.PROGRESS // 4 :][: self.executable.shape.cores]
         problems += [f"core {core} still says that it runs a task" for core in np.flatnonzero(begun)[:1]]
         names = self._plan.op_names
-        for (mark, cores), offset in self.executable.numbers.counters.items():
+        for (mark, cores, _), offset in self.executable.numbers.counters.items():
             found, wanted = int(words[offset // 4]), expected * len(cores) % 2**32
             if found != wanted:
                 what = mark.text(names) if isinstance(mark, Mark) else f"the barrier of step {mark}"
