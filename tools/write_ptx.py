@@ -14,13 +14,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+from superkernel.targets.cuda.kernels.streaming_gemv import BATCHES, SLICES, WEIGHT_BYTES
+
 KERNELS = Path(__file__).resolve().parent.parent / "src" / "superkernel" / "targets" / "cuda" / "kernels"
 SOURCE = KERNELS / "streaming_gemv.cu"
 WEIGHTS = {"bfloat16": "Bfloat16", "float16": "Float16", "int8": "Int8"}  # in file names -> in the source
-# kind of kernel, in file names -> macros: one vector, with and without tickets; the most vectors
-KINDS = {"tickets": ("-DSK_POOLED", "-DSK_TICKETS"), "fixed": ("-DSK_POOLED",)}
-BATCHES = {str(batch): (f"-DSK_BATCH={batch}",) for batch in (1, 2, 4, 8)}
-KINDS |= BATCHES
 # The oldest PTX that has all instructions of the sources: assemblers refuse a newer version than their own.
 VERSION = "8.0"
 FLAGS = ("-ptx", "-arch=compute_90", "-O3", "-std=c++17", "-diag-suppress", "177")
@@ -30,9 +28,13 @@ def outputs() -> dict[Path, tuple[str, ...]]:
     """The PTX files, each with the macros that choose its entry."""
     files = {}
     for weight, name in WEIGHTS.items():
-        for kind in KINDS if weight != "int8" else BATCHES:
+        kinds = {str(batch): (f"-DSK_BATCH={batch}",) for batch in BATCHES}
+        for slices in SLICES[WEIGHT_BYTES[weight]]:
+            given = {"PARTS": slices.parts, "STEPS": slices.steps, "ROWS": slices.rows}
+            kinds[slices.kind] = tuple(f"-DSK_{macro}={value}" for macro, value in given.items())
+        for kind, chosen in kinds.items():
             entry = f"streaming_gemv_{weight}_{kind}"
-            macros = [f"-DSK_WEIGHT={name}", *KINDS[kind], f"-DSK_ENTRY={entry}"]
+            macros = [f"-DSK_WEIGHT={name}", *chosen, f"-DSK_ENTRY={entry}"]
             macros += ["-DSK_SCALED"] if weight == "int8" else []
             files[KERNELS / "ptx" / f"{entry}.ptx"] = tuple(macros)
     return files

@@ -12,7 +12,7 @@ import pytest
 import superkernel as sk
 from superkernel.errors import GraphError
 from superkernel.targets.cuda.facts import complete
-from superkernel.targets.cuda.kernels.streaming_gemv import WEIGHT_BYTES, StreamingGemv
+from superkernel.targets.cuda.kernels.streaming_gemv import SLICES, WEIGHT_BYTES, StreamingGemv
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -28,7 +28,7 @@ def write_ptx() -> ModuleType:
 
 def test_the_ptx_was_written_from_the_source(write_ptx: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     assert write_ptx.main(["--check"]) == 0
-    assert len(write_ptx.outputs()) == 16
+    assert len(write_ptx.outputs()) == 23
     monkeypatch.setattr(write_ptx, "FLAGS", ("-ptx",))
     assert write_ptx.main(["--check"]) == 1
 
@@ -48,20 +48,23 @@ def test_this_nvcc_writes_the_same_ptx(write_ptx: ModuleType) -> None:
 def test_every_shape_fits_into_shared_memory(weights: str, batch: int, columns: int) -> None:
     gemv = StreamingGemv(128256, columns, batch=batch, weights=weights)
     assert gemv.slots >= 2 and gemv.shared <= 217 << 10
-    assert gemv.steps or (gemv.panel % 256 == 0 and gemv.panel >= min(columns, 2048))
-    assert gemv.kernel().shared == gemv.shared and gemv.kernel().threads == (288 if gemv.steps else 256, 1, 1)
+    assert gemv.slices or (gemv.panel % 256 == 0 and gemv.panel >= min(columns, 2048))
+    assert gemv.kernel().shared == gemv.shared and gemv.kernel().threads == (288 if gemv.slices else 256, 1, 1)
 
 
 def test_one_vector_is_sliced_among_warps() -> None:
     found = {}
-    for columns in (1024, 2048, 4096, 8192, 3072, 264, 20480):
+    for columns in (512, 2048, 4096, 8192, 3072, 264, 20480):
         gemv = StreamingGemv(4096, columns)
-        found[columns] = gemv.steps, gemv.steps and gemv.rows_of_group, gemv.slots
+        found[columns] = gemv.slices and (gemv.slices.parts, gemv.slices.steps, gemv.slices.rows), gemv.slots
     assert found == {
-        1024: (1, 4, 8), 2048: (1, 4, 8), 4096: (2, 4, 4), 8192: (4, 2, 4), 3072: (2, 4, 4), 264: (0, 0, 4),
-        20480: (0, 0, 4),
+        512: ((4, 1, 8), 12), 2048: ((4, 2, 4), 12), 4096: ((4, 4, 2), 12), 8192: ((8, 4, 1), 12),
+        3072: ((4, 4, 2), 12), 264: (None, 3), 20480: (None, 3),
     }  # fmt: skip
-    assert StreamingGemv(4096, 4096, batch=2).steps == 0
+    assert StreamingGemv(4096, 4096, batch=2).slices is None
+    for slices in (slices for of_weights in SLICES.values() for slices in of_weights):
+        assert slices.chunk_bytes == 16 << 10
+    assert StreamingGemv(4096, 4096, ring_bytes=80 << 10).slots == 4  # as many for each set of warps
 
 
 def test_an_op_has_typed_buffers_and_the_shape_as_scalars() -> None:
@@ -69,29 +72,20 @@ def test_an_op_has_typed_buffers_and_the_shape_as_scalars() -> None:
     assert staged.kernel.name == "streaming_gemv_bfloat16_4" and staged.kernel.grid == (132, 1, 1)
     params = [str(param) for param in staged.kernel.params]
     assert params[:3] == ["in:w:bfloat16[4096,2048]", "in:x:float32[3,2048]", "out:y:float32[3,4096]"]
-    assert list(staged.args) == ["w", "x", "y", 4096, 2048, 3, 2048, 4, 0]
-    pooled = StreamingGemv(4096, 4096, activations="bfloat16").op("w", "x", "y", tickets="t")
-    assert pooled.kernel.name == "streaming_gemv_bfloat16_tickets" and not pooled.kernel.pure
-    assert list(pooled.args) == ["w", "x", "y", "t", 4096, 4096, 2, 4, 2, 32, 1]
-    assert str(pooled.kernel.params[3]) == "inout:tickets:uint32[1]"
-
-
-def test_without_tickets_every_block_has_its_rows() -> None:
-    op = StreamingGemv(4096, 4096).op("w", "x", "y")
-    assert op.kernel.name == "streaming_gemv_bfloat16_fixed" and op.kernel.pure
-    assert list(op.args) == ["w", "x", "y", 4096, 4096, 2, 4, 8, 32, 0]  # 8 x 132 groups of 4 rows
-    assert len(StreamingGemv(64, 64, batch=2).op("w", "x", "y", tickets="t").kernel.params) == 9  # staged: no tickets
+    assert list(staged.args) == ["w", "x", "y", 4096, 2048, 3, 2048, 3, 0]
+    sliced = StreamingGemv(4096, 4096, activations="bfloat16").op("w", "x", "y")
+    assert sliced.kernel.name == "streaming_gemv_bfloat16_columns4096" and sliced.kernel.pure
+    assert list(sliced.args) == ["w", "x", "y", 4096, 4096, 12, 8, 3, 64, 1]  # 12 chunks, 8 early, 3 at a time
 
 
 @pytest.mark.parametrize(
-    ("weights", "kind"),
-    [(weights, kind) for weights in ("bfloat16", "float16") for kind in ("fixed", "tickets", "2", "8")]
-    + [("int8", kind) for kind in ("1", "2", "8")],
+    ("weights", "columns", "batch"),
+    [(weights, columns, 1) for weights in WEIGHT_BYTES for columns in (1024, 2048, 4096, 8192, 16384)]
+    + [(weights, 2048, batch) for weights in WEIGHT_BYTES for batch in (2, 8)],
 )
-def test_the_wait_comes_after_the_first_weights(weights: str, kind: str) -> None:
-    gemv = StreamingGemv(256, 2048, weights=weights, batch=int(kind) if kind.isdigit() else 1)
-    kernel = complete(gemv.kernel(kind == "tickets"))
-    assert kernel.name.endswith(kind) and kernel.waits_inside and kernel.read_before_wait == ("w",)
+def test_the_wait_comes_after_the_first_weights(weights: str, columns: int, batch: int) -> None:
+    kernel = complete(StreamingGemv(256, columns, weights=weights, batch=batch).kernel())
+    assert kernel.waits_inside and kernel.read_before_wait == ("w",)
 
 
 def test_int8_weights_have_a_scale_and_others_none() -> None:

@@ -15,10 +15,8 @@ from .cuda_chains import (
     GRAPH,
     OURS,
     PDL_GRAPH,
-    STREAM,
     add_figures,
     ours_of,
-    separate_cases,
     time_chain,
 )
 from .cuda_decode import decode_chain
@@ -151,10 +149,7 @@ def _gemv(torch: Any, result: Result, rounds: int, rate: float) -> None:
     triton_chain = gemv_chain(torch, best_config(torch, result, 4096, 4096))
     theirs = time_chain(result, triton_chain, rounds, rate)
     chain = with_streaming_gemv(triton_chain)
-    fixed = with_streaming_gemv(triton_chain, tickets=False)
-    peers = {f"{name}, fixed rows": case for name, case in separate_cases(fixed).items() if name != STREAM}
-    ours = {OURS: chain.ops, f"{OURS}, fixed rows": fixed.ops}
-    timings = time_chain(result, chain, rounds, rate, peers=peers, ours=ours)
+    timings = time_chain(result, chain, rounds, rate, ours={OURS: chain.ops})
     share = 100 * chain.weight_bytes / rate * 1e6 / ours_of(timings).median
     graphs = [*timings.items(), *((f"Triton GEMV, {name}", timing) for name, timing in theirs.items())]
     name, best = min((pair for pair in graphs if PDL_GRAPH in pair[0]), key=lambda pair: pair[1].median)

@@ -164,21 +164,15 @@ def gemv_chain(torch: Any, config: GemvConfig, layers: int = 64, size: int = 409
     return make_chain(f"{layers} GEMVs {size} x {size}", body, last, value, 1e-4, layers * size * size * 2)
 
 
-def with_streaming_gemv(chain: CudaChain, tickets: bool = True) -> CudaChain:
-    """The chain with every GEMV of Triton replaced by ours; `tickets`: rows are handed out, not fixed."""
-    import torch
-
-    counter = {"tickets": torch.zeros(1, dtype=torch.uint32, device=DEVICE)} if tickets else {}
+def with_streaming_gemv(chain: CudaChain) -> CudaChain:
+    """The chain with every GEMV of Triton replaced by ours."""
 
     def replaced(op: Op) -> Op:
         if op.kernel.name != "gemv":
             return op
         w, x, y = (str(argument) for argument in op.args[:3])
         rows, columns = chain.buffers[w].shape
-        gemv = StreamingGemv(rows, columns, blocks=sm_count())
-        return gemv.op(w, x, y, tickets="tickets" if tickets else None)
+        return StreamingGemv(rows, columns, blocks=sm_count()).op(w, x, y)
 
-    name, buffers = f"{chain.name}, streaming GEMV", chain.buffers | counter
-    return replace(
-        chain, name=name, ops=[*map(replaced, chain.ops)], waiting=[*map(replaced, chain.waiting)], buffers=buffers
-    )
+    ops, waiting = ([*map(replaced, given)] for given in (chain.ops, chain.waiting))
+    return replace(chain, name=f"{chain.name}, streaming GEMV", ops=ops, waiting=waiting)

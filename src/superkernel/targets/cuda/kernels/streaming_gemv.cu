@@ -5,10 +5,11 @@
 // Every row is summed in a fixed order: the result has the same bits in a launch of its own and in a super kernel.
 // The PTX beside this file is written by tools/write_ptx.py.
 //
-// SK_WEIGHT (Bfloat16, Float16, Int8) and SK_BATCH (1, 2, 4, 8, or SK_POOLED instead) choose the entry SK_ENTRY.
-// A counter of tickets is 0 before and after a launch.
-#ifdef SK_POOLED
-#include "pooled_gemv.cuh"
+// SK_WEIGHT (Bfloat16, Float16, Int8) and either SK_BATCH (1, 2, 4, 8: activations are staged in shared memory) or SK_PARTS,
+// SK_STEPS and SK_ROWS (one vector: warps of a set, vectors of a slice that a lane reads, rows of a group) choose the entry
+// SK_ENTRY.
+#ifdef SK_PARTS
+#include "sliced_gemv.cuh"
 #else
 #include "staged_gemv.cuh"
 #endif
@@ -21,19 +22,11 @@
 #define SCALE nullptr
 #endif
 
-#ifdef SK_TICKETS
-#define TICKETS_PARAMETER u32* tickets,
-#define TICKETS tickets
-#else
-#define TICKETS_PARAMETER
-#define TICKETS nullptr
-#endif
-
-#ifdef SK_POOLED
-extern "C" __global__ void __launch_bounds__(kPooledThreads, 1)
-    SK_ENTRY(const u8* w, SCALE_PARAMETER const u8* x, u8* y, TICKETS_PARAMETER int rows, int columns, int steps, int slots,
-             int fixed, int most, int type) {
-    pooled_gemv<SK_WEIGHT>(w, x, y, SCALE, TICKETS, rows, columns, steps, slots, fixed, most, type);
+#ifdef SK_PARTS
+extern "C" __global__ void __launch_bounds__(kSlicedThreads, 1)
+    SK_ENTRY(const u8* w, SCALE_PARAMETER const u8* x, u8* y, int rows, int columns, int slots, int early, int flying,
+             int most, int type) {
+    sliced_gemv<SK_WEIGHT, SK_PARTS, SK_STEPS, SK_ROWS>(w, x, y, SCALE, rows, columns, slots, early, flying, most, type);
 }
 #else
 // Two rows at a time halve the reads of activations from shared memory, which limit the speed from 8 vectors on.

@@ -1,13 +1,11 @@
 """targets.cuda.kernels.streaming_gemv: shapes and dtypes of a matrix and 1 to 8 vectors -> the op that multiplies them.
 
     gemv = StreamingGemv(rows=4096, columns=4096)            # weights bfloat16, activations float32
-    op = gemv.op("w", "x", "y", tickets="tickets")           # y[1, 4096] = x[1, 4096] @ w[4096, 4096].T
+    op = gemv.op("w", "x", "y")                              # y[1, 4096] = x[1, 4096] @ w[4096, 4096].T
 
 The kernel asks for its first weights before its wait point: in a super kernel they arrive while earlier ops finish.
-One vector: a block reads groups of rows through one ring, and warps keep their slices of x in registers. Groups beyond
-the first ones are handed out by tickets, if the op has a counter for them: one uint32 that is 0 before and after every
-launch, and that ops may share. Several vectors, or weights of int8: x is staged in shared memory, and a warp multiplies
-whole rows.
+One vector: a block reads groups of rows through one ring, and warps keep their slices of x in registers. Several
+vectors, or many columns: x is staged in shared memory, and a warp multiplies whole rows.
 """
 
 from __future__ import annotations
@@ -24,15 +22,46 @@ MOST_VECTORS = 8
 WEIGHT_BYTES = {"bfloat16": 2, "float16": 2, "int8": 1}
 _ACTIVATION_CODES = {"float32": 0, "bfloat16": 1, "float16": 2}  # as in the source
 _PTX = Path(__file__).parent / "ptx"
-_BATCHES = (1, 2, 4, 8)  # vectors that the entries for staged activations are compiled for
+BATCHES = (1, 2, 4, 8)  # vectors that the entries for staged activations are compiled for
 # as in the source
 _WARPS, _LANES, _CHUNK_BYTES, _VECTOR_BYTES, _BARRIER_BYTES = 8, 32, 4096, 16, 8
-_STEPS = (1, 2, 4)  # vectors of a slice that a lane reads
-_MOST_GROUPS = 32  # of a round: their partial sums are kept
+_MOST_GROUPS = 64  # of a round: their partial sums are kept
 _SHARED_BYTES = 216 << 10  # of the 227 KB of an SM: the rest is the super kernel's
 _STAGED_BYTES = 64 << 10  # at most, for activations
 _LIMITS = {"rows": 2**31 - 1, "columns": 2**31 - 1, "batch": MOST_VECTORS, "blocks": 2**16 - 1}
-_LIMITS |= {"ring_bytes": 192 << 10, "early_bytes": 192 << 10}
+_LIMITS |= {"ring_bytes": 192 << 10, "early_bytes": 192 << 10, "flying_bytes": 192 << 10}
+
+
+@dataclass(frozen=True)
+class RowSlices:
+    """How the warps of a block share a group of rows, of one vector; an entry is compiled for each."""
+
+    columns: int  # at most
+    parts: int  # slices of a row, each of a warp
+    steps: int  # vectors of a slice that a lane reads
+    rows: int  # of a group
+
+    @property
+    def kind(self) -> str:
+        """In the name of the entry."""
+        return f"columns{self.columns}"
+
+    @property
+    def sets(self) -> int:
+        """Groups that are multiplied at the same time."""
+        return _WARPS // self.parts
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Shared memory of a group."""
+        return self.parts * self.steps * self.rows * _LANES * _VECTOR_BYTES
+
+
+# by bytes of a weight; chunks of 16 KB
+SLICES = {
+    2: (RowSlices(1024, 4, 1, 8), RowSlices(2048, 4, 2, 4), RowSlices(4096, 4, 4, 2), RowSlices(8192, 8, 4, 1)),
+    1: (RowSlices(2048, 4, 1, 8), RowSlices(4096, 4, 2, 4), RowSlices(8192, 8, 2, 2)),
+}
 
 
 @dataclass(frozen=True)
@@ -45,8 +74,9 @@ class StreamingGemv:
     weights: str = "bfloat16"
     activations: str = "float32"  # of x and y
     blocks: int = 132  # one per SM
-    ring_bytes: int = 128 << 10  # of weights on their way to a block, at most
-    early_bytes: int = 64 << 10  # of those, asked for before the wait: a sync takes longer behind more of them
+    ring_bytes: int = 192 << 10  # of weights that a block holds, at most
+    early_bytes: int = 128 << 10  # of those, asked for before the wait
+    flying_bytes: int = 48 << 10  # of those, on their way at a time: more would queue, and syncs behind them
 
     def __post_init__(self) -> None:
         for field, known in (("weights", WEIGHT_BYTES), ("activations", _ACTIVATION_CODES)):
@@ -79,59 +109,51 @@ class StreamingGemv:
         return _VECTOR_BYTES // WEIGHT_BYTES[self.weights]
 
     @property
-    def steps(self) -> int:
-        """Vectors of a warp's slice of a row that a lane reads; 0: activations are staged in shared memory.
-
-        Weights of int8 are always multiplied by staged activations: as slices, two kernels of them would fill a super
-        kernel's limit of PTX.
-        """
-        slice_columns, rest = divmod(self.columns, _WARPS)
-        if self.batch > 1 or self.weights == "int8" or rest or slice_columns % self._vector:
-            return 0
-        return next((steps for steps in _STEPS if slice_columns <= steps * _LANES * self._vector), 0)
-
-    @property
-    def rows_of_group(self) -> int:
-        """The rows that one copy brings."""
-        return 2 if self.steps == _STEPS[-1] else 4
-
-    @property
-    def groups(self) -> int:
-        return -(-self.rows // self.rows_of_group)
+    def slices(self) -> RowSlices | None:
+        """None: activations are staged in shared memory."""
+        fitting = (found for found in SLICES[WEIGHT_BYTES[self.weights]] if self.columns <= found.columns)
+        found = next(fitting, None) if self.batch == 1 else None
+        return found if found is not None and self.columns % (found.parts * self._vector) == 0 else None
 
     @property
     def _compiled_batch(self) -> int:
-        return next(size for size in _BATCHES if size >= self.batch)
+        return next(size for size in BATCHES if size >= self.batch)
 
     @property
     def panel(self) -> int:
         """The columns whose activations are staged together: all of them, if they fit; 0: they are not staged."""
-        if self.steps:
+        if self.slices is not None:
             return 0
         span = _LANES * self._vector
         fitting = _STAGED_BYTES // (4 * self._compiled_batch) // span * span
         return min(-(-self.columns // span) * span, fitting)
 
     @property
+    def _chunk_bytes(self) -> int:
+        """Weights of one slot of the ring; of all warps where activations are staged."""
+        return _WARPS * _CHUNK_BYTES if self.slices is None else self.slices.chunk_bytes
+
+    @property
     def _slot_bytes(self) -> int:
-        """Shared memory of one slot of the ring, of all warps, with its barriers."""
-        if self.steps:
-            return self.steps * self.rows_of_group * _WARPS * _LANES * _VECTOR_BYTES + 2 * _BARRIER_BYTES + 4
-        return _WARPS * (_CHUNK_BYTES + _BARRIER_BYTES)
+        """Shared memory of one slot of the ring, with its barriers."""
+        return self._chunk_bytes + _BARRIER_BYTES * (_WARPS if self.slices is None else 2)
 
     @property
     def _unringed_bytes(self) -> int:
         """Shared memory without the ring: activations that are staged, and partial sums."""
-        if self.steps:
-            return 4 + _MOST_GROUPS * (4 + 4 * self.rows_of_group * _WARPS)
+        if self.slices is not None:
+            return 4 * _MOST_GROUPS * self.slices.rows * self.slices.parts
         rows_of_a_warp = -(-self.rows // (self.blocks * _WARPS))
         partial = 4 * _WARPS * rows_of_a_warp * self._compiled_batch if self.panel < self.columns else 0
         return 4 * self._compiled_batch * self.panel + partial
 
     @property
     def slots(self) -> int:
-        """The chunks in the ring of a block, or of each warp where activations are staged."""
-        return min(self.ring_bytes, max(0, _SHARED_BYTES - self._unringed_bytes)) // (self._slot_bytes & ~1023)
+        """The chunks in the ring of a block, or of each warp where activations are staged: these fly all at once."""
+        room = min(self.ring_bytes, max(0, _SHARED_BYTES - self._unringed_bytes))
+        if self.slices is None:
+            return min(room, 2 * self.flying_bytes) // self._chunk_bytes
+        return room // self._chunk_bytes // self.slices.sets * self.slices.sets
 
     @property
     def shared(self) -> int:
@@ -142,35 +164,35 @@ class StreamingGemv:
     def weight_bytes(self) -> int:
         return self.rows * self.columns * WEIGHT_BYTES[self.weights]
 
-    def kernel(self, tickets: bool = False) -> SubKernel:
-        """The sub-kernel, with or without a counter of tickets; shapes that share an entry share its code."""
-        kind = ("tickets" if tickets else "fixed") if self.steps else self._compiled_batch
+    def kernel(self) -> SubKernel:
+        """The sub-kernel; shapes that share an entry share its code."""
+        kind = self._compiled_batch if self.slices is None else self.slices.kind
         symbol = f"streaming_gemv_{self.weights}_{kind}"
         params = [f"in:w:{self.weights}[{self.rows},{self.columns}]"]
         params += [f"in:scale:float32[{self.rows}]"] if self.weights == "int8" else []
         params += [f"in:x:{self.activations}[{self.batch},{self.columns}]"]
         params += [f"out:y:{self.activations}[{self.batch},{self.rows}]"]
-        params += ["inout:tickets:uint32[1]"] if tickets else []
-        params += [f"scalar:{name}:int32" for name in self._scalars(tickets)]
+        params += [f"scalar:{name}:int32" for name in self._scalars]
         return SubKernel.from_ptx(
             _PTX / f"{symbol}.ptx",
             symbol,
             params=params,
             grid=(self.blocks, 1, 1),
-            threads=(_LANES * (_WARPS + (1 if self.steps else 0)), 1, 1),
+            threads=(_LANES * (_WARPS + (0 if self.slices is None else 1)), 1, 1),
             shared=self.shared,
             op_type="StreamingGemv",
-            pure=not tickets,
+            pure=True,
         )
 
-    def _scalars(self, tickets: bool) -> dict[str, int]:
+    @property
+    def _scalars(self) -> dict[str, int]:
         """The scalar parameters of the kernel."""
         shape, code = {"rows": self.rows, "columns": self.columns}, {"type": _ACTIVATION_CODES[self.activations]}
-        if not self.steps:
+        if self.slices is None:
             return shape | {"batch": self.batch, "panel": self.panel, "slots": self.slots} | code
-        early = max(1, min(self.slots, self.early_bytes // (self._slot_bytes & ~1023)))
-        fixed = min(early, self.groups // self.blocks) if tickets else -(-self.groups // self.blocks)
-        return shape | {"steps": self.steps, "slots": self.slots, "fixed": fixed, "most": _MOST_GROUPS} | code
+        early = max(1, min(self.slots, self.early_bytes // self._chunk_bytes))
+        flying = max(1, min(self.slots, self.flying_bytes // self._chunk_bytes))
+        return shape | {"slots": self.slots, "early": early, "flying": flying, "most": _MOST_GROUPS} | code
 
     def op(
         self,
@@ -179,15 +201,11 @@ class StreamingGemv:
         y: str | Place,
         *,
         scale: str | Place | None = None,
-        tickets: str | Place | None = None,
         name: str | None = None,
         stream: int = 0,
     ) -> Op:
-        """One multiplication. `scale` belongs to int8 weights, `tickets` to one vector: see the top of this file."""
+        """One multiplication. `scale` belongs to int8 weights."""
         if (scale is None) == (self.weights == "int8"):
             raise GraphError(f"streaming GEMV: {self.weights} weights {'need' if scale is None else 'have no'} scale")
-        counted = tickets is not None and bool(self.steps)
-        arguments: list[Argument] = [w, *([] if scale is None else [scale]), x, y]
-        arguments += [tickets] if tickets is not None and counted else []
-        arguments += self._scalars(counted).values()
-        return Op(self.kernel(counted), arguments, name=name, stream=stream)
+        arguments: list[Argument] = [w, *([] if scale is None else [scale]), x, y, *self._scalars.values()]
+        return Op(self.kernel(), arguments, name=name, stream=stream)
