@@ -25,6 +25,7 @@ from .task_layout import MOST_SLOTS, SLOT_ALIGNMENT
 WARP = 32
 FEWER_THREADS = 512  # of an SM: four slots of 128 threads, with up to 120 registers a thread
 MOST_REGISTERS = 255  # of a thread
+_PARTS = 4  # of an SM, among which its warps and registers are divided
 _COSTED_SLOTS = 4  # of an SM, in the costs of a device
 _QUICKLY_ASSEMBLED = 8  # kernels
 _WORDS_KEPT = 1024  # words of shared memory for counters that a plan can count on
@@ -49,9 +50,13 @@ def _rounded(size: int) -> int:
 
 
 def most_registers(device: DeviceDescription, block_threads: int) -> int:
-    """Registers that a thread may have: 120 of four slots of 128 threads, which leaves room for one more warp."""
+    """Registers that a thread may have: 120 of four slots of 128 threads, which leaves room for one more warp.
+
+    An SM has four parts with a quarter of the registers each: of 9 warps, one part runs 3.
+    """
     threads = block_threads + WARP if block_threads <= FEWER_THREADS else block_threads
-    return min(MOST_REGISTERS, device.registers // threads // 8 * 8)
+    of_parts = -(-block_threads // (_PARTS * WARP)) * _PARTS * WARP
+    return min(MOST_REGISTERS, device.registers // max(threads, of_parts) // 8 * 8)
 
 
 def fitting_slots(graph: Graph, device: DeviceDescription) -> int:
