@@ -195,9 +195,8 @@ SM in a graph, and seven slots in the super kernel.
     "cuda gemv": """\
 ### cuda gemv: 64 matrices of 4096 x 4096, bfloat16
 
-The streaming GEMV that ships with the target, with rows handed out by tickets and with fixed rows, and the fastest of
-five ways to compile Triton's: each in a super kernel and in graphs. The share is that of a kernel that only reads 4 GB
-of random numbers.
+The streaming GEMV that ships with the target, and the fastest of five ways to compile Triton's: each in a super kernel
+and in graphs. The share is that of a kernel that only reads 4 GB of random numbers.
 
 What was tried, in us a layer of 33.5 MB (7.1 to 7.3 at the measured rate), in a graph, a graph + PDL, a super kernel:
 
@@ -212,11 +211,22 @@ What was tried, in us a layer of 33.5 MB (7.1 to 7.3 at the measured rate), in a
 | one ring of 32 KB groups per block, rows handed out by tickets | | 9.2 to 9.6 | 10.6 to 10.8 |
 | the same, 16 KB groups | | 10.1 to 10.4 | 11.7 to 11.9 |
 
-- More bytes in flight are not better: above about 64 KB per SM they only lengthen the queue to the memory. With 128 KB
-  asked for before the wait, a wait took 3.1 us; with 32 KB 0.7 us, at the same time per layer.
-- With fixed rows and a ring per warp, SMs finish an op 3.3 us apart; with tickets 1.0 us.
-- Prefetching the next matrix into the L2 cache made every variant 0.1 to 0.3 us slower; it was dropped.
-- A graph + PDL starts the next kernel 1.2 us sooner than our boundary lets the next op read its vector.
+Then chains in one hand-written kernel, without a task table, with one ring per block of 16 KB groups:
+
+| kernel | us a layer |
+| --- | --- |
+| all of the ring (192 KB) on its way at once | 10.1 to 11.3 |
+| 48 KB on their way at a time, 128 KB asked for before the wait, two sets of four warps take turns: what ships | 8.6 |
+| the same, rows handed out by tickets | 8.8 |
+| the same, one set of eight warps | 9.3 to 9.6 |
+| the same, and the tail of an op asks for the next matrix in the L2 cache | 9.0 to 9.5 |
+| the same, two teams with half of the ring each, for odd and even layers | 9.2 |
+| the same, asking never stops between layers (no op boundaries): the limit | 7.9 |
+| no ring: four rows per warp in registers, 16 warps | 8.9 |
+
+- More bytes in flight are not better: above about 48 KB per SM they lengthen the queue to the memory, in which the
+  signals between ops stand as well. With 128 KB in flight a wait took 3.1 us, with 32 KB 0.7 us.
+- A thread that fills a ring must not divide: 0.4 us a group went there.
 """,
     "cuda chain-decode": """\
 ### cuda chain-decode: a decode step of 16 layers
