@@ -29,6 +29,7 @@ from .actions import LinkedKernel
 from .emit import side_by_side
 from .emit_lines import parameter_types
 from .runtime.openmp import openmp
+from .vector_functions import compile_vector_functions, sources_key, sources_of, vector_functions
 
 INCLUDE = Path(__file__).parent / "include"
 HOST = Path(__file__).parent / "runtime" / "host"
@@ -167,6 +168,7 @@ def link(
         }
     )
     origin = {name: compiled.kernel.binary.path for compiled, _ in parts for name in compiled.undefined}
+    functions = sources_of(origin)
     needed = [*libraries, *([openmp().path] if any(n.startswith(("GOMP_", "omp_")) for n in origin) else [])]
 
     def build(output: Path, log: list[str]) -> None:
@@ -179,19 +181,21 @@ def link(
         compiled += [objects.isolate(path, symbol, unique, tools, cache, log) for unique, path, symbol, _ in named]
         try:
             objects.merge(compiled, list(entries), merged, tools, log)
-            _link_shared(merged, output, context, needed, origin, log)
+            beside = compile_vector_functions(functions, context, log)
+            _link_shared(merged, beside, output, context, needed, origin, log)
         finally:
             merged.unlink(missing_ok=True)
 
     # everything that goes in: on a hit nothing is compiled
     parts_key = [part for unique, _, symbol, contents in named for part in (unique, symbol, contents)]
-    libraries_key = map(objects.library_key, needed)
+    libraries_key = (*map(objects.library_key, needed), *sources_key(functions))
     key = _key("super kernel", *entries, "", source, *flags, "", *parts_key, "", *libraries_key, context=context)
     return _built(key, build, context.commands, context.cache)
 
 
 def _link_shared(
     merged: Path,
+    beside: Sequence[Path],
     output: Path,
     context: BuildContext,
     libraries: Sequence[str | Path],
@@ -199,12 +203,13 @@ def _link_shared(
     log: list[str],
 ) -> None:
     """Link with import libraries in the place of large ones; where that fails, the libraries themselves say why."""
-    link = partial(objects.link_shared, merged, output, context.toolchain, ())
+    link = partial(objects.link_shared, merged, output, context.toolchain, [str(path.absolute()) for path in beside])
+    wanted = origin.keys() - vector_functions().keys()
     large = [Path(library) for library in libraries if is_large(library)]
     if large:
         commands: list[str] = []
         with suppress(BuildError, LookupError):
-            found = {library: import_library(library, origin, context, commands) for library in large}
+            found = {library: import_library(library, wanted, context, commands) for library in large}
             small = [library for library in libraries if not is_large(library)]
             imported = [path for path in found.values() if path is not None]
             folders = dict.fromkeys(library.parent for library, path in found.items() if path is not None)
