@@ -21,8 +21,8 @@ CONFIGURATION_PAGE = ROOT / "docs" / "configuration.md"
 FILES_PAGE = ROOT / "docs" / "files.md"
 PACKAGE = ROOT / "src" / "superkernel"
 # the packages in processing order; what is at the top comes first
-ORDER = ("", "cache", "model", "frontend", "plan", "targets", "runtime", "observe", "ops", "tools")
-COMMENTED = (".cpp", ".cu", ".cuh", ".h", ".js")
+ORDER = ("", "cache", "model", "frontend", "plan", "targets", "runtime", "package", "observe", "ops", "tools")
+COMMENTED = (".cpp", ".cu", ".cuh", ".h", ".hpp", ".js")
 
 INTRODUCTION = """\
 # Options

@@ -6,6 +6,7 @@ from importlib import import_module
 
 from ..errors import OptionError, UnsupportedError, nearest, shown
 from ..model.options import TARGETS
+from .model_library import ModelLibrary
 from .protocol import ModelSupport, Target
 
 # name -> module with a TARGET
@@ -15,6 +16,7 @@ _MODULES = {
     "ascend": "superkernel.targets.ascend.target",
 }
 DEFAULT_TARGET = "cpu"  # runs everywhere
+_MODEL_LIBRARY = "superkernel.targets.cpu.model_library"  # module with the LIBRARY of the target that packages are for
 
 
 def find_target(name: str) -> Target:
@@ -41,3 +43,9 @@ def model_support_of(target: Target) -> ModelSupport:
             f"target {shown(target.name)} takes compiled sub-kernels only, through superkernel.compile"
         )
     return target.model_support
+
+
+def model_library() -> ModelLibrary:
+    """The C library that runs packages."""
+    library: ModelLibrary = import_module(_MODEL_LIBRARY).LIBRARY
+    return library

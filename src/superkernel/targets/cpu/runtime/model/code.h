@@ -1,0 +1,43 @@
+// code.h: the shared objects of a package, loaded; the plans of its launches with their entry symbols.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "../host/program.h"
+#include "manifest.h"
+
+namespace sk::model {
+
+class SharedObject {
+  public:
+    SharedObject(const std::string& path, const std::string& relative);
+    ~SharedObject();
+    SharedObject(const SharedObject&) = delete;
+    SharedObject& operator=(const SharedObject&) = delete;
+    host::Entry entry(const std::string& symbol) const;
+
+  private:
+    const std::string relative_;
+    void* handle_;
+};
+
+// A plan with its code. `program` carries what formation.h must know of it, and what it has measured.
+struct PlanCode {
+    const PlanSpec* spec;
+    host::Program program;
+};
+
+class Code {
+  public:
+    // The contents of every object are compared with their hash before it is loaded.
+    void load(const PackageFolder& folder, const Manifest& manifest);
+    PlanCode& find(const PlanSpec& plan) const;
+
+  private:
+    std::map<std::string, std::unique_ptr<SharedObject>> objects_;  // by launch
+    std::map<const PlanSpec*, std::unique_ptr<PlanCode>> plans_;
+};
+
+}  // namespace sk::model

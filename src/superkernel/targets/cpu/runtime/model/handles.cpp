@@ -1,0 +1,104 @@
+// handles.cpp: the models and contexts of the process; what happens to them around a fork and when the library goes.
+#include "handles.h"
+
+#include <pthread.h>
+
+#include <mutex>
+#include <vector>
+
+#include "failure.h"
+
+extern "C" void sk_formation_forked();  // of formation.cpp
+
+namespace sk::model {
+namespace {
+
+constexpr uint32_t kModelKind = 0x736b6d6f, kContextKind = 0x736b6378;
+
+template <class Handle>
+struct Table {
+    std::vector<Handle*> all, unused;
+};
+
+std::mutex mutex;
+// behind pointers: a thread may run a model while the process ends
+auto& models = *new Table<sk_model>;
+auto& contexts = *new Table<sk_context>;
+
+void before_fork() {
+    mutex.lock();
+    Team::before_fork();
+}
+
+void after_fork_in_parent() {
+    Team::after_fork(false);
+    mutex.unlock();
+}
+
+void after_fork_in_child() {
+    Team::after_fork(true);
+    sk_formation_forked();
+    for (sk_context* handle : contexts.all) {
+        if (handle->target != nullptr) handle->target->note_fork();
+    }
+    mutex.unlock();
+}
+
+template <class Handle, class Target>
+Handle* add(Table<Handle>& table, uint32_t kind, std::unique_ptr<Target> target) {
+    static const int registered = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+    if (registered != 0) throw std::bad_alloc();
+    const std::lock_guard<std::mutex> hold(mutex);
+    if (table.unused.empty()) {
+        auto handle = std::make_unique<Handle>();
+        handle->kind = kind;
+        table.all.reserve(table.all.size() + 1);
+        table.unused.reserve(table.all.size() + 1);
+        table.all.push_back(handle.get());
+        table.unused.push_back(handle.release());
+    }
+    Handle* const handle = table.unused.back();
+    table.unused.pop_back();
+    handle->target = target.release();
+    return handle;
+}
+
+template <class Target, class Handle>
+std::unique_ptr<Target> remove(Table<Handle>& table, Handle* handle) {
+    const std::lock_guard<std::mutex> hold(mutex);
+    std::unique_ptr<Target> target(handle->target);
+    handle->target = nullptr;
+    table.unused.insert(table.unused.begin(), handle);  // the one that was closed first is taken first
+    return target;
+}
+
+template <class Handle>
+auto& target_of(const Handle* handle, uint32_t kind, const char* what) {
+    if (handle == nullptr) fail(SK_ERROR_ARGUMENT, "the %s is null", what);
+    if (handle->kind != kind) fail(SK_ERROR_ARGUMENT, "this is not a %s", what);
+    if (handle->target == nullptr) fail(SK_ERROR_ARGUMENT, "the %s is closed", what);
+    return *handle->target;
+}
+
+// Threads must not outlive the code that they run.
+__attribute__((destructor)) void end_library() {
+    Team::end_all();
+    const std::lock_guard<std::mutex> hold(mutex);
+    for (sk_model* handle : models.unused) delete handle;
+    for (sk_context* handle : contexts.unused) delete handle;
+    models.unused.clear();
+    contexts.unused.clear();
+}
+
+}  // namespace
+
+sk_model* add_handle(std::unique_ptr<OpenModel> model) { return add(models, kModelKind, std::move(model)); }
+sk_context* add_handle(std::unique_ptr<RunContext> context) { return add(contexts, kContextKind, std::move(context)); }
+
+std::unique_ptr<OpenModel> remove_handle(sk_model* handle) { return remove<OpenModel>(models, handle); }
+std::unique_ptr<RunContext> remove_handle(sk_context* handle) { return remove<RunContext>(contexts, handle); }
+
+OpenModel& opened(const sk_model* handle) { return target_of(handle, kModelKind, "model"); }
+RunContext& opened(const sk_context* handle) { return target_of(handle, kContextKind, "context"); }
+
+}  // namespace sk::model

@@ -1,0 +1,9 @@
+// kernel_checks.h: how a check inside compiled code of a package stops the call.
+#pragma once
+
+namespace sk::model {
+
+// Ends the calling core's part of the launch; the call returns SK_ERROR_KERNEL with the first message given.
+[[noreturn]] void stop_kernel(const char* message);
+
+}  // namespace sk::model

@@ -1,0 +1,211 @@
+// launch_state.cpp: a plan and its slots -> one launch: on a team, or all of it on the calling thread.
+#include "launch_state.h"
+
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <linux/membarrier.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "../host/blocking.h"
+#include "../host/formation.h"
+#include "failure.h"
+#include "kernel_checks.h"
+
+namespace sk::model {
+namespace {
+
+constexpr uint64_t kShowUpNs = 100'000;    // a thread that sleeps needs some 50 us to wake up on an idle machine
+constexpr uint64_t kSpinPatienceNs = 1'000'000;  // SK_WAIT_SPIN: the threads have processors of their own
+constexpr uint64_t kShortNs = 60'000;      // a plan that one thread finishes in this time does not wait for sleeping threads
+constexpr uint64_t kPauseNs = 100'000;     // calls that follow each other faster keep the threads awake
+constexpr uint32_t kSoloLaunchesPerMeasurement = 64;
+constexpr int kSleepSpins = 200;
+
+thread_local LaunchState* launch_here = nullptr;
+thread_local int core_here = 0;
+thread_local jmp_buf* exit_point = nullptr;
+
+void leave() { longjmp(*exit_point, 1); }
+
+void request_tiling(Launch*, int) {}  // packages have no dynamic ops
+
+bool wait_spinning(Launch* launch, Activity*, uint32_t, void*, std::atomic<uint32_t>*, bool (*reached)(void*),
+                   void* condition) {
+    while (!reached(condition)) {
+        if (launch->abort.load(std::memory_order_acquire) != 0) return reached(condition);
+        relax();
+    }
+    return true;
+}
+
+bool wait_sleeping(Launch* launch, Activity*, uint32_t, void* word, std::atomic<uint32_t>* sleepers,
+                   bool (*reached)(void*), void* condition) {
+    const auto over = [&] { return reached(condition) || launch->abort.load(std::memory_order_acquire) != 0; };
+    for (int i = 0; i < kSleepSpins; ++i) {
+        if (over()) return reached(condition);
+        relax();
+    }
+    FutexWord futex;
+    futex.address = word;
+    futex.sleepers = sleepers;
+    host::block_until(*launch, futex, over);
+    return reached(condition);
+}
+
+using Wait = decltype(Launch::wait);
+
+Wait wait_function(sk_wait wait) {
+    switch (wait) {
+        case SK_WAIT_SPIN: return wait_spinning;
+        case SK_WAIT_SLEEP: return wait_sleeping;
+        case SK_WAIT_BALANCED: break;
+    }
+    return host::wait_for;
+}
+
+const bool membarrier_registered = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+
+}  // namespace
+
+void stop_kernel(const char* message) {
+    if (launch_here == nullptr) abort();  // called by code that no call of this library runs
+    launch_here->fail(launch_here->activity[core_here].step.load(std::memory_order_relaxed), message);
+    leave();
+    __builtin_unreachable();
+}
+
+LaunchState::LaunchState(PlanCode& code, const std::string& name, bool solo, sk_wait policy)
+    : code_(code),
+      name_(name),
+      solo_(solo),
+      slot_values_(std::max<size_t>(1, code.spec->slot_source.size())),
+      slot_bytes_(slot_values_.size()),
+      progress_(new Progress[size_t(code.spec->cores)]()),
+      activity_(new Activity[size_t(code.spec->cores)]()),
+      counters_(new MarkCounter[size_t(code.spec->counters)]()),
+      rendezvous_(new Rendezvous[size_t(code.spec->rendezvous)]()),
+      stamp_counts_(new uint32_t[size_t(code.spec->cores)]()) {
+    const PlanSpec& plan = *code.spec;
+    cores = plan.cores;
+    slots = slot_values_.data();
+    bytes = slot_bytes_.data();
+    progress = progress_.get();
+    activity = activity_.get();
+    counters = counters_.get();
+    rendezvous = rendezvous_.get();
+    stamp_count = stamp_counts_.get();
+    if (plan.copies_bytes > 0) {
+        copies = static_cast<char*>(aligned_alloc(kApart, size_t(plan.copies_bytes + kApart - 1) / kApart * kApart));
+        if (copies == nullptr) throw std::bad_alloc();
+    }
+    Launch::leave = sk::model::leave;
+    request = request_tiling;
+    wait = wait_function(policy);
+    membarrier = membarrier_registered;
+    for (size_t slot = 0; slot < plan.slot_source.size(); ++slot) {
+        if (plan.slot_source[slot] < 0) set_slot(slot, plan.slot_literal[slot], 0);
+    }
+}
+
+LaunchState::~LaunchState() { free(copies); }
+
+// No exception may leave: the calling frames belong to the program, or to a thread of the team.
+void LaunchState::enter(int core, int part) noexcept {
+    LaunchState* const outer = launch_here;
+    const int outer_core = core_here;
+    jmp_buf* const outer_exit = exit_point;
+    jmp_buf here;
+    launch_here = this;
+    core_here = core;
+    exit_point = &here;
+    if (_setjmp(here) == 0) code_.program.facts.entry(this, part);
+    launch_here = outer;
+    core_here = outer_core;
+    exit_point = outer_exit;
+}
+
+void LaunchState::run_core(void* state, int core) { static_cast<LaunchState*>(state)->enter(core, core); }
+
+void LaunchState::run_whole_plan() {
+    host::Program& program = code_.program;
+    const bool measured = program.solo_launches.fetch_add(1, std::memory_order_relaxed) % kSoloLaunchesPerMeasurement == 1;
+    const uint64_t start = measured ? now_ns() : 0;
+    enter(0, cores == 1 ? 0 : host::kWholePlan);
+    if (measured) program.solo_ns.store(now_ns() - start, std::memory_order_relaxed);
+}
+
+// False: it was not run.
+bool LaunchState::run_team(Team& team) {
+    host::Program& program = code_.program;
+    const bool alone_would_do = program.facts.needs_team == 0;
+    const uint64_t solo_ns = program.solo_ns.load(std::memory_order_relaxed);
+    uint64_t patience = 0;
+    if (alone_would_do) {
+        if (solo_ns == 0 && team.wait_policy() != SK_WAIT_SPIN) return false;  // measured first: bits are the same
+        const uint64_t begin = now_ns();
+        const uint64_t pause = begin - std::min(begin, std::exchange(last_end_ns_, begin));
+        if (team.wait_policy() == SK_WAIT_SPIN) {
+            if (!host::region_is_safe()) return false;
+            patience = kSpinPatienceNs;
+        } else {
+            if (host::solo_before_region(program)) return false;
+            if (solo_ns < kShortNs && pause > kPauseNs && team.asleep()) return false;
+            patience = std::max(kShowUpNs, solo_ns / 2);
+        }
+    } else if (!host::region_is_safe()) {
+        sk::model::fail(SK_ERROR_FORKED, "entry '%s' needs %d threads, which are not in this process: it was forked; open the "
+                        "package in the child", name_.c_str(), cores);
+    }
+    reset_team();
+    const host::BusyCores counted(cores);
+    host::region_begins();
+    const bool ran = team.run(cores, run_core, this, patience);
+    if (!ran && patience != 0) host::report_blocked(patience);
+    if (!ran && patience == 0) {
+        sk::model::fail(SK_ERROR_SYSTEM, "entry '%s' needs %d threads, and they could not be started", name_.c_str(), cores);
+    }
+    if (ran && alone_would_do) last_end_ns_ = now_ns();
+    return ran;
+}
+
+void LaunchState::run(Team* team) {
+    if (solo_ || team == nullptr || cores == 1 || !run_team(*team)) run_whole_plan();
+    if (__builtin_expect(abort.load(std::memory_order_relaxed) != 0, 0)) throw_fault();
+}
+
+// A launch on a team never sees the state of an earlier one. The whole plan on one thread neither signals nor waits.
+void LaunchState::reset_team() {
+    const PlanSpec& plan = *code_.spec;
+    for (int core = 0; core < cores; ++core) progress_[size_t(core)].stamp.store(0, std::memory_order_relaxed);
+    for (int i = 0; i < plan.counters; ++i) counters_[size_t(i)].arrived.store(0, std::memory_order_relaxed);
+    for (int i = 0; i < plan.rendezvous; ++i) {
+        rendezvous_[size_t(i)].arrived.store(0, std::memory_order_relaxed);
+        rendezvous_[size_t(i)].generation.store(0, std::memory_order_relaxed);
+        rendezvous_[size_t(i)].calls.store(0, std::memory_order_relaxed);
+    }
+}
+
+void LaunchState::reset_fault() {
+    abort.store(0);
+    fault.store(Fault::kNone);
+    failure[0] = '\0';
+}
+
+void LaunchState::throw_fault() {
+    const Fault why = fault.load();
+    const uint32_t step = fault_step.load();
+    const std::string message = failure;
+    const std::vector<std::string>& steps = code_.spec->steps;
+    const std::string where = step < steps.size() ? steps[step] : "an unknown step";
+    reset_fault();
+    if (why == Fault::kFailed) {
+        sk::model::fail(SK_ERROR_KERNEL, "entry '%s': %s (in '%s')", name_.c_str(), message.c_str(), where.c_str());
+    }
+    sk::model::fail(SK_ERROR_KERNEL, "entry '%s' was stopped in '%s' (fault %u)", name_.c_str(), where.c_str(), unsigned(why));
+}
+
+}  // namespace sk::model

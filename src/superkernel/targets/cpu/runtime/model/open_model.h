@@ -1,0 +1,66 @@
+// open_model.h: an opened package: manifest, weights, code and threads, and the descriptions that callers get.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "code.h"
+#include "manifest.h"
+#include "package_folder.h"
+#include "team.h"
+#include "weights.h"
+
+namespace sk::model {
+
+struct ModelOptions {
+    int threads = 0;
+    sk_wait wait = SK_WAIT_BALANCED;
+    std::vector<int> processors;
+    bool copy_weights = false;
+
+    // Refuses what is out of range; null: the default of everything.
+    static ModelOptions read(const sk_options* options);
+};
+
+class OpenModel {
+  public:
+    OpenModel(const char* path, const ModelOptions& options);
+
+    const Manifest& manifest() const { return manifest_; }
+    const Weights& weights() const { return weights_; }
+    const Code& code() const { return code_; }
+    const std::string& path() const { return folder_.path(); }
+    Team* team() const { return team_.get(); }
+    int threads() const { return threads_; }
+    sk_wait wait() const { return wait_; }
+    const sk_entry_info& entry_info(size_t index) const { return entry_infos_[index]; }
+    const sk_tensor_info& state_info(size_t index) const { return state_infos_[index]; }
+    sk_model_info describe() const;
+    int find_entry(const char* name) const;  // refuses a name that is none, with the nearest one
+
+    std::atomic<int> contexts{0};
+
+  private:
+    void describe_entries();
+
+    PackageFolder folder_;
+    Weights weights_;
+    Manifest manifest_;
+    std::string instruction_set_;
+    Code code_;
+    const int threads_;
+    const sk_wait wait_;
+    std::unique_ptr<Team> team_;  // null: no launch has a plan for several threads
+    std::vector<sk_entry_info> entry_infos_;
+    std::vector<std::vector<sk_shape_info>> shape_infos_;
+    std::vector<std::vector<sk_tensor_info>> tensor_infos_;
+    std::vector<sk_tensor_info> state_infos_;
+};
+
+// The plan that a call with at most so many threads uses: the one with the most cores not above them, else the last one,
+// which the calling thread then runs alone unless it needs its team.
+const PlanSpec& choose_plan(const LaunchSpec& launch, int threads);
+
+}  // namespace sk::model

@@ -1,0 +1,64 @@
+// package_folder.h: the folder of a package: its files, found only inside it, and their checksums.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <map>
+#include <string>
+
+namespace sk::model {
+
+constexpr size_t kHugePage = size_t(2) << 20;
+
+// A file in memory, read-only; unmapped at the end.
+class MappedFile {
+  public:
+    MappedFile() = default;
+    MappedFile(const std::string& path, const char* name);
+    ~MappedFile();
+    MappedFile(MappedFile&& other) noexcept;
+    MappedFile& operator=(MappedFile&& other) noexcept;
+    MappedFile(const MappedFile&) = delete;
+    MappedFile& operator=(const MappedFile&) = delete;
+
+    const char* data() const { return data_; }
+    size_t bytes() const { return bytes_; }
+    void advise_huge_pages() const;  // where the file system has them; otherwise nothing happens
+    void replace_by_copy();          // in memory of its own, in huge pages where the system has them
+
+  private:
+    char* data_ = nullptr;
+    size_t bytes_ = 0;
+    size_t mapped_ = 0;
+};
+
+struct Checksum {
+    int64_t bytes;
+    std::string sha256;
+};
+
+class PackageFolder {
+  public:
+    // Reads checksums.json and compares manifest.json with it, and the sizes of all other files.
+    explicit PackageFolder(const char* path);
+
+    const std::string& path() const { return path_; }
+    const std::string& manifest() const { return manifest_; }
+    // The file behind a relative path, which must be listed in checksums.json and lie inside the folder.
+    std::string resolve(const std::string& relative) const;
+    void check_contents(const std::string& relative) const;  // against its hash
+    void check_all() const;
+
+  private:
+    std::string resolve_inside(const std::string& relative) const;
+    std::string read_small(const char* name) const;
+    void check_size(const std::string& relative, const Checksum& expected) const;
+
+    std::string path_;  // as given
+    std::string real_;  // without symbolic links
+    std::string manifest_;
+    std::map<std::string, Checksum> files_;
+};
+
+}  // namespace sk::model

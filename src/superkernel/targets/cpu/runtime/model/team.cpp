@@ -1,0 +1,221 @@
+// team.cpp: threads that wait for calls by spinning, by sleeping, or first one and then the other.
+//
+// A call goes on without threads that do not arrive in time: the caller closes the formation, and a thread that comes
+// later finds it closed. So a thread reads what it shall do only after all have joined.
+#include "team.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <time.h>
+
+#include <algorithm>
+#include <set>
+
+#include "superkernel/wait.h"
+
+namespace sk::model {
+namespace {
+
+constexpr uint64_t kSpinNs = 100'000;        // of a thread that waits for the next call, SK_WAIT_BALANCED
+constexpr uint64_t kCallerSpinNs = 200'000;  // of a caller that waits for the threads of its call
+constexpr int kPollsPerClock = 64;           // looks between two readings of the clock
+constexpr uint64_t kEndNs = 2'000'000'000;   // how long the end of the process waits for a call in progress
+constexpr int kNumberShift = 32, kCoresShift = 16;
+constexpr uint64_t kClosed = uint64_t(1) << 15, kCount = kClosed - 1;
+
+std::mutex teams_mutex;
+std::set<Team*>* teams = nullptr;  // that have threads; made by the first
+std::atomic<uint32_t> forks{0};
+
+uint64_t formation(uint32_t number, int cores) { return uint64_t(number) << kNumberShift | uint64_t(cores) << kCoresShift; }
+uint32_t number_of(uint64_t word) { return uint32_t(word >> kNumberShift); }
+int cores_of(uint64_t word) { return int(word >> kCoresShift & 0xFFFF); }
+int joined(uint64_t word) { return int(word & kCount); }
+
+// Spins until over(); false: so many nanoseconds have passed.
+template <class Over>
+bool spin(Over over, uint64_t limit_ns) {
+    const uint64_t start = now_ns();
+    do {
+        for (int i = 0; i < kPollsPerClock; ++i) {
+            if (over()) return true;
+            relax();
+        }
+    } while (now_ns() - start < limit_ns);
+    return false;
+}
+
+// Blocks while the word has the value; may return earlier.
+void futex_wait(std::atomic<uint32_t>& word, uint32_t value) {
+    syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0);
+}
+
+}  // namespace
+
+uint32_t fork_generation() { return forks.load(std::memory_order_relaxed); }
+
+Team::Team(int workers, sk_wait wait, std::vector<int> processors)
+    : workers_(workers), wait_(wait), processors_(std::move(processors)), generation_(fork_generation()) {}
+
+Team::~Team() { stop(); }
+
+bool Team::start() {
+    if (started_) return int(threads_.size()) == workers_;
+    started_ = true;
+    {
+        const std::lock_guard<std::mutex> hold(teams_mutex);
+        if (teams == nullptr) teams = new std::set<Team*>;
+        teams->insert(this);
+    }
+    threads_.reserve(size_t(workers_));
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are for the program's threads
+    for (int core = 1; core <= workers_; ++core) {
+        threads_.push_back({this, core, {}});
+        Worker& worker = threads_.back();
+        if (pthread_create(&worker.thread, nullptr, thread_main, &worker) != 0) {
+            threads_.pop_back();
+            break;
+        }
+        pthread_setname_np(worker.thread, "superkernel");
+        if (processors_.empty()) continue;
+        cpu_set_t set;
+        CPU_ZERO(&set);
+        CPU_SET(processors_[size_t(core - 1) % processors_.size()], &set);
+        pthread_setaffinity_np(worker.thread, sizeof set, &set);  // was tried before: see check_processors
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return int(threads_.size()) == workers_;
+}
+
+void Team::stop() noexcept {
+    if (!started_) return;
+    {
+        const std::lock_guard<std::mutex> hold(teams_mutex);
+        teams->erase(this);
+    }
+    if (generation_ != fork_generation()) return;  // the threads are in another process
+    ending_.store(true);
+    call_.fetch_add(1);
+    FutexWord(call_, sleepers_).wake();
+    timespec limit;
+    clock_gettime(CLOCK_REALTIME, &limit);
+    limit.tv_sec += time_t(kEndNs / 1'000'000'000);
+    for (Worker& worker : threads_) {
+        if (pthread_timedjoin_np(worker.thread, nullptr, &limit) != 0) pthread_detach(worker.thread);
+    }
+    threads_.clear();
+    started_ = false;
+}
+
+void Team::before_fork() { teams_mutex.lock(); }
+
+void Team::after_fork(bool child) {
+    if (child) forks.fetch_add(1);
+    teams_mutex.unlock();
+}
+
+void Team::end_all() noexcept {
+    for (;;) {
+        Team* team = nullptr;
+        {
+            const std::lock_guard<std::mutex> hold(teams_mutex);
+            if (teams == nullptr || teams->empty()) break;
+            team = *teams->begin();
+        }
+        team->stop();
+    }
+    delete teams;
+    teams = nullptr;
+}
+
+void* Team::thread_main(void* data) {
+    const Worker& worker = *static_cast<Worker*>(data);
+    worker.team->serve(worker.core);
+    return nullptr;
+}
+
+// The number of the next call.
+uint32_t Team::await_call(uint32_t seen) {
+    const auto called = [&] { return call_.load(std::memory_order_acquire) != seen; };
+    switch (wait_) {
+        case SK_WAIT_SPIN:
+            while (!called()) relax();
+            break;
+        case SK_WAIT_BALANCED:
+            if (spin(called, kSpinNs)) break;
+            [[fallthrough]];
+        case SK_WAIT_SLEEP:
+            sleepers_.fetch_add(1);
+            while (call_.load() == seen) futex_wait(call_, seen);
+            sleepers_.fetch_sub(1);
+            break;
+    }
+    return call_.load(std::memory_order_acquire);
+}
+
+// True: all threads have joined the call, and its work begins.
+bool Team::join_call(uint32_t number, int core) {
+    uint64_t word = formation_.load(std::memory_order_acquire);
+    do {
+        if (number_of(word) != number || (word & kClosed) != 0 || core >= cores_of(word)) return false;
+    } while (!formation_.compare_exchange_weak(word, word + 1, std::memory_order_acq_rel));
+    const auto decided = [&] {
+        word = formation_.load(std::memory_order_acquire);
+        return number_of(word) != number || (word & kClosed) != 0 || joined(word) == cores_of(word) - 1;
+    };
+    while (!spin(decided, kSpinNs)) sched_yield();
+    return number_of(word) == number && (word & kClosed) == 0;
+}
+
+void Team::serve(int core) {
+    uint32_t seen = 0;
+    for (;;) {
+        seen = await_call(seen);
+        if (ending_.load()) return;
+        if (!join_call(seen, core)) continue;
+        work_(data_, core);
+        done_.fetch_add(1);
+        if (caller_asleep_.load() != 0) FutexWord(done_, caller_asleep_).wake();
+    }
+}
+
+bool Team::run(int cores, Work work, void* data, uint64_t patience_ns) {
+    std::unique_lock<std::mutex> hold(mutex_, std::defer_lock);
+    if (patience_ns == 0) {
+        hold.lock();
+    } else if (!hold.try_lock()) {
+        return false;
+    }
+    if (cores > size() || !start()) return false;
+    work_ = work;
+    data_ = data;
+    done_.store(0, std::memory_order_relaxed);
+    const uint32_t number = call_.load(std::memory_order_relaxed) + 1;
+    formation_.store(formation(number, cores), std::memory_order_release);
+    call_.store(number);
+    if (sleepers_.load() != 0) FutexWord(call_, sleepers_).wake();
+    uint64_t word = 0;
+    const auto complete = [&] { return joined(word = formation_.load(std::memory_order_acquire)) == cores - 1; };
+    if (patience_ns == 0) {
+        while (!spin(complete, kSpinNs)) sched_yield();
+    } else if (!spin(complete, patience_ns)) {
+        while (!complete()) {
+            if (formation_.compare_exchange_weak(word, word | kClosed, std::memory_order_acq_rel)) return false;
+        }
+    }
+    work(data, 0);
+    const auto finished = [&] { return done_.load(std::memory_order_acquire) == uint32_t(cores - 1); };
+    if (wait_ == SK_WAIT_SPIN) {
+        while (!finished()) relax();
+    } else if (!spin(finished, wait_ == SK_WAIT_SLEEP ? kCallerSpinNs / 10 : kCallerSpinNs)) {
+        caller_asleep_.store(1);
+        for (uint32_t seen = done_.load(); seen != uint32_t(cores - 1); seen = done_.load()) futex_wait(done_, seen);
+        caller_asleep_.store(0);
+    }
+    return true;
+}
+
+}  // namespace sk::model

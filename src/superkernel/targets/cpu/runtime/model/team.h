@@ -1,0 +1,73 @@
+// team.h: the threads of a model: a call runs on the calling thread and on as many of these as its plan has cores.
+#pragma once
+
+#include <pthread.h>
+
+#include <atomic>
+#include <mutex>
+#include <vector>
+
+#include "superkernel/model.h"
+#include "superkernel/state.h"
+
+namespace sk::model {
+
+class Team {
+  public:
+    using Work = void (*)(void* data, int core);
+
+    Team(int workers, sk_wait wait, std::vector<int> processors);
+    ~Team();  // ends the threads and waits for them
+    Team(const Team&) = delete;
+    Team& operator=(const Team&) = delete;
+
+    int size() const { return workers_ + 1; }
+    sk_wait wait_policy() const { return wait_; }
+    bool asleep() const { return sleepers_.load(std::memory_order_relaxed) != 0; }
+
+    // Calls work(data, core) on `cores` threads, core 0 on this one, and returns when all have returned. False: nothing was
+    // run, because other calls have the threads, or they did not arrive within `patience_ns` (0: wait as long as it takes).
+    bool run(int cores, Work work, void* data, uint64_t patience_ns);
+
+    // Around a fork; in the child the threads do not exist.
+    static void before_fork();
+    static void after_fork(bool child);
+    // When the library is unloaded, or the process ends.
+    static void end_all() noexcept;
+
+  private:
+    struct Worker {
+        Team* team;
+        int core;
+        pthread_t thread;
+    };
+
+    bool start();
+    void stop() noexcept;
+    static void* thread_main(void* worker);
+    void serve(int core);
+    uint32_t await_call(uint32_t seen);
+    bool join_call(uint32_t number, int core);
+
+    const int workers_;
+    const sk_wait wait_;
+    const std::vector<int> processors_;
+    std::mutex mutex_;  // held by the call that has the threads
+    std::vector<Worker> threads_;
+    bool started_ = false;
+    const uint32_t generation_;  // of the process, counted by forks
+    Work work_ = nullptr;
+    void* data_ = nullptr;
+
+    alignas(kApart) std::atomic<uint32_t> call_{0};  // the number of the last call; threads sleep on it
+    std::atomic<uint32_t> sleepers_{0};
+    std::atomic<bool> ending_{false};
+    // the number of a call, its cores, how many threads have joined, whether it went on without them
+    alignas(kApart) std::atomic<uint64_t> formation_{0};
+    alignas(kApart) std::atomic<uint32_t> done_{0};  // threads that have finished their part; the caller sleeps on it
+    std::atomic<uint32_t> caller_asleep_{0};
+};
+
+uint32_t fork_generation();  // how many forks lie between the process that loaded the library and this one
+
+}  // namespace sk::model
