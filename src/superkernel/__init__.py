@@ -23,6 +23,7 @@ from .version import __version__ as __version__
 if TYPE_CHECKING:
     from . import ops
     from .frontend.explain import explain
+    from .frontend.export.export import export
     from .observe.recorder import profile
     from .targets.cuda.capture import capture
 
@@ -48,6 +49,7 @@ __all__ = [
     "config",
     "errors",
     "explain",
+    "export",
     "load",
     "ops",
     "profile",
@@ -69,6 +71,10 @@ def __getattr__(name: str) -> Any:
         from .frontend.import_explain import import_explain
 
         return import_explain().explain
+    if name == "export":
+        from .frontend.import_explain import import_export
+
+        return import_export().export
     if name == "profile":
         from .observe.recorder import profile
 

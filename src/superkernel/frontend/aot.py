@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch._dynamo.utils import detect_fake_mode
+from torch._functorch._aot_autograd.schemas import ViewAndMutationMeta
 from torch._functorch.aot_autograd import aot_module_simplified
 from torch.fx import GraphModule
 
@@ -37,6 +38,24 @@ def compile_with_aot(module: GraphModule, inputs: Sequence[Any], compiler: Graph
             except _NeedsGradients:
                 pass
         return _with_gradients(module, inputs, compiler, decompositions)
+
+
+def captured_graph(
+    module: GraphModule, inputs: Sequence[Any], fake_mode: Any, kept: Collection[str]
+) -> tuple[GraphModule, ViewAndMutationMeta]:
+    """The inference graph of AOTAutograd, and what it says of inputs and outputs; nothing is compiled."""
+    captured: list[GraphModule] = []
+
+    def capture(graph: GraphModule, examples: Sequence[Any], **facts: Any) -> Any:
+        captured.append(graph)
+        return lambda args: args
+
+    context = torch._guards.TracingContext(fake_mode)
+    with torch._guards.tracing(context), torch.no_grad():
+        compile_with_aot(module, inputs, capture, kept)
+    (graph,) = captured
+    assert context.fw_metadata is not None
+    return graph, context.fw_metadata
 
 
 def _inference(

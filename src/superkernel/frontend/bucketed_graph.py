@@ -12,13 +12,12 @@ from typing import Any
 import sympy
 import torch
 from torch._dynamo.source import ConstantSource
-from torch._functorch._aot_autograd.schemas import ViewAndMutationMeta
 from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 from ..errors import UnsupportedError
-from .aot import compile_with_aot
+from .aot import captured_graph
 from .bucketed_calls import BucketedCalls, InputSpec, OutputSpec, RowsOfOutput, SizeFunction
 from .capture.bucketed_dims import SymbolicDim
 from .capture.row_layouts import RowLayout, expression, prove_rows_independent
@@ -91,7 +90,7 @@ def _prove(
         for node, value in zip(placeholders, inputs, strict=True)
     ]
     what = dims[0].what
-    traced, metadata = _trace(module, examples, fake_mode, kept_operators)
+    traced, metadata = captured_graph(module, examples, fake_mode, kept_operators)
     for index in bucketed:
         if metadata.input_info[index].mutates_data or metadata.input_info[index].mutates_metadata:
             raise UnsupportedError(
@@ -139,24 +138,6 @@ def _fake_copy(value: torch.Tensor, fake_mode: FakeTensorMode) -> torch.Tensor:
     with fake_mode:
         copy = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
     return copy.requires_grad_(value.requires_grad)
-
-
-def _trace(
-    module: GraphModule, examples: Sequence[Any], fake_mode: FakeTensorMode, kept_operators: Collection[str]
-) -> tuple[GraphModule, ViewAndMutationMeta]:
-    """The graph of AOTAutograd for a symbolic number of rows, and what it says of inputs and outputs."""
-    captured: list[GraphModule] = []
-
-    def capture(graph: GraphModule, inputs: Sequence[Any], **facts: Any) -> Any:
-        captured.append(graph)
-        return lambda args: args
-
-    context = torch._guards.TracingContext(fake_mode)
-    with torch._guards.tracing(context), torch.no_grad():
-        compile_with_aot(module, examples, capture, kept_operators)
-    (graph,) = captured
-    assert context.fw_metadata is not None
-    return graph, context.fw_metadata
 
 
 def _results(module: GraphModule) -> Sequence[Any]:

@@ -75,11 +75,7 @@ def compile_graph(context: GraphContext, module: GraphModule, inputs: Sequence[A
 def _compile(context: GraphContext, module: GraphModule, facts: dict[str, Any], report: CompileReport) -> PartFunction:
     report.graphs += 1
     kind = "inference" if facts.get("is_inference") else "backward" if facts.get("is_backward") else "forward"
-    replace_known_sizes(module)
-    split_complex(module.graph)
-    share_heads(module.graph, context.lowering.attention_operators)
-    if context.lowering.has_int8_weights:
-        use_int8_weights(module.graph)
+    rewrite_graph(module, context.lowering)
     marks = read_marks(module.graph)
     options = scope_options(marks, context.settings.options)
     named, scope_of = _choose_scopes(context, marks)
@@ -183,6 +179,15 @@ def _compile_stock(context: GraphContext, facts: dict[str, Any], part: GraphPart
         return op_by_op(part.module)
     report_launches(function, context.lowering.kernel_prefix, "inductor", part.scope or "", reason)
     return function
+
+
+def rewrite_graph(module: GraphModule, lowering: Lowering) -> None:
+    """What every graph of AOTAutograd goes through before it is divided into parts."""
+    replace_known_sizes(module)
+    split_complex(module.graph)
+    share_heads(module.graph, lowering.attention_operators)
+    if lowering.has_int8_weights:
+        use_int8_weights(module.graph)
 
 
 def replace_known_sizes(module: GraphModule) -> None:

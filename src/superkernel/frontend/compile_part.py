@@ -107,7 +107,7 @@ def _lower(part: GraphPart, settings: BackendSettings, left_to_library: Sequence
     support = settings.model_support
     fakes = example_inputs(part)
     for node, value in zip(part.inputs, fakes, strict=True):
-        _check_input(node.name, value, settings.target, support.device)
+        check_input(node.name, value, settings.target, support.device)
     cores = _cores(settings)
     lowered = find_lowering(support.kernel_language).lower(part.module, fakes, cores, Cache(), support)
     if lowered is None:
@@ -116,7 +116,7 @@ def _lower(part: GraphPart, settings: BackendSettings, left_to_library: Sequence
     return LoweredPart(part, lowered, match_calls(lowered.trace, settings.chosen_target, cores, reasons))
 
 
-def _check_input(name: str, value: Any, target: str, device: str) -> None:
+def check_input(name: str, value: Any, target: str, device: str) -> None:
     if not isinstance(value, torch.Tensor):
         return
     if value.device.type != device:

@@ -59,7 +59,7 @@ def compile(
     tilings = list(dict.fromkeys(node.compiled_tiling for node in given.nodes if node.compiled_tiling is not None))
     prepared = chosen.builder.prepare(kernels, tilings, progress)
     graph = given.with_kernels(dict(prepared.kernels))
-    choice = _core_choice(graph, parsed, chosen, fixed_cores, cores_by_work)
+    choice = core_choice(graph, parsed, chosen, fixed_cores, cores_by_work)
     build = partial(build_for_cores, graph, chosen, prepared, choice)
     built = build(parsed)
     keeps_cores = fixed_cores is not None
@@ -80,7 +80,7 @@ def _check_arguments(name: object, title: object, progress: object, cores_by_wor
         raise GraphError(f"{where}cores_by_work is {shown(cores_by_work)}; it must be True or False")
 
 
-def _core_choice(graph: Graph, options: Options, target: Target, fixed_cores: int | None, by_work: bool) -> CoreChoice:
+def core_choice(graph: Graph, options: Options, target: Target, fixed_cores: int | None, by_work: bool) -> CoreChoice:
     """The number that the caller gave; otherwise all available cores, or as many as the work deserves."""
     if fixed_cores is not None:
         return CoreChoice(fixed_cores)

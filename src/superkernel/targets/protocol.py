@@ -24,6 +24,7 @@ from ..plan.plan import Sync
 from ..plan.spans import Span, TimeStamps
 from .buffers import HOST_MEMORY, ArgumentMemory
 from .checks import Check
+from .packaging import PackageSupport
 from .tensor_spans import OverlapCheck, TensorSpan
 
 Progress = Callable[[str], None]
@@ -329,6 +330,8 @@ class ModelSupport(Protocol):
     @property
     def kernel_language(self) -> str: ...  # of the generated kernel texts that compile_generated takes
 
+    @property
+    def march(self) -> str: ...  # the processor that generated kernels are compiled for; native: this machine's
     def machine_key(self) -> str: ...  # what of this machine decides compiled code, such as instruction sets
     @property
     def operators(self) -> OperatorLibrary | None: ...  # None: its kernels are generated
@@ -412,6 +415,8 @@ class Target(Protocol):
     def model_support(self) -> ModelSupport | None: ...
     @property
     def emulator(self) -> Emulator | None: ...
+    @property
+    def package_support(self) -> PackageSupport | None: ...
 
     def for_chip(self, chip: ChipChoice | None) -> Target: ...
     def for_march(self, march: str | None) -> Target: ...  # a processor to compile for; None: the target's default

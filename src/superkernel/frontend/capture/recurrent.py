@@ -22,6 +22,7 @@ MOST_STEPS = 64
 
 _KINDS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _FUNCTIONS = {getattr(owner, kind): kind for kind in _KINDS for owner in (torch, torch._VF)}
+_FUNCTIONS |= {getattr(torch.ops.aten, kind).input: kind for kind in _KINDS}  # in the graphs of torch.export
 _UNWRAPPED = ("_torchdynamo_orig_backend", "_torchdynamo_orig_callable", "compiler_fn")
 _before: list[bool] = []  # the option before it was set
 

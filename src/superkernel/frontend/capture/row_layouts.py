@@ -168,7 +168,7 @@ def _result_layouts(node: Node, rows: sympy.Symbol, layouts: Mapping[Node, Any],
     if getattr(target, "__name__", "") == "getitem":
         chosen = layouts.get(node.args[0])
         return chosen[node.args[1]] if isinstance(chosen, tuple) else chosen
-    call = OpCall(node, rows, layouts, _arguments(node))
+    call = OpCall(node, rows, layouts, argument_values(node))
     counted = [name for name, value in call.arguments.items() if any(map(call.counts_rows, tree_leaves(value)))]
     if not call.with_rows and not counted:
         return None
@@ -185,7 +185,8 @@ def _result_layouts(node: Node, rows: sympy.Symbol, layouts: Mapping[Node, Any],
     return result
 
 
-def _arguments(node: Node) -> dict[str, Any]:
+def argument_values(node: Node) -> dict[str, Any]:
+    """The arguments of an op by name, defaults included."""
     schema = getattr(node.target, "_schema", None)
     if schema is None:
         return {str(index): value for index, value in enumerate(node.args)} | dict(node.kwargs)

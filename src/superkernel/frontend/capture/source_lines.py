@@ -49,6 +49,12 @@ def user_line(frames: Iterable[tuple[str, int]]) -> SourceLine | None:
     return next(iter(_lines_in_user_files(frames)), None)
 
 
+def line_in_traceback(text: str) -> str | None:
+    """The innermost line of the user's files in a printed stack, as "model.py:12: y = x.sin()"."""
+    found = user_line((file, int(line)) for file, line in _FRAME.findall(text))
+    return str(found) if found is not None else None
+
+
 def source_line(node: Node) -> str | None:
     """The line of the user's model that the op comes from, as "model.py:12: y = x.sin()"."""
     lines = _user_lines(node)

@@ -15,7 +15,7 @@ from ...model.op import Op
 from ...model.subkernel import SubKernel
 from ...model.tensor_arg import ScratchBuffers
 from ...targets.protocol import ModelSupport
-from .cpp_compiler import cached_compiler_flags, cpu_capability, probe_instruction_sets
+from .cpp_compiler import cached_compiler_flags, cpu_capability, vectorized_for
 from .cpp_kernels import KERNEL_PREFIX, describe_part, kernel_source
 from .cpp_outline import OutlinedKernel, outline, parameters_of
 from .cpp_parser import OutlineError
@@ -49,13 +49,13 @@ class CppLowering:
         self, module: GraphModule, inputs: Sequence[Any], cores: int, cache: Cache, target: ModelSupport
     ) -> LoweredProgram | None:
         """Let Inductor generate kernels for so many cores."""
-        generated = _generate(module, inputs, cores, cache)
+        generated = _generate(module, inputs, cores, target.march, cache)
         if generated is None:
             return None
         trace = trace_program(generated, inputs, DIALECT)
         outlined, refused = _outline_all(trace.kernels, cores)
         if refused:
-            serial = _generate(module, inputs, 1, cache)
+            serial = _generate(module, inputs, 1, target.march, cache)
             assert serial is not None
             trace, outlined = _with_serial_kernels(trace, trace_program(serial, inputs, DIALECT), outlined, refused)
         return LoweredProgram(generated, trace, CppKernels(trace, outlined))
@@ -64,14 +64,16 @@ class CppLowering:
 LOWERING = CppLowering()
 
 
-def _generate(module: GraphModule, inputs: Sequence[Any], threads: int, cache: Cache) -> GeneratedProgram | None:
+def _generate(
+    module: GraphModule, inputs: Sequence[Any], threads: int, march: str, cache: Cache
+) -> GeneratedProgram | None:
     config = inductor_config(threads)
 
     def generate(copied: GraphModule) -> GeneratedProgram | None:
-        probe_instruction_sets()
-        return generate_program(copied, inputs, config)
+        with vectorized_for(march):
+            return generate_program(copied, inputs, config)
 
-    return cached_program(module, inputs, config, cpu_capability(), generate, cache)
+    return cached_program(module, inputs, config, cpu_capability(march), generate, cache)
 
 
 def _outline_all(kernels: Mapping[str, KernelText], cores: int) -> tuple[dict[str, OutlinedKernel], list[str]]:
@@ -104,7 +106,7 @@ class CppKernels:
     outlined: Mapping[str, OutlinedKernel]
 
     def compile(self, target: ModelSupport, scratch: ScratchBuffers, cache: Cache) -> KernelOps:
-        flags = cached_compiler_flags(target.machine_key(), cache)
+        flags = cached_compiler_flags(target.machine_key(), target.march, cache)
         used = dict.fromkeys(call.kernel for call in self.trace.calls if isinstance(call, KernelCall))
         sources = {name: kernel_source(_readable(name), self.outlined[name]) for name in used}
         texts = [(source.includes, source.functions) for source in sources.values()]

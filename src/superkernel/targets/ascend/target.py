@@ -152,6 +152,7 @@ class AscendTarget:
     planner: AscendPlanner
     name: str = "ascend"
     emulator: AscendEmulator = field(default_factory=AscendEmulator)
+    package_support: None = None
 
     @cached_property
     def model_support(self) -> AscendModelSupport:

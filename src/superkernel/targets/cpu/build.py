@@ -28,6 +28,7 @@ from ..native.toolchain import cpu_features, demangle, run
 from .actions import LinkedKernel
 from .emit import side_by_side
 from .emit_lines import parameter_types
+from .package_link import LIBRARY, link_for_package
 from .runtime.openmp import openmp
 from .vector_functions import compile_vector_functions, sources_key, sources_of, vector_functions
 
@@ -152,10 +153,12 @@ def link(
     context: BuildContext,
     libraries: Sequence[str | Path] = (),
     check: Callable[[], None] = lambda: None,
+    for_package: bool = False,
 ) -> Path:
     """Compile the entries (name -> source), give every sub-kernel a unique name, merge, hide the rest, link.
 
-    `check` is called before a new binary is made, not for one that the cache has.
+    `check` is called before a new binary is made, not for one that the cache has. `for_package`: instead of
+    `libraries`, the library of packages supplies what is undefined.
     """
     source = side_by_side(list(entries.values()))
     flags = (*_ENTRY_FLAGS, *context.march_flags, *compile_options)
@@ -168,8 +171,10 @@ def link(
         }
     )
     origin = {name: compiled.kernel.binary.path for compiled, _ in parts for name in compiled.undefined}
+    users = {name: part.kernel.op_type or part.kernel.name for part, _ in parts for name in part.undefined}
     functions = sources_of(origin)
     needed = [*libraries, *([openmp().path] if any(n.startswith(("GOMP_", "omp_")) for n in origin) else [])]
+    needed = [LIBRARY] if for_package else needed
 
     def build(output: Path, log: list[str]) -> None:
         check()
@@ -182,7 +187,10 @@ def link(
         try:
             objects.merge(compiled, list(entries), merged, tools, log)
             beside = compile_vector_functions(functions, context, log)
-            _link_shared(merged, beside, output, context, needed, origin, log)
+            if for_package:
+                link_for_package(merged, beside, output, context, users, log)
+            else:
+                _link_shared(merged, beside, output, context, needed, origin, log)
         finally:
             merged.unlink(missing_ok=True)
 

@@ -20,8 +20,9 @@ from ...plan import CoreChoice, Machine, Plan, Report, checked_plan, choose_core
 from ..buffers import HOST_MEMORY
 from ..native.build_context import BuildContext
 from ..native.compile_generated import compile_generated
-from ..native.march import NATIVE, checked_march, lacking_here
+from ..native.march import NATIVE, checked_march, lacking_here, march_flags
 from ..native.toolchain import cpu_features, find_toolchain
+from ..packaging import InstructionSet, LaunchFacts
 from ..protocol import Allocator, ChipChoice, GeneratedText, Outputs, Progress, Target
 from .build import (
     CompiledKernel,
@@ -40,8 +41,10 @@ from .check_emitted import check_emitted
 from .checks import checks
 from .emit import Emitter
 from .executable import CpuExecutable, restore
+from .instruction_sets import instruction_sets, needed_features
 from .instrument import CHECKING_ENTRY, instrument, unchecked_objects
 from .kernels import SHIPPED_KERNELS
+from .launch_facts import launch_facts
 from .machine import machine_of
 from .numbering import Numbering, number
 from .runtime import host_library as host
@@ -92,6 +95,7 @@ class CpuPrepared:
     compiled: Mapping[SubKernel, CompiledKernel]
     tilings: Mapping[CompiledTiling, CompiledKernel]
     context: BuildContext
+    for_package: bool = False  # linked with the library of packages, and not with torch
 
     @property
     def kernels(self) -> Mapping[SubKernel, SubKernel]:
@@ -134,7 +138,8 @@ class CpuPrepared:
             functions = name_symbols(list(tilings.values()), 1)
             linked_parts = [*parts.values(), *functions.values()]
             libraries = dict.fromkeys(library for part, _ in linked_parts for library in part.kernel.libraries)
-            binary = link(entries, linked_parts, flags, self.context, list(libraries), lambda: _call_all(comparisons))
+            compare = partial(_call_all, comparisons)
+            binary = link(entries, linked_parts, flags, self.context, list(libraries), compare, self.for_package)
         except BuildError as failure:
             message = f"super_kernel_scope {plans[0].graph.name!r}: {failure.message}"
             raise BuildError(message, failure.command, failure.stderr) from failure
@@ -157,6 +162,7 @@ def _tilings_of(plan: Plan) -> list[CompiledTiling]:
 @dataclass(frozen=True)
 class CpuBuilder:
     march: str = NATIVE  # the processor that kernels are compiled for
+    for_package: bool = False
 
     def prepare(
         self, kernels: Sequence[SubKernel], tilings: Sequence[CompiledTiling], progress: Progress | None
@@ -167,7 +173,7 @@ class CpuBuilder:
         functions = {tiling: compiled[tiling.function] for tiling in tilings}
         for function in functions.values():
             check_tiling_function(function)
-        return CpuPrepared({kernel: compiled[kernel] for kernel in kernels}, functions, context)
+        return CpuPrepared({kernel: compiled[kernel] for kernel in kernels}, functions, context, self.for_package)
 
     restore = staticmethod(restore)
 
@@ -198,6 +204,7 @@ class CpuModelSupport:
     device: str = "cpu"
     kernel_language: str = "cpp"
     operators: None = None
+    march: str = NATIVE
 
     machine_key = staticmethod(cpu_features)
     address_writer = staticmethod(host.address_writer)
@@ -217,17 +224,31 @@ class CpuModelSupport:
         threading.Thread(target=build_host_quietly, args=(context,), name="superkernel-warm-up", daemon=True).start()
 
     def compile_kernels(self, kernels: Sequence[SubKernel]) -> list[tuple[Path, str]]:
-        compiled = compile_kernels(dict.fromkeys(kernels), build_context())
+        compiled = compile_kernels(dict.fromkeys(kernels), build_context(march=self.march))
         return [(compiled[kernel].object, compiled[kernel].symbols[0][1]) for kernel in kernels]
 
     def compile_generated(self, texts: Sequence[GeneratedText], flags: Sequence[str]) -> list[Path]:
-        return compile_generated(texts, flags, build_context())
+        return compile_generated(texts, (*flags, *march_flags(self.march)), build_context(march=self.march))
 
     def allocator(self) -> Allocator:
         import torch
 
         allocate: Allocator = torch._C._dynamo.guards._empty_strided_cpu
         return allocate
+
+
+class CpuPackageSupport:
+    instruction_sets = staticmethod(instruction_sets)
+    needed_features = staticmethod(needed_features)
+
+    def for_instruction_set(self, instruction_set: InstructionSet) -> CpuTarget:
+        march = instruction_set.march
+        why = "what is compiled for a package runs in the library of packages: load the package"
+        builder, support = CpuBuilder(march, for_package=True), CpuModelSupport(march=march)
+        return CpuTarget(builder=builder, launcher=None, why_no_launcher=why, model_support=support)
+
+    def launch_facts(self, executable: CpuExecutable) -> LaunchFacts:
+        return launch_facts(executable.plan, executable.numbers)
 
 
 @dataclass(frozen=True)
@@ -239,6 +260,7 @@ class CpuTarget:
     why_no_launcher: str = ""
     model_support: CpuModelSupport = field(default_factory=CpuModelSupport)
     emulator: None = None
+    package_support: CpuPackageSupport = field(default_factory=CpuPackageSupport)
 
     def for_chip(self, chip: ChipChoice | None) -> CpuTarget:
         if chip is not None:

@@ -126,6 +126,7 @@ class CudaTarget:
     chip: ChipChoice | None = None  # None: the GPU of this machine
     name: str = "cuda"
     model_support: None = None
+    package_support: None = None
 
     @cached_property
     def device(self) -> DeviceDescription:

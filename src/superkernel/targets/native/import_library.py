@@ -28,16 +28,17 @@ def import_library(library: Path, names: Collection[str], context: BuildContext,
     Raises LookupError for a library that has no table to look names up in, and for a thread-local variable.
     """
     soname, defined = _definitions(library, names)
-    if not defined:
-        return None
-    text = "\n".join(f".globl {name}\n.type {name}, %function\n{name}:" for name in defined)
+    return stand_in(soname, defined, context, log) if defined else None
+
+
+def stand_in(soname: str, defined: Collection[str], context: BuildContext, log: list[str]) -> Path:
+    """A library that the loader calls `soname` and that defines these names; it only serves to link against."""
+    text = "\n".join(f".globl {name}\n.type {name}, %function\n{name}:" for name in sorted(defined))
     source = f'.text\n{text}\n.byte 0\n.section .note.GNU-stack,"",%progbits\n'
 
     def build(output: Path) -> None:
         flags = ["-shared", "-nostdlib", "-x", "assembler", "-", "-Xlinker", "-soname", "-Xlinker", soname]
-        run(
-            [*context.toolchain.cxx, *flags, "-o", str(output)], what=f"standing in for {library}", text=source, log=log
-        )
+        run([*context.toolchain.cxx, *flags, "-o", str(output)], what=f"standing in for {soname}", text=source, log=log)
 
     return context.cache.make(digest("import library", soname, source, context.toolchain.identity), ".so", build)
 

@@ -41,11 +41,15 @@ def lacking_here(march: str, toolchain: Toolchain) -> list[str]:
         return []
     macros = None if toolchain.missing else _macros(march, toolchain.cxx)
     if march in LEVELS and platform.machine() == "x86_64":
-        flags = " ".join(LEVELS[level] for level in list(LEVELS)[: list(LEVELS).index(march) + 1]).split()
-        return sorted({*flags} - {*cpu_features().split()})
+        return sorted({*level_features(march)} - {*cpu_features().split()})
     if macros is None:
         return [f"a compiler to say what {march} has"]
     return sorted(macro.strip("_") for macro in macros - _macros(NATIVE, toolchain.cxx))
+
+
+def level_features(level: str) -> list[str]:
+    """What a processor of a level has, as in /proc/cpuinfo."""
+    return sorted(" ".join(LEVELS[name] for name in list(LEVELS)[: list(LEVELS).index(level) + 1]).split())
 
 
 @cache

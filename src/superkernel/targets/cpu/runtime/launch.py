@@ -24,6 +24,7 @@ from ...launch_outputs import LaunchOutputs
 from ...launch_reports import report_path
 from ...protocol import BoundArguments, LaunchInputs, OpLabel, RawValue
 from ..executable import CpuExecutable
+from ..launch_facts import launch_facts
 from ..numbering import Numbering
 from .access_tables import AccessTables, access_tables
 from .arguments import Arguments, FastBinder
@@ -322,37 +323,33 @@ def _create_program(
     alone: bool,
     checked: AccessTables | None,
 ) -> int:
-    from ..build import entry_name
-
-    steps, slots = plan.steps, numbers.layout.slots
-    entry = ctypes.cast(getattr(library, entry_name(plan.graph.label)), ctypes.c_void_p)
-    texts = [plan.describe(step).encode() for step in steps]
-    offsets, sizes = plan.memory.offsets, {buffer.name: buffer.nbytes for buffer in plan.memory.buffers}
+    known = launch_facts(plan, numbers)
+    slots, sources, steps = len(known.slot_source), len(known.source_offset), len(known.steps)
     facts = Facts(
-        entry=entry,
+        entry=ctypes.cast(getattr(library, known.entry), ctypes.c_void_p),
         name=plan.graph.name.encode(),
-        cores=1 if alone else plan.cores,
-        slot_count=len(slots),
-        source_count=len(numbers.sources),
-        slot_source=(ctypes.c_int32 * len(slots))(*numbers.slot_sources(plan)),
-        slot_literal=(ctypes.c_uint64 * len(slots))(*(slot.literal + slot.addend for slot in slots)),
-        rendezvous_count=len(numbers.rendezvous),
+        cores=1 if alone else known.cores,
+        slot_count=slots,
+        source_count=sources,
+        slot_source=(ctypes.c_int32 * slots)(*known.slot_source),
+        slot_literal=(ctypes.c_uint64 * slots)(*known.slot_literal),
+        rendezvous_count=known.rendezvous,
         tiling_count=len(numbers.tilings),
-        counter_count=len(numbers.counters),
-        copies_bytes=numbers.copies_bytes,
-        step_count=len(steps),
-        step_text=(ctypes.c_char_p * len(steps))(*texts),
-        stamp_room=numbers.stamp_room,
-        needs_team=bool(numbers.rendezvous),
+        counter_count=known.counters,
+        copies_bytes=known.copies_bytes,
+        step_count=steps,
+        step_text=(ctypes.c_char_p * steps)(*(text.encode() for text in known.steps)),
+        stamp_room=known.stamp_room,
+        needs_team=known.needs_team,
         watchdog_s=plan.options.debug_watchdog,
         report_path=str(report_path(plan.graph.name)).encode(),
         delay_seed=int(os.environ.get(DELAYS) or 0),
         alone=alone,
         watchdog_exits=plan.options.debug_watchdog_action is WatchdogAction.EXIT,
-        arena_bytes=plan.memory.arena,
-        source_offset=(ctypes.c_int64 * len(numbers.sources))(*(offsets.get(name, -1) for name in numbers.sources)),
-        source_bytes=(ctypes.c_int64 * len(numbers.sources))(*(sizes.get(name, 0) for name in numbers.sources)),
-        blocking_steps=plan.blocking_steps,
+        arena_bytes=known.arena_bytes,
+        source_offset=(ctypes.c_int64 * sources)(*known.source_offset),
+        source_bytes=(ctypes.c_int64 * sources)(*known.source_bytes),
+        blocking_steps=known.blocking_steps,
     )
     if checked is not None:
         facts.checked_slots = ctypes.addressof(checked.slots)

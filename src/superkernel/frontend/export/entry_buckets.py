@@ -1,0 +1,167 @@
+"""frontend.export.entry_buckets: an entry with a bucketed dimension -> the proof that its rows do not mix."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+from torch._subclasses import FakeTensorMode
+from torch.fx import GraphModule
+
+from ...errors import OptionError, UnsupportedError
+from ...package.manifest import PackagedBucket
+from ..aot import captured_graph
+from ..capture.recurrent import unroll_recurrent
+from ..capture.row_layouts import RowLayout, expression, prove_rows_independent
+from ..capture.row_rules import find_rule
+from ..settings import BucketedDimension
+from .entry_requests import EntryRequest
+from .trace_entry import export_program, input_specs, is_user_input, output_names, placeholder_examples
+
+_EXAMPLE_ROWS = 1009  # a prime, so that no size of a model equals or divides it by chance
+
+
+@dataclass(frozen=True)
+class BucketedEntry:
+    """Which dimensions of inputs and outputs count the rows: (index, axis)."""
+
+    name: str  # of the dimension
+    inputs: tuple[tuple[int, int], ...]
+    outputs: tuple[tuple[int, int], ...]
+
+    def of_size(self, size: int) -> PackagedBucket:
+        return PackagedBucket(self.name, size, self.inputs, self.outputs)
+
+
+def prove_buckets(request: EntryRequest, kept: Collection[str]) -> BucketedEntry:
+    """Trace the entry for a symbolic number of rows and show that every op keeps rows apart; else UnsupportedError."""
+    assert request.dim is not None
+    size = torch.export.Dim(request.dim.name if request.dim.name.isidentifier() else "rows", min=2)
+    args = with_rows(request, _EXAMPLE_ROWS)
+    dynamic = [_dynamic_axes(name, value, request, size) for name, value in _named(request, args)]
+    program = export_program(request.module, args, request.name, tuple(dynamic))
+    module = program.graph_module
+    specs = input_specs(module.graph, program, request.name)
+    unroll_recurrent(module)
+    module.recompile()
+    examples = placeholder_examples(module, specs, program)
+    symbol, axes = _row_axes(examples, request)
+    fakes, fake_mode = _symbolic_fakes(examples)
+    traced, metadata = captured_graph(module, fakes, fake_mode, kept)
+    what = str(request.buckets[0])
+    rows = _rows_symbol(traced, axes, symbol)
+    layouts = prove_rows_independent(traced, rows, axes, find_rule, what)
+    first = metadata.num_mutated_inp_runtime_indices
+    names = output_names(program, request.name)
+    outputs = layouts[first : first + len(names)]
+    user_inputs = [index for index, spec in enumerate(specs) if is_user_input(spec)]
+    return BucketedEntry(
+        request.dim.name,
+        tuple((user_inputs.index(index), axis) for index, axis in axes.items()),
+        tuple((place, _axis(layout, name, what)) for place, (layout, name) in _with_rows(outputs, names)),
+    )
+
+
+def with_rows(request: EntryRequest, rows: int) -> tuple[Any, ...]:
+    """The example inputs with so many rows."""
+    sized = []
+    for name, value in _named(request, request.calls[0]):
+        bucketed = [bucket for bucket in request.buckets if bucket.argument == name]
+        sized.append(_resized(value, bucketed[0], rows) if bucketed else value)
+    return tuple(sized)
+
+
+def _named(request: EntryRequest, args: tuple[Any, ...]) -> list[tuple[str, Any]]:
+    try:
+        bound = inspect.signature(request.module.forward).bind(*args)
+    except TypeError as reason:
+        raise OptionError(f"entry {request.name!r}: the example inputs do not fit its parameters: {reason}") from reason
+    named: list[tuple[str, Any]] = []
+    for name, value in bound.arguments.items():
+        parameter = inspect.signature(request.module.forward).parameters[name]
+        named += [(name, item) for item in value] if parameter.kind is parameter.VAR_POSITIONAL else [(name, value)]
+    return named
+
+
+def _resized(value: Any, bucket: BucketedDimension, rows: int) -> torch.Tensor:
+    if not isinstance(value, torch.Tensor):
+        raise OptionError(f"buckets: argument {bucket.argument!r} is no tensor")
+    if bucket.dimension >= value.dim():
+        raise OptionError(
+            f"buckets: argument {bucket.argument!r} has no dimension {bucket.dimension}: it has {value.dim()}"
+        )
+    shape = list(value.shape)
+    shape[bucket.dimension] = rows
+    return value.new_zeros(shape)
+
+
+def _dynamic_axes(name: str, value: Any, request: EntryRequest, size: Any) -> Any:
+    """What torch.export takes for an argument: the dimensions whose size changes."""
+    if isinstance(value, torch.Tensor):
+        return {bucket.dimension: size for bucket in request.buckets if bucket.argument == name} or None
+    return torch.utils._pytree.tree_map(lambda leaf: None, value)
+
+
+def _row_axes(examples: list[Any], request: EntryRequest) -> tuple[sympy.Symbol, dict[int, int]]:
+    """The symbol of the rows, and the dimension of each placeholder that has this size."""
+    symbols = {
+        symbol
+        for example in examples
+        for size in example.shape
+        if isinstance(size, torch.SymInt)
+        for symbol in expression(size).free_symbols
+    }
+    if len(symbols) != 1:
+        raise UnsupportedError(
+            f"entry {request.name!r}: {request.buckets[0]} cannot have buckets: the model works for one size of it only"
+        )
+    (symbol,) = symbols
+    axes: dict[int, int] = {}
+    for index, example in enumerate(examples):
+        found = [axis for axis, size in enumerate(example.shape) if symbol in expression(size).free_symbols]
+        if len(found) > 1 or (found and expression(example.shape[found[0]]) != symbol):
+            raise UnsupportedError(
+                f"entry {request.name!r}: {request.buckets[0]} cannot have buckets: the model ties it to other sizes, "
+                f"such as {[str(size) for size in example.shape]}"
+            )
+        if found:
+            axes[index] = found[0]
+    return symbol, axes
+
+
+def _symbolic_fakes(examples: list[Any]) -> tuple[list[Any], FakeTensorMode]:
+    """Fake tensors of one mode, the one that knows the symbols."""
+    modes = [example.fake_mode for example in examples if isinstance(example, torch._subclasses.FakeTensor)]
+    mode = modes[0]
+    fakes = []
+    with mode:
+        for example in examples:
+            shape = tuple(example.shape)
+            fakes.append(torch.empty(shape, dtype=example.dtype))
+    return fakes, mode
+
+
+def _rows_symbol(traced: GraphModule, axes: dict[int, int], symbol: sympy.Symbol) -> sympy.Symbol:
+    """The symbol in the traced graph."""
+    index, axis = next(iter(axes.items()))
+    value = traced.graph.find_nodes(op="placeholder")[index].meta["val"]
+    found = expression(value.shape[axis])
+    return found if isinstance(found, sympy.Symbol) else symbol
+
+
+def _with_rows(layouts: list[RowLayout | None], names: list[str]) -> list[tuple[int, tuple[RowLayout, str]]]:
+    pairs = enumerate(zip(layouts, names, strict=True))
+    return [(place, (layout, name)) for place, (layout, name) in pairs if layout is not None]
+
+
+def _axis(layout: RowLayout, name: str, what: str) -> int:
+    if layout.outer != 1 or layout.inner != 1:
+        raise UnsupportedError(
+            f"{what} cannot have buckets: output {name!r} has its rows inside of dimension {layout.dim}, among others: "
+            "return it with a dimension of its own for the rows"
+        )
+    return layout.dim

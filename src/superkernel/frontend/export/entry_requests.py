@@ -1,0 +1,129 @@
+"""frontend.export.entry_requests: the arguments of sk.export -> the entries to compile, with example inputs."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import update_wrapper
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from ...errors import GraphError, OptionError, nearest, shown
+from ...model.dim import Dim
+from ..settings import BackendSettings, BucketedDimension
+
+DEFAULT_ENTRY = "forward"
+_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_ARGS = "a tuple of example inputs, a list of such tuples for several shapes, or a dict of them by entry"
+
+
+@dataclass(frozen=True)
+class EntryRequest:
+    """An entry: what torch.export traces, its example inputs for each shape, and its bucketed dimensions."""
+
+    name: str
+    module: torch.nn.Module
+    calls: tuple[tuple[Any, ...], ...]
+    buckets: tuple[BucketedDimension, ...]  # all of one Dim
+    doc: str
+
+    @property
+    def dim(self) -> Dim | None:
+        return self.buckets[0].dim if self.buckets else None
+
+
+def entry_requests(model: object, args: object, buckets: object) -> list[EntryRequest]:
+    """An entry is a method of the model that has its name; where there is none, it is the call of the model."""
+    if isinstance(model, type):
+        raise GraphError(
+            f"export needs a model, not the class {model.__name__}: pass an instance, {model.__name__}(...)"
+        )
+    if not callable(model):
+        raise GraphError(f"export needs a model or a function, not {shown(model)}")
+    by_entry = args if isinstance(args, Mapping) else {DEFAULT_ENTRY: args}
+    if not by_entry:
+        raise OptionError("export: there is no entry: pass example inputs")
+    bucketed = BackendSettings.parse({"buckets": buckets}).buckets if buckets is not None else ()
+    requests = [_request(model, name, given, bucketed) for name, given in by_entry.items()]
+    _check_bucket_names(bucketed, requests)
+    return requests
+
+
+def _request(model: Any, name: object, given: object, bucketed: Sequence[BucketedDimension]) -> EntryRequest:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise OptionError(f"export: {shown(name)} is no name of an entry; it becomes the name of a function")
+    module, function = _entry_module(model, name)
+    calls = given if isinstance(given, list) else [given]
+    if not calls or not all(isinstance(call, tuple) for call in calls):
+        raise OptionError(f"entry {name!r}: args is {shown(given)}; pass {_ARGS}")
+    parameters = _parameters(function)
+    buckets = tuple(bucket for bucket in bucketed if bucket.argument in parameters)
+    if len({bucket.dim for bucket in buckets}) > 1:
+        names = ", ".join(repr(bucket.dim.name) for bucket in buckets)
+        raise OptionError(
+            f"entry {name!r} has buckets of {names}; a package pads one dimension of an entry: list shapes"
+        )
+    if buckets and len(calls) > 1:
+        raise OptionError(f"entry {name!r} has several example inputs and buckets: give one of both")
+    doc = (inspect.getdoc(function) or "").strip().partition("\n")[0] if function is not None else ""
+    return EntryRequest(name, module, tuple(tree_map(_plain, call) for call in calls), buckets, doc)
+
+
+def _plain(value: Any) -> Any:
+    """An example input in C order and without a gradient, as calls of a package pass it."""
+    if isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_nested:
+        return value.detach().contiguous()
+    return value
+
+
+def _entry_module(model: Any, name: str) -> tuple[torch.nn.Module, Callable[..., Any] | None]:
+    """A module whose forward is the entry; it shares weights and buffers with the model."""
+    if not isinstance(model, torch.nn.Module):
+        return _function_module(model), model
+    method = getattr(type(model), name, None)
+    if name == DEFAULT_ENTRY or not inspect.isfunction(method) or name in vars(torch.nn.Module):
+        return model, type(model).forward
+    entry = copy.copy(model)
+    entry.__class__ = type(type(model).__name__, (type(model),), {"forward": _as_forward(method)})
+    return entry, method
+
+
+def _as_forward(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A copy of the function: torch.export records the source lines of functions that are called forward."""
+    if not isinstance(function, FunctionType):
+        return function
+    code = function.__code__.replace(co_name="forward")
+    copied = FunctionType(code, function.__globals__, "forward", function.__defaults__, function.__closure__)
+    copied.__kwdefaults__ = function.__kwdefaults__
+    return update_wrapper(copied, function)
+
+
+def _function_module(function: Callable[..., Any]) -> torch.nn.Module:
+    """A function as a module, with the function's parameters."""
+    module = torch.nn.Module()
+    owner = getattr(function, "__self__", None)
+    if isinstance(owner, torch.nn.Module):
+        module.owner = owner  # so that its weights are this module's
+    module.forward = _as_forward(function)
+    return module
+
+
+def _parameters(function: Callable[..., Any] | None) -> list[str]:
+    try:
+        return list(inspect.signature(function).parameters) if function is not None else []
+    except (TypeError, ValueError):
+        return []
+
+
+def _check_bucket_names(bucketed: Sequence[BucketedDimension], requests: Sequence[EntryRequest]) -> None:
+    known = {bucket for request in requests for bucket in request.buckets}
+    for bucket in bucketed:
+        if bucket not in known:
+            names = [name for request in requests for name in _parameters(request.module.forward)]
+            raise OptionError(f"buckets: no entry has an argument {bucket.argument!r}{nearest(bucket.argument, names)}")

@@ -1,0 +1,223 @@
+"""frontend.export.export: a model, example inputs and a path -> a package there; all stages on one page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...errors import OptionError, UnsupportedError, nearest, shown
+from ...model.dim import Dim
+from ...model.options import Options
+from ...model.plain_values import checked_path, truth_value
+from ...package.manifest import Manifest, PackagedBucket, PackagedEntry, PackagedObject, PackagedShape, PackagedTensor
+from ...package.writer import PackageContents, check_free, write_package
+from ...targets import DEFAULT_TARGET, find_target, model_support_of
+from ...targets.packaging import InstructionSet, PackageSupport
+from ...targets.protocol import Target
+from ...version import __version__
+from ..lowering import find_lowering
+from ..torch_versions import unsupported_version
+from .compile_entry import CompiledEntry, EntryPart, UnfusibleOperators, compile_entry, make_part
+from .entry_buckets import prove_buckets, with_rows
+from .entry_requests import EntryRequest, entry_requests
+from .explain_package import explain_package
+from .library_entries import write_library_entries
+from .refusals import unfusible_error
+from .stored_weights import StoredWeights
+from .trace_entry import TracedEntry, share_states, trace_entry
+
+NATIVE = "native"
+LIBRARY = "library"
+Args = tuple[Any, ...] | list[tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class TracedShape:
+    """One program of an entry: `launch` names its super kernel."""
+
+    entry: str
+    launch: str
+    traced: TracedEntry
+    bucket: PackagedBucket | None
+
+
+def export(
+    model: Callable[..., Any],
+    args: Args | Mapping[str, Args],
+    path: str | PathLike[str],
+    *,
+    options: str | Options = "",
+    buckets: Mapping[str, Mapping[int, Dim]] | None = None,
+    march: str | Sequence[str] | None = None,
+    cores: int | None = None,
+    allow: str | None = None,
+    overwrite: bool = False,
+) -> Path:
+    """Compile `model` ahead of time into a package, a folder that `load_model` and the C library open without torch.
+
+    `args` are example inputs, whose shapes calls must have: a tuple; a list of tuples, for several shapes; or a dict of
+    both by entry: an entry that is the name of a method is that method, any other is the call of the model. `buckets`
+    says which dimensions may have any size up to a bucket, such as {"x": {0: sk.Dim("batch", buckets=(1, 4, 16))}}.
+    `march` names the instruction sets of the objects, native (this machine, the default), x86-64-v3 or x86-64-v4, or
+    several. With `allow="library"` a model with operators that have no sub-kernel goes through AOTInductor; its package
+    needs torch. `overwrite=True` replaces a package.
+    """
+    if (reason := unsupported_version(torch.__version__)) is not None:
+        raise UnsupportedError(f"export: {reason}")
+    folder = checked_path(path, "the path of the package", OptionError)
+    if truth_value(overwrite) is None:
+        raise OptionError(f"export: overwrite is {shown(overwrite)}; it must be True or False")
+    check_free(folder, bool(overwrite))
+    _check_allow(allow)
+    parsed = Options.parse(options)
+    target = find_target(DEFAULT_TARGET)
+    packaging = target.package_support
+    assert packaging is not None
+    sets = packaging.instruction_sets(_names(march))
+    requests = entry_requests(model, args, buckets)
+    exporter = Exporter(target, packaging, sets, parsed, cores)
+    shapes = share_states([shape for request in requests for shape in exporter.trace(request)])
+    try:
+        contents = exporter.compile(requests, shapes, _package_name(folder))
+    except UnfusibleOperators as refused:
+        if allow != LIBRARY:
+            raise unfusible_error(refused.entry, refused.found) from refused
+        contents = write_library_entries(requests, shapes, _package_name(folder), str(parsed), refused)
+    return write_package(folder, contents, bool(overwrite))
+
+
+def _package_name(folder: Path) -> str:
+    return folder.absolute().name.removesuffix(".sk") or "model"
+
+
+def _check_allow(allow: object) -> None:
+    if allow is not None and allow != LIBRARY:
+        raise OptionError(f"export: allow is {shown(allow)}{nearest(allow, [LIBRARY])}; it is None or {LIBRARY!r}")
+
+
+def _names(march: object) -> list[str]:
+    names = [NATIVE] if march is None else [march] if isinstance(march, str) else march
+    if not isinstance(names, list | tuple) or not names:
+        raise OptionError(f"export: march is {shown(march)}; it is the name of an instruction set, or a list of names")
+    return list(dict.fromkeys(names))
+
+
+@dataclass(frozen=True)
+class Exporter:
+    """What all entries of a package are compiled with."""
+
+    target: Target
+    packaging: PackageSupport
+    sets: Sequence[InstructionSet]
+    options: Options
+    cores: int | None
+
+    def trace(self, request: EntryRequest) -> list[TracedShape]:
+        """The graphs of an entry, for each shape or bucket."""
+        support = model_support_of(self.target)
+        kept = find_lowering(support.kernel_language).kept_operators(support)
+        calls: Sequence[tuple[Any, ...]] = request.calls
+        found: Sequence[PackagedBucket | None] = [None] * len(calls)
+        if request.dim is not None:
+            rows = prove_buckets(request, kept)
+            calls = [with_rows(request, size) for size in request.dim.buckets]
+            found = [rows.of_size(size) for size in request.dim.buckets]
+        traced = [trace_entry(request.module, call, request.name, kept) for call in calls]
+        _check_shapes(request.name, traced)
+        pairs = enumerate(zip(traced, found, strict=True))
+        return [TracedShape(request.name, f"{request.name}_{n}", entry, bucket) for n, (entry, bucket) in pairs]
+
+    def compile(self, requests: Sequence[EntryRequest], shapes: Sequence[TracedShape], name: str) -> PackageContents:
+        """The contents of the package; UnfusibleOperators if some operator has no sub-kernel."""
+        weights = StoredWeights()
+        states: dict[str, PackagedTensor] = {}
+        for shape in shapes:
+            for state in shape.traced.states:
+                states.setdefault(state.name, state)
+                weights.add(state.name, shape.traced.tensors[state.name], is_state=True)
+        parts = {shape.launch: make_part(shape.traced, shape.entry, self.target) for shape in shapes}
+        compiled = {shape.launch: self._compile(shape, parts[shape.launch], weights) for shape in shapes}
+        entries = tuple(
+            PackagedEntry(
+                request.name,
+                tuple(p for shape in shapes if shape.entry == request.name for p in _programs(compiled[shape.launch])),
+                request.doc,
+            )
+            for request in requests
+        )
+        objects, files = self._objects(compiled)
+        torch_version = str(torch.__version__)
+        manifest = Manifest(
+            name, __version__, entries, objects, tuple(states.values()), options=str(self.options), torch=torch_version
+        )
+        kernels = {launch: next(iter(by_set.values())) for launch, by_set in compiled.items()}
+        return PackageContents(manifest, weights.contents(), files, explain_package(kernels, self.options))
+
+    def _compile(
+        self, shape: TracedShape, part: EntryPart, weights: StoredWeights
+    ) -> dict[InstructionSet, CompiledEntry]:
+        return {
+            chosen: compile_entry(
+                part,
+                shape.launch,
+                self.options,
+                self.packaging.for_instruction_set(chosen),
+                self.packaging,
+                self.cores,
+                weights,
+                shape.bucket,
+            )
+            for chosen in self.sets
+        }
+
+    def _objects(
+        self, compiled: Mapping[str, Mapping[InstructionSet, CompiledEntry]]
+    ) -> tuple[dict[str, tuple[PackagedObject, ...]], dict[str, Path]]:
+        """The objects of each launch, and the file of each path in the package."""
+        objects: dict[str, tuple[PackagedObject, ...]] = {}
+        files: dict[str, Path] = {}
+        for launch, by_set in compiled.items():
+            for chosen, entry in by_set.items():
+                if entry.kernel is None:
+                    continue
+                executable = entry.kernel.executables[0]
+                file = f"objects/{launch}.{chosen.name}.so"
+                features = tuple(self.packaging.needed_features(executable, chosen))
+                objects[launch] = (*objects.get(launch, ()), PackagedObject(chosen.name, file, features))
+                files[file] = executable.binary
+        return objects, files
+
+
+def _programs(compiled: Mapping[InstructionSet, CompiledEntry]) -> list[PackagedShape]:
+    """One program where it is the same for all instruction sets; otherwise one for each group of sets."""
+    groups: dict[PackagedShape, list[str]] = {}
+    for chosen, entry in compiled.items():
+        groups.setdefault(entry.shape, []).append(chosen.name)
+    if len(groups) == 1:
+        return list(groups)
+    return [replace(shape, isa=tuple(names)) for shape, names in groups.items()]
+
+
+def _check_shapes(entry: str, traced: Sequence[TracedEntry]) -> None:
+    """The shapes of an entry differ in nothing but sizes, and a call fits one of them."""
+    first = traced[0]
+    for other in traced[1:]:
+        kinds = [[(tensor.name, tensor.dtype) for tensor in each.inputs] for each in (first, other)]
+        if kinds[0] != kinds[1] or first.output_names != other.output_names:
+            raise OptionError(
+                f"entry {entry!r}: its example inputs differ in more than sizes: {_signature(first)}; "
+                f"{_signature(other)}: make them two entries"
+            )
+    sizes = [tuple(tensor.shape for tensor in each.inputs) for each in traced]
+    if len(set(sizes)) < len(sizes):
+        raise OptionError(f"entry {entry!r}: two example inputs have the same shapes: leave one out")
+
+
+def _signature(traced: TracedEntry) -> str:
+    inputs = ", ".join(f"{tensor.name} {tensor.dtype}{list(tensor.shape)}" for tensor in traced.inputs)
+    return f"({inputs}) -> {', '.join(traced.output_names)}"

@@ -1,0 +1,80 @@
+"""frontend.export.library_entries: entries with operators that have no sub-kernel -> AOTInductor's code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from ...errors import BuildError, UnsupportedError
+from ...package.manifest import Manifest, PackagedEntry, PackagedShape, PackagedTensor
+from ...package.writer import PackageContents
+from ...version import __version__
+from .compile_entry import UnfusibleOperators
+from .entry_requests import EntryRequest
+from .trace_entry import TracedEntry, export_program
+
+FOLDER = "torch"
+
+
+class ShapeOfEntry(Protocol):
+    """A traced program of an entry."""
+
+    @property
+    def entry(self) -> str: ...
+    @property
+    def traced(self) -> TracedEntry: ...
+
+
+def write_library_entries(
+    requests: Sequence[EntryRequest],
+    shapes: Sequence[ShapeOfEntry],
+    name: str,
+    options: str,
+    refused: UnfusibleOperators,
+) -> PackageContents:
+    """Contents whose entries are all AOTInductor's, so that every entry runs the same way."""
+    for request in requests:
+        if len(request.calls) > 1 or request.buckets:
+            raise UnsupportedError(
+                f'entry {request.name!r}: with allow="library" an entry has one shape: give one tuple, without buckets'
+            )
+    if len(requests) > 1 and (states := [state.name for shape in shapes for state in shape.traced.states]):
+        raise UnsupportedError(
+            f'entries {", ".join(request.name for request in requests)}: with allow="library" entries share no state, '
+            f"and the model writes {', '.join(dict.fromkeys(states))}: export each entry to a package"
+        )
+    traced = {shape.entry: shape.traced for shape in shapes}
+    entries = tuple(PackagedEntry(r.name, (_shape(traced[r.name]),), r.doc) for r in requests)
+    operators = "; ".join(str(found) for found in dict.fromkeys(refused.found))
+    reason = f"AOTInductor's code for it calls torch: {operators}".replace("\n", " ")
+    manifest = Manifest(name, __version__, entries, needs_torch=reason, options=options, torch=str(torch.__version__))
+
+    def write(folder: Path) -> None:
+        (folder / FOLDER).mkdir()
+        for request in requests:
+            _compile(request, folder / FOLDER / f"{request.name}.pt2")
+
+    return PackageContents(manifest, {}, explanation=f"needs torch: {reason}\n", add_files=write)
+
+
+def _shape(traced: TracedEntry) -> PackagedShape:
+    (results,) = traced.module.graph.output_node().args
+    outputs = [_output(name, node.meta["val"]) for name, node in zip(traced.output_names, results, strict=True)]
+    return PackagedShape(traced.inputs, tuple(outputs), None, 0, (), ())
+
+
+def _output(name: str, value: Any) -> PackagedTensor:
+    return PackagedTensor(name, str(value.dtype).removeprefix("torch."), tuple(map(int, value.shape)))
+
+
+def _compile(request: EntryRequest, file: Path) -> None:
+    from torch._inductor import aoti_compile_and_package
+
+    program = export_program(request.module, request.calls[0], request.name)
+    try:
+        aoti_compile_and_package(program, package_path=str(file))
+    except RuntimeError as reason:
+        raise BuildError(f"entry {request.name!r}: AOTInductor cannot compile the model: {reason}") from reason

@@ -1,0 +1,117 @@
+"""frontend.export.refusals: what cannot be in a package -> an error with source lines and the nearest remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx import Graph, Node
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, free_unbacked_symbols
+from torch.utils._pytree import tree_leaves
+
+from ...errors import SuperKernelError, UnsupportedError
+from ..capture.fusibility import Cause, Unfusible
+from ..capture.row_layouts import argument_values
+from ..capture.source_lines import line_in_traceback, source_line
+
+_DROPOUT = ("dropout", "bernoulli", "rrelu")
+# what keeps an operator out of a super kernel -> what the user can do
+_REMEDIES = {
+    Cause.COLLECTIVE: "export the model of one process",
+    Cause.HIGHER_ORDER: "write it without torch.cond, while_loop, scan and map, such as with torch.where",
+    Cause.DATA_DEPENDENT_NUMBER: "compute with the tensor instead of .item()",
+    Cause.DATA_DEPENDENT_SIZE: "give it a fixed size, such as a mask in the place of an index list",
+}
+_NO_KERNEL = (
+    'register a sub-kernel for it (sk.register_kernel), write it with other operators, or export with allow="library", '
+    "which needs torch where the package is loaded"
+)
+
+
+def refuse_random(graph: Graph, entry: str) -> None:
+    """Refuses operators that draw random numbers. The graph is AOTAutograd's, in which dropout that is off is gone."""
+    random = [node for node in graph.nodes if node.op == "call_function" and _draws(node)]
+    if not random:
+        return
+    names = [str(node.meta.get("original_aten", node.target)) for node in random]
+    is_dropout = any(word in name for name in names for word in _DROPOUT)
+    advice = "call model.eval() before the export" if is_dropout else "pass the random numbers as an input"
+    listed = dict.fromkeys(f"{name}{_at(node)}" for name, node in zip(names, random, strict=True))
+    raise UnsupportedError(
+        f"entry {entry!r}: random operators cannot be in a package, since calls would need the state of torch's "
+        f"generator: {'; '.join(listed)}; {advice}"
+    )
+
+
+def _draws(node: Node) -> bool:
+    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+        return False
+    given = argument_values(node)
+    return given.get("dropout_p", given.get("p")) != 0.0
+
+
+def check_exported(program: ExportedProgram, entry: str) -> None:
+    """Refuses sizes and numbers that depend on data."""
+    nodes = [node for node in program.graph_module.graph.nodes if node.op == "call_function"]
+    if sized := [node for node in nodes if _depends_on_data(node)]:
+        raise UnsupportedError(
+            f"entry {entry!r}: a size or number depends on data, and a package is compiled for fixed shapes: "
+            f"{_listed(sized[:1])}; {_REMEDIES[Cause.DATA_DEPENDENT_SIZE]}, or {_REMEDIES[Cause.DATA_DEPENDENT_NUMBER]}"
+        )
+
+
+def _depends_on_data(node: Node) -> bool:
+    values = tree_leaves(node.meta.get("val"))
+    if any(isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool) for value in values):
+        return True
+    return any(isinstance(value, torch.Tensor) and bool(free_unbacked_symbols(value)) for value in values)
+
+
+def _listed(nodes: Sequence[Node]) -> str:
+    found = dict.fromkeys(f"{node.target}{_at(node)}" for node in nodes)
+    return "; ".join(found)
+
+
+def _at(node: Node) -> str:
+    line = source_line(node)
+    return f" ({line})" if line else ""
+
+
+def written_input(program: ExportedProgram, name: str, entry: str) -> UnsupportedError:
+    """The model writes into an input."""
+    nodes = program.graph_module.graph.nodes
+    placeholder = next(node for node in nodes if node.op == "placeholder" and node.name == name)
+    writers = [
+        user for user in placeholder.users if getattr(getattr(user.target, "_schema", None), "is_mutable", False)
+    ]
+    where = f" ({_listed(writers[:1])})" if writers else ""
+    return UnsupportedError(
+        f"entry {entry!r}: the model writes into its input {name!r}{where}: make it a buffer (register_buffer), which "
+        "becomes a state of the package, or return the new value"
+    )
+
+
+def export_failure(reason: Exception, entry: str) -> SuperKernelError:
+    """The error of torch.export, with what to do where that is known."""
+    if isinstance(reason, SuperKernelError):
+        return reason
+    text = str(reason).strip()
+    line = line_in_traceback(text)
+    first = (text.splitlines()[0] if text else type(reason).__name__) + (f" ({line})" if line else "")
+    causes: list[BaseException] = [reason]
+    while (inner := causes[-1].__cause__ or causes[-1].__context__) is not None and inner not in causes:
+        causes.append(inner)
+    if any(isinstance(cause, GuardOnDataDependentSymNode) for cause in causes):
+        return UnsupportedError(
+            f"entry {entry!r}: the model branches on the values of a tensor, and a package is compiled for one path: "
+            f"{first}; use torch.where, or pass the choice as a Python number"
+        )
+    return UnsupportedError(f"entry {entry!r}: torch.export cannot trace the model: {type(reason).__name__}: {first}")
+
+
+def unfusible_error(entry: str, found: Sequence[Unfusible]) -> UnsupportedError:
+    """Every operator that is left to torch, with its source line and what can be done."""
+    lines = [f"  {item}: {_REMEDIES.get(item.cause, _NO_KERNEL)}" for item in dict.fromkeys(found)]
+    count = f"{len(lines)} operator{'s' if len(lines) > 1 else ''}"
+    return UnsupportedError("\n".join([f"entry {entry!r}: {count} cannot be in a super kernel:", *lines]))

@@ -1,0 +1,52 @@
+"""frontend.export.stored_weights: weights and states of all entries -> the weights file, each memory once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ...package.weights_file import StoredTensor
+from .trace_entry import is_dense
+
+
+@dataclass
+class StoredWeights:
+    """Tensors by name. Names of the same memory, such as tied weights, are one tensor of the file."""
+
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict)  # as they are stored: contiguous
+    _names: dict[tuple[Any, ...], str] = field(default_factory=dict)  # by memory and layout
+    _kept: list[torch.Tensor] = field(default_factory=list)  # so that no address is used again
+
+    def add(self, name: str, tensor: torch.Tensor, is_state: bool = False) -> str:
+        """The name under which the memory of the tensor is stored."""
+        tensor = tensor.detach()
+        layout = (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()), is_state and name)
+        if layout in self._names and tensor.numel():
+            return self._names[layout]
+        free, number = name, 1
+        while free in self.tensors:
+            number += 1
+            free = f"{name}.{number}"
+        self.tensors[free] = _stored(tensor)
+        self._names[layout] = free
+        self._kept.append(tensor)
+        return free
+
+    def contents(self) -> Mapping[str, StoredTensor]:
+        return {name: _contents(tensor) for name, tensor in self.tensors.items()}
+
+
+def _stored(tensor: torch.Tensor) -> torch.Tensor:
+    """Contiguous; of a tensor that fills its memory, the memory as it is: kernels were compiled for its strides."""
+    if is_dense(tensor):
+        order = sorted(range(tensor.dim()), key=lambda axis: (tensor.stride(axis), tensor.shape[axis]), reverse=True)
+        return tensor.permute(order).contiguous()
+    return tensor.contiguous()
+
+
+def _contents(tensor: torch.Tensor) -> StoredTensor:
+    raw = tensor.cpu().reshape(-1).view(torch.uint8) if tensor.numel() else torch.empty(0, dtype=torch.uint8)
+    return StoredTensor(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), memoryview(raw.numpy()))

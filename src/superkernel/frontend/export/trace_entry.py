@@ -1,0 +1,258 @@
+"""frontend.export.trace_entry: a module and example inputs -> one graph of plain operators, and what its inputs are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch._functorch._aot_autograd.schemas import ViewAndMutationMeta
+from torch._subclasses import FakeTensorMode
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._pytree import MappingKey, tree_flatten_with_path, tree_unflatten
+
+from ...errors import UnsupportedError
+from ...package.manifest import ELEMENT_BYTES, PackagedTensor, PlaceKind
+from ..aot import captured_graph
+from ..capture.recurrent import unroll_recurrent
+from .refusals import check_exported, export_failure, refuse_random, written_input
+
+_LIFTED = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+
+
+@dataclass(frozen=True)
+class GraphInput:
+    """What a placeholder of a traced graph stands for: an input by its index, a weight or a state by its name."""
+
+    kind: PlaceKind
+    index: int = 0
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class TracedEntry:
+    """An entry for one set of shapes as a graph. It writes its states in place; its outputs are new tensors."""
+
+    module: GraphModule
+    sources: tuple[GraphInput, ...]  # by placeholder
+    inputs: tuple[PackagedTensor, ...]
+    output_names: tuple[str, ...]
+    tensors: Mapping[str, torch.Tensor]  # weights, and states before the first call
+    states: tuple[PackagedTensor, ...]
+
+
+def export_program(
+    module: torch.nn.Module, args: tuple[Any, ...], entry: str, dynamic_shapes: Any = None
+) -> ExportedProgram:
+    """The program of torch.export, for fixed shapes unless some are dynamic."""
+    try:
+        with torch.no_grad():
+            program = torch.export.export(module, args, dynamic_shapes=dynamic_shapes, strict=False)
+    except (RuntimeError, ValueError, TypeError, AssertionError) as reason:
+        raise export_failure(reason, entry) from reason
+    check_exported(program, entry)
+    return program
+
+
+def trace_entry(module: torch.nn.Module, args: tuple[Any, ...], entry: str, kept: Collection[str]) -> TracedEntry:
+    """`kept` operators are not decomposed."""
+    program = export_program(module, args, entry)
+    graph_module = program.graph_module
+    specs = input_specs(graph_module.graph, program, entry)
+    unroll_recurrent(graph_module)
+    graph_module.recompile()
+    examples = placeholder_examples(graph_module, specs, program)
+    fake_mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    with fake_mode:
+        fakes = [torch.empty_strided(value.shape, _strides(value), dtype=value.dtype) for value in examples]
+    traced, metadata = captured_graph(graph_module, fakes, fake_mode, kept)
+    refuse_random(traced.graph, entry)
+    _check_mutations(metadata, specs, program, entry)
+    outputs = output_names(program, entry)
+    _keep_outputs(traced.graph, metadata, len(outputs))
+    return _described(traced, specs, examples, metadata, outputs, entry)
+
+
+def share_states(shapes: Sequence[Any]) -> list[Any]:
+    """What one entry writes is a state in all entries, also in those that only read it."""
+    states = {state.name: state for shape in shapes for state in shape.traced.states}
+    memory: dict[int, str] = {}
+    for shape in shapes:
+        for name, tensor in shape.traced.tensors.items():
+            other = memory.setdefault(tensor.data_ptr(), name)
+            if other != name and tensor.numel() and (name in states or other in states):
+                raise UnsupportedError(
+                    f"entry {shape.entry!r}: {other!r} and {name!r} are the same memory, and the model writes into it: "
+                    "give one of them a copy"
+                )
+    return [replace(shape, traced=_with_states(shape.traced, states)) for shape in shapes]
+
+
+def _with_states(traced: TracedEntry, states: Mapping[str, PackagedTensor]) -> TracedEntry:
+    sources = [
+        GraphInput(PlaceKind.STATE, name=source.name) if source.kind.is_named and source.name in states else source
+        for source in traced.sources
+    ]
+    used = tuple(states[source.name] for source in sources if source.kind is PlaceKind.STATE)
+    return replace(traced, sources=tuple(sources), states=used)
+
+
+def input_specs(graph: Graph, program: ExportedProgram, entry: str) -> list[InputSpec]:
+    """The tensors that the graph takes. Numbers, texts and None were fixed by the export: their inputs are removed."""
+    kept: list[InputSpec] = []
+    specs = program.graph_signature.input_specs
+    for node, spec in zip(graph.find_nodes(op="placeholder"), specs, strict=True):
+        if isinstance(spec.arg, ConstantArgument):
+            value = spec.arg.value
+            for user in list(node.users):
+                known = {node: value}
+                user.args, user.kwargs = torch.fx.map_arg(
+                    (user.args, user.kwargs), lambda used, known=known: known.get(used, used)
+                )
+            graph.erase_node(node)
+        elif spec.kind in _LIFTED or spec.kind is InputKind.USER_INPUT:
+            kept.append(spec)
+        else:
+            raise UnsupportedError(f"entry {entry!r}: input {spec.arg.name!r} is a {spec.kind.name}, no plain tensor")
+    return kept
+
+
+def is_user_input(spec: InputSpec) -> bool:
+    return spec.kind is InputKind.USER_INPUT
+
+
+def placeholder_examples(
+    graph_module: GraphModule, specs: Sequence[InputSpec], program: ExportedProgram
+) -> list[torch.Tensor]:
+    """The tensor of each placeholder: weights as they are, buffers in C order, inputs as the graph describes them."""
+    nodes = graph_module.graph.find_nodes(op="placeholder")
+    found: list[torch.Tensor] = []
+    for node, spec in zip(nodes, specs, strict=True):
+        if is_user_input(spec):
+            found.append(node.meta["val"])
+        else:
+            assert spec.target is not None
+            value = program.state_dict.get(spec.target)
+            value = program.constants[spec.target] if value is None else value
+            assert isinstance(value, torch.Tensor)
+            found.append(value.detach().contiguous() if spec.kind is InputKind.BUFFER else value.detach())
+    return found
+
+
+def _strides(tensor: torch.Tensor) -> tuple[int, ...]:
+    """Those of a tensor that fills its memory; others are stored and passed in C order."""
+    return tuple(tensor.stride()) if is_dense(tensor) else contiguous_strides(tensor.shape)
+
+
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    strides, elements = [], 1
+    for size in reversed(shape):
+        strides.append(elements)
+        elements *= max(int(size), 1)
+    return tuple(reversed(strides))
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Whether its elements lie in memory without gaps, each once, in whatever order of dimensions."""
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size != 1 and stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def _check_mutations(
+    metadata: ViewAndMutationMeta, specs: Sequence[InputSpec], program: ExportedProgram, entry: str
+) -> None:
+    for spec, info in zip(specs, metadata.input_info, strict=True):
+        if is_user_input(spec) and (info.mutates_data or info.mutates_metadata):
+            raise written_input(program, spec.arg.name, entry)
+        if info.mutates_metadata or info.mutates_storage_metadata:
+            raise UnsupportedError(
+                f"entry {entry!r}: the model changes the shape or strides of {spec.target!r}: a state keeps its shape; "
+                "write into it with copy_"
+            )
+
+
+def output_names(program: ExportedProgram, entry: str) -> list[str]:
+    """A name for each output: the keys of a dict that the model returns, otherwise output_0, output_1, ..."""
+    specs = program.graph_signature.output_specs
+    for place, spec in enumerate(specs):
+        if isinstance(spec.arg, ConstantArgument):
+            raise UnsupportedError(
+                f"entry {entry!r}: output {place} is {spec.arg.value!r}, no tensor: return tensors only"
+            )
+    structure = program.call_spec.out_spec
+    paths = tree_flatten_with_path(tree_unflatten(range(structure.num_leaves), structure))[0]
+    names = []
+    for place, (path, _) in enumerate(paths):
+        keys = [str(key.key) for key in path if isinstance(key, MappingKey)]
+        name = re.sub(r"\W", "_", "_".join(keys))
+        names.append(name if name and name not in names else f"output_{place}")
+    return names
+
+
+def _keep_outputs(graph: Graph, metadata: ViewAndMutationMeta, count: int) -> None:
+    """The outputs of the model alone, each computed by the graph: what is an input, or a view of one, is copied."""
+    output = graph.output_node()
+    first = metadata.num_mutated_inp_runtime_indices
+    results = list(output.args[0])[first : first + count]
+    for place, node in enumerate(results):
+        base = node
+        while getattr(base.target, "is_view", False):
+            base = base.args[0]
+        if base.op in ("placeholder", "get_attr"):
+            with graph.inserting_after(node if node.op == "call_function" else _last_input(graph)):
+                options = {"memory_format": torch.contiguous_format}
+                copy = graph.call_function(torch.ops.aten.clone.default, (node,), options)
+            copy.meta = dict(node.meta)
+            copy.meta["val"] = node.meta["val"].clone(memory_format=torch.contiguous_format)
+            results[place] = copy
+    output.args = (tuple(results),)
+
+
+def _last_input(graph: Graph) -> Node:
+    return [node for node in graph.nodes if node.op in ("placeholder", "get_attr")][-1]
+
+
+def _described(
+    traced: GraphModule,
+    specs: Sequence[InputSpec],
+    examples: Sequence[torch.Tensor],
+    metadata: ViewAndMutationMeta,
+    outputs: Sequence[str],
+    entry: str,
+) -> TracedEntry:
+    sources: list[GraphInput] = []
+    inputs: list[PackagedTensor] = []
+    states: list[PackagedTensor] = []
+    tensors: dict[str, torch.Tensor] = {}
+    for spec, example, info in zip(specs, examples, metadata.input_info, strict=True):
+        if is_user_input(spec):
+            sources.append(GraphInput(PlaceKind.INPUT, index=len(inputs)))
+            inputs.append(_packaged(spec.arg.name, example, f"entry {entry!r}: input"))
+            continue
+        assert spec.target is not None
+        kind = PlaceKind.STATE if info.mutates_data else PlaceKind.WEIGHT
+        sources.append(GraphInput(kind, name=spec.target))
+        is_pairs = kind is PlaceKind.WEIGHT and example.is_complex()  # kernels read complex numbers as pairs
+        tensors[spec.target] = stored = torch.view_as_real(example.resolve_conj()) if is_pairs else example
+        described = _packaged(spec.target, stored, f"entry {entry!r}: {kind.value}")
+        if kind is PlaceKind.STATE:
+            states.append(described)
+    return TracedEntry(traced, tuple(sources), tuple(inputs), tuple(outputs), tensors, tuple(states))
+
+
+def _packaged(name: str, tensor: torch.Tensor, what: str) -> PackagedTensor:
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    if dtype not in ELEMENT_BYTES:
+        raise UnsupportedError(
+            f"{what} {name!r} has elements of type {dtype}; packages take {', '.join(ELEMENT_BYTES)}: convert it"
+        )
+    return PackagedTensor(name, dtype, tuple(int(size) for size in tensor.shape))

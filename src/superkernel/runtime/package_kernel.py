@@ -1,0 +1,37 @@
+"""runtime.package_kernel: ops -> the binary of their super kernel for a package, with plans for fewer cores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..model.graph import Graph, build_graph
+from ..model.op import Op
+from ..model.options import Options
+from ..plan import Plan
+from ..targets.protocol import Executable, Target
+from .artefact import smaller_plans
+from .compile import core_choice
+
+
+@dataclass(frozen=True)
+class PackageKernel:
+    """A super kernel that is built and not loaded. One binary holds the entries of all plans, most cores first."""
+
+    graph: Graph
+    plans: tuple[Plan, ...]
+    executables: tuple[Executable, ...]  # by plan
+
+
+def build_for_package(
+    ops: Sequence[Op], name: str, options: Options, target: Target, cores: int | None
+) -> PackageKernel:
+    """`cores`: as many; None: as many of this machine's as the estimated work deserves."""
+    given = replace(build_graph(ops, name, options.stream_fusion), title="segment")
+    fixed_cores = target.planner.forced_cores(options, cores, name)
+    prepared = target.builder.prepare(list(dict.fromkeys(node.kernel for node in given.nodes)), [], None)
+    graph = given.with_kernels(dict(prepared.kernels))
+    choice = core_choice(graph, options, target, fixed_cores, by_work=True)
+    plan = target.planner.plan(graph, options, choice.cores, choice.note)
+    plans = tuple(plan for plan in (plan, *smaller_plans(target, plan)) if isinstance(plan, Plan))
+    return PackageKernel(graph, plans, tuple(prepared.build(plans)))

@@ -1,0 +1,56 @@
+"""targets.cpu.instruction_sets: names of instruction sets <-> what the compiler and the processor call them."""
+
+from __future__ import annotations
+
+import platform
+import re
+from collections.abc import Sequence
+from functools import cache
+
+from ...cache import Cache
+from ...errors import BuildError, OptionError, nearest
+from ..native.instruction_sets import used_features
+from ..native.march import LEVELS, NATIVE, checked_march, lacking_here, level_features
+from ..native.toolchain import Toolchain, cpu_features, find_toolchain, run
+from ..packaging import InstructionSet
+from .executable import CpuExecutable
+
+# levels that packages may have objects for; vector kernels need at least the first
+PORTABLE = ("x86-64-v3", "x86-64-v4")
+_MARCH = re.compile(r"-march=\s+(\S+)")
+
+
+def instruction_sets(names: Sequence[str]) -> list[InstructionSet]:
+    """Those of this architecture, the most demanding first: levels above this machine, its own, levels below."""
+    known = (NATIVE, *(PORTABLE if platform.machine() == "x86_64" else ()))
+    for name in names:
+        if checked_march(name) not in known:
+            raise OptionError(
+                f"march={name!r}: packages have objects for {', '.join(known)}{nearest(name, known)}; for another "
+                "architecture, export there"
+            )
+    toolchain = find_toolchain()
+    levels = [name for name in reversed(PORTABLE) if name in names]
+    above = [name for name in levels if lacking_here(name, toolchain)]
+    native = [InstructionSet(f"{NATIVE}-{_this_processor(toolchain)}", NATIVE)] if NATIVE in names else []
+    below = [InstructionSet(name, name) for name in levels if name not in above]
+    return [*(InstructionSet(name, name) for name in above), *native, *below]
+
+
+def needed_features(executable: CpuExecutable, instruction_set: InstructionSet) -> list[str]:
+    """Of a level: everything that it promises; of this machine's code: what it uses, or all where that is unknown."""
+    if instruction_set.march in LEVELS:
+        return level_features(instruction_set.march)
+    used = used_features(executable.binary, Cache())
+    return sorted(cpu_features().split()[1:] if used is None else used)
+
+
+@cache
+def _this_processor(toolchain: Toolchain) -> str:
+    """What the compiler calls this processor."""
+    try:
+        text = run([*toolchain.cxx, "-march=native", "-Q", "--help=target"], what="asking for this processor's name")
+    except BuildError:  # a compiler without that option
+        return platform.machine()
+    found = _MARCH.search(text)
+    return found[1] if found else platform.machine()

@@ -1,0 +1,228 @@
+"""sk.export: a model becomes a package: entries, states, weights stored once, places of every argument, buckets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import superkernel as sk
+from superkernel.errors import BuildError, OptionError, UnsupportedError
+from superkernel.package.manifest import Manifest, PlaceKind, read_manifest
+
+
+class Memory(nn.Module):
+    """Two entries that share weights and a state; one writes the state, the other only reads it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(8, 8)
+        self.second = nn.Linear(8, 8)
+        self.second.weight = self.first.weight  # tied
+        self.register_buffer("rows", torch.zeros(4, 8))
+        self.register_buffer("at", torch.zeros(1, dtype=torch.int64))
+        self.register_buffer("angles", torch.polar(torch.ones(1, 4), torch.arange(4.0)))
+
+    def write(self, x: Tensor, scale: float) -> dict[str, Tensor]:
+        """Store a row.
+
+        And return it.
+        """
+        row = self.second(torch.tanh(self.first(x))) * scale
+        turned = torch.view_as_real(torch.view_as_complex(row.view(1, 4, 2)) * self.angles).flatten(1)
+        self.rows.index_copy_(0, self.at, turned)
+        self.at += 1
+        return {"row": turned, "both": torch.cat([turned, turned]).T}
+
+    def read(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return x @ self.rows.T, self.rows, x.view(-1)
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(0)
+    x = torch.randn(1, 8)
+    path = tmp_path_factory.mktemp("export") / "memory.sk"
+    return sk.export(Memory(), {"write": (x, 2.0), "read": (x,)}, path, options="early-start=2")
+
+
+@pytest.fixture(scope="module")
+def manifest(package: Path) -> Manifest:
+    return read_manifest(package)
+
+
+def test_an_entry_is_a_method_with_its_inputs_and_outputs(manifest: Manifest) -> None:
+    write, read = manifest.entries
+    assert (write.name, read.name) == ("write", "read")
+    assert write.doc == "Store a row."
+    (shape,) = write.shapes
+    assert [(t.name, t.dtype, t.shape) for t in shape.inputs] == [("x", "float32", (1, 8))], "a number is no input"
+    assert [(t.name, t.shape) for t in shape.outputs] == [("row", (1, 8)), ("both", (8, 2))]
+    assert [t.name for t in read.shapes[0].outputs] == ["output_0", "output_1", "output_2"]
+    assert (manifest.name, manifest.options, manifest.needs_torch) == ("memory", "early-start=2", "")
+
+
+def test_what_an_entry_writes_is_a_state_of_all(manifest: Manifest) -> None:
+    states = {state.name: (state.dtype, state.shape) for state in manifest.states}
+    assert states == {"rows": ("float32", (4, 8)), "at": ("int64", (1,))}
+    for entry in manifest.entries:
+        places = [place for launch in entry.shapes[0].launches for place in launch.arguments]
+        assert any(place.kind is PlaceKind.STATE and place.name == "rows" for place in places)
+        assert not any(place.kind is PlaceKind.WEIGHT and place.name in states for place in places)
+
+
+def test_weights_are_stored_once(package: Path) -> None:
+    raw = (package / "weights.safetensors").read_bytes()
+    header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
+    names = {name for name in header if not name.startswith("padding.")}
+    tied = names & {"first.weight", "second.weight"}
+    assert len(tied) == 1
+    assert {name for name in names - tied if not name.startswith("constant.")} == {
+        "first.bias", "second.bias", "rows", "at", "angles",
+    }  # fmt: skip
+    assert header["angles"]["shape"] == [1, 4, 2], "complex numbers are pairs"
+
+
+def test_every_place_lies_inside_of_what_it_points_into(package: Path, manifest: Manifest) -> None:
+    raw = (package / "weights.safetensors").read_bytes()
+    header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
+    sizes = {name: entry["data_offsets"][1] - entry["data_offsets"][0] for name, entry in header.items()}
+    for entry in manifest.entries:
+        (shape,) = entry.shapes
+        copies = [place for copy in shape.copies for place in (copy.target, copy.source)]
+        places = [place for launch in shape.launches for place in launch.arguments]
+        assert places and len(shape.launches) == 1
+        for place in (*places, *copies):
+            room = {
+                PlaceKind.INPUT: lambda p, s=shape: s.inputs[p.index].nbytes,
+                PlaceKind.OUTPUT: lambda p, s=shape: s.outputs[p.index].nbytes,
+                PlaceKind.WEIGHT: lambda p: sizes[p.name],
+                PlaceKind.STATE: lambda p: sizes[p.name],
+                PlaceKind.ARENA: lambda p, s=shape: s.arena,
+            }[place.kind](place)
+            assert 0 <= place.offset <= place.offset + place.nbytes <= room
+        for launch in shape.launches:
+            assert [plan.cores for plan in launch.plans] == sorted((p.cores for p in launch.plans), reverse=True)
+            for plan in launch.plans:
+                assert len(plan.source_offset) == len(launch.arguments)
+                assert all(-1 <= source < len(launch.arguments) for source in plan.slot_source)
+
+
+def test_objects_need_nothing_of_torch(package: Path, manifest: Manifest) -> None:
+    from elftools.elf.elffile import ELFFile
+
+    for objects in manifest.objects.values():
+        (found,) = objects
+        assert found.isa.startswith("native-") and "sse2" not in found.features
+        with (package / found.file).open("rb") as file:
+            dynamic = ELFFile(file).get_section_by_name(".dynamic")
+            needed = {tag.needed.partition(".so")[0] for tag in dynamic.iter_tags("DT_NEEDED")}
+            assert not list(dynamic.iter_tags("DT_RPATH")) and not list(dynamic.iter_tags("DT_RUNPATH"))
+        assert needed <= {"libc", "libm", "libstdc++", "libgcc_s", "ld-linux-x86-64", "ld-linux-aarch64"}
+
+
+def test_the_explain_report_names_the_lines_of_the_model(package: Path) -> None:
+    text = (package / "explain.txt").read_text()
+    assert "scope 'write_0'" in text
+    assert "test_export.py:" in text
+    assert "call fused_tanh" in text
+
+
+def test_a_package_is_replaced_only_when_asked(package: Path) -> None:
+    with pytest.raises(BuildError, match="overwrite=True"):
+        sk.export(nn.Linear(2, 2), (torch.ones(1, 2),), package)
+    with pytest.raises(BuildError, match="not a package"):
+        sk.export(nn.Linear(2, 2), (torch.ones(1, 2),), package.parent, overwrite=True)
+
+
+class Refused(nn.Module):
+    """Every entry is refused."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop = nn.Dropout(0.5)
+        self.register_buffer("state", torch.zeros(4))
+
+    def random(self, x: Tensor) -> Tensor:
+        return x + torch.rand_like(x)
+
+    def dropout(self, x: Tensor) -> Tensor:
+        return self.drop(x)
+
+    def sizes(self, x: Tensor) -> Tensor:
+        return x[x > 0]
+
+    def number(self, x: Tensor) -> Tensor:
+        return x * x[0].item()
+
+    def branch(self, x: Tensor) -> Tensor:
+        return x * 2 if x.sum() > 0 else x
+
+    def condition(self, x: Tensor) -> Tensor:
+        return torch.cond(x.sum() > 0, lambda y: y * 2, lambda y: y - 1, (x,))
+
+    def writes(self, x: Tensor) -> Tensor:
+        x.mul_(2)
+        return x + 1
+
+    def fourier(self, x: Tensor) -> Tensor:
+        return torch.fft.rfft(torch.relu(x)).abs()
+
+    def nothing(self, x: Tensor) -> tuple[Tensor, None]:
+        return x + 1, None
+
+    def doubled(self, x: Tensor) -> Tensor:
+        return x.to(torch.complex64)
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("random", r"random operators .*rand_like.*x \+ torch.rand_like\(x\)\); pass the random numbers as an input"),
+        ("dropout", r"random operators .*dropout.*self.drop\(x\)\); call model.eval\(\) before the export"),
+        ("sizes", r"depends on data.*x\[x > 0\]\); give it a fixed size, such as a mask"),
+        ("number", r"depends on data.*x\[0\].item\(\)\).*compute with the tensor instead of .item\(\)"),
+        ("branch", r"branches on the values of a tensor.*x.sum\(\) > 0 else x\); use torch.where"),
+        ("condition", r"1 operator cannot.*\n  cond: .*torch.cond\(x.sum\(\).*: write it without torch.cond"),
+        ("writes", r"writes into its input 'x' \(.*x.mul_\(2\)\)\): make it a buffer .*or return the new value"),
+        ("fourier", r"_fft_r2c: Fourier .*torch.fft.rfft\(torch.relu\(x\)\).*register a sub-kernel .*allow=.library."),
+        ("nothing", "output 1 is None, no tensor: return tensors only"),
+        ("doubled", "output_0' is a tensor of complex64; packages return float32"),
+    ],
+)
+def test_what_cannot_be_in_a_package_is_refused_with_lines_and_a_remedy(
+    tmp_path: Path, entry: str, message: str
+) -> None:
+    with pytest.raises(UnsupportedError, match=message) as caught:
+        sk.export(Refused().train(), {entry: (torch.ones(4),)}, tmp_path / "refused.sk")
+    assert entry in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"model": Memory}, "not the class Memory"),
+        ({"model": 3}, "export needs a model"),
+        ({"args": torch.ones(1)}, "a tuple of example inputs"),
+        ({"args": {}}, "there is no entry"),
+        ({"args": {"a b": (torch.ones(1),)}}, "no name of an entry"),
+        ({"args": []}, "a tuple of example inputs"),
+        ({"march": "x86-64-v5"}, "did you mean 'x86-64-v"),
+        ({"march": []}, "march is"),
+        ({"allow": "libary"}, "did you mean 'library'"),
+        ({"overwrite": "yes"}, "overwrite is 'yes'"),
+        ({"options": "early=1"}, "did you mean"),
+        ({"buckets": {"y": {0: sk.Dim("batch", buckets=(1, 4))}}}, "no entry has an argument 'y'"),
+        ({"path": ""}, "a path is needed"),
+    ],
+)
+def test_arguments_that_make_no_sense(tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
+    given = {"model": nn.Linear(2, 2), "args": (torch.ones(1, 2),), "path": tmp_path / "x.sk", **arguments}
+    model, args, path = (given.pop(name) for name in ("model", "args", "path"))
+    with pytest.raises((OptionError, sk.GraphError), match=message):
+        sk.export(model, args, path, **given)

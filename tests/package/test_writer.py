@@ -1,0 +1,86 @@
+"""The folder of a package: complete or not there, every file in checksums.json, weights aligned for huge pages."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from superkernel.errors import BuildError
+from superkernel.package.manifest import Manifest, read_manifest
+from superkernel.package.weights_file import WEIGHTS, StoredTensor, write_weights
+from superkernel.package.writer import CHECKSUMS, PackageContents, write_package
+
+MANIFEST = Manifest("tiny", "0.1.0", ())
+
+
+def stored(dtype: str, *values: float, like: Any = np.float32) -> StoredTensor:
+    array = np.array(values, like)
+    return StoredTensor(dtype, array.shape, memoryview(array).cast("B"))
+
+
+def read_weights(path: Path) -> tuple[dict[str, Any], bytes]:
+    raw = path.read_bytes()
+    length = int.from_bytes(raw[:8], "little")
+    return json.loads(raw[8 : 8 + length]), raw[8 + length :]
+
+
+def test_weights_begin_at_huge_pages_and_cache_lines(tmp_path: Path) -> None:
+    file = tmp_path / "w.safetensors"
+    write_weights(file, {"a": stored("float32", 1, 2, 3), "padding.1": stored("int64", 7, like=np.int64)})
+    header, data = read_weights(file)
+    assert (file.stat().st_size - len(data)) % (2 << 20) == 0
+    spans = sorted((entry["data_offsets"], name) for name, entry in header.items())
+    assert all(begin % 64 == 0 for (begin, _), name in spans if name in ("a", "padding.1"))
+    ends = [end for (_, end), _ in spans]
+    assert [begin for (begin, _), _ in spans] == [0, *ends[:-1]], "safetensors allows no holes"
+    begin, end = header["padding.1"]["data_offsets"]
+    assert np.frombuffer(data[begin:end], np.int64) == [7]
+    assert header["a"] == {"dtype": "F32", "shape": [3], "data_offsets": [0, 12]}
+
+
+def test_every_file_has_a_checksum(tmp_path: Path) -> None:
+    (tmp_path / "kernel.so").write_bytes(b"code")
+
+    def add(folder: Path) -> None:
+        (folder / "torch").mkdir()
+        (folder / "torch" / "forward.pt2").write_bytes(b"model")
+
+    files = {"objects/forward_0.native.so": tmp_path / "kernel.so"}
+    contents = PackageContents(MANIFEST, {"w": stored("float32", 1)}, files, "one launch\n", add)
+    package = write_package(tmp_path / "deep" / "tiny.sk", contents)
+    listed = json.loads((package / CHECKSUMS).read_text())["files"]
+    present = {str(path.relative_to(package)) for path in package.rglob("*") if path.is_file()}
+    assert present == {*listed, CHECKSUMS}
+    assert {"manifest.json", WEIGHTS, "explain.txt", "objects/forward_0.native.so", "torch/forward.pt2"} == {*listed}
+    for name, facts in listed.items():
+        raw = (package / name).read_bytes()
+        assert facts == {"bytes": len(raw), "sha256": hashlib.sha256(raw).hexdigest()}
+    assert [path.name for path in package.parent.iterdir()] == ["tiny.sk"], "nothing unfinished stays behind"
+
+
+def test_only_a_package_is_replaced_and_only_when_asked(tmp_path: Path) -> None:
+    package = write_package(tmp_path / "a.sk", PackageContents(MANIFEST, {}))
+    with pytest.raises(BuildError, match="exists: choose another path, or export with overwrite=True"):
+        write_package(package, PackageContents(MANIFEST, {}))
+    write_package(package, PackageContents(replace(MANIFEST, name="second"), {}), overwrite=True)
+    assert read_manifest(package).name == "second"
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "link.sk").symlink_to(package)
+    for other in ("notes", "link.sk"):
+        with pytest.raises(BuildError, match="is not a package: it is not replaced"):
+            write_package(tmp_path / other, PackageContents(MANIFEST, {}), overwrite=True)
+
+
+def test_a_failure_leaves_the_old_package(tmp_path: Path) -> None:
+    package = write_package(tmp_path / "a.sk", PackageContents(MANIFEST, {}))
+    missing = {"objects/x.so": tmp_path / "missing.so"}
+    with pytest.raises(BuildError, match="the package cannot be written"):
+        write_package(package, PackageContents(replace(MANIFEST, name="second"), {}, missing), overwrite=True)
+    assert read_manifest(package).name == "tiny"
+    assert [path.name for path in tmp_path.iterdir()] == ["a.sk"]
