@@ -17,6 +17,7 @@ from .weights_file import WEIGHTS, StoredTensor, write_weights
 CHECKSUMS = "checksums.json"
 CHECKSUMS_VERSION = 1
 EXPLANATION = "explain.txt"
+PACKAGED_LIBRARY = "lib/libsuperkernel.so.1"  # of the version that exported
 _READ_BYTES = 1 << 20
 
 

@@ -14,8 +14,9 @@ from ...errors import OptionError, UnsupportedError, nearest, shown
 from ...model.dim import Dim
 from ...model.options import Options
 from ...model.plain_values import checked_path, truth_value
+from ...package.library import library_path
 from ...package.manifest import Manifest, PackagedBucket, PackagedEntry, PackagedObject, PackagedShape, PackagedTensor
-from ...package.writer import PackageContents, check_free, write_package
+from ...package.writer import PACKAGED_LIBRARY, PackageContents, check_free, write_package
 from ...targets import DEFAULT_TARGET, find_target, model_support_of
 from ...targets.packaging import InstructionSet, PackageSupport
 from ...targets.protocol import Target
@@ -151,6 +152,7 @@ class Exporter:
             for request in requests
         )
         objects, files = self._objects(compiled)
+        files[PACKAGED_LIBRARY] = library_path()
         torch_version = str(torch.__version__)
         manifest = Manifest(
             name, __version__, entries, objects, tuple(states.values()), options=str(self.options), torch=torch_version
