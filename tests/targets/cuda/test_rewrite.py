@@ -233,11 +233,22 @@ def test_a_load_whose_address_is_unknown_is_coherent(rewriting: Rewriting) -> No
 
 def test_copies_in_flight_are_awaited_at_the_end(rewriting: Rewriting) -> None:
     copies = rewriting.body("cp.async.ca.shared.global [%r1], [%rd1], 16; cp.async.commit_group; ret;")
-    assert copies.after == ("cp.async.wait_all;",) and not copies.uses_async_proxy
+    assert copies.after == ("cp.async.wait_all;",) and not copies.proxy_fence
     code = "cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r1], 16; cp.async.bulk.wait_group.read 0; ret;"
     bulk = rewriting.body(code)
-    assert bulk.after == ("cp.async.bulk.wait_group 0;", "fence.proxy.async;") and bulk.uses_async_proxy
+    assert (
+        bulk.after == ("cp.async.bulk.wait_group 0;", "fence.proxy.async;") and bulk.proxy_fence == "fence.proxy.async;"
+    )
     assert rewriting.body("ret;").after == ()
+
+
+def test_copies_of_what_the_launch_does_not_write_need_no_fence_of_device_memory(rewriting: Rewriting) -> None:
+    copy = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd1], 16, [%r2]; ret;"
+    code = f"ld.param.u64 %rd1, [k_x];\n{copy}"
+    weights, produced = (BodyShape((128, 1, 1), 0, True, coherent=written) for written in ((1,), (0, 1)))
+    assert rewriting.body(code, weights).proxy_fence == "fence.proxy.async.shared::cta;"
+    assert rewriting.body(code, produced).proxy_fence == "fence.proxy.async;"
+    assert rewriting.body(f"ld.global.u64 %rd1, [%rd2];\n{copy}", weights).proxy_fence == "fence.proxy.async;"
 
 
 def test_barrier_objects_are_noted_to_be_invalidated(rewriting: Rewriting) -> None:

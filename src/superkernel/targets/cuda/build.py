@@ -28,7 +28,7 @@ from .provenance import find_accesses
 from .ptx import Entry, Module
 from .read_back import check_table
 from .reader import read_ptx_file
-from .rewrite import BodyShape, KernelBody, barrier_register, rewrite
+from .rewrite import BodyShape, KernelBody, barrier_register, copies_written_memory, rewrite
 from .task_layout import ARGUMENT_BYTES, SLOT_ALIGNMENT, TASK_BYTES, WORD, CodeSection, TaskFlag
 from .task_table import encode
 
@@ -177,6 +177,7 @@ def _body_shape(graph: Graph, kernel: SubKernel, slot: SlotShape) -> BodyShape:
 
 def _body(graph: Graph, kernel: SubKernel, name: str, slot: SlotShape) -> KernelBody:
     module, facts = read_module(kernel.binary.path), facts_of(kernel)
+    entry = _entry(module, kernel.name)
     shape = _body_shape(graph, kernel, slot)
     scalars = tuple(index for index, param in enumerate(kernel.params) if param.kind is Kind.SCALAR)
     path = kernel.binary.path
@@ -189,11 +190,11 @@ def _body(graph: Graph, kernel: SubKernel, name: str, slot: SlotShape) -> Kernel
                 f"$sk_{name}_wait", slot, threads, TaskFlag.WAITS_INSIDE, "$sk_meet", barrier_register(shape.narrow)
             )
         )
-        if facts.async_proxy:
+        if copies_written_memory(entry, shape, sources):
             wait.append("fence.proxy.async;")
     shared = facts.static_shared + facts.dynamic_shared
     title = f"{kernel.name}: {threads} threads, {shared} bytes of shared memory"
-    return rewrite(_entry(module, kernel.name), module, shape, name, title, wait, sources)
+    return rewrite(entry, module, shape, name, title, wait, sources)
 
 
 def assemble_text(made: SuperKernelText, flags: Sequence[str] = ()) -> Assembled:

@@ -138,8 +138,8 @@ def _body_lines(body: KernelBody, slots: SlotShape) -> Iterator[str]:
     if body.threads < slots.threads:
         yield f"setp.ge.u32 %sk_p, %sk_thread, {body.threads};"
         yield "@%sk_p bra $sk_meet;"
-    if body.uses_async_proxy:
-        yield "fence.proxy.async;  // what was stored before, asynchronous copies must see"
+    if body.proxy_fence:
+        yield f"{body.proxy_fence}  // what was stored before, asynchronous copies must see"
     yield from rank_lines()
     yield f"$sk_{body.name}_block:"
     yield "{"
@@ -161,8 +161,8 @@ def _body_lines(body: KernelBody, slots: SlotShape) -> Iterator[str]:
     if body.repeats_need_barrier:
         yield "@!%sk_p bra $sk_meet;"
         yield f"bar.sync {body.barrier}, {body.threads};"
-        if body.uses_async_proxy:
-            yield "fence.proxy.async;"
+        if body.proxy_fence:
+            yield body.proxy_fence
         yield f"bra $sk_{body.name}_block;"
     else:
         yield f"@%sk_p bra $sk_{body.name}_block;"

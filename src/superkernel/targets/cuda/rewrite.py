@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 
 from ...errors import BuildError, UnsupportedError
@@ -64,7 +63,7 @@ class KernelBody:
     declarations: tuple[str, ...]  # module variables that it uses
     shared_bytes: int  # of one slot
     repeats_need_barrier: bool  # two blocks on one slot must not overlap: they share memory or barriers
-    uses_async_proxy: bool
+    proxy_fence: str  # in front of a block: what was stored before, its asynchronous copies must see; "": it has none
     after: tuple[str, ...]  # instructions behind the last of a block, by every thread
     mbarriers: int  # barrier objects to invalidate at its end
     constant_bytes: int = 0  # of the variables that it brings along in constant memory
@@ -81,6 +80,12 @@ class KernelBody:
 def barrier_register(narrow: bool) -> str:
     """The barrier of a body. Threads of a slot that do not run it wait at the slot's barrier, with another count."""
     return "%sk_narrow_barrier" if narrow else "%sk_barrier"
+
+
+def copies_written_memory(entry: Entry, shape: BodyShape, sources: Mapping[int, frozenset[int] | None]) -> bool:
+    """Whether an asynchronous copy may touch a buffer that the launch writes; `sources` as for `rewrite`."""
+    found = [sources.get(i.line) for i in walk(entry.statements) if i.opcode.startswith(_BULK_COPIES)]
+    return any(params is None or not params.isdisjoint(shape.coherent) for params in found)
 
 
 def rewrite(
@@ -153,7 +158,7 @@ class _Rewriter:
             tuple(self.variables.declarations()),
             self.variables.shared_bytes,
             bool(self.shared) or uses_barriers,
-            self.uses_async_proxy,
+            self._proxy_fence(),
             tuple(self._after()),
             self.mbarriers,
             sum(v.nbytes or 0 for v in self.variables.carried if v.space == "const"),
@@ -167,9 +172,12 @@ class _Rewriter:
                     "full, and its other lanes belong to the super kernel; use a multiple of 32 threads"
                 )
 
-    @cached_property
-    def uses_async_proxy(self) -> bool:
-        return any(i.opcode.startswith(_BULK_COPIES) or i.name == "wgmma" for i in self.instructions)
+    def _proxy_fence(self) -> str:
+        copies = any(i.opcode.startswith(_BULK_COPIES) for i in self.instructions)
+        if not copies and not any(i.name == "wgmma" for i in self.instructions):
+            return ""
+        written = copies_written_memory(self.entry, self.shape, self.sources)
+        return "fence.proxy.async;" if written else "fence.proxy.async.shared::cta;"
 
     def _after(self) -> Iterator[str]:
         """What must be over before another task may use the memory: copies in flight belong to the thread."""
