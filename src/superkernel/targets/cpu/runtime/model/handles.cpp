@@ -44,10 +44,14 @@ void after_fork_in_child() {
     mutex.unlock();
 }
 
-template <class Handle, class Target>
-Handle* add(Table<Handle>& table, uint32_t kind, std::unique_ptr<Target> target) {
+void watch_forks() {
     static const int registered = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
     if (registered != 0) throw std::bad_alloc();
+}
+
+template <class Handle, class Target>
+Handle* add(Table<Handle>& table, uint32_t kind, std::unique_ptr<Target> target) {
+    watch_forks();
     const std::lock_guard<std::mutex> hold(mutex);
     if (table.unused.empty()) {
         auto handle = std::make_unique<Handle>();

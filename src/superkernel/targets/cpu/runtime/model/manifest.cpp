@@ -7,12 +7,10 @@
 #include <set>
 
 #include "dtypes.h"
-#include "json.h"
 
 namespace sk::model {
 namespace {
 
-constexpr const char* kFile = "manifest.json";
 constexpr int64_t kVersion = 1;
 constexpr int64_t kMostBytes = int64_t(1) << 46;
 constexpr int64_t kMostCores = 4096;
@@ -319,11 +317,9 @@ class Reader {
 
 }  // namespace
 
-void check_manifest_kind(const std::string& text, const std::string& path) {
-    const Json parsed = parse_json(text, kFile);
-    const Field root(parsed, kFile);
+void check_manifest_kind(const Field& root, const std::string& path) {
     if (!root.has("format") || root.at("format").text() != "superkernel package") {
-        fail(SK_ERROR_NOT_A_PACKAGE, "'%s' is not a package of SuperKernel: %s says something else", path.c_str(), kFile);
+        fail(SK_ERROR_NOT_A_PACKAGE, "'%s' is not a package of SuperKernel: its manifest says something else", path.c_str());
     }
     const int64_t version = root.at("version").integer(1, INT64_MAX);
     if (version > kVersion) {
@@ -336,9 +332,6 @@ void check_manifest_kind(const std::string& text, const std::string& path) {
     }
 }
 
-Manifest read_manifest(const std::string& text, const Weights& weights) {
-    const Json parsed = parse_json(text, kFile);
-    return Reader(weights).read(Field(parsed, kFile));
-}
+Manifest read_manifest(const Field& manifest, const Weights& weights) { return Reader(weights).read(manifest); }
 
 }  // namespace sk::model

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "json.h"
 #include "superkernel/model.h"
 #include "weights.h"
 
@@ -99,8 +100,8 @@ constexpr int64_t kAlignment = 64;  // of arenas, states and staged arguments
 
 inline int64_t align_up(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// `text` is checked for its format, its version and whether it needs torch before the weights are looked at.
-void check_manifest_kind(const std::string& text, const std::string& path);
-Manifest read_manifest(const std::string& text, const Weights& weights);
+// Refuses another format, a newer version and a package that needs torch, before the weights are looked at.
+void check_manifest_kind(const Field& manifest, const std::string& path);
+Manifest read_manifest(const Field& manifest, const Weights& weights);
 
 }  // namespace sk::model

@@ -107,9 +107,11 @@ const PlanSpec& choose_plan(const LaunchSpec& launch, int threads) {
 OpenModel::OpenModel(const char* path, const ModelOptions& options)
     : folder_(path), threads_(threads_for(options)), wait_(options.wait) {
     check_processors(options.processors);
-    check_manifest_kind(folder_.manifest(), folder_.path());
+    const Json parsed = parse_json(folder_.manifest(), kManifest);
+    const Field root(parsed, kManifest);
+    check_manifest_kind(root, folder_.path());
     weights_ = Weights(folder_, kWeights, options.copy_weights);
-    manifest_ = read_manifest(folder_.manifest(), weights_);
+    manifest_ = read_manifest(root, weights_);
     instruction_set_ = choose_instruction_set(manifest_, folder_.path());
     code_.load(folder_, manifest_);
     int cores = 1;

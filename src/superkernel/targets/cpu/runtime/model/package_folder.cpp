@@ -20,7 +20,6 @@ namespace {
 
 constexpr int64_t kMostJsonBytes = int64_t(256) << 20;
 constexpr int64_t kChecksumsVersion = 1;
-constexpr const char* kManifest = "manifest.json";
 constexpr const char* kChecksums = "checksums.json";
 
 // Closes the file at the end.

@@ -9,6 +9,7 @@
 
 namespace sk::model {
 
+constexpr const char* kManifest = "manifest.json";
 constexpr size_t kHugePage = size_t(2) << 20;
 
 // A file in memory, read-only; unmapped at the end.

@@ -1,0 +1,147 @@
+/* library_processes.c: what libsuperkernel does to a process: forks, two threads in one context, the end.
+ *
+ * program MODE PACKAGE; prints nothing and ends with status 0 if all is well, else with the line that failed. */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <superkernel/model.h>
+
+#define CHECK(condition) do { if (!(condition)) _exit(__LINE__ % 250 + 1); } while (0)
+
+static const int64_t kEight[] = {8}, kTwo[] = {2}, kOne[] = {1};
+static int32_t go = 0, started = 0;
+
+static sk_tensor vector(void* data, sk_dtype dtype, const int64_t* shape) {
+    sk_tensor tensor;
+    tensor.data = data;
+    tensor.dtype = dtype;
+    tensor.rank = 1;
+    tensor.shape = shape;
+    return tensor;
+}
+
+static sk_model* open_model(const char* path, int wait) {
+    sk_options options;
+    sk_model* model = NULL;
+    memset(&options, 0, sizeof options);
+    options.size = sizeof options;
+    options.threads = 2;
+    options.wait = wait;
+    CHECK(sk_model_open_with(path, &options, &model) == SK_OK);
+    return model;
+}
+
+static sk_context* make_context(sk_model* model) {
+    sk_context* context = NULL;
+    CHECK(sk_context_create(model, NULL, &context) == SK_OK);
+    return context;
+}
+
+static void add(sk_context* context) {
+    float x[8], y[8];
+    int i, call;
+    for (call = 0; call < 100; ++call) {
+        sk_tensor in = vector(x, SK_FLOAT32, kEight), out = vector(y, SK_FLOAT32, kEight);
+        for (i = 0; i < 8; ++i) x[i] = (float)(i + call);
+        CHECK(sk_run(context, "add", &in, &out) == SK_OK);
+        for (i = 0; i < 8; ++i) CHECK(y[i] == (float)(11 * (7 - i) + call));
+    }
+}
+
+static sk_status meet(sk_context* context) {
+    int32_t x[2] = {1, 2}, y[2];
+    sk_tensor in = vector(x, SK_INT32, kTwo), out = vector(y, SK_INT32, kTwo);
+    return sk_run(context, "meet", &in, &out);
+}
+
+static void* run_long(void* context) {
+    sk_tensor in = vector(&go, SK_INT32, kOne), out = vector(&started, SK_INT32, kOne);
+    CHECK(sk_run((sk_context*)context, "wait", &in, &out) == SK_OK);
+    return NULL;
+}
+
+static pthread_t begin_long(sk_context* context) {
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, run_long, context) == 0);
+    while (__atomic_load_n(&started, __ATOMIC_ACQUIRE) == 0) usleep(100);
+    return thread;
+}
+
+static void end_long(pthread_t thread) {
+    __atomic_store_n(&go, 1, __ATOMIC_RELEASE);
+    CHECK(pthread_join(thread, NULL) == 0);
+}
+
+static int thread_count(void) {
+    DIR* folder = opendir("/proc/self/task");
+    int count = -2;
+    CHECK(folder != NULL);
+    while (readdir(folder) != NULL) ++count;
+    closedir(folder);
+    return count;
+}
+
+/* Two threads in one context: the second one is refused, and so is the destruction of the context. */
+static void busy(const char* path) {
+    sk_model* model = open_model(path, SK_WAIT_BALANCED);
+    sk_context *context = make_context(model), *other = make_context(model);
+    float y[2];
+    sk_tensor out = vector(y, SK_FLOAT32, kTwo);
+    pthread_t thread = begin_long(context);
+    CHECK(sk_run(context, "count", NULL, &out) == SK_ERROR_BUSY);
+    CHECK(strstr(sk_last_error(), "context of its own") != NULL);
+    CHECK(sk_context_reset(context) == SK_ERROR_BUSY);
+    CHECK(sk_context_destroy(context) == SK_ERROR_BUSY);
+    CHECK(sk_run(other, "count", NULL, &out) == SK_OK && y[0] == 6);
+    end_long(thread);
+    CHECK(sk_run(context, "count", NULL, &out) == SK_OK && y[0] == 6);
+    CHECK(sk_context_destroy(context) == SK_OK && sk_context_destroy(other) == SK_OK && sk_model_close(model) == SK_OK);
+}
+
+/* In the child calls run on the calling thread; what cannot is refused. The parent goes on. */
+static void forked(const char* path) {
+    sk_model* model = open_model(path, SK_WAIT_SPIN);
+    sk_context *context = make_context(model), *running = make_context(model);
+    pthread_t thread = begin_long(running);
+    pid_t child;
+    int status = -1;
+    add(context);
+    CHECK(thread_count() == 3);
+    child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        CHECK(thread_count() == 1);
+        add(context);
+        CHECK(thread_count() == 1);
+        CHECK(meet(context) == SK_ERROR_FORKED && strstr(sk_last_error(), "forked") != NULL);
+        CHECK(sk_context_reset(running) == SK_ERROR_FORKED);
+        CHECK(sk_context_destroy(context) == SK_OK);
+        context = make_context(model);
+        add(context);
+        exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    add(context);
+    CHECK(meet(context) == SK_OK);
+    end_long(thread);
+    CHECK(sk_context_destroy(context) == SK_OK && sk_context_destroy(running) == SK_OK && sk_model_close(model) == SK_OK);
+    CHECK(thread_count() == 1);
+}
+
+/* The process ends while a model is open and its threads wait. */
+static void left_open(const char* path) { add(make_context(open_model(path, SK_WAIT_SPIN))); }
+
+int main(int count, char** words) {
+    CHECK(count >= 3);
+    alarm(60);
+    if (strcmp(words[1], "busy") == 0) busy(words[2]);
+    else if (strcmp(words[1], "fork") == 0) forked(words[2]);
+    else if (strcmp(words[1], "left open") == 0) left_open(words[2]);
+    else CHECK(0);
+    return 0;
+}

@@ -1,0 +1,81 @@
+/* library_unload.c: libsuperkernel is loaded, used and unloaded while the program goes on.
+ *
+ * program PACKAGE LIBRARY; prints nothing and ends with status 0 if all is well, else with the line that failed. */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <superkernel/model.h>
+
+#define CHECK(condition) do { if (!(condition)) _exit(__LINE__ % 250 + 1); } while (0)
+
+static const int64_t kTwo[] = {2};
+
+static sk_tensor vector(void* data, sk_dtype dtype, const int64_t* shape) {
+    sk_tensor tensor;
+    tensor.data = data;
+    tensor.dtype = dtype;
+    tensor.rank = 1;
+    tensor.shape = shape;
+    return tensor;
+}
+
+static int thread_count(void) {
+    DIR* folder = opendir("/proc/self/task");
+    int count = -2;
+    CHECK(folder != NULL);
+    while (readdir(folder) != NULL) ++count;
+    closedir(folder);
+    return count;
+}
+
+static int mapped(const char* file) {
+    static char line[8192];
+    FILE* maps = fopen("/proc/self/maps", "r");
+    int found = 0;
+    CHECK(maps != NULL);
+    while (fgets(line, sizeof line, maps) != NULL) found = found || strstr(line, file) != NULL;
+    fclose(maps);
+    return found;
+}
+
+/* Loads, uses and unloads the library; with `closed` nothing of it is left. */
+static void unload(const char* path, const char* file, int closed) {
+    void* library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    sk_status (*open_function)(const char*, sk_model**);
+    sk_status (*create)(sk_model*, const sk_options*, sk_context**);
+    sk_status (*run)(sk_context*, const char*, const sk_tensor*, const sk_tensor*);
+    sk_status (*destroy)(sk_context*);
+    sk_status (*close_function)(sk_model*);
+    int32_t x[2] = {1, 2}, y[2];
+    sk_tensor in = vector(x, SK_INT32, kTwo), out = vector(y, SK_INT32, kTwo);
+    sk_model* model = NULL;
+    sk_context* context = NULL;
+    CHECK(library != NULL);
+    *(void**)&open_function = dlsym(library, "sk_model_open");
+    *(void**)&create = dlsym(library, "sk_context_create");
+    *(void**)&run = dlsym(library, "sk_run");
+    *(void**)&destroy = dlsym(library, "sk_context_destroy");
+    *(void**)&close_function = dlsym(library, "sk_model_close");
+    CHECK(open_function(path, &model) == SK_OK && create(model, NULL, &context) == SK_OK);
+    CHECK(run(context, "meet", &in, &out) == SK_OK && y[0] == 12 && y[1] == 21);
+    CHECK(thread_count() == 2);
+    if (closed) {
+        CHECK(destroy(context) == SK_OK && close_function(model) == SK_OK);
+        CHECK(thread_count() == 1);
+    }
+    CHECK(dlclose(library) == 0);
+    if (closed) CHECK(!mapped(file));
+}
+
+int main(int count, char** words) {
+    CHECK(count == 3);
+    alarm(60);
+    unload(words[1], words[2], 1);
+    unload(words[1], words[2], 1);
+    unload(words[1], words[2], 0);
+    return 0;
+}

@@ -1,0 +1,148 @@
+"""libsuperkernel in C and C++ programs: forks, unloading, the build environment, the headers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from package.hand_made import expected_sum, write_package
+
+from superkernel.package.library import BuildEnvironment, build_environment
+from superkernel.targets.native.toolchain import find_toolchain, run
+
+PROGRAM = Path(__file__).with_name("library_processes.c")
+C99 = ("-x", "c", "-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror")
+CXX17 = ("-x", "c++", "-std=c++17", "-pedantic", "-Wall", "-Wextra", "-Werror")
+USES_MODEL_HPP = """
+#include <superkernel/model.hpp>
+int main(int, char** words) {
+    try {
+        superkernel::Model model(words[1], superkernel::default_options());
+        superkernel::Context context(model), other(model);
+        std::vector<float> x{0, 1, 2, 3, 4, 5, 6, 7}, y(8), state(2);
+        context.run("add", {superkernel::tensor(x, {8})}, {superkernel::tensor(y, {8})});
+        for (int i = 0; i < 8; ++i) if (y[i] != 11 * (7 - i)) return 1;
+        context.run("count", {}, {superkernel::tensor(state, {2})});
+        other.copy_from(context);
+        other.get_state("counter", y = std::vector<float>(2));
+        context.reset();
+        context.set_state("counter", state);
+        if (y[0] != 6 || model.info().entry_count != 8 || model.entry("rows").shapes[0].bucket_size != 4) return 2;
+        superkernel::Context moved(std::move(other));
+        moved.run("nothing", {}, {});
+    } catch (const superkernel::Error& error) {
+        const bool named = std::string(error.what()).find("'nothing'") != std::string::npos;
+        return error.status() == SK_ERROR_NO_SUCH_ENTRY && named ? 0 : 3;
+    }
+    return 4;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> BuildEnvironment:
+    return build_environment(tmp_path_factory.mktemp("build") / "environment")
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_package(tmp_path_factory.mktemp("packages") / "hand_made.sk")
+
+
+@pytest.fixture(scope="module")
+def program(environment: BuildEnvironment, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """library_processes.c, also compiled for the pedantic reader."""
+    output = tmp_path_factory.mktemp("program") / "program"
+    flags = (*environment.compile_flags, *C99, str(PROGRAM), "-x", "none", *environment.link_flags, "-lpthread", "-ldl")
+    compiled(output, *flags)
+    return output
+
+
+def compiled(output: Path, *flags: str) -> None:
+    run([*find_toolchain().cxx, "-o", str(output), *flags], what="a program with model.h")
+
+
+def runs_silently(*command: str | Path) -> None:
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("mode", ["busy", "fork", "left open"])
+def test_a_program_forks_and_ends_safely(mode: str, program: Path, package: Path) -> None:
+    runs_silently(program, mode, package)
+
+
+def test_the_library_can_be_unloaded(environment: BuildEnvironment, package: Path, tmp_path: Path) -> None:
+    output, source = tmp_path / "program", PROGRAM.with_name("library_unload.c")
+    compiled(output, *environment.compile_flags, *C99, str(source), "-x", "none", "-ldl")
+    runs_silently(output, package, environment.libraries / "libsuperkernel.so.1")
+
+
+def test_the_header_for_cpp_closes_and_throws(environment: BuildEnvironment, package: Path, tmp_path: Path) -> None:
+    source = tmp_path / "uses_model.cpp"
+    source.write_text(USES_MODEL_HPP)
+    output = tmp_path / "shared"
+    compiled(output, *environment.compile_flags, *CXX17, str(source), "-x", "none", *environment.link_flags)
+    runs_silently(output, package)
+
+
+def test_a_program_with_the_static_library_needs_no_other_file(
+    environment: BuildEnvironment, package: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "static"
+    flags = (*environment.compile_flags, *C99, str(PROGRAM), "-x", "none", *environment.static_link_flags)
+    compiled(output, *flags)
+    runs_silently(output, "busy", package)
+    needed = run(["readelf", "-d", str(output)], what="reading the program")
+    assert "libsuperkernel" not in needed
+
+
+def test_the_shared_library_shows_versioned_names_and_needs_the_c_library_only(environment: BuildEnvironment) -> None:
+    library = str(environment.libraries / "libsuperkernel.so")
+    shown = run(["readelf", "--dyn-syms", "-W", library], what="reading the library")
+    defined = [line.split()[7] for line in shown.splitlines() if " GLOBAL " in line and " UND " not in line]
+    names = [name.partition("@@") for name in defined if name != "SUPERKERNEL_1"]
+    assert all(version == "SUPERKERNEL_1" for _, _, version in names)
+    assert {"sk_run", "sk_model_open", "sk_last_error"} <= {name for name, _, _ in names}
+    assert all(name.startswith(("sk_", "_ZN3c106detail")) for name, _, _ in names)
+    needed = [line for line in run(["readelf", "-d", library], what="reading").splitlines() if "(NEEDED)" in line]
+    assert all("libc.so" in line or "libm.so" in line or "ld-linux" in line for line in needed), needed
+
+
+def test_the_build_environment_serves_pkg_config_and_cmake(
+    environment: BuildEnvironment, package: Path, tmp_path: Path
+) -> None:
+    assert json.loads(json.dumps(environment.fields()))["prefix"] == str(environment.prefix)
+    assert str(environment.pkg_config) in str(environment)
+    if shutil.which("pkg-config"):
+        for name in ("superkernel", "superkernel-static"):
+            assert pkg_config(environment, "--libs", name)
+        flags = pkg_config(environment, "--cflags", "--libs", "superkernel")
+        assert set(flags) == {*environment.compile_flags, *environment.link_flags}
+    if not shutil.which("cmake"):
+        return
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.10)\nproject(uses NONE)\nfind_package(superkernel 0.1 REQUIRED)\n"
+        "get_target_property(folder superkernel::superkernel INTERFACE_INCLUDE_DIRECTORIES)\n"
+        "get_target_property(archive superkernel::static IMPORTED_LOCATION)\n"
+        'file(WRITE "${CMAKE_BINARY_DIR}/found" "${folder};${archive}")\n'
+    )
+    command = ["cmake", "-S", str(tmp_path), "-B", str(tmp_path / "out"), f"-DCMAKE_PREFIX_PATH={environment.prefix}"]
+    run(command, what="configuring with CMake")
+    found = (tmp_path / "out" / "found").read_text().split(";")
+    assert found == [str(environment.include), str(environment.libraries / "libsuperkernel.a")]
+
+
+def pkg_config(environment: BuildEnvironment, *arguments: str) -> Sequence[str]:
+    command = ["env", f"PKG_CONFIG_PATH={environment.pkg_config}", "pkg-config", *arguments]
+    return run(command, what="asking pkg-config").split()
+
+
+def test_the_expected_sum_of_the_programs() -> None:
+    """The programs compare with 11 * (7 - i)."""
+    assert expected_sum(np.arange(8, dtype=np.float32)).tolist() == [11 * (7 - i) for i in range(8)]
