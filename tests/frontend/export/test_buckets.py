@@ -1,0 +1,104 @@
+"""Buckets of an exported entry: the rows are shown not to mix, and each bucket becomes a shape; else refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import superkernel as sk
+from superkernel.errors import OptionError, UnsupportedError
+from superkernel.frontend.export.entry_buckets import prove_buckets, with_rows
+from superkernel.frontend.export.entry_requests import entry_requests
+from superkernel.package.manifest import read_manifest
+
+BATCH = sk.Dim("batch", buckets=(1, 4))
+BUCKETS = {"x": {0: BATCH}, "ids": {0: BATCH}}
+
+
+def scores(x: Tensor, ids: Tensor, table: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    y = torch.softmax(x @ table.T, -1) + ids[:, None]
+    return y.T, ids * 2, table.sum(0)
+
+
+ARGUMENTS = (torch.ones(3, 8), torch.ones(3, dtype=torch.int64), torch.ones(5, 8))
+
+
+def test_inputs_and_outputs_with_rows_are_found() -> None:
+    (request,) = entry_requests(scores, ARGUMENTS, BUCKETS)
+    rows = prove_buckets(request, ("aten::mm",))
+    assert (rows.name, rows.inputs, rows.outputs) == ("batch", ((0, 0), (1, 0)), ((0, 1), (1, 0)))
+    assert rows.of_size(4).size == 4
+    assert [value.shape for value in with_rows(request, 4)] == [(4, 8), (4,), (5, 8)]
+
+
+def test_each_bucket_is_a_shape(tmp_path: Path) -> None:
+    def double(x: Tensor) -> Tensor:
+        return x * 2
+
+    manifest = read_manifest(sk.export(double, (torch.ones(3, 8),), tmp_path / "x.sk", buckets={"x": {0: BATCH}}))
+    (entry,) = manifest.entries
+    assert [shape.inputs[0].shape for shape in entry.shapes] == [(1, 8), (4, 8)]
+    assert [shape.bucket.size for shape in entry.shapes if shape.bucket] == [1, 4]
+    assert [[launch.object for launch in shape.launches] for shape in entry.shapes] == [["forward_0"], ["forward_1"]]
+    assert [*manifest.objects] == ["forward_0", "forward_1"]
+
+
+def mixes(x: Tensor) -> Tensor:
+    return x - x.mean(0)
+
+
+def flattens(x: Tensor) -> Tensor:
+    return (x * 2).flatten()
+
+
+def fixed(x: Tensor) -> Tensor:
+    return x.view(3, 2, 4)
+
+
+class Counts(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.total += x.sum(0)
+        return x * 2
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (mixes, r"argument 'x', dimension 0 \('batch'\) cannot have buckets: aten.*x - x.mean\(0\)"),
+        (flattens, "output 'output_0' has its rows inside of dimension 0"),
+        (fixed, "(?s)torch.export cannot trace|works for one size of it only"),
+        (Counts(), "cannot have buckets"),
+    ],
+)
+def test_rows_that_mix_are_refused(tmp_path: Path, model: Any, message: str) -> None:
+    with pytest.raises(UnsupportedError, match=message):
+        sk.export(model, (torch.ones(3, 8),), tmp_path / "x.sk", buckets={"x": {0: BATCH}})
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("args", "buckets", "message"),
+    [
+        ([(torch.ones(3, 8),), (torch.ones(2, 8),)], {"x": {0: BATCH}}, "several example inputs and buckets"),
+        ((torch.ones(3, 8),), {"x": {2: BATCH}}, "has no dimension 2"),
+        ((torch.ones(3, 8),), {"x": {0: BATCH, 1: sk.Dim("width", buckets=(8,))}}, "pads one dimension of an entry"),
+        ((torch.ones(3, 8),), {"x": {0: 4}}, "give a Dim"),
+        ((3.0,), {"x": {0: BATCH}}, "is no tensor"),
+        ([(torch.ones(3),), (torch.ones(3),)], None, "have the same shapes"),
+        ([(torch.ones(3),), (torch.ones(4, dtype=torch.int64),)], None, "differ in more than sizes"),
+    ],
+)
+def test_shapes_and_buckets_that_make_no_sense(tmp_path: Path, args: Any, buckets: Any, message: str) -> None:
+    def double(x: Any) -> Any:
+        return x * 2
+
+    with pytest.raises(OptionError, match=message):
+        sk.export(double, args, tmp_path / "x.sk", buckets=buckets)
