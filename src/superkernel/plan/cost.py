@@ -28,6 +28,11 @@ def copy_cost(graph: Graph, node: Node, width: int, costs: Costs) -> float:
     return op_cost(node, width, costs) + fetched / costs.shared_bytes_per_ns
 
 
+def starts_early(node: Node, machine: Machine) -> bool:
+    """Whether an op asks for inputs before its wait, and has more blocks than the team of small ops has cores."""
+    return bool(node.kernel.waits_inside) and node.blocks > len(machine.teams[0])
+
+
 class Timeline:
     """When cores become free and ops end, as ops are placed one after the other in issue order."""
 
@@ -64,7 +69,7 @@ class Timeline:
     def occupy(self, op: int, on: Cores, starts: list[float]) -> None:
         """Place an op on cores that begin at their starts."""
         node = self._graph.nodes[op]
-        if self._machine.teams and node.kernel.waits_inside:
+        if self._machine.teams and starts_early(node, self._machine):
             self._run_early(node, on, starts)
         else:
             self._run(on, starts, op_cost(node, len(on), self._machine.costs))

@@ -10,7 +10,7 @@ from ..model.graph import Graph
 from ..model.node import Node
 from ..model.options import EarlyStart, Options
 from ..model.params import Kind
-from .cost import Timeline, block_cost, estimate, op_cost
+from .cost import Timeline, block_cost, estimate, op_cost, starts_early
 from .machine import Machine
 from .replication import Copies, replicate
 from .steps import Cores
@@ -100,9 +100,10 @@ def _with_copies(graph: Graph, placement: Placement, options: Options, machine: 
 def _faster_of_teams(graph: Graph, serial: Placement, options: Options, machine: Machine) -> Placement:
     """All ops on the same cores, or two teams where that is estimated to be faster; with copies of cheap ops."""
     plain = _with_copies(graph, serial, options, replace(machine, teams=()))
-    starting_early = [node for node in graph.nodes if node.kernel.waits_inside]
     meeting = any(node.kernel.sync_all for node in graph.nodes)  # whose blocks must all be resident
-    if not machine.teams or not starting_early or meeting or options.early_start is not EarlyStart.FULL:
+    if not machine.teams or meeting or options.early_start is not EarlyStart.FULL:
+        return plain
+    if not any(starts_early(node, machine) for node in graph.nodes):
         return plain
     divided = _with_copies(graph, _in_teams(graph, machine), options, machine)
     if len(set[int]().union(*divided.of)) < divided.cores:
@@ -114,17 +115,13 @@ def _faster_of_teams(graph: Graph, serial: Placement, options: Options, machine:
 
 
 def _in_teams(graph: Graph, machine: Machine) -> Placement:
-    """Ops that start early on the cores of the second team, other small ops on those of the first."""
+    """Wide ops that start early on the cores of the second team, small ops on those of the first."""
     small, wide = machine.teams
-    widest = max(min(len(wide), node.blocks) for node in graph.nodes if node.kernel.waits_inside)
+    widest = max(min(len(wide), node.blocks) for node in graph.nodes if starts_early(node, machine))
     size = len(small) + widest
     everything = tuple(range(size))
     of = tuple(
-        wide[: node.blocks]
-        if node.kernel.waits_inside
-        else small[: node.blocks]
-        if node.blocks <= len(small)
-        else everything[: node.blocks]
+        (wide if starts_early(node, machine) else small if node.blocks <= len(small) else everything)[: node.blocks]
         for node in graph.nodes
     )
     met = tuple(cores if node.kernel.sync_all else () for node, cores in zip(graph.nodes, of, strict=True))

@@ -39,7 +39,7 @@ def replicate(
     if not machine.replicates or cores == 1:
         return {}, ()
     writers = count_writers(graph)
-    candidates = {op for op in graph.order if replicable(graph, graph.nodes[op], writers)}
+    candidates = {op for op in graph.order if replicable(graph, graph.nodes[op], writers, machine.near_needs)}
     if machine.near_needs:  # no group computes all of an op that has blocks for several groups
         largest = max(map(len, machine.groups))
         candidates = {op for op in candidates if graph.nodes[op].blocks <= largest}
@@ -127,10 +127,14 @@ def count_writers(graph: Graph) -> Counter[str]:
     return Counter(name for names in written for name in names)
 
 
-def replicable(graph: Graph, node: Node, writers: Counter[str]) -> bool:
-    """P19: no in-place, external or random effect; outputs that are small and that no other op writes."""
+def replicable(graph: Graph, node: Node, writers: Counter[str], may_wait: bool) -> bool:
+    """P19: no in-place, external or random effect; outputs that are small and that no other op writes.
+
+    may_wait: also one that waits inside.
+    """
     kernel = node.kernel
-    effects = kernel.sync_all or kernel.waits_inside or kernel.signals_inside or kernel.may_fail is not False
+    waits = kernel.waits_inside and not may_wait
+    effects = kernel.sync_all or waits or kernel.signals_inside or kernel.may_fail is not False
     if not kernel.pure or effects or node.dynamic or node.op.send or node.op.recv:
         return False
     arguments = list(node.places())

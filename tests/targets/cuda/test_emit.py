@@ -154,9 +154,13 @@ def test_delays_are_emitted_only_for_tests(files: PtxFolder, monkeypatch: pytest
     assert "nanosleep.u32 %sk_c;" in delayed and "nanosleep.u32 %sk_c;" not in plain
 
 
-def test_a_large_table_lies_in_global_memory(files: PtxFolder) -> None:
+def test_a_table_is_copied_to_shared_memory_or_lies_in_constant_or_global_memory(files: PtxFolder) -> None:
     graph = graph_of(two_ops(files))
-    small, large = (make_text(graph, 2, small_gpu(), size).text for size in (1, MOST_CONSTANT_TABLE + 1))
+    shared = make_text(graph, 2, small_gpu()).text
+    assert ".visible .global .align 64 .b8 sk_tasks[61440]" in shared and "ld.shared.u32 %sk_kind" in shared
+    sizes = (1, MOST_CONSTANT_TABLE + 1)
+    small, large = (make_text(graph, 2, small_gpu(), size, shares_table=False).text for size in sizes)
+    assert "cp.async" in shared and "cp.async" not in small + large
     assert ".visible .const .align 64 .b8 sk_tasks[61440]" in small and "ld.const" in small
     assert ".visible .global .align 64 .b8 sk_tasks[122880]" in large and "ld.const" not in large
 

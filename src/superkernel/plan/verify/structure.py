@@ -94,7 +94,7 @@ def _check_readers(plan: Plan, fault: Fault) -> None:
     writers = count_writers(plan.graph)
     for op, copies in plan.copies.items():
         node, name = plan.graph.nodes[op], named(plan, op)
-        if not replicable(plan.graph, node, writers):
+        if not replicable(plan.graph, node, writers, bool(plan.near_groups)):
             fault("P19", f"{name} is replicated, but it is not pure, or writes in place, or shares its outputs")
         readers = Counter(core for copy in copies for core in copy.readers)
         if any(count > 1 for count in readers.values()):

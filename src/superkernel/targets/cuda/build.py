@@ -34,6 +34,8 @@ from .task_table import encode
 
 MOST_BODIES = 32
 MOST_TEXT = 400 * 1024  # bytes of bodies; the assembler's time grows with the square of it
+_LISTS = 6  # different lists of tasks, in the estimate of the size of a table
+_WORDS_ROOM = 1024  # words of shared memory for counters, in the same estimate
 DELAYS = "SUPERKERNEL_TEST_DELAYS"  # waits and signals of kernels emitted with it are delayed, by the seed of a launch
 
 
@@ -99,8 +101,10 @@ def check_architecture(kernel: SubKernel, facts: KernelFacts, device: DeviceDesc
         )
 
 
-def make_text(graph: Graph, slots: int, device: DeviceDescription, table_bytes: int = 0) -> SuperKernelText:
-    """The super kernel of a graph with so many slots per SM."""
+def make_text(
+    graph: Graph, slots: int, device: DeviceDescription, table_bytes: int = 0, shares_table: bool = True
+) -> SuperKernelText:
+    """The super kernel of a graph with so many slots per SM; shares_table: it works on a copy in shared memory."""
     kernels = list(dict.fromkeys(node.kernel for node in graph.nodes))
     where = f"super_kernel_scope {shown(graph.name)}: "
     slot = SlotShape(slots, slot_threads(kernels), 0, bool(os.environ.get(DELAYS)))
@@ -137,6 +141,7 @@ def make_text(graph: Graph, slots: int, device: DeviceDescription, table_bytes: 
         most_registers(device, slot.block_threads),
         value_room(count),
         table_room(table_bytes),
+        shares_table,
     )
     section = {key: number for number, key in enumerate(ordered, len(CodeSection))}
     sections = {kernel: section[key] for kernel, key in keys.items()}
@@ -216,8 +221,10 @@ def build(plan: CudaPlan, device: DeviceDescription) -> CudaExecutable:
     numbers = CudaNumbering(plan, plan.shape, {k: _code(k, s) for k, s in made.sections.items()}, room)
     table = encode(numbers)
     check_table(table.data, numbers)
-    if table_room(len(table.data)) > made.shape.table_room:
-        made = make_text(graph, plan.shape.slots, device, len(table.data))
+    needed = slot.shared_with_table(numbers.shared_word_count, len(table.data), made.shape.value_room)
+    shares = needed <= device.shared_bytes
+    if table_room(len(table.data)) > made.shape.table_room or not shares:
+        made = make_text(graph, plan.shape.slots, device, len(table.data), shares)
     assembled = None
     if find_assemblers():
         assembled = assemble_text(made, plan.options.compile_options)
@@ -233,6 +240,7 @@ def build(plan: CudaPlan, device: DeviceDescription) -> CudaExecutable:
         None if assembled is None else assembled.resources,
         () if assembled is None else (assembled.command,),
         device.architecture,
+        shares,
     )
 
 
@@ -275,13 +283,12 @@ def assembled_slots(plan_of: Callable[[int], CudaPlan], slots: int, device: Devi
         graph, options, used = plan.graph, plan.options, plan.shape.slots
         kernels = [node.kernel for node in graph.nodes]
         threads = slot_threads(kernels)
-        most = sum(3 * TASK_BYTES + 3 * ARGUMENT_BYTES * len(kernel.params) for kernel in kernels)
-        sizes = (0,) if most < MOST_CONSTANT_TABLE else (0, most)  # the table may lie in constant or in global memory
+        texts = _possible_texts(graph, used, device)
         text = f"{slots} slot{'s' if slots > 1 else ''} on each of {device.sms} SMs"
         if not find_assemblers():
             return slots, text
         resources = max(
-            (assemble_text(make_text(graph, used, device, size), options.compile_options).resources for size in sizes),
+            (assemble_text(made, options.compile_options).resources for made in texts),
             key=lambda found: (found.spilled_bytes, found.registers),
         )
         if not resources.spilled_bytes or slots == 1:
@@ -289,6 +296,18 @@ def assembled_slots(plan_of: Callable[[int], CudaPlan], slots: int, device: Devi
         tried.append(f"{used} slots would spill {resources.spilled_bytes} bytes")
         slots = max(1, next_slots(min(slots, used), threads, len(set(kernels))))
     return slots, "; ".join((f"{text}, {resources.registers} registers a thread", *tried))
+
+
+def _possible_texts(graph: Graph, slots: int, device: DeviceDescription) -> list[SuperKernelText]:
+    """The texts of which one will be built: the size of the task table decides whether shared memory holds a copy, and
+    whether it lies in constant or in global memory otherwise."""
+    shared = make_text(graph, slots, device)
+    kernels = [node.kernel for node in graph.nodes]
+    most = sum(_LISTS * (TASK_BYTES + ARGUMENT_BYTES * len(kernel.params)) for kernel in kernels)
+    if shared.shape.slots.shared_with_table(_WORDS_ROOM, most, shared.shape.value_room) <= device.shared_bytes:
+        return [shared]
+    sizes = (0,) if most < MOST_CONSTANT_TABLE else (0, most)
+    return [shared, *(make_text(graph, slots, device, size, shares_table=False) for size in sizes)]
 
 
 __all__ = [

@@ -21,7 +21,7 @@ from .emit_steps import (
 from .emit_waits import SlotShape
 from .rewrite import KernelBody
 from .task_layout import SLOT_ALIGNMENT, TASK_BYTES, WORD, CodeSection, SharedOffset, TaskFlag, TaskWord
-from .virtual_ids import TABLE_LOAD
+from .virtual_ids import TABLE_LOAD, VALUE_LOAD
 
 PtxVersion = tuple[int, int]
 LEAST_VERSION: PtxVersion = (7, 8)  # with brx.idx, red.release, barriers per thread and large parameter blocks
@@ -44,7 +44,7 @@ _PREDICATES = "first", "p", "abort", "near", "shares"
 _WORDS = (
     "thread", "slot", "sm", "core", "cores", "barrier", "narrow_barrier", "shared", "control", "slot_words", "kind",
     "next_kind", "argument", "block", "launches", "counter", "seen_word", "arrivals", "target", "seen", "polls",
-    "more", "more_count", "warm", "warm_too", "a", "b", "c", "d",
+    "more_polls", "more", "more_count", "warm", "warm_too", "a", "b", "c", "d",
 )  # fmt: skip
 _LONGS = "table", "values", "state", "task", "address", "event", "host", "now", "since", "elapsed"
 
@@ -59,6 +59,7 @@ class TextShape:
     most_registers: int
     value_room: int  # values of a launch
     table_room: int  # bytes of the task table
+    shares_table: bool = True  # table and values are copied to shared memory when a launch begins
 
 
 def table_room(nbytes: int) -> int:
@@ -79,6 +80,10 @@ def emit(bodies: Sequence[KernelBody], shape: TextShape) -> str:
     constants = sum(body.constant_bytes for body in bodies)
     in_constant = shape.table_room <= MOST_CONSTANT_TABLE and shape.table_room + constants <= _CONSTANT_BANK
     space, load = (".const", "ld.const") if in_constant else (".global", "ld.global.nc")
+    if shape.shares_table:
+        space, load = ".global", "ld.shared"
+    shared_values = shape.value_room if shape.shares_table else 0
+    sections = [*_SECTIONS.values(), *(f"$sk_{body.name}" for body in bodies)]
     major, minor = shape.version
     lines = [
         "//",
@@ -104,9 +109,9 @@ def emit(bodies: Sequence[KernelBody], shape: TextShape) -> str:
         "{",
         *(f"\t.reg .{kind} {', '.join(f'%sk_{name}' for name in names)};" for kind, names in _registers()),
         "",
-        *_indented(entry_lines(shape.slots)),
+        *_indented(entry_lines(shape.slots, shared_values)),
         "",
-        *_indented(dispatch_lines(shape.slots, [*_SECTIONS.values(), *(f"$sk_{body.name}" for body in bodies)])),
+        *_indented(dispatch_lines(shape.slots, sections, not shape.shares_table)),
         "",
         *(line for body in bodies for line in (*_indented(_body_lines(body, shape.slots)), "")),
         *_indented(meet_lines(shape.slots)),
@@ -119,7 +124,8 @@ def emit(bodies: Sequence[KernelBody], shape: TextShape) -> str:
         "}",
         "",
     ]
-    return "\n".join(lines).replace(TABLE_LOAD, load)
+    values = "ld.shared" if shape.shares_table else "ld.param"
+    return "\n".join(lines).replace(TABLE_LOAD, load).replace(VALUE_LOAD, values)
 
 
 def _registers() -> tuple[tuple[str, tuple[str, ...]], ...]:

@@ -13,6 +13,7 @@ from .task_layout import (
     HEADER_BYTES,
     MOST_MBARRIERS,
     SECTION_MASK,
+    TABLE_ALIGNMENT,
     TASK_BYTES,
     WORD,
     ArgumentWord,
@@ -23,14 +24,17 @@ from .task_layout import (
     TaskWord,
     shared_words_offset,
 )
-from .virtual_ids import TABLE_LOAD
+from .virtual_ids import TABLE_LOAD, VALUE_LOAD
 
 LINE_BYTES = 128  # of the L2 cache
 _WARP = 32
 
 
-def entry_lines(shape: SlotShape) -> Iterator[str]:
-    """Who am I; the words of the SM; the first task."""
+def entry_lines(shape: SlotShape, shared_values: int) -> Iterator[str]:
+    """Who am I; the words of the SM; the first task.
+
+    `shared_values`: so many values are copied to shared memory together with the table; 0: both stay where they are.
+    """
     yield "// the slot of this thread, its place there, and the core that the slot is"
     yield "mov.u32 %sk_thread, %tid.x;"
     yield "mov.u32 %sk_sm, %ctaid.x;"
@@ -50,14 +54,11 @@ def entry_lines(shape: SlotShape) -> Iterator[str]:
     yield f"mad.lo.u32 %sk_shared, %sk_slot, {shape.shared_bytes}, %sk_control;"
     yield f"add.u32 %sk_control, %sk_control, {shape.control_offset};"
     yield f"mad.lo.u32 %sk_slot_words, %sk_slot, {WORD * MOST_MBARRIERS}, %sk_control;"
-    yield "mov.b64 %sk_table, sk_tasks;"
-    yield "mov.b64 %sk_values, sk_values;"
     yield "ld.param.u64 %sk_state, [sk_state];"
     yield "// the words of this SM: the number of this launch, then zeros"
     yield f"ld.relaxed.gpu.global.u32 %sk_launches, [%sk_state+{StateOffset.EPOCH}];"
     yield "add.u32 %sk_launches, %sk_launches, 1;"
-    yield f"{TABLE_LOAD}.v2.u32 {{%sk_cores, %sk_b}}, [%sk_table+{WORD * HeaderWord.CORES}];"
-    yield f"add.u32 %sk_b, %sk_b, {shared_words_offset(shape.slots) // WORD};"
+    yield from _table_lines(shape, shared_values)
     yield "// the cores of this SM"
     yield "mov.u32 %sk_a, %nctaid.x;"
     yield "add.u32 %sk_counter, %sk_cores, %sk_a;"
@@ -72,11 +73,16 @@ def entry_lines(shape: SlotShape) -> Iterator[str]:
     yield "selp.b32 %sk_c, %sk_launches, 0, %sk_p;"
     yield f"setp.eq.u32 %sk_p, %sk_a, {SharedOffset.CORES // WORD};"
     yield "selp.b32 %sk_c, %sk_counter, %sk_c, %sk_p;"
+    for word in range(2):
+        yield f"setp.eq.u32 %sk_p, %sk_a, {SharedOffset.STAMPS // WORD + word};"
+        yield f"@%sk_p ld.global.u32 %sk_c, [%sk_state+{StateOffset.STAMPS + WORD * word}];"
     yield f"mad.lo.u32 %sk_d, %sk_a, {WORD}, %sk_control;"
     yield "st.shared.u32 [%sk_d], %sk_c;"
     yield f"add.u32 %sk_a, %sk_a, {shape.block_threads};"
     yield "bra $sk_clear;"
     yield "$sk_cleared:"
+    if shared_values:
+        yield "cp.async.wait_all;"
     yield f"bar.warp.sync {EVERY_LANE};"
     yield "bar.sync 0;"
     yield "// a slot that is no core of this launch has nothing to do"
@@ -89,7 +95,54 @@ def entry_lines(shape: SlotShape) -> Iterator[str]:
     yield "add.u64 %sk_task, %sk_task, %sk_table;"
 
 
-def dispatch_lines(shape: SlotShape, targets: list[str]) -> Iterator[str]:
+def _table_lines(shape: SlotShape, shared_values: int) -> Iterator[str]:
+    """Where the task table and the values are; %sk_cores: all cores, %sk_b: the words of this SM."""
+    words = shared_words_offset(shape.slots) // WORD
+    header = f"{{%sk_cores, %sk_b}}, [%sk_table+{WORD * HeaderWord.CORES}];"
+    yield "mov.b64 %sk_table, sk_tasks;"
+    yield "mov.b64 %sk_values, sk_values;"
+    if not shared_values:
+        yield f"{TABLE_LOAD}.v2.u32 {header}"
+        yield f"add.u32 %sk_b, %sk_b, {words};"
+        return
+    yield "// the table and the values are copied to shared memory, behind the words of this SM"
+    yield f"ld.global.nc.v2.u32 {header}"
+    yield f"ld.global.nc.u32 %sk_c, [%sk_table+{WORD * HeaderWord.TABLE_BYTES}];"
+    yield f"add.u32 %sk_b, %sk_b, {words};"
+    yield f"mad.lo.u32 %sk_target, %sk_b, {WORD}, %sk_control;"
+    for register in ("%sk_target", "%sk_c"):
+        yield f"add.u32 {register}, {register}, {TABLE_ALIGNMENT - 1};"
+        yield f"and.b32 {register}, {register}, {-TABLE_ALIGNMENT & 0xFFFFFFFF:#x};"
+    yield "mov.u32 %sk_a, %tid.x;"
+    yield f"mul.lo.u32 %sk_a, %sk_a, {TABLE_ALIGNMENT};"
+    yield "$sk_copy_table:"
+    yield "setp.ge.u32 %sk_p, %sk_a, %sk_c;"
+    yield "@%sk_p bra $sk_table_copied;"
+    yield "cvt.u64.u32 %sk_address, %sk_a;"
+    yield "add.u64 %sk_address, %sk_address, %sk_table;"
+    yield "add.u32 %sk_d, %sk_a, %sk_target;"
+    yield f"cp.async.cg.shared.global [%sk_d], [%sk_address], {TABLE_ALIGNMENT};"
+    yield f"add.u32 %sk_a, %sk_a, {TABLE_ALIGNMENT * shape.block_threads};"
+    yield "bra $sk_copy_table;"
+    yield "$sk_table_copied:"
+    yield "cvt.u64.u32 %sk_table, %sk_target;"
+    yield "add.u32 %sk_c, %sk_c, %sk_target;"
+    yield "mov.u32 %sk_a, %tid.x;"
+    yield "$sk_copy_values:"
+    yield f"setp.ge.u32 %sk_p, %sk_a, {shared_values};"
+    yield "@%sk_p bra $sk_values_copied;"
+    yield "mad.wide.u32 %sk_address, %sk_a, 8, %sk_values;"
+    yield "ld.param.u64 %sk_now, [%sk_address];"
+    yield "mad.lo.u32 %sk_d, %sk_a, 8, %sk_c;"
+    yield "st.shared.u64 [%sk_d], %sk_now;"
+    yield f"add.u32 %sk_a, %sk_a, {shape.block_threads};"
+    yield "bra $sk_copy_values;"
+    yield "$sk_values_copied:"
+    yield "cvt.u64.u32 %sk_values, %sk_c;"
+
+
+def dispatch_lines(shape: SlotShape, targets: list[str], warms: bool) -> Iterator[str]:
+    """`warms`: the table lies in a cache that may not hold it yet."""
     yield f"{TABLE_LOAD}.u32 %sk_next_kind, [%sk_task+{WORD * TaskWord.KIND}];"
     yield "// ---- the next task of this core; the one behind it is asked for before it is needed"
     yield "$sk_next:"
@@ -100,15 +153,17 @@ def dispatch_lines(shape: SlotShape, targets: list[str]) -> Iterator[str]:
     yield "add.u32 %sk_a, %sk_a, 1;"
     yield f"mad.wide.u32 %sk_address, %sk_core, {WORD}, %sk_state;"
     yield f"@%sk_first st.relaxed.gpu.global.u32 [%sk_address+{StateOffset.PROGRESS}], %sk_a;"
-    yield "// the arguments come into the constant cache while the task waits; no source is that far"
-    yield "cvt.u64.u32 %sk_host, %sk_argument;"
-    yield "add.u64 %sk_host, %sk_host, %sk_table;"
-    yield f"{TABLE_LOAD}.u32 %sk_warm, [%sk_host];"
-    yield f"{TABLE_LOAD}.u32 %sk_warm_too, [%sk_host+{TASK_BYTES}];"
+    if warms:
+        yield "// the arguments come into the constant cache while the task waits; no source is that far"
+        yield "cvt.u64.u32 %sk_host, %sk_argument;"
+        yield "add.u64 %sk_host, %sk_host, %sk_table;"
+        yield f"{TABLE_LOAD}.u32 %sk_warm, [%sk_host];"
+        yield f"{TABLE_LOAD}.u32 %sk_warm_too, [%sk_host+{TASK_BYTES}];"
     yield from wait_lines("$sk_wait", shape, shape.threads, TaskFlag.WAITS, "$sk_end")
-    yield "and.b32 %sk_warm, %sk_warm, %sk_warm_too;"
-    yield "setp.eq.u32 %sk_p, %sk_warm, 0xffffffff;"
-    yield "@%sk_p trap;"
+    if warms:
+        yield "and.b32 %sk_warm, %sk_warm, %sk_warm_too;"
+        yield "setp.eq.u32 %sk_p, %sk_warm, 0xffffffff;"
+        yield "@%sk_p trap;"
     yield f"and.b32 %sk_a, %sk_kind, {SECTION_MASK};"
     yield f"sk_sections: .branchtargets {', '.join(targets)};"
     yield "brx.idx %sk_a, sk_sections;"
@@ -194,7 +249,7 @@ def _argument_lines(register: str) -> Iterator[str]:
     yield f"{TABLE_LOAD}.u64 %sk_address, [%sk_address+{WORD * ArgumentWord.ADDEND}];"
     yield f"cvt.u64.u32 {register}, %sk_a;"
     yield f"add.u64 {register}, {register}, %sk_values;"
-    yield f"ld.param.u64 {register}, [{register}];"
+    yield f"{VALUE_LOAD}.u64 {register}, [{register}];"
     yield f"add.u64 {register}, {register}, %sk_address;"
 
 

@@ -13,6 +13,7 @@ from .task_layout import (
     LONG_WAIT,
     NEED_BYTES,
     SEEN,
+    TABLE_ALIGNMENT,
     WORD,
     HeaderWord,
     NeedKind,
@@ -25,7 +26,8 @@ from .task_layout import (
 )
 from .virtual_ids import TABLE_LOAD
 
-SPINS = 64  # polls before a waiting thread sleeps between two
+SPINS = 1024  # polls of shared memory before a waiting thread sleeps between two
+FAR_POLL = 16  # a poll of device memory takes as long as so many of shared memory
 NAP_NS = 64
 PATIENCE_NS = 100_000  # between two looks at the abort word
 EVERY_LANE = "0xffffffff"
@@ -52,6 +54,14 @@ class SlotShape:
     def total_shared(self, words: int) -> int:
         """Bytes of shared memory of a launch with so many counters among the cores of an SM."""
         return self.control_offset + shared_words_offset(self.slots) + WORD * words
+
+    def shared_with_table(self, words: int, table_bytes: int, values: int) -> int:
+        """The same with a copy of the task table and of so many values behind the counters."""
+        return aligned(self.total_shared(words)) + aligned(table_bytes) + 8 * values
+
+
+def aligned(size: int) -> int:
+    return -(-size // TABLE_ALIGNMENT) * TABLE_ALIGNMENT
 
 
 def wait_lines(
@@ -94,6 +104,7 @@ def wait_lines(
     yield from _share_lines(label)
     yield "add.u32 %sk_counter, %sk_counter, %sk_control;"
     yield f"{label}_watch:"
+    yield f"selp.b32 %sk_more_polls, 1, {FAR_POLL}, %sk_near;"
     yield from poll_lines(
         label,
         (
@@ -103,6 +114,7 @@ def wait_lines(
             "setp.ge.s32 %sk_p, %sk_seen, 0;",
         ),
         inside,
+        "%sk_more_polls",
     )
     yield "// met: tell the other slots; the next counter, if there is one"
     yield f"mov.u32 %sk_c, {SEEN};"
@@ -150,13 +162,16 @@ def join_lines(threads: int, leave: str, barrier: str = "%sk_barrier") -> Iterat
     yield f"@%sk_p bra {leave};"
 
 
-def poll_lines(label: str, test: tuple[str, ...], inside: bool) -> Iterator[str]:
-    """Polls until `test` sets %sk_p; falls through when it does, branches to the join where the launch is aborted."""
+def poll_lines(label: str, test: tuple[str, ...], inside: bool, weight: str = str(FAR_POLL)) -> Iterator[str]:
+    """Polls until `test` sets %sk_p; falls through when it does, branches to the join where the launch is aborted.
+
+    `weight`: how much of its patience a poll takes; a divisor of SPINS.
+    """
     yield "mov.u32 %sk_polls, 0;"
     yield f"{label}_poll:"
     yield from test
     yield f"@%sk_p bra {label}_met;"
-    yield "add.u32 %sk_polls, %sk_polls, 1;"
+    yield f"add.u32 %sk_polls, %sk_polls, {weight};"
     yield f"setp.lt.u32 %sk_p, %sk_polls, {SPINS};"
     yield f"@%sk_p bra {label}_poll;"
     yield "mov.u64 %sk_now, %globaltimer;"
@@ -231,7 +246,7 @@ def _stamp_inside(label: str, place: int) -> Iterator[str]:
 
 def store_stamp_lines(over: str) -> Iterator[str]:
     """Stores the time as number %sk_a of this core's time stamps, where there is room for them."""
-    yield f"ld.global.u64 %sk_host, [%sk_state+{StateOffset.STAMPS}];"
+    yield f"ld.shared.u64 %sk_host, [%sk_control+{SharedOffset.STAMPS}];"
     yield "setp.eq.u64 %sk_p, %sk_host, 0;"
     yield f"@%sk_p bra {over};"
     yield f"{TABLE_LOAD}.u32 %sk_b, [%sk_table+{WORD * HeaderWord.STAMP_ROOM}];"

@@ -13,7 +13,7 @@ from ...errors import LaunchError
 from ...model.subkernel import SubKernel
 from .assemble import Resources, missing_assembler
 from .emit import ENTRY
-from .emit_waits import SlotShape
+from .emit_waits import SlotShape, aligned
 from .numbering import CodeOfKernel, CudaNumbering, SlotGrid
 from .plan import CudaPlan
 from .read_back import check_table
@@ -37,6 +37,7 @@ class CudaExecutable:
     resources: Resources | None
     commands: Sequence[str]
     architecture: str
+    shares_table: bool = False  # table and values are copied to shared memory when a launch begins
     entry: str = ENTRY
     source_suffix: str = ".ptx"  # of the file that a dump writes
 
@@ -77,7 +78,15 @@ class CudaExecutable:
     @property
     def shared_bytes(self) -> int:
         """Dynamic shared memory of a launch."""
-        return self.slot_shape.total_shared(self.numbers.shared_word_count)
+        words = self.numbers.shared_word_count
+        if self.shares_table:
+            return self.slot_shape.shared_with_table(words, len(self.table.data), self.value_room)
+        return self.slot_shape.total_shared(words)
+
+    @property
+    def shared_table_offset(self) -> int:
+        """Where the copy of the task table begins in dynamic shared memory."""
+        return aligned(self.slot_shape.total_shared(self.numbers.shared_word_count))
 
     @property
     def symbols(self) -> Mapping[str, bytes]:
@@ -129,6 +138,7 @@ class CudaExecutable:
             "slots": asdict(self.slot_shape),
             "value_room": self.value_room,
             "architecture": self.architecture,
+            "shares_table": self.shares_table,
             "shared_room": self.numbers.shared_room,
             "resources": None if self.resources is None else asdict(self.resources),
             "codes": [asdict(self.numbers.codes[kernel]) for kernel in _kernels(self.plan)],
@@ -151,6 +161,7 @@ def restore(plan: CudaPlan, directory: Path) -> CudaExecutable:
         numbers = CudaNumbering(plan, plan.shape, known, fields["shared_room"])
         resources = None if fields["resources"] is None else Resources(**fields["resources"])
         value_room, architecture = int(fields["value_room"]), str(fields["architecture"])
+        shares_table = bool(fields["shares_table"])
     except (OSError, ValueError, KeyError, TypeError) as reason:
         raise LaunchError(f"{directory} is no saved super kernel of the cuda target: {reason!r}") from reason
     table = encode(numbers)
@@ -159,4 +170,6 @@ def restore(plan: CudaPlan, directory: Path) -> CudaExecutable:
     check_table(table.data, numbers)
     cubin = directory / _CUBIN
     found = cubin if cubin.is_file() else None
-    return CudaExecutable(plan, ptx, numbers, table, slots, value_room, found, resources, (), architecture)
+    return CudaExecutable(
+        plan, ptx, numbers, table, slots, value_room, found, resources, (), architecture, shares_table
+    )

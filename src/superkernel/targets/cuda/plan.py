@@ -19,7 +19,6 @@ from .facts import facts_of
 from .machine import fitting_slots, machine_of, most_cores, shape_of
 from .numbering import ONE_CORE, SlotGrid
 
-MOST_SMALL_BLOCKS = 8  # of a pure op that may rather be replicated, which a wait inside would prevent
 MOST_NEAR_MARKS = 768  # of the words of shared memory that a plan can count on
 LEAST_EARLY_BYTES = 1024  # that a block asks for before its wait; a wait inside for less costs more than it hides
 
@@ -96,7 +95,7 @@ def sink_waits(graph: Graph, options: Options) -> tuple[Graph, tuple[str, ...]]:
             continue
         point = facts.sunk_wait(tuple(kernel.params[index].name for index in written))
         asked = point.bytes_before * facts.thread_count
-        if asked < LEAST_EARLY_BYTES or kernel.sync_all or (kernel.pure and kernel.block_dim <= MOST_SMALL_BLOCKS):
+        if asked < LEAST_EARLY_BYTES or kernel.sync_all:
             what = f"{asked} bytes" if asked else "nothing"
             remarks.append(f"early start: {kernel.name} has {what} in flight before it needs what other ops store")
             continue

@@ -29,7 +29,7 @@ from .ptx import (
     walk_statements,
 )
 from .task_layout import ARGUMENT_BYTES, MOST_MBARRIERS, WORD, ArgumentWord, SharedOffset
-from .virtual_ids import TABLE_LOAD, VirtualIds
+from .virtual_ids import TABLE_LOAD, VALUE_LOAD, VirtualIds
 
 _BULK_COPIES = ("cp.async.bulk", "cp.reduce.async.bulk")
 _WARP_WIDE = (
@@ -293,7 +293,7 @@ class _Rewriter:
         yield f"{TABLE_LOAD}.u64 %sk_addend, [%sk_arguments+{at + WORD * ArgumentWord.ADDEND}];"
         yield "cvt.u64.u32 %sk_place, %sk_index;"
         yield "add.u64 %sk_place, %sk_place, %sk_values;"
-        yield "ld.param.u64 %sk_value, [%sk_place];"
+        yield f"{VALUE_LOAD}.u64 %sk_value, [%sk_place];"
         yield "add.u64 %sk_value, %sk_value, %sk_addend;"
         if TYPE_BYTES[kind] == 8:
             yield "mad.wide.u32 %sk_value, %sk_sm, %sk_stride, %sk_value;"

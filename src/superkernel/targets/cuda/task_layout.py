@@ -134,10 +134,12 @@ class SharedOffset(IntEnum):
     LAUNCHES = 0  # completed launches + 1
     FINISHED = 4  # cores of this SM that have finished
     CORES = 8  # of this SM
+    STAMPS = 16  # address of the time stamps, or 0
     ABORTED = 64  # a word per slot
     MBARRIERS = 128  # MOST_MBARRIERS words per slot: barrier objects that a body left valid
 
 
+TABLE_ALIGNMENT = 16  # of a copy of the table, and of the values behind it, in shared memory
 MOST_SLOTS = 15  # named barriers 1 to 15
 MOST_MBARRIERS = 16
 SLOT_ALIGNMENT = 1024

@@ -71,8 +71,8 @@ def arrive_early(executable: CudaExecutable) -> CudaExecutable:
     """Cores arrive before the stores of their blocks in the place of after them: as if at launch_dependents."""
     raises = "red.release.gpu.global.add.u32 [%sk_address], %sk_b;"
     early = (
-        f"ld.const.u32 %sk_counter, [%sk_task+{WORD * TaskWord.SIGNAL_COUNTER}];",
-        f"ld.const.u32 %sk_b, [%sk_task+{WORD * TaskWord.SIGNAL_SHARE}];",
+        f"ld.shared.u32 %sk_counter, [%sk_task+{WORD * TaskWord.SIGNAL_COUNTER}];",
+        f"ld.shared.u32 %sk_b, [%sk_task+{WORD * TaskWord.SIGNAL_SHARE}];",
         "cvt.u64.u32 %sk_address, %sk_counter;",
         "add.u64 %sk_address, %sk_address, %sk_state;",
         f"@%sk_first {raises}",

@@ -197,6 +197,8 @@ class SuperKernelEmulator:
         """The address of each task -> its op."""
         table = memory.ranges.get(f"variable {_TABLE}")
         first = program.constants[_TABLE][0] if table is None else table.address
+        if self.executable.shares_table:
+            first = program.static_shared + self.executable.shared_table_offset
         ops = self._step_ops()
         return {
             first + run.offset + TASK_BYTES * place: ops[step]
