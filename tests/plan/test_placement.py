@@ -133,6 +133,60 @@ def test_what_all_groups_know_of_themselves_is_known_of_all() -> None:
     assert all(simulate(plan, seed).ok for seed in range(30))
 
 
+TEAMS = (tuple(range(SMS)), tuple(range(SMS, SMS * SLOTS)))
+DIVIDED = replace(GPU, costs=replace(GPU.costs, shared_bytes_per_ns=100.0), near_needs=True, teams=TEAMS)
+
+
+def layers(blocks: int, small_blocks: int = 1, weights: int = 1024, **flags: object) -> Graph:
+    """Layers of a small op and a wide one that reads so many weights per block before its wait."""
+    pure = replace(kernel("small", small_blocks, *PAIR), pure=True, may_fail=False)
+    wide = replace(
+        kernel("wide", blocks, f"in:w:float32[{weights * blocks}]", *PAIR),
+        waits_inside=True,
+        early_start=("w",),
+        **flags,
+    )
+    ops = []
+    for number in range(3):
+        ops += [Op(pure, [f"y{number}", f"h{number}"]), Op(wide, [f"w{number}", f"h{number}", f"y{number + 1}"])]
+    return build_graph(ops)
+
+
+def test_wide_ops_that_start_early_have_a_team_of_their_own() -> None:
+    plan = planned(layers(8), DIVIDED)
+    assert plan.teams == TEAMS and plan.cores == 12
+    assert [plan.placements[op] for op in (0, 1)] == list(TEAMS)
+    inside = [step for step in plan.steps if isinstance(step, Wait) and step.inside]
+    assert [(wait.cores, wait.needs[0].near) for wait in inside] == [(TEAMS[1], True)] * 3
+    assert "two teams: cores 4-11 run the ops that start early, cores 0-3 the ops between them" in str(plan)
+    assert all(simulate(plan, seed).ok for seed in range(20))
+
+
+def test_no_teams_where_ops_would_need_a_second_round() -> None:
+    """The second team has eight cores."""
+    plan = planned(layers(12), DIVIDED)
+    assert not plan.teams and plan.placements[1] == tuple(range(12))
+
+
+def test_teams_are_chosen_by_the_estimate() -> None:
+    """Without weights to ask for, a wide op gains nothing from cores of its own."""
+    plan = planned(layers(8, weights=1), DIVIDED)
+    assert not plan.teams and plan.placements[1] == tuple(range(8))
+    assert any(note.startswith("teams: estimated") for note in plan.notes)
+
+
+@pytest.mark.parametrize("options", ["early-start=0", "early-start=2"])
+def test_without_early_start_there_are_no_teams(options: str) -> None:
+    assert not planned(layers(8), DIVIDED, options).teams
+
+
+def test_small_ops_with_several_blocks_spread_over_the_first_team() -> None:
+    plan = planned(layers(8, small_blocks=3), DIVIDED)
+    assert not plan.teams or plan.placements[0][:3] == (0, 1, 2)
+    meeting = planned(layers(8, sync_all=True), DIVIDED)
+    assert not meeting.teams, "the blocks of such an op must all be resident"
+
+
 def test_no_group_computes_an_op_that_has_blocks_for_several_groups() -> None:
     costs = replace(GPU.costs, shared_bytes_per_ns=100.0)
     plan = planned(graph_of(12, 1, 12, pure=True, may_fail=False), replace(GPU, costs=costs, near_needs=True))

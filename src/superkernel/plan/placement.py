@@ -16,6 +16,9 @@ from .replication import Copies, replicate
 from .steps import Cores
 
 
+WORTH_TEAMS = 0.98  # of the time without teams: they take more cores
+
+
 @dataclass(frozen=True)
 class Placement:
     cores: int  # launch size
@@ -106,12 +109,20 @@ def _faster_of_teams(graph: Graph, serial: Placement, options: Options, machine:
     if not any(starts_early(node, machine) for node in graph.nodes):
         return plain
     divided = _with_copies(graph, _in_teams(graph, machine), options, machine)
-    if len(set[int]().union(*divided.of)) < divided.cores:
-        return plain  # cores would be launched for nothing
+    if len(set[int]().union(*divided.of)) < divided.cores or _has_more_rounds(graph, divided, plain):
+        return plain  # cores would be launched for nothing, or ops would run longer than early loads save
     times = [_estimated(graph, placed, machine) for placed in (divided, plain)]
     text = f"estimated {times[0] / 1e3:.1f} us with two teams, {times[1] / 1e3:.1f} us without"
-    chosen = divided if times[0] < times[1] else plain
+    chosen = divided if times[0] < WORTH_TEAMS * times[1] else plain
     return replace(chosen, notes=(*chosen.notes, f"teams: {text}"))
+
+
+def _has_more_rounds(graph: Graph, divided: Placement, plain: Placement) -> bool:
+    """Whether the cores of an op run more blocks one after the other in teams than without."""
+    ops = [node for node in graph.nodes if node.index not in divided.copies]
+    return any(
+        -(-node.blocks // len(divided.of[node.index])) > -(-node.blocks // len(plain.of[node.index])) for node in ops
+    )
 
 
 def _in_teams(graph: Graph, machine: Machine) -> Placement:
