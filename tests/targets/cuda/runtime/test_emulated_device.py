@@ -43,6 +43,8 @@ class EmulatedDevice:
         pieces = fake.memory() | {array.array.ctypes.data: array.array.nbytes for array in self._arrays}
         memory = EmulatedMemory()
         memory.add_variables(self._program.variables)
+        table = fake.table(len(executable.table.data))
+        memory.ranges["variable sk_tasks"].content[: len(table)] = np.frombuffer(table, np.uint8)
         for address, size in sorted(pieces.items()):
             content = np.ctypeslib.as_array((ctypes.c_ubyte * size).from_address(address))
             memory.ranges[f"memory at {address:x}"] = MemoryRange(f"memory at {address:x}", address, content)
@@ -53,7 +55,7 @@ class EmulatedDevice:
             fake.get("shared"),
             fake.get("blocks"),
             state.to_bytes(8, "little") + ctypes.string_at(values, 8 * executable.value_room),
-            {"sk_tasks": fake.table(len(executable.table.data))},
+            {},
             self.launches,
             WarpSchedule.of_seed(self.launches),
             True,
