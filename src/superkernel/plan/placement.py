@@ -15,7 +15,6 @@ from .machine import Machine
 from .replication import Copies, replicate
 from .steps import Cores
 
-
 WORTH_TEAMS = 0.98  # of the time without teams: they take more cores
 
 
