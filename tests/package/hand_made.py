@@ -6,7 +6,7 @@ import copy
 import hashlib
 import json
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -29,10 +29,10 @@ DATA_BEGIN = 4096  # of the weights file; a multiple of 2 MiB in packages that a
 
 
 @cache
-def code() -> Path:
+def code(*more_flags: str) -> Path:
     """The shared object with all entries of hand_made.cpp."""
     tools, store = find_toolchain(), Cache()
-    flags = [*CXX_FLAGS, "-O1", "-march=x86-64", "-shared", f"-I{INCLUDE}"]
+    flags = [*CXX_FLAGS, "-O1", "-march=x86-64", "-shared", f"-I{INCLUDE}", *more_flags]
     key = digest("hand-made package", text_key([SOURCE], [INCLUDE]), *flags, tools.identity)
     return store.make(
         key, ".so", lambda path: run([*tools.cxx, *flags, str(SOURCE), "-o", str(path)], what="hand-made code")
@@ -135,11 +135,14 @@ def write_checksums(folder: Path) -> None:
 
 
 def write_package(
-    folder: Path, change: Callable[[Manifest], object] = lambda fields: None, tensors: Mapping[str, Array] | None = None
+    folder: Path,
+    change: Callable[[Manifest], object] = lambda fields: None,
+    tensors: Mapping[str, Array] | None = None,
+    flags: Sequence[str] = (),
 ) -> Path:
-    """A package in a new folder; `change` edits the manifest, whose checksum is that of the edited one."""
+    """A package in a new folder; `change` edits the manifest before its checksum is taken; `flags` compile the code."""
     (folder / "objects").mkdir(parents=True)
-    (folder / OBJECT).write_bytes(code().read_bytes())
+    (folder / OBJECT).write_bytes(code(*flags).read_bytes())
     fields = copy.deepcopy(manifest())
     change(fields)
     (folder / "manifest.json").write_text(json.dumps(fields))

@@ -1,6 +1,6 @@
-/* library_processes.c: what libsuperkernel does to a process: forks, two threads in one context, the end.
+/* library_processes.c: what libsuperkernel does to a process: forks, threads, damaged packages, the end.
  *
- * program MODE PACKAGE; prints nothing and ends with status 0 if all is well, else with the line that failed. */
+ * program MODE PACKAGE...; prints nothing and ends with status 0 if all is well, else with the line that failed. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <pthread.h>
@@ -136,12 +136,51 @@ static void forked(const char* path) {
 /* The process ends while a model is open and its threads wait. */
 static void left_open(const char* path) { add(make_context(open_model(path, SK_WAIT_SPIN))); }
 
+static void* run_own_context(void* model) {
+    sk_context* context = make_context((sk_model*)model);
+    int i;
+    for (i = 0; i < 20; ++i) {
+        add(context);
+        CHECK(meet(context) == SK_OK);
+    }
+    CHECK(sk_context_destroy(context) == SK_OK);
+    return NULL;
+}
+
+/* Threads with contexts of their own share a model and its threads. */
+static void parallel(const char* path, int wait) {
+    sk_model* model = open_model(path, wait);
+    pthread_t threads[3];
+    int i;
+    for (i = 0; i < 3; ++i) CHECK(pthread_create(&threads[i], NULL, run_own_context, model) == 0);
+    for (i = 0; i < 3; ++i) CHECK(pthread_join(threads[i], NULL) == 0);
+    CHECK(sk_model_close(model) == SK_OK);
+}
+
+/* Packages that may be damaged: they open, or there is a sentence. */
+static void open_all(char** paths, int count) {
+    sk_model* model;
+    sk_context* context;
+    int i;
+    for (i = 0; i < count; ++i) {
+        if (sk_package_verify(paths[i]) != SK_OK) CHECK(sk_last_error()[0] != 0);
+        if (sk_model_open(paths[i], &model) != SK_OK) {
+            CHECK(sk_last_error()[0] != 0 && model == NULL);
+            continue;
+        }
+        if (sk_context_create(model, NULL, &context) != SK_OK) CHECK(sk_last_error()[0] != 0 && context == NULL);
+        CHECK(sk_context_destroy(context) == SK_OK && sk_model_close(model) == SK_OK);
+    }
+}
+
 int main(int count, char** words) {
     CHECK(count >= 3);
-    alarm(60);
+    alarm(300);
     if (strcmp(words[1], "busy") == 0) busy(words[2]);
     else if (strcmp(words[1], "fork") == 0) forked(words[2]);
     else if (strcmp(words[1], "left open") == 0) left_open(words[2]);
+    else if (strcmp(words[1], "parallel") == 0) parallel(words[2], SK_WAIT_BALANCED), parallel(words[2], SK_WAIT_SLEEP);
+    else if (strcmp(words[1], "open") == 0) open_all(words + 2, count - 2);
     else CHECK(0);
     return 0;
 }

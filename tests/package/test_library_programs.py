@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -10,12 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from package.hand_made import expected_sum, write_package
+from package.hand_made import Manifest, expected_sum, write_package
 
+from superkernel.errors import BuildError
 from superkernel.package.library import BuildEnvironment, build_environment
 from superkernel.targets.native.toolchain import find_toolchain, run
 
 PROGRAM = Path(__file__).with_name("library_processes.c")
+EXAMPLES = Path(__file__).parents[2] / "examples" / "c"
 C99 = ("-x", "c", "-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror")
 CXX17 = ("-x", "c++", "-std=c++17", "-pedantic", "-Wall", "-Wextra", "-Werror")
 USES_MODEL_HPP = """
@@ -67,12 +70,15 @@ def compiled(output: Path, *flags: str) -> None:
     run([*find_toolchain().cxx, "-o", str(output), *flags], what="a program with model.h")
 
 
-def runs_silently(*command: str | Path) -> None:
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, timeout=120)
+def runs_silently(*command: str | Path, **variables: str) -> None:
+    environment = {**os.environ, **variables}
+    done = subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, check=False, timeout=120, env=environment
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize("mode", ["busy", "fork", "left open"])
+@pytest.mark.parametrize("mode", ["busy", "fork", "left open", "parallel", "open"])
 def test_a_program_forks_and_ends_safely(mode: str, program: Path, package: Path) -> None:
     runs_silently(program, mode, package)
 
@@ -141,6 +147,26 @@ def test_the_build_environment_serves_pkg_config_and_cmake(
 def pkg_config(environment: BuildEnvironment, *arguments: str) -> Sequence[str]:
     command = ["env", f"PKG_CONFIG_PATH={environment.pkg_config}", "pkg-config", *arguments]
     return run(command, what="asking pkg-config").split()
+
+
+def test_the_examples_are_built_by_make(environment: BuildEnvironment, tmp_path: Path) -> None:
+    def one_entry(fields: Manifest) -> None:
+        fields["entries"][0]["name"] = "forward"
+
+    folder = shutil.copytree(EXAMPLES, tmp_path / "c")
+    run(["env", "CFLAGS=-Werror", "make", "-C", str(folder), f"PREFIX={environment.prefix}"], what="make")
+    package = write_package(tmp_path / "policy.sk", one_entry)
+    x = np.float32(0.01) * np.arange(8, dtype=np.float32)
+    for program in ("policy", "policy_cpp"):
+        printed = run([str(folder / program), str(package)], what=program)
+        name, _, values = printed.partition(":")
+        assert name == "y"
+        assert np.array_equal(np.array(values.split(), np.float32), expected_sum(x))
+    assert "median" in run([str(folder / "policy"), str(package), "100"], what="policy")
+    with pytest.raises(BuildError, match=r"(?s)SK_ERROR_NOT_A_PACKAGE.*has no manifest"):
+        run([str(folder / "policy_cpp"), str(tmp_path)], what="policy")
+    with pytest.raises(BuildError, match="no entry 'prefill'"):
+        run([str(folder / "generate"), str(package), "4", "1", "2"], what="generate")
 
 
 def test_the_expected_sum_of_the_programs() -> None:

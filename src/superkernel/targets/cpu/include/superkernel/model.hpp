@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -121,7 +120,7 @@ class Context {
     Context& operator=(const Context&) = delete;
 
     sk_context* get() const { return context_; }
-    void run(const std::string& entry, std::initializer_list<Tensor> inputs, std::initializer_list<Tensor> outputs) {
+    void run(const std::string& entry, const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs) {
         const std::vector<sk_tensor> in = views(inputs), out = views(outputs);
         check(sk_run(context_, entry.c_str(), in.data(), out.data()));
     }
@@ -137,7 +136,7 @@ class Context {
     }
 
   private:
-    static std::vector<sk_tensor> views(std::initializer_list<Tensor> tensors) {
+    static std::vector<sk_tensor> views(const std::vector<Tensor>& tensors) {
         std::vector<sk_tensor> found;
         for (const Tensor& tensor : tensors) found.push_back(tensor.view());
         return found;

@@ -7,6 +7,7 @@
 
 #include "../host/program.h"
 #include "manifest.h"
+#include "team_trial.h"
 
 namespace sk::model {
 
@@ -23,10 +24,11 @@ class SharedObject {
     void* handle_;
 };
 
-// A plan with its code. `program` carries what formation.h must know of it, and what it has measured.
+// A plan with its code. `program` carries what formation.h must know of it.
 struct PlanCode {
     const PlanSpec* spec;
     host::Program program;
+    TeamTrial trial;
 };
 
 class Code {

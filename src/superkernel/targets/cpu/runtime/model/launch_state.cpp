@@ -22,7 +22,6 @@ constexpr uint64_t kShowUpNs = 100'000;    // a thread that sleeps needs some 50
 constexpr uint64_t kSpinPatienceNs = 1'000'000;  // SK_WAIT_SPIN: the threads have processors of their own
 constexpr uint64_t kShortNs = 60'000;      // a plan that one thread finishes in this time does not wait for sleeping threads
 constexpr uint64_t kPauseNs = 100'000;     // calls that follow each other faster keep the threads awake
-constexpr uint32_t kSoloLaunchesPerMeasurement = 64;
 constexpr int kSleepSpins = 200;
 
 thread_local LaunchState* launch_here = nullptr;
@@ -130,50 +129,67 @@ void LaunchState::enter(int core, int part) noexcept {
 
 void LaunchState::run_core(void* state, int core) { static_cast<LaunchState*>(state)->enter(core, core); }
 
-void LaunchState::run_whole_plan() {
-    host::Program& program = code_.program;
-    const bool measured = program.solo_launches.fetch_add(1, std::memory_order_relaxed) % kSoloLaunchesPerMeasurement == 1;
-    const uint64_t start = measured ? now_ns() : 0;
-    enter(0, cores == 1 ? 0 : host::kWholePlan);
-    if (measured) program.solo_ns.store(now_ns() - start, std::memory_order_relaxed);
+void LaunchState::run_whole_plan() { enter(0, cores == 1 ? 0 : host::kWholePlan); }
+
+// How long the calling thread waits for the threads of a team; 0: it does not ask for them.
+uint64_t LaunchState::patience_for(Team& team) {
+    const uint64_t solo_ns = code_.trial.solo_ns();
+    if (team.wait_policy() == SK_WAIT_SPIN) return host::region_is_safe() ? kSpinPatienceNs : 0;
+    const uint64_t begin = now_ns();
+    const uint64_t pause = begin - std::min(begin, std::exchange(last_call_ns_, begin));
+    if (host::solo_before_region(code_.program)) return 0;
+    if (solo_ns < kShortNs && pause > kPauseNs && team.asleep()) return 0;
+    return std::max(kShowUpNs, solo_ns / 2);
 }
 
-// False: it was not run.
+// False: nothing was run.
 bool LaunchState::run_team(Team& team) {
-    host::Program& program = code_.program;
-    const bool alone_would_do = program.facts.needs_team == 0;
-    const uint64_t solo_ns = program.solo_ns.load(std::memory_order_relaxed);
-    uint64_t patience = 0;
-    if (alone_would_do) {
-        if (solo_ns == 0 && team.wait_policy() != SK_WAIT_SPIN) return false;  // measured first: bits are the same
-        const uint64_t begin = now_ns();
-        const uint64_t pause = begin - std::min(begin, std::exchange(last_end_ns_, begin));
-        if (team.wait_policy() == SK_WAIT_SPIN) {
-            if (!host::region_is_safe()) return false;
-            patience = kSpinPatienceNs;
-        } else {
-            if (host::solo_before_region(program)) return false;
-            if (solo_ns < kShortNs && pause > kPauseNs && team.asleep()) return false;
-            patience = std::max(kShowUpNs, solo_ns / 2);
-        }
-    } else if (!host::region_is_safe()) {
+    const uint64_t patience = patience_for(team);
+    if (patience == 0) return false;
+    reset_team();
+    const host::BusyCores counted(cores);
+    host::region_begins();
+    if (team.run(cores, run_core, this, patience)) return true;
+    host::report_blocked(patience);
+    return false;
+}
+
+// A plan whose ops wait for each other inside cannot be run by one thread.
+void LaunchState::run_whole_team(Team& team) {
+    if (!host::region_is_safe()) {
         sk::model::fail(SK_ERROR_FORKED, "entry '%s' needs %d threads, which are not in this process: it was forked; open the "
                         "package in the child", name_.c_str(), cores);
     }
     reset_team();
     const host::BusyCores counted(cores);
     host::region_begins();
-    const bool ran = team.run(cores, run_core, this, patience);
-    if (!ran && patience != 0) host::report_blocked(patience);
-    if (!ran && patience == 0) {
+    if (!team.run(cores, run_core, this, 0)) {
         sk::model::fail(SK_ERROR_SYSTEM, "entry '%s' needs %d threads, and they could not be started", name_.c_str(), cores);
     }
-    if (ran && alone_would_do) last_end_ns_ = now_ns();
-    return ran;
+}
+
+void LaunchState::run_better_way(Team& team) {
+    TeamTrial& trial = code_.trial;
+    const TeamTrial::Choice choice = trial.next();
+    const uint64_t start = choice.measured ? now_ns() : 0;
+    TeamTrial::Way way = choice.way;
+    if (way == TeamTrial::Way::kSolo || !run_team(team)) {
+        way = TeamTrial::Way::kSolo;
+        run_whole_plan();
+    }
+    if (!choice.measured || way != choice.way) return;
+    trial.measured(way, now_ns() - start);
+    code_.program.solo_ns.store(trial.solo_ns(), std::memory_order_relaxed);
 }
 
 void LaunchState::run(Team* team) {
-    if (solo_ || team == nullptr || cores == 1 || !run_team(*team)) run_whole_plan();
+    if (solo_ || team == nullptr || cores == 1) {
+        run_whole_plan();
+    } else if (code_.spec->needs_team) {
+        run_whole_team(*team);
+    } else {
+        run_better_way(*team);
+    }
     if (__builtin_expect(abort.load(std::memory_order_relaxed) != 0, 0)) throw_fault();
 }
 

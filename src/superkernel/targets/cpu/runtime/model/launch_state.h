@@ -31,6 +31,9 @@ class LaunchState : public Launch {
     void enter(int core, int part) noexcept;
     void run_whole_plan();
     bool run_team(Team& team);
+    void run_whole_team(Team& team);
+    void run_better_way(Team& team);
+    uint64_t patience_for(Team& team);
     void reset_team();
     void reset_fault();
     [[noreturn]] void throw_fault();
@@ -45,7 +48,7 @@ class LaunchState : public Launch {
     std::unique_ptr<MarkCounter[]> counters_;
     std::unique_ptr<Rendezvous[]> rendezvous_;
     std::unique_ptr<uint32_t[]> stamp_counts_;
-    uint64_t last_end_ns_ = 0;
+    uint64_t last_call_ns_ = 0;
 };
 
 }  // namespace sk::model

@@ -28,7 +28,7 @@ uint32_t big_endian(const uint8_t* bytes) {
 
 }  // namespace
 
-void sha256_blocks_plain(uint32_t state[8], const uint8_t* data, size_t blocks) {
+__attribute__((optimize("O3"))) void sha256_blocks_plain(uint32_t state[8], const uint8_t* data, size_t blocks) {
     for (; blocks > 0; --blocks, data += 64) {
         uint32_t w[64];
         for (int i = 0; i < 16; ++i) w[i] = big_endian(data + 4 * i);

@@ -1,0 +1,98 @@
+"""libsuperkernel and its test programs under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+from package.hand_made import OBJECT, safetensors, weights, write_checksums, write_package
+from package.test_library_programs import C99, PROGRAM, runs_silently
+from package.test_library_refusals import mutate, open_mutated
+
+from superkernel.errors import BuildError
+from superkernel.targets.cpu.build import INCLUDE
+from superkernel.targets.cpu.model_library import include_folders, source_files
+from superkernel.targets.native.toolchain import find_toolchain, run
+
+pytestmark = pytest.mark.conformance
+MUTATIONS = 1000
+
+
+def build(sanitizer: str, folder: Path) -> Path:
+    """library_processes.c with all of the library in it; skips where the compiler lacks the sanitizer."""
+    cxx, output = find_toolchain().cxx, folder / f"program_{sanitizer.replace(',', '_')}"
+    flags = (f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all", "-g", "-O1")
+    try:
+        run([*cxx, *flags, "-x", "c++", "-", "-o", str(output)], what="a trial", text="int main() {}")
+    except BuildError:
+        pytest.skip(f"the compiler has no -fsanitize={sanitizer}")
+    text = "".join(f'#include "{path}"\n' for path in source_files())
+    library, program = folder / "library.o", folder / "program.o"
+    folders = [f"-I{path}" for path in include_folders()]
+    defined = '-DSK_LIBRARY_VERSION="0"'
+    run(
+        [*cxx, *flags, "-std=c++17", defined, *folders, "-c", "-x", "c++", "-", "-o", str(library)],
+        what="it",
+        text=text,
+    )
+    run([*cxx, *flags, f"-I{INCLUDE}", *C99, "-c", str(PROGRAM), "-o", str(program)], what="the program")
+    run([*cxx, *flags, str(library), str(program), "-rdynamic", "-ldl", "-lpthread", "-o", str(output)], what="linking")
+    return output
+
+
+@pytest.fixture(scope="module")
+def checked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("address,undefined", tmp_path_factory.mktemp("checked"))
+
+
+@pytest.mark.parametrize("mode", ["busy", "fork", "parallel"])
+def test_no_access_outside_and_nothing_undefined(checked: Path, mode: str, tmp_path: Path) -> None:
+    # the search for leaks stops all threads, which are not there in the child of a fork
+    variables = {"ASAN_OPTIONS": "detect_leaks=0"} if mode == "fork" else {}
+    runs_silently(checked, mode, write_package(tmp_path / "hand_made.sk"), **variables)
+
+
+def mutated_packages(folder: Path) -> list[Path]:
+    """Mutated manifests with right checksums, and manifests and weights whose bytes were changed."""
+    original = write_package(folder / "original.sk")
+    fields, made = json.loads((original / "manifest.json").read_text()), []
+    for seed in range(MUTATIONS):
+        numbers, package = random.Random(seed), folder / f"{seed}.sk"
+        (package / "objects").mkdir(parents=True)
+        os.link(original / OBJECT, package / OBJECT)
+        manifest, tensors = json.dumps(mutate(fields, numbers)).encode(), safetensors(weights())
+        if seed % 4 == 0:
+            changed = bytearray(manifest)
+            changed[numbers.randrange(len(changed))] = numbers.randrange(256)
+            manifest = bytes(changed)
+        if seed % 4 == 1:
+            changed = bytearray(tensors)
+            changed[numbers.randrange(160)] = numbers.randrange(256)
+            tensors = bytes(changed)
+        (package / "manifest.json").write_bytes(manifest)
+        (package / "weights.safetensors").write_bytes(tensors)
+        write_checksums(package)
+        made.append(package)
+    return made
+
+
+def test_damaged_packages_are_opened_or_refused_without_a_wrong_access(checked: Path, tmp_path: Path) -> None:
+    packages = mutated_packages(tmp_path)
+    runs_silently(checked, "open", *packages)
+    shutil.rmtree(tmp_path)
+
+
+def test_mutated_manifests_are_refused_with_a_sentence_each(tmp_path: Path) -> None:
+    refusals, opened = open_mutated(write_package(tmp_path / "mutated.sk"), range(MUTATIONS))
+    assert refusals > opened
+
+
+def test_threads_have_no_data_race(tmp_path: Path) -> None:
+    program = build("thread", tmp_path)
+    package = write_package(tmp_path / "hand_made.sk", flags=("-fsanitize=thread", "-g"))
+    for mode in ("parallel", "busy"):
+        runs_silently(program, mode, package)
