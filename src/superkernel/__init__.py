@@ -16,6 +16,7 @@ from .model.options import Options
 from .model.subkernel import SubKernel
 from .model.tensor_arg import TensorArg
 from .model.tiling import Tiling
+from .package.model import load_model
 from .runtime.compile import compile, load
 from .runtime.super_kernel import SuperKernel
 from .version import __version__ as __version__
@@ -51,6 +52,7 @@ __all__ = [
     "explain",
     "export",
     "load",
+    "load_model",
     "ops",
     "profile",
     "register_kernel",

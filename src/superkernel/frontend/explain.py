@@ -146,19 +146,19 @@ def explain_place(place: str, options: Mapping[str, Any] | None = None, argument
         raise GraphError(f"{file!r} is no file; explain takes file.py:function, or file.py to run it as a script")
     if path.suffix in _DUMPS:
         return explain_dump(path, options)
-    with _as_program(path, arguments):
+    with as_program(path, arguments):
         if not name:
             return _explain_script(path)
         module = import_file(path)
         if not hasattr(module, name):
             known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
             raise GraphError(f"{file} has no {name!r}{nearest(name, known)}")
-        model, inputs = _with_inputs(module, name)
+        model, inputs = with_inputs(module, name)
         return explain(model, *inputs, options=options)
 
 
 @contextmanager
-def _as_program(path: Path, arguments: Sequence[str]) -> Iterator[None]:
+def as_program(path: Path, arguments: Sequence[str]) -> Iterator[None]:
     """sys.argv and sys.path as under `python path arguments`."""
     before = sys.argv, sys.path
     sys.argv, sys.path = [str(path), *arguments], [str(path.parent.resolve()), *sys.path]
@@ -194,7 +194,7 @@ def import_file(path: Path) -> ModuleType:
     return module
 
 
-def _with_inputs(module: ModuleType, name: str) -> tuple[Any, tuple[Any, ...]]:
+def with_inputs(module: ModuleType, name: str) -> tuple[Any, tuple[Any, ...]]:
     """The callable and its inputs: from a function `*_inputs` of the file, or returned together by the function."""
     found = getattr(module, name)
     if not callable(found):
@@ -202,14 +202,14 @@ def _with_inputs(module: ModuleType, name: str) -> tuple[Any, tuple[Any, ...]]:
     provider = next((key for key in (f"{name}_inputs", _INPUTS) if key != name and _is_function(module, key)), None)
     if isinstance(found, type):
         found = _instance(found, name)
-    elif provider is None and not _needed_parameters(found) and not isinstance(found, torch.nn.Module):
+    elif provider is None and not needed_parameters(found) and not isinstance(found, torch.nn.Module):
         returned = found()
         if isinstance(returned, tuple) and len(returned) == 2 and callable(returned[0]):
             return returned[0], _as_tuple(returned[1])
         return found, ()
     if provider is not None:
         return found, _as_tuple(getattr(module, provider)())
-    if not _needed_parameters(found.forward if isinstance(found, torch.nn.Module) else found):
+    if not needed_parameters(found.forward if isinstance(found, torch.nn.Module) else found):
         return found, ()
     raise GraphError(
         f"{name!r} needs inputs: give the file a function {name}_inputs() or {_INPUTS}() that returns a tuple of "
@@ -219,7 +219,7 @@ def _with_inputs(module: ModuleType, name: str) -> tuple[Any, tuple[Any, ...]]:
 
 def _instance(model: type, name: str) -> Any:
     """An instance of a class whose constructor needs nothing."""
-    if needed := _needed_parameters(model):
+    if needed := needed_parameters(model):
         raise GraphError(
             f"{name!r} is a class that needs arguments ({', '.join(needed)}): name an instance of it, or a function "
             f"without arguments that returns ({name}(...), inputs)"
@@ -238,7 +238,7 @@ def _as_tuple(inputs: Any) -> tuple[Any, ...]:
     return inputs if isinstance(inputs, tuple) else (inputs,)
 
 
-def _needed_parameters(function: Callable[..., Any]) -> list[str]:
+def needed_parameters(function: Callable[..., Any]) -> list[str]:
     """The parameters that a caller must give."""
     try:
         parameters = inspect.signature(function).parameters.values()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..cache import GATE_SUFFIX, Cache
-from ..errors import BuildError, OptionError, SuperKernelError, nearest
+from ..errors import BuildError, OptionError, nearest
 from ..model.binary import Form
 from ..model.op import Op
 from ..model.opsfile import read_ops
@@ -21,7 +21,8 @@ from ..runtime.compile import compile as compile_ops
 from ..targets import find_target
 from ..version import __version__
 from .compile_output import check_output, compiled_fields, ignored_fields, merged_options, save_at, saved_summary
-from .json_answers import JsonGroup, error_fields, print_json, scripts_print_to_stderr
+from .json_answers import AsJson, JsonGroup, answer, answering_errors, scripts_print_to_stderr
+from .package_commands import export_command, package_app
 
 if TYPE_CHECKING:
     from .doctor import DoctorReport
@@ -35,7 +36,8 @@ app = typer.Typer(
 cache_app = typer.Typer(help="What is kept of earlier compilations.")
 app.add_typer(cache_app, name="cache")
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+app.add_typer(package_app, name="package")
+app.command("export")(export_command)
 
 
 def main() -> None:
@@ -79,9 +81,9 @@ def demo_command(as_json: AsJson = False) -> None:
     """Compile two kernels into one super kernel, launch it and check its output."""
     from . import demo
 
-    with _answering_errors(as_json):
+    with answering_errors(as_json):
         result = demo.run()
-        _answer(as_json, {"ok": True, **vars(result)}, str(result))
+        answer(as_json, {"ok": True, **vars(result)}, str(result))
 
 
 @app.command("doctor")
@@ -89,10 +91,10 @@ def doctor_command(as_json: AsJson = False) -> None:
     """Look at compiler, linker, cores, torch, GPU and CANN: what is missing, and how to get it."""
     from . import doctor
 
-    with _answering_errors(as_json):
+    with answering_errors(as_json):
         report = doctor.examine()
         if as_json:
-            _answer(as_json, report.to_dict(), "")
+            answer(as_json, report.to_dict(), "")
         else:
             _print_report(report)
         raise typer.Exit(0 if report.ok else 1)
@@ -122,7 +124,7 @@ def compile_command(
     as_json: AsJson = False,
 ) -> None:
     """Link the kernels of OPS.json into one super kernel that runs without a compiler."""
-    with _answering_errors(as_json):
+    with answering_errors(as_json):
         check_output(output, dump)
         described = find_target(target).for_chip(chip).read_ops(ops) if target else read_ops(ops)
         chosen = target or described.target
@@ -146,13 +148,13 @@ def compile_command(
                 except OSError as reason:
                     raise BuildError(f"cannot write --dump {dump}: {reason}") from reason
             files = save_at(kernel, output)
-            answer = compiled_fields(kernel, chosen) | {"artefact": str(output), "files": files}
-            answer["remarks"] = list(kernel.executable.remarks)
+            fields = compiled_fields(kernel, chosen) | {"artefact": str(output), "files": files}
+            fields["remarks"] = list(kernel.executable.remarks)
             text = saved_summary(kernel, output, files, dump)
             if verbose:
-                answer["ignored"] = [{"file": place.file, "field": place.path} for place in described.ignored]
+                fields["ignored"] = [{"file": place.file, "field": place.path} for place in described.ignored]
                 text = "\n".join([text, *ignored_fields(described.ignored)])
-            _answer(as_json, answer | {"dump": dump and str(dump)}, text)
+            answer(as_json, fields | {"dump": dump and str(dump)}, text)
 
 
 @app.command("emulate")
@@ -173,10 +175,10 @@ def emulate_command(
     """Run the super kernel of OPS.json on an emulator under many timings, with stand-ins for its kernels."""
     from .emulate_list import emulate_list
 
-    with _answering_errors(as_json):
+    with answering_errors(as_json):
         chosen = range(seeds) if seed is None else range(seed, seed + 1)
         emulated = emulate_list(ops, chosen, target, options, chip, report)
-        _answer(as_json, emulated.to_dict(), str(emulated))
+        answer(as_json, emulated.to_dict(), str(emulated))
         raise typer.Exit(0 if emulated.ok else 1)
 
 
@@ -201,9 +203,9 @@ def run_command(
     """Launch a saved super kernel on .npy files."""
     from .run_saved import run_saved
 
-    with _answering_errors(as_json):
+    with answering_errors(as_json):
         result = run_saved(directory, inputs or (), output, repeat)
-        _answer(as_json, result.to_dict(), str(result))
+        answer(as_json, result.to_dict(), str(result))
 
 
 @app.command("explain")
@@ -224,14 +226,14 @@ def explain_command(
     """Say whether a model is fused, what splits it and what to do; then its segments, sub-kernels and syncs."""
     from ..frontend.import_explain import import_explain
 
-    with _answering_errors(as_json):
+    with answering_errors(as_json):
         settings: dict[str, Any] = {"fuse": fuse, "options": options}
         settings |= {} if target is None else {"target": target}
         settings |= {} if chip is None else {"chip": chip}
         settings |= {} if kernel_meta is None else {"kernel_meta": str(kernel_meta)}
         with scripts_print_to_stderr(as_json):
             report = import_explain().explain_place(place, settings, arguments or [])
-        _answer(as_json, {"ok": True, **report.to_dict()}, str(report))
+        answer(as_json, {"ok": True, **report.to_dict()}, str(report))
 
 
 @app.command("bench")
@@ -254,7 +256,7 @@ def bench_command(
     """Measure against named peers; every result is checked before it is timed."""
     from . import bench
 
-    with _answering_errors(as_json):
+    with answering_errors(as_json):
         known = [*bench.SUITES, "all", *bench.DEVICES]
         if suite not in known:
             raise OptionError(f"unknown suite {suite!r}{nearest(suite, known)}; suites are {', '.join(known)}")
@@ -269,7 +271,7 @@ def bench_command(
             results = {name: bench.run(name, quick, cores) for name in (bench.SUITES if suite == "all" else [suite])}
         ok = all(result.ok for result in results.values())
         tables = {name: result.to_dict() for name, result in results.items()}
-        _answer(as_json, {"ok": ok, "suites": tables}, "\n\n".join(map(str, results.values())))
+        answer(as_json, {"ok": ok, "suites": tables}, "\n\n".join(map(str, results.values())))
         raise typer.Exit(0 if ok else 1)
 
 
@@ -284,11 +286,11 @@ def compare_command(
     from ..observe import compare_text, shell
     from .bench.bandwidth import read_rate
 
-    with _answering_errors(as_json):
+    with answering_errors(as_json):
         comparison = shell.compare_directories(before, after, html, read_rate)
         page = [f"report: {html}"] if html else []
         fields = {"ok": True, **comparison.to_dict(), "html": html and str(html)}
-        _answer(as_json, fields, "\n".join([*compare_text.comparison_lines(comparison), *page]))
+        answer(as_json, fields, "\n".join([*compare_text.comparison_lines(comparison), *page]))
 
 
 @app.command("trace", context_settings={"ignore_unknown_options": True})
@@ -320,17 +322,17 @@ def trace_command(
         if module is None
         else shell.TracedProgram(module, tuple(arguments), is_module=True)
     )
-    with _answering_errors(as_json):
+    with answering_errors(as_json):
         with scripts_print_to_stderr(as_json):
-            answer = shell.trace_program(program, output, as_json, read_rate)
-        _answer(as_json, answer.fields, "\n".join(answer.lines))
-        raise typer.Exit(answer.status)
+            traced = shell.trace_program(program, output, as_json, read_rate)
+        answer(as_json, traced.fields, "\n".join(traced.lines))
+        raise typer.Exit(traced.status)
 
 
 @cache_app.command("info")
 def cache_info(as_json: AsJson = False) -> None:
     """Where the cache is, what it holds and how much it may hold."""
-    with _answering_errors(as_json):
+    with answering_errors(as_json):
         info = Cache().info()
         fields = {"ok": True} | {
             name: str(value) if name == "directory" else value for name, value in vars(info).items()
@@ -340,7 +342,7 @@ def cache_info(as_json: AsJson = False) -> None:
         )
         read_only = "" if info.writable else "; read-only"
         text = f"{info.directory}: {info.entries} entries, {info.bytes / 1e6:.1f} MB"
-        _answer(as_json, fields, f"{text}\n{at_most} (SUPERKERNEL_CACHE_LIMIT){read_only}")
+        answer(as_json, fields, f"{text}\n{at_most} (SUPERKERNEL_CACHE_LIMIT){read_only}")
 
 
 @cache_app.command("clear")
@@ -351,31 +353,11 @@ def cache_clear(
     as_json: AsJson = False,
 ) -> None:
     """Remove what the cache holds; it is built again when needed."""
-    with _answering_errors(as_json):
+    with answering_errors(as_json):
         cache = Cache()
         removed = cache.clear(GATE_SUFFIX if gate else "")
         fields = {"ok": True, "directory": str(cache.directory), "removed": removed}
-        _answer(as_json, fields, f"{cache.directory}: {removed} {'verdicts' if gate else 'entries'} removed")
-
-
-def _answer(as_json: bool, fields: dict[str, Any], text: str) -> None:
-    if as_json:
-        print_json(fields)
-    else:
-        typer.echo(text)
-
-
-@contextmanager
-def _answering_errors(as_json: bool) -> Iterator[None]:
-    """An error of ours becomes one message and exit status 1; any other is a defect and keeps its traceback."""
-    try:
-        yield
-    except SuperKernelError as error:
-        if as_json:
-            print_json(error_fields(error))
-        else:
-            typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
+        answer(as_json, fields, f"{cache.directory}: {removed} {'verdicts' if gate else 'entries'} removed")
 
 
 @contextmanager

@@ -9,13 +9,14 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from types import TracebackType
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from ..errors import BuildError, SuperKernelError
 
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 _UsageError: Any = typer.BadParameter.__mro__[1]  # click's class; typer may bring its own copy of click
 _taken: list[int] = []  # the file descriptor of the standard output, after scripts were cut off from it
 
@@ -27,6 +28,27 @@ def print_json(fields: dict[str, Any]) -> None:
         return
     with open(os.dup(_taken[0]), "w", encoding="utf-8") as stream:
         stream.write(f"{text}\n")
+
+
+def answer(as_json: bool, fields: dict[str, Any], text: str) -> None:
+    """What a command that succeeded prints."""
+    if as_json:
+        print_json(fields)
+    else:
+        typer.echo(text)
+
+
+@contextmanager
+def answering_errors(as_json: bool) -> Iterator[None]:
+    """An error of ours becomes one message and exit status 1; any other is a defect and keeps its traceback."""
+    try:
+        yield
+    except SuperKernelError as error:
+        if as_json:
+            print_json(error_fields(error))
+        else:
+            typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from None
 
 
 def error_fields(error: BaseException) -> dict[str, Any]:

@@ -105,8 +105,11 @@ def run_saved(directory: Path, inputs: Sequence[str], output: Path | None, repea
             times.append((perf_counter_ns() - begin) / 1e3)
         found = returned | {name: passed[name] for name in written if graph.buffers[name].produced}
         produced = {name: memory.copy_out(value) for name, value in found.items()}
-        files = {} if output is None else _save(produced, output)
-        outputs = [_summary(graph.buffers[name], value, files.get(name)) for name, value in produced.items()]
+        files = {} if output is None else save_arrays(produced, output)
+        outputs = [
+            summarise_output(name, graph.buffers[name].dtype, value, files.get(name))
+            for name, value in produced.items()
+        ]
         return RunResult(kernel.name, kernel.target.name, kernel.plan.cores, tuple(times), tuple(outputs))
 
 
@@ -137,12 +140,15 @@ def read_inputs(graph: Graph, given: Sequence[str]) -> dict[str, Any]:
             raise OptionError(f"--input {text}: no op of {graph.name!r} uses the name {name!r}{hint}")
         if name in found:
             raise OptionError(f"--input {text}: {name!r} was given before")
-        number = _number(value) if graph.buffers[name].scalar else None
-        found[name] = _load(value, text, graph.buffers[name].scalar) if number is None else number
+        if not graph.buffers[name].scalar:
+            found[name] = load_array(value, text)
+            continue
+        number = read_number(value)
+        found[name] = _load_scalar(value, text) if number is None else number
     return found
 
 
-def _number(text: str) -> int | float | None:
+def read_number(text: str) -> int | float | None:
     for kind in (int, float):
         try:
             return kind(text)
@@ -151,15 +157,19 @@ def _number(text: str) -> int | float | None:
     return None
 
 
-def _load(path: str, given: str, scalar: bool) -> Any:
+def load_array(path: str, given: str) -> Array:
+    """The array of a .npy file, contiguous; an OptionError names `given`, the value of --input."""
     try:
         value = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as reason:
         raise OptionError(f"--input {given}: {path} cannot be read as .npy: {reason}") from reason
     if not isinstance(value, np.ndarray):
         raise OptionError(f"--input {given}: {path} holds several arrays; save each as a .npy file of its own")
-    if not scalar:
-        return np.ascontiguousarray(value) if value.ndim else value
+    return np.ascontiguousarray(value) if value.ndim else value
+
+
+def _load_scalar(path: str, given: str) -> Any:
+    value = load_array(path, given)
     if value.size != 1:
         raise OptionError(f"--input {given}: a scalar is one number, and {path} holds {value.size}")
     return value.reshape(()).item()
@@ -180,7 +190,7 @@ def _type(buffer: Buffer) -> str:
     return buffer.dtype + (str(list(buffer.shape)) if buffer.shape is not None else ", any shape")
 
 
-def _save(produced: Mapping[str, Any], folder: Path) -> dict[str, Path]:
+def save_arrays(produced: Mapping[str, Any], folder: Path) -> dict[str, Path]:
     """A name that is no file name is written as in a URL."""
     files = {name: folder / f"{quote(name, safe=' ')}.npy" for name in produced}
     try:
@@ -192,20 +202,20 @@ def _save(produced: Mapping[str, Any], folder: Path) -> dict[str, Path]:
     return files
 
 
-def _summary(buffer: Buffer, value: Array, file: Path | None) -> OutputSummary:
+def summarise_output(name: str, kept_dtype: str | None, value: Array, file: Path | None) -> OutputSummary:
     dtype = str(value.dtype)
-    stored = buffer.dtype is not None and buffer.dtype != dtype  # numpy does not have the type
-    label = f"{buffer.dtype} as {dtype}" if stored else dtype
+    stored = kept_dtype is not None and kept_dtype != dtype  # numpy does not have the type
+    label = f"{kept_dtype} as {dtype}" if stored else dtype
     if stored or value.dtype.kind not in "fiub":
-        return OutputSummary(buffer.name, label, value.shape, None, None, None, 0, file)
+        return OutputSummary(name, label, value.shape, None, None, None, 0, file)
     numbers = value.astype(np.float64).ravel()
     there = numbers[~np.isnan(numbers)]
     nan = int(numbers.size - there.size)
     if not there.size:
-        return OutputSummary(buffer.name, label, value.shape, None, None, None, nan, file)
+        return OutputSummary(name, label, value.shape, None, None, None, nan, file)
     with np.errstate(all="ignore"):
         least, largest, mean = (_finite(float(figure)) for figure in (there.min(), there.max(), there.mean()))
-    return OutputSummary(buffer.name, label, value.shape, least, largest, mean, nan, file)
+    return OutputSummary(name, label, value.shape, least, largest, mean, nan, file)
 
 
 def _finite(number: float) -> float | None:

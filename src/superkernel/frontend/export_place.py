@@ -1,0 +1,54 @@
+"""frontend.export_place: `file.py:make` -> the model and inputs that `make` returns, exported as a package."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ..errors import GraphError, OptionError, UnsupportedError, nearest
+from .torch_versions import REQUIREMENT
+
+
+def export_place(place: str, output: Path, settings: Mapping[str, Any], arguments: Sequence[str] = ()) -> Path:
+    """`make` returns (model, inputs), or (model, inputs, {"buckets": ...}); inputs as in `superkernel.export`."""
+    try:
+        explain = import_module(f"{__package__}.explain")
+        export = import_module(f"{__package__}.export.export").export
+    except ModuleNotFoundError as missing:
+        if missing.name != "torch":
+            raise
+        raise UnsupportedError(
+            f"export compiles a model of torch, and torch is not installed: pip install '{REQUIREMENT}'"
+        ) from None
+    file, _, name = place.partition(":")
+    path = Path(file)
+    if not name or not path.is_file():
+        raise GraphError(f"{place!r} is no file.py:function; the function returns (model, inputs)")
+    with explain.as_program(path, arguments):
+        module = explain.import_file(path)
+        if not hasattr(module, name):
+            known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+            raise GraphError(f"{file} has no {name!r}{nearest(name, known)}")
+        model, inputs, keywords = _returned(explain, module, name)
+        for keyword in keywords:
+            if keyword in settings:
+                raise OptionError(f"{place} returns {keyword}, which the command gives as well: remove one of them")
+        exported: Path = export(model, inputs, output, **settings, **keywords)
+    return exported
+
+
+def _returned(explain: Any, module: Any, name: str) -> tuple[Any, Any, Mapping[str, Any]]:
+    found = getattr(module, name)
+    is_maker = callable(found) and not isinstance(found, type) and not explain.needed_parameters(found)
+    returned = found() if is_maker and not hasattr(found, "forward") else None
+    if isinstance(returned, tuple) and len(returned) in (2, 3) and callable(returned[0]):
+        keywords = returned[2] if len(returned) == 3 else {}
+        if not isinstance(keywords, Mapping):
+            raise GraphError(f"{name}() returns a {type(keywords).__name__} as third value; a dict is needed")
+        return returned[0], returned[1], keywords
+    if returned is not None:
+        raise GraphError(f"{name}() returns a {type(returned).__name__}; it must return (model, inputs)")
+    model, inputs = explain.with_inputs(module, name)
+    return model, inputs, {}

@@ -1,0 +1,199 @@
+"""package.array_values: what a caller passes for an array -> its address, after checks; and arrays for results.
+
+Taken are numpy arrays, torch tensors, anything with `__dlpack__` or the buffer protocol, and numbers where an array has
+no dimensions.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import numbers
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import LaunchError, shown
+from ..targets.buffers import aligned_empty, is_tensor, torch_or_none
+from .model_library import DTYPES, ArrayType
+
+Array = np.ndarray[Any, Any]
+_BFLOAT16_BITS = "uint16"  # numpy has no bfloat16
+_NUMPY_DTYPES = {dtype: np.dtype(_BFLOAT16_BITS if dtype == "bfloat16" else dtype) for dtype in DTYPES}
+_HOST_DEVICES = (1, 3)  # of DLPack: the processor, and memory of the host that a GPU can read
+ALIGNED_FROM = 1024  # bytes; smaller arrays are not worth the time
+
+# Where numpy keeps the address of an array's data: right behind the header of every Python object. Reading it takes an
+# eighth of the time of `array.ctypes.data`.
+DATA_OFFSET = object.__basicsize__
+read_address = ctypes.c_size_t.from_address
+_sample = np.empty(3, np.float32)
+HAS_KNOWN_LAYOUT = read_address(id(_sample) + DATA_OFFSET).value == _sample.ctypes.data
+
+
+@dataclass(frozen=True)
+class PlacedArray:
+    """An argument whose dtype and memory were checked. `memory` keeps it alive."""
+
+    address: int
+    shape: tuple[int, ...]
+    size: int  # bytes
+    memory: Any
+
+
+def numpy_dtype(dtype: str) -> np.dtype[Any]:
+    """What holds the numbers of a model's dtype in numpy: itself, or their bits."""
+    return _NUMPY_DTYPES[dtype]
+
+
+def empty_array(dtype: str, shape: tuple[int, ...]) -> Array:
+    kind = numpy_dtype(dtype)
+    if math.prod(shape) * kind.itemsize < ALIGNED_FROM:
+        return np.empty(shape, kind)
+    return aligned_empty(shape, kind.name)
+
+
+def empty_tensor(dtype: str, shape: tuple[int, ...]) -> Any:
+    torch = torch_or_none()
+    if dtype == "bfloat16":
+        return torch.empty(shape, dtype=torch.bfloat16)
+    return torch.from_numpy(empty_array(dtype, shape))  # half of the time of torch.empty
+
+
+def place_input(expected: ArrayType, value: Any, where: str) -> PlacedArray:
+    """The address of an input; a LaunchError unless dtype, device and layout fit. Its shape is not checked here."""
+    where = f"{where}: input {shown(expected.name)}"
+    if is_tensor(value):
+        return _place_tensor(expected, value, where)
+    if not expected.shape and not isinstance(value, np.ndarray) and isinstance(value, numbers.Number | np.generic):
+        return _place_number(expected, value, where)
+    return _place_array(expected, _as_array(value, where), where)
+
+
+def place_output(expected: ArrayType, value: Any, where: str) -> PlacedArray:
+    """The address of an array of `out=`, which must be writable and have the shape of the output."""
+    where = f"{where}: output {shown(expected.name)}"
+    if is_tensor(value):
+        placed = _place_tensor(expected, value, where)
+        if value.requires_grad and torch_or_none().is_grad_enabled():
+            raise LaunchError(f"{where} requires grad, and autograd would not know that it is written: pass .detach()")
+    else:
+        array = _as_array(value, where)
+        placed = _place_array(expected, array, where)
+        if not array.flags.writeable:
+            raise LaunchError(f"{where} is read-only; pass an array that can be written")
+    if placed.shape != expected.shape:
+        raise LaunchError(f"{where} has shape {list(placed.shape)}, the call gives {list(expected.shape)}")
+    return placed
+
+
+def place_state(expected: ArrayType, value: Any, where: str) -> PlacedArray:
+    """The address of a value for a state, which must have its dtype and shape."""
+    where = f"{where}: state {shown(expected.name)}"
+    if is_tensor(value):
+        placed = _place_tensor(expected, value, where)
+    else:
+        placed = _place_array(expected, _as_array(value, where), where)
+    if placed.shape != expected.shape:
+        raise LaunchError(f"{where} has shape {list(placed.shape)}, the model keeps {list(expected.shape)}")
+    return placed
+
+
+def _place_tensor(expected: ArrayType, tensor: Any, where: str) -> PlacedArray:
+    if tensor.device.type != "cpu":
+        raise LaunchError(f"{where} is on device {tensor.device}, the model runs on the cpu: pass .cpu()")
+    if str(tensor.layout) != "torch.strided":
+        raise LaunchError(f"{where} has layout {tensor.layout}; a dense tensor is needed")
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    if dtype != expected.dtype:
+        raise LaunchError(f"{where} has dtype {dtype}, the model takes {expected.dtype}: pass .to({expected.dtype})")
+    if not tensor.is_contiguous():
+        raise LaunchError(f"{where} is not contiguous; pass .contiguous()")
+    if tensor.is_conj() or tensor.is_neg():
+        raise LaunchError(f"{where} is a lazy conjugate or negation; pass .resolve_conj().resolve_neg()")
+    try:
+        address = int(tensor.data_ptr())
+    except RuntimeError as reason:  # a stand-in, as inside torch.func.vmap
+        raise LaunchError(f"{where} has no memory of its own: {reason}") from reason
+    if tensor.nbytes and not address:
+        raise LaunchError(f"{where} has no memory: it is a fake tensor, or its storage was freed")
+    return PlacedArray(address, tuple(tensor.shape), tensor.nbytes, tensor)
+
+
+def _place_number(expected: ArrayType, value: Any, where: str) -> PlacedArray:
+    if expected.dtype == "bfloat16":
+        raise LaunchError(f"{where} is bfloat16, which numpy does not have: pass a tensor, or its bits as uint16")
+    try:
+        array = np.asarray(value).astype(expected.dtype, casting="same_kind")
+        if isinstance(value, int) and int(array) != value:
+            raise LaunchError(f"{where}: {shown(value)} is no {expected.dtype}")
+    except (TypeError, OverflowError) as reason:
+        raise LaunchError(f"{where}: {shown(value)} is no {expected.dtype}") from reason
+    return PlacedArray(array.ctypes.data, (), array.nbytes, array)
+
+
+def _as_array(value: Any, where: str) -> Array:
+    if isinstance(value, np.ndarray | np.generic):
+        return np.asarray(value)
+    if hasattr(value, "__dlpack__"):
+        device = getattr(value, "__dlpack_device__", lambda: (_HOST_DEVICES[0], 0))()
+        if device[0] not in _HOST_DEVICES:
+            raise LaunchError(
+                f"{where} is on device type {int(device[0])} of DLPack, the model runs on the cpu: copy it to the host"
+            )
+        try:
+            return np.from_dlpack(value)
+        except (BufferError, RuntimeError, TypeError, ValueError) as reason:
+            raise LaunchError(f"{where} cannot be taken by DLPack: {reason}") from reason
+    try:
+        return np.asarray(memoryview(value))
+    except (TypeError, ValueError, NotImplementedError) as reason:
+        raise LaunchError(
+            f"{where} is a {type(value).__name__}; pass a numpy array, a torch tensor, or an object with __dlpack__ or "
+            "the buffer protocol"
+        ) from reason
+
+
+def _place_array(expected: ArrayType, array: Array, where: str) -> PlacedArray:
+    accepted = (expected.dtype, _BFLOAT16_BITS) if expected.dtype == "bfloat16" else (expected.dtype,)
+    if array.dtype is not numpy_dtype(expected.dtype) and array.dtype.name not in accepted:
+        bits = " (its bits as uint16)" if expected.dtype == "bfloat16" else ""
+        raise LaunchError(f"{where} has dtype {array.dtype}, the model takes {expected.dtype}{bits}")
+    if not array.dtype.isnative:
+        raise LaunchError(f"{where} has dtype {array.dtype}, whose byte order is not this machine's")
+    if not array.flags.c_contiguous:
+        raise LaunchError(f"{where} is not contiguous; pass numpy.ascontiguousarray(...)")
+    if not array.flags.aligned:
+        raise LaunchError(f"{where} does not begin at a multiple of its item size; pass a copy of it")
+    return PlacedArray(array.__array_interface__["data"][0], array.shape, array.nbytes, array)
+
+
+def check_overlaps(outputs: Sequence[PlacedArray], inputs: Sequence[PlacedArray], where: str) -> None:
+    """A LaunchError if an output shares memory with another output or with an input."""
+    for index, output in enumerate(outputs):
+        for kind, others in (("output", outputs[:index]), ("input", inputs)):
+            for number, other in enumerate(others):
+                if output.address < other.address + other.size and other.address < output.address + output.size:
+                    raise LaunchError(
+                        f"{where}: output {index} and {kind} {number} overlap in memory; pass an array of its own"
+                    )
+
+
+@dataclass(frozen=True)
+class ResultKind:
+    """How results are allocated before a call, and what the caller gets for them after it."""
+
+    allocate: Callable[[str, tuple[int, ...]], Any]  # from dtype and shape: an array or a tensor
+    convert: Callable[[Any], Any] | None = None
+
+
+def result_kind(inputs: Sequence[Any]) -> ResultKind:
+    """Tensors if one of the inputs is a tensor; arrays of the library of an input with the array API; numpy arrays."""
+    if any(map(is_tensor, inputs)):
+        return ResultKind(empty_tensor)
+    for value in inputs:
+        if not isinstance(value, np.ndarray | np.generic) and hasattr(value, "__array_namespace__"):
+            return ResultKind(empty_array, value.__array_namespace__().from_dlpack)
+    return ResultKind(empty_array)

@@ -1,0 +1,147 @@
+"""package.differences: two packages -> what differs: entries, states, code, and weights tensor by tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from .checksums import check_files
+from .summary import WEIGHTS, PackageSummary, summarise
+from .weights_header import StoredRange, read_weights_header
+
+T = TypeVar("T")
+_CHUNK = 1 << 20
+_FIELDS = ("name", "superkernel", "torch", "options", "needs_torch")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Something that is in one package only, or not the same in both."""
+
+    kind: str  # field, entry, state, code, weight
+    name: str
+    what: str  # only in the first, only in the second, or what differs
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}: {self.what}"
+
+
+@dataclass(frozen=True)
+class PackageComparison:
+    """What `superkernel package diff` answers."""
+
+    first: Path
+    second: Path
+    differences: tuple[Difference, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        listed = [vars(difference) for difference in self.differences]
+        return {"ok": True, "same": not listed, "a": str(self.first), "b": str(self.second), "differences": listed}
+
+    def __str__(self) -> str:
+        if not self.differences:
+            return f"{self.first} and {self.second} hold the same model"
+        return "\n".join(map(str, self.differences))
+
+
+def compare_packages(first: Path, second: Path) -> PackageComparison:
+    """Both packages must be what was exported: their files are compared with their checksums first."""
+    before, after = summarise(first), summarise(second)
+    for summary in (before, after):
+        check_files(summary.path, summary.files, everything=True)
+    found = [
+        *_different_fields(before, after),
+        *_different("entry", _entries(before), _entries(after), _changed_entry),
+        *_different("state", _states(before), _states(after), _changed_value),
+        *_different("code", _code(before), _code(after), lambda a, b: "the objects differ"),
+        *_different_weights(first / WEIGHTS, second / WEIGHTS),
+    ]
+    return PackageComparison(first, second, tuple(found))
+
+
+def _different_fields(before: PackageSummary, after: PackageSummary) -> list[Difference]:
+    pairs = [(name, getattr(before.manifest, name), getattr(after.manifest, name)) for name in _FIELDS]
+    return [Difference("field", name, _changed_value(a, b)) for name, a, b in pairs if a != b]
+
+
+def _different(
+    kind: str, before: Mapping[str, T], after: Mapping[str, T], changed: Callable[[T, T], str]
+) -> list[Difference]:
+    found = []
+    for name in dict.fromkeys((*before, *after)):
+        if name not in after:
+            found.append(Difference(kind, name, "only in the first"))
+        elif name not in before:
+            found.append(Difference(kind, name, "only in the second"))
+        elif before[name] != after[name]:
+            found.append(Difference(kind, name, changed(before[name], after[name])))
+    return found
+
+
+def _entries(summary: PackageSummary) -> dict[str, Any]:
+    """Without names of objects and steps, which may change with every export of the same model."""
+    fields = summary.to_dict()["entries"]
+    return {entry["name"]: entry for entry in fields}
+
+
+def _changed_entry(before: dict[str, Any], after: dict[str, Any]) -> str:
+    if len(before["shapes"]) != len(after["shapes"]):
+        return f"{len(before['shapes'])} shapes, then {len(after['shapes'])}"
+    for first, second in zip(before["shapes"], after["shapes"], strict=True):
+        for name, value in first.items():
+            if value != second[name]:
+                return f"{name}: {_changed_value(value, second[name])}"
+    return _changed_value(before["doc"], after["doc"])
+
+
+def _states(summary: PackageSummary) -> dict[str, str]:
+    return {state.name: f"{state.dtype}{list(state.shape)}" for state in summary.manifest.states}
+
+
+def _code(summary: PackageSummary) -> dict[str, str]:
+    """The hash of every object by its launch and instruction set."""
+    return {
+        f"{launch} {stored.isa}": summary.files[stored.file].sha256
+        for launch, objects in summary.manifest.objects.items()
+        for stored in objects
+    }
+
+
+def _different_weights(first: Path, second: Path) -> list[Difference]:
+    before, after = read_weights_header(first), read_weights_header(second)
+    found = _different(
+        "weight",
+        {name: _type_text(stored) for name, stored in before.items()},
+        {name: _type_text(stored) for name, stored in after.items()},
+        _changed_value,
+    )
+    differing = {difference.name for difference in found}
+    with first.open("rb") as old, second.open("rb") as new:
+        for name in before:
+            if name not in differing and not _same_bytes(old, before[name], new, after[name]):
+                found.append(Difference("weight", name, "values differ"))
+    return found
+
+
+def _type_text(stored: StoredRange) -> str:
+    return f"{stored.dtype}{list(stored.shape)}"
+
+
+def _same_bytes(old: Any, before: StoredRange, new: Any, after: StoredRange) -> bool:
+    old.seek(before.begin)
+    new.seek(after.begin)
+    left = before.end - before.begin
+    if left != after.end - after.begin:
+        return False
+    while left:
+        size = min(left, _CHUNK)
+        if old.read(size) != new.read(size):
+            return False
+        left -= size
+    return True
+
+
+def _changed_value(before: Any, after: Any) -> str:
+    return f"{before!r}, then {after!r}"

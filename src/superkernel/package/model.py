@@ -1,0 +1,107 @@
+"""package.model: the folder of a package -> a model that is called with arrays; needs no torch and no compiler."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ..errors import BuildError, GraphError, OptionError, nearest, shown
+from ..model.plain_values import checked_path, whole_number
+from .checksums import MANIFEST, check_files, check_hash, read_checksums
+from .manifest import read_manifest
+from .model_context import ModelContext
+from .model_library import WAIT_POLICIES, model_library
+from .opened_package import OpenedPackage, PackageSettings
+
+_MOST_THREADS = 4096
+
+
+class LoadedModel(ModelContext):
+    """A package that was opened, with a context of its own. `new_context()` gives others that run at the same time.
+
+    Entries are attributes: `model.decode(...)`. `model(...)` calls the only entry, or the entry `forward`.
+    """
+
+    def new_context(self) -> ModelContext:
+        """A context with the initial states: it runs independently of this one, with the same weights and code."""
+        return ModelContext(self._package)
+
+    def close(self) -> None:
+        """Closes all contexts, and then the package. Refused while a call runs or was submitted."""
+        self._package.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """By its path and settings: states are not pickled, and the package must be there when it is read."""
+        return _load_again, (str(self.path), self._package.settings)
+
+
+def load_model(
+    path: str | os.PathLike[str],
+    *,
+    threads: int | None = None,
+    wait: str = "balanced",
+    cpus: Iterable[int] | None = None,
+    verify: bool = False,
+) -> Any:
+    """Open a package that `sk.export` has written. **This runs native code of the package**: open what you trust.
+
+    `threads`: the most that a call uses, the calling thread included; by default what affinity and CPU quota allow.
+    `wait`: how threads wait for the next call: "balanced" (spin, then sleep), "spin" or "sleep".
+    `cpus`: processors for the threads of the model, one after the other.
+    `verify`: compare every file with its checksum before; otherwise the manifest and all code.
+    """
+    folder = checked_path(path, "the path of a package", BuildError)
+    settings = PackageSettings(_thread_count(threads), _wait_policy(wait), _processors(cpus))
+    return _load(folder, settings, verify)
+
+
+def _load(folder: Path, settings: PackageSettings, verify: bool = False) -> Any:
+    files = read_checksums(folder)
+    if verify:
+        check_files(folder, files, everything=True)
+    check_hash(folder, files[MANIFEST])
+    try:
+        manifest = read_manifest(folder)
+    except GraphError as error:
+        raise BuildError(str(error)) from error
+    if manifest.needs_torch:
+        from .torch_model import load_torch_model
+
+        return load_torch_model(folder, manifest, files)
+    return LoadedModel(OpenedPackage(model_library(folder, files), folder.absolute(), settings))
+
+
+def _load_again(path: str, settings: PackageSettings) -> Any:
+    return _load(Path(path), settings)
+
+
+def _thread_count(threads: object) -> int:
+    if threads is None:
+        return 0
+    count = whole_number(threads)
+    if count is None or not 1 <= count <= _MOST_THREADS:
+        raise OptionError(f"threads is {shown(threads)}; a number from 1 to {_MOST_THREADS} is needed, or None")
+    return count
+
+
+def _wait_policy(wait: object) -> str:
+    if not isinstance(wait, str) or wait not in WAIT_POLICIES:
+        known = ", ".join(WAIT_POLICIES)
+        raise OptionError(f"wait is {shown(wait)}{nearest(wait, WAIT_POLICIES)}; there are {known}")
+    return wait
+
+
+def _processors(cpus: object) -> tuple[int, ...]:
+    if cpus is None:
+        return ()
+    if isinstance(cpus, str | bytes) or not isinstance(cpus, Iterable):
+        raise OptionError(f"cpus is {shown(cpus)}; a list of processor numbers is needed, such as (2, 3)")
+    numbers = []
+    for cpu in cpus:
+        number = whole_number(cpu)
+        if number is None or not 0 <= number < 1 << 16:
+            raise OptionError(f"cpus: {shown(cpu)} is no number of a processor")
+        numbers.append(number)
+    return tuple(numbers)

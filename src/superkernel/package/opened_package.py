@@ -1,0 +1,139 @@
+"""package.opened_package: libsuperkernel and a folder -> an opened model and its contexts, freed when unused."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import LaunchError
+from ..runtime.submitted_launches import SubmittedLaunches
+from .model_library import ModelLibrary
+
+
+@dataclass(frozen=True)
+class PackageSettings:
+    """What `load_model` was asked for."""
+
+    threads: int  # 0: as many as affinity and CPU quota allow
+    wait: str
+    cpus: tuple[int, ...]
+
+
+class OpenedPackage:
+    """A model of libsuperkernel. It is closed by `close`, or when this object and all contexts are gone."""
+
+    def __init__(self, library: ModelLibrary, path: Path, settings: PackageSettings) -> None:
+        self.library = library
+        self.path = path
+        self.settings = settings
+        self.address = library.open(path, settings.threads, settings.wait, settings.cpus)
+        self._release = weakref.finalize(self, _release_here, library.close, self.address, os.getpid())
+        self.description = library.describe(self.address)
+        self.where = f"package {self.description.name!r}"
+        self._contexts: weakref.WeakSet[ContextHandle] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self.is_closed = False
+
+    def create_context(self) -> ContextHandle:
+        with self._lock:
+            if self.is_closed:
+                raise LaunchError(f"{self.where} is closed; load it again")
+            context = ContextHandle(self)
+            self._contexts.add(context)
+            return context
+
+    def close(self) -> None:
+        """Closes all contexts, then the model. Refused, with all of them open, while a call runs or was submitted."""
+        with self._lock:
+            if self.is_closed:
+                return
+            contexts = tuple(self._contexts)
+            for context in contexts:
+                context.check_idle()
+            for context in contexts:
+                context.close()
+            self.is_closed = True
+        self._release()
+
+
+class ContextHandle:
+    """A context of libsuperkernel. The call that runs in it holds the lock; closing it takes the lock for good."""
+
+    def __init__(self, package: OpenedPackage) -> None:
+        self.package = package  # which must outlive the context
+        self.library = package.library
+        self.where = package.where
+        self.lock = threading.Lock()
+        self._process = os.getpid()
+        self._closing = threading.Lock()  # between close and submit
+        self.is_closed = False
+        self._submitted = SubmittedLaunches(package.description.name)
+        self.address = package.library.create_context(package.address)
+        self._release = weakref.finalize(self, _destroy, package, self.address, self._process)
+
+    def acquire(self, wait: bool = False) -> None:
+        """Takes the lock for a call; a LaunchError that says why it cannot be had."""
+        if not self.lock.acquire(wait):
+            self.take_over()
+
+    def take_over(self) -> None:
+        """After the lock could not be acquired: takes that of a thread which a fork has left behind, or refuses."""
+        if self.is_closed:
+            raise LaunchError(f"{self.where} is closed; load it again")
+        if self._process == os.getpid():
+            raise LaunchError(
+                f"{self.where}: another thread is running in this context; give every thread a context of its own: "
+                "model.new_context()"
+            )
+        self._process = os.getpid()  # the child has the lock as it was at the fork, and not the thread that held it
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        self.acquire()
+        try:
+            yield
+        finally:
+            self.lock.release()
+
+    def submit(self, call: Callable[[], Any]) -> Future[Any]:
+        with self._closing:
+            self._check_open()
+            return self._submitted.submit(call)
+
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise LaunchError(f"{self.where} is closed; load it again")
+
+    def check_idle(self) -> None:
+        """A LaunchError while a call runs or was submitted."""
+        if pending := self._submitted.pending():
+            raise LaunchError(f"{self.where}: close() while {pending} submitted calls are not done")
+        if not self.is_closed and self.lock.locked() and self._process == os.getpid():
+            raise LaunchError(f"{self.where}: close() while a call is running")
+
+    def close(self) -> None:
+        with self._closing:
+            if self.is_closed:
+                return
+            self.check_idle()
+            self.acquire()
+            self.is_closed = True
+        self._submitted.stop()
+        self._release()
+
+
+def _destroy(package: OpenedPackage, address: int, process: int) -> None:
+    _release_here(package.library.destroy_context, address, process)
+
+
+def _release_here(release: Callable[[int], None], address: int, process: int) -> None:
+    """In the child of a fork, what the parent has opened is left alone: its threads do not exist there."""
+    if os.getpid() == process:
+        release(address)

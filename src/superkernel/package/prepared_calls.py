@@ -1,0 +1,240 @@
+"""package.prepared_calls: an entry with one shape -> functions that check arguments which fit in little time.
+
+The functions are written for the number of inputs and outputs, without loops, as dataclasses write `__init__`: a call
+costs about two microseconds beside the model. Arguments that do not fit at first sight, such as a read-only array, an
+object with `__dlpack__` or an argument by name, are checked by `checked_calls`, which also says what is wrong.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..targets.buffers import torch_or_none
+from .array_values import ALIGNED_FROM, DATA_OFFSET, HAS_KNOWN_LAYOUT, empty_array, numpy_dtype, read_address
+from .checked_calls import EntryCalls
+from .model_library import ArrayType, EntryShape
+
+Call = Callable[..., Any]
+_NOT_PASSED: Any = object()
+_MOST_ARRAYS = 64  # inputs and outputs; the time of longer calls is in the model
+
+
+@dataclass(frozen=True)
+class _ArrayLibrary:
+    """How written functions deal with arrays of numpy or of torch; {0} is an argument, {1} its number."""
+
+    array_type: type[Any]
+    dtype: Callable[[str], Any]
+    size: Callable[[tuple[int, ...]], Any]
+    fits: str  # what must hold beside type, dtype and size
+    fits_as_output: str
+    address: str
+    result: str  # what is returned for the numpy array of a result
+    names: Mapping[str, Any]
+
+
+def prepare_call(calls: EntryCalls) -> Call:
+    """The function behind `model.entry(...)`."""
+
+    def checked_call(*arguments: Any, out: Any = None, **named: Any) -> Any:
+        return calls.call(arguments, named, out)
+
+    first = calls.entry.shapes[0]
+    array_count = len(first.inputs) + len(first.outputs)
+    if not first.inputs or not first.outputs or array_count > _MOST_ARRAYS or not HAS_KNOWN_LAYOUT:
+        return checked_call
+    prepared = [
+        _written_call(calls, index, _NUMPY, _tensor_call(calls, index)) for index in range(len(calls.entry.shapes))
+    ]
+    if len(prepared) == 1:
+        return prepared[0]
+    shapes = reversed(calls.entry.shapes)  # where two shapes have equal sizes, the first is taken
+    by_sizes = dict(zip((tuple(kind.shape for kind in shape.inputs) for shape in shapes), prepared[::-1], strict=True))
+
+    def call_by_sizes(*arguments: Any, out: Any = None, **named: Any) -> Any:
+        try:
+            call = by_sizes[tuple([value.shape for value in arguments])]
+        except (AttributeError, KeyError, TypeError):  # no array; a size inside a bucket; a shape that is no tuple
+            call = checked_call
+        return call(*arguments, out=out, **named)
+
+    return call_by_sizes
+
+
+def _tensor_call(calls: EntryCalls, index: int) -> Call:
+    """For calls without numpy arrays: the function for tensors is written when the first one comes."""
+    written: list[Call] = []
+
+    def call(*values: Any, **named: Any) -> Any:
+        if written:
+            return written[0](*values, **named)
+        torch = torch_or_none()
+        if torch is not None and isinstance(values[0], torch.Tensor):
+            written.append(_written_call(calls, index, _torch(torch, calls.entry.shapes[index]), checked_call))
+        return checked_call(*values, **named)
+
+    def checked_call(*values: Any, out: Any = None, **named: Any) -> Any:
+        return calls.call([value for value in values if value is not _NOT_PASSED], named, out)
+
+    return call
+
+
+_NUMPY = _ArrayLibrary(
+    np.ndarray,
+    numpy_dtype,
+    tuple,
+    fits="{0}.flags.carray",  # contiguous, aligned and writable
+    fits_as_output="{0}.flags.carray",
+    address="read_address(id({0}) + data_offset).value",
+    result="{0}",
+    names={},
+)
+
+
+def _torch(torch: Any, shape: EntryShape) -> _ArrayLibrary:
+    return _ArrayLibrary(
+        torch.Tensor,
+        lambda dtype: getattr(torch, dtype),
+        torch.Size,
+        fits="{0}.is_cpu and {0}.is_contiguous() and not {0}.is_neg() and {0}.data_ptr()",
+        fits_as_output="{0}.is_cpu and {0}.is_contiguous() and not {0}.is_neg() and not {0}.requires_grad",
+        address="{0}.data_ptr()",
+        result="tensor{1}({0})",
+        names={f"tensor{index}": _to_tensor(torch, kind.dtype) for index, kind in enumerate(shape.outputs)},
+    )
+
+
+def _to_tensor(torch: Any, dtype: str) -> Callable[[Any], Any]:
+    from_numpy: Callable[[Any], Any] = torch.from_numpy  # takes half of the time of torch.empty
+    if dtype != "bfloat16":
+        return from_numpy
+    return lambda bits: from_numpy(bits.view(np.int16)).view(torch.bfloat16)
+
+
+def _written_call(calls: EntryCalls, shape_index: int, arrays: _ArrayLibrary, other_call: Call) -> Call:
+    """`other_call` takes the arguments that do not fit."""
+    context, shape = calls.context, calls.entry.shapes[shape_index]
+    names: dict[str, Any] = {
+        "not_passed": _NOT_PASSED,
+        "array_type": arrays.array_type,
+        "other_call": other_call,
+        "acquire": context.lock.acquire,
+        "take_over": context.take_over,
+        "release": context.lock.release,
+        "run": context.library.run_index,
+        "failure": context.library.failure,
+        "context": calls.handle,
+        "entry": calls.index,
+        "shape": ctypes.c_int32(shape_index),
+        "inputs": calls.input_addresses,
+        "outputs": calls.output_addresses,
+        "read_address": read_address,
+        "data_offset": DATA_OFFSET,
+        "overlap": _overlap_test(calls, shape),
+        **{f"allocate{index}": _allocator(kind) for index, kind in enumerate(shape.outputs)},
+        **arrays.names,
+    }
+    for prefix, kinds in (("value", shape.inputs), ("result", shape.outputs)):
+        for index, kind in enumerate(kinds):
+            names[f"{prefix}{index}_dtype"] = arrays.dtype(kind.dtype)
+            names[f"{prefix}{index}_size"] = arrays.size(kind.shape)
+    source = _call_source(len(shape.inputs), len(shape.outputs), arrays)
+    exec(compile(source, f"<call of entry {calls.entry.name!r}>", "exec"), names)
+    call: Call = names["call"]
+    return call
+
+
+def _call_source(input_count: int, output_count: int, arrays: _ArrayLibrary) -> str:
+    """`call` allocates the results, `call_into` writes into the arrays of `out`."""
+    values = [f"value{index}" for index in range(input_count)]
+    results = [f"result{index}" for index in range(output_count)]
+    listed = ", ".join(values)
+    unpacked = "".join(f"{result}, " for result in results)
+    returned = [arrays.result.format(result, index) for index, result in enumerate(results)]
+    take_inputs = [f"        inputs[{index}] = {arrays.address.format(value)}" for index, value in enumerate(values)]
+    lines = [
+        f"def call({', '.join(f'{value}=not_passed' for value in values)}, /, *more, out=None, **named):",
+        f"    if more or named or not ({_fits(values, arrays.fits)}):",
+        f"        return other_call({listed}, *more, out=out, **named)",
+        "    if out is not None:",
+        f"        return call_into(out, {listed})",
+        "    if not acquire(False):",
+        "        take_over()",
+        "    try:",
+        *take_inputs,
+        *(f"        {result} = allocate{index}()" for index, result in enumerate(results)),
+        *(f"        outputs[{index}] = {_NUMPY.address.format(result)}" for index, result in enumerate(results)),
+        "        status = run(context, entry, shape, inputs, outputs)",
+        "    finally:",
+        "        release()",
+        "    if status:",
+        "        raise failure(status)",
+        f"    return {returned[0] if output_count == 1 else ', '.join(returned)}",
+        "",
+        f"def call_into(out, {listed}):",
+        "    given = out if isinstance(out, (list, tuple)) else (out,)",
+        f"    if len(given) != {output_count}:",
+        f"        return other_call({listed}, out=out)",
+        f"    {unpacked} = given",
+        f"    if not ({_fits(results, arrays.fits_as_output)}):",
+        f"        return other_call({listed}, out=out)",
+        "    if not acquire(False):",
+        "        take_over()",
+        "    try:",
+        *take_inputs,
+        *(f"        outputs[{index}] = {arrays.address.format(result)}" for index, result in enumerate(results)),
+        "        is_overlapping = overlap()",
+        "        status = 0 if is_overlapping else run(context, entry, shape, inputs, outputs)",
+        "    finally:",
+        "        release()",
+        "    if is_overlapping:",
+        f"        return other_call({listed}, out=out)",
+        "    if status:",
+        "        raise failure(status)",
+        "    return out",
+    ]
+    return "\n".join(lines)
+
+
+def _fits(names: Sequence[str], condition: str) -> str:
+    conditions = [f"type({name}) is array_type" for name in names]
+    conditions += [
+        f"{name}.dtype is {name}_dtype and {name}.shape == {name}_size and {condition.format(name)}" for name in names
+    ]
+    return "\n        and ".join(conditions)
+
+
+def _overlap_test(calls: EntryCalls, shape: EntryShape) -> Callable[[], bool]:
+    """Whether an output lies in the memory of an input or of another output, by the addresses of the call."""
+    inputs, outputs = calls.input_addresses, calls.output_addresses
+    input_sizes = [_size_of(kind) for kind in shape.inputs]
+    output_sizes = [_size_of(kind) for kind in shape.outputs]
+
+    def overlap() -> bool:
+        ranges = list(zip(inputs, input_sizes, strict=True))
+        for begin, size in zip(outputs, output_sizes, strict=True):
+            for other, other_size in ranges:
+                if begin < other + other_size and other < begin + size:
+                    return True
+            ranges.append((begin, size))
+        return False
+
+    return overlap
+
+
+def _size_of(kind: ArrayType) -> int:
+    return math.prod(kind.shape) * numpy_dtype(kind.dtype).itemsize
+
+
+def _allocator(kind: ArrayType) -> Callable[[], Any]:
+    dtype, size = numpy_dtype(kind.dtype), kind.shape
+    if _size_of(kind) < ALIGNED_FROM:
+        empty = np.empty
+        return lambda: empty(size, dtype)
+    return lambda: empty_array(kind.dtype, size)

@@ -1,0 +1,124 @@
+"""tools.package_run: a package and .npy files -> calls of an entry, outputs as .npy files, and a summary of both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+
+from ..errors import LaunchError, OptionError, nearest
+from ..package.model import load_model
+from .run_saved import Array, OutputSummary, load_array, read_number, save_arrays, summarise_output
+
+
+@dataclass(frozen=True)
+class PackageRun:
+    """What `superkernel package run` answers."""
+
+    name: str
+    entry: str
+    times_us: tuple[float, ...]  # of each call
+    outputs: tuple[OutputSummary, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        times = {"median": median(self.times_us), "min": min(self.times_us), "max": max(self.times_us)}
+        return {
+            "ok": True,
+            "name": self.name,
+            "entry": self.entry,
+            "calls": len(self.times_us),
+            "us": times,
+            "outputs": {output.name: output.to_dict() for output in self.outputs},
+        }
+
+    def __str__(self) -> str:
+        times = self.times_us
+        line = f"{self.name}.{self.entry}: called in {times[0]:.1f} us"
+        if len(times) > 1:
+            spread = f"median {median(times):.1f} us (from {min(times):.1f} to {max(times):.1f})"
+            line = f"{self.name}.{self.entry}: {len(times)} calls, {spread}"
+        return "\n".join([line, *(f"  {output}" for output in self.outputs)])
+
+
+@dataclass(frozen=True)
+class CallRequest:
+    """What a command asks of a package."""
+
+    package: Path
+    entry: str | None
+    inputs: Sequence[str]  # NAME=FILE.npy, FILE.npy, NAME=NUMBER
+    threads: int | None
+    wait: str = "balanced"
+
+    def load(self) -> Any:
+        return load_model(self.package, threads=self.threads, wait=self.wait)
+
+
+def run_package(request: CallRequest, output: Path | None, repeat: int) -> PackageRun:
+    """Calls the entry `repeat` times. States go on from call to call."""
+    if output is not None and output.exists() and not output.is_dir():
+        raise OptionError(f"--output {output} is not a folder")
+    with request.load() as model:
+        entry = chosen_entry(model, request.entry)
+        values = read_values(entry, request.inputs)
+        if missing := [kind for kind in entry.inputs if kind.name not in values]:
+            listed = "\n".join(f"  --input {kind.name}=FILE.npy  ({kind.dtype}{list(kind.shape)})" for kind in missing)
+            raise OptionError(f"{entry.name!r} needs {len(missing)} more inputs:\n{listed}")
+        arguments = [values[kind.name] for kind in entry.inputs]
+        times = []
+        for _ in range(repeat):
+            begin = perf_counter_ns()
+            returned = entry(*arguments)
+            times.append((perf_counter_ns() - begin) / 1e3)
+        results = returned if isinstance(returned, tuple) else (returned,)
+        produced = {kind.name: value for kind, value in zip(entry.outputs, results, strict=True)}
+        files = {} if output is None else save_arrays(produced, output)
+        summaries = [
+            summarise_output(kind.name, kind.dtype, produced[kind.name], files.get(kind.name)) for kind in entry.outputs
+        ]
+        return PackageRun(model.description.name, entry.name, tuple(times), tuple(summaries))
+
+
+def chosen_entry(model: Any, name: str | None) -> Any:
+    """The entry of that name; without a name the only one, or `forward`."""
+    if name is not None:
+        if name not in model.entries:
+            hint = nearest(name, model.entries)
+            raise OptionError(f"--entry {name}: there is no such entry{hint}; there are {', '.join(model.entries)}")
+        return model.entries[name]
+    if len(model.entries) == 1:
+        return next(iter(model.entries.values()))
+    if "forward" in model.entries:
+        return model.entries["forward"]
+    raise OptionError(f"the package has several entries: name one with --entry: {', '.join(model.entries)}")
+
+
+def read_values(entry: Any, given: Sequence[str]) -> dict[str, Array]:
+    """NAME=FILE.npy, FILE.npy with the name as its stem, or NAME=NUMBER for an input without dimensions."""
+    kinds = {kind.name: kind for kind in entry.inputs}
+    found: dict[str, Array] = {}
+    for text in given:
+        name, separator, value = text.partition("=")
+        if not separator or (name not in kinds and Path(text).is_file()):
+            name, value = Path(text).stem, text
+        if name not in kinds:
+            raise OptionError(
+                f"--input {text}: {entry.name!r} has no input {name!r}{nearest(name, kinds)}; "
+                f"there are {', '.join(kinds) or 'none'}"
+            )
+        if name in found:
+            raise OptionError(f"--input {text}: {name!r} was given before")
+        number = read_number(value) if not kinds[name].shape else None
+        if number is None:
+            found[name] = load_array(value, text)
+            continue
+        try:
+            found[name] = np.asarray(number).astype(kinds[name].dtype)
+        except (TypeError, OverflowError) as reason:
+            raise LaunchError(f"--input {text}: {number} is no {kinds[name].dtype}") from reason
+    return found
