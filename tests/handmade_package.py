@@ -1,9 +1,10 @@
-"""A package written by hand, with a few functions in C++ as its code: for tests that need neither torch nor an export."""
+"""A package written by hand, whose code is a few functions in C++: for tests that need neither torch nor an export."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import platform
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -61,7 +62,8 @@ void both(sk::Launch* launch, int) {
 }
 """
 WEIGHT = np.arange(4, dtype=np.float32)
-OBJECT = "objects/code.x86-64-v3.so"
+INSTRUCTION_SET = "aarch64" if platform.machine() == "aarch64" else "x86-64-v3"
+OBJECT = f"objects/code.{INSTRUCTION_SET}.so"
 
 
 def write_handmade(path: Path, change: Callable[[dict[str, Any]], None] | None = None) -> Path:
@@ -150,7 +152,7 @@ def _manifest(name: str) -> Manifest:
             PackagedEntry("rows", tuple(rows)),
             PackagedEntry("both", (both,)),
         ),
-        {"code": (PackagedObject("x86-64-v3", OBJECT),)},
+        {"code": (PackagedObject(INSTRUCTION_SET, OBJECT),)},
         (_tensor("counter", "int64", (1,)),),
         torch="2.13.0",
     )

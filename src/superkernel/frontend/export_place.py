@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ..errors import GraphError, OptionError, UnsupportedError, nearest
-from .torch_versions import REQUIREMENT
+from ..errors import GraphError, OptionError, nearest
+from .import_explain import import_explain, import_export
 
 
 def export_place(place: str, output: Path, settings: Mapping[str, Any], arguments: Sequence[str] = ()) -> Path:
     """`make` returns (model, inputs), or (model, inputs, {"buckets": ...}); inputs as in `superkernel.export`."""
-    try:
-        explain = import_module(f"{__package__}.explain")
-        export = import_module(f"{__package__}.export.export").export
-    except ModuleNotFoundError as missing:
-        if missing.name != "torch":
-            raise
-        raise UnsupportedError(
-            f"export compiles a model of torch, and torch is not installed: pip install '{REQUIREMENT}'"
-        ) from None
+    export, explain = import_export().export, import_explain()
     file, _, name = place.partition(":")
     path = Path(file)
     if not name or not path.is_file():

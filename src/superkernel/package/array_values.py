@@ -17,7 +17,7 @@ import numpy as np
 
 from ..errors import LaunchError, shown
 from ..targets.buffers import aligned_empty, is_tensor, torch_or_none
-from .model_library import DTYPES, ArrayType
+from .library_functions import DTYPES, ArrayType
 
 Array = np.ndarray[Any, Any]
 _BFLOAT16_BITS = "uint16"  # numpy has no bfloat16
@@ -102,7 +102,7 @@ def place_state(expected: ArrayType, value: Any, where: str) -> PlacedArray:
 
 
 def _place_tensor(expected: ArrayType, tensor: Any, where: str) -> PlacedArray:
-    if tensor.device.type != "cpu":
+    if not tensor.is_cpu:
         raise LaunchError(f"{where} is on device {tensor.device}, the model runs on the cpu: pass .cpu()")
     if str(tensor.layout) != "torch.strided":
         raise LaunchError(f"{where} has layout {tensor.layout}; a dense tensor is needed")

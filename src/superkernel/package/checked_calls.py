@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import LaunchError, nearest
 from .array_values import PlacedArray, check_overlaps, place_input, place_output, result_kind
-from .model_library import EntryDescription
+from .library_functions import EntryDescription
 from .opened_package import ContextHandle
 from .shape_choice import ChosenShape, choose_shape
 

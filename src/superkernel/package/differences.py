@@ -17,7 +17,7 @@ _FIELDS = ("name", "superkernel", "torch", "options", "needs_torch")
 
 
 @dataclass(frozen=True)
-class Difference:
+class PackageDifference:
     """Something that is in one package only, or not the same in both."""
 
     kind: str  # field, entry, state, code, weight
@@ -34,7 +34,7 @@ class PackageComparison:
 
     first: Path
     second: Path
-    differences: tuple[Difference, ...]
+    differences: tuple[PackageDifference, ...]
 
     def to_dict(self) -> dict[str, Any]:
         listed = [vars(difference) for difference in self.differences]
@@ -61,22 +61,22 @@ def compare_packages(first: Path, second: Path) -> PackageComparison:
     return PackageComparison(first, second, tuple(found))
 
 
-def _different_fields(before: PackageSummary, after: PackageSummary) -> list[Difference]:
+def _different_fields(before: PackageSummary, after: PackageSummary) -> list[PackageDifference]:
     pairs = [(name, getattr(before.manifest, name), getattr(after.manifest, name)) for name in _FIELDS]
-    return [Difference("field", name, _changed_value(a, b)) for name, a, b in pairs if a != b]
+    return [PackageDifference("field", name, _changed_value(a, b)) for name, a, b in pairs if a != b]
 
 
 def _different(
     kind: str, before: Mapping[str, T], after: Mapping[str, T], changed: Callable[[T, T], str]
-) -> list[Difference]:
+) -> list[PackageDifference]:
     found = []
     for name in dict.fromkeys((*before, *after)):
         if name not in after:
-            found.append(Difference(kind, name, "only in the first"))
+            found.append(PackageDifference(kind, name, "only in the first"))
         elif name not in before:
-            found.append(Difference(kind, name, "only in the second"))
+            found.append(PackageDifference(kind, name, "only in the second"))
         elif before[name] != after[name]:
-            found.append(Difference(kind, name, changed(before[name], after[name])))
+            found.append(PackageDifference(kind, name, changed(before[name], after[name])))
     return found
 
 
@@ -109,7 +109,7 @@ def _code(summary: PackageSummary) -> dict[str, str]:
     }
 
 
-def _different_weights(first: Path, second: Path) -> list[Difference]:
+def _different_weights(first: Path, second: Path) -> list[PackageDifference]:
     before, after = read_weights_header(first), read_weights_header(second)
     found = _different(
         "weight",
@@ -121,7 +121,7 @@ def _different_weights(first: Path, second: Path) -> list[Difference]:
     with first.open("rb") as old, second.open("rb") as new:
         for name in before:
             if name not in differing and not _same_bytes(old, before[name], new, after[name]):
-                found.append(Difference("weight", name, "values differ"))
+                found.append(PackageDifference("weight", name, "values differ"))
     return found
 
 

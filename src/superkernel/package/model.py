@@ -10,9 +10,9 @@ from typing import Any
 from ..errors import BuildError, GraphError, OptionError, nearest, shown
 from ..model.plain_values import checked_path, whole_number
 from .checksums import MANIFEST, check_files, check_hash, read_checksums
+from .library_functions import WAIT_POLICIES, loaded_library
 from .manifest import read_manifest
 from .model_context import ModelContext
-from .model_library import WAIT_POLICIES, model_library
 from .opened_package import OpenedPackage, PackageSettings
 
 _MOST_THREADS = 4096
@@ -70,7 +70,7 @@ def _load(folder: Path, settings: PackageSettings, verify: bool = False) -> Any:
         from .torch_model import load_torch_model
 
         return load_torch_model(folder, manifest, files)
-    return LoadedModel(OpenedPackage(model_library(folder, files), folder.absolute(), settings))
+    return LoadedModel(OpenedPackage(loaded_library(folder, files), folder.absolute(), settings))
 
 
 def _load_again(path: str, settings: PackageSettings) -> Any:

@@ -11,7 +11,7 @@ from typing import Any, Self
 from ..errors import LaunchError, nearest
 from .array_values import Array, empty_array, place_state
 from .checked_calls import EntryCalls
-from .model_library import ArrayType, EntryDescription, ModelDescription
+from .library_functions import ArrayType, EntryDescription, ModelDescription
 from .opened_package import ContextHandle, OpenedPackage
 from .prepared_calls import prepare_call
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import LaunchError
 from ..runtime.submitted_launches import SubmittedLaunches
-from .model_library import ModelLibrary
+from .library_functions import LibraryFunctions
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class PackageSettings:
 class OpenedPackage:
     """A model of libsuperkernel. It is closed by `close`, or when this object and all contexts are gone."""
 
-    def __init__(self, library: ModelLibrary, path: Path, settings: PackageSettings) -> None:
+    def __init__(self, library: LibraryFunctions, path: Path, settings: PackageSettings) -> None:
         self.library = library
         self.path = path
         self.settings = settings

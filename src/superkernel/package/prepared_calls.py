@@ -18,7 +18,7 @@ import numpy as np
 from ..targets.buffers import torch_or_none
 from .array_values import ALIGNED_FROM, DATA_OFFSET, HAS_KNOWN_LAYOUT, empty_array, numpy_dtype, read_address
 from .checked_calls import EntryCalls
-from .model_library import ArrayType, EntryShape
+from .library_functions import ArrayType, EntryShape
 
 Call = Callable[..., Any]
 _NOT_PASSED: Any = object()

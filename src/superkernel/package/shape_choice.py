@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..errors import LaunchError
-from .model_library import ArrayType, EntryDescription, EntryShape
+from .library_functions import ArrayType, EntryDescription, EntryShape
 
 Sizes = tuple[int, ...]
 

@@ -43,11 +43,7 @@ def read_weights_header(path: Path) -> Mapping[str, StoredRange]:
         raise BuildError(f"{path} is no safetensors file: its header is no object")
     data = 8 + length
     tensors = {name: _range(path, name, value, data, size) for name, value in header.items() if name != "__metadata__"}
-    return {
-        name: stored
-        for name, stored in tensors.items()
-        if stored.dtype != "U8" or not _PADDING.fullmatch(name)
-    }
+    return {name: stored for name, stored in tensors.items() if stored.dtype != "U8" or not _PADDING.fullmatch(name)}
 
 
 def _range(path: Path, name: str, value: Any, data: int, size: int) -> StoredRange:

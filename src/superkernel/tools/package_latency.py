@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import LaunchError
 from ..package.array_values import numpy_dtype
-from ..package.model_library import ArrayType
+from ..package.library_functions import ArrayType
 from .package_run import CallRequest, chosen_entry, read_values
 from .run_saved import Array
 

@@ -1,4 +1,4 @@
-"""package.model_library: libsuperkernel -> its functions for Python, by ctypes; their failures are raised."""
+"""package.library_functions: libsuperkernel -> its functions for Python, by ctypes; their failures are raised."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class ModelDescription:
     states: tuple[ArrayType, ...]
 
 
-class ModelLibrary:
+class LibraryFunctions:
     """The functions of libsuperkernel. A function that fails raises the library's sentence."""
 
     def __init__(self, path: Path) -> None:
@@ -258,11 +258,13 @@ def _entry_description(info: Any) -> EntryDescription:
     return EntryDescription(_text(info.name), _text(info.doc), shapes)
 
 
-_loaded: list[ModelLibrary] = []  # at most one: objects of packages find the functions that they call in the first one
+_loaded: list[
+    LibraryFunctions
+] = []  # at most one: objects of packages find the functions that they call in the first one
 _loading = threading.Lock()
 
 
-def model_library(package: Path, files: Mapping[str, FileSum]) -> ModelLibrary:
+def loaded_library(package: Path, files: Mapping[str, FileSum]) -> LibraryFunctions:
     """The library of this process: the package's copy, whose hash is checked before, unless one is loaded already."""
     with _loading:
         if not _loaded:
@@ -270,9 +272,9 @@ def model_library(package: Path, files: Mapping[str, FileSum]) -> ModelLibrary:
         return _loaded[0]
 
 
-def _load(package: Path, files: Mapping[str, FileSum]) -> ModelLibrary:
+def _load(package: Path, files: Mapping[str, FileSum]) -> LibraryFunctions:
     if LIBRARY_FILE in files:
-        return ModelLibrary(check_hash(package, files[LIBRARY_FILE]))
+        return LibraryFunctions(check_hash(package, files[LIBRARY_FILE]))
     from .library import library_path
 
-    return ModelLibrary(library_path())
+    return LibraryFunctions(library_path())
