@@ -1,0 +1,71 @@
+"""docs/packages.md: what it shows works, on packages that docs/exporting.md exports, from Python and from a shell."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from docs.pages import blocks, read_page, shell_commands
+from handmade_package import write_sums
+from typer.testing import CliRunner
+
+torch = pytest.importorskip("torch")
+
+import superkernel as sk  # noqa: E402
+from superkernel.package.weights_header import read_weights_header  # noqa: E402
+from superkernel.tools.cli import app  # noqa: E402
+
+MODEL = """
+import torch
+
+def make():
+    model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.Tanh(), torch.nn.Linear(32, 4)).eval()
+    return model, (torch.randn(1, 8),)
+"""
+
+
+@pytest.mark.slow
+def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.py").write_text(MODEL)
+    np.save("x.npy", np.ones((1, 8), np.float32))
+    ((_, text),) = blocks(read_page("packages.md"), "sh")
+    answers = {}
+    for words in shell_commands(text):
+        options = ["--calls", "20"] if "bench" in words else []
+        done = CliRunner().invoke(app, [*words[1:], *options, "--json"])
+        assert done.exit_code == 0, done.output
+        answers[words[2] if words[1] == "package" else words[1]] = json.loads(done.stdout)
+        if "export" in words:
+            change_a_weight(shutil.copytree("policy.sk", "old.sk"))
+    (entry,) = answers["export"]["entries"]
+    assert entry["shapes"][0]["inputs"] == [{"name": "input", "dtype": "float32", "shape": [1, 8]}]
+    assert answers["info"] == answers["export"]
+    assert answers["verify"]["files"] == len(answers["info"]["files"])
+    assert answers["run"]["outputs"]["output_0"]["shape"] == [1, 4]
+    assert np.load("results/output_0.npy").shape == (1, 4)
+    assert answers["bench"]["calls"] == 20 and answers["bench"]["us"]["p50"] > 0
+    assert answers["diff"]["differences"] == [{"kind": "weight", "name": "2.bias", "what": "values differ"}]
+
+    names: dict[str, Any] = {"torch": torch, "sk": sk}
+    code = next(code for _, code in blocks(read_page("exporting.md"), "python") if "counter.sk" in code)
+    (tmp_path / "export_counter.py").write_text(code)  # torch.export reads source lines
+    exec(compile(code, str(tmp_path / "export_counter.py"), "exec"), names)
+    for _, code in blocks(read_page("packages.md"), "python"):
+        exec(code, names)
+    assert names["action"].shape == (1, 4)
+    assert names["counter"].save_state()["total"].tolist() == [1, 1, 1, 1]
+    assert names["counter"].states == ("total",)
+
+
+def change_a_weight(package: Path) -> None:
+    file = Path(package) / "weights.safetensors"
+    stored = read_weights_header(file)["2.bias"]
+    raw = bytearray(file.read_bytes())
+    raw[stored.begin] ^= 1
+    file.write_bytes(raw)
+    write_sums(Path(package))
