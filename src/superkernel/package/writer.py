@@ -30,6 +30,7 @@ class PackageContents:
     files: Mapping[str, Path] = field(default_factory=dict)  # path in the package -> the file to copy
     explanation: str = ""
     add_files: Callable[[Path], None] = lambda folder: None  # writes further files into the folder
+    revise: Callable[[Path], Manifest] | None = None  # the complete folder -> the manifest that replaces the first
 
 
 def write_package(path: Path, contents: PackageContents, overwrite: bool = False) -> Path:
@@ -67,10 +68,17 @@ def _write_files(folder: Path, contents: PackageContents) -> None:
         shutil.copyfile(file, folder / name)
     contents.add_files(folder)
     (folder / EXPLANATION).write_text(contents.explanation, encoding="utf-8")
-    (folder / MANIFEST).write_text(contents.manifest.text(), encoding="utf-8")
-    listed = sorted(file for file in folder.rglob("*") if file.is_file())
-    files = {str(file.relative_to(folder)): _facts(file) for file in listed}
-    text = json.dumps({"version": CHECKSUMS_VERSION, "files": files}, indent=1) + "\n"
+    files = {str(file.relative_to(folder)): _facts(file) for file in sorted(folder.rglob("*")) if file.is_file()}
+    _write_manifest(folder, contents.manifest, files)
+    if contents.revise is not None:
+        _write_manifest(folder, contents.revise(folder), files)
+
+
+def _write_manifest(folder: Path, manifest: Manifest, files: Mapping[str, dict[str, int | str]]) -> None:
+    """The manifest, and the checksums of it and of all other files."""
+    (folder / MANIFEST).write_text(manifest.text(), encoding="utf-8")
+    listed = dict(sorted({**files, MANIFEST: _facts(folder / MANIFEST)}.items()))
+    text = json.dumps({"version": CHECKSUMS_VERSION, "files": listed}, indent=1) + "\n"
     (folder / CHECKSUMS).write_text(text, encoding="utf-8")
 
 

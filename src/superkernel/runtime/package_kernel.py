@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from ..model.graph import Graph, build_graph
 from ..model.op import Op
 from ..model.options import Options
-from ..plan import Plan
-from ..targets.protocol import Executable, Target
+from ..targets.protocol import Executable, LaunchPlan, Target
 from .artefact import smaller_plans
 from .compile import core_choice
 
@@ -19,7 +18,7 @@ class PackageKernel:
     """A super kernel that is built and not loaded. One binary holds the entries of all plans, most cores first."""
 
     graph: Graph
-    plans: tuple[Plan, ...]
+    plans: tuple[LaunchPlan, ...]
     executables: tuple[Executable, ...]  # by plan
 
 
@@ -33,5 +32,14 @@ def build_for_package(
     graph = given.with_kernels(dict(prepared.kernels))
     choice = core_choice(graph, options, target, fixed_cores, by_work=True)
     plan = target.planner.plan(graph, options, choice.cores, choice.note)
-    plans = tuple(plan for plan in (plan, *smaller_plans(target, plan)) if isinstance(plan, Plan))
+    plans = (plan, *smaller_plans(target, plan), *_plan_for_one_core(target, plan))
     return PackageKernel(graph, plans, tuple(prepared.build(plans)))
+
+
+def _plan_for_one_core(target: Target, plan: LaunchPlan) -> tuple[LaunchPlan, ...]:
+    """A plan without waits; none where the plan is for one core, or its team meets in sync_all."""
+    graph = plan.graph
+    if plan.cores == 1 or any(node.kernel.sync_all for node in graph.nodes):
+        return ()
+    alone = replace(graph, title=f"{graph.label} on 1 core")
+    return (target.planner.plan(alone, plan.options, 1, f"cores: 1 of the {plan.cores} that it was exported for"),)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from ...plan import Plan
 from ...plan.lifetimes import OpOrder, accesses, op_order, place
 from ...plan.memory import ALIGNMENT
 from ...runtime.package_kernel import PackageKernel
@@ -32,7 +33,7 @@ def plan_arena(
     touched = [name for name in sizes if name in graph.buffers]
     users = dict(zip(touched, accesses(graph, touched), strict=True))
     shared = sorted((name for name in touched if users[name] and name not in returned), key=lambda n: users[n][0])
-    order = _OrderOfAllPlans([op_order(plan) for plan in kernel.plans])
+    order = _OrderOfAllPlans([op_order(plan) for plan in kernel.plans if isinstance(plan, Plan)])
     plan = place(shared, [sizes[n] for n in shared], [users[n] for n in shared], order, [None] * len(shared))
     offsets, end = dict(plan.offsets), _aligned(plan.arena)
     for name in touched:

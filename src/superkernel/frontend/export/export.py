@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from ...errors import OptionError, UnsupportedError, nearest, shown
 from ...model.dim import Dim
@@ -23,6 +25,7 @@ from ...targets.protocol import Target
 from ...version import __version__
 from ..lowering import find_lowering
 from ..torch_versions import unsupported_version
+from .choose_plans import ExampleCall, choose_plans
 from .compile_entry import CompiledEntry, EntryPart, UnfusibleOperators, compile_entry, make_part
 from .entry_buckets import prove_buckets, with_rows
 from .entry_requests import EntryRequest, entry_requests
@@ -45,6 +48,7 @@ class TracedShape:
     launch: str
     traced: TracedEntry
     bucket: PackagedBucket | None
+    example: ExampleCall
 
 
 def export(
@@ -65,7 +69,7 @@ def export(
     both by entry: an entry that is the name of a method is that method, any other is the call of the model. `buckets`
     says which dimensions may have any size up to a bucket, such as {"x": {0: sk.Dim("batch", buckets=(1, 4, 16))}}.
     `march` names the instruction sets of the objects, native (this machine, the default), x86-64-v3 or x86-64-v4, or
-    several. With `allow="library"` a model with operators that have no sub-kernel goes through AOTInductor; its package
+    several. Without `cores`, kernels are divided for this machine's, and each shape is timed on one core and on all. With `allow="library"` a model with operators that have no sub-kernel goes through AOTInductor; its package
     needs torch. `overwrite=True` replaces a package.
     """
     if (reason := unsupported_version(torch.__version__)) is not None:
@@ -130,8 +134,10 @@ class Exporter:
             found = [rows.of_size(size) for size in request.dim.buckets]
         traced = [trace_entry(request.module, call, request.name, kept) for call in calls]
         _check_shapes(request.name, traced)
-        pairs = enumerate(zip(traced, found, strict=True))
-        return [TracedShape(request.name, f"{request.name}_{n}", entry, bucket) for n, (entry, bucket) in pairs]
+        return [
+            TracedShape(name := request.name, f"{name}_{number}", entry, bucket, _example(name, number, call))
+            for number, (entry, bucket, call) in enumerate(zip(traced, found, calls, strict=True))
+        ]
 
     def compile(self, requests: Sequence[EntryRequest], shapes: Sequence[TracedShape], name: str) -> PackageContents:
         """The contents of the package; UnfusibleOperators if some operator has no sub-kernel."""
@@ -158,7 +164,9 @@ class Exporter:
             name, __version__, entries, objects, tuple(states.values()), options=str(self.options), torch=torch_version
         )
         kernels = {launch: next(iter(by_set.values())) for launch, by_set in compiled.items()}
-        return PackageContents(manifest, weights.contents(), files, explain_package(kernels, self.options))
+        explanation, examples = explain_package(kernels, self.options), [shape.example for shape in shapes]
+        revise = partial(choose_plans, manifest=manifest, examples=examples) if self.cores is None else None
+        return PackageContents(manifest, weights.contents(), files, explanation, revise=revise)
 
     def _compile(
         self, shape: TracedShape, part: EntryPart, weights: StoredWeights
@@ -193,6 +201,10 @@ class Exporter:
                 objects[launch] = (*objects.get(launch, ()), PackagedObject(chosen.name, file, features))
                 files[file] = executable.binary
         return objects, files
+
+
+def _example(entry: str, shape: int, args: tuple[Any, ...]) -> ExampleCall:
+    return ExampleCall(entry, shape, tuple(leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)))
 
 
 def _programs(compiled: Mapping[InstructionSet, CompiledEntry]) -> list[PackagedShape]:
