@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -25,13 +25,13 @@ class ExampleCall:
     """The example inputs of a shape of an entry."""
 
     entry: str
-    shape: int
+    launch: str
     tensors: tuple[Any, ...]
 
 
 def choose_plans(folder: Path, manifest: Manifest, examples: Sequence[ExampleCall]) -> Manifest:
     """Times each shape with its team and on one core, and keeps the plans of the faster."""
-    wanted = [example for example in examples if _has_choice(_shape(manifest, example))]
+    wanted = [example for example in examples if any(map(_has_choice, _launches(manifest, example)))]
     if not wanted:
         return manifest
     try:
@@ -40,15 +40,14 @@ def choose_plans(folder: Path, manifest: Manifest, examples: Sequence[ExampleCal
             measured = {example: _times(models, example, bool(manifest.states)) for example in wanted}
     except (UnsupportedError, LaunchError):  # no object for this processor, or inputs that the model refuses
         return manifest
-    slower = [example for example, times in measured.items() if not is_worth_a_team(times)]
-    entries = []
-    for entry in manifest.entries:
-        shapes = list(entry.shapes)
-        for example in slower:
-            if example.entry == entry.name:
-                shapes[example.shape] = _on_one_core(shapes[example.shape])
-        entries.append(replace(entry, shapes=tuple(shapes)))
-    return replace(manifest, entries=tuple(entries))
+    slower = {example.launch for example, times in measured.items() if not is_worth_a_team(times)}
+    return replace(
+        manifest,
+        entries=tuple(
+            replace(entry, shapes=tuple(_revised(shape, slower) for shape in entry.shapes))
+            for entry in manifest.entries
+        ),
+    )
 
 
 def is_worth_a_team(times: Times) -> bool:
@@ -67,17 +66,18 @@ def _times(models: Mapping[str, Any], example: ExampleCall, has_states: bool) ->
     return alternate({name: call(model) for name, model in models.items()}, perf_counter_ns, reset)
 
 
-def _shape(manifest: Manifest, example: ExampleCall) -> PackagedShape:
-    return next(entry for entry in manifest.entries if entry.name == example.entry).shapes[example.shape]
+def _launches(manifest: Manifest, example: ExampleCall) -> list[PackagedLaunch]:
+    launches = (launch for entry in manifest.entries for shape in entry.shapes for launch in shape.launches)
+    return [launch for launch in launches if launch.object == example.launch]
 
 
-def _has_choice(shape: PackagedShape) -> bool:
-    return any(launch.plans[0].cores > 1 and launch.plans[-1].cores == 1 for launch in shape.launches)
+def _has_choice(launch: PackagedLaunch) -> bool:
+    return launch.plans[0].cores > 1 and launch.plans[-1].cores == 1
 
 
-def _on_one_core(shape: PackagedShape) -> PackagedShape:
-    def alone(launch: PackagedLaunch) -> PackagedLaunch:
-        plans = tuple(plan for plan in launch.plans if plan.cores == 1)
-        return replace(launch, plans=plans or launch.plans)
-
-    return replace(shape, launches=tuple(map(alone, shape.launches)))
+def _revised(shape: PackagedShape, slower: Collection[str]) -> PackagedShape:
+    """Launches whose teams are slower keep their plans for one core."""
+    launches = (
+        replace(launch, plans=launch.plans[-1:]) if launch.object in slower else launch for launch in shape.launches
+    )
+    return replace(shape, launches=tuple(launches))

@@ -135,7 +135,7 @@ class Exporter:
         traced = [trace_entry(request.module, call, request.name, kept) for call in calls]
         _check_shapes(request.name, traced)
         return [
-            TracedShape(name := request.name, f"{name}_{number}", entry, bucket, _example(name, number, call))
+            TracedShape(name := request.name, launch := f"{name}_{number}", entry, bucket, _example(name, launch, call))
             for number, (entry, bucket, call) in enumerate(zip(traced, found, calls, strict=True))
         ]
 
@@ -203,8 +203,8 @@ class Exporter:
         return objects, files
 
 
-def _example(entry: str, shape: int, args: tuple[Any, ...]) -> ExampleCall:
-    return ExampleCall(entry, shape, tuple(leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)))
+def _example(entry: str, launch: str, args: tuple[Any, ...]) -> ExampleCall:
+    return ExampleCall(entry, launch, tuple(leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)))
 
 
 def _programs(compiled: Mapping[InstructionSet, CompiledEntry]) -> list[PackagedShape]:

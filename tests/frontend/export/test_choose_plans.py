@@ -1,0 +1,89 @@
+"""Plans of a package: one core where a team is not clearly faster, decided by times that were given."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from superkernel.errors import UnsupportedError
+from superkernel.frontend.export import choose_plans as chosen
+from superkernel.frontend.export.choose_plans import ExampleCall, choose_plans
+from superkernel.package.manifest import (
+    Manifest,
+    PackagedEntry,
+    PackagedLaunch,
+    PackagedPlan,
+    PackagedShape,
+    PackagedTensor,
+)
+
+PLAN = PackagedPlan(1, "sk_segment", (), (), 0, 0, 0, False, 0, (), (), 0, (), 0)
+
+
+def shape_of(launch: str, *cores: int) -> PackagedShape:
+    plans = tuple(replace(PLAN, cores=count, entry=f"on{count}") for count in cores)
+    return PackagedShape((), (), None, 0, (PackagedLaunch(launch, (), plans),), ())
+
+
+MANIFEST = Manifest(
+    "m",
+    "0.1.0",
+    (
+        PackagedEntry("small", (shape_of("small_0", 4, 2, 1),)),
+        PackagedEntry("large", (shape_of("large_0", 4, 2, 1), shape_of("large_1", 1))),
+    ),
+    states=(PackagedTensor("s", "float32", (1,)),),
+)
+EXAMPLES = [
+    ExampleCall("small", "small_0", (1,)),
+    ExampleCall("large", "large_0", (2,)),
+    ExampleCall("large", "large_1", ()),
+]
+
+
+class FakeModel:
+    """A model on a clock of its own: nanoseconds by entry."""
+
+    now = 0
+    resets = 0
+
+    def __init__(self, small: int, large: int) -> None:
+        self._times = {"small": small, "large": large}
+
+    def __enter__(self) -> FakeModel:
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def reset(self) -> None:
+        FakeModel.resets += 1
+
+    def __getattr__(self, entry: str) -> Any:
+        def call(*tensors: object) -> None:
+            FakeModel.now += self._times[entry]
+
+        return call
+
+
+def test_a_team_must_be_clearly_faster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    models = {1: FakeModel(3000, 90_000), None: FakeModel(2900, 50_000)}
+    monkeypatch.setattr(chosen, "load_model", lambda folder, threads=None: models[threads])
+    monkeypatch.setattr(chosen, "perf_counter_ns", lambda: FakeModel.now)
+    small, large = choose_plans(tmp_path, MANIFEST, EXAMPLES).entries
+    assert [plan.cores for plan in small.shapes[0].launches[0].plans] == [1]
+    assert [[p.cores for p in shape.launches[0].plans] for shape in large.shapes] == [[4, 2, 1], [1]]
+    assert FakeModel.resets > 0, "every call begins with the initial states"
+
+
+def test_a_package_that_cannot_run_here_keeps_its_plans(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(folder: Path, threads: int | None = None) -> Any:
+        raise UnsupportedError("another processor")
+
+    monkeypatch.setattr(chosen, "load_model", refuse)
+    assert choose_plans(tmp_path, MANIFEST, EXAMPLES) == MANIFEST
+    one_core = replace(MANIFEST, entries=(PackagedEntry("large", (shape_of("large_1", 1),)),))
+    monkeypatch.setattr(chosen, "load_model", None)
+    assert choose_plans(tmp_path, one_core, EXAMPLES) == one_core, "nothing to choose, nothing is opened"
