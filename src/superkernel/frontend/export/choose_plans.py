@@ -1,4 +1,4 @@
-"""frontend.export.choose_plans: a written package -> its manifest without the plans that are slower than fewer cores."""
+"""frontend.export.choose_plans: a written package -> its manifest, without teams that are no faster than one core."""
 
 from __future__ import annotations
 
