@@ -18,6 +18,8 @@ from superkernel.package.manifest import (
     PackagedPlan,
     PackagedShape,
     PackagedTensor,
+    PackagePlace,
+    PlaceKind,
 )
 
 PLAN = PackagedPlan(1, "sk_segment", (), (), 0, 0, 0, False, 0, (), (), 0, (), 0)
@@ -72,10 +74,21 @@ def test_a_team_must_be_clearly_faster(monkeypatch: pytest.MonkeyPatch, tmp_path
     models = {1: FakeModel(3000, 90_000), None: FakeModel(2900, 50_000)}
     monkeypatch.setattr(chosen, "load_model", lambda folder, threads=None: models[threads])
     monkeypatch.setattr(chosen, "perf_counter_ns", lambda: FakeModel.now)
-    small, large = choose_plans(tmp_path, MANIFEST, EXAMPLES).entries
+    small, large = choose_plans(tmp_path, MANIFEST, EXAMPLES, lambda: False).entries
     assert [plan.cores for plan in small.shapes[0].launches[0].plans] == [1]
     assert [[p.cores for p in shape.launches[0].plans] for shape in large.shapes] == [[4, 2, 1], [1]]
     assert FakeModel.resets > 0, "every call begins with the initial states"
+
+
+def test_on_a_busy_machine_the_sizes_decide(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(chosen, "load_model", None)
+    large = shape_of("large_0", 4, 2, 1)
+    places = (PackagePlace(PlaceKind.WEIGHT, 0, 1 << 20, name="w"),)
+    large = replace(large, launches=(replace(large.launches[0], arguments=places),))
+    manifest = replace(MANIFEST, entries=(MANIFEST.entries[0], PackagedEntry("large", (large,))))
+    found = choose_plans(tmp_path, manifest, EXAMPLES, lambda: True)
+    plans = [[plan.cores for plan in entry.shapes[0].launches[0].plans] for entry in found.entries]
+    assert plans == [[1], [4, 2, 1]]
 
 
 def test_a_package_that_cannot_run_here_keeps_its_plans(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -83,7 +96,7 @@ def test_a_package_that_cannot_run_here_keeps_its_plans(monkeypatch: pytest.Monk
         raise UnsupportedError("another processor")
 
     monkeypatch.setattr(chosen, "load_model", refuse)
-    assert choose_plans(tmp_path, MANIFEST, EXAMPLES) == MANIFEST
+    assert choose_plans(tmp_path, MANIFEST, EXAMPLES, lambda: False) == MANIFEST
     one_core = replace(MANIFEST, entries=(PackagedEntry("large", (shape_of("large_1", 1),)),))
     monkeypatch.setattr(chosen, "load_model", None)
-    assert choose_plans(tmp_path, one_core, EXAMPLES) == one_core, "nothing to choose, nothing is opened"
+    assert choose_plans(tmp_path, one_core, EXAMPLES, lambda: False) == one_core, "nothing to choose, nothing is opened"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
 from time import perf_counter_ns
 from typing import Any
 
@@ -16,6 +15,7 @@ from ..gate_timing import alternate
 
 _TEAM, _ALONE = "team", "one core"
 _WORTH_A_TEAM = 1.1  # a team occupies other cores: it must be so much faster than one core
+_SMALL_BYTES = 1 << 19  # read and written by a launch; below, waking a team costs more than it saves
 
 Times = Mapping[str, Sequence[int]]  # nanoseconds, by the way to launch
 
@@ -29,18 +29,30 @@ class ExampleCall:
     tensors: tuple[Any, ...]
 
 
-def choose_plans(folder: Path, manifest: Manifest, examples: Sequence[ExampleCall]) -> Manifest:
-    """Times each shape with its team and on one core, and keeps the plans of the faster."""
+def choose_plans(
+    folder: Path, manifest: Manifest, examples: Sequence[ExampleCall], crowded: Callable[[], bool]
+) -> Manifest:
+    """Times each shape with its team and on one core, and keeps the plans of the faster.
+
+    Where others keep the machine busy (`crowded`), times mean nothing for later, and the sizes decide.
+    """
     wanted = [example for example in examples if any(map(_has_choice, _launches(manifest, example)))]
     if not wanted:
         return manifest
+    if crowded():
+        return _without_teams(manifest, {example.launch for example in wanted if _is_small(manifest, example)})
     try:
         with load_model(folder, threads=1) as alone, load_model(folder) as team:
             models = {_TEAM: team, _ALONE: alone}
             measured = {example: _times(models, example, bool(manifest.states)) for example in wanted}
     except (UnsupportedError, LaunchError):  # no object for this processor, or inputs that the model refuses
         return manifest
-    slower = {example.launch for example, times in measured.items() if not is_worth_a_team(times)}
+    return _without_teams(
+        manifest, {example.launch for example, times in measured.items() if not is_worth_a_team(times)}
+    )
+
+
+def _without_teams(manifest: Manifest, slower: Collection[str]) -> Manifest:
     return replace(
         manifest,
         entries=tuple(
@@ -51,7 +63,8 @@ def choose_plans(folder: Path, manifest: Manifest, examples: Sequence[ExampleCal
 
 
 def is_worth_a_team(times: Times) -> bool:
-    return median(times[_ALONE]) >= _WORTH_A_TEAM * median(times[_TEAM])
+    """By the least times: other programs disturb some of the samples."""
+    return min(times[_ALONE]) >= _WORTH_A_TEAM * min(times[_TEAM])
 
 
 def _times(models: Mapping[str, Any], example: ExampleCall, has_states: bool) -> Times:
@@ -69,6 +82,11 @@ def _times(models: Mapping[str, Any], example: ExampleCall, has_states: bool) ->
 def _launches(manifest: Manifest, example: ExampleCall) -> list[PackagedLaunch]:
     launches = (launch for entry in manifest.entries for shape in entry.shapes for launch in shape.launches)
     return [launch for launch in launches if launch.object == example.launch]
+
+
+def _is_small(manifest: Manifest, example: ExampleCall) -> bool:
+    places = [place for launch in _launches(manifest, example) for place in launch.arguments]
+    return sum(place.nbytes for place in places) < _SMALL_BYTES
 
 
 def _has_choice(launch: PackagedLaunch) -> bool:
