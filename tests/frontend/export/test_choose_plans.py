@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,12 @@ from superkernel.package.manifest import (
     PackagePlace,
     PlaceKind,
 )
+
+
+@pytest.fixture(autouse=True)
+def idle_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
+
 
 PLAN = PackagedPlan(1, "sk_segment", (), (), 0, 0, 0, False, 0, (), (), 0, (), 0)
 
@@ -74,7 +81,7 @@ def test_a_team_must_be_clearly_faster(monkeypatch: pytest.MonkeyPatch, tmp_path
     models = {1: FakeModel(3000, 90_000), None: FakeModel(2900, 50_000)}
     monkeypatch.setattr(chosen, "load_model", lambda folder, threads=None: models[threads])
     monkeypatch.setattr(chosen, "perf_counter_ns", lambda: FakeModel.now)
-    small, large = choose_plans(tmp_path, MANIFEST, EXAMPLES, lambda: False).entries
+    small, large = choose_plans(tmp_path, MANIFEST, EXAMPLES).entries
     assert [plan.cores for plan in small.shapes[0].launches[0].plans] == [1]
     assert [[p.cores for p in shape.launches[0].plans] for shape in large.shapes] == [[4, 2, 1], [1]]
     assert FakeModel.resets > 0, "every call begins with the initial states"
@@ -82,11 +89,12 @@ def test_a_team_must_be_clearly_faster(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 def test_on_a_busy_machine_the_sizes_decide(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(chosen, "load_model", None)
+    monkeypatch.setattr(os, "getloadavg", lambda: (2.0 * (os.cpu_count() or 1),) * 3)
     large = shape_of("large_0", 4, 2, 1)
     places = (PackagePlace(PlaceKind.WEIGHT, 0, 1 << 20, name="w"),)
     large = replace(large, launches=(replace(large.launches[0], arguments=places),))
     manifest = replace(MANIFEST, entries=(MANIFEST.entries[0], PackagedEntry("large", (large,))))
-    found = choose_plans(tmp_path, manifest, EXAMPLES, lambda: True)
+    found = choose_plans(tmp_path, manifest, EXAMPLES)
     plans = [[plan.cores for plan in entry.shapes[0].launches[0].plans] for entry in found.entries]
     assert plans == [[1], [4, 2, 1]]
 
@@ -96,7 +104,7 @@ def test_a_package_that_cannot_run_here_keeps_its_plans(monkeypatch: pytest.Monk
         raise UnsupportedError("another processor")
 
     monkeypatch.setattr(chosen, "load_model", refuse)
-    assert choose_plans(tmp_path, MANIFEST, EXAMPLES, lambda: False) == MANIFEST
+    assert choose_plans(tmp_path, MANIFEST, EXAMPLES) == MANIFEST
     one_core = replace(MANIFEST, entries=(PackagedEntry("large", (shape_of("large_1", 1),)),))
     monkeypatch.setattr(chosen, "load_model", None)
-    assert choose_plans(tmp_path, one_core, EXAMPLES, lambda: False) == one_core, "nothing to choose, nothing is opened"
+    assert choose_plans(tmp_path, one_core, EXAMPLES) == one_core, "nothing to choose, nothing is opened"

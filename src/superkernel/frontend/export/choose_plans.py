@@ -11,6 +11,7 @@ from typing import Any
 from ...errors import LaunchError, UnsupportedError
 from ...package.manifest import Manifest, PackagedLaunch, PackagedShape
 from ...package.model import load_model
+from ..gate_conditions import GateConditions
 from ..gate_timing import alternate
 
 _TEAM, _ALONE = "team", "one core"
@@ -29,17 +30,15 @@ class ExampleCall:
     tensors: tuple[Any, ...]
 
 
-def choose_plans(
-    folder: Path, manifest: Manifest, examples: Sequence[ExampleCall], crowded: Callable[[], bool]
-) -> Manifest:
+def choose_plans(folder: Path, manifest: Manifest, examples: Sequence[ExampleCall]) -> Manifest:
     """Times each shape with its team and on one core, and keeps the plans of the faster.
 
-    Where others keep the machine busy (`crowded`), times mean nothing for later, and the sizes decide.
+    Where other programs keep the machine busy, times mean nothing for later, and the sizes decide.
     """
     wanted = [example for example in examples if any(map(_has_choice, _launches(manifest, example)))]
     if not wanted:
         return manifest
-    if crowded():
+    if GateConditions.now().busy:
         return _without_teams(manifest, {example.launch for example in wanted if _is_small(manifest, example)})
     try:
         with load_model(folder, threads=1) as alone, load_model(folder) as team:

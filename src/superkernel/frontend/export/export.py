@@ -166,10 +166,7 @@ class Exporter:
         )
         kernels = {launch: next(iter(by_set.values())) for launch, by_set in compiled.items()}
         explanation, examples = explain_package(kernels, self.options), [shape.example for shape in shapes]
-        launcher = self.target.launcher
-        assert launcher is not None
-        choose = partial(choose_plans, manifest=manifest, examples=examples, crowded=launcher.crowded)
-        revise = choose if self.cores is None else None
+        revise = partial(choose_plans, manifest=manifest, examples=examples) if self.cores is None else None
         return PackageContents(manifest, weights.contents(), files, explanation, revise=revise)
 
     def _compile(
