@@ -39,7 +39,7 @@ def explain(
     called on further copies, for at most two seconds, until the profit gate has measured them. Where gradients are
     needed, the backward graph is compiled as well.
     """
-    plain = _uncompiled(model)
+    plain = uncompiled(model)
     if isinstance(plain, type):
         raise GraphError(
             f"explain needs a model, not the class {plain.__name__}: pass an instance, {plain.__name__}(...)"
@@ -102,7 +102,8 @@ def _unwrapped_errors() -> Iterator[None]:
         raise
 
 
-def _uncompiled(model: Any) -> Any:
+def uncompiled(model: Any) -> Any:
+    """What torch.compile was given."""
     if isinstance(model, torch._dynamo.eval_frame.OptimizedModule):
         return model._orig_mod
     return getattr(model, "_torchdynamo_orig_callable", model)

@@ -27,7 +27,7 @@ def build_for_package(
 ) -> PackageKernel:
     """`cores`: as many; None: as many of this machine's as the estimated work deserves."""
     given = replace(build_graph(ops, name, options.stream_fusion), title="segment")
-    fixed_cores = target.planner.forced_cores(options, cores, name)
+    fixed_cores = target.planner.forced_cores(options, None, name) if cores is None else cores
     prepared = target.builder.prepare(list(dict.fromkeys(node.kernel for node in given.nodes)), [], None)
     graph = given.with_kernels(dict(prepared.kernels))
     choice = core_choice(graph, options, target, fixed_cores, by_work=True)

@@ -145,6 +145,7 @@ class Refused(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.drop = nn.Dropout(0.5)
+        self.kept = torch.zeros(4)
         self.register_buffer("state", torch.zeros(4))
 
     def random(self, x: Tensor) -> Tensor:
@@ -172,6 +173,10 @@ class Refused(nn.Module):
     def fourier(self, x: Tensor) -> Tensor:
         return torch.fft.rfft(torch.relu(x)).abs()
 
+    def assigns(self, x: Tensor) -> Tensor:
+        self.kept = x * 2
+        return self.kept + 1
+
     def nothing(self, x: Tensor) -> tuple[Tensor, None]:
         return x + 1, None
 
@@ -190,6 +195,7 @@ class Refused(nn.Module):
         ("condition", r"1 operator cannot.*\n  cond: .*torch.cond\(x.sum\(\).*: write it without torch.cond"),
         ("writes", r"writes into its input 'x' \(.*x.mul_\(2\)\)\): make it a buffer .*or return the new value"),
         ("fourier", r"_fft_r2c: Fourier .*torch.fft.rfft\(torch.relu\(x\)\).*register a sub-kernel .*allow=.library."),
+        ("assigns", r"assigns a new tensor to .*kept.*: register it with register_buffer"),
         ("nothing", "output 1 is None, no tensor: return tensors only"),
         ("doubled", "output_0' is a tensor of complex64; packages return float32"),
     ],
@@ -201,6 +207,18 @@ def test_what_cannot_be_in_a_package_is_refused_with_lines_and_a_remedy(
         sk.export(Refused().train(), {entry: (torch.ones(4),)}, tmp_path / "refused.sk")
     assert entry in str(caught.value)
     assert not list(tmp_path.iterdir())
+
+
+def test_weights_must_be_plain_tensors_of_the_host(tmp_path: Path) -> None:
+    class Weight(Tensor):
+        pass
+
+    model = nn.Linear(2, 2, bias=False)
+    model.weight = nn.Parameter(torch.ones(2, 2).as_subclass(Weight))
+    with pytest.raises(UnsupportedError, match=r"weight 'weight' is a .*no plain tensor|torch.export cannot trace"):
+        sk.export(model, (torch.ones(1, 2),), tmp_path / "x.sk")
+    with pytest.raises(UnsupportedError, match="device"):
+        sk.export(nn.Linear(2, 2, device="meta"), (torch.ones(1, 2),), tmp_path / "x.sk")
 
 
 @pytest.mark.parametrize(
@@ -215,6 +233,10 @@ def test_what_cannot_be_in_a_package_is_refused_with_lines_and_a_remedy(
         ({"march": "x86-64-v5"}, "did you mean 'x86-64-v"),
         ({"march": []}, "march is"),
         ({"allow": "libary"}, "did you mean 'library'"),
+        ({"cores": 0}, "cores is 0"),
+        ({"cores": "2"}, "cores is '2'"),
+        ({"options": "debug-check=1"}, "debug-check=1 has no meaning in a package"),
+        ({"options": "profiling=1"}, "profiling=1 has no meaning in a package"),
         ({"overwrite": "yes"}, "overwrite is 'yes'"),
         ({"options": "early=1"}, "did you mean"),
         ({"buckets": {"y": {0: sk.Dim("batch", buckets=(1, 4))}}}, "no entry has an argument 'y'"),

@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_map
 
 from ...errors import GraphError, OptionError, nearest, shown
 from ...model.dim import Dim
+from ..explain import uncompiled
 from ..settings import BackendSettings, BucketedDimension
 
 DEFAULT_ENTRY = "forward"
@@ -40,6 +41,7 @@ class EntryRequest:
 
 def entry_requests(model: object, args: object, buckets: object) -> list[EntryRequest]:
     """An entry is a method of the model that has its name; where there is none, it is the call of the model."""
+    model = uncompiled(model)
     if isinstance(model, type):
         raise GraphError(
             f"export needs a model, not the class {model.__name__}: pass an instance, {model.__name__}(...)"

@@ -19,6 +19,7 @@ from ...model.plain_values import checked_path, truth_value
 from ...package.library import library_path
 from ...package.manifest import Manifest, PackagedBucket, PackagedEntry, PackagedObject, PackagedShape, PackagedTensor
 from ...package.writer import PACKAGED_LIBRARY, PackageContents, check_free, write_package
+from ...plan import MOST_CORES
 from ...targets import DEFAULT_TARGET, find_target, model_support_of
 from ...targets.packaging import InstructionSet, PackageSupport
 from ...targets.protocol import Target
@@ -80,7 +81,8 @@ def export(
         raise OptionError(f"export: overwrite is {shown(overwrite)}; it must be True or False")
     check_free(folder, bool(overwrite))
     _check_allow(allow)
-    parsed = Options.parse(options)
+    parsed = _checked_options(options)
+    _check_cores(cores)
     target = find_target(DEFAULT_TARGET)
     packaging = target.package_support
     assert packaging is not None
@@ -104,6 +106,23 @@ def _package_name(folder: Path) -> str:
 def _check_allow(allow: object) -> None:
     if allow is not None and allow != LIBRARY:
         raise OptionError(f"export: allow is {shown(allow)}{nearest(allow, [LIBRARY])}; it is None or {LIBRARY!r}")
+
+
+def _checked_options(options: str | Options) -> Options:
+    """Refuses options whose code only this package's run time can run."""
+    parsed = Options.parse(options)
+    for name, value in (("debug-check", parsed.debug_check), ("debug-replay", parsed.debug_replay)):
+        if value:
+            raise OptionError(f"export: option {name}=1 has no meaning in a package: use it with torch.compile")
+    if parsed.profiling:
+        raise OptionError("export: option profiling=1 has no meaning in a package, which records no time stamps")
+    return parsed
+
+
+def _check_cores(cores: object) -> None:
+    """More cores than this machine has are allowed: the package may be for a larger one."""
+    if cores is not None and not (isinstance(cores, int) and not isinstance(cores, bool) and 1 <= cores <= MOST_CORES):
+        raise OptionError(f"export: cores is {shown(cores)}; it is a whole number from 1 to {MOST_CORES}, or None")
 
 
 def _names(march: object) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import torch
@@ -15,6 +16,7 @@ from ..capture.fusibility import Cause, Unfusible
 from ..capture.row_layouts import argument_values
 from ..capture.source_lines import line_in_traceback, source_line
 
+_ASSIGNED = re.compile(r"The tensor attributes? (.+) (?:was|were) assigned during export")
 _DROPOUT = ("dropout", "bernoulli", "rrelu")
 # what keeps an operator out of a super kernel -> what the user can do
 _REMEDIES = {
@@ -49,6 +51,31 @@ def _draws(node: Node) -> bool:
         return False
     given = argument_values(node)
     return given.get("dropout_p", given.get("p")) != 0.0
+
+
+def check_assignments(warned: Sequence[str], entry: str) -> None:
+    """Refuses tensors that the model keeps in plain attributes: torch.export only warns, and forgets the new value."""
+    for text in warned:
+        if found := _ASSIGNED.search(text):
+            raise UnsupportedError(
+                f"entry {entry!r}: the model assigns a new tensor to {found[1]}, which is no buffer; a package would "
+                "forget it: register it with register_buffer, so that it becomes a state, or return it"
+            )
+
+
+def check_weight(name: str, value: object) -> None:
+    """Refuses what is no plain tensor in the memory of the host."""
+    if type(value) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+        raise UnsupportedError(
+            f"weight {name!r} is a {type(value).__name__}, no plain tensor: convert it before the export"
+        )
+    assert isinstance(value, torch.Tensor)
+    if value.device.type != "cpu":
+        raise UnsupportedError(f"weight {name!r} is on device {value.device}: move the model with model.to('cpu')")
+    if value.layout is not torch.strided or value.is_quantized:
+        raise UnsupportedError(
+            f"weight {name!r} is a {value.layout} tensor of {value.dtype}; packages hold plain tensors"
+        )
 
 
 def check_exported(program: ExportedProgram, entry: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,7 +21,7 @@ from ...errors import UnsupportedError
 from ...package.manifest import ELEMENT_BYTES, PackagedTensor, PlaceKind
 from ..aot import captured_graph
 from ..capture.recurrent import unroll_recurrent
-from .refusals import check_exported, export_failure, refuse_random, written_input
+from .refusals import check_assignments, check_exported, check_weight, export_failure, refuse_random, written_input
 
 _LIFTED = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
@@ -51,10 +52,12 @@ def export_program(
 ) -> ExportedProgram:
     """The program of torch.export, for fixed shapes unless some are dynamic."""
     try:
-        with torch.no_grad():
+        with torch.no_grad(), warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
             program = torch.export.export(module, args, dynamic_shapes=dynamic_shapes, strict=False)
     except (RuntimeError, ValueError, TypeError, AssertionError) as reason:
         raise export_failure(reason, entry) from reason
+    check_assignments([str(warning.message) for warning in warned], entry)
     check_exported(program, entry)
     return program
 
@@ -139,7 +142,7 @@ def placeholder_examples(
             assert spec.target is not None
             value = program.state_dict.get(spec.target)
             value = program.constants[spec.target] if value is None else value
-            assert isinstance(value, torch.Tensor)
+            check_weight(spec.target, value)
             found.append(value.detach().contiguous() if spec.kind is InputKind.BUFFER else value.detach())
     return found
 

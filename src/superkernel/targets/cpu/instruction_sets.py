@@ -38,10 +38,13 @@ def instruction_sets(names: Sequence[str]) -> list[InstructionSet]:
 
 
 def needed_features(executable: CpuExecutable, instruction_set: InstructionSet) -> list[str]:
-    """Of a level: everything that it promises; of this machine's code: what it uses, or all where that is unknown."""
-    if instruction_set.march in LEVELS:
-        return level_features(instruction_set.march)
+    """What the code uses, also that of kernels given as objects; of a level, everything that it promises as well.
+
+    Where the use is unknown, code for this machine needs all that the machine has.
+    """
     used = used_features(executable.binary, Cache())
+    if instruction_set.march in LEVELS:
+        return sorted({*level_features(instruction_set.march), *(used or ())})
     return sorted(cpu_features().split()[1:] if used is None else used)
 
 
