@@ -125,6 +125,26 @@ def test_objects_need_nothing_of_torch(package: Path, manifest: Manifest) -> Non
         assert needed <= {"libc", "libm", "libstdc++", "libgcc_s", "ld-linux-x86-64", "ld-linux-aarch64"}
 
 
+def test_a_package_computes_the_bits_of_the_compiled_model(package: Path) -> None:
+    torch.manual_seed(0)
+    x, model = torch.randn(1, 8), Memory()
+    # options as in the package; the gate would choose by times
+    compiled = {
+        name: torch.compile(getattr(model, name), backend="superkernel", options={"profit_gate": 0, "early_start": 2})
+        for name in ("write", "read")
+    }
+    with sk.load_model(package) as loaded, torch.no_grad():
+        for _ in range(2):
+            expected = compiled["write"](x, 2.0)
+            row, both = loaded.write(x)
+            assert torch.equal(row, expected["row"]) and torch.equal(both, expected["both"])
+        results = compiled["read"](x)
+        assert all(map(torch.equal, loaded.read(x), results))
+        assert torch.equal(torch.from_numpy(loaded.save_state()["rows"]), model.rows)
+        loaded.reset()
+        assert not loaded.save_state()["rows"].any() and loaded.save_state()["at"] == 0
+
+
 def test_the_explain_report_names_the_lines_of_the_model(package: Path) -> None:
     text = (package / "explain.txt").read_text()
     assert "scope 'write_0'" in text
