@@ -38,8 +38,11 @@ class Memory(nn.Module):
         self.at += 1
         return {"row": turned, "both": torch.cat([turned, turned]).T}
 
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.rows.T
+
     def read(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return x @ self.rows.T, self.rows, x.view(-1)
+        return self(x), self.rows, x.view(-1)
 
 
 @pytest.fixture(scope="module")

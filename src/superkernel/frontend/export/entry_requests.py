@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +19,7 @@ from ..explain import uncompiled
 from ..settings import BackendSettings, BucketedDimension
 
 DEFAULT_ENTRY = "forward"
+OWNER = "superkernel_owner"  # the model inside of the module that torch.export traces for a method
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _ARGS = "a tuple of example inputs, a list of such tuples for several shapes, or a dict of them by entry"
 
@@ -87,13 +87,11 @@ def _plain(value: Any) -> Any:
 def _entry_module(model: Any, name: str) -> tuple[torch.nn.Module, Callable[..., Any] | None]:
     """A module whose forward is the entry; it shares weights and buffers with the model."""
     if not isinstance(model, torch.nn.Module):
-        return _function_module(model), model
+        return _module_of(model), model
     method = getattr(type(model), name, None)
     if name == DEFAULT_ENTRY or not inspect.isfunction(method) or name in vars(torch.nn.Module):
         return model, type(model).forward
-    entry = copy.copy(model)
-    entry.__class__ = type(type(model).__name__, (type(model),), {"forward": _as_forward(method)})
-    return entry, method
+    return _module_of(method.__get__(model)), method
 
 
 def _as_forward(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -106,13 +104,15 @@ def _as_forward(function: Callable[..., Any]) -> Callable[..., Any]:
     return update_wrapper(copied, function)
 
 
-def _function_module(function: Callable[..., Any]) -> torch.nn.Module:
-    """A function as a module, with the function's parameters."""
+def _module_of(function: Callable[..., Any]) -> torch.nn.Module:
+    """A function or a method of a module as a module: its own forward stays what the model calls by that name."""
     module = torch.nn.Module()
     owner = getattr(function, "__self__", None)
     if isinstance(owner, torch.nn.Module):
-        module.owner = owner  # so that its weights are this module's
-    module.forward = _as_forward(function)
+        module.add_module(OWNER, owner)  # so that its weights are this module's
+        module.forward = _as_forward(function.__func__).__get__(owner)  # type: ignore[attr-defined]
+    else:
+        module.forward = _as_forward(function)
     return module
 
 

@@ -21,6 +21,7 @@ from ...errors import UnsupportedError
 from ...package.manifest import ELEMENT_BYTES, PackagedTensor, PlaceKind
 from ..aot import captured_graph
 from ..capture.recurrent import unroll_recurrent
+from .entry_requests import OWNER
 from .refusals import check_assignments, check_exported, check_weight, export_failure, refuse_random, written_input
 
 _LIFTED = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
@@ -129,6 +130,12 @@ def is_user_input(spec: InputSpec) -> bool:
     return spec.kind is InputKind.USER_INPUT
 
 
+def _name(spec: InputSpec) -> str:
+    """The name of a weight or buffer in the user's model."""
+    assert isinstance(spec.target, str)
+    return spec.target.removeprefix(f"{OWNER}.")
+
+
 def placeholder_examples(
     graph_module: GraphModule, specs: Sequence[InputSpec], program: ExportedProgram
 ) -> list[torch.Tensor]:
@@ -142,7 +149,7 @@ def placeholder_examples(
             assert spec.target is not None
             value = program.state_dict.get(spec.target)
             value = program.constants[spec.target] if value is None else value
-            check_weight(spec.target, value)
+            check_weight(_name(spec), value)
             found.append(value.detach().contiguous() if spec.kind is InputKind.BUFFER else value.detach())
     return found
 
@@ -178,7 +185,7 @@ def _check_mutations(
             raise written_input(program, spec.arg.name, entry)
         if info.mutates_metadata or info.mutates_storage_metadata:
             raise UnsupportedError(
-                f"entry {entry!r}: the model changes the shape or strides of {spec.target!r}: a state keeps its shape; "
+                f"entry {entry!r}: the model changes the shape or strides of {_name(spec)!r}: a state keeps its shape; "
                 "write into it with copy_"
             )
 
@@ -241,12 +248,12 @@ def _described(
             sources.append(GraphInput(PlaceKind.INPUT, index=len(inputs)))
             inputs.append(_packaged(spec.arg.name, example, f"entry {entry!r}: input"))
             continue
-        assert spec.target is not None
+        name = _name(spec)
         kind = PlaceKind.STATE if info.mutates_data else PlaceKind.WEIGHT
-        sources.append(GraphInput(kind, name=spec.target))
+        sources.append(GraphInput(kind, name=name))
         is_pairs = kind is PlaceKind.WEIGHT and example.is_complex()  # kernels read complex numbers as pairs
-        tensors[spec.target] = stored = torch.view_as_real(example.resolve_conj()) if is_pairs else example
-        described = _packaged(spec.target, stored, f"entry {entry!r}: {kind.value}")
+        tensors[name] = stored = torch.view_as_real(example.resolve_conj()) if is_pairs else example
+        described = _packaged(name, stored, f"entry {entry!r}: {kind.value}")
         if kind is PlaceKind.STATE:
             states.append(described)
     return TracedEntry(traced, tuple(sources), tuple(inputs), tuple(outputs), tensors, tuple(states))
