@@ -137,8 +137,8 @@ uint64_t LaunchState::patience_for(Team& team) {
     if (team.wait_policy() == SK_WAIT_SPIN) return host::region_is_safe() ? kSpinPatienceNs : 0;
     const uint64_t begin = now_ns();
     const uint64_t pause = begin - std::min(begin, std::exchange(last_call_ns_, begin));
-    if (host::solo_before_region(code_.program)) return 0;
     if (solo_ns < kShortNs && pause > kPauseNs && team.asleep()) return 0;
+    if (host::solo_before_region(code_.program)) return 0;
     return std::max(kShowUpNs, solo_ns / 2);
 }
 
