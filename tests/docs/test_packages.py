@@ -1,4 +1,4 @@
-"""docs/packages.md: what it shows works, on packages that docs/exporting.md exports, from Python and from a shell."""
+"""docs/packages.md: what it shows works, on packages that docs/exporting.md exports, from Python, C and a shell."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ torch = pytest.importorskip("torch")
 
 import superkernel as sk  # noqa: E402
 from superkernel.package.weights_header import read_weights_header  # noqa: E402
+from superkernel.targets.native.toolchain import find_toolchain, run  # noqa: E402
 from superkernel.tools.cli import app  # noqa: E402
 
 MODEL = """
@@ -48,6 +49,7 @@ def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert answers["verify"]["files"] == len(answers["info"]["files"])
     assert answers["run"]["outputs"]["output_0"]["shape"] == [1, 4]
     assert np.load("results/output_0.npy").shape == (1, 4)
+    runs_from_c_and_cpp(tmp_path, np.zeros((1, 8), np.float32))
     assert answers["bench"]["calls"] == 20 and answers["bench"]["us"]["p50"] > 0
     assert answers["diff"]["differences"] == [{"kind": "weight", "name": "2.bias", "what": "values differ"}]
 
@@ -60,6 +62,20 @@ def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert names["action"].shape == (1, 4)
     assert names["counter"].save_state()["total"].tolist() == [1, 1, 1, 1]
     assert names["counter"].states == ("total",)
+
+
+def runs_from_c_and_cpp(folder: Path, x: Any) -> None:
+    """The programs of docs/c-api.md, on the package that is in the folder."""
+    flags = CliRunner().invoke(app, ["package", "build-env", "--flags"]).stdout.split()
+    for language, options in (("c", ("-std=c99", "-pedantic")), ("cpp", ("-std=c++17",))):
+        ((_, code),) = blocks(read_page("c-api.md"), language)
+        (folder / f"program.{language}").write_text(code)
+        source = ("-x", language.replace("pp", "++"), f"program.{language}", "-x", "none")
+        run([*find_toolchain().cxx, *options, "-Werror", *source, *flags, "-o", "program"], what="the page's program")
+        printed = run(["./program"], what="the page's program")
+        if language == "c":
+            with sk.load_model("policy.sk") as policy:
+                np.testing.assert_array_equal(np.array(printed.split(), np.float32), policy(x)[0])
 
 
 def change_a_weight(package: Path) -> None:

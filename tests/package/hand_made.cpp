@@ -68,6 +68,13 @@ extern "C" __attribute__((visibility("default"))) void check_positive(sk::Launch
     sk::current = nullptr;
 }
 
+// Slots x, y: some microseconds of work, after which y = x.
+extern "C" __attribute__((visibility("default"))) void work(sk::Launch* launch, int) {
+    float value = at<float>(launch, 0)[0];
+    for (int i = 0; i < 10000; ++i) asm volatile("" : "+x"(value = value * 1.0f));
+    at<float>(launch, 1)[0] = value;
+}
+
 // Slots started, go: waits, as a long call would.
 extern "C" __attribute__((visibility("default"))) void wait_for_flag(sk::Launch* launch, int) {
     __atomic_store_n(at<int32_t>(launch, 1), 1, __ATOMIC_RELEASE);

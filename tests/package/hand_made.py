@@ -70,7 +70,7 @@ def entry(name: str, *shapes: Manifest) -> Manifest:
 
 
 def manifest() -> Manifest:
-    """Entries add, count, rows (a bucket), turned (a strided copy), check, wait, meet (needs two threads)."""
+    """Entries add, count, rows (a bucket), turned (a strided copy), check, work, wait, meet (two threads)."""
     x, y = place("input", 32, index=0), place("output", 32, index=0)
     add = [x, place("weight", 32, name="w"), place("arena", 32, 64), y]
     inside = [x, place("weight", 32, name="w"), None, y]
@@ -96,6 +96,8 @@ def manifest() -> Manifest:
                    plan("add_reversed", 1, 4))])),
         entry("check", shape([tensor("x", "float32")], [tensor("y", "float32")], launches=[
             launch([place("input", 4, index=0), place("output", 4, index=0)], plan("check_positive", 1, 2))])),
+        entry("work", shape([tensor("x", "float32")], [tensor("y", "float32")], launches=[
+            launch([place("input", 4, index=0), place("output", 4, index=0)], plan("work", 1, 2))])),
         entry("wait", shape([tensor("go", "int32", 1)], [tensor("started", "int32", 1)], launches=[
             launch([place("input", 4, index=0), place("output", 4, index=0)], plan("wait_for_flag", 1, 2))])),
         entry("meet", shape([tensor("x", "int32", 2)], [tensor("y", "int32", 2)], launches=[
@@ -113,14 +115,14 @@ def weights() -> dict[str, Array]:
     return {"w": WEIGHT, "counter": np.array([5, -1], np.float32)}
 
 
-def safetensors(tensors: Mapping[str, Array]) -> bytes:
-    header, data = {}, b""
+def safetensors(tensors: Mapping[str, Array], data_begin: int = DATA_BEGIN) -> bytes:
+    header, data = {}, bytearray()
     for name, array in tensors.items():
         raw = array.tobytes()
         ends = [len(data), len(data) + len(raw)]
         header[name] = {"dtype": DTYPES[array.dtype.name], "shape": list(array.shape), "data_offsets": ends}
         data += raw
-    text = json.dumps(header).encode().ljust(DATA_BEGIN - 8)
+    text = json.dumps(header).encode().ljust(data_begin - 8)
     return struct.pack("<Q", len(text)) + text + data
 
 
@@ -139,6 +141,7 @@ def write_package(
     change: Callable[[Manifest], object] = lambda fields: None,
     tensors: Mapping[str, Array] | None = None,
     flags: Sequence[str] = (),
+    data_begin: int = DATA_BEGIN,
 ) -> Path:
     """A package in a new folder; `change` edits the manifest before its checksum is taken; `flags` compile the code."""
     (folder / "objects").mkdir(parents=True)
@@ -146,7 +149,8 @@ def write_package(
     fields = copy.deepcopy(manifest())
     change(fields)
     (folder / "manifest.json").write_text(json.dumps(fields))
-    (folder / "weights.safetensors").write_bytes(safetensors(weights() if tensors is None else tensors))
+    contents = safetensors(weights() if tensors is None else tensors, data_begin)
+    (folder / "weights.safetensors").write_bytes(contents)
     write_checksums(folder)
     return folder
 

@@ -12,10 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from package.hand_made import Manifest, expected_sum, write_package
+from typer.testing import CliRunner
 
 from superkernel.errors import BuildError
 from superkernel.package.library import BuildEnvironment, build_environment
 from superkernel.targets.native.toolchain import find_toolchain, run
+from superkernel.tools.cli import app
 
 PROGRAM = Path(__file__).with_name("library_processes.c")
 EXAMPLES = Path(__file__).parents[2] / "examples" / "c"
@@ -35,7 +37,7 @@ int main(int, char** words) {
         other.get_state("counter", y = std::vector<float>(2));
         context.reset();
         context.set_state("counter", state);
-        if (y[0] != 6 || model.info().entry_count != 8 || model.entry("rows").shapes[0].bucket_size != 4) return 2;
+        if (y[0] != 6 || model.info().entry_count != 9 || model.entry("rows").shapes[0].bucket_size != 4) return 2;
         superkernel::Context moved(std::move(other));
         moved.run("nothing", {}, {});
     } catch (const superkernel::Error& error) {
@@ -123,7 +125,10 @@ def test_the_shared_library_shows_versioned_names_and_needs_the_c_library_only(e
 def test_the_build_environment_serves_pkg_config_and_cmake(
     environment: BuildEnvironment, package: Path, tmp_path: Path
 ) -> None:
-    assert json.loads(json.dumps(environment.fields()))["prefix"] == str(environment.prefix)
+    command = ["package", "build-env", "--prefix", str(environment.prefix)]
+    assert json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)["libs"] == list(environment.link_flags)
+    assert CliRunner().invoke(app, command).stdout.strip() == str(environment)
+    assert CliRunner().invoke(app, [*command, "--flags"]).stdout.startswith(environment.compile_flags[0])
     assert str(environment.pkg_config) in str(environment)
     if shutil.which("pkg-config"):
         for name in ("superkernel", "superkernel-static"):

@@ -1,7 +1,8 @@
-"""tools.package_commands: the commands export and package (info, verify, run, bench, diff), up to what they print."""
+"""tools.package_commands: the commands export and package (info, verify, run, ...), up to what they print."""
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -139,3 +140,20 @@ def diff_command(
     with answering_errors(as_json):
         comparison = compare_packages(first, second)
         answer(as_json, comparison.to_dict(), str(comparison))
+
+
+@package_app.command("build-env")
+def build_env_command(
+    prefix: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Install headers and libraries here; otherwise beside the cache.")
+    ] = None,
+    flags: Annotated[bool, typer.Option("--flags", help="Print only the flags to compile and link with.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """How C and C++ programs that open packages are compiled and linked. Compiles libsuperkernel the first time."""
+    from ..package.library import build_environment
+
+    with answering_errors(as_json):
+        environment = build_environment(prefix)
+        all_flags = shlex.join((*environment.compile_flags, *environment.link_flags))
+        answer(as_json, environment.fields(), all_flags if flags else str(environment))
