@@ -94,11 +94,7 @@ def check_files(folder: Path, files: Mapping[str, FileSum], everything: bool) ->
     `everything`: all files are hashed, and files that are not listed are refused; otherwise the manifest and code.
     """
     for entry in files.values():
-        path = _inside(folder, entry.path)
-        size = path.stat().st_size
-        if size != entry.size:
-            word = "cut short" if size < entry.size else "changed"
-            raise BuildError(f"{path} was {word}: it has {size} bytes, {CHECKSUMS} says {entry.size}; {_AGAIN}")
+        _check_size(_inside(folder, entry.path), entry)
     for entry in files.values():
         if everything or entry.is_checked_when_opened:
             check_hash(folder, entry)
@@ -109,10 +105,18 @@ def check_files(folder: Path, files: Mapping[str, FileSum], everything: bool) ->
 def check_hash(folder: Path, entry: FileSum) -> Path:
     """The file, whose content is what the list says; otherwise a BuildError with both hashes."""
     path = _inside(folder, entry.path)
+    _check_size(path, entry)
     found = _sha256(path)
     if found != entry.sha256:
         raise BuildError(f"{path} was changed: its SHA-256 is {found}, {CHECKSUMS} says {entry.sha256}; {_AGAIN}")
     return path
+
+
+def _check_size(path: Path, entry: FileSum) -> None:
+    size = path.stat().st_size
+    if size != entry.size:
+        word = "cut short" if size < entry.size else "changed"
+        raise BuildError(f"{path} was {word}: it has {size} bytes, {CHECKSUMS} says {entry.size}; {_AGAIN}")
 
 
 def _refuse_unlisted(folder: Path, files: Mapping[str, FileSum]) -> None:

@@ -1,0 +1,132 @@
+"""superkernel package: info, verify, run, bench and diff on a package, as text and as JSON, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from handmade_package import INSTRUCTION_SET, write_handmade
+from typer.testing import CliRunner
+
+from superkernel.tools.cli import app
+from superkernel.tools.package_latency import _timed
+
+Shell = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("package")
+    np.save(folder / "x.npy", np.ones((2, 4), np.float32))
+    np.save(folder / "ones.npy", np.ones((2, 4), np.float32))
+    return write_handmade(folder / "hand.sk")
+
+
+def shell(*words: object) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["package", *map(str, words)])
+    return done.exit_code, done.output
+
+
+def answer(*words: object) -> dict[str, Any]:
+    status, output = shell(*words, "--json")
+    fields: dict[str, Any] = json.loads(output)
+    assert fields["ok"] == (status == 0)
+    return fields
+
+
+def test_info(package: Path) -> None:
+    fields = answer("info", package)
+    assert fields["name"] == "hand" and fields["instruction_sets"] == [INSTRUCTION_SET]
+    assert [entry["name"] for entry in fields["entries"]] == ["forward", "count", "rows", "both"]
+    assert fields["entries"][2]["shapes"][1]["bucket"]["size"] == 8
+    assert fields["states"] == [{"name": "counter", "dtype": "int64", "shape": [1]}]
+    status, text = shell("info", package)
+    assert status == 0 and f"code for {INSTRUCTION_SET}" in text
+    assert "x float32[4, 3] -> doubled float32[4, 3] (batch up to 4); 1 launch" in text
+    assert "forward: x + y * w" in text and "states: counter int64[1]" in text
+
+
+def test_verify(package: Path, tmp_path: Path) -> None:
+    assert shell("verify", package)[1].startswith(f"{package}: 5 files, ")
+    changed = shutil.copytree(package, tmp_path / "changed.sk")
+    (changed / "explain.txt").write_text("handmade!")
+    status, text = shell("verify", changed)
+    assert status == 1 and text.startswith("error: ") and "explain.txt was c" in text
+    assert answer("verify", changed)["error"]["kind"] == "BuildError"
+
+
+def test_run(package: Path, tmp_path: Path) -> None:
+    x, ones = package.parent / "x.npy", package.parent / "ones.npy"
+    fields = answer("run", package, "-i", x, "--input", f"y={ones}", "-o", tmp_path / "results", "--threads", 1)
+    assert fields["entry"] == "forward" and fields["outputs"]["output_0"]["max"] == 4
+    np.testing.assert_array_equal(np.load(tmp_path / "results" / "output_0.npy")[0], [1, 2, 3, 4])
+    status, text = shell("run", package, "--entry", "count", "-i", "step=2", "--repeat", 3)
+    assert status == 0 and "hand.count: 3 calls, median" in text and "from 16 to 16" in text
+    np.save(tmp_path / "x.npy", np.array([1, 0], np.uint16))
+    assert "bits: bfloat16 as uint16[2]" in shell("run", package, "--entry", "both", "-i", tmp_path / "x.npy")[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--input", "z={x}"], "'forward' has no input 'z'; there are x, y"),
+        (["-i", "{x}", "-i", "x={x}"], "'x' was given before"),
+        (["-i", "{x}"], "needs 1 more inputs:\n  --input y=FILE.npy  (float32[2, 4])"),
+        (["-i", "x=absent.npy"], "absent.npy cannot be read as .npy"),
+        (["--entry", "cont"], "there is no such entry (did you mean 'count'?)"),
+        (["--entry", "count", "-i", "step=2.5x"], "2.5x cannot be read as .npy"),
+        (["-i", "{x}", "-i", "y={x}", "-o", "{x}"], "is not a folder"),
+        (["--entry", "rows", "-i", "x={x}"], "no shape fits x [2, 4]"),
+    ],
+)
+def test_run_refuses(package: Path, words: list[str], message: str) -> None:
+    x = package.parent / "x.npy"
+    status, text = shell("run", package, *(word.format(x=x) for word in words))
+    assert status == 1 and message in text
+
+
+def test_bench(package: Path) -> None:
+    fields = answer("bench", package, "--calls", 50)
+    times = fields["us"]
+    assert fields["calls"] == 50 and fields["rate"] is None and fields["late"] == 0
+    assert times["min"] <= times["p50"] <= times["p90"] <= times["p99"] <= times["max"]
+    status, text = shell("bench", package, "--entry", "count", "--calls", 20, "--rate", 5000, "--wait", "sleep")
+    assert status == 0 and "20 calls at 5000 calls a second; the last call gave the bits of the first" in text
+    assert shell("bench", package, "--wait", "spinn")[0] == 1
+
+
+def test_calls_at_a_rate_begin_on_time_or_are_counted() -> None:
+    times, late = _timed(lambda: None, 20, 2000)
+    assert len(times) == 20 and (times >= 0).all() and late < 20
+    assert _timed(lambda: sum(range(20_000)), 5, 1e6)[1] == 4  # every call after the first begins late
+
+
+def test_diff(package: Path, tmp_path: Path) -> None:
+    assert answer("diff", package, package) == {
+        "ok": True, "same": True, "a": str(package), "b": str(package), "differences": []
+    }  # fmt: skip
+    other = write_handmade(tmp_path / "other.sk")
+    assert shell("diff", package, other) == (0, "field name: 'hand', then 'other'\n")
+    assert shell("diff", package, tmp_path)[0] == 1
+
+
+def test_export_refuses_what_is_no_function(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "model.py").write_text(
+        "def make():\n    return 3\n\ndef buckets():\n    return make, (), {'overwrite': True}\n"
+    )
+    for place, message in (
+        ("absent.py:make", "is no file.py:function"),
+        (f"{tmp_path}/model.py", "is no file.py:function"),
+        (f"{tmp_path}/model.py:mak", "has no 'mak' (did you mean 'make'?)"),
+        (f"{tmp_path}/model.py:make", "make() returns a int; it must return (model, inputs)"),
+        (f"{tmp_path}/model.py:buckets", "returns overwrite, which the command gives as well"),
+    ):
+        done = CliRunner().invoke(app, ["export", place, "-o", str(tmp_path / "model.sk")])
+        assert done.exit_code == 1 and message in done.output, done.output
+    assert not (tmp_path / "model.sk").exists()
