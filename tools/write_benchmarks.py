@@ -152,6 +152,29 @@ them constants: batch norms are folded into the filters, and filters are packed 
 Two busy processes per core run during the timed calls. A launch whose cores would have to wait for processors runs on
 the calling thread alone; eager torch and Inductor keep their OpenMP teams, whose joins wait for scheduler time slices.
 """,
+    "package": """\
+## package: models compiled ahead of time
+
+`sk.export` and `sk.load_model` beside others that compile ahead of time, and beside torch: the time of a call from
+Python with arrays that are there. Peers are used in the way that is fastest from Python, each with the better of one
+thread and all:
+
+| peer | how |
+| --- | --- |
+| eager | the model as it is |
+| torch.compile | default settings |
+| AOTInductor | `aoti_compile_and_package`; the loader's `run`, without the wrapper that sorts arguments |
+| AOTInductor frozen | the same with `freezing` |
+| ONNX Runtime | `torch.onnx.export(dynamo=True)`, inputs and outputs bound once, `run_with_iobinding` |
+| OpenVINO | the same file, hint LATENCY, float32, inputs set once, `infer()` |
+
+ONNX Runtime and OpenVINO are installed by the extra `peers` and left out where they are missing. The decode step keeps
+its caches: as a state in our package, as buffers in torch. ONNX has no states: there the caches are inputs, the rows to
+be written are outputs, and writing them is not timed. Our call returns new arrays; bound outputs are overwritten.
+
+A table for each way of calling: back to back; at a fixed rate, asleep between calls; and back to back with two busy
+processes beside. Cells are p50 / p99 / max of single calls in us, and the threads.
+""",
 }
 
 
@@ -264,6 +287,7 @@ def section(result: dict[str, Any], path: Path) -> str:
     parts = [title, "", f"{facts}; {checks}. Data: `{path.relative_to(ROOT)}`.", ""]
     parts += [_table(("figure", "measured", "target", ""), figures)]
     parts += _compared(result.get("comparisons", []))
+    parts += _single_calls(result.get("latencies", []))
     if times:
         parts += [_table(("time per call", "median, us", "spread"), times)]
     return "\n".join(parts + [f"- {note}." for note in result["notes"]]) + "\n"
@@ -276,6 +300,25 @@ def _compared(comparisons: list[dict[str, Any]]) -> Iterator[str]:
         shares = any(row["share"] is not None for row in rows)
         head = (f"median, {unit}", *who, "best/ours", *(["reading alone"] if shares else []))
         yield _table(head, [_compared_cells(row, shares) for row in rows])
+
+
+def _single_calls(latencies: list[dict[str, Any]]) -> Iterator[str]:
+    """One table for each way of calling: workloads down, runners across."""
+    by_condition: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
+    for row in latencies:
+        by_condition.setdefault(row["condition"], {}).setdefault(row["workload"], {})[row["runner"]] = row
+    for condition, workloads in by_condition.items():
+        runners = list(dict.fromkeys(runner for rows in workloads.values() for runner in rows))
+        rows = [
+            (name, *(_single_call(found[runner]) if runner in found else "" for runner in runners))
+            for name, found in workloads.items()
+        ]
+        yield _table((condition, *runners), rows)
+
+
+def _single_call(row: dict[str, Any]) -> str:
+    times = " / ".join(f"{row[key]:.0f}" if row[key] >= 100 else f"{row[key]:.1f}" for key in ("p50", "p99", "largest"))
+    return f"{times} ({row['threads']})"
 
 
 def _columns(comparison: dict[str, Any]) -> tuple[str, ...]:

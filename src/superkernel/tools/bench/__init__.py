@@ -20,6 +20,7 @@ SUITES = {
     "attention": "superkernel.tools.bench.attention",
     "convolution": "superkernel.tools.bench.convolution",
     "loaded": "superkernel.tools.bench.loaded",
+    "package": "superkernel.tools.bench.package",
 }
 
 CUDA_SUITES = ("boundary", "chain", "gemv", "chain-decode")

@@ -1,4 +1,4 @@
-// clock.cpp: loops that must not be timed from Python: parallel regions, and launches from C.
+// clock.cpp: loops that must not be timed from Python: parallel regions, launches from C, and runs of packages from C.
 #include <chrono>
 #include <cstdint>
 
@@ -25,5 +25,12 @@ extern "C" double time_launches(void* (*begin)(void*), int32_t (*run)(void*, con
         run(running, values, sizes, 0);
         end(running);
     }
+    return microseconds_each(start, times);
+}
+
+extern "C" double time_runs(int32_t (*run)(void*, int32_t, int32_t, void* const*, void* const*), void* context,
+                            int32_t entry, int32_t shape, void* const* inputs, void* const* outputs, int64_t times) {
+    const auto start = Clock::now();
+    for (int64_t i = 0; i < times; ++i) run(context, entry, shape, inputs, outputs);
     return microseconds_each(start, times);
 }

@@ -106,6 +106,28 @@ class Comparison:
         return f"{self.name:<40}{cells}{self.ratio:>12.2f} x{share}"
 
 
+@dataclass(frozen=True)
+class Latency:
+    """Microseconds of single calls of a workload under a condition."""
+
+    workload: str
+    condition: str
+    runner: str
+    threads: int
+    calls: int
+    p50: float
+    p99: float
+    largest: float
+
+    @property
+    def tail(self) -> float:
+        return self.p99 / self.p50
+
+    def __str__(self) -> str:
+        times = f"p50 {self.p50:>9.2f}   p99 {self.p99:>9.2f}   max {self.largest:>10.2f} us"
+        return f"{self.runner:<22} threads {self.threads:>2}   {times}   {self.calls} calls"
+
+
 @dataclass
 class Result:
     suite: str
@@ -114,6 +136,7 @@ class Result:
     timings: list[Timing] = field(default_factory=list)
     comparisons: list[Comparison] = field(default_factory=list)
     figures: list[Figure] = field(default_factory=list)
+    latencies: list[Latency] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -135,6 +158,7 @@ class Result:
             "checks": self.checks,
             "timings": [asdict(timing) | {"spread": timing.spread} for timing in self.timings],
             "comparisons": [comparison.to_dict() for comparison in self.comparisons],
+            "latencies": [asdict(latency) | {"tail": latency.tail} for latency in self.latencies],
             "figures": [asdict(figure) | {"met": figure.met} for figure in self.figures],
             "notes": self.notes,
         }
@@ -145,6 +169,7 @@ class Result:
         lines = [f"suite {self.suite} on {machine}", "", "times: median per call, half the quartile range"]
         lines += [f"  {timing}" for timing in self.timings]
         lines += _compared(self.comparisons)
+        lines += _single_calls(self.latencies)
         verdict = f"WRONG: {', '.join(wrong)}" if wrong else "all right"
         lines += ["", f"results: {len(self.checks)} checked, {verdict}"]
         lines += ["", "figures"] + [f"  {figure}" for figure in self.figures]
@@ -157,6 +182,14 @@ def _compared(comparisons: Sequence[Comparison]) -> Iterator[str]:
         yield ""
         yield f"  {f'median, {unit}':<40}{''.join(f'{name:>14}' for name in runners)}   best/ours"
         yield from (f"  {row}" for row in rows)
+
+
+def _single_calls(latencies: Sequence[Latency]) -> Iterator[str]:
+    """A list for each workload and condition."""
+    for (workload, condition), rows in groupby(latencies, lambda row: (row.workload, row.condition)):
+        yield ""
+        yield f"  {workload}, {condition}"
+        yield from (f"    {row}" for row in rows)
 
 
 def measure(cases: Cases, rounds: int, budget_s: float = 0.02, lead: int = 0) -> dict[str, Timing]:

@@ -1,0 +1,69 @@
+"""bench.latency: calls in, the percentiles of their times out; in turns, at a rate, beside busy processes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from .measure import Latency, Timing
+
+Times = np.ndarray[tuple[int], np.dtype[np.float64]]
+SETTLE_S = 0.02  # before a runner's calls: threads of the runner before it have gone to sleep
+LEAD = 20  # calls before those that are timed
+
+
+@dataclass(frozen=True)
+class TimedRunner:
+    """A way to run a model with so many threads. `enter` prepares the process for its calls."""
+
+    name: str
+    threads: int
+    call: Callable[[], object]
+    enter: Callable[[], None] = lambda: None
+
+
+def latency_of(workload: str, condition: str, runner: TimedRunner, times: Times) -> Latency:
+    p50, p99 = (float(value) for value in np.percentile(times, (50, 99)))
+    return Latency(workload, condition, runner.name, runner.threads, len(times), p50, p99, float(times.max()))
+
+
+def timing_of(runner: str, times: Times) -> Timing:
+    low, median, high = (float(value) for value in np.percentile(times, (25, 50, 75)))
+    return Timing(runner, median, low, high)
+
+
+def times_in_turns(
+    runners: Mapping[str, TimedRunner], calls: int, rounds: int, rate: float | None = None
+) -> dict[str, Times]:
+    """Every runner calls `calls` / `rounds` times a round, in another order each round; `rate`: calls a second."""
+    taken: dict[str, list[Times]] = {name: [] for name in runners}
+    order = list(runners)
+    for index in range(rounds):
+        for name in order[index % len(order) :] + order[: index % len(order)]:
+            runner = runners[name]
+            runner.enter()
+            time.sleep(SETTLE_S)
+            for _ in range(LEAD):
+                runner.call()
+            taken[name].append(times_of_calls(runner.call, max(1, calls // rounds), rate))
+    return {name: np.concatenate(parts) for name, parts in taken.items()}
+
+
+def times_of_calls(call: Callable[[], object], calls: int, rate: float | None = None) -> Times:
+    """Microseconds of each call; with a rate, the processor is left to others until a call is due."""
+    times = np.empty(calls)
+    period = 0.0 if rate is None else 1 / rate
+    due = time.perf_counter()
+    for index in range(calls):
+        if period:
+            due += period
+            left = due - time.perf_counter()
+            if left > 0:
+                time.sleep(left)
+        begin = time.perf_counter_ns()
+        call()
+        times[index] = (time.perf_counter_ns() - begin) / 1e3
+    return times

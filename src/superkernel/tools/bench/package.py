@@ -1,0 +1,140 @@
+"""bench.package: models compiled ahead of time beside ONNX Runtime, OpenVINO, AOTInductor, torch.compile and eager."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+from . import first_call
+from .latency import TimedRunner, Times, latency_of, times_in_turns, times_of_calls, timing_of
+from .loaded import busy_processes
+from .measure import Comparison, Figure, Result
+from .package_costs import cost_of_python, costs_of_loading
+from .package_peers import (
+    AHEAD_OF_TIME,
+    AOT,
+    AOT_FROZEN,
+    NEEDED,
+    ONNX,
+    PACKAGE,
+    Prepared,
+    missing,
+    prepare_all,
+    tensors_of,
+)
+from .package_workloads import PackageWorkload, package_workloads
+from .peers import CORES, OURS, prepare, suite
+
+BACK_TO_BACK, BUSY = "back to back", "two busy processes beside"
+RATE = 1000.0
+CALLS = 10_000
+ROUNDS = 10
+TRIAL_CALLS = 200  # to choose the number of threads of each runner
+TAIL_LIMIT = 2.0
+
+
+def run(quick: bool = False, cores: int = CORES) -> Result:
+    with suite("package", quick, cores) as (result, _), tempfile.TemporaryDirectory() as folder:
+        result.notes = [note for note in result.notes if note.startswith(("quick", "the load"))]
+        result.notes += [
+            f"{peer} was not measured: not installed: {', '.join(missing(peer))}" for peer in NEEDED if missing(peer)
+        ]
+        for index, item in enumerate(package_workloads(quick)):
+            place = Path(folder, str(index))
+            place.mkdir()
+            compare(result, item, place, quick)
+            if index == 0:
+                result.figures.append(cost_of_python(place / "model.sk", item.workload))
+            torch._dynamo.reset()
+        if not quick:
+            result.figures += costs_of_loading(Path(folder))
+    return result
+
+
+def compare(result: Result, item: PackageWorkload, folder: Path, quick: bool) -> None:
+    """Every runner is checked, its number of threads is chosen, and then all are timed in turns."""
+    name = item.workload.name
+    variants = [
+        prepared for threads in sorted({1, result.cores}) for prepared in prepare_all(item, folder, threads, quick)
+    ]
+    check(result, item, variants)
+    chosen = with_best_threads([prepared.runner for prepared in variants])
+    calls = CALLS // 20 if quick else CALLS
+    times = times_in_turns(chosen, calls, ROUNDS)
+    record(result, name, BACK_TO_BACK, chosen, times)
+    ours, *peers = (timing_of(runner, taken) for runner, taken in times.items())
+    compared = Comparison(name, ours, tuple(peers))
+    result.comparisons.append(compared)
+    result.figures += ratios(item, compared)
+
+    rate = affordable_rate(max(timing.median for timing in (ours, *peers)))
+    times = times_in_turns(chosen, calls // 5, 2, rate)
+    record(result, name, f"{rate:g} calls a second", chosen, times)
+    if rate == RATE:
+        tail = latency_of(name, "", chosen[PACKAGE], times[PACKAGE]).tail
+        result.figures.append(Figure(f"{name}: p99 to p50 at {rate:g} calls a second", tail, TAIL_LIMIT, False))
+    with busy_processes(2):
+        record(result, name, BUSY, chosen, times_in_turns(chosen, calls // 5, 4))
+
+
+def check(result: Result, item: PackageWorkload, variants: Sequence[Prepared]) -> None:
+    """Against eager; and our package against the bits of the model compiled by our back end."""
+    workload = item.workload
+    expected = tensors_of(workload.model(*workload.inputs))
+    torch.set_num_threads(result.cores)
+    compiled, _ = prepare(OURS, workload.model, workload.inputs)
+    same_bits = tensors_of(compiled())
+    for prepared in variants:
+        runner = prepared.runner
+        found = list(prepared.results())[: len(expected)]
+        label = f"{workload.name}: {runner.name}, threads {runner.threads}"
+        result.checks[label] = len(found) == len(expected) and all(
+            first_call.close(value, right, workload.tolerance) for value, right in zip(found, expected, strict=True)
+        )
+        if runner.name == PACKAGE:
+            result.checks[f"{label}: the bits of torch.compile(backend='superkernel')"] = all(
+                torch.equal(value, right) for value, right in zip(found, same_bits, strict=True)
+            )
+
+
+def with_best_threads(runners: Sequence[TimedRunner]) -> dict[str, TimedRunner]:
+    """By name, each with the number of threads with which half of some calls take the least time."""
+    best: dict[str, tuple[float, TimedRunner]] = {}
+    for runner in runners:
+        runner.enter()
+        times_of_calls(runner.call, TRIAL_CALLS // 4)
+        median = timing_of(runner.name, times_of_calls(runner.call, TRIAL_CALLS)).median
+        if runner.name not in best or median < best[runner.name][0]:
+            best[runner.name] = median, runner
+    return {name: runner for name, (_, runner) in best.items()}
+
+
+def record(
+    result: Result, workload: str, condition: str, runners: Mapping[str, TimedRunner], times: Mapping[str, Times]
+) -> None:
+    result.latencies += [latency_of(workload, condition, runners[name], taken) for name, taken in times.items()]
+
+
+def ratios(item: PackageWorkload, compared: Comparison) -> list[Figure]:
+    """The promised ratios: to the best of those that compile ahead of time; of the convolution net to AOTInductor."""
+    medians = {peer.name: peer.median for peer in compared.peers if peer.name in AHEAD_OF_TIME}
+    ours = compared.ours.median
+    if item.limit is not None:
+        best = min(medians, key=lambda name: medians[name])
+        return [Figure(f"{compared.name}: {best} to ours", medians[best] / ours, item.limit, True)]
+    ahead = min(medians[name] for name in (AOT, AOT_FROZEN) if name in medians)
+    figures = [Figure(f"{compared.name}: {AOT} to ours", ahead / ours, 1.0, True)]
+    if ONNX in medians:
+        figures.append(Figure(f"{compared.name}: {ONNX} to ours (a goal)", medians[ONNX] / ours, 1.0, True))
+    return figures
+
+
+def affordable_rate(slowest_us: float) -> float:
+    """The promised rate, or a round smaller one at which the slowest runner is idle for more than half of the time."""
+    rate = RATE
+    while rate > 1 and slowest_us * rate > 0.5e6:
+        rate /= 10 if rate > 10 else 2
+    return rate

@@ -1,0 +1,154 @@
+"""bench.package_peers: a workload -> ways to run it: our package, eager, torch.compile, AOTInductor, and others.
+
+ONNX Runtime and OpenVINO are used where they are installed. Every way gives its results as tensors, to be checked.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...frontend.export.export import export
+from ...package.model import load_model
+from .latency import TimedRunner
+from .package_workloads import PackageWorkload
+from .peers import EAGER, INDUCTOR, prepare
+from .workloads import Workload
+
+PACKAGE, AOT, AOT_FROZEN, ONNX, OPENVINO = "package", "AOTInductor", "AOTInductor frozen", "ONNX Runtime", "OpenVINO"
+AHEAD_OF_TIME = (AOT, AOT_FROZEN, ONNX, OPENVINO)  # the peers of the figures
+NEEDED = {ONNX: ("onnx", "onnxscript", "onnxruntime"), OPENVINO: ("onnx", "onnxscript", "openvino")}
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A runner, and what it computes: all outputs that eager has, in their order."""
+
+    runner: TimedRunner
+    results: Callable[[], Sequence[Tensor]]
+
+
+def missing(peer: str) -> list[str]:
+    """Modules that the peer needs and that are not installed."""
+    return [name for name in NEEDED.get(peer, ()) if find_spec(name) is None]
+
+
+def tensors_of(returned: Any) -> list[Tensor]:
+    values = returned if isinstance(returned, tuple | list) else (returned,)
+    return [value if isinstance(value, Tensor) else torch.from_numpy(value) for value in values]
+
+
+def set_threads(count: int) -> Callable[[], None]:
+    return partial(torch.set_num_threads, count)
+
+
+def prepare_package(workload: Workload, folder: Path, threads: int) -> Prepared:
+    """Our package, called with numpy arrays."""
+    if not (folder / "manifest.json").exists():
+        assert isinstance(workload.model, torch.nn.Module)
+        export(copy.deepcopy(workload.model), workload.inputs, folder)
+    model = load_model(folder, threads=threads)
+    arrays = [value.numpy() for value in workload.inputs]
+    runner = TimedRunner(PACKAGE, threads, lambda: model(*arrays), set_threads(1))
+    return Prepared(runner, lambda: tensors_of(model(*arrays)))
+
+
+def prepare_torch(workload: Workload, threads: int) -> list[Prepared]:
+    """Eager, and torch.compile with its default back end."""
+    torch.set_num_threads(threads)
+    found = []
+    for kind in (EAGER, INDUCTOR):
+        call, _ = prepare(kind, workload.model, workload.inputs)
+        runner = TimedRunner("torch.compile" if kind is INDUCTOR else kind.name, threads, call, set_threads(threads))
+        found.append(Prepared(runner, partial(lambda call: tensors_of(call()), call)))
+    return found
+
+
+def prepare_ahead_of_time(workload: Workload, folder: Path, threads: int, frozen: bool) -> Prepared:
+    """AOTInductor, called through the loader itself: the wrapper around it takes longer than small models."""
+    torch.set_num_threads(threads)
+    assert isinstance(workload.model, torch.nn.Module)
+    exported = torch.export.export(copy.deepcopy(workload.model), workload.inputs)
+    path = folder / f"{'frozen' if frozen else 'plain'}_{threads}.pt2"
+    torch._inductor.aoti_compile_and_package(
+        exported, package_path=str(path), inductor_configs={"freezing": True} if frozen else None
+    )
+    loaded: Any = torch._inductor.aoti_load_package(str(path))
+    inputs = list(workload.inputs)
+
+    def call() -> Any:
+        return loaded.loader.run(inputs)
+
+    runner = TimedRunner(AOT_FROZEN if frozen else AOT, threads, call, set_threads(threads))
+    return Prepared(runner, lambda: tensors_of(call()))
+
+
+def write_onnx(workload: Workload, path: Path) -> Path:
+    if not path.exists():
+        assert isinstance(workload.model, torch.nn.Module)
+        model, inputs = copy.deepcopy(workload.model), workload.inputs
+        torch.onnx.export(model, inputs, str(path), dynamo=True, external_data=False, verbose=False)
+    return path
+
+
+def prepare_onnx(workload: Workload, path: Path, threads: int) -> Prepared:
+    """ONNX Runtime with inputs and outputs bound once, which is its fastest call from Python."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(str(write_onnx(workload, path)), options, providers=["CPUExecutionProvider"])
+    binding = session.io_binding()
+    kept = [onnxruntime.OrtValue.ortvalue_from_numpy(value.numpy()) for value in workload.inputs]
+    for slot, value in zip(session.get_inputs(), kept, strict=True):
+        binding.bind_ortvalue_input(slot.name, value)
+    for slot in session.get_outputs():
+        binding.bind_output(slot.name)
+    runner = TimedRunner(ONNX, threads, lambda: session.run_with_iobinding(binding), set_threads(1))
+
+    def results() -> Sequence[Tensor]:
+        session.run_with_iobinding(binding)
+        return tensors_of(binding.copy_outputs_to_cpu())
+
+    return Prepared(runner, results)
+
+
+def prepare_openvino(workload: Workload, path: Path, threads: int) -> Prepared:
+    """OpenVINO for latency, float32, with the inputs set once."""
+    import openvino
+
+    settings = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"}
+    core = openvino.Core()
+    compiled = core.compile_model(core.read_model(str(write_onnx(workload, path))), "CPU", settings)
+    request = compiled.create_infer_request()
+    kept = [openvino.Tensor(value.numpy(), shared_memory=True) for value in workload.inputs]
+    for index, value in enumerate(kept):
+        request.set_input_tensor(index, value)
+    count = len(compiled.outputs)
+
+    def results() -> Sequence[Tensor]:
+        request.infer()
+        return tensors_of([request.get_output_tensor(index).data.copy() for index in range(count)])
+
+    return Prepared(TimedRunner(OPENVINO, threads, request.infer, set_threads(1)), results)
+
+
+def prepare_all(item: PackageWorkload, folder: Path, threads: int, quick: bool) -> list[Prepared]:
+    """Every way to run a workload that is possible here."""
+    workload, stateless = item.workload, item.for_formats_without_states
+    found = [prepare_package(workload, folder / "model.sk", threads), *prepare_torch(workload, threads)]
+    found.append(prepare_ahead_of_time(workload, folder, threads, frozen=False))
+    if not quick:
+        found.append(prepare_ahead_of_time(workload, folder, threads, frozen=True))
+    for peer, prepare_peer in ((ONNX, prepare_onnx), (OPENVINO, prepare_openvino)):
+        if not missing(peer):
+            found.append(prepare_peer(stateless, folder / "model.onnx", threads))
+    return found
