@@ -84,7 +84,7 @@ class LanguageModel(nn.Module):
         self.layers = nn.ModuleList(Layer(width) for _ in range(layers))
         self.norm = RootMeanSquareNorm(width)
 
-    def forward(self, tokens: Tensor, positions: Tensor, last: Tensor) -> Tensor:
+    def next_token(self, tokens: Tensor, positions: Tensor, last: Tensor) -> Tensor:
         """The most likely token after the `last` of these."""
         mask = torch.arange(ROOM) <= positions[:, None]
         x = self.embedding(tokens)
@@ -95,11 +95,11 @@ class LanguageModel(nn.Module):
 
     def prefill(self, tokens: Tensor, count: Tensor) -> Tensor:
         """Reads a prompt of `count` tokens; the padding behind it fills places of the cache that decode overwrites."""
-        return self(tokens, torch.arange(tokens.shape[1]), count - 1)
+        return self.next_token(tokens, torch.arange(tokens.shape[1]), count - 1)
 
     def decode(self, token: Tensor, position: Tensor) -> Tensor:
         """Reads the token at a position, and returns the next."""
-        return self(token, position, torch.zeros(1, dtype=torch.int64))
+        return self.next_token(token, position, torch.zeros(1, dtype=torch.int64))
 
 
 def model_of(width: int, layers: int) -> LanguageModel:

@@ -6,6 +6,7 @@ ONNX Runtime and OpenVINO are used where they are installed. Every way gives its
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -46,6 +47,11 @@ def tensors_of(returned: Any) -> list[Tensor]:
     return [value if isinstance(value, Tensor) else torch.from_numpy(value) for value in values]
 
 
+def _copy(workload: Workload) -> torch.nn.Module:
+    assert isinstance(workload.model, torch.nn.Module)
+    return copy.deepcopy(workload.model).eval()
+
+
 def set_threads(count: int) -> Callable[[], None]:
     return partial(torch.set_num_threads, count)
 
@@ -53,8 +59,7 @@ def set_threads(count: int) -> Callable[[], None]:
 def prepare_package(workload: Workload, folder: Path, threads: int) -> Prepared:
     """Our package, called with numpy arrays."""
     if not (folder / "manifest.json").exists():
-        assert isinstance(workload.model, torch.nn.Module)
-        export(copy.deepcopy(workload.model), workload.inputs, folder)
+        export(_copy(workload), workload.inputs, folder)
     model = load_model(folder, threads=threads)
     arrays = [value.numpy() for value in workload.inputs]
     runner = TimedRunner(PACKAGE, threads, lambda: model(*arrays), set_threads(1))
@@ -75,8 +80,7 @@ def prepare_torch(workload: Workload, threads: int) -> list[Prepared]:
 def prepare_ahead_of_time(workload: Workload, folder: Path, threads: int, frozen: bool) -> Prepared:
     """AOTInductor, called through the loader itself: the wrapper around it takes longer than small models."""
     torch.set_num_threads(threads)
-    assert isinstance(workload.model, torch.nn.Module)
-    exported = torch.export.export(copy.deepcopy(workload.model), workload.inputs)
+    exported = torch.export.export(_copy(workload), workload.inputs)
     path = folder / f"{'frozen' if frozen else 'plain'}_{threads}.pt2"
     torch._inductor.aoti_compile_and_package(
         exported, package_path=str(path), inductor_configs={"freezing": True} if frozen else None
@@ -93,9 +97,10 @@ def prepare_ahead_of_time(workload: Workload, folder: Path, threads: int, frozen
 
 def write_onnx(workload: Workload, path: Path) -> Path:
     if not path.exists():
-        assert isinstance(workload.model, torch.nn.Module)
-        model, inputs = copy.deepcopy(workload.model), workload.inputs
-        torch.onnx.export(model, inputs, str(path), dynamo=True, external_data=False, verbose=False)
+        model = _copy(workload)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.onnx.export(model, workload.inputs, str(path), dynamo=True, external_data=False, verbose=False)
     return path
 
 

@@ -1,0 +1,117 @@
+"""The suite package: models are right, threads and figures are chosen from times, peers that are missing are named."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from superkernel.tools import bench  # noqa: E402
+from superkernel.tools.bench import package, package_workloads, workloads  # noqa: E402
+from superkernel.tools.bench.latency import TimedRunner, latency_of, times_in_turns, times_of_calls  # noqa: E402
+from superkernel.tools.bench.measure import Comparison, Result, Timing  # noqa: E402
+from superkernel.tools.bench.package_peers import AOT, ONNX, OPENVINO, missing, tensors_of  # noqa: E402
+from superkernel.tools.bench.package_workloads import PackageWorkload, decode_with_states  # noqa: E402
+from superkernel.tools.bench.workloads import Workload  # noqa: E402
+
+
+def timing(name: str, median: float) -> Timing:
+    return Timing(name, median, median, median)
+
+
+def test_percentiles_are_those_of_single_calls() -> None:
+    runner = TimedRunner("some", 2, lambda: None)
+    found = latency_of("net", "back to back", runner, np.arange(1.0, 102.0))
+    assert (found.p50, found.p99, found.largest, found.calls, found.threads) == (51.0, 100.0, 101.0, 101, 2)
+    assert found.tail == pytest.approx(100 / 51)
+    shown = str(Result("package", {}, latencies=[found]))
+    assert "net, back to back" in shown and "p99    100.00" in shown
+
+
+def test_runners_take_turns_in_another_order_each_round() -> None:
+    entered: list[str] = []
+    runners = {
+        name: TimedRunner(name, 1, lambda: None, lambda name=name: entered.append(name))  # type: ignore[misc]
+        for name in "abc"
+    }
+    times = times_in_turns(runners, calls=9, rounds=3)
+    assert "".join(entered) == "abcbcacab"
+    assert {name: len(taken) for name, taken in times.items()} == {"a": 9, "b": 9, "c": 9}
+
+
+def test_calls_at_a_rate_begin_when_they_are_due() -> None:
+    begun: list[float] = []
+    times = times_of_calls(lambda: begun.append(time.perf_counter()), 20, rate=2000.0)
+    assert len(times) == 20
+    assert begun[-1] - begun[0] >= 0.9 * 19 / 2000  # later on a busy machine, never earlier
+
+
+def test_each_runner_gets_the_number_of_threads_that_is_faster_for_it() -> None:
+    def spin(seconds: float) -> None:
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            pass
+
+    slow, fast = 4e-4, 1e-6
+    runners = [TimedRunner(name, threads, lambda s=s: spin(s))  # type: ignore[misc]
+               for name, threads, s in (("a", 1, slow), ("b", 1, fast), ("a", 2, fast), ("b", 2, slow))]  # fmt: skip
+    assert {name: runner.threads for name, runner in package.with_best_threads(runners).items()} == {"a": 2, "b": 1}
+
+
+@pytest.mark.parametrize(("slowest_us", "rate"), [(20, 1000), (499, 1000), (600, 100), (4000, 100), (60_000, 5)])
+def test_the_rate_leaves_idle_gaps_to_the_slowest_runner(slowest_us: float, rate: float) -> None:
+    assert package.affordable_rate(slowest_us) == rate
+
+
+def test_figures_compare_with_the_best_of_those_that_compile_ahead_of_time() -> None:
+    peers = (timing("eager", 5), timing(AOT, 40), timing(ONNX, 30), timing(OPENVINO, 35))
+    net = Workload("net", lambda: None, ())
+    [figure] = package.ratios(PackageWorkload(net, 1.5), Comparison("net", timing("package", 10), peers))
+    assert (figure.name, figure.value, figure.limit, figure.met) == (f"net: {ONNX} to ours", 3.0, 1.5, True)
+    convolution = package.ratios(PackageWorkload(net, None), Comparison("net", timing("package", 32), peers))
+    assert [(figure.limit, figure.met) for figure in convolution] == [(1.0, True), (1.0, False)]
+
+
+def test_what_a_peer_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "superkernel.tools.bench.package_peers.find_spec", lambda name: None if name == "onnx" else name
+    )
+    assert missing(ONNX) == missing(OPENVINO) == ["onnx"]
+    assert missing(AOT) == []
+
+
+def test_the_workloads_are_those_of_the_table_and_the_stateless_decoder_is_the_decoder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(workloads, "LAYERS", 2)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        step = decode_with_states(288)
+        assert step.stateless is not None
+        [expected] = tensors_of(step.workload.model(*step.workload.inputs))
+        logits, keys, _ = step.stateless.model(*step.stateless.inputs)
+        torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
+        layer = step.workload.model.layers[1]  # type: ignore[attr-defined]
+        torch.testing.assert_close(keys[1], layer.keys[:, :, 130:131], rtol=1e-4, atol=1e-4)
+        state_space = package_workloads.state_space_step()
+        _, states = state_space.model(*state_space.inputs)
+        assert states.shape == state_space.inputs[1].shape
+    limits = {item.workload.name.split(",")[0]: item.limit for item in package_workloads.package_workloads(quick=False)}
+    assert limits == {
+        "control policy": 1.5, "recommender": 1.5, "four blocks": 1.5, "state-space step": 1.5, "encoder": 1.2,
+        "decode step": 1.2, "depthwise-separable net": None,
+    }  # fmt: skip
+
+
+@pytest.mark.conformance
+@pytest.mark.timeout(600)
+def test_the_quick_suite_gives_right_results() -> None:
+    result = bench.run("package", quick=True)
+    assert result.ok, result
+    assert {latency.condition for latency in result.latencies} == {
+        package.BACK_TO_BACK, "1000 calls a second", package.BUSY,
+    }  # fmt: skip
+    assert any("the bits of torch.compile" in name for name in result.checks)
