@@ -5,11 +5,12 @@
     3. run         20 steps with numpy arrays; the state belongs to the package's context
     4. check       actions as of the model in torch, and the same bits after reset
 
-`examples/c/` opens the same package from C and C++.
+`--output policy.sk` keeps the package: the programs of `examples/c/` open it from C and C++.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
 import time
@@ -62,12 +63,15 @@ def check(found: list[Actions], again: list[Actions], expected: list[Actions]) -
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, help="where the package stays; by default it is removed")
+    asked = parser.parse_args()
     torch.manual_seed(0)
     model = Policy().eval()
     observations = [torch.randn(1, SENSORS) for _ in range(STEPS)]
     arrays = [observation.numpy() for observation in observations]
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
-        path = sk.export(model, (observations[0],), Path(folder, "policy.sk"))
+        path = sk.export(model, (observations[0],), asked.output or Path(folder, "policy.sk"))
         files = sorted(str(file.relative_to(path)) for file in path.rglob("*") if file.is_file())
         print(f"1. exported: {', '.join(files)}")
         with sk.load_model(path) as policy:

@@ -84,22 +84,21 @@ class LanguageModel(nn.Module):
         self.layers = nn.ModuleList(Layer(width) for _ in range(layers))
         self.norm = RootMeanSquareNorm(width)
 
-    def next_token(self, tokens: Tensor, positions: Tensor, last: Tensor) -> Tensor:
-        """The most likely token after the `last` of these."""
+    def logits(self, tokens: Tensor, positions: Tensor, last: Tensor) -> Tensor:
+        """How likely each word is after the `last` of these tokens."""
         mask = torch.arange(ROOM) <= positions[:, None]
         x = self.embedding(tokens)
         for layer in self.layers:
             x = layer(x, positions, mask)
-        final = self.norm(x).index_select(1, last)
-        return F.linear(final, self.embedding.weight).argmax(-1)
+        return F.linear(self.norm(x)[0].index_select(0, last), self.embedding.weight)
 
-    def prefill(self, tokens: Tensor, count: Tensor) -> Tensor:
-        """Reads a prompt of `count` tokens; the padding behind it fills places of the cache that decode overwrites."""
-        return self.next_token(tokens, torch.arange(tokens.shape[1]), count - 1)
+    def prefill(self, tokens: Tensor, last: Tensor) -> Tensor:
+        """Reads a prompt up to its `last` token; the padding behind it fills places that decode overwrites."""
+        return self.logits(tokens, torch.arange(tokens.shape[1]), last.reshape(1))
 
     def decode(self, token: Tensor, position: Tensor) -> Tensor:
-        """Reads the token at a position, and returns the next."""
-        return self.next_token(token, position, torch.zeros(1, dtype=torch.int64))
+        """Reads the token at a position."""
+        return self.logits(token, position.reshape(1), torch.zeros(1, dtype=torch.int64))
 
 
 def model_of(width: int, layers: int) -> LanguageModel:
@@ -112,18 +111,17 @@ def model_of(width: int, layers: int) -> LanguageModel:
 
 
 def export_model(model: LanguageModel, path: Path) -> Path:
-    count = torch.tensor([len(PROMPT)])
-    prompts = [(torch.zeros(1, size, dtype=torch.int64), count) for size in PREFILL_SIZES]
-    step = (torch.zeros(1, 1, dtype=torch.int64), torch.tensor([len(PROMPT)]))
+    prompts = [(torch.zeros(1, size, dtype=torch.int64), torch.tensor(0)) for size in PREFILL_SIZES]
+    step = (torch.zeros(1, 1, dtype=torch.int64), torch.tensor(0))
     return sk.export(model, {"prefill": prompts, "decode": step}, path)
 
 
 def write_eagerly(model: LanguageModel, steps: int) -> list[int]:
-    token = model.prefill(torch.tensor([PROMPT]), torch.tensor([len(PROMPT)]))
-    tokens = [int(token)]
+    logits = model.prefill(torch.tensor([PROMPT]), torch.tensor(len(PROMPT) - 1))
+    tokens = [int(logits.argmax())]
     for position in range(len(PROMPT), len(PROMPT) + steps - 1):
-        token = model.decode(token, torch.tensor([position]))
-        tokens.append(int(token))
+        logits = model.decode(torch.tensor([[tokens[-1]]]), torch.tensor(position))
+        tokens.append(int(logits.argmax()))
     return tokens
 
 
@@ -151,11 +149,12 @@ def main() -> int:
     parser.add_argument("--width", type=int, default=192, help=f"hidden size, a multiple of {HEAD}")
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--steps", type=int, default=64)
+    parser.add_argument("--output", type=Path, help="where the package stays; by default it is removed")
     asked = parser.parse_args()
     model = model_of(asked.width, asked.layers)
     with tempfile.TemporaryDirectory() as name, torch.no_grad():
         folder = Path(name)
-        path = export_model(model, folder / "llm.sk")
+        path = export_model(model, asked.output or folder / "llm.sk")
         size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
         print(f"1. exported: prefill for {', '.join(map(str, PREFILL_SIZES))} tokens, and decode: {size / 1e6:.1f} MB")
         program = build_program(folder)
@@ -166,7 +165,7 @@ def main() -> int:
             print(f"execute sample failed: {ended.stderr}", file=sys.stderr)
             return 1
         found = [int(word) for word in ended.stdout.split()]
-        print(f"3. generated: {' '.join(map(str, found[:12]))} ... {ended.stderr.strip()}")
+        print(f"3. generated: {' '.join(map(str, found[:12]))} ...")
         expected = write_eagerly(model, asked.steps)
     if wrong := check(found, expected):
         print(f"execute sample failed: {'; '.join(wrong)}", file=sys.stderr)

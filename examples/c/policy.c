@@ -2,7 +2,7 @@
  *
  *     ./policy policy.sk [CALLS]
  *
- * Every element of every input is 0.01 times its index: examples/07_package.py compares what is printed. */
+ * Every element of every input is 0.01 times its index: the outputs of a package are the same in every language. */
 #define _POSIX_C_SOURCE 200112L
 #include <stdio.h>
 #include <stdlib.h>
