@@ -105,7 +105,7 @@ def test_the_metadata_is_complete(release: Release) -> None:
     assert {"Development Status", "Intended Audience", "Operating System", "Programming Language", "Topic"} <= {
         classifier.partition(" :: ")[0] for classifier in classifiers
     }
-    assert set(metadata.get_all("Provides-Extra", [])) == {"torch", "ascend", "cuda", "dev"}
+    assert set(metadata.get_all("Provides-Extra", [])) == {"torch", "ascend", "cuda", "dev", "peers"}
 
 
 def test_the_long_description_has_absolute_links(release: Release) -> None:
