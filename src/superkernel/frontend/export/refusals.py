@@ -70,7 +70,7 @@ def check_weight(name: str, value: object) -> None:
             f"weight {name!r} is a {type(value).__name__}, no plain tensor: convert it before the export"
         )
     assert isinstance(value, torch.Tensor)
-    if value.device.type != "cpu":
+    if not value.is_cpu:
         raise UnsupportedError(f"weight {name!r} is on device {value.device}: move the model with model.to('cpu')")
     if value.layout is not torch.strided or value.is_quantized:
         raise UnsupportedError(
