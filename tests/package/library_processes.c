@@ -123,6 +123,10 @@ static void forked(const char* path) {
         CHECK(sk_context_destroy(context) == SK_OK);
         context = make_context(model);
         add(context);
+        model = open_model(path, SK_WAIT_BALANCED); /* has threads of its own */
+        context = make_context(model);
+        add(context);
+        CHECK(meet(context) == SK_OK && thread_count() == 2);
         exit(0);
     }
     CHECK(waitpid(child, &status, 0) == child && status == 0);

@@ -10,7 +10,7 @@
 // Opening a package loads native code from it: open only packages whose origin you trust. sk_package_verify() compares
 // all files with their checksums and loads nothing.
 //
-// In the child of a fork, models keep working: calls run on the calling thread alone. A context that was running in
+// In the child of a fork, models of the parent keep working: calls run on the calling thread alone. A context that was running in
 // another thread at the fork, or an entry that needs several threads, is refused there with SK_ERROR_FORKED.
 #ifndef SUPERKERNEL_MODEL_H
 #define SUPERKERNEL_MODEL_H

@@ -174,6 +174,11 @@ void report_late_team(uint64_t join_ns) {
 }
 
 bool region_is_safe() { return !region_unsafe.load(std::memory_order_relaxed); }
+void forget_load() {
+    busy.store(0);
+    crowded.store(false);
+}
+
 void region_begins() { region_used.store(true, std::memory_order_relaxed); }
 
 }  // namespace sk::host
@@ -203,7 +208,6 @@ int32_t sk_region_used() { return region_used.load() ? 1 : 0; }
 // In the child of a fork.
 void sk_formation_forked() {
     region_unsafe.store(true);
-    busy.store(0);
-    crowded.store(false);
+    forget_load();
 }
 }

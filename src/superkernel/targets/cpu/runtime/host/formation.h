@@ -31,6 +31,9 @@ extern std::atomic<bool> crowded;
 void report_blocked(uint64_t ns);  // how long a core was blocked for another core
 void report_late_team(uint64_t join_ns);  // after a region whose launch ran solo: how long its join took
 
+// In the child of a fork: launches of other threads do not run here, and the load is unknown.
+void forget_load();
+
 // After a fork the threads of the parent's OpenMP run time are not here: no region may begin.
 bool region_is_safe();
 void region_begins();

@@ -6,9 +6,8 @@
 #include <mutex>
 #include <vector>
 
+#include "../host/formation.h"
 #include "failure.h"
-
-extern "C" void sk_formation_forked();  // of formation.cpp
 
 namespace sk::model {
 namespace {
@@ -37,7 +36,7 @@ void after_fork_in_parent() {
 
 void after_fork_in_child() {
     Team::after_fork(true);
-    sk_formation_forked();
+    host::forget_load();
     for (sk_context* handle : contexts.all) {
         if (handle->target != nullptr) handle->target->note_fork();
     }

@@ -134,7 +134,8 @@ void LaunchState::run_whole_plan() { enter(0, cores == 1 ? 0 : host::kWholePlan)
 // How long the calling thread waits for the threads of a team; 0: it does not ask for them.
 uint64_t LaunchState::patience_for(Team& team) {
     const uint64_t solo_ns = code_.trial.solo_ns();
-    if (team.wait_policy() == SK_WAIT_SPIN) return host::region_is_safe() ? kSpinPatienceNs : 0;
+    if (!team.is_here()) return 0;
+    if (team.wait_policy() == SK_WAIT_SPIN) return kSpinPatienceNs;
     const uint64_t begin = now_ns();
     const uint64_t pause = begin - std::min(begin, std::exchange(last_call_ns_, begin));
     if (solo_ns < kShortNs && pause > kPauseNs && team.asleep()) return 0;
@@ -148,7 +149,6 @@ bool LaunchState::run_team(Team& team) {
     if (patience == 0) return false;
     reset_team();
     const host::BusyCores counted(cores);
-    host::region_begins();
     if (team.run(cores, run_core, this, patience)) return true;
     host::report_blocked(patience);
     return false;
@@ -156,13 +156,12 @@ bool LaunchState::run_team(Team& team) {
 
 // A plan whose ops wait for each other inside cannot be run by one thread.
 void LaunchState::run_whole_team(Team& team) {
-    if (!host::region_is_safe()) {
+    if (!team.is_here()) {
         sk::model::fail(SK_ERROR_FORKED, "entry '%s' needs %d threads, which are not in this process: it was forked; open the "
                         "package in the child", name_.c_str(), cores);
     }
     reset_team();
     const host::BusyCores counted(cores);
-    host::region_begins();
     if (!team.run(cores, run_core, this, 0)) {
         sk::model::fail(SK_ERROR_SYSTEM, "entry '%s' needs %d threads, and they could not be started", name_.c_str(), cores);
     }

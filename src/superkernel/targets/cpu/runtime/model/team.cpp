@@ -96,7 +96,7 @@ void Team::stop() noexcept {
         const std::lock_guard<std::mutex> hold(teams_mutex);
         teams->erase(this);
     }
-    if (generation_ != fork_generation()) return;  // the threads are in another process
+    if (!is_here()) return;
     ending_.store(true);
     call_.fetch_add(1);
     FutexWord(call_, sleepers_).wake();

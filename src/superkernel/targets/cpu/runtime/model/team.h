@@ -12,6 +12,8 @@
 
 namespace sk::model {
 
+uint32_t fork_generation();  // how many forks lie between the process that loaded the library and this one
+
 class Team {
   public:
     using Work = void (*)(void* data, int core);
@@ -23,6 +25,7 @@ class Team {
 
     int size() const { return workers_ + 1; }
     sk_wait wait_policy() const { return wait_; }
+    bool is_here() const { return generation_ == fork_generation(); }  // false: its threads are in the parent of a fork
     bool asleep() const { return sleepers_.load(std::memory_order_relaxed) != 0; }
 
     // Calls work(data, core) on `cores` threads, core 0 on this one, and returns when all have returned. False: nothing was
@@ -67,7 +70,5 @@ class Team {
     alignas(kApart) std::atomic<uint32_t> done_{0};  // threads that have finished their part; the caller sleeps on it
     std::atomic<uint32_t> caller_asleep_{0};
 };
-
-uint32_t fork_generation();  // how many forks lie between the process that loaded the library and this one
 
 }  // namespace sk::model
