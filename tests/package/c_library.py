@@ -62,9 +62,9 @@ class OpenedModel:
         self.contexts: list[c_void_p] = []
         call("sk_model_open_with", str(folder).encode(), byref(self.options), byref(self.handle))
 
-    def context(self) -> c_void_p:
-        made = c_void_p()
-        call("sk_context_create", self.handle, None, byref(made))
+    def context(self, threads: int = 0) -> c_void_p:
+        made, options = c_void_p(), Options(ctypes.sizeof(Options), threads)
+        call("sk_context_create", self.handle, byref(options) if threads else None, byref(made))
         self.contexts.append(made)
         return made
 

@@ -161,6 +161,25 @@ static void parallel(const char* path, int wait) {
     CHECK(sk_model_close(model) == SK_OK);
 }
 
+/* Threads of OpenMP call the library, between parallel regions of their own. */
+static void with_openmp(const char* path) {
+    sk_model* model = open_model(path, SK_WAIT_BALANCED);
+    int call, sum;
+    for (call = 0; call < 5; ++call) {
+        sum = 0;
+#pragma omp parallel num_threads(3) reduction(+ : sum)
+        {
+            sk_context* context = make_context(model);
+            add(context);
+            CHECK(meet(context) == SK_OK);
+            CHECK(sk_context_destroy(context) == SK_OK);
+            sum += 1;
+        }
+        CHECK(sum == 3);
+    }
+    CHECK(sk_model_close(model) == SK_OK);
+}
+
 /* Packages that may be damaged: they open, or there is a sentence. */
 static void open_all(char** paths, int count) {
     sk_model* model;
@@ -184,6 +203,7 @@ int main(int count, char** words) {
     else if (strcmp(words[1], "fork") == 0) forked(words[2]);
     else if (strcmp(words[1], "left open") == 0) left_open(words[2]);
     else if (strcmp(words[1], "parallel") == 0) parallel(words[2], SK_WAIT_BALANCED), parallel(words[2], SK_WAIT_SLEEP);
+    else if (strcmp(words[1], "openmp") == 0) with_openmp(words[2]);
     else if (strcmp(words[1], "open") == 0) open_all(words + 2, count - 2);
     else CHECK(0);
     return 0;

@@ -63,8 +63,8 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def program(environment: BuildEnvironment, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """library_processes.c, also compiled for the pedantic reader."""
     output = tmp_path_factory.mktemp("program") / "program"
-    flags = (*environment.compile_flags, *C99, str(PROGRAM), "-x", "none", *environment.link_flags, "-lpthread", "-ldl")
-    compiled(output, *flags)
+    flags = (*environment.compile_flags, *C99, "-fopenmp", str(PROGRAM), "-x", "none", *environment.link_flags)
+    compiled(output, *flags, "-lpthread")
     return output
 
 
@@ -80,7 +80,7 @@ def runs_silently(*command: str | Path, **variables: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize("mode", ["busy", "fork", "left open", "parallel", "open"])
+@pytest.mark.parametrize("mode", ["busy", "fork", "left open", "parallel", "openmp", "open"])
 def test_a_program_forks_and_ends_safely(mode: str, program: Path, package: Path) -> None:
     runs_silently(program, mode, package)
 
@@ -103,7 +103,8 @@ def test_a_program_with_the_static_library_needs_no_other_file(
     environment: BuildEnvironment, package: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "static"
-    flags = (*environment.compile_flags, *C99, str(PROGRAM), "-x", "none", *environment.static_link_flags)
+    plain = (*C99, "-Wno-unknown-pragmas")  # without OpenMP
+    flags = (*environment.compile_flags, *plain, str(PROGRAM), "-x", "none", *environment.static_link_flags)
     compiled(output, *flags)
     runs_silently(output, "busy", package)
     needed = run(["readelf", "-d", str(output)], what="reading the program")

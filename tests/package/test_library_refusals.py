@@ -337,6 +337,8 @@ def test_a_check_inside_the_model_fails_the_call_only(context: c_void_p) -> None
         run(context, "check", [np.full((), -1, np.float32)], [y])
     with refused("KERNEL", "far below zero"):
         run(context, "check", [np.full((), -5, np.float32)], [y])
+    with refused("KERNEL", "a kernel threw an exception", "call check_positive"):
+        run(context, "check", [np.full((), -50, np.float32)], [y])
     run(context, "check", [np.full((), 5, np.float32)], [y])
     assert y == 5
 

@@ -62,6 +62,15 @@ def test_contexts_run_at_the_same_time(folder: Path) -> None:
         assert all(pool.map(work, range(4)))
 
 
+def test_a_context_may_use_fewer_threads_than_its_model(folder: Path) -> None:
+    with OpenedModel(folder, 2, SPIN) as opened:
+        context, y, before = opened.context(threads=1), np.empty(8, np.float32), os.listdir("/proc/self/task")
+        for i in range(50):
+            run(context, "add", [X * i], [y])
+            np.testing.assert_array_equal(y, expected_sum(X * i))
+        assert set(os.listdir("/proc/self/task")) <= set(before)
+
+
 def test_threads_are_bound_to_the_processors_that_are_named(folder: Path) -> None:
     last = max(os.sched_getaffinity(0))
     with OpenedModel(folder, 2, SPIN, cpus=[last]) as opened:

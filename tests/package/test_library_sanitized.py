@@ -39,7 +39,10 @@ def build(sanitizer: str, folder: Path) -> Path:
         what="it",
         text=text,
     )
-    run([*cxx, *flags, f"-I{INCLUDE}", *C99, "-c", str(PROGRAM), "-o", str(program)], what="the program")
+    run(
+        [*cxx, *flags, f"-I{INCLUDE}", *C99, "-Wno-unknown-pragmas", "-c", str(PROGRAM), "-o", str(program)],
+        what="the program",
+    )
     run([*cxx, *flags, str(library), str(program), "-rdynamic", "-ldl", "-lpthread", "-o", str(output)], what="linking")
     return output
 

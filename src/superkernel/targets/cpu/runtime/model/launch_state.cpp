@@ -121,7 +121,13 @@ void LaunchState::enter(int core, int part) noexcept {
     launch_here = this;
     core_here = core;
     exit_point = &here;
-    if (_setjmp(here) == 0) code_.program.facts.entry(this, part);
+    if (_setjmp(here) == 0) {
+        try {
+            code_.program.facts.entry(this, part);
+        } catch (...) {  // of a kernel that found no memory, for example
+            fail(activity[core].step.load(std::memory_order_relaxed), "a kernel threw an exception");
+        }
+    }
     launch_here = outer;
     core_here = outer_core;
     exit_point = outer_exit;
