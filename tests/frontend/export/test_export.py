@@ -232,6 +232,19 @@ def test_what_cannot_be_in_a_package_is_refused_with_lines_and_a_remedy(
     assert not list(tmp_path.iterdir())
 
 
+def test_the_error_lists_the_operators_of_all_entries(tmp_path: Path) -> None:
+    x = torch.ones(4)
+    with pytest.raises(UnsupportedError) as caught:
+        sk.export(Refused(), {"fourier": (x,), "condition": (x,)}, tmp_path / "x.sk")
+    lines = str(caught.value).splitlines()
+    assert [line.partition(":")[0].strip() for line in lines] == [
+        "entry 'fourier'",
+        "aten",
+        "entry 'condition'",
+        "cond",
+    ]
+
+
 def test_weights_must_be_plain_tensors_of_the_host(tmp_path: Path) -> None:
     class Weight(Tensor):
         pass

@@ -64,7 +64,7 @@ def make_part(entry: TracedEntry, name: str, target: Target) -> EntryPart:
     rewrite_graph(module, find_lowering(model_support_of(target).kernel_language))
     found = [reason for node in module.graph.nodes if (reason := why_unfusible(node)) is not None]
     if found:
-        raise UnfusibleOperators(name, found)
+        raise UnfusibleOperators({name: found})
     parts = partition(module, lambda node: name)
     if len(parts) != 1:
         raise UnsupportedError(f"entry {name!r}: the model computes nothing: it returns no tensor")
@@ -73,11 +73,12 @@ def make_part(entry: TracedEntry, name: str, target: Target) -> EntryPart:
 
 
 class UnfusibleOperators(UnsupportedError):
-    """Operators of an entry that no super kernel can compute."""
+    """Operators that no super kernel can compute, by entry."""
 
-    def __init__(self, entry: str, found: Sequence[Unfusible]) -> None:
-        super().__init__(f"entry {entry!r}: " + "; ".join(map(str, found)))
-        self.entry, self.found = entry, tuple(found)
+    def __init__(self, found: Mapping[str, Sequence[Unfusible]]) -> None:
+        listed = [f"entry {entry!r}: " + "; ".join(map(str, operators)) for entry, operators in found.items()]
+        super().__init__("\n".join(listed))
+        self.found = {entry: tuple(dict.fromkeys(operators)) for entry, operators in found.items()}
 
 
 def compile_entry(
@@ -120,7 +121,7 @@ def _lower(entry_part: EntryPart, target: Target, cores: int | None) -> tuple[Lo
         raise UnsupportedError(f"entry {name!r}: Inductor generates nothing for the model")
     matched = match_calls(lowered.trace, target, count)
     if matched.unfusible:
-        raise UnfusibleOperators(name, matched.unfusible)
+        raise UnfusibleOperators({name: matched.unfusible})
     return lowered, matched
 
 

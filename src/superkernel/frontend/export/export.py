@@ -24,10 +24,11 @@ from ...targets import DEFAULT_TARGET, find_target, model_support_of
 from ...targets.packaging import InstructionSet, PackageSupport
 from ...targets.protocol import Target
 from ...version import __version__
+from ..capture.fusibility import Unfusible
 from ..lowering import find_lowering
 from ..torch_versions import unsupported_version
 from .choose_plans import ExampleCall, choose_plans
-from .compile_entry import CompiledEntry, EntryPart, UnfusibleOperators, compile_entry, make_part
+from .compile_entry import CompiledEntry, UnfusibleOperators, compile_entry, make_part
 from .entry_buckets import prove_buckets, with_rows
 from .entry_requests import EntryRequest, entry_requests
 from .explain_package import explain_package
@@ -94,7 +95,7 @@ def export(
         contents = exporter.compile(requests, shapes, _package_name(folder))
     except UnfusibleOperators as refused:
         if allow != LIBRARY:
-            raise unfusible_error(refused.entry, refused.found) from refused
+            raise unfusible_error(refused.found) from refused
         contents = write_library_entries(requests, shapes, _package_name(folder), str(parsed), refused)
     return write_package(folder, contents, bool(overwrite))
 
@@ -167,8 +168,16 @@ class Exporter:
             for state in shape.traced.states:
                 states.setdefault(state.name, state)
                 weights.add(state.name, shape.traced.tensors[state.name], is_state=True)
-        parts = {shape.launch: make_part(shape.traced, shape.entry, self.target) for shape in shapes}
-        compiled = {shape.launch: self._compile(shape, parts[shape.launch], weights) for shape in shapes}
+        compiled: dict[str, dict[InstructionSet, CompiledEntry]] = {}
+        refused: dict[str, list[Unfusible]] = {}
+        for shape in shapes:
+            try:
+                compiled[shape.launch] = self._compile(shape, weights)
+            except UnfusibleOperators as found:
+                for entry, operators in found.found.items():
+                    refused.setdefault(entry, []).extend(operators)
+        if refused:
+            raise UnfusibleOperators(refused)
         entries = tuple(
             PackagedEntry(
                 request.name,
@@ -188,9 +197,8 @@ class Exporter:
         revise = partial(choose_plans, manifest=manifest, examples=examples) if self.cores is None else None
         return PackageContents(manifest, weights.contents(), files, explanation, revise=revise)
 
-    def _compile(
-        self, shape: TracedShape, part: EntryPart, weights: StoredWeights
-    ) -> dict[InstructionSet, CompiledEntry]:
+    def _compile(self, shape: TracedShape, weights: StoredWeights) -> dict[InstructionSet, CompiledEntry]:
+        part = make_part(shape.traced, shape.entry, self.target)
         return {
             chosen: compile_entry(
                 part,

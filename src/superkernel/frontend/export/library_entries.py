@@ -48,7 +48,7 @@ def write_library_entries(
         )
     traced = {shape.entry: shape.traced for shape in shapes}
     entries = tuple(PackagedEntry(r.name, (_shape(traced[r.name]),), r.doc) for r in requests)
-    operators = "; ".join(str(found) for found in dict.fromkeys(refused.found))
+    operators = "; ".join(dict.fromkeys(str(found) for listed in refused.found.values() for found in listed))
     reason = f"AOTInductor's code for it calls torch: {operators}".replace("\n", " ")
     manifest = Manifest(name, __version__, entries, needs_torch=reason, options=options, torch=str(torch.__version__))
 

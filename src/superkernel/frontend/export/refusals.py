@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch.export import ExportedProgram
@@ -137,8 +137,11 @@ def export_failure(reason: Exception, entry: str) -> SuperKernelError:
     return UnsupportedError(f"entry {entry!r}: torch.export cannot trace the model: {type(reason).__name__}: {first}")
 
 
-def unfusible_error(entry: str, found: Sequence[Unfusible]) -> UnsupportedError:
-    """Every operator that is left to torch, with its source line and what can be done."""
-    lines = [f"  {item}: {_REMEDIES.get(item.cause, _NO_KERNEL)}" for item in dict.fromkeys(found)]
-    count = f"{len(lines)} operator{'s' if len(lines) > 1 else ''}"
-    return UnsupportedError("\n".join([f"entry {entry!r}: {count} cannot be in a super kernel:", *lines]))
+def unfusible_error(found: Mapping[str, Sequence[Unfusible]]) -> UnsupportedError:
+    """Every operator that is left to torch, by entry, with its source line and what can be done."""
+    lines = []
+    for entry, operators in found.items():
+        count = f"{len(operators)} operator{'s' if len(operators) > 1 else ''}"
+        lines.append(f"entry {entry!r}: {count} cannot be in a super kernel:")
+        lines += [f"  {operator}: {_REMEDIES.get(operator.cause, _NO_KERNEL)}" for operator in operators]
+    return UnsupportedError("\n".join(lines))
