@@ -21,7 +21,9 @@ from superkernel.targets.native.elf import read_object
 from superkernel.targets.native.toolchain import cpu_features, find_toolchain, run
 
 X86 = platform.machine() == "x86_64"
-BYTES = 32 if X86 else 16
+V4 = {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"} <= {*cpu_features().split()}
+BYTES = (64 if V4 else 32) if X86 else 16  # the widest vectors of this machine
+MARCH = [f"-march=x86-64-v{4 if V4 else 3}"] if X86 else []
 pytestmark = pytest.mark.skipif(
     not vector_functions() or (X86 and not {"avx2", "fma"} <= {*cpu_features().split()}),
     reason="no vectors of this width here",
@@ -70,14 +72,13 @@ class Functions:
         known = [s for s, source in vector_functions().items() if source.vector_bytes == BYTES and "sincos" not in s]
         context, tools = build_context(), find_toolchain()
         parts = compile_vector_functions(sources_of(known), context, [])
-        march = ["-march=x86-64-v3"] if X86 else []
         for dtype in "fd":
             mine = [s for s in known if re.search(rf"{dtype}\d+(_u\d+)?$", s)]
             text = text_of(mine, dtype)
             source, shared = folder / f"{dtype}.cpp", folder / f"{dtype}.so"
             source.write_text(text)
             files = [str(source), *map(str, parts), "-o", str(shared)]
-            run([*tools.cxx, "-O2", "-shared", "-fPIC", *march, *files, "-lm"], what="a harness")
+            run([*tools.cxx, "-O2", "-shared", "-fPIC", *MARCH, *files, "-lm"], what="a harness")
         self.libraries = {dtype: ctypes.CDLL(str(folder / f"{dtype}.so")) for dtype in "fd"}
         self.known = known
 
@@ -268,8 +269,7 @@ def test_functions_are_as_fast_as_those_in_torch(functions: Functions, function:
     symbol = symbol_of(function)
     source, shared = tmp_path / "peer.cpp", tmp_path / "peer.so"
     source.write_text(text_of([symbol], "f"))
-    march = ["-march=x86-64-v3"] if X86 else []
-    options = ["-O2", "-shared", "-fPIC", *march, str(source), str(library), f"-Wl,-rpath,{library.parent}"]
+    options = ["-O2", "-shared", "-fPIC", *MARCH, str(source), str(library), f"-Wl,-rpath,{library.parent}"]
     run([*find_toolchain().cxx, *options, "-Wl,--unresolved-symbols=ignore-in-shared-libs", "-o", str(shared)], what="")
     ours = getattr(functions.libraries["f"], f"apply_{symbol}")
     theirs = getattr(ctypes.CDLL(str(shared)), f"apply_{symbol}")

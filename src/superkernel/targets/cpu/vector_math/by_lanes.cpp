@@ -41,19 +41,11 @@ inline Vector each(int lanes, Function function, Vector x, Vector y) {
     return each(SK_DOUBLE_LANES, [](double a, double b) { return function(a, b); }, x, y); \
   }
 
-SK_FLOAT_LANES_OF(acos, ::acos)
 SK_FLOAT_LANES_OF(acosh, ::acosh)
-SK_FLOAT_LANES_OF(asin, ::asin)
 SK_FLOAT_LANES_OF(asinh, ::asinh)
-SK_FLOAT_LANES_OF(atan, ::atan)
 SK_FLOAT_LANES_OF(atanh, ::atanh)
 SK_FLOAT_LANES_OF(lgamma, log_gamma)
-SK_FLOAT_LANES_OF(tan, ::tan)
 
-SK_VECTOR_FUNCTION Floats SK_FLOATS(atan2, _u10)(Floats y, Floats x) {
-  auto lane = [](float a, float b) { return static_cast<float>(::atan2(static_cast<double>(a), static_cast<double>(b))); };
-  return each(SK_FLOAT_LANES, lane, y, x);
-}
 SK_VECTOR_FUNCTION Floats SK_FLOATS(fmod, )(Floats x, Floats y) { return each(SK_FLOAT_LANES, ::fmodf, x, y); }
 SK_VECTOR_FUNCTION Floats SK_FLOATS(nextafter, )(Floats x, Floats y) {
   return each(SK_FLOAT_LANES, ::nextafterf, x, y);

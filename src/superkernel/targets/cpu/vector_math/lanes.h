@@ -67,6 +67,18 @@ inline Doubles fma(Doubles a, Doubles b, Doubles c) {
 #endif
 }
 
+inline Doubles square_root(Doubles x) {
+#if defined(__aarch64__)
+  return vsqrtq_f64(x);
+#elif defined(__clang__)
+  return __builtin_elementwise_sqrt(x);
+#elif SK_VECTOR_BYTES == 32
+  return __builtin_ia32_sqrtpd256(x);
+#else
+  return __builtin_ia32_sqrtpd512_mask(x, x, static_cast<uint8_t>(-1), 4);
+#endif
+}
+
 inline Floats all(float value) { return Floats{} + value; }
 inline Doubles all(double value) { return Doubles{} + value; }
 inline Ints bits(Floats x) { return reinterpret_cast<Ints>(x); }

@@ -24,10 +24,8 @@ inline Doubles power(Doubles x, Doubles y) {
 
 // The squares are exact and their sum is in the range of doubles.
 inline Doubles hypotenuse(Doubles x, Doubles y) {
-  Doubles sum = fma(x, x, y * y), result;
-  for (int lane = 0; lane < SK_DOUBLE_LANES; ++lane) result[lane] = __builtin_sqrt(sum[lane]);
   Longs infinite = (absolute(x) == __builtin_inf()) | (absolute(y) == __builtin_inf());
-  return infinite != 0 ? all(__builtin_inf()) : result;
+  return infinite != 0 ? all(__builtin_inf()) : square_root(fma(x, x, y * y));
 }
 
 }  // namespace
