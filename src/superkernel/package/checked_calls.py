@@ -36,7 +36,7 @@ class EntryCalls:
 
     def run(self, arguments: Sequence[Any], named: Mapping[str, Any], out: Any) -> Any:
         """For a thread that holds the lock."""
-        values = self._in_order(arguments, named)
+        values = in_order(self.names, arguments, named, self.where)
         inputs = [
             place_input(kind, value, self.where)
             for kind, value in zip(self.entry.shapes[0].inputs, values, strict=True)
@@ -69,23 +69,6 @@ class EntryCalls:
         if status:
             raise library.failure(status)
 
-    def _in_order(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> Sequence[Any]:
-        names = self.names
-        takes = f"it takes {len(names)} inputs ({', '.join(names)})" if names else "it takes no inputs"
-        if len(arguments) > len(names):
-            raise LaunchError(f"{self.where}: {len(arguments)} inputs were passed; {takes}")
-        values = dict(zip(names, arguments, strict=False))
-        for name, value in named.items():
-            if name not in names:
-                raise LaunchError(f"{self.where} has no input {name!r}{nearest(name, names)}; {takes}")
-            if name in values:
-                raise LaunchError(f"{self.where}: input {name!r} was passed twice")
-            values[name] = value
-        missing = [name for name in names if name not in values]
-        if missing:
-            raise LaunchError(f"{self.where}: input {missing[0]!r} was not passed; {takes}")
-        return [values[name] for name in names]
-
     def _given_outputs(self, out: Any) -> Sequence[Any]:
         count = len(self.output_addresses)
         is_several = isinstance(out, list | tuple)
@@ -96,3 +79,21 @@ class EntryCalls:
             raise LaunchError(f"{self.where}: out= takes one array for each of the {count} outputs, not {found}")
         given: Sequence[Any] = out
         return given
+
+
+def in_order(names: Sequence[str], arguments: Sequence[Any], named: Mapping[str, Any], where: str) -> Sequence[Any]:
+    """One value for each input; a LaunchError unless every input was passed once, by its place or its name."""
+    takes = f"it takes {len(names)} inputs ({', '.join(names)})" if names else "it takes no inputs"
+    if len(arguments) > len(names):
+        raise LaunchError(f"{where}: {len(arguments)} inputs were passed; {takes}")
+    values = dict(zip(names, arguments, strict=False))
+    for name, value in named.items():
+        if name not in names:
+            raise LaunchError(f"{where} has no input {name!r}{nearest(name, names)}; {takes}")
+        if name in values:
+            raise LaunchError(f"{where}: input {name!r} was passed twice")
+        values[name] = value
+    missing = [name for name in names if name not in values]
+    if missing:
+        raise LaunchError(f"{where}: input {missing[0]!r} was not passed; {takes}")
+    return [values[name] for name in names]

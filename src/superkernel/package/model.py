@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from .library_functions import WAIT_POLICIES, loaded_library
 from .manifest import read_manifest
 from .model_context import ModelContext
 from .opened_package import OpenedPackage, PackageSettings
+from .torch_model import TorchModel, load_torch_model
 
 _MOST_THREADS = 4096
 
@@ -34,7 +36,7 @@ class LoadedModel(ModelContext):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """By its path and settings: states are not pickled, and the package must be there when it is read."""
-        return _load_again, (str(self.path), self._package.settings)
+        return load_again, (str(self.path), self._package.settings)
 
 
 def load_model(
@@ -44,7 +46,7 @@ def load_model(
     wait: str = "balanced",
     cpus: Iterable[int] | None = None,
     verify: bool = False,
-) -> Any:
+) -> LoadedModel | TorchModel:
     """Open a package that `sk.export` has written. **This runs native code of the package**: open what you trust.
 
     `threads`: the most that a call uses, the calling thread included; by default what affinity and CPU quota allow.
@@ -57,7 +59,7 @@ def load_model(
     return _load(folder, settings, verify)
 
 
-def _load(folder: Path, settings: PackageSettings, verify: bool = False) -> Any:
+def _load(folder: Path, settings: PackageSettings, verify: bool = False) -> LoadedModel | TorchModel:
     files = read_checksums(folder)
     if verify:
         check_files(folder, files, everything=True)
@@ -67,13 +69,14 @@ def _load(folder: Path, settings: PackageSettings, verify: bool = False) -> Any:
     except GraphError as error:
         raise BuildError(str(error)) from error
     if manifest.needs_torch:
-        from .torch_model import load_torch_model
-
-        return load_torch_model(folder, manifest, files)
+        return load_torch_model(
+            folder.absolute(), manifest, files, partial(load_again, str(folder.absolute()), settings)
+        )
     return LoadedModel(OpenedPackage(loaded_library(folder, files), folder.absolute(), settings))
 
 
-def _load_again(path: str, settings: PackageSettings) -> Any:
+def load_again(path: str, settings: PackageSettings) -> LoadedModel | TorchModel:
+    """What a pickled model becomes."""
     return _load(Path(path), settings)
 
 

@@ -22,7 +22,7 @@ from .library_functions import ArrayType, EntryShape
 
 Call = Callable[..., Any]
 _NOT_PASSED: Any = object()
-_MOST_ARRAYS = 64  # inputs and outputs; the time of longer calls is in the model
+_MOST_ARRAYS = 32  # inputs and outputs; with more of them the model takes longer than their checks
 
 
 @dataclass(frozen=True)
@@ -136,65 +136,73 @@ def _written_call(calls: EntryCalls, shape_index: int, arrays: _ArrayLibrary, ot
         "outputs": calls.output_addresses,
         "read_address": read_address,
         "data_offset": DATA_OFFSET,
-        "overlap": _overlap_test(calls, shape),
-        **{f"allocate{index}": _allocator(kind) for index, kind in enumerate(shape.outputs)},
+        "empty": np.empty,
+        "empty_array": empty_array,
+        **{f"result{index}_shape": kind.shape for index, kind in enumerate(shape.outputs)},
+        **{f"result{index}_kind": numpy_dtype(kind.dtype) for index, kind in enumerate(shape.outputs)},
+        **{f"source{index}_bytes": _size_of(kind) for index, kind in enumerate(shape.inputs)},
+        **{f"target{index}_bytes": _size_of(kind) for index, kind in enumerate(shape.outputs)},
         **arrays.names,
     }
     for prefix, kinds in (("value", shape.inputs), ("result", shape.outputs)):
         for index, kind in enumerate(kinds):
             names[f"{prefix}{index}_dtype"] = arrays.dtype(kind.dtype)
             names[f"{prefix}{index}_size"] = arrays.size(kind.shape)
-    source = _call_source(len(shape.inputs), len(shape.outputs), arrays)
+    source = _call_source(shape, arrays)
     exec(compile(source, f"<call of entry {calls.entry.name!r}>", "exec"), names)
     call: Call = names["call"]
     return call
 
 
-def _call_source(input_count: int, output_count: int, arrays: _ArrayLibrary) -> str:
+def _call_source(shape: EntryShape, arrays: _ArrayLibrary) -> str:
     """`call` allocates the results, `call_into` writes into the arrays of `out`."""
-    values = [f"value{index}" for index in range(input_count)]
-    results = [f"result{index}" for index in range(output_count)]
+    values = [f"value{index}" for index in range(len(shape.inputs))]
+    results = [f"result{index}" for index in range(len(shape.outputs))]
+    sources = [f"source{index}" for index in range(len(values))]  # addresses
+    targets = [f"target{index}" for index in range(len(results))]
     listed = ", ".join(values)
-    unpacked = "".join(f"{result}, " for result in results)
     returned = [arrays.result.format(result, index) for index, result in enumerate(results)]
-    take_inputs = [f"        inputs[{index}] = {arrays.address.format(value)}" for index, value in enumerate(values)]
     lines = [
         f"def call({', '.join(f'{value}=not_passed' for value in values)}, /, *more, out=None, **named):",
         f"    if more or named or not ({_fits(values, arrays.fits)}):",
         f"        return other_call({listed}, *more, out=out, **named)",
         "    if out is not None:",
         f"        return call_into(out, {listed})",
+        *(
+            f"    {result} = {_allocation(kind, index)}"
+            for index, (result, kind) in enumerate(zip(results, shape.outputs, strict=True))
+        ),
         "    if not acquire(False):",
         "        take_over()",
         "    try:",
-        *take_inputs,
-        *(f"        {result} = allocate{index}()" for index, result in enumerate(results)),
+        *(f"        inputs[{index}] = {arrays.address.format(value)}" for index, value in enumerate(values)),
         *(f"        outputs[{index}] = {_NUMPY.address.format(result)}" for index, result in enumerate(results)),
         "        status = run(context, entry, shape, inputs, outputs)",
         "    finally:",
         "        release()",
         "    if status:",
         "        raise failure(status)",
-        f"    return {returned[0] if output_count == 1 else ', '.join(returned)}",
+        f"    return {returned[0] if len(returned) == 1 else ', '.join(returned)}",
         "",
         f"def call_into(out, {listed}):",
         "    given = out if isinstance(out, (list, tuple)) else (out,)",
-        f"    if len(given) != {output_count}:",
+        f"    if len(given) != {len(results)}:",
         f"        return other_call({listed}, out=out)",
-        f"    {unpacked} = given",
+        f"    {''.join(f'{result}, ' for result in results)} = given",
         f"    if not ({_fits(results, arrays.fits_as_output)}):",
+        f"        return other_call({listed}, out=out)",
+        *(f"    {source} = {arrays.address.format(value)}" for source, value in zip(sources, values, strict=True)),
+        *(f"    {target} = {arrays.address.format(result)}" for target, result in zip(targets, results, strict=True)),
+        f"    if {_overlaps(sources, targets)}:",
         f"        return other_call({listed}, out=out)",
         "    if not acquire(False):",
         "        take_over()",
         "    try:",
-        *take_inputs,
-        *(f"        outputs[{index}] = {arrays.address.format(result)}" for index, result in enumerate(results)),
-        "        is_overlapping = overlap()",
-        "        status = 0 if is_overlapping else run(context, entry, shape, inputs, outputs)",
+        *(f"        inputs[{index}] = {source}" for index, source in enumerate(sources)),
+        *(f"        outputs[{index}] = {target}" for index, target in enumerate(targets)),
+        "        status = run(context, entry, shape, inputs, outputs)",
         "    finally:",
         "        release()",
-        "    if is_overlapping:",
-        f"        return other_call({listed}, out=out)",
         "    if status:",
         "        raise failure(status)",
         "    return out",
@@ -210,31 +218,20 @@ def _fits(names: Sequence[str], condition: str) -> str:
     return "\n        and ".join(conditions)
 
 
-def _overlap_test(calls: EntryCalls, shape: EntryShape) -> Callable[[], bool]:
-    """Whether an output lies in the memory of an input or of another output, by the addresses of the call."""
-    inputs, outputs = calls.input_addresses, calls.output_addresses
-    input_sizes = [_size_of(kind) for kind in shape.inputs]
-    output_sizes = [_size_of(kind) for kind in shape.outputs]
-
-    def overlap() -> bool:
-        ranges = list(zip(inputs, input_sizes, strict=True))
-        for begin, size in zip(outputs, output_sizes, strict=True):
-            for other, other_size in ranges:
-                if begin < other + other_size and other < begin + size:
-                    return True
-            ranges.append((begin, size))
-        return False
-
-    return overlap
+def _overlaps(input_names: Sequence[str], output_names: Sequence[str]) -> str:
+    """Whether an output lies in the memory of an input or of another output, by their addresses."""
+    pairs = [
+        (first, second) for index, first in enumerate(output_names) for second in (*input_names, *output_names[:index])
+    ]
+    return " or ".join(f"({a} < {b} + {b}_bytes and {b} < {a} + {a}_bytes)" for a, b in pairs)
 
 
 def _size_of(kind: ArrayType) -> int:
     return math.prod(kind.shape) * numpy_dtype(kind.dtype).itemsize
 
 
-def _allocator(kind: ArrayType) -> Callable[[], Any]:
-    dtype, size = numpy_dtype(kind.dtype), kind.shape
+def _allocation(kind: ArrayType, index: int) -> str:
+    """Of a numpy array for a result."""
     if _size_of(kind) < ALIGNED_FROM:
-        empty = np.empty
-        return lambda: empty(size, dtype)
-    return lambda: empty_array(kind.dtype, size)
+        return f"empty(result{index}_shape, result{index}_kind)"
+    return f"empty_array({kind.dtype!r}, result{index}_shape)"

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 
 from ..errors import BuildError, LaunchError, UnsupportedError, nearest
 from ..runtime.submitted_launches import SubmittedLaunches
+from .array_values import PlacedArray, place_input
+from .checked_calls import in_order
 from .checksums import FileSum, check_files
-from .manifest import Manifest, PackagedEntry
+from .library_functions import ArrayType, EntryDescription, EntryShape, ModelDescription
+from .manifest import Manifest, PackagedTensor
 from .model_context import DEFAULT_ENTRY, UnknownEntryError
+from .shape_choice import choose_shape
 
 
 def torch_file(entry: str) -> str:
@@ -23,13 +27,15 @@ def torch_file(entry: str) -> str:
     return f"torch/{entry}.pt2"
 
 
-def load_torch_model(folder: Path, manifest: Manifest, files: Mapping[str, FileSum]) -> TorchModel:
+def load_torch_model(
+    folder: Path, manifest: Manifest, files: Mapping[str, FileSum], load_again: Callable[[], Any]
+) -> TorchModel:
     """The model; an UnsupportedError with the manifest's sentence where torch is not installed."""
     try:
         torch, inductor = import_module("torch"), import_module("torch._inductor")
     except ModuleNotFoundError as missing:
         raise UnsupportedError(
-            f"package {manifest.name!r}: {manifest.needs_torch}; torch is not installed"
+            f"package {manifest.name!r} needs torch, which is not installed: {manifest.needs_torch}"
         ) from missing
     for entry in manifest.entries:
         if torch_file(entry.name) not in files:
@@ -41,62 +47,100 @@ def load_torch_model(folder: Path, manifest: Manifest, files: Mapping[str, FileS
         }
     except (RuntimeError, OSError, ValueError) as reason:
         raise BuildError(f"{folder}: torch {torch.__version__} cannot load the package: {reason}") from reason
-    return TorchModel(torch, folder, manifest, compiled)
+    return TorchModel(torch, folder, manifest, compiled, load_again)
+
+
+def describe_manifest(manifest: Manifest) -> ModelDescription:
+    entries = tuple(
+        EntryDescription(
+            entry.name,
+            entry.doc,
+            tuple(
+                EntryShape(tuple(map(_array_type, shape.inputs)), tuple(map(_array_type, shape.outputs)))
+                for shape in entry.shapes
+            ),
+        )
+        for entry in manifest.entries
+    )
+    return ModelDescription(manifest.name, manifest.superkernel, "torch", 0, 0, entries, ())
+
+
+def _array_type(tensor: PackagedTensor) -> ArrayType:
+    return ArrayType(tensor.name, tensor.dtype, tensor.shape)
 
 
 class TorchEntry:
-    """A function of a model that torch runs; numpy arrays are taken and returned as well."""
+    """A function of a model that torch runs. It takes and returns what other entries take and return."""
 
-    def __init__(self, torch: Any, entry: PackagedEntry, where: str, compiled: Any) -> None:
+    def __init__(self, model: TorchModel, torch: Any, description: EntryDescription, compiled: Any) -> None:
+        self._model = model
         self._torch = torch
         self._compiled = compiled
-        self._where = f"{where}: entry {entry.name!r}"
-        self._submitted = SubmittedLaunches(entry.name)
-        self.name = entry.name
-        self.description = entry
-        self.is_closed = False
+        self._where = f"{model.where}: entry {description.name!r}"
+        self.name = description.name
+        self.description = description
+        self.inputs, self.outputs = description.shapes[0].inputs, description.shapes[0].outputs
+        self.__doc__ = description.doc or None
 
-    def __call__(self, *arguments: Any, out: Any = None) -> Any:
-        if self.is_closed:
-            raise LaunchError(f"{self._where} is closed; load the package again")
+    def __call__(self, *arguments: Any, out: Any = None, **named: Any) -> Any:
+        self._model.check_open()
         if out is not None:
-            raise UnsupportedError(f"{self._where}: out= is not possible, since torch runs the entry and allocates")
-        kinds = self.description.shapes[0].inputs
-        if len(arguments) != len(kinds):
-            raise LaunchError(f"{self._where} takes {len(kinds)} inputs, and {len(arguments)} were passed")
-        tensors = [self._tensor(kind.name, kind.dtype, value) for kind, value in zip(kinds, arguments, strict=True)]
+            raise UnsupportedError(
+                f"{self._where}: out= is not possible: torch runs the entry and allocates its outputs"
+            )
+        values = in_order([kind.name for kind in self.inputs], arguments, named, self._where)
+        placed = [place_input(kind, value, self._where) for kind, value in zip(self.inputs, values, strict=True)]
+        choose_shape(self.description, [array.shape for array in placed], self._where)
+        tensors = [self._tensor(kind, array) for kind, array in zip(self.inputs, placed, strict=True)]
         try:
             with self._torch.no_grad():
                 returned = self._compiled(*tensors)
         except RuntimeError as reason:
             raise LaunchError(f"{self._where}: {reason}") from reason
-        results = list(returned) if isinstance(returned, list | tuple) else [returned]
-        if not any(isinstance(value, self._torch.Tensor) for value in arguments):
-            results = [tensor.numpy() for tensor in results]
+        results = import_module("torch.utils._pytree").tree_leaves(returned)
+        if not any(isinstance(value, self._torch.Tensor) for value in values):
+            results = [self._array(tensor) for tensor in results]
         return results[0] if len(results) == 1 else tuple(results)
 
-    def submit(self, *arguments: Any) -> Future[Any]:
+    def submit(self, *arguments: Any, **named: Any) -> Future[Any]:
         """Start a call behind those that were submitted before."""
-        return self._submitted.submit(lambda: self(*arguments))
+        return self._model.submit_call(lambda: self(*arguments, **named))
 
-    def _tensor(self, name: str, dtype: str, value: Any) -> Any:
-        tensor = value if isinstance(value, self._torch.Tensor) else self._torch.from_numpy(np.asarray(value))
-        found = str(tensor.dtype).removeprefix("torch.")
-        if found != dtype:
-            raise LaunchError(f"{self._where}: input {name!r} has dtype {found}, the model takes {dtype}")
-        return tensor
+    def _tensor(self, kind: ArrayType, array: PlacedArray) -> Any:
+        if isinstance(array.memory, self._torch.Tensor):
+            return array.memory
+        values = array.memory if array.memory.flags.writeable else array.memory.copy()
+        if kind.dtype == "bfloat16":
+            return self._torch.from_numpy(values.view(np.int16)).view(self._torch.bfloat16)
+        return self._torch.from_numpy(values)
+
+    def _array(self, tensor: Any) -> Any:
+        if tensor.dtype is self._torch.bfloat16:
+            return tensor.view(self._torch.int16).numpy().view(np.uint16)
+        return tensor.numpy()
 
 
 class TorchModel:
-    """A package whose entries torch runs; see `manifest.needs_torch` for the reason."""
+    """A package whose entries torch runs; its manifest says why. States stay inside torch's code."""
 
-    def __init__(self, torch: Any, path: Path, manifest: Manifest, compiled: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        torch: Any,
+        path: Path,
+        manifest: Manifest,
+        compiled: Mapping[str, Any],
+        load_again: Callable[[], Any],
+    ) -> None:
         self.path = path
-        self.manifest = manifest
-        self._where = f"package {manifest.name!r}"
-        self._entries = {
-            entry.name: TorchEntry(torch, entry, self._where, compiled[entry.name]) for entry in manifest.entries
-        }
+        self.needs_torch = manifest.needs_torch
+        self.description = describe_manifest(manifest)
+        self.states: tuple[str, ...] = ()
+        self.where = f"package {manifest.name!r}"
+        self._load_again = load_again
+        self._is_closed = False
+        self._submitted = SubmittedLaunches(manifest.name)
+        entries = self.description.entries
+        self._entries = {entry.name: TorchEntry(self, torch, entry, compiled[entry.name]) for entry in entries}
 
     @property
     def entries(self) -> Mapping[str, TorchEntry]:
@@ -104,8 +148,15 @@ class TorchModel:
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Calls the only entry, or the entry `forward`."""
-        name = next(iter(self._entries)) if len(self._entries) == 1 else DEFAULT_ENTRY
-        return getattr(self, name)(*arguments, **named)
+        return self._default()(*arguments, **named)
+
+    def submit(self, *arguments: Any, **named: Any) -> Future[Any]:
+        return self._default().submit(*arguments, **named)
+
+    def _default(self) -> TorchEntry:
+        if len(self._entries) > 1 and DEFAULT_ENTRY not in self._entries:
+            raise LaunchError(f"{self.where} has several entries: call one of {', '.join(self._entries)}")
+        return self._entries[DEFAULT_ENTRY if len(self._entries) > 1 else next(iter(self._entries))]
 
     def __getattr__(self, name: str) -> Any:
         entries = self.__dict__.get("_entries", {})
@@ -114,14 +165,33 @@ class TorchModel:
         if name.startswith("__") or not entries:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         hint = nearest(name, entries)
-        raise UnknownEntryError(f"{self._where} has no entry {name!r}{hint}; there are {', '.join(entries)}")
+        raise UnknownEntryError(f"{self.where} has no entry {name!r}{hint}; there are {', '.join(entries)}")
+
+    def _no_contexts(self, *arguments: Any) -> NoReturn:
+        raise UnsupportedError(f"{self.where}: torch runs this package, which gives no access to states and contexts")
+
+    reset = save_state = load_state = copy_state = new_context = _no_contexts
+
+    def submit_call(self, call: Callable[[], Any]) -> Future[Any]:
+        self.check_open()
+        return self._submitted.submit(call)
+
+    def check_open(self) -> None:
+        if self._is_closed:
+            raise LaunchError(f"{self.where} is closed; load it again")
 
     def close(self) -> None:
-        for entry in self._entries.values():
-            entry.is_closed = True
+        """Later calls are refused; torch frees the code when nothing refers to the model."""
+        if pending := self._submitted.pending():
+            raise LaunchError(f"{self.where}: close() while {pending} submitted calls are not done")
+        self._is_closed = True
+        self._submitted.stop()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *raised: object) -> None:
         self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._load_again, ()
