@@ -58,8 +58,8 @@ def test_one_vector_is_sliced_among_warps() -> None:
         gemv = StreamingGemv(4096, columns)
         found[columns] = gemv.slices and (gemv.slices.parts, gemv.slices.steps, gemv.slices.rows), gemv.slots
     assert found == {
-        512: ((4, 1, 8), 12), 2048: ((4, 2, 4), 12), 4096: ((4, 4, 2), 12), 8192: ((8, 4, 1), 12),
-        3072: ((4, 4, 2), 12), 264: (None, 3), 20480: (None, 3),
+        512: ((4, 1, 8), 10), 2048: ((4, 2, 4), 10), 4096: ((4, 4, 2), 10), 8192: ((8, 4, 1), 10),
+        3072: ((4, 4, 2), 10), 264: (None, 3), 20480: (None, 3),
     }  # fmt: skip
     assert StreamingGemv(4096, 4096, batch=2).slices is None
     for slices in (slices for of_weights in SLICES.values() for slices in of_weights):
@@ -75,7 +75,7 @@ def test_an_op_has_typed_buffers_and_the_shape_as_scalars() -> None:
     assert list(staged.args) == ["w", "x", "y", 4096, 2048, 3, 2048, 3, 0]
     sliced = StreamingGemv(4096, 4096, activations="bfloat16").op("w", "x", "y")
     assert sliced.kernel.name == "streaming_gemv_bfloat16_columns4096" and sliced.kernel.pure
-    assert list(sliced.args) == ["w", "x", "y", 4096, 4096, 12, 8, 3, 64, 1]  # 12 chunks, 8 early, 3 at a time
+    assert list(sliced.args) == ["w", "x", "y", 4096, 4096, 0, 10, 8, 3, 64, 1]  # 10 chunks, 8 early, 3 at a time
 
 
 @pytest.mark.parametrize(
@@ -108,6 +108,8 @@ def test_int8_weights_have_a_scale_and_others_none() -> None:
         ({"rows": 0}, "rows=0"),
         ({"columns": 20}, "columns=20; copies take 16 bytes, so that it must be a multiple of 8"),
         ({"rows": 2**30, "columns": 65536, "batch": 8, "blocks": 1}, "Give more blocks"),
+        ({"idle_blocks": 132}, "idle_blocks=132; it must be a whole number from 0 to 131"),
+        ({"idle_blocks": 1, "batch": 2}, "0 where x is staged"),
         ({"ring_bytes": 4096}, "a ring of 4096 bytes: there is no shared memory"),
     ],
 )

@@ -103,10 +103,13 @@ def test_the_decode_chain_is_the_one_that_was_published(without_memory: None) ->
     assert chain.weight_bytes == pytest.approx(2.0e9, rel=0.03)
     assert chain.outputs[-1] == "change" and len(chain.state) == 32
     assert not any(op.kernel.pure for op in chain.ops if op.kernel.name == "rotate_and_append")
-    streamed = cuda_workloads.with_streaming_gemv(chain)
-    ours = [op for op in streamed.ops if op.kernel.op_type == "StreamingGemv"]
-    assert len(ours) == 64 and all(op.args[3] == "tickets" for op in ours)
-    assert streamed.buffers.keys() - chain.buffers.keys() == {"tickets"}
+    for make, idle in (
+        (cuda_workloads.with_streaming_gemv, [0, 0, 0, 0]),
+        (cuda_workloads.for_super_kernel, [1, 32, 1, 8]),  # after a norm, the attention, a norm, SiLU
+    ):
+        ours = [op for op in make(chain, cuda.RINGS[0]).ops if op.kernel.op_type == "StreamingGemv"]
+        places = [[param.name for param in op.kernel.params].index("idle") for op in ours]
+        assert [op.args[place] for op, place in zip(ours, places, strict=True)] == idle * 16
 
 
 @pytest.mark.slow
@@ -138,7 +141,12 @@ def test_a_small_decode_step_is_right_on_the_emulator(monkeypatch: pytest.Monkey
         monkeypatch.setattr(cuda_decode, name, value)
     chain = cuda_decode.decode_chain(torch, {columns: GemvConfig(4, 64, 4) for columns in (128, 256)}, layers=1)
     last = chain.buffers[chain.outputs[-1]]
-    for variant in (chain, cuda_workloads.with_streaming_gemv(chain)):
+    ring = cuda_workloads.RingConfig(64, 48, 32)
+    for variant in (
+        chain,
+        cuda_workloads.with_streaming_gemv(chain, ring),
+        cuda_workloads.for_super_kernel(chain, ring),
+    ):
         for ops in cuda_chains.super_kernels_of(variant).values():
             with sk.compile(ops, name="decode", target="cuda", cores=8) as k:
                 for seed in range(2):

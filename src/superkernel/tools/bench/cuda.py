@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...cache import cache_in, totals
@@ -13,16 +13,19 @@ from ...runtime.compile import compile
 from ...targets.cuda.capture import capture
 from .cuda_chains import (
     GRAPH,
-    OURS,
     PDL_GRAPH,
     add_figures,
     ours_of,
+    super_kernels_of,
     time_chain,
 )
 from .cuda_decode import decode_chain
 from .cuda_device import describe_gpu, host_time, measure_device, read_rate_of_gpu, require_gpu, settle, sm_count
 from .cuda_workloads import (
+    CudaChain,
     GemvConfig,
+    RingConfig,
+    for_super_kernel,
     gemv_chain,
     make_chain,
     small_chain,
@@ -34,6 +37,7 @@ from .measure import Figure, Result, Timing, summary
 
 CONFIGS = tuple(GemvConfig(*config) for config in ((4, 1024, 4), (8, 512, 4), (8, 1024, 8), (16, 256, 4), (2, 2048, 4)))
 BODIES = 28
+RINGS = (RingConfig(160, 128, 48), RingConfig(128, 96, 48), RingConfig(128, 128, 64))
 
 
 def run(suite: str, quick: bool = False) -> Result:
@@ -148,13 +152,11 @@ def _gemv(torch: Any, result: Result, rounds: int, rate: float) -> None:
     """64 GEMVs 4096 x 4096, ours and those of Triton: each in a super kernel and in graphs."""
     triton_chain = gemv_chain(torch, best_config(torch, result, 4096, 4096))
     theirs = time_chain(result, triton_chain, rounds, rate)
-    chain = with_streaming_gemv(triton_chain)
-    timings = time_chain(result, chain, rounds, rate, ours={OURS: chain.ops})
-    share = 100 * chain.weight_bytes / rate * 1e6 / ours_of(timings).median
-    graphs = [*timings.items(), *((f"Triton GEMV, {name}", timing) for name, timing in theirs.items())]
-    name, best = min((pair for pair in graphs if PDL_GRAPH in pair[0]), key=lambda pair: pair[1].median)
+    best = _with_rings(result, triton_chain, rounds, rate)
+    share = 100 * triton_chain.weight_bytes / rate * 1e6 / ours_of(best).median
+    name, peer = _fastest(theirs, best, (PDL_GRAPH,))
     result.figures.append(Figure("GEMV chain, share of measured HBM (goal 82)", share, 80, True, "%"))
-    ratio = best.median / ours_of(timings).median
+    ratio = peer.median / ours_of(best).median
     result.figures.append(Figure(f"GEMV chain, against {name} (goal 1.05)", ratio, 1.0, True))
 
 
@@ -163,11 +165,32 @@ def _decode(torch: Any, result: Result, rounds: int, rate: float) -> None:
     chain = decode_chain(torch, configs)
     timings = time_chain(result, chain, rounds, rate)
     add_figures(result, "144 unmodified Triton kernels", timings, {GRAPH: (1.0, 1.08)})
-    streamed = with_streaming_gemv(chain)
-    faster = time_chain(result, streamed, rounds, rate)
-    best = min((found[name] for found in (timings, faster) for name in (GRAPH, PDL_GRAPH)), key=lambda t: t.median)
-    ratio = best.median / ours_of(faster).median
-    result.figures.append(Figure(f"the same with our GEMV, against {best.name} (goal 1.15)", ratio, 1.05, True))
+    best = _with_rings(result, chain, rounds, rate)
+    name, peer = _fastest(timings, best, (GRAPH, PDL_GRAPH))
+    ratio = peer.median / ours_of(best).median
+    result.figures.append(Figure(f"the same with our GEMV, against {name} (goal 1.15)", ratio, 1.05, True))
+
+
+def _with_rings(result: Result, chain: CudaChain, rounds: int, rate: float) -> dict[str, Timing]:
+    """The chain with our GEMV; every way to run it has its own best ring."""
+    best: dict[str, Timing] = {}
+    for config in RINGS:
+        ours = super_kernels_of(for_super_kernel(chain, config))
+        shows = config == RINGS[0]
+        found = time_chain(result, with_streaming_gemv(chain, config), rounds, rate, ours=ours, shows_time=shows)
+        for name, timing in found.items():
+            best[name] = min(best.get(name, timing), timing, key=lambda taken: taken.median)
+    return best
+
+
+def _fastest(theirs: Mapping[str, Timing], ours: Mapping[str, Timing], ways: Sequence[str]) -> tuple[str, Timing]:
+    """The best of these ways to run a chain one by one, with Triton's GEMV or with ours."""
+    found = {
+        f"{way} of {whose}": timings[way]
+        for whose, timings in (("Triton's GEMV", theirs), ("our GEMV", ours))
+        for way in ways
+    }
+    return min(found.items(), key=lambda pair: pair[1].median)
 
 
 def best_config(torch: Any, result: Result, rows: int, columns: int) -> GemvConfig:

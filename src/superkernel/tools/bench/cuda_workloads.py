@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ...model.op import Op
@@ -164,15 +164,42 @@ def gemv_chain(torch: Any, config: GemvConfig, layers: int = 64, size: int = 409
     return make_chain(f"{layers} GEMVs {size} x {size}", body, last, value, 1e-4, layers * size * size * 2)
 
 
-def with_streaming_gemv(chain: CudaChain) -> CudaChain:
-    """The chain with every GEMV of Triton replaced by ours."""
+@dataclass(frozen=True)
+class RingConfig:
+    """The ring of our GEMV, in KB: how much it holds, asks for before the wait, has on its way at a time."""
 
-    def replaced(op: Op) -> Op:
+    ring: int
+    early: int
+    flying: int
+
+    def __str__(self) -> str:
+        return f"ring of {self.ring} KB, {self.early} early, {self.flying} on their way"
+
+
+def with_streaming_gemv(chain: CudaChain, config: RingConfig) -> CudaChain:
+    """The chain with every GEMV of Triton replaced by ours."""
+    ops, waiting = (_replaced(chain, given, config, False) for given in (chain.ops, chain.waiting))
+    return replace(chain, name=f"{chain.name}, streaming GEMV, {config}", ops=ops, waiting=waiting)
+
+
+def for_super_kernel(chain: CudaChain, config: RingConfig) -> CudaChain:
+    """The same; blocks whose SMs run a small op just before a GEMV multiply nothing, since they would be late."""
+    ops, waiting = (_replaced(chain, given, config, True) for given in (chain.ops, chain.waiting))
+    return replace(chain, ops=ops, waiting=waiting)
+
+
+def _replaced(chain: CudaChain, ops: Sequence[Op], config: RingConfig, idle: bool) -> list[Op]:
+    sizes = {f"{name}_bytes": size << 10 for name, size in asdict(config).items()}
+    found = []
+    blocks_before = 0  # of the op before, if it is a small one
+    for op in ops:
         if op.kernel.name != "gemv":
-            return op
+            found.append(op)
+            blocks_before = op.kernel.block_dim if op.kernel.block_dim < sm_count() // 2 else 0
+            continue
         w, x, y = (str(argument) for argument in op.args[:3])
         rows, columns = chain.buffers[w].shape
-        return StreamingGemv(rows, columns, blocks=sm_count()).op(w, x, y)
-
-    ops, waiting = ([*map(replaced, given)] for given in (chain.ops, chain.waiting))
-    return replace(chain, name=f"{chain.name}, streaming GEMV", ops=ops, waiting=waiting)
+        late = blocks_before if idle else 0
+        found.append(StreamingGemv(rows, columns, blocks=sm_count(), idle_blocks=late, **sizes).op(w, x, y))
+        blocks_before = 0
+    return found

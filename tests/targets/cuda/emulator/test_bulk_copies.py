@@ -122,6 +122,7 @@ def weights_of(gemv: StreamingGemv, random: np.random.Generator) -> tuple[Any, l
         StreamingGemv(37, 8192, blocks=2, ring_bytes=48 << 10),
         StreamingGemv(1100, 64, blocks=1),  # more groups than a round has
         StreamingGemv(13, 3072, blocks=8),  # fewer groups than blocks
+        StreamingGemv(41, 1024, blocks=4, idle_blocks=2),
         StreamingGemv(20, 512, weights="float16", blocks=1),
         StreamingGemv(40, 3200, weights="int8", blocks=2),
         StreamingGemv(20, 264, blocks=2),  # from here on activations are staged

@@ -169,13 +169,15 @@ struct SliceConsumer {
     }
 };
 
-// `early` groups are asked for before the wait point, `flying` at a time; a round has at most `most` groups.
+// The first `idle` blocks multiply nothing. `early` groups are asked for before the wait point, `flying` at a time; a round
+// has at most `most` groups.
 template <typename Weight, int Parts, int Steps, int Rows>
-__device__ void sliced_gemv(const u8* w, const void* x, void* y, const float* scale, int rows, int columns, int slots,
-                            int early, int flying, int most, int type) {
+__device__ void sliced_gemv(const u8* w, const void* x, void* y, const float* scale, int rows, int columns, int idle,
+                            int slots, int early, int flying, int most, int type) {
     using Consumer = SliceConsumer<Weight, Parts, Steps, Rows>;
     const int warp = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
-    const int groups = (rows + Rows - 1) / Rows, blocks = gridDim.x, block = blockIdx.x;
+    const int groups = (rows + Rows - 1) / Rows, blocks = gridDim.x - idle;
+    const int block = blockIdx.x >= idle ? blockIdx.x - idle : groups;  // behind the last group: none
     const int total = groups > block ? (groups - block + blocks - 1) / blocks : 0;  // of this block
     const auto activation = static_cast<Activation>(type);
     const u64 row_bytes = static_cast<u64>(columns) * Weight::bytes, group_bytes = Rows * row_bytes;

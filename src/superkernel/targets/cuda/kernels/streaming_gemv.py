@@ -74,7 +74,8 @@ class StreamingGemv:
     weights: str = "bfloat16"
     activations: str = "float32"  # of x and y
     blocks: int = 132  # one per SM
-    ring_bytes: int = 192 << 10  # of weights that a block holds, at most
+    idle_blocks: int = 0  # the first blocks, which multiply nothing: their SMs run other ops just before
+    ring_bytes: int = 160 << 10  # of weights that a block holds, at most
     early_bytes: int = 128 << 10  # of those, asked for before the wait
     flying_bytes: int = 48 << 10  # of those, on their way at a time: more would queue, and syncs behind them
 
@@ -92,6 +93,13 @@ class StreamingGemv:
                     f"streaming GEMV: {field}={shown(getattr(self, field))}; it must be a whole number from 1 to {most}"
                 )
             object.__setattr__(self, field, number)
+        idle = whole_number(self.idle_blocks)
+        if idle is None or not 0 <= idle < self.blocks or (idle and self.slices is None):
+            raise GraphError(
+                f"streaming GEMV: idle_blocks={shown(self.idle_blocks)}; it must be a whole number from 0 to "
+                f"{self.blocks - 1}, and 0 where x is staged in shared memory (several vectors, or many columns)"
+            )
+        object.__setattr__(self, "idle_blocks", idle)
         if self.columns % self._vector:
             raise GraphError(
                 f"streaming GEMV: columns={self.columns}; copies take 16 bytes, so that it must be a multiple of "
@@ -192,6 +200,7 @@ class StreamingGemv:
             return shape | {"batch": self.batch, "panel": self.panel, "slots": self.slots} | code
         early = max(1, min(self.slots, self.early_bytes // self._chunk_bytes))
         flying = max(1, min(self.slots, self.flying_bytes // self._chunk_bytes))
+        shape |= {"idle": self.idle_blocks}
         return shape | {"slots": self.slots, "early": early, "flying": flying, "most": _MOST_GROUPS} | code
 
     def op(
