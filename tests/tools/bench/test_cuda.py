@@ -107,7 +107,7 @@ def test_the_decode_chain_is_the_one_that_was_published(without_memory: None) ->
         (cuda_workloads.with_streaming_gemv, [0, 0, 0, 0]),
         (cuda_workloads.for_super_kernel, [1, 32, 1, 8]),  # after a norm, the attention, a norm, SiLU
     ):
-        ours = [op for op in make(chain, cuda.RINGS[0]).ops if op.kernel.op_type == "StreamingGemv"]
+        ours = [op for op in make(chain, cuda.DECODE_RINGS[0]).ops if op.kernel.op_type == "StreamingGemv"]
         places = [[param.name for param in op.kernel.params].index("idle") for op in ours]
         assert [op.args[place] for op, place in zip(ours, places, strict=True)] == idle * 16
 
@@ -141,7 +141,7 @@ def test_a_small_decode_step_is_right_on_the_emulator(monkeypatch: pytest.Monkey
         monkeypatch.setattr(cuda_decode, name, value)
     chain = cuda_decode.decode_chain(torch, {columns: GemvConfig(4, 64, 4) for columns in (128, 256)}, layers=1)
     last = chain.buffers[chain.outputs[-1]]
-    ring = cuda_workloads.RingConfig(64, 48, 32)
+    ring = cuda_workloads.RingConfig(64, 48, 32, 48)
     for variant in (
         chain,
         cuda_workloads.with_streaming_gemv(chain, ring),

@@ -36,8 +36,11 @@ from .cuda_workloads import (
 from .measure import Figure, Result, Timing, summary
 
 CONFIGS = tuple(GemvConfig(*config) for config in ((4, 1024, 4), (8, 512, 4), (8, 1024, 8), (16, 256, 4), (2, 2048, 4)))
+WIDE_CONFIGS = GemvConfig(8, 2048, 8), GemvConfig(4, 2048, 8)  # beside the fastest in a graph: best for others
 BODIES = 28
-RINGS = (RingConfig(160, 128, 48), RingConfig(128, 96, 48), RingConfig(128, 128, 64))
+# rings that are tried; in the decode step shared memory holds a copy of the task table as well
+GEMV_RINGS = RingConfig(160, 128, 48, 48), RingConfig(160, 144, 48, 64), RingConfig(128, 128, 64, 64)
+DECODE_RINGS = RingConfig(128, 96, 48, 48), RingConfig(128, 112, 48, 64)
 
 
 def run(suite: str, quick: bool = False) -> Result:
@@ -140,19 +143,20 @@ def _small_kernels(torch: Any, result: Result, rounds: int, rate: float) -> None
             timings = time_chain(
                 result, small_chain(torch, size, warps=count), rounds, rate, shows_time=count == warps[0]
             )
-            for name, timing in timings.items():
-                best[name] = min(best.get(name, timing), timing, key=lambda found: found.median)
+            _keep_best(best, timings)
         add_figures(result, f"64 kernels, RMSNorm and add of {size} floats", best, floors)
-    chain = wide_chain(torch, best_config(torch, result, 2048, 2048))
-    timings = time_chain(result, chain, rounds, rate)
-    add_figures(result, chain.name, timings, {GRAPH: (1.3, 1.55), PDL_GRAPH: (1.05, 1.2)})
+    best = {}
+    for config in dict.fromkeys((best_config(torch, result, 2048, 2048), *WIDE_CONFIGS)):
+        chain = wide_chain(torch, config)
+        _keep_best(best, time_chain(result, chain, rounds, rate, shows_time=config == WIDE_CONFIGS[0]))
+    add_figures(result, "64 layers of RMSNorm and GEMV", best, {GRAPH: (1.3, 1.55), PDL_GRAPH: (1.05, 1.2)})
 
 
 def _gemv(torch: Any, result: Result, rounds: int, rate: float) -> None:
     """64 GEMVs 4096 x 4096, ours and those of Triton: each in a super kernel and in graphs."""
     triton_chain = gemv_chain(torch, best_config(torch, result, 4096, 4096))
     theirs = time_chain(result, triton_chain, rounds, rate)
-    best = _with_rings(result, triton_chain, rounds, rate)
+    best = _with_rings(result, triton_chain, GEMV_RINGS, rounds, rate)
     share = 100 * triton_chain.weight_bytes / rate * 1e6 / ours_of(best).median
     name, peer = _fastest(theirs, best, (PDL_GRAPH,))
     result.figures.append(Figure("GEMV chain, share of measured HBM (goal 82)", share, 80, True, "%"))
@@ -165,22 +169,29 @@ def _decode(torch: Any, result: Result, rounds: int, rate: float) -> None:
     chain = decode_chain(torch, configs)
     timings = time_chain(result, chain, rounds, rate)
     add_figures(result, "144 unmodified Triton kernels", timings, {GRAPH: (1.0, 1.08)})
-    best = _with_rings(result, chain, rounds, rate)
+    best = _with_rings(result, chain, DECODE_RINGS, rounds, rate)
     name, peer = _fastest(timings, best, (GRAPH, PDL_GRAPH))
     ratio = peer.median / ours_of(best).median
     result.figures.append(Figure(f"the same with our GEMV, against {name} (goal 1.15)", ratio, 1.05, True))
 
 
-def _with_rings(result: Result, chain: CudaChain, rounds: int, rate: float) -> dict[str, Timing]:
+def _with_rings(
+    result: Result, chain: CudaChain, rings: Sequence[RingConfig], rounds: int, rate: float
+) -> dict[str, Timing]:
     """The chain with our GEMV; every way to run it has its own best ring."""
     best: dict[str, Timing] = {}
-    for config in RINGS:
+    for config in rings:
         ours = super_kernels_of(for_super_kernel(chain, config))
-        shows = config == RINGS[0]
+        shows = config == rings[0]
         found = time_chain(result, with_streaming_gemv(chain, config), rounds, rate, ours=ours, shows_time=shows)
-        for name, timing in found.items():
-            best[name] = min(best.get(name, timing), timing, key=lambda taken: taken.median)
+        _keep_best(best, found)
     return best
+
+
+def _keep_best(best: dict[str, Timing], found: Mapping[str, Timing]) -> None:
+    """Every way to run a chain keeps its fastest time."""
+    for name, timing in found.items():
+        best[name] = min(best.get(name, timing), timing, key=lambda taken: taken.median)
 
 
 def _fastest(theirs: Mapping[str, Timing], ours: Mapping[str, Timing], ways: Sequence[str]) -> tuple[str, Timing]:

@@ -78,21 +78,21 @@ def time_chain(
     rounds: int,
     rate: float,
     *,
-    peers: Mapping[str, Launch] | None = None,
     ours: Mapping[str, Sequence[Op]] | None = None,
     shows_time: bool = True,
 ) -> dict[str, Timing]:
-    """Check and time a chain; a comparison, its checks and, if `shows_time`, the timeline go into the result.
+    """Check and time a chain; a comparison, its checks and, if `shows_time`, the timeline of the faster super kernel go
+    into the result.
 
-    `peers` are timed beside the usual ones. `ours`: by name, the ops of every super kernel; by default the kernels as
-    they are, and with wait points. One that cannot be built is a note, unless none can.
+    `ours`: by name, the ops of every super kernel; by default the kernels as they are, and with wait points. One that
+    cannot be built is a note, unless none can.
     """
     oracle = Oracle(chain)
     result.checks[f"{chain.name}: float64"] = oracle.close_to_float64()
-    cases = {**separate_cases(chain), **(peers or {})}
+    cases, ops_of = separate_cases(chain), ours or super_kernels_of(chain)
     with ExitStack() as stack:
         failed: list[BuildError] = []
-        for name, ops in (ours or super_kernels_of(chain)).items():
+        for name, ops in ops_of.items():
             try:
                 kernel = stack.enter_context(super_kernel(ops))
             except BuildError as reason:
@@ -107,7 +107,9 @@ def time_chain(
             result.checks[f"{chain.name}: {name}"] = oracle.same_bits(case)
         timings = measure_device(cases, rounds)
     add_comparison(result, chain, timings, rate)
-    result.notes += [f"{chain.name}: {line}" for line in timeline(chain)] if shows_time else []
+    if shows_time:
+        faster = ops_of[ours_of(timings).name]
+        result.notes += [f"{chain.name}: {line}" for line in timeline(faster, chain.buffers)]
     return timings
 
 
@@ -119,8 +121,8 @@ def _plan_in_words(kernel: Any) -> str:
 
 
 def super_kernels_of(chain: CudaChain) -> dict[str, Sequence[Op]]:
-    """By name: the kernels as they are, and with wait points."""
-    return {OURS: chain.ops, OURS_WAITING: chain.waiting}
+    """By name: the kernels as they are, and with wait points, if not all of them have any."""
+    return {OURS: chain.ops} | ({} if list(chain.ops) == list(chain.waiting) else {OURS_WAITING: chain.waiting})
 
 
 def is_ours(name: str) -> bool:
@@ -156,12 +158,12 @@ def add_figures(
         )
 
 
-def timeline(chain: CudaChain) -> list[str]:
+def timeline(ops: Sequence[Op], buffers: Mapping[str, Any]) -> list[str]:
     """Where the time of a launch goes, by what cores did: medians over ops and cores, from time stamps."""
     import torch
 
-    with super_kernel(chain.ops, "profiling=1") as kernel:
-        launch = kernel.bind({name: chain.buffers[name] for name in kernel.graph.buffers})
+    with super_kernel(ops, "profiling=1") as kernel:
+        launch = kernel.bind({name: buffers[name] for name in kernel.graph.buffers})
         for _ in range(3):
             launch()
         torch.cuda.synchronize()

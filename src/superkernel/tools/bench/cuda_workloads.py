@@ -24,6 +24,9 @@ class GemvConfig:
     step: int
     warps: int
 
+    def __str__(self) -> str:
+        return f"{self.rows} rows x {self.step} columns, {self.warps} warps"
+
 
 @dataclass(frozen=True)
 class CudaChain:
@@ -131,7 +134,12 @@ def wide_chain(torch: Any, config: GemvConfig, layers: int = 64, size: int = 204
         value = matrix.double() @ normed(value, norm)
     last = products[(layers - 1) % 2]
     return make_chain(
-        f"{layers} layers of RMSNorm and GEMV {size} x {size}", body, last, value, 1e-4, layers * size * size * 2
+        f"{layers} layers of RMSNorm and GEMV {size} x {size}, {config}",
+        body,
+        last,
+        value,
+        1e-4,
+        layers * size * size * 2,
     )
 
 
@@ -166,14 +174,15 @@ def gemv_chain(torch: Any, config: GemvConfig, layers: int = 64, size: int = 409
 
 @dataclass(frozen=True)
 class RingConfig:
-    """The ring of our GEMV, in KB: how much it holds, asks for before the wait, has on its way at a time."""
+    """The ring of our GEMV, in KB: how much it holds, asks for before the wait, has on its way before and behind it."""
 
     ring: int
     early: int
     flying: int
+    flying_behind: int
 
     def __str__(self) -> str:
-        return f"ring of {self.ring} KB, {self.early} early, {self.flying} on their way"
+        return f"ring of {self.ring} KB, {self.early} early, {self.flying} and {self.flying_behind} on their way"
 
 
 def with_streaming_gemv(chain: CudaChain, config: RingConfig) -> CudaChain:

@@ -118,6 +118,7 @@ def weights_of(gemv: StreamingGemv, random: np.random.Generator) -> tuple[Any, l
     "gemv",
     [
         StreamingGemv(90, 2048, blocks=2, ring_bytes=64 << 10, early_bytes=32 << 10, flying_bytes=16 << 10),
+        StreamingGemv(90, 2048, blocks=2, flying_bytes=64 << 10, flying_behind_bytes=16 << 10),
         StreamingGemv(91, 4096, blocks=2, ring_bytes=64 << 10),  # the last group is not full
         StreamingGemv(37, 8192, blocks=2, ring_bytes=48 << 10),
         StreamingGemv(1100, 64, blocks=1),  # more groups than a round has

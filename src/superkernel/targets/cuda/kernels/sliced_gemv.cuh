@@ -69,7 +69,7 @@ struct GroupProducer {
     __device__ void ask_until(int end) {
         for (; asked < end; ++asked) {
             wait_for(ring.empty + 8 * place.slot, place.phase ^ 1);  // a fresh barrier counts as one turn before
-            if (flying == most_flying) {
+            if (flying >= most_flying) {
                 wait_for(ring.full + 8 * oldest.slot, oldest.phase);
                 oldest.advance(1, ring.slots);
             } else {
@@ -169,11 +169,11 @@ struct SliceConsumer {
     }
 };
 
-// The first `idle` blocks multiply nothing. `early` groups are asked for before the wait point, `flying` at a time; a round
-// has at most `most` groups.
+// The first `idle` blocks multiply nothing. `early` groups are asked for before the wait point, `flying` at a time, and
+// `flying_behind` behind it; a round has at most `most` groups.
 template <typename Weight, int Parts, int Steps, int Rows>
 __device__ void sliced_gemv(const u8* w, const void* x, void* y, const float* scale, int rows, int columns, int idle,
-                            int slots, int early, int flying, int most, int type) {
+                            int slots, int early, int flying, int flying_behind, int most, int type) {
     using Consumer = SliceConsumer<Weight, Parts, Steps, Rows>;
     const int warp = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
     const int groups = (rows + Rows - 1) / Rows, blocks = gridDim.x - idle;
@@ -192,6 +192,7 @@ __device__ void sliced_gemv(const u8* w, const void* x, void* y, const float* sc
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
     asm volatile("griddepcontrol.wait;" ::: "memory");
     __syncthreads();  // the barriers of the ring are there
+    producer.most_flying = flying_behind;
     const int set = warp / Parts;
     Consumer consumer{ring, columns, columns / Parts, warp % Parts, lane, {set, 0}};
     if (warp < kWarps) consumer.load(x, activation);
@@ -201,7 +202,7 @@ __device__ void sliced_gemv(const u8* w, const void* x, void* y, const float* sc
             // a round has a multiple of all sets, so that a set keeps to its slots
             consumer.consume(set, count);
         } else if (lane == 0) {
-            producer.ask_until(min(total, begin + most + flying));
+            producer.ask_until(min(total, begin + most + flying_behind));
         }
         __syncwarp();
         __syncthreads();

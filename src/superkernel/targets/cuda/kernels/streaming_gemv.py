@@ -29,7 +29,12 @@ _MOST_GROUPS = 64  # of a round: their partial sums are kept
 _SHARED_BYTES = 216 << 10  # of the 227 KB of an SM: the rest is the super kernel's
 _STAGED_BYTES = 64 << 10  # at most, for activations
 _LIMITS = {"rows": 2**31 - 1, "columns": 2**31 - 1, "batch": MOST_VECTORS, "blocks": 2**16 - 1}
-_LIMITS |= {"ring_bytes": 192 << 10, "early_bytes": 192 << 10, "flying_bytes": 192 << 10}
+_LIMITS |= {
+    "ring_bytes": 192 << 10,
+    "early_bytes": 192 << 10,
+    "flying_bytes": 192 << 10,
+    "flying_behind_bytes": 192 << 10,
+}
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,7 @@ class StreamingGemv:
     ring_bytes: int = 160 << 10  # of weights that a block holds, at most
     early_bytes: int = 128 << 10  # of those, asked for before the wait
     flying_bytes: int = 48 << 10  # of those, on their way at a time: more would queue, and syncs behind them
+    flying_behind_bytes: int = 48 << 10  # the same behind the wait
 
     def __post_init__(self) -> None:
         for field, known in (("weights", WEIGHT_BYTES), ("activations", _ACTIVATION_CODES)):
@@ -199,9 +205,15 @@ class StreamingGemv:
         if self.slices is None:
             return shape | {"batch": self.batch, "panel": self.panel, "slots": self.slots} | code
         early = max(1, min(self.slots, self.early_bytes // self._chunk_bytes))
-        flying = max(1, min(self.slots, self.flying_bytes // self._chunk_bytes))
+        flying, behind = (
+            max(1, min(self.slots, size // self._chunk_bytes)) for size in (self.flying_bytes, self.flying_behind_bytes)
+        )
         shape |= {"idle": self.idle_blocks}
-        return shape | {"slots": self.slots, "early": early, "flying": flying, "most": _MOST_GROUPS} | code
+        return (
+            shape
+            | {"slots": self.slots, "early": early, "flying": flying, "flying_behind": behind, "most": _MOST_GROUPS}
+            | code
+        )
 
     def op(
         self,
