@@ -30,7 +30,7 @@ def test_a_call_costs_little_beside_the_run_in_c(tmp_path: Path) -> None:
         np.testing.assert_array_equal(model(x, y), x + y * WEIGHT)
         calls = model.forward._calls
         run, version = calls.context.library.run_index, calls.context.library._library["sk_version"]
-        prepared = (calls.handle, calls.index, calls.index, calls.input_addresses, calls.output_addresses)
+        prepared = (calls.handle, calls.index, 0, calls.inputs, calls.outputs)
         model(x, y, out=out)
         through_ctypes = least_us(lambda: run(*prepared))
         nothing = least_us(lambda: version(*prepared))

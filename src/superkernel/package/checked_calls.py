@@ -19,12 +19,14 @@ class EntryCalls:
     def __init__(self, context: ContextHandle, index: int, entry: EntryDescription) -> None:
         self.context = context
         self.entry = entry
-        self.index = ctypes.c_int32(index)
-        self.handle = ctypes.c_void_p(context.address)
+        self.index = index
+        # arguments of libsuperkernel that ctypes need not convert in every call
+        self.handle = ctypes.byref(ctypes.c_char.from_address(context.address))
         self.where = f"{context.where}: entry {entry.name!r}"
         self.names = tuple(kind.name for kind in entry.shapes[0].inputs)
         self.input_addresses = (ctypes.c_void_p * len(self.names))()
         self.output_addresses = (ctypes.c_void_p * len(entry.shapes[0].outputs))()
+        self.inputs, self.outputs = ctypes.byref(self.input_addresses), ctypes.byref(self.output_addresses)
 
     def call(self, arguments: Sequence[Any], named: Mapping[str, Any], out: Any, wait: bool = False) -> Any:
         """`wait`: until the context is free; otherwise a call at the same time is refused."""
@@ -60,8 +62,8 @@ class EntryCalls:
             self.input_addresses[index] = array.address
         for index, array in enumerate(outputs):
             self.output_addresses[index] = array.address
-        library, shape = self.context.library, ctypes.c_int32(chosen.index)
-        addresses = (self.input_addresses, self.output_addresses)
+        library, shape = self.context.library, chosen.index
+        addresses = (self.inputs, self.outputs)
         if chosen.size is None:
             status = library.run_index(self.handle, self.index, shape, *addresses)
         else:

@@ -7,7 +7,6 @@ object with `__dlpack__` or an argument by name, are checked by `checked_calls`,
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -131,7 +130,9 @@ def _written_call(calls: EntryCalls, shape_index: int, arrays: _ArrayLibrary, ot
         "failure": context.library.failure,
         "context": calls.handle,
         "entry": calls.index,
-        "shape": ctypes.c_int32(shape_index),
+        "shape": shape_index,
+        "input_pointers": calls.inputs,
+        "output_pointers": calls.outputs,
         "inputs": calls.input_addresses,
         "outputs": calls.output_addresses,
         "read_address": read_address,
@@ -177,7 +178,7 @@ def _call_source(shape: EntryShape, arrays: _ArrayLibrary) -> str:
         "    try:",
         *(f"        inputs[{index}] = {arrays.address.format(value)}" for index, value in enumerate(values)),
         *(f"        outputs[{index}] = {_NUMPY.address.format(result)}" for index, result in enumerate(results)),
-        "        status = run(context, entry, shape, inputs, outputs)",
+        "        status = run(context, entry, shape, input_pointers, output_pointers)",
         "    finally:",
         "        release()",
         "    if status:",
@@ -200,7 +201,7 @@ def _call_source(shape: EntryShape, arrays: _ArrayLibrary) -> str:
         "    try:",
         *(f"        inputs[{index}] = {source}" for index, source in enumerate(sources)),
         *(f"        outputs[{index}] = {target}" for index, target in enumerate(targets)),
-        "        status = run(context, entry, shape, inputs, outputs)",
+        "        status = run(context, entry, shape, input_pointers, output_pointers)",
         "    finally:",
         "        release()",
         "    if status:",
