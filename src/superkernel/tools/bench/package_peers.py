@@ -6,6 +6,7 @@ ONNX Runtime and OpenVINO are used where they are installed. Every way gives its
 from __future__ import annotations
 
 import copy
+import logging
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -97,9 +98,10 @@ def prepare_ahead_of_time(workload: Workload, folder: Path, threads: int, frozen
 
 def write_onnx(workload: Workload, path: Path) -> Path:
     if not path.exists():
-        model = _copy(workload)
+        model, logger = _copy(workload), logging.getLogger("torch.onnx")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            logger.setLevel(logging.ERROR)  # it warns that torchvision is not there
             torch.onnx.export(model, workload.inputs, str(path), dynamo=True, external_data=False, verbose=False)
     return path
 

@@ -5,10 +5,10 @@
 
 namespace sk_math {
 
-// a power as fraction * 2^exponent
+// a power as fraction * 2^exponent; the exponent is an integer plus kFloatShift
 struct Scaled {
   Floats fraction;
-  Ints exponent;
+  Floats shifted_exponent;
 };
 
 constexpr float kLn2 = 0x1.62e4p-1f;  // of 15 bits: its product with a small integer is exact
@@ -28,13 +28,19 @@ inline Floats small_exp(Floats r) {
 inline Scaled scaled_exp(Floats x) {
   Floats shifted = shifted_exponent(x), n = shifted - kFloatShift;
   Floats r = fma(n, all(-kLn2Rest), fma(n, all(-kLn2), x));
-  return {small_exp(r), integer_of(shifted)};
+  return {small_exp(r), shifted};
 }
 
-// a number between 2^-152 and 2^130, or zero or infinity in its place: in two steps, of which only the second rounds
+// a number between 2^-152 and 2^130, or zero or infinity in its place
 inline Floats number_of(Scaled power) {
-  Ints half = power.exponent >> 1;
-  return power.fraction * power_of_two(half) * power_of_two(power.exponent - half);
+#if !defined(__clang__) && SK_VECTOR_BYTES == 64
+  Floats exponent = power.shifted_exponent - kFloatShift;
+  return __builtin_ia32_scalefps512_mask(power.fraction, exponent, exponent, static_cast<uint16_t>(-1), 4);
+#else
+  // in two steps, of which only the second rounds
+  Ints exponent = integer_of(power.shifted_exponent), half = exponent >> 1;
+  return power.fraction * power_of_two(half) * power_of_two(exponent - half);
+#endif
 }
 
 inline Floats exp(Floats x) { return number_of(scaled_exp(at_least(at_most(x, 89.0f), -104.5f))); }
@@ -42,7 +48,7 @@ inline Floats exp(Floats x) { return number_of(scaled_exp(at_least(at_most(x, 89
 // e^x where it is a normal number; x is not NaN
 inline Floats normal_exp(Floats x) {
   Scaled power = scaled_exp(x);
-  return from_bits(bits(power.fraction) + (power.exponent << 23));
+  return from_bits(bits(power.fraction) + (integer_of(power.shifted_exponent) << 23));
 }
 
 // e^(x y), likewise; the product is not rounded

@@ -11,7 +11,7 @@ SK_VECTOR_FUNCTION Floats SK_FLOATS(exp2, _u10)(Floats x) {
   Floats r = bounded - (shifted - kFloatShift);  // exact
   // 2^r = 1 + r p(r) for |r| <= 1/2; p is a minimax fit, its first number in two parts
   Floats rest = polynomial(r, 2.0417296e-08f, 0.24022648f, 0.055503324f, 0.009618438f, 0.0013398901f, 0.0001535334f);
-  return number_of({fma(r, all(0x1.62e43p-1f), r * rest) + 1.0f, integer_of(shifted)});
+  return number_of({fma(r, all(0x1.62e43p-1f), r * rest) + 1.0f, shifted});
 }
 
 SK_VECTOR_FUNCTION Floats SK_FLOATS(expm1, _u10)(Floats x) {

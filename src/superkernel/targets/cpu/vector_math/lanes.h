@@ -108,6 +108,8 @@ inline Doubles to_double(Longs small) { return from_bits(small + 0x4338000000000
 inline Floats at_most(Floats x, float limit) {
 #if !defined(__clang__) && SK_VECTOR_BYTES == 32
   return __builtin_ia32_minps256(all(limit), x);
+#elif !defined(__clang__) && SK_VECTOR_BYTES == 64
+  return __builtin_ia32_minps512_mask(all(limit), x, x, static_cast<uint16_t>(-1), 4);
 #else
   return x > limit ? all(limit) : x;
 #endif
@@ -115,6 +117,8 @@ inline Floats at_most(Floats x, float limit) {
 inline Floats at_least(Floats x, float limit) {
 #if !defined(__clang__) && SK_VECTOR_BYTES == 32
   return __builtin_ia32_maxps256(all(limit), x);
+#elif !defined(__clang__) && SK_VECTOR_BYTES == 64
+  return __builtin_ia32_maxps512_mask(all(limit), x, x, static_cast<uint16_t>(-1), 4);
 #else
   return x < limit ? all(limit) : x;
 #endif
