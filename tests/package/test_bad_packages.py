@@ -110,10 +110,12 @@ FAULTS = [
     pytest.param(sums(lambda s: s["files"].pop("manifest.json")), "not listed", True, id="manifest not listed"),
     pytest.param(sums(lambda s: s["files"][OBJECT].update(sha256="x")), "is no SHA-256", True, id="no hash"),
     pytest.param(listed_outside, r"'\.\./outside' is no path inside the package", True, id="listed outside"),
-    pytest.param(replace("manifest.json", "{}"), r"manifest\.json was cut short", True, id="manifest replaced"),
-    pytest.param(flip("manifest.json"), r"manifest\.json was changed: its SHA-256 is", True, id="manifest changed"),
+    pytest.param(
+        replace("manifest.json", "{}"), r"manifest\.json.*(cut short|truncated)", True, id="manifest replaced"
+    ),
+    pytest.param(flip("manifest.json"), r"manifest\.json.*its SHA-256", True, id="manifest changed"),
     pytest.param(cut(OBJECT), rf"{OBJECT}", True, id="object cut"),
-    pytest.param(flip(OBJECT), rf"{OBJECT}", True, id="object changed"),
+    pytest.param(flip(OBJECT), rf"{OBJECT}.*its SHA-256", True, id="object changed"),
     pytest.param(remove(OBJECT), rf"{OBJECT}", True, id="object missing"),
     pytest.param(cut(WEIGHTS), WEIGHTS, True, id="weights cut"),
     pytest.param(remove(WEIGHTS), WEIGHTS, True, id="weights missing"),

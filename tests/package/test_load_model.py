@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from handmade_package import WEIGHT, write_handmade
+from handmade_package import WEIGHT, write_handmade, write_sums
 
 import superkernel as sk
 from superkernel.errors import BuildError, LaunchError, OptionError
@@ -113,6 +113,8 @@ def test_tensors_in_tensors_out(model: Any) -> None:
     assert again.dtype is torch.bfloat16 and again.tolist() == [1, 0] and is_set.tolist() == [True, False]
     out = torch.empty(2, 4)
     assert model(x, y, out=out) is out and torch.equal(out, torch.from_numpy(EXPECTED))
+    for size in (3, 3, 3, 8, 8, 8):
+        assert torch.equal(model.rows(torch.ones(size, 3)), torch.full((size, 3), 2.0))
     with pytest.raises(LaunchError, match="'x' is on device meta, the model runs on the cpu"):
         model(x.to("meta"), y)
     with pytest.raises(LaunchError, match="'x' is not contiguous"):
@@ -193,9 +195,16 @@ def test_outputs_that_overlap_are_refused_and_nothing_is_written(model: Any) -> 
 
 
 def test_buckets_and_shapes(model: Any) -> None:
-    for size in range(1, 9):
+    for size in (1, 2, 3, 4, 5, 6, 7, 8, 1, 3, 4, 8):  # from the second call on, sizes take the prepared path
         rows = np.arange(size * 3, dtype=np.float32).reshape(size, 3)
         np.testing.assert_array_equal(model.rows(rows), 2 * rows)
+        out = np.zeros_like(rows)
+        assert model.rows(rows, out=out) is out
+        np.testing.assert_array_equal(out, 2 * rows)
+    with pytest.raises(LaunchError, match=r"'doubled' has shape \[4, 3\], the call gives \[3, 3\]"):
+        model.rows(np.ones((3, 3), np.float32), out=np.zeros((4, 3), np.float32))
+    with pytest.raises(LaunchError, match="'x' has dtype float64"):
+        model.rows(np.ones((3, 3)))
 
 
 def test_states_belong_to_a_context(model: Any) -> None:
@@ -379,6 +388,9 @@ def test_torch_is_not_needed(package: Path, tmp_path: Path) -> None:
         manifest["needs_torch"] = "topk has no kernel"
 
     needs_torch = write_handmade(tmp_path / "library.sk", need_torch)
+    (needs_torch / "torch").mkdir()
+    (needs_torch / "torch" / "forward.pt2").write_bytes(b"code of torch")
+    write_sums(needs_torch)
     command = [sys.executable, "-c", WITHOUT_TORCH, str(package), str(needs_torch)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr

@@ -78,7 +78,7 @@ def test_refusals(loaded: Any) -> None:
 
 def test_code_that_is_missing_or_changed(tmp_path: Path) -> None:
     with pytest.raises(BuildError, match=r"torch/both\.pt2 is missing"):
-        sk.load_model(write(tmp_path / "missing"))
+        sk.load_model(write(tmp_path / "missing", "other.pt2"))
     package = write(tmp_path / "changed", "both.pt2")
     (package / "torch" / "both.pt2").write_bytes(b"odec")
     with pytest.raises(BuildError, match=r"both\.pt2 was changed: its SHA-256 is"):

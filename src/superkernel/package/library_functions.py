@@ -28,8 +28,8 @@ DTYPES = (
 )  # of sk_dtype
 WAIT_POLICIES = ("balanced", "spin", "sleep")  # of sk_wait
 # of sk_status; every other failure is a LaunchError
-_UNSUPPORTED = (3, 7)  # written by a newer version; processor or torch
-_BAD_PACKAGE = (2, 4, 5, 6, 8)
+_UNSUPPORTED = (7,)
+_BAD_PACKAGE = (2, 3, 4, 5, 6, 8)
 
 
 class _Options(Structure):

@@ -8,14 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..errors import BuildError, GraphError, OptionError, nearest, shown
+from ..errors import BuildError, OptionError, nearest, shown
 from ..model.plain_values import checked_path, whole_number
-from .checksums import MANIFEST, check_files, check_hash, read_checksums
+from .checksums import check_files, read_checksums
 from .library_functions import WAIT_POLICIES, loaded_library
-from .manifest import read_manifest
 from .model_context import ModelContext
 from .opened_package import OpenedPackage, PackageSettings
-from .torch_model import TorchModel, load_torch_model
+from .torch_model import TorchModel, is_torch_file, load_torch_model
 
 _MOST_THREADS = 4096
 
@@ -63,15 +62,8 @@ def _load(folder: Path, settings: PackageSettings, verify: bool = False) -> Load
     files = read_checksums(folder)
     if verify:
         check_files(folder, files, everything=True)
-    check_hash(folder, files[MANIFEST])
-    try:
-        manifest = read_manifest(folder)
-    except GraphError as error:
-        raise BuildError(str(error)) from error
-    if manifest.needs_torch:
-        return load_torch_model(
-            folder.absolute(), manifest, files, partial(load_again, str(folder.absolute()), settings)
-        )
+    if any(map(is_torch_file, files)):
+        return load_torch_model(folder.absolute(), files, partial(load_again, str(folder.absolute()), settings))
     return LoadedModel(OpenedPackage(loaded_library(folder, files), folder.absolute(), settings))
 
 

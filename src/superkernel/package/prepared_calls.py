@@ -1,4 +1,4 @@
-"""package.prepared_calls: an entry with one shape -> functions that check arguments which fit in little time.
+"""package.prepared_calls: an entry -> functions that check arguments of certain sizes in little time.
 
 The functions are written for the number of inputs and outputs, without loops, as dataclasses write `__init__`: a call
 costs about two microseconds beside the model. Arguments that do not fit at first sight, such as a read-only array, an
@@ -7,9 +7,10 @@ object with `__dlpack__` or an argument by name, are checked by `checked_calls`,
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,11 @@ from ..targets.buffers import torch_or_none
 from .array_values import ALIGNED_FROM, DATA_OFFSET, HAS_KNOWN_LAYOUT, empty_array, numpy_dtype, read_address
 from .checked_calls import EntryCalls
 from .library_functions import ArrayType, EntryShape
+from .shape_choice import choose_shape
 
 Call = Callable[..., Any]
 _NOT_PASSED: Any = object()
+_MOST_SIZES = 64  # of an entry with buckets, for which functions are kept
 _MOST_ARRAYS = 32  # inputs and outputs; with more of them the model takes longer than their checks
 
 
@@ -38,36 +41,57 @@ class _ArrayLibrary:
     names: Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class _SizedShape:
+    """The sizes of a call, and which code runs for them."""
+
+    index: int  # among the shapes of the entry
+    shape: EntryShape
+    size: int | None = None  # of the bucket's dimension; None: there is no bucket, or it is full
+
+
 def prepare_call(calls: EntryCalls) -> Call:
     """The function behind `model.entry(...)`."""
-
-    def checked_call(*arguments: Any, out: Any = None, **named: Any) -> Any:
-        return calls.call(arguments, named, out)
-
     first = calls.entry.shapes[0]
     array_count = len(first.inputs) + len(first.outputs)
     if not first.inputs or not first.outputs or array_count > _MOST_ARRAYS or not HAS_KNOWN_LAYOUT:
-        return checked_call
-    prepared = [
-        _written_call(calls, index, _NUMPY, _tensor_call(calls, index)) for index in range(len(calls.entry.shapes))
-    ]
-    if len(prepared) == 1:
-        return prepared[0]
-    shapes = reversed(calls.entry.shapes)  # where two shapes have equal sizes, the first is taken
-    by_sizes = dict(zip((tuple(kind.shape for kind in shape.inputs) for shape in shapes), prepared[::-1], strict=True))
+        return lambda *arguments, out=None, **named: calls.call(arguments, named, out)
+    if len(calls.entry.shapes) == 1 and first.bucket is None:
+        return _call_for_sizes(calls, _SizedShape(0, first))
+    return _call_by_sizes(calls)
 
-    def call_by_sizes(*arguments: Any, out: Any = None, **named: Any) -> Any:
+
+def _call_by_sizes(calls: EntryCalls) -> Call:
+    """For an entry with several shapes or a bucket: a function for sizes is written after their first call."""
+    by_sizes: dict[tuple[Any, ...], Call] = {}
+
+    def call(*arguments: Any, out: Any = None, **named: Any) -> Any:
         try:
-            call = by_sizes[tuple([value.shape for value in arguments])]
-        except (AttributeError, KeyError, TypeError):  # no array; a size inside a bucket; a shape that is no tuple
-            call = checked_call
-        return call(*arguments, out=out, **named)
+            sizes = tuple([value.shape for value in arguments])
+            call_for_sizes = by_sizes.get(sizes)
+        except (AttributeError, TypeError):  # no array, or a shape that is no tuple
+            return calls.call(arguments, named, out)
+        if call_for_sizes is not None:
+            return call_for_sizes(*arguments, out=out, **named)
+        returned = calls.call(arguments, named, out)
+        if not named and len(by_sizes) < _MOST_SIZES:
+            by_sizes[sizes] = _call_for_sizes(calls, _sized_shape(calls, sizes))
+        return returned
 
-    return call_by_sizes
+    return call
 
 
-def _tensor_call(calls: EntryCalls, index: int) -> Call:
-    """For calls without numpy arrays: the function for tensors is written when the first one comes."""
+def _sized_shape(calls: EntryCalls, sizes: Sequence[tuple[int, ...]]) -> _SizedShape:
+    """For the sizes of a call that was accepted."""
+    plain = [tuple(size) for size in sizes]
+    chosen = choose_shape(calls.entry, plain, calls.where)
+    inputs = calls.entry.shapes[chosen.index].inputs
+    sized = tuple(replace(kind, shape=size) for kind, size in zip(inputs, plain, strict=True))
+    return _SizedShape(chosen.index, EntryShape(sized, chosen.outputs), chosen.size)
+
+
+def _call_for_sizes(calls: EntryCalls, sized: _SizedShape) -> Call:
+    """The function for numpy arrays; the one for tensors is written when the first tensor comes."""
     written: list[Call] = []
 
     def call(*values: Any, **named: Any) -> Any:
@@ -75,13 +99,13 @@ def _tensor_call(calls: EntryCalls, index: int) -> Call:
             return written[0](*values, **named)
         torch = torch_or_none()
         if torch is not None and isinstance(values[0], torch.Tensor):
-            written.append(_written_call(calls, index, _torch(torch, calls.entry.shapes[index]), checked_call))
+            written.append(_written_call(calls, sized, _torch(torch, sized.shape), checked_call))
         return checked_call(*values, **named)
 
     def checked_call(*values: Any, out: Any = None, **named: Any) -> Any:
         return calls.call([value for value in values if value is not _NOT_PASSED], named, out)
 
-    return call
+    return _written_call(calls, sized, _NUMPY, call)
 
 
 _NUMPY = _ArrayLibrary(
@@ -116,9 +140,9 @@ def _to_tensor(torch: Any, dtype: str) -> Callable[[Any], Any]:
     return lambda bits: from_numpy(bits.view(np.int16)).view(torch.bfloat16)
 
 
-def _written_call(calls: EntryCalls, shape_index: int, arrays: _ArrayLibrary, other_call: Call) -> Call:
+def _written_call(calls: EntryCalls, sized: _SizedShape, arrays: _ArrayLibrary, other_call: Call) -> Call:
     """`other_call` takes the arguments that do not fit."""
-    context, shape = calls.context, calls.entry.shapes[shape_index]
+    context, shape = calls.context, sized.shape
     names: dict[str, Any] = {
         "not_passed": _NOT_PASSED,
         "array_type": arrays.array_type,
@@ -126,11 +150,12 @@ def _written_call(calls: EntryCalls, shape_index: int, arrays: _ArrayLibrary, ot
         "acquire": context.lock.acquire,
         "take_over": context.take_over,
         "release": context.lock.release,
-        "run": context.library.run_index,
+        "run": context.library.run_index if sized.size is None else context.library.run_bucket,
         "failure": context.library.failure,
         "context": calls.handle,
         "entry": calls.index,
-        "shape": shape_index,
+        "shape": sized.index,
+        "size": ctypes.c_int64(sized.size or 0),
         "input_pointers": calls.inputs,
         "output_pointers": calls.outputs,
         "inputs": calls.input_addresses,
@@ -149,14 +174,16 @@ def _written_call(calls: EntryCalls, shape_index: int, arrays: _ArrayLibrary, ot
         for index, kind in enumerate(kinds):
             names[f"{prefix}{index}_dtype"] = arrays.dtype(kind.dtype)
             names[f"{prefix}{index}_size"] = arrays.size(kind.shape)
-    source = _call_source(shape, arrays)
+    source = _call_source(sized, arrays)
     exec(compile(source, f"<call of entry {calls.entry.name!r}>", "exec"), names)
     call: Call = names["call"]
     return call
 
 
-def _call_source(shape: EntryShape, arrays: _ArrayLibrary) -> str:
+def _call_source(sized: _SizedShape, arrays: _ArrayLibrary) -> str:
     """`call` allocates the results, `call_into` writes into the arrays of `out`."""
+    shape = sized.shape
+    which = "context, entry, shape" if sized.size is None else "context, entry, shape, size"
     values = [f"value{index}" for index in range(len(shape.inputs))]
     results = [f"result{index}" for index in range(len(shape.outputs))]
     sources = [f"source{index}" for index in range(len(values))]  # addresses
@@ -178,7 +205,7 @@ def _call_source(shape: EntryShape, arrays: _ArrayLibrary) -> str:
         "    try:",
         *(f"        inputs[{index}] = {arrays.address.format(value)}" for index, value in enumerate(values)),
         *(f"        outputs[{index}] = {_NUMPY.address.format(result)}" for index, result in enumerate(results)),
-        "        status = run(context, entry, shape, input_pointers, output_pointers)",
+        f"        status = run({which}, input_pointers, output_pointers)",
         "    finally:",
         "        release()",
         "    if status:",
@@ -201,7 +228,7 @@ def _call_source(shape: EntryShape, arrays: _ArrayLibrary) -> str:
         "    try:",
         *(f"        inputs[{index}] = {source}" for index, source in enumerate(sources)),
         *(f"        outputs[{index}] = {target}" for index, target in enumerate(targets)),
-        "        status = run(context, entry, shape, input_pointers, output_pointers)",
+        f"        status = run({which}, input_pointers, output_pointers)",
         "    finally:",
         "        release()",
         "    if status:",

@@ -11,26 +11,36 @@ from typing import Any, NoReturn, Self
 
 import numpy as np
 
-from ..errors import BuildError, LaunchError, UnsupportedError, nearest
+from ..errors import BuildError, GraphError, LaunchError, UnsupportedError, nearest
 from ..runtime.submitted_launches import SubmittedLaunches
 from .array_values import PlacedArray, place_input
 from .checked_calls import in_order
 from .checksums import FileSum, check_files
 from .library_functions import ArrayType, EntryDescription, EntryShape, ModelDescription
-from .manifest import Manifest, PackagedTensor
+from .manifest import Manifest, PackagedTensor, read_manifest
 from .model_context import DEFAULT_ENTRY, UnknownEntryError
 from .shape_choice import choose_shape
 
+_FOLDER = "torch/"
+
+
+def is_torch_file(path: str) -> bool:
+    """Whether a file of a package is the code of an entry that torch runs."""
+    return path.startswith(_FOLDER)
+
 
 def torch_file(entry: str) -> str:
-    """The compiled entry inside the package."""
-    return f"torch/{entry}.pt2"
+    """The code of an entry inside the package."""
+    return f"{_FOLDER}{entry}.pt2"
 
 
-def load_torch_model(
-    folder: Path, manifest: Manifest, files: Mapping[str, FileSum], load_again: Callable[[], Any]
-) -> TorchModel:
+def load_torch_model(folder: Path, files: Mapping[str, FileSum], load_again: Callable[[], Any]) -> TorchModel:
     """The model; an UnsupportedError with the manifest's sentence where torch is not installed."""
+    check_files(folder, files, everything=False)
+    try:
+        manifest = read_manifest(folder)
+    except GraphError as error:
+        raise BuildError(str(error)) from error
     try:
         torch, inductor = import_module("torch"), import_module("torch._inductor")
     except ModuleNotFoundError as missing:
@@ -40,7 +50,6 @@ def load_torch_model(
     for entry in manifest.entries:
         if torch_file(entry.name) not in files:
             raise BuildError(f"{folder / torch_file(entry.name)} is missing; export the model again")
-    check_files(folder, files, everything=False)
     try:
         compiled = {
             entry.name: inductor.aoti_load_package(str(folder / torch_file(entry.name))) for entry in manifest.entries
