@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
@@ -162,6 +163,16 @@ class Exporter:
 
     def compile(self, requests: Sequence[EntryRequest], shapes: Sequence[TracedShape], name: str) -> PackageContents:
         """The contents of the package; UnfusibleOperators if some operator has no sub-kernel."""
+        with ThreadPoolExecutor(
+            1, "superkernel-library"
+        ) as pool:  # compiled beside the entries, unless the cache has it
+            library = pool.submit(library_path)
+            contents = self._compile_entries(requests, shapes, name)
+        return replace(contents, files={**contents.files, PACKAGED_LIBRARY: library.result()})
+
+    def _compile_entries(
+        self, requests: Sequence[EntryRequest], shapes: Sequence[TracedShape], name: str
+    ) -> PackageContents:
         weights = StoredWeights()
         states: dict[str, PackagedTensor] = {}
         for shape in shapes:
@@ -187,7 +198,6 @@ class Exporter:
             for request in requests
         )
         objects, files = self._objects(compiled)
-        files[PACKAGED_LIBRARY] = library_path()
         torch_version = str(torch.__version__)
         manifest = Manifest(
             name, __version__, entries, objects, tuple(states.values()), options=str(self.options), torch=torch_version
