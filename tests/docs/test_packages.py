@@ -49,6 +49,7 @@ def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert answers["verify"]["files"] == len(answers["info"]["files"])
     assert answers["run"]["outputs"]["output_0"]["shape"] == [1, 4]
     assert np.load("results/output_0.npy").shape == (1, 4)
+    refuses_numbers_that_are_not_those_of_the_code(Path(shutil.copytree("policy.sk", "edited.sk")))
     runs_from_c_and_cpp(tmp_path, np.zeros((1, 8), np.float32))
     assert answers["bench"]["calls"] == 20 and answers["bench"]["us"]["p50"] > 0
     assert answers["diff"]["differences"] == [{"kind": "weight", "name": "2.bias", "what": "values differ"}]
@@ -76,6 +77,16 @@ def runs_from_c_and_cpp(folder: Path, x: Any) -> None:
         if language == "c":
             with sk.load_model("policy.sk") as policy:
                 np.testing.assert_array_equal(np.array(printed.split(), np.float32), policy(x)[0])
+
+
+def refuses_numbers_that_are_not_those_of_the_code(package: Path) -> None:
+    manifest = package / "manifest.json"
+    fields = json.loads(manifest.read_text())
+    fields["entries"][0]["shapes"][0]["launches"][0]["plans"][0]["counters"] += 1
+    manifest.write_text(json.dumps(fields))
+    write_sums(package)
+    with pytest.raises(sk.SuperKernelError, match=r"manifest\.json is not that of the code"):
+        sk.load_model(package)
 
 
 def change_a_weight(package: Path) -> None:

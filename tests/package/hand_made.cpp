@@ -84,6 +84,12 @@ extern "C" __attribute__((visibility("default"))) void wait_for_flag(sk::Launch*
     while (__atomic_load_n(at<int32_t>(launch, 0), __ATOMIC_ACQUIRE) == 0) sk::relax();
 }
 
+// As targets/cpu/embedded_facts.py writes it.
+extern "C" {
+extern const char meet_facts[];
+__attribute__((visibility("default"))) const char meet_facts[] = "1 2 1 0 0 1 [0:0,1:0] [8,8w]";
+}
+
 // Slots x, y: cores 0 and 1 meet in a rendezvous; there is no plan for one core.
 extern "C" __attribute__((visibility("default"))) void meet(sk::Launch* launch, int id) {
     sk::Core core(*launch, id < 0 ? 0 : id);

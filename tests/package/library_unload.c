@@ -1,6 +1,6 @@
-/* library_unload.c: libsuperkernel is loaded, used and unloaded while the program goes on.
+/* library_unload.c: libsuperkernel is loaded, used and unloaded while the program goes on; two copies.
  *
- * program PACKAGE LIBRARY; prints nothing and ends with status 0 if all is well, else with the line that failed. */
+ * program PACKAGE LIBRARY COPY; prints nothing and ends with status 0 if all is well, else with the line that failed. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -71,11 +71,35 @@ static void unload(const char* path, const char* file, int closed) {
     if (closed) CHECK(!mapped(file));
 }
 
+/* A failed check inside the code of a package comes to the copy of the library that runs it. */
+static void failing_check(const char* path, const char* file) {
+    void* library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    sk_status (*open_function)(const char*, sk_model**);
+    sk_status (*create)(sk_model*, const sk_options*, sk_context**);
+    sk_status (*run)(sk_context*, const char*, const sk_tensor*, const sk_tensor*);
+    const char* (*last_error)(void);
+    float x = -1, y = 0;
+    sk_tensor in = vector(&x, SK_FLOAT32, NULL), out = vector(&y, SK_FLOAT32, NULL);
+    sk_model* model = NULL;
+    sk_context* context = NULL;
+    in.rank = out.rank = 0;
+    CHECK(library != NULL);
+    *(void**)&open_function = dlsym(library, "sk_model_open");
+    *(void**)&create = dlsym(library, "sk_context_create");
+    *(void**)&run = dlsym(library, "sk_run");
+    *(void**)&last_error = dlsym(library, "sk_last_error");
+    CHECK(open_function(path, &model) == SK_OK && create(model, NULL, &context) == SK_OK);
+    CHECK(run(context, "check", &in, &out) == SK_ERROR_KERNEL && strstr(last_error(), "out of range") != NULL);
+}
+
 int main(int count, char** words) {
-    CHECK(count == 3);
+    CHECK(count == 4);
     alarm(60);
     unload(words[1], words[2], 1);
     unload(words[1], words[2], 1);
     unload(words[1], words[2], 0);
+    failing_check(words[1], words[2]);
+    failing_check(words[1], words[3]);
+    failing_check(words[1], words[2]);
     return 0;
 }

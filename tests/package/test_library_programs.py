@@ -85,10 +85,13 @@ def test_a_program_forks_and_ends_safely(mode: str, program: Path, package: Path
     runs_silently(program, mode, package)
 
 
-def test_the_library_can_be_unloaded(environment: BuildEnvironment, package: Path, tmp_path: Path) -> None:
+def test_the_library_can_be_unloaded_and_loaded_twice(
+    environment: BuildEnvironment, package: Path, tmp_path: Path
+) -> None:
     output, source = tmp_path / "program", PROGRAM.with_name("library_unload.c")
     compiled(output, *environment.compile_flags, *C99, str(source), "-x", "none", "-ldl")
-    runs_silently(output, package, environment.libraries / "libsuperkernel.so.1")
+    library = environment.libraries / "libsuperkernel.so.1"
+    runs_silently(output, package, library, shutil.copyfile(library, tmp_path / library.name))
 
 
 def test_the_header_for_cpp_closes_and_throws(environment: BuildEnvironment, package: Path, tmp_path: Path) -> None:

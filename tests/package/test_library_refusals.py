@@ -13,7 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 from package.c_library import CallError, OpenedModel, Options, TensorView, call, library, run, run_index, view
-from package.hand_made import OBJECT, Manifest, expected_sum, safetensors, weights, write_checksums, write_package
+from package.hand_made import (
+    OBJECT,
+    Manifest,
+    expected_sum,
+    place,
+    safetensors,
+    weights,
+    write_checksums,
+    write_package,
+)
 
 X, Y = np.arange(8, dtype=np.float32), np.zeros(8, np.float32)
 
@@ -99,6 +108,12 @@ def first_launch(fields: Manifest) -> Manifest:
     return found
 
 
+def meet_launch(fields: Manifest) -> Manifest:
+    """Its object says what it was compiled for."""
+    found: Manifest = fields["entries"][-1]["shapes"][0]["launches"][0]
+    return found
+
+
 def first_plan(fields: Manifest) -> Manifest:
     found: Manifest = first_launch(fields)["plans"][0]
     return found
@@ -155,6 +170,22 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str, tuple[str, ...]]] = {
     ),
     "a dynamic op": (
         edit_manifest(lambda m: first_plan(m).update(slot_source=[0, 1, 2, -2])), "CORRUPT", ("slot_source",)
+    ),
+    "fewer cores than the code was compiled for": (
+        edit_manifest(lambda m: meet_launch(m)["plans"][0].update(cores=1)), "CORRUPT", ("numbers of 'meet' differ",)
+    ),
+    "another slot than that of the code": (
+        edit_manifest(lambda m: meet_launch(m)["plans"][0].update(slot_source=[1, 0])), "CORRUPT", ("numbers",)
+    ),
+    "no rendezvous for the code": (
+        edit_manifest(lambda m: meet_launch(m)["plans"][0].update(rendezvous=0)), "CORRUPT", ("numbers",)
+    ),
+    "an argument that is too small for the code": (
+        edit_manifest(lambda m: meet_launch(m)["arguments"][0].update(bytes=4)), "CORRUPT", ("sizes of arguments",)
+    ),
+    "a weight that the code writes to": (
+        edit_manifest(lambda m: meet_launch(m)["arguments"].__setitem__(1, place("weight", 8, name="w"))), "CORRUPT",
+        ("outputs of 'meet'",)
     ),
     "a copy that reaches too far": (
         edit_manifest(lambda m: m["entries"][4]["shapes"][0]["copies"][0].update(from_strides=[1, 5])), "CORRUPT",

@@ -26,6 +26,7 @@ from ..native.precompiled import precompiled
 from ..native.signatures import check_signature
 from ..native.toolchain import cpu_features, demangle, run
 from .actions import LinkedKernel
+from .embedded_facts import facts_source, facts_symbol
 from .emit import side_by_side
 from .emit_lines import parameter_types
 from .package_link import LIBRARY, link_for_package
@@ -154,13 +155,17 @@ def link(
     libraries: Sequence[str | Path] = (),
     check: Callable[[], None] = lambda: None,
     for_package: bool = False,
+    facts: Mapping[str, str] | None = None,
 ) -> Path:
     """Compile the entries (name -> source), give every sub-kernel a unique name, merge, hide the rest, link.
 
     `check` is called before a new binary is made, not for one that the cache has. `for_package`: instead of
-    `libraries`, the library of packages supplies what is undefined.
+    `libraries`, the library of packages supplies what is undefined. `facts`: a text for each entry, in the binary.
     """
+    facts = facts or {}
     source = side_by_side(list(entries.values()))
+    source += "".join(facts_source(entry, text) for entry, text in facts.items())
+    shown = [*entries, *map(facts_symbol, facts)]
     flags = (*_ENTRY_FLAGS, *context.march_flags, *compile_options)
     named = sorted(
         {
@@ -185,7 +190,7 @@ def link(
         compiled = [objects.compile_source(text, flags, tools, cache, folders, log, True, header)]
         compiled += [objects.isolate(path, symbol, unique, tools, cache, log) for unique, path, symbol, _ in named]
         try:
-            objects.merge(compiled, list(entries), merged, tools, log)
+            objects.merge(compiled, shown, merged, tools, log)
             beside = compile_vector_functions(functions, context, log)
             if for_package:
                 link_for_package(merged, beside, output, context, users, log)
@@ -197,7 +202,7 @@ def link(
     # everything that goes in: on a hit nothing is compiled
     parts_key = [part for unique, _, symbol, contents in named for part in (unique, symbol, contents)]
     libraries_key = (*map(objects.library_key, needed), *sources_key(functions))
-    key = _key("super kernel", *entries, "", source, *flags, "", *parts_key, "", *libraries_key, context=context)
+    key = _key("super kernel", *shown, "", source, *flags, "", *parts_key, "", *libraries_key, context=context)
     return _built(key, build, context.commands, context.cache)
 
 

@@ -39,6 +39,7 @@ from .build import (
 )
 from .check_emitted import check_emitted
 from .checks import checks
+from .embedded_facts import embedded_facts
 from .emit import Emitter
 from .executable import CpuExecutable, restore
 from .instruction_sets import instruction_sets, needed_features
@@ -125,12 +126,14 @@ class CpuPrepared:
             remarks = instrumented.remarks
         tilings = {tiling: self.tilings[tiling] for plan in plans for tiling in _tilings_of(plan)}
         symbols = {tiling: function.unique[0] for tiling, function in tilings.items()}
-        entries = {}
+        entries, facts = {}, {}
         comparisons = []
         for plan, numbered in zip(plans, numbers, strict=True):
             linked = {kernel: parts[kernel][1] for kernel in parts if kernel in _kernels_of(plan)}
             entry = entry_name(plan.graph.label)
             entries[entry] = source = Emitter(plan, numbered, linked, entry, options, symbols).source()
+            if self.for_package:
+                facts[entry] = embedded_facts(plan, numbered)
             comparisons.append(partial(check_emitted, plan, source, linked, symbols, numbered.copies_bytes))
         flags = (*plans[0].options.compile_options, *(["-DSK_TEST_DELAYS"] if os.environ.get(DELAYS) else []))
         flags += CHECKING_ENTRY if options.debug_check else ()
@@ -139,7 +142,7 @@ class CpuPrepared:
             linked_parts = [*parts.values(), *functions.values()]
             libraries = dict.fromkeys(library for part, _ in linked_parts for library in part.kernel.libraries)
             compare = partial(_call_all, comparisons)
-            binary = link(entries, linked_parts, flags, self.context, list(libraries), compare, self.for_package)
+            binary = link(entries, linked_parts, flags, self.context, list(libraries), compare, self.for_package, facts)
         except BuildError as failure:
             message = f"super_kernel_scope {plans[0].graph.name!r}: {failure.message}"
             raise BuildError(message, failure.command, failure.stderr) from failure

@@ -2,6 +2,8 @@
 #include "code.h"
 
 #include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include <atomic>
 
@@ -20,13 +22,11 @@ std::string fresh_spelling(const std::string& path) {
     return slashes + path.substr(1);
 }
 
-// Objects use functions of this library without naming it. A program that loaded the library privately, as Python does,
-// would hide them; in a program with the static library they are the program's.
-void show_symbols() {
-    Dl_info here;
-    if (dladdr(reinterpret_cast<const void*>(&sk_version), &here) == 0 || here.dli_fname == nullptr) return;
-    void* const self = dlopen(here.dli_fname, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
-    if (self != nullptr) dlclose(self);  // the symbols stay visible, and the library can still be unloaded
+// The library or program that an address lies in, as a handle that keeps it loaded; null: the program, which stays anyway.
+void* keep_loaded(const void* address, int flags) {
+    Dl_info found;
+    if (dladdr(address, &found) == 0 || found.dli_fname == nullptr) return nullptr;
+    return dlopen(found.dli_fname, RTLD_NOW | RTLD_NOLOAD | flags);
 }
 
 }  // namespace
@@ -50,6 +50,64 @@ host::Entry SharedObject::entry(const std::string& symbol) const {
     return reinterpret_cast<host::Entry>(found);
 }
 
+// As targets/cpu/embedded_facts.py writes it, up to the sources.
+static std::string spell_facts(const PlanSpec& plan) {
+    std::string text = "1";
+    for (const int64_t count : {int64_t(plan.cores), int64_t(plan.rendezvous), int64_t(plan.counters), plan.copies_bytes,
+                                int64_t(plan.needs_team)}) {
+        text += " " + std::to_string(count);
+    }
+    text += " [";
+    for (size_t slot = 0; slot < plan.slot_source.size(); ++slot) {
+        text += (slot > 0 ? "," : "") + std::to_string(plan.slot_source[slot]) + ":" + std::to_string(plan.slot_literal[slot]);
+    }
+    return text + "] [";
+}
+
+void SharedObject::check_facts(const PlanSpec& plan, const LaunchSpec& launch) const {
+    const auto* at = static_cast<const char*>(dlsym(handle_, (plan.entry + "_facts").c_str()));
+    if (at == nullptr) return;
+    const std::string expected = spell_facts(plan);
+    const auto refuse = [&](const char* what) {
+        fail(SK_ERROR_CORRUPT, "manifest.json is not that of the code '%s': %s of '%s' differ; export the package again",
+             relative_.c_str(), what, plan.entry.c_str());
+    };
+    if (strncmp(at, expected.c_str(), expected.size()) != 0) refuse("the numbers");
+    at += expected.size();
+    size_t source = 0;
+    for (; *at >= '0' && *at <= '9'; ++source) {
+        char* end = nullptr;
+        const int64_t bytes = strtoll(at, &end, 10);
+        const bool written = *end == 'w';
+        at = end + (written ? 1 : 0);
+        if (*at == ',') ++at;
+        if (source >= launch.arguments.size()) refuse("the arguments");
+        const Place& place = launch.arguments[source];
+        const bool inside = place.memory == Memory::kLaunchArena;
+        if ((inside ? plan.source_bytes[source] : place.bytes) < bytes) refuse("the sizes of arguments");
+        if (written && (place.memory == Memory::kWeight || place.memory == Memory::kInput)) refuse("the outputs");
+    }
+    if (*at != ']' || source != launch.arguments.size()) refuse("the arguments");
+}
+
+Code::~Code() {
+    plans_.clear();
+    objects_.clear();
+    if (checks_library_ != nullptr) dlclose(checks_library_);
+}
+
+// Objects use functions of this library without naming it. A program that loaded the library privately, as Python does,
+// would hide them; in a program with the static library they are the program's. Of several copies the loader takes the
+// first that it finds.
+void Code::show_symbols() {
+    void* const self = keep_loaded(reinterpret_cast<const void*>(&sk_version), RTLD_GLOBAL);
+    if (self != nullptr) dlclose(self);  // the symbols stay visible
+    void* const found = dlsym(RTLD_DEFAULT, "sk_stop_function");
+    if (found == nullptr) return;
+    stop_slot_ = reinterpret_cast<StopSlot>(found);
+    checks_library_ = keep_loaded(found, 0);
+}
+
 void Code::load(const PackageFolder& folder, const Manifest& manifest) {
     show_symbols();
     for (const ObjectList& object : manifest.objects) {
@@ -66,6 +124,8 @@ void Code::load(const PackageFolder& folder, const Manifest& manifest) {
                 for (const PlanSpec& plan : launch.plans) {
                     auto code = std::make_unique<PlanCode>();
                     code->spec = &plan;
+                    code->stop_slot = stop_slot_;
+                    object.check_facts(plan, launch);
                     code->program.facts = {};
                     code->program.facts.entry = object.entry(plan.entry);
                     code->program.facts.cores = plan.cores;

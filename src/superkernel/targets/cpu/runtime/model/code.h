@@ -6,6 +6,7 @@
 #include <string>
 
 #include "../host/program.h"
+#include "kernel_checks.h"
 #include "manifest.h"
 #include "team_trial.h"
 
@@ -18,6 +19,8 @@ class SharedObject {
     SharedObject(const SharedObject&) = delete;
     SharedObject& operator=(const SharedObject&) = delete;
     host::Entry entry(const std::string& symbol) const;
+    // Refuses a plan that is not what the object says of its entry; objects that say nothing are taken as they are.
+    void check_facts(const PlanSpec& plan, const LaunchSpec& launch) const;
 
   private:
     const std::string relative_;
@@ -29,15 +32,21 @@ struct PlanCode {
     const PlanSpec* spec;
     host::Program program;
     TeamTrial trial;
+    StopSlot stop_slot;  // of the copy of this library whose checks the code calls
 };
 
 class Code {
   public:
+    ~Code();
     // The contents of every object are compared with their hash before it is loaded.
     void load(const PackageFolder& folder, const Manifest& manifest);
     PlanCode& find(const PlanSpec& plan) const;
 
   private:
+    void show_symbols();
+
+    void* checks_library_ = nullptr;  // keeps the copy of this library whose checks the code calls
+    StopSlot stop_slot_ = sk_stop_function;
     std::map<std::string, std::unique_ptr<SharedObject>> objects_;  // by launch
     std::map<const PlanSpec*, std::unique_ptr<PlanCode>> plans_;
 };

@@ -71,7 +71,6 @@ const bool membarrier_registered = syscall(SYS_membarrier, MEMBARRIER_CMD_REGIST
 }  // namespace
 
 void stop_kernel(const char* message) {
-    if (launch_here == nullptr) abort();  // called by code that no call of this library runs
     launch_here->fail(launch_here->activity[core_here].step.load(std::memory_order_relaxed), message);
     leave();
     __builtin_unreachable();
@@ -118,9 +117,12 @@ void LaunchState::enter(int core, int part) noexcept {
     const int outer_core = core_here;
     jmp_buf* const outer_exit = exit_point;
     jmp_buf here;
+    StopFunction& stop_here = *code_.stop_slot();
+    const StopFunction outer_stop = stop_here;
     launch_here = this;
     core_here = core;
     exit_point = &here;
+    stop_here = stop_kernel;
     if (_setjmp(here) == 0) {
         try {
             code_.program.facts.entry(this, part);
@@ -131,6 +133,7 @@ void LaunchState::enter(int core, int part) noexcept {
     launch_here = outer;
     core_here = outer_core;
     exit_point = outer_exit;
+    stop_here = outer_stop;
 }
 
 void LaunchState::run_core(void* state, int core) { static_cast<LaunchState*>(state)->enter(core, core); }
