@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import superkernel as sk
 from superkernel.errors import BuildError, OptionError, UnsupportedError
+from superkernel.frontend.export.entry_requests import entry_requests
 from superkernel.package.manifest import Manifest, PlaceKind, read_manifest
 
 
@@ -61,7 +62,9 @@ def manifest(package: Path) -> Manifest:
 def test_an_entry_is_a_method_with_its_inputs_and_outputs(manifest: Manifest) -> None:
     write, read = manifest.entries
     assert (write.name, read.name) == ("write", "read")
-    assert write.doc == "Store a row."
+    assert (write.doc, read.doc) == ("Store a row.", "")
+    assert entry_requests(nn.Linear(2, 2), (torch.ones(1, 2),), None)[0].doc == "", "torch's own does not count"
+    assert entry_requests(Memory(), (torch.ones(1, 8),), None)[0].doc == "", "nor does an inherited one"
     (shape,) = write.shapes
     assert [(t.name, t.dtype, t.shape) for t in shape.inputs] == [("x", "float32", (1, 8))], "a number is no input"
     assert [(t.name, t.shape) for t in shape.outputs] == [("row", (1, 8)), ("both", (8, 2))]

@@ -73,8 +73,14 @@ def _request(model: Any, name: object, given: object, bucketed: Sequence[Buckete
         )
     if buckets and len(calls) > 1:
         raise OptionError(f"entry {name!r} has several example inputs and buckets: give one of both")
-    doc = (inspect.getdoc(function) or "").strip().partition("\n")[0] if function is not None else ""
-    return EntryRequest(name, module, tuple(tree_map(_plain, call) for call in calls), buckets, doc)
+    return EntryRequest(name, module, tuple(tree_map(_plain, call) for call in calls), buckets, _doc(function))
+
+
+def _doc(function: Callable[..., Any] | None) -> str:
+    """The first line of the docstring that the user wrote for the function; inherited ones and torch's do not count."""
+    text = getattr(function, "__doc__", None)
+    is_torch = (getattr(function, "__module__", None) or "").partition(".")[0] == "torch"
+    return "" if is_torch or not isinstance(text, str) else inspect.cleandoc(text).partition("\n")[0].strip()
 
 
 def _plain(value: Any) -> Any:

@@ -26,11 +26,12 @@ class StoredWeights:
         layout = (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()), is_state and name)
         if layout in self._names and tensor.numel():
             return self._names[layout]
+        stored = _stored(tensor)
         free, number = name, 1
-        while free in self.tensors:
+        while free in self.tensors and not _is_same(self.tensors[free], stored):
             number += 1
             free = f"{name}.{number}"
-        self.tensors[free] = _stored(tensor)
+        self.tensors[free] = stored
         self._names[layout] = free
         self._kept.append(tensor)
         return free
@@ -45,6 +46,12 @@ def _stored(tensor: torch.Tensor) -> torch.Tensor:
         order = sorted(range(tensor.dim()), key=lambda axis: (tensor.stride(axis), tensor.shape[axis]), reverse=True)
         return tensor.permute(order).contiguous()
     return tensor.contiguous()
+
+
+def _is_same(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether the bytes are equal: each lowering makes constants anew."""
+    same_kind = left.dtype == right.dtype and left.shape == right.shape
+    return same_kind and bytes(_contents(left).data) == bytes(_contents(right).data)
 
 
 def _contents(tensor: torch.Tensor) -> StoredTensor:
