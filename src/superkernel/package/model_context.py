@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import Future
+from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
@@ -27,7 +28,7 @@ class ModelEntry:
 
     def __init__(self, calls: EntryCalls) -> None:
         self._calls = calls
-        self.function = prepare_call(calls)  # what a call of this object costs more is the cost of a method
+        self.function = prepare_call(calls)
         self.description: EntryDescription = calls.entry
         self.__doc__ = self.description.doc or None
 
@@ -44,9 +45,9 @@ class ModelEntry:
     def outputs(self) -> tuple[ArrayType, ...]:
         return self.description.shapes[0].outputs
 
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
-        """Inputs in order or by name; `out=` an array, or one for each output, to write into."""
-        return self.function(*arguments, **named)
+    # Inputs in order or by name; `out=` an array, or one for each output, to write into. The function is called without
+    # the frame of a method in between, which would cost as much as the check of an argument.
+    __call__: Any = property(attrgetter("function"))
 
     def submit(self, *arguments: Any, out: Any = None, **named: Any) -> Future[Any]:
         """Start a call behind those that were submitted before; leave its arrays alone until the future is done."""
@@ -87,9 +88,8 @@ class ModelContext:
     def entries(self) -> Mapping[str, ModelEntry]:
         return MappingProxyType(self._entries)
 
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
-        """Calls the only entry, or the entry `forward`."""
-        return self._call(*arguments, **named)
+    # Calls the only entry, or the entry `forward`, as `ModelEntry.__call__` does.
+    __call__: Any = property(attrgetter("_call"))
 
     def submit(self, *arguments: Any, out: Any = None, **named: Any) -> Future[Any]:
         """Starts a call of that entry; see `ModelEntry.submit`."""
