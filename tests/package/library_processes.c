@@ -180,8 +180,42 @@ static void with_openmp(const char* path) {
     CHECK(sk_model_close(model) == SK_OK);
 }
 
-/* Packages that may be damaged: they open, or there is a sentence. */
-static void open_all(char** paths, int count) {
+static void** make_memory(const sk_tensor_info* infos, int32_t count) {
+    void** memory = calloc((size_t)count + 1, sizeof *memory);
+    int32_t i;
+    for (i = 0; i < count; ++i) memory[i] = calloc(infos[i].bytes + 1, 1);
+    return memory;
+}
+
+static void free_memory(void** memory, int32_t count) {
+    int32_t i;
+    for (i = 0; i < count; ++i) free(memory[i]);
+    free(memory);
+}
+
+/* Every shape of every entry, on zeros. */
+static void run_entries(sk_model* model, sk_context* context) {
+    sk_model_info info;
+    const sk_entry_info* entry;
+    int32_t i, k, call;
+    CHECK(sk_model_describe(model, &info) == SK_OK);
+    for (i = 0; i < info.entry_count; ++i) {
+        CHECK(sk_model_entry(model, i, &entry) == SK_OK);
+        for (k = 0; k < entry->shape_count; ++k) {
+            const sk_shape_info* shape = &entry->shapes[k];
+            void** inputs = make_memory(shape->inputs, shape->input_count);
+            void** outputs = make_memory(shape->outputs, shape->output_count);
+            for (call = 0; call < 30; ++call) {
+                if (sk_run_index(context, i, k, inputs, outputs) != SK_OK) CHECK(sk_last_error()[0] != 0);
+            }
+            free_memory(inputs, shape->input_count);
+            free_memory(outputs, shape->output_count);
+        }
+    }
+}
+
+/* Packages that may be damaged: they open, or there is a sentence. With `runs`, those that open are run. */
+static void open_all(char** paths, int count, int runs) {
     sk_model* model;
     sk_context* context;
     int i;
@@ -192,6 +226,7 @@ static void open_all(char** paths, int count) {
             continue;
         }
         if (sk_context_create(model, NULL, &context) != SK_OK) CHECK(sk_last_error()[0] != 0 && context == NULL);
+        if (runs && context != NULL) run_entries(model, context);
         CHECK(sk_context_destroy(context) == SK_OK && sk_model_close(model) == SK_OK);
     }
 }
@@ -204,7 +239,8 @@ int main(int count, char** words) {
     else if (strcmp(words[1], "left open") == 0) left_open(words[2]);
     else if (strcmp(words[1], "parallel") == 0) parallel(words[2], SK_WAIT_BALANCED), parallel(words[2], SK_WAIT_SLEEP);
     else if (strcmp(words[1], "openmp") == 0) with_openmp(words[2]);
-    else if (strcmp(words[1], "open") == 0) open_all(words + 2, count - 2);
+    else if (strcmp(words[1], "open") == 0) open_all(words + 2, count - 2, 0);
+    else if (strcmp(words[1], "run") == 0) open_all(words + 2, count - 2, 1);
     else CHECK(0);
     return 0;
 }

@@ -7,12 +7,14 @@ import os
 import random
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
-from package.hand_made import OBJECT, safetensors, weights, write_checksums, write_package
+from package.hand_made import write_checksums, write_package
 from package.test_library_programs import C99, PROGRAM, runs_silently
 from package.test_library_refusals import mutate, open_mutated
 
+import superkernel as sk
 from superkernel.errors import BuildError
 from superkernel.targets.cpu.build import INCLUDE
 from superkernel.targets.cpu.model_library import include_folders, source_files
@@ -59,33 +61,53 @@ def test_no_access_outside_and_nothing_undefined(checked: Path, mode: str, tmp_p
     runs_silently(checked, mode, write_package(tmp_path / "hand_made.sk"), **variables)
 
 
-def mutated_packages(folder: Path) -> list[Path]:
-    """Mutated manifests with right checksums, and manifests and weights whose bytes were changed."""
-    original = write_package(folder / "original.sk")
-    fields, made = json.loads((original / "manifest.json").read_text()), []
+def mutated_packages(original: Path, folder: Path) -> list[Path]:
+    """Mutated manifests with right checksums; of some also bytes of the manifest or of the weights are changed."""
+    fields = json.loads((original / "manifest.json").read_text())
+    objects = [path.relative_to(original) for path in (original / "objects").iterdir()]
+    weights = (original / "weights.safetensors").read_bytes()
+    packages = []
     for seed in range(MUTATIONS):
         numbers, package = random.Random(seed), folder / f"{seed}.sk"
         (package / "objects").mkdir(parents=True)
-        os.link(original / OBJECT, package / OBJECT)
-        manifest, tensors = json.dumps(mutate(fields, numbers)).encode(), safetensors(weights())
+        for path in objects:
+            os.link(original / path, package / path)
+        manifest, tensors = bytearray(json.dumps(mutate(fields, numbers)).encode()), bytearray(weights)
         if seed % 4 == 0:
-            changed = bytearray(manifest)
-            changed[numbers.randrange(len(changed))] = numbers.randrange(256)
-            manifest = bytes(changed)
+            manifest[numbers.randrange(len(manifest))] = numbers.randrange(256)
         if seed % 4 == 1:
-            changed = bytearray(tensors)
-            changed[numbers.randrange(160)] = numbers.randrange(256)
-            tensors = bytes(changed)
+            tensors[numbers.randrange(160)] = numbers.randrange(256)
         (package / "manifest.json").write_bytes(manifest)
         (package / "weights.safetensors").write_bytes(tensors)
         write_checksums(package)
-        made.append(package)
-    return made
+        packages.append(package)
+    return packages
 
 
 def test_damaged_packages_are_opened_or_refused_without_a_wrong_access(checked: Path, tmp_path: Path) -> None:
-    packages = mutated_packages(tmp_path)
+    packages = mutated_packages(write_package(tmp_path / "original.sk"), tmp_path)
     runs_silently(checked, "open", *packages)
+    shutil.rmtree(tmp_path)
+
+
+def test_mutated_packages_that_open_can_be_run(checked: Path, tmp_path: Path) -> None:
+    """Their code says what it was compiled for: a manifest that says something else is refused."""
+    torch = pytest.importorskip("torch")
+
+    class Recurrent(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.cell = torch.nn.Embedding(16, 32), torch.nn.GRUCell(32, 64)
+            self.register_buffer("hidden", torch.zeros(1, 64))
+
+        def forward(self, word: Any) -> Any:
+            hidden = self.cell(self.words(word), self.hidden)
+            self.hidden.copy_(hidden)
+            return hidden.softmax(-1), hidden.t()
+
+    word = torch.zeros(1, dtype=torch.int64)
+    original = sk.export(Recurrent().eval(), (word,), tmp_path / "original.sk", cores=2)
+    runs_silently(checked, "run", *mutated_packages(original, tmp_path))
     shutil.rmtree(tmp_path)
 
 
