@@ -48,6 +48,12 @@ void count(sk::Launch* launch, int) {
     *counter += *step;
     *output = *counter;
 }
+// total += x; output = total
+void add(sk::Launch* launch, int) {
+    for (int i = 0; i < 4; ++i) {
+        slot<float>(launch, 2)[i] = slot<float>(launch, 1)[i] += slot<float>(launch, 0)[i];
+    }
+}
 // doubled = 2 * x, as the rows of a batch; bits = the bfloat16 input
 void rows_4(sk::Launch* launch, int) {
     for (int i = 0; i < 4 * 3; ++i) slot<float>(launch, 1)[i] = 2 * slot<float>(launch, 0)[i];
@@ -76,6 +82,22 @@ def write_handmade(path: Path, change: Callable[[dict[str, Any]], None] | None =
     if change is not None:
         change_manifest(package, change)
     return package
+
+
+def write_counter(path: Path) -> Path:
+    """A package with the entry `add`, which adds its input to the state `total`."""
+    shape = _shape(
+        [_tensor("x", "float32", (4,))],
+        [_tensor("output_0", "float32", (4,))],
+        "add",
+        [PackagePlace(PlaceKind.STATE, 0, 16, name="total")],
+    )
+
+    def change(fields: dict[str, Any]) -> None:
+        fields["entries"] = [PackagedEntry("add", (shape,)).to_json()]
+        fields["states"] = [_tensor("total", "float32", (4,)).to_json()]
+
+    return write_handmade(path, change)
 
 
 def compiled_code(folder: Path) -> Path:
@@ -110,7 +132,12 @@ def write_sums(package: Path) -> None:
 
 
 def _weights() -> dict[str, StoredTensor]:
-    return {"w": _stored(WEIGHT, "float32"), "counter": _stored(np.array([10]), "int64")}
+    total = np.zeros(4, np.float32)
+    return {
+        "w": _stored(WEIGHT, "float32"),
+        "counter": _stored(np.array([10]), "int64"),
+        "total": _stored(total, "float32"),
+    }
 
 
 def _stored(array: np.ndarray[Any, Any], dtype: str) -> StoredTensor:

@@ -1,4 +1,4 @@
-"""docs/packages.md: what it shows works, on packages that docs/exporting.md exports, from Python, C and a shell."""
+"""docs/packages.md and docs/c-api.md: what they show works, from a shell, from Python, from C and C++."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from docs.pages import blocks, read_page, shell_commands
-from handmade_package import write_sums
+from handmade_package import write_counter, write_sums
 from typer.testing import CliRunner
 
 torch = pytest.importorskip("torch")
@@ -54,10 +54,8 @@ def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert answers["bench"]["calls"] == 20 and answers["bench"]["us"]["p50"] > 0
     assert answers["diff"]["differences"] == [{"kind": "weight", "name": "2.bias", "what": "values differ"}]
 
-    names: dict[str, Any] = {"torch": torch, "sk": sk}
-    code = next(code for _, code in blocks(read_page("exporting.md"), "python") if "counter.sk" in code)
-    (tmp_path / "export_counter.py").write_text(code)  # torch.export reads source lines
-    exec(compile(code, str(tmp_path / "export_counter.py"), "exec"), names)
+    write_counter(tmp_path / "counter.sk")
+    names: dict[str, Any] = {}
     for _, code in blocks(read_page("packages.md"), "python"):
         exec(code, names)
     assert names["action"].shape == (1, 4)
