@@ -125,7 +125,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str, tuple[str, ...]]] = {
     "needs torch": (edit_manifest(lambda m: m.update(needs_torch="eig: why")), "UNSUPPORTED", ("torch", "eig: why")),
     "no checksums": (lambda f: (f / "checksums.json").unlink(), "CORRUPT", ("not finished",)),
     "a changed manifest": (flip("manifest.json"), "CORRUPT", ("manifest.json", "SHA-256")),
-    "changed code": (flip(OBJECT), "CORRUPT", (OBJECT, "SHA-256")),
+    "changed code": (flip(OBJECT), "CORRUPT", (OBJECT, "SHA-256 is [0-9a-f]{64}", "lists [0-9a-f]{64}")),
     "truncated weights": (cut("weights.safetensors"), "CORRUPT", ("weights.safetensors", "bytes instead of")),
     "no weights": (lambda f: (f / "weights.safetensors").unlink(), "IO", ("weights.safetensors",)),
     "a folder as weights": (

@@ -141,10 +141,14 @@ PackageFolder::PackageFolder(const char* path) : path_(path) {
     if (files_.count(kManifest) == 0) files.refuse("%s is not listed", kManifest);
     for (const auto& file : files_) check_size(file.first, file.second);
     manifest_ = read_small(kManifest);
-    if (sha256(manifest_.data(), manifest_.size()) != files_.at(kManifest).sha256) {
-        fail(SK_ERROR_CORRUPT, "the package '%s': %s is not the file that was exported: its SHA-256 differs; export it again",
-             path, kManifest);
-    }
+    check_digest(kManifest, sha256(manifest_.data(), manifest_.size()));
+}
+
+void PackageFolder::check_digest(const std::string& relative, const std::string& found) const {
+    const std::string& listed = files_.at(relative).sha256;
+    if (found == listed) return;
+    fail(SK_ERROR_CORRUPT, "the package '%s': '%s' is not the file that was exported: its SHA-256 is %s, and %s lists %s; export "
+         "it again", path_.c_str(), relative.c_str(), found.c_str(), kChecksums, listed.c_str());
 }
 
 std::string PackageFolder::resolve_inside(const std::string& relative) const {
@@ -199,10 +203,7 @@ void PackageFolder::check_size(const std::string& relative, const Checksum& expe
 
 void PackageFolder::check_contents(const std::string& relative) const {
     const MappedFile file(resolve(relative), relative.c_str());
-    const Checksum& expected = files_.at(relative);
-    if (int64_t(file.bytes()) == expected.bytes && sha256(file.data(), file.bytes()) == expected.sha256) return;
-    fail(SK_ERROR_CORRUPT, "the package '%s': '%s' is not the file that was exported: its SHA-256 differs; export it again",
-         path_.c_str(), relative.c_str());
+    check_digest(relative, sha256(file.data(), file.bytes()));
 }
 
 void PackageFolder::check_all() const {

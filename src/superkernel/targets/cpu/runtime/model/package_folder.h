@@ -55,6 +55,7 @@ class PackageFolder {
     std::string resolve_inside(const std::string& relative) const;
     std::string read_small(const char* name) const;
     void check_size(const std::string& relative, const Checksum& expected) const;
+    void check_digest(const std::string& relative, const std::string& found) const;
 
     std::string path_;  // as given
     std::string real_;  // without symbolic links
