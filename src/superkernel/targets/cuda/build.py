@@ -108,7 +108,7 @@ def make_text(
     kernels = list(dict.fromkeys(node.kernel for node in graph.nodes))
     where = f"super_kernel_scope {shown(graph.name)}: "
     slot = SlotShape(slots, slot_threads(kernels), 0, bool(os.environ.get(DELAYS)))
-    keys = {kernel: _body_key(graph, kernel, slot) for kernel in kernels}
+    keys = {kernel: _body_key(graph, kernel, slot, shares_table) for kernel in kernels}
     of_key: dict[tuple[object, ...], SubKernel] = {}
     for kernel, key in keys.items():
         of_key.setdefault(key, kernel)
@@ -119,7 +119,9 @@ def make_text(
         )
     ordered = sorted(of_key, key=lambda key: (of_key[key].name, str(key)))
     names = _unique([identifier(of_key[key].name) for key in ordered])
-    bodies = tuple(_body(graph, of_key[key], name, slot) for key, name in zip(ordered, names, strict=True))
+    bodies = tuple(
+        _body(graph, of_key[key], name, slot, shares_table) for key, name in zip(ordered, names, strict=True)
+    )
     size = sum(len(line) for body in bodies for line in body.lines)
     if size > MOST_TEXT:
         raise BuildError(
@@ -158,12 +160,12 @@ def _unique(names: Sequence[str]) -> list[str]:
     return found
 
 
-def _body_key(graph: Graph, kernel: SubKernel, slot: SlotShape) -> tuple[object, ...]:
+def _body_key(graph: Graph, kernel: SubKernel, slot: SlotShape, shares_table: bool) -> tuple[object, ...]:
     facts = facts_of(kernel)
-    return facts.text_digest, facts.symbol, _body_shape(graph, kernel, slot)
+    return facts.text_digest, facts.symbol, _body_shape(graph, kernel, slot, shares_table)
 
 
-def _body_shape(graph: Graph, kernel: SubKernel, slot: SlotShape) -> BodyShape:
+def _body_shape(graph: Graph, kernel: SubKernel, slot: SlotShape, shares_table: bool) -> BodyShape:
     facts = facts_of(kernel)
     written = written_parameters(graph, kernel)
     point = facts.wait_point
@@ -177,13 +179,14 @@ def _body_shape(graph: Graph, kernel: SubKernel, slot: SlotShape) -> BodyShape:
         None if point is None else point.statement,
         facts.thread_count < slot.threads,
         _parameters(kernel),
+        shares_table,
     )
 
 
-def _body(graph: Graph, kernel: SubKernel, name: str, slot: SlotShape) -> KernelBody:
+def _body(graph: Graph, kernel: SubKernel, name: str, slot: SlotShape, shares_table: bool) -> KernelBody:
     module, facts = read_module(kernel.binary.path), facts_of(kernel)
     entry = _entry(module, kernel.name)
-    shape = _body_shape(graph, kernel, slot)
+    shape = _body_shape(graph, kernel, slot, shares_table)
     scalars = tuple(index for index, param in enumerate(kernel.params) if param.kind is Kind.SCALAR)
     path = kernel.binary.path
     sources = _access_sources(path, path.stat().st_mtime_ns, kernel.name, scalars)
@@ -221,7 +224,7 @@ def build(plan: CudaPlan, device: DeviceDescription) -> CudaExecutable:
     numbers = CudaNumbering(plan, plan.shape, {k: _code(k, s) for k, s in made.sections.items()}, room)
     table = encode(numbers)
     check_table(table.data, numbers)
-    needed = slot.shared_with_table(numbers.shared_word_count, len(table.data), made.shape.value_room)
+    needed = slot.shared_with_table(numbers.shared_word_count, len(table.data))
     shares = needed <= device.shared_bytes
     if table_room(len(table.data)) > made.shape.table_room or not shares:
         made = make_text(graph, plan.shape.slots, device, len(table.data), shares)
@@ -304,7 +307,7 @@ def _possible_texts(graph: Graph, slots: int, device: DeviceDescription) -> list
     shared = make_text(graph, slots, device)
     kernels = [node.kernel for node in graph.nodes]
     most = sum(_LISTS * (TASK_BYTES + ARGUMENT_BYTES * len(kernel.params)) for kernel in kernels)
-    if shared.shape.slots.shared_with_table(_WORDS_ROOM, most, shared.shape.value_room) <= device.shared_bytes:
+    if shared.shape.slots.shared_with_table(_WORDS_ROOM, most) <= device.shared_bytes:
         return [shared]
     sizes = (0,) if most < MOST_CONSTANT_TABLE else (0, most)
     return [shared, *(make_text(graph, slots, device, size, shares_table=False) for size in sizes)]

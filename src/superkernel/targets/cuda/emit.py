@@ -21,7 +21,7 @@ from .emit_steps import (
 from .emit_waits import SlotShape
 from .rewrite import KernelBody
 from .task_layout import SLOT_ALIGNMENT, TASK_BYTES, WORD, CodeSection, SharedOffset, TaskFlag, TaskWord
-from .virtual_ids import TABLE_LOAD, VALUE_LOAD
+from .virtual_ids import TABLE_LOAD
 
 PtxVersion = tuple[int, int]
 LEAST_VERSION: PtxVersion = (7, 8)  # with brx.idx, red.release, barriers per thread and large parameter blocks
@@ -59,7 +59,7 @@ class TextShape:
     most_registers: int
     value_room: int  # values of a launch
     table_room: int  # bytes of the task table
-    shares_table: bool = True  # table and values are copied to shared memory when a launch begins
+    shares_table: bool = True  # the table is copied to shared memory, with its arguments, when a launch begins
 
 
 def table_room(nbytes: int) -> int:
@@ -82,7 +82,6 @@ def emit(bodies: Sequence[KernelBody], shape: TextShape) -> str:
     space, load = (".const", "ld.const") if in_constant else (".global", "ld.global.nc")
     if shape.shares_table:
         space, load = ".global", "ld.shared"
-    shared_values = shape.value_room if shape.shares_table else 0
     sections = [*_SECTIONS.values(), *(f"$sk_{body.name}" for body in bodies)]
     major, minor = shape.version
     lines = [
@@ -109,23 +108,22 @@ def emit(bodies: Sequence[KernelBody], shape: TextShape) -> str:
         "{",
         *(f"\t.reg .{kind} {', '.join(f'%sk_{name}' for name in names)};" for kind, names in _registers()),
         "",
-        *_indented(entry_lines(shape.slots, shared_values)),
+        *_indented(entry_lines(shape.slots, shape.shares_table)),
         "",
         *_indented(dispatch_lines(shape.slots, sections, not shape.shares_table)),
         "",
         *(line for body in bodies for line in (*_indented(_body_lines(body, shape.slots)), "")),
         *_indented(meet_lines(shape.slots)),
         "",
-        *_indented(event_lines(shape.slots)),
+        *_indented(event_lines(shape.slots, shape.shares_table)),
         "",
-        *_indented(other_lines(shape.slots)),
+        *_indented(other_lines(shape.slots, shape.shares_table)),
         "",
         *_indented(end_lines()),
         "}",
         "",
     ]
-    values = "ld.shared" if shape.shares_table else "ld.param"
-    return "\n".join(lines).replace(TABLE_LOAD, load).replace(VALUE_LOAD, values)
+    return "\n".join(lines).replace(TABLE_LOAD, load)
 
 
 def _registers() -> tuple[tuple[str, tuple[str, ...]], ...]:

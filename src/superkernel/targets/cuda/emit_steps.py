@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from .emit_waits import EVERY_LANE, SlotShape, delay_lines, join_lines, poll_lines, store_stamp_lines, wait_lines
 from .task_layout import (
+    ARGUMENT_BYTES,
     HEADER_BYTES,
     MOST_MBARRIERS,
     SECTION_MASK,
@@ -24,16 +25,16 @@ from .task_layout import (
     TaskWord,
     shared_words_offset,
 )
-from .virtual_ids import TABLE_LOAD, VALUE_LOAD
+from .virtual_ids import TABLE_LOAD
 
 LINE_BYTES = 128  # of the L2 cache
 _WARP = 32
 
 
-def entry_lines(shape: SlotShape, shared_values: int) -> Iterator[str]:
+def entry_lines(shape: SlotShape, shares_table: bool) -> Iterator[str]:
     """Who am I; the words of the SM; the first task.
 
-    `shared_values`: so many values are copied to shared memory together with the table; 0: both stay where they are.
+    shares_table: the table is copied to shared memory, with the sums that its arguments are.
     """
     yield "// the slot of this thread, its place there, and the core that the slot is"
     yield "mov.u32 %sk_thread, %tid.x;"
@@ -58,7 +59,7 @@ def entry_lines(shape: SlotShape, shared_values: int) -> Iterator[str]:
     yield "// the words of this SM: the number of this launch, then zeros"
     yield f"ld.relaxed.gpu.global.u32 %sk_launches, [%sk_state+{StateOffset.EPOCH}];"
     yield "add.u32 %sk_launches, %sk_launches, 1;"
-    yield from _table_lines(shape, shared_values)
+    yield from _table_lines(shape, shares_table)
     yield "// the cores of this SM"
     yield "mov.u32 %sk_a, %nctaid.x;"
     yield "add.u32 %sk_counter, %sk_cores, %sk_a;"
@@ -81,10 +82,12 @@ def entry_lines(shape: SlotShape, shared_values: int) -> Iterator[str]:
     yield f"add.u32 %sk_a, %sk_a, {shape.block_threads};"
     yield "bra $sk_clear;"
     yield "$sk_cleared:"
-    if shared_values:
+    if shares_table:
         yield "cp.async.wait_all;"
     yield f"bar.warp.sync {EVERY_LANE};"
     yield "bar.sync 0;"
+    if shares_table:
+        yield from _argument_sums(shape)
     yield "// a slot that is no core of this launch has nothing to do"
     yield "setp.ge.u32 %sk_p, %sk_core, %sk_cores;"
     yield "@%sk_p bra $sk_leave;"
@@ -95,17 +98,17 @@ def entry_lines(shape: SlotShape, shared_values: int) -> Iterator[str]:
     yield "add.u64 %sk_task, %sk_task, %sk_table;"
 
 
-def _table_lines(shape: SlotShape, shared_values: int) -> Iterator[str]:
-    """Where the task table and the values are; %sk_cores: all cores, %sk_b: the words of this SM."""
+def _table_lines(shape: SlotShape, shares_table: bool) -> Iterator[str]:
+    """Where the task table is; %sk_cores: all cores, %sk_b: the words of this SM."""
     words = shared_words_offset(shape.slots) // WORD
     header = f"{{%sk_cores, %sk_b}}, [%sk_table+{WORD * HeaderWord.CORES}];"
     yield "mov.b64 %sk_table, sk_tasks;"
     yield "mov.b64 %sk_values, sk_values;"
-    if not shared_values:
+    if not shares_table:
         yield f"{TABLE_LOAD}.v2.u32 {header}"
         yield f"add.u32 %sk_b, %sk_b, {words};"
         return
-    yield "// the table and the values are copied to shared memory, behind the words of this SM"
+    yield "// the table is copied to shared memory, behind the words of this SM"
     yield f"ld.global.nc.v2.u32 {header}"
     yield f"ld.global.nc.u32 %sk_c, [%sk_table+{WORD * HeaderWord.TABLE_BYTES}];"
     yield f"add.u32 %sk_b, %sk_b, {words};"
@@ -126,20 +129,33 @@ def _table_lines(shape: SlotShape, shared_values: int) -> Iterator[str]:
     yield "bra $sk_copy_table;"
     yield "$sk_table_copied:"
     yield "cvt.u64.u32 %sk_table, %sk_target;"
-    yield "add.u32 %sk_c, %sk_c, %sk_target;"
+
+
+def _argument_sums(shape: SlotShape) -> Iterator[str]:
+    """Every argument in the shared copy of the table becomes the sum that it stands for."""
+    yield f"ld.shared.u32 %sk_a, [%sk_table+{WORD * HeaderWord.ARGUMENTS}];"
+    yield f"ld.shared.u32 %sk_c, [%sk_table+{WORD * HeaderWord.TABLE_BYTES}];"
+    yield "mov.u32 %sk_d, %tid.x;"
+    yield f"mad.lo.u32 %sk_a, %sk_d, {ARGUMENT_BYTES}, %sk_a;"
     yield "cvta.param.u64 %sk_values, %sk_values;  // constant memory serves one lane after the other"
-    yield "mov.u32 %sk_a, %tid.x;"
-    yield "$sk_copy_values:"
-    yield f"setp.ge.u32 %sk_p, %sk_a, {shared_values};"
-    yield "@%sk_p bra $sk_values_copied;"
-    yield "mad.wide.u32 %sk_address, %sk_a, 8, %sk_values;"
-    yield "ld.u64 %sk_now, [%sk_address];"
-    yield "mad.lo.u32 %sk_d, %sk_a, 8, %sk_c;"
-    yield "st.shared.u64 [%sk_d], %sk_now;"
-    yield f"add.u32 %sk_a, %sk_a, {shape.block_threads};"
-    yield "bra $sk_copy_values;"
-    yield "$sk_values_copied:"
-    yield "cvt.u64.u32 %sk_values, %sk_c;"
+    yield "$sk_sum_argument:"
+    yield "setp.ge.u32 %sk_p, %sk_a, %sk_c;"
+    yield "@%sk_p bra $sk_arguments_summed;"
+    yield "cvt.u64.u32 %sk_address, %sk_a;"
+    yield "add.u64 %sk_address, %sk_address, %sk_table;"
+    yield f"ld.shared.v2.u32 {{%sk_d, %sk_target}}, [%sk_address+{WORD * ArgumentWord.SOURCE}];"
+    yield f"ld.shared.u64 %sk_now, [%sk_address+{WORD * ArgumentWord.ADDEND}];"
+    yield "cvt.u64.u32 %sk_event, %sk_d;"
+    yield "add.u64 %sk_event, %sk_event, %sk_values;"
+    yield "ld.u64 %sk_event, [%sk_event];"
+    yield "add.u64 %sk_now, %sk_now, %sk_event;"
+    yield "mad.wide.u32 %sk_now, %sk_sm, %sk_target, %sk_now;"
+    yield "st.shared.u64 [%sk_address], %sk_now;"
+    yield f"add.u32 %sk_a, %sk_a, {ARGUMENT_BYTES * shape.block_threads};"
+    yield "bra $sk_sum_argument;"
+    yield "$sk_arguments_summed:"
+    yield f"bar.warp.sync {EVERY_LANE};"
+    yield "bar.sync 0;"
 
 
 def dispatch_lines(shape: SlotShape, targets: list[str], warms: bool) -> Iterator[str]:
@@ -220,13 +236,13 @@ def meet_lines(shape: SlotShape) -> Iterator[str]:
     yield "bra $sk_next;"
 
 
-def event_lines(shape: SlotShape) -> Iterator[str]:
+def event_lines(shape: SlotShape, shares_table: bool) -> Iterator[str]:
     """External events: 64-bit words that other agents set and poll."""
     yield "// ---- wait for an external event"
     yield "$sk_await_event:"
     yield "setp.ne.u32 %sk_abort, %sk_thread, %sk_thread;"
     yield "@!%sk_first bra $sk_event_join;"
-    yield from _argument_lines("%sk_event")
+    yield from _argument_lines("%sk_event", shares_table)
     test = ("ld.acquire.sys.global.u64 %sk_now, [%sk_event];", "setp.eq.u64 %sk_p, %sk_now, 1;")
     yield from poll_lines("$sk_event", test, inside=False)
     yield "$sk_event_join:"
@@ -236,25 +252,28 @@ def event_lines(shape: SlotShape) -> Iterator[str]:
         yield f"// ---- {what} an external event"
         yield f"$sk_{label}:"
         yield "@!%sk_first bra $sk_advance;"
-        yield from _argument_lines("%sk_event")
+        yield from _argument_lines("%sk_event", shares_table)
         yield f"mov.u64 %sk_now, {value};"
         yield "st.release.sys.global.u64 [%sk_event], %sk_now;"
         yield "bra $sk_advance;"
 
 
-def _argument_lines(register: str) -> Iterator[str]:
+def _argument_lines(register: str, shares_table: bool) -> Iterator[str]:
     """The first argument of a task, in a 64-bit register."""
     yield "cvt.u64.u32 %sk_address, %sk_argument;"
     yield "add.u64 %sk_address, %sk_address, %sk_table;"
+    if shares_table:
+        yield f"ld.shared.u64 {register}, [%sk_address];"
+        return
     yield f"{TABLE_LOAD}.u32 %sk_a, [%sk_address+{WORD * ArgumentWord.SOURCE}];"
     yield f"{TABLE_LOAD}.u64 %sk_address, [%sk_address+{WORD * ArgumentWord.ADDEND}];"
     yield f"cvt.u64.u32 {register}, %sk_a;"
     yield f"add.u64 {register}, {register}, %sk_values;"
-    yield f"{VALUE_LOAD}.u64 {register}, [{register}];"
+    yield f"ld.param.u64 {register}, [{register}];"
     yield f"add.u64 {register}, {register}, %sk_address;"
 
 
-def other_lines(shape: SlotShape) -> Iterator[str]:
+def other_lines(shape: SlotShape, shares_table: bool) -> Iterator[str]:
     yield "// ---- cache maintenance: what this slot has stored is visible to every agent"
     yield "$sk_fence:"
     yield "fence.acq_rel.sys;"
@@ -265,10 +284,10 @@ def other_lines(shape: SlotShape) -> Iterator[str]:
     yield f"{TABLE_LOAD}.u32 %sk_a, [%sk_task+{WORD * TaskWord.STAMP}];"
     yield from store_stamp_lines("$sk_advance")
     yield "bra $sk_advance;"
-    yield from _prefetch_lines(shape)
+    yield from _prefetch_lines(shape, shares_table)
 
 
-def _prefetch_lines(shape: SlotShape) -> Iterator[str]:
+def _prefetch_lines(shape: SlotShape, shares_table: bool) -> Iterator[str]:
     """Every warp but the first, which may have to poll, asks for some of this core's lines of a weight."""
     beside = _WARP if shape.threads > _WARP else 0
     yield "// ---- ask for weights: line r, r + width, ... of a buffer, at most so many"
@@ -276,7 +295,7 @@ def _prefetch_lines(shape: SlotShape) -> Iterator[str]:
     if beside:
         yield f"setp.lt.u32 %sk_p, %sk_thread, {beside};"
         yield "@%sk_p bra $sk_advance;"
-    yield from _argument_lines("%sk_event")
+    yield from _argument_lines("%sk_event", shares_table)
     yield from rank_lines()
     yield f"{TABLE_LOAD}.u32 %sk_a, [%sk_task+{WORD * TaskWord.BLOCKS}];"
     yield f"{TABLE_LOAD}.u32 %sk_b, [%sk_task+{WORD * TaskWord.WIDTH}];"

@@ -14,6 +14,7 @@ from .task_layout import (
     NEED_BYTES,
     SEEN,
     TABLE_ALIGNMENT,
+    TASK_BYTES,
     WORD,
     HeaderWord,
     NeedKind,
@@ -55,9 +56,9 @@ class SlotShape:
         """Bytes of shared memory of a launch with so many counters among the cores of an SM."""
         return self.control_offset + shared_words_offset(self.slots) + WORD * words
 
-    def shared_with_table(self, words: int, table_bytes: int, values: int) -> int:
-        """The same with a copy of the task table and of so many values behind the counters."""
-        return aligned(self.total_shared(words)) + aligned(table_bytes) + 8 * values
+    def shared_with_table(self, words: int, table_bytes: int) -> int:
+        """The same with a copy of the task table behind the counters; the task behind its end is asked for."""
+        return aligned(self.total_shared(words)) + aligned(table_bytes) + TASK_BYTES
 
 
 def aligned(size: int) -> int:

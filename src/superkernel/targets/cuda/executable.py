@@ -80,7 +80,7 @@ class CudaExecutable:
         """Dynamic shared memory of a launch."""
         words = self.numbers.shared_word_count
         if self.shares_table:
-            return self.slot_shape.shared_with_table(words, len(self.table.data), self.value_room)
+            return self.slot_shape.shared_with_table(words, len(self.table.data))
         return self.slot_shape.total_shared(words)
 
     @property

@@ -52,14 +52,19 @@ class DecodedCall:
 
 
 @dataclass
+class _Region:
+    """What has been read of the further needs, or of the arguments, of a table."""
+
+    end: int
+    placed: dict[bytes, int] = field(default_factory=dict)  # content -> its place
+
+
+@dataclass
 class _Table:
-    """The bytes of a table with what has been read of its pool."""
+    """The bytes of a table."""
 
     data: bytes
     where: str
-    pool: int = 0  # where arguments and further needs begin
-    placed: dict[bytes, int] = field(default_factory=dict)  # content -> its place
-    end: int = 0  # of what has been read of the pool
 
     def wrong(self, text: str) -> NoReturn:
         raise BuildError(f"{self.where}the task table is not the validated plan: {text}")
@@ -69,16 +74,16 @@ class _Table:
             self.wrong(f"offset {offset} is outside of its {len(self.data)} bytes")
         return struct.unpack_from(f"<{count}I", self.data, offset)
 
-    def pooled(self, offset: int, size: int) -> bytes:
-        """Bytes of the pool, which holds every content once, in the order of its first use."""
+    def pooled(self, region: _Region, offset: int, size: int) -> bytes:
+        """Bytes of a region, which holds every content once, in the order of its first use."""
         content = self.data[offset : offset + size]
         if len(content) < size:
             self.wrong(f"offset {offset} is outside of its {len(self.data)} bytes")
-        if content not in self.placed:
-            self.placed[content] = self.end
-            self.end += size
-        if self.placed[content] != offset:
-            self.wrong(f"{size} bytes at {offset} belong at {self.placed[content]}")
+        if content not in region.placed:
+            region.placed[content] = region.end
+            region.end += size
+        if region.placed[content] != offset:
+            self.wrong(f"{size} bytes at {offset} belong at {region.placed[content]}")
         return content
 
 
@@ -113,12 +118,14 @@ def check_table(data: bytes, numbers: CudaNumbering) -> None:
         tasks = _read_list(table, offset, numbers)
         begin += TASK_BYTES * len(tasks)
         decoded.append((tasks, sharing))
-    table.pool = table.end = begin
+    needs, arguments = _Region(begin), _Region(header[HeaderWord.ARGUMENTS])
     planned = PlannedActions(numbers)
     for tasks, sharing in decoded:
-        _Comparison(table, numbers, planned, sharing).compare(tasks)
-    if table.end != len(data):
-        table.wrong(f"{len(data) - table.end} bytes at its end belong to no task")
+        _Comparison(table, numbers, planned, sharing, needs, arguments).compare(tasks)
+    if needs.end != header[HeaderWord.ARGUMENTS]:
+        table.wrong(f"the arguments begin at {header[HeaderWord.ARGUMENTS]}, they should at {needs.end}")
+    if arguments.end != len(data):
+        table.wrong(f"{len(data) - arguments.end} bytes at its end belong to no task")
 
 
 def _read_list(table: _Table, offset: int, numbers: CudaNumbering) -> list[Words]:
@@ -134,7 +141,16 @@ def _read_list(table: _Table, offset: int, numbers: CudaNumbering) -> list[Words
 class _Comparison:
     """One list of tasks, and the cores that share it."""
 
-    def __init__(self, table: _Table, numbers: CudaNumbering, planned: PlannedActions, cores: Sequence[int]) -> None:
+    def __init__(
+        self,
+        table: _Table,
+        numbers: CudaNumbering,
+        planned: PlannedActions,
+        cores: Sequence[int],
+        needs: _Region,
+        arguments: _Region,
+    ) -> None:
+        self.needs, self.arguments = needs, arguments
         self.table, self.numbers, self.plan, self.planned, self.cores = table, numbers, numbers.plan, planned, cores
         self.layout = self.plan.layout
 
@@ -244,7 +260,7 @@ class _Comparison:
         yield task[TaskWord.WAIT_COUNTER], task[TaskWord.WAIT_ARRIVALS], kinds[how]
         count = task[TaskWord.MORE_NEEDS_COUNT]
         if count:
-            content = self.table.pooled(task[TaskWord.MORE_NEEDS], NEED_BYTES * count)
+            content = self.table.pooled(self.needs, task[TaskWord.MORE_NEEDS], NEED_BYTES * count)
             for counter, arrivals, other, unused in struct.iter_unpack("<4I", content):
                 if unused:
                     self.table.wrong(f"a need has an unused word {unused}")
@@ -255,7 +271,7 @@ class _Comparison:
             if offset:
                 self.table.wrong(f"a task without arguments has them at {offset}")
             return ()
-        content = self.table.pooled(offset, ARGUMENT_BYTES * count)
+        content = self.table.pooled(self.arguments, offset, ARGUMENT_BYTES * count)
         return tuple(struct.iter_unpack("<IIQ", content))
 
     def _compare_call(self, step: Call | steps.PrefetchWeights, given: DecodedCall, wanted: Action) -> None:

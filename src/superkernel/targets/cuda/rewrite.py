@@ -29,7 +29,7 @@ from .ptx import (
     walk_statements,
 )
 from .task_layout import ARGUMENT_BYTES, MOST_MBARRIERS, WORD, ArgumentWord, SharedOffset
-from .virtual_ids import TABLE_LOAD, VALUE_LOAD, VirtualIds
+from .virtual_ids import TABLE_LOAD, VirtualIds
 
 _BULK_COPIES = ("cp.async.bulk", "cp.reduce.async.bulk")
 _WARP_WIDE = (
@@ -50,6 +50,7 @@ class BodyShape:
     wait_statement: int | None = None  # of the entry: in front of it the sub-kernel waits
     narrow: bool = False  # fewer threads than its slot: the others wait at the slot's barrier meanwhile
     parameters: int | None = None  # that tasks give; others are null pointers. None: all
+    shares_table: bool = False  # the arguments lie ready in shared memory
 
 
 @dataclass(frozen=True)
@@ -289,14 +290,18 @@ class _Rewriter:
             return
         at = ARGUMENT_BYTES * index
         yield f"// {i.operands[0]} = parameter {index}"
-        yield f"{TABLE_LOAD}.v2.u32 {{%sk_index, %sk_stride}}, [%sk_arguments+{at + WORD * ArgumentWord.SOURCE}];"
-        yield f"{TABLE_LOAD}.u64 %sk_addend, [%sk_arguments+{at + WORD * ArgumentWord.ADDEND}];"
-        yield "cvt.u64.u32 %sk_place, %sk_index;"
-        yield "add.u64 %sk_place, %sk_place, %sk_values;"
-        yield f"{VALUE_LOAD}.u64 %sk_value, [%sk_place];"
-        yield "add.u64 %sk_value, %sk_value, %sk_addend;"
-        if TYPE_BYTES[kind] == 8:
+        if self.shape.shares_table:
+            # volatile: the assembler would put the load off until the argument is used
+            yield f"ld.volatile.shared.u64 %sk_value, [%sk_arguments+{at}];"
+        else:
+            yield f"{TABLE_LOAD}.v2.u32 {{%sk_index, %sk_stride}}, [%sk_arguments+{at + WORD * ArgumentWord.SOURCE}];"
+            yield f"{TABLE_LOAD}.u64 %sk_addend, [%sk_arguments+{at + WORD * ArgumentWord.ADDEND}];"
+            yield "cvt.u64.u32 %sk_place, %sk_index;"
+            yield "add.u64 %sk_place, %sk_place, %sk_values;"
+            yield "ld.param.u64 %sk_value, [%sk_place];"
+            yield "add.u64 %sk_value, %sk_value, %sk_addend;"
             yield "mad.wide.u32 %sk_value, %sk_sm, %sk_stride, %sk_value;"
+        if TYPE_BYTES[kind] == 8:
             yield self._text(i, "mov.b64", (i.operands[0], "%sk_value"))
             return
         yield "cvt.u32.u64 %sk_value32, %sk_value;"

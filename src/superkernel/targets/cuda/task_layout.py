@@ -15,6 +15,7 @@ class HeaderWord(IntEnum):
     STAMP_ROOM = 2  # time stamps per core
     TABLE_BYTES = 3
     SEEN_WORDS = 4  # of a counter at offset c of the sync state: the shared word at (c >> 3) + this
+    ARGUMENTS = 5  # where the arguments of the tasks begin, up to the end of the table
 
 
 HEADER_BYTES = 32
@@ -100,7 +101,10 @@ NEED_BYTES = 16
 
 
 class ArgumentWord(IntEnum):
-    """An argument is values[SOURCE / 8] + SM * STRIDE + the 64-bit addend."""
+    """An argument is values[SOURCE / 8] + SM * STRIDE + the 64-bit addend.
+
+    In a copy in shared memory the first 8 bytes are that sum, once a launch has begun.
+    """
 
     SOURCE = 0  # byte offset in the values
     STRIDE = 1  # between the copies of two neighbouring SMs
@@ -139,7 +143,7 @@ class SharedOffset(IntEnum):
     MBARRIERS = 128  # MOST_MBARRIERS words per slot: barrier objects that a body left valid
 
 
-TABLE_ALIGNMENT = 16  # of a copy of the table, and of the values behind it, in shared memory
+TABLE_ALIGNMENT = 16  # of a copy of the table in shared memory
 MOST_SLOTS = 15  # named barriers 1 to 15
 MOST_MBARRIERS = 16
 SLOT_ALIGNMENT = 1024

@@ -135,7 +135,8 @@ class _Encoder:
         return TaskList(self.numbers, self.positions, core).run()
 
     def table(self) -> TaskTable:
-        pool, lists, runs = _Pool(), list[tuple[int, list[SlotTask]]](), list[CoreRun]()
+        needs, arguments = _Pool(), _Pool()
+        lists, runs = list[tuple[int, list[SlotTask]]](), list[CoreRun]()
         header = _rounded(HEADER_BYTES + WORD * self.shape.cores, TASK_BYTES)
         end = header
         known: dict[object, int] = {}  # list -> its place; other cores may do the same
@@ -147,20 +148,27 @@ class _Encoder:
                 lists.append((end, tasks))
                 end += TASK_BYTES * len(tasks)
             runs.append(CoreRun(first, last, known[content], tuple(task.step for task in tasks)))
-        pool.begin = end
-        packed = b"".join(_packed(task, number, pool) for _, tasks in lists for number, task in enumerate(tasks))
-        size = end + len(pool.data)
+        needs.begin = end
+        for _, tasks in lists:
+            for task in tasks:
+                needs.place(_further_needs(task))
+        arguments.begin = end + len(needs.data)
+        packed = b"".join(
+            _packed(task, number, needs, arguments) for _, tasks in lists for number, task in enumerate(tasks)
+        )
+        size = arguments.begin + len(arguments.data)
         head = {
             HeaderWord.CORES: self.shape.cores,
             HeaderWord.SHARED_WORDS: self.numbers.shared_word_count,
             HeaderWord.STAMP_ROOM: self.numbers.stamp_room,
             HeaderWord.TABLE_BYTES: size,
             HeaderWord.SEEN_WORDS: self.numbers.seen_words & 0xFFFFFFFF,
+            HeaderWord.ARGUMENTS: arguments.begin,
         }
         offsets = [run.offset for run in runs for _ in run.cores]
         words = struct.pack(f"<{len(head)}I", *(head[word] for word in HeaderWord))
         start = words.ljust(HEADER_BYTES, b"\0") + struct.pack(f"<{len(offsets)}I", *offsets)
-        data = start.ljust(header, b"\0") + packed + bytes(pool.data)
+        data = start.ljust(header, b"\0") + packed + bytes(needs.data) + bytes(arguments.data)
         return TaskTable(data, tuple(runs), self._listing(runs, lists))
 
     def _listing(self, runs: list[CoreRun], lists: list[tuple[int, list[SlotTask]]]) -> str:
@@ -189,7 +197,7 @@ class _Encoder:
 
 @dataclass
 class _Pool:
-    """Arguments and further needs, behind the tasks; equal ones are stored once."""
+    """Further needs, or arguments, behind the tasks; equal ones are stored once."""
 
     begin: int = 0
     data: bytearray = field(default_factory=bytearray)
@@ -204,14 +212,16 @@ class _Pool:
         return self.known[content]
 
 
-def _packed(task: SlotTask, number: int, pool: _Pool) -> bytes:
+def _further_needs(task: SlotTask) -> bytes:
+    return b"".join(struct.pack("<3I", *need).ljust(NEED_BYTES, b"\0") for need in task.needs[1:])
+
+
+def _packed(task: SlotTask, number: int, needs_pool: _Pool, arguments_pool: _Pool) -> bytes:
     counter, arrivals, _ = task.needs[0] if task.needs else (0, 0, NeedKind.FAR)
-    more = b"".join(struct.pack("<3I", *need).ljust(NEED_BYTES, b"\0") for need in task.needs[1:])
     arguments = b"".join(
         struct.pack("<IIQ", source, stride, addend & (1 << 64) - 1) for source, stride, addend in task.arguments
     )
     assert len(arguments) == ARGUMENT_BYTES * len(task.arguments)
-    more_needs = pool.place(more)  # before the arguments: in the order in which read_back asks for them
     words = {
         TaskWord.KIND: task.section | task.flags.value,
         TaskWord.WAIT_COUNTER: counter,
@@ -223,11 +233,11 @@ def _packed(task: SlotTask, number: int, pool: _Pool) -> bytes:
         TaskWord.FIRST_BLOCK: task.first_block & 0xFFFFFFFF,
         TaskWord.BLOCKS: task.blocks,
         TaskWord.WIDTH: task.width,
-        TaskWord.ARGUMENTS: pool.place(arguments),
+        TaskWord.ARGUMENTS: arguments_pool.place(arguments),
         TaskWord.GRID_X: task.grid[0],
         TaskWord.GRID_Y: task.grid[1],
         TaskWord.NUMBER: number,
-        TaskWord.MORE_NEEDS: more_needs,
+        TaskWord.MORE_NEEDS: needs_pool.place(_further_needs(task)),
         TaskWord.MORE_NEEDS_COUNT: len(task.needs[1:]),
     }
     return struct.pack(f"<{len(words)}I", *(words[word] for word in TaskWord))

@@ -13,7 +13,6 @@ from .ptx import Instruction, ThreadCount, special_registers
 from .task_layout import WORD, TaskWord
 
 TABLE_LOAD = "ld.sk_table"  # stands for a load from the task table, whatever memory that is in
-VALUE_LOAD = "ld.sk_value"  # the same for the values of a launch
 
 
 class VirtualIds:
