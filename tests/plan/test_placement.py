@@ -133,8 +133,21 @@ def test_what_all_groups_know_of_themselves_is_known_of_all() -> None:
     assert all(simulate(plan, seed).ok for seed in range(30))
 
 
+def test_small_ops_may_run_on_the_last_cores() -> None:
+    """They have one block fewer than the others of a wide op that does not divide evenly."""
+    graph = graph_of(20, 1, 3, 5, 20)
+    plan = planned(graph, replace(GPU, small_ops_last=True))
+    assert [plan.placements[op] for op in (1, 2, 3)] == [(11,), (3, 7, 11), (7, 8, 9, 10, 11)]
+    assert planned(graph_of(12, 7), replace(GPU, small_ops_last=True)).placements[1] == tuple(range(7))
+    machine = replace(GPU, costs=replace(GPU.costs, shared_bytes_per_ns=100.0), near_needs=True, small_ops_last=True)
+    pure = replace(kernel("small", 1, *PAIR), pure=True, may_fail=False)
+    wide = kernel("wide", 12, *PAIR)
+    plan = planned(build_graph([Op(wide, ["x0", "x1"]), Op(pure, ["x1", "x2"]), Op(wide, ["x2", "x3"])]), machine)
+    assert plan.placements[1] == (8, 9, 10, 11), "one copy per group, on its last core"
+
+
 TEAMS = (tuple(range(SMS)), tuple(range(SMS, SMS * SLOTS)))
-DIVIDED = replace(GPU, costs=replace(GPU.costs, shared_bytes_per_ns=100.0), near_needs=True, teams=TEAMS)
+DIVIDED = replace(GPU, costs=replace(GPU.costs, shared_bytes_per_ns=100.0), near_needs=True, early_loads=True, teams=TEAMS)
 
 
 def layers(blocks: int, small_blocks: int = 1, weights: int = 1024, **flags: object) -> Graph:

@@ -28,9 +28,13 @@ def copy_cost(graph: Graph, node: Node, width: int, costs: Costs) -> float:
     return op_cost(node, width, costs) + fetched / costs.shared_bytes_per_ns
 
 
-def starts_early(node: Node, machine: Machine) -> bool:
-    """Whether an op asks for inputs before its wait, and has more blocks than the team of small ops has cores."""
-    return bool(node.kernel.waits_inside) and node.blocks > len(machine.teams[0])
+def early_cost(graph: Graph, node: Node, machine: Machine) -> float:
+    """Nanoseconds of a block's cost that pass while it waits: it fetches what no op of the list writes."""
+    if not (machine.early_loads and node.kernel.waits_inside):
+        return 0.0
+    early = {name: param.nbytes or 0 for param, name in node.arguments() if param.name in node.kernel.read_before_wait}
+    constant = sum(nbytes for name, nbytes in early.items() if not graph.buffers[name].written)
+    return constant / node.blocks / machine.costs.bytes_per_ns
 
 
 class Timeline:
@@ -68,35 +72,25 @@ class Timeline:
 
     def occupy(self, op: int, on: Cores, starts: list[float]) -> None:
         """Place an op on cores that begin at their starts."""
-        node = self._graph.nodes[op]
-        if self._machine.teams and starts_early(node, self._machine):
-            self._run_early(node, on, starts)
-        else:
-            self._run(on, starts, op_cost(node, len(on), self._machine.costs))
+        self._run(op, on, starts, op_cost(self._graph.nodes[op], len(on), self._machine.costs))
         self.placed[op] = on
         self.finish[op] = max(self.free[core] for core in on)
-
-    def _run_early(self, node: Node, on: Cores, starts: list[float]) -> None:
-        """The first block of every core fetches what it reads while it waits for its inputs."""
-        costs = self._machine.costs
-        fetching = block_cost(node, costs) - costs.call_ns
-        behind = op_cost(node, len(on), costs) - fetching
-        for core in on:
-            self.free[core] = max(starts[core], self.free[core] + fetching) + behind
 
     def occupy_copies(self, op: int, copies: Sequence[Cores], starts: list[float]) -> None:
         """The same for an op that is computed once per group."""
         widths = {len(on) for on in copies}
         cost = {width: copy_cost(self._graph, self._graph.nodes[op], width, self._machine.costs) for width in widths}
         for on in copies:
-            self._run(on, starts, cost[len(on)])
+            self._run(op, on, starts, cost[len(on)])
         self.placed[op] = tuple(core for on in copies for core in on)
         self.finish[op] = max(self.free[core] for core in self.placed[op])
         self.copied.add(op)
 
-    def _run(self, on: Cores, starts: list[float], cost: float) -> None:
+    def _run(self, op: int, on: Cores, starts: list[float], cost: float) -> None:
+        """The first block of a core may fetch constant inputs while it waits for the others."""
+        fetching = early_cost(self._graph, self._graph.nodes[op], self._machine)
         for core in on:
-            self.free[core] = starts[core] + cost
+            self.free[core] = max(starts[core], self.free[core] + fetching) + cost - fetching
 
     @property
     def end(self) -> float:

@@ -29,6 +29,9 @@ class Machine:
     costs: Costs = Costs()
     replicates: bool = True  # cheap ops may be computed by every group that needs them
     near_bytes: int = 128 * 1024  # ops that move more than this are spread over groups: one group fetches too slowly
+    early_loads: bool = False  # cores fetch the constant inputs of ops that wait inside while they wait
+    # small ops run on the last cores, which have the fewest blocks of wide ops; False: on the first
+    small_ops_last: bool = False
     # the cores of a group can wait for each other by a need that is the same in all groups
     near_needs: bool = False
     # two sets of cores with members in every group: ops that start early use the second, so that its cores can ask for

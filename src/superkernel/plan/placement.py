@@ -10,7 +10,7 @@ from ..model.graph import Graph
 from ..model.node import Node
 from ..model.options import EarlyStart, Options
 from ..model.params import Kind
-from .cost import Timeline, block_cost, estimate, op_cost, starts_early
+from .cost import Timeline, block_cost, estimate, op_cost
 from .machine import Machine
 from .replication import Copies, replicate
 from .steps import Cores
@@ -52,12 +52,20 @@ def place(graph: Graph, options: Options, machine: Machine) -> Placement:
 
 
 def _serial(graph: Graph, machine: Machine) -> Placement:
-    """Every op from core 0 on; all cores follow one list. A few small blocks run in the group of core 0."""
+    """Every op from core 0 on; all cores follow one list. A few small blocks run in the group of core 0.
+
+    Where small ops run last, those with at most half as many blocks as there are cores end at the last core.
+    """
     size = min(machine.cores, max(node.blocks for node in graph.nodes))
     everything = tuple(range(size))
-    near = tuple(core for core in machine.groups[0] if core < size) if machine.groups else ()
-    widths = {width: everything[:width] for width in {min(size, node.blocks) for node in graph.nodes}}
-    grouped = {width: near[:width] for width in widths if width <= len(near)}
+    last = machine.small_ops_last
+    group = machine.group_of[size - 1] if last else 0
+    near = tuple(core for core in machine.groups[group] if core < size) if machine.groups else ()
+    widths = {
+        width: everything[size - width :] if last and 2 * width <= size else everything[:width]
+        for width in {min(size, node.blocks) for node in graph.nodes}
+    }
+    grouped = {width: near[-width:] if last else near[:width] for width in widths if width <= len(near)}
     of = tuple(
         (grouped if node.blocks in grouped and fits_group(node, machine) else widths)[min(size, node.blocks)]
         for node in graph.nodes
@@ -105,7 +113,7 @@ def _faster_of_teams(graph: Graph, serial: Placement, options: Options, machine:
     meeting = any(node.kernel.sync_all for node in graph.nodes)  # whose blocks must all be resident
     if not machine.teams or meeting or options.early_start is not EarlyStart.FULL:
         return plain
-    if not any(starts_early(node, machine) for node in graph.nodes):
+    if not any(_is_wide(node, machine) for node in graph.nodes):
         return plain
     divided = _with_copies(graph, _in_teams(graph, machine), options, machine)
     if len(set[int]().union(*divided.of)) < divided.cores or _has_more_rounds(graph, divided, plain):
@@ -127,15 +135,20 @@ def _has_more_rounds(graph: Graph, divided: Placement, plain: Placement) -> bool
 def _in_teams(graph: Graph, machine: Machine) -> Placement:
     """Wide ops that start early on the cores of the second team, small ops on those of the first."""
     small, wide = machine.teams
-    widest = max(min(len(wide), node.blocks) for node in graph.nodes if starts_early(node, machine))
+    widest = max(min(len(wide), node.blocks) for node in graph.nodes if _is_wide(node, machine))
     size = len(small) + widest
     everything = tuple(range(size))
     of = tuple(
-        (wide if starts_early(node, machine) else small if node.blocks <= len(small) else everything)[: node.blocks]
+        (wide if _is_wide(node, machine) else small if node.blocks <= len(small) else everything)[: node.blocks]
         for node in graph.nodes
     )
     met = tuple(cores if node.kernel.sync_all else () for node, cores in zip(graph.nodes, of, strict=True))
     return Placement(size, of, met, (everything,), core_teams=(small, wide[:widest]))
+
+
+def _is_wide(node: Node, machine: Machine) -> bool:
+    """Whether an op starts early and has more blocks than the team of small ops has cores."""
+    return bool(node.kernel.waits_inside) and node.blocks > len(machine.teams[0])
 
 
 def _estimated(graph: Graph, placement: Placement, machine: Machine) -> float:

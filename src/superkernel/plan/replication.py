@@ -100,9 +100,11 @@ def _copies(node: Node, needed: set[int], once_on: Cores, machine: Machine) -> C
     if team:
         computing = {number: sorted(team.intersection(machine.groups[number])) for number in groups}
     width = min(node.blocks, *map(len, computing.values()))  # the same in all copies
+    chosen = {
+        number: cores[-width:] if machine.small_ops_last else cores[:width] for number, cores in computing.items()
+    }
     return tuple(
-        Copy(tuple(computing[number][:width]), tuple(sorted({*computing[number][:width], *group})))
-        for number, group in groups.items()
+        Copy(tuple(chosen[number]), tuple(sorted({*chosen[number], *group}))) for number, group in groups.items()
     )
 
 

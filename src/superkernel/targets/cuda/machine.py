@@ -117,7 +117,16 @@ def machine_of(cores: int, slots: int, device: DeviceDescription, *, team_slots:
         cores = max(cores, sms * team_slots)
         divided = tuple(range(sms)), tuple(range(sms, cores))
     groups = tuple(tuple(range(sm, cores, sms)) for sm in range(sms))
-    return Machine(cores, groups, costs, near_needs=True, teams=divided, feeds_sync_all=False)
+    return Machine(
+        cores,
+        groups,
+        costs,
+        early_loads=True,
+        small_ops_last=True,
+        near_needs=True,
+        teams=divided,
+        feeds_sync_all=False,
+    )
 
 
 def most_cores(graph: Graph, options: Options, available: int) -> int:
