@@ -147,7 +147,9 @@ def test_small_ops_may_run_on_the_last_cores() -> None:
 
 
 TEAMS = (tuple(range(SMS)), tuple(range(SMS, SMS * SLOTS)))
-DIVIDED = replace(GPU, costs=replace(GPU.costs, shared_bytes_per_ns=100.0), near_needs=True, early_loads=True, teams=TEAMS)
+DIVIDED = replace(
+    GPU, costs=replace(GPU.costs, shared_bytes_per_ns=100.0), near_needs=True, early_loads=True, teams=TEAMS
+)
 
 
 def layers(blocks: int, small_blocks: int = 1, weights: int = 1024, **flags: object) -> Graph:

@@ -9,6 +9,8 @@ from ..model.node import Node
 from .machine import Costs, Machine
 from .steps import Cores
 
+LOADED_SYNC = 2.0  # how much longer a sync takes while cores fetch inputs of later ops
+
 
 def block_cost(node: Node, costs: Costs) -> float:
     """Estimated nanoseconds of one block."""
@@ -46,10 +48,13 @@ class Timeline:
         self.finish = [0.0] * len(graph.nodes)
         self.placed: list[Cores] = [()] * len(graph.nodes)
         self.copied: set[int] = set()
+        self._early = [early_cost(graph, node, machine) for node in graph.nodes]
+        # signals wait behind the inputs that are on their way
+        self._sync_ns = machine.costs.sync_ns * (LOADED_SYNC if any(self._early) else 1.0)
 
     def inputs_ready(self, op: int) -> tuple[float, dict[int, float]]:
         """When any core can know that all inputs are stored; and the cores that know earlier, as the only producer."""
-        sync_ns = self._machine.costs.sync_ns
+        sync_ns = self._sync_ns
         edges = self._graph.incoming[op]
         everywhere = max((self._seen(edge.producer) for edge in edges), default=0.0)
         sole = {self.placed[edge.producer][0] for edge in edges if len(self.placed[edge.producer]) == 1}
@@ -63,7 +68,7 @@ class Timeline:
 
     def _seen(self, producer: int) -> float:
         """When the other cores know that an op is done; a copied op is done on every core that needs it."""
-        return self.finish[producer] + (0.0 if producer in self.copied else self._machine.costs.sync_ns)
+        return self.finish[producer] + (0.0 if producer in self.copied else self._sync_ns)
 
     def starts(self, op: int) -> list[float]:
         """Per core: when it could begin `op`."""
@@ -87,10 +92,14 @@ class Timeline:
         self.copied.add(op)
 
     def _run(self, op: int, on: Cores, starts: list[float], cost: float) -> None:
-        """The first block of a core may fetch constant inputs while it waits for the others."""
-        fetching = early_cost(self._graph, self._graph.nodes[op], self._machine)
+        """The first block of a core may fetch constant inputs while it waits for the others.
+
+        Cores that come late share what the memory delivers among themselves.
+        """
+        fetching = self._early[op]
+        late = sum(self.free[core] + fetching > starts[core] for core in on) / len(on) if fetching else 0.0
         for core in on:
-            self.free[core] = max(starts[core], self.free[core] + fetching) + cost - fetching
+            self.free[core] = max(starts[core], self.free[core] + fetching * late) + cost - fetching
 
     @property
     def end(self) -> float:
