@@ -190,6 +190,15 @@ def test_teams_are_chosen_by_the_estimate() -> None:
     assert any(note.startswith("teams: estimated") for note in plan.notes)
 
 
+def test_copies_that_would_hold_up_early_loads_are_not_made() -> None:
+    """With one core per group the copy is computed by the core that could ask for weights meanwhile."""
+    costs = replace(GPU.costs, shared_bytes_per_ns=100.0)
+    machine = Machine(SMS, tuple((core,) for core in range(SMS)), costs, near_needs=True, feeds_sync_all=False)
+    graph = layers(SMS, weights=1 << 16)
+    assert planned(graph, machine).copies
+    assert not planned(graph, replace(machine, early_loads=True)).copies
+
+
 @pytest.mark.parametrize("options", ["early-start=0", "early-start=2"])
 def test_without_early_start_there_are_no_teams(options: str) -> None:
     assert not planned(layers(8), DIVIDED, options).teams

@@ -9,7 +9,7 @@ from ..model.node import Node
 from .machine import Costs, Machine
 from .steps import Cores
 
-LOADED_SYNC = 2.0  # how much longer a sync takes while cores fetch inputs of later ops
+LOADED_SYNC = 3.0  # how much longer a sync takes while cores fetch inputs of later ops
 
 
 def block_cost(node: Node, costs: Costs) -> float:

@@ -15,6 +15,7 @@ from superkernel.plan.steps import Wait
 from superkernel.targets.cuda import build as building
 from superkernel.targets.cuda.build import DELAYS, build, make_text
 from superkernel.targets.cuda.emit import MOST_CONSTANT_TABLE, table_room, value_room
+from superkernel.targets.cuda.plan import waiting_kernels
 from superkernel.targets.cuda.reader import read_ptx
 from superkernel.targets.cuda.task_layout import CodeSection
 
@@ -123,6 +124,9 @@ def test_griddepcontrol_wait_is_the_wait_point(files: PtxFolder) -> None:
     assert text.index("ld.global.b32 %r1") < text.index("$sk_pdl_wait_poll:") < text.index("ld.global.b32 %r2")
     outside = plan_of([*producers, sk.Op(kernel, ["w", "c", "d"], name="pdl")], "early-start=2")
     assert not any(isinstance(step, Wait) and step.inside for step in outside.steps)
+    alone = plan_of([sk.Op(kernel, ["w", "c", "d"], name="pdl")])
+    text = make_text(alone.graph, 2, small_gpu(), waiting=waiting_kernels(alone)).text
+    assert "$sk_pdl_wait" not in text, "nothing that it waits for is in the launch"
 
 
 def test_proxies_are_fenced_and_barrier_objects_invalidated(files: PtxFolder) -> None:

@@ -23,7 +23,7 @@ from .executable import CudaExecutable
 from .facts import KernelFacts, facts_of
 from .machine import most_registers, next_slots, slot_threads
 from .numbering import CodeOfKernel, CudaNumbering
-from .plan import CudaPlan, written_parameters
+from .plan import CudaPlan, waiting_kernels, written_parameters
 from .provenance import find_accesses
 from .ptx import Entry, Module
 from .read_back import check_table
@@ -102,13 +102,25 @@ def check_architecture(kernel: SubKernel, facts: KernelFacts, device: DeviceDesc
 
 
 def make_text(
-    graph: Graph, slots: int, device: DeviceDescription, table_bytes: int = 0, shares_table: bool = True
+    graph: Graph,
+    slots: int,
+    device: DeviceDescription,
+    table_bytes: int = 0,
+    *,
+    shares_table: bool = True,
+    waiting: frozenset[SubKernel] | None = None,
 ) -> SuperKernelText:
-    """The super kernel of a graph with so many slots per SM; shares_table: it works on a copy in shared memory."""
+    """The super kernel of a graph with so many slots per SM.
+
+    shares_table: it works on a copy in shared memory. `waiting`: the sub-kernels that wait inside; None: all that can.
+    """
     kernels = list(dict.fromkeys(node.kernel for node in graph.nodes))
     where = f"super_kernel_scope {shown(graph.name)}: "
     slot = SlotShape(slots, slot_threads(kernels), 0, bool(os.environ.get(DELAYS)))
-    keys = {kernel: _body_key(graph, kernel, slot, shares_table) for kernel in kernels}
+    can_wait = frozenset(kernel for kernel in kernels if facts_of(kernel).wait_point is not None)
+    waiting = can_wait if waiting is None else can_wait & waiting
+    shapes = {kernel: _body_shape(graph, kernel, slot, shares_table, kernel in waiting) for kernel in kernels}
+    keys = {kernel: (facts_of(kernel).text_digest, facts_of(kernel).symbol, shapes[kernel]) for kernel in kernels}
     of_key: dict[tuple[object, ...], SubKernel] = {}
     for kernel, key in keys.items():
         of_key.setdefault(key, kernel)
@@ -120,7 +132,7 @@ def make_text(
     ordered = sorted(of_key, key=lambda key: (of_key[key].name, str(key)))
     names = _unique([identifier(of_key[key].name) for key in ordered])
     bodies = tuple(
-        _body(graph, of_key[key], name, slot, shares_table) for key, name in zip(ordered, names, strict=True)
+        _body(of_key[key], shapes[of_key[key]], name, slot) for key, name in zip(ordered, names, strict=True)
     )
     size = sum(len(line) for body in bodies for line in body.lines)
     if size > MOST_TEXT:
@@ -160,12 +172,7 @@ def _unique(names: Sequence[str]) -> list[str]:
     return found
 
 
-def _body_key(graph: Graph, kernel: SubKernel, slot: SlotShape, shares_table: bool) -> tuple[object, ...]:
-    facts = facts_of(kernel)
-    return facts.text_digest, facts.symbol, _body_shape(graph, kernel, slot, shares_table)
-
-
-def _body_shape(graph: Graph, kernel: SubKernel, slot: SlotShape, shares_table: bool) -> BodyShape:
+def _body_shape(graph: Graph, kernel: SubKernel, slot: SlotShape, shares_table: bool, waits: bool) -> BodyShape:
     facts = facts_of(kernel)
     written = written_parameters(graph, kernel)
     point = facts.wait_point
@@ -176,17 +183,16 @@ def _body_shape(graph: Graph, kernel: SubKernel, slot: SlotShape, shares_table: 
         x == kernel.block_dim,
         written,
         any(buffer.written for buffer in graph.buffers.values()),
-        None if point is None else point.statement,
+        point.statement if point is not None and waits else None,
         facts.thread_count < slot.threads,
         _parameters(kernel),
         shares_table,
     )
 
 
-def _body(graph: Graph, kernel: SubKernel, name: str, slot: SlotShape, shares_table: bool) -> KernelBody:
+def _body(kernel: SubKernel, shape: BodyShape, name: str, slot: SlotShape) -> KernelBody:
     module, facts = read_module(kernel.binary.path), facts_of(kernel)
     entry = _entry(module, kernel.name)
-    shape = _body_shape(graph, kernel, slot, shares_table)
     scalars = tuple(index for index, param in enumerate(kernel.params) if param.kind is Kind.SCALAR)
     path = kernel.binary.path
     sources = _access_sources(path, path.stat().st_mtime_ns, kernel.name, scalars)
@@ -213,7 +219,8 @@ def build(plan: CudaPlan, device: DeviceDescription) -> CudaExecutable:
     """The text, the task table and, where there is an assembler, the binary of a plan."""
     graph = plan.graph
     where = f"super_kernel_scope {shown(graph.name)}: "
-    made = make_text(graph, plan.shape.slots, device)
+    waiting = waiting_kernels(plan)
+    made = make_text(graph, plan.shape.slots, device, waiting=waiting)
     slot = made.shape.slots
     room = (device.shared_bytes - slot.total_shared(0)) // WORD
     if room < 0:
@@ -227,7 +234,7 @@ def build(plan: CudaPlan, device: DeviceDescription) -> CudaExecutable:
     needed = slot.shared_with_table(numbers.shared_word_count, len(table.data))
     shares = needed <= device.shared_bytes
     if table_room(len(table.data)) > made.shape.table_room or not shares:
-        made = make_text(graph, plan.shape.slots, device, len(table.data), shares)
+        made = make_text(graph, plan.shape.slots, device, len(table.data), shares_table=shares, waiting=waiting)
     assembled = None
     if find_assemblers():
         assembled = assemble_text(made, plan.options.compile_options)
@@ -286,7 +293,7 @@ def assembled_slots(plan_of: Callable[[int], CudaPlan], slots: int, device: Devi
         graph, options, used = plan.graph, plan.options, plan.shape.slots
         kernels = [node.kernel for node in graph.nodes]
         threads = slot_threads(kernels)
-        texts = _possible_texts(graph, used, device)
+        texts = _possible_texts(graph, used, device, waiting_kernels(plan))
         text = f"{slots} slot{'s' if slots > 1 else ''} on each of {device.sms} SMs"
         if not find_assemblers():
             return slots, text
@@ -301,16 +308,19 @@ def assembled_slots(plan_of: Callable[[int], CudaPlan], slots: int, device: Devi
     return slots, "; ".join((f"{text}, {resources.registers} registers a thread", *tried))
 
 
-def _possible_texts(graph: Graph, slots: int, device: DeviceDescription) -> list[SuperKernelText]:
+def _possible_texts(
+    graph: Graph, slots: int, device: DeviceDescription, waiting: frozenset[SubKernel]
+) -> list[SuperKernelText]:
     """The texts of which one will be built: the size of the task table decides whether shared memory holds a copy, and
     whether it lies in constant or in global memory otherwise."""
-    shared = make_text(graph, slots, device)
+    shared = make_text(graph, slots, device, waiting=waiting)
     kernels = [node.kernel for node in graph.nodes]
     most = sum(_LISTS * (TASK_BYTES + ARGUMENT_BYTES * len(kernel.params)) for kernel in kernels)
     if shared.shape.slots.shared_with_table(_WORDS_ROOM, most) <= device.shared_bytes:
         return [shared]
     sizes = (0,) if most < MOST_CONSTANT_TABLE else (0, most)
-    return [shared, *(make_text(graph, slots, device, size, shares_table=False) for size in sizes)]
+    apart = (make_text(graph, slots, device, size, shares_table=False, waiting=waiting) for size in sizes)
+    return [shared, *apart]
 
 
 __all__ = [

@@ -41,19 +41,18 @@ def make_cuda_plan(graph: Graph, options: Options, cores: int, device: DeviceDes
     """A validated plan, or a PlanError. No more cores than the sub-kernels leave room for."""
     sunk, remarks = sink_waits(graph, options)
     plan = _plan(graph, sunk, options, cores, device)
-    waiting = {plan.graph.nodes[step.op].kernel for step in plan.steps if isinstance(step, Wait) and step.inside}
-    kernels = {node.kernel for node in sunk.nodes if facts_of(node.kernel).wait_point is not None}
-    unused = {kernel: _without_wait(kernel) for kernel in kernels - waiting}
-    if unused:  # their ops have nothing to wait for: code that waits would only take time and registers
+    waiting = waiting_kernels(plan)
+    unused = {node.kernel: given.kernel for node, given in zip(sunk.nodes, graph.nodes, strict=True)}
+    unused = {kernel: given for kernel, given in unused.items() if kernel not in waiting and kernel != given}
+    if unused:  # their ops have nothing to wait for
         plan = _plan(graph, sunk.with_kernels(unused), options, cores, device)
     notes = (*plan.notes, *([note] if note else []), *remarks)
     return replace(plan, notes=notes)
 
 
-def _without_wait(kernel: SubKernel) -> SubKernel:
-    """The sub-kernel without its wait point."""
-    facts = replace(facts_of(kernel), wait_point=None)
-    return replace(kernel, waits_inside=False, early_start=(), target_facts=facts)
+def waiting_kernels(plan: Plan) -> frozenset[SubKernel]:
+    """The sub-kernels that wait inside in some op; in others a wait would only take time and registers."""
+    return frozenset(plan.graph.nodes[step.op].kernel for step in plan.steps if isinstance(step, Wait) and step.inside)
 
 
 def _plan(graph: Graph, sunk: Graph, options: Options, cores: int, device: DeviceDescription) -> CudaPlan:
