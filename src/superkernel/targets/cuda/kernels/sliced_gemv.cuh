@@ -169,7 +169,7 @@ struct SliceConsumer {
     }
 };
 
-// The first `idle` blocks multiply nothing. `early` groups are asked for before the wait point, `flying` at a time, and
+// The last `idle` blocks multiply nothing. `early` groups are asked for before the wait point, `flying` at a time, and
 // `flying_behind` behind it; a round has at most `most` groups.
 template <typename Weight, int Parts, int Steps, int Rows>
 __device__ void sliced_gemv(const u8* w, const void* x, void* y, const float* scale, int rows, int columns, int idle,
@@ -177,7 +177,7 @@ __device__ void sliced_gemv(const u8* w, const void* x, void* y, const float* sc
     using Consumer = SliceConsumer<Weight, Parts, Steps, Rows>;
     const int warp = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
     const int groups = (rows + Rows - 1) / Rows, blocks = gridDim.x - idle;
-    const int block = blockIdx.x >= idle ? blockIdx.x - idle : groups;  // behind the last group: none
+    const int block = blockIdx.x < blocks ? blockIdx.x : groups;  // behind the last group: none
     const int total = groups > block ? (groups - block + blocks - 1) / blocks : 0;  // of this block
     const auto activation = static_cast<Activation>(type);
     const u64 row_bytes = static_cast<u64>(columns) * Weight::bytes, group_bytes = Rows * row_bytes;

@@ -79,7 +79,7 @@ class StreamingGemv:
     weights: str = "bfloat16"
     activations: str = "float32"  # of x and y
     blocks: int = 132  # one per SM
-    idle_blocks: int = 0  # the first blocks, which multiply nothing: their SMs run other ops just before
+    idle_blocks: int = 0  # the last blocks, which multiply nothing: their SMs run other ops just before
     ring_bytes: int = 160 << 10  # of weights that a block holds, at most
     early_bytes: int = 128 << 10  # of those, asked for before the wait
     flying_bytes: int = 48 << 10  # of those, on their way at a time: more would queue, and syncs behind them
