@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -153,3 +154,40 @@ def test_a_small_decode_step_is_right_on_the_emulator(monkeypatch: pytest.Monkey
                     last.fill_(float("nan"))
                     k.emulate(variant.buffers, seed=seed)
                     assert (last.double() - chain.expected).abs().max() <= 1e-5 * chain.expected.abs().max()
+
+
+def test_every_way_is_compared_with_its_own_best_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Times of a chain by its shape; the figures compare the least of each way."""
+    times = {
+        "triton": timings(ours=14, waiting=13, graph=11, pdl=9),
+        "(160,": timings(ours=8, waiting=8.5, graph=11, pdl=10),
+        "(128,": timings(ours=10, waiting=9, graph=12, pdl=8.8),
+    }
+    timed: list[str] = []
+
+    def fake_time(result: Result, chain: CudaChain, *_: object, **__: object) -> dict[str, Timing]:
+        timed.append(chain.name)
+        return next(found for name, found in times.items() if name in chain.name)
+
+    plain = CudaChain("triton", [], [], {}, (), None, 0.0, weight_bytes=36_000_000)
+    monkeypatch.setattr(cuda, "time_chain", fake_time)
+    monkeypatch.setattr(cuda, "best_config", lambda *_: GemvConfig(2, 2048, 4))
+    for name in ("gemv_chain", "decode_chain", "wide_chain", "small_chain"):
+        monkeypatch.setattr(cuda, name, lambda *_, **__: plain)
+    for name in ("with_streaming_gemv", "for_super_kernel"):
+        monkeypatch.setattr(cuda, name, lambda chain, config: replace(chain, name=f"({config.ring}, ours"))
+    found = {}
+    for suite in ("gemv", "chain-decode", "chain"):
+        result = Result(f"cuda {suite}", {"cores_used": 132})
+        cuda.RUNNERS[suite](torch, result, 1, 5e12)
+        found[suite] = [(figure.name.partition(" (goal")[0], round(figure.value, 3)) for figure in result.figures]
+    assert found["gemv"] == [
+        ("GEMV chain, share of measured HBM", 90.0),
+        ("GEMV chain, against graph + PDL of our GEMV", 1.1),
+    ]
+    assert found["chain-decode"] == [
+        ("144 unmodified Triton kernels, against graph", 0.846),
+        ("the same with our GEMV, against graph + PDL of our GEMV", 0.978),
+    ]
+    assert found["chain"][-1] == ("64 layers of RMSNorm and GEMV, against graph + PDL", 0.692)
+    assert len(timed) == 1 + len(cuda.GEMV_RINGS) + 1 + len(cuda.DECODE_RINGS) + 4 + 3
