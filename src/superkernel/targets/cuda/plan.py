@@ -94,7 +94,9 @@ def sink_waits(graph: Graph, options: Options) -> tuple[Graph, tuple[str, ...]]:
         written = written_parameters(graph, kernel)
         if facts.wait_point is not None:
             asked = facts.wait_point.bytes_before * facts.thread_count
-            remarks.append(f"early start: {kernel.name} has {asked} bytes per block in flight at its wait")
+            copied = ", ".join(kernel.params[index].name for index in facts.wait_point.reads_before)
+            what = f"parts of {copied}" if copied and not asked else f"{asked} bytes per block"  # of copies unknown
+            remarks.append(f"early start: {kernel.name} has {what} in flight at its wait")
             continue
         if not any(graph.incoming[node.index] for node in graph.nodes if node.kernel == kernel):
             continue
