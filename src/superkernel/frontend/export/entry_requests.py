@@ -103,11 +103,20 @@ def _entry_module(model: Any, name: str) -> tuple[torch.nn.Module, Callable[...,
 def _as_forward(function: Callable[..., Any]) -> Callable[..., Any]:
     """A copy of the function: torch.export records the source lines of functions that are called forward."""
     if not isinstance(function, FunctionType):
-        return function
+        return function if _parameters(function) else _with_signature(function)
     code = function.__code__.replace(co_name="forward")
     copied = FunctionType(code, function.__globals__, "forward", function.__defaults__, function.__closure__)
     copied.__kwdefaults__ = function.__kwdefaults__
     return update_wrapper(copied, function)
+
+
+def _with_signature(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function in C, such as torch.relu, tells no parameters."""
+
+    def forward(*args: Any) -> Any:
+        return function(*args)
+
+    return forward
 
 
 def _module_of(function: Callable[..., Any]) -> torch.nn.Module:
