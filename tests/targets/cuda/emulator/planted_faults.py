@@ -47,6 +47,14 @@ def drop_wait(words: Words) -> bool:
     return waits
 
 
+def drop_near_wait(words: Words) -> bool:
+    """A task does not wait at its wait point for what another slot of its SM computes."""
+    waits = bool(words[TaskWord.KIND] & TaskFlag.WAITS_INSIDE and words[TaskWord.KIND] & TaskFlag.NEAR_WAIT)
+    if waits:
+        words[TaskWord.KIND] &= ~(TaskFlag.WAITS_INSIDE | TaskFlag.NEAR_WAIT).value
+    return waits
+
+
 def shorten_target(words: Words) -> bool:
     """A task waits for one arrival less than there are."""
     waits = words[TaskWord.KIND] & TaskFlag.WAITS and words[TaskWord.WAIT_ARRIVALS] > 1

@@ -13,6 +13,7 @@ import pytest
 from targets.cuda.emulator.graph_kernels import TEXTS, buffers, chain, kernels, random_graph
 from targets.cuda.emulator.planted_faults import (
     arrive_early,
+    drop_near_wait,
     drop_wait,
     lose_arrival,
     replaced,
@@ -22,6 +23,8 @@ from targets.cuda.emulator.planted_faults import (
 
 import superkernel as sk
 from superkernel.errors import LaunchError, UnsupportedError
+from superkernel.plan import placement
+from superkernel.plan.steps import Wait
 from superkernel.targets.cuda.emulator import CudaEmulator
 from superkernel.targets.cuda.emulator.unfused import emulate_unfused
 from superkernel.targets.cuda.executable import CudaExecutable
@@ -174,6 +177,51 @@ def found(graph: CompiledGraph, executable: CudaExecutable, launches: int = 1, s
 def test_without_a_fault_nothing_is_found(far_chain: CompiledGraph, near_chain: CompiledGraph) -> None:
     assert set(found(far_chain, far_chain.executable, 2)) == {""}
     assert set(found(near_chain, near_chain.executable, 2)) == {""}
+
+
+LATE = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry late(.param .u64 w, .param .u64 x, .param .u64 z)
+.reqntid 64, 1, 1
+{
+.reg .b32 %r<20>; .reg .b64 %d<20>;
+ld.param.u64 %d1, [w]; ld.param.u64 %d2, [x]; ld.param.u64 %d3, [z];
+mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mad.lo.u32 %r3, %r2, 64, %r1;
+and.b32 %r10, %r3, 127; mad.wide.u32 %d4, %r10, 16, %d1;
+ld.global.v4.u32 {%r4, %r5, %r6, %r7}, [%d4];
+mad.lo.u32 %r8, %r3, 7, 1; and.b32 %r8, %r8, 511; mad.wide.u32 %d5, %r8, 4, %d2; ld.global.u32 %r9, [%d5];
+mad.lo.u32 %r9, %r9, 3, %r4; add.u32 %r9, %r9, %r5; xor.b32 %r9, %r9, %r6; add.u32 %r9, %r9, %r7;
+mad.wide.u32 %d6, %r3, 4, %d3; st.global.u32 [%d6], %r9;
+ret;
+}
+"""
+
+
+@pytest.mark.parametrize(("sms", "threads"), [(2, 320), (3, 256), (2, 256)], ids=["teams", "uneven", "few slots"])
+def test_wide_ops_that_start_early_beside_replicated_ones(
+    sub_kernels: dict[str, sk.SubKernel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sms: int, threads: int
+) -> None:
+    """Copies of a small op on one slot per SM, for which the other slots wait behind the loads of their weights."""
+    monkeypatch.setattr(placement, "WORTH_TEAMS", 1.0)
+    path = tmp_path / "late.ptx"
+    path.write_text(LATE)
+    params = ("in:w:uint32[512]", "in:x:uint32[512]", "out:z:uint32[512]")
+    late = sk.SubKernel.from_ptx(path, "late", threads=(64, 1, 1), grid=(8, 1, 1), params=params)
+    total, ops = pure(sub_kernels)["total"], []
+    for layer in range(3):
+        ops.append(sk.Op(total, [f"y{layer % 2}" if layer else "a", f"h{layer}"]))
+        ops.append(sk.Op(late, [f"w{layer}", f"h{layer}", f"y{(layer + 1) % 2}"]))
+    chip = {"name": "few", "architecture": "sm_80", "sms": sms, "threads": threads, "costs": {"bytes_per_ns": 0.3}}
+    graph = CompiledGraph.of(ops, "teams", chip=chip)
+    plan = graph.kernel.plan
+    assert len(plan.copies) == 3 and ("each in its group" in str(plan))
+    assert bool(plan.teams) == ((sms, threads) != (2, 256)), str(plan)
+    assert not any(graph.differing(seed) for seed in SEEDS)
+    near = [step for step in plan.steps if isinstance(step, Wait) and any(need.near for need in step.needs)]
+    assert near and all(step.inside for step in near)
+    reports = [graph.run(with_tasks(graph.executable, drop_near_wait), seed) for seed in range(5)]
+    assert any("data race" in report for report in reports), reports
 
 
 def test_a_dropped_wait_is_a_race(far_chain: CompiledGraph, near_chain: CompiledGraph) -> None:
