@@ -26,7 +26,7 @@ _chosen = threading.local()  # vector_isa: in place of what Inductor would choos
 
 @dataclass(frozen=True)
 class CompilerFlags:
-    """Flags and libraries with which our kernels round as Inductor's do."""
+    """Flags with which our kernels round as Inductor's do, and the libraries that have what they call."""
 
     flags: tuple[str, ...]
     libraries: tuple[str, ...]
