@@ -242,7 +242,7 @@ def bench_command(
         str,
         typer.Argument(
             metavar="SUITE",
-            help="boundary, torch, moe, decode, quantized, attention, convolution, loaded, or all of these; or cuda.",
+            help="boundary, torch, moe, decode, quantized, attention, convolution, loaded, package, or all; or cuda.",
         ),
     ],
     device_suite: Annotated[
