@@ -190,4 +190,4 @@ def test_every_way_is_compared_with_its_own_best_shape(monkeypatch: pytest.Monke
         ("the same with our GEMV, against graph + PDL of our GEMV", 0.978),
     ]
     assert found["chain"][-1] == ("64 layers of RMSNorm and GEMV, against graph + PDL", 0.692)
-    assert len(timed) == 1 + len(cuda.GEMV_RINGS) + 1 + len(cuda.DECODE_RINGS) + 4 + 3
+    assert len(timed) == 1 + len(cuda.GEMV_RINGS) + 2 + len(cuda.DECODE_RINGS) + 4 + 3

@@ -37,6 +37,7 @@ from .measure import Figure, Result, Timing, summary
 
 CONFIGS = tuple(GemvConfig(*config) for config in ((4, 1024, 4), (8, 512, 4), (8, 1024, 8), (16, 256, 4), (2, 2048, 4)))
 WIDE_CONFIGS = GemvConfig(8, 2048, 8), GemvConfig(4, 2048, 8)  # beside the fastest in a graph: best for others
+DECODE_CONFIG = GemvConfig(4, 1024, 4)  # of 8192 columns, beside the fastest in a graph: it needs fewer registers
 BODIES = 28
 # rings that are tried; in the decode step shared memory holds a copy of the task table as well
 GEMV_RINGS = RingConfig(160, 128, 48, 48), RingConfig(160, 144, 48, 64), RingConfig(128, 128, 64, 64)
@@ -166,8 +167,10 @@ def _gemv(torch: Any, result: Result, rounds: int, rate: float) -> None:
 
 def _decode(torch: Any, result: Result, rounds: int, rate: float) -> None:
     configs = {columns: best_config(torch, result, rows, columns) for rows, columns in ((16384, 2048), (2048, 8192))}
-    chain = decode_chain(torch, configs)
-    timings = time_chain(result, chain, rounds, rate)
+    timings: dict[str, Timing] = {}
+    for long_rows in dict.fromkeys((DECODE_CONFIG, configs[8192])):
+        chain = decode_chain(torch, {**configs, 8192: long_rows})
+        _keep_best(timings, time_chain(result, chain, rounds, rate, shows_time=long_rows == DECODE_CONFIG))
     add_figures(result, "144 unmodified Triton kernels", timings, {GRAPH: (1.0, 1.08)})
     best = _with_rings(result, chain, DECODE_RINGS, rounds, rate)
     name, peer = _fastest(timings, best, (GRAPH, PDL_GRAPH))

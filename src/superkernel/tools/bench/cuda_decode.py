@@ -93,7 +93,8 @@ def decode_chain(torch: Any, configs: dict[int, GemvConfig], layers: int = 16) -
     expected = _reference(torch, model, x, cosine, sine)
     matrices = [matrix for layer in model for matrix in (layer.qkv, layer.output, layer.gate_up, layer.down)]
     nbytes = sum(matrix.numel() * matrix.element_size() for matrix in matrices)
-    name = f"{9 * layers} kernels of a {layers}-layer decode step"
+    long_rows = configs[max(configs)]
+    name = f"{9 * layers} kernels of a {layers}-layer decode step, GEMV of long rows with {long_rows}"
     # rotate_and_append writes a part of the caches; a norm on every SM would delay the weights behind it
     pure = ["gemv", "attend", "silu_mul"]
     state = [cache for layer in model for cache in (layer.keys, layer.values)]
