@@ -20,6 +20,7 @@ from handmade_package import WEIGHT, write_handmade, write_sums
 
 import superkernel as sk
 from superkernel.errors import BuildError, LaunchError, OptionError
+from superkernel.package.library import library_path
 
 X = np.arange(8, dtype=np.float32).reshape(2, 4)
 Y = np.full((2, 4), 2, np.float32)
@@ -394,3 +395,33 @@ def test_torch_is_not_needed(package: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-c", WITHOUT_TORCH, str(package), str(needs_torch)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+def test_the_library_shows_the_process_no_symbol_but_its_own() -> None:
+    """Torch, loaded later, would take a symbol of c10 from it."""
+    from elftools.elf.elffile import ELFFile
+
+    with library_path().open("rb") as file:
+        symbols = ELFFile(file).get_section_by_name(".dynsym").iter_symbols()
+        shown = {symbol.name for symbol in symbols if symbol["st_shndx"] != "SHN_UNDEF"}
+    assert "sk_run" in shown and {name for name in shown if not name.startswith(("sk_", "SUPERKERNEL_"))} == set()
+
+
+TORCH_AFTERWARDS = """
+import sys
+import superkernel as sk
+model = sk.load_model(sys.argv[1])
+assert "torch" not in sys.modules
+import torch
+try:
+    torch.zeros(3).view(5)
+except RuntimeError as error:
+    print(error)
+"""
+
+
+@pytest.mark.conformance
+def test_torch_that_is_loaded_afterwards_raises_its_own_errors(package: Path) -> None:
+    command = [sys.executable, "-c", TORCH_AFTERWARDS, str(package)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stdout) == (0, "shape '[5]' is invalid for input of size 3\n"), done.stderr

@@ -110,7 +110,8 @@ def test_without_arguments_there_is_help(shell: Shell, words: list[str]) -> None
 
 def test_these_are_the_commands() -> None:
     commands = {command.name for command in app.registered_commands} | {group.name for group in app.registered_groups}
-    assert commands == {"demo", "doctor", "compile", "emulate", "run", "explain", "compare", "bench", "trace", "cache"}
+    compiling = {"compile", "run", "emulate", "export", "package"}
+    assert commands == compiling | {"demo", "doctor", "explain", "compare", "bench", "trace", "cache"}
 
 
 @pytest.mark.parametrize("arguments", [["nope"], ["compile"], ["compile", "ops.json"], ["demo", "--nope"], ["bench"]])
@@ -159,7 +160,7 @@ def test_shells_complete_commands(shell: Shell, monkeypatch: pytest.MonkeyPatch)
         "COMP_CWORD": "1",
     }.items():
         monkeypatch.setenv(name, value)
-    assert shell().out.split() == ["emulate", "explain"]
+    assert sorted(shell().out.split()) == ["emulate", "explain", "export"]
 
 
 def test_without_torch_explain_says_so(tmp_path: Path) -> None:

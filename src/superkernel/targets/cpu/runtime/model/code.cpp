@@ -1,4 +1,4 @@
-// code.cpp: objects of a package -> loaded code, with the symbols of this library visible to it.
+// code.cpp: objects of a package -> loaded code.
 #include "code.h"
 
 #include <dlfcn.h>
@@ -22,13 +22,6 @@ std::string fresh_spelling(const std::string& path) {
     return slashes + path.substr(1);
 }
 
-// The library or program that an address lies in, as a handle that keeps it loaded; null: the program, which stays anyway.
-void* keep_loaded(const void* address, int flags) {
-    Dl_info found;
-    if (dladdr(address, &found) == 0 || found.dli_fname == nullptr) return nullptr;
-    return dlopen(found.dli_fname, RTLD_NOW | RTLD_NOLOAD | flags);
-}
-
 }  // namespace
 
 SharedObject::SharedObject(const std::string& path, const std::string& relative)
@@ -49,6 +42,8 @@ host::Entry SharedObject::entry(const std::string& symbol) const {
     }
     return reinterpret_cast<host::Entry>(found);
 }
+
+StopSlot SharedObject::stop_slot() const { return reinterpret_cast<StopSlot>(dlsym(handle_, "sk_stop_slot")); }
 
 // As targets/cpu/embedded_facts.py writes it, up to the sources.
 static std::string spell_facts(const PlanSpec& plan) {
@@ -90,26 +85,7 @@ void SharedObject::check_facts(const PlanSpec& plan, const LaunchSpec& launch) c
     if (*at != ']' || source != launch.arguments.size()) refuse("the arguments");
 }
 
-Code::~Code() {
-    plans_.clear();
-    objects_.clear();
-    if (checks_library_ != nullptr) dlclose(checks_library_);
-}
-
-// Objects use functions of this library without naming it. A program that loaded the library privately, as Python does,
-// would hide them; in a program with the static library they are the program's. Of several copies the loader takes the
-// first that it finds.
-void Code::show_symbols() {
-    void* const self = keep_loaded(reinterpret_cast<const void*>(&sk_version), RTLD_GLOBAL);
-    if (self != nullptr) dlclose(self);  // the symbols stay visible
-    void* const found = dlsym(RTLD_DEFAULT, "sk_stop_function");
-    if (found == nullptr) return;
-    stop_slot_ = reinterpret_cast<StopSlot>(found);
-    checks_library_ = keep_loaded(found, 0);
-}
-
 void Code::load(const PackageFolder& folder, const Manifest& manifest) {
-    show_symbols();
     for (const ObjectList& object : manifest.objects) {
         if (object.choices.empty()) continue;  // no shape that is kept needs it
         const std::string& file = object.choices[0].file;
@@ -124,7 +100,7 @@ void Code::load(const PackageFolder& folder, const Manifest& manifest) {
                 for (const PlanSpec& plan : launch.plans) {
                     auto code = std::make_unique<PlanCode>();
                     code->spec = &plan;
-                    code->stop_slot = stop_slot_;
+                    code->stop_slot = object.stop_slot();
                     object.check_facts(plan, launch);
                     code->program.facts = {};
                     code->program.facts.entry = object.entry(plan.entry);

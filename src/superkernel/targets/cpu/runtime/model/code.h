@@ -19,6 +19,7 @@ class SharedObject {
     SharedObject(const SharedObject&) = delete;
     SharedObject& operator=(const SharedObject&) = delete;
     host::Entry entry(const std::string& symbol) const;
+    StopSlot stop_slot() const;  // null: the code has no checks
     // Refuses a plan that is not what the object says of its entry; objects that say nothing are taken as they are.
     void check_facts(const PlanSpec& plan, const LaunchSpec& launch) const;
 
@@ -32,21 +33,16 @@ struct PlanCode {
     const PlanSpec* spec;
     host::Program program;
     TeamTrial trial;
-    StopSlot stop_slot;  // of the copy of this library whose checks the code calls
+    StopSlot stop_slot;  // null: the code has no checks
 };
 
 class Code {
   public:
-    ~Code();
     // The contents of every object are compared with their hash before it is loaded.
     void load(const PackageFolder& folder, const Manifest& manifest);
     PlanCode& find(const PlanSpec& plan) const;
 
   private:
-    void show_symbols();
-
-    void* checks_library_ = nullptr;  // keeps the copy of this library whose checks the code calls
-    StopSlot stop_slot_ = sk_stop_function;
     std::map<std::string, std::unique_ptr<SharedObject>> objects_;  // by launch
     std::map<const PlanSpec*, std::unique_ptr<PlanCode>> plans_;
 };

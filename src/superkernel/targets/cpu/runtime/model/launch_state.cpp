@@ -117,12 +117,12 @@ void LaunchState::enter(int core, int part) noexcept {
     const int outer_core = core_here;
     jmp_buf* const outer_exit = exit_point;
     jmp_buf here;
-    StopFunction& stop_here = *code_.stop_slot();
-    const StopFunction outer_stop = stop_here;
+    StopFunction* const stop_here = code_.stop_slot == nullptr ? nullptr : code_.stop_slot();
+    const StopFunction outer_stop = stop_here == nullptr ? nullptr : *stop_here;
     launch_here = this;
     core_here = core;
     exit_point = &here;
-    stop_here = stop_kernel;
+    if (stop_here != nullptr) *stop_here = stop_kernel;
     if (_setjmp(here) == 0) {
         try {
             code_.program.facts.entry(this, part);
@@ -133,7 +133,7 @@ void LaunchState::enter(int core, int part) noexcept {
     launch_here = outer;
     core_here = outer_core;
     exit_point = outer_exit;
-    stop_here = outer_stop;
+    if (stop_here != nullptr) *stop_here = outer_stop;
 }
 
 void LaunchState::run_core(void* state, int core) { static_cast<LaunchState*>(state)->enter(core, core); }
