@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -180,12 +181,15 @@ def test_a_steady_call_makes_at_most_eleven_python_calls() -> None:
         if event == "call" and frame.f_code.co_filename.startswith(package):
             calls.append(frame.f_code.co_qualname)
 
-    for _ in range(20):  # the profit gate has decided by then
-        function(x, w)
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
-        function(x, w)
-    finally:
-        sys.setprofile(before)
+    deadline = time.monotonic() + 60
+    while not 0 < len(calls) <= 11 and time.monotonic() < deadline:
+        for _ in range(20):  # the profit gate decides, once another thread has built what it compares
+            function(x, w)
+        calls.clear()
+        before = sys.getprofile()
+        sys.setprofile(count)
+        try:
+            function(x, w)
+        finally:
+            sys.setprofile(before)
     assert 0 < len(calls) <= 11, calls
