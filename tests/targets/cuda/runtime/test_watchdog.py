@@ -157,6 +157,35 @@ def test_watchdog_0_watches_nothing(fake: FakeDriver, tmp_path: Path) -> None:
     kernel.close()
 
 
+@pytest.mark.parametrize("from_finalizer", [False, True])
+def test_a_state_is_not_freed_while_it_is_looked_at(
+    fake: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, from_finalizer: bool
+) -> None:
+    looks, goes_on, looked = threading.Event(), threading.Event(), threading.Event()
+
+    def check(self: watchdog.Watchdog, watched: watchdog._Watched, now: float) -> None:
+        looks.set()
+        goes_on.wait()
+        watched.state.snapshot()  # the fake notes a copy from memory that was freed
+        looked.set()
+
+    kernel = load(fake, tmp_path, QUICK)
+    monkeypatch.setattr(watchdog.Watchdog, "_check", check)
+    launch(kernel)
+    looks.wait()
+    if from_finalizer:
+        device_kernel_module.close_forgotten(dict(kernel._kernels))
+        kernel._kernels.clear()
+        kernel._closed = True
+        goes_on.set()
+    else:
+        monkeypatch.setattr(device_kernel_module.DeviceKernel, "wait", lambda self: None)
+        threading.Timer(0.05, goes_on.set).start()
+        kernel.close()
+        assert looked.is_set()
+    until(lambda: looked.is_set() and fake.get("used") == 0)
+
+
 def test_ctrl_c_while_waiting_ends_the_launch(
     fake: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

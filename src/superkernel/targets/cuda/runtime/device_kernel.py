@@ -271,13 +271,14 @@ class DeviceKernel:
         except LaunchError:  # the context is lost
             return True
 
-    def close(self) -> None:
-        """Nothing is running."""
+    def close(self, waits: bool = True) -> None:
+        """Nothing is running. All is freed when it returns if it `waits` for the watchdog; a finalizer must not."""
         with self.device.current():
             for state in self.states():
-                WATCHDOG.forget(state)
-                state.close()
+                WATCHDOG.close(state)
             release_module(self._module)
+        if waits:
+            WATCHDOG.finish_look()
         self._states.clear()
         self._captured.clear()
 
@@ -289,4 +290,4 @@ def close_forgotten(kernels: Mapping[int, DeviceKernel]) -> None:
             for state in kernel.states():
                 WATCHDOG.forget(state)
         else:
-            kernel.close()
+            kernel.close(waits=False)

@@ -42,6 +42,8 @@ class Watchdog:
     def __init__(self) -> None:
         self._condition = threading.Condition()
         self._watched: dict[LaunchState, _Watched] = {}
+        self._looked_at: LaunchState | None = None
+        self._closes: list[LaunchState] = []  # when the look at them is over
         self._thread: threading.Thread | None = None
         self._stopped = False
 
@@ -59,6 +61,23 @@ class Watchdog:
     def forget(self, state: LaunchState) -> None:
         with self._condition:
             self._watched.pop(state, None)
+
+    def close(self, state: LaunchState) -> None:
+        """Forget and close it; one that is being looked at, when that is over. Never waits: finalizers call it."""
+        with self._condition:
+            self._watched.pop(state, None)
+            if self._looked_at is state:
+                self._closes.append(state)
+                return
+        with state.device.current():
+            state.close()
+
+    def finish_look(self) -> None:
+        """Returns when what close() left to the thread is closed."""
+        with self._condition:
+            thread = self._thread
+            while self._closes and thread is not threading.current_thread() and thread is not None and thread.is_alive():
+                self._condition.wait(_LEAST_PERIOD_S)
 
     def stop(self) -> None:
         """Before the interpreter ends: no thread may be inside the driver when that closes its context."""
@@ -81,7 +100,23 @@ class Watchdog:
                     return
                 present = list(self._watched.values())
             for watched in present:
-                self._look(watched)
+                with self._condition:
+                    if self._watched.get(watched.state) is not watched:
+                        continue
+                    self._looked_at = watched.state
+                try:
+                    self._look(watched)
+                finally:
+                    self._end_look()
+
+    def _end_look(self) -> None:
+        with self._condition:
+            self._looked_at = None
+            for state in self._closes:
+                with state.device.current():
+                    state.close()
+            self._closes.clear()
+            self._condition.notify_all()
 
     def _look(self, watched: _Watched) -> None:
         state = watched.state
