@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from superkernel.cache import Cache, digest
 from superkernel.targets.cpu.build import INCLUDE
-from superkernel.targets.cpu.package_link import CHECKS
+from superkernel.targets.cpu.package_link import CHECKS, EXCEPTIONS
 from superkernel.targets.native.objects import CXX_FLAGS, text_key
 from superkernel.targets.native.toolchain import find_toolchain, run
 
@@ -34,11 +34,13 @@ def code(*more_flags: str) -> Path:
     """The shared object with all entries of hand_made.cpp."""
     tools, store = find_toolchain(), Cache()
     flags = [*CXX_FLAGS, "-O1", "-march=x86-64", "-shared", f"-I{INCLUDE}", *more_flags]
-    key = digest("hand-made package", text_key([SOURCE, CHECKS], [INCLUDE]), *flags, tools.identity)
+    key = digest("hand-made package", text_key([SOURCE, CHECKS, EXCEPTIONS], [INCLUDE]), *flags, tools.identity)
     return store.make(
         key,
         ".so",
-        lambda path: run([*tools.cxx, *flags, str(SOURCE), str(CHECKS), "-o", str(path)], what="hand-made code"),
+        lambda path: run(
+            [*tools.cxx, *flags, str(SOURCE), str(CHECKS), str(EXCEPTIONS), "-o", str(path)], what="hand-made code"
+        ),
     )
 
 

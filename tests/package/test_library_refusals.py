@@ -372,6 +372,7 @@ def test_a_check_inside_the_model_fails_the_call_only(context: c_void_p) -> None
         run(context, "check", [np.full((), -50, np.float32)], [y])
     run(context, "check", [np.full((), 5, np.float32)], [y])
     assert y == 5
+    assert ctypes.CDLL("libstdc++.so.6")["_ZSt19uncaught_exceptionsv"]() == 0
 
 
 def test_options_out_of_range_are_refused(folder: Path) -> None:

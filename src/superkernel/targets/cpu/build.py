@@ -29,7 +29,7 @@ from .actions import LinkedKernel
 from .embedded_facts import facts_source, facts_symbol
 from .emit import side_by_side
 from .emit_lines import parameter_types
-from .package_link import CHECKS, link_for_package
+from .package_link import CHECKS, EXCEPTIONS, link_for_package
 from .runtime.openmp import openmp
 from .vector_functions import compile_vector_functions, sources_key, sources_of, vector_functions
 
@@ -179,7 +179,7 @@ def link(
     users = {name: part.kernel.op_type or part.kernel.name for part, _ in parts for name in part.undefined}
     functions = sources_of(origin)
     needed = [*libraries, *([openmp().path] if any(n.startswith(("GOMP_", "omp_")) for n in origin) else [])]
-    needed = [CHECKS] if for_package else needed
+    needed = [CHECKS, EXCEPTIONS] if for_package else needed
 
     def build(output: Path, log: list[str]) -> None:
         check()

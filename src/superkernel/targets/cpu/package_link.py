@@ -14,7 +14,10 @@ from ..native.toolchain import demangle
 
 # failed checks of generated kernels, such as an index out of bounds; part of every object that has one
 CHECKS = Path(__file__).parent / "package_objects" / "kernel_checks.cpp"
+# where exceptions of kernels end; part of every object that uses the C++ library
+EXCEPTIONS = CHECKS.with_name("exceptions.cpp")
 _CHECKS = ("c10::detail::torchCheckFail(", "c10::detail::torchInternalAssertFail(")
+_CXX_LIBRARY = ("_Z", "__cxa_throw", "__gxx_personality")  # how its symbols begin
 _FLAGS = ("-O2", *(["-march=x86-64"] if platform.machine() == "x86_64" else []))
 
 
@@ -27,10 +30,12 @@ def link_for_package(
     log: list[str],
 ) -> None:
     """`users`: undefined symbol -> the op that needs it. The error for a symbol that nothing supplies names both."""
-    files = [*beside]
-    if any(name.startswith(_CHECKS) for name in demangle(users).values()):
-        job = CompileJob(CHECKS, _FLAGS, keyed_by_text=True)
-        files += objects.compile_sources([job], context.toolchain, context.cache, (), None, log)
+    checks = {symbol for symbol, name in demangle(users).items() if name.startswith(_CHECKS)}
+    sources = [CHECKS] if checks else []
+    if any(symbol.startswith(_CXX_LIBRARY) for symbol in set(users) - checks):
+        sources.append(EXCEPTIONS)
+    jobs = [CompileJob(source, _FLAGS, keyed_by_text=True) for source in sources]
+    files = [*beside, *objects.compile_sources(jobs, context.toolchain, context.cache, (), None, log)]
     origin = {symbol: Path(f"op {user}") for symbol, user in users.items()}
     paths = [str(path.absolute()) for path in files]
     try:

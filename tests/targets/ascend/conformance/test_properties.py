@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import random
 from collections import Counter
 from collections.abc import Iterable
@@ -153,6 +154,18 @@ def test_p16_an_unknown_tiling_key_traps_and_calls_nothing() -> None:
         launch_inputs = LaunchInputs({}, {"op1": lambda inputs, answer=answer: answer})
         with pytest.raises(LaunchError, match=problem):
             emulate(emitted, graph, case.buffers(0), launch_inputs)
+
+
+def test_p16_a_trap_ends_a_launch_that_a_destructor_began() -> None:
+    """An exception is on its way through the thread that launches: the cores must not take it for theirs."""
+    globals_of_thread = ctypes.CDLL("libstdc++.so.6")["__cxa_get_globals"]
+    globals_of_thread.restype = ctypes.POINTER(ctypes.c_uint)
+    uncaught = ctypes.sizeof(ctypes.c_void_p) // ctypes.sizeof(ctypes.c_uint)  # behind the pointer to those caught
+    globals_of_thread()[uncaught] += 1
+    try:
+        test_p16_an_unknown_tiling_key_traps_and_calls_nothing()
+    finally:
+        globals_of_thread()[uncaught] -= 1
 
 
 @pytest.mark.parametrize("seed", first_of(range(60), 10))

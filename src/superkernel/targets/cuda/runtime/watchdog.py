@@ -76,7 +76,9 @@ class Watchdog:
         """Returns when what close() left to the thread is closed."""
         with self._condition:
             thread = self._thread
-            while self._closes and thread is not threading.current_thread() and thread is not None and thread.is_alive():
+            while (
+                self._closes and thread is not threading.current_thread() and thread is not None and thread.is_alive()
+            ):
                 self._condition.wait(_LEAST_PERIOD_S)
 
     def stop(self) -> None:

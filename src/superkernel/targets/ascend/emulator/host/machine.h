@@ -253,6 +253,7 @@ struct Machine {
     uint64_t held_until = 0;
     uint64_t seen_progress = 0, stalled_steps = 0;
     bool stopping = false;
+    int uncaught_outside = 0;  // exceptions on their way through this thread when the launch began
     bool follows = false;  // an earlier launch on the same memory and flags
     std::vector<bool> is_held;
     std::vector<Core*> ready;
@@ -357,6 +358,7 @@ private:
     void hold_some();
     std::string standing() const;  // what each core does or waits for
     void unwind();
+    bool unwinds() const;
     CachedLine& cached_line(uint64_t line, bool speculative);
     void drop(Core& core, uint64_t line);
     void put(Core& core, const Clock& clock, uint64_t address, const uint8_t* bytes, uint64_t count, uint32_t op);

@@ -93,11 +93,14 @@ void Machine::fail(const Core& core, const std::string& why) {
     error = who(core) + ", " + where(core) + ": " + why;
 }
 
+// Whether this thread leaves a core because of an exception. The caller of the launch may itself be in a destructor.
+bool Machine::unwinds() const { return std::uncaught_exceptions() > uncaught_outside; }
+
 // Every primitive takes at least one step; between steps other cores may run.
 void Machine::step(uint64_t cost) {
     Core& core = *running;
     if (stopping) {
-        if (std::uncaught_exceptions()) return;  // a destructor on the way out
+        if (unwinds()) return;  // a destructor on the way out
         throw Stop{};
     }
     steps = steps + 1;
@@ -119,7 +122,7 @@ void Machine::look_around() {
 void Machine::give_way() {
     Core& core = *running;
     if (_setjmp(core.context) == 0) _longjmp(scheduler, 1);
-    if (stopping && !std::uncaught_exceptions()) throw Stop{};
+    if (stopping && !unwinds()) throw Stop{};
 }
 
 void Machine::resume(Core& core) {
@@ -331,6 +334,7 @@ void Machine::unwind() {
 }
 
 void Machine::run() {
+    uncaught_outside = std::uncaught_exceptions();
     is_held.assign(cores.size(), false);
     for (auto& core : cores) core->priority = random.next();
     if (follows) check_leaks("set at the begin: the launch before left them so");

@@ -45,6 +45,8 @@ host::Entry SharedObject::entry(const std::string& symbol) const {
 
 StopSlot SharedObject::stop_slot() const { return reinterpret_cast<StopSlot>(dlsym(handle_, "sk_stop_slot")); }
 
+EnterFunction SharedObject::enter() const { return reinterpret_cast<EnterFunction>(dlsym(handle_, "sk_enter")); }
+
 // As targets/cpu/embedded_facts.py writes it, up to the sources.
 static std::string spell_facts(const PlanSpec& plan) {
     std::string text = "1";
@@ -101,6 +103,7 @@ void Code::load(const PackageFolder& folder, const Manifest& manifest) {
                     auto code = std::make_unique<PlanCode>();
                     code->spec = &plan;
                     code->stop_slot = object.stop_slot();
+                    code->enter = object.enter();
                     object.check_facts(plan, launch);
                     code->program.facts = {};
                     code->program.facts.entry = object.entry(plan.entry);

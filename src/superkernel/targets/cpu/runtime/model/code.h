@@ -20,6 +20,7 @@ class SharedObject {
     SharedObject& operator=(const SharedObject&) = delete;
     host::Entry entry(const std::string& symbol) const;
     StopSlot stop_slot() const;  // null: the code has no checks
+    EnterFunction enter() const;  // null: the code throws no exceptions
     // Refuses a plan that is not what the object says of its entry; objects that say nothing are taken as they are.
     void check_facts(const PlanSpec& plan, const LaunchSpec& launch) const;
 
@@ -34,6 +35,7 @@ struct PlanCode {
     host::Program program;
     TeamTrial trial;
     StopSlot stop_slot;  // null: the code has no checks
+    EnterFunction enter;  // null: the code throws no exceptions
 };
 
 class Code {

@@ -124,9 +124,10 @@ void LaunchState::enter(int core, int part) noexcept {
     exit_point = &here;
     if (stop_here != nullptr) *stop_here = stop_kernel;
     if (_setjmp(here) == 0) {
-        try {
-            code_.program.facts.entry(this, part);
-        } catch (...) {  // of a kernel that found no memory, for example
+        const host::Entry entry = code_.program.facts.entry;
+        if (code_.enter == nullptr) {
+            entry(this, part);
+        } else if (!code_.enter(entry, this, part)) {
             fail(activity[core].step.load(std::memory_order_relaxed), "a kernel threw an exception");
         }
     }
