@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ..errors import GraphError, PlanError, nearest, shown
+from .collectives import Collective, find_collectives
 from .events import Event
 from .gc_pause import without_collection
 from .hazards import Edge, find_edges, with_wait_points
@@ -33,6 +34,7 @@ class Buffer:
     needs_value: bool  # some op reads it before any op has written it
     reach: int = 0  # the largest offset at which an op takes it, in bytes
     least_bytes: int = 0  # where the last of the parts ends that ops take by offset
+    window: bool = False  # memory that other ranks see: the caller passes it
 
     @property
     def typed(self) -> bool:
@@ -49,7 +51,7 @@ class Buffer:
     @property
     def can_allocate(self) -> bool:
         """Whether a launch can allocate it: its size is known, and no op reads it before an op writes it."""
-        return self.typed and not self.needs_value and not self.scalar
+        return self.typed and not self.needs_value and not self.scalar and not self.window
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ class Graph:
     events: tuple[ExternalEvent, ...]
     title: str | None = None  # what its binary is called: graphs that differ in name only then share it
     outputs: tuple[str, ...] = ()  # names that a launch returns if it allocates them
+    collectives: tuple[Collective, ...] = ()  # in the serial order of their senders
 
     @property
     def label(self) -> str:
@@ -112,6 +115,8 @@ class Graph:
             args = ", ".join(f"{p.kind.value} {arg}" for p, arg in zip(node.kernel.params, node.op.args, strict=True))
             notes = f"  stream {node.stream}" if node.stream else ""
             notes += "".join(f"  sends {e}" for e in node.notifies) + "".join(f"  receives {e}" for e in node.awaits)
+            for sync in node.ranks:
+                notes += f"  {'notifies' if sync.sends else 'waits for'} the ranks of {sync.group}"
             lines.append(f"  {index:>4} {node.name}: {node.kernel.name}<{node.blocks}>({args}){notes}")
             for edge in self.incoming[index]:
                 why = "; ".join(map(str, edge.reasons))
@@ -167,11 +172,14 @@ def _build_graph(ops: Sequence[Op], name: str, stream_fusion: bool) -> Graph:
         for i, op in enumerate(ops)
     )
     buffers = _collect_buffers(nodes, order)
+    collectives = find_collectives(nodes, order)
+    for collective in collectives:
+        buffers[collective.window] = replace(buffers[collective.window], window=True)
     edges = find_edges(nodes, order, pairs)
     bound = {labels[e]: e for e in labels if isinstance(e, Event)}
     external = dict.fromkeys(label for node in nodes for label in node.notifies + node.awaits)
     events = tuple(ExternalEvent(label, bound.get(label)) for label in external)
-    return Graph(name, nodes, order, edges, buffers, events)
+    return Graph(name, nodes, order, edges, buffers, events, collectives=collectives)
 
 
 def _unread_names(graph: Graph) -> tuple[str, ...]:

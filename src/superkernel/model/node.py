@@ -7,6 +7,7 @@ from functools import cached_property
 
 from .op import Op, Place, place_of
 from .params import Kind, Param
+from .ranks import RankSync
 from .subkernel import SubKernel
 from .tiling import CompiledTiling, TilingFunction
 
@@ -27,6 +28,11 @@ class Node:
     @property
     def stream(self) -> int:
         return self.op.stream
+
+    @property
+    def ranks(self) -> tuple[RankSync, ...]:
+        """How it synchronises with other ranks; those of groups of one rank as well."""
+        return tuple(self.op.ranks)
 
     @property
     def dynamic(self) -> bool:

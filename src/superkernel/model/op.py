@@ -10,6 +10,7 @@ from ..errors import GraphError, nearest, shown
 from .events import Event
 from .params import MOST_BYTES, Kind, Number, Param, check_name, scalar_bits
 from .plain_values import plain_number, whole_number
+from .ranks import RankSync, checked_ranks
 from .subkernel import SubKernel
 from .tiling import CompiledTiling, TilingFunction
 
@@ -62,6 +63,7 @@ class Op:
     recv: Sequence[EventId] = ()
     task: str | Task = Task.NORMAL
     tiling: TilingFunction | CompiledTiling | None = field(default=None, repr=False)
+    ranks: Sequence[RankSync] = field(default=(), kw_only=True)  # how it synchronises with other processes
 
     def __post_init__(self) -> None:
         if not isinstance(self.kernel, SubKernel):
@@ -78,6 +80,7 @@ class Op:
         if stream is None or not 0 <= stream <= _MOST_STREAM:
             raise GraphError(f"{where}stream is {shown(self.stream)}; it must be a whole number from 0")
         object.__setattr__(self, "stream", stream)
+        object.__setattr__(self, "ranks", checked_ranks(self.ranks, where))
         tasks = [t.value for t in Task]
         if not isinstance(self.task, Task):
             if not isinstance(self.task, str) or self.task not in tasks:

@@ -3,7 +3,8 @@
 Of a file, `kernels` and `ops` are required; of a kernel one of `source`, `object` and `ptx`, `params`, and `block_dim`
 or `grid`; of an op `kernel` and `args`; of the `tiling` of a dynamic op `symbol` and one of `source` and
 `object`. A kernel without a `symbol` is called like its id. An argument is a name, a number, or a place in a buffer:
-{"name": "x", "offset": 128}, in bytes. `outputs` lists the names that a launch returns.
+{"name": "x", "offset": 128}, in bytes. `outputs` lists the names that a launch returns. `ranks` of an op lists how it
+synchronises with other processes: {"collective", "group": {"name", "ranks", "rank"}, "window", "sends", "terms"}.
 Paths are relative to the JSON file; null counts as absent.
 """
 
@@ -17,11 +18,12 @@ from ..errors import nearest
 from .json_value import FieldPlace, JsonValue, located, parse_json, shown
 from .op import Argument, Op, Place, Task
 from .options import TARGETS, Options
+from .ranks import ranks_from_json
 from .subkernel import SubKernel
 from .tiling import CompiledTiling, Tiling
 
 _FILE = ("name", "target", "options", "kernels", "ops", "outputs")
-_OP = ("kernel", "args", "name", "stream", "send", "recv", "task", "tiling")
+_OP = ("kernel", "args", "name", "stream", "send", "recv", "task", "tiling", "ranks")
 _TILING = ("source", "object", "symbol", "flags", "libraries")
 _PLACE = ("name", "offset")
 
@@ -78,8 +80,9 @@ def _op(entry: JsonValue, kernels: Mapping[str, SubKernel], folder: Path) -> Op:
     send, recv = (read_events(fields[key]) if key in fields else () for key in ("send", "recv"))
     task = fields["task"].one_of([task.value for task in Task], "task") if "task" in fields else Task.NORMAL
     tiling = _tiling(fields["tiling"], folder) if "tiling" in fields else None
+    ranks = ranks_from_json(fields["ranks"]) if "ranks" in fields else ()
     with located(entry):
-        return Op(kernels[used], args, name, stream, send, recv, task, tiling)
+        return Op(kernels[used], args, name, stream, send, recv, task, tiling, ranks=ranks)
 
 
 def _tiling(entry: JsonValue, folder: Path) -> CompiledTiling:

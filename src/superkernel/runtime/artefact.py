@@ -18,6 +18,7 @@ from ..model.node import Node
 from ..model.op import Argument, Op, Place
 from ..model.options import Options
 from ..model.params import Param
+from ..model.ranks import RankGroup, RankSync, ranks_to_json
 from ..model.subkernel import SubKernel
 from ..model.tiling import CompiledTiling
 from ..plan import MOST_CORES, CoreChoice
@@ -26,7 +27,7 @@ from ..targets.protocol import Executable, LaunchPlan, Target
 from ..version import __version__
 from .checksums import check_files, listed_files, write_checksums
 
-VERSION = 7
+VERSION = 8
 MANIFEST = "superkernel.json"
 _UNFINISHED = "unfinished-"
 
@@ -240,6 +241,7 @@ def _op_fields(node: Node, kernels: list[SubKernel]) -> dict[str, Any]:
         "recv": [str(e) for e in node.receives],
         "task": node.op.task.value if not isinstance(node.op.task, str) else node.op.task,
         "tiling": _tiling_fields(node.compiled_tiling),
+        "ranks": ranks_to_json(node.ranks),
     }
 
 
@@ -253,7 +255,12 @@ def _saved_argument(argument: Argument) -> object:
 def _op(fields: dict[str, Any], kernels: list[SubKernel]) -> Op:
     args = [Place(**arg) if isinstance(arg, dict) else arg for arg in fields["args"]]
     name, stream, send, recv, task = (fields[key] for key in ("name", "stream", "send", "recv", "task"))
-    return Op(kernels[fields["kernel"]], args, name, stream, send, recv, task, _tiling(fields.get("tiling")))
+    tiling, ranks = _tiling(fields.get("tiling")), tuple(map(_rank_sync, fields["ranks"]))
+    return Op(kernels[fields["kernel"]], args, name, stream, send, recv, task, tiling, ranks=ranks)
+
+
+def _rank_sync(fields: dict[str, Any]) -> RankSync:
+    return RankSync(**{**fields, "group": RankGroup(**fields["group"])})
 
 
 def _tiling_fields(tiling: CompiledTiling | None) -> dict[str, Any] | None:

@@ -1,0 +1,52 @@
+// window.h: the shared memory of one collective: a line of words for each rank, then two slots for each rank.
+//
+// Works in kernels and in the host library. model/window_layout.py describes the same layout in Python.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace sk {
+
+constexpr size_t kRankLine = 128;
+constexpr uint32_t kRankFailed = 0xffffffffu;  // as `arrived`: the rank has failed; never a round
+
+// The words of one rank. Only its own process writes them, except `sleepers`.
+struct alignas(kRankLine) RankLine {
+    std::atomic<uint32_t> arrived;   // the last round that this rank has published, or kRankFailed
+    std::atomic<uint32_t> sleepers;  // cores of all ranks that are blocked on `arrived`, by a futex that processes share
+    uint32_t round;                  // the round that this rank is in: its host writes it before a segment begins
+    uint32_t patience_ms;            // how long this rank waits for others; 0: without a limit
+    uint32_t global_rank;            // for reports, as below
+    uint32_t process;
+    uint32_t unused[26];
+};
+static_assert(sizeof(RankLine) == kRankLine, "a rank's words fill its line");
+
+inline RankLine* rank_lines(void* window) { return static_cast<RankLine*>(window); }
+inline const RankLine* rank_lines(const void* window) { return static_cast<const RankLine*>(window); }
+
+// The round that a rank is in; a kernel asks for its own rank.
+inline uint32_t round_of(const void* window, uint32_t rank) { return rank_lines(window)[rank].round; }
+
+// Where the slots begin: behind the lines, and at a page if they are as large as one.
+inline uint64_t slots_offset(uint32_t ranks, uint64_t stride) {
+    const uint64_t unit = stride >= 4096 ? 4096 : 64;
+    return (ranks * kRankLine + unit - 1) / unit * unit;
+}
+
+// Where `rank` stores in `round`; `stride` is WindowLayout.stride.
+inline char* slot(void* window, uint32_t ranks, uint64_t stride, uint32_t round, uint32_t rank) {
+    return static_cast<char*>(window) + slots_offset(ranks, stride) + (uint64_t(round & 1) * ranks + rank) * stride;
+}
+inline const char* slot(const void* window, uint32_t ranks, uint64_t stride, uint32_t round, uint32_t rank) {
+    return slot(const_cast<void*>(window), ranks, stride, round, rank);
+}
+
+// Whether a rank whose last published round is `arrived` has published `round`: rounds wrap.
+inline bool has_arrived(uint32_t arrived, uint32_t round) {
+    return arrived != kRankFailed && int32_t(arrived - round) >= 0;
+}
+
+}  // namespace sk
