@@ -22,7 +22,7 @@ def library_calls(matched: MatchedProgram) -> list[int]:
     return [
         index
         for index, (call, match) in enumerate(matched.calls)
-        if isinstance(call, LibraryCall) and not isinstance(match, Unfusible) and not _writes_arguments(call.op)
+        if isinstance(call, LibraryCall) and isinstance(match, list) and not _writes_arguments(call.op)
     ]
 
 
@@ -30,9 +30,9 @@ def is_comparable(part: GraphPart, matched: MatchedProgram) -> bool:
     """Whether stock Inductor could be faster, and trial runs have no effect that the user sees.
 
     Without library calls Inductor would run the same kernels, one launch each. Random numbers would be others.
-    Operators that are neither torch's nor have a sub-kernel may do anything.
+    Operators that are neither torch's nor have a sub-kernel may do anything. A collective needs the other ranks.
     """
-    if not library_calls(matched):
+    if not library_calls(matched) or matched.has_collectives:
         return False
     foreign = (
         isinstance(match, Unfusible) and isinstance(call, LibraryCall) and call.op.namespace not in _TORCH

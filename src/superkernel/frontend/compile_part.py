@@ -15,6 +15,7 @@ from ..errors import UnsupportedError
 from ..model.options import Options
 from .capture.fusibility import Unfusible
 from .capture.partition import GraphPart, example_inputs
+from .collective_report import report_collective
 from .comparable_parts import is_comparable
 from .emulated_launch import emulate_segments
 from .listed_ops import op_list
@@ -113,7 +114,8 @@ def _lower(part: GraphPart, settings: BackendSettings, left_to_library: Sequence
     if lowered is None:
         return LoweredPart(part, None, None)
     reasons = {call.call: call.reason for call in left_to_library}
-    return LoweredPart(part, lowered, match_calls(lowered.trace, settings.chosen_target, cores, reasons))
+    matched = match_calls(lowered.trace, settings.chosen_target, cores, reasons, support.collectives)
+    return LoweredPart(part, lowered, matched)
 
 
 def check_input(name: str, value: Any, target: str, device: str) -> None:
@@ -170,5 +172,8 @@ def segment_reports(compiled: CompiledPart, settings: BackendSettings) -> list[S
         reason = ended if fused else "fuse=off: every op is a launch of its own"
         sizes = compiled.program.sizes(step.kernel) if compiled.program else {}
         counts = step.kernel.plan.sync_counts, len(sizes), sum(sizes.values())
-        reports.append(SegmentReport(ops, fused, reason, *counts, step.gate, step.kernel, step.emulated, step.ended_by))
+        costs = settings.chosen_target.planner.machine(step.kernel.plan.cores).costs if step.collectives else None
+        collectives = tuple(report_collective(each, costs) for each in step.collectives) if costs else ()
+        gated = step.gate, step.kernel, step.emulated, step.ended_by
+        reports.append(SegmentReport(ops, fused, reason, *counts, *gated, collectives=collectives))
     return reports

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from torch.fx import Node
 
-from ..errors import BuildError, OptionError, SuperKernelError, UnsupportedError
+from ..errors import BuildError, LaunchError, OptionError, SuperKernelError, UnsupportedError
 from ..model.options import Options, StrictScopeCheck
 from ..runtime.launch_events import Provenance
 from .capture.fusibility import Cause, Unfusible, unfusible_node
@@ -80,7 +80,7 @@ class ScopeCompiler:
         for part in parts:
             try:
                 lowered[part] = lower_part(part, self.options, self.settings)
-            except OptionError:
+            except (OptionError, LaunchError):  # LaunchError: other ranks do not answer
                 raise
             except Exception as reason:  # the first of three fallback points: Inductor compiles what we cannot lower
                 self._fall_back(reason)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from .advice import counted
+from .collective_report import collective_lines
 from .fit_width import cut, fitting_place, wrapped
 from .fold_repeats import Repeat, fold_alike, fold_repeats
 from .listed_ops import ListedOp
@@ -121,6 +122,8 @@ class _DetailPrinter:
             syncs = ", ".join(f"{number} {kind}" for kind, number in segment.syncs.items()) or "none"
             size = f"{counted(segment.buffers, 'buffer')}, {_bytes(segment.buffer_bytes)}"
             yield from self._wrapped(f"{outer}syncs: {syncs}; {size}")
+        for line in collective_lines(segment.collectives):
+            yield from self._wrapped(f"{outer}{line}")
         column = len(outer) + min(max((len(op.name) for op in segment.ops), default=0), self.width // 3)
 
         def lines(op: OpReport, indent: str, count: _Count) -> Iterator[str]:

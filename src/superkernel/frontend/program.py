@@ -39,7 +39,7 @@ class Program:
         for step in steps:
             if isinstance(step, Segment):
                 assert step.kernel is not None and step.launch is not None
-                self._steps.append(self._memory.segment_launch(step.kernel, step.launch))
+                self._steps.append(self._memory.segment_launch(step.kernel, step.launch, step.rounds))
             else:
                 self._steps.append(step)
         self._launches = [step for step in self._steps if isinstance(step, SegmentLaunch)]

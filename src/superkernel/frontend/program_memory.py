@@ -13,6 +13,7 @@ from ..plan import Plan
 from ..runtime.super_kernel import SuperKernel
 from .lowering.program_trace import ProgramTrace, Storage, StorageOrigin, TracedTensor
 from .program_lifetimes import plan_program, separate
+from .rank_rounds import RankRounds
 from .segments import ProgramStep, Segment
 
 CACHE_LINE = 64
@@ -30,6 +31,8 @@ class SegmentLaunch:
     results: list[tuple[int, Storage]] = field(default_factory=list)  # place, what a torch call returned
     fixed: list[tuple[int, int]] = field(default_factory=list)  # place, address of a constant
     arena: list[tuple[int, int]] = field(default_factory=list)  # place, offset in the arena
+    windows: list[tuple[int, str]] = field(default_factory=list)  # place, window of a collective
+    rounds: RankRounds | None = None  # of its collectives
     sizes: list[int] = field(default_factory=list)  # bytes, by place
 
 
@@ -46,6 +49,10 @@ class CallFrame:
                 values[place] = self.base + offset
             for place, address in launch.fixed:
                 values[place] = address
+            if launch.rounds is not None:
+                addresses = launch.rounds.addresses()
+                for place, window in launch.windows:
+                    values[place] = addresses[window]
             for place, size in enumerate(launch.sizes):
                 sizes[place] = size
             self.arrays.append((values, sizes))
@@ -85,9 +92,16 @@ class ProgramMemory:
         self._offsets = self.plan.offsets  # in the arena
         self.arena_bytes = self.plan.arena
 
-    def segment_launch(self, kernel: SuperKernel, function: Callable[[Any, Any], None]) -> SegmentLaunch:
-        launch = SegmentLaunch(function, kernel)
+    def segment_launch(
+        self, kernel: SuperKernel, function: Callable[[Any, Any], None], rounds: RankRounds | None = None
+    ) -> SegmentLaunch:
+        launch = SegmentLaunch(function, kernel, rounds=rounds)
+        windows = {} if rounds is None else rounds.window_bytes
         for place, name in enumerate(kernel.graph.buffers):
+            if name in windows:
+                launch.sizes.append(windows[name])
+                launch.windows.append((place, name))
+                continue
             storage = self._by_name.get(name)
             launch.sizes.append(storage.nbytes if storage else self._scratch.get(name, 0))
             if name in self._offsets:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .capture.fusibility import Unfusible
+from .collective_report import CollectiveReport
 from .gate_conditions import GateConditions
 from .graph_breaks import GraphBreak
 from .listed_ops import ListedOp
@@ -47,6 +48,7 @@ class SegmentReport:
     emulated: bool = False  # it cannot be launched here
     obstacle: Unfusible | None = None  # the op that ended it, or for which nothing of it is fused
     verdict: PartVerdict | None = None  # of the comparison with stock Inductor; None: not compared
+    collectives: tuple[CollectiveReport, ...] = ()
 
     def apply(self, verdict: PartVerdict) -> None:
         """What the comparison with stock Inductor decided for the part of this segment."""
@@ -99,6 +101,7 @@ class SegmentReport:
             "gate_us": self.times_us,
             "gate_measured": self.measured,
             "compared_us": dict(self.verdict.times_us) if self.verdict is not None else {},
+            "collectives": [collective.to_dict() for collective in self.collectives],
         }
 
 

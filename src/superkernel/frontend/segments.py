@@ -21,8 +21,11 @@ from ..model.tensor_arg import ScratchBuffers
 from ..runtime.compile import compile as link_ops
 from ..runtime.super_kernel import SuperKernel
 from ..targets import model_support_of
+from ..targets.collectives import CollectiveSupport
 from ..targets.protocol import ModelSupport, OperatorLibrary, Target
 from .capture.fusibility import Cause, Unfusible
+from .collective_calls import communicates
+from .collective_match import CollectiveMatcher, FusedCollective, StartedCollectives
 from .gate_conditions import measuring_policy
 from .left_to_torch import why_left_to_torch
 from .listed_ops import ListedOp, listed_op
@@ -36,11 +39,11 @@ from .lowering.program_trace import (
     kernel_argument,
 )
 from .lowering.protocol import KernelOps
+from .pending_collectives import PendingCollectives
 from .profit_gate import FUSED, ON_ONE_CORE, LaunchFunction, ProfitGate
+from .rank_rounds import RankRounds
 from .registry import find_kernel, make_ops, named_arguments
 from .settings import BackendSettings, Fuse
-
-_COLLECTIVES = ("_c10d_functional::", "c10d::", "c10d_functional::")
 
 
 @dataclass
@@ -56,6 +59,14 @@ class Segment:
     kernel: SuperKernel | None = None
     launch: LaunchFunction | None = None
     gate: ProfitGate | None = None
+    collectives: list[FusedCollective] = field(default_factory=list)
+    rounds: RankRounds | None = None  # of its collectives
+    pending: PendingCollectives = field(default_factory=PendingCollectives)  # while ops are added
+
+    def finish(self, collectives: Sequence[FusedCollective]) -> None:
+        for collective in collectives:
+            self.ops += collective.ops.finish
+            self.calls += [collective.call] * len(collective.ops.finish)
 
 
 @dataclass(frozen=True)
@@ -67,14 +78,16 @@ class TorchCall:
 
 
 ProgramStep = Segment | TorchCall
+# the ops of a registered kernel, the collectives that it starts, why torch runs it, or None: a generated kernel
+CallMatch = list[Op] | StartedCollectives | Unfusible | None
 
 
 @dataclass(frozen=True)
 class MatchedProgram:
-    """The calls of a program, each with the ops of a registered kernel, None for a generated kernel, or a reason."""
+    """The calls of a program, each with what runs it."""
 
     trace: ProgramTrace
-    calls: list[tuple[ProgramCall, list[Op] | Unfusible | None]]
+    calls: list[tuple[ProgramCall, CallMatch]]
     scratch: ScratchBuffers
 
     @property
@@ -86,19 +99,32 @@ class MatchedProgram:
         """The sub-kernels of the library calls."""
         return [op.kernel for _, match in self.calls if isinstance(match, list) for op in match]
 
+    @property
+    def has_collectives(self) -> bool:
+        """Whether some are fused."""
+        return any(isinstance(match, tuple) and match for _, match in self.calls)
+
 
 def match_calls(
-    trace: ProgramTrace, target: Target, cores: int, left_to_library: Mapping[int, str] = MappingProxyType({})
+    trace: ProgramTrace,
+    target: Target,
+    cores: int,
+    left_to_library: Mapping[int, str] = MappingProxyType({}),
+    collectives: CollectiveSupport | None = None,
 ) -> MatchedProgram:
     """Look up every library call in the registry; nothing is compiled.
 
-    `left_to_library`: calls, by index, that torch runs although they have a sub-kernel, and why.
+    `left_to_library`: calls, by index, that torch runs although they have a sub-kernel, and why. `collectives` None:
+    torch runs them.
     """
     scratch = ScratchBuffers("scratch")
-    calls: list[tuple[ProgramCall, list[Op] | Unfusible | None]] = []
+    calls: list[tuple[ProgramCall, CallMatch]] = []
+    matcher = CollectiveMatcher(collectives, cores)
     for index, call in enumerate(trace.calls):
         if isinstance(call, KernelCall):
             calls.append((call, None))
+        elif communicates(call.op._schema.name):
+            calls.append((call, matcher.match(call)))
         elif index in left_to_library:
             reason = left_to_library[index]
             calls.append((call, Unfusible(call.op._schema.name, reason, call.origins, Cause.LIBRARY_FASTER)))
@@ -110,8 +136,6 @@ def match_calls(
 def match_library_call(call: LibraryCall, target: Target, cores: int, scratch: ScratchBuffers) -> list[Op] | Unfusible:
     """The ops of the kernel that is registered for the operator."""
     name = call.op._schema.name
-    if name.startswith(_COLLECTIVES):
-        return Unfusible(name, "collective", call.origins, Cause.COLLECTIVE)
     registered = find_kernel(call.op, target)
     if registered is None:
         return Unfusible(name, why_left_to_torch(call, model_support_of(target)), call.origins)
@@ -131,25 +155,47 @@ def match_library_call(call: LibraryCall, target: Target, cores: int, scratch: S
 
 def cut_segments(program: MatchedProgram, kernel_ops: KernelOps) -> list[ProgramStep]:
     """Segments end where a call has no sub-kernel."""
-    uses: Counter[str] = Counter()  # by name of an op
     steps: list[ProgramStep] = []
     for call, match in program.calls:
+        last = steps[-1] if steps and isinstance(steps[-1], Segment) else None
         if isinstance(match, Unfusible):
             assert isinstance(call, LibraryCall)
-            if steps and isinstance(last := steps[-1], Segment):
+            if last is not None:
+                last.finish(last.pending.rest())
                 last.ended_by = match
             steps.append(TorchCall(call, match))
             continue
-        if not steps or not isinstance(steps[-1], Segment):
-            steps.append(Segment())
-        segment = steps[-1]
-        assert isinstance(segment, Segment)
-        for op in kernel_ops(call) if isinstance(call, KernelCall) else match or []:
+        started = match if isinstance(match, tuple) else ()
+        ops = [op for collective in started for op in collective.ops.start]
+        if isinstance(match, list):
+            ops = match
+        elif isinstance(call, KernelCall):
+            ops = kernel_ops(call)
+        if not ops:
+            continue  # a wait for a collective: ops that need it come behind its finish
+        if last is None:
+            steps.append(last := Segment())
+        last.finish(last.pending.needed_by(ops))
+        last.ops += ops
+        last.calls += [call] * len(ops)
+        last.collectives += started
+        for collective in started:
+            last.pending.start(collective)
+    segments = [step for step in steps if isinstance(step, Segment)]
+    if segments and segments[-1] is steps[-1]:
+        segments[-1].finish(segments[-1].pending.rest())
+    _name_ops(segments)
+    return steps
+
+
+def _name_ops(segments: Sequence[Segment]) -> None:
+    """Every op of a program has a name of its own."""
+    uses: Counter[str] = Counter()
+    for segment in segments:
+        for index, op in enumerate(segment.ops):
             name = op.name or op.kernel.name
             uses[name] += 1
-            segment.ops.append(replace(op, name=name if uses[name] == 1 else f"{name}_{uses[name]}"))
-            segment.calls.append(call)
-    return steps
+            segment.ops[index] = replace(op, name=name if uses[name] == 1 else f"{name}_{uses[name]}")
 
 
 def list_ops(
@@ -178,6 +224,7 @@ def link_segments(
         debugged = options.debug_replay or options.debug_check
         library = support.operators
         gated = settings.fuse is not Fuse.OFF and settings.profit_gate and not debugged and library is None
+        gated = gated and not segment.collectives  # each rank would decide for itself, and trials need all of them
         kernel = segment.kernel = link_ops(
             segment.ops,
             full_name,
@@ -205,6 +252,9 @@ def link_segments(
                 gate.begin_build()
         else:
             segment.launch = kernel.launch_values
+        if segment.collectives and support.collectives is not None:
+            segment.rounds = RankRounds(kernel.graph, segment.collectives, support.collectives)
+            segment.launch = segment.rounds.launching(segment.launch)
 
 
 def _refuse_launch(values: Any, sizes: Any) -> None:

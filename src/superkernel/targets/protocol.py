@@ -24,6 +24,7 @@ from ..plan.plan import Sync
 from ..plan.spans import Span, TimeStamps
 from .buffers import HOST_MEMORY, ArgumentMemory
 from .checks import Check
+from .collectives import CollectiveSupport
 from .packaging import PackageSupport
 from .tensor_spans import OverlapCheck, TensorSpan
 
@@ -335,6 +336,8 @@ class ModelSupport(Protocol):
     def machine_key(self) -> str: ...  # what of this machine decides compiled code, such as instruction sets
     @property
     def operators(self) -> OperatorLibrary | None: ...  # None: its kernels are generated
+    @property
+    def collectives(self) -> CollectiveSupport | None: ...  # None: torch runs them
 
     def shipped_kernels(self) -> Mapping[str, str | KernelFunction]:
         """Torch operator -> the function that makes its ops, or "module:function"."""

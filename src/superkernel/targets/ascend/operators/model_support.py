@@ -60,6 +60,7 @@ class AscendModelSupport:
     chip: Chip
     device: str = "cpu"
     kernel_language: str = "op_list"
+    collectives: None = None
     march: str = "native"  # of the host, on which kernels are emulated
 
     @cached_property

@@ -1,0 +1,97 @@
+"""frontend.process_groups: the name of a torch process group -> its ranks and store, and whether they share a machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+
+from ..errors import LaunchError, UnsupportedError
+from ..model.ranks import RankGroup
+
+ACROSS_MACHINES = "collective across machines"
+_KEY = "superkernel/machine"  # with the global rank behind it: where each rank of a group says on which machine it is
+
+
+@dataclass(frozen=True)
+class ProcessGroupRanks:
+    """A process group of torch, as it was when a graph was compiled."""
+
+    group: RankGroup
+    handle: Any  # torch's ProcessGroup
+    store: Any
+    timeout_s: float
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the group has been neither destroyed nor replaced by another of its name."""
+        return _resolved(self.group.name) is self.handle
+
+
+_known: dict[str, ProcessGroupRanks] = {}  # by name
+_machines: dict[str, tuple[Any, tuple[str, ...]]] = {}  # by name: the handle, and the machine of each rank
+
+
+def find_process_group(name: Any) -> ProcessGroupRanks:
+    """UnsupportedError: its ranks cannot find each other through a store."""
+    handle = _resolved(name) if isinstance(name, str) else None
+    if handle is None:
+        raise UnsupportedError(f"collective of the group {name!r}, which is not known in this process")
+    known = _known.get(name)
+    if known is not None and known.handle is handle:
+        return known
+    distributed = torch.distributed.distributed_c10d
+    registered = distributed._world.pg_map.get(handle)
+    if registered is None or registered[1] is None or registered[0] == "fake":
+        raise UnsupportedError(f"collective of the group {name!r}, whose ranks have no store in common")
+    ranks = tuple(torch.distributed.get_process_group_ranks(handle))
+    found = ProcessGroupRanks(RankGroup(name, ranks, handle.rank()), handle, registered[1], _timeout_s(handle))
+    _known[name] = found
+    return found
+
+
+def share_machine(found: ProcessGroupRanks, host_id: str) -> bool:
+    """Whether all ranks of the group have the same host id; asks each rank once, and waits for its answer."""
+    name, group = found.group.name, found.group
+    if group.size == 1:
+        return True
+    kept = _machines.get(name)
+    if kept is None or kept[0] is not found.handle:
+        kept = _machines[name] = found.handle, _ask_machines(found, host_id)
+    return len(set(kept[1])) == 1
+
+
+def _ask_machines(found: ProcessGroupRanks, host_id: str) -> tuple[str, ...]:
+    group, store = found.group, found.store
+    where = f"collectives of the group {group}: rank {group.global_rank}"
+    keys = [f"{_KEY}/{rank}" for rank in group.ranks]
+    try:
+        store.set(keys[group.rank], host_id)
+        store.wait(keys, timedelta(seconds=found.timeout_s))
+        return tuple(store.get(key).decode() for key in keys)
+    except RuntimeError as failure:  # what stores raise: unreachable, or no answer in time
+        raise LaunchError(
+            f"{where} cannot learn which ranks are on this machine from the store of the group: {failure}; each rank "
+            "must compile the model with this back end, and the store must be reachable"
+        ) from failure
+
+
+def _resolved(name: str) -> Any:
+    """The process group that has this name now; None: there is none."""
+    if not torch.distributed.is_available():
+        return None
+    try:
+        return torch._C._distributed_c10d._resolve_process_group(name)
+    except (RuntimeError, ValueError):
+        return None
+
+
+def _timeout_s(handle: Any) -> float:
+    """How long a collective of the group may take: what the user gave to torch."""
+    try:
+        timeout = handle._get_backend(torch.device("cpu")).options._timeout
+    except (RuntimeError, AttributeError):  # no back end for host memory, or one without options
+        timeout = torch.distributed.default_pg_timeout
+    return float(timeout.total_seconds())
