@@ -1,9 +1,9 @@
-"""frontend.collective_calls: a call of torch's functional collectives -> the collectives that it starts, tensor by tensor.
+"""frontend.collective_calls: a call of torch's functional collectives -> the collectives that it starts.
 
 What reaches a back end is the same for torch.distributed's functions, functional collectives, and modules that
-parallelize_module has sharded: `_c10d_functional` operators, each result with a `wait_tensor`. Inductor writes all_reduce
-and broadcast in place (`all_reduce_`) where it can copy the input first, keeps the order of the operators, and ignores
-what `wait_tensor` returns.
+parallelize_module has sharded: `_c10d_functional` operators, each result with a `wait_tensor`. Inductor writes
+all_reduce and broadcast in place (`all_reduce_`, after a copy where the input is used later), keeps the order of the
+operators, and ignores what `wait_tensor` returns.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def collectives_of(call: LibraryCall) -> list[CollectiveCall]:
             kind,
             named.get("reduce_op", "sum"),
             named.get("src", 0),
-            _elements(named.get("input_split_sizes"), source),
-            _elements(named.get("output_split_sizes"), source),
+            tuple(named.get("input_split_sizes", ())),
+            tuple(named.get("output_split_sizes", ())),
         )
         found.append(CollectiveCall(terms, source, result, named["group_name"]))
     return found
@@ -70,13 +70,3 @@ def collectives_of(call: LibraryCall) -> list[CollectiveCall]:
 
 def _listed(tensors: Any) -> list[TracedTensor]:
     return list(tensors) if isinstance(tensors, Sequence) else [tensors]
-
-
-def _elements(rows: Sequence[int] | None, source: TracedTensor) -> tuple[int, ...]:
-    """Splits of the first dimension as numbers of elements."""
-    if rows is None:
-        return ()
-    row = 1
-    for size in source.shape[1:]:
-        row *= size
-    return tuple(int(count) * row for count in rows)

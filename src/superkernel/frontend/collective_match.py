@@ -1,4 +1,4 @@
-"""frontend.collective_match: calls of collectives -> their ops, where the ranks share a machine, else why torch runs them."""
+"""frontend.collective_match: calls of collectives -> their ops if the ranks share a machine, or why torch runs them."""
 
 from __future__ import annotations
 
@@ -66,9 +66,7 @@ class CollectiveMatcher:
             return ()
         return Unfusible(WAIT, "collective", call.origins, Cause.COLLECTIVE)
 
-    def _match_all(
-        self, call: LibraryCall, support: CollectiveSupport
-    ) -> list[tuple[CollectiveCall, FusedCollective]]:
+    def _match_all(self, call: LibraryCall, support: CollectiveSupport) -> list[tuple[CollectiveCall, FusedCollective]]:
         """All collectives of a call, or none of them."""
         matched = []
         for collective in collectives_of(call):

@@ -42,7 +42,7 @@ class CollectiveReport:
 
 
 def report_collective(collective: FusedCollective, costs: Costs) -> CollectiveReport:
-    """The estimate: every rank stores its slots, learns of the others' arrival, and reads what it needs of all slots."""
+    """The estimate: every rank stores its slots, learns of the others' arrival, and reads their slots."""
     group, terms, windows = collective.group, collective.terms, collective.ops.windows
     syncs = len(windows) if group.size > 1 else 0
     moved = 2 * collective.nbytes + sum(slot * group.size for slot in windows.values())

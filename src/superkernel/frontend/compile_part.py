@@ -174,6 +174,7 @@ def segment_reports(compiled: CompiledPart, settings: BackendSettings) -> list[S
         counts = step.kernel.plan.sync_counts, len(sizes), sum(sizes.values())
         costs = settings.chosen_target.planner.machine(step.kernel.plan.cores).costs if step.collectives else None
         collectives = tuple(report_collective(each, costs) for each in step.collectives) if costs else ()
-        gated = step.gate, step.kernel, step.emulated, step.ended_by
-        reports.append(SegmentReport(ops, fused, reason, *counts, *gated, collectives=collectives))
+        report = SegmentReport(ops, fused, reason, *counts, step.gate, step.kernel, step.emulated, step.ended_by)
+        report.collectives = collectives
+        reports.append(report)
     return reports

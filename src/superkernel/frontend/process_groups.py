@@ -1,4 +1,4 @@
-"""frontend.process_groups: the name of a torch process group -> its ranks and store, and whether they share a machine."""
+"""frontend.process_groups: a torch process group by name -> its ranks and store; whether they share a machine."""
 
 from __future__ import annotations
 

@@ -136,6 +136,8 @@ def match_calls(
 def match_library_call(call: LibraryCall, target: Target, cores: int, scratch: ScratchBuffers) -> list[Op] | Unfusible:
     """The ops of the kernel that is registered for the operator."""
     name = call.op._schema.name
+    if communicates(name):  # without the rest of the program, nothing is known of its results
+        return Unfusible(name, "collective", call.origins, Cause.COLLECTIVE)
     registered = find_kernel(call.op, target)
     if registered is None:
         return Unfusible(name, why_left_to_torch(call, model_support_of(target)), call.origins)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
+from ..model.collective_digest import CollectiveDigest
 from ..model.op import Op
 from ..model.ranks import RankGroup
 from ..model.tensor_arg import TensorArg
@@ -28,32 +30,34 @@ class CollectiveKind(StrEnum):
 
 @dataclass(frozen=True)
 class CollectiveTerms:
-    """A collective on one tensor, as every rank of the group says it. Splits are numbers of elements, by rank."""
+    """What the ranks of a group say of a collective. Splits are rows of the first dimension, by place in the group."""
 
     kind: CollectiveKind
     reduction: str = "sum"  # of all_reduce and reduce_scatter: sum, avg, max, min, product
     root: int = 0  # of a broadcast: a place in the group
-    input_splits: tuple[int, ...] = ()  # of all_to_all; empty: equal parts
-    output_splits: tuple[int, ...] = ()
+    sent: tuple[int, ...] = ()  # of an all_to_all, to each rank; empty: equal parts
+    received: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class CollectiveOps:
-    """The ops of a collective: `start` publishes what this rank has, `finish` needs what all ranks have published."""
+    """The ops of a collective. What stands between start and finish runs while other ranks arrive.
+
+    The input must not change before the last op of `finish`: this rank's own contribution is read from there.
+    """
 
     start: tuple[Op, ...]
     finish: tuple[Op, ...]
-    windows: Mapping[str, int]  # name of a buffer that all ranks share -> bytes that each rank stores there
+    windows: Mapping[str, int] = field(default_factory=dict)  # name -> bytes of a slot
 
 
 class RankArea(Protocol):
-    """Memory that the ranks of a group share. A round is one execution of the ops that use it."""
+    """Memory that the ranks of a group share."""
 
     def address(self, window: str) -> int: ...
-    def begin_round(self) -> None:
-        """Before every round; a LaunchError where the area cannot be used: by a second thread, after a failure."""
+    def round(self) -> AbstractContextManager[None]:
+        """Around one execution of the ops that use it. If it fails here, it fails on every rank."""
 
-    def fail(self, reason: str) -> None: ...  # this rank cannot complete its round: the others are told
     def close(self) -> None: ...
 
 
@@ -71,8 +75,8 @@ class CollectiveSupport(Protocol):
         store: Any,  # of the process group: set, get and wait by keys
         group: RankGroup,
         windows: Mapping[str, int],
-        digest: str,
-        listing: Sequence[str],
+        stated: CollectiveDigest,
         timeout_s: float,
+        group_exists: Callable[[], bool],
     ) -> RankArea:
         """Waits for all ranks of the group; a LaunchError on each of them where their digests differ."""

@@ -18,6 +18,7 @@ from ...model.subkernel import SubKernel
 from ...model.tiling import CompiledTiling
 from ...plan import CoreChoice, Machine, Plan, Report, checked_plan, choose_cores, forced_cores, validate
 from ..buffers import HOST_MEMORY
+from ..collectives import CollectiveSupport
 from ..native.build_context import BuildContext
 from ..native.compile_generated import compile_generated
 from ..native.march import NATIVE, checked_march, lacking_here, march_flags
@@ -207,6 +208,7 @@ class CpuModelSupport:
     device: str = "cpu"
     kernel_language: str = "cpp"
     operators: None = None
+    collectives: CollectiveSupport | None = None
     march: str = NATIVE
 
     machine_key = staticmethod(cpu_features)
