@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from handmade_package import WEIGHT, write_handmade, write_sums
+from handmade_package import WEIGHT, change_manifest, write_handmade, write_sums
 
 import superkernel as sk
 from superkernel.errors import BuildError, LaunchError, OptionError
@@ -57,6 +57,43 @@ def test_a_wrong_entry_names_the_nearest(model: Any) -> None:
     with pytest.raises(AttributeError):
         model.decode
     assert not hasattr(model, "decode")
+
+
+def test_an_entry_takes_the_place_of_no_attribute(package: Path, tmp_path: Path) -> None:
+    def rename(fields: dict[str, Any]) -> None:
+        for entry, name in zip(fields["entries"], ("_entries", "close", "_handle"), strict=False):
+            entry["name"] = name
+
+    renamed = shutil.copytree(package, tmp_path / "renamed.sk")
+    change_manifest(renamed, rename)
+    with sk.load_model(renamed) as model:
+        assert list(model.entries)[:3] == ["_entries", "close", "_handle"]
+        np.testing.assert_array_equal(model.entries["_entries"](X, Y), EXPECTED)
+
+
+def test_results_have_the_structure_that_the_manifest_tells(package: Path, tmp_path: Path) -> None:
+    def structured(entry: str, returns: Any) -> Callable[[dict[str, Any]], None]:
+        def change(fields: dict[str, Any]) -> None:
+            next(each for each in fields["entries"] if each["name"] == entry)["returns"] = returns
+
+        return change
+
+    folder = shutil.copytree(package, tmp_path / "structured.sk")
+    inner = {"record": [{"output": 1}, {"constant": None}], "keys": ["is_set", "rest"], "name": "Flags"}
+    change_manifest(folder, structured("both", {"dict": [inner, {"list": [{"output": 0}]}], "keys": ["flags", 7]}))
+    change_manifest(folder, structured("forward", {"tuple": [{"output": 0}]}))
+    bits = np.array([0x3F80, 0], np.uint16)
+    with sk.load_model(folder) as model:
+        for returned in (model.both(bits), model.both(x=bits)):  # the prepared call, and the checked one
+            assert list(returned) == ["flags", 7] and returned[7][0].tolist() == bits.tolist()
+            flags = returned["flags"]
+            assert flags.is_set.tolist() == flags["is_set"].tolist() == flags[0].tolist() == [True, False]
+            assert type(flags).__name__ == "Flags" and flags.rest is None and flags.keys() == ("is_set", "rest")
+        (only,) = model(X, Y)
+        np.testing.assert_array_equal(only, EXPECTED)
+    change_manifest(folder, structured("both", {"tuple": [{"output": 0}, {"output": 0}]}))
+    with pytest.raises(BuildError, match=r"returns: this does not hold each of the 2 outputs once"):
+        sk.load_model(folder)
 
 
 def test_several_entries_without_forward_must_be_named(tmp_path: Path) -> None:
@@ -128,6 +165,10 @@ def test_tensors_in_tensors_out(model: Any) -> None:
         model(x, y, out=torch.empty(2, 4, requires_grad=True))
     with pytest.raises(LaunchError, match=r"'x' has layout torch\.sparse_coo"):
         model(x.to_sparse(), y)
+    with pytest.raises(LaunchError, match="'x' has no memory of its own"):
+        torch.func.vmap(lambda row: model(row, y))(torch.ones(3, 2, 4))
+    with pytest.raises(LaunchError, match=r"'output_0' has layout torch\.sparse_coo"):
+        model(x, y, out=x.to_sparse())
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,11 @@ from handmade_package import write_handmade
 
 import superkernel as sk
 from superkernel.errors import SuperKernelError
-from superkernel.package.checksums import CHECKSUMS, MANIFEST, read_checksums
+from superkernel.package.checksums import read_checksums
 from superkernel.package.differences import compare_packages
+from superkernel.package.file_names import CHECKSUMS, MANIFEST, WEIGHTS
 from superkernel.package.library_functions import LibraryFunctions, loaded_library
-from superkernel.package.summary import WEIGHTS, summarise
+from superkernel.package.summary import summarise
 
 ODD_VALUES: tuple[Any, ...] = (
     -1, 0, 1, 3, 7, 64, 1 << 20, (1 << 31) - 1, 1 << 31, 1 << 32, 1 << 40, (1 << 63) - 1, 1 << 63, (1 << 64) - 1,

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from superkernel.errors import BuildError
+from superkernel.package.file_names import CHECKSUMS, WEIGHTS
 from superkernel.package.manifest import Manifest, read_manifest
-from superkernel.package.weights_file import WEIGHTS, StoredTensor, write_weights
-from superkernel.package.writer import CHECKSUMS, PackageContents, write_package
+from superkernel.package.weights_file import StoredTensor, write_weights
+from superkernel.package.writer import PackageContents, write_package
 
 MANIFEST = Manifest("tiny", "0.1.0", ())
 
@@ -75,6 +76,37 @@ def test_only_a_package_is_replaced_and_only_when_asked(tmp_path: Path) -> None:
     for other in ("notes", "link.sk"):
         with pytest.raises(BuildError, match="is not a package: it is not replaced"):
             write_package(tmp_path / other, PackageContents(MANIFEST, {}), overwrite=True)
+
+
+def test_of_two_exports_to_a_path_one_wins(tmp_path: Path) -> None:
+    path = tmp_path / "a.sk"
+
+    def faster(folder: Path) -> None:
+        write_package(path, PackageContents(MANIFEST, {}), overwrite=True)
+
+    second = PackageContents(replace(MANIFEST, name="second"), {}, add_files=faster)
+    with pytest.raises(BuildError, match="exists: choose another path, or export with overwrite=True"):
+        write_package(path, second)
+    assert read_manifest(path).name == "tiny"
+    write_package(path, second, overwrite=True)
+    assert read_manifest(path).name == "second"
+    assert [file.name for file in tmp_path.iterdir()] == ["a.sk"]
+
+
+def test_an_interrupt_leaves_the_old_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = write_package(tmp_path / "a.sk", PackageContents(MANIFEST, {}))
+    rename = Path.rename
+
+    def interrupted(self: Path, target: Path) -> Path:
+        if self.name == "package":
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_package(package, PackageContents(replace(MANIFEST, name="second"), {}), overwrite=True)
+    assert read_manifest(package).name == "tiny"
+    assert [path.name for path in tmp_path.iterdir()] == ["a.sk"]
 
 
 def test_a_failure_leaves_the_old_package(tmp_path: Path) -> None:

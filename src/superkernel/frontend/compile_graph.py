@@ -16,6 +16,7 @@ from ..cache import cache_in, totals
 from ..model.options import Options
 from .bypass_aot import direct_function
 from .capture.complex_pairs import split_complex
+from .capture.exchanged_states import keep_exchanged_values
 from .capture.fusibility import why_unfusible
 from .capture.marks import ScopeMark, read_marks, scope_options
 from .capture.partition import GraphPart, example_inputs, is_free, partition
@@ -184,6 +185,7 @@ def _compile_stock(context: GraphContext, facts: dict[str, Any], part: GraphPart
 def rewrite_graph(module: GraphModule, lowering: Lowering) -> None:
     """What every graph of AOTAutograd goes through before it is divided into parts."""
     replace_known_sizes(module)
+    keep_exchanged_values(module.graph)
     split_complex(module.graph)
     share_heads(module.graph, lowering.attention_operators)
     if lowering.has_int8_weights:

@@ -10,6 +10,7 @@ from ..errors import LaunchError, nearest
 from .array_values import PlacedArray, check_overlaps, place_input, place_output, result_kind
 from .library_functions import EntryDescription
 from .opened_package import ContextHandle
+from .return_structure import put_results
 from .shape_choice import ChosenShape, choose_shape
 
 
@@ -55,7 +56,7 @@ class EntryCalls:
         outputs = [place_output(kind, value, self.where) for kind, value in zip(chosen.outputs, memory, strict=True)]
         self._run_placed(chosen, inputs, outputs)
         returned = memory if results.convert is None else [results.convert(array) for array in memory]
-        return returned[0] if len(returned) == 1 else tuple(returned)
+        return put_results(self.entry.returns, returned)
 
     def _run_placed(self, chosen: ChosenShape, inputs: Sequence[PlacedArray], outputs: Sequence[PlacedArray]) -> None:
         for index, array in enumerate(inputs):

@@ -14,11 +14,9 @@ from pathlib import Path, PurePosixPath
 
 from ..errors import BuildError, GraphError, shown
 from ..model.json_value import JsonValue, parse_json
+from .file_names import CHECKSUMS, CODE_FOLDERS, MANIFEST
 
-CHECKSUMS = "checksums.json"
-MANIFEST = "manifest.json"
 CHECKSUMS_VERSION = 1
-_CODE_FOLDERS = ("objects", "lib", "torch")
 _CHUNK = 1 << 20
 _AGAIN = "export the model again, or copy the package again"
 
@@ -34,7 +32,7 @@ class FileSum:
     @property
     def is_checked_when_opened(self) -> bool:
         """The manifest and code are hashed whenever a package is opened; weights, which may be large, by verify."""
-        return self.path == MANIFEST or self.path.split("/")[0] in _CODE_FOLDERS
+        return self.path == MANIFEST or self.path.split("/")[0] in CODE_FOLDERS
 
 
 def read_checksums(folder: Path) -> Mapping[str, FileSum]:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from .checksums import check_files
-from .summary import WEIGHTS, PackageSummary, summarise
+from .file_names import WEIGHTS
+from .summary import PackageSummary, summarise
 from .weights_header import StoredRange, read_weights_header
 
 T = TypeVar("T")

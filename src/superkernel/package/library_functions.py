@@ -12,8 +12,9 @@ from typing import Any
 
 from ..errors import BuildError, LaunchError, SuperKernelError, UnsupportedError
 from .checksums import FileSum, check_hash
+from .file_names import PACKAGED_LIBRARY
+from .return_structure import ReturnStructure, plain_structure
 
-LIBRARY_FILE = "lib/libsuperkernel.so.1"
 DTYPES = (
     "float32",
     "float64",
@@ -116,6 +117,7 @@ class EntryDescription:
     name: str
     doc: str
     shapes: tuple[EntryShape, ...]
+    returns: ReturnStructure
 
 
 @dataclass(frozen=True)
@@ -255,7 +257,7 @@ def _entry_description(info: Any) -> EntryDescription:
         )
         for shape in info.shapes[: info.shape_count]
     )
-    return EntryDescription(_text(info.name), _text(info.doc), shapes)
+    return EntryDescription(_text(info.name), _text(info.doc), shapes, plain_structure(len(shapes[0].outputs)))
 
 
 _loaded: list[
@@ -273,8 +275,8 @@ def loaded_library(package: Path, files: Mapping[str, FileSum]) -> LibraryFuncti
 
 
 def _load(package: Path, files: Mapping[str, FileSum]) -> LibraryFunctions:
-    if LIBRARY_FILE in files:
-        return LibraryFunctions(check_hash(package, files[LIBRARY_FILE]))
+    if PACKAGED_LIBRARY in files:
+        return LibraryFunctions(check_hash(package, files[PACKAGED_LIBRARY]))
     from .library import library_path
 
     return LibraryFunctions(library_path())

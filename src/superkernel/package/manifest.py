@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 
 from ..errors import BuildError
 from ..model.json_value import JsonValue, parse_json
+from .file_names import MANIFEST
+from .return_structure import ReturnStructure, structure_from_json, structure_to_json
 
-MANIFEST = "manifest.json"
 FORMAT = "superkernel package"
 VERSION = 1
 # element types of inputs, outputs, weights and states -> bytes of an element
@@ -259,15 +260,20 @@ class PackagedEntry:
     name: str
     shapes: tuple[PackagedShape, ...]
     doc: str = ""
+    returns: ReturnStructure | None = None  # None: its only output, or a tuple of all
 
     def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "doc": self.doc, "shapes": _list(self.shapes)}
+        returns = {} if self.returns is None else {"returns": structure_to_json(self.returns)}
+        return {"name": self.name, "doc": self.doc, **returns, "shapes": _list(self.shapes)}
 
     @classmethod
     def from_json(cls, value: JsonValue) -> PackagedEntry:
-        fields = value.fields(("name", "doc", "shapes"), ("name", "shapes"))
+        fields = value.fields(("name", "doc", "returns", "shapes"), ("name", "shapes"))
         doc = fields["doc"].line() if "doc" in fields else ""
-        return cls(fields["name"].text(), _each(fields["shapes"], PackagedShape.from_json), doc)
+        shapes = _each(fields["shapes"], PackagedShape.from_json)
+        count = len(shapes[0].outputs) if shapes else 0
+        returns = structure_from_json(fields["returns"], count) if "returns" in fields else None
+        return cls(fields["name"].text(), shapes, doc, returns)
 
 
 @dataclass(frozen=True)

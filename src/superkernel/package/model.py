@@ -11,10 +11,11 @@ from typing import Any
 from ..errors import BuildError, OptionError, nearest, shown
 from ..model.plain_values import checked_path, whole_number
 from .checksums import check_files, read_checksums
+from .file_names import is_torch_file
 from .library_functions import WAIT_POLICIES, loaded_library
 from .model_context import ModelContext
 from .opened_package import OpenedPackage, PackageSettings
-from .torch_model import TorchModel, is_torch_file, load_torch_model
+from .torch_model import TorchModel, load_torch_model
 
 _MOST_THREADS = 4096
 
@@ -36,6 +37,12 @@ class LoadedModel(ModelContext):
     def __reduce__(self) -> tuple[Any, ...]:
         """By its path and settings: states are not pickled, and the package must be there when it is read."""
         return load_again, (str(self.path), self._package.settings)
+
+
+# attributes of loaded models, which entries cannot be called
+TAKEN_NAMES = frozenset(
+    name for name in (*dir(LoadedModel), *dir(TorchModel), "needs_torch") if not name.startswith("_")
+)
 
 
 def load_model(

@@ -74,7 +74,7 @@ class ModelContext:
         self._call = self._no_default if self._default is None else self._default.function
         for name, entry in self._entries.items():
             if not hasattr(type(self), name):  # found without `__getattr__`, which takes longer
-                self.__dict__[name] = entry
+                self.__dict__.setdefault(name, entry)  # an entry never takes the place of an attribute
 
     @property
     def path(self) -> Path:

@@ -8,13 +8,16 @@ import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import LaunchError
+from ..errors import BuildError, GraphError, LaunchError
+from ..model.json_value import parse_json
 from ..runtime.submitted_launches import SubmittedLaunches
-from .library_functions import LibraryFunctions
+from .file_names import MANIFEST
+from .library_functions import LibraryFunctions, ModelDescription
+from .return_structure import structure_from_json
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class OpenedPackage:
         self.settings = settings
         self.address = library.open(path, settings.threads, settings.wait, settings.cpus)
         self._release = weakref.finalize(self, _release_here, library.close, self.address, os.getpid())
-        self.description = library.describe(self.address)
+        self.description = _with_structures(library.describe(self.address), path)
         self.where = f"package {self.description.name!r}"
         self._contexts: weakref.WeakSet[ContextHandle] = weakref.WeakSet()
         self._lock = threading.Lock()
@@ -61,6 +64,23 @@ class OpenedPackage:
                 context.close()
             self.is_closed = True
         self._release()
+
+
+def _with_structures(description: ModelDescription, path: Path) -> ModelDescription:
+    """With what entries return, which is in the manifest and which the library, like C programs, does not read."""
+    try:
+        manifest, _ = parse_json(path / MANIFEST).foreign_fields(("entries",), ("entries",))
+        listed = [entry.foreign_fields(("name", "returns"), ("name",))[0] for entry in manifest["entries"].items()]
+        given = {fields["name"].text(): fields["returns"] for fields in listed if "returns" in fields}
+        entries = tuple(
+            replace(entry, returns=structure_from_json(given[entry.name], len(entry.shapes[0].outputs)))
+            if entry.name in given
+            else entry
+            for entry in description.entries
+        )
+    except GraphError as error:
+        raise BuildError(str(error)) from error
+    return replace(description, entries=entries)
 
 
 class ContextHandle:

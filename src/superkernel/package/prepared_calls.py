@@ -19,6 +19,7 @@ from ..targets.buffers import torch_or_none
 from .array_values import ALIGNED_FROM, DATA_OFFSET, HAS_KNOWN_LAYOUT, empty_array, numpy_dtype, read_address
 from .checked_calls import EntryCalls
 from .library_functions import ArrayType, EntryShape
+from .return_structure import expression
 from .shape_choice import choose_shape
 
 Call = Callable[..., Any]
@@ -174,25 +175,29 @@ def _written_call(calls: EntryCalls, sized: _SizedShape, arrays: _ArrayLibrary, 
         for index, kind in enumerate(kinds):
             names[f"{prefix}{index}_dtype"] = arrays.dtype(kind.dtype)
             names[f"{prefix}{index}_size"] = arrays.size(kind.shape)
-    source = _call_source(sized, arrays)
-    exec(compile(source, f"<call of entry {calls.entry.name!r}>", "exec"), names)
+    results = [arrays.result.format(f"result{index}", index) for index in range(len(shape.outputs))]
+    returned = expression(calls.entry.returns, results, names)
+    exec(compile(_call_source(sized, arrays, returned), f"<call of entry {calls.entry.name!r}>", "exec"), names)
     call: Call = names["call"]
     return call
 
 
-def _call_source(sized: _SizedShape, arrays: _ArrayLibrary) -> str:
-    """`call` allocates the results, `call_into` writes into the arrays of `out`."""
+def _call_source(sized: _SizedShape, arrays: _ArrayLibrary, returned: str) -> str:
+    """`call` allocates the results and returns them, `call_into` writes into the arrays of `out`."""
     shape = sized.shape
-    which = "context, entry, shape" if sized.size is None else "context, entry, shape, size"
     values = [f"value{index}" for index in range(len(shape.inputs))]
     results = [f"result{index}" for index in range(len(shape.outputs))]
     sources = [f"source{index}" for index in range(len(values))]  # addresses
     targets = [f"target{index}" for index in range(len(results))]
     listed = ", ".join(values)
-    returned = [arrays.result.format(result, index) for index, result in enumerate(results)]
+    value_addresses = [arrays.address.format(value) for value in values]
     lines = [
         f"def call({', '.join(f'{value}=not_passed' for value in values)}, /, *more, out=None, **named):",
-        f"    if more or named or not ({_fits(values, arrays.fits)}):",
+        "    try:",
+        f"        fits = not more and not named and {_fits(values, arrays.fits)}",
+        "    except RuntimeError:  # a tensor without memory of its own",
+        "        fits = False",
+        "    if not fits:",
         f"        return other_call({listed}, *more, out=out, **named)",
         "    if out is not None:",
         f"        return call_into(out, {listed})",
@@ -200,42 +205,45 @@ def _call_source(sized: _SizedShape, arrays: _ArrayLibrary) -> str:
             f"    {result} = {_allocation(kind, index)}"
             for index, (result, kind) in enumerate(zip(results, shape.outputs, strict=True))
         ),
-        "    if not acquire(False):",
-        "        take_over()",
-        "    try:",
-        *(f"        inputs[{index}] = {arrays.address.format(value)}" for index, value in enumerate(values)),
-        *(f"        outputs[{index}] = {_NUMPY.address.format(result)}" for index, result in enumerate(results)),
-        f"        status = run({which}, input_pointers, output_pointers)",
-        "    finally:",
-        "        release()",
-        "    if status:",
-        "        raise failure(status)",
-        f"    return {returned[0] if len(returned) == 1 else ', '.join(returned)}",
+        *_run_lines(sized, value_addresses, [_NUMPY.address.format(result) for result in results]),
+        f"    return {returned}",
         "",
         f"def call_into(out, {listed}):",
         "    given = out if isinstance(out, (list, tuple)) else (out,)",
         f"    if len(given) != {len(results)}:",
         f"        return other_call({listed}, out=out)",
         f"    {''.join(f'{result}, ' for result in results)} = given",
-        f"    if not ({_fits(results, arrays.fits_as_output)}):",
+        "    try:",
+        f"        fits = {_fits(results, arrays.fits_as_output)}",
+        "    except RuntimeError:",
+        "        fits = False",
+        "    if not fits:",
         f"        return other_call({listed}, out=out)",
-        *(f"    {source} = {arrays.address.format(value)}" for source, value in zip(sources, values, strict=True)),
+        *(f"    {source} = {address}" for source, address in zip(sources, value_addresses, strict=True)),
         *(f"    {target} = {arrays.address.format(result)}" for target, result in zip(targets, results, strict=True)),
         f"    if {_overlaps(sources, targets)}:",
         f"        return other_call({listed}, out=out)",
+        *_run_lines(sized, sources, targets),
+        "    return out",
+    ]
+    return "\n".join(lines)
+
+
+def _run_lines(sized: _SizedShape, input_addresses: Sequence[str], output_addresses: Sequence[str]) -> list[str]:
+    """The call of libsuperkernel; the arrays of addresses belong to the thread that holds the lock."""
+    which = "context, entry, shape" if sized.size is None else "context, entry, shape, size"
+    return [
         "    if not acquire(False):",
         "        take_over()",
         "    try:",
-        *(f"        inputs[{index}] = {source}" for index, source in enumerate(sources)),
-        *(f"        outputs[{index}] = {target}" for index, target in enumerate(targets)),
+        *(f"        inputs[{index}] = {address}" for index, address in enumerate(input_addresses)),
+        *(f"        outputs[{index}] = {address}" for index, address in enumerate(output_addresses)),
         f"        status = run({which}, input_pointers, output_pointers)",
         "    finally:",
         "        release()",
         "    if status:",
         "        raise failure(status)",
-        "    return out",
     ]
-    return "\n".join(lines)
 
 
 def _fits(names: Sequence[str], condition: str) -> str:
@@ -243,7 +251,7 @@ def _fits(names: Sequence[str], condition: str) -> str:
     conditions += [
         f"{name}.dtype is {name}_dtype and {name}.shape == {name}_size and {condition.format(name)}" for name in names
     ]
-    return "\n        and ".join(conditions)
+    return "(" + "\n        and ".join(conditions) + ")"
 
 
 def _overlaps(input_names: Sequence[str], output_names: Sequence[str]) -> str:

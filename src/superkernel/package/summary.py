@@ -9,9 +9,8 @@ from typing import Any
 
 from ..errors import BuildError, GraphError
 from .checksums import FileSum, check_files, is_relative_path, read_checksums
+from .file_names import WEIGHTS
 from .manifest import Manifest, PackagedShape, PackagedTensor, read_manifest
-
-WEIGHTS = "weights.safetensors"
 
 
 @dataclass(frozen=True)

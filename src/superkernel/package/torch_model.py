@@ -16,22 +16,12 @@ from ..runtime.submitted_launches import SubmittedLaunches
 from .array_values import PlacedArray, place_input
 from .checked_calls import in_order
 from .checksums import FileSum, check_files
+from .file_names import torch_file
 from .library_functions import ArrayType, EntryDescription, EntryShape, ModelDescription
 from .manifest import Manifest, PackagedTensor, read_manifest
 from .model_context import DEFAULT_ENTRY, UnknownEntryError
+from .return_structure import plain_structure, put_results
 from .shape_choice import choose_shape
-
-_FOLDER = "torch/"
-
-
-def is_torch_file(path: str) -> bool:
-    """Whether a file of a package is the code of an entry that torch runs."""
-    return path.startswith(_FOLDER)
-
-
-def torch_file(entry: str) -> str:
-    """The code of an entry inside the package."""
-    return f"{_FOLDER}{entry}.pt2"
 
 
 def load_torch_model(folder: Path, files: Mapping[str, FileSum], load_again: Callable[[], Any]) -> TorchModel:
@@ -68,6 +58,7 @@ def describe_manifest(manifest: Manifest) -> ModelDescription:
                 EntryShape(tuple(map(_array_type, shape.inputs)), tuple(map(_array_type, shape.outputs)))
                 for shape in entry.shapes
             ),
+            entry.returns or plain_structure(len(entry.shapes[0].outputs)),
         )
         for entry in manifest.entries
     )
@@ -85,7 +76,7 @@ class TorchEntry:
         self._model = model
         self._torch = torch
         self._compiled = compiled
-        self._where = f"{model.where}: entry {description.name!r}"
+        self._where = f"package {model.description.name!r}: entry {description.name!r}"
         self.name = description.name
         self.description = description
         self.inputs, self.outputs = description.shapes[0].inputs, description.shapes[0].outputs
@@ -106,10 +97,11 @@ class TorchEntry:
                 returned = self._compiled(*tensors)
         except RuntimeError as reason:
             raise LaunchError(f"{self._where}: {reason}") from reason
-        results = import_module("torch.utils._pytree").tree_leaves(returned)
+        leaves = import_module("torch.utils._pytree").tree_leaves(returned)
+        results = [leaf for leaf in leaves if isinstance(leaf, self._torch.Tensor)]
         if not any(isinstance(value, self._torch.Tensor) for value in values):
             results = [self._array(tensor) for tensor in results]
-        return results[0] if len(results) == 1 else tuple(results)
+        return put_results(self.description.returns, results)
 
     def submit(self, *arguments: Any, **named: Any) -> Future[Any]:
         """Start a call behind those that were submitted before."""
@@ -144,7 +136,7 @@ class TorchModel:
         self.needs_torch = manifest.needs_torch
         self.description = describe_manifest(manifest)
         self.states: tuple[str, ...] = ()
-        self.where = f"package {manifest.name!r}"
+        self._where = f"package {manifest.name!r}"
         self._load_again = load_again
         self._is_closed = False
         self._submitted = SubmittedLaunches(manifest.name)
@@ -164,7 +156,7 @@ class TorchModel:
 
     def _default(self) -> TorchEntry:
         if len(self._entries) > 1 and DEFAULT_ENTRY not in self._entries:
-            raise LaunchError(f"{self.where} has several entries: call one of {', '.join(self._entries)}")
+            raise LaunchError(f"{self._where} has several entries: call one of {', '.join(self._entries)}")
         return self._entries[DEFAULT_ENTRY if len(self._entries) > 1 else next(iter(self._entries))]
 
     def __getattr__(self, name: str) -> Any:
@@ -174,10 +166,10 @@ class TorchModel:
         if name.startswith("__") or not entries:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         hint = nearest(name, entries)
-        raise UnknownEntryError(f"{self.where} has no entry {name!r}{hint}; there are {', '.join(entries)}")
+        raise UnknownEntryError(f"{self._where} has no entry {name!r}{hint}; there are {', '.join(entries)}")
 
     def _no_contexts(self, *arguments: Any) -> NoReturn:
-        raise UnsupportedError(f"{self.where}: torch runs this package, which gives no access to states and contexts")
+        raise UnsupportedError(f"{self._where}: torch runs this package, which gives no access to states and contexts")
 
     reset = save_state = load_state = copy_state = new_context = _no_contexts
 
@@ -187,12 +179,12 @@ class TorchModel:
 
     def check_open(self) -> None:
         if self._is_closed:
-            raise LaunchError(f"{self.where} is closed; load it again")
+            raise LaunchError(f"{self._where} is closed; load it again")
 
     def close(self) -> None:
         """Later calls are refused; torch frees the code when nothing refers to the model."""
         if pending := self._submitted.pending():
-            raise LaunchError(f"{self.where}: close() while {pending} submitted calls are not done")
+            raise LaunchError(f"{self._where}: close() while {pending} submitted calls are not done")
         self._is_closed = True
         self._submitted.stop()
 

@@ -13,7 +13,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-WEIGHTS = "weights.safetensors"
 DATA_ALIGNMENT = 2 << 20
 TENSOR_ALIGNMENT = 64
 # element types -> their names in the format

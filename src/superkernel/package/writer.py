@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
+import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import BuildError
-from .manifest import MANIFEST, Manifest, read_manifest
-from .weights_file import WEIGHTS, StoredTensor, write_weights
+from .checksums import CHECKSUMS_VERSION
+from .file_names import CHECKSUMS, EXPLANATION, MANIFEST, WEIGHTS
+from .manifest import Manifest, read_manifest
+from .weights_file import StoredTensor, write_weights
 
-CHECKSUMS = "checksums.json"
-CHECKSUMS_VERSION = 1
-EXPLANATION = "explain.txt"
-PACKAGED_LIBRARY = "lib/libsuperkernel.so.1"  # of the version that exported
 _READ_BYTES = 1 << 20
 
 
@@ -42,12 +43,36 @@ def write_package(path: Path, contents: PackageContents, overwrite: bool = False
             folder = Path(fresh, "package")
             folder.mkdir()
             _write_files(folder, contents)
-            if path.exists():
-                path.rename(Path(fresh, "replaced"))
-            folder.rename(path)
+            with _locked(path.parent):
+                check_free(path, overwrite)  # another export to this path may have been faster
+                _put_in_place(folder, path, Path(fresh, "replaced"))
     except OSError as reason:
         raise BuildError(f"{path}: the package cannot be written: {reason}") from reason
     return path
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Exports into one folder put their packages in place one after the other, where the file system has locks."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
+
+
+def _put_in_place(folder: Path, path: Path, replaced: Path) -> None:
+    """A package that is there comes back if the new one does not get its place."""
+    try:
+        if path.exists():
+            path.rename(replaced)
+        folder.rename(path)
+    except BaseException:
+        if replaced.exists() and not path.exists():
+            replaced.rename(path)
+        raise
 
 
 def check_free(path: Path, overwrite: bool) -> None:

@@ -12,8 +12,9 @@ import numpy as np
 from ..errors import LaunchError
 from ..package.array_values import numpy_dtype
 from ..package.library_functions import ArrayType
+from ..package.return_structure import flat_results
 from .package_run import CallRequest, chosen_entry, read_values
-from .run_saved import Array
+from .timed_run import Array
 
 _SPIN_NS = 200_000  # the end of a gap is waited for without sleeping: a sleep ends late
 _PERCENTILES = (50, 90, 99, 99.9)
@@ -88,9 +89,8 @@ def example_input(kind: ArrayType) -> Array:
     return np.random.default_rng(0).standard_normal(kind.shape).astype(dtype)
 
 
-def _results(entry: Any, arguments: Sequence[Any]) -> tuple[Array, ...]:
-    returned = entry(*arguments)
-    return returned if isinstance(returned, tuple) else (returned,)
+def _results(entry: Any, arguments: Sequence[Any]) -> list[Array]:
+    return flat_results(entry.description.returns, entry(*arguments))
 
 
 def _timed(call: Callable[[], Any], calls: int, rate: float | None) -> tuple[Array, int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from time import perf_counter_ns
 from typing import Any
 
@@ -13,36 +12,22 @@ import numpy as np
 
 from ..errors import LaunchError, OptionError, nearest
 from ..package.model import load_model
-from .run_saved import Array, OutputSummary, load_array, read_number, save_arrays, summarise_output
+from ..package.return_structure import flat_results
+from .run_saved import load_array, read_number
+from .timed_run import Array, TimedRun, save_arrays, summarise_output
 
 
 @dataclass(frozen=True)
-class PackageRun:
+class PackageRun(TimedRun):
     """What `superkernel package run` answers."""
 
-    name: str
     entry: str
-    times_us: tuple[float, ...]  # of each call
-    outputs: tuple[OutputSummary, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        times = {"median": median(self.times_us), "min": min(self.times_us), "max": max(self.times_us)}
-        return {
-            "ok": True,
-            "name": self.name,
-            "entry": self.entry,
-            "calls": len(self.times_us),
-            "us": times,
-            "outputs": {output.name: output.to_dict() for output in self.outputs},
-        }
+        return self.fields("calls", entry=self.entry)
 
     def __str__(self) -> str:
-        times = self.times_us
-        line = f"{self.name}.{self.entry}: called in {times[0]:.1f} us"
-        if len(times) > 1:
-            spread = f"median {median(times):.1f} us (from {min(times):.1f} to {max(times):.1f})"
-            line = f"{self.name}.{self.entry}: {len(times)} calls, {spread}"
-        return "\n".join([line, *(f"  {output}" for output in self.outputs)])
+        return self.text(f"{self.name}.{self.entry}", "called", "calls")
 
 
 @dataclass(frozen=True)
@@ -75,13 +60,13 @@ def run_package(request: CallRequest, output: Path | None, repeat: int) -> Packa
             begin = perf_counter_ns()
             returned = entry(*arguments)
             times.append((perf_counter_ns() - begin) / 1e3)
-        results = returned if isinstance(returned, tuple) else (returned,)
+        results = flat_results(entry.description.returns, returned)
         produced = {kind.name: value for kind, value in zip(entry.outputs, results, strict=True)}
         files = {} if output is None else save_arrays(produced, output)
         summaries = [
             summarise_output(kind.name, kind.dtype, produced[kind.name], files.get(kind.name)) for kind in entry.outputs
         ]
-        return PackageRun(model.description.name, entry.name, tuple(times), tuple(summaries))
+        return PackageRun(model.description.name, tuple(times), tuple(summaries), entry.name)
 
 
 def chosen_entry(model: Any, name: str | None) -> Any:

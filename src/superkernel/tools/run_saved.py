@@ -2,84 +2,38 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from time import perf_counter_ns
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 
-from ..errors import BuildError, OptionError, UnsupportedError, nearest
+from ..errors import OptionError, UnsupportedError, nearest
 from ..model.graph import Buffer, Graph
 from ..runtime.compile import load
 from ..runtime.super_kernel import SuperKernel
 from ..targets.buffers import HOST_MEMORY
-
-Array = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True)
-class OutputSummary:
-    """One array that the launches wrote."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    least: float | None  # of the numbers that are not NaN; None: there are none, or they are not real
-    largest: float | None
-    mean: float | None
-    nan: int
-    file: Path | None  # None: it was not saved
-
-    def to_dict(self) -> dict[str, Any]:
-        numbers = {"min": self.least, "max": self.largest, "mean": self.mean, "nan": self.nan}
-        return {"dtype": self.dtype, "shape": list(self.shape), **numbers, "file": self.file and str(self.file)}
-
-    def __str__(self) -> str:
-        text = f"{self.name}: {self.dtype}{list(self.shape)}"
-        if self.least is not None and self.largest is not None and self.mean is not None:
-            text += f", from {self.least:g} to {self.largest:g}, mean {self.mean:g}"
-        text += f", {self.nan} NaN" if self.nan else ""
-        return f"{text} -> {self.file}" if self.file else text
+from .timed_run import Array, TimedRun, save_arrays, summarise_output
 
 
 @dataclass(frozen=True)
-class RunResult:
+class SavedRun(TimedRun):
     """What `superkernel run` answers."""
 
-    name: str
     target: str
     cores: int
-    times_us: tuple[float, ...]  # of each launch
-    outputs: tuple[OutputSummary, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        times = {"median": median(self.times_us), "min": min(self.times_us), "max": max(self.times_us)}
-        return {
-            "ok": True,
-            "name": self.name,
-            "target": self.target,
-            "cores": self.cores,
-            "launches": len(self.times_us),
-            "us": times,
-            "outputs": {output.name: output.to_dict() for output in self.outputs},
-        }
+        return self.fields("launches", target=self.target, cores=self.cores)
 
     def __str__(self) -> str:
-        times = self.times_us
-        line = f"{self.name}: {len(times)} launches on {self.cores} cores, median {median(times):.1f} us"
-        if len(times) > 1:
-            line += f" (from {min(times):.1f} to {max(times):.1f})"
-        else:
-            line = f"{self.name}: launched on {self.cores} cores in {times[0]:.1f} us"
-        return "\n".join([line, *(f"  {output}" for output in self.outputs)])
+        cores = f"on {self.cores} cores"
+        return self.text(self.name, f"launched {cores}", f"launches {cores}")
 
 
-def run_saved(directory: Path, inputs: Sequence[str], output: Path | None, repeat: int) -> RunResult:
+def run_saved(directory: Path, inputs: Sequence[str], output: Path | None, repeat: int) -> SavedRun:
     """Launch the kernel `repeat` times, each time with the inputs as they were read."""
     if output is not None and output.exists() and not output.is_dir():
         raise OptionError(f"--output {output} is not a folder")
@@ -110,7 +64,7 @@ def run_saved(directory: Path, inputs: Sequence[str], output: Path | None, repea
             summarise_output(name, graph.buffers[name].dtype, value, files.get(name))
             for name, value in produced.items()
         ]
-        return RunResult(kernel.name, kernel.target.name, kernel.plan.cores, tuple(times), tuple(outputs))
+        return SavedRun(kernel.name, tuple(times), tuple(outputs), kernel.target.name, kernel.plan.cores)
 
 
 def _check_launchable(kernel: SuperKernel) -> None:
@@ -188,36 +142,3 @@ def _type(buffer: Buffer) -> str:
     if buffer.dtype is None:
         return f"any dtype, at least {buffer.reach} bytes" if buffer.reach else "any dtype and shape"
     return buffer.dtype + (str(list(buffer.shape)) if buffer.shape is not None else ", any shape")
-
-
-def save_arrays(produced: Mapping[str, Any], folder: Path) -> dict[str, Path]:
-    """A name that is no file name is written as in a URL."""
-    files = {name: folder / f"{quote(name, safe=' ')}.npy" for name in produced}
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, path in files.items():
-            np.save(path, produced[name], allow_pickle=False)
-    except OSError as reason:
-        raise BuildError(f"cannot write --output {folder}: {reason}") from reason
-    return files
-
-
-def summarise_output(name: str, kept_dtype: str | None, value: Array, file: Path | None) -> OutputSummary:
-    dtype = str(value.dtype)
-    stored = kept_dtype is not None and kept_dtype != dtype  # numpy does not have the type
-    label = f"{kept_dtype} as {dtype}" if stored else dtype
-    if stored or value.dtype.kind not in "fiub":
-        return OutputSummary(name, label, value.shape, None, None, None, 0, file)
-    numbers = value.astype(np.float64).ravel()
-    there = numbers[~np.isnan(numbers)]
-    nan = int(numbers.size - there.size)
-    if not there.size:
-        return OutputSummary(name, label, value.shape, None, None, None, nan, file)
-    with np.errstate(all="ignore"):
-        least, largest, mean = (_finite(float(figure)) for figure in (there.min(), there.max(), there.mean()))
-    return OutputSummary(name, label, value.shape, least, largest, mean, nan, file)
-
-
-def _finite(number: float) -> float | None:
-    """JSON has no infinity."""
-    return number if math.isfinite(number) else None

@@ -142,8 +142,8 @@ def test_a_package_computes_the_bits_of_the_compiled_model(package: Path) -> Non
     with sk.load_model(package) as loaded, torch.no_grad():
         for _ in range(2):
             expected = compiled["write"](x, 2.0)
-            row, both = loaded.write(x)
-            assert torch.equal(row, expected["row"]) and torch.equal(both, expected["both"])
+            returned = loaded.write(x)
+            assert list(returned) == ["row", "both"] and all(torch.equal(returned[k], expected[k]) for k in returned)
         results = compiled["read"](x)
         assert all(map(torch.equal, loaded.read(x), results))
         assert torch.equal(torch.from_numpy(loaded.save_state()["rows"]), model.rows)
@@ -203,8 +203,8 @@ class Refused(nn.Module):
         self.kept = x * 2
         return self.kept + 1
 
-    def nothing(self, x: Tensor) -> tuple[Tensor, None]:
-        return x + 1, None
+    def infinite(self, x: Tensor) -> tuple[Tensor, float]:
+        return x + 1, float("inf")
 
     def doubled(self, x: Tensor) -> Tensor:
         return x.to(torch.complex64)
@@ -222,7 +222,7 @@ class Refused(nn.Module):
         ("writes", r"writes into its input 'x' \(.*x.mul_\(2\)\)\): make it a buffer .*or return the new value"),
         ("fourier", r"_fft_r2c: Fourier .*torch.fft.rfft\(torch.relu\(x\)\).*register a sub-kernel .*allow=.library."),
         ("assigns", r"assigns a new tensor to .*kept.*: register it with register_buffer"),
-        ("nothing", "output 1 is None, no tensor: return tensors only"),
+        ("infinite", "output 1 is inf; a package returns tensors, numbers, texts and None"),
         ("doubled", "output_0' is a tensor of complex64; packages return float32"),
     ],
 )
@@ -268,6 +268,12 @@ def test_weights_must_be_plain_tensors_of_the_host(tmp_path: Path) -> None:
         ({"args": torch.ones(1)}, "a tuple of example inputs"),
         ({"args": {}}, "there is no entry"),
         ({"args": {"a b": (torch.ones(1),)}}, "no name of an entry"),
+        (
+            {"args": {"reset": (torch.ones(1),)}},
+            r"cannot be called 'reset': model\.reset of a loaded model is something",
+        ),
+        ({"args": {"_entries": (torch.ones(1),)}}, "an entry cannot be called '_entries'"),
+        ({"args": {"lambda": (torch.ones(1),)}}, "an entry cannot be called 'lambda'"),
         ({"args": []}, "a tuple of example inputs"),
         ({"march": "x86-64-v5"}, "did you mean 'x86-64-v"),
         ({"march": []}, "march is"),

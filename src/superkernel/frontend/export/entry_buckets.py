@@ -20,7 +20,8 @@ from ..capture.row_layouts import RowLayout, expression, prove_rows_independent
 from ..capture.row_rules import find_rule
 from ..settings import BucketedDimension
 from .entry_requests import EntryRequest
-from .trace_entry import export_program, input_specs, is_user_input, output_names, placeholder_examples
+from .returned_values import returned_values
+from .trace_entry import export_program, input_specs, is_user_input, placeholder_examples
 
 _EXAMPLE_ROWS = 1009  # a prime, so that no size of a model equals or divides it by chance
 
@@ -56,8 +57,9 @@ def prove_buckets(request: EntryRequest, kept: Collection[str]) -> BucketedEntry
     rows = _rows_symbol(traced, axes, symbol)
     layouts = prove_rows_independent(traced, rows, axes, find_rule, what)
     first = metadata.num_mutated_inp_runtime_indices
-    names = output_names(program, request.name)
-    outputs = layouts[first : first + len(names)]
+    returned = returned_values(program, request.name)
+    names = list(returned.names)
+    outputs = [layouts[first + place] for place in returned.places]
     user_inputs = [index for index, spec in enumerate(specs) if is_user_input(spec)]
     return BucketedEntry(
         request.dim.name,

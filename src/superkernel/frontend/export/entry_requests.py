@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import keyword
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from torch.utils._pytree import tree_map
 
 from ...errors import GraphError, OptionError, nearest, shown
 from ...model.dim import Dim
+from ...package.model import TAKEN_NAMES
 from ..explain import uncompiled
 from ..settings import BackendSettings, BucketedDimension
 
@@ -60,6 +62,11 @@ def entry_requests(model: object, args: object, buckets: object) -> list[EntryRe
 def _request(model: Any, name: object, given: object, bucketed: Sequence[BucketedDimension]) -> EntryRequest:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise OptionError(f"export: {shown(name)} is no name of an entry; it becomes the name of a function")
+    if name.startswith("_") or keyword.iskeyword(name) or name in TAKEN_NAMES:
+        raise OptionError(
+            f"export: an entry cannot be called {name!r}: model.{name} of a loaded model is something else; choose "
+            f"another name, such as {name.strip('_') or DEFAULT_ENTRY}_entry"
+        )
     module, function = _entry_module(model, name)
     calls = given if isinstance(given, list) else [given]
     if not calls or not all(isinstance(call, tuple) for call in calls):

@@ -17,9 +17,10 @@ from ...errors import OptionError, UnsupportedError, nearest, shown
 from ...model.dim import Dim
 from ...model.options import Options
 from ...model.plain_values import checked_path, truth_value
+from ...package.file_names import PACKAGED_LIBRARY
 from ...package.library import library_path
 from ...package.manifest import Manifest, PackagedBucket, PackagedEntry, PackagedObject, PackagedShape, PackagedTensor
-from ...package.writer import PACKAGED_LIBRARY, PackageContents, check_free, write_package
+from ...package.writer import PackageContents, check_free, write_package
 from ...plan import MOST_CORES
 from ...targets import DEFAULT_TARGET, find_target, model_support_of
 from ...targets.packaging import InstructionSet, PackageSupport
@@ -194,6 +195,7 @@ class Exporter:
                 request.name,
                 tuple(p for shape in shapes if shape.entry == request.name for p in _programs(compiled[shape.launch])),
                 request.doc,
+                next(shape.traced.returns for shape in shapes if shape.entry == request.name),
             )
             for request in requests
         )
@@ -260,7 +262,7 @@ def _check_shapes(entry: str, traced: Sequence[TracedEntry]) -> None:
     first = traced[0]
     for other in traced[1:]:
         kinds = [[(tensor.name, tensor.dtype) for tensor in each.inputs] for each in (first, other)]
-        if kinds[0] != kinds[1] or first.output_names != other.output_names:
+        if kinds[0] != kinds[1] or (first.output_names, first.returns) != (other.output_names, other.returns):
             raise OptionError(
                 f"entry {entry!r}: its example inputs differ in more than sizes: {_signature(first)}; "
                 f"{_signature(other)}: make them two entries"

@@ -9,14 +9,13 @@ from typing import Any, Protocol
 import torch
 
 from ...errors import BuildError, UnsupportedError
+from ...package.file_names import TORCH_FOLDER, torch_file
 from ...package.manifest import Manifest, PackagedEntry, PackagedShape, PackagedTensor
 from ...package.writer import PackageContents
 from ...version import __version__
 from .compile_entry import UnfusibleOperators
 from .entry_requests import EntryRequest
 from .trace_entry import TracedEntry, export_program
-
-FOLDER = "torch"
 
 
 class ShapeOfEntry(Protocol):
@@ -47,15 +46,15 @@ def write_library_entries(
             f"and the model writes {', '.join(dict.fromkeys(states))}: export each entry to a package"
         )
     traced = {shape.entry: shape.traced for shape in shapes}
-    entries = tuple(PackagedEntry(r.name, (_shape(traced[r.name]),), r.doc) for r in requests)
+    entries = tuple(PackagedEntry(r.name, (_shape(traced[r.name]),), r.doc, traced[r.name].returns) for r in requests)
     operators = "; ".join(dict.fromkeys(str(found) for listed in refused.found.values() for found in listed))
     reason = f"AOTInductor's code for it calls torch: {operators}".replace("\n", " ")
     manifest = Manifest(name, __version__, entries, needs_torch=reason, options=options, torch=str(torch.__version__))
 
     def write(folder: Path) -> None:
-        (folder / FOLDER).mkdir()
+        (folder / TORCH_FOLDER).mkdir()
         for request in requests:
-            _compile(request, folder / FOLDER / f"{request.name}.pt2")
+            _compile(request, folder / torch_file(request.name))
 
     return PackageContents(manifest, {}, explanation=f"needs torch: {reason}\n", add_files=write)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,14 +14,15 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.utils._pytree import MappingKey, tree_flatten_with_path, tree_unflatten
 
 from ...errors import UnsupportedError
 from ...package.manifest import ELEMENT_BYTES, PackagedTensor, PlaceKind
+from ...package.return_structure import ReturnStructure
 from ..aot import captured_graph
 from ..capture.recurrent import unroll_recurrent
 from .entry_requests import OWNER
 from .refusals import check_assignments, check_exported, check_weight, export_failure, refuse_random, written_input
+from .returned_values import ReturnedValues, returned_values
 
 _LIFTED = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
@@ -44,6 +44,7 @@ class TracedEntry:
     sources: tuple[GraphInput, ...]  # by placeholder
     inputs: tuple[PackagedTensor, ...]
     output_names: tuple[str, ...]
+    returns: ReturnStructure
     tensors: Mapping[str, torch.Tensor]  # weights, and states before the first call
     states: tuple[PackagedTensor, ...]
 
@@ -77,9 +78,9 @@ def trace_entry(module: torch.nn.Module, args: tuple[Any, ...], entry: str, kept
     traced, metadata = captured_graph(graph_module, fakes, fake_mode, kept)
     refuse_random(traced.graph, entry)
     _check_mutations(metadata, specs, program, entry)
-    outputs = output_names(program, entry)
-    _keep_outputs(traced.graph, metadata, len(outputs))
-    return _described(traced, specs, examples, metadata, outputs, entry)
+    returned = returned_values(program, entry)
+    _keep_outputs(traced.graph, metadata, returned.places)
+    return _described(traced, specs, examples, metadata, returned, entry)
 
 
 def share_states(shapes: Sequence[Any]) -> list[Any]:
@@ -190,29 +191,11 @@ def _check_mutations(
             )
 
 
-def output_names(program: ExportedProgram, entry: str) -> list[str]:
-    """A name for each output: the keys of a dict that the model returns, otherwise output_0, output_1, ..."""
-    specs = program.graph_signature.output_specs
-    for place, spec in enumerate(specs):
-        if isinstance(spec.arg, ConstantArgument):
-            raise UnsupportedError(
-                f"entry {entry!r}: output {place} is {spec.arg.value!r}, no tensor: return tensors only"
-            )
-    structure = program.call_spec.out_spec
-    paths = tree_flatten_with_path(tree_unflatten(range(structure.num_leaves), structure))[0]
-    names = []
-    for place, (path, _) in enumerate(paths):
-        keys = [str(key.key) for key in path if isinstance(key, MappingKey)]
-        name = re.sub(r"\W", "_", "_".join(keys))
-        names.append(name if name and name not in names else f"output_{place}")
-    return names
-
-
-def _keep_outputs(graph: Graph, metadata: ViewAndMutationMeta, count: int) -> None:
+def _keep_outputs(graph: Graph, metadata: ViewAndMutationMeta, places: Sequence[int]) -> None:
     """The outputs of the model alone, each computed by the graph: what is an input, or a view of one, is copied."""
     output = graph.output_node()
     first = metadata.num_mutated_inp_runtime_indices
-    results = list(output.args[0])[first : first + count]
+    results = [output.args[0][first + place] for place in places]
     for place, node in enumerate(results):
         base = node
         while getattr(base.target, "is_view", False):
@@ -236,7 +219,7 @@ def _described(
     specs: Sequence[InputSpec],
     examples: Sequence[torch.Tensor],
     metadata: ViewAndMutationMeta,
-    outputs: Sequence[str],
+    returned: ReturnedValues,
     entry: str,
 ) -> TracedEntry:
     sources: list[GraphInput] = []
@@ -256,7 +239,8 @@ def _described(
         described = _packaged(name, stored, f"entry {entry!r}: {kind.value}")
         if kind is PlaceKind.STATE:
             states.append(described)
-    return TracedEntry(traced, tuple(sources), tuple(inputs), tuple(outputs), tensors, tuple(states))
+    outputs = returned.names, returned.structure
+    return TracedEntry(traced, tuple(sources), tuple(inputs), *outputs, tensors, tuple(states))
 
 
 def _packaged(name: str, tensor: torch.Tensor, what: str) -> PackagedTensor:
