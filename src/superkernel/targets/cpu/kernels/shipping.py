@@ -40,13 +40,14 @@ def shipped(
     op_type: str,
     defines: tuple[str, ...] = (),
     early_start: bool | None = None,
+    pure: bool = True,
 ) -> SubKernel:
     """The kernel `symbol` of a source in this folder; each set of `defines` is compiled to its own object."""
     flags = (*FLAGS, *(f"-D{name}" for name in defines), f"-DSK_HEADERS=0x{_headers()}")
     path = HERE / source
     return SubKernel.from_source(
         path, symbol, block_dim=blocks, params=params, op_type=op_type, flags=flags, early_start=early_start,
-        keyed_by_text=True, pure=True,
+        keyed_by_text=True, pure=pure,
     )  # fmt: skip
 
 

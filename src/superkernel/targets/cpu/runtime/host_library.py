@@ -137,6 +137,8 @@ _GIL_RELEASED: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "sk_launch_fault_step": (c_uint32, (c_void_p,)),
     "sk_launch_fault_detail": (c_int64, (c_void_p,)),
     "sk_launch_record": (None, (c_void_p, c_void_p)),
+    "sk_rank_area_create": (c_void_p, (c_int32, c_int32, c_int32, c_void_p, c_void_p, c_int32)),
+    "sk_rank_area_destroy": (None, (c_void_p,)),
     "sk_agent_create": (c_void_p, ()),
     "sk_agent_attach": (None, (c_void_p, c_void_p)),
     "sk_agent_next": (c_int32, (c_void_p,)),
@@ -284,6 +286,10 @@ def overlap_check(spans: Sequence[TensorSpan], address_function: int | None) -> 
 _loaded: list[HostLibrary] = []
 _timing = SimpleNamespace(enabled=False)
 _loaded_lock = threading.Lock()
+
+
+def loaded_hosts() -> tuple[HostLibrary, ...]:
+    return tuple(_loaded)
 
 
 def crowded() -> bool:

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "program.h"
+#include "rank_areas.h"
 #include "superkernel/wait.h"
 
 namespace sk::host {
@@ -14,6 +15,7 @@ namespace {
 
 constexpr auto kPeriod = std::chrono::milliseconds(50);
 constexpr int kIdlePeriods = 20;  // then block until a launch begins
+constexpr int kPeriodsPerLook = 2;  // at the ranks of other processes
 constexpr uint64_t kPauseNs = 500'000'000;  // a round this late: the process itself was stopped (Ctrl-Z, a debugger)
 
 struct Watchdog {
@@ -23,6 +25,7 @@ struct Watchdog {
     bool started = false;
     bool asleep = false;
     int idle = 0;
+    unsigned rounds = 0;
     uint64_t last_round_ns = 0;
 };
 
@@ -88,6 +91,7 @@ void loop() {
         }
         dog.last_round_ns = now;
         for (Running* running : dog.launches) inspect(*running, now);
+        if (!dog.launches.empty() && ++dog.rounds % kPeriodsPerLook == 0) look_after_ranks();
         dog.wake.wait_for(hold, kPeriod);
     }
 }
@@ -117,6 +121,7 @@ void unlock_watchdog() { watchdog().mutex.unlock(); }
 void forget_launches() {
     Watchdog& dog = watchdog();
     dog.launches.clear();
+    forget_rank_areas();
     dog.started = dog.asleep = false;
     new (&dog.wake) std::condition_variable;  // its waiter is not here either
 }

@@ -1,0 +1,34 @@
+"""targets.cpu.runtime.ranks.rank_records: why a rank has failed, in memory that the other ranks read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+_BYTES = 1024  # of a rank: the length of the text, then the text
+_ROOM = _BYTES - 4
+
+
+class RankRecords:
+    """A text per rank, written once by that rank."""
+
+    def __init__(self, memory: Any) -> None:
+        self._texts = memory.reshape(-1, _BYTES)
+
+    @staticmethod
+    def nbytes(ranks: int) -> int:
+        return ranks * _BYTES
+
+    def write(self, rank: int, reason: str) -> None:
+        text = (reason.encode("utf-8", "replace") or b"no reason was given")[:_ROOM]
+        self._texts[rank, 4 : 4 + len(text)] = np.frombuffer(text, np.uint8)
+        self._texts[rank, :4].view(np.uint32)[0] = len(text)  # last: a reader that sees it has the text
+
+    def failed(self, besides: int) -> tuple[int, str] | None:
+        """The first other rank that has failed, and its reason."""
+        for rank, record in enumerate(self._texts):
+            length = int(record[:4].view(np.uint32)[0])
+            if length and rank != besides:
+                return rank, bytes(record[4 : 4 + length]).decode("utf-8", "replace")
+        return None

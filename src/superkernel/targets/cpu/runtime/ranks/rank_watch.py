@@ -1,0 +1,48 @@
+"""targets.cpu.runtime.ranks.rank_watch: the other ranks of an area -> which have ended; their words then say so.
+
+The watchdog thread of each loaded host library looks at the locks of the ranks while a launch runs: see
+host/rank_areas.cpp.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from .....model.ranks import RankGroup
+from ..host_library import loaded_hosts
+from .process_identity import ProcessIdentity
+from .shared_file import SharedFile
+
+
+class RankWatch:
+    def __init__(
+        self, file: SharedFile, group: RankGroup, processes: Sequence[ProcessIdentity], windows: Sequence[int]
+    ) -> None:
+        """`windows`: their addresses."""
+        self._file, self._group = file, group
+        self._elsewhere = [process.pid != os.getpid() for process in processes]  # ranks may be threads of one process
+        self._windows = (ctypes.c_void_p * len(windows))(*windows)
+        self._watched: list[tuple[Any, int]] = []  # host library and its entry for this area
+
+    def begin(self) -> None:
+        """Before a round: the watchdogs of all host libraries that are loaded by now know the area."""
+        for host in loaded_hosts()[len(self._watched) :]:
+            elsewhere = (ctypes.c_uint8 * self._group.size)(*self._elsewhere)
+            area = host.gil_released.sk_rank_area_create(
+                self._file.descriptor, self._group.rank, self._group.size, elsewhere, self._windows, len(self._windows)
+            )
+            self._watched.append((host.gil_released, area))
+
+    def ended(self) -> list[int]:
+        """The places of ranks whose process has ended or has closed the area."""
+        if self._file.descriptor < 0:
+            return []
+        return [place for place, elsewhere in enumerate(self._elsewhere) if elsewhere and not self._file.is_locked(place)]
+
+    def close(self) -> None:
+        for library, area in self._watched:
+            library.sk_rank_area_destroy(area)
+        self._watched = []

@@ -1,0 +1,351 @@
+"""targets.cpu.runtime.ranks.shared_area: a group of ranks on one machine, and windows -> memory that all of them map.
+
+All ranks of the group make the area together. The ranks compare the digests of their collectives first: what differs is
+refused on every rank, before anything runs. The name of the file is gone as soon as all have mapped it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .....errors import LaunchError, SuperKernelError, UnsupportedError
+from .....model import window_layout
+from .....model.ranks import RankGroup
+from .....model.window_layout import FAILED, PAGE, RANK_LINE, WindowLayout, next_round
+from .process_identity import SHARED_MEMORY, ProcessIdentity, host_id
+from .rank_records import RankRecords
+from .rank_watch import RankWatch
+from .shared_file import SharedFile
+from .store_exchange import Missing, Said, Store, StoreExchange, names_of
+
+DEFAULT_TIMEOUT_S = 1800.0  # that of torch.distributed's process groups
+_areas_made: dict[tuple[str, int], int] = {}  # by group and rank; the ranks of a group count alike
+_count_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class AreaLayout:
+    """Where the records of the ranks and the windows lie in the file."""
+
+    ranks: int
+    slot_bytes: tuple[int, ...]  # of each window, the largest of all ranks
+
+    @property
+    def windows(self) -> tuple[WindowLayout, ...]:
+        return tuple(WindowLayout(self.ranks, nbytes) for nbytes in self.slot_bytes)
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """Where each window begins."""
+        offsets = [_pages(RankRecords.nbytes(self.ranks))]
+        for window in self.windows:
+            offsets.append(offsets[-1] + _pages(window.nbytes))
+        return tuple(offsets[:-1])
+
+    @property
+    def nbytes(self) -> int:
+        return _pages(RankRecords.nbytes(self.ranks)) + sum(_pages(window.nbytes) for window in self.windows)
+
+
+class SharedArea:
+    """The windows of one segment, in memory that the ranks of a group share.
+
+    `windows`: name -> bytes of this rank's slot. Ranks may use other names and, where a collective allows it, other
+    sizes, but the same number and order. `group_exists` is asked before every round.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        group: RankGroup,
+        windows: Mapping[str, int],
+        digest: str,
+        listing: Sequence[str] = (),
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        *,
+        group_exists: Callable[[], bool] = lambda: True,
+        folder: Path = SHARED_MEMORY,
+    ) -> None:
+        self.group, self.timeout_s, self._group_exists = group, timeout_s, group_exists
+        self._pid, self._round, self._thread = os.getpid(), 0, 0
+        self._closed = self._failure = ""
+        self._guard = threading.Lock()
+        exchange = StoreExchange(store, group, f"superkernel/{group.name}/{_next_number(group)}", timeout_s)
+        members = _introduce(exchange, group, windows, digest, listing, folder)
+        self.processes = [ProcessIdentity(**member["process"]) for member in members]
+        self._layout = AreaLayout(group.size, tuple(map(max, zip(*(member["slots"] for member in members), strict=True))))
+        self._file = self._join(exchange, folder)
+        try:
+            self._map(exchange, tuple(windows))
+        except SuperKernelError:
+            self._file.close()
+            raise
+        self._watch = RankWatch(self._file, group, self.processes, [int(lines.ctypes.data) for lines in self._lines])
+
+    # --- the rounds of this rank
+
+    @contextmanager
+    def round(self) -> Iterator[None]:
+        """One execution of the segment. If it fails here, it fails on every rank."""
+        self.begin_round()
+        succeeded = False
+        try:
+            yield
+            succeeded = True
+        except LaunchError as error:
+            raise self._explained(error) from error
+        finally:
+            if not succeeded:
+                self.fail("a launch was stopped")
+            self.end_round()
+
+    def begin_round(self) -> int:
+        """The number of the round; refused where the ranks could no longer agree."""
+        thread = threading.get_ident()
+        with self._guard:
+            if self._thread not in (0, thread):
+                raise LaunchError(
+                    f"{self._where}another thread is in the middle of a round: all ranks must launch the same collectives "
+                    "in one order. Launch from one thread, or use a process group for each thread"
+                )
+            self._refuse_unusable()
+            self._thread = thread
+        self._round = next_round(self._round)
+        for rounds in self._round_words:
+            rounds[0] = self._round
+        self._watch.begin()
+        return self._round
+
+    def end_round(self) -> None:
+        with self._guard:
+            self._thread = 0
+
+    def _refuse_unusable(self) -> None:
+        if self._pid != os.getpid():
+            raise LaunchError(
+                f"{self._where}launch in a forked process: the ranks know its parent. Start the process with the 'spawn' "
+                "method and create the process group there"
+            )
+        if self._closed:
+            raise LaunchError(f"{self._where}{self._closed}")
+        if not self._group_exists():
+            raise LaunchError(
+                f"{self._where}the process group was destroyed; create it again and compile the model again "
+                "(torch.compiler.reset())"
+            )
+        if self._failure:
+            raise LaunchError(f"{self._where}an earlier launch failed: {self._failure}. {_AGAIN}")
+        if failed := self._records.failed(besides=self.group.rank):
+            place, reason = failed
+            raise LaunchError(f"{self._where}{names_of(self.group, [place])} has failed: {reason}. {_AGAIN}")
+
+    # --- failures
+
+    def fail(self, reason: str) -> None:
+        """From now on every launch of every rank that waits for this rank fails, and quotes the reason."""
+        if not self._failure and self._pid == os.getpid():
+            self._failure = reason
+            self._records.write(self.group.rank, reason)
+            for lines in self._lines:
+                lines[self.group.rank, window_layout.ARRIVED // 4] = FAILED
+
+    def _explained(self, error: LaunchError) -> LaunchError:
+        """The error of a launch, with what is known of the ranks that it waited for."""
+        self.fail(str(error).splitlines()[0])
+        if ended := self._watch.ended():
+            names = ", ".join(f"{names_of(self.group, [place])} (pid {self.processes[place].pid})" for place in ended)
+            return LaunchError(f"{error}\n{self._where}{names} has ended, or has closed the group. {_AGAIN}")
+        if failed := self._records.failed(besides=self.group.rank):
+            place, reason = failed
+            return LaunchError(f"{error}\n{self._where}{names_of(self.group, [place])} has failed: {reason}. {_AGAIN}")
+        return error
+
+    # --- memory
+
+    def address(self, window: str) -> int:
+        return int(self.buffers[window].ctypes.data)
+
+    @property
+    def buffers(self) -> Mapping[str, Any]:
+        """The windows as arrays of bytes, to pass to a launch by name."""
+        return self._arrays
+
+    def close(self, reason: str = "the shared memory of the group was closed") -> None:
+        """Other ranks that still wait for this rank then fail. The memory goes when no array of it is left."""
+        if not self._closed:
+            self._closed = reason
+            if self._pid == os.getpid():
+                self._watch.close()
+                self._file.close()
+
+    @property
+    def _where(self) -> str:
+        return f"collectives of group {self.group}: "
+
+    # --- making it
+
+    def _join(self, exchange: StoreExchange, folder: Path) -> SharedFile:
+        """The rank with the lowest global number creates the file, the others open it."""
+        creator = self.group.ranks.index(min(self.group.ranks))
+        if self.group.rank == creator:
+            try:
+                shared = SharedFile.create(self._layout.nbytes, folder)
+            except LaunchError as error:
+                exchange.say("file", {"error": str(error)})
+                raise
+            shared.lock(self.group.rank)
+            exchange.say("file", {"name": shared.path.name})
+            return shared
+        said = exchange.hear("file", creator, self._ended)
+        if "error" in said:
+            raise LaunchError(f"{self._where}{names_of(self.group, [creator])}: {said['error']}")
+        try:
+            shared = SharedFile.open(said["name"], self._layout.nbytes, folder)
+        except LaunchError as error:
+            exchange.say("mapped", {"error": str(error)})
+            raise
+        shared.lock(self.group.rank)
+        return shared
+
+    def _map(self, exchange: StoreExchange, names: tuple[str, ...]) -> None:
+        """Takes the memory of this rank's slots, maps the file, and waits for the others to have done so."""
+        creator = self.group.rank == self.group.ranks.index(min(self.group.ranks))
+        try:
+            try:
+                self._allocate(creator)
+                self._lay_out(names)
+            except (LaunchError, OSError) as error:
+                exchange.say("mapped", {"error": str(error)})
+                raise LaunchError(str(error)) from error
+            exchange.say("mapped", {})
+            for place, said in enumerate(exchange.hear_all("mapped", self._ended)):
+                if "error" in said:
+                    raise LaunchError(f"{self._where}{names_of(self.group, [place])}: {said['error']}")
+        finally:
+            if creator:
+                self._file.unlink()
+            else:
+                self._file.name_is_gone()
+
+    def _allocate(self, creator: bool) -> None:
+        """A page belongs to the memory of the processor that asks first: each rank takes its own slots."""
+        if creator:
+            self._file.allocate(0, self._layout.offsets[0] if self._layout.offsets else self._layout.nbytes)
+        for offset, window in zip(self._layout.offsets, self._layout.windows, strict=True):
+            if creator:
+                self._file.allocate(offset, window.slots)
+            for parity in (0, 1):
+                self._file.allocate(offset + window.slot(parity, self.group.rank), window.stride)
+
+    def _lay_out(self, names: tuple[str, ...]) -> None:
+        self._memory = mmap.mmap(self._file.descriptor, self._layout.nbytes)
+        whole = np.frombuffer(self._memory, np.uint8)
+        self._records = RankRecords(whole[: RankRecords.nbytes(self.group.size)])
+        placed = list(zip(self._layout.offsets, self._layout.windows, strict=True))
+        self._arrays = {
+            name: whole[offset : offset + window.nbytes] for name, (offset, window) in zip(names, placed, strict=True)
+        }
+        lines = [whole[offset : offset + RANK_LINE * self.group.size] for offset, _ in placed]
+        self._lines = [words.view(np.uint32).reshape(self.group.size, RANK_LINE // 4) for words in lines]
+        self._round_words = [words[self.group.rank, window_layout.ROUND // 4 :][:1] for words in self._lines]
+        for words, (_, window) in zip(self._lines, placed, strict=True):
+            mine = words[self.group.rank]
+            mine[window_layout.PATIENCE_MS // 4] = min(int(self.timeout_s * 1000), 0xFFFFFFFF)
+            mine[window_layout.GLOBAL_RANK // 4] = self.group.global_rank
+            mine[window_layout.PROCESS // 4] = os.getpid()
+            mine[window_layout.STRIDE // 4 :][:2].view(np.uint64)[0] = window.stride
+
+    def _ended(self, missing: Missing) -> str:
+        gone = [place for place in missing if self.processes[place].has_ended()]
+        if not gone:
+            return ""
+        return f"{self._where}{names_of(self.group, gone)} (pid {self.processes[gone[0]].pid}) has ended. {_AGAIN}"
+
+
+_AGAIN = "Create the process group again, or restart all ranks"
+
+
+def _next_number(group: RankGroup) -> int:
+    with _count_lock:
+        number = _areas_made.get((group.name, group.rank), 0)
+        _areas_made[group.name, group.rank] = number + 1
+    return number
+
+
+def _introduce(
+    exchange: StoreExchange,
+    group: RankGroup,
+    windows: Mapping[str, int],
+    digest: str,
+    listing: Sequence[str],
+    folder: Path,
+) -> list[Said]:
+    """What every rank says of itself, once all can share memory and have the same collectives."""
+    exchange.say(
+        "member",
+        {
+            "host": host_id(folder),
+            "user": os.getuid(),
+            "process": asdict(ProcessIdentity.current()),
+            "digest": digest,
+            "listing": list(listing),
+            "slots": list(windows.values()),
+        },
+    )
+    members = exchange.hear_all("member")
+    where = f"collectives of group {group}: "
+    mine = members[group.rank]
+    apart = [place for place, member in enumerate(members) if member["host"] != mine["host"]]
+    if apart:
+        raise UnsupportedError(
+            f"{where}collective across machines: {names_of(group, apart)} does not share memory with "
+            f"{names_of(group, [group.rank])}"
+        )
+    others = [place for place, member in enumerate(members) if member["user"] != mine["user"]]
+    if others:
+        raise LaunchError(
+            f"{where}{names_of(group, others)} belongs to user {members[others[0]]['user']} and "
+            f"{names_of(group, [group.rank])} to user {mine['user']}; shared memory is for one user"
+        )
+    _compare(group, members, where)
+    return members
+
+
+def _compare(group: RankGroup, members: Sequence[Said], where: str) -> None:
+    """Every rank compares all with the first of the group, and so raises the same error."""
+    first = members[0]
+    for place, member in enumerate(members):
+        same = member["digest"] == first["digest"] and len(member["slots"]) == len(first["slots"])
+        if same:
+            continue
+        raise LaunchError(
+            f"{where}{names_of(group, [0])} and {names_of(group, [place])} have different collectives: "
+            f"{_difference(group, first, member, place)}. Nothing was run. All ranks must run the same model with the same "
+            "shapes, dtypes and order of collectives"
+        )
+
+
+def _difference(group: RankGroup, first: Said, other: Said, place: int) -> str:
+    here, there = names_of(group, [0]), names_of(group, [place])
+    for number, (left, right) in enumerate(zip(first["listing"], other["listing"], strict=False)):
+        if left != right:
+            return f"number {number} is {left!r} on {here} and {right!r} on {there}"
+    counts = len(first["listing"]), len(other["listing"])
+    if counts[0] != counts[1]:
+        longer = max(first["listing"], other["listing"], key=len)
+        extra = longer[min(counts)]
+        return f"{here} has {counts[0]} and {there} has {counts[1]}; the first that one lacks is {extra!r}"
+    return f"{len(first['slots'])} windows on {here} and {len(other['slots'])} on {there}"
+
+
+def _pages(nbytes: int) -> int:
+    return -(-nbytes // PAGE) * PAGE
