@@ -14,7 +14,7 @@ FAILED = 0xFFFFFFFF  # as the round at which a rank has arrived: the rank has fa
 ALIGNMENT = PAGE  # of a window's beginning
 
 # the words of a rank's line: offsets in bytes
-ARRIVED, SLEEPERS, ROUND, PATIENCE_MS, GLOBAL_RANK, PROCESS = range(0, 24, 4)
+ARRIVED, SLEEPERS, ROUND, PATIENCE_MS, GLOBAL_RANK, PROCESS, STRIDE = range(0, 28, 4)  # the stride has 8 bytes
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ int main(int, char**) {
     std::printf("%zu %u", sizeof(sk::RankLine), sk::kRankFailed);
     std::printf(" %zu %zu %zu", offsetof(sk::RankLine, arrived), offsetof(sk::RankLine, sleepers),
                 offsetof(sk::RankLine, round));
-    std::printf(" %zu %zu %zu\\n", offsetof(sk::RankLine, patience_ms), offsetof(sk::RankLine, global_rank),
-                offsetof(sk::RankLine, process));
+    std::printf(" %zu %zu %zu %zu\\n", offsetof(sk::RankLine, patience_ms), offsetof(sk::RankLine, global_rank),
+                offsetof(sk::RankLine, process), offsetof(sk::RankLine, stride));
     static char window[4096];
     unsigned ranks;
     unsigned long stride;
@@ -45,6 +45,7 @@ def test_both_languages_agree(tmp_path: Path) -> None:
     given = "\n".join(f"{window.ranks} {window.stride}" for window in windows)
     printed = subprocess.run([program], input=given, capture_output=True, text=True, check=True).stdout.splitlines()
     words = [layout.ARRIVED, layout.SLEEPERS, layout.ROUND, layout.PATIENCE_MS, layout.GLOBAL_RANK, layout.PROCESS]
+    words.append(layout.STRIDE)
     assert list(map(int, printed[0].split())) == [layout.RANK_LINE, layout.FAILED, *words]
     for window, line in zip(windows, printed[1:], strict=False):
         expected = [window.slot(parity, rank) for parity in (5, 6) for rank in range(window.ranks)]

@@ -1,8 +1,8 @@
 """targets.cpu.kernels.collectives: a collective of a group of ranks -> the ops that start and finish it.
 
-A rank publishes its contribution in its slot of a window in shared memory, and reads the slots of all ranks when all have
-arrived. Every element is reduced in the order of the ranks, so that all ranks have the same bits. A large all_reduce has
-two windows: each rank reduces a part of the elements, and publishes the reduced part for the others.
+A rank publishes its contribution in its slot of a window in shared memory, and reads the slots of all ranks when all
+have arrived. Every element is reduced in the order of the ranks, so that all ranks have the same bits. A large
+all_reduce has two windows: each rank reduces a part of the elements, and publishes the reduced part for the others.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ....errors import GraphError, UnsupportedError, nearest, shown
-from ....model.op import Argument, Op, Place
+from ....model.op import Argument, Op
 from ....model.ranks import RankGroup, RankSync
 from .shipping import Tensor, parameters, place, shipped
 
@@ -104,9 +104,7 @@ class _Call:
     ) -> Op:
         """An op whose blocks divide `nbytes`; it sends one window and awaits one, by name."""
         blocks = max(1, min(self.cores, nbytes // _BYTES_PER_BLOCK))
-        kernel = shipped(
-            source, symbol, parameters(params), blocks=blocks, op_type=symbol, defines=defines, pure=False
-        )
+        kernel = shipped(source, symbol, parameters(params), blocks=blocks, op_type=symbol, defines=defines, pure=False)
         syncs = [RankSync(window, self.group, window, True, self.terms) for window in (sends,) if window]
         syncs += [RankSync(window, self.group, window, False, self.terms) for window in (awaits,) if window]
         return Op(kernel, arguments, f"{self.name}_{symbol}", ranks=syncs)
@@ -126,8 +124,8 @@ def collective_ops(
 ) -> CollectiveOps:
     """The ops of one collective, whose windows get names that begin with `name`.
 
-    `reduction`: of all_reduce and reduce_scatter; `splits`: of all_to_all, None: even; `source`: of broadcast, the place
-    in the group of the rank that has the value. The tensors may be the same memory where the kind keeps places.
+    `reduction`: of all_reduce and reduce_scatter; `splits`: of all_to_all, None: even; `source`: of broadcast, the
+    place in the group of the rank that has the value. The tensors may be the same memory where the kind keeps places.
     """
     call, chosen = _checked(kind, tensor_in, tensor_out, group, name, cores, reduction, splits, source)
     if call.bytes_out == 0 and call.bytes_in == 0 and splits is None:  # then it is so on every rank
@@ -149,7 +147,7 @@ def _copied(call: _Call) -> tuple[Op, ...]:
     if place(call.tensor_in) == place(call.tensor_out):
         return ()
     params = "in:x out:y bytes"
-    arguments = [place(call.tensor_in), place(call.tensor_out), call.bytes_in]
+    arguments: list[Argument] = [place(call.tensor_in), place(call.tensor_out), call.bytes_in]
     return (call.op("copy_tensor", params, arguments, call.bytes_in),)
 
 
@@ -157,7 +155,7 @@ def _publish(call: _Call, window: str, skipped: tuple[int, int]) -> Op:
     """Puts the input, without a range of bytes that no other rank reads, into this rank's slot."""
     nbytes = call.bytes_in
     params = "in:x out:window bytes skipped skipped_end rank ranks past_caches"
-    arguments = [place(call.tensor_in), window, nbytes, *skipped, *call.ranks, _past_caches(nbytes)]
+    arguments: list[Argument] = [place(call.tensor_in), window, nbytes, *skipped, *call.ranks, _past_caches(nbytes)]
     return call.op("publish", params, arguments, nbytes, sends=window)
 
 
@@ -165,7 +163,7 @@ def _reduce(call: _Call, window: str, first: int) -> Op:
     """Reduces as many elements as the output has, from the element `first` of every contribution on."""
     params = "in:x in:window out:y first count rank ranks past_caches"
     count = call.tensor_out.numel
-    arguments = [place(call.tensor_in), window, place(call.tensor_out), first, count, *call.ranks]
+    arguments: list[Argument] = [place(call.tensor_in), window, place(call.tensor_out), first, count, *call.ranks]
     arguments.append(_past_caches(call.bytes_out))
     return call.op(
         "reduce", params, arguments, call.bytes_out, awaits=window, defines=_defines(call), source="collective_sums.cpp"
@@ -179,9 +177,7 @@ def _defines(call: _Call) -> tuple[str, ...]:
 def _all_reduce(call: _Call) -> CollectiveOps:
     window = call.name
     nowhere = (call.bytes_in, call.bytes_in)
-    return CollectiveOps(
-        (_publish(call, window, nowhere),), (_reduce(call, window, 0),), {window: call.bytes_in}
-    )
+    return CollectiveOps((_publish(call, window, nowhere),), (_reduce(call, window, 0),), {window: call.bytes_in})
 
 
 def _has_two_windows(call: _Call) -> bool:
@@ -223,7 +219,7 @@ def _all_reduce_large(call: _Call) -> CollectiveOps:
 def _all_gather(call: _Call) -> CollectiveOps:
     window, nbytes = call.name, call.bytes_in
     params = "in:x in:window out:y part_bytes rank ranks past_caches"
-    arguments = [place(call.tensor_in), window, place(call.tensor_out), nbytes, *call.ranks]
+    arguments: list[Argument] = [place(call.tensor_in), window, place(call.tensor_out), nbytes, *call.ranks]
     gather = call.op("gather", params, [*arguments, _past_caches(call.bytes_out)], call.bytes_out, awaits=window)
     return CollectiveOps((_publish(call, window, (nbytes, nbytes)),), (gather,), {window: nbytes})
 
@@ -240,7 +236,7 @@ def _broadcast(call: _Call, source: int) -> CollectiveOps:
     window, nbytes = call.name, call.bytes_in
     skipped = (nbytes, nbytes) if call.group.rank == source else (0, nbytes)
     params = "in:x in:window out:y bytes source rank ranks past_caches"
-    arguments = [place(call.tensor_in), window, place(call.tensor_out), nbytes, source, *call.ranks]
+    arguments: list[Argument] = [place(call.tensor_in), window, place(call.tensor_out), nbytes, source, *call.ranks]
     take = call.op("take", params, [*arguments, _past_caches(nbytes)], nbytes, awaits=window)
     return CollectiveOps((_publish(call, window, skipped),), (take,), {window: nbytes})
 
@@ -382,4 +378,6 @@ def _check_memory(kind: CollectiveKind, tensor_in: Tensor, tensor_out: Tensor, g
         CollectiveKind.ALL_TO_ALL: 1 if group.size > 1 else given[0] - result[0],
     }.get(kind, given[0] - result[0])
     if apart:
-        raise UnsupportedError(f"{where}input and result overlap in {tensor_in.name}; use another buffer for the result")
+        raise UnsupportedError(
+            f"{where}input and result overlap in {tensor_in.name}; use another buffer for the result"
+        )

@@ -20,7 +20,8 @@ struct alignas(kRankLine) RankLine {
     uint32_t patience_ms;            // how long this rank waits for others; 0: without a limit
     uint32_t global_rank;            // for reports, as below
     uint32_t process;
-    uint32_t unused[26];
+    uint64_t stride;                 // from one slot to the next, as this rank's host has laid the window out
+    uint32_t unused[24];
 };
 static_assert(sizeof(RankLine) == kRankLine, "a rank's words fill its line");
 
@@ -29,6 +30,10 @@ inline const RankLine* rank_lines(const void* window) { return static_cast<const
 
 // The round that a rank is in; a kernel asks for its own rank.
 inline uint32_t round_of(const void* window, uint32_t rank) { return rank_lines(window)[rank].round; }
+
+// The stride of a window, from the words of this rank: where ranks have slots of different sizes, the kernels of a rank
+// know it only when the ranks have met.
+inline uint64_t stride_of(const void* window, uint32_t rank) { return rank_lines(window)[rank].stride; }
 
 // Where the slots begin: behind the lines, and at a page if they are as large as one.
 inline uint64_t slots_offset(uint32_t ranks, uint64_t stride) {

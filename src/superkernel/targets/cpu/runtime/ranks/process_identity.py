@@ -21,8 +21,7 @@ def host_id(shared_memory: Path = SHARED_MEMORY) -> str:
         device = shared_memory.stat().st_dev
     except OSError as reason:
         raise LaunchError(
-            f"shared memory between ranks: {reason}. Mount a tmpfs at {shared_memory}, or run without collectives inside "
-            "scopes (fuse=off does not help: it uses the same memory)"
+            f"shared memory between ranks: {reason}. Mount a tmpfs at {shared_memory}, or keep collectives outside"
         ) from reason
     return f"{boot}:{device}"
 

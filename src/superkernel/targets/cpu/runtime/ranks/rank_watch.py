@@ -40,7 +40,9 @@ class RankWatch:
         """The places of ranks whose process has ended or has closed the area."""
         if self._file.descriptor < 0:
             return []
-        return [place for place, elsewhere in enumerate(self._elsewhere) if elsewhere and not self._file.is_locked(place)]
+        return [
+            place for place, elsewhere in enumerate(self._elsewhere) if elsewhere and not self._file.is_locked(place)
+        ]
 
     def close(self) -> None:
         for library, area in self._watched:

@@ -11,17 +11,18 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .....errors import LaunchError, SuperKernelError, UnsupportedError
+from .....errors import LaunchError
 from .....model import window_layout
 from .....model.ranks import RankGroup
 from .....model.window_layout import FAILED, PAGE, RANK_LINE, WindowLayout, next_round
-from .process_identity import SHARED_MEMORY, ProcessIdentity, host_id
+from .membership import introduce
+from .process_identity import SHARED_MEMORY, ProcessIdentity
 from .rank_records import RankRecords
 from .rank_watch import RankWatch
 from .shared_file import SharedFile
@@ -80,15 +81,20 @@ class SharedArea:
         self._closed = self._failure = ""
         self._guard = threading.Lock()
         exchange = StoreExchange(store, group, f"superkernel/{group.name}/{_next_number(group)}", timeout_s)
-        members = _introduce(exchange, group, windows, digest, listing, folder)
+        members = introduce(exchange, group, windows, digest, listing, folder)
         self.processes = [ProcessIdentity(**member["process"]) for member in members]
-        self._layout = AreaLayout(group.size, tuple(map(max, zip(*(member["slots"] for member in members), strict=True))))
-        self._file = self._join(exchange, folder)
+        self._layout = AreaLayout(
+            group.size, tuple(map(max, zip(*(member["slots"] for member in members), strict=True)))
+        )
+        self._file = self._open(exchange, folder)
+        mapped = False
         try:
-            self._map(exchange, tuple(windows))
-        except SuperKernelError:
-            self._file.close()
-            raise
+            self._share(exchange, tuple(windows))
+            mapped = True
+        finally:
+            self._file.release_name()
+            if not mapped:
+                self._file.close()
         self._watch = RankWatch(self._file, group, self.processes, [int(lines.ctypes.data) for lines in self._lines])
 
     # --- the rounds of this rank
@@ -114,8 +120,8 @@ class SharedArea:
         with self._guard:
             if self._thread not in (0, thread):
                 raise LaunchError(
-                    f"{self._where}another thread is in the middle of a round: all ranks must launch the same collectives "
-                    "in one order. Launch from one thread, or use a process group for each thread"
+                    f"{self._where}another thread is in the middle of a round: all ranks must launch the same "
+                    "collectives in one order. Launch from one thread, or use a process group for each thread"
                 )
             self._refuse_unusable()
             self._thread = thread
@@ -132,8 +138,8 @@ class SharedArea:
     def _refuse_unusable(self) -> None:
         if self._pid != os.getpid():
             raise LaunchError(
-                f"{self._where}launch in a forked process: the ranks know its parent. Start the process with the 'spawn' "
-                "method and create the process group there"
+                f"{self._where}launch in a forked process: the ranks know its parent. Start the process with the "
+                "'spawn' method and create the process group there"
             )
         if self._closed:
             raise LaunchError(f"{self._where}{self._closed}")
@@ -193,58 +199,58 @@ class SharedArea:
 
     # --- making it
 
-    def _join(self, exchange: StoreExchange, folder: Path) -> SharedFile:
-        """The rank with the lowest global number creates the file, the others open it."""
-        creator = self.group.ranks.index(min(self.group.ranks))
-        if self.group.rank == creator:
-            try:
-                shared = SharedFile.create(self._layout.nbytes, folder)
-            except LaunchError as error:
-                exchange.say("file", {"error": str(error)})
-                raise
-            shared.lock(self.group.rank)
-            exchange.say("file", {"name": shared.path.name})
-            return shared
-        said = exchange.hear("file", creator, self._ended)
-        if "error" in said:
-            raise LaunchError(f"{self._where}{names_of(self.group, [creator])}: {said['error']}")
+    @property
+    def _creator(self) -> int:
+        """The place of the rank that creates the file: the lowest global number."""
+        return self.group.ranks.index(min(self.group.ranks))
+
+    @contextmanager
+    def _announcing_errors(self, exchange: StoreExchange) -> Iterator[None]:
+        """An error inside is said to the other ranks: where they wait for this rank."""
         try:
-            shared = SharedFile.open(said["name"], self._layout.nbytes, folder)
+            yield
         except LaunchError as error:
-            exchange.say("mapped", {"error": str(error)})
+            exchange.say("file" if self.group.rank == self._creator else "mapped", {"error": str(error)})
             raise
-        shared.lock(self.group.rank)
-        return shared
 
-    def _map(self, exchange: StoreExchange, names: tuple[str, ...]) -> None:
-        """Takes the memory of this rank's slots, maps the file, and waits for the others to have done so."""
-        creator = self.group.rank == self.group.ranks.index(min(self.group.ranks))
-        try:
-            try:
-                self._allocate(creator)
-                self._lay_out(names)
-            except (LaunchError, OSError) as error:
-                exchange.say("mapped", {"error": str(error)})
-                raise LaunchError(str(error)) from error
-            exchange.say("mapped", {})
-            for place, said in enumerate(exchange.hear_all("mapped", self._ended)):
-                if "error" in said:
-                    raise LaunchError(f"{self._where}{names_of(self.group, [place])}: {said['error']}")
-        finally:
-            if creator:
-                self._file.unlink()
-            else:
-                self._file.name_is_gone()
+    def _open(self, exchange: StoreExchange, folder: Path) -> SharedFile:
+        if self.group.rank == self._creator:
+            with self._announcing_errors(exchange):
+                return SharedFile.create(self._layout.nbytes, folder)
+        said = exchange.hear("file", self._creator, self._ended)
+        self._raise_said(self._creator, said)
+        with self._announcing_errors(exchange):
+            return SharedFile.open(said["name"], self._layout.nbytes, folder)
 
-    def _allocate(self, creator: bool) -> None:
+    def _share(self, exchange: StoreExchange, names: tuple[str, ...]) -> None:
+        """Returns when all ranks have mapped the file."""
+        with self._announcing_errors(exchange):
+            self._take_memory(names)
+        if self.group.rank == self._creator:
+            exchange.say("file", {"name": self._file.path.name})
+        exchange.say("mapped", {})
+        for place, said in enumerate(exchange.hear_all("mapped", self._ended)):
+            self._raise_said(place, said)
+
+    def _raise_said(self, place: int, said: Said) -> None:
+        if "error" in said:
+            raise LaunchError(f"{self._where}{names_of(self.group, [place])}: {said['error']}")
+
+    def _take_memory(self, names: tuple[str, ...]) -> None:
         """A page belongs to the memory of the processor that asks first: each rank takes its own slots."""
-        if creator:
+        self._file.lock(self.group.rank)
+        created = self.group.rank == self._creator
+        if created:
             self._file.allocate(0, self._layout.offsets[0] if self._layout.offsets else self._layout.nbytes)
         for offset, window in zip(self._layout.offsets, self._layout.windows, strict=True):
-            if creator:
+            if created:
                 self._file.allocate(offset, window.slots)
             for parity in (0, 1):
                 self._file.allocate(offset + window.slot(parity, self.group.rank), window.stride)
+        try:
+            self._lay_out(names)
+        except OSError as reason:
+            raise LaunchError(f"{self._where}the shared memory cannot be mapped: {reason}") from reason
 
     def _lay_out(self, names: tuple[str, ...]) -> None:
         self._memory = mmap.mmap(self._file.descriptor, self._layout.nbytes)
@@ -279,72 +285,6 @@ def _next_number(group: RankGroup) -> int:
         number = _areas_made.get((group.name, group.rank), 0)
         _areas_made[group.name, group.rank] = number + 1
     return number
-
-
-def _introduce(
-    exchange: StoreExchange,
-    group: RankGroup,
-    windows: Mapping[str, int],
-    digest: str,
-    listing: Sequence[str],
-    folder: Path,
-) -> list[Said]:
-    """What every rank says of itself, once all can share memory and have the same collectives."""
-    exchange.say(
-        "member",
-        {
-            "host": host_id(folder),
-            "user": os.getuid(),
-            "process": asdict(ProcessIdentity.current()),
-            "digest": digest,
-            "listing": list(listing),
-            "slots": list(windows.values()),
-        },
-    )
-    members = exchange.hear_all("member")
-    where = f"collectives of group {group}: "
-    mine = members[group.rank]
-    apart = [place for place, member in enumerate(members) if member["host"] != mine["host"]]
-    if apart:
-        raise UnsupportedError(
-            f"{where}collective across machines: {names_of(group, apart)} does not share memory with "
-            f"{names_of(group, [group.rank])}"
-        )
-    others = [place for place, member in enumerate(members) if member["user"] != mine["user"]]
-    if others:
-        raise LaunchError(
-            f"{where}{names_of(group, others)} belongs to user {members[others[0]]['user']} and "
-            f"{names_of(group, [group.rank])} to user {mine['user']}; shared memory is for one user"
-        )
-    _compare(group, members, where)
-    return members
-
-
-def _compare(group: RankGroup, members: Sequence[Said], where: str) -> None:
-    """Every rank compares all with the first of the group, and so raises the same error."""
-    first = members[0]
-    for place, member in enumerate(members):
-        same = member["digest"] == first["digest"] and len(member["slots"]) == len(first["slots"])
-        if same:
-            continue
-        raise LaunchError(
-            f"{where}{names_of(group, [0])} and {names_of(group, [place])} have different collectives: "
-            f"{_difference(group, first, member, place)}. Nothing was run. All ranks must run the same model with the same "
-            "shapes, dtypes and order of collectives"
-        )
-
-
-def _difference(group: RankGroup, first: Said, other: Said, place: int) -> str:
-    here, there = names_of(group, [0]), names_of(group, [place])
-    for number, (left, right) in enumerate(zip(first["listing"], other["listing"], strict=False)):
-        if left != right:
-            return f"number {number} is {left!r} on {here} and {right!r} on {there}"
-    counts = len(first["listing"]), len(other["listing"])
-    if counts[0] != counts[1]:
-        longer = max(first["listing"], other["listing"], key=len)
-        extra = longer[min(counts)]
-        return f"{here} has {counts[0]} and {there} has {counts[1]}; the first that one lacks is {extra!r}"
-    return f"{len(first['slots'])} windows on {here} and {len(other['slots'])} on {there}"
 
 
 def _pages(nbytes: int) -> int:

@@ -1,7 +1,7 @@
 """targets.cpu.runtime.ranks.shared_file: a file in shared memory that the ranks of one user map: made, opened, swept.
 
-Each rank holds a record lock on a byte of the file while it lives. The kernel releases it when the process ends, however
-it ends, and a forked child does not have it.
+Each rank holds a record lock on a byte of the file while it lives. The kernel releases it when the process ends,
+however it ends, and a forked child does not have it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ _busy_lock = threading.Lock()
 class SharedFile:
     """An open file of one area. `close` releases this rank's lock."""
 
-    def __init__(self, descriptor: int, path: Path) -> None:
-        self.descriptor, self.path = descriptor, path
-        self._name_gone = False
+    def __init__(self, descriptor: int, path: Path, created: bool) -> None:
+        self.descriptor, self.path, self._created = descriptor, path, created
 
     @classmethod
     def create(cls, nbytes: int, folder: Path = SHARED_MEMORY) -> SharedFile:
@@ -45,16 +44,18 @@ class SharedFile:
                 raise LaunchError(
                     f"shared memory between ranks: {reason}. {folder} must be a tmpfs that this user may write to"
                 ) from reason
-            shared = cls(descriptor, path)
+            shared = cls(descriptor, path, True)
             # A sweep of another process may come between the creation and the lock.
             _lock(descriptor, _CREATOR)
             if os.fstat(descriptor).st_nlink == 0:
+                shared.release_name()
                 shared.close()
                 continue
             os.fchmod(descriptor, 0o600)  # whatever the umask
             try:
                 os.ftruncate(descriptor, nbytes)
             except OSError as reason:
+                shared.release_name()
                 shared.close()
                 raise _no_room(nbytes, folder, reason) from reason
             return shared
@@ -81,7 +82,7 @@ class SharedFile:
                 f"{where} is not what the first rank has made: it must be a file of user {os.getuid()} alone, of "
                 f"{nbytes} bytes; found user {found.st_uid}, mode {stat.filemode(found.st_mode)}, {found.st_size} bytes"
             )
-        return cls(descriptor, path)
+        return cls(descriptor, path, False)
 
     def lock(self, rank: int) -> None:
         """Held until the end of this process, or close."""
@@ -98,23 +99,16 @@ class SharedFile:
         except OSError as reason:
             raise _no_room(nbytes, self.path.parent, reason) from reason
 
-    def unlink(self) -> None:
-        """The name goes; the memory stays while a process maps it."""
-        if not self._name_gone:
-            self._name_gone = True
+    def release_name(self) -> None:
+        """When all ranks have opened it. The rank that created the file removes the name; the memory stays."""
+        if self._created:
             self.path.unlink(missing_ok=True)
-            _forget(self.path)
-
-    def name_is_gone(self) -> None:
-        """Another rank has removed the name."""
-        self._name_gone = True
         _forget(self.path)
 
     def close(self) -> None:
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
-            _forget(self.path)
 
 
 _CREATOR = 1 << 20  # the byte that the creator locks until all ranks have their own; behind those of all ranks
@@ -124,8 +118,8 @@ def _no_room(nbytes: int, folder: Path, reason: OSError) -> LaunchError:
     size = os.statvfs(folder)
     free = size.f_bavail * size.f_frsize
     return LaunchError(
-        f"shared memory between ranks: no room for {nbytes} bytes in {folder} ({free} bytes are free): {reason}. Make it "
-        "larger (docker run --shm-size=1g; mount -o remount,size=1g /dev/shm)"
+        f"shared memory between ranks: no room for {nbytes} bytes in {folder} ({free} bytes are free): {reason}. Make "
+        "it larger (docker run --shm-size=1g; mount -o remount,size=1g /dev/shm)"
     )
 
 

@@ -1,4 +1,4 @@
-"""targets.cpu.runtime.ranks.store_exchange: what each rank of a group says, through the group's store -> what all say."""
+"""targets.cpu.runtime.ranks.store_exchange: what each rank says, through the store of its group -> what all say."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class StoreExchange:
     def say(self, subject: str, said: Said) -> None:
         """Publish what this rank has to say, once per subject."""
         key = self._key(subject, self._group.rank)
-        self._ask(lambda: self._store.set(key, json.dumps(said)))
+        self._ask(self._store.set, key, json.dumps(said))
 
     def hear(self, subject: str, rank: int, ended: Callable[[Missing], str] = lambda missing: "") -> Said:
         """What the rank at one place of the group says."""
@@ -55,8 +55,8 @@ class StoreExchange:
         while True:
             for rank in ranks:
                 key = self._key(subject, rank)
-                if rank not in heard and self._ask(lambda key=key: self._store.check([key])):
-                    heard[rank] = json.loads(self._ask(lambda key=key: self._store.get(key)))
+                if rank not in heard and self._ask(self._store.check, [key]):
+                    heard[rank] = json.loads(self._ask(self._store.get, key))
             missing = [rank for rank in ranks if rank not in heard]
             if not missing:
                 return [heard[rank] for rank in ranks]
@@ -77,13 +77,13 @@ class StoreExchange:
     def _key(self, subject: str, rank: int) -> str:
         return f"{self._prefix}/{subject}/{rank}"
 
-    def _ask(self, call: Callable[[], Any]) -> Any:
+    def _ask(self, call: Callable[..., Any], *arguments: Any) -> Any:
         try:
-            return call()
+            return call(*arguments)
         except (RuntimeError, OSError) as reason:  # torch's DistError is a RuntimeError
             raise LaunchError(
-                f"the store of group {self._group} cannot be reached: {reason}. Its host process may have ended, or the "
-                "process group was destroyed; create the process group again"
+                f"the store of group {self._group} cannot be reached: {reason}. Its host process may have ended, or "
+                "the process group was destroyed; create the process group again"
             ) from reason
 
 

@@ -1,0 +1,87 @@
+"""targets.cpu.runtime.ranks.membership: ranks introduce themselves -> they may share memory, or an error on all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from .....errors import LaunchError, UnsupportedError
+from .....model.ranks import RankGroup
+from .process_identity import ProcessIdentity, host_id
+from .store_exchange import Said, StoreExchange, names_of
+
+
+def introduce(
+    exchange: StoreExchange,
+    group: RankGroup,
+    windows: Mapping[str, int],
+    digest: str,
+    listing: Sequence[str],
+    folder: Path,
+) -> list[Said]:
+    """What every rank says of itself, once all can share memory and have the same collectives."""
+    try:
+        host = host_id(folder)
+    except LaunchError as error:
+        exchange.say("member", {"error": str(error)})
+        raise
+    exchange.say(
+        "member",
+        {
+            "host": host,
+            "user": os.getuid(),
+            "process": asdict(ProcessIdentity.current()),
+            "digest": digest,
+            "listing": list(listing),
+            "slots": list(windows.values()),
+        },
+    )
+    members = exchange.hear_all("member")
+    where = f"collectives of group {group}: "
+    for place, member in enumerate(members):
+        if "error" in member:
+            raise LaunchError(f"{where}{names_of(group, [place])}: {member['error']}")
+    mine = members[group.rank]
+    apart = [place for place, member in enumerate(members) if member["host"] != mine["host"]]
+    if apart:
+        raise UnsupportedError(
+            f"{where}collective across machines: {names_of(group, apart)} does not share memory with "
+            f"{names_of(group, [group.rank])}"
+        )
+    others = [place for place, member in enumerate(members) if member["user"] != mine["user"]]
+    if others:
+        raise LaunchError(
+            f"{where}{names_of(group, others)} belongs to user {members[others[0]]['user']} and "
+            f"{names_of(group, [group.rank])} to user {mine['user']}; shared memory is for one user"
+        )
+    _compare(group, members, where)
+    return members
+
+
+def _compare(group: RankGroup, members: Sequence[Said], where: str) -> None:
+    """Every rank compares all with the first of the group, and so raises the same error."""
+    first = members[0]
+    for place, member in enumerate(members):
+        same = member["digest"] == first["digest"] and len(member["slots"]) == len(first["slots"])
+        if same:
+            continue
+        raise LaunchError(
+            f"{where}{names_of(group, [0])} and {names_of(group, [place])} have different collectives: "
+            f"{_difference(group, first, member, place)}. Nothing was run. All ranks must run the same model with the "
+            "same shapes, dtypes and order of collectives"
+        )
+
+
+def _difference(group: RankGroup, first: Said, other: Said, place: int) -> str:
+    here, there = names_of(group, [0]), names_of(group, [place])
+    for number, (left, right) in enumerate(zip(first["listing"], other["listing"], strict=False)):
+        if left != right:
+            return f"number {number} is {left!r} on {here} and {right!r} on {there}"
+    counts = len(first["listing"]), len(other["listing"])
+    if counts[0] != counts[1]:
+        longer = max(first["listing"], other["listing"], key=len)
+        extra = longer[min(counts)]
+        return f"{here} has {counts[0]} and {there} has {counts[1]}; the first that one lacks is {extra!r}"
+    return f"{len(first['slots'])} windows on {here} and {len(other['slots'])} on {there}"
