@@ -8,13 +8,14 @@ all_reduce has two windows: each rank reduces a part of the elements, and publis
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from ....errors import GraphError, UnsupportedError, nearest, shown
 from ....model.op import Argument, Op
 from ....model.ranks import RankGroup, RankSync
+from ...collectives import CollectiveKind, CollectiveOps, CollectiveTerms
 from .shipping import Tensor, parameters, place, shipped
 
 _ELEMENTS = {
@@ -35,34 +36,6 @@ class Reduction(StrEnum):
     MAX = "max"
     MIN = "min"
     PRODUCT = "product"
-
-
-class CollectiveKind(StrEnum):
-    ALL_REDUCE = "all_reduce"
-    ALL_GATHER = "all_gather"
-    REDUCE_SCATTER = "reduce_scatter"
-    ALL_TO_ALL = "all_to_all"
-    BROADCAST = "broadcast"
-
-
-@dataclass(frozen=True)
-class Splits:
-    """How many rows (of the first dimension) an all_to_all sends to, and receives from, each rank of the group."""
-
-    sent: tuple[int, ...]
-    received: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class CollectiveOps:
-    """The ops of a collective. What stands between start and finish runs while other ranks arrive.
-
-    The input must not change before the last op of `finish`: this rank's own contribution is read from there.
-    """
-
-    start: tuple[Op, ...]
-    finish: tuple[Op, ...]
-    windows: Mapping[str, int] = field(default_factory=dict)  # name -> bytes of a slot
 
 
 @dataclass(frozen=True)
@@ -111,36 +84,26 @@ class _Call:
 
 
 def collective_ops(
-    kind: str,
-    tensor_in: Tensor,
-    tensor_out: Tensor,
-    group: RankGroup,
-    name: str,
-    cores: int,
-    *,
-    reduction: str = "sum",
-    splits: Splits | None = None,
-    source: int = 0,
+    terms: CollectiveTerms, tensor_in: Tensor, tensor_out: Tensor, group: RankGroup, name: str, cores: int
 ) -> CollectiveOps:
     """The ops of one collective, whose windows get names that begin with `name`.
 
-    `reduction`: of all_reduce and reduce_scatter; `splits`: of all_to_all, None: even; `source`: of broadcast, the
-    place in the group of the rank that has the value. The tensors may be the same memory where the kind keeps places.
+    The tensors may be the same memory where an element is read before its place is written.
     """
-    call, chosen = _checked(kind, tensor_in, tensor_out, group, name, cores, reduction, splits, source)
-    if call.bytes_out == 0 and call.bytes_in == 0 and splits is None:  # then it is so on every rank
+    call = _checked(terms, tensor_in, tensor_out, group, name, cores)
+    if call.bytes_out == 0 and call.bytes_in == 0 and not terms.sent:  # then it is so on every rank
         return CollectiveOps((), ())
     if group.size == 1:
         return CollectiveOps((), _copied(call))
-    if chosen is CollectiveKind.ALL_REDUCE:
+    if terms.kind is CollectiveKind.ALL_REDUCE:
         return _all_reduce_large(call) if _has_two_windows(call) else _all_reduce(call)
-    if chosen is CollectiveKind.ALL_GATHER:
+    if terms.kind is CollectiveKind.ALL_GATHER:
         return _all_gather(call)
-    if chosen is CollectiveKind.REDUCE_SCATTER:
+    if terms.kind is CollectiveKind.REDUCE_SCATTER:
         return _reduce_scatter(call)
-    if chosen is CollectiveKind.BROADCAST:
-        return _broadcast(call, source)
-    return _all_to_all(call, splits or _even(tensor_in, tensor_out, group))
+    if terms.kind is CollectiveKind.BROADCAST:
+        return _broadcast(call, terms.root)
+    return _all_to_all(call, terms if terms.sent else _even(call, terms))
 
 
 def _copied(call: _Call) -> tuple[Op, ...]:
@@ -241,7 +204,7 @@ def _broadcast(call: _Call, source: int) -> CollectiveOps:
     return CollectiveOps((_publish(call, window, skipped),), (take,), {window: nbytes})
 
 
-def _all_to_all(call: _Call, splits: Splits) -> CollectiveOps:
+def _all_to_all(call: _Call, splits: CollectiveTerms) -> CollectiveOps:
     window = call.name
     row_bytes = math.prod(call.tensor_in.shape[1:]) * call.tensor_in.itemsize
     table_bytes = -(-16 * call.group.size // _LINE) * _LINE
@@ -274,15 +237,15 @@ def _past_caches(nbytes: int) -> int:
     return int(nbytes >= _PAST_CACHES)
 
 
-def _even(tensor_in: Tensor, tensor_out: Tensor, group: RankGroup) -> Splits:
-    rows = tensor_in.shape[0] if tensor_in.shape else 0
-    if not tensor_in.shape or rows % group.size or tensor_out.numel != tensor_in.numel:
+def _even(call: _Call, terms: CollectiveTerms) -> CollectiveTerms:
+    tensor_in, tensor_out, ranks = call.tensor_in, call.tensor_out, call.group.size
+    if not tensor_in.shape or tensor_in.shape[0] % ranks or tensor_out.shape != tensor_in.shape:
         raise GraphError(
             f"all_to_all from {_described(tensor_in)} to {_described(tensor_out)} without splits: the first dimension "
-            f"must divide into {group.size} equal parts, and both must have as many elements"
+            f"must divide into {ranks} equal parts, and the shapes must be equal"
         )
-    each = (rows // group.size,) * group.size
-    return Splits(each, each)
+    each = (tensor_in.shape[0] // ranks,) * ranks
+    return replace(terms, sent=each, received=each)
 
 
 def _described(tensor: Tensor) -> str:
@@ -290,24 +253,14 @@ def _described(tensor: Tensor) -> str:
 
 
 def _checked(
-    kind: str,
-    tensor_in: Tensor,
-    tensor_out: Tensor,
-    group: RankGroup,
-    name: str,
-    cores: int,
-    reduction: str,
-    splits: Splits | None,
-    source: int,
-) -> tuple[_Call, CollectiveKind]:
-    if kind not in list(CollectiveKind):
-        known = ", ".join(CollectiveKind)
-        raise UnsupportedError(f"collective {shown(kind)}{nearest(kind, list(CollectiveKind))}; there are {known}")
-    chosen = CollectiveKind(kind)
-    where = f"{chosen} {name} of {_described(tensor_in)} to {_described(tensor_out)}: "
-    if reduction not in list(Reduction):
+    terms: CollectiveTerms, tensor_in: Tensor, tensor_out: Tensor, group: RankGroup, name: str, cores: int
+) -> _Call:
+    where = f"{terms.kind} {name} of {_described(tensor_in)} to {_described(tensor_out)}: "
+    if terms.reduction not in list(Reduction):
         known = ", ".join(Reduction)
-        raise UnsupportedError(f"{where}reduction {shown(reduction)}; there are {known}")
+        raise UnsupportedError(
+            f"{where}reduction {shown(terms.reduction)}{nearest(terms.reduction, Reduction)}; there are {known}"
+        )
     for tensor in (tensor_in, tensor_out):
         if tensor.dtype not in _ELEMENTS:
             raise UnsupportedError(f"{where}there are kernels for {', '.join(_ELEMENTS)}")
@@ -315,45 +268,37 @@ def _checked(
             raise UnsupportedError(f"{where}{tensor.name} is not contiguous; copy it first")
     if tensor_in.dtype != tensor_out.dtype:
         raise GraphError(f"{where}the dtypes differ")
-    reduces = chosen in (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER)
-    if reduces and reduction == Reduction.AVG and tensor_in.dtype == "bool":
+    if terms.kind.reduces and terms.reduction == Reduction.AVG and tensor_in.dtype == "bool":
         raise UnsupportedError(f"{where}bool has no average; use max, min, sum or product")
-    _check_sizes(chosen, tensor_in, tensor_out, group, splits, source, where)
-    _check_memory(chosen, tensor_in, tensor_out, group, where)
-    terms = _terms(chosen, tensor_in, reduction if reduces else "", splits, source)
-    return _Call(tensor_in, tensor_out, group, name, cores, Reduction(reduction), terms), chosen
+    _check_sizes(terms, tensor_in, tensor_out, group, where)
+    _check_memory(terms.kind, tensor_in, tensor_out, group, where)
+    reduction = Reduction(terms.reduction)
+    return _Call(tensor_in, tensor_out, group, name, cores, reduction, _stated(terms, tensor_in))
 
 
-def _terms(kind: CollectiveKind, tensor: Tensor, reduction: str, splits: Splits | None, source: int) -> str:
+def _stated(terms: CollectiveTerms, tensor: Tensor) -> str:
     """What all ranks must agree on. The sizes of an all_to_all with splits differ; each rank checks what it gets."""
-    count = "" if splits is not None else f"[{tensor.numel}]"
-    more = f" from place {source}" if kind is CollectiveKind.BROADCAST else f" {reduction}" if reduction else ""
-    return f"{kind}{more} of {tensor.dtype}{count}"
+    count = "" if terms.sent else f"[{tensor.numel}]"
+    more = f" {terms.reduction}" if terms.kind.reduces else ""
+    more += f" from place {terms.root}" if terms.kind is CollectiveKind.BROADCAST else ""
+    return f"{terms.kind}{more} of {tensor.dtype}{count}"
 
 
-def _check_sizes(
-    kind: CollectiveKind,
-    tensor_in: Tensor,
-    tensor_out: Tensor,
-    group: RankGroup,
-    splits: Splits | None,
-    source: int,
-    where: str,
-) -> None:
-    given, result, ranks = tensor_in.numel, tensor_out.numel, group.size
+def _check_sizes(terms: CollectiveTerms, tensor_in: Tensor, tensor_out: Tensor, group: RankGroup, where: str) -> None:
+    kind, given, result, ranks = terms.kind, tensor_in.numel, tensor_out.numel, group.size
     if kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.BROADCAST) and given != result:
         raise GraphError(f"{where}both must have as many elements")
     if kind is CollectiveKind.ALL_GATHER and given * ranks != result:
         raise GraphError(f"{where}the result of {ranks} ranks has {given * ranks} elements")
     if kind is CollectiveKind.REDUCE_SCATTER and result * ranks != given:
         raise GraphError(f"{where}{given} elements do not divide into {ranks} parts of {result}")
-    if kind is CollectiveKind.BROADCAST and not 0 <= source < ranks:
-        raise GraphError(f"{where}source is {shown(source)}; it is a place in the group, from 0 to {ranks - 1}")
-    if splits is None:
+    if kind is CollectiveKind.BROADCAST and not 0 <= terms.root < ranks:
+        raise GraphError(f"{where}root is {shown(terms.root)}; it is a place in the group, from 0 to {ranks - 1}")
+    if not terms.sent and not terms.received:
         return
     if kind is not CollectiveKind.ALL_TO_ALL:
         raise GraphError(f"{where}splits belong to all_to_all")
-    for rows, tensor in ((splits.sent, tensor_in), (splits.received, tensor_out)):
+    for rows, tensor in ((terms.sent, tensor_in), (terms.received, tensor_out)):
         if len(rows) != ranks or min(rows) < 0 or not tensor.shape or sum(rows) != tensor.shape[0]:
             raise GraphError(
                 f"{where}splits {shown(rows)}: there must be {ranks} of them, from 0, and their sum must be the first "

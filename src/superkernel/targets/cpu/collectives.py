@@ -1,0 +1,39 @@
+"""targets.cpu.collectives: collectives of ranks on one machine: their kernels, and shared memory with its rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ...model.collective_digest import CollectiveDigest
+from ...model.ranks import RankGroup
+from ...model.tensor_arg import TensorArg
+from ..collectives import CollectiveOps, CollectiveTerms
+from .kernels.collectives import collective_ops
+from .runtime.ranks import process_identity
+from .runtime.ranks.shared_area import SharedArea
+from .runtime.ranks.store_exchange import Store
+
+
+class CpuCollectives:
+    """What the CPU target offers for collectives; see CollectiveSupport."""
+
+    def host_id(self) -> str:
+        return process_identity.host_id()
+
+    def ops(
+        self, terms: CollectiveTerms, source: TensorArg, result: TensorArg, group: RankGroup, name: str, cores: int
+    ) -> CollectiveOps:
+        return collective_ops(terms, source, result, group, name, cores)
+
+    def area(
+        self,
+        store: Store,
+        group: RankGroup,
+        windows: Mapping[str, int],
+        stated: CollectiveDigest,
+        timeout_s: float,
+        group_exists: Callable[[], bool],
+    ) -> SharedArea:
+        return SharedArea(
+            store, group, windows, stated.digest, stated.listing, timeout_s, group_exists=group_exists
+        )
