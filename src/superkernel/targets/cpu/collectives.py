@@ -34,6 +34,4 @@ class CpuCollectives:
         timeout_s: float,
         group_exists: Callable[[], bool],
     ) -> SharedArea:
-        return SharedArea(
-            store, group, windows, stated.digest, stated.listing, timeout_s, group_exists=group_exists
-        )
+        return SharedArea(store, group, windows, stated.digest, stated.listing, timeout_s, group_exists=group_exists)

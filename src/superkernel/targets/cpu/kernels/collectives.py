@@ -256,10 +256,10 @@ def _checked(
     terms: CollectiveTerms, tensor_in: Tensor, tensor_out: Tensor, group: RankGroup, name: str, cores: int
 ) -> _Call:
     where = f"{terms.kind} {name} of {_described(tensor_in)} to {_described(tensor_out)}: "
-    if terms.reduction not in list(Reduction):
-        known = ", ".join(Reduction)
+    known = [reduction.value for reduction in Reduction]
+    if terms.reduction not in known:
         raise UnsupportedError(
-            f"{where}reduction {shown(terms.reduction)}{nearest(terms.reduction, Reduction)}; there are {known}"
+            f"{where}reduction {shown(terms.reduction)}{nearest(terms.reduction, known)}; there are {', '.join(known)}"
         )
     for tensor in (tensor_in, tensor_out):
         if tensor.dtype not in _ELEMENTS:
