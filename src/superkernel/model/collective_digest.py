@@ -35,7 +35,7 @@ def collective_digest(graph: Graph, group: str | None = None) -> CollectiveDiges
 
 def _line(graph: Graph, collective: Collective) -> str:
     """Names of ops and the numbers of blocks may differ between ranks, and are left out."""
-    ops = [graph.nodes[op] for op in (collective.sender, *collective.receivers)]
+    ops = [graph.nodes[op] for op in (collective.sender, *collective.receivers) if op is not None]
     kernels = " -> ".join(f"{node.kernel.op_type or node.kernel.name}({_dtypes(node, collective)})" for node in ops)
     size = graph.buffers[collective.window].nbytes
     window = "a window of unknown size" if size is None else f"a window of {size} bytes"

@@ -13,18 +13,24 @@ from .ranks import RankGroup, RankSync
 
 @dataclass(frozen=True)
 class Collective:
-    """What the ranks of a group do together: `sender` stores into the window, `receivers` read what all have stored."""
+    """What the ranks of a group do together: `sender` stores into the window, `receivers` read what all have stored.
+
+    Of a graph that is a part of a longer list the sender, or the receivers, may be in another part.
+    """
 
     name: str
     group: RankGroup
     window: str
-    sender: int  # index of an op
+    sender: int | None  # index of an op
     receivers: tuple[int, ...]  # in the serial order
     terms: str = ""
 
 
-def find_collectives(nodes: tuple[Node, ...], order: tuple[int, ...]) -> tuple[Collective, ...]:
-    """The collectives in the serial order of their senders, checked."""
+def find_collectives(nodes: tuple[Node, ...], order: tuple[int, ...], part: bool) -> tuple[Collective, ...]:
+    """The collectives in the serial order of their senders, checked; before them those that another part sends.
+
+    part: other ops of the same round, launched before and after these, may send and receive as well.
+    """
     if not any(node.ranks for node in nodes):
         return ()
     sent: dict[str, tuple[Node, RankSync]] = {}
@@ -42,19 +48,26 @@ def find_collectives(nodes: tuple[Node, ...], order: tuple[int, ...]) -> tuple[C
                 )
             else:
                 sent[sync.collective] = node, sync
-    for name, ((node, _), *_) in received.items():
-        if name not in sent:
+    elsewhere = []
+    for name, ((node, sync), *others) in received.items():
+        if name not in sent and part:
+            receivers = tuple(receiver.index for receiver, _ in ((node, sync), *others))
+            elsewhere.append(Collective(name, sync.group, sync.window, None, receivers, sync.terms))
+        elif name not in sent:
             known = f"op {shown(node.name)} waits for the ranks of collective {shown(name)}"
             raise GraphError(f"{known}, which no op sends{nearest(name, sent)}")
     place = {op: at for at, op in enumerate(order)}
-    found = tuple(_join(node, sync, received.get(name, []), place) for name, (node, sync) in sent.items())
+    joined = (_join(node, sync, received.get(name, []), place, part) for name, (node, sync) in sent.items())
+    found = (*elsewhere, *joined)
     _check_windows(nodes, found)
     return found
 
 
-def _join(sender: Node, sync: RankSync, receivers: list[tuple[Node, RankSync]], place: Mapping[int, int]) -> Collective:
+def _join(
+    sender: Node, sync: RankSync, receivers: list[tuple[Node, RankSync]], place: Mapping[int, int], part: bool
+) -> Collective:
     where = f"collective {shown(sync.collective)}: "
-    if not receivers:
+    if not receivers and not part:
         raise GraphError(
             f"{where}op {shown(sender.name)} sends it and no op waits for it; the next launch could then overwrite the "
             f"window {shown(sync.window)} while another rank reads it"

@@ -73,6 +73,7 @@ class Graph:
     title: str | None = None  # what its binary is called: graphs that differ in name only then share it
     outputs: tuple[str, ...] = ()  # names that a launch returns if it allocates them
     collectives: tuple[Collective, ...] = ()  # in the serial order of their senders
+    part: bool = False  # of a longer list, whose other ops are launched by themselves
 
     @property
     def label(self) -> str:
@@ -129,22 +130,28 @@ class Graph:
 
 @without_collection
 def build_graph(
-    ops: Sequence[Op], name: str = "super_kernel", stream_fusion: bool = False, outputs: Sequence[str] | None = None
+    ops: Sequence[Op],
+    name: str = "super_kernel",
+    stream_fusion: bool = False,
+    outputs: Sequence[str] | None = None,
+    *,
+    part: bool = False,
 ) -> Graph:
     """Name the ops, order them, and find what depends on what.
 
-    `outputs` are the names that a launch returns; None: those whose last value no op reads.
+    `outputs` are the names that a launch returns; None: those whose last value no op reads. `part`: the ops are a part
+    of a longer list whose other ops are launched by themselves; collectives may reach across launches.
     """
     check_name(name, "the super kernel's name")
     try:
-        graph = _build_graph(ops, name, stream_fusion)
+        graph = _build_graph(ops, name, stream_fusion, part)
         chosen = _unread_names(graph) if outputs is None else _checked_outputs(graph, outputs)
         return replace(graph, outputs=chosen)
     except (GraphError, PlanError) as error:
         raise type(error)(f"super_kernel_scope {shown(name)}: {error}") from None
 
 
-def _build_graph(ops: Sequence[Op], name: str, stream_fusion: bool) -> Graph:
+def _build_graph(ops: Sequence[Op], name: str, stream_fusion: bool, part: bool) -> Graph:
     if not isinstance(ops, Sequence):
         raise GraphError(f"ops is a list of Op, not one {type(ops).__name__}")
     if not ops:
@@ -172,14 +179,14 @@ def _build_graph(ops: Sequence[Op], name: str, stream_fusion: bool) -> Graph:
         for i, op in enumerate(ops)
     )
     buffers = _collect_buffers(nodes, order)
-    collectives = find_collectives(nodes, order)
+    collectives = find_collectives(nodes, order, part)
     for collective in collectives:
         buffers[collective.window] = replace(buffers[collective.window], window=True)
     edges = find_edges(nodes, order, pairs)
     bound = {labels[e]: e for e in labels if isinstance(e, Event)}
     external = dict.fromkeys(label for node in nodes for label in node.notifies + node.awaits)
     events = tuple(ExternalEvent(label, bound.get(label)) for label in external)
-    return Graph(name, nodes, order, edges, buffers, events, collectives=collectives)
+    return Graph(name, nodes, order, edges, buffers, events, collectives=collectives, part=part)
 
 
 def _unread_names(graph: Graph) -> tuple[str, ...]:

@@ -34,6 +34,16 @@ class Node:
         """How it synchronises with other ranks; those of groups of one rank as well."""
         return tuple(self.op.ranks)
 
+    @cached_property
+    def sends_to_ranks(self) -> tuple[RankSync, ...]:
+        """The collectives at which this rank has arrived when the op is done; a group of one rank needs no sync."""
+        return tuple(sync for sync in self.ranks if sync.sends and sync.group.size > 1)
+
+    @cached_property
+    def waits_for_ranks(self) -> tuple[RankSync, ...]:
+        """The collectives at which all ranks must have arrived before the op begins."""
+        return tuple(sync for sync in self.ranks if not sync.sends and sync.group.size > 1)
+
     @property
     def dynamic(self) -> bool:
         return self.op.dynamic

@@ -61,6 +61,7 @@ def _op_steps(
     # what is flushed after the call must not be announced during it
     early = options.early_start is EarlyStart.FULL and bool(node.kernel.signals_inside) and not cleaned
     gate = signals_of(synced, op, rank, Point.GATE, inside=False)
+    yield from _recorded(sync.ranks, SpanKind.RANKS, op, options)
     yield from _recorded([*sync.before[: sync.gate], *gate, *sync.before[sync.gate :]], SpanKind.WAIT, op, options)
     yield from _fence(node, cores, FenceWhen.BEFORE, options)
     yield from preloads

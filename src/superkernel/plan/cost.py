@@ -9,6 +9,7 @@ from ..model.node import Node
 from .machine import Costs, Machine
 from .steps import Cores
 
+RANK_SYNC = 4.0  # how much longer a sync between processes takes than one between cores
 LOADED_SYNC = 3.0  # how much longer a sync takes while cores fetch inputs of later ops
 
 
@@ -57,6 +58,8 @@ class Timeline:
         sync_ns = self._sync_ns
         edges = self._graph.incoming[op]
         everywhere = max((self._seen(edge.producer) for edge in edges), default=0.0)
+        if self._graph.nodes[op].waits_for_ranks:  # every core polls the ranks itself
+            return everywhere + sync_ns * (RANK_SYNC - 1), {}
         sole = {self.placed[edge.producer][0] for edge in edges if len(self.placed[edge.producer]) == 1}
         earlier = {}
         for core in sole:

@@ -16,7 +16,7 @@ from ..model.hazards import Edge
 from ..model.options import Options
 from .memory import MemoryPlan
 from .replication import Copies
-from .steps import Barrier, Cores, Fence, Step, Wait, spell
+from .steps import AwaitRanks, Barrier, Cores, Fence, Step, Wait, spell
 
 
 class SyncKind(Enum):
@@ -29,6 +29,7 @@ class SyncKind(Enum):
     COUNTER = "counter"  # several producer cores
     BARRIER = "barrier"  # everything waits for everything
     LOCK = "lock"  # through the tiling request of a dynamic op
+    RANKS = "ranks"  # through the wait for all ranks of a group, this rank as well
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,11 @@ class Plan(BasePlan):
         """Steps at which a core may have to wait for another one."""
         return sum(isinstance(step, Wait | Barrier) for step in self.steps)
 
+    @property
+    def rank_syncs(self) -> int:
+        """Steps at which cores wait for other ranks."""
+        return sum(isinstance(step, AwaitRanks) for step in self.steps)
+
     def program(self, core: int) -> tuple[Step, ...]:
         """What one core does."""
         return tuple(step for step in self.steps if core in step.cores)
@@ -149,10 +155,16 @@ class Plan(BasePlan):
         return (
             f"plan {self.graph.name}: {len(self.graph.nodes)} ops on {self.cores} cores, options {options}",
             f"  dependency edges: {len(self.graph.edges)}, kept by {counts}; blocking steps: {self.blocking_steps}",
+            *([self._ranks_in_words()] if self.graph.collectives else []),
             *([f"  memory: {self.memory}"] if self.memory.buffers else []),
             *([self._teams_in_words()] if self.teams else []),
             *(f"  {note}" for note in self.notes),
         )
+
+    def _ranks_in_words(self) -> str:
+        groups = ", ".join(dict.fromkeys(str(collective.group) for collective in self.graph.collectives))
+        count = len(self.graph.collectives)
+        return f"  collectives: {count} with the ranks of {groups}; waits for ranks: {self.rank_syncs}"
 
     def _teams_in_words(self) -> str:
         small, wide = map(spell, self.teams)

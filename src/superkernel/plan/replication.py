@@ -137,7 +137,7 @@ def replicable(graph: Graph, node: Node, writers: Counter[str], may_wait: bool) 
     kernel = node.kernel
     waits = kernel.waits_inside and not may_wait
     effects = kernel.sync_all or waits or kernel.signals_inside or kernel.may_fail is not False
-    if not kernel.pure or effects or node.dynamic or node.op.send or node.op.recv:
+    if not kernel.pure or effects or node.dynamic or node.op.send or node.op.recv or node.ranks:
         return False
     arguments = list(node.places())
     inputs = {place.name for param, place in arguments if param.kind is Kind.IN}

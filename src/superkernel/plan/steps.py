@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Any, ClassVar
 
+from ..model.ranks import RankGroup
+
 Agent = Hashable  # a core, or a class of cores
 Cores = tuple[int, ...]
 Names = Sequence[str]  # the ops' names, by index
@@ -130,6 +132,24 @@ class ResetEvent(Step):
 
     words = "reset event {step.event}"
     event: str
+
+
+@dataclass(frozen=True)
+class NotifyRanks(OpStep):
+    """One core publishes to the ranks of a group that this rank has arrived at a collective: the op is done."""
+
+    words = "notify ranks of {step.group} after {op}"
+    collective: str
+    group: RankGroup
+
+
+@dataclass(frozen=True)
+class AwaitRanks(OpStep):
+    """Each core blocks until every rank of a group, this one as well, has arrived at a collective in this round."""
+
+    words = "wait for ranks of {step.group} before {op}"
+    collective: str
+    group: RankGroup
 
 
 class Request(OpStep):
@@ -249,6 +269,7 @@ class SpanKind(StrEnum):
     WAIT = "wait"
     BARRIER = "barrier"  # a wait of all cores for all cores; a plan records it as a wait
     NOTIFY = "notify"
+    RANKS = "wait for ranks"  # other processes
 
 
 @dataclass(frozen=True)

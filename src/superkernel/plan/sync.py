@@ -21,12 +21,14 @@ from .placement import Placement
 from .plan import Sync, SyncKind
 from .steps import (
     AwaitEvent,
+    AwaitRanks,
     Barrier,
     ComputeTiling,
     Cores,
     Mark,
     Need,
     Notify,
+    NotifyRanks,
     Point,
     Request,
     Select,
@@ -45,6 +47,7 @@ MOST_CORES_APART = 64  # up to here a barrier is chosen core by core, so that it
 class OpSync:
     """The synchronising steps of one op."""
 
+    ranks: list[Step] = field(default_factory=list)  # waits for other ranks; they come first
     before: list[Step] = field(default_factory=list)  # events, select, waits or barrier
     gate: int = 0  # how many of them stand before the signal that the events have been seen
     inside: list[Wait] = field(default_factory=list)
@@ -67,7 +70,8 @@ def find_classes(
     """The classes of cores that every op, event, tiling request and edge treats alike."""
     if options.early_start is EarlyStart.OFF and placement.cores <= MOST_CORES_APART:
         return CoreClasses(placement.cores, [(core,) for core in range(placement.cores)])
-    leaders = [placement.of[node.index][:1] for node in graph.nodes if node.awaits or node.notifies or node.dynamic]
+    led = [node.index for node in graph.nodes if node.awaits or node.notifies or node.dynamic or node.sends_to_ranks]
+    leaders = [placement.of[op][:1] for op in led]
     sets = [*placement.of, *placement.teams, *leaders, *sets_of_copies(placement.copies, near), *partners.sets()]
     return CoreClasses(placement.cores, sets)
 
@@ -88,6 +92,9 @@ class SyncChooser(SyncOrder[int]):
         self.published: dict[tuple[int, int], Clock] = {}  # (stamp, class) -> its clock then
         self.of_others: dict[tuple[int, int], int] = {}  # (stamp, class) -> what a member knew of the others then
         self.locks: dict[int, Clock] = {}  # dynamic op -> what its requesting core knew
+        self.arrivals: dict[str, Clock] = {}  # collective -> what the core knew that published this rank's arrival
+        # collective -> classes whose cores know that all ranks have arrived once they have reached the stamp
+        self.arrivals_seen: dict[str, list[tuple[int, int]]] = {}
         self.signalled: dict[int, set[int]] = {}  # stamp -> classes
         self.gates: dict[str, tuple[int, int]] = {}  # event -> (class of the core that polls it, stamp)
         self.ops = [OpSync() for _ in graph.nodes]
@@ -127,7 +134,37 @@ class SyncChooser(SyncOrder[int]):
         for core_class in self.of[op]:
             self._learn(core_class, self.locks[op])
 
+    def _await_ranks(self, op: int) -> None:
+        """Each core polls the arrivals of all ranks, unless it knows of a core that has seen them for an earlier op.
+
+        From the arrival of this rank it knows that the sending op is done.
+        """
+        for sync in self.graph.nodes[op].waits_for_ranks:
+            seen = self.arrivals_seen.setdefault(sync.collective, [])
+            polling = [
+                core_class
+                for core_class in self.of[op]
+                if not any(core_class == of or self.clocks[core_class][of] >= stamp for of, stamp in seen)
+            ]
+            if polling:
+                cores = tuple(core for core in self.place.of[op] if self.classes.of_core[core] in polling)
+                self.ops[op].ranks.append(AwaitRanks(cores, op, sync.collective, sync.group))
+            for core_class in polling:
+                self._learn(core_class, self.arrivals.get(sync.collective, self.nothing))
+            seen += [(core_class, self._stamp(op, Point.DONE)) for core_class in self.of[op]]
+
+    def _notify_ranks(self, op: int) -> None:
+        """One core knows that all blocks of the op are done, and publishes that this rank has arrived."""
+        leader, sync = self._leader(op), self.ops[op]
+        wanted = dict.fromkeys(self.of[op], self._stamp(op, Point.DONE))
+        waited = self._minimal({leader: self._others(leader, wanted)})
+        sync.notify += [replace(wait, behind=True) for wait in self._waits(op, waited, inside=False)]
+        for sent in self.graph.nodes[op].sends_to_ranks:
+            sync.notify.append(NotifyRanks((self._core(leader),), op, sent.collective, sent.group))
+            self.arrivals[sent.collective] = self.near.from_all(self.clocks[leader], leader)
+
     def _call(self, op: int) -> None:
+        self._await_ranks(op)
         node, classes, sync = self.graph.nodes[op], self.of[op], self.ops[op]
         edges = [(edge, self._edge_needs(edge)) for edge in self.graph.incoming[op]]
         inside = bool(node.kernel.waits_inside) and self.options.early_start is EarlyStart.FULL
@@ -148,6 +185,8 @@ class SyncChooser(SyncOrder[int]):
         for core_class in classes:
             self._publish(core_class, done)
         self._end(op, classes, done)
+        if node.sends_to_ranks:
+            self._notify_ranks(op)
 
     def _meet_before(self, op: int, data: dict[int, Needs], events_seen: dict[int, Needs]) -> dict[int, Needs]:
         """early-start=0: a barrier over the cores concerned, if any edge asks for one; events ask for flags only."""
@@ -324,7 +363,9 @@ class SyncChooser(SyncOrder[int]):
                 kind = SyncKind.LOCAL
             elif not producers:
                 locked = self.graph.nodes[edge.consumer].dynamic and feeds_tiling(edge)
-                kind = SyncKind.LOCK if locked else SyncKind.NONE
+                awaited = {sync.collective for sync in self.graph.nodes[edge.consumer].waits_for_ranks}
+                sent = {sync.collective for sync in self.graph.nodes[edge.producer].sends_to_ranks}
+                kind = SyncKind.LOCK if locked else SyncKind.RANKS if awaited & sent else SyncKind.NONE
             elif barrier or (producers == everything and all(seen.get(c) for c in everything)):
                 kind = SyncKind.BARRIER
             elif all(map(self.near.is_near, producers)) or self.machine.near(

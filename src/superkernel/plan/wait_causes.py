@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from . import Plan
 from .spans import Span
-from .steps import AwaitEvent, Barrier, Cores, Need, Point, Select, SpanKind, Wait
+from .steps import AwaitEvent, AwaitRanks, Barrier, Cores, Need, Point, Select, SpanKind, Wait
 
 _Signal = tuple[float, str, int | None]  # when it was given at the latest, by which op or event, on which core
 
@@ -35,6 +35,7 @@ class WaitCauses:
         self._names, self._group_of = plan.op_names, plan.group_of
         self._before: dict[str, list[_BlockingStep]] = defaultdict(list)
         self._inside: dict[str, list[_BlockingStep]] = defaultdict(list)
+        self._ranks: dict[str, str] = {}  # op -> the groups whose ranks it waits for
         for step in plan.steps:
             match step:
                 case Wait(behind=False):
@@ -46,6 +47,10 @@ class WaitCauses:
                 case AwaitEvent():
                     found = _BlockingStep(frozenset(step.cores), outside=f"event {step.event}")
                     self._before[self._names[step.op]].append(found)
+                case AwaitRanks():
+                    groups = self._ranks.get(self._names[step.op])
+                    waited = f"{groups} and {step.group}" if groups else f"ranks of {step.group}"
+                    self._ranks[self._names[step.op]] = waited
                 case Select():
                     found = _BlockingStep(frozenset(step.cores), outside=f"tiling of {self._names[step.op]}")
                     self._before[self._names[step.op]].append(found)
@@ -54,7 +59,9 @@ class WaitCauses:
         """The spans of one launch, in their order; waits that blocked have their cause."""
         launch = _LaunchTimes(spans)
         for span in spans:
-            if span.op is None or span.what not in (SpanKind.WAIT, SpanKind.BARRIER):
+            if span.op is not None and span.what is SpanKind.RANKS:
+                yield replace(span, waited_for=self._ranks.get(span.op))
+            elif span.op is None or span.what not in (SpanKind.WAIT, SpanKind.BARRIER):
                 yield span
             elif span.what is SpanKind.BARRIER and span.inside:
                 yield _caused(span, launch.last_arrival(span))

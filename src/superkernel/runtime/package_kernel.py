@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ..errors import UnsupportedError, shown
 from ..model.graph import Graph, build_graph
 from ..model.op import Op
 from ..model.options import Options
@@ -26,6 +27,7 @@ def build_for_package(
     ops: Sequence[Op], name: str, options: Options, target: Target, cores: int | None
 ) -> PackageKernel:
     """`cores`: as many; None: as many of this machine's as the estimated work deserves."""
+    _refuse_collectives(ops, name)
     given = replace(build_graph(ops, name, options.stream_fusion), title="segment")
     fixed_cores = target.planner.forced_cores(options, None, name) if cores is None else cores
     prepared = target.builder.prepare(list(dict.fromkeys(node.kernel for node in given.nodes)), [], None)
@@ -34,6 +36,15 @@ def build_for_package(
     plan = target.planner.plan(graph, options, choice.cores, choice.note)
     plans = (plan, *smaller_plans(target, plan), *_plan_for_one_core(target, plan))
     return PackageKernel(graph, plans, tuple(prepared.build(plans)))
+
+
+def _refuse_collectives(ops: Sequence[Op], name: str) -> None:
+    for op in ops:
+        for sync in op.ranks:
+            raise UnsupportedError(
+                f"super_kernel_scope {shown(name)}: op {shown(op.name or op.kernel.name)} synchronises with the ranks "
+                f"of {sync.group}; a package runs in one process. Export a model without collectives"
+            )
 
 
 def _plan_for_one_core(target: Target, plan: LaunchPlan) -> tuple[LaunchPlan, ...]:

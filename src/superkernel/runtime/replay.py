@@ -25,12 +25,15 @@ def replay(
     alone: Callable[[Buffers], object],
     memory: ArgumentMemory = HOST_MEMORY,
 ) -> dict[str, Any]:
-    """Call `fused` with the buffers and `alone` with copies; a LaunchError names the first op that differs."""
+    """Call `fused` with the buffers and `alone` with copies; a LaunchError names the first op that differs.
+
+    A window that other ranks store into is not copied. In the same round the ops store and read the same there again.
+    """
     bound = bind(graph, buffers, memory=memory)
     live = dict(zip(graph.buffers, bound.keep, strict=True))
     if not memory.on_host:
         _require_tensors(graph, live)
-    copies = {name: copy_of(value) for name, value in live.items()}
+    copies = {name: value if graph.buffers[name].window else copy_of(value) for name, value in live.items()}
     fused(live)
     alone(copies)
     _compare(graph, live, copies)
@@ -51,7 +54,7 @@ def replay_values(
 ) -> None:
     """The same by addresses; `arrays` are argument arrays for the copies. A scalar has no memory."""
     spans = dict(zip(graph.buffers, zip(values, sizes, strict=True), strict=True))
-    memory = {name: span for name, span in spans.items() if not graph.buffers[name].scalar}
+    memory = {n: span for n, span in spans.items() if not graph.buffers[n].scalar and not graph.buffers[n].window}
     copies = {name: copy_at(*span) for name, span in memory.items()}
     copied_values, copied_sizes = arrays
     for place, (name, (value, size)) in enumerate(spans.items()):
@@ -103,7 +106,7 @@ def _last_writers(graph: Graph) -> dict[str, int]:
     last: dict[str, int] = {}
     for index in graph.order:
         for param, name in graph.nodes[index].arguments():
-            if param.kind in (Kind.OUT, Kind.INOUT):
+            if param.kind in (Kind.OUT, Kind.INOUT) and not graph.buffers[name].window:
                 last.pop(name, None)
                 last[name] = index
     return last

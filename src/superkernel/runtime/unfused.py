@@ -13,6 +13,7 @@ from ..model.node import Node
 from ..model.op import Op, Place, place_of
 from ..model.options import Options
 from ..model.params import Number, scalar_bits
+from ..model.ranks import RankSync
 from ..model.tiling import Tiling
 from ..targets.buffers import Bound, bind
 from ..targets.protocol import (
@@ -265,7 +266,13 @@ def _parameter_names(node: Node) -> dict[str, Place | Number]:
 
 def _key(node: Node, names: Mapping[str, Place | Number]) -> object:
     """Ops that are alike in this share a binary."""
-    return node.kernel, node.dynamic, node.compiled_tiling, _arguments(node, names)
+    return node.kernel, node.dynamic, node.compiled_tiling, _arguments(node, names), _ranks(node, names)
+
+
+def _ranks(node: Node, names: Mapping[str, Place | Number]) -> tuple[RankSync, ...]:
+    """How the op synchronises with other ranks, in the names of its binary: a collective is called like its window."""
+    owner = {arg.name: parameter for parameter, arg in names.items() if isinstance(arg, Place)}
+    return tuple(RankSync(owner[sync.window], sync.group, owner[sync.window], sync.sends) for sync in node.ranks)
 
 
 def _arguments(node: Node, names: Mapping[str, Place | Number]) -> tuple[str, ...]:
@@ -276,5 +283,6 @@ def _arguments(node: Node, names: Mapping[str, Place | Number]) -> tuple[str, ..
 
 def _graph_of(node: Node, names: Mapping[str, Place | Number], number: int) -> Graph:
     """The op as a graph; kernels may have the same name, so a number makes entries unique."""
-    op = Op(node.kernel, list(_arguments(node, names)), name=_ALONE, task=node.op.task, tiling=node.compiled_tiling)
-    return build_graph([op], f"{node.kernel.name}_alone{number}")
+    arguments, ranks = list(_arguments(node, names)), _ranks(node, names)
+    op = Op(node.kernel, arguments, name=_ALONE, task=node.op.task, tiling=node.compiled_tiling, ranks=ranks)
+    return build_graph([op], f"{node.kernel.name}_alone{number}", part=True)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from ...model.hazards import Edge, Reason
 from ..plan import BasePlan
-from ..steps import Agent, Notify, Step
+from ..steps import Agent, Notify, NotifyRanks, Step
 
 Clock = Any  # clock[agent]: how many steps all cores of that agent are known to have done
 Fault = Callable[[str, str], None]  # property, message
@@ -50,8 +50,12 @@ class Clocks:
     called_at: dict[tuple[int, Agent], int] = field(default_factory=dict)  # the own position when the call begins
     ends: dict[tuple[int, Agent], int] = field(default_factory=dict)  # the own position behind the call
     notifies: list[tuple[Notify, Clock]] = field(default_factory=list)
+    arrivals: list[tuple[NotifyRanks, Clock]] = field(default_factory=list)
     requests: dict[int, Clock] = field(default_factory=dict)
     polls: dict[str, list[tuple[Agent, int]]] = field(default_factory=dict)  # event -> agent, position
+
+    # collective -> agent, position: its cores have seen that all ranks have arrived
+    rank_polls: dict[str, list[tuple[Agent, int]]] = field(default_factory=dict)
 
     def sees(self, clock: Clock, event: str) -> bool:
         return any(clock[agent] >= position for agent, position in self.polls.get(event, ()))

@@ -12,11 +12,34 @@ from ...model.op import Place, place_of
 from ...model.options import PreloadCode
 from ..plan import BasePlan, Plan
 from ..replication import count_writers, replicable
-from ..steps import AwaitEvent, Barrier, Call, Feed, Fence, Notify, Preload, Record, SpanKind, spell
+from ..steps import (
+    AwaitEvent,
+    AwaitRanks,
+    Barrier,
+    Call,
+    Feed,
+    Fence,
+    Notify,
+    NotifyRanks,
+    OpStep,
+    Preload,
+    Record,
+    SpanKind,
+    Step,
+    spell,
+)
 from .agents import Agents, Fault, named, steps_of
 
 # words that follow from an option, and slots that no step uses
 _NOT_OF_STEPS = (Role.PREFETCH, Role.INNER_SEND, Role.INNER_RECV)
+# steps that stand between time stamps of their own, and of which kind
+_SPANS: dict[type[Step], SpanKind] = {
+    Call: SpanKind.OP,
+    AwaitEvent: SpanKind.WAIT,
+    Notify: SpanKind.NOTIFY,
+    NotifyRanks: SpanKind.NOTIFY,
+    AwaitRanks: SpanKind.RANKS,
+}
 
 
 def check_launch_size(plan: Plan, fault: Fault) -> bool:
@@ -192,15 +215,17 @@ def check_records(plan: BasePlan, agents: Agents, fault: Fault) -> None:
                     fault("P13", f"{where}: {plan.describe(step)} does not close the mark opened last")
             elif not stack:
                 fault("P13", f"{where}: {plan.describe(step)} outside the marks of the kernel")
-            elif isinstance(step, Call | AwaitEvent | Notify) and stack[-1] != (_enclosing(step), step.op):
+            elif (enclosing := _enclosing(step)) is not None and stack[-1] != enclosing:
                 fault("P13", f"{where}: {plan.describe(step)} outside its own marks")
     for agent, stack in stacks.items():
         if stack:
             fault("P13", f"{agents.spell((agent,))}: {', '.join(what.value for what, _ in stack)} is never closed")
 
 
-def _enclosing(step: Call | AwaitEvent | Notify) -> SpanKind:
-    return SpanKind.OP if isinstance(step, Call) else SpanKind.WAIT if isinstance(step, AwaitEvent) else SpanKind.NOTIFY
+def _enclosing(step: Step) -> tuple[SpanKind, int] | None:
+    """The marks between which a step stands; None: any."""
+    kinds = (what for kind, what in _SPANS.items() if isinstance(step, kind))
+    return next(((what, step.op) for what in kinds if isinstance(step, OpStep)), None)
 
 
 def check_layout(plan: BasePlan, layout: Layout, fault: Fault) -> None:

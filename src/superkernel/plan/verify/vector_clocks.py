@@ -1,7 +1,8 @@
 """plan.verify.vector_clocks: a plan in; what every class of cores is sure of at every call, notify and request out.
 
 A clock has one number per class: how many steps of their list all cores of that class are known to have done; for the
-own class, what a core knows of the other members. Cores learn of others only at waits, barriers and selects. The walk
+own class, what a core knows of the other members. Cores learn of others only at waits, barriers, selects and waits for
+ranks, which tell them what the core of this rank knew that published its arrival. The walk
 follows the plan's one sequence, which proves that every wait ends as well: the signals it names stand before it. Debug
 steps teach nothing, so that a plan never relies on them.
 """
@@ -17,6 +18,7 @@ from ..near_clocks import NearClasses
 from ..plan import Plan
 from ..steps import (
     AwaitEvent,
+    AwaitRanks,
     Barrier,
     Call,
     Cores,
@@ -26,6 +28,7 @@ from ..steps import (
     Mark,
     Need,
     Notify,
+    NotifyRanks,
     Point,
     Request,
     Select,
@@ -37,7 +40,7 @@ from ..steps import (
 from .agents import Clocks, Fault, Needed, named
 
 Known = tuple[int, ...]  # by class
-BLOCKING = (Wait, Barrier, Select, AwaitEvent, Call, Feed)
+BLOCKING = (Wait, Barrier, Select, AwaitEvent, AwaitRanks, Call, Feed)
 
 
 class ClassAgents:
@@ -109,6 +112,8 @@ class _Walker:
         self.pending: dict[int, list[Wait]] = {}  # class -> inside waits that its next call will make
         # (producer class, class, near) -> position of the last signal waited for
         self.seen: dict[tuple[int, int, bool], int] = {}
+        self.arrived: dict[str, Known] = {}  # collective -> what the core knew that published this rank's arrival
+        self.from_elsewhere = {each.name for each in plan.graph.collectives if each.sender is None}
         self.absent: dict[int, set[int]] = {}  # sync_all op that has begun -> classes of its team still to come
 
     def take(self, step: Step) -> None:
@@ -135,6 +140,10 @@ class _Walker:
                 self.fenced |= {(step.op, core_class) for core_class in classes}
             case Notify():
                 self.clocks.notifies += [(step, self._snapshot(core_class)) for core_class in classes]
+            case NotifyRanks():
+                self._arrive(step, classes)
+            case AwaitRanks():
+                self._await_ranks(step, classes)
             case Request():
                 known = [self.near.from_all(self._published_now(c, self.position[c]), c) for c in classes]
                 self.clocks.requests[step.op] = join(self.nothing, *known)
@@ -142,6 +151,8 @@ class _Walker:
                 pass
         for core_class in classes:
             self.position[core_class] += 1
+            if isinstance(step, AwaitRanks):
+                self.clocks.rank_polls.setdefault(step.collective, []).append((core_class, self.position[core_class]))
             if isinstance(step, AwaitEvent):
                 self.clocks.polls.setdefault(step.event, []).append((core_class, self.position[core_class]))
 
@@ -217,6 +228,23 @@ class _Walker:
             text = f"{need.mark.text(self.plan.op_names)} on {signal}"
             self.fault("P5", f"{where}: a wait for {text} after that signal or a later one of the same core")
         self.seen[pair] = max(position, self.seen.get(pair, 0))
+
+    def _arrive(self, step: NotifyRanks, classes: tuple[int, ...]) -> None:
+        for core_class in classes:
+            self.clocks.arrivals.append((step, self._snapshot(core_class)))
+            known = self._published_now(core_class, self.position[core_class])
+            self.arrived.setdefault(step.collective, self.near.from_all(known, core_class))
+
+    def _await_ranks(self, step: AwaitRanks, classes: tuple[int, ...]) -> None:
+        """The arrival of this rank is one of those awaited."""
+        if step.collective in self.from_elsewhere:
+            return
+        if step.collective not in self.arrived:
+            text = f"{named(self.plan, step.op)} waits for the ranks of collective {step.collective!r}"
+            self.fault("P23", f"{text} before this rank has notified them: all ranks would wait for each other")
+            return
+        for core_class in classes:
+            self.known[core_class] = join(self.known[core_class], self.arrived[step.collective])
 
     def _select(self, step: Select, classes: tuple[int, ...]) -> None:
         if step.op not in self.clocks.requests:

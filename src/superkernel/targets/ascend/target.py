@@ -17,6 +17,7 @@ from ...model.tiling import CompiledTiling
 from ...plan import CoreChoice, Machine
 from ..checks import Check
 from ..protocol import ChipChoice, EmulatedMachine, LaunchInputs, Progress, Target
+from ..refusals import refuse_collectives
 from .build import Built, plan_build
 from .checks import check_cann, check_libclang, check_npu
 from .chips import Chip, chip_fields, find_chip
@@ -69,6 +70,7 @@ class AscendPlanner:
         return CoreChoice(available)  # the launch follows from the ops
 
     def plan(self, graph: Graph, options: Options, cores: int, note: str = "") -> AscendPlan:
+        refuse_collectives(graph, "ascend")
         plan = make_ascend_plan(graph, options, self.chip)
         validate(plan).require_ok(graph.name)
         return plan

@@ -30,6 +30,8 @@ class Word(StrEnum):
     AWAIT_EVENT = "await_event"
     NOTIFY = "notify"
     RESET_EVENT = "reset_event"
+    NOTIFY_RANKS = "notify_ranks"
+    AWAIT_RANKS = "await_ranks"
     REQUEST = "request"
     COMPUTE_TILING = "compute_tiling"
     SELECT = "select"
@@ -135,7 +137,10 @@ class Argument:
     area: CopyArea | None
 
 
-_ON_ONE_CORE = steps.AwaitEvent | steps.Notify | steps.ResetEvent | steps.Request | steps.Select | steps.Record
+_ON_ONE_CORE = (
+    *(steps.AwaitEvent, steps.Notify, steps.ResetEvent, steps.NotifyRanks, steps.AwaitRanks),
+    *(steps.Request, steps.Select, steps.Record),
+)
 
 
 @dataclass(frozen=True)
@@ -164,6 +169,10 @@ class Actions:
                 yield Action(Word.NOTIFY, (self._event(step.op, step.event, Role.SEND),))
             case steps.ResetEvent():
                 yield Action(Word.RESET_EVENT, (Value(self._received[step.event]),))
+            case steps.NotifyRanks():
+                yield Action(Word.NOTIFY_RANKS, (self._window(step), step.group.rank))
+            case steps.AwaitRanks():
+                yield Action(Word.AWAIT_RANKS, (i, self._window(step), step.group.rank, step.group.size))
             case steps.ComputeTiling():
                 most = self.plan.graph.nodes[step.op].blocks
                 operands = (i, self.numbers.tilings[step.op], TilingFunction(step.op), most)
@@ -267,6 +276,13 @@ class Actions:
 
     def _event(self, op: int, event: str, role: Role) -> Value:
         return Value(next(slot for slot in self.slots_of(op) if slot.role is role and slot.source == event))
+
+    def _window(self, step: steps.NotifyRanks | steps.AwaitRanks) -> Value:
+        """The slot of the op that holds the address of the window."""
+        sends = isinstance(step, steps.NotifyRanks)
+        syncs = self.plan.graph.nodes[step.op].ranks
+        window = next(sync.window for sync in syncs if (sync.collective, sync.sends) == (step.collective, sends))
+        return Value(next(s for s in self.slots_of(step.op) if s.role is Role.PARAM and s.source == window))
 
     @cached_property
     def _received(self) -> dict[str | None, Slot]:

@@ -39,7 +39,10 @@ from .statement_cursor import Difference, StatementCursor
 
 _CACHE_LINE = 64
 _ALONE = frozenset({0})
-_ON_ONE_CORE = steps.AwaitEvent | steps.Notify | steps.ResetEvent | steps.Request | steps.Select | steps.Record
+_ON_ONE_CORE = (
+    *(steps.AwaitEvent, steps.Notify, steps.ResetEvent, steps.NotifyRanks, steps.AwaitRanks),
+    *(steps.Request, steps.Select, steps.Record),
+)
 _Counted = tuple[Mark, Cores]
 _Key = Mark | int | _Counted  # a mark, a barrier by its step; of counters, who raises them
 
@@ -215,6 +218,10 @@ class _Checker:
                 self._at.expect("await_event", guard, i, self._event(step.op, step.event, Role.RECV))
             case steps.Notify():
                 self._at.expect("notify", guard, self._event(step.op, step.event, Role.SEND))
+            case steps.NotifyRanks():
+                self._at.expect("notify_ranks", guard, self._window(step), step.group.rank)
+            case steps.AwaitRanks():
+                self._at.expect("await_ranks", guard, i, self._window(step), step.group.rank, step.group.size)
             case steps.ResetEvent():
                 statement = self._at.take("reset_event", guard)
                 (slot,) = statement.operands
@@ -408,6 +415,12 @@ class _Checker:
             arguments.append(TilingArgument(c_string(param.name), address, size, scalar))
         symbol = self.tilings[node.compiled_tiling]
         return TilingText(i, self._tiling_of[step.op], symbol, node.blocks, tuple(arguments))
+
+    def _window(self, step: steps.NotifyRanks | steps.AwaitRanks) -> int:
+        """The slot of the op that holds the address of the collective's window."""
+        window = next(each.window for each in self.plan.graph.collectives if each.name == step.collective)
+        slots = self._layout.of_op[self.plan.graph.nodes[step.op].name]
+        return next(slot.index for slot in slots if slot.role is Role.PARAM and slot.source == window)
 
     def _event(self, op: int, event: str, role: Role) -> int:
         slots = self._layout.of_op[self.plan.graph.nodes[op].name]

@@ -30,7 +30,7 @@ INDENT = "    "
 _MAY_STOP = frozenset(
     {
         *(Word.AWAIT_EVENT, Word.WAIT, Word.WAIT_ALL, Word.WAIT_INSIDE, Word.WAIT_INSIDE_ALL, Word.BARRIER),
-        *(Word.FEED, Word.END_CALL),
+        *(Word.AWAIT_RANKS, Word.FEED, Word.END_CALL),
     }
 )
 

@@ -44,6 +44,8 @@ _SIMPLE = (
     ("await_event", rf"if \(!core\.await_event\((\d+), {_SLOT}\)\) return;"),
     ("notify", rf"core\.notify\({_SLOT}\);"),
     ("reset_event", rf"core\.reset_event\({_SLOT}\);"),
+    ("notify_ranks", rf"core\.notify_ranks\({_SLOT}, (\d+)\);"),
+    ("await_ranks", rf"if \(!core\.await_ranks\((\d+), {_SLOT}, (\d+), (\d+)\)\) return;"),
     ("request", r"core\.request\((\d+)\);"),
     ("feed", rf"if \(!core\.feed\((\d+), {_MEETING}, (\d+)\)\) return;"),
     ("meet_in", rf"core\.meet_in\({_MEETING}, (\d+), (true|false)\);"),

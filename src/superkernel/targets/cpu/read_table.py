@@ -57,9 +57,10 @@ _ROW = re.compile(r"\{Do::(\w+), (\d+), (\d+)(?:, ([^{}]+))?\},(?:  //.*)?")
 _ARITY = {
     **dict.fromkeys(("end_call", "fence"), 0),
     **dict.fromkeys(("preload", "notify", "reset_event", "request", "record"), 1),
-    **dict.fromkeys(("await_event", "signal", "signal_early", "arguments", "replicated", "meeting_over"), 2),
+    **dict.fromkeys(("await_event", "signal", "signal_early", "arguments", "replicated"), 2),
+    **dict.fromkeys(("meeting_over", "notify_ranks"), 2),
     **dict.fromkeys(("wait_all", "wait_inside_all", "meet_in", "feed"), 3),
-    **dict.fromkeys(("prefetch", "wait", "wait_inside", "barrier"), 4),
+    **dict.fromkeys(("prefetch", "wait", "wait_inside", "barrier", "await_ranks"), 4),
     "select": 5,
     **dict.fromkeys(("call", "call_chosen", "feed_idle", "compute_tiling"), 6),
 }
@@ -68,6 +69,7 @@ _PLAIN = frozenset(
     {
         *("end_call", "fence", "notify", "reset_event", "request", "record", "await_event", "signal", "signal_early"),
         *("wait_all", "wait_inside_all", "meet_in", "feed", "wait", "wait_inside", "barrier"),
+        *("notify_ranks", "await_ranks"),
     }
 )
 _TAKE_COPIES = frozenset({"replicated", "call", "call_chosen", "compute_tiling"})

@@ -18,6 +18,7 @@ from ...model.tiling import CompiledTiling
 from ...plan import MOST_CORES, CoreChoice, Machine, Report, forced_cores, validate
 from ..checks import Check
 from ..protocol import ChipChoice, Launcher, Progress, Target
+from ..refusals import refuse_collectives
 from .build import assembled_slots, build, check_architecture, read_module, registers_alone
 from .checks import checks
 from .device import DeviceDescription, device_fields, find_device
@@ -61,6 +62,7 @@ class CudaPlanner:
 
     def plan(self, graph: Graph, options: Options, cores: int, note: str = "") -> CudaPlan:
         _refuse_dynamic(graph)
+        refuse_collectives(graph, "cuda")
         return make_cuda_plan(graph, options, cores, self.device, note)
 
     def smaller_teams(self, plan: CudaPlan) -> tuple[int, ...]:

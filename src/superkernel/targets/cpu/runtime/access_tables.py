@@ -67,7 +67,10 @@ def access_tables(plan: Plan, numbers: Numbering) -> AccessTables:
                 bool(node.kernel.signals_inside),
                 step.op % _STAMPS + 1,
             )
-    uses = [_NO_MEMORY if b.scalar else _WRITTEN if b.written else _READ for b in plan.graph.buffers.values()]
+    # other ranks store into a window: a copy of it would be of no use
+    uses = [
+        _NO_MEMORY if b.scalar or b.window else _WRITTEN if b.written else _READ for b in plan.graph.buffers.values()
+    ]
     events = [_NO_MEMORY] * (len(numbers.sources) - len(uses))
     return AccessTables(slots, steps, (c_uint8 * len(numbers.sources))(*uses, *events))
 

@@ -42,6 +42,7 @@ class Fault(IntEnum):
     TILING_STATUS = 9
     NO_ROOM = 10
     NO_MEMORY = 11
+    RANK_FAILED = 12
 
 
 class Facts(ctypes.Structure):
@@ -55,7 +56,7 @@ class Facts(ctypes.Structure):
         ("report_path", c_char_p), ("delay_seed", c_uint64), ("alone", c_int32), ("watchdog_exits", c_int32),
         ("checked_slots", c_void_p), ("checked_steps", c_void_p), ("buffer_use", c_void_p),
         ("arena_bytes", c_int64), ("source_offset", POINTER(c_int64)), ("source_bytes", POINTER(c_int64)),
-        ("blocking_steps", c_int32),
+        ("blocking_steps", c_int32), ("rank_watchdog_s", c_double),
     )  # fmt: skip
 
 

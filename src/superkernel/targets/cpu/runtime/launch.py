@@ -16,10 +16,11 @@ from typing import Any
 
 from ....errors import LaunchError, UnsupportedError
 from ....model.node import Node
-from ....model.options import WatchdogAction
+from ....model.options import Options, WatchdogAction
 from ....plan import Plan
 from ....plan.memory import MemoryPlan
 from ....plan.spans import Span, StepTime, spans_of
+from ....plan.steps import AwaitRanks
 from ...launch_outputs import LaunchOutputs
 from ...launch_reports import report_path
 from ...protocol import BoundArguments, LaunchInputs, OpLabel, RawValue
@@ -34,6 +35,7 @@ from .time_stamps import CpuTimeStamps, stamp_buffer
 
 _MAIN = threading.main_thread().ident
 _NO_INPUTS = LaunchInputs({}, {})
+_DEFAULT_WATCHDOG_S = Options().debug_watchdog  # ranks wait longer for each other, unless the user gave a limit
 DELAYS = "SUPERKERNEL_TEST_DELAYS"  # a seed: every step of a launch may be late, in kernels built while it is set
 
 
@@ -69,8 +71,9 @@ class CpuLoadedKernel:
         self.stamp_buffer = stamp_buffer(self.cores, numbers.stamp_room)
         self._observed = self._dynamic or self.recorded
         self._plain = not self._observed and not plan.graph.events
-        # one core never waits, so it could stop at its end only: Python's handler serves as well
-        self._may_interrupt = may_interrupt if self.cores > 1 or not self._plain else lambda: 0
+        # one core waits for ranks at most; otherwise it could stop at its end only: Python's handler serves as well
+        waits = self.cores > 1 or bool(plan.rank_syncs) or not self._plain
+        self._may_interrupt = may_interrupt if waits else lambda: 0
 
     def launch(self, buffers: Mapping[str, Any], launch_inputs: LaunchInputs) -> dict[str, Any]:
         if self._plain and not forked() and (arrays := self._binder.arrays(buffers)) is not None:
@@ -245,6 +248,8 @@ class CpuLoadedKernel:
             error = LaunchError(f"{where}the tiling function of op {op!r} failed: {requests.error}")
             error.__cause__ = requests.error
             return error
+        if fault is Fault.RANK_FAILED:
+            return LaunchError(f"{where}{_explain_failed_rank(self.plan, step, detail, op_label)}")
         op_index = getattr(self.plan.steps[step], "op", None)
         assert isinstance(op_index, int)
         node = self.plan.graph.nodes[op_index]
@@ -308,6 +313,17 @@ def _explain(fault: Fault, node: Node, detail: int) -> str:
     return f" called sync_all, but sub-kernel {node.kernel.name!r} was declared with sync_all=False"
 
 
+def _explain_failed_rank(plan: Plan, step: int, rank: int, op_label: OpLabel | None) -> str:
+    """Which op waited for which rank of which group."""
+    awaited = plan.steps[step]
+    assert isinstance(awaited, AwaitRanks)
+    op = op_label.op if op_label else plan.graph.nodes[awaited.op].name
+    return (
+        f"op {op!r} waits for rank {rank} of group {awaited.group}, which has failed, or its process has ended. Start "
+        "all ranks of the group again, or make the process group anew"
+    )
+
+
 def may_interrupt() -> int:
     """1 where Ctrl-C would raise KeyboardInterrupt: in the main thread, with Python's own handler."""
     if get_ident() != _MAIN:
@@ -350,6 +366,7 @@ def _create_program(
         source_offset=(ctypes.c_int64 * sources)(*known.source_offset),
         source_bytes=(ctypes.c_int64 * sources)(*known.source_bytes),
         blocking_steps=known.blocking_steps,
+        rank_watchdog_s=0.0 if plan.options.debug_watchdog == _DEFAULT_WATCHDOG_S else plan.options.debug_watchdog,
     )
     if checked is not None:
         facts.checked_slots = ctypes.addressof(checked.slots)

@@ -15,6 +15,7 @@
 #include "check.h"
 #endif
 #include "wait.h"
+#include "window.h"
 
 namespace sk {
 
@@ -178,6 +179,22 @@ class Core {
     }
     void notify(uint64_t slot) { reinterpret_cast<std::atomic<int64_t>*>(slot)->store(1, std::memory_order_release); }
     void reset_event(uint64_t slot) { reinterpret_cast<std::atomic<int64_t>*>(slot)->store(0, std::memory_order_release); }
+
+    // ranks: the words of a window, which the processes of a group share
+    void notify_ranks(uint64_t slot, uint32_t rank) {
+        delay();
+        publish_arrival(rank_lines(reinterpret_cast<void*>(slot))[rank]);
+    }
+    // until all ranks have arrived in the round of this one (acquire); false: the launch was stopped
+    bool await_ranks(uint32_t step, uint64_t slot, uint32_t rank, uint32_t ranks) {
+        delay();
+        RankLine* const lines = rank_lines(reinterpret_cast<void*>(slot));
+        for (uint32_t other = 0; other < ranks; ++other) {
+            const auto arrived = [&] { return has_arrived(lines[other].arrived.load(std::memory_order_acquire), lines[rank].round); };
+            if (!reached_soon(arrived) && !launch_.wait_rank(&launch_, &activity_, step, lines, rank, other)) return false;
+        }
+        return true;
+    }
 
     // dynamic ops: request a tiling, later read it
     void request(int tiling) {

@@ -11,6 +11,8 @@ constexpr int kLine = 64;
 constexpr int kFailureBytes = 1024;
 constexpr int kApart = 128;  // adjacent-line prefetch: words that two cores write are two cache lines apart
 
+struct RankLine;  // window.h
+
 // What a core is doing. Only the watchdog and crash reports read it.
 enum class Doing : uint32_t { kNotStarted, kCalling, kWaiting, kFinished };
 
@@ -28,6 +30,7 @@ enum class Fault : uint32_t {
     kTilingStatus,    // a tiling function in C returned another number than 0
     kNoRoom,          // debug-check=1: no memory for copies of the buffers
     kNoMemory,        // the arena could not be allocated
+    kRankFailed,      // a rank that was awaited has failed, or its process has ended
 };
 
 // The last stamp that a core has signalled. One writer, many pollers: no false sharing. `sleepers` counts the cores
@@ -48,6 +51,8 @@ struct alignas(kApart) Activity {
     std::atomic<uint32_t> block{0};  // the blocks of one long op are progress too
     std::atomic<Doing> doing{Doing::kNotStarted};
     std::atomic<uint32_t> sleepers{0};
+    std::atomic<const RankLine*> awaited{nullptr};  // the words of the rank that it waits for, if it does
+    std::atomic<uint32_t> patience_ms{0};           // how long its own rank waits for others; 0: without a limit
 };
 
 // The barrier of one sync_all op. From `calls` the feeding cores know whether to join once more.
@@ -104,6 +109,8 @@ struct Launch {
     // a core that waits calls this: true when reached(condition) holds, false when the launch was stopped first
     bool (*wait)(Launch*, Activity*, uint32_t step, void* word, std::atomic<uint32_t>* sleepers, bool (*reached)(void*),
                  void* condition) = nullptr;
+    // the same for the arrival of rank `other` in the round of rank `own`, another process; null where there are no ranks
+    bool (*wait_rank)(Launch*, Activity*, uint32_t step, RankLine* lines, uint32_t own, uint32_t other) = nullptr;
     bool membarrier = false;  // the system has it: a blocked core is woken, otherwise it looks from time to time
 
     // As stop, with a message; the first core wins. Read when all cores have left.

@@ -14,6 +14,8 @@ enum class Do : int16_t {
     await_event,      // step, slot
     notify,           // slot
     reset_event,      // slot
+    notify_ranks,     // slot, rank
+    await_ranks,      // step, slot, rank, ranks
     request,          // tiling
     compute_tiling,   // step, tiling, function, slot, slot of the sizes, most blocks
     select,           // step, tiling, first kernel, kernels, most blocks
@@ -122,6 +124,8 @@ inline bool take_row(Core& core, const Row& row, const TableContext& with) {
         case Do::await_event: return core.await_event(step, with.slot[row.b]);
         case Do::notify: core.notify(with.slot[row.a]); return true;
         case Do::reset_event: core.reset_event(with.slot[row.a]); return true;
+        case Do::notify_ranks: core.notify_ranks(with.slot[row.a], uint32_t(row.b)); return true;
+        case Do::await_ranks: return core.await_ranks(step, with.slot[row.b], uint32_t(row.c), uint32_t(row.d));
         case Do::request: core.request(row.a); return true;
         case Do::compute_tiling:
             return with.tilings[row.c](core, step, row.b, row.f, arguments_at(row.d, with), with.bytes + row.e);

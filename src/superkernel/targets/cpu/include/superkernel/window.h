@@ -3,6 +3,10 @@
 // Works in kernels and in the host library. model/window_layout.py describes the same layout in Python.
 #pragma once
 
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -52,6 +56,22 @@ inline const char* slot(const void* window, uint32_t ranks, uint64_t stride, uin
 // Whether a rank whose last published round is `arrived` has published `round`: rounds wrap.
 inline bool has_arrived(uint32_t arrived, uint32_t round) {
     return arrived != kRankFailed && int32_t(arrived - round) >= 0;
+}
+
+// After the store of `arrived`: wakes the cores of all processes that are blocked on it.
+inline void wake_ranks(RankLine& line) {
+    if (__builtin_expect(line.sleepers.load(std::memory_order_seq_cst) == 0, 1)) return;
+    syscall(SYS_futex, &line.arrived, FUTEX_WAKE, 0x7fffffff, nullptr, nullptr, 0);
+}
+
+// This rank has arrived in its round: publishes (release) everything that its cores are known to have stored. The store
+// is in one order with the load of `sleepers`, as a membarrier of another process would not reach this one.
+inline void publish_arrival(RankLine& own) {
+    uint32_t before = own.arrived.load(std::memory_order_relaxed);
+    do {
+        if (before == kRankFailed) return;  // its host has given up
+    } while (!own.arrived.compare_exchange_weak(before, own.round, std::memory_order_seq_cst));
+    wake_ranks(own);
 }
 
 }  // namespace sk

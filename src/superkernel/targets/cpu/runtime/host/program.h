@@ -53,6 +53,7 @@ struct Facts {
     const int64_t* source_offset;  // per name: its place in the arena; < 0: it has none
     const int64_t* source_bytes;   // per name that has one: its size
     int32_t blocking_steps;        // at which a core may have to wait for another core
+    double rank_watchdog_s;        // the limit of a wait for another rank; 0: what the window says
 };
 
 // In place of the size of a buffer: it was not passed, and has its place in the arena.

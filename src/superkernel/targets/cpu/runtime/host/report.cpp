@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "program.h"
+#include "superkernel/window.h"
 
 namespace sk::host {
 
@@ -34,7 +35,12 @@ void describe(const Running& running, const char* headline, char* text, size_t r
         const uint32_t step = running.activity[core].step.load();
         const bool busy = doing == Doing::kCalling || doing == Doing::kWaiting;
         const char* what = busy && step < program.texts.size() ? program.texts[step].c_str() : "";
-        used += snprintf(text + used, room - used, "  core %d: %s %s\n", core, spell(doing), what);
+        used += snprintf(text + used, room - used, "  core %d: %s %s", core, spell(doing), what);
+        const RankLine* const line = running.activity[core].awaited.load();
+        if (line != nullptr && used < room) {
+            used += snprintf(text + used, room - used, ": rank %u (process %u) has not arrived", line->global_rank, line->process);
+        }
+        if (used < room) used += snprintf(text + used, room - used, "\n");
     }
 }
 

@@ -6,6 +6,7 @@
 
 #include "blocking.h"
 #include "program.h"
+#include "rank_wait.h"
 
 namespace sk::host {
 
@@ -37,6 +38,7 @@ Running* make_running(const Program& program) {
     running->bytes = running->byte_store.data();
     running->request = request_tiling;
     running->wait = wait_for;
+    running->wait_rank = wait_for_rank;
     running->membarrier = membarrier_registered;
     running->delay_seed = facts.delay_seed;
     return running;
@@ -96,6 +98,7 @@ void reset(Running& running) {
         running.progress[core].stamp.store(0, std::memory_order_relaxed);
         running.activity[core].step.store(0, std::memory_order_relaxed);
         running.activity[core].doing.store(Doing::kNotStarted, std::memory_order_relaxed);
+        running.activity[core].awaited.store(nullptr, std::memory_order_relaxed);
         running.stamp_count[core] = 0;
     }
     for (int i = 0; i < facts.counter_count; ++i) running.counters[i].arrived.store(0, std::memory_order_relaxed);

@@ -7,6 +7,7 @@
 
 #include "program.h"
 #include "rank_areas.h"
+#include "rank_wait.h"
 #include "superkernel/wait.h"
 
 namespace sk::host {
@@ -49,6 +50,12 @@ uint64_t progress_sum(const Running& running) {
     return sum;
 }
 
+// How long a launch may wait for another rank.
+double rank_limit_s(const Running& running, int core) {
+    const double given = running.program->facts.rank_watchdog_s;
+    return given > 0 ? given : running.activity[core].patience_ms.load() / 1000.0;
+}
+
 void inspect(Running& running, uint64_t now) {
     const uint64_t sum = progress_sum(running);
     if (running.last_change_ns == 0 || sum != running.last_sum) {
@@ -56,12 +63,15 @@ void inspect(Running& running, uint64_t now) {
         running.last_change_ns = now;
         return;
     }
-    const double limit = running.program->facts.watchdog_s;
+    const int awaiting = core_awaiting_rank(running);
+    const double limit = awaiting < 0 ? running.program->facts.watchdog_s : rank_limit_s(running, awaiting);
     if (limit <= 0 || double(now - running.last_change_ns) < limit * 1e9) return;
     const bool endless = inside_sub_kernel(running);
     if (running.abort.load() != 0 && !endless) return;  // stopped, and the cores can leave
     char headline[160];
-    snprintf(headline, sizeof headline, "no progress for %g s (debug-watchdog), %s", limit,
+    const bool given = awaiting < 0 || running.program->facts.rank_watchdog_s > 0;
+    snprintf(headline, sizeof headline, "no progress for %g s (%s), %s", limit,
+             given ? "debug-watchdog" : "the time-out of the group of ranks",
              endless ? "stalled inside a sub-kernel" : "stalled in waits");
     describe(running, headline, running.report, sizeof running.report);
     running.reported.store(true);
