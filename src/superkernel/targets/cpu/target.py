@@ -40,6 +40,7 @@ from .build import (
 )
 from .check_emitted import check_emitted
 from .checks import checks
+from .collectives import CpuCollectives
 from .embedded_facts import embedded_facts
 from .emit import Emitter
 from .executable import CpuExecutable, restore
@@ -208,7 +209,7 @@ class CpuModelSupport:
     device: str = "cpu"
     kernel_language: str = "cpp"
     operators: None = None
-    collectives: CollectiveSupport | None = None
+    collectives: CollectiveSupport | None = field(default_factory=CpuCollectives)
     march: str = NATIVE
 
     machine_key = staticmethod(cpu_features)
