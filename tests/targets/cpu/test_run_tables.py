@@ -55,7 +55,7 @@ def assert_both_forms_agree(ops: list[Op], options: str, cores: int, arrays: dic
 
 
 def test_every_kind_of_step() -> None:
-    """One plan has them all but copies and counters, of which test_run_copies speaks, and compiled tilings."""
+    """One plan has them all but copies and counters (test_run_copies), compiled tilings, and ranks (test_run_ranks)."""
     ops = [
         Op(small("mix", 4), ["a", "b", "t"], send=["out0"]),
         Op(small("early", 4, early_start=("w",)), ["t", "w", "u"]),
@@ -73,10 +73,18 @@ def test_every_kind_of_step() -> None:
     )
     arrays = numbers("a", "b", "c", "d", "e", "t", "u", "w", "ws0")
     source = assert_both_forms_agree(ops, options, 4, arrays)
-    counted_or_copied = {"wait_all", "wait_inside_all", "arguments", "replicated", "compute_tiling"}
+    elsewhere = {
+        "wait_all",
+        "wait_inside_all",
+        "arguments",
+        "replicated",
+        "compute_tiling",
+        "await_ranks",
+        "notify_ranks",
+    }
     header = (INCLUDE / "superkernel" / "table.h").read_text()
     words = set(re.findall(r"case Do::(\w+)", header))
-    assert set(ROW.findall(source)) == words - counted_or_copied
+    assert set(ROW.findall(source)) == words - elsewhere
 
 
 @pytest.mark.slow
