@@ -16,9 +16,9 @@ constexpr int64_t kInt4LeastGroup = 16;
 constexpr int kInt4Vectors = 4;  // vectors of columns of a block, in the layout that is vectorised
 constexpr int kInt4RowGroup = kRegisters == 32 ? 4 : 2;
 constexpr int64_t kInt4PrefetchBytes = 2048;
+constexpr int64_t kInt4TranslateBytes = kInt4PrefetchBytes + 4096;  // a page further: its address is translated by then
 constexpr int64_t kDigitPanel = 4;     // blocks that a row is multiplied by before the next row
 constexpr int64_t kDigitDepth = 4096;  // rows of weights that a row is multiplied by before the next block
-constexpr int64_t kInt4TranslateBytes = kInt4PrefetchBytes + 4096;  // a page further: its address is translated by then
 
 // Rows of x as floats, and their sums over each group.
 struct Int4Rows {
@@ -199,7 +199,7 @@ SK_NOINLINE void multiply_digits(const WeightOnlyProblem<Element>& p, const Int4
     }
 }
 
-// All rows times the blocks from `begin` on that are full; returns the first that is not.
+// All rows times the full blocks among these; returns the end of those.
 SK_NOINLINE int64_t multiply_full_blocks(const WeightOnlyProblem<Element>& p, const Int4Weights<Element>& w,
                                          const Int4Rows& floats, Range blocks) {
     Int4DigitRows rows;
