@@ -130,7 +130,9 @@ observed here, as long as reading them.
 
 The decode step of hidden 1024 with separate weights for the logits; every linear layer is quantised as torchao does it:
 int8 with a scale per column, int4 in groups of 128. Each model is checked against itself in eager mode. The figures
-compare our times: float32 to int8 and to int4.
+compare our times: float32 to int8 and to int4. A step also reads 12.6 MB of float32 caches, whatever the weights:
+beside 325 MB of float32 weights, 81 MB of int8 and 46 MB of int4 with scales. How int4 sums are computed, and how exact
+they are: [torch.md](torch.md#int8-and-int4-weights).
 """,
     "attention": """\
 ## attention: scaled dot-product attention

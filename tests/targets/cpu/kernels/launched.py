@@ -44,7 +44,8 @@ def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
 class Launcher:
     """Kernels compiled once per object, as dynamic ops: numbers are passed by name, block counts by the tiling."""
 
-    def __init__(self) -> None:
+    def __init__(self, march: str | None = None) -> None:
+        self._march = march
         self._kernels: dict[Any, sk.SuperKernel] = {}
         self._bases: dict[str, torch.Tensor] = {}
 
@@ -84,7 +85,7 @@ class Launcher:
         if key not in self._kernels:
             widest = replace(op.kernel, block_dim=max(BLOCKS), grid=None)
             general = sk.Op(widest, [param.name for param in params], name="op", task="dynamic")
-            self._kernels[key] = sk.compile([general], op.kernel.name, cores=2)
+            self._kernels[key] = sk.compile([general], op.kernel.name, cores=2, march=self._march)
         values: dict[str, Any] = {}
         for param, argument in zip(params, op.args, strict=True):
             if param.kind is Kind.SCALAR:

@@ -1,27 +1,32 @@
 // weight_int4.cpp: floating-point rows times int4 weights in groups: aten::_weight_int4pack_mm_for_cpu, and packing them.
 //
 // Compiled with SK_ELEMENT, the element type of rows, scales and results. Within a group, rows are multiplied by whole
-// numbers; scale and zero point are applied to the sums of the group. Blocks divide blocks of columns, never k, so the
-// result does not depend on their number.
-#include "int4_weights.h"
+// numbers, as integers (int4_digits.h) or as floats; scale and zero point are applied to the sums of the group. Blocks
+// divide blocks of columns, never k, so the result does not depend on their number.
+#include "int4_digits.h"
 
 namespace {
 
 using Element = SK_ELEMENT;
 
-constexpr int64_t kInt4Rows = 4;             // more rows are computed by tiles: a weight is converted once for all of them
+constexpr int64_t kInt4Rows = 16;            // more rows are computed by tiles: a weight is converted once for all of them
+constexpr int64_t kInt4PlainRows = 4;        // the same for layouts whose weights are read one by one
 constexpr int64_t kInt4RowElements = 65536;  // floats that the scratch memory holds
 constexpr int64_t kInt4LeastGroup = 16;
 constexpr int kInt4Vectors = 4;  // vectors of columns of a block, in the layout that is vectorised
 constexpr int kInt4RowGroup = kRegisters == 32 ? 4 : 2;
 constexpr int64_t kInt4PrefetchBytes = 2048;
 constexpr int64_t kInt4TranslateBytes = kInt4PrefetchBytes + 4096;  // a page further: its address is translated by then
+constexpr int64_t kDigitPanel = 4;     // blocks that a row is multiplied by before the next row
+constexpr int64_t kDigitDepth = 4096;  // rows of weights that a row is multiplied by before the next block
 
 // Rows of x as floats, and their sums over each group.
 struct Int4Rows {
     alignas(64) float x[kInt4RowElements + kLanes];
     float group_sums[kInt4RowElements / kInt4LeastGroup];
 };
+
+SK_INLINE bool in_vectors(const Int4Layout& layout) { return layout.halves && layout.block == kInt4Vectors * kLanes; }
 
 SK_INLINE float sum_of(const float* x, int64_t count) {
     Vector lanes = {};
@@ -79,78 +84,6 @@ SK_NOINLINE void int4_rows(const Int4Weights<Element>& w, const float* x, const 
     }
 }
 
-// The sums of the lower and the upper half of a vector, in the lower half.
-template <int... I>
-SK_INLINE Vector add_halves(Vector x, Indices<I...>) {
-    return x + SK_SHUFFLE(x, x, ((I + kLanes / 2) % kLanes)...);
-}
-
-// Products of two rows of a block: lanes of the first row in the lower half, of the second in the upper half.
-//
-// A word has eight nibbles, the columns of four bytes. Five are converted in place, which multiplies them by a power of
-// two. Three become the highest bits of a mantissa: 1 + q / 16. Processors convert fewer vectors at a time than they
-// combine, so the mixture is a fifth faster than conversions alone.
-struct NibbleProducts {
-    static constexpr int kNibbles = 8;
-    Vector total[kNibbles];
-
-    SK_INLINE static Vector whole(Words nibble) { return __builtin_convertvector(Integers(nibble), Vector); }
-    SK_INLINE static Vector mantissa(Words nibble) { return Vector((nibble & 0x780000u) | 0x3f800000u); }
-
-    SK_INLINE void add(const uint8_t* from, Vector factor) {
-        const Words words = Words(*reinterpret_cast<const AnyIntegers*>(from));
-        total[0] = multiply_add(whole(words & 0xfu), factor, total[0]);
-        total[1] = multiply_add(whole(words & 0xf0u), factor, total[1]);
-        total[2] = multiply_add(whole(words & 0xf00u), factor, total[2]);
-        total[3] = multiply_add(mantissa(words << 7), factor, total[3]);
-        total[4] = multiply_add(whole(words & 0xf0000u), factor, total[4]);
-        total[5] = multiply_add(mantissa(words >> 1), factor, total[5]);
-        total[6] = multiply_add(mantissa(words >> 5), factor, total[6]);
-        total[7] = multiply_add(whole(words >> 28), factor, total[7]);
-    }
-
-    // Of the low (half 0) or high columns of the bytes of a row; `group_sum` is the sum of all factors.
-    SK_INLINE void columns(int half, float group_sum, Vector (&to)[2]) const {
-        constexpr float units[] = {1, 1.0f / 16, 1.0f / 256, 16, 1.0f / 65536, 16, 16, 1};
-        Vector parts[4];
-        SK_UNROLL
-        for (int byte = 0; byte < 4; ++byte) {
-            const int nibble = 2 * byte + half;
-            parts[byte] = add_halves(total[nibble], CountTo<kLanes>::type{}) * broadcast(units[nibble]);
-            if (units[nibble] == 16) parts[byte] = parts[byte] - broadcast(16 * group_sum);
-        }
-        const Vector even = interleave_low(parts[0], parts[2]), odd = interleave_low(parts[1], parts[3]);
-        to[0] = interleave_low(even, odd);
-        to[1] = interleave_high(even, odd);
-    }
-};
-
-// One row times a full block in halves, two rows of the block at a time; each element of x is repeated kLanes / 2 times.
-SK_NOINLINE void int4_row(const Int4Weights<Element>& w, const float* x, const float* group_sums, int64_t block,
-                          float* sums) {
-    const uint8_t* from = w.packed + w.layout.at(block, 0);
-    for (int64_t i = 0; i < w.layout.block; i += kLanes) store(sums + i, Vector{});
-    for (int64_t g = 0; g < w.layout.depth / w.group; ++g) {
-        NibbleProducts products = {};
-        __builtin_prefetch(from + kInt4TranslateBytes, 0, 3);
-        for (const float* end = x + w.group * kLanes / 2; x < end; x += kLanes, from += kVectorBytes) {
-            Vector factor = load(x);
-            pin_register(factor);
-            products.add(from, factor);
-            __builtin_prefetch(from + kInt4PrefetchBytes, 0, 3);
-        }
-        const Element* pairs = w.scales_of(g, block * w.layout.block);
-        SK_UNROLL
-        for (int half = 0; half < 2; ++half) {
-            Vector columns[2];
-            products.columns(half, group_sums[g], columns);
-            SK_UNROLL
-            for (int v = 0; v < 2; ++v)
-                add_group(pairs + 2 * (2 * half + v) * kLanes, columns[v], group_sums[g], sums + (2 * half + v) * kLanes);
-        }
-    }
-}
-
 // One row times a block of any layout and size.
 SK_NOINLINE void int4_block(const Int4Weights<Element>& w, const float* x, const float* group_sums, int64_t block,
                             float* sums) {
@@ -185,42 +118,115 @@ SK_INLINE void store_rows(const WeightOnlyProblem<Element>& p, const Int4Weights
     for (int r = 0; r < R; ++r) store_row(p, row + r, block * w.layout.block, w.layout.block, sums[r]);
 }
 
-// All rows times one block.
+// Rows begin .. end times one block, by floats.
 SK_NOINLINE void rows_times_block(const WeightOnlyProblem<Element>& p, const Int4Weights<Element>& w, const Int4Rows& rows,
-                                  int64_t block, bool vectorised) {
-    int64_t row = 0;
-    if (vectorised && w.layout.in_halves(block)) {
-        for (; row + kInt4RowGroup <= p.m; row += kInt4RowGroup) store_rows<kInt4RowGroup>(p, w, rows, row, block);
-        for (; row + 2 <= p.m; row += 2) store_rows<2>(p, w, rows, row, block);
-        for (; row < p.m; ++row) store_rows<1>(p, w, rows, row, block);
+                                  int64_t begin, int64_t end, int64_t block) {
+    int64_t row = begin;
+    if (in_vectors(w.layout) && w.layout.in_halves(block)) {
+        for (; row + kInt4RowGroup <= end; row += kInt4RowGroup) store_rows<kInt4RowGroup>(p, w, rows, row, block);
+        for (; row + 2 <= end; row += 2) store_rows<2>(p, w, rows, row, block);
+        for (; row < end; ++row) store_rows<1>(p, w, rows, row, block);
     }
-    for (; row < p.m; ++row) {
+    for (; row < end; ++row) {
         float sums[kMostBlockColumns];
         int4_block(w, rows.x + row * p.k, rows.group_sums + row * (p.k / w.group), block, sums);
         store_row(p, row, block * w.layout.block, w.layout.size(block), sums);
     }
 }
 
+// Whether rows are multiplied as digits. Few registers hold one row, and floats of two rows at a time are faster.
+SK_INLINE bool by_digits(const Int4Weights<Element>& w, int64_t m) {
+    if (!SK_INT4_DIGITS || !w.layout.halves || (w.layout.block != 32 && w.layout.block != 64)) return false;
+    if (w.group % kDigitLeastGroup != 0 || w.group > kDigitMostGroup) return false;
+    return m == 1 || kRegisters == 32 || !in_vectors(w.layout);
+}
+
+#if SK_INT4_DIGITS
+// Rows as digits; rows that are not regular are left to floats.
+struct Int4DigitRows {
+    DigitWords words[kInt4RowElements / 4];
+    DigitGroup groups[kInt4RowElements / kDigitLeastGroup];
+    bool regular[kInt4Rows];
+};
+
+template <int R>
+SK_NOINLINE void split_rows(const WeightOnlyProblem<Element>& p, int64_t group, const Int4Rows& rows, Int4DigitRows& to) {
+    for (int64_t row = 0; row < p.m; ++row) {
+        to.regular[row] = true;
+        for (int64_t i = row * p.k; i < (row + 1) * p.k && to.regular[row]; i += group)
+            to.regular[row] = split_group<R>(rows.x + i, group, to.words + i / 4, to.groups[i / group]);
+    }
+}
+
+// Regular rows times the blocks begin .. end, full ones in halves.
+template <int RowBytes>
+SK_NOINLINE void multiply_digits(const WeightOnlyProblem<Element>& p, const Int4Weights<Element>& w, const Int4Rows& floats,
+                                 int64_t begin, int64_t end, Int4DigitRows& rows) {
+    using Products = DigitProducts<RowBytes>;
+    split_rows<Products::kRows>(p, w.group, floats, rows);
+    constexpr int64_t columns = 2 * RowBytes;
+    const int64_t chunk = kDigitDepth / w.group * w.group;
+    typename Products::Pattern patterns[kDigitDepth / 4 / Products::kRows];
+    alignas(64) float sums[kInt4Rows][kDigitPanel][columns];
+    int64_t repeated = -1;  // the number that the patterns begin with
+    for (int64_t first = begin; first < end; first += kDigitPanel) {
+        const int64_t last = least(first + kDigitPanel, end);
+        for (int64_t row = 0; row < p.m; ++row)
+            for (int64_t i = 0; i < kDigitPanel * columns; ++i) sums[row][i / columns][i % columns] = 0;
+        for (int64_t k = 0; k < p.k; k += chunk) {
+            const int64_t depth = least(chunk, p.k - k);
+            for (int64_t row = 0; row < p.m; ++row) {
+                if (!rows.regular[row]) continue;
+                if (repeated != row * p.k + k) {
+                    repeated = row * p.k + k;
+                    Products::repeat(rows.words + repeated / 4, depth, patterns);
+                }
+                const DigitGroup* groups = rows.groups + repeated / w.group;
+                for (int64_t block = first; block < last; ++block) {
+                    for (int64_t i = 0; i < depth; i += w.group) {
+                        const Element* scales = w.scales_of((k + i) / w.group, block * columns);
+                        if (block + 1 < end) prefetch(scales + 2 * columns, 2 * columns);
+                        Products::add_group(w.packed + w.layout.at(block, k + i), w.group / 4,
+                                            patterns + i / 4 / Products::kRows, groups[i / w.group], scales,
+                                            sums[row][block - first]);
+                    }
+                }
+            }
+        }
+        for (int64_t row = 0; row < p.m; ++row)
+            for (int64_t block = first; block < last && rows.regular[row]; ++block)
+                store_row(p, row, block * columns, columns, sums[row][block - first]);
+    }
+}
+
+// All rows times the full blocks among these; returns the end of those.
+SK_NOINLINE int64_t multiply_full_blocks(const WeightOnlyProblem<Element>& p, const Int4Weights<Element>& w,
+                                         const Int4Rows& floats, Range blocks) {
+    Int4DigitRows rows;
+    int64_t end = blocks.end;
+    while (end > blocks.begin && !w.layout.in_halves(end - 1)) --end;
+    w.layout.block == 32 ? multiply_digits<16>(p, w, floats, blocks.begin, end, rows)
+                         : multiply_digits<32>(p, w, floats, blocks.begin, end, rows);
+    for (int64_t row = 0; row < p.m; ++row)
+        for (int64_t block = blocks.begin; block < end && !rows.regular[row]; ++block)
+            rows_times_block(p, w, floats, row, row + 1, block);
+    return end;
+}
+#else
+SK_INLINE int64_t multiply_full_blocks(const WeightOnlyProblem<Element>&, const Int4Weights<Element>&, const Int4Rows&,
+                                       Range blocks) {
+    return blocks.begin;
+}
+#endif
+
 // Few rows: every weight is read once, in place.
-SK_NOINLINE void skinny_weight_int4(const WeightOnlyProblem<Element>& p, const Int4Weights<Element>& w) {
+SK_NOINLINE void skinny_weight_int4(const WeightOnlyProblem<Element>& p, const Int4Weights<Element>& w, Range share) {
     Int4Rows rows;
     gather_rows<1>(p.x, p.x_row, p.x_column, p.m, p.k, rows.x, p.k);
     for (int64_t i = 0; i < p.m * (p.k / w.group); ++i) rows.group_sums[i] = sum_of(rows.x + i * w.group, w.group);
-    const Range share = block_share(w.layout.blocks());
-    const bool vectorised = w.layout.halves && w.layout.block == kInt4Vectors * kLanes;
-    int64_t full = share.begin;  // blocks before it are in halves
-    if (vectorised && p.m == 1 && w.group % 2 == 0 && p.k * kLanes / 2 <= kInt4RowElements) {
-        while (full < share.end && w.layout.in_halves(full)) ++full;
-        alignas(64) float repeated[kInt4RowElements];
-        for (int64_t i = 0; i < p.k; ++i)
-            for (int lane = 0; lane < kLanes / 2; ++lane) repeated[i * kLanes / 2 + lane] = rows.x[i];
-        for (int64_t block = share.begin; block < full; ++block) {
-            alignas(64) float sums[kMostBlockColumns];
-            int4_row(w, repeated, rows.group_sums, block, sums);
-            store_row(p, 0, block * w.layout.block, w.layout.block, sums);
-        }
-    }
-    for (int64_t block = full; block < share.end; ++block) rows_times_block(p, w, rows, block, vectorised);
+    int64_t block = share.begin;
+    if (by_digits(w, p.m)) block = multiply_full_blocks(p, w, rows, share);
+    for (; block < share.end; ++block) rows_times_block(p, w, rows, 0, p.m, block);
 }
 
 }  // namespace
@@ -231,14 +237,17 @@ extern "C" void weight_int4(const Element* x, const uint8_t* weight, const Eleme
                             int64_t x_column, int64_t out_row, int64_t out_column) {
     const WeightOnlyProblem<Element> p{x, out, m, n, k, x_row, x_column, out_row, out_column};
     const Int4Weights<Element> w{weight, scales, group, {n, k, block, halves != 0}};
-    const bool few = m <= kInt4Rows && m * k <= kInt4RowElements && group >= kInt4LeastGroup;
-    if (few && m > 0) {
-        const Range share = block_share(w.layout.blocks());
-        if (share.begin < share.end) prefetch(weight + w.layout.at(share.begin, 0), least(16384, block / 2 * k));
+    const int64_t most = by_digits(w, m) || in_vectors(w.layout) ? kInt4Rows : kInt4PlainRows;
+    const bool few = m <= most && m * k <= kInt4RowElements && group >= kInt4LeastGroup;
+    const Range share = block_share(w.layout.blocks());
+    if (few && m > 0 && share.begin < share.end) {
+        prefetch(weight + w.layout.at(share.begin, 0), least(16384, block / 2 * k));
+        for (int64_t g = 0; g < k / group; ++g)
+            prefetch(w.scales_of(g, share.begin * block), 2 * w.layout.size(share.begin));
     }
     sk::wait_previous();
     if (m == 0 || n == 0) return;
-    few ? skinny_weight_int4(p, w) : tiled_weight_only(p, w);
+    few ? skinny_weight_int4(p, w, share) : tiled_weight_only(p, w);
 }
 
 // Whole numbers of 4 bits, n rows of k, to packed weights.
