@@ -237,8 +237,8 @@ def _op_fields(node: Node, kernels: list[SubKernel]) -> dict[str, Any]:
         "args": [_saved_argument(arg) for arg in node.op.args],
         "name": node.name,
         "stream": node.stream,
-        "send": [str(e) for e in node.sends],
-        "recv": [str(e) for e in node.receives],
+        "send": list(node.sends[: len(node.op.send)]),  # a target may add events of its own behind these
+        "recv": list(node.receives[: len(node.op.recv)]),
         "task": node.op.task.value if not isinstance(node.op.task, str) else node.op.task,
         "tiling": _tiling_fields(node.compiled_tiling),
         "ranks": ranks_to_json(node.ranks),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from superkernel.targets.protocol import EmulatedMachine, LaunchInputs
+from superkernel.errors import UnsupportedError
+from superkernel.targets.protocol import EmulatedMachine, LaunchInputs, RankLaunch
 
 from .schedule import WarpSchedule
 
@@ -26,6 +27,10 @@ class CudaEmulator:
         from .launch import emulate
 
         return emulate(executable, buffers, launch_inputs, **more)
+
+    def emulate_ranks(self, ranks: Sequence[RankLaunch], **more: Any) -> list[GpuEmulation]:
+        names = ", ".join(each.executable.plan.graph.name for each in ranks)
+        raise UnsupportedError(f"super_kernel_scope {names}: the cuda target has no collectives yet")
 
     def machine(self, executable: CudaExecutable) -> EmulatedMachine:
         plan, shape = executable.plan, executable.plan.shape
