@@ -51,8 +51,7 @@ class Stage:
             total = given[0]
             for array in given[1:]:
                 total = REDUCE[self.reduction](total, array)
-            parts = np.split(total, ranks)
-            return [total if self.kind is CollectiveKind.ALL_REDUCE else parts[rank] for rank in range(ranks)]
+            return [total] * ranks if self.kind is CollectiveKind.ALL_REDUCE else list(np.split(total, ranks))
         if self.kind is CollectiveKind.ALL_GATHER:
             return [np.concatenate(given)] * ranks
         return [np.concatenate([np.split(array, ranks)[rank] for array in given]) for rank in range(ranks)]

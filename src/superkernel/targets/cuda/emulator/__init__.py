@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from superkernel.errors import UnsupportedError
 from superkernel.targets.protocol import EmulatedMachine, LaunchInputs, RankLaunch
 
 from .schedule import WarpSchedule
@@ -29,8 +28,10 @@ class CudaEmulator:
         return emulate(executable, buffers, launch_inputs, **more)
 
     def emulate_ranks(self, ranks: Sequence[RankLaunch], **more: Any) -> list[GpuEmulation]:
-        names = ", ".join(each.executable.plan.graph.name for each in ranks)
-        raise UnsupportedError(f"super_kernel_scope {names}: the cuda target has no collectives yet")
+        """A GPU for each rank. `more`: what rank_launch.emulate_ranks takes."""
+        from .rank_launch import emulate_ranks
+
+        return emulate_ranks(ranks, **more)
 
     def machine(self, executable: CudaExecutable) -> EmulatedMachine:
         plan, shape = executable.plan, executable.plan.shape
