@@ -18,7 +18,7 @@ KINDS = (
 )  # fmt: skip
 OPTIONS = (
     "", "early-start=0", "early-start=2", "stream-fusion=1", "debug-sync-all=1", "profiling=1:split-mode=1",
-    "preload-code=max", "debug-dcci-all=1",
+    "preload-code=max", "debug-dcci-all=1", "prefetch-weights=1:early-start=1", "feed-sync-all=1",
 )  # fmt: skip
 CHAINS, SEEDS = 40, 12
 

@@ -19,7 +19,8 @@ from superkernel.model.ranks import RankGroup, RankSync
 from superkernel.model.window_layout import RANK_LINE, WindowLayout
 
 THREADS = 128
-CHIP = {"name": "small", "architecture": "sm_80", "sms": 3}
+SMALL = {"name": "small", "architecture": "sm_80", "sms": 3}
+ONE_SLOT = SMALL | {"shared_bytes": 3000}  # there is room for one slot on each SM
 Array = np.ndarray[Any, Any]
 
 
@@ -121,12 +122,15 @@ class Sums:
     stages: int = 2
     ranks: int = 2
     options: str = ""
+    slots: bool = True  # several on each SM
 
     def compiled(self, folder: Path, **more: Any) -> list[sk.SuperKernel]:
         return [self.of_rank(folder, rank, **more) for rank in range(self.ranks)]
 
     def of_rank(self, folder: Path, rank: int, **more: Any) -> sk.SuperKernel:
-        return sk.compile(self.ops(folder, rank), f"rank{rank}", self.options, "cuda", chip=CHIP, **more)
+        return sk.compile(
+            self.ops(folder, rank), f"rank{rank}", self.options, "cuda", chip=SMALL if self.slots else ONE_SLOT, **more
+        )
 
     def ops(self, folder: Path, rank: int) -> list[sk.Op]:
         source, ops = "x", list[sk.Op]()

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from targets.cuda.emulator.planted_faults import Words, replaced, with_tasks
-from targets.cuda.emulator.rank_kernels import Sums
+from targets.cuda.emulator.rank_kernels import SMALL, Sums
 
 import superkernel as sk
 from superkernel.errors import BuildError, LaunchError, UnsupportedError
@@ -45,6 +45,15 @@ def test_every_rank_has_the_sum_launch_after_launch(kernels: Kernels) -> None:
     check(SUMS, kernels, range(8), launches=3)
 
 
+def test_ranks_of_several_sms_each(tmp_path: Path) -> None:
+    """One slot on each SM: waits go through device memory."""
+    sums = replace(SUMS, count=500, slots=False)
+    kernels = sums.compiled(tmp_path)
+    executable = kernels[0].executable
+    assert isinstance(executable, CudaExecutable) and (executable.shape.sms, executable.slots) == (3, 1)
+    check(sums, kernels, range(4), launches=2)
+
+
 def test_arrivals_are_published_and_seen_at_system_scope(kernels: Kernels) -> None:
     text = kernels[0].source
     assert text.count("st.release.sys.global.u32 [%sk_event], %sk_launches;") == 1
@@ -54,7 +63,7 @@ def test_arrivals_are_published_and_seen_at_system_scope(kernels: Kernels) -> No
 
 def test_a_kernel_without_collectives_has_no_code_for_them(tmp_path: Path) -> None:
     ops = SUMS.ops(tmp_path, 0)[:1]
-    with sk.compile(ops, "alone", target="cuda", chip={"name": "small", "architecture": "sm_80", "sms": 3}) as alone:
+    with sk.compile(ops, "alone", target="cuda", chip=SMALL) as alone:
         assert "sk_await_ranks:" not in alone.source and "sk_notify_ranks:" not in alone.source
 
 
@@ -143,6 +152,51 @@ def test_an_arrival_that_does_not_say_its_round_is_found_in_the_next(kernels: Ke
         assert "launch 2" in text or "deadlock" in text
 
 
+# lines of the two sections without which a launch still does what it must, and why
+HARMLESS = {
+    "@!%sk_first bra $sk_ranks_join;": "every thread of the slot polls, and sees the same",
+    "setp.ne.u32 %sk_abort": "a wait before has set it; it says something only where a launch is aborted",
+    "@%sk_p bra $sk_end;": "taken only where a launch is aborted",
+    "ld.shared.u32 %sk_launches": "the register holds it since the entry; it is loaded so that it need not be kept",
+    "mov.u32 %sk_polls, 0;": "counts the patience of a wait",
+    "bar.warp.sync": "the lanes meet at the barrier behind it",
+}
+
+
+def rank_lines(source: str) -> list[str]:
+    """The statements that wait for other ranks and notify them, without what a wait that lasts for long does."""
+    lines = source.splitlines()
+    begin, end = lines.index("$sk_await_ranks:"), lines.index("$sk_notify_ranks:")
+    last = next(at for at in range(end, len(lines)) if "bra $sk_advance;" in lines[at] and "@" not in lines[at])
+    patience = lines.index("$sk_ranks_poll:"), lines.index("$sk_ranks_seen:")
+    tested = [line for line in lines[patience[0] : patience[1]] if "%sk_seen" in line or "setp.ge.s32" in line]
+    section = [*lines[begin : patience[0]], *tested, *lines[patience[1] : last]]
+    return [line for line in section if line.startswith("\t") and not line.startswith("\t//")]
+
+
+@pytest.mark.conformance
+def test_every_line_of_the_rank_sections_is_needed(kernels: Kernels) -> None:
+    good = kernels[0].executable
+    assert isinstance(good, CudaExecutable)
+    unseen = []
+    for line in dict.fromkeys(rank_lines(kernels[0].source)):
+        head, _, tail = good.ptx.partition("$sk_await_ranks:")
+        changed = head + "$sk_await_ranks:" + tail.replace(f"{line}\n", "", 1)
+        executables = [replace(good, ptx=changed), *(kernel.executable for kernel in kernels[1:])]
+        ranks = [
+            RankLaunch(executable, given, kernel.emulator_inputs())
+            for kernel, executable, given in zip(kernels, executables, SUMS.inputs(1), strict=True)
+        ]
+        for seed in range(6):
+            try:
+                CudaEmulator().emulate_ranks(ranks, seed=seed, launches=3)
+            except (LaunchError, UnsupportedError):
+                break
+        else:
+            unseen.append(line.strip())
+    assert not [line for line in unseen if not any(line.startswith(known) for known in HARMLESS)]
+
+
 def test_a_slot_that_is_used_in_every_round_is_found(tmp_path: Path) -> None:
     """Without the parity of the round, a rank stores into what another still reads."""
     texts = set()
@@ -200,6 +254,6 @@ def test_a_collective_does_not_run_op_by_op(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 @pytest.mark.parametrize("options", ["", "early-start=0", "profiling=1", "debug-sync-all=1"])
 def test_more_ranks_sizes_and_orders(tmp_path: Path, ranks: int, options: str) -> None:
-    for count in (1, 130, 700):
-        sums = Sums(count, 3, ranks, options)
+    for count, slots in ((1, True), (130, False), (700, False), (1500, True)):
+        sums = Sums(count, 3, ranks, options, slots)
         check(sums, sums.compiled(tmp_path), range(8), launches=4)
