@@ -25,6 +25,12 @@ def emulate_ranks(
         raise LaunchError(f"emulate_ranks: {len(kernels)} super kernels and {len(buffers)} dicts of buffers")
     if (order := whole_number(seed)) is None:
         raise LaunchError(f"emulate_ranks: seed is {shown(seed)}; it must be a whole number")
+    for kernel in kernels:
+        if kernel.options.debug_replay:
+            raise UnsupportedError(
+                f"super_kernel_scope {shown(kernel.name)}: debug-replay=1 runs every op alone, and a collective does "
+                "not run op by op: leave the option out"
+            )
     targets = {kernel.target.name for kernel in kernels}
     if len(targets) > 1:
         raise LaunchError(f"emulate_ranks: the super kernels are of the targets {', '.join(sorted(targets))}; use one")

@@ -26,6 +26,7 @@ from superkernel.targets.ascend.plan import AscendPlan, make_ascend_plan
 from superkernel.targets.ascend.rank_events import with_rank_events
 from superkernel.targets.ascend.runtime.launcher import AscendLauncher
 from superkernel.targets.ascend.validate import validate
+from superkernel.targets.ascend.weights import weights_by_reader
 
 COUNT = 64
 Fields = dict[str, Any]
@@ -140,6 +141,25 @@ def test_every_rank_is_notified_and_awaited() -> None:
     assert notified == [f"arrival at {name}, 1 to {other}" for name in ("one", "two") for other in (0, 2)]
     awaited = [step.event for step in made.steps if isinstance(step, AwaitEvent)]
     assert awaited == [f"arrival at {name}, {other} to 1" for name in ("one", "two") for other in (0, 2)]
+
+
+def test_the_plan_names_the_ranks_and_their_events() -> None:
+    assert "  collectives: 2 with the ranks of world (0,1,2); 8 events between ranks" in plan().summary
+
+
+def test_other_ranks_announce_no_weights() -> None:
+    """Behind a wait for ranks, inputs that no op writes are weights still; behind an event of the host they are not."""
+    ranks = RankGroup("world", (0, 1), 0)
+    send = kernel("send", KernelType.AIV_ONLY, 4, "in:x", "out:w")
+    read = kernel("read", KernelType.AIV_ONLY, 4, "in:w", "in:weight", "out:y")
+    ops = [
+        sk.Op(send, ["x", "w"], "send", ranks=RankSync("one", ranks, "w", True)),
+        sk.Op(read, ["w", "weight", "y"], "read", ranks=RankSync("one", ranks, "w", False)),
+    ]
+    graph = with_rank_events(build_graph(ops, "weights"))
+    assert weights_by_reader(graph, graph.order) == {0: ("x",), 1: ("weight",)}
+    announced = with_rank_events(build_graph([ops[0], replace(ops[1], recv=["go"])], "weights"))
+    assert weights_by_reader(announced, announced.order) == {0: ("x",)}
 
 
 def without_step(kind: type[Notify] | type[AwaitEvent], event: str) -> Callable[[AscendPlan], AscendPlan]:

@@ -245,6 +245,10 @@ def test_ranks_that_do_not_fit_together_are_refused_and_named(kernels: Kernels, 
 
 
 def test_a_collective_does_not_run_op_by_op(tmp_path: Path) -> None:
+    for option in ("debug-replay", "debug-check"):
+        kernels = replace(SUMS, stages=1, options=f"{option}=1").compiled(tmp_path)
+        with pytest.raises(UnsupportedError, match=f"{option}=1 runs every op alone"):
+            sk.emulate_ranks(kernels, SUMS.inputs(0))
     part = build_graph(SUMS.ops(tmp_path, 0)[:2], "part", part=True)
     with pytest.raises(UnsupportedError, match="runs inside one super kernel, not op by op"):
         cuda_target._refuse_parts(part)

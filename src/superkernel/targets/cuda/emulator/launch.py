@@ -110,7 +110,7 @@ class SuperKernelEmulator:
         windows = windows or {}
         self._bound = bind(self._graph, buffers)
         self._images = BufferImages.of(self._graph, self._bound, buffers, self.seed, windows)
-        if self._plan.options.debug_check and not windows:
+        if self._plan.options.debug_check:
             launch_unfused(self._graph, self._plan.layout, self._images.copies(), self.seed, check=True)
         self.memory = EmulatedMemory()
         self.memory.add_variables(self.program.variables)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from superkernel.errors import LaunchError
+from superkernel.errors import LaunchError, UnsupportedError
 from superkernel.model.graph import Graph
 from superkernel.model.plain_values import whole_number
 from superkernel.targets.emulation.ranks import EmulatedRanks, Meeting, check_ranks, meetings
@@ -123,6 +123,11 @@ def _start(emulator: SuperKernelEmulator, launch: RankLaunch, windows: Mapping[M
         raise LaunchError(
             f"super_kernel_scope {graph.name!r}: event {graph.events[0].label} is one of the host; ranks are emulated "
             "together only without such events"
+        )
+    if launch.executable.plan.options.debug_check:
+        raise UnsupportedError(
+            f"super_kernel_scope {graph.name!r}: debug-check=1 runs every op alone, and a collective does not run op "
+            "by op: leave the option out"
         )
     shared = {each.window: windows[meeting] for meeting, each in meetings(graph)}
     if given := sorted(shared.keys() & launch.buffers.keys()):
