@@ -27,6 +27,7 @@ from superkernel.targets.ascend.rank_events import with_rank_events
 from superkernel.targets.ascend.runtime.launcher import AscendLauncher
 from superkernel.targets.ascend.validate import validate
 from superkernel.targets.ascend.weights import weights_by_reader
+from superkernel.tools.emulate_list import emulate_list
 
 COUNT = 64
 Fields = dict[str, Any]
@@ -218,6 +219,12 @@ def test_an_event_cannot_be_called_like_one_between_ranks() -> None:
         with_rank_events(build_graph(ops, "clash"))
     with pytest.raises(UnsupportedError, match="inside one super kernel, not op by op"):
         with_rank_events(build_graph([replace(ops[0], send=())], "alone", part=True))
+
+
+def test_the_shell_emulates_no_rank_alone(tmp_path: Path) -> None:
+    path = write(tmp_path / "rank0.json", entries(0))
+    with pytest.raises(UnsupportedError, match=r"rank0.json: collective 'AllReduce_0' waits .* sk\.emulate_ranks"):
+        emulate_list(path, [0], "ascend", "", None, None)
 
 
 def test_no_launch_on_an_npu_waits_for_other_npus(tmp_path: Path) -> None:
