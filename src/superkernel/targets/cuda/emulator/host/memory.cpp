@@ -227,10 +227,8 @@ void store(Warp& warp, const Instruction& i, uint32_t mask) {
         }
         run.add(place, bytes, silent);
         changed |= !silent;
-        if (strong && place.key) {
-            run.flush();  // the store is part of what is published
-            m.released(warp, place.key, detail.semantics, detail.scope, false);
-        }
+        if (strong) run.flush();  // the store is part of what is published
+        if (strong && place.key) m.released(warp, place.key, detail.semantics, detail.scope, false);
         if (m.settings.progress && place.space == Space::global) m.note_progress_word(warp, place.address, bytes);
     }
     run.flush();
