@@ -6,10 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
+from docs.pages import blocks
 
 from superkernel.model.options import Options
-from superkernel.targets.ascend import metadata, oplist
+from superkernel.targets.ascend import metadata, oplist, oplist_collectives
 from superkernel.targets.ascend.chips import find_chip, known_chips
+from superkernel.targets.ascend.kernels import collectives
 from superkernel.targets.ascend.toolkit import Toolkit, toolkit_fields
 from superkernel.targets.ascend.tools import FLAGS, INCLUDES, Tool
 
@@ -32,6 +34,15 @@ def test_the_example_runs_and_has_the_entry_on_the_page(tmp_path: Path, monkeypa
     assert isinstance(outputs, dict) and (outputs["z"] == 3).all()
     source = (tmp_path / "add_skp" / "add_skp_kernel.cpp").read_text()
     assert block("text") in source
+
+
+def test_the_collectives_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (_, program) = blocks(PAGE[PAGE.index("## Collectives") :], "python")[0]
+    exec(program, {})
+    table = PAGE[PAGE.index("## Collectives") : PAGE.index("## Options")]
+    for word in (*oplist_collectives._FIELDS, *collectives.OP_TYPES, *collectives.REDUCTIONS, *collectives._ELEMENTS):
+        assert f"`{word}`" in table, word
 
 
 def test_every_field_is_on_the_page() -> None:

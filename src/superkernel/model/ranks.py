@@ -115,17 +115,22 @@ def ranks_from_json(value: JsonValue) -> tuple[RankSync, ...]:
     return tuple(_rank_sync(item) for item in value.items())
 
 
+def group_from_json(value: JsonValue) -> RankGroup:
+    """{"name", "ranks", "rank"}"""
+    fields = value.fields(("name", "ranks", "rank"), required=("name", "ranks", "rank"))
+    with located(value):
+        ranks = tuple(item.whole() for item in fields["ranks"].items())
+        return RankGroup(fields["name"].text(), ranks, fields["rank"].whole())
+
+
 def _rank_sync(value: JsonValue) -> RankSync:
     required = ("collective", "group", "window", "sends")
     fields = value.fields((*required, "terms"), required=required)
-    group = fields["group"].fields(("name", "ranks", "rank"), required=("name", "ranks", "rank"))
-    with located(fields["group"]):
-        ranks = tuple(item.whole() for item in group["ranks"].items())
-        known = RankGroup(group["name"].text(), ranks, group["rank"].whole())
+    group = group_from_json(fields["group"])
     with located(value):
         return RankSync(
             fields["collective"].text(),
-            known,
+            group,
             fields["window"].text(),
             fields["sends"].truth(),
             fields["terms"].line() if "terms" in fields else "",

@@ -56,7 +56,7 @@ class SyncOrder(ABC, Generic[Agent]):
         """The op is done on its agents: a send waits for it and for all earlier ops of its stream."""
         ends = self.stream_ends.setdefault(self.graph.nodes[op].stream, {})
         ends.update(dict.fromkeys(agents, position))
-        if self.graph.nodes[op].op.send:
+        if self.graph.nodes[op].sends:
             self.at_send[op] = dict(ends)
 
     @abstractmethod

@@ -210,6 +210,7 @@ def _kernel_fields(kernel: SubKernel, target: Target) -> dict[str, Any]:
     return {field: getattr(kernel, field) for field in _PLAIN_FIELDS} | {
         "file": kernel.binary.path.name,
         "form": kernel.binary.form.value,
+        "flags": list(kernel.binary.flags),
         "params": [str(param) for param in kernel.params],
         "core": kernel.core.value,
         "facts": target.builder.facts_to_json(kernel),
@@ -218,7 +219,7 @@ def _kernel_fields(kernel: SubKernel, target: Target) -> dict[str, Any]:
 
 def _kernel(fields: dict[str, Any], target: Target) -> SubKernel:
     return SubKernel(
-        binary=Binary(Form(fields["form"]), Path(fields["file"])),
+        binary=Binary(Form(fields["form"]), Path(fields["file"]), tuple(fields.get("flags", ()))),
         params=tuple(Param.parse(text) for text in fields["params"]),
         core=Core(fields["core"]),
         target_facts=target.builder.facts_from_json(fields["facts"]),
@@ -237,8 +238,8 @@ def _op_fields(node: Node, kernels: list[SubKernel]) -> dict[str, Any]:
         "args": [_saved_argument(arg) for arg in node.op.args],
         "name": node.name,
         "stream": node.stream,
-        "send": [str(e) for e in node.sends],
-        "recv": [str(e) for e in node.receives],
+        "send": list(node.sends[: len(node.op.send)]),  # a target may add events of its own behind these
+        "recv": list(node.receives[: len(node.op.recv)]),
         "task": node.op.task.value if not isinstance(node.op.task, str) else node.op.task,
         "tiling": _tiling_fields(node.compiled_tiling),
         "ranks": ranks_to_json(node.ranks),

@@ -197,6 +197,12 @@ class SuperKernel:
         alone = partial(launch_each, self.graph, self.options, self.target, self._separate(), emulate, launch_inputs)
         return replay(self.graph, buffers, fused, alone)
 
+    def emulator_inputs(self) -> LaunchInputs:
+        """Events and tilings of an emulated launch that is given none."""
+        if self._closed:
+            raise self._refusal()
+        return self._inputs.merged(None, None, partly=True)
+
     def argument_arrays(self) -> tuple[Any, Any]:
         """Values and sizes for launch_values: ctypes arrays, one place per name, in the order of graph.buffers.
 

@@ -390,12 +390,24 @@ class EmulatedMachine:
     barrier_actions: int  # what they would do if a barrier over all cores stood in front of every op
 
 
+@dataclass(frozen=True)
+class RankLaunch:
+    """What one rank launches."""
+
+    executable: Any
+    buffers: Mapping[str, Any]
+    launch_inputs: LaunchInputs
+
+
 class Emulator(Protocol):
     """Runs a built super kernel on a model of the target's cores."""
 
     def emulate(
         self, executable: Any, buffers: Mapping[str, Any], launch_inputs: LaunchInputs, *, seed: int, **more: Any
     ) -> EmulatedLaunch: ...
+    def emulate_ranks(self, ranks: Sequence[RankLaunch], *, seed: int, **more: Any) -> Sequence[EmulatedLaunch]:
+        """The super kernels of all ranks of their groups at the same time, on memory that they share."""
+
     def machine(self, executable: Any) -> EmulatedMachine: ...
     def has_reference(self, executable: Any, **more: Any) -> bool:
         """Whether launches with these arguments are compared with a reference: a replay would add nothing."""

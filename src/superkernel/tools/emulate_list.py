@@ -90,6 +90,12 @@ def emulate_list(
     described = chosen.read_ops(path)
     merged = merged_options(described.options, options)
     with compile_ops(described.ops, described.name, merged, target, chip=chip, outputs=described.outputs) as kernel:
+        for collective in kernel.graph.collectives:
+            if collective.group.size > 1:
+                raise UnsupportedError(
+                    f"{path}: collective {collective.name!r} waits for other ranks of {collective.group}; emulate the "
+                    "lists of all ranks together, from Python: sk.emulate_ranks([...], [...])"
+                )
         machine, begin = emulator.machine(kernel.executable), perf_counter()
         first, failures = _try_seeds(kernel, seeds)
         seconds = perf_counter() - begin

@@ -14,6 +14,7 @@ from .facts import facts_of
 from .kernel_description import EmittedKernel, EmittedOp, EventWord, Prefetch, TilingWords
 from .names import KernelFunctions, entry_name, linked_name, name_functions
 from .plan import WEIGHT_BUDGET, AscendPlan
+from .rank_events import rank_labels
 from .weights import weights_by_reader
 
 _TILING_ROLES = (Role.TILING_KEY, Role.BLOCK_COUNT, Role.LOCK)
@@ -25,6 +26,7 @@ def emit(plan: AscendPlan) -> EmittedKernel:
     copies = {node.kernel: plan.copies[node.index] for node in graph.nodes}
     name = linked_name(plan.chip, graph.name)
     named = name_functions(name, list(copies.items()))
+    between = rank_labels(graph)
     macros = {CUBE: plan.chip.cube_macro, VECTOR: plan.chip.vector_macro}
     return EmittedKernel(
         name=name,
@@ -35,7 +37,7 @@ def emit(plan: AscendPlan) -> EmittedKernel:
         layout=plan.layout,
         ops=tuple(_op(plan, index, named) for index in range(len(graph.nodes))),
         events=tuple(
-            EventWord(slot.source, slot.index, slot.op, slot.role is Role.SEND)
+            EventWord(slot.source, slot.index, slot.op, slot.role is Role.SEND, slot.source in between)
             for slot in plan.layout
             if slot.role in (Role.SEND, Role.RECV) and slot.source is not None
         ),

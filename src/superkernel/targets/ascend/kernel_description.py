@@ -46,6 +46,7 @@ class EventWord:
     slot: int
     op: str
     sent: bool  # the kernel sets it to 1; else the kernel waits for 1 and resets it to 0
+    between_ranks: bool = False  # its other side is the kernel of another rank
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from .facts import facts_of
 from .issue_order import IssueOrder, choose_order
 from .launch_shape import LaunchShape, OpSize, launch_of
 from .pairs import Action, Pair, barrier_of
+from .rank_events import rank_labels
 from .schedule import Scheduler
 from .steps import Arrive, ClassCall, Classes, InsideSync, Meet, WholeBarrier
 from .weights import weights_by_reader
@@ -120,8 +121,14 @@ class AscendPlan(BasePlan):
             f"plan {self.graph.name}: {len(self.graph.nodes)} ops on chip {self.chip.name}, {self.launch}",
             f"  options {self.options}",
             f"  dependency edges: {len(self.graph.edges)}; syncs: {counts}; {self.flag_actions} flag actions",
+            *([self._ranks_in_words()] if self.graph.collectives else []),
             *(f"  {note}" for note in self.notes),
         )
+
+    def _ranks_in_words(self) -> str:
+        groups = ", ".join(dict.fromkeys(str(collective.group) for collective in self.graph.collectives))
+        events = len(rank_labels(self.graph))
+        return f"  collectives: {len(self.graph.collectives)} with the ranks of {groups}; {events} events between ranks"
 
     def __str__(self) -> str:
         lines = [*self.summary]

@@ -16,8 +16,7 @@ from ...model.subkernel import SubKernel
 from ...model.tiling import CompiledTiling
 from ...plan import CoreChoice, Machine
 from ..checks import Check
-from ..protocol import ChipChoice, EmulatedMachine, LaunchInputs, Progress, Target
-from ..refusals import refuse_collectives
+from ..protocol import ChipChoice, EmulatedMachine, LaunchInputs, Progress, RankLaunch, Target
 from .build import Built, plan_build
 from .checks import check_cann, check_libclang, check_npu
 from .chips import Chip, chip_fields, find_chip
@@ -26,11 +25,13 @@ from .descriptor import describe
 from .executable import AscendExecutable
 from .facts import as_type, complete, facts_from_json, facts_to_json
 from .kernel_areas import core_names
+from .kernels.collectives import is_for_emulator
 from .objects import build
 from .operators.describe_op import is_described
 from .operators.model_support import AscendModelSupport
 from .oplist import read_op_list
 from .plan import AscendPlan, make_ascend_plan
+from .rank_events import with_rank_events
 from .runtime.acl_library import find_library, missing_library
 from .runtime.launcher import AscendLauncher
 from .source_check import check_emitted
@@ -70,8 +71,7 @@ class AscendPlanner:
         return CoreChoice(available)  # the launch follows from the ops
 
     def plan(self, graph: Graph, options: Options, cores: int, note: str = "") -> AscendPlan:
-        refuse_collectives(graph, "ascend")
-        plan = make_ascend_plan(graph, options, self.chip)
+        plan = make_ascend_plan(with_rank_events(graph), options, self.chip)
         validate(plan).require_ok(graph.name)
         return plan
 
@@ -93,9 +93,13 @@ def _build(plan: AscendPlan) -> AscendExecutable:
     emitted = emit(plan)
     parsed = check_emitted(emitted)
     commands = plan_build(emitted, plan.options.compile_options)
-    unknown = dict.fromkeys(node.kernel.type_name for node in plan.graph.nodes if is_described(node.kernel))
+    unknown = dict.fromkeys(node.kernel.type_name for node in plan.graph.nodes if not _has_device_code(node.kernel))
     built = build(commands, emitted.source) if not unknown else Built(None, _why_not_built(commands.product, unknown))
     return AscendExecutable(plan, emitted, describe(plan, emitted, built.binary), commands, built, parsed)
+
+
+def _has_device_code(kernel: SubKernel) -> bool:
+    return not is_described(kernel) and not is_for_emulator(kernel)
 
 
 def _why_not_built(product: str, unknown: Iterable[str]) -> str:
@@ -132,6 +136,18 @@ class AscendEmulator:
 
         plan = executable.plan
         return emulate(executable.emitted, plan.graph, buffers, launch_inputs, options=plan.options, **more)
+
+    def emulate_ranks(self, ranks: Sequence[RankLaunch], **more: Any) -> list[Emulation]:
+        """A chip for each rank."""
+        from .emulator import RankKernel, emulate_ranks
+
+        return emulate_ranks(
+            [
+                RankKernel(each.executable.emitted, each.executable.plan.graph, each.buffers, each.launch_inputs)
+                for each in ranks
+            ],
+            **more,
+        )
 
     def machine(self, executable: AscendExecutable) -> EmulatedMachine:
         plan = executable.plan

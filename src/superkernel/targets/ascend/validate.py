@@ -25,6 +25,7 @@ from .flag_counts import FlagCounts
 from .happens_before import FlagClocks, walk
 from .launch_shape import OpSize, launch_of
 from .plan import AscendPlan, cores_of
+from .rank_events import check_rank_events
 from .steps import Arrive, ClassCall, Classes, Drain, Meet, ResetLock, WholeBarrier
 
 
@@ -75,6 +76,7 @@ def validate(plan: AscendPlan) -> Report:
     dependencies.check_issue_order(plan, agents, fault)
     dependencies.check_events(plan, clocks, agents, ends, fault)
     dependencies.check_event_words(plan, agents, fault)
+    check_rank_events(plan, fault)
     dependencies.check_dynamic(plan, clocks, agents, ends, fault)
     _check_locks(plan, clocks, agents, fault)
     _check_free_flags(plan, fault)

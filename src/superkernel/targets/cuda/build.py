@@ -156,6 +156,7 @@ def make_text(
         value_room(count),
         table_room(table_bytes),
         shares_table,
+        any(collective.group.size > 1 for collective in graph.collectives),
     )
     section = {key: number for number, key in enumerate(ordered, len(CodeSection))}
     sections = {kernel: section[key] for kernel, key in keys.items()}

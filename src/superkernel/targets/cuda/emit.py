@@ -17,6 +17,7 @@ from .emit_steps import (
     meet_lines,
     other_lines,
     rank_lines,
+    rank_sync_lines,
 )
 from .emit_waits import SlotShape
 from .rewrite import KernelBody
@@ -39,7 +40,10 @@ _SECTIONS = {
     CodeSection.FENCE: "$sk_fence",
     CodeSection.STAMP: "$sk_stamp",
     CodeSection.PREFETCH: "$sk_prefetch",
+    CodeSection.AWAIT_RANKS: "$sk_await_ranks",
+    CodeSection.NOTIFY_RANKS: "$sk_notify_ranks",
 }
+_OF_RANKS = CodeSection.AWAIT_RANKS, CodeSection.NOTIFY_RANKS
 _PREDICATES = "first", "p", "abort", "near", "shares"
 _WORDS = (
     "thread", "slot", "sm", "core", "cores", "barrier", "narrow_barrier", "shared", "control", "slot_words", "kind",
@@ -60,6 +64,7 @@ class TextShape:
     value_room: int  # values of a launch
     table_room: int  # bytes of the task table
     shares_table: bool = True  # the table is copied to shared memory, with its arguments, when a launch begins
+    ranks: bool = False  # some op notifies other ranks, or waits for them
 
 
 def table_room(nbytes: int) -> int:
@@ -82,7 +87,8 @@ def emit(bodies: Sequence[KernelBody], shape: TextShape) -> str:
     space, load = (".const", "ld.const") if in_constant else (".global", "ld.global.nc")
     if shape.shares_table:
         space, load = ".global", "ld.shared"
-    sections = [*_SECTIONS.values(), *(f"$sk_{body.name}" for body in bodies)]
+    own = [_SECTIONS[section] if shape.ranks or section not in _OF_RANKS else "$sk_end" for section in CodeSection]
+    sections = [*own, *(f"$sk_{body.name}" for body in bodies)]
     major, minor = shape.version
     lines = [
         "//",
@@ -119,6 +125,7 @@ def emit(bodies: Sequence[KernelBody], shape: TextShape) -> str:
         "",
         *_indented(other_lines(shape.slots, shape.shares_table)),
         "",
+        *([*_indented(rank_sync_lines(shape.slots, shape.shares_table)), ""] if shape.ranks else []),
         *_indented(end_lines()),
         "}",
         "",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...model.window_layout import RANK_LINE
 from .emit_waits import EVERY_LANE, SlotShape, delay_lines, join_lines, poll_lines, store_stamp_lines, wait_lines
 from .task_layout import (
     ARGUMENT_BYTES,
@@ -256,6 +257,42 @@ def event_lines(shape: SlotShape, shares_table: bool) -> Iterator[str]:
         yield f"mov.u64 %sk_now, {value};"
         yield "st.release.sys.global.u64 [%sk_event], %sk_now;"
         yield "bra $sk_advance;"
+
+
+def rank_sync_lines(shape: SlotShape, shares_table: bool) -> Iterator[str]:
+    """Other ranks: each has a line in a window that all of them see, where it stores the number of its launch."""
+    yield "// ---- wait for all ranks of a group to arrive in this launch"
+    yield "$sk_await_ranks:"
+    yield "setp.ne.u32 %sk_abort, %sk_thread, %sk_thread;"
+    yield "@!%sk_first bra $sk_ranks_join;"
+    if shape.delays:
+        yield from delay_lines(3)
+    yield from _argument_lines("%sk_event", shares_table)
+    yield f"ld.shared.u32 %sk_launches, [%sk_control+{SharedOffset.LAUNCHES}];"
+    yield f"{TABLE_LOAD}.u32 %sk_more_count, [%sk_task+{WORD * TaskWord.BLOCKS}];"
+    yield "$sk_ranks_next:"
+    test = (
+        "ld.acquire.sys.global.u32 %sk_seen, [%sk_event];",
+        "sub.s32 %sk_seen, %sk_seen, %sk_launches;",
+        "setp.ge.s32 %sk_p, %sk_seen, 0;",
+    )
+    yield from poll_lines("$sk_ranks", test, inside=False)
+    yield f"add.u64 %sk_event, %sk_event, {RANK_LINE};"
+    yield "sub.u32 %sk_more_count, %sk_more_count, 1;"
+    yield "setp.ne.u32 %sk_p, %sk_more_count, 0;"
+    yield "@%sk_p bra $sk_ranks_next;"
+    yield "$sk_ranks_join:"
+    yield from join_lines(shape.threads, "$sk_end")
+    yield "bra $sk_meet;"
+    yield "// ---- this rank has arrived: the number of the launch, in its line"
+    yield "$sk_notify_ranks:"
+    yield "@!%sk_first bra $sk_advance;"
+    if shape.delays:
+        yield from delay_lines(4)
+    yield from _argument_lines("%sk_event", shares_table)
+    yield f"ld.shared.u32 %sk_launches, [%sk_control+{SharedOffset.LAUNCHES}];"
+    yield "st.release.sys.global.u32 [%sk_event], %sk_launches;"
+    yield "bra $sk_advance;"
 
 
 def _argument_lines(register: str, shares_table: bool) -> Iterator[str]:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ...model.window_layout import WindowLayout
 from ...plan import steps
 from ...plan.steps import Call, Wait
 from .numbering import CounterKey, CudaNumbering
@@ -76,7 +77,17 @@ class PlannedActions:
             elif isinstance(step, steps.AwaitEvent | steps.Notify | steps.ResetEvent):
                 place = len(self.plan.graph.buffers) + [e.label for e in self.plan.graph.events].index(step.event)
                 yield _EVENTS[type(step)], ((8 * place, 0, 0),)
+            elif isinstance(step, steps.AwaitRanks | steps.NotifyRanks):
+                yield self._rank_sync(step)
         yield ("end",)
+
+    def _rank_sync(self, step: steps.AwaitRanks | steps.NotifyRanks) -> Action:
+        """A wait begins at the line of the first rank, and looks at as many lines as there are ranks."""
+        (window,) = (each.window for each in self.plan.graph.collectives if each.name == step.collective)
+        place = list(self.plan.graph.buffers).index(window)
+        if isinstance(step, steps.AwaitRanks):
+            return "await ranks", len(step.group.ranks), ((8 * place, 0, 0),)
+        return "notify ranks", ((8 * place, 0, WindowLayout(step.group.size, 0).line(step.group.rank)),)
 
     def _needs_of(self, number: int, core: int) -> Iterator[tuple[int, int, int]]:
         """What a core waits for at a wait or barrier."""

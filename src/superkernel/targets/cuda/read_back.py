@@ -33,7 +33,12 @@ from .task_layout import (
 
 Words = tuple[int, ...]
 _KNOWN_BITS = SECTION_MASK | sum(flag.value for flag in TaskFlag)
-_OF_SECTION = {CodeSection.AWAIT_EVENT: "await", CodeSection.NOTIFY: "notify", CodeSection.RESET_EVENT: "reset"}
+_OF_SECTION = {
+    CodeSection.AWAIT_EVENT: "await",
+    CodeSection.NOTIFY: "notify",
+    CodeSection.RESET_EVENT: "reset",
+    CodeSection.NOTIFY_RANKS: "notify ranks",
+}
 _RANK_WORDS = (TaskWord.FIRST_BLOCK, TaskWord.BLOCKS, TaskWord.WIDTH, TaskWord.ARGUMENTS, TaskWord.GRID_X)
 
 
@@ -199,6 +204,9 @@ class _Comparison:
         elif section in _OF_SECTION:
             meaningful.add(TaskWord.ARGUMENTS)
             yield _OF_SECTION[CodeSection(section)], self._arguments(task[TaskWord.ARGUMENTS], 1)
+        elif section == CodeSection.AWAIT_RANKS:
+            meaningful |= {TaskWord.ARGUMENTS, TaskWord.BLOCKS}
+            yield "await ranks", task[TaskWord.BLOCKS], self._arguments(task[TaskWord.ARGUMENTS], 1)
         elif section in (CodeSection.FENCE, CodeSection.END):
             yield (CodeSection(section).name.lower(),)
         yield from self._signal_action(task, flags, meaningful)

@@ -18,7 +18,6 @@ from ...model.tiling import CompiledTiling
 from ...plan import MOST_CORES, CoreChoice, Machine, Report, forced_cores, validate
 from ..checks import Check
 from ..protocol import ChipChoice, Launcher, Progress, Target
-from ..refusals import refuse_collectives
 from .build import assembled_slots, build, check_architecture, read_module, registers_alone
 from .checks import checks
 from .device import DeviceDescription, device_fields, find_device
@@ -62,7 +61,7 @@ class CudaPlanner:
 
     def plan(self, graph: Graph, options: Options, cores: int, note: str = "") -> CudaPlan:
         _refuse_dynamic(graph)
-        refuse_collectives(graph, "cuda")
+        _refuse_parts(graph)
         return make_cuda_plan(graph, options, cores, self.device, note)
 
     def smaller_teams(self, plan: CudaPlan) -> tuple[int, ...]:
@@ -78,6 +77,15 @@ def _refuse_dynamic(graph: Graph) -> None:
             raise UnsupportedError(
                 f"super_kernel_scope {shown(graph.name)}: op {node.name!r} is dynamic: the cuda target runs ops with a "
                 "fixed grid; give the op task='normal'"
+            )
+
+
+def _refuse_parts(graph: Graph) -> None:
+    for collective in graph.collectives if graph.part else ():
+        if collective.group.size > 1:
+            raise UnsupportedError(
+                f"super_kernel_scope {shown(graph.name)}: collective {shown(collective.name)} with the ranks of "
+                f"{collective.group}: on the cuda target it runs inside one super kernel, not op by op"
             )
 
 

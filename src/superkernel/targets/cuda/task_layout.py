@@ -32,7 +32,7 @@ class TaskWord(IntEnum):
     SIGNAL_WORD = 5  # shared word where they meet
     STAMP = 6  # the place of a time stamp among those of its core
     FIRST_BLOCK = 7  # plus the number of the core where the task is RANKED
-    BLOCKS = 8
+    BLOCKS = 8  # of a wait for ranks: how many there are
     WIDTH = 9  # the next block of a core is so many further
     ARGUMENTS = 10  # offset of its arguments in the table
     GRID_X = 11
@@ -76,6 +76,8 @@ class CodeSection(IntEnum):
     FENCE = 5
     STAMP = 6
     PREFETCH = 7
+    AWAIT_RANKS = 8
+    NOTIFY_RANKS = 9
 
 
 FIRST_BODY = len(CodeSection)

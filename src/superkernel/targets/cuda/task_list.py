@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ...model.argument_layout import Role, Slot
+from ...model.window_layout import RANK_LINE
 from ...plan import steps
 from ...plan.steps import Call, Cores, Need, Step, Wait
 from .emit_steps import LINE_BYTES
@@ -22,6 +23,7 @@ _MEETING = (
     CodeSection.SYNC,
     CodeSection.FENCE,
     CodeSection.AWAIT_EVENT,
+    CodeSection.AWAIT_RANKS,
 )  # sections behind which the threads of a slot meet
 
 
@@ -110,6 +112,8 @@ class TaskList:
             case steps.AwaitEvent() | steps.Notify() | steps.ResetEvent():
                 source = 8 * self.numbers.event_place[step.event]
                 self._add(SlotTask(_EVENT_SECTIONS[type(step)], number, arguments=((source, 0, 0),)))
+            case steps.AwaitRanks() | steps.NotifyRanks():
+                self._add(self._rank_sync(number, step))
             case steps.PrefetchWeights():
                 self._prefetch(number, step)
             case steps.Preload():
@@ -182,6 +186,15 @@ class TaskList:
                 task.stamp, self.inside_stamp = self.inside_stamp, None
                 task.flags |= TaskFlag.RECORDS_WAIT
         self._add(task)
+
+    def _rank_sync(self, number: int, step: steps.AwaitRanks | steps.NotifyRanks) -> SlotTask:
+        """All lines of the window, or the one of this rank."""
+        windows = {collective.name: collective.window for collective in self.plan.graph.collectives}
+        source = 8 * self.numbers.buffer_place[windows[step.collective]]
+        if isinstance(step, steps.AwaitRanks):
+            return SlotTask(CodeSection.AWAIT_RANKS, number, blocks=step.group.size, arguments=((source, 0, 0),))
+        line = RANK_LINE * step.group.rank
+        return SlotTask(CodeSection.NOTIFY_RANKS, number, arguments=((source, 0, line),))
 
     def _prefetch(self, number: int, step: steps.PrefetchWeights) -> None:
         for name in step.names:

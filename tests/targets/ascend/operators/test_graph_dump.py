@@ -141,9 +141,16 @@ def test_a_foreign_op_cuts_a_scope(changed: Changed) -> None:
     assert reasons[0] == "ended by Exp, which lies outside of the scope"
 
 
-def test_collectives_cut_and_the_strict_check_lets_them_pass(changed: Changed) -> None:
-    report = changed(('MyCustom"\n', 'HcomAllReduce"\n'), ("early-start=0", "strict-scope-check=abort"))
-    assert report.scopes[0].segments[0].reason == "ended by HcomAllReduce: collective"
+def test_other_collectives_cut_and_the_strict_check_lets_them_pass(changed: Changed) -> None:
+    report = changed(('MyCustom"\n', 'HcomBroadcast"\n'), ("early-start=0", "strict-scope-check=abort"))
+    assert report.scopes[0].segments[0].reason == "ended by HcomBroadcast: collective"
+
+
+@pytest.mark.parametrize("kind", ["HcomAllReduce", "HcomAllGather", "HcomReduceScatter", "HcomAllToAll", "AlltoAll"])
+def test_collectives_that_cann_fuses_are_ops_of_the_list(changed: Changed, kind: str) -> None:
+    cut, report = changed(), changed(('MyCustom"\n', f'{kind}"\n'), ("early-start=0", "strict-scope-check=abort"))
+    assert len(report.scopes[0].segments) == len(cut.scopes[0].segments) - 1
+    assert not report.scopes[0].unfusible
 
 
 @pytest.mark.parametrize(

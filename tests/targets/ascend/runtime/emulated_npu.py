@@ -196,7 +196,8 @@ class _Launch:
             entries = [
                 modules[kind].address(emitted.entry) if kind in emitted.launch.classes else None for kind in CoreClass
             ]
-            failed = calls.sk_emu_run(machine, *entries, callback)
+            calls.sk_emu_enter(machine, *entries, callback)
+            failed = calls.sk_emu_run(machine)
             text: str = calls.sk_emu_error(machine).decode() if failed else ""
             if self.npu.calls.npu_aborted(self.stream):
                 return "interrupted"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from weakref import ref
 
@@ -19,6 +20,8 @@ from ..kernel_description import EmittedKernel
 from .delays import Delays
 from .launch import ChipEmulator, Emulation, Outside
 from .modules import HostModule, build_modules
+from .rank_launch import RankLaunch
+from .rank_launch import emulate_ranks as _emulate_together
 from .stand_in_launch import StandInEmulator
 from .stand_ins import cannot_run_here
 
@@ -26,7 +29,7 @@ _Key = tuple[int, bool]  # id of the emitted kernel, and whether stand-ins take 
 MOST_LAUNCHES = 1000
 _built: dict[_Key, tuple[ref[EmittedKernel], Mapping[CoreClass, HostModule]]] = {}
 
-__all__ = ["Delays", "Emulation", "Outside", "Turn", "emulate", "uses_stand_ins"]
+__all__ = ["Delays", "Emulation", "Outside", "RankKernel", "Turn", "emulate", "emulate_ranks", "uses_stand_ins"]
 
 
 def uses_stand_ins(emitted: EmittedKernel, stand_ins: bool | None) -> bool:
@@ -67,12 +70,11 @@ def emulate(
     uses_stand_ins. `launches`: so many in a row with the same buffers, each on the words, areas and flags that the one
     before left; what the last one did is returned. `options` are those of the plan.
     """
-    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**64:
-        raise LaunchError(f"super_kernel_scope {emitted.name!r}: seed is {seed!r}; a whole number from 0 is needed")
-    if not isinstance(launches, int) or isinstance(launches, bool) or not 1 <= launches <= MOST_LAUNCHES:
+    _check_numbers(emitted, seed, launches)
+    if any(event.between_ranks for event in emitted.events):
         raise LaunchError(
-            f"super_kernel_scope {emitted.name!r}: launches is {launches!r}; a whole number from 1 to {MOST_LAUNCHES} "
-            "is needed"
+            f"super_kernel_scope {emitted.name!r}: it waits for other ranks of {graph.collectives[0].group}; emulate "
+            "all of them together: sk.emulate_ranks([kernel of each rank], [buffers of each rank])"
         )
     cache = Cache()
     stands_in = uses_stand_ins(emitted, stand_ins)
@@ -87,6 +89,61 @@ def emulate(
     if emulation.printed:
         sys.stdout.write(emulation.printed + "\n")
     return emulation
+
+
+@dataclass(frozen=True)
+class RankKernel:
+    """The super kernel of one rank, and what it is launched with."""
+
+    emitted: EmittedKernel
+    graph: Graph
+    buffers: Mapping[str, Any]
+    launch_inputs: LaunchInputs
+
+
+def emulate_ranks(
+    kernels: Sequence[RankKernel],
+    *,
+    seed: int = 0,
+    delays: Delays | None = None,
+    races: bool = True,
+    record: bool = True,
+    launches: int = 1,
+) -> list[Emulation]:
+    """One chip for each rank, all at the same time: see emulate."""
+    cache = Cache()
+    for kernel in kernels:
+        _check_numbers(kernel.emitted, seed, launches)
+        if (reason := cannot_run_here(kernel.emitted)) is not None:
+            raise LaunchError(
+                f"super_kernel_scope {kernel.emitted.name!r}: {reason}; for ranks that are emulated together every op "
+                "needs a kernel for this machine"
+            )
+    ranks = [
+        RankLaunch(
+            kernel.emitted,
+            kernel.graph,
+            _modules_of(kernel.emitted, cache, False),
+            kernel.buffers,
+            kernel.launch_inputs,
+        )
+        for kernel in kernels
+    ]
+    emulations = _emulate_together(
+        ranks, cache, seed=seed, delays=delays, races=races, record=record, launches=launches
+    )
+    for emulation in emulations:
+        if emulation.printed:
+            sys.stdout.write(emulation.printed + "\n")
+    return emulations
+
+
+def _check_numbers(emitted: EmittedKernel, seed: int, launches: int) -> None:
+    where = f"super_kernel_scope {emitted.name!r}: "
+    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**64:
+        raise LaunchError(f"{where}seed is {seed!r}; a whole number from 0 is needed")
+    if not isinstance(launches, int) or isinstance(launches, bool) or not 1 <= launches <= MOST_LAUNCHES:
+        raise LaunchError(f"{where}launches is {launches!r}; a whole number from 1 to {MOST_LAUNCHES} is needed")
 
 
 def _modules_of(emitted: EmittedKernel, cache: Cache, stands_in: bool) -> Mapping[CoreClass, HostModule]:

@@ -88,6 +88,12 @@ def lay_out(
     return arena
 
 
+def share(arena: Arena, emitted: EmittedKernel, graph: Graph, bound: Bound, regions: Iterable[Region]) -> None:
+    """Put regions that other ranks see as well in place of those that the arena has under the same names."""
+    arena.regions.update((region.name, region) for region in regions)
+    _write_slots(arena, emitted, graph, bound)
+
+
 def buffer_region(name: str) -> str:
     return f"buffer {name!r}"
 

@@ -21,10 +21,10 @@ class BetweenLaunches:
     """The buffers as the first launch finds them, and as it leaves them."""
 
     def __init__(self, emitted: EmittedKernel, graph: Graph, arena: Arena) -> None:
-        buffers = [buffer for buffer in graph.buffers.values() if not buffer.scalar]
+        buffers = [buffer for buffer in graph.buffers.values() if not buffer.scalar and not buffer.window]
         self._all = {buffer.name: buffer_region(buffer.name) for buffer in buffers}
         self._written = {buffer.name: buffer_region(buffer.name) for buffer in buffers if buffer.written}
-        self._sent = dict.fromkeys(event.slot for event in emitted.events if event.sent)
+        self._sent = dict.fromkeys(event.slot for event in emitted.events if event.sent and not event.between_ranks)
         self._given = _copies(self._all, arena)
         self._first: dict[str, np.ndarray[Any, Any]] | None = None
 

@@ -29,6 +29,7 @@ class WordKind(Enum):
     WAIT = 1  # an agent sets it to 1; the kernel sees that before its ops begin, and resets it
     LOCK = 2  # the kernel asks with 2, an agent answers with 1, the kernel resets it
     GO = 3  # the kernel sets it to 1, once, before its op; the copy engine takes it
+    TELL = 4  # the kernel sets it to 1, once, when its ops have stored; the kernel of another rank takes it
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,8 @@ def words_of(emitted: EmittedKernel) -> Iterator[ExpectedWord]:
     indices = {op.name: op.index for op in emitted.ops}
     events: dict[str, ExpectedWord] = {}
     for event in emitted.events:
-        kind = WordKind.NOTIFY if event.sent else WordKind.WAIT
+        told = WordKind.TELL if event.between_ranks else WordKind.NOTIFY
+        kind = told if event.sent else WordKind.WAIT
         ops = _sent_by(emitted.ops, indices[event.op]) if event.sent else (indices[event.op],)
         known = events.get(event.label)
         events[event.label] = ExpectedWord(event.slot, kind, (*known.ops, *ops) if known else ops)

@@ -285,6 +285,22 @@ class ChipEmulator:
 
     def _run(self, machine: int, agents: Sequence[_Agent]) -> None:
         pressed: list[int] = []  # signals of Ctrl-C
+        callback = self._enter(machine, agents, pressed)
+        with ctrl_c(pressed):
+            failed = self._calls.sk_emu_run(machine)
+        del callback
+        if pressed:
+            raise KeyboardInterrupt
+        if self._failure is not None:
+            raise self._failure
+        if failed:
+            text = self._calls.sk_emu_error(machine).decode("utf-8", "replace")
+            notes = "".join(f"\n{note}" for note in self._notes)
+            number = f"launch {self._number + 1}: " if self.launches > 1 else ""
+            raise LaunchError(f"{self._where}emulated with seed={self.seed}: {number}{text}{notes}")
+
+    def _enter(self, machine: int, agents: Sequence[_Agent], pressed: Sequence[int]) -> object:
+        """The last step before a launch; what is returned must exist until the launch is over."""
 
         def acts(index: int) -> int:
             if index < 0:
@@ -302,17 +318,9 @@ class ChipEmulator:
             self.modules[core_class].address(self.emitted.entry) if core_class in self.emitted.launch.classes else None
             for core_class in CoreClass
         ]
-        with _ctrl_c(pressed):
-            failed = self._calls.sk_emu_run(machine, *entries, ACTS(acts))
-        if pressed:
-            raise KeyboardInterrupt
-        if self._failure is not None:
-            raise self._failure
-        if failed:
-            text = self._calls.sk_emu_error(machine).decode("utf-8", "replace")
-            notes = "".join(f"\n{note}" for note in self._notes)
-            number = f"launch {self._number + 1}: " if self.launches > 1 else ""
-            raise LaunchError(f"{self._where}emulated with seed={self.seed}: {number}{text}{notes}")
+        callback = ACTS(acts)
+        self._calls.sk_emu_enter(machine, *entries, callback)
+        return callback
 
     def _outcome(self, machine: int, arena: Arena, bound: Bound) -> Emulation:
         count = ctypes.c_uint64()
@@ -347,12 +355,12 @@ class ChipEmulator:
     def _give_back(self, arena: Arena, bound: Bound) -> None:
         """Only what ops write goes back: what was passed to be read is left alone."""
         for buffer, address, size in zip(self.graph.buffers.values(), bound.values, bound.sizes, strict=True):
-            if buffer.written and not buffer.scalar and size:
+            if buffer.written and not buffer.scalar and not buffer.window and size:
                 bytes_at(address, size)[:] = arena.view(buffer_region(buffer.name))[:size]
 
 
 @contextmanager
-def _ctrl_c(pressed: list[int]) -> Iterator[None]:
+def ctrl_c(pressed: list[int]) -> Iterator[None]:
     """Inside, Ctrl-C is noted: an exception could not pass through the cores' stacks. Other threads never see it."""
     usual = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or usual is not signal.default_int_handler:

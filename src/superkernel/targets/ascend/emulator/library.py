@@ -59,6 +59,7 @@ class TraceRecord(ctypes.Structure):
 
 
 ACTS = ctypes.CFUNCTYPE(c_int, c_int)
+NEXT_LAUNCH = ctypes.CFUNCTYPE(c_void_p, c_int)  # a rank -> its next machine, or None
 
 _FUNCTIONS: dict[str, tuple[object, list[object]]] = {
     "sk_emu_new": (c_void_p, [POINTER(EmulatorSettings)]),
@@ -86,11 +87,17 @@ _FUNCTIONS: dict[str, tuple[object, list[object]]] = {
     "sk_emu_dump_area": (None, [c_void_p, c_uint64, c_uint64]),
     "sk_emu_follow": (None, [c_void_p, c_void_p]),
     "sk_emu_told": (None, [c_void_p, c_int, c_void_p, c_void_p]),
-    "sk_emu_run": (c_int, [c_void_p, c_void_p, c_void_p, ACTS]),
+    "sk_emu_enter": (None, [c_void_p, c_void_p, c_void_p, ACTS]),
+    "sk_emu_run": (c_int, [c_void_p]),
     "sk_emu_error": (c_char_p, [c_void_p]),
     "sk_emu_records": (c_void_p, [c_void_p, POINTER(c_uint64)]),
     "sk_emu_function_name": (c_char_p, [c_void_p, c_uint32]),
     "sk_emu_free": (None, [c_void_p]),
+    "sk_emu_ranks_new": (c_void_p, [c_uint64, c_int]),
+    "sk_emu_ranks_join": (None, [c_void_p, c_void_p, c_int, c_char_p, c_void_p]),
+    "sk_emu_ranks_run": (c_int, [c_void_p, NEXT_LAUNCH]),
+    "sk_emu_ranks_error": (c_char_p, [c_void_p]),
+    "sk_emu_ranks_free": (None, [c_void_p]),
 }
 
 

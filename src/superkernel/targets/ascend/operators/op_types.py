@@ -233,13 +233,21 @@ OP_TYPES: tuple[OpType, ...] = (
     _vector("Fill", "aten::full", "aten::scalar_tensor"),
     _vector("ZerosLike", _operator("aten::zeros_like", self="x")),
     _vector("OnesLike", _operator("aten::ones_like", self="x")),
+    # collectives that CANN fuses; their compiled kernels talk to the other ranks themselves
+    _vector("HcomAllReduce"),
+    _vector("HcomAllGather"),
+    _vector("HcomReduceScatter"),
+    _vector("HcomAllToAll"),
 )  # fmt: skip
 
 # an op type that static compilation calls by another name; both names mean the same op
 _ALIASES = {f"{name}D": name for name in (
     *("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ConcatV2", "StridedSlice", "Transpose"),
     *("Tile", "SplitV", "BroadcastTo", "Fill", "Pad", "Range", "Cumsum", "Cumprod"),
-)}  # fmt: skip
+)} | {
+    "AllReduce": "HcomAllReduce", "AllGather": "HcomAllGather", "ReduceScatter": "HcomReduceScatter",
+    "AlltoAll": "HcomAllToAll", "AllToAll": "HcomAllToAll",
+}  # fmt: skip
 
 TYPE_BY_NAME: Mapping[str, OpType] = {row.name: row for row in OP_TYPES}
 BY_OPERATOR: Mapping[str, tuple[OpType, Operator]] = {
@@ -248,5 +256,5 @@ BY_OPERATOR: Mapping[str, tuple[OpType, Operator]] = {
 
 
 def find_op_type(name: str) -> OpType | None:
-    """The row of a CANN op type, also by the name that it has when it is compiled for fixed sizes (ReduceMeanD)."""
+    """The row of a CANN op type, also by another name of it: compiled for fixed sizes (ReduceMeanD), without Hcom."""
     return TYPE_BY_NAME.get(_ALIASES.get(name, name))

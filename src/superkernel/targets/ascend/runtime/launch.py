@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ....errors import LaunchError
+from ....errors import LaunchError, UnsupportedError
 from ....plan.spans import Span, TimeStamps
 from ...buffers import IN_ARENA, HostMemory, allocate, bind, is_tensor, torch_or_none
 from ...launch_reports import STALLED_STATUS
@@ -261,6 +261,11 @@ class AscendLoadedKernel:
     @contextmanager
     def _entered(self, where: str) -> Iterator[tuple[AclDevice, _LoadedBinary]]:
         """Counted as running; the object is on the device."""
+        if any(event.between_ranks for event in self._emitted.events):
+            raise UnsupportedError(
+                f"{self._where}it waits for other ranks of {self._graph.collectives[0].group}; launches on several "
+                "NPUs are not connected: run it with sk.emulate_ranks"
+            )
         with self._lock:
             if self._closed:
                 raise LaunchError(f"{self._where}the kernel is closed")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from superkernel.targets.protocol import EmulatedMachine, LaunchInputs
+from superkernel.targets.protocol import EmulatedMachine, LaunchInputs, RankLaunch
 
 from .schedule import WarpSchedule
 
@@ -26,6 +26,12 @@ class CudaEmulator:
         from .launch import emulate
 
         return emulate(executable, buffers, launch_inputs, **more)
+
+    def emulate_ranks(self, ranks: Sequence[RankLaunch], **more: Any) -> list[GpuEmulation]:
+        """A GPU for each rank. `more`: what rank_launch.emulate_ranks takes."""
+        from .rank_launch import emulate_ranks
+
+        return emulate_ranks(ranks, **more)
 
     def machine(self, executable: CudaExecutable) -> EmulatedMachine:
         plan, shape = executable.plan, executable.plan.shape

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,12 +22,16 @@ class BufferImages:
     scalars: Mapping[str, int]
 
     @classmethod
-    def of(cls, graph: Graph, bound: Bound, passed: Mapping[str, Any], seed: int) -> BufferImages:
-        """Copies of what was passed; other buffers hold bytes that depend on the seed."""
+    def of(
+        cls, graph: Graph, bound: Bound, passed: Mapping[str, Any], seed: int, without: Collection[str] = ()
+    ) -> BufferImages:
+        """Copies of what was passed; other buffers hold bytes that depend on the seed. `without`: no image of these."""
         random = np.random.default_rng(seed)
         contents: dict[str, Array] = {}
         scalars: dict[str, int] = {}
         for buffer, value, size in zip(graph.buffers.values(), bound.values, bound.sizes, strict=True):
+            if buffer.name in without:
+                continue
             if buffer.scalar:
                 scalars[buffer.name] = value
             elif buffer.name in passed:
@@ -47,14 +51,14 @@ class BufferImages:
     def give_back(self, graph: Graph, bound: Bound) -> None:
         """What ops wrote goes to the caller; what was passed to be read is left alone."""
         for buffer, address, size in zip(graph.buffers.values(), bound.values, bound.sizes, strict=True):
-            if buffer.written and not buffer.scalar and size:
+            if buffer.written and buffer.name in self.contents and size:
                 bytes_at(address, size)[:] = self.contents[buffer.name]
 
     def difference(self, graph: Graph, other: BufferImages) -> str:
         """The name of a written buffer in which two sets of images differ; empty: none."""
         for buffer in graph.buffers.values():
             name = buffer.name
-            compared = buffer.written and not buffer.scalar
+            compared = buffer.written and name in self.contents
             if compared and not np.array_equal(self.contents[name], other.contents[name]):
                 return name
         return ""

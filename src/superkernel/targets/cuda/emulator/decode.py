@@ -32,6 +32,7 @@ FORMS: dict[str, Form] = {
 }  # fmt: skip
 VARIABLES = WINDOW + (1 << 20)  # the address of the first .global variable
 BUFFERS = WINDOW + (1 << 40)  # the address of the first buffer
+SHARED_BUFFERS = WINDOW + (1 << 41)  # the same of what several devices see
 _SCALAR = re.compile(r"[^{},\s]+(?:\([^()]*\))?")
 
 

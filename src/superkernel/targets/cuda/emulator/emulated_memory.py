@@ -27,6 +27,7 @@ class MemoryRange:
     outside: bool = False  # the host may change it at any time
     late: bool = False  # not to be touched before griddepcontrol.wait
     part: int = 0  # block i may touch bytes i * part to (i + 1) * part; 0: all
+    shared: bool = False  # other devices see it under the same address
 
 
 @dataclass

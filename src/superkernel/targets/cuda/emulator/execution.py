@@ -22,7 +22,7 @@ STALL_LIMIT = 50_000_000  # steps of all warps in which none writes memory, pass
 _SLICE = 2_000_000  # steps between two looks at signals
 _LINE = re.compile(r"\(line (\d+)\)")
 _MOST_LINES = 4
-_RUNS, _FAILED, _WAITS_FOR_HOST = 1, 2, 3  # as Machine::run returns
+ENDED, RUNS, FAILED, WAITS_FOR_HOST, BLOCKED = range(5)  # as Machine::run returns
 _HOST_POLL_S = 0.001
 
 
@@ -63,26 +63,37 @@ def execute(
 ) -> list[TaskRecord]:
     """Run all blocks to their end; a LaunchError says what went wrong."""
     calls = library.calls
-    machine = calls.sk_ptx_new(ctypes.byref(_settings(program, launch)))
+    machine = new_machine(calls, program, launch)
     try:
-        _describe(calls, machine, program, memory, launch)
-        state, deadline = _RUNS, 0.0
-        while state in (_RUNS, _WAITS_FOR_HOST):  # Python handles signals in between
+        describe(calls, machine, program, memory, launch)
+        state, deadline = RUNS, 0.0
+        while state in (RUNS, WAITS_FOR_HOST):  # Python handles signals in between
             state = calls.sk_ptx_run(machine, _SLICE)
-            if state == _WAITS_FOR_HOST:
+            if state == WAITS_FOR_HOST:
                 deadline = deadline or time.monotonic() + (launch.patience_s or math.inf)
                 if time.monotonic() > deadline:
                     raise LaunchError(f"{launch.where}waits for an event that the host has not set")
                 time.sleep(_HOST_POLL_S)
-        if state == _FAILED:
+        if state == FAILED:
             text = calls.sk_ptx_error(machine).decode("utf-8", "replace")
-            raise LaunchError(f"{launch.where}{text}{_quoted(program, text)}")
-        count = ctypes.c_uint64()
-        address = calls.sk_ptx_records(machine, ctypes.byref(count))
-        records = (TaskRecord * count.value).from_address(address) if count.value else ()
-        return [TaskRecord(record.time, record.core, record.task) for record in records]
+            raise LaunchError(f"{launch.where}{text}{quoted(program, text)}")
+        return task_records(calls, machine)
     finally:
         calls.sk_ptx_free(machine)
+
+
+def new_machine(calls: ctypes.CDLL, program: DecodedProgram, launch: GpuLaunch) -> int:
+    """A device for one launch, which knows nothing yet but its shape."""
+    machine: int = calls.sk_ptx_new(ctypes.byref(_settings(program, launch)))
+    return machine
+
+
+def task_records(calls: ctypes.CDLL, machine: int) -> list[TaskRecord]:
+    """Which task each core began when."""
+    count = ctypes.c_uint64()
+    address = calls.sk_ptx_records(machine, ctypes.byref(count))
+    records = (TaskRecord * count.value).from_address(address) if count.value else ()
+    return [TaskRecord(record.time, record.core, record.task) for record in records]
 
 
 def _settings(program: DecodedProgram, launch: GpuLaunch) -> LaunchSettings:
@@ -111,9 +122,10 @@ def _settings(program: DecodedProgram, launch: GpuLaunch) -> LaunchSettings:
     )
 
 
-def _describe(
+def describe(
     calls: ctypes.CDLL, machine: int, program: DecodedProgram, memory: EmulatedMemory, launch: GpuLaunch
 ) -> None:
+    """Program, memory and names of a launch."""
     encoded, targets = program.encoded, program.targets
     calls.sk_ptx_program(machine, encoded.ctypes.data, encoded.size, targets.ctypes.data, targets.size)
     image, specials = program.image, program.specials
@@ -126,7 +138,7 @@ def _describe(
         bank[offset : offset + len(content)] = content
     calls.sk_ptx_banks(machine, bytes(bank), len(bank), launch.params, len(launch.params))
     for place in memory.ranges.values():
-        flags = place.tracked, place.readable, place.writable, place.outside, place.late, place.part
+        flags = place.tracked, place.readable, place.writable, place.outside, place.late, place.part, place.shared
         room, at = place.content.size, place.content.ctypes.data
         calls.sk_ptx_range(machine, place.address, room, at, place.name.encode(), *flags)
     for first, last, name in launch.labels:
@@ -139,7 +151,7 @@ def _describe(
         calls.sk_ptx_tasks(machine, addresses.ctypes.data, ops.ctypes.data, len(tasks))
 
 
-def _quoted(program: DecodedProgram, text: str) -> str:
+def quoted(program: DecodedProgram, text: str) -> str:
     """The lines of PTX that a report names."""
     lines = program.text_lines
     numbers = [int(number) for number in dict.fromkeys(_LINE.findall(text))]

@@ -65,6 +65,11 @@ def emulate(
         raise LaunchError(f"{where}seed is {seed}; a whole number from 0 is needed")
     if (count := whole_number(launches)) is None or not 1 <= count <= MOST_LAUNCHES:
         raise LaunchError(f"{where}launches is {launches!r}; a whole number from 1 to {MOST_LAUNCHES} is needed")
+    if any(collective.group.size > 1 for collective in executable.plan.graph.collectives):
+        raise LaunchError(
+            f"{where}it waits for other ranks of {executable.plan.graph.collectives[0].group}; emulate all of them "
+            "together: sk.emulate_ranks([kernel of each rank], [buffers of each rank])"
+        )
     if stand_ins:
         raise UnsupportedError(
             f"{where}stand_ins: the emulator of the cuda target runs the sub-kernels themselves, on the buffers that "
@@ -85,40 +90,58 @@ class SuperKernelEmulator:
     launches: int
 
     def __post_init__(self) -> None:
+        self._first: BufferImages | None = None
         self._plan, self._graph = self.executable.plan, self.executable.plan.graph
         self._where = f"super_kernel_scope {self._graph.name!r}: emulated with seed={self.seed}: "
-        self._library: EmulatorLibrary = load_emulator(Cache())
-        self._program = decoded(self.executable.ptx, f"{self._graph.name}.ptx", self.executable.entry)
+        self.library: EmulatorLibrary = load_emulator(Cache())
+        self.program = decoded(self.executable.ptx, f"{self._graph.name}.ptx", self.executable.entry)
 
     def run(self, buffers: Mapping[str, Any], launch_inputs: LaunchInputs) -> GpuEmulation:
-        program = self._program
-        bound = bind(self._graph, buffers)
-        images = BufferImages.of(self._graph, bound, buffers, self.seed)
+        self.start(buffers, launch_inputs)
+        for number in range(self.launches):
+            launch = self.prepare(number)
+            self.finish(number, execute(self.library, self.program, self.memory, launch))
+        return self.emulation()
+
+    def start(
+        self, buffers: Mapping[str, Any], launch_inputs: LaunchInputs, windows: Mapping[str, MemoryRange] | None = None
+    ) -> None:
+        """Lay out memory. `windows`: buffers that other devices see as well."""
+        windows = windows or {}
+        self._bound = bind(self._graph, buffers)
+        self._images = BufferImages.of(self._graph, self._bound, buffers, self.seed, windows)
         if self._plan.options.debug_check:
-            launch_unfused(self._graph, self._plan.layout, images.copies(), self.seed, check=True)
-        memory = EmulatedMemory()
-        memory.add_variables(program.variables)
-        values = self._lay_out(memory, images, launch_inputs)
+            launch_unfused(self._graph, self._plan.layout, self._images.copies(), self.seed, check=True)
+        self.memory = EmulatedMemory()
+        self.memory.add_variables(self.program.variables)
+        self._values = self._lay_out(self.memory, self._images, launch_inputs, windows)
         for name, content in self.executable.symbols.items():
-            place = memory.ranges.get(f"variable {name}")
+            place = self.memory.ranges.get(f"variable {name}")
             if place is not None:
                 place.content[: len(content)] = np.frombuffer(content, np.uint8)
-        given, first = images.copies(), None
-        records: list[TaskRecord] = []
-        for number in range(self.launches):
-            if number:
-                images.take(given)
-            records = self._launch(memory, values, number)
-            self._check_state(memory.ranges[_STATE], number)
-            first = first or images.copies()
-            name = images.difference(self._graph, first)
-            if name and not self._adds_floats():
-                raise LaunchError(
-                    f"{self._where}launch {number + 1} with the same buffers leaves other bytes in {name!r} than the "
-                    "first"
-                )
-        images.give_back(self._graph, bound)
-        return GpuEmulation(bound.outputs, self._spans(memory, records))
+        self._given, self._first = self._images.copies(), None
+        self._records: list[TaskRecord] = []
+
+    def prepare(self, number: int) -> GpuLaunch:
+        """Launch 0, 1, ..., with the same buffers as the first."""
+        if number:
+            self._images.take(self._given)
+        return self._gpu_launch(self.memory, self._values, number)
+
+    def finish(self, number: int, records: list[TaskRecord]) -> None:
+        """What a launch left must be what the first one left, and what the next one needs."""
+        self._records = records
+        self._check_state(self.memory.ranges[_STATE], number)
+        self._first = self._first or self._images.copies()
+        name = self._images.difference(self._graph, self._first)
+        if name and not self._adds_floats():
+            raise LaunchError(
+                f"{self._where}launch {number + 1} with the same buffers leaves other bytes in {name!r} than the first"
+            )
+
+    def emulation(self) -> GpuEmulation:
+        self._images.give_back(self._graph, self._bound)
+        return GpuEmulation(self._bound.outputs, self._spans(self.memory, self._records))
 
     def _adds_floats(self) -> bool:
         """Whether an op updates floats atomically: their sum depends on the order of the blocks."""
@@ -126,13 +149,23 @@ class SuperKernelEmulator:
 
     # memory
 
-    def _lay_out(self, memory: EmulatedMemory, images: BufferImages, launch_inputs: LaunchInputs) -> list[int]:
+    def _lay_out(
+        self,
+        memory: EmulatedMemory,
+        images: BufferImages,
+        launch_inputs: LaunchInputs,
+        windows: Mapping[str, MemoryRange],
+    ) -> list[int]:
         """The ranges of a launch, and its values."""
         executable = self.executable
         values = []
         for buffer in self._graph.buffers.values():
             if buffer.scalar:
                 values.append(images.scalars[buffer.name])
+                continue
+            if buffer.name in windows:
+                place = memory.ranges[f"buffer {buffer.name!r}"] = windows[buffer.name]
+                values.append(place.address)
                 continue
             content = images.contents[buffer.name]
             place = memory.add(f"buffer {buffer.name!r}", content, tracked=buffer.written, writable=buffer.written)
@@ -153,11 +186,11 @@ class SuperKernelEmulator:
 
     # one launch
 
-    def _launch(self, memory: EmulatedMemory, values: list[int], number: int) -> list[TaskRecord]:
+    def _gpu_launch(self, memory: EmulatedMemory, values: list[int], number: int) -> GpuLaunch:
         executable, seed = self.executable, launch_seed(self.seed, number)
         state = memory.ranges[_STATE]
         where = self._where + (f"launch {number + 1}: " if self.launches > 1 else "")
-        program = self._program
+        program = self.program
         slots = SlotLayout(
             executable.shape.cores,
             executable.slots,
@@ -169,7 +202,7 @@ class SuperKernelEmulator:
             self._tasks(program, memory),
         )
         params = state.address.to_bytes(8, "little") + np.array(values, np.uint64).tobytes()
-        launch = GpuLaunch(
+        return GpuLaunch(
             (executable.sms, 1, 1),
             (executable.slot_shape.block_threads, 1, 1),
             executable.shared_bytes,
@@ -185,7 +218,6 @@ class SuperKernelEmulator:
             tuple(self._labels(state)),
             self._plan.options.debug_watchdog or 0.0,
         )
-        return execute(self._library, program, memory, launch)
 
     def _step_ops(self) -> list[int]:
         """The op of each step of the plan; -1: none."""

@@ -64,7 +64,7 @@ _FUNCTIONS: dict[str, tuple[object, list[object]]] = {
     "sk_ptx_banks": (None, [c_void_p, c_char_p, c_uint64, c_char_p, c_uint64]),
     "sk_ptx_range": (
         None,
-        [c_void_p, c_uint64, c_uint64, c_void_p, c_char_p, c_int, c_int, c_int, c_int, c_int, c_uint32],
+        [c_void_p, c_uint64, c_uint64, c_void_p, c_char_p, c_int, c_int, c_int, c_int, c_int, c_uint32, c_int],
     ),
     "sk_ptx_label": (None, [c_void_p, c_uint64, c_uint64, c_char_p]),
     "sk_ptx_ops": (None, [c_void_p, POINTER(c_char_p), c_uint64]),
@@ -74,6 +74,11 @@ _FUNCTIONS: dict[str, tuple[object, list[object]]] = {
     "sk_ptx_steps": (c_uint64, [c_void_p]),
     "sk_ptx_records": (c_void_p, [c_void_p, POINTER(c_uint64)]),
     "sk_ptx_free": (None, [c_void_p]),
+    "sk_ptx_devices_new": (c_void_p, []),
+    "sk_ptx_devices_join": (None, [c_void_p, c_void_p, c_uint32, c_char_p, c_void_p]),
+    "sk_ptx_devices_free": (None, [c_void_p]),
+    "sk_ptx_progress": (c_uint64, [c_void_p]),
+    "sk_ptx_standing": (c_char_p, [c_void_p, c_char_p]),
 }
 
 

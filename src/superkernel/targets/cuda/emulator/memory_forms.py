@@ -11,7 +11,7 @@ from .registers import PREDICATE
 # as Space, Semantics, Scope in machine.h
 _SPACES = {"global": 1, "shared": 2, "local": 3, "const": 4, "param": 5}
 _SEMANTICS = {"weak": 0, "relaxed": 1, "acquire": 2, "release": 3, "acq_rel": 4}
-_SCOPES = {"cta": 0, "cluster": 1, "gpu": 1, "sys": 1, "gl": 1}
+_SCOPES = {"cta": 0, "cluster": 1, "gpu": 1, "sys": 2, "gl": 1}
 # as AtomicOperation and AtomicType in memory.cpp
 _OPERATIONS = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")
 _ATOMIC_TYPES = {"u32": 0, "b32": 0, "s32": 1, "u64": 2, "b64": 2, "s64": 3, "f32": 4, "f64": 5, "f16": 6, "f16x2": 7,
@@ -29,7 +29,15 @@ def _detail(i: Instruction, kind: str, vector: int, wide: bool, operation: int =
     default_scope = "sys" if "volatile" in words else "gpu"
     scope = _SCOPES[next((word for word in words if word in _SCOPES), default_scope)]
     size = {1: 0, 2: 1, 4: 2, 8: 3}[TYPE_BYTES[kind]]
-    bits = space | semantics << 3 | scope << 6 | size << 7 | kind.startswith("s") << 10 | wide << 11
+    bits = (
+        space
+        | semantics << 3
+        | (scope > 0) << 6
+        | (scope == _SCOPES["sys"]) << 27
+        | size << 7
+        | kind.startswith("s") << 10
+        | wide << 11
+    )
     return bits | ("nc" in words) << 12 | vector << 13 | operation << 17 | _ATOMIC_TYPES.get(kind, 0) << 21
 
 

@@ -14,7 +14,7 @@ from ctypes import c_int64
 from time import monotonic_ns
 from typing import Any
 
-from ....errors import LaunchError
+from ....errors import LaunchError, UnsupportedError
 from ....model.events import Event
 from ....plan.spans import Span, spans_of
 from ...buffers import IN_ARENA, bind
@@ -189,6 +189,14 @@ class CudaLoadedKernel:
         if self._image.stamp_room and not state.captured:
             self._of_thread.stamps = self._read_stamps(kernel, self._of_thread.times[1])
 
+    def _refuse_ranks(self) -> None:
+        for collective in self._graph.collectives:
+            if collective.group.size > 1:
+                raise UnsupportedError(
+                    f"{self._where}it waits for other ranks of {collective.group}; launches on several GPUs are not "
+                    "connected: run it with sk.emulate_ranks"
+                )
+
     def _on(self, index: int) -> DeviceKernel:
         """Loaded at the first launch on a device."""
         kernel = self._kernels.get(index)
@@ -198,6 +206,7 @@ class CudaLoadedKernel:
                     raise self._refusal()
                 kernel = self._kernels.get(index)
                 if kernel is None:
+                    self._refuse_ranks()
                     kernel = self._kernels[index] = DeviceKernel(self._image, index)
         return kernel
 

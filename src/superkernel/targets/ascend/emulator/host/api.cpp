@@ -1,14 +1,10 @@
 // api.cpp: what Python calls to set up and run a launch, and the primitives of the emitted code.
-#include <unistd.h>
-
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <cstring>
 #include <numeric>
-#include <thread>
 
 #include "machine.h"
+#include "watchdog.h"
 
 using emulator::Class;
 using emulator::Core;
@@ -21,40 +17,6 @@ namespace {
 
 constexpr int kAllDestinations = 0, kOutside = 2;  // of dcci; as in kernel_operator.h
 constexpr const char* kTypes[] = {"AIV_ONLY", "AIC_ONLY", "MIX_AIV_1_0", "MIX_AIC_1_0", "MIX_AIC_1_1", "MIX_AIC_1_2"};
-
-// An endless loop inside a sub-kernel takes no steps and cannot be stopped from outside: report it and end the process.
-class Watchdog {
-public:
-    explicit Watchdog(Machine& m) : machine_(m), thread_([this] { watch(); }) {}
-    ~Watchdog() {
-        over_ = true;
-        thread_.join();
-    }
-
-private:
-    void watch() {
-        // counted in slices, so that a process that was stopped for a while is not mistaken for one that hangs
-        constexpr double slice_s = 0.01;
-        double idle_s = 0;
-        uint64_t seen = machine_.steps;
-        while (!over_) {
-            std::this_thread::sleep_for(std::chrono::duration<double>(slice_s));
-            idle_s = seen == machine_.steps ? idle_s + slice_s : 0;
-            seen = machine_.steps;
-            if (idle_s < machine_.settings.watchdog_s) continue;
-            Core* core = machine_.running;
-            std::string where = core ? machine_.who(*core) + ", " + machine_.where(*core) : std::string("an agent outside");
-            std::string text = "superkernel: the emulated launch makes no progress: " + where + "\n";
-            ssize_t written = write(2, text.data(), text.size());
-            if (machine_.settings.watchdog_exits != 0) _exit(written < 0 ? 71 : 70);
-            idle_s = 0;  // the next report comes after another period
-        }
-    }
-
-    Machine& machine_;
-    std::atomic<bool> over_{false};
-    std::thread thread_;
-};
 
 }  // namespace
 
@@ -70,6 +32,8 @@ extern "C" {
 Machine* sk_emu_new(const Settings* settings) {
     auto* made = new Machine;
     made->settings = *settings;
+    made->shared = std::make_shared<emulator::SharedState>();
+    made->shared->chips.push_back(made);
     made->random.seed(settings->seed);
     auto count = size_t(settings->cubes + settings->vectors);
     std::vector<int64_t> ids(count);
@@ -84,8 +48,6 @@ Machine* sk_emu_new(const Settings* settings) {
         core->block = cube ? int64_t(i) : vector / settings->vectors_per_block;
         core->sub_block = cube ? 0 : vector % settings->vectors_per_block;
         core->core_id = ids[i];
-        core->clock.resize(count);
-        core->clock.advance(i);
         made->cores.push_back(std::move(core));
     }
     return made;
@@ -93,6 +55,7 @@ Machine* sk_emu_new(const Settings* settings) {
 
 void sk_emu_region(Machine* m, uint64_t address, uint64_t bytes, const char* name, int words) {
     m->regions[address + bytes] = {address, address + bytes, name, words != 0};
+    m->region_ends.push_back(address + bytes);
 }
 
 void sk_emu_op(Machine* m, const OpDescription* given) {
@@ -162,23 +125,30 @@ void sk_emu_told(Machine* m, int kind, uint64_t* early_start, uint64_t* feed) {
     m->early_start[kind] = early_start, m->feed[kind] = feed;
 }
 
-// 0: it ran to its end
-int sk_emu_run(Machine* m, void (*cube)(), void (*vector)(), int (*agent_acts)(int)) {
-    machine = m;
+// The last step before a launch: all agents are known, and a rank has joined the others.
+void sk_emu_enter(Machine* m, void (*cube)(), void (*vector)(), int (*agent_acts)(int)) {
     m->entry[0] = cube, m->entry[1] = vector;
     m->agent_acts = agent_acts;
     m->functions[reinterpret_cast<const void*>(cube)] = m->functions[reinterpret_cast<const void*>(vector)] = "the entry";
-    size_t actors = m->cores.size() + m->agents.size();
+    size_t actors = m->shared->actors = std::max(m->shared->actors, m->cores.size() + m->agents.size());
+    uint32_t place = m->first_actor;
     for (auto& core : m->cores) {
         core->ran.assign(m->ops.size(), false);
+        core->actor = place;
         core->clock.resize(actors);
+        core->clock.advance(place++);
     }
-    for (size_t i = 0; i < m->agents.size(); ++i) {
-        m->agents[i].clock.resize(actors);
-        m->agents[i].clock.advance(m->cores.size() + i);
+    for (auto& agent : m->agents) {
+        agent.clock.resize(actors);
+        agent.clock.advance(place++);
     }
+}
+
+// 0: it ran to its end
+int sk_emu_run(Machine* m) {
+    machine = m->shared->active = m;
     {
-        Watchdog watchdog(*m);
+        emulator::Watchdog watchdog(*m->shared, m->settings);
         m->run();
     }
     machine = nullptr;

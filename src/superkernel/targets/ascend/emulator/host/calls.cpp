@@ -94,7 +94,7 @@ void Machine::begin_call(uint32_t index, int copy) {
     core.barriers = 0;
     core.waited = core.wait_pair < 0;
     core.has_set = !core.arrives;
-    ++progress;
+    ++shared->progress;
     step(kCallCost);
     note(What::op_begin, uint32_t(copy), uint64_t(sk_emu_op_block()));
 }

@@ -28,7 +28,7 @@ void Machine::raise(const Core& by, Core& core, int64_t flag, uint64_t time, con
     }
     count.emplace_back(time, clock);
     if (core.state == State::waiting && core.waits_for == flag) core.state = State::ready;
-    ++progress;
+    ++shared->progress;
 }
 
 // All cores of a class: the k-th round is complete when every core has arrived k times.
@@ -126,7 +126,7 @@ void Machine::signal(int pipe, uint64_t config) {
     note(What::signal, uint32_t(flag), uint64_t(mode) | uint64_t(pipe) << 8);
     if (pipe == (cube ? kFixPipe : kOutPipe)) settle(core);
     Queued signal{pipe, core.clock, core.time, 0, core.op, {}, mode, flag};
-    core.clock.advance(core.index);
+    core.clock.advance(core.actor);
     bool behind = std::any_of(core.queue.begin(), core.queue.end(), [&](const Queued& one) { return one.pipe == pipe; });
     if (behind) {
         core.queue.push_back(std::move(signal));
@@ -155,7 +155,7 @@ void Machine::wait(int64_t flag) {
     core.time = std::max(core.time, time);
     core.clock.join(clock);
     core.flags[flag].pop_front();
-    ++progress;
+    ++shared->progress;
     note(What::wait_end, uint32_t(flag));
     step(1);
 }

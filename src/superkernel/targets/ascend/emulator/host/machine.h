@@ -15,6 +15,7 @@
 #include "../include/superkernel/emulator.h"
 #include "../../../emulation/host/random.h"
 #include "clocks.h"
+#include "shared_state.h"
 #include "stand_ins.h"
 
 namespace emulator {
@@ -76,10 +77,12 @@ struct Op {
     std::vector<uint32_t> stored;  // per core: how far its clock was when it had stored; 0: it has not
 };
 
-enum class WordKind : int32_t { notify, wait, lock, go };  // as in expectations.py
+enum class Turn { went_on, over, blocked };
+
+enum class WordKind : int32_t { notify, wait, lock, go, tell };  // as in expectations.py
 
 struct Seen {
-    uint32_t core, at;
+    uint32_t actor, at;
 };
 
 struct Stores {  // to a control word
@@ -126,7 +129,8 @@ struct Queued {  // in a pipe: a copy to memory that is on its way, or a signal 
 enum class State { ready, waiting, done };
 
 struct Core {
-    uint32_t index = 0;
+    uint32_t index = 0;  // on its chip
+    uint32_t actor = 0;  // its place in clocks
     Class kind = Class::cube;
     int64_t block = 0, sub_block = 0, core_id = 0;
 
@@ -188,14 +192,6 @@ struct Link {  // a word of the emulated memory and one of the host that stand f
     bool to_host = false;
 };
 
-struct MemoryLine {  // what is known of a line that a core or an agent has touched
-    uint64_t version = 0;
-    uint64_t time = 0;
-    uint32_t writer = kNone;
-    Clock released;  // words: what a load of it is ordered after
-    std::unique_ptr<Shadow> shadow;
-};
-
 struct Settings {  // as in library.py
     uint64_t seed;
     uint64_t para_base;
@@ -222,14 +218,17 @@ struct Settings {  // as in library.py
 
 struct Machine {
     Settings settings{};
+    std::shared_ptr<SharedState> shared;
+    uint32_t first_actor = 0;  // where its cores, and behind them its agents, stand in clocks
+    std::string rank;          // of several chips that run together; empty: it runs alone
     Random random;
     std::vector<std::unique_ptr<Core>> cores;
     std::vector<Op> ops;
     std::map<uint32_t, StandIn> stand_ins;  // by op; empty: sub-kernels have code of their own
     std::map<uint64_t, Region> regions;  // by their end
+    std::vector<uint64_t> region_ends;   // as they were named: where they lie differs from run to run
     std::map<uint64_t, Word> words;
     std::unordered_map<uint64_t, Stores> control;  // control words of feed-sync-all
-    std::unordered_map<uint64_t, MemoryLine> lines;
     std::vector<Record> records;
     std::vector<Agent> agents;
     std::vector<Link> links;
@@ -248,10 +247,8 @@ struct Machine {
     void (*entry[2])() = {nullptr, nullptr};
     uint64_t dump_area = 0, dump_part = 0;
     uint64_t *early_start[2] = {nullptr, nullptr}, *feed[2] = {nullptr, nullptr};  // of subkernel.h, per class
-    volatile uint64_t steps = 0;
-    uint64_t progress = 0, sequence = 0;
+    uint64_t sequence = 0;
     uint64_t held_until = 0;
-    uint64_t seen_progress = 0, stalled_steps = 0;
     bool stopping = false;
     int uncaught_outside = 0;  // exceptions on their way through this thread when the launch began
     bool follows = false;  // an earlier launch on the same memory and flags
@@ -260,6 +257,10 @@ struct Machine {
 
     // scheduler.cpp
     void run();
+    void begin();
+    Turn turn();    // a core goes on, or something outside
+    void release(); // the cores are over, or are stopped
+    void check_end();
     void step(uint64_t cost);
     void give_way();
     void look_around();  // every kRound steps: stops a launch without progress, or on Ctrl-C
@@ -267,6 +268,7 @@ struct Machine {
     void fail(const Core& core, const std::string& why);  // the launch stops at the next step
     std::string who(const Core& core) const;
     std::string where(const Core& core) const;
+    std::string standing() const;  // what each core does or waits for
     void note(What what, uint32_t detail = 0, uint64_t value = 0);
 
     // memory.cpp
@@ -315,7 +317,7 @@ struct Machine {
     std::string write_problem(const Actor& actor, uint64_t address, uint64_t bytes, uint32_t op);
     bool agent_reads(int agent, uint64_t address, uint64_t bytes);
     bool agent_writes(int agent, uint64_t address, uint64_t value);
-    std::string actor_name(uint32_t index) const;
+    std::string actor_name(uint32_t actor) const;
     std::string name_at(uint64_t address) const;  // of a word or a region
     void saw_read(uint64_t address, uint64_t bytes);
     void saw_write(Core& core, const Clock& clock, uint64_t address, uint64_t bytes, uint32_t op);
@@ -356,7 +358,6 @@ private:
     bool waits_in_vain(const Core& core) const;
     bool stuck() const;
     void hold_some();
-    std::string standing() const;  // what each core does or waits for
     void unwind();
     bool unwinds() const;
     CachedLine& cached_line(uint64_t line, bool speculative);

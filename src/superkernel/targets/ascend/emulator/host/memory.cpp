@@ -49,19 +49,18 @@ const Region& Machine::region(uint64_t address, uint64_t bytes, const char* doin
 void Machine::put(Core& core, const Clock& clock, uint64_t address, const uint8_t* bytes, uint64_t count, uint32_t op) {
     saw_write(core, clock, address, count, op);
     auto* memory = reinterpret_cast<uint8_t*>(address);
-    if (std::memcmp(memory, bytes, count) != 0) ++progress;
+    if (std::memcmp(memory, bytes, count) != 0) ++shared->progress;
     std::memcpy(memory, bytes, count);
     for (uint64_t line = address & ~(kLine - 1); line < address + count; line += kLine) {
-        MemoryLine& known = lines[line];
+        MemoryLine& known = shared->lines[line];
         ++known.version;
         known.time = core.time;
-        known.writer = core.index;
     }
 }
 
 uint64_t Machine::version_of(uint64_t line) {
     uint64_t sum = 0;
-    for (uint64_t part = line; part < line + uint64_t(settings.cache_line); part += kLine) sum += lines[part].version;
+    for (uint64_t part = line; part < line + uint64_t(settings.cache_line); part += kLine) sum += shared->lines[part].version;
     return sum;
 }
 
@@ -80,8 +79,8 @@ void Machine::drop(Core& core, uint64_t line) {
             for (uint64_t at = 0; at < count; at += kWordSize) {
                 if (found->second.stored >> (at / kWordSize) & 1) put(core, core.clock, line + at, found->second.bytes + at, kWordSize, kNone);
             }
-            for (uint64_t part = line; part < line + count; part += kLine) lines[part].released.join(core.clock);
-            core.clock.advance(core.index);
+            for (uint64_t part = line; part < line + count; part += kLine) shared->lines[part].released.join(core.clock);
+            core.clock.advance(core.actor);
         }
     }
     core.cache.erase(found);
@@ -118,7 +117,7 @@ uint64_t Machine::load(uint64_t address, int bytes) {
     if (place.words) {
         // seeing what another core stored orders this core after that store, and not before it in time either
         if (cached.version == version_of(line)) {
-            const MemoryLine& known = lines[address & ~(kLine - 1)];
+            const MemoryLine& known = shared->lines[address & ~(kLine - 1)];
             core.clock.join(known.released);
             core.time = std::max(core.time, known.time);
         }
@@ -132,9 +131,9 @@ uint64_t Machine::load(uint64_t address, int bytes) {
         core.polling = !core.polling;
         note(core.polling ? What::poll_begin : What::poll_end, 0, address);
     }
-    bool again = unchanged && core.poll_progress == progress;
+    bool again = unchanged && core.poll_progress == shared->progress;
     core.polls = again ? core.polls + 1 : 0;
-    core.polled = address, core.poll_value = value, core.poll_progress = progress;
+    core.polled = address, core.poll_value = value, core.poll_progress = shared->progress;
     if (core.polls > 1) core.budget = 0;
     step(1);
     return value;
@@ -239,8 +238,7 @@ void Machine::disturb(Core& core) {
 }
 
 void Machine::read_any_line() {
-    auto place = regions.begin();
-    std::advance(place, ptrdiff_t(random.below(regions.size())));
+    auto place = regions.find(region_ends[random.below(region_ends.size())]);
     auto size = uint64_t(settings.cache_line);
     uint64_t count = (place->second.end - place->second.begin + size - 1) / size;
     cached_line(line_of(place->second.begin + size * random.below(count)), true);

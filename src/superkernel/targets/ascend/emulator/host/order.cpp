@@ -24,7 +24,7 @@ void Machine::has_stored(Core& core, uint32_t op) {
 }
 
 void Machine::settle(Core& core) {
-    for (uint32_t op : core.unsettled) ops[op].stored[core.index] = core.clock[core.index];
+    for (uint32_t op : core.unsettled) ops[op].stored[core.index] = core.clock[core.actor];
     core.unsettled.clear();
 }
 
@@ -34,7 +34,7 @@ bool Machine::knows(const Core& core, uint32_t op, const Core*& missing) const {
     for (const auto& other : cores) {
         if (!has_block(producer, *other)) continue;
         uint32_t at = producer.stored[other->index];
-        if (at && (other->index == core.index || core.clock[other->index] >= at)) continue;
+        if (at && (other->index == core.index || core.clock[other->actor] >= at)) continue;
         missing = other.get();
         return false;
     }
@@ -56,7 +56,7 @@ void Machine::check_needs(const Core& core, uint32_t op, bool before_wait) {
             auto ordered = [&](const auto& other) {
                 if (!has_block(producer, *other) || block_of(producer, *other) != block_of(consumer, core)) return true;
                 uint32_t at = producer.stored[other->index];
-                return at && (other->index == core.index || core.clock[other->index] >= at);
+                return at && (other->index == core.index || core.clock[other->actor] >= at);
             };
             if (std::all_of(cores.begin(), cores.end(), ordered)) continue;
         }

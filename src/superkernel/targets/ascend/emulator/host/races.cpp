@@ -15,7 +15,7 @@ void each_cell(Machine& m, uint64_t address, uint64_t bytes, Visit visit) {
     uint64_t last = (address + bytes - 1) / kGrain;
     for (uint64_t grain = address / kGrain; grain <= last; ++grain) {
         uint64_t line = grain * kGrain & ~(kLine - 1);
-        MemoryLine& known = m.lines[line];
+        MemoryLine& known = m.shared->lines[line];
         if (!known.shadow) known.shadow = std::make_unique<Shadow>();
         visit(known.shadow->cells[(grain * kGrain - line) / kGrain], grain * kGrain);
     }
@@ -27,9 +27,19 @@ std::string place_of(Machine& m, uint64_t address) {
     return "byte " + std::to_string(address - found->second.begin) + " of " + found->second.name;
 }
 
+// The chip of an actor, and its place there.
+std::pair<const Machine*, size_t> chip_of(const Machine& m, uint32_t actor) {
+    for (const Machine* chip : m.shared->chips) {
+        size_t place = size_t(actor) - chip->first_actor;
+        if (actor >= chip->first_actor && place < chip->cores.size() + chip->agents.size()) return {chip, place};
+    }
+    return {&m, 0};
+}
+
 std::string by(Machine& m, const Access& access) {
-    if (access.core >= m.cores.size()) return m.actor_name(access.core);
-    std::string op = access.op == kNobody ? "the entry" : "op '" + m.ops[access.op].name + "'";
+    auto [chip, place] = chip_of(m, access.core);
+    if (place >= chip->cores.size()) return m.actor_name(access.core);
+    std::string op = access.op == kNobody ? "the entry" : "op '" + chip->ops[access.op].name + "'";
     return op + " on the " + m.actor_name(access.core);
 }
 
@@ -39,8 +49,9 @@ bool ordered(const Machine::Actor& actor, const Access& before) {
 
 }  // namespace
 
-std::string Machine::actor_name(uint32_t index) const {
-    return index < cores.size() ? who(*cores[index]) : agents[index - cores.size()].name;
+std::string Machine::actor_name(uint32_t actor) const {
+    auto [chip, place] = chip_of(*this, actor);
+    return place < chip->cores.size() ? chip->who(*chip->cores[place]) : chip->agents[place - chip->cores.size()].name;
 }
 
 std::string Machine::name_at(uint64_t address) const {
@@ -71,7 +82,7 @@ std::string Machine::read_problem(const Actor& actor, uint64_t address, uint64_t
         } else if (cell.read.core == kNobody || cell.read.core == actor.index) {
             cell.read = now;
         } else {
-            cell.readers = std::make_unique<std::vector<Access>>(cores.size() + agents.size());
+            cell.readers = std::make_unique<std::vector<Access>>(shared->actors);
             (*cell.readers)[cell.read.core] = cell.read;
             (*cell.readers)[actor.index] = now;
         }
@@ -81,7 +92,7 @@ std::string Machine::read_problem(const Actor& actor, uint64_t address, uint64_t
 
 void Machine::saw_read(uint64_t address, uint64_t bytes) {
     Core& core = *running;
-    std::string problem = read_problem({core.index, core.clock, core.op, &core}, address, bytes);
+    std::string problem = read_problem({core.actor, core.clock, core.op, &core}, address, bytes);
     if (!problem.empty()) stop(problem);
 }
 
@@ -89,11 +100,11 @@ void Machine::saw_read(uint64_t address, uint64_t bytes) {
 void Machine::saw_intent(uint64_t address, uint64_t bytes, bool cached) {
     Core& core = *running;
     each_cell(*this, address, bytes, [&](Cell& cell, uint64_t at) {
-        if (cell.intent.core != kNobody && cell.intent.core != core.index) {
+        if (cell.intent.core != kNobody && cell.intent.core != core.actor) {
             stop("stores to " + place_of(*this, at) + " while the store of " + by(*this, cell.intent) +
                  " has not reached memory");
         }
-        cell.intent = {core.index, core.clock[core.index], core.op};
+        cell.intent = {core.actor, core.clock[core.actor], core.op};
         cell.intent_cached = cached;
     });
 }
@@ -132,14 +143,14 @@ std::string Machine::write_problem(const Actor& actor, uint64_t address, uint64_
 void Machine::saw_write(Core& core, const Clock& clock, uint64_t address, uint64_t bytes, uint32_t op) {
     auto place = regions.upper_bound(address);
     if (place != regions.end() && place->second.words) return;
-    std::string problem = write_problem({core.index, clock, op, &core}, address, bytes, op);
+    std::string problem = write_problem({core.actor, clock, op, &core}, address, bytes, op);
     if (!problem.empty()) fail(core, problem);
 }
 
 // What an agent outside reads and writes is ordered like the accesses of a core; by its request, if it answers one.
 bool Machine::agent_reads(int agent, uint64_t address, uint64_t bytes) {
     const Agent& who = agents[size_t(agent)];
-    std::string problem = read_problem({uint32_t(cores.size()) + uint32_t(agent), who.clock, kNone, nullptr}, address, bytes);
+    std::string problem = read_problem({first_actor + uint32_t(cores.size()) + uint32_t(agent), who.clock, kNone, nullptr}, address, bytes);
     if (!problem.empty() && !stopping) error = who.name + " " + problem, stopping = true;
     return problem.empty();
 }
@@ -147,11 +158,11 @@ bool Machine::agent_reads(int agent, uint64_t address, uint64_t bytes) {
 bool Machine::agent_writes(int agent, uint64_t address, uint64_t value) {
     Agent& who = agents[size_t(agent)];
     auto place = regions.upper_bound(address);
-    MemoryLine& known = lines[address & ~(kLine - 1)];
+    MemoryLine& known = shared->lines[address & ~(kLine - 1)];
     if (place != regions.end() && place->second.words) {
         if (who.answers) known.released.join(who.clock);
     } else {
-        Actor actor{uint32_t(cores.size()) + uint32_t(agent), who.clock, kNone, nullptr};
+        Actor actor{first_actor + uint32_t(cores.size()) + uint32_t(agent), who.clock, kNone, nullptr};
         std::string problem = write_problem(actor, address, kWordSize, kNone);
         if (!problem.empty() && !stopping) error = who.name + ": " + problem, stopping = true;
         if (!problem.empty()) return false;

@@ -67,7 +67,7 @@ void core_main() {
         }
     }
     core.state = State::done;
-    ++m.progress;
+    ++m.shared->progress;
     _longjmp(m.scheduler, 1);
 }
 
@@ -103,19 +103,20 @@ void Machine::step(uint64_t cost) {
         if (unwinds()) return;  // a destructor on the way out
         throw Stop{};
     }
-    steps = steps + 1;
+    shared->steps = shared->steps + 1;
     core.time += cost;
-    if (steps % kRound == 0) look_around();
+    if (shared->steps % kRound == 0) look_around();
     disturb(core);
     if (--core.budget <= 0 || core.time > core.run_until) give_way();
 }
 
 void Machine::look_around() {
     if (agent_acts(kInterrupted)) stop("interrupted");
-    stalled_steps = progress == seen_progress ? stalled_steps + kRound : 0;
-    seen_progress = progress;
-    if (stalled_steps > settings.stall_limit) {
-        stop("no progress in the last " + std::to_string(stalled_steps) + " steps: is this an endless loop?" + standing());
+    SharedState& all = *shared;
+    all.stalled_steps = all.progress == all.seen_progress ? all.stalled_steps + kRound : 0;
+    all.seen_progress = all.progress;
+    if (all.stalled_steps > settings.stall_limit) {
+        stop("no progress in the last " + std::to_string(all.stalled_steps) + " steps: is this an endless loop?" + standing());
     }
 }
 
@@ -155,7 +156,7 @@ void Machine::hold_some() {
                    : way == 3 ? core.kind == Class::vector
                               : random.chance(512);
     }
-    held_until = steps + 32 + random.below(64 * count);
+    held_until = shared->steps + 32 + random.below(64 * count);
 }
 
 Core* Machine::choose() {
@@ -178,10 +179,10 @@ Core* Machine::choose() {
         return first;
     }
     if (order != Order::random) {
-        if (order == Order::held && steps >= held_until) hold_some();
+        if (order == Order::held && shared->steps >= held_until) hold_some();
         // a core that polls and has seen no change lets other cores go first, as do cores that are held back
         auto later = [&](Core* core) {
-            return (order == Order::held && is_held[core->index]) || (core->polls && core->poll_progress == progress);
+            return (order == Order::held && is_held[core->index]) || (core->polls && core->poll_progress == shared->progress);
         };
         auto end = std::partition(ready.begin(), ready.end(), [&](Core* core) { return !later(core); });
         bool only_later = end == ready.begin();
@@ -207,12 +208,12 @@ bool Machine::act(bool nobody_else) {
         if (!agent.armed) {
             if (agent.trigger && *reinterpret_cast<const volatile uint64_t*>(agent.trigger) != agent.value) continue;
             agent.armed = true;
-            agent.due = steps + agent.delay;
-            if (agent.answers) agent.clock.join(lines[agent.trigger & ~(kLine - 1)].released);
+            agent.due = shared->steps + agent.delay;
+            if (agent.answers) agent.clock.join(shared->lines[agent.trigger & ~(kLine - 1)].released);
         }
-        if (nobody_else || steps >= agent.due) {
+        if (nobody_else || shared->steps >= agent.due) {
             agent.done = true;
-            ++progress;
+            ++shared->progress;
             if (settings.record) records.push_back({++sequence, 0, kNone, uint32_t(What::agent), kNone, uint32_t(i), 0});
             if (agent_acts(int(i))) {
                 if (!stopping) error = "an agent outside the kernel failed";
@@ -226,11 +227,10 @@ bool Machine::act(bool nobody_else) {
 
 void Machine::write_word(uint64_t address, uint64_t value) {
     *reinterpret_cast<volatile uint64_t*>(address) = value;
-    MemoryLine& known = lines[address & ~(kLine - 1)];
+    MemoryLine& known = shared->lines[address & ~(kLine - 1)];
     ++known.version;
     for (const auto& core : cores) known.time = std::max(known.time, core->state == State::done ? 0 : core->time);
-    known.writer = kNone;
-    ++progress;
+    ++shared->progress;
 }
 
 // Words of the host are taken over while the launch runs, as other agents may set or poll them meanwhile.
@@ -265,13 +265,13 @@ bool Machine::wait_for_host() {
             return true;
         }
         std::this_thread::sleep_for(std::chrono::duration<double>(slice_s));
-        steps = steps + 1;  // this is no endless loop of a sub-kernel
+        shared->steps = shared->steps + 1;  // this is no endless loop of a sub-kernel
     }
     return false;
 }
 
 bool Machine::waits_in_vain(const Core& core) const {
-    return core.polls > kPatience && core.poll_progress == progress;
+    return core.polls > kPatience && core.poll_progress == shared->progress;
 }
 
 bool Machine::stuck() const {
@@ -288,7 +288,7 @@ std::string Machine::who(const Core& core) const {
     } else {
         snprintf(text, sizeof text, "vector core %" PRId64 " of block %" PRId64, core.sub_block, core.block);
     }
-    return text;
+    return rank.empty() ? text : text + (" of " + rank);
 }
 
 std::string Machine::where(const Core& core) const {
@@ -333,29 +333,31 @@ void Machine::unwind() {
     }
 }
 
-void Machine::run() {
+void Machine::begin() {
     uncaught_outside = std::uncaught_exceptions();
     is_held.assign(cores.size(), false);
     for (auto& core : cores) core->priority = random.next();
     if (follows) check_leaks("set at the begin: the launch before left them so");
     if (follows && error.empty()) check_words_found();
     if (!error.empty()) stopping = true;
-    while (!stopping) {
-        act(false);
-        if (!links.empty()) follow_links();
-        if (stopping) break;
-        if (Order(settings.order) != Order::clock && random.chance(48)) land_any();
-        Core* next = choose();
-        if (next && !(waits_in_vain(*next) && stuck())) {
-            resume(*next);
-        } else if (land_any()) {
-        } else if (std::all_of(cores.begin(), cores.end(), [](auto& core) { return core->state == State::done; })) {
-            break;
-        } else if (!act(true) && !wait_for_host()) {
-            error = "deadlock: no core can go on" + standing();
-            stopping = true;
-        }
+}
+
+Turn Machine::turn() {
+    act(false);
+    if (!links.empty()) follow_links();
+    if (stopping) return Turn::over;
+    if (Order(settings.order) != Order::clock && random.chance(48)) land_any();
+    Core* next = choose();
+    if (next && !(waits_in_vain(*next) && stuck())) {
+        resume(*next);
+        return Turn::went_on;
     }
+    if (land_any()) return Turn::went_on;
+    if (std::all_of(cores.begin(), cores.end(), [](auto& core) { return core->state == State::done; })) return Turn::over;
+    return act(true) || wait_for_host() ? Turn::went_on : Turn::blocked;
+}
+
+void Machine::release() {
     while (!stopping && act(true)) {}  // agents that were waiting for the last notify
     follow_links();
     for (const Link& link : links) {  // what the kernel has reset
@@ -368,9 +370,25 @@ void Machine::run() {
         core->stack = nullptr;
     }
     running = nullptr;
+}
+
+void Machine::check_end() {
     if (error.empty()) check_blocks();
     if (error.empty() && !settings.followed) check_leaks("left set at the end, a second launch would go wrong");
     if (error.empty() && !settings.followed) check_words();
+}
+
+void Machine::run() {
+    begin();
+    for (Turn turned = Turn::went_on; !stopping && turned != Turn::over;) {
+        turned = turn();
+        if (turned == Turn::blocked) {
+            error = "deadlock: no core can go on" + standing();
+            stopping = true;
+        }
+    }
+    release();
+    check_end();
 }
 
 }  // namespace emulator

@@ -21,7 +21,7 @@ uint64_t in_memory(uint64_t address) { return *reinterpret_cast<const volatile u
 
 bool has_seen(const Core& core, const Word& word) {
     return std::any_of(word.seen.begin(), word.seen.end(), [&](const Seen& seen) {
-        return seen.core == core.index || core.clock[seen.core] >= seen.at;
+        return seen.actor == core.actor || core.clock[seen.actor] >= seen.at;
     });
 }
 
@@ -56,7 +56,7 @@ void Machine::saw_word(uint64_t address, uint64_t value) {
     if (found == words.end()) {
         auto known = control.find(address);
         bool cleared = known != control.end() &&
-                       (known->second.first.core == core.index || core.clock[known->second.first.core] >= known->second.first.at);
+                       (known->second.first.actor == core.actor || core.clock[known->second.first.actor] >= known->second.first.at);
         if (!cleared && settings.races) stop("reads a word of " + name_at(address) + ", and nothing orders it after that was cleared");
         return;
     }
@@ -66,7 +66,7 @@ void Machine::saw_word(uint64_t address, uint64_t value) {
         if (!problem.empty()) stop(problem);
     }
     if (value != 1 || word.resets) return;
-    word.seen.push_back({core.index, core.clock[core.index]});
+    word.seen.push_back({core.actor, core.clock[core.actor]});
     note(What::word_seen, 0, address);
 }
 
@@ -82,12 +82,12 @@ void Machine::check_waits(const Core& core, uint32_t op) {
 
 // The first store clears a control word; then block 0 has it.
 void Machine::control_lands(const Core& core, uint64_t address) {
-    Seen now{core.index, core.clock[core.index]};
+    Seen now{core.actor, core.clock[core.actor]};
     auto [known, fresh] = control.emplace(address, Stores{now, now});
     if (fresh) return;
     const Seen& last = known->second.last;
-    if (settings.races && last.core != core.index && core.clock[last.core] < last.at) {
-        fail(core, "stores to a word of " + name_at(address) + ", and nothing orders it after the store of the " + who(*cores[last.core]));
+    if (settings.races && last.actor != core.actor && core.clock[last.actor] < last.at) {
+        fail(core, "stores to a word of " + name_at(address) + ", and nothing orders it after the store of the " + actor_name(last.actor));
     } else if (core.block || core.sub_block) {
         fail(core, "stores to a word of " + name_at(address) + ", which belongs to block 0 once it is cleared");
     }
@@ -118,7 +118,9 @@ void Machine::word_lands(Core& core, uint64_t address, uint64_t value) {
         problem = "resets " + word.name + " before it has seen it set";
     } else if (resets && word.kind == WordKind::wait && !all_done(*this, core, word)) {
         problem = "resets " + word.name + " before it has run the ops that it holds back";
-    } else if (word.kind == WordKind::notify && settings.races) {
+    } else if (word.kind == WordKind::tell && before != 0) {
+        problem = stores + ", and the rank that waits for it has not taken the one before: it would be lost";
+    } else if ((word.kind == WordKind::notify || word.kind == WordKind::tell) && settings.races) {
         for (uint32_t needed : word.ops) {
             bool known = ops[needed].blocks != kUnknown;
             if (known && knows(core, needed, missing)) continue;
@@ -132,7 +134,7 @@ void Machine::word_lands(Core& core, uint64_t address, uint64_t value) {
         for (const auto& other : cores) {
             if (!runs_on(op.type, other->kind)) continue;
             bool known = std::any_of(word.seen.begin(), word.seen.end(), [&](const Seen& seen) {
-                return seen.core == other->index && (other->index == core.index || core.clock[seen.core] >= seen.at);
+                return seen.actor == other->actor && (other->index == core.index || core.clock[seen.actor] >= seen.at);
             });
             if (known) continue;
             problem = "resets " + word.name + ", and nothing orders it after the " + who(*other) + " saw it set";
@@ -169,11 +171,11 @@ void Machine::check_told(const Core& core, const std::string& doing) {
 void Machine::check_words() {
     for (const auto& [address, word] : words) {
         bool stays = word.kind == WordKind::notify;
-        bool stored = word.kind != WordKind::notify && word.kind != WordKind::go && word.kind != WordKind::lock;
         uint64_t value = in_memory(address);
         std::string problem;
-        if (!stored && !word.stores) {
+        if (word.kind != WordKind::wait && !word.stores) {
             problem = " was never set";
+        } else if (word.kind == WordKind::tell) {  // the rank that waits for it resets it when it has come there
         } else if (value != (stays ? 1 : 0)) {
             problem = " is " + std::to_string(value) + " at the end, a second launch would go wrong";
         }

@@ -26,6 +26,9 @@ const char* sk_ptx_handler(uint32_t number) {
 Machine* sk_ptx_new(const Settings* settings) {
     auto* machine = new Machine;
     machine->settings = *settings;
+    machine->shared = std::make_shared<SharedState>();
+    machine->shared->devices.push_back(machine);
+    machine->shared->warps = machine->places() * machine->warps_of_block();
     return machine;
 }
 
@@ -53,10 +56,16 @@ void sk_ptx_banks(Machine* m, const uint8_t* constants, uint64_t constant_bytes,
     m->params.assign(params, params + param_bytes);
 }
 
-void sk_ptx_range(Machine* m, uint64_t begin, uint64_t bytes, uint8_t* host, const char* name, int tracked, int readable, int writable, int outside, int late, uint32_t part) {
+void sk_ptx_range(Machine* m, uint64_t begin, uint64_t bytes, uint8_t* host, const char* name, int tracked, int readable, int writable, int outside, int late, uint32_t part, int shared) {
     auto range = std::make_unique<Range>();
     range->begin = begin, range->end = begin + bytes, range->host = host, range->name = name;
     range->tracked = tracked, range->readable = readable, range->writable = writable, range->outside = outside, range->late = late, range->part = part;
+    range->shared = shared;
+    if (shared) {
+        auto& shadow = m->shared->shadows[begin];
+        if (!shadow) shadow = std::make_shared<Shadow>();
+        range->shadow = shadow;
+    }
     auto after = std::upper_bound(m->ranges.begin(), m->ranges.end(), begin, [](uint64_t a, const auto& r) { return a < r->begin; });
     m->ranges.insert(after, std::move(range));
 }
@@ -78,5 +87,32 @@ const Record* sk_ptx_records(Machine* m, uint64_t* count) {
     return m->records.data();
 }
 void sk_ptx_free(Machine* m) { delete m; }
+
+// Devices that run together: they share memory. Each joins before the first of them runs, and before it has ranges.
+// `before`: the launch of the same device before this one; null: it is the first.
+void* sk_ptx_devices_new(void) { return new std::shared_ptr<SharedState>(std::make_shared<SharedState>()); }
+void sk_ptx_devices_free(void* devices) { delete static_cast<std::shared_ptr<SharedState>*>(devices); }
+void sk_ptx_devices_join(void* devices, Machine* m, uint32_t device, const char* name, const Machine* before) {
+    SharedState& shared = **static_cast<std::shared_ptr<SharedState>*>(devices);
+    m->shared = *static_cast<std::shared_ptr<SharedState>*>(devices);
+    m->device = device;
+    m->rank = name;
+    if (before) {
+        m->first_actor = before->first_actor;
+        for (const Warp* warp : before->warps) m->known.join(warp->clock);
+    } else {
+        m->first_actor = uint32_t(shared.warps);
+        shared.warps += m->places() * m->warps_of_block();
+        shared.devices.resize(std::max<size_t>(shared.devices.size(), device + 1));
+    }
+    shared.devices[device] = m;
+}
+uint64_t sk_ptx_progress(const Machine* m) { return m->shared->progress; }
+
+// What each warp does or waits for; it exists until the machine is asked again.
+const char* sk_ptx_standing(Machine* m, const char* why) {
+    m->error = m->standing(why);
+    return m->error.c_str();
+}
 
 }

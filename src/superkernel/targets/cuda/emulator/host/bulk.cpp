@@ -49,7 +49,7 @@ void land_bulk(Machine& m, const BulkCopy& copy) {
     state.bytes -= copy.bytes;
     state.complete();
     std::memcpy(copy.mbarrier, &state, sizeof state);
-    ++m.progress;
+    ++m.shared->progress;
 }
 
 void init_mbarrier(Warp& warp, const Instruction& i, uint32_t mask) {
@@ -60,7 +60,7 @@ void init_mbarrier(Warp& warp, const Instruction& i, uint32_t mask) {
         write_mbarrier(place, Mbarrier{1, 0, count, count, 0});
         if (place.shadow) warp.machine->saw(warp, *place.shadow, place.offset, 8, place.address, {true, false, false, 0});
     }
-    ++warp.machine->progress;
+    ++warp.machine->shared->progress;
 }
 
 void invalidate_mbarrier(Warp& warp, const Instruction& i, uint32_t mask) {
@@ -93,7 +93,7 @@ void arrive_at_mbarrier(Warp& warp, const Instruction& i, uint32_t mask) {
         m.released(warp, place.key, Semantics::release, Scope::cta, true);
         if (i.operands[0] != kNone) warp.lanes<uint64_t>(i.operands[0])[lane] = before;
     }
-    ++m.progress;
+    ++m.shared->progress;
 }
 
 // operands: whether the phase of that parity has completed, the mbarrier, the parity
@@ -138,7 +138,7 @@ void copy_bulk(Warp& warp, const Instruction& i, uint32_t mask) {
         if (m.random.chance(m.settings.late_copies)) warp.block->bulk_copies.push_back(copy);
         else land_bulk(m, copy);
     }
-    ++m.progress;
+    ++m.shared->progress;
 }
 
 }  // namespace

@@ -187,7 +187,7 @@ void release(Machine& m, Barrier& barrier) {
         }
     }
     barrier = Barrier();
-    ++m.progress;
+    ++m.shared->progress;
 }
 
 void barrier(Warp& warp, const Instruction& i, uint32_t mask) {
@@ -208,7 +208,7 @@ void barrier(Warp& warp, const Instruction& i, uint32_t mask) {
     b.line = i.line;
     b.arrived += kLanes;
     b.joined.join(warp.clock);
-    warp.clock.advance(warp.index);
+    warp.clock.advance(warp.actor);
     if (i.detail >= kPopulation) {
         uint32_t p = warp.predicate(i.operands[3]) & mask;
         b.count += uint32_t(__builtin_popcount(p));

@@ -9,12 +9,11 @@
 #include <unordered_map>
 #include <vector>
 
-#include "../../../emulation/host/clocks.h"
 #include "../../../emulation/host/random.h"
+#include "shared_state.h"
 
 namespace ptx {
 
-using emulation::Clock;
 using emulation::Random;
 
 constexpr int kLanes = 32;
@@ -30,7 +29,7 @@ constexpr uint64_t kGlobalWindow = 1 * kWindow, kSharedWindow = 2 * kWindow, kLo
 
 enum class Space : uint32_t { generic, global, shared, local, constant, param };
 enum class Semantics : uint32_t { weak, relaxed, acquire, release, acq_rel };  // volatile is relaxed at system scope
-enum class Scope : uint32_t { cta, gpu };  // cluster and system count as gpu
+enum class Scope : uint32_t { cta, gpu, system };  // a cluster counts as gpu
 
 struct Failure : std::runtime_error {
     using std::runtime_error::runtime_error;
@@ -75,7 +74,7 @@ struct Instruction {
 // Bit fields of Encoded::detail for memory instructions; as in memory_forms.py.
 struct Detail {
     explicit Detail(uint32_t bits)
-        : space(Space(bits & 7)), semantics(Semantics(bits >> 3 & 7)), scope(Scope(bits >> 6 & 1)),
+        : space(Space(bits & 7)), semantics(Semantics(bits >> 3 & 7)), scope(bits >> 27 & 1 ? Scope::system : Scope(bits >> 6 & 1)),
           size(1u << (bits >> 7 & 7)), sign(bits >> 10 & 1), wide_address(bits >> 11 & 1), non_coherent(bits >> 12 & 1),
           vector(bits >> 13 & 15), operation(bits >> 17 & 15), type(bits >> 21 & 15), no_result(bits >> 25 & 1),
           strong_volatile(bits >> 26 & 1) {}
@@ -90,34 +89,6 @@ struct Detail {
     bool no_result, strong_volatile;
 };
 
-struct Access {  // the last one of its kind to a granule
-    uint32_t at = 0;  // of the warp's clock; 0: none
-    uint16_t warp = 0, op = 0;
-    uint32_t instruction : 28;
-    uint32_t strong : 2;  // 0: weak; 1: at cta scope; 2: at gpu scope
-    uint32_t atomic : 1;
-    uint32_t bulk : 1;  // through the asynchronous proxy
-    Access() : instruction(0), strong(0), atomic(0), bulk(0) {}
-};
-
-struct AccessKind {
-    bool write = false;
-    bool silent = false;  // a write of the bytes that were there
-    bool atomic = false;
-    uint32_t strong = 0;  // as in Access
-    bool bulk = false;
-};
-
-struct Cell {
-    Access write, read;
-    uint32_t readers = 0;  // a reader set + 1, once two warps read without being ordered
-};
-
-struct Shadow {  // what is known of the accesses to one range of memory
-    uint32_t granule = 4;
-    std::vector<Cell> cells;
-};
-
 struct Range {  // of global memory; addresses are emulated ones
     uint64_t begin = 0, end = 0;
     uint8_t* host = nullptr;
@@ -127,12 +98,8 @@ struct Range {  // of global memory; addresses are emulated ones
     bool outside = false;   // the host may change it at any time
     bool late = false;      // debug-check: not to be read before griddepcontrol.wait
     uint32_t part = 0;      // debug-check: block i may touch bytes i * part to (i + 1) * part; 0: all
-    Shadow shadow;
-};
-
-struct Location {  // that warps synchronise through
-    Clock gpu;
-    std::map<uint32_t, Clock> cta;  // by block
+    bool shared = false;    // with other devices
+    std::shared_ptr<Shadow> shadow = std::make_shared<Shadow>();
 };
 
 struct Copy {  // cp.async: bytes on their way to shared memory
@@ -163,6 +130,7 @@ struct Warp {
     Machine* machine = nullptr;
     Block* block = nullptr;
     uint32_t index = 0, number = 0;  // in the machine, in the block
+    uint32_t actor = 0;              // its place in clocks
     std::vector<uint8_t> file;       // registers: 32 lanes of 4 or 8 bytes each; a predicate is one word
     uint32_t pc = 0, mask = 0;
     uint32_t lanes_begun = 0, live = 0;  // lanes that exist; those of them that have not ended
@@ -173,7 +141,7 @@ struct Warp {
     uint32_t at = 0;  // the instruction under way
     uint32_t barrier = 0;  // that it waits at
     Clock clock, pending;  // the second half of a clock: what the asynchronous proxy sees; pending: read by relaxed loads
-    Clock fence[2];        // by scope: the clock at the last fence
+    Clock fence[3];        // by scope: the clock at the last fence
     std::vector<Copy> copies;
     int group = 0;  // of cp.async, the next to be committed
     std::vector<uint8_t> local;
@@ -203,6 +171,7 @@ struct Barrier {
 
 struct Block {
     uint32_t index = 0;  // of the place on the machine: the SM
+    uint64_t place = 0;  // among the blocks of all devices
     uint32_t id[3] = {0, 0, 0};
     uint64_t linear = 0;
     std::vector<uint8_t> shared;
@@ -251,6 +220,10 @@ enum class Order : uint32_t { clock, random, priority, held };
 
 struct Machine {
     Settings settings{};
+    std::shared_ptr<SharedState> shared;
+    uint32_t device = 0, first_actor = 0;  // its place among devices that run together; that of its first warp in clocks
+    std::string rank;                      // of such a device; empty: it is the only one
+    Clock known;                           // when it begins
     Random random;
     std::vector<Instruction> program;
     std::vector<uint32_t> targets;  // of brx.idx
@@ -261,15 +234,12 @@ struct Machine {
     std::vector<Label> labels;
     std::vector<std::unique_ptr<Block>> blocks;
     std::vector<Warp*> warps;
-    std::unordered_map<uint64_t, Location> locations;
-    std::vector<std::vector<Access>> reader_sets;
-    std::vector<uint32_t> free_reader_sets;
     std::unordered_map<uint64_t, uint32_t> op_of_task;  // address in the task table -> 1 + op; 0: none
     std::vector<std::string> op_names;
     std::vector<Record> records;
     std::string error;
     uint64_t next_block = 0, block_count = 0;
-    uint64_t steps = 0, progress = 0, last_progress_step = 0, seen_progress = 0;
+    uint64_t steps = 0, last_progress_step = 0, seen_progress = 0;
     uint64_t held_until = 0;
     uint32_t turn = 0;
     bool begun = false;
@@ -280,7 +250,9 @@ struct Machine {
 
     // scheduler.cpp
     void begin();
-    int run(uint64_t most_steps);  // 0: ended, 1: goes on, 2: failed, 3: waits for the host
+    int run(uint64_t most_steps);  // 0: ended, 1: goes on, 2: failed, 3: waits for the host, 4: for other devices
+    uint64_t places() const;          // blocks at the same time
+    uint32_t warps_of_block() const;
     bool waits_for_host();
     void start_block(Block& block);
     Warp* choose();
@@ -288,7 +260,7 @@ struct Machine {
     bool eager(const Warp& warp) const;
     void hold_some();
     bool in_vain(const Warp& warp) const;
-    [[noreturn]] void deadlock(const std::string& why) const;
+    [[noreturn]] void deadlock(const std::string& why) const { throw Failure(standing(why)); }
     void end_warp(Warp& warp);
 
     // control.cpp
@@ -301,6 +273,8 @@ struct Machine {
     // report.cpp
     [[noreturn]] void fail(Warp& warp, const std::string& why) const;
     std::string who(const Warp& warp) const;
+    std::string standing(const std::string& why) const;  // and what each warp does or waits for
+    const Warp& actor(uint32_t place) const;             // of any device
     std::string op(uint32_t number) const;
     std::string place(const Warp& warp, uint64_t address) const;  // a generic address in words
     uint32_t op_number(Warp& warp) const;

@@ -118,7 +118,7 @@ void move_matrices(Warp& warp, const Instruction& i, uint32_t mask) {
     bool transposed = i.detail & 1, stores = i.detail & 2, wide = i.detail & 4;
     int matrices = int(i.count) - 1;
     AccessRun run(warp, stores, 0, false);
-    if (stores) ++m.progress;
+    if (stores) ++m.shared->progress;
     for (int q = 0; q < matrices; ++q) {
         uint16_t values[8][8];
         uint8_t* rows[8];

@@ -96,8 +96,9 @@ Place locate(Warp& warp, const Instruction& i, Space space, uint64_t address, ui
         case Space::global:
             place.host = m.global_at(warp, i, address, bytes, write, place.range);
             place.offset = address - place.range->begin;
-            place.address = place.key = address;
-            if (place.range->tracked && m.settings.races) place.shadow = &place.range->shadow;
+            place.address = address;
+            place.key = place.range->shared ? address : address | uint64_t(m.device) << 56;
+            if (place.range->tracked && m.settings.races) place.shadow = place.range->shadow.get();
             return place;
         case Space::shared:
             check_bank(warp, address, bytes, warp.block->shared.size(), "shared memory", doing);
@@ -105,7 +106,7 @@ Place locate(Warp& warp, const Instruction& i, Space space, uint64_t address, ui
             place.host = warp.block->shared.data() + address;
             place.offset = address;
             place.address = kSharedWindow + address;
-            place.key = kSharedWindow + (uint64_t(warp.block->index) << 32) + address;
+            place.key = kSharedWindow + (warp.block->place << 32) + address;
             if (m.settings.races) place.shadow = &warp.block->shadow;
             return place;
         case Space::local:
@@ -145,8 +146,8 @@ void AccessRun::flush() {
 
 void polled(Warp& warp, uint64_t address, uint64_t value) {
     Machine& m = *warp.machine;
-    warp.polls = warp.poll_progress == m.progress ? warp.polls + 1 : 1;
-    warp.poll_progress = m.progress;
+    warp.polls = warp.poll_progress == m.shared->progress ? warp.polls + 1 : 1;
+    warp.poll_progress = m.shared->progress;
     warp.polled = address, warp.poll_value = value, warp.poll_host = nullptr;
     if (warp.polls > 1) warp.yields = true;
 }
@@ -154,7 +155,7 @@ void polled(Warp& warp, uint64_t address, uint64_t value) {
 namespace {
 
 uint32_t strength(const Detail& detail) {
-    return detail.semantics == Semantics::weak ? 0 : detail.scope == Scope::cta ? 1 : 2;
+    return detail.semantics == Semantics::weak ? 0 : 1 + uint32_t(detail.scope);
 }
 
 void check_coherent(Warp& warp, const Place& place, uint32_t bytes) {
@@ -226,11 +227,12 @@ void store(Warp& warp, const Instruction& i, uint32_t mask) {
         }
         run.add(place, bytes, silent);
         changed |= !silent;
+        if (strong) run.flush();  // the store is part of what is published
         if (strong && place.key) m.released(warp, place.key, detail.semantics, detail.scope, false);
         if (m.settings.progress && place.space == Space::global) m.note_progress_word(warp, place.address, bytes);
     }
     run.flush();
-    if (changed) ++m.progress;  // a warp that waits for long says so again and again
+    if (changed) ++m.shared->progress;  // a warp that waits for long says so again and again
 }
 
 enum AtomicType : uint32_t { kU32, kS32, kU64, kS64, kF32, kF64, kF16, kF16x2, kBf16, kBf16x2, kB16 };
@@ -311,7 +313,7 @@ void atomic(Warp& warp, const Instruction& i, uint32_t mask) {
         }
     }
     run.flush();
-    if (changed) ++m.progress;
+    if (changed) ++m.shared->progress;
     else polled(warp, last_address, seen);
 }
 
@@ -335,7 +337,7 @@ void land(Warp& warp, size_t index, bool record) {
 
 void copy_async(Warp& warp, const Instruction& i, uint32_t mask) {
     Machine& m = *warp.machine;
-    ++m.progress;
+    ++m.shared->progress;
     for (uint32_t rest = mask; rest; rest &= rest - 1) {
         int lane = __builtin_ctz(rest);
         Copy copy;

@@ -35,35 +35,42 @@ void refine(Shadow& shadow, uint32_t granule, std::vector<std::vector<Access>>& 
     shadow.granule = granule;
 }
 
+std::string by(const Warp& warp, const Access& access, const char* did) {
+    const Machine& m = *warp.machine;
+    return m.op(access.op) + " on " + m.who(warp) + " " + did + "(line " + std::to_string(m.program[access.instruction].line) + ")";
+}
+
 }  // namespace
 
 void Machine::saw(Warp& warp, Shadow& shadow, uint64_t offset, uint64_t bytes, uint64_t address, AccessKind kind) {
     bool write = kind.write;
     uint32_t strong = kind.strong;
     uint64_t unit = (offset | bytes) & (shadow.granule - 1);
-    if (unit) refine(shadow, uint32_t(unit & -unit), reader_sets);
+    if (unit) refine(shadow, uint32_t(unit & -unit), shared->reader_sets);
     prepare(shadow, offset + bytes);
+    auto& reader_sets = shared->reader_sets;
+    auto& free_reader_sets = shared->free_reader_sets;
     Access now;
-    now.at = warp.clock[warp.index];
-    now.warp = uint16_t(warp.index);
+    now.at = warp.clock[warp.actor];
+    now.warp = uint16_t(warp.actor);
     now.op = uint16_t(op_number(warp));
     now.instruction = warp.at;
     now.strong = strong;
     now.atomic = kind.atomic;
     now.bulk = kind.bulk;
     auto ordered = [&](const Access& before) {
-        if (!before.at || before.warp == warp.index || warp.clock[before.warp] >= before.at) return true;
+        if (!before.at || before.warp == warp.actor || warp.clock[before.warp] >= before.at) return true;
         if (before.op == now.op && now.op && (before.atomic || kind.atomic)) return true;  // a loop around atom.cas
         if (!before.strong || !strong) return false;
-        return (before.strong == 2 && strong == 2) || warps[before.warp]->block == warp.block;
+        const Warp& other = actor(before.warp);
+        bool device = other.machine->device == warp.machine->device;
+        return (before.strong >= 2 && strong >= 2 && device) || (before.strong == 3 && strong == 3) || other.block->place == warp.block->place;
     };
     uint64_t first = offset / shadow.granule, last = (offset + bytes - 1) / shadow.granule;
     for (uint64_t k = first; k <= last; ++k) {
         Cell& cell = shadow.cells[k];
-        if (kind.bulk && cell.write.at && !cell.write.bulk && warp.clock[warps.size() + cell.write.warp] < cell.write.at) {
-            fail(warp, "a bulk copy touches " + place(warp, address + (k - first) * shadow.granule) + ", which " + op(cell.write.op) + " on " +
-                           who(*warps[cell.write.warp]) + " stored (line " + std::to_string(program[cell.write.instruction].line) +
-                           "), and no fence.proxy.async lies between");
+        if (kind.bulk && cell.write.at && !cell.write.bulk && warp.clock[shared->warps + cell.write.warp] < cell.write.at) {
+            fail(warp, "a bulk copy touches " + place(warp, address + (k - first) * shadow.granule) + ", which " + by(actor(cell.write.warp), cell.write, "stored ") + ", and no fence.proxy.async lies between");
         }
         const Access* clash = ordered(cell.write) || kind.silent ? nullptr : &cell.write;
         bool with_write = clash != nullptr;
@@ -77,10 +84,8 @@ void Machine::saw(Warp& warp, Shadow& shadow, uint64_t offset, uint64_t bytes, u
             }
         }
         if (clash) {
-            const Warp& other = *warps[clash->warp];
             fail(warp, std::string("data race: it ") + (write ? "writes " : "reads ") + place(warp, address + (k - first) * shadow.granule) +
-                           ", and nothing orders this after the " + (with_write ? "write" : "read") + " by " + op(clash->op) + " on " +
-                           who(other) + " (line " + std::to_string(program[clash->instruction].line) + ")");
+                           ", and nothing orders this after the " + (with_write ? "write" : "read") + " by " + by(actor(clash->warp), *clash, ""));
         }
         if (write) {
             cell.write = now;
@@ -88,8 +93,8 @@ void Machine::saw(Warp& warp, Shadow& shadow, uint64_t offset, uint64_t bytes, u
             if (cell.readers) free_reader_sets.push_back(cell.readers - 1);
             cell.readers = 0;
         } else if (cell.readers) {
-            reader_sets[cell.readers - 1][warp.index] = now;
-        } else if (!cell.read.at || cell.read.warp == warp.index || warp.clock[cell.read.warp] >= cell.read.at) {
+            reader_sets[cell.readers - 1][warp.actor] = now;
+        } else if (!cell.read.at || cell.read.warp == warp.actor || warp.clock[cell.read.warp] >= cell.read.at) {
             cell.read = now;
         } else {
             if (free_reader_sets.empty()) {
@@ -98,9 +103,9 @@ void Machine::saw(Warp& warp, Shadow& shadow, uint64_t offset, uint64_t bytes, u
             }
             uint32_t set = free_reader_sets.back();
             free_reader_sets.pop_back();
-            reader_sets[set].assign(warps.size(), Access());
+            reader_sets[set].assign(shared->warps, Access());
             reader_sets[set][cell.read.warp] = cell.read;
-            reader_sets[set][warp.index] = now;
+            reader_sets[set][warp.actor] = now;
             cell.readers = set + 1;
         }
     }
@@ -110,48 +115,53 @@ void Machine::saw(Warp& warp, Shadow& shadow, uint64_t offset, uint64_t bytes, u
 // fence said. A store ends the release sequence that was there, an atomic operation continues it.
 void Machine::released(Warp& warp, uint64_t key, Semantics semantics, Scope scope, bool read_modify_write) {
     bool releases = semantics == Semantics::release || semantics == Semantics::acq_rel;
-    Location& location = locations[key];
+    Location& location = shared->locations[key];
+    if (location.gpu.size() <= device) location.gpu.resize(shared->devices.size());
     if (!read_modify_write) {
-        location.gpu.clear();
+        location.system.clear();
+        for (Clock& clock : location.gpu) clock.clear();
         location.cta.clear();
     }
+    auto publish = [&](const Clock& said, Scope most) {
+        location.cta[warp.block->place].join(said);
+        if (most >= Scope::gpu) location.gpu[device].join(said);
+        if (most >= Scope::system) location.system.join(said);
+    };
     if (releases) {
-        location.cta[warp.block->index].join(warp.clock);
-        if (scope == Scope::gpu) location.gpu.join(warp.clock);
-        warp.clock.advance(warp.index);
+        publish(warp.clock, scope);
+        warp.clock.advance(warp.actor);
         return;
     }
-    for (Scope of_fence : {Scope::cta, Scope::gpu}) {
+    for (Scope of_fence : {Scope::cta, Scope::gpu, Scope::system}) {
         const Clock& said = warp.fence[uint32_t(of_fence)];
-        if (said.empty()) continue;
-        location.cta[warp.block->index].join(said);
-        if (scope == Scope::gpu && of_fence == Scope::gpu) location.gpu.join(said);
+        if (!said.empty()) publish(said, std::min(scope, of_fence));
     }
 }
 
 // A strong load or an atomic operation: the warp is ordered after what the location publishes, at once if it acquires,
 // else from its next fence on.
 void Machine::acquired(Warp& warp, uint64_t key, Semantics semantics, Scope scope) {
-    auto found = locations.find(key);
-    if (found == locations.end()) return;
+    auto found = shared->locations.find(key);
+    if (found == shared->locations.end()) return;
     bool acquires = semantics == Semantics::acquire || semantics == Semantics::acq_rel;
     Clock& to = acquires ? warp.clock : warp.pending;
     const Location& location = found->second;
-    if (scope == Scope::gpu) to.join(location.gpu);
-    auto near = location.cta.find(warp.block->index);
+    if (scope >= Scope::system) to.join(location.system);
+    if (scope >= Scope::gpu && device < location.gpu.size()) to.join(location.gpu[device]);
+    auto near = location.cta.find(warp.block->place);
     if (near != location.cta.end()) to.join(near->second);
 }
 
 // What the warp knows of, the asynchronous proxy sees from now on.
 void Machine::fence_proxy(Warp& warp) {
     warp.clock.copy_first_half();
-    warp.clock.advance(warp.index);
+    warp.clock.advance(warp.actor);
 }
 
 void Machine::fence(Warp& warp, Scope scope) {
     warp.clock.join(warp.pending);
     warp.fence[uint32_t(scope)] = warp.clock;
-    warp.clock.advance(warp.index);
+    warp.clock.advance(warp.actor);
 }
 
 }  // namespace ptx

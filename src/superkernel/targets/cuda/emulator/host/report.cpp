@@ -25,14 +25,22 @@ std::string Machine::op(uint32_t number) const {
 }
 
 std::string Machine::who(const Warp& warp) const {
+    std::string of = rank.empty() ? "" : " of " + rank;
     if (settings.slot_threads) {
         uint32_t per_slot = settings.slot_threads / kLanes;
         return "SM " + std::to_string(warp.block->index) + ", slot " + std::to_string(warp.number / per_slot) + ", warp " +
-               std::to_string(warp.number % per_slot);
+               std::to_string(warp.number % per_slot) + of;
     }
     const uint32_t* id = warp.block->id;
     return "block (" + std::to_string(id[0]) + ", " + std::to_string(id[1]) + ", " + std::to_string(id[2]) + "), warp " +
-           std::to_string(warp.number);
+           std::to_string(warp.number) + of;
+}
+
+const Warp& Machine::actor(uint32_t place) const {
+    for (const Machine* other : shared->devices) {
+        if (place >= other->first_actor && place - other->first_actor < other->warps.size()) return *other->warps[place - other->first_actor];
+    }
+    return *warps[0];
 }
 
 void Machine::fail(Warp& warp, const std::string& why) const {
@@ -59,7 +67,7 @@ std::string Machine::place(const Warp&, uint64_t address) const {
     return "byte " + std::to_string(address - nearest->begin) + " of " + nearest->name + ", which has " + std::to_string(nearest->end - nearest->begin);
 }
 
-void Machine::deadlock(const std::string& why) const {
+std::string Machine::standing(const std::string& why) const {
     std::map<std::string, std::vector<std::string>> groups;  // what they do -> warps
     for (Warp* warp : warps) {
         if (warp->state == State::done) continue;
@@ -83,7 +91,7 @@ void Machine::deadlock(const std::string& why) const {
         if (members.size() > shown) text += "; and " + std::to_string(members.size() - shown) + " more";
         text += ": " + what;
     }
-    throw Failure(text);
+    return text;
 }
 
 }  // namespace ptx

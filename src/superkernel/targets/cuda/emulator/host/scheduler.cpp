@@ -42,27 +42,36 @@ uint32_t special_value(const Machine& m, const Warp& warp, const Special& specia
 
 }  // namespace
 
+uint64_t Machine::places() const {
+    return std::min<uint64_t>(settings.resident, uint64_t(settings.grid[0]) * settings.grid[1] * settings.grid[2]);
+}
+
+uint32_t Machine::warps_of_block() const {
+    return (settings.threads[0] * settings.threads[1] * settings.threads[2] + kLanes - 1) / kLanes;
+}
+
 void Machine::begin() {
     random.seed(settings.seed);
     block_count = uint64_t(settings.grid[0]) * settings.grid[1] * settings.grid[2];
-    uint32_t threads = settings.threads[0] * settings.threads[1] * settings.threads[2];
-    uint32_t per_block = (threads + kLanes - 1) / kLanes;
-    uint64_t places = std::min<uint64_t>(settings.resident, block_count);
-    for (uint64_t place = 0; place < places; ++place) {
+    uint32_t per_block = warps_of_block();
+    for (uint64_t place = 0; place < places(); ++place) {
         blocks.push_back(std::make_unique<Block>());
         Block& block = *blocks.back();
         block.index = uint32_t(place);
+        block.place = uint64_t(device) << 16 | place;
         for (uint32_t number = 0; number < per_block; ++number) {
             block.warps.push_back(std::make_unique<Warp>());
             Warp& warp = *block.warps.back();
             warp.machine = this, warp.block = &block, warp.number = number, warp.index = uint32_t(warps.size());
+            warp.actor = first_actor + warp.index;
             warp.priority = random.next();
             warps.push_back(&warp);
         }
     }
     for (Warp* warp : warps) {
-        warp->clock.resize(2 * warps.size());
-        warp->clock.advance(warp->index);
+        warp->clock = known;
+        warp->clock.resize(2 * shared->warps);
+        warp->clock.advance(warp->actor);
     }
     held.assign(warps.size(), false);
     ready_changed = true;
@@ -110,7 +119,7 @@ void Machine::end_warp(Warp& warp) {
     complete_copies(warp);
     warp.state = State::done;
     ready_changed = true;
-    ++progress;
+    ++shared->progress;
     if (--warp.block->running == 0 && next_block < block_count) start_block(*warp.block);
 }
 
@@ -135,7 +144,7 @@ void Machine::hold_some() {
 // Whether a warp polls and nothing has changed. With lanes apart, all of its groups have had many turns by then.
 bool Machine::in_vain(const Warp& warp) const {
     uint64_t patience = settings.apart ? kPatience * 8 : kPatience;
-    return warp.polls > patience && warp.poll_progress == progress;
+    return warp.polls > patience && warp.poll_progress == shared->progress;
 }
 
 void Machine::find_ready() {
@@ -148,7 +157,7 @@ void Machine::find_ready() {
 
 // A warp that is neither held back nor would see again what it saw when it polled last.
 bool Machine::eager(const Warp& warp) const {
-    bool polls = warp.polls > 1 && (warp.poll_progress == progress ||
+    bool polls = warp.polls > 1 && (warp.poll_progress == shared->progress ||
                                     (warp.poll_host && !std::memcmp(warp.poll_host, &warp.poll_value, warp.poll_bytes)));
     return warp.state == State::ready && !polls && !(Order(settings.order) == Order::held && held[warp.index]);
 }
@@ -188,7 +197,7 @@ bool Machine::waits_for_host() {
         Range* range = warp->state == State::ready ? range_of(warp->polled, 1, hint) : nullptr;
         return range && range->outside;
     });
-    if (waits) ++progress;
+    if (waits) ++shared->progress;
     return waits;
 }
 
@@ -204,11 +213,12 @@ int Machine::run(uint64_t most_steps) {
             }
             if (in_vain(*warp) && std::all_of(warps.begin(), warps.end(), [&](Warp* w) { return w->state != State::ready || in_vain(*w); })) {
                 if (waits_for_host()) return 3;
+                if (shared->devices.size() > 1) return 4;
                 deadlock("deadlock: no warp can go on");
             }
             uint64_t mean = std::max(1u, settings.quantum);
             execute(*warp, Order(settings.order) == Order::clock ? int64_t(mean) : int64_t(1 + random.below(2 * mean)));
-            if (progress != seen_progress) seen_progress = progress, last_progress_step = steps;
+            if (shared->progress != seen_progress) seen_progress = shared->progress, last_progress_step = steps;
             if (steps - last_progress_step > settings.stall_limit) {
                 deadlock("no progress in the last " + std::to_string(steps - last_progress_step) + " steps: is this an endless loop?");
             }

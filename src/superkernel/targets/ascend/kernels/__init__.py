@@ -1,0 +1,1 @@
+"""targets.ascend.kernels: sub-kernels for the emulated chip."""
