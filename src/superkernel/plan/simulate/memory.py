@@ -212,24 +212,34 @@ class Memory:
             self._uses_of[node.index] = tuple(uses)
         return self._uses_of[node.index]
 
-    def serial(self, rows: Rows, tilings: Mapping[int, Tiling], seen: Mapping[str, int]) -> dict[tuple[int, int], int]:
+    def serial(
+        self, rows: Rows, tilings: Mapping[int, Tiling], seen: Mapping[str, int], salt: int
+    ) -> dict[tuple[int, int], int]:
         """Run the ops one by one on `rows`; the digest of everything each block and each agent (block -1) read."""
-        digests = {}
+        digests: dict[tuple[int, int], int] = {}
         for op in self.plan.graph.order:
-            node = self.plan.graph.nodes[op]
-            tiling = tilings.get(op, Tiling(0, node.blocks))
-            events = [seen[event] for event in node.awaits]
-            if node.dynamic:
-                digests[op, -1] = digest(op, -1, tiling, [*events, *_read(rows, self.inputs(op))])
-            for block in range(tiling.blocks):
-                touched = self.accesses(op, block, tiling.blocks)
-                read = [*_read(rows, touched.early), *_read(rows, touched.reads)]
-                for piece in touched.scratch:
-                    rows[piece.buffer].write(piece, scratch_value(op, block))
-                read += _read(rows, touched.scratch)
-                value = digests[op, block] = digest(op, block, tiling, [*events, *read])
-                for piece in touched.writes:
-                    rows[piece.buffer].write(piece, value)
+            digests |= self.serial_op(op, rows, tilings, seen, salt)
+        return digests
+
+    def serial_op(
+        self, op: int, rows: Rows, tilings: Mapping[int, Tiling], seen: Mapping[str, int], salt: int
+    ) -> dict[tuple[int, int], int]:
+        """One op of a serial run."""
+        digests = {}
+        node = self.plan.graph.nodes[op]
+        tiling = tilings.get(op, Tiling(0, node.blocks))
+        known = [salt, *(seen[event] for event in node.awaits)]
+        if node.dynamic:
+            digests[op, -1] = digest(op, -1, tiling, [*known, *_read(rows, self.inputs(op))])
+        for block in range(tiling.blocks):
+            touched = self.accesses(op, block, tiling.blocks)
+            read = [*_read(rows, touched.early), *_read(rows, touched.reads)]
+            for piece in touched.scratch:
+                rows[piece.buffer].write(piece, scratch_value(op, block))
+            read += _read(rows, touched.scratch)
+            value = digests[op, block] = digest(op, block, tiling, [*known, *read])
+            for piece in touched.writes:
+                rows[piece.buffer].write(piece, value)
         return digests
 
 
