@@ -8,7 +8,7 @@ buffer of the arena destroys the cells of all buffers that share its bytes; a se
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -74,7 +74,7 @@ class Accesses:
 
 
 @dataclass(frozen=True)
-class _Use:
+class Use:
     """How an op uses one buffer."""
 
     buffer: str
@@ -92,7 +92,7 @@ class Memory:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self._accesses: dict[tuple[int, int, int], Accesses] = {}
-        self._uses_of: dict[int, tuple[_Use, ...]] = {}
+        self._uses_of: dict[int, tuple[Use, ...]] = {}
         self._overwritten: dict[Piece, Pieces] = {}
 
     @cached_property
@@ -196,21 +196,22 @@ class Memory:
                 found["scratch" if use.scratch else "writes"] += part
         return Accesses(*(tuple(found[what]) for what in ("early", "reads", "scratch", "writes")))
 
-    def _uses(self, node: Node) -> tuple[_Use, ...]:
+    def _uses(self, node: Node) -> tuple[Use, ...]:
         if node.index not in self._uses_of:
-            by_name: dict[str, list[Param]] = {}
-            for param, name in node.arguments():
-                by_name.setdefault(name, []).append(param)
-            uses = []
-            for name, params in by_name.items():
-                aligned = all(p.block and p.shape == params[0].shape for p in params)
-                writes = any(p.kind.writes for p in params)
-                reads, scratch = any(p.kind.reads for p in params), all(p.kind is Kind.WORKSPACE for p in params)
-                early = any(p.name in node.kernel.read_before_wait for p in params)
-                whole = [] if aligned or writes else self._pieces(name, 0, self.lengths[name])
-                uses.append(_Use(name, aligned, reads, early, writes, scratch, whole))
-            self._uses_of[node.index] = tuple(uses)
+            self._uses_of[node.index] = tuple(self._find_uses(node))
         return self._uses_of[node.index]
+
+    def _find_uses(self, node: Node) -> Iterator[Use]:
+        by_name: dict[str, list[Param]] = {}
+        for param, name in node.arguments():
+            by_name.setdefault(name, []).append(param)
+        for name, params in by_name.items():
+            aligned = all(p.block and p.shape == params[0].shape for p in params)
+            writes = any(p.kind.writes for p in params)
+            reads, scratch = any(p.kind.reads for p in params), all(p.kind is Kind.WORKSPACE for p in params)
+            early = any(p.name in node.kernel.read_before_wait for p in params)
+            whole = [] if aligned or writes else self._pieces(name, 0, self.lengths[name])
+            yield Use(name, aligned, reads, early, writes, scratch, whole)
 
     def serial(
         self, rows: Rows, tilings: Mapping[int, Tiling], seen: Mapping[str, int], salt: int
