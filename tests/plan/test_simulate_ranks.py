@@ -11,9 +11,8 @@ from plan.strategies import OPTIONS, PLAIN
 
 from superkernel.model.op import Op
 from superkernel.model.ranks import RankGroup
-from superkernel.model.window_layout import FAILED
+from superkernel.model.window_layout import FAILED, has_arrived
 from superkernel.plan import simulate, simulate_ranks, validate_ranks
-from superkernel.plan.simulate.windows import has_arrived
 
 pytestmark = pytest.mark.slow
 
@@ -74,6 +73,7 @@ def test_rounds_may_wrap() -> None:
     first = dict.fromkeys(range(3), FAILED - 4)
     assert all(simulate_ranks(exchange(3).plans, seed, rounds=6, first_rounds=first).ok for seed in range(10))
     assert has_arrived(2, FAILED - 1) and not has_arrived(FAILED - 1, 2) and not has_arrived(0, 1)
+    assert not has_arrived(FAILED, 1) and has_arrived(5, 5)
 
 
 def test_a_group_of_one_rank_runs_by_itself() -> None:

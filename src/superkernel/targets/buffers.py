@@ -16,6 +16,7 @@ from ..errors import LaunchError, nearest, shown
 from ..model.graph import Buffer, Graph
 from ..model.params import scalar_bits
 from .launch_outputs import LaunchOutputs, no_outputs
+from .windows import check_windows, has_windows
 
 IN_ARENA = -1  # the size of a buffer that has its place in the arena of the launch
 _LINE, _PAGE = 64, 4096
@@ -129,6 +130,8 @@ def bind(
         bound.values.append(address)
         bound.sizes.append(size)
     check_overlaps(graph, bound.values, bound.sizes, where)
+    if has_windows(graph):
+        check_windows(graph, dict(zip(graph.buffers, zip(bound.values, bound.sizes, strict=True), strict=True)), where)
     return bound
 
 
@@ -147,7 +150,8 @@ def _missing(buffer: Buffer) -> str:
     if buffer.scalar:
         return f"the scalar {shown(buffer.name)} was not passed"
     if buffer.window:
-        return f"{shown(buffer.name)} is a window that all ranks of a group share, and was not passed"
+        shared = f"{shown(buffer.name)} is a window that all ranks of a group share, and was not passed"
+        return f"{shared}: pass memory that all of them map (docs/collectives.md)"
     if buffer.needs_value:
         return f"{shown(buffer.name)} is read before any op writes it, and was not passed"
     return f"{shown(buffer.name)} was not passed; it has no dtype[shape], so it cannot be allocated here"

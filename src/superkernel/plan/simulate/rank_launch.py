@@ -6,13 +6,13 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ...model.window_layout import next_round
+from ...model.window_layout import has_arrived, next_round
 from ..classes import CoreClasses
 from ..plan import Plan
 from ..steps import AwaitRanks, NotifyRanks
 from .launch import Launch
 from .memory import Piece, Rows
-from .windows import RankMemory, SeenWindow, WindowKey, Windows, has_arrived
+from .windows import RankMemory, SeenWindow, WindowKey, Windows
 
 
 @dataclass

@@ -19,16 +19,10 @@ from .memory import Memory, Row, Rows, Use
 
 WindowKey = tuple[str, tuple[int, ...], int]  # name and ranks of its group; its place among the group's windows
 LayoutOf = Callable[[RankGroup, int], WindowLayout]  # group as a rank knows it, cells of a slot -> where slots lie
-_WIDTH = 1 << 32
 
 
 def usual_layout(group: RankGroup, cells: int) -> WindowLayout:
     return WindowLayout(group.size, cells)
-
-
-def has_arrived(arrived: int, round_number: int) -> bool:
-    """Whether a rank whose last published round is `arrived` has published `round_number`: rounds wrap."""
-    return (arrived - round_number) % _WIDTH < _WIDTH // 2
 
 
 class Windows:
