@@ -40,6 +40,7 @@ from .lowering.program_trace import (
 )
 from .lowering.protocol import KernelOps
 from .pending_collectives import PendingCollectives
+from .process_groups import is_unknown_to_torch
 from .profit_gate import FUSED, ON_ONE_CORE, LaunchFunction, ProfitGate
 from .rank_rounds import RankRounds
 from .registry import find_kernel, make_ops, named_arguments
@@ -131,6 +132,12 @@ def match_calls(
         else:
             calls.append((call, match_library_call(call, target, cores, scratch)))
     return MatchedProgram(trace, calls, scratch)
+
+
+def needs_unknown_group(program: MatchedProgram) -> bool:
+    """Whether torch would run a collective of a group that only this back end knows."""
+    left = [call for call, match in program.calls if isinstance(match, Unfusible) and isinstance(call, LibraryCall)]
+    return any(is_unknown_to_torch(value) for call in left for value in (*call.args, *call.kwargs.values()))
 
 
 def match_library_call(call: LibraryCall, target: Target, cores: int, scratch: ScratchBuffers) -> list[Op] | Unfusible:
