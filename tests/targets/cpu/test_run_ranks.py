@@ -135,3 +135,14 @@ def test_ops_of_ops_json_run_by_hand(tmp_path: Path) -> None:
     assert in_threads([partial(run, rank) for rank in range(2)]) == [None, None]
     expected = (inputs[0] * 31 + inputs[1])[::-1]
     assert all(np.array_equal(result, expected) for result in found)
+
+
+def test_a_dump_shows_what_ranks_do(tmp_path: Path) -> None:
+    kernel = compile_ranks(2, 2)[1]
+    kernel.dump(tmp_path)
+    pages = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert "notifies the ranks of tp (10,11): d" in pages["graph.txt"]
+    assert "collectives: 2 with the ranks of tp (10,11); waits for ranks: 2" in pages["plan.txt"]
+    assert "wait for ranks of tp (10,11) before collect_d: collective d" in pages["plan.txt"]
+    assert "2 collectives, 2 waits for ranks" in pages["validation.txt"]
+    assert "// [0-1] wait for ranks of tp (10,11) before pass_on: collective c" in pages["source.cpp"]
