@@ -63,8 +63,6 @@ class EmulatedGroup:
         ranks = tuple(range(FIRST_RANK, FIRST_RANK + len(self.hosts)))
         found = ProcessGroupRanks(RankGroup(WHOLE, ranks, rank), self._handle, self.store, 1.0)
         self._patch.setattr(process_groups, "_known", {WHOLE: found})
-        self._patch.setattr(machine_groups, "parts_of_groups", parts := {})
-        self._patch.setattr(process_groups, "parts_of_groups", parts)
         self._patch.setattr(machine_groups, "_hosts", {WHOLE: (self._handle, tuple(self.hosts))})
         self._patch.setattr(machine_groups, "_agreements", {})
         return found
@@ -73,12 +71,10 @@ class EmulatedGroup:
         self.become(rank)
         return divide_collectives(module, Host(self.hosts[rank]))  # type: ignore[arg-type]
 
-    def members(self, name: str) -> list[int]:
-        """The places of a group, by the name that a graph has for it."""
-        machines = Machines.from_hosts(self.hosts, 0)
-        if name == WHOLE:
-            return list(range(len(self.hosts)))
-        return machines.members(int(name.removeprefix(f"{WHOLE} on machine ")))
+    def members(self, rank: int, ranks: int) -> list[int]:
+        """The places that take part in a collective of so many ranks: all, or those of a machine."""
+        machines = Machines.from_hosts(self.hosts, rank)
+        return list(range(len(self.hosts))) if ranks == len(self.hosts) else machines.members(machines.of[rank])
 
     def run(self, modules: Sequence[GraphModule], inputs: Sequence[torch.Tensor]) -> list[Any]:
         """The graph of each rank in a thread."""
@@ -108,17 +104,17 @@ class _Meetings:
 
     def __init__(self, group: EmulatedGroup) -> None:
         self._group, self._changed, self._stopped = group, threading.Condition(), False
-        self._brought: dict[tuple[str, int], dict[int, Any]] = {}
-        self._counts: dict[tuple[str, int], int] = {}
+        self._brought: dict[tuple[tuple[int, ...], int], dict[int, Any]] = {}
+        self._counts: dict[tuple[tuple[int, ...], int], int] = {}
 
     def stop(self) -> None:
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
 
-    def meet(self, name: str, rank: int, brought: Any) -> tuple[int, list[Any]]:
+    def meet(self, rank: int, ranks: int, brought: Any) -> tuple[int, list[Any]]:
         """The place of this rank, and what all have brought, by place."""
-        members = self._group.members(name)
+        members = name = tuple(self._group.members(rank, ranks))
         with self._changed:
             number = self._counts.get((name, rank), 0)
             self._counts[name, rank] = number + 1
@@ -141,8 +137,8 @@ class _Rank(Interpreter):
         if target is collective.wait_tensor.default:
             return args[0]
         if target is collective.reduce_scatter_tensor.default:
-            given, reduction, ranks, name = args
-            place, brought = self._meetings.meet(name, self._rank, (given, reduction))
+            given, reduction, ranks, _ = args
+            place, brought = self._meetings.meet(self._rank, ranks, (given, reduction))
             assert len(brought) == ranks and all(other[1] == reduction for other in brought)
             parts = [tensor.chunk(ranks)[place].float() for tensor, _ in brought]
             if not given.dtype.is_floating_point:
@@ -152,13 +148,13 @@ class _Rank(Interpreter):
                 total = _JOINED[reduction](total, part)
             return (total / ranks if reduction == "avg" else total).to(given.dtype)
         if target is collective.all_gather_into_tensor.default:
-            given, ranks, name = args
-            _, brought = self._meetings.meet(name, self._rank, given)
+            given, ranks, _ = args
+            _, brought = self._meetings.meet(self._rank, ranks, given)
             assert len(brought) == ranks
             return torch.cat(brought)
         if target is collective.all_to_all_single.default:
-            given, received, sent, name = args
-            place, brought = self._meetings.meet(name, self._rank, (given, sent))
+            given, received, sent, _ = args
+            place, brought = self._meetings.meet(self._rank, len(sent), (given, sent))
             parts = [tensor.split(splits)[place] for tensor, splits in brought]
             assert [part.shape[0] for part in parts] == list(received)
             return torch.cat(parts)

@@ -12,7 +12,7 @@ from torch.fx import Graph, GraphModule
 
 from superkernel.errors import LaunchError
 from superkernel.frontend.machine_groups import Machines, agree, machine_group
-from superkernel.frontend.process_groups import find_process_group, is_unknown_to_torch
+from superkernel.frontend.process_groups import find_process_group
 
 collective = torch.ops._c10d_functional
 HOSTS = {
@@ -162,8 +162,7 @@ def test_groups_of_a_machine_have_names_and_so_keys_of_their_own(monkeypatch: py
     found = []
     for rank in range(4):
         part = machine_group(emulated.become(rank), Machines.from_hosts("ABAB", rank))
-        assert find_process_group(part.group.name) is part and is_unknown_to_torch(part.group.name)
-        assert part.is_alive and not is_unknown_to_torch(WHOLE)
+        assert part.is_alive and part.whole is find_process_group(WHOLE)
         found.append((part.group.name, part.group.ranks, part.group.rank))
     assert found == [
         ("whole on machine 0", (10, 12), 0),

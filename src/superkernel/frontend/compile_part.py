@@ -33,10 +33,10 @@ from .segments import (
     ProgramStep,
     Segment,
     cut_segments,
+    is_left_inside_machine,
     link_segments,
     list_ops,
     match_calls,
-    needs_unknown_group,
 )
 from .settings import BackendSettings, Fuse
 
@@ -129,7 +129,7 @@ def _lower(part: GraphPart, settings: BackendSettings, left_to_library: Sequence
             return LoweredPart(part, None, None)
         reasons = {call.call: call.reason for call in left_to_library}
         matched = match_calls(lowered.trace, settings.chosen_target, _cores(settings), reasons, collectives)
-        if module is part.module or not needs_unknown_group(matched):
+        if module is part.module or not is_left_inside_machine(matched):
             break
     return LoweredPart(part, lowered, matched)
 

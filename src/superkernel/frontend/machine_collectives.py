@@ -2,7 +2,8 @@
 
 An all_reduce becomes a reduce_scatter of the ranks of this machine, an all_to_all of the whole group in which each rank
 exchanges its part with one rank of every other machine, and an all_gather of the ranks of this machine. Those inside a
-machine are ops of segments; torch runs the one between machines, on the group's own back end: no group is created.
+machine are ops of segments; torch runs the one between machines, on the group's own back end: no group is created. In
+the graph, a collective inside a machine has the name of the whole group and the number of ranks on one machine.
 
 Elements are reduced by rank inside a machine, then by machine, in the order of the group: all ranks have the same bits.
 Every rank divides alike: by the machines of all ranks, the dtype and the size. That all of them do they agree upon
@@ -21,8 +22,8 @@ from torch.fx import Graph, GraphModule, Node
 from ..errors import UnsupportedError
 from ..targets.collectives import CollectiveSupport
 from .lowering.inductor import copied_module
-from .machine_groups import Machines, machine_group, machines_of
-from .process_groups import ProcessGroupRanks, find_process_group
+from .machine_groups import Machines, machines_of
+from .process_groups import find_process_group
 
 aten, collective = torch.ops.aten, torch.ops._c10d_functional
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
@@ -68,9 +69,7 @@ def _find_division(node: Node, support: CollectiveSupport) -> _Division | None:
     except UnsupportedError:
         return None
     machines = machines_of(found, support.host_id())
-    if machines.count == 1 or machines.ranks_each < 2:
-        return None
-    return _Division(node, users[0], found, machines, machine_group(found, machines))
+    return None if machines.count == 1 or machines.ranks_each < 2 else _Division(node, users[0], machines)
 
 
 @dataclass(frozen=True)
@@ -79,9 +78,7 @@ class _Division:
 
     node: Node
     wait: Node
-    group: ProcessGroupRanks
     machines: Machines
-    inside: ProcessGroupRanks  # the ranks of this machine
 
     def divide(self) -> None:
         is_reduction = self.node.target is collective.all_reduce.default
@@ -108,21 +105,21 @@ class _Division:
     def _exchanged(self, part: Node, count: int) -> Node:
         """What the partners of this rank on all machines have, started where the collective is; by their places."""
         partners = self.machines.partners(self.machines.index)
-        splits = [count if place in partners else 0 for place in range(self.group.group.size)]
+        splits = [count if place in partners else 0 for place in range(len(self.machines.of))]
         sent = self._call(self.node, aten.repeat.default, part, [self.machines.count])
         name = self.node.args[-1]
         started = self._call(self.node, collective.all_to_all_single.default, sent, splits, splits, name)
         return self._call(self.wait, collective.wait_tensor.default, started)
 
     def _inside(self, before: Node, target: Any, *args: Any) -> Node:
-        started = self._call(before, target, *args, self.inside.group.size, self.inside.group.name)
+        started = self._call(before, target, *args, self.machines.ranks_each, self.node.args[-1])
         return self._call(before, collective.wait_tensor.default, started)
 
     def _all_reduce(self) -> Node:
         given, reduction = self.node.args[0], self.node.args[1]
         assert isinstance(given, Node)
         value = given.meta["val"]
-        ranks, machines = self.inside.group.size, self.machines.count
+        ranks, machines = self.machines.ranks_each, self.machines.count
         count = -(-value.numel() // ranks)
         flat = self._call(self.node, aten.reshape.default, given, [value.numel()])
         if count * ranks != value.numel():

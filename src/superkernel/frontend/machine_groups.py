@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import LaunchError
 from ..model.ranks import RankGroup
-from .process_groups import ProcessGroupRanks, parts_of_groups
+from .process_groups import ProcessGroupRanks
 
 # keys of the store of a group, with the global rank behind them
 _HOSTS = "superkernel/hosts"
@@ -71,18 +71,14 @@ def machines_of(found: ProcessGroupRanks, host_id: str) -> Machines:
 
 
 def machine_group(found: ProcessGroupRanks, machines: Machines) -> ProcessGroupRanks:
-    """The ranks of the group that are on this machine, as a group of which torch knows nothing.
+    """The ranks of the group that are on this machine, as a group of their own.
 
     Its name differs from machine to machine, and with it the keys by which its ranks meet in the store of the group.
     """
     number, group = machines.of[machines.place], found.group
     ranks = tuple(group.ranks[place] for place in machines.members(number))
     inside = RankGroup(f"{group.name} on machine {number}", ranks, machines.index)
-    known = parts_of_groups.get(inside.name)
-    if known is None or known.handle is not found.handle:
-        known = ProcessGroupRanks(inside, found.handle, found.store, found.timeout_s, found)
-        parts_of_groups[inside.name] = known
-    return known
+    return ProcessGroupRanks(inside, found.handle, found.store, found.timeout_s, found)
 
 
 def agree(found: ProcessGroupRanks, statement: str) -> None:

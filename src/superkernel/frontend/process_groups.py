@@ -32,14 +32,11 @@ class ProcessGroupRanks:
 
 
 _known: dict[str, ProcessGroupRanks] = {}  # by name
-parts_of_groups: dict[str, ProcessGroupRanks] = {}  # by names that torch does not know
 _machines: dict[str, tuple[Any, tuple[str, ...]]] = {}  # by name: the handle, and the machine of each rank
 
 
 def find_process_group(name: Any) -> ProcessGroupRanks:
     """UnsupportedError: its ranks cannot find each other through a store."""
-    if is_unknown_to_torch(name) and parts_of_groups[name].is_alive:
-        return parts_of_groups[name]
     handle = _resolved(name) if isinstance(name, str) else None
     if handle is None:
         raise UnsupportedError(f"collective of the group {name!r}, which is not known in this process")
@@ -54,11 +51,6 @@ def find_process_group(name: Any) -> ProcessGroupRanks:
     found = ProcessGroupRanks(RankGroup(name, ranks, handle.rank()), handle, registered[1], _timeout_s(handle))
     _known[name] = found
     return found
-
-
-def is_unknown_to_torch(name: Any) -> bool:
-    """Whether only this back end can run collectives of the group."""
-    return isinstance(name, str) and name in parts_of_groups
 
 
 def share_machine(found: ProcessGroupRanks, host_id: str) -> bool:

@@ -25,7 +25,7 @@ from ..targets.collectives import CollectiveSupport
 from ..targets.protocol import ModelSupport, OperatorLibrary, Target
 from .capture.fusibility import Cause, Unfusible
 from .collective_calls import communicates
-from .collective_match import CollectiveMatcher, FusedCollective, StartedCollectives
+from .collective_match import CollectiveMatcher, FusedCollective, StartedCollectives, is_inside_machine
 from .gate_conditions import measuring_policy
 from .left_to_torch import why_left_to_torch
 from .listed_ops import ListedOp, listed_op
@@ -40,7 +40,6 @@ from .lowering.program_trace import (
 )
 from .lowering.protocol import KernelOps
 from .pending_collectives import PendingCollectives
-from .process_groups import is_unknown_to_torch
 from .profit_gate import FUSED, ON_ONE_CORE, LaunchFunction, ProfitGate
 from .rank_rounds import RankRounds
 from .registry import find_kernel, make_ops, named_arguments
@@ -134,10 +133,10 @@ def match_calls(
     return MatchedProgram(trace, calls, scratch)
 
 
-def needs_unknown_group(program: MatchedProgram) -> bool:
-    """Whether torch would run a collective of a group that only this back end knows."""
+def is_left_inside_machine(program: MatchedProgram) -> bool:
+    """Whether torch would run a collective of some ranks of a group, for which it knows no group."""
     left = [call for call, match in program.calls if isinstance(match, Unfusible) and isinstance(call, LibraryCall)]
-    return any(is_unknown_to_torch(value) for call in left for value in (*call.args, *call.kwargs.values()))
+    return any(communicates(call.op._schema.name) and is_inside_machine(call) for call in left)
 
 
 def match_library_call(call: LibraryCall, target: Target, cores: int, scratch: ScratchBuffers) -> list[Op] | Unfusible:
