@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -185,3 +189,33 @@ def test_ranks_agree_before_they_divide(monkeypatch: pytest.MonkeyPatch) -> None
         LaunchError, match="ranks 13 and 11 divide them among machines differently: 'sum' here and 'max'"
     ):
         agree(found, "sum")
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize(("ranks", "ranks_each", "fused"), [(4, 2, 8), (2, 1, 0)])
+def test_ranks_on_two_machines(ranks: int, ranks_each: int, fused: int, tmp_path: Path) -> None:
+    """Processes that take themselves for two machines: values, bits, `fuse=off`, and what explain says.
+
+    With one rank on each, nothing is inside a machine, and every collective splits its segment.
+    """
+    program = Path(__file__).with_name("machine_rank.py")
+    paths = os.pathsep.join(path for path in sys.path if path)
+    environment = {**os.environ, "PYTHONPATH": paths}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(program), str(rank), str(ranks), str(ranks_each), str(tmp_path / "store")],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(ranks)
+    ]
+    try:
+        printed = [process.communicate(timeout=800)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    for process, text in zip(processes, printed, strict=True):
+        assert process.returncode == 0, text
+        assert f"fused inside: {fused}; across: True" in text

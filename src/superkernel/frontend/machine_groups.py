@@ -15,7 +15,7 @@ from .process_groups import ProcessGroupRanks
 _HOSTS = "superkernel/hosts"
 _DIVIDED = "superkernel/divided"  # and a number
 _hosts: dict[str, tuple[Any, tuple[str, ...]]] = {}  # by name of a group: its handle, and the host id of each place
-_agreements: dict[str, int] = {}  # by name of a group: how often its ranks have agreed
+_agreements: dict[str, tuple[Any, int]] = {}  # by name of a group: its handle, and how often its ranks have agreed
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,9 @@ def agree(found: ProcessGroupRanks, statement: str) -> None:
     A rank that ran such a collective as one would exchange other messages than the others expect.
     """
     group = found.group
-    number = _agreements.get(group.name, 0)
-    _agreements[group.name] = number + 1
+    handle, number = _agreements.get(group.name, (None, 0))
+    number = number if handle is found.handle else 0
+    _agreements[group.name] = found.handle, number + 1
     said = _exchange(found, f"{_DIVIDED}/{number}", statement, "how a collective is divided among machines")
     for rank, other in zip(group.ranks, said, strict=True):
         if other != statement:
