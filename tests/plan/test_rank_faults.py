@@ -195,7 +195,7 @@ def test_a_planted_fault_is_found(name: str, case: RankCase, seed: int) -> None:
     assert "P23" in found, f"{name}: found {found}"
 
 
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(60))
 @given(case=rank_cases(least_ranks=2), name=st.sampled_from(sorted(IN_STEPS)), seed=SEEDS)
 def test_what_simulate_ranks_finds_validate_ranks_finds(case: RankCase, name: str, seed: int) -> None:
     faulty = IN_STEPS[name](case.plans, random.Random(seed))

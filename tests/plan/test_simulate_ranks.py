@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 SEEDS = st.integers(0, 9999)
 
 
-@settings(max_examples=examples(200))
+@settings(max_examples=examples(120))
 @given(rank_cases(options=OPTIONS), SEEDS)
 def test_no_interleaving_of_ranks_reads_early_overwrites_or_hangs(case: RankCase, seed: int) -> None:
     report = validate_ranks(case.plans)
