@@ -54,16 +54,16 @@ class EmulatedGroup:
     """`hosts` has a letter for the machine of each rank."""
 
     def __init__(self, hosts: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.hosts, self.store, self._handle = hosts, DictStore(), object()
+        self.hosts, self.store, self.handle = hosts, DictStore(), object()
         self._patch = monkeypatch
-        monkeypatch.setattr(process_groups, "_resolved", lambda name: self._handle if name == WHOLE else None)
+        monkeypatch.setattr(process_groups, "_resolved", lambda name: self.handle if name == WHOLE else None)
 
     def become(self, rank: int) -> ProcessGroupRanks:
         """What the process of one rank knows."""
         ranks = tuple(range(FIRST_RANK, FIRST_RANK + len(self.hosts)))
-        found = ProcessGroupRanks(RankGroup(WHOLE, ranks, rank), self._handle, self.store, 1.0)
+        found = ProcessGroupRanks(RankGroup(WHOLE, ranks, rank), self.handle, self.store, 1.0)
         self._patch.setattr(process_groups, "_known", {WHOLE: found})
-        self._patch.setattr(machine_groups, "_hosts", {WHOLE: (self._handle, tuple(self.hosts))})
+        self._patch.setattr(machine_groups, "_hosts", {WHOLE: (self.handle, tuple(self.hosts))})
         self._patch.setattr(machine_groups, "_agreements", {})
         return found
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,21 @@ from frontend.emulated_group import WHOLE, EmulatedGroup
 from torch.fx import Graph, GraphModule
 
 from superkernel.errors import LaunchError
+from superkernel.frontend import process_groups
+from superkernel.frontend.capture.fusibility import Unfusible
+from superkernel.frontend.collective_match import CollectiveMatcher, is_inside_machine
+from superkernel.frontend.lowering.program_trace import (
+    LibraryCall,
+    ProgramTrace,
+    Storage,
+    StorageOrigin,
+    TracedTensor,
+)
 from superkernel.frontend.machine_groups import Machines, agree, machine_group
 from superkernel.frontend.process_groups import find_process_group
+from superkernel.frontend.segments import MatchedProgram, is_left_inside_machine
+from superkernel.model.tensor_arg import ScratchBuffers
+from superkernel.targets.cpu.collectives import CpuCollectives
 
 collective = torch.ops._c10d_functional
 HOSTS = {
@@ -189,6 +203,36 @@ def test_ranks_agree_before_they_divide(monkeypatch: pytest.MonkeyPatch) -> None
         LaunchError, match="ranks 13 and 11 divide them among machines differently: 'sum' here and 'max'"
     ):
         agree(found, "sum")
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_collective_inside_a_machine_is_of_its_ranks_and_never_left_to_torch(
+    ranks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch would take it for one of the whole group: what cannot be fused is lowered again, undivided."""
+    emulated = EmulatedGroup("ABAB", monkeypatch)
+    emulated.become(2)
+    given, result = (
+        TracedTensor(Storage(name, StorageOrigin.RETURNED, 4 * count, 0), 0, torch.float32, (count,), (1,))
+        for name, count in (("x", 8), ("y", 8 * ranks))
+    )
+    call = LibraryCall(collective.all_gather_into_tensor.default, (given, ranks, WHOLE), {}, (result,))
+    support = CpuCollectives()
+    monkeypatch.setattr(support, "host_id", lambda: "A")
+    monkeypatch.setattr(process_groups, "_machines", {})
+    for rank, host in enumerate("ABAB"):
+        emulated.store.set(f"superkernel/machine/{10 + rank}", host)
+    matched = CollectiveMatcher(support, 1).match(call)
+    program = MatchedProgram(ProgramTrace({}, [call], [], [], [], []), [(call, matched)], ScratchBuffers("scratch"))
+    assert is_inside_machine(call) == (ranks == 2)
+    if ranks == 2:
+        assert isinstance(matched, tuple)
+        assert (matched[0].group.name, matched[0].group.ranks) == ("whole on machine 0", (10, 12))
+        left = replace(program, calls=[(call, Unfusible("all_gather", "no kernel"))])
+        assert is_left_inside_machine(left) and not is_left_inside_machine(program)
+    else:
+        assert isinstance(matched, Unfusible) and matched.reason == "collective across machines"
+        assert not is_left_inside_machine(program)
 
 
 @pytest.mark.conformance
