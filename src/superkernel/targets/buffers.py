@@ -16,7 +16,6 @@ from ..errors import LaunchError, nearest, shown
 from ..model.graph import Buffer, Graph
 from ..model.params import scalar_bits
 from .launch_outputs import LaunchOutputs, no_outputs
-from .windows import check_windows, has_windows
 
 IN_ARENA = -1  # the size of a buffer that has its place in the arena of the launch
 _LINE, _PAGE = 64, 4096
@@ -130,8 +129,6 @@ def bind(
         bound.values.append(address)
         bound.sizes.append(size)
     check_overlaps(graph, bound.values, bound.sizes, where)
-    if has_windows(graph):
-        check_windows(graph, dict(zip(graph.buffers, zip(bound.values, bound.sizes, strict=True), strict=True)), where)
     return bound
 
 

@@ -1,13 +1,13 @@
-"""targets.windows: the windows that a caller passes to a launch -> checked: their round has begun, and is not over."""
+"""targets.cpu.windows: windows that a caller passes to a launch -> checked: their round has begun, and is not over."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
 
-from ..errors import LaunchError, shown
-from ..model.graph import Graph
-from ..model.window_layout import ARRIVED, FAILED, RANK_LINE, ROUND, has_arrived
+from ...errors import LaunchError, shown
+from ...model.graph import Graph
+from ...model.window_layout import ARRIVED, FAILED, RANK_LINE, ROUND, has_arrived
 
 
 def has_windows(graph: Graph) -> bool:
