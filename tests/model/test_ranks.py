@@ -166,6 +166,55 @@ def test_ops_json_says_how_an_op_synchronises_with_ranks(tmp_path: Path) -> None
         read_ops(file)
 
 
+GOOD: dict[str, Any] = {
+    "collective": "c",
+    "group": {"name": "tp", "ranks": [4, 6], "rank": 1},
+    "window": "w",
+    "sends": True,
+}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "message"),
+    [
+        ({"collective": "c"}, r"ops\[0\]\.ranks.* a list"),
+        (["c"], r"ops\[0\]\.ranks\[0\].* an object"),
+        ([{**GOOD, "collectiv": "c"}], r"ranks\[0\]\.collectiv: unknown field .did you mean 'collective'"),
+        ([{key: value for key, value in GOOD.items() if key != "sends"}], "'sends' is missing"),
+        ([{**GOOD, "sends": 1}], r"ranks\[0\]\.sends.*true or false"),
+        ([{**GOOD, "sends": "yes"}], r"ranks\[0\]\.sends.*true or false"),
+        ([{**GOOD, "terms": 3}], r"ranks\[0\]\.terms"),
+        ([{**GOOD, "window": ""}], r"ranks\[0\]\.window"),
+        ([{**GOOD, "group": "tp"}], r"ranks\[0\]\.group.* an object"),
+        ([{**GOOD, "group": {**GOOD["group"], "size": 2}}], r"group\.size: unknown field"),
+        ([{**GOOD, "group": {**GOOD["group"], "ranks": [4, "6"]}}], r"group\.ranks\[1\]"),
+        ([{**GOOD, "group": {**GOOD["group"], "ranks": [4, 4]}}], "different ranks"),
+        ([{**GOOD, "group": {**GOOD["group"], "ranks": []}}], "different ranks"),
+        ([{**GOOD, "group": {**GOOD["group"], "ranks": [4, -6]}}], "whole number from 0"),
+        ([{**GOOD, "group": {**GOOD["group"], "rank": 1.5}}], r"group\.rank"),
+        ([GOOD, GOOD], "names a collective twice"),
+    ],
+)
+def test_bad_ranks_of_ops_json_are_refused_by_their_field(tmp_path: Path, ranks: Any, message: str) -> None:
+    (tmp_path / "k.cpp").write_text('extern "C" void publish(const void*, void*) {}\n')
+    kernels = {"publish": {"source": "k.cpp", "params": ["in:x", "out:w"], "block_dim": 1}}
+    file = tmp_path / "ops.json"
+    ops = [{"kernel": "publish", "args": ["x", "w"], "ranks": ranks}]
+    file.write_text(json.dumps({"kernels": kernels, "ops": ops}))
+    with pytest.raises(GraphError, match=message):
+        read_ops(file)
+
+
+def test_null_ranks_of_ops_json_are_none(tmp_path: Path) -> None:
+    (tmp_path / "k.cpp").write_text('extern "C" void publish(const void*, void*) {}\n')
+    kernels = {"publish": {"source": "k.cpp", "params": ["in:x", "out:w"], "block_dim": 1}}
+    file = tmp_path / "ops.json"
+    for ranks in (None, []):
+        ops = [{"kernel": "publish", "args": ["x", "w"], "ranks": ranks}]
+        file.write_text(json.dumps({"kernels": kernels, "ops": ops}))
+        assert read_ops(file).ops[0].ranks == ()
+
+
 @pytest.mark.parametrize(("ranks", "slot_bytes"), [(1, 0), (2, 4), (3, 64), (2, 4096), (5, 4097), (8, 1 << 20)])
 def test_slots_of_a_window_lie_apart(ranks: int, slot_bytes: int) -> None:
     layout = WindowLayout(ranks, slot_bytes)

@@ -8,7 +8,20 @@ from dataclasses import dataclass, field
 from superkernel.model.graph import Graph
 from superkernel.model.hazards import Edge, Hazard, Reason
 from superkernel.plan import Plan
-from superkernel.plan.steps import AwaitEvent, Barrier, Call, Mark, Notify, Request, Select, Signal, Step, Wait
+from superkernel.plan.steps import (
+    AwaitEvent,
+    AwaitRanks,
+    Barrier,
+    Call,
+    Mark,
+    Notify,
+    NotifyRanks,
+    Request,
+    Select,
+    Signal,
+    Step,
+    Wait,
+)
 
 Where = tuple[int, int]  # op, core
 
@@ -24,6 +37,8 @@ class Order:
     polls: dict[str, list[int]] = field(default_factory=dict)
     notifies: list[tuple[int, int]] = field(default_factory=list)  # op, point
     requests: dict[int, int] = field(default_factory=dict)
+    arrivals: dict[str, tuple[int, int]] = field(default_factory=dict)  # collective -> op, point
+    rank_polls: dict[str, list[int]] = field(default_factory=dict)  # collective -> points
     last: dict[int, int] = field(default_factory=dict)  # core -> its last point
 
     def point(self, core: int, *after: int) -> int:
@@ -71,6 +86,12 @@ def order_of(plan: Plan) -> Order:
                 signals[step.mark, core] = order.point(core) if early is None else early
             elif isinstance(step, Select) and step.op in order.requests:
                 order.point(core, order.requests[step.op])
+            elif isinstance(step, NotifyRanks):
+                order.arrivals[step.collective] = step.op, order.point(core)
+            elif isinstance(step, AwaitRanks):  # of this rank as well
+                arrival = order.arrivals.get(step.collective)
+                poll = order.point(core, *([] if arrival is None else arrival[1:]))
+                order.rank_polls.setdefault(step.collective, []).append(poll)
             else:
                 _other(order, step, core)
     return order
@@ -162,7 +183,8 @@ def inputs(plan: Plan, op: int) -> set[Where]:
 
 
 def broken(plan: Plan) -> list[str]:
-    """The dependencies (P2), external waits and notifies (P6) that the steps of the plan do not enforce."""
+    """The dependencies (P2), external waits and notifies (P6) and the waits and notifies of ranks (P23) that the steps
+    of the plan do not enforce."""
     order, faults = order_of(plan), list[str]()
     for edge in plan.graph.edges:
         for reason in edge.reasons:
@@ -180,4 +202,18 @@ def broken(plan: Plan) -> list[str]:
             faults += [f"P6: {node.index} starts without event {event}"] * len(unseen)
     for op, at in order.notifies:
         faults += [f"P6: notify of {op} before {w}" for w in sent(plan, op) if not order.is_after(at, order.ends[w])]
+    return faults + _broken_ranks(plan, order)
+
+
+def _broken_ranks(plan: Plan, order: Order) -> list[str]:
+    faults = []
+    for collective in (each for each in plan.graph.collectives if each.group.size > 1):
+        polls = order.rank_polls.get(collective.name, ())
+        for op in collective.receivers:
+            starts = [order.starts[op, core] for core in plan.placements[op]]
+            unseen = [start for start in starts if not any(order.is_after(start, poll) for poll in polls)]
+            faults += [f"P23: {op} starts before the ranks of {collective.name} have arrived"] * len(unseen)
+    for name, (op, at) in order.arrivals.items():
+        late = [core for core in plan.placements[op] if not order.is_after(at, order.ends[op, core])]
+        faults += [f"P23: {name} is notified before {op} is done on {core}" for core in late]
     return faults

@@ -38,6 +38,7 @@ class CollectiveCall:
     source: TracedTensor
     result: TracedTensor
     group_name: Any
+    ranks: int | None = None  # that take part, where the call says it
 
 
 def communicates(operator: str) -> bool:
@@ -64,7 +65,7 @@ def collectives_of(call: LibraryCall) -> list[CollectiveCall]:
             tuple(named.get("input_split_sizes", ())),
             tuple(named.get("output_split_sizes", ())),
         )
-        found.append(CollectiveCall(terms, source, result, named["group_name"]))
+        found.append(CollectiveCall(terms, source, result, named["group_name"], named.get("group_size")))
     return found
 
 

@@ -10,6 +10,7 @@ from ..targets.collectives import CollectiveOps, CollectiveSupport, CollectiveTe
 from .capture.fusibility import Cause, Unfusible
 from .collective_calls import WAIT, CollectiveCall, collectives_of
 from .lowering.program_trace import LibraryCall, Storage, StorageOrigin, TracedTensor, kernel_argument
+from .machine_groups import machine_group, machines_of
 from .process_groups import ACROSS_MACHINES, ProcessGroupRanks, find_process_group, share_machine
 
 
@@ -70,7 +71,7 @@ class CollectiveMatcher:
         """All collectives of a call, or none of them."""
         matched = []
         for collective in collectives_of(call):
-            process_group = find_process_group(collective.group_name)
+            process_group = _taking_part(collective, support)
             if not share_machine(process_group, support.host_id()):
                 raise UnsupportedError(ACROSS_MACHINES)
             source, result = kernel_argument(collective.source), kernel_argument(collective.result)
@@ -80,6 +81,25 @@ class CollectiveMatcher:
             matched.append((collective, FusedCollective(name, call, collective.terms, process_group, ops, nbytes)))
             self._count += 1
         return matched
+
+
+def _taking_part(collective: CollectiveCall, support: CollectiveSupport) -> ProcessGroupRanks:
+    """The group, or of a collective that was divided among machines the ranks on this one."""
+    found = find_process_group(collective.group_name)
+    if collective.ranks in (None, found.group.size):
+        return found
+    return machine_group(found, machines_of(found, support.host_id()))
+
+
+def is_inside_machine(call: LibraryCall) -> bool:
+    """Whether torch knows no group for the collective: it was divided among machines, and this part is inside one."""
+    try:
+        return any(
+            collective.ranks not in (None, find_process_group(collective.group_name).group.size)
+            for collective in collectives_of(call)
+        )
+    except UnsupportedError:
+        return False
 
 
 def _tensors(call: LibraryCall) -> list[TracedTensor]:

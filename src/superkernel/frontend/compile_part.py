@@ -22,12 +22,22 @@ from .listed_ops import op_list
 from .lowering import find_lowering
 from .lowering.program_trace import KernelCall
 from .lowering.protocol import LoweredProgram
+from .machine_collectives import divide_collectives
 from .part_verdict import VERDICTS, LibraryCallTimes, PartChoice, PartVerdict, part_key
 from .program import Program
 from .report import is_explaining
 from .run_parts import PartFunction, op_by_op
 from .scope_report import OpReport, SegmentReport
-from .segments import MatchedProgram, ProgramStep, Segment, cut_segments, link_segments, list_ops, match_calls
+from .segments import (
+    MatchedProgram,
+    ProgramStep,
+    Segment,
+    cut_segments,
+    is_left_inside_machine,
+    link_segments,
+    list_ops,
+    match_calls,
+)
 from .settings import BackendSettings, Fuse
 
 
@@ -109,12 +119,18 @@ def _lower(part: GraphPart, settings: BackendSettings, left_to_library: Sequence
     fakes = example_inputs(part)
     for node, value in zip(part.inputs, fakes, strict=True):
         check_input(node.name, value, settings.target, support.device)
-    cores = _cores(settings)
-    lowered = find_lowering(support.kernel_language).lower(part.module, fakes, cores, Cache(), support)
-    if lowered is None:
-        return LoweredPart(part, None, None)
-    reasons = {call.call: call.reason for call in left_to_library}
-    matched = match_calls(lowered.trace, settings.chosen_target, cores, reasons, support.collectives)
+    collectives = support.collectives
+    divided = None if collectives is None else divide_collectives(part.module, collectives)
+    for module in (divided, part.module):
+        if module is None:
+            continue
+        lowered = find_lowering(support.kernel_language).lower(module, fakes, _cores(settings), Cache(), support)
+        if lowered is None:
+            return LoweredPart(part, None, None)
+        reasons = {call.call: call.reason for call in left_to_library}
+        matched = match_calls(lowered.trace, settings.chosen_target, _cores(settings), reasons, collectives)
+        if module is part.module or not is_left_inside_machine(matched):
+            break
     return LoweredPart(part, lowered, matched)
 
 

@@ -23,11 +23,12 @@ class ProcessGroupRanks:
     handle: Any  # torch's ProcessGroup
     store: Any
     timeout_s: float
+    whole: ProcessGroupRanks | None = None  # of the ranks on one machine: the group of torch that they belong to
 
     @property
     def is_alive(self) -> bool:
         """Whether the group has been neither destroyed nor replaced by another of its name."""
-        return _resolved(self.group.name) is self.handle
+        return _resolved((self.whole or self).group.name) is self.handle
 
 
 _known: dict[str, ProcessGroupRanks] = {}  # by name

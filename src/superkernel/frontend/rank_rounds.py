@@ -16,6 +16,7 @@ from ..model.graph import Graph
 from ..model.window_layout import WindowLayout
 from ..targets.collectives import CollectiveSupport, RankArea
 from .collective_match import FusedCollective
+from .machine_groups import agree
 from .process_groups import ProcessGroupRanks
 
 
@@ -59,6 +60,10 @@ class RankRounds:
                 f"super_kernel_scope {self._graph.name!r}: the process group {found.group} was destroyed before the "
                 "first call; create it again and compile the model again (torch.compiler.reset())"
             )
+        if found.whole is not None:
+            # torch runs the exchange between machines behind this: all of them must expect it
+            stated_alike = "; ".join(line.replace(str(found.group), "") for line in stated.listing)
+            agree(found.whole, stated_alike)
         return self._support.area(found.store, found.group, windows, stated, found.timeout_s, lambda: found.is_alive)
 
     def launching(self, launch: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:

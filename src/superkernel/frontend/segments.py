@@ -25,7 +25,7 @@ from ..targets.collectives import CollectiveSupport
 from ..targets.protocol import ModelSupport, OperatorLibrary, Target
 from .capture.fusibility import Cause, Unfusible
 from .collective_calls import communicates
-from .collective_match import CollectiveMatcher, FusedCollective, StartedCollectives
+from .collective_match import CollectiveMatcher, FusedCollective, StartedCollectives, is_inside_machine
 from .gate_conditions import measuring_policy
 from .left_to_torch import why_left_to_torch
 from .listed_ops import ListedOp, listed_op
@@ -131,6 +131,12 @@ def match_calls(
         else:
             calls.append((call, match_library_call(call, target, cores, scratch)))
     return MatchedProgram(trace, calls, scratch)
+
+
+def is_left_inside_machine(program: MatchedProgram) -> bool:
+    """Whether torch would run a collective of some ranks of a group, for which it knows no group."""
+    left = [call for call, match in program.calls if isinstance(match, Unfusible) and isinstance(call, LibraryCall)]
+    return any(communicates(call.op._schema.name) and is_inside_machine(call) for call in left)
 
 
 def match_library_call(call: LibraryCall, target: Target, cores: int, scratch: ScratchBuffers) -> list[Op] | Unfusible:

@@ -117,7 +117,7 @@ class Graph:
             notes = f"  stream {node.stream}" if node.stream else ""
             notes += "".join(f"  sends {e}" for e in node.notifies) + "".join(f"  receives {e}" for e in node.awaits)
             for sync in node.ranks:
-                notes += f"  {'notifies' if sync.sends else 'waits for'} the ranks of {sync.group}"
+                notes += f"  {'notifies' if sync.sends else 'waits for'} the ranks of {sync.group}: {sync.collective}"
             lines.append(f"  {index:>4} {node.name}: {node.kernel.name}<{node.blocks}>({args}){notes}")
             for edge in self.incoming[index]:
                 why = "; ".join(map(str, edge.reasons))

@@ -61,5 +61,10 @@ def next_round(round_number: int) -> int:
     return 2 if round_number == FAILED - 2 else (round_number + 1) & 0xFFFFFFFF
 
 
+def has_arrived(arrived: int, round_number: int) -> bool:
+    """Whether a rank whose last published round is `arrived` has published `round_number`: rounds wrap."""
+    return arrived != FAILED and (arrived - round_number) & 0xFFFFFFFF < 1 << 31
+
+
 def _round_up(value: int, unit: int) -> int:
     return -(-value // unit) * unit

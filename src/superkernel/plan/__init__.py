@@ -13,8 +13,10 @@ from .lifetimes import with_memory
 from .machine import Costs, Machine
 from .placement import place
 from .plan import Lane, Plan, Sync, SyncKind
+from .simulate.ranks import RankOutcome, simulate_ranks
 from .simulate.simulate import Outcome, simulate
 from .sync import SyncChooser
+from .verify.rank_order import validate_ranks
 from .verify.validate import Report, validate
 from .work import CoreChoice, choose_cores
 
@@ -28,6 +30,7 @@ __all__ = [
     "Machine",
     "Outcome",
     "Plan",
+    "RankOutcome",
     "Report",
     "Sync",
     "SyncKind",
@@ -36,7 +39,9 @@ __all__ = [
     "forced_cores",
     "make_plan",
     "simulate",
+    "simulate_ranks",
     "validate",
+    "validate_ranks",
 ]
 
 

@@ -138,7 +138,7 @@ class ResetEvent(Step):
 class NotifyRanks(OpStep):
     """One core publishes to the ranks of a group that this rank has arrived at a collective: the op is done."""
 
-    words = "notify ranks of {step.group} after {op}"
+    words = "notify ranks of {step.group} after {op}: collective {step.collective}"
     collective: str
     group: RankGroup
 
@@ -147,7 +147,7 @@ class NotifyRanks(OpStep):
 class AwaitRanks(OpStep):
     """Each core blocks until every rank of a group, this one as well, has arrived at a collective in this round."""
 
-    words = "wait for ranks of {step.group} before {op}"
+    words = "wait for ranks of {step.group} before {op}: collective {step.collective}"
     collective: str
     group: RankGroup
 

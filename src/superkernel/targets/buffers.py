@@ -147,7 +147,8 @@ def _missing(buffer: Buffer) -> str:
     if buffer.scalar:
         return f"the scalar {shown(buffer.name)} was not passed"
     if buffer.window:
-        return f"{shown(buffer.name)} is a window that all ranks of a group share, and was not passed"
+        shared = f"{shown(buffer.name)} is a window that all ranks of a group share, and was not passed"
+        return f"{shared}: pass memory that all of them map (docs/collectives.md)"
     if buffer.needs_value:
         return f"{shown(buffer.name)} is read before any op writes it, and was not passed"
     return f"{shown(buffer.name)} was not passed; it has no dtype[shape], so it cannot be allocated here"

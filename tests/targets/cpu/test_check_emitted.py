@@ -8,7 +8,8 @@ from functools import cache, partial
 from itertools import pairwise
 
 import pytest
-from plan.strategies import layered_case, wide_case
+from plan.rank_strategies import rank_case
+from plan.strategies import OPTIONS, layered_case, wide_case
 from targets.cpu import test_emit_golden as golden
 from targets.cpu.small import compile_ops, small
 
@@ -26,7 +27,8 @@ FORMS = ("lines", "tables")
 # what a core does to order itself with others, in both forms
 SYNC = re.compile(
     r"\b(?:core\.|Do::)(?:wait|wait_all|wait_inside|wait_inside_all|barrier|signal|signal_early|feed|feed_idle|meet_in|"
-    r"meeting_over|end_call|await_event|notify|reset_event|request|compute_tiling|select|fence|in)\b"
+    r"meeting_over|end_call|await_event|notify|reset_event|notify_ranks|await_ranks|request|compute_tiling|select|fence|"
+    r"in)\b"
 )
 NUMBER = re.compile(r"(?<![\w.:])\d+(?!\w)")
 
@@ -164,6 +166,27 @@ def test_random_plans(make: Callable[[int], object], form: str) -> None:
         if len(lines) < 150:
             for at, code in code_lines(lines):
                 assert not SYNC.search(code) or noticed(plan, lines[:at] + lines[at + 1 :]), f"{seed}: {code}"
+
+
+@forms
+def test_random_plans_of_ranks(form: str) -> None:
+    """Each plan of each rank is read back; every sync line of some is deleted, and every number of them changed."""
+    rank_lines = 0
+    for seed in range(4):
+        for plan in rank_case(seed, 3, [0, 7, 2, 5], OPTIONS[7 * seed], least_ranks=2).plans[:1]:
+            source = printed(plan, form)
+            check(plan, source)
+            lines = source.split("\n")
+            for at, code in code_lines(lines):
+                if not re.search(r"\b(?:notify_ranks|await_ranks)\b", code):
+                    continue
+                rank_lines += 1
+                assert noticed(plan, lines[:at] + lines[at + 1 :]), f"{seed}: {code}"
+                for found in NUMBER.finditer(code):
+                    for other in {int(found[0]) + 1, max(0, int(found[0]) - 1), 0} - {int(found[0])}:
+                        changed = f"{code[: found.start()]}{other}{code[found.end() :]}"
+                        assert noticed(plan, [*lines[:at], changed, *lines[at + 1 :]]), f"{code} -> {changed}"
+    assert rank_lines > 15
 
 
 def test_a_counter_is_raised_by_the_cores_that_count(monkeypatch: pytest.MonkeyPatch) -> None:

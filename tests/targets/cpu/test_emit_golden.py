@@ -17,6 +17,7 @@ from superkernel.model.graph import build_graph
 from superkernel.model.op import Op, Place
 from superkernel.model.options import Options
 from superkernel.model.params import Param
+from superkernel.model.ranks import RankGroup, RankSync
 from superkernel.model.subkernel import SubKernel
 from superkernel.plan import Plan, make_plan
 from superkernel.plan.verify.validate import validate
@@ -167,6 +168,31 @@ def places_and_failures() -> Plan:
     return planned("parts", ops)
 
 
+def collectives() -> Plan:
+    """Two collectives of two groups; an op runs while ranks arrive, and one waits for one and sends another."""
+    pair, all_ranks = RankGroup("tp", (4, 6), 1), RankGroup("world", (4, 5, 6, 7), 2)
+    small, large = "uint8[4096]", "uint8[8192]"
+    ops = [
+        Op(kernel("publish", 2, f"in:x:{VECTOR}", f"out:w:{small}"), ["x", "sums"], ranks=[_sends("sums", pair)]),
+        Op(kernel("scale", 2, f"in:x:{VECTOR}@block", f"out:y:{VECTOR}@block"), ["x", "y"]),
+        Op(
+            kernel("pass_on", 2, f"in:w:{small}", f"out:v:{large}"),
+            ["sums", "parts"],
+            ranks=[RankSync("sums", pair, "sums", False), _sends("parts", all_ranks)],
+        ),
+        Op(
+            kernel("gather", 2, f"in:v:{large}", f"in:y:{VECTOR}", f"out:z:{VECTOR}"),
+            ["parts", "y", "z"],
+            ranks=[RankSync("parts", all_ranks, "parts", False)],
+        ),
+    ]
+    return planned("collectives", ops)
+
+
+def _sends(collective: str, group: RankGroup) -> RankSync:
+    return RankSync(collective, group, collective, True)
+
+
 SCENARIOS: tuple[Callable[[], Plan], ...] = (
     chain_with_barrier,
     block_local,
@@ -180,11 +206,12 @@ SCENARIOS: tuple[Callable[[], Plan], ...] = (
     external_events,
     profiling,
     every_debug_option,
+    collectives,
     places_and_failures,
 )
 
 
-WHOLE = (block_local, dynamic_with_variants, profiling)
+WHOLE = (block_local, dynamic_with_variants, profiling, collectives)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
@@ -197,7 +224,7 @@ def test_the_emitted_code_is_the_expected_one(scenario: Callable[[], Plan]) -> N
     compare(GOLDEN / f"{scenario.__name__}.expected", found)
 
 
-AS_TABLES = (dynamic_with_variants, sync_all_with_feed, stream_fusion_lanes)
+AS_TABLES = (dynamic_with_variants, sync_all_with_feed, stream_fusion_lanes, collectives)
 
 
 @pytest.mark.parametrize("scenario", AS_TABLES, ids=lambda scenario: scenario.__name__)

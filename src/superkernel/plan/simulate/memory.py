@@ -8,7 +8,7 @@ buffer of the arena destroys the cells of all buffers that share its bytes; a se
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -74,7 +74,7 @@ class Accesses:
 
 
 @dataclass(frozen=True)
-class _Use:
+class Use:
     """How an op uses one buffer."""
 
     buffer: str
@@ -92,7 +92,7 @@ class Memory:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self._accesses: dict[tuple[int, int, int], Accesses] = {}
-        self._uses_of: dict[int, tuple[_Use, ...]] = {}
+        self._uses_of: dict[int, tuple[Use, ...]] = {}
         self._overwritten: dict[Piece, Pieces] = {}
 
     @cached_property
@@ -196,40 +196,51 @@ class Memory:
                 found["scratch" if use.scratch else "writes"] += part
         return Accesses(*(tuple(found[what]) for what in ("early", "reads", "scratch", "writes")))
 
-    def _uses(self, node: Node) -> tuple[_Use, ...]:
+    def _uses(self, node: Node) -> tuple[Use, ...]:
         if node.index not in self._uses_of:
-            by_name: dict[str, list[Param]] = {}
-            for param, name in node.arguments():
-                by_name.setdefault(name, []).append(param)
-            uses = []
-            for name, params in by_name.items():
-                aligned = all(p.block and p.shape == params[0].shape for p in params)
-                writes = any(p.kind.writes for p in params)
-                reads, scratch = any(p.kind.reads for p in params), all(p.kind is Kind.WORKSPACE for p in params)
-                early = any(p.name in node.kernel.read_before_wait for p in params)
-                whole = [] if aligned or writes else self._pieces(name, 0, self.lengths[name])
-                uses.append(_Use(name, aligned, reads, early, writes, scratch, whole))
-            self._uses_of[node.index] = tuple(uses)
+            self._uses_of[node.index] = tuple(self._find_uses(node))
         return self._uses_of[node.index]
 
-    def serial(self, rows: Rows, tilings: Mapping[int, Tiling], seen: Mapping[str, int]) -> dict[tuple[int, int], int]:
+    def _find_uses(self, node: Node) -> Iterator[Use]:
+        by_name: dict[str, list[Param]] = {}
+        for param, name in node.arguments():
+            by_name.setdefault(name, []).append(param)
+        for name, params in by_name.items():
+            aligned = all(p.block and p.shape == params[0].shape for p in params)
+            writes = any(p.kind.writes for p in params)
+            reads, scratch = any(p.kind.reads for p in params), all(p.kind is Kind.WORKSPACE for p in params)
+            early = any(p.name in node.kernel.read_before_wait for p in params)
+            whole = [] if aligned or writes else self._pieces(name, 0, self.lengths[name])
+            yield Use(name, aligned, reads, early, writes, scratch, whole)
+
+    def serial(
+        self, rows: Rows, tilings: Mapping[int, Tiling], seen: Mapping[str, int], salt: int
+    ) -> dict[tuple[int, int], int]:
         """Run the ops one by one on `rows`; the digest of everything each block and each agent (block -1) read."""
-        digests = {}
+        digests: dict[tuple[int, int], int] = {}
         for op in self.plan.graph.order:
-            node = self.plan.graph.nodes[op]
-            tiling = tilings.get(op, Tiling(0, node.blocks))
-            events = [seen[event] for event in node.awaits]
-            if node.dynamic:
-                digests[op, -1] = digest(op, -1, tiling, [*events, *_read(rows, self.inputs(op))])
-            for block in range(tiling.blocks):
-                touched = self.accesses(op, block, tiling.blocks)
-                read = [*_read(rows, touched.early), *_read(rows, touched.reads)]
-                for piece in touched.scratch:
-                    rows[piece.buffer].write(piece, scratch_value(op, block))
-                read += _read(rows, touched.scratch)
-                value = digests[op, block] = digest(op, block, tiling, [*events, *read])
-                for piece in touched.writes:
-                    rows[piece.buffer].write(piece, value)
+            digests |= self.serial_op(op, rows, tilings, seen, salt)
+        return digests
+
+    def serial_op(
+        self, op: int, rows: Rows, tilings: Mapping[int, Tiling], seen: Mapping[str, int], salt: int
+    ) -> dict[tuple[int, int], int]:
+        """One op of a serial run."""
+        digests = {}
+        node = self.plan.graph.nodes[op]
+        tiling = tilings.get(op, Tiling(0, node.blocks))
+        known = [salt, *(seen[event] for event in node.awaits)]
+        if node.dynamic:
+            digests[op, -1] = digest(op, -1, tiling, [*known, *_read(rows, self.inputs(op))])
+        for block in range(tiling.blocks):
+            touched = self.accesses(op, block, tiling.blocks)
+            read = [*_read(rows, touched.early), *_read(rows, touched.reads)]
+            for piece in touched.scratch:
+                rows[piece.buffer].write(piece, scratch_value(op, block))
+            read += _read(rows, touched.scratch)
+            value = digests[op, block] = digest(op, block, tiling, [*known, *read])
+            for piece in touched.writes:
+                rows[piece.buffer].write(piece, value)
         return digests
 
 

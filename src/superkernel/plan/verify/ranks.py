@@ -1,11 +1,11 @@
 """plan.verify.ranks: clocks in; what is not in order between the ranks of a group out: P23.
 
-Two premises that no single plan can show are checked at the first launch and by the run time: every rank issues the
-same collectives of a group in the same order, and the rounds of a rank do not overlap. With them, what is checked here
-proves that
+Three premises that no single plan can show are checked elsewhere: every rank states the same collectives of a group in
+the same order (at the first launch), the orders of ranks in several groups have a common one (rank_order), and the
+rounds of a rank do not overlap (the run time). With them, what is checked here proves that
 
-- no wait for ranks lasts forever. Collectives are notified in one order; before a rank notifies the k-th of a group it
-  waits, along its serial order, for earlier collectives only. By induction over that order every rank arrives at each.
+- no wait for ranks lasts forever. Before a rank notifies a collective it waits, along its serial order, for collectives
+  only that are earlier in the common order. By induction over that order every rank arrives at each.
 - no rank reads a slot before its signal: each core waits for all ranks of a window before it reads the window.
 - no rank overwrites a slot that another one reads. In round n it stores into the slot of round n - 2. It has waited for
   all ranks of this window in round n - 1, at which they arrived after the end of their round n - 2.

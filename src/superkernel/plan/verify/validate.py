@@ -79,6 +79,7 @@ def validate(plan: Plan, layout: Layout | None = None) -> Report:
 
 def _statistics(plan: Plan) -> dict[str, int]:
     waits = [step for step in plan.steps if isinstance(step, Wait)]
+    ranks = {"collectives": len(plan.graph.collectives), "waits for ranks": plan.rank_syncs}
     return {
         "ops": len(plan.graph.nodes),
         "cores": plan.cores,
@@ -88,4 +89,5 @@ def _statistics(plan: Plan) -> dict[str, int]:
         "marks awaited": sum(len(wait.needs) for wait in waits),
         "barriers": sum(isinstance(step, Barrier) and not step.debug for step in plan.steps),
         "signals": sum(isinstance(step, Signal) for step in plan.steps),
+        **(ranks if plan.graph.collectives else {}),
     }

@@ -16,6 +16,7 @@ from ....model.params import DTYPES, scalar_bits
 from ....plan.memory import MemoryPlan
 from ...buffers import IN_ARENA, allocate, bind, torch_or_none
 from ...launch_outputs import LaunchOutputs, no_outputs
+from ..windows import check_windows, has_windows
 from .host_library import Wanted
 
 _ANY = b"\0"
@@ -54,13 +55,14 @@ class FastBinder:
         self.wanted = ctypes.c_void_p(ctypes.addressof(self._wanted))
         self._elements = tuple(fact.elements for fact in self._wanted)
         self._torch_dtypes: dict[str, Any] = {}
+        self._has_windows = has_windows(graph)  # their words are checked
 
     def arrays(self, passed: Mapping[str, Any]) -> tuple[list[Any], Any, Any] | None:
         """The shortest way: all names, or all outside of the arena, were passed as plain arrays. None: it is not so.
 
         As the first three of Arguments.
         """
-        if type(passed) is not dict:
+        if type(passed) is not dict or self._has_windows:
             return None
         try:
             if len(passed) == self.count:
@@ -107,6 +109,9 @@ class FastBinder:
     def bind_carefully(self, passed: Mapping[str, Any], events: Sequence[int]) -> Arguments:
         """Raises a LaunchError, or accepts what bind_fast leaves out."""
         bound = bind(self._graph, passed, self._arena)
+        if self._has_windows:
+            places = dict(zip(self._names, zip(bound.values, bound.sizes, strict=True), strict=True))
+            check_windows(self._graph, places, self._where)
         kept = zip(self._names, bound.keep, bound.sizes, strict=True)
         named = {name: value for name, value, size in kept if size != IN_ARENA}
         arguments = Arguments([None] * self.count, *self.argument_arrays(), bound.outputs, named)
@@ -129,7 +134,7 @@ class FastBinder:
 
     def _gather(self, passed: Mapping[str, Any], outputs: LaunchOutputs) -> Mapping[str, Any] | None:
         """All names that were passed or are allocated here; None: something is wrong with the names."""
-        if type(passed) is not dict:
+        if type(passed) is not dict or self._has_windows:
             return None
         if len(passed) == self.count:
             return passed if passed.keys() == self._graph.buffers.keys() else None
