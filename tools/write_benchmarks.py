@@ -166,7 +166,7 @@ thread and all:
 | eager | the model as it is |
 | torch.compile | default settings |
 | AOTInductor | `aoti_compile_and_package`; the loader's `run`, without the wrapper that sorts arguments |
-| AOTInductor frozen | the same with `freezing` |
+| AOTInductor frozen | the same with `freezing`, and the number of threads that is better without |
 | ONNX Runtime | `torch.onnx.export(dynamo=True)`, inputs and outputs bound once, `run_with_iobinding` |
 | OpenVINO | the same file, hint LATENCY, float32, inputs set once, `infer()` |
 
@@ -175,7 +175,8 @@ its caches: as a state in our package, as buffers in torch. ONNX has no states: 
 be written are outputs, and writing them is not timed. Our call returns new arrays; bound outputs are overwritten.
 
 A table for each way of calling: back to back; at a fixed rate, asleep between calls; and back to back with two busy
-processes beside. Cells are p50 / p99 / max of single calls in us, and the threads.
+processes beside. Back to back are 10,000 calls of ours, and of a peer as many as take four seconds; the others are up
+to 2,000 calls. Cells are p50 / p99 / max of single calls in us, and the threads.
 """,
 }
 

@@ -16,7 +16,6 @@ from package.c_library import CallError, OpenedModel, Options, TensorView, call,
 from package.hand_made import (
     OBJECT,
     Manifest,
-    expected_sum,
     place,
     safetensors,
     weights,
@@ -393,35 +392,6 @@ def test_options_out_of_range_are_refused(folder: Path) -> None:
     later[255] = 1
     with refused("ARGUMENT", "does not know"):
         call("sk_model_open_with", str(folder).encode(), later, byref(handle))
-
-
-class ModelInfo(ctypes.Structure):
-    _fields_ = (
-        ("name", ctypes.c_char_p), ("exported_by", ctypes.c_char_p), ("instruction_set", ctypes.c_char_p),
-        ("counts", c_int32 * 3), ("weight_bytes", c_size_t),
-    )  # fmt: skip
-
-
-def test_the_code_of_the_most_demanding_instruction_set_is_taken(tmp_path: Path) -> None:
-    def variants(fields: Manifest) -> None:
-        first, shapes = fields["objects"]["code"][0], fields["entries"][0]["shapes"]
-        fields["objects"]["code"] = [
-            {**first, "isa": "native-other", "features": ["warp_drive"], "file": "objects/other.so"},
-            first,
-            {**first, "isa": "x86-64-v2", "file": "objects/v2.so"},
-        ]
-        shapes.insert(0, {**shapes[0], "isa": ["native-other"]})
-
-    folder = write_package(tmp_path / "sets.sk", variants)
-    (folder / "objects/v2.so").write_bytes((folder / OBJECT).read_bytes())
-    (folder / "objects/other.so").write_bytes(b"never loaded")
-    write_checksums(folder)
-    with OpenedModel(folder) as opened:
-        info, y = ModelInfo(), np.zeros(8, np.float32)
-        call("sk_model_describe", opened.handle, byref(info))
-        assert (info.name, info.instruction_set, list(info.counts[:2])) == (b"hand-made", b"x86-64-v2", [9, 1])
-        run_index(opened.context(), 0, [X], [y])  # by shape -1: of the two shapes one is for this processor
-        np.testing.assert_array_equal(y, expected_sum(X))
 
 
 def test_names_of_codes_and_the_version() -> None:

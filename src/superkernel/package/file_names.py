@@ -6,9 +6,15 @@ MANIFEST = "manifest.json"
 CHECKSUMS = "checksums.json"  # written last
 WEIGHTS = "weights.safetensors"
 EXPLANATION = "explain.txt"
-PACKAGED_LIBRARY = "lib/libsuperkernel.so.1"  # of the version that exported
 TORCH_FOLDER = "torch"  # code of entries that torch runs
+_PLAIN_ARCHITECTURE = "x86_64"  # its library lies in the folder lib itself
 CODE_FOLDERS = ("objects", "lib", TORCH_FOLDER)
+
+
+def packaged_library(architecture: str) -> str:
+    """The run time library of the version that exported, for an architecture as `uname -m` prints it."""
+    folder = "lib" if architecture == _PLAIN_ARCHITECTURE else f"lib/{architecture}"
+    return f"{folder}/libsuperkernel.so.1"
 
 
 def is_torch_file(path: str) -> bool:

@@ -19,9 +19,12 @@ _SHARED, _ARCHIVE = "libsuperkernel.so", "libsuperkernel.a"
 _SHOW_SYMBOLS = "-rdynamic"  # the code of packages calls functions of the library, also where it is linked statically
 
 
-def library_path() -> Path:
-    """libsuperkernel.so.1 in the cache, under another file name; compiled if it is not there."""
-    return model_library().shared(__version__)
+def library_path(march: str = "native") -> Path:
+    """libsuperkernel.so.1 in the cache, under another file name; compiled if it is not there.
+
+    It is for the architecture of this machine, or for the one that `march` names.
+    """
+    return model_library().shared(__version__, march)
 
 
 def static_library_path() -> Path:

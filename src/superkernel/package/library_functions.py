@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import platform
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import POINTER, Structure, c_char_p, c_int32, c_int64, c_size_t, c_uint32, c_void_p
@@ -12,7 +13,7 @@ from typing import Any
 
 from ..errors import BuildError, LaunchError, SuperKernelError, UnsupportedError
 from .checksums import FileSum, check_hash
-from .file_names import PACKAGED_LIBRARY
+from .file_names import packaged_library
 from .return_structure import ReturnStructure, plain_structure
 
 DTYPES = (
@@ -275,8 +276,9 @@ def loaded_library(package: Path, files: Mapping[str, FileSum]) -> LibraryFuncti
 
 
 def _load(package: Path, files: Mapping[str, FileSum]) -> LibraryFunctions:
-    if PACKAGED_LIBRARY in files:
-        return LibraryFunctions(check_hash(package, files[PACKAGED_LIBRARY]))
+    packaged = packaged_library(platform.machine())
+    if packaged in files:
+        return LibraryFunctions(check_hash(package, files[packaged]))
     from .library import library_path
 
     return LibraryFunctions(library_path())

@@ -16,8 +16,11 @@ class ModelLibrary(Protocol):
     def headers(self) -> Sequence[Path]: ...
     @property
     def system_libraries(self) -> Sequence[str]: ...  # what a program that links the archive needs beside it
-    def shared(self, version: str) -> Path:
-        """The shared library in the cache, compiled if it is not there; it calls itself `version`."""
+    def shared(self, version: str, march: str = ...) -> Path:
+        """The shared library in the cache, compiled if it is not there; it calls itself `version`.
+
+        It runs on every processor of the architecture to which the instruction set `march` belongs.
+        """
 
     def static(self, version: str) -> Path:
         """The same as an archive."""

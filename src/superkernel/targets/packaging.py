@@ -35,7 +35,8 @@ class InstructionSet:
     """An instruction set that objects of a package are compiled for."""
 
     name: str  # in file names and in the manifest
-    march: str  # as `for_march` takes it
+    march: str  # as `for_march` takes it, or the name of another architecture
+    architecture: str  # as `uname -m` prints it
 
 
 class PackageSupport(Protocol):

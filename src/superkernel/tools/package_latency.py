@@ -28,7 +28,7 @@ class PackageLatency:
     entry: str
     calls: int
     rate: float | None  # calls per second; None: back to back
-    late: int  # calls that could not begin in time because the one before took too long
+    late: int  # calls that did not begin in time: earlier calls or other programs took too long
     percentiles: tuple[tuple[float, float], ...]
     least: float
     largest: float
@@ -55,7 +55,9 @@ class PackageLatency:
             f"  us  {shown}  max {self.largest:.1f}  mean {self.mean:.1f}",
         ]
         if self.late:
-            lines.append(f"  {self.late} calls began late: the calls before them took longer than the rate allows")
+            lines.append(
+                f"  {self.late} calls began late: earlier calls, or other programs, took longer than the rate allows"
+            )
         return "\n".join(lines)
 
 

@@ -35,6 +35,18 @@ def test_inputs_and_outputs_with_rows_are_found() -> None:
     assert [value.shape for value in with_rows(request, 4)] == [(4, 8), (4,), (5, 8)]
 
 
+def by_heads(x: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+    heads = x.view(x.shape[0], 2, -1).transpose(0, 1)
+    rows = torch.cat((x, x.new_zeros(x.size(0), 1)), 1)
+    return heads.softmax(-1), rows + ids[:, None] + torch.arange(x.shape[0])[:, None]
+
+
+def test_a_model_may_use_the_number_of_rows_as_a_size() -> None:
+    (request,) = entry_requests(by_heads, ARGUMENTS[:2], BUCKETS)
+    rows = prove_buckets(request, ())
+    assert (rows.inputs, rows.outputs) == (((0, 0), (1, 0)), ((0, 1), (1, 0)))
+
+
 def test_each_bucket_is_a_shape(tmp_path: Path) -> None:
     def double(x: Tensor) -> Tensor:
         return x * 2
@@ -69,6 +81,22 @@ class Counts(torch.nn.Module):
         return x * 2
 
 
+def divides(x: Tensor) -> Tensor:
+    return x / x.shape[0]
+
+
+class Normalises(torch.nn.Module):
+    """By the rows of the call, since it trains; its running variance is multiplied by n / (n - 1)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        normal: Tensor = self.norm(x)
+        return normal
+
+
 @pytest.mark.parametrize(
     ("model", "message"),
     [
@@ -76,6 +104,8 @@ class Counts(torch.nn.Module):
         (flattens, "output 'output_0' has its rows inside of dimension 0"),
         (fixed, "(?s)torch.export cannot trace|works for one size of it only"),
         (Counts(), "cannot have buckets"),
+        (divides, r"aten.div.Tensor: it computes with the number of rows \(.*return x / x.shape"),
+        (Normalises(), "the model computes with the number of rows"),
     ],
 )
 def test_rows_that_mix_are_refused(tmp_path: Path, model: Any, message: str) -> None:

@@ -42,6 +42,15 @@ def test_runners_take_turns_in_another_order_each_round() -> None:
     assert {name: len(taken) for name, taken in times.items()} == {"a": 9, "b": 9, "c": 9}
 
 
+def test_a_slow_runner_makes_fewer_calls() -> None:
+    made: list[str] = []
+    names = ("ours", "fast", "slow")
+    runners = {name: TimedRunner(name, 1, lambda name=name: made.append(name)) for name in names}  # type: ignore[misc]
+    times = times_in_turns(runners, calls=8, rounds=2, seconds=0, unlimited=["ours"])
+    assert {name: len(taken) for name, taken in times.items()} == {"ours": 8, "fast": 2, "slow": 2}
+    assert len(times_of_calls(lambda: None, 5, seconds=3600)) == 5
+
+
 def test_calls_at_a_rate_begin_when_they_are_due() -> None:
     begun: list[float] = []
     start = time.perf_counter()

@@ -17,7 +17,7 @@ from ...errors import OptionError, UnsupportedError, nearest, shown
 from ...model.dim import Dim
 from ...model.options import Options
 from ...model.plain_values import checked_path, truth_value
-from ...package.file_names import PACKAGED_LIBRARY
+from ...package.file_names import packaged_library
 from ...package.library import library_path
 from ...package.manifest import Manifest, PackagedBucket, PackagedEntry, PackagedObject, PackagedShape, PackagedTensor
 from ...package.writer import PackageContents, check_free, write_package
@@ -72,10 +72,11 @@ def export(
     `args` are example inputs, whose shapes calls must have: a tuple; a list of tuples, for several shapes; or a dict of
     both by entry: an entry that is the name of a method is that method, any other is the call of the model. `buckets`
     says which dimensions may have any size up to a bucket, such as {"x": {0: sk.Dim("batch", buckets=(1, 4, 16))}}.
-    `march` names the instruction sets of the objects, native (this machine, the default), x86-64-v3 or x86-64-v4, or
-    several. Without `cores`, kernels are divided for this machine's, and each shape is timed on one core and on all.
-    With `allow="library"` a model with operators that have no sub-kernel goes through AOTInductor; its package needs
-    torch. `overwrite=True` replaces a package.
+    `march` names the instruction sets of the objects, native (this machine, the default), x86-64-v3, x86-64-v4 or,
+    where a cross compiler is installed, aarch64, or several. Without `cores`, kernels are divided for this machine's,
+    and each shape is timed on one core and on all. With `allow="library"` a model with operators that have no
+    sub-kernel goes through AOTInductor; its package needs torch. `overwrite=True`
+    replaces a package.
     """
     if (reason := unsupported_version(torch.__version__)) is not None:
         raise UnsupportedError(f"export: {reason}")
@@ -164,12 +165,12 @@ class Exporter:
 
     def compile(self, requests: Sequence[EntryRequest], shapes: Sequence[TracedShape], name: str) -> PackageContents:
         """The contents of the package; UnfusibleOperators if some operator has no sub-kernel."""
-        with ThreadPoolExecutor(
-            1, "superkernel-library"
-        ) as pool:  # compiled beside the entries, unless the cache has it
-            library = pool.submit(library_path)
+        with ThreadPoolExecutor(1, "superkernel-library") as pool:
+            # compiled beside the entries, unless the cache has them
+            marches = {chosen.architecture: chosen.march for chosen in self.sets}
+            libraries = {packaged_library(each): pool.submit(library_path, march) for each, march in marches.items()}
             contents = self._compile_entries(requests, shapes, name)
-        return replace(contents, files={**contents.files, PACKAGED_LIBRARY: library.result()})
+        return replace(contents, files={**contents.files, **{file: job.result() for file, job in libraries.items()}})
 
     def _compile_entries(
         self, requests: Sequence[EntryRequest], shapes: Sequence[TracedShape], name: str

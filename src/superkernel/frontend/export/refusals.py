@@ -89,10 +89,10 @@ def check_exported(program: ExportedProgram, entry: str) -> None:
 
 
 def _depends_on_data(node: Node) -> bool:
-    values = tree_leaves(node.meta.get("val"))
-    if any(isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool) for value in values):
-        return True
-    return any(isinstance(value, torch.Tensor) and bool(free_unbacked_symbols(value)) for value in values)
+    """A symbol of the size of an input, which a bucketed dimension has, does not depend on data."""
+    kinds = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)
+    values = [value for value in tree_leaves(node.meta.get("val")) if isinstance(value, kinds)]
+    return any(bool(free_unbacked_symbols(value)) for value in values)
 
 
 def _listed(nodes: Sequence[Node]) -> str:

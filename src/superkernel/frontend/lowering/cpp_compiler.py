@@ -85,11 +85,13 @@ def vectorized_for(march: str) -> Iterator[None]:
 
 def _vector_isa(march: str) -> Any:
     """Inductor's description of a level of the architecture, whether or not this machine has it."""
-    from torch._inductor.cpu_vec_isa import VecAVX2, VecAVX512
+    from torch._inductor.cpu_vec_isa import VecAVX2, VecAVX512, VecNEON
 
-    described = {"x86-64-v3": VecAVX2, "x86-64-v4": VecAVX512}.get(march)
+    described = {"x86-64-v3": VecAVX2, "x86-64-v4": VecAVX512, "aarch64": VecNEON}.get(march)
     if described is None:
-        raise UnsupportedError(f"no vector code is generated for {march}: choose native, x86-64-v3 or x86-64-v4")
+        raise UnsupportedError(
+            f"no vector code is generated for {march}: choose native, x86-64-v3, x86-64-v4 or aarch64"
+        )
 
     class ChosenInstructionSet(described):  # type: ignore[misc, valid-type]
         """Inductor asks whether the set works on this machine, which does not matter here."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import platform
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from ...errors import BuildError, SuperKernelError, UnsupportedError
 from ...model.binary import Form
 from ...model.subkernel import SubKernel, refuse_thread_blocks
 from ..native import objects
+from ..native.architectures import architecture_of, baseline_flags, this_architecture
 from ..native.build_context import BuildContext
 from ..native.import_library import import_library, is_large
 from ..native.march import NATIVE
@@ -34,17 +34,23 @@ from .runtime.openmp import openmp
 from .vector_functions import compile_vector_functions, sources_key, sources_of, vector_functions
 
 INCLUDE = Path(__file__).parent / "include"
+CROSS_INCLUDE = Path(__file__).parent / "cross_include"
 HOST = Path(__file__).parent / "runtime" / "host"
 _ENTRY_INCLUDE = "#include <superkernel/entry.h>"
 # without exceptions the entry needs nothing of the C++ library
 _ENTRY_FLAGS = ("-O2", "-fno-exceptions", "-Wno-unused-variable")
 _TILING_PARAMETERS = "(sk_tiling_args const*, sk_tiling_result*)"
 # one host library serves kernels for every processor of the architecture
-_HOST_FLAGS = ("-O2", *(["-march=x86-64"] if platform.machine() == "x86_64" else []))
+_HOST_FLAGS = ("-O2", *baseline_flags(this_architecture()))
 
 
 def build_context(progress: Callable[[str], None] | None = None, march: str = NATIVE) -> BuildContext:
-    return BuildContext(Cache(), (INCLUDE,), progress, march=march)
+    return BuildContext(Cache(), (INCLUDE, *cross_includes(march)), progress, march=march)
+
+
+def cross_includes(march: str) -> tuple[Path, ...]:
+    """Headers in place of torch's that are written for this machine's architecture."""
+    return () if architecture_of(march) == this_architecture() else (CROSS_INCLUDE,)
 
 
 @dataclass(frozen=True)
@@ -79,12 +85,13 @@ def compile_kernels(kernels: Iterable[SubKernel], context: BuildContext) -> dict
         compiled = dict(zip(sources, found, strict=True))
     paths = {kernel: compiled.get(kernel.binary, kernel.binary.path) for kernel in kernels}
     contents = {path: objects.object_key(path) for path in dict.fromkeys(paths.values())}
-    return {kernel: _inspect(kernel, path, contents[path], context.cache) for kernel, path in paths.items()}
+    return {kernel: _inspect(kernel, path, contents[path], context) for kernel, path in paths.items()}
 
 
-def _inspect(kernel: SubKernel, path: Path, contents: str, cache: Cache) -> CompiledKernel:
+def _inspect(kernel: SubKernel, path: Path, contents: str, context: BuildContext) -> CompiledKernel:
     keys, names = zip(*kernel.tiling_variants, strict=True)
-    facts = facts_of(path, contents, names, kernel.binary.path, cache)  # errors name the user's file
+    # errors name the user's file
+    facts = facts_of(path, contents, names, kernel.binary.path, context.cache, context.toolchain.architecture)
     declared = [kernel.early_start_of(key) for key in keys]
     resolved = replace(
         kernel,
@@ -177,7 +184,7 @@ def link(
     )
     origin = {name: compiled.kernel.binary.path for compiled, _ in parts for name in compiled.undefined}
     users = {name: part.kernel.op_type or part.kernel.name for part, _ in parts for name in part.undefined}
-    functions = sources_of(origin)
+    functions = sources_of(origin, context.architecture)
     needed = [*libraries, *([openmp().path] if any(n.startswith(("GOMP_", "omp_")) for n in origin) else [])]
     needed = [CHECKS, EXCEPTIONS] if for_package else needed
 

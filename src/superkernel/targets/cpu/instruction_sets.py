@@ -9,6 +9,7 @@ from functools import cache
 
 from ...cache import Cache
 from ...errors import BuildError, OptionError, nearest
+from ..native.architectures import AARCH64, architecture_of, this_architecture, toolchain_for
 from ..native.instruction_sets import used_features
 from ..native.march import LEVELS, NATIVE, checked_march, lacking_here, level_features
 from ..native.toolchain import Toolchain, cpu_features, find_toolchain, run
@@ -21,27 +22,38 @@ _MARCH = re.compile(r"-march=\s+(\S+)")
 
 
 def instruction_sets(names: Sequence[str]) -> list[InstructionSet]:
-    """Those of this architecture, the most demanding first: levels above this machine, its own, levels below."""
-    known = (NATIVE, *(PORTABLE if platform.machine() == "x86_64" else ()))
+    """The most demanding first: levels above this machine, its own, levels below; then other architectures.
+
+    For another architecture a cross compiler must be there; a BuildError says what to install.
+    """
+    here = this_architecture()
+    known = (NATIVE, *(PORTABLE if here == "x86_64" else ()), AARCH64)
     for name in names:
         if checked_march(name) not in known:
-            raise OptionError(
-                f"march={name!r}: packages have objects for {', '.join(known)}{nearest(name, known)}; for another "
-                "architecture, export there"
-            )
+            raise OptionError(f"march={name!r}: packages have objects for {', '.join(known)}{nearest(name, known)}")
     toolchain = find_toolchain()
     levels = [name for name in reversed(PORTABLE) if name in names]
     above = [name for name in levels if lacking_here(name, toolchain)]
-    native = [InstructionSet(f"{NATIVE}-{_this_processor(toolchain)}", NATIVE)] if NATIVE in names else []
-    below = [InstructionSet(name, name) for name in levels if name not in above]
-    return [*(InstructionSet(name, name) for name in above), *native, *below]
+    native = [InstructionSet(f"{NATIVE}-{_this_processor(toolchain)}", NATIVE, here)] if NATIVE in names else []
+    below = [name for name in levels if name not in above]
+    if AARCH64 in names:
+        toolchain_for(AARCH64)
+        below.append(AARCH64)
+    return [*map(_portable, above), *native, *map(_portable, below)]
+
+
+def _portable(name: str) -> InstructionSet:
+    return InstructionSet(name, name, architecture_of(name))
 
 
 def needed_features(executable: CpuExecutable, instruction_set: InstructionSet) -> list[str]:
     """What the code uses, also that of kernels given as objects; of a level, everything that it promises as well.
 
-    Where the use is unknown, code for this machine needs all that the machine has.
+    Where the use is unknown, code for this machine needs all that the machine has. Code for all processors of an
+    architecture needs nothing.
     """
+    if instruction_set.march == AARCH64:
+        return []
     used = used_features(executable.binary, Cache())
     if instruction_set.march in LEVELS:
         return sorted({*level_features(instruction_set.march), *(used or ())})

@@ -6,7 +6,6 @@ one text, which takes a third of the time.
 
 from __future__ import annotations
 
-import platform
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -15,7 +14,9 @@ from pathlib import Path
 from ...cache import digest
 from ..model_library import ModelLibrary
 from ..native import objects
+from ..native.architectures import baseline_flags
 from ..native.build_context import BuildContext
+from ..native.march import NATIVE
 from ..native.objects import text_key
 from ..native.toolchain import run
 from .build import HOST, INCLUDE, build_context
@@ -27,7 +28,7 @@ _VERSION_SCRIPT = MODEL_SOURCES / "libsuperkernel.map"
 _OF_HOST = ("blocking.cpp", "formation.cpp")  # sources that it shares with the host library
 # It runs on every processor of the architecture, and shows nothing but what the version script lists. A call takes less
 # than 0.1 us of its code, with -O1 as with -O2, which takes twice as long to compile.
-_FLAGS = ("-O1", "-fvisibility=hidden", *(["-march=x86-64"] if platform.machine() == "x86_64" else []))
+_FLAGS = ("-O1", "-fvisibility=hidden")
 # What it needs of the C++ library is linked into it: a package runs where only the C library is installed.
 _LINK_FLAGS = (
     "-shared", "-fPIC", f"-Wl,-soname,{_SONAME}", f"-Wl,--version-script={_VERSION_SCRIPT}", "-Wl,--no-undefined",
@@ -73,15 +74,15 @@ def static_library(context: BuildContext, version: str) -> Path:
     return context.cache.make(_key("static", context, version), ".a", build)
 
 
-def _definition(version: str) -> str:
-    return f'-DSK_LIBRARY_VERSION="{version}"'
+def _flags(context: BuildContext, version: str) -> tuple[str, ...]:
+    return (*_FLAGS, *baseline_flags(context.architecture), f'-DSK_LIBRARY_VERSION="{version}"')
 
 
 def _compiled(context: BuildContext, version: str) -> Path:
     text = "".join(f"#include <{path.name}>\n" for path in source_files())  # found in include_folders()
     key = digest("libsuperkernel source", text)
     source = context.cache.make(key, ".cpp", lambda path: path.write_text(text))
-    flags = (*_FLAGS, _definition(version))
+    flags = _flags(context, version)
     return objects.compile_source(
         source, flags, context.toolchain, context.cache, include_folders(), context.commands, keyed_by_text=True
     )
@@ -90,7 +91,7 @@ def _compiled(context: BuildContext, version: str) -> Path:
 def _key(kind: str, context: BuildContext, version: str) -> str:
     contents = text_key((), include_folders())
     script = _VERSION_SCRIPT.read_text()
-    flags = (*_FLAGS, *_LINK_FLAGS[:2], *_LINK_FLAGS[4:], _definition(version))
+    flags = (*_flags(context, version), *_LINK_FLAGS[:2], *_LINK_FLAGS[4:])
     return digest("libsuperkernel", kind, contents, script, *flags, context.toolchain.identity)
 
 
@@ -100,8 +101,8 @@ class CpuModelLibrary:
     headers: tuple[Path, ...] = _HEADERS
     system_libraries: tuple[str, ...] = ("-lstdc++", *_SYSTEM_LIBRARIES)
 
-    def shared(self, version: str) -> Path:
-        return shared_library(build_context(), version)
+    def shared(self, version: str, march: str = NATIVE) -> Path:
+        return shared_library(build_context(march=march), version)
 
     def static(self, version: str) -> Path:
         return static_library(build_context(), version)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...errors import BuildError
 from ..native import objects
+from ..native.architectures import baseline_flags
 from ..native.build_context import BuildContext
 from ..native.objects import CompileJob
 from ..native.toolchain import demangle
@@ -18,7 +18,6 @@ CHECKS = Path(__file__).parent / "package_objects" / "kernel_checks.cpp"
 EXCEPTIONS = CHECKS.with_name("exceptions.cpp")
 _CHECKS = ("c10::detail::torchCheckFail(", "c10::detail::torchInternalAssertFail(")
 _CXX_LIBRARY = ("_Z", "__cxa_throw", "__gxx_personality")  # how its symbols begin
-_FLAGS = ("-O2", *(["-march=x86-64"] if platform.machine() == "x86_64" else []))
 
 
 def link_for_package(
@@ -34,7 +33,8 @@ def link_for_package(
     sources = [CHECKS] if checks else []
     if any(symbol.startswith(_CXX_LIBRARY) for symbol in set(users) - checks):
         sources.append(EXCEPTIONS)
-    jobs = [CompileJob(source, _FLAGS, keyed_by_text=True) for source in sources]
+    flags = ("-O2", *baseline_flags(context.architecture))
+    jobs = [CompileJob(source, flags, keyed_by_text=True) for source in sources]
     files = [*beside, *objects.compile_sources(jobs, context.toolchain, context.cache, (), None, log)]
     origin = {symbol: Path(f"op {user}") for symbol, user in users.items()}
     paths = [str(path.absolute()) for path in files]

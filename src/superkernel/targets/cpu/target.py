@@ -32,6 +32,7 @@ from .build import (
     check_signatures,
     check_tiling_function,
     compile_kernels,
+    cross_includes,
     entry_name,
     host_library,
     host_library_beside,
@@ -107,9 +108,10 @@ class CpuPrepared:
     def build(self, plans: Sequence[Plan]) -> list[CpuExecutable]:
         """One shared object with an entry for each plan."""
         numbers = [number(plan) for plan in plans]
-        with host_library_beside(self.context):
+        here = self.context.for_this_machine()
+        with host_library_beside(here):
             binary, sources, remarks = self._link(plans, numbers)
-        runtime, commands = host_library(self.context), tuple(self.context.commands)
+        runtime, commands = host_library(here), tuple(self.context.commands)
         return [
             CpuExecutable(plan, numbered, source, binary, runtime, commands, remarks, march=self.context.march)
             for plan, numbered, source in zip(plans, numbers, sources, strict=True)
@@ -234,7 +236,9 @@ class CpuModelSupport:
         return [(compiled[kernel].object, compiled[kernel].symbols[0][1]) for kernel in kernels]
 
     def compile_generated(self, texts: Sequence[GeneratedText], flags: Sequence[str]) -> list[Path]:
-        return compile_generated(texts, (*flags, *march_flags(self.march)), build_context(march=self.march))
+        first = [f"-I{folder}" for folder in cross_includes(self.march)]  # before torch's
+        context = build_context(march=self.march)
+        return compile_generated(texts, (*first, *flags, *march_flags(self.march)), context)
 
     def allocator(self) -> Allocator:
         import torch

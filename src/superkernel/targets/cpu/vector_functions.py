@@ -7,13 +7,13 @@ become part of a super kernel, which then needs no library of torch for them.
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from ..native import objects
+from ..native.architectures import this_architecture
 from ..native.build_context import BuildContext
 from ..native.objects import CompileJob, text_key
 
@@ -37,7 +37,7 @@ _DOUBLES = {
         "sin_u10 sincos_u10 sinh_u10 tan_u10 tanh_u10"
     ),
 }
-# machine -> bytes of a vector -> the instruction set that has such vectors: kernels that call a function have it
+# architecture -> bytes of a vector -> the instruction set that has such vectors: kernels that call a function have it
 _INSTRUCTION_SETS: Mapping[str, Mapping[int, str]] = {
     "x86_64": {32: "x86-64-v3", 64: "x86-64-v4"},
     "aarch64": {16: "armv8-a"},
@@ -51,16 +51,19 @@ class VectorSource:
     name: str
     vector_bytes: int
 
-    def job(self, machine: str) -> CompileJob:
-        flags = (f"-march={_INSTRUCTION_SETS[machine][self.vector_bytes]}", f"-DSK_VECTOR_BYTES={self.vector_bytes}")
+    def job(self, architecture: str) -> CompileJob:
+        flags = (
+            f"-march={_INSTRUCTION_SETS[architecture][self.vector_bytes]}",
+            f"-DSK_VECTOR_BYTES={self.vector_bytes}",
+        )
         return CompileJob(FOLDER / self.name, flags, keyed_by_text=True)
 
 
 @cache
-def vector_functions(machine: str = platform.machine()) -> Mapping[str, VectorSource]:
+def vector_functions(architecture: str = this_architecture()) -> Mapping[str, VectorSource]:
     """Symbol -> the source that defines it."""
     found = {}
-    for vector_bytes in _INSTRUCTION_SETS.get(machine, {}):
+    for vector_bytes in _INSTRUCTION_SETS.get(architecture, {}):
         for letter, table, itemsize in (("f", _FLOATS, 4), ("d", _DOUBLES, 8)):
             for source, functions in table.items():
                 for function in functions.split():
@@ -70,9 +73,9 @@ def vector_functions(machine: str = platform.machine()) -> Mapping[str, VectorSo
     return found
 
 
-def sources_of(undefined: Collection[str]) -> tuple[VectorSource, ...]:
+def sources_of(undefined: Collection[str], architecture: str) -> tuple[VectorSource, ...]:
     """The sources that define those of the undefined symbols that are functions of vectors."""
-    known = vector_functions()
+    known = vector_functions(architecture)
     return tuple(dict.fromkeys(known[symbol] for symbol in sorted(undefined) if symbol in known))
 
 
@@ -82,5 +85,5 @@ def sources_key(sources: Collection[VectorSource]) -> tuple[str, ...]:
 
 
 def compile_vector_functions(sources: Collection[VectorSource], context: BuildContext, log: list[str]) -> list[Path]:
-    jobs = [source.job(platform.machine()) for source in sources]
+    jobs = [source.job(context.architecture) for source in sources]
     return objects.compile_sources(jobs, context.toolchain, context.cache, (FOLDER,), None, log)

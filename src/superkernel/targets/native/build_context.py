@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...cache import Cache
+from .architectures import architecture_of, toolchain_for
 from .march import NATIVE, march_flags
-from .toolchain import Toolchain, find_toolchain
+from .toolchain import Toolchain
 
 
 @dataclass
@@ -21,8 +22,15 @@ class BuildContext:
 
     @property
     def toolchain(self) -> Toolchain:
-        return find_toolchain()
+        return toolchain_for(self.march)
+
+    @property
+    def architecture(self) -> str:
+        return architecture_of(self.march)
 
     @property
     def march_flags(self) -> tuple[str, ...]:
         return march_flags(self.march)
+
+    def for_this_machine(self) -> BuildContext:
+        return replace(self, march=NATIVE)

@@ -58,12 +58,15 @@ class ObjectFile:
     undefined: frozenset[str]
 
 
-def read_object(path: str | os.PathLike[str]) -> ObjectFile:
-    """The functions and references of a relocatable object for this machine; a BuildError says what else it is."""
+def read_object(path: str | os.PathLike[str], architecture: str | None = None) -> ObjectFile:
+    """The functions and references of a relocatable object; a BuildError says what else it is.
+
+    It must be for the architecture, as in the header of an ELF file: X86_64, AARCH64; None: for this machine.
+    """
     path = Path(path)
     try:
         with path.open("rb") as stream:
-            return _read(path, stream)
+            return _read(path, stream, architecture)
     except IsADirectoryError as reason:
         raise BuildError(f"{path} is a directory, not an object file") from reason
     except FileNotFoundError as reason:
@@ -100,7 +103,7 @@ def demote_unique(path: Path) -> None:
                 stream.write(bytes([_GLOBAL_BINDING << 4 | kind & 0x0F]))
 
 
-def _read(path: Path, stream: BinaryIO) -> ObjectFile:
+def _read(path: Path, stream: BinaryIO, architecture: str | None) -> ObjectFile:
     start = stream.read(8)
     if not start:
         raise BuildError(f"object file {path} is empty")
@@ -111,7 +114,7 @@ def _read(path: Path, stream: BinaryIO) -> ObjectFile:
         raise BuildError(f"{path} is not an object file: it does not begin like an ELF file; {_COMPILE_SO}")
     try:
         elf = _parsed(stream)
-        _check_kind(path, elf)
+        _check_kind(path, elf, architecture)
         _check_section_table(path, elf, os.fstat(stream.fileno()).st_size)
         sections = list(elf.iter_sections())  # once: it is what takes the time
         _check_sections(path, sections, os.fstat(stream.fileno()).st_size)
@@ -153,11 +156,14 @@ def _is_function(info: Any) -> bool:
     return info["type"] in _FUNCTION_TYPES or (info["type"] == "STT_NOTYPE" and info["bind"] != "STB_LOCAL")
 
 
-def _check_kind(path: Path, elf: Any) -> None:
+def _check_kind(path: Path, elf: Any, architecture: str | None) -> None:
     if elf["e_type"] != "ET_REL":
         kind = _KINDS.get(elf["e_type"], f"an ELF file of type {elf['e_type']}")
         raise BuildError(f"{path} is {kind}, not a relocatable object: {_COMPILE_SO}")
-    if _architecture(elf) != host_architecture():
+    if architecture is not None:
+        if _architecture(elf).split()[0] != architecture:
+            raise BuildError(f"object file {path} is for {_architecture(elf)}, and not for {architecture}")
+    elif _architecture(elf) != host_architecture():
         raise BuildError(
             f"object file {path} is for {_architecture(elf)}, but this machine is {host_architecture()}: "
             "compile it for this machine"

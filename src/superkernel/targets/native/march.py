@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from ...errors import BuildError, OptionError, nearest, shown
+from .architectures import compiler_march
 from .toolchain import Toolchain, cpu_features, run
 
 NATIVE = "native"
@@ -32,7 +33,7 @@ def checked_march(march: object) -> str:
 
 def march_flags(march: str) -> tuple[str, ...]:
     """Flags that follow those of every compilation, which are for this machine."""
-    return () if march == NATIVE else (f"-march={march}",)
+    return () if march == NATIVE else (f"-march={compiler_march(march)}",)
 
 
 def lacking_here(march: str, toolchain: Toolchain) -> list[str]:

@@ -28,12 +28,19 @@ class ObjectFacts:
     signatures: tuple[str | None, ...]  # per symbol, as C++ spells it; None: a C function has none
 
 
-def facts_of(path: Path, contents: str, names: Sequence[str], reported_path: Path, cache: Cache) -> ObjectFacts:
+def facts_of(
+    path: Path,
+    contents: str,
+    names: Sequence[str],
+    reported_path: Path,
+    cache: Cache,
+    architecture: str | None = None,
+) -> ObjectFacts:
     """`contents` is the object's digest. Errors name `reported_path`, and are not cached."""
-    key = digest(_VERSION, contents, *names, versions())
+    key = digest(_VERSION, contents, *names, architecture or "", versions())
 
     def build(output: Path) -> None:
-        output.write_text(json.dumps(asdict(_find(path, names, reported_path)), default=sorted))
+        output.write_text(json.dumps(asdict(_find(path, names, reported_path, architecture)), default=sorted))
 
     fields = json.loads(cache.make(key, ".json", build).read_text())
     symbols, unique = tuple(fields["symbols"]), tuple(fields["unique"])
@@ -43,13 +50,13 @@ def facts_of(path: Path, contents: str, names: Sequence[str], reported_path: Pat
     return ObjectFacts(symbols, unique, called, undefined, fields["code_bytes"], waits, fields["signals"], signatures)
 
 
-def _find(path: Path, names: Sequence[str], reported_path: Path) -> ObjectFacts:
+def _find(path: Path, names: Sequence[str], reported_path: Path, architecture: str | None) -> ObjectFacts:
     from .call_graph import references
     from .elf import read_object, symbol_size
     from .symbols import find_symbol
     from .toolchain import demangle
 
-    found = replace(read_object(path), path=reported_path)
+    found = replace(read_object(path, architecture), path=reported_path)
     symbols = tuple(find_symbol(found, name) for name in names)
     called: frozenset[str] = frozenset().union(*(references(path, symbol) for symbol in symbols))
     waits, signals = _early_start(path, symbols, called)

@@ -148,7 +148,7 @@ def isolate(
         return _relink_commands([object_path], [unique], output, toolchain, f"--redefine-sym={symbol}={unique}")
 
     def build(output: Path) -> None:
-        if symbol not in {function.name for function in read_object(object_path).functions}:
+        if symbol not in {function.name for function in read_object(object_path, toolchain.architecture).functions}:
             raise BuildError(f"{object_path} does not define a function {symbol!r} that others can call")
         _relink(commands(output), f"isolating {symbol} of {object_path}")
         _check_position_independent(output, object_path, toolchain)
@@ -208,7 +208,7 @@ def merge(
     try:
         _relink(commands, f"merging the objects of {', '.join(entries)}")
     except BuildError as failure:
-        if duplicates := _defined_twice(objects):
+        if duplicates := _defined_twice(objects, toolchain.architecture):
             raise BuildError("; ".join(duplicates), failure.command, failure.stderr) from failure
         raise
 
@@ -305,10 +305,10 @@ def _check_position_independent(isolated: Path, path: Path, toolchain: Toolchain
         trial.unlink(missing_ok=True)
 
 
-def _defined_twice(objects: Sequence[Path]) -> list[str]:
+def _defined_twice(objects: Sequence[Path], architecture: str | None) -> list[str]:
     definers = defaultdict(list)
     for path in objects:
-        for function in read_object(path).functions:
+        for function in read_object(path, architecture).functions:
             if function.binding is Binding.GLOBAL:
                 definers[function.name].append(str(path))
     names = demangle(definers)

@@ -41,6 +41,7 @@ class Toolchain:
     ld: str
     objcopy: str
     identity: str
+    architecture: str | None = None  # of its objects, as in an ELF header; None: this machine's
     missing: bool = False  # nothing can be compiled here; `identity` is that of the last build into this cache
 
 
@@ -71,6 +72,22 @@ def _remember(directory: Path, identity: str) -> None:
         store = Cache(directory)
         if store.read_text(_LAST, ".txt") != identity:
             store.write_text(_LAST, ".txt", identity)
+
+
+def find_cross_toolchain(triple: str, architecture: str) -> Toolchain:
+    """Tools on PATH that compile for another architecture: `triple`-g++ and GNU binutils with the same prefix."""
+    return _find_cross(triple, architecture, os.environ.get("PATH", os.defpath))
+
+
+@cache
+def _find_cross(triple: str, architecture: str, search: str) -> Toolchain:
+    hint = f"install them, for example: apt-get install g++-{triple} (Debian, Ubuntu)"
+
+    def find(names: Sequence[str]) -> str:
+        return _first([f"{triple}-{name}" for name in names], f"a tool that compiles for {triple}", search, hint)
+
+    cxx, ld, objcopy = (find(COMPILERS[:1]),), find(LINKERS), find(("objcopy",))
+    return Toolchain(cxx, ld, objcopy, _identity(cxx, ld, objcopy), architecture)
 
 
 @cache
@@ -152,11 +169,11 @@ def _chosen_compiler(chosen: str, search: str) -> tuple[str, ...]:
     return (found, *others)
 
 
-def _first(names: Sequence[str], what: str, search: str) -> str:
+def _first(names: Sequence[str], what: str, search: str, hint: str = _INSTALL) -> str:
     for name in names:
         if found := shutil.which(name, path=search):
             return found
-    raise BuildError(f"{what} is missing: none of {', '.join(names)} is on PATH; {_INSTALL}")
+    raise BuildError(f"{what} is missing: none of {', '.join(names)} is on PATH; {hint}")
 
 
 def run(

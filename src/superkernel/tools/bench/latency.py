@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,9 +37,17 @@ def timing_of(runner: str, times: Times) -> Timing:
 
 
 def times_in_turns(
-    runners: Mapping[str, TimedRunner], calls: int, rounds: int, rate: float | None = None
+    runners: Mapping[str, TimedRunner],
+    calls: int,
+    rounds: int,
+    rate: float | None = None,
+    seconds: float = math.inf,
+    unlimited: Collection[str] = (),
 ) -> dict[str, Times]:
-    """Every runner calls `calls` / `rounds` times a round, in another order each round; `rate`: calls a second."""
+    """Every runner calls `calls` / `rounds` times a round, in another order each round; `rate`: calls a second.
+
+    A runner that needs more than `seconds` for all makes fewer calls, except those that are `unlimited`.
+    """
     taken: dict[str, list[Times]] = {name: [] for name in runners}
     order = list(runners)
     for index in range(rounds):
@@ -48,15 +57,22 @@ def times_in_turns(
             time.sleep(SETTLE_S)
             for _ in range(LEAD):
                 runner.call()
-            taken[name].append(times_of_calls(runner.call, max(1, calls // rounds), rate))
+            limit = math.inf if name in unlimited else seconds / rounds
+            taken[name].append(times_of_calls(runner.call, max(1, calls // rounds), rate, limit))
     return {name: np.concatenate(parts) for name, parts in taken.items()}
 
 
-def times_of_calls(call: Callable[[], object], calls: int, rate: float | None = None) -> Times:
-    """Microseconds of each call; with a rate, the processor is left to others until a call is due."""
+def times_of_calls(
+    call: Callable[[], object], calls: int, rate: float | None = None, seconds: float = math.inf
+) -> Times:
+    """Microseconds of each call; with a rate, the processor is left to others until a call is due.
+
+    No call begins after so many seconds, except the first.
+    """
     times = np.empty(calls)
     period = 0.0 if rate is None else 1 / rate
     due = time.perf_counter()
+    end = due + seconds
     for index in range(calls):
         if period:
             due += period
@@ -66,4 +82,6 @@ def times_of_calls(call: Callable[[], object], calls: int, rate: float | None = 
         begin = time.perf_counter_ns()
         call()
         times[index] = (time.perf_counter_ns() - begin) / 1e3
+        if time.perf_counter() >= end:
+            return times[: index + 1]
     return times

@@ -148,13 +148,11 @@ def prepare_openvino(workload: Workload, path: Path, threads: int) -> Prepared:
     return Prepared(TimedRunner(OPENVINO, threads, request.infer, set_threads(1)), results)
 
 
-def prepare_all(item: PackageWorkload, folder: Path, threads: int, quick: bool) -> list[Prepared]:
-    """Every way to run a workload that is possible here."""
+def prepare_all(item: PackageWorkload, folder: Path, threads: int) -> list[Prepared]:
+    """Every way to run a workload that is possible here, except AOTInductor with freezing."""
     workload, stateless = item.workload, item.for_formats_without_states
     found = [prepare_package(workload, folder / "model.sk", threads), *prepare_torch(workload, threads)]
     found.append(prepare_ahead_of_time(workload, folder, threads, frozen=False))
-    if not quick:
-        found.append(prepare_ahead_of_time(workload, folder, threads, frozen=True))
     for peer, prepare_peer in ((ONNX, prepare_onnx), (OPENVINO, prepare_openvino)):
         if not missing(peer):
             found.append(prepare_peer(stateless, folder / "model.onnx", threads))

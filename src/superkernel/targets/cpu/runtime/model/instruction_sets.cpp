@@ -1,6 +1,7 @@
 // instruction_sets.cpp: flags of /proc/cpuinfo -> which code of a package this processor can run.
 #include "instruction_sets.h"
 
+#include <elf.h>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -27,10 +28,13 @@ constexpr Level kLevels[] = {
 
 #if defined(__x86_64__)
 constexpr const char* kArchitecture = "x86-64";
+constexpr int kMachine = EM_X86_64;  // as in the header of an ELF file
 #elif defined(__aarch64__)
 constexpr const char* kArchitecture = "aarch64";
+constexpr int kMachine = EM_AARCH64;
 #else
 constexpr const char* kArchitecture = "unknown";
+constexpr int kMachine = EM_NONE;
 #endif
 
 // The flags of the first processor that the file lists; empty: unknown.
@@ -55,11 +59,20 @@ std::set<std::string> read_flags() {
     return {};
 }
 
+// Whether the file is code for this architecture, by its ELF header. What is no ELF file, the loader refuses.
+bool is_for_this_architecture(const std::string& path) {
+    Elf64_Ehdr header;
+    const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const bool complete = file >= 0 && read(file, &header, sizeof header) == ssize_t(sizeof header);
+    if (file >= 0) close(file);
+    return !complete || kMachine == EM_NONE || header.e_machine == kMachine;
+}
+
 // What the processor lacks for code of this instruction set, one after the other; empty: it can run it.
-std::string lacking(const ObjectSpec& object, const std::set<std::string>& flags) {
+std::string lacking(const ObjectSpec& object, const std::set<std::string>& flags, const PackageFolder& folder) {
     std::string needed;
     if (object.isa.compare(0, 6, "x86-64") == 0) {
-        if (kArchitecture != std::string("x86-64")) return "an x86-64 processor";
+        if (kArchitecture != std::string("x86-64")) return "the instructions of x86-64";
         bool known = false;
         for (const Level& level : kLevels) {
             needed += std::string(level.adds) + " ";
@@ -67,9 +80,11 @@ std::string lacking(const ObjectSpec& object, const std::set<std::string>& flags
         }
         if (!known) return "an instruction set that this version does not know";
     } else if (object.isa == "aarch64") {
-        if (kArchitecture != object.isa) return "an aarch64 processor";
+        if (kArchitecture != object.isa) return "the instructions of aarch64";
     } else if (object.isa.compare(0, 7, "native-") != 0) {
         return "an instruction set that this version does not know";
+    } else if (!is_for_this_architecture(folder.resolve(object.file))) {
+        return "the instructions of its architecture";
     }
     for (const std::string& flag : object.features) needed += flag + " ";
     std::string missing;
@@ -123,14 +138,14 @@ void keep_code(ObjectList& object, const std::string& isa, const std::set<std::s
 
 }  // namespace
 
-std::string choose_instruction_set(Manifest& manifest, const std::string& path) {
+std::string choose_instruction_set(Manifest& manifest, const PackageFolder& folder) {
     const std::set<std::string> flags = read_flags();
     std::vector<std::string> sets;  // that the package has, most demanding first
     std::set<std::string> runnable, refused;
     std::string reasons;
     for (const ObjectList& object : manifest.objects) {
         for (const ObjectSpec& choice : object.choices) {
-            const std::string missing = lacking(choice, flags);
+            const std::string missing = lacking(choice, flags, folder);
             if (missing.empty()) {
                 runnable.insert(choice.file);
             } else if (refused.insert(choice.isa).second) {
@@ -154,7 +169,7 @@ std::string choose_instruction_set(Manifest& manifest, const std::string& path) 
         return isa;
     }
     fail(SK_ERROR_UNSUPPORTED, "this processor cannot run the package '%s', whose code is for %s; export it for an older "
-         "processor, as in sk.export(..., march=\"x86-64-v3\"), or on this machine", path.c_str(),
+         "processor, as in sk.export(..., march=\"x86-64-v3\"), or on this machine", folder.path().c_str(),
          reasons.empty() ? "other instruction sets" : reasons.c_str());
 }
 

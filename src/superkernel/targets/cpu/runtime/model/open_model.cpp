@@ -112,7 +112,7 @@ OpenModel::OpenModel(const char* path, const ModelOptions& options)
     check_manifest_kind(root, folder_.path());
     weights_ = Weights(folder_, kWeights, options.copy_weights);
     manifest_ = read_manifest(root, weights_);
-    instruction_set_ = choose_instruction_set(manifest_, folder_.path());
+    instruction_set_ = choose_instruction_set(manifest_, folder_);
     code_.load(folder_, manifest_);
     int cores = 1;
     for (const EntrySpec& entry : manifest_.entries) {
