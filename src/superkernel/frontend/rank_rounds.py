@@ -69,6 +69,15 @@ class RankRounds:
     def launching(self, launch: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
         """A launch as a round of every area."""
 
+        if len(self._groups) == 1:
+            (name,) = self._groups
+
+            def launch_round_of_one(values: Any, sizes: Any) -> None:
+                with self._areas[name].round():
+                    launch(values, sizes)
+
+            return launch_round_of_one
+
         def launch_round(values: Any, sizes: Any) -> None:
             with ExitStack() as rounds:
                 for area in self._areas.values():
