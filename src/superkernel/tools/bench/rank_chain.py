@@ -107,7 +107,7 @@ def reference(kind: CollectiveKind, ranks: int, taken: int, given: int, length: 
 def collective(kind: CollectiveKind, inputs: Sequence[Array]) -> list[Array]:
     """Its results on all ranks, from the inputs of all ranks."""
     ranks = len(inputs)
-    total = np.sum(inputs, axis=0, dtype=np.float32)
+    total: Array = np.asarray(np.sum(inputs, axis=0, dtype=np.float32))
     if kind is CollectiveKind.ALL_REDUCE:
         return [total] * ranks
     if kind is CollectiveKind.BROADCAST:

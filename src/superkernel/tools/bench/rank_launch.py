@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import torch.distributed as dist
 
@@ -49,37 +49,40 @@ def run_ranks(module: str, shape: RankShape, task: Any) -> dict[str, Any]:
     store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     with tempfile.TemporaryDirectory(prefix="superkernel-ranks-") as folder, ExitStack() as stack:
         answer = Path(folder, "answer.json")
-        processes = []
+        processes: list[subprocess.Popen[Any]] = []
+        outputs: list[TextIO] = []
+        commands: list[list[str]] = []
         for rank in range(shape.ranks):
-            said = RankTask(rank, shape.ranks, shape.threads, store.port, usable, str(answer), asdict(task))
+            told = RankTask(rank, shape.ranks, shape.threads, store.port, usable, str(answer), asdict(task))
             errors = stack.enter_context(open(Path(folder, f"errors-{rank}"), "w+", encoding="utf-8"))
             environment = {**os.environ, "OMP_NUM_THREADS": str(shape.threads)}
-            command = [sys.executable, "-P", "-m", module, json.dumps(asdict(said))]
-            processes.append((subprocess.Popen(command, env=environment, stdout=errors, stderr=errors), errors))
+            command = [sys.executable, "-P", "-m", module, json.dumps(asdict(told))]
+            processes.append(subprocess.Popen(command, env=environment, stdout=errors, stderr=errors))
+            outputs.append(errors)
+            commands.append(command)
         try:
-            _await([process for process, _ in processes])
+            failed = _first_failure(processes)
         finally:
-            for process, _ in processes:
+            for process in processes:
                 process.kill()
                 process.wait()
-        for rank, (process, errors) in enumerate(processes):
-            if process.returncode not in (0, -9):
-                errors.seek(0)
-                raise BuildError(
-                    f"rank {rank} of the measurement failed (exit status {process.returncode})",
-                    list(process.args),
-                    errors.read()[-4000:],
-                )
+        if failed is not None:
+            outputs[failed].seek(0)
+            status, said = processes[failed].returncode, outputs[failed].read()[-4000:]
+            raise BuildError(f"rank {failed} of the measurement ended with status {status}", commands[failed], said)
         measured: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
         return measured
 
 
-def _await(processes: Sequence[subprocess.Popen[Any]]) -> None:
-    """Until all have ended, or one of them has failed."""
+def _first_failure(processes: Sequence[subprocess.Popen[Any]]) -> int | None:
+    """Waits until all have ended (None), or one has failed: the others would wait for it."""
     while True:
         states = [process.poll() for process in processes]
-        if all(state is not None for state in states) or any(state not in (None, 0) for state in states):
-            return
+        for rank, state in enumerate(states):
+            if state not in (None, 0):
+                return rank
+        if all(state == 0 for state in states):
+            return None
         time.sleep(_PAUSE_S)
 
 

@@ -26,6 +26,7 @@ class RankWatch:
         """`windows`: their addresses."""
         self._file, self._group = file, group
         self._elsewhere = [process.pid != os.getpid() for process in processes]  # ranks may be threads of one process
+        self._addresses = list(windows)
         self._windows = (ctypes.c_void_p * len(windows))(*windows)
         self._watched: list[tuple[Any, int]] = []  # host library and its entry for this area
         self._begin: Callable[[int], object] | None = None  # of the last one
@@ -42,7 +43,7 @@ class RankWatch:
 
     def _write_round(self, round_number: int) -> None:
         """Where no host library is loaded."""
-        for window in self._windows:
+        for window in self._addresses:
             word = window + window_layout.RANK_LINE * self._group.rank + window_layout.ROUND
             ctypes.c_uint32.from_address(word).value = round_number
 
