@@ -85,10 +85,12 @@ def _spans(inputs: Sequence[Any], plain: PlainInputs | None) -> list[TensorSpan]
     context = torch._guards.TracingContext.try_get()
     metadata = context.fw_metadata if context is not None else None
     written = [info.mutates_data for info in metadata.input_info] if metadata is not None else []
+    if plain is not None:
+        if len(written) == len(inputs):
+            written = [written[source] for source in plain.sources]
+        inputs = plain(inputs)
     if len(written) != len(inputs):  # not known: any input may be written
         written = [True] * len(inputs)
-    if plain is not None:
-        inputs, written = plain(inputs), [written[source] for source in plain.sources]
     tensors = [(index, value) for index, value in enumerate(inputs) if isinstance(value, torch.Tensor)]
     return [TensorSpan(index, written[index], _covered_bytes(tensor)) for index, tensor in tensors]
 

@@ -66,6 +66,11 @@ class RankRounds:
             agree(found.whole, stated_alike)
         return self._support.area(found.store, found.group, windows, stated, found.timeout_s, lambda: found.is_alive)
 
+    def close(self) -> None:
+        """Gives the memory back. Other ranks that still wait for this rank then fail."""
+        for area in self._areas.values():
+            area.close()
+
     def launching(self, launch: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
         """A launch as a round of every area."""
 

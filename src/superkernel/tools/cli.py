@@ -242,7 +242,8 @@ def bench_command(
         str,
         typer.Argument(
             metavar="SUITE",
-            help="boundary, torch, moe, decode, quantized, attention, convolution, loaded, package, or all; or cuda.",
+            help="boundary, torch, moe, decode, quantized, attention, convolution, loaded, package, collectives; all; "
+            "cuda.",
         ),
     ],
     device_suite: Annotated[

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch.distributed as dist
 
+from ...frontend.collective_match import FusedCollective
 from ...frontend.process_groups import find_process_group
-from ...model.collective_digest import collective_digest
-from ...model.op import Op
+from ...frontend.rank_rounds import RankRounds
 from ...model.tensor_arg import TensorArg
 from ...runtime.compile import compile
 from ...targets.buffers import aligned_empty
@@ -27,39 +27,38 @@ class FusedChain:
 
     def __init__(self, kind: CollectiveKind, nbytes: int, length: int, threads: int) -> None:
         """`nbytes`: of the larger tensor of a rank."""
-        found = find_process_group(dist.group.WORLD.group_name)
-        self._group, support = found.group, CpuCollectives()
+        process_group, support = find_process_group(dist.group.WORLD.group_name), CpuCollectives()
+        self._group = process_group.group
         ranks = self._group.size
-        whole = max(ranks, nbytes // ITEM)
-        self._part = whole // ranks
+        whole = max(1, nbytes // ITEM // ranks) * ranks
         self._kind, self.length = kind, length
-        self.taken, self.given = _sizes(kind, whole, self._part)
-        ops: list[Op] = []
-        windows: dict[str, int] = {}
+        self.taken, self.given = _sizes(kind, whole, ranks)
         names = ["x", *("ab"[place % 2] for place in range(length))]
-        for number in range(length):
-            source, result = _tensor(names[number], self.taken), _tensor(names[number + 1], self.given)
-            name = f"{kind}_{number}"
-            made = support.ops(CollectiveTerms(kind), source, result, self._group, name, threads)
-            ops += [*made.start, *made.finish]
-            windows |= made.windows
-        self.output = names[-1]
-        room = max(self.taken, self.given)
-        buffers: dict[str, Array] = {name: aligned_empty((room,), "float32") for name in sorted(set(names))}
-        for array in buffers.values():
-            array[:] = 0
-        buffers["x"][:] = input_of(self._group.rank, room)
-        self.buffers = buffers
+        self.output, room = names[-1], max(self.taken, self.given)
+        traced: Any = None  # no program was traced
+        collectives = []
+        for number, (source, result) in enumerate(pairwise(names)):
+            tensors, name = (_tensor(source, self.taken), _tensor(result, self.given)), f"{kind}_{number}"
+            terms = CollectiveTerms(kind)
+            made = support.ops(terms, *tensors, self._group, name, threads)
+            collectives.append(FusedCollective(name, traced, terms, process_group, made, self.taken * ITEM))
+        ops = [op for each in collectives for op in (*each.ops.start, *each.ops.finish)]
         self.kernel = compile(ops, f"{kind}_{nbytes}", cores=threads)
-        stated = collective_digest(self.kernel.graph, self._group.name)
-        store, timeout = found.store, found.timeout_s
-        self._area = support.area(store, self._group, windows, stated, timeout, lambda: found.is_alive)
-        shared = {name: self._area.buffers[name] for name in windows}
-        self._go = self.kernel.bind({**buffers, **shared})
+        self._rounds = RankRounds(self.kernel.graph, collectives, support)
+        self.buffers: dict[str, Array] = {name: aligned_empty((room,), "float32") for name in sorted(set(names))}
+        for array in self.buffers.values():
+            array[:] = 0
+        self.buffers["x"][:] = input_of(self._group.rank, room)
+        self._values, self._sizes = self.kernel.argument_arrays()
+        addresses, sizes = self._rounds.addresses(), self._rounds.window_bytes
+        for place, name in enumerate(self.kernel.graph.buffers):
+            is_window = name in addresses
+            self._values[place] = addresses[name] if is_window else self.buffers[name].ctypes.data
+            self._sizes[place] = sizes[name] if is_window else self.buffers[name].nbytes
+        self._launch = self._rounds.launching(self.kernel.launch_values)
 
     def __call__(self) -> None:
-        with self._area.round():
-            self._go()
+        self._launch(self._values, self._sizes)
 
     def check(self) -> bool:
         """One launch gives what numpy gives for all ranks."""
@@ -70,7 +69,7 @@ class FusedChain:
 
     def close(self) -> None:
         self.kernel.close()
-        self._area.close()
+        self._rounds.close()
 
 
 def input_of(rank: int, count: int) -> Array:
@@ -78,12 +77,12 @@ def input_of(rank: int, count: int) -> Array:
     return ((np.arange(count) * 7 + rank * 3) % 5).astype(np.float32)
 
 
-def _sizes(kind: CollectiveKind, whole: int, part: int) -> tuple[int, int]:
+def _sizes(kind: CollectiveKind, whole: int, ranks: int) -> tuple[int, int]:
     """The elements that a rank gives and gets."""
     if kind is CollectiveKind.ALL_GATHER:
-        return part, part * (whole // part)
+        return whole // ranks, whole
     if kind is CollectiveKind.REDUCE_SCATTER:
-        return part * (whole // part), part
+        return whole, whole // ranks
     return whole, whole
 
 
