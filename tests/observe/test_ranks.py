@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from typer.testing import CliRunner
 
 import superkernel as sk
 from superkernel.errors import OptionError
-from superkernel.observe import store
+from superkernel.observe import report, store
 from superkernel.observe.profile import Profile, ProfiledCollective, ProfiledKernel, ProfiledLaunch, ProfiledOp
 from superkernel.observe.profile import ProfiledRank as Rank
 from superkernel.observe.rank_comparison import RankComparison, find_ranks, rank_folders
@@ -157,3 +158,10 @@ def test_each_rank_records_into_a_folder_of_its_own(tmp_path: Path, monkeypatch:
 def test_waits_for_ranks_are_waits() -> None:
     (row,) = ranked_waits(two_ranks()[0])
     assert (row.op, row.where, row.waited_for, row.total_us) == ("reduce", "for other ranks before it", "others", 5.19)
+
+
+def test_the_report_draws_every_kind_of_span() -> None:
+    script = (Path(report.__file__).parent / "assets" / "timeline.js").read_text()
+    (drawn,) = re.findall(r"for \(const kind of \[(.*?)\]\)", script)
+    recorded = {kind.value for kind in SpanKind}
+    assert set(json.loads(f"[{drawn}]")) == recorded
