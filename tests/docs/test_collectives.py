@@ -33,7 +33,7 @@ def torchrun(folder: Path, *words: str) -> str:
     return ended.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.conformance
 def test_the_program_runs_and_its_ranks_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ((_, program),) = blocks(TEXT, "python")
     (tmp_path / "ranks.py").write_text(program)
