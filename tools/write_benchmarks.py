@@ -178,6 +178,27 @@ A table for each way of calling: back to back; at a fixed rate, asleep between c
 processes beside. Back to back are 10,000 calls of ours, and of a peer as many as take four seconds; the others are up
 to 2,000 calls. Cells are p50 / p99 / max of single calls in us, and the threads.
 """,
+    "collectives": """\
+## collectives: ranks of one machine
+
+Rank processes on one machine, each with its share of the cores: 2 x 1 on two cores, 4 x 4 on sixteen. Every collective
+in every size inside a super kernel, and by gloo, the only back end that torch has for CPU tensors: eager, and called by
+what Inductor compiled. torch's symmetric memory does not support the CPU. The size is that of a rank's larger tensor.
+
+- *Inside a super kernel*: the time of a launch of 33 dependent collectives less that of one, divided by 32; above 64 KB
+  one launch of one collective from Python.
+- *Copying and adding*: loops that load, add and store as many bytes as an all_reduce needs where the tensors of a rank
+  are memory of its own, all ranks at once, without a wait. For `n` bytes and `r` ranks a rank copies `n (r-1)/r` into
+  shared memory, adds its part of all ranks and stores it twice, and copies `n (r-1)/r` out: `4 n` for two ranks. The
+  faster of two loops counts, one with plain stores and one with stores past the caches.
+- *A boundary between ranks*: an all_reduce of one element per rank: two ops and one sync across ranks. Beside it an op
+  boundary between two cores of one launch, while the other ranks are idle.
+- *The decode step*: batch 1, six layers, sharded by `parallelize_module`; logits are gathered. Each runner has weights
+  and caches of its own; all are compared with the whole model in eager mode.
+
+What this does not establish: anything about several machines or GPUs, and little about a machine that others keep busy:
+ranks wait for each other, and a rank without a processor holds up all.
+""",
 }
 
 

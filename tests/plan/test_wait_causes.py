@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from plan.strategies import kernel
 
 from superkernel import Op
 from superkernel.model.graph import build_graph
 from superkernel.model.options import Options
+from superkernel.model.ranks import RankGroup, RankSync
 from superkernel.plan import Plan, make_plan
 from superkernel.plan.spans import Span, StepTime, spans_of
 from superkernel.plan.steps import Barrier, Call, Record, SpanKind, Wait
@@ -49,6 +51,15 @@ def test_an_event_from_outside_is_named_where_no_op_explains_the_wait() -> None:
     (core,) = {step.cores[0] for step in plan.steps if isinstance(step, Call) and plan.op_names[step.op] == "q"}
     ((waited_for, signalled_by),) = explained(plan, ran(core, "p", 0, 10), waited(core, "q", 10, 90))
     assert waited_for is not None and waited_for.startswith("event") and signalled_by is None
+
+
+@pytest.mark.parametrize(("ranks", "waited_for"), [((4, 7), "rank 4"), ((4, 7, 9), "ranks 4, 9")])
+def test_a_wait_for_ranks_names_the_others(ranks: tuple[int, ...], waited_for: str) -> None:
+    group = RankGroup("tp", ranks, 1)
+    send = Op(kernel("send", 1, "in:x", "out:w"), ["a", "w"], name="p", ranks=[RankSync("c", group, "w", True)])
+    take = Op(kernel("take", 1, "in:w", "out:z"), ["w", "b"], name="q", ranks=[RankSync("c", group, "w", False)])
+    wait = Span(0, SpanKind.RANKS, "q", 10, 90)
+    assert explained(planned([send, take]), ran(0, "p", 0, 10), wait) == [(waited_for, None)]
 
 
 def test_stamps_of_other_steps_are_waits_inside_the_op() -> None:

@@ -19,6 +19,7 @@ from torch.fx import GraphModule
 from ..targets.protocol import ModelSupport
 from ..targets.tensor_spans import TensorSpan
 from .program import ADDRESS_FUNCTION
+from .wrapped_inputs import PlainInputs, find_wrapped
 
 _log = logging.getLogger("superkernel")
 _WARNING = (
@@ -60,14 +61,16 @@ def eager_where_inputs_overlap(
     function: Callable[..., Any], module: GraphModule, inputs: Sequence[Any], support: ModelSupport
 ) -> Callable[..., Any]:
     """The compiled function, or `module` itself for a call in which a written input overlaps with another."""
-    spans = _spans(inputs)
+    plain = find_wrapped(inputs)
+    spans = _spans(inputs, plain)
     if len(spans) < 2 or not any(span.written for span in spans):
         return function
     overlap = support.overlap_check(spans, ADDRESS_FUNCTION)
     warned: list[bool] = []
 
     def call(*args: Any) -> Any:
-        if overlap(args) and _written_memory_is_shared(args, spans):
+        tensors = args if plain is None else plain(args)
+        if overlap(tensors) and _written_memory_is_shared(tensors, spans):
             if not warned:
                 warned.append(True)
                 _log.warning(_WARNING)
@@ -77,11 +80,15 @@ def eager_where_inputs_overlap(
     return call
 
 
-def _spans(inputs: Sequence[Any]) -> list[TensorSpan]:
+def _spans(inputs: Sequence[Any], plain: PlainInputs | None) -> list[TensorSpan]:
     """The bytes that each tensor covers from its first element on, and whether the graph writes it."""
     context = torch._guards.TracingContext.try_get()
     metadata = context.fw_metadata if context is not None else None
     written = [info.mutates_data for info in metadata.input_info] if metadata is not None else []
+    if plain is not None:
+        if len(written) == len(inputs):
+            written = [written[source] for source in plain.sources]
+        inputs = plain(inputs)
     if len(written) != len(inputs):  # not known: any input may be written
         written = [True] * len(inputs)
     tensors = [(index, value) for index, value in enumerate(inputs) if isinstance(value, torch.Tensor)]

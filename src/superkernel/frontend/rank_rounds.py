@@ -66,8 +66,22 @@ class RankRounds:
             agree(found.whole, stated_alike)
         return self._support.area(found.store, found.group, windows, stated, found.timeout_s, lambda: found.is_alive)
 
+    def close(self) -> None:
+        """Gives the memory back. Other ranks that still wait for this rank then fail."""
+        for area in self._areas.values():
+            area.close()
+
     def launching(self, launch: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
         """A launch as a round of every area."""
+
+        if len(self._groups) == 1:
+            (name,) = self._groups
+
+            def launch_round_of_one(values: Any, sizes: Any) -> None:
+                with self._areas[name].round():
+                    launch(values, sizes)
+
+            return launch_round_of_one
 
         def launch_round(values: Any, sizes: Any) -> None:
             with ExitStack() as rounds:

@@ -21,7 +21,7 @@ from ..targets.protocol import LaunchPlan
 from ..version import __version__
 from .machine import machine_facts
 from .op_types import core_type_of, op_type, type_of
-from .profile import Profile, ProfiledEdge, ProfiledKernel, ProfiledLaunch, ProfiledOp
+from .profile import Profile, ProfiledCollective, ProfiledEdge, ProfiledKernel, ProfiledLaunch, ProfiledOp
 
 _READS, _WRITES = (Kind.IN, Kind.INOUT), (Kind.OUT, Kind.INOUT)
 
@@ -185,7 +185,16 @@ def profiled_kernel(
         provenance.reason,
         provenance.unfusible,
         identity_of(graph, sizes),
+        tuple(_collectives(graph)),
     )
+
+
+def _collectives(graph: Graph) -> Iterator[ProfiledCollective]:
+    names = [node.name for node in graph.nodes]
+    for each in graph.collectives:
+        sender = "" if each.sender is None else names[each.sender]
+        receivers = tuple(names[receiver] for receiver in each.receivers)
+        yield ProfiledCollective(each.name, each.group.ranks, sender, receivers)
 
 
 def _ops(graph: Graph, sizes: Sequence[int], origins: Mapping[str, tuple[str, ...]]) -> Iterator[ProfiledOp]:

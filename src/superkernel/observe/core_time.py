@@ -10,7 +10,7 @@ from ..plan.spans import Span
 from ..plan.steps import SpanKind
 from .profile import Profile, ProfiledLaunch
 
-WAITS = (SpanKind.WAIT, SpanKind.BARRIER)
+WAITS = (SpanKind.WAIT, SpanKind.BARRIER, SpanKind.RANKS)
 Interval = tuple[float, float]
 
 

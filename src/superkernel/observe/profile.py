@@ -111,6 +111,16 @@ class ProfiledEdge:
 
 
 @dataclass(frozen=True)
+class ProfiledCollective:
+    """What the ranks of a group do together: the sender stores for them, the receivers wait for them."""
+
+    name: str  # equal on all ranks
+    ranks: tuple[int, ...]  # of the group
+    sender: str  # an op; empty: it is in another kernel
+    receivers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class ProfiledKernel:
     """A graph that was launched as one super kernel, or op by op."""
 
@@ -127,6 +137,7 @@ class ProfiledKernel:
     reason: str = ""  # why it ends where it does, or why it is not fused
     unfusible: tuple[str, ...] = ()  # descriptions of the other ops of its scope
     identity: str = ""  # equal for the same ops on buffers of the same sizes, fused or not
+    collectives: tuple[ProfiledCollective, ...] = ()
 
     def __post_init__(self) -> None:
         names = {op.name for op in self.ops}
@@ -134,6 +145,19 @@ class ProfiledKernel:
         for edge in self.edges:
             for end in (edge.producer, edge.consumer):
                 _refuse_if(end not in names, f"kernel {self.name!r}: an edge names {end!r}, which is none of its ops")
+
+
+@dataclass(frozen=True)
+class ProfiledRank:
+    """Which of several processes that run one model together was recorded."""
+
+    rank: int
+    ranks: int
+    boot: str  # of the machine: processes of one boot have one clock
+    monotonic_ns: int  # the beginning of the profile on that clock
+
+    def __post_init__(self) -> None:
+        _refuse_if(not 0 <= self.rank < self.ranks, f"rank {self.rank} of {self.ranks} ranks")
 
 
 @dataclass(frozen=True)
@@ -150,6 +174,7 @@ class Profile:
     began_ns: int = 0  # nanoseconds since 1970; 0: not known
     load: MachineLoad | None = None  # None: not measured
     clock: Clock = Clock.NANOSECONDS
+    rank: ProfiledRank | None = None  # None: a process by itself
 
     def __post_init__(self) -> None:
         count = len(self.kernels)

@@ -15,6 +15,7 @@ from . import store
 from .build_profile import build_profile
 from .machine_load import LoadMeter
 from .profile import Profile
+from .rank_of_process import find_rank, folder_of
 from .tables import statistic
 
 MOST_RECORDED = 20_000  # launches whose time stamps are kept: those of a day would fill the memory
@@ -26,6 +27,8 @@ _open_lock = threading.Lock()
 class profile:  # a name that users write, like contextlib.suppress
     """Record every launch of this process, in all its threads, from `with` to its end; then write the directory.
 
+    Each rank of a torch.distributed job writes a folder of its own in it, `rank0`, `rank1`, ...
+
     detail: also what every core did. Kernels that do not record it are compiled anew when they are launched.
     """
 
@@ -35,9 +38,10 @@ class profile:  # a name that users write, like contextlib.suppress
         try:
             if not directory:  # a variable that was not set, rather than the current directory
                 raise TypeError
-            self.directory = Path(directory).resolve()  # one directory has one name, and the program may go elsewhere
+            chosen = Path(directory).resolve()  # one directory has one name, and the program may go elsewhere
         except (TypeError, ValueError):
             raise OptionError(f"profile: the directory is {shown(directory)}; a path is needed") from None
+        self._chosen, self.directory = chosen, folder_of(chosen, find_rank(0))
         self.detail = bool(detail)
         self.result: Profile | None = None  # after the end
         self._events: list[LaunchEvent] = []
@@ -46,6 +50,7 @@ class profile:  # a name that users write, like contextlib.suppress
         self._load = LoadMeter()
 
     def __enter__(self) -> profile:
+        self.directory = folder_of(self._chosen, find_rank(0))  # the group may have been made in between
         with _open_lock:
             if self.directory in _open:
                 raise OptionError(
@@ -75,7 +80,8 @@ class profile:  # a name that users write, like contextlib.suppress
         remove_listener(self)
         try:
             built = build_profile(list(self._events), *self._began, self.detail)
-            self.result = replace(built, notes=(*built.notes, *self._notes()), load=load)
+            notes, rank = (*built.notes, *self._notes()), find_rank(self._began[0])
+            self.result = replace(built, notes=notes, load=load, rank=rank)
             store.write(self.directory, self.result)
         except SuperKernelError as failure:
             if error is None:

@@ -98,6 +98,8 @@ def trace_program(program: TracedProgram, directory: Path, quiet: bool, read_rat
     """Run the program under a profile, and leave the tables, the trace and the report."""
     place = directory.absolute()  # the script may change the current directory
     run = run_program(program, place, quiet)
+    place = run.directory
+    directory = directory if run.profile.rank is None else directory / place.name
     profile = _with_bandwidth(run.profile, read_rate)
     files = store.write(place, profile)
     report = write_report(place / store.REPORT, ReportData.on_one(profile, program.title))
@@ -136,6 +138,7 @@ class ScriptRun:
 
     status: int
     profile: Profile
+    directory: Path  # that of a rank is a folder of the one that was asked for
     failure: str  # the traceback; empty if there is none
 
 
@@ -159,7 +162,7 @@ def run_program(program: TracedProgram, directory: Path, quiet: bool) -> ScriptR
                 status, failure = 1, "".join(traceback.format_exception(_from_script_on(error, path)))
             print(failure, end="", file=sys.stderr)  # before anything is written: that may fail as well
     assert recorded.result is not None
-    return ScriptRun(status, recorded.result, failure)
+    return ScriptRun(status, recorded.result, recorded.directory, failure)
 
 
 def _run(program: TracedProgram) -> None:

@@ -23,7 +23,7 @@ from .profile import Profile
 from .tables import calls_csv, details_csv, inner_types_csv, statistic_csv, waits_csv
 from .timeline import trace_pieces
 
-FORMAT, VERSION = "superkernel profile", 3
+FORMAT, VERSION = "superkernel profile", 4
 PROFILE = "profile.json"
 FILES: dict[str, Callable[[Profile], Iterable[str]]] = {  # name -> its text, in pieces
     "op_statistic.csv": lambda profile: [statistic_csv(profile)],

@@ -28,13 +28,13 @@ _PIECE = 10_000  # events that are written together
 
 
 def trace(profile: Profile) -> dict[str, Any]:
-    return {**_head(profile), "traceEvents": list(_events(profile))}
+    return {**_head(profile), "traceEvents": list(events_of(profile))}
 
 
 def trace_pieces(profile: Profile) -> Iterator[str]:
     """The same as the text of a JSON file, in pieces: a long run has millions of events."""
     yield f'{_dumped(_head(profile))[:-1]},"traceEvents":['
-    events, separator = _events(profile), ""
+    events, separator = events_of(profile), ""
     while piece := list(islice(events, _PIECE)):
         yield separator + _dumped(piece)[1:-1]
         separator = ","
@@ -50,7 +50,7 @@ def _head(profile: Profile) -> dict[str, Any]:
     return {"displayTimeUnit": "ns", "baseTimeNanoseconds": profile.began_ns, "superkernel": facts}
 
 
-def _events(profile: Profile) -> Iterator[dict[str, Any]]:
+def events_of(profile: Profile) -> Iterator[dict[str, Any]]:
     yield from _tracks(profile)
     yield from _launches(profile)
     yield from _spans(profile)
@@ -106,12 +106,19 @@ def _spans(profile: Profile) -> Iterator[dict[str, Any]]:
                 args = shared[key] = _span_args(span, launch, op)
             name = _span_name(span, launch)
             yield _slice(
-                span.what.value, name, CORES, _track(launch, span.core), begin_ns / 1000, duration_ns / 1000, args
+                span.what.value,
+                name,
+                CORES,
+                core_track(launch.thread, span.core),
+                begin_ns / 1000,
+                duration_ns / 1000,
+                args,
             )
 
 
-def _track(launch: ProfiledLaunch, core: int) -> int:
-    return launch.thread * _SPACING + core
+def core_track(thread: int, core: int) -> int:
+    """The track of a core of a thread's launches."""
+    return thread * _SPACING + core
 
 
 def _flows(profile: Profile) -> Iterator[dict[str, Any]]:
@@ -129,9 +136,9 @@ def _flows(profile: Profile) -> Iterator[dict[str, Any]]:
             number += 1
             flow = {"cat": "sync", "name": f"{span.waited_for} signals {span.op}", "id": number, "pid": CORES}
             begin = round(given_ns) / 1000
-            yield {**flow, "ph": "s", "tid": _track(launch, producer.core), "ts": begin}
+            yield {**flow, "ph": "s", "tid": core_track(launch.thread, producer.core), "ts": begin}
             end = max(round(taken_ns) / 1000, begin)
-            yield {**flow, "ph": "f", "bp": "e", "tid": _track(launch, span.core), "ts": end}
+            yield {**flow, "ph": "f", "bp": "e", "tid": core_track(launch.thread, span.core), "ts": end}
 
 
 def _span_name(span: Span, launch: ProfiledLaunch) -> str:

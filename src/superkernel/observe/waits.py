@@ -18,7 +18,7 @@ class WaitRow:
     kernel: int
     op: str
     where: str  # before the op, at its wait point, in sync_all, ...
-    waited_for: str  # an op, an event, or NOT_KNOWN
+    waited_for: str  # an op, an event, ranks, or NOT_KNOWN
     count: int
     total_us: float  # added over cores
     longest_us: float
@@ -42,6 +42,8 @@ def ranked_waits(profile: Profile) -> list[WaitRow]:
 
 def where_of(what: SpanKind, inside: bool) -> str:
     """Where a core waits, in words."""
+    if what is SpanKind.RANKS:
+        return "for other ranks before it"
     if inside:
         return "in sync_all" if what is SpanKind.BARRIER else "at its wait point"
     return "at a barrier before it" if what is SpanKind.BARRIER else "before it"

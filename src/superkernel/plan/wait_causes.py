@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from ..model.ranks import RankGroup
 from . import Plan
 from .spans import Span
 from .steps import AwaitEvent, AwaitRanks, Barrier, Cores, Need, Point, Select, SpanKind, Wait
@@ -35,7 +36,7 @@ class WaitCauses:
         self._names, self._group_of = plan.op_names, plan.group_of
         self._before: dict[str, list[_BlockingStep]] = defaultdict(list)
         self._inside: dict[str, list[_BlockingStep]] = defaultdict(list)
-        self._ranks: dict[str, str] = {}  # op -> the groups whose ranks it waits for
+        self._ranks: dict[str, str] = {}  # op -> the ranks that it waits for
         for step in plan.steps:
             match step:
                 case Wait(behind=False):
@@ -48,9 +49,9 @@ class WaitCauses:
                     found = _BlockingStep(frozenset(step.cores), outside=f"event {step.event}")
                     self._before[self._names[step.op]].append(found)
                 case AwaitRanks():
-                    groups = self._ranks.get(self._names[step.op])
-                    waited = f"{groups} and {step.group}" if groups else f"ranks of {step.group}"
-                    self._ranks[self._names[step.op]] = waited
+                    before = self._ranks.get(self._names[step.op])
+                    others = _other_ranks(step.group)
+                    self._ranks[self._names[step.op]] = f"{before} and {others}" if before else others
                 case Select():
                     found = _BlockingStep(frozenset(step.cores), outside=f"tiling of {self._names[step.op]}")
                     self._before[self._names[step.op]].append(found)
@@ -122,6 +123,11 @@ class _LaunchTimes:
         number = bisect_right(arrivals[span.core], span.begin_ns) - 1
         last = max(((times[number], core) for core, times in arrivals.items() if len(times) > number), default=None)
         return None if last is None or last[1] == span.core else (last[0], span.op, last[1])
+
+
+def _other_ranks(group: RankGroup) -> str:
+    others = [str(rank) for place, rank in enumerate(group.ranks) if place != group.rank]
+    return f"{'rank' if len(others) == 1 else 'ranks'} {', '.join(others)}" if others else f"ranks of {group}"
 
 
 def _caused(span: Span, signal: _Signal | None) -> Span:

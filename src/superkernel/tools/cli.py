@@ -242,7 +242,8 @@ def bench_command(
         str,
         typer.Argument(
             metavar="SUITE",
-            help="boundary, torch, moe, decode, quantized, attention, convolution, loaded, package, or all; or cuda.",
+            help="boundary, torch, moe, decode, quantized, attention, convolution, loaded, package, collectives; all; "
+            "cuda.",
         ),
     ],
     device_suite: Annotated[
@@ -277,20 +278,22 @@ def bench_command(
 
 @app.command("compare")
 def compare_command(
-    before: Annotated[Path, typer.Argument(metavar="A", help="A profile directory: the run before.")],
-    after: Annotated[Path, typer.Argument(metavar="B", help="Another one: the run after.")],
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write a report on both.")] = None,
+    directories: Annotated[
+        list[Path], typer.Argument(metavar="A B", help="Profiles: two runs, the ranks of a run, or a folder of ranks.")
+    ],
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write a report on both runs.")] = None,
+    trace: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where the time line of ranks goes; by default beside them.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """What changed between two profiles: op by op, in total, in kernels; the benefit of B over A in percent."""
-    from ..observe import compare_text, shell
+    """What changed between two runs: op by op, in total, in kernels; or which ranks of one run waited for which."""
+    from ..observe.compare_command import compared
     from .bench.bandwidth import read_rate
 
     with answering_errors(as_json):
-        comparison = shell.compare_directories(before, after, html, read_rate)
-        page = [f"report: {html}"] if html else []
-        fields = {"ok": True, **comparison.to_dict(), "html": html and str(html)}
-        answer(as_json, fields, "\n".join([*compare_text.comparison_lines(comparison), *page]))
+        fields, lines = compared(directories, html, trace, read_rate)
+        answer(as_json, fields, "\n".join(lines))
 
 
 @app.command("trace", context_settings={"ignore_unknown_options": True})

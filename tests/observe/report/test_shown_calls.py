@@ -110,7 +110,7 @@ def test_a_colour_means_one_thing() -> None:
     palette = re.findall(r"#[0-9a-f]{6}", script.partition("const PALETTE")[2].partition("];")[0])
     other = re.findall(r'OTHER_COLOUR = "(#\w{6})"', script)
     runs = re.findall(r"--(?:before|after): (#\w{6})", style)
-    waits = re.findall(r"--(?:wait|barrier|notify|kernel): (#\w{6})", style)
+    waits = re.findall(r"--(?:wait|barrier|rank-wait|notify|kernel): (#\w{6})", style)
     assert len(palette) == 15 == len(set(palette)) and len(other) == 1
     assert not set(palette) & {*other, *runs, *waits} and not set(runs) & {*other, *waits}
 

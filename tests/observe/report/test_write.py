@@ -139,7 +139,7 @@ def test_the_program_runs_by_its_name_without_torch(tmp_path: Path) -> None:
         (b"{", "no JSON"),
         (b"[" * 100_000, "no JSON"),
         (b"[]", "is not ours"),
-        (b'{"format": "superkernel profile", "version": 2}', "has version 2, .* this package reads version 3"),
+        (b'{"format": "superkernel profile", "version": 2}', "has version 2, .* this package reads version 4"),
     ],
 )
 def test_the_program_says_what_is_wrong_with_a_profile(

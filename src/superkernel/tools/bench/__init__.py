@@ -21,6 +21,7 @@ SUITES = {
     "convolution": "superkernel.tools.bench.convolution",
     "loaded": "superkernel.tools.bench.loaded",
     "package": "superkernel.tools.bench.package",
+    "collectives": "superkernel.tools.bench.collectives",
 }
 
 CUDA_SUITES = ("boundary", "chain", "gemv", "chain-decode")

@@ -68,10 +68,12 @@ def prepare(runner: Runner, model: Callable[..., Any], inputs: Sequence[Any]) ->
     return lambda: compiled(*inputs), report
 
 
-def compile_anew(model: Callable[..., Any], backend: Any, options: Mapping[str, object]) -> Callable[..., Any]:
+def compile_anew(
+    model: Callable[..., Any], backend: Any, options: Mapping[str, object], dynamic: bool = False
+) -> Callable[..., Any]:
     model = with_new_code(model)
     compiled: Callable[..., Any] = torch.compile(
-        model, backend=backend, options=dict(options) or None, fullgraph=True, dynamic=False
+        model, backend=backend, options=dict(options) or None, fullgraph=True, dynamic=dynamic
     )
     return compiled
 

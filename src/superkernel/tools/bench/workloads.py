@@ -161,7 +161,7 @@ class DecoderLayer(nn.Module):
         self.keys.index_copy_(2, position, key)
         self.values.index_copy_(2, position, self._heads(self.value(normal)))
         mixed = F.scaled_dot_product_attention(query, self.keys, self.values, attn_mask=mask)
-        x = x + self.out(mixed.transpose(1, 2).reshape(x.shape))
+        x = x + self.out(mixed.transpose(1, 2).reshape(1, 1, -1))
         normal = self.second(x)
         return x + self.down(F.silu(self.gate(normal)) * self.up(normal))
 

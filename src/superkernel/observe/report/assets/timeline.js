@@ -78,16 +78,17 @@ function groupsOf(run) {
     if (!groups.has(name)) groups.set(name, { name, fill: colourName, share, items: [] });
     groups.get(name).items.push(item);
   };
-  const depth = { kernel: 0.92, op: 0.72, wait: 0.72, barrier: 0.72, notify: 0.4 };
-  for (const kind of ["kernel", "op", "wait", "barrier", "notify"]) {
+  const depth = { kernel: 0.92, op: 0.72, wait: 0.72, barrier: 0.72, "wait for ranks": 0.72, notify: 0.4 };
+  const colourOfKind = (kind) => colour(kind === "wait for ranks" ? "rank-wait" : kind);
+  for (const kind of ["kernel", "op", "wait", "barrier", "wait for ranks", "notify"]) {
     run.spans.forEach((span, index) => {
       const [row, begin, end, kindNumber, , type, , inside] = span;
       if (run.kinds[kindNumber] !== kind) return;
       const name = kind === "op" ? legendOfType(type) : kind === "kernel" ? "inside a launch" : kind;
       const item = [row + 1, begin, end, index];
       // a wait inside an op lies on it, and leaves its rim to be seen
-      if (inside) add(name + " inside an op", colour(kind), 0.5, item);
-      else add(name, kind === "op" ? colourOfType(type) : colour(kind), depth[kind], item);
+      if (inside) add(name + " inside an op", colourOfKind(kind), 0.5, item);
+      else add(name, kind === "op" ? colourOfType(type) : colourOfKind(kind), depth[kind], item);
     });
   }
   run.launches.forEach(([begin, end, , type], index) => {
@@ -185,6 +186,7 @@ function describe(run, item) {
   const role = {
     op: "op, type " + data.types[type], wait: inside ? "waits at its wait point" : "waits before it",
     barrier: inside ? "waits in sync_all" : "barrier", notify: "notifies", kernel: "the whole launch",
+    "wait for ranks": "waits for other ranks before it",
   }[what];
   const where = run.names[kernel] && run.names[kernel] !== title ? "in " + run.names[kernel] : "";
   const cause = waitedFor === undefined ? "" : run.names[waitedFor];

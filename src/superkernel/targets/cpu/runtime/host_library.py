@@ -151,6 +151,7 @@ _GIL_HELD: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "sk_bind_python": (None, (c_void_p,)),
     "sk_bind": (c_int32, (ctypes.py_object, c_int32, c_void_p, c_void_p, c_void_p)),
     "sk_call": (c_int64, (c_void_p, ctypes.py_object, c_void_p, c_void_p, c_int32)),
+    "sk_rank_area_begin": (None, (c_void_p, c_uint32)),
     "sk_fill": (None, (ctypes.py_object, c_void_p, c_int32, c_void_p, c_void_p)),
     "sk_tensors_overlap": (c_int32, (ctypes.py_object, c_void_p, c_int32, c_void_p, c_void_p, c_void_p)),
 }

@@ -77,6 +77,12 @@ void* sk_rank_area_create(int32_t file, int32_t rank, int32_t ranks, const uint8
     return area;
 }
 
+// Before a launch: this rank is in `round`, in all windows.
+void sk_rank_area_begin(const void* area, uint32_t round) {
+    const auto* begun = static_cast<const RankArea*>(area);
+    for (sk::RankLine* lines : begun->windows) lines[begun->rank].round = round;
+}
+
 void sk_rank_area_destroy(void* area) {
     lock_watchdog();
     auto& known = areas();

@@ -15,6 +15,7 @@ class RankRecords:
 
     def __init__(self, memory: Any) -> None:
         self._texts = memory.reshape(-1, _BYTES)
+        self._lengths = memoryview(memory).cast("I")[:: _BYTES // 4]  # read before every round: faster than an array
 
     @staticmethod
     def nbytes(ranks: int) -> int:
@@ -27,8 +28,7 @@ class RankRecords:
 
     def failed(self, besides: int) -> tuple[int, str] | None:
         """The first other rank that has failed, and its reason."""
-        for rank, record in enumerate(self._texts):
-            length = int(record[:4].view(np.uint32)[0])
+        for rank, length in enumerate(self._lengths):
             if length and rank != besides:
-                return rank, bytes(record[4 : 4 + length]).decode("utf-8", "replace")
+                return rank, bytes(self._texts[rank, 4 : 4 + length]).decode("utf-8", "replace")
         return None

@@ -126,9 +126,7 @@ class SharedArea:
             self._refuse_unusable()
             self._thread = thread
         self._round = next_round(self._round)
-        for rounds in self._round_words:
-            rounds[0] = self._round
-        self._watch.begin()
+        self._watch.begin(self._round)
         return self._round
 
     def end_round(self) -> None:
@@ -262,7 +260,6 @@ class SharedArea:
         }
         lines = [whole[offset : offset + RANK_LINE * self.group.size] for offset, _ in placed]
         self._lines = [words.view(np.uint32).reshape(self.group.size, RANK_LINE // 4) for words in lines]
-        self._round_words = [words[self.group.rank, window_layout.ROUND // 4 :][:1] for words in self._lines]
         for words, (_, window) in zip(self._lines, placed, strict=True):
             mine = words[self.group.rank]
             mine[window_layout.PATIENCE_MS // 4] = min(int(self.timeout_s * 1000), 0xFFFFFFFF)
