@@ -26,6 +26,9 @@ COUNTS = {
     "unused_result": (1, 1),
 }
 
+QUICK = ("exchanges", "several_groups", "ops_between_start_and_wait")
+LONG = pytest.mark.conformance
+
 
 def check(ranks: RankProcesses, name: str) -> None:
     outcomes = ranks.call(run_case, name)
@@ -39,7 +42,7 @@ def check(ranks: RankProcesses, name: str) -> None:
         assert len({outcome.digest for outcome in outcomes}) == 1
 
 
-@pytest.mark.parametrize("name", COUNTS)
+@pytest.mark.parametrize("name", [name if name in QUICK else pytest.param(name, marks=LONG) for name in COUNTS])
 def test_collectives_are_ops_of_one_super_kernel(pair: RankProcesses, name: str) -> None:
     check(pair, name)
 

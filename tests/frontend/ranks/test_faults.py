@@ -55,6 +55,7 @@ def test_a_rank_that_was_killed_between_two_collectives_is_named(ranks: RankProc
     assert ranks.answers([1]) == [Died(signal.SIGKILL)]
 
 
+@pytest.mark.conformance
 def test_a_rank_that_was_killed_while_it_waited_does_not_hold_the_others_up(ranks: RankProcesses) -> None:
     """It dies in the wait for the only collective: the other has all it needs, and fails in the next call."""
     ranks.call(functions.load_and_call, "m", "single")
@@ -81,6 +82,7 @@ def stop_for(ranks: RankProcesses, pause_s: float) -> None:
     assert ranks.call(functions.call, "m") == [functions.expected("chained", 2)] * 2
 
 
+@pytest.mark.conformance
 def test_a_rank_that_was_stopped_for_a_while_goes_on(ranks: RankProcesses) -> None:
     stop_for(ranks, 1)
 
@@ -126,6 +128,7 @@ def test_ranks_that_go_different_ways_later_are_stopped_by_the_watchdog(ranks: R
     assert ranks.call(functions.load_and_call, "m", "chained") == [functions.expected("chained", 2)] * 2
 
 
+@pytest.mark.conformance
 def test_an_error_on_one_rank_is_an_error_on_the_other_after_the_time_limit(ranks: RankProcesses) -> None:
     """Before the first call of a model, the ranks find each other again with the next."""
     ranks.call(functions.load_and_call, "m", "chained")
@@ -161,6 +164,7 @@ def test_a_destroyed_group_is_refused_and_its_successor_serves(ranks: RankProces
         assert ranks.call(functions.load_and_call, "m", "chained") == [functions.expected("chained", 2)] * 2
 
 
+@pytest.mark.conformance
 def test_memory_goes_with_the_models_that_use_it(ranks: RankProcesses) -> None:
     """And ranks leave without a word when their scripts end."""
     ranks.call(functions.load_and_call, "first", "chained")
@@ -177,6 +181,7 @@ def test_memory_goes_with_the_models_that_use_it(ranks: RankProcesses) -> None:
     assert ranks.leave() == [0, 0]
 
 
+@pytest.mark.conformance
 def test_a_forked_child_and_a_second_thread_are_refused(ranks: RankProcesses) -> None:
     ranks.call(functions.load_and_call, "m", "chained")
     for text in ranks.call(functions.call_in_child, "m"):
@@ -191,6 +196,7 @@ def test_a_forked_child_and_a_second_thread_are_refused(ranks: RankProcesses) ->
     assert result == functions.expected("chained", 2)
 
 
+@pytest.mark.conformance
 def test_shared_memory_that_is_full_is_an_error_on_every_rank(ranks: RankProcesses) -> None:
     count = 1 << 20  # elements: a window of several slots of 4 MB
     ranks.call(functions.load_and_call, "m", "gathered")
@@ -200,6 +206,7 @@ def test_shared_memory_that_is_full_is_an_error_on_every_rank(ranks: RankProcess
         error_of(answer, "no room for", "/dev/shm", "--shm-size")
 
 
+@pytest.mark.conformance
 def test_a_store_that_has_gone_with_its_rank_is_named(ranks: RankProcesses) -> None:
     ranks.call(functions.host_store, str(ranks.folder / "port"))
     ranks.call(functions.load_and_call, "m", "single")

@@ -7,7 +7,12 @@ from frontend.ranks import model_cases
 from frontend.ranks.rank_processes import RankProcesses
 
 
-@pytest.mark.parametrize(("name", "collectives"), [("mlp", 1), ("block", 2), ("sequence", 2)])
+LONG = pytest.mark.conformance
+
+
+@pytest.mark.parametrize(
+    ("name", "collectives"), [pytest.param("mlp", 1, marks=LONG), ("block", 2), pytest.param("sequence", 2, marks=LONG)]
+)
 def test_sharded_models_are_one_super_kernel(pair: RankProcesses, name: str, collectives: int) -> None:
     outcomes = pair.call(model_cases.sharded_model, name)
     for outcome in outcomes:
@@ -18,6 +23,7 @@ def test_sharded_models_are_one_super_kernel(pair: RankProcesses, name: str, col
     assert len({outcome.digest for outcome in outcomes}) == 1
 
 
+@LONG
 @pytest.mark.parametrize("function", [model_cases.dtensors, model_cases.in_place])
 def test_distributed_tensors_and_functions_are_one_super_kernel(pair: RankProcesses, function: object) -> None:
     for (segment,) in pair.call(function):
@@ -32,9 +38,11 @@ def test_a_scope_holds_collectives_and_explain_shows_them(pair: RankProcesses) -
         assert "us (estimated)" in words
 
 
+@LONG
 def test_gradients_through_collectives_are_those_of_eager_mode(pair: RankProcesses) -> None:
     pair.call(model_cases.trained)
 
 
+@LONG
 def test_new_shapes_and_inference_mode_share_memory_of_their_own(pair: RankProcesses) -> None:
     pair.call(model_cases.shapes_and_modes)
