@@ -26,7 +26,7 @@ COUNTS = {
     "unused_result": (1, 1),
 }
 
-QUICK = ("exchanges", "several_groups", "ops_between_start_and_wait")
+QUICK = ("several_groups",)
 LONG = pytest.mark.conformance
 
 

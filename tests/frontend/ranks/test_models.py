@@ -6,7 +6,6 @@ import pytest
 from frontend.ranks import model_cases
 from frontend.ranks.rank_processes import RankProcesses
 
-
 LONG = pytest.mark.conformance
 
 
@@ -30,6 +29,7 @@ def test_distributed_tensors_and_functions_are_one_super_kernel(pair: RankProces
         assert segment["collectives"] == segment["awaits"] == segment["notifies"] > 1
 
 
+@LONG
 def test_a_scope_holds_collectives_and_explain_shows_them(pair: RankProcesses) -> None:
     for (segment,), text in pair.call(model_cases.scoped):
         assert segment["collectives"] == 2
