@@ -8,9 +8,7 @@ import pytest
 from targets.cpu.ranks.rank_threads import FolderStore, as_ranks, group_of, make_area
 
 from superkernel.errors import LaunchError
-from superkernel.targets.cpu.runtime.ranks.rank_session import ACROSS_MACHINES, RankSession, meet
-
-SHARED = Path("/dev/shm")
+from superkernel.targets.cpu.runtime.ranks.rank_session import RankSession, meet
 
 
 @pytest.fixture
@@ -18,8 +16,8 @@ def store(tmp_path: Path) -> FolderStore:
     return FolderStore(tmp_path / "store")
 
 
-def sessions(store: FolderStore, ranks: int = 2, folders: tuple[Path, ...] = (SHARED,) * 3) -> list[RankSession]:
-    return as_ranks(ranks, lambda rank: meet(store, group_of(rank, ranks), 30, folders[rank]))
+def sessions(store: FolderStore, ranks: int = 2) -> list[RankSession]:
+    return as_ranks(ranks, lambda rank: meet(store, group_of(rank, ranks), 30))
 
 
 def test_a_group_that_follows_another_of_its_name_has_another_token(store: FolderStore) -> None:
@@ -52,14 +50,3 @@ def test_a_rank_that_does_not_meet_the_others_is_named(store: FolderStore) -> No
     sessions(store)
     with pytest.raises(LaunchError, match=r"rank 5 of group .* did not come within 0.1 s"):
         meet(store, group_of(0, 2), 0.1)
-
-
-def test_missing_shared_memory_is_an_error_on_every_rank(store: FolderStore, tmp_path: Path) -> None:
-    errors = sessions(store, 2, (SHARED, tmp_path / "missing"))
-    assert all(type(error) is LaunchError and "rank 5" in str(error) and "Mount" in str(error) for error in errors)
-
-
-def test_ranks_on_two_machines_know_it(store: FolderStore, tmp_path: Path) -> None:
-    if SHARED.stat().st_dev == tmp_path.stat().st_dev:
-        pytest.skip("the folder of tests is in shared memory")
-    assert [met.apart for met in sessions(store, 2, (SHARED, tmp_path))] == [ACROSS_MACHINES] * 2

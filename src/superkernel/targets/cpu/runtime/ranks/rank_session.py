@@ -16,7 +16,6 @@ from .process_identity import ProcessIdentity
 from .store_exchange import Store, StoreExchange, names_of
 
 
-
 @dataclass(frozen=True)
 class RankSession:
     """One life of a process group, known by the same token on all of its ranks."""
