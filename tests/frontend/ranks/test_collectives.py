@@ -47,6 +47,7 @@ def test_collectives_are_ops_of_one_super_kernel(pair: RankProcesses, name: str)
     check(pair, name)
 
 
+@LONG
 def test_ops_between_start_and_wait_run_while_other_ranks_arrive(pair: RankProcesses) -> None:
     """With two cores: both publish, multiply, then wait for ranks, and reduce a half each."""
     for overlap in pair.call(overlapped):

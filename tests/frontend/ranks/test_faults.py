@@ -148,6 +148,7 @@ def test_an_error_on_one_rank_is_an_error_on_the_other_after_the_time_limit(rank
         error_of(answer, "group 0 (0,1)", "has not arrived")
 
 
+@pytest.mark.conformance
 def test_a_destroyed_group_is_refused_and_its_successor_serves(ranks: RankProcesses) -> None:
     ranks.call(functions.make_second_group)
     ranks.call(functions.load_and_call, "second", "of_second_group")
