@@ -15,6 +15,7 @@ from torch.fx import GraphModule, Node
 from ..cache import cache_in, totals
 from ..model.options import Options
 from .bypass_aot import direct_function
+from .capture.bool_collectives import keep_bools
 from .capture.complex_pairs import split_complex
 from .capture.exchanged_states import keep_exchanged_values
 from .capture.fusibility import why_unfusible
@@ -187,6 +188,7 @@ def rewrite_graph(module: GraphModule, lowering: Lowering) -> None:
     replace_known_sizes(module)
     keep_exchanged_values(module.graph)
     split_complex(module.graph)
+    keep_bools(module.graph)
     share_heads(module.graph, lowering.attention_operators)
     if lowering.has_int8_weights:
         use_int8_weights(module.graph)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 
 from ..errors import LaunchError, UnsupportedError
 from ..model.ranks import RankGroup
+from ..targets.collectives import CollectiveSupport, RankSession
 
 ACROSS_MACHINES = "collective across machines"
 _KEY = "superkernel/machine"  # with the global rank behind it: where each rank of a group says on which machine it is
@@ -33,6 +35,8 @@ class ProcessGroupRanks:
 
 _known: dict[str, ProcessGroupRanks] = {}  # by name
 _machines: dict[str, tuple[Any, tuple[str, ...]]] = {}  # by name: the handle, and the machine of each rank
+_sessions: dict[str, tuple[Any, RankSession]] = {}  # by name: the handle, and what its ranks have said
+_meeting = threading.Lock()
 
 
 def find_process_group(name: Any) -> ProcessGroupRanks:
@@ -62,6 +66,16 @@ def share_machine(found: ProcessGroupRanks, host_id: str) -> bool:
     if kept is None or kept[0] is not found.handle:
         kept = _machines[name] = found.handle, _ask_machines(found, host_id)
     return len(set(kept[1])) == 1
+
+
+def meet_ranks(found: ProcessGroupRanks, support: CollectiveSupport) -> RankSession:
+    """What the ranks of a group have told each other; the first call for a group waits for all of them."""
+    name = found.group.name
+    with _meeting:
+        met = _sessions.get(name)
+        if met is None or met[0] is not found.handle:
+            met = _sessions[name] = found.handle, support.meet(found.store, found.group, found.timeout_s)
+    return met[1]
 
 
 def _ask_machines(found: ProcessGroupRanks, host_id: str) -> tuple[str, ...]:

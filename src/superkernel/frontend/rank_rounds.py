@@ -17,7 +17,7 @@ from ..model.window_layout import WindowLayout
 from ..targets.collectives import CollectiveSupport, RankArea
 from .collective_match import FusedCollective
 from .machine_groups import agree
-from .process_groups import ProcessGroupRanks
+from .process_groups import ProcessGroupRanks, meet_ranks
 
 
 class RankRounds:
@@ -64,7 +64,10 @@ class RankRounds:
             # torch runs the exchange between machines behind this: all of them must expect it
             stated_alike = "; ".join(line.replace(str(found.group), "") for line in stated.listing)
             agree(found.whole, stated_alike)
-        return self._support.area(found.store, found.group, windows, stated, found.timeout_s, lambda: found.is_alive)
+        session = meet_ranks(found, self._support)
+        return self._support.area(
+            found.store, found.group, session, windows, stated, found.timeout_s, lambda: found.is_alive
+        )
 
     def close(self) -> None:
         """Gives the memory back. Other ranks that still wait for this rank then fail."""

@@ -179,7 +179,7 @@ def cut_segments(program: MatchedProgram, kernel_ops: KernelOps) -> list[Program
             ops = match
         elif isinstance(call, KernelCall):
             ops = kernel_ops(call)
-        if not ops:
+        if not ops and not any(collective.ops.finish for collective in started):
             continue  # a wait for a collective: ops that need it come behind its finish
         if last is None:
             steps.append(last := Segment())

@@ -28,8 +28,15 @@ class CollectiveDigest:
 
 
 def collective_digest(graph: Graph, group: str | None = None) -> CollectiveDigest:
-    """The collectives of a group (None: of all groups) in order: kernels, dtypes, size of the window, ranks, terms."""
-    listing = tuple(_line(graph, each) for each in graph.collectives if group is None or each.group.name == group)
+    """The collectives of a group (None: of all groups) in order: kernels, dtypes, size of the window, ranks, terms.
+
+    With those of other groups that all ranks of the group belong to: two groups in different orders would wait for each
+    other.
+    """
+    members = {rank for each in graph.collectives if each.group.name == group for rank in each.group.ranks}
+    listing = tuple(
+        _line(graph, each) for each in graph.collectives if group is None or members <= set(each.group.ranks)
+    )
     return CollectiveDigest(hashlib.sha256("\n".join(listing).encode()).hexdigest(), listing)
 
 

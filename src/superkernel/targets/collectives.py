@@ -61,10 +61,20 @@ class RankArea(Protocol):
     def close(self) -> None: ...
 
 
+class RankSession(Protocol):
+    """One life of a process group, whose ranks have met."""
+
+    @property
+    def token(self) -> str: ...  # the same on all ranks, and of no other group
+
+
 class CollectiveSupport(Protocol):
     """Collectives as ops of a super kernel."""
 
     def host_id(self) -> str: ...  # processes with equal ids can share memory
+    def meet(self, store: Any, group: RankGroup, timeout_s: float) -> Any:
+        """A RankSession for `area`, made once per process group; waits for all ranks of the group."""
+
     def ops(
         self, terms: CollectiveTerms, source: TensorArg, result: TensorArg, group: RankGroup, name: str, cores: int
     ) -> CollectiveOps:
@@ -74,6 +84,7 @@ class CollectiveSupport(Protocol):
         self,
         store: Any,  # of the process group: set, get and wait by keys
         group: RankGroup,
+        session: Any,  # what `meet` returned
         windows: Mapping[str, int],
         stated: CollectiveDigest,
         timeout_s: float,

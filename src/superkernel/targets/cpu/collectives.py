@@ -10,6 +10,7 @@ from ...model.tensor_arg import TensorArg
 from ..collectives import CollectiveOps, CollectiveTerms
 from .kernels.collectives import collective_ops
 from .runtime.ranks import process_identity
+from .runtime.ranks.rank_session import RankSession, meet
 from .runtime.ranks.shared_area import SharedArea
 from .runtime.ranks.store_exchange import Store
 
@@ -20,6 +21,9 @@ class CpuCollectives:
     def host_id(self) -> str:
         return process_identity.host_id()
 
+    def meet(self, store: Store, group: RankGroup, timeout_s: float) -> RankSession:
+        return meet(store, group, timeout_s)
+
     def ops(
         self, terms: CollectiveTerms, source: TensorArg, result: TensorArg, group: RankGroup, name: str, cores: int
     ) -> CollectiveOps:
@@ -29,9 +33,12 @@ class CpuCollectives:
         self,
         store: Store,
         group: RankGroup,
+        session: RankSession,
         windows: Mapping[str, int],
         stated: CollectiveDigest,
         timeout_s: float,
         group_exists: Callable[[], bool],
     ) -> SharedArea:
-        return SharedArea(store, group, windows, stated.digest, stated.listing, timeout_s, group_exists=group_exists)
+        return SharedArea(
+            store, group, windows, stated.digest, stated.listing, timeout_s, session=session, group_exists=group_exists
+        )

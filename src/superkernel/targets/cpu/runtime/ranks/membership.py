@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from .....errors import LaunchError, UnsupportedError
 from .....model.ranks import RankGroup
 from .process_identity import ProcessIdentity, host_id
-from .store_exchange import Said, StoreExchange, names_of
+from .store_exchange import Missing, Said, StoreExchange, names_of
+
+
+class GivenUpError(Exception):
+    """A rank has waited for this one for too long, and has given up this attempt to share memory."""
 
 
 def introduce(
@@ -20,13 +24,13 @@ def introduce(
     digest: str,
     listing: Sequence[str],
     folder: Path,
+    ended: Callable[[Missing], str] = lambda missing: "",
 ) -> list[Said]:
-    """What every rank says of itself, once all can share memory and have the same collectives."""
-    try:
-        host = host_id(folder)
-    except LaunchError as error:
-        exchange.say("member", {"error": str(error)})
-        raise
+    """What every rank says of itself, once all can share memory and have the same collectives.
+
+    GivenUpError: one has given up waiting for the others.
+    """
+    host = host_id(folder)
     exchange.say(
         "member",
         {
@@ -38,11 +42,11 @@ def introduce(
             "slots": list(windows.values()),
         },
     )
-    members = exchange.hear_all("member")
+    members = exchange.hear_all("member", ended)
+    if any(member.get("given_up") for place, member in enumerate(members) if place != group.rank):
+        raise GivenUpError
     where = f"collectives of group {group}: "
-    for place, member in enumerate(members):
-        if "error" in member:
-            raise LaunchError(f"{where}{names_of(group, [place])}: {member['error']}")
+    _raise_errors(group, [place for place, member in enumerate(members) if "digest" not in member], members, where)
     mine = members[group.rank]
     apart = [place for place, member in enumerate(members) if member["host"] != mine["host"]]
     if apart:
@@ -57,7 +61,14 @@ def introduce(
             f"{names_of(group, [group.rank])} to user {mine['user']}; shared memory is for one user"
         )
     _compare(group, members, where)
+    _raise_errors(group, range(group.size), members, where)
     return members
+
+
+def _raise_errors(group: RankGroup, places: Sequence[int], members: Sequence[Said], where: str) -> None:
+    for place in places:
+        if "error" in members[place]:
+            raise LaunchError(f"{where}{names_of(group, [place])}: {members[place]['error']}")
 
 
 def _compare(group: RankGroup, members: Sequence[Said], where: str) -> None:

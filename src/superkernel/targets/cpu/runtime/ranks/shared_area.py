@@ -9,9 +9,10 @@ from __future__ import annotations
 import mmap
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +22,17 @@ from .....errors import LaunchError
 from .....model import window_layout
 from .....model.ranks import RankGroup
 from .....model.window_layout import FAILED, PAGE, RANK_LINE, WindowLayout, next_round
-from .membership import introduce
+from .membership import GivenUpError, introduce
 from .process_identity import SHARED_MEMORY, ProcessIdentity
 from .rank_records import RankRecords
+from .rank_session import RankSession
 from .rank_watch import RankWatch
 from .shared_file import SharedFile
 from .store_exchange import Missing, Said, Store, StoreExchange, names_of
 
 DEFAULT_TIMEOUT_S = 1800.0  # that of torch.distributed's process groups
-_areas_made: dict[tuple[str, int], int] = {}  # by group and rank; the ranks of a group count alike
+_areas_made: dict[tuple[str, str, int], int] = {}  # by session, group and rank; the ranks of a group count alike
+_ONLY_SESSION = RankSession("")  # of a group that is the only one of its name in its store
 _count_lock = threading.Lock()
 
 
@@ -73,18 +76,44 @@ class SharedArea:
         listing: Sequence[str] = (),
         timeout_s: float = DEFAULT_TIMEOUT_S,
         *,
+        session: RankSession = _ONLY_SESSION,
         group_exists: Callable[[], bool] = lambda: True,
         folder: Path = SHARED_MEMORY,
     ) -> None:
         self.group, self.timeout_s, self._group_exists = group, timeout_s, group_exists
         self._pid, self._round, self._thread = os.getpid(), 0, 0
         self._closed = self._failure = ""
+        self.processes: list[ProcessIdentity] = []
         self._guard = threading.Lock()
-        exchange = StoreExchange(store, group, f"superkernel/{group.name}/{_next_number(group)}", timeout_s)
-        members = introduce(exchange, group, windows, digest, listing, folder)
+        self._session = session
+        while True:
+            number = _next_number(session, group)
+            exchange = StoreExchange(store, group, f"superkernel/{group.name}/{session.token}/{number}", timeout_s)
+            try:
+                self._make(exchange, windows, digest, listing, folder)
+                break
+            except GivenUpError:
+                continue  # a rank that waited for this one has given up, and counts on from here
+            except LaunchError as error:
+                self._announce(exchange, error)
+                raise
+        self._watch = RankWatch(self._file, group, self.processes, [int(lines.ctypes.data) for lines in self._lines])
+        # Before the memory goes: a watchdog that still looked at it would write into what lies there next.
+        self._release = weakref.finalize(self, _release, self._watch, self._file, self._pid)
+        self._release.atexit = False
+
+    def _make(
+        self,
+        exchange: StoreExchange,
+        windows: Mapping[str, int],
+        digest: str,
+        listing: Sequence[str],
+        folder: Path,
+    ) -> None:
+        members = introduce(exchange, self.group, windows, digest, listing, folder, self._ended)
         self.processes = [ProcessIdentity(**member["process"]) for member in members]
         self._layout = AreaLayout(
-            group.size, tuple(map(max, zip(*(member["slots"] for member in members), strict=True)))
+            self.group.size, tuple(map(max, zip(*(member["slots"] for member in members), strict=True)))
         )
         self._file = self._open(exchange, folder)
         mapped = False
@@ -95,7 +124,6 @@ class SharedArea:
             self._file.release_name()
             if not mapped:
                 self._file.close()
-        self._watch = RankWatch(self._file, group, self.processes, [int(lines.ctypes.data) for lines in self._lines])
 
     # --- the rounds of this rank
 
@@ -164,7 +192,7 @@ class SharedArea:
 
     def _explained(self, error: LaunchError) -> LaunchError:
         """The error of a launch, with what is known of the ranks that it waited for."""
-        self.fail(str(error).splitlines()[0])
+        self.fail(" ".join(str(error).split()))
         if ended := self._watch.ended():
             names = ", ".join(f"{names_of(self.group, [place])} (pid {self.processes[place].pid})" for place in ended)
             return LaunchError(f"{error}\n{self._where}{names} has ended, or has closed the group. {_AGAIN}")
@@ -187,9 +215,7 @@ class SharedArea:
         """Other ranks that still wait for this rank then fail. The memory goes when no array of it is left."""
         if not self._closed:
             self._closed = reason
-            if self._pid == os.getpid():
-                self._watch.close()
-                self._file.close()
+            self._release()
 
     @property
     def _where(self) -> str:
@@ -202,28 +228,23 @@ class SharedArea:
         """The place of the rank that creates the file: the lowest global number."""
         return self.group.ranks.index(min(self.group.ranks))
 
-    @contextmanager
-    def _announcing_errors(self, exchange: StoreExchange) -> Iterator[None]:
-        """An error inside is said to the other ranks: where they wait for this rank."""
-        try:
-            yield
-        except LaunchError as error:
-            exchange.say("file" if self.group.rank == self._creator else "mapped", {"error": str(error)})
-            raise
+    def _announce(self, exchange: StoreExchange, error: LaunchError) -> None:
+        """Tells the other ranks wherever they wait for this rank, also those that come later."""
+        subjects = ("member", "mapped", "file") if self.group.rank == self._creator else ("member", "mapped")
+        with suppress(LaunchError):  # the store may be what has failed
+            for subject in subjects:
+                exchange.add_error(subject, error)
 
     def _open(self, exchange: StoreExchange, folder: Path) -> SharedFile:
         if self.group.rank == self._creator:
-            with self._announcing_errors(exchange):
-                return SharedFile.create(self._layout.nbytes, folder)
+            return SharedFile.create(self._layout.nbytes, folder)
         said = exchange.hear("file", self._creator, self._ended)
         self._raise_said(self._creator, said)
-        with self._announcing_errors(exchange):
-            return SharedFile.open(said["name"], self._layout.nbytes, folder)
+        return SharedFile.open(said["name"], self._layout.nbytes, folder)
 
     def _share(self, exchange: StoreExchange, names: tuple[str, ...]) -> None:
         """Returns when all ranks have mapped the file."""
-        with self._announcing_errors(exchange):
-            self._take_memory(names)
+        self._take_memory(names)
         if self.group.rank == self._creator:
             exchange.say("file", {"name": self._file.path.name})
         exchange.say("mapped", {})
@@ -268,19 +289,25 @@ class SharedArea:
             mine[window_layout.STRIDE // 4 :][:2].view(np.uint64)[0] = window.stride
 
     def _ended(self, missing: Missing) -> str:
-        gone = [place for place in missing if self.processes[place].has_ended()]
-        if not gone:
-            return ""
-        return f"{self._where}{names_of(self.group, gone)} (pid {self.processes[gone[0]].pid}) has ended. {_AGAIN}"
+        session = replace(self._session, processes=tuple(self.processes)) if self.processes else self._session
+        ended = session.ended(self.group, missing)
+        return f"{ended}. {_AGAIN}" if ended else ""
 
 
 _AGAIN = "Create the process group again, or restart all ranks"
 
 
-def _next_number(group: RankGroup) -> int:
+def _release(watch: RankWatch, file: SharedFile, pid: int) -> None:
+    """A forked child has neither the watchdog nor the lock."""
+    if pid == os.getpid():
+        watch.close()
+        file.close()
+
+
+def _next_number(session: RankSession, group: RankGroup) -> int:
+    key = session.token, group.name, group.rank
     with _count_lock:
-        number = _areas_made.get((group.name, group.rank), 0)
-        _areas_made[group.name, group.rank] = number + 1
+        number = _areas_made[key] = _areas_made.get(key, -1) + 1
     return number
 
 

@@ -32,11 +32,19 @@ class StoreExchange:
         self._store, self._group, self._prefix = store, group, prefix
         self._timeout_s = timeout_s
         self._deadline = time.monotonic() + timeout_s
+        self._pause_s = _FIRST_PAUSE_S
+        self._given_up = False  # a rank did not come within the time limit
+        self._said: dict[str, Said] = {}  # by this rank, by subject
 
     def say(self, subject: str, said: Said) -> None:
-        """Publish what this rank has to say, once per subject."""
+        """Publish what this rank has to say of a subject."""
+        self._said[subject] = said
         key = self._key(subject, self._group.rank)
         self._ask(self._store.set, key, json.dumps(said))
+
+    def add_error(self, subject: str, error: LaunchError) -> None:
+        """Publish why this rank goes no further, beside what it has said."""
+        self.say(subject, {**self._said.get(subject, {}), "error": str(error), "given_up": self._given_up})
 
     def hear(self, subject: str, rank: int, ended: Callable[[Missing], str] = lambda missing: "") -> Said:
         """What the rank at one place of the group says."""
@@ -51,7 +59,7 @@ class StoreExchange:
 
     def _await(self, subject: str, ranks: Sequence[int], ended: Callable[[Missing], str]) -> list[Said]:
         heard: dict[int, Said] = {}
-        pause, last_look = _FIRST_PAUSE_S, time.monotonic()
+        last_look = time.monotonic()
         while True:
             for rank in ranks:
                 key = self._key(subject, rank)
@@ -65,14 +73,19 @@ class StoreExchange:
                 last_look = now
                 if reason := ended(missing):
                     raise LaunchError(reason)
-            if now > self._deadline:
-                raise LaunchError(
-                    f"{names_of(self._group, missing)} of group {self._group} did not come within "
-                    f"{self._timeout_s:g} s to prepare the collectives of a super kernel ({subject}): check that every "
-                    "rank calls the same compiled model, and that none has ended"
-                )
-            time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_S)
+            self.pause(subject, missing)
+
+    def pause(self, subject: str, missing: Missing) -> None:
+        """Before the ranks are asked again; each pause is longer than the one before."""
+        if time.monotonic() > self._deadline:
+            self._given_up = True
+            raise LaunchError(
+                f"{names_of(self._group, missing)} of group {self._group} did not come within {self._timeout_s:g} s to "
+                f"prepare the collectives of a super kernel ({subject}): check that every rank calls the same compiled "
+                "model, and that none has ended"
+            )
+        time.sleep(self._pause_s)
+        self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
 
     def _key(self, subject: str, rank: int) -> str:
         return f"{self._prefix}/{subject}/{rank}"
