@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -16,6 +17,8 @@ from superkernel.frontend.machine_collectives import divide_collectives
 from superkernel.frontend.machine_groups import Machines
 from superkernel.frontend.process_groups import ProcessGroupRanks
 from superkernel.model.ranks import RankGroup
+from superkernel.targets.cpu.collectives import CpuCollectives
+from superkernel.targets.cpu.runtime.ranks.rank_session import RankSession
 
 WHOLE = "whole"
 FIRST_RANK = 10  # global ranks are not places
@@ -40,21 +43,12 @@ class DictStore:
             raise RuntimeError(f"wait timeout after {limit}, keys: {missing}")
 
 
-class Host:
-    """What a target says of this machine."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def host_id(self) -> str:
-        return self._name
-
-
 class EmulatedGroup:
     """`hosts` has a letter for the machine of each rank."""
 
     def __init__(self, hosts: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self.hosts, self.store, self.handle = hosts, DictStore(), object()
+        self.support, self._session = CpuCollectives(), RankSession("token", (), tuple(hosts))
         self._patch = monkeypatch
         monkeypatch.setattr(process_groups, "_resolved", lambda name: self.handle if name == WHOLE else None)
 
@@ -63,13 +57,13 @@ class EmulatedGroup:
         ranks = tuple(range(FIRST_RANK, FIRST_RANK + len(self.hosts)))
         found = ProcessGroupRanks(RankGroup(WHOLE, ranks, rank), self.handle, self.store, 1.0)
         self._patch.setattr(process_groups, "_known", {WHOLE: found})
-        self._patch.setattr(machine_groups, "_hosts", {WHOLE: (self.handle, tuple(self.hosts))})
-        self._patch.setattr(machine_groups, "_agreements", {})
+        self._patch.setattr(process_groups, "_sessions", {WHOLE: (self.handle, self._session)})
+        self._patch.setattr(machine_groups, "_agreements", Counter())
         return found
 
     def divide(self, rank: int, module: GraphModule) -> GraphModule | None:
         self.become(rank)
-        return divide_collectives(module, Host(self.hosts[rank]))  # type: ignore[arg-type]
+        return divide_collectives(module, self.support)
 
     def members(self, rank: int, ranks: int) -> list[int]:
         """The places that take part in a collective of so many ranks: all, or those of a machine."""

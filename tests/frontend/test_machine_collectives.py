@@ -16,7 +16,6 @@ from frontend.emulated_group import WHOLE, EmulatedGroup
 from torch.fx import Graph, GraphModule
 
 from superkernel.errors import LaunchError
-from superkernel.frontend import process_groups
 from superkernel.frontend.capture.fusibility import Unfusible
 from superkernel.frontend.collective_match import CollectiveMatcher, is_inside_machine
 from superkernel.frontend.lowering.program_trace import (
@@ -30,7 +29,6 @@ from superkernel.frontend.machine_groups import Machines, agree, machine_group
 from superkernel.frontend.process_groups import find_process_group
 from superkernel.frontend.segments import MatchedProgram, is_left_inside_machine
 from superkernel.model.tensor_arg import ScratchBuffers
-from superkernel.targets.cpu.collectives import CpuCollectives
 
 collective = torch.ops._c10d_functional
 HOSTS = {
@@ -194,15 +192,15 @@ def test_ranks_agree_before_they_divide(monkeypatch: pytest.MonkeyPatch) -> None
     emulated = EmulatedGroup("AABB", monkeypatch)
     found = emulated.become(3)
     with pytest.raises(LaunchError, match=r"rank 13 cannot learn how a collective is divided.* every|each rank must"):
-        agree(found, "all_reduce sum")  # the others run it as one, and say nothing
+        agree(found, emulated.support, "all_reduce sum")  # the others run it as one, and say nothing
     for number, statements in enumerate((["sum"] * 3, ["sum", "max", "sum"]), start=1):
         for rank, statement in enumerate(statements):
-            emulated.store.set(f"superkernel/divided/{number}/{10 + rank}", statement)
-    agree(found, "sum")
+            emulated.store.set(f"superkernel/token/divided/{number}/{10 + rank}", statement)
+    agree(found, emulated.support, "sum")
     with pytest.raises(
         LaunchError, match="ranks 13 and 11 divide them among machines differently: 'sum' here and 'max'"
     ):
-        agree(found, "sum")
+        agree(found, emulated.support, "sum")
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
@@ -217,12 +215,7 @@ def test_a_collective_inside_a_machine_is_of_its_ranks_and_never_left_to_torch(
         for name, count in (("x", 8), ("y", 8 * ranks))
     )
     call = LibraryCall(collective.all_gather_into_tensor.default, (given, ranks, WHOLE), {}, (result,))
-    support = CpuCollectives()
-    monkeypatch.setattr(support, "host_id", lambda: "A")
-    monkeypatch.setattr(process_groups, "_machines", {})
-    for rank, host in enumerate("ABAB"):
-        emulated.store.set(f"superkernel/machine/{10 + rank}", host)
-    matched = CollectiveMatcher(support, 1).match(call)
+    matched = CollectiveMatcher(emulated.support, 1).match(call)
     program = MatchedProgram(ProgramTrace({}, [call], [], [], [], []), [(call, matched)], ScratchBuffers("scratch"))
     assert is_inside_machine(call) == (ranks == 2)
     if ranks == 2:

@@ -72,7 +72,7 @@ class CollectiveMatcher:
         matched = []
         for collective in collectives_of(call):
             process_group = _taking_part(collective, support)
-            if not share_machine(process_group, support.host_id()):
+            if not share_machine(process_group, support):
                 raise UnsupportedError(ACROSS_MACHINES)
             source, result = kernel_argument(collective.source), kernel_argument(collective.result)
             name = f"{collective.terms.kind}_{self._count}"
@@ -88,7 +88,7 @@ def _taking_part(collective: CollectiveCall, support: CollectiveSupport) -> Proc
     found = find_process_group(collective.group_name)
     if collective.ranks in (None, found.group.size):
         return found
-    return machine_group(found, machines_of(found, support.host_id()))
+    return machine_group(found, machines_of(found, support))
 
 
 def is_inside_machine(call: LibraryCall) -> bool:

@@ -68,7 +68,7 @@ def _find_division(node: Node, support: CollectiveSupport) -> _Division | None:
         found = find_process_group(node.args[-1])
     except UnsupportedError:
         return None
-    machines = machines_of(found, support.host_id())
+    machines = machines_of(found, support)
     return None if machines.count == 1 or machines.ranks_each < 2 else _Division(node, users[0], machines)
 
 

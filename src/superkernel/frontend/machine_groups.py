@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 from ..errors import LaunchError
 from ..model.ranks import RankGroup
-from .process_groups import ProcessGroupRanks
+from ..targets.collectives import CollectiveSupport
+from .process_groups import ProcessGroupRanks, meet_ranks
 
-# keys of the store of a group, with the global rank behind them
-_HOSTS = "superkernel/hosts"
-_DIVIDED = "superkernel/divided"  # and a number
-_hosts: dict[str, tuple[Any, tuple[str, ...]]] = {}  # by name of a group: its handle, and the host id of each place
-_agreements: dict[str, tuple[Any, int]] = {}  # by name of a group: its handle, and how often its ranks have agreed
+_agreements: Counter[str] = Counter()  # by token of a session: how often its ranks have agreed
 
 
 @dataclass(frozen=True)
@@ -59,15 +56,9 @@ class Machines:
         return [sorted(partners).index(partner) for partner in partners]
 
 
-def machines_of(found: ProcessGroupRanks, host_id: str) -> Machines:
-    """Asks each rank of the group once, and waits for its answer."""
-    name, group = found.group.name, found.group
-    if group.size == 1:
-        return Machines((0,), 0)
-    kept = _hosts.get(name)
-    if kept is None or kept[0] is not found.handle:
-        kept = _hosts[name] = found.handle, _exchange(found, _HOSTS, host_id, "which ranks are on this machine")
-    return Machines.from_hosts(kept[1], group.rank)
+def machines_of(found: ProcessGroupRanks, support: CollectiveSupport) -> Machines:
+    """The first call for a group waits for all of its ranks."""
+    return Machines.from_hosts(meet_ranks(found, support).hosts, found.group.rank)
 
 
 def machine_group(found: ProcessGroupRanks, machines: Machines) -> ProcessGroupRanks:
@@ -81,16 +72,15 @@ def machine_group(found: ProcessGroupRanks, machines: Machines) -> ProcessGroupR
     return ProcessGroupRanks(inside, found.handle, found.store, found.timeout_s, found)
 
 
-def agree(found: ProcessGroupRanks, statement: str) -> None:
+def agree(found: ProcessGroupRanks, support: CollectiveSupport, statement: str) -> None:
     """All ranks of a group say the same before its collectives are divided among machines; a LaunchError otherwise.
 
     A rank that ran such a collective as one would exchange other messages than the others expect.
     """
-    group = found.group
-    handle, number = _agreements.get(group.name, (None, 0))
-    number = number if handle is found.handle else 0
-    _agreements[group.name] = found.handle, number + 1
-    said = _exchange(found, f"{_DIVIDED}/{number}", statement, "how a collective is divided among machines")
+    group, token = found.group, meet_ranks(found, support).token
+    number = _agreements[token]
+    _agreements[token] += 1
+    said = _exchange(found, f"superkernel/{token}/divided/{number}", statement)
     for rank, other in zip(group.ranks, said, strict=True):
         if other != statement:
             raise LaunchError(
@@ -99,7 +89,7 @@ def agree(found: ProcessGroupRanks, statement: str) -> None:
             )
 
 
-def _exchange(found: ProcessGroupRanks, prefix: str, said: str, what: str) -> tuple[str, ...]:
+def _exchange(found: ProcessGroupRanks, prefix: str, said: str) -> tuple[str, ...]:
     """What each rank of the group says, by its place."""
     group, store = found.group, found.store
     keys = [f"{prefix}/{rank}" for rank in group.ranks]
@@ -109,6 +99,7 @@ def _exchange(found: ProcessGroupRanks, prefix: str, said: str, what: str) -> tu
         return tuple(store.get(key).decode() for key in keys)
     except RuntimeError as failure:  # what stores raise: unreachable, or no answer in time
         raise LaunchError(
-            f"collectives of the group {group}: rank {group.global_rank} cannot learn {what} from the store of the "
-            f"group: {failure}; each rank must compile the model with this back end, and the store must be reachable"
+            f"collectives of the group {group}: rank {group.global_rank} cannot learn from the store of the group "
+            f"how a collective is divided among machines: {failure}; each rank must compile the model with this back "
+            "end, and the store must be reachable"
         ) from failure

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 import torch
 
-from ..errors import LaunchError, UnsupportedError
+from ..errors import UnsupportedError
 from ..model.ranks import RankGroup
 from ..targets.collectives import CollectiveSupport, RankSession
 
 ACROSS_MACHINES = "collective across machines"
-_KEY = "superkernel/machine"  # with the global rank behind it: where each rank of a group says on which machine it is
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,6 @@ class ProcessGroupRanks:
 
 
 _known: dict[str, ProcessGroupRanks] = {}  # by name
-_machines: dict[str, tuple[Any, tuple[str, ...]]] = {}  # by name: the handle, and the machine of each rank
 _sessions: dict[str, tuple[Any, RankSession]] = {}  # by name: the handle, and what its ranks have said
 _meeting = threading.Lock()
 
@@ -57,15 +54,10 @@ def find_process_group(name: Any) -> ProcessGroupRanks:
     return found
 
 
-def share_machine(found: ProcessGroupRanks, host_id: str) -> bool:
-    """Whether all ranks of the group have the same host id; asks each rank once, and waits for its answer."""
-    name, group = found.group.name, found.group
-    if group.size == 1:
-        return True
-    kept = _machines.get(name)
-    if kept is None or kept[0] is not found.handle:
-        kept = _machines[name] = found.handle, _ask_machines(found, host_id)
-    return len(set(kept[1])) == 1
+def share_machine(found: ProcessGroupRanks, support: CollectiveSupport) -> bool:
+    """Whether all ranks of the group can share memory."""
+    is_inside_machine = found.group.size == 1 or found.whole is not None
+    return is_inside_machine or len(set(meet_ranks(found, support).hosts)) == 1
 
 
 def meet_ranks(found: ProcessGroupRanks, support: CollectiveSupport) -> RankSession:
@@ -76,21 +68,6 @@ def meet_ranks(found: ProcessGroupRanks, support: CollectiveSupport) -> RankSess
         if met is None or met[0] is not found.handle:
             met = _sessions[name] = found.handle, support.meet(found.store, found.group, found.timeout_s)
     return met[1]
-
-
-def _ask_machines(found: ProcessGroupRanks, host_id: str) -> tuple[str, ...]:
-    group, store = found.group, found.store
-    where = f"collectives of the group {group}: rank {group.global_rank}"
-    keys = [f"{_KEY}/{rank}" for rank in group.ranks]
-    try:
-        store.set(keys[group.rank], host_id)
-        store.wait(keys, timedelta(seconds=found.timeout_s))
-        return tuple(store.get(key).decode() for key in keys)
-    except RuntimeError as failure:  # what stores raise: unreachable, or no answer in time
-        raise LaunchError(
-            f"{where} cannot learn which ranks are on this machine from the store of the group: {failure}; each rank "
-            "must compile the model with this back end, and the store must be reachable"
-        ) from failure
 
 
 def _resolved(name: str) -> Any:

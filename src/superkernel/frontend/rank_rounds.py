@@ -63,7 +63,7 @@ class RankRounds:
         if found.whole is not None:
             # torch runs the exchange between machines behind this: all of them must expect it
             stated_alike = "; ".join(line.replace(str(found.group), "") for line in stated.listing)
-            agree(found.whole, stated_alike)
+            agree(found.whole, self._support, stated_alike)
         session = meet_ranks(found, self._support)
         return self._support.area(
             found.store, found.group, session, windows, stated, found.timeout_s, lambda: found.is_alive

@@ -66,12 +66,13 @@ class RankSession(Protocol):
 
     @property
     def token(self) -> str: ...  # the same on all ranks, and of no other group
+    @property
+    def hosts(self) -> tuple[str, ...]: ...  # by place in the group: ranks with equal ids can share memory
 
 
 class CollectiveSupport(Protocol):
     """Collectives as ops of a super kernel."""
 
-    def host_id(self) -> str: ...  # processes with equal ids can share memory
     def meet(self, store: Any, group: RankGroup, timeout_s: float) -> Any:
         """A RankSession for `area`, made once per process group; waits for all ranks of the group."""
 

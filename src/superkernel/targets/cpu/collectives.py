@@ -9,7 +9,6 @@ from ...model.ranks import RankGroup
 from ...model.tensor_arg import TensorArg
 from ..collectives import CollectiveOps, CollectiveTerms
 from .kernels.collectives import collective_ops
-from .runtime.ranks import process_identity
 from .runtime.ranks.rank_session import RankSession, meet
 from .runtime.ranks.shared_area import SharedArea
 from .runtime.ranks.store_exchange import Store
@@ -17,9 +16,6 @@ from .runtime.ranks.store_exchange import Store
 
 class CpuCollectives:
     """What the CPU target offers for collectives; see CollectiveSupport."""
-
-    def host_id(self) -> str:
-        return process_identity.host_id()
 
     def meet(self, store: Store, group: RankGroup, timeout_s: float) -> RankSession:
         return meet(store, group, timeout_s)

@@ -8,6 +8,8 @@ import pytest
 from targets.cpu.ranks.rank_threads import FolderStore, as_ranks, group_of, make_area
 
 from superkernel.errors import LaunchError
+from superkernel.targets.cpu.runtime.ranks import process_identity
+from superkernel.targets.cpu.runtime.ranks.process_identity import ProcessIdentity
 from superkernel.targets.cpu.runtime.ranks.rank_session import RankSession, meet
 
 
@@ -50,3 +52,29 @@ def test_a_rank_that_does_not_meet_the_others_is_named(store: FolderStore) -> No
     sessions(store)
     with pytest.raises(LaunchError, match=r"rank 5 of group .* did not come within 0.1 s"):
         meet(store, group_of(0, 2), 0.1)
+
+
+def test_a_rank_without_shared_memory_is_an_error_on_all(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def missing_for_the_first() -> str:
+        asked.append(1)
+        if len(asked) == 1:
+            raise LaunchError("shared memory between ranks: none. Mount a tmpfs")
+        return "host"
+
+    monkeypatch.setattr(process_identity, "host_id", missing_for_the_first)
+
+    def meeting(rank: int) -> str:
+        with pytest.raises(LaunchError) as raised:
+            meet(store, group_of(rank, 2), 30)
+        return str(raised.value)
+
+    first, second = as_ranks(2, meeting)
+    assert first == second and "rank " in first and "Mount a tmpfs" in first
+
+
+def test_a_process_of_another_machine_is_never_taken_for_ended() -> None:
+    here = ProcessIdentity.current()
+    assert ProcessIdentity(2**22 + 1, "1", here.namespace).has_ended()
+    assert not ProcessIdentity(2**22 + 1, "1", f"another-boot:{here.namespace.partition(':')[2]}").has_ended()

@@ -17,7 +17,7 @@ def host_id(shared_memory: Path = SHARED_MEMORY) -> str:
     Two containers on one machine without a common /dev/shm are two hosts.
     """
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        boot = _boot_id()
         device = shared_memory.stat().st_dev
     except OSError as reason:
         raise LaunchError(
@@ -32,12 +32,12 @@ class ProcessIdentity:
 
     pid: int
     started: str  # in ticks after the boot
-    namespace: str  # of its pid; "" where it is unknown
+    namespace: str  # of its pid, and the boot of its machine; "" where they are unknown
 
     @classmethod
     def current(cls) -> ProcessIdentity:
         try:
-            namespace = os.readlink("/proc/self/ns/pid")
+            namespace = f"{_boot_id()}:{os.readlink('/proc/self/ns/pid')}"
         except OSError:
             namespace = ""
         return cls(os.getpid(), _started(os.getpid()) or "", namespace)
@@ -47,6 +47,10 @@ class ProcessIdentity:
         if not self.namespace or self.namespace != ProcessIdentity.current().namespace:
             return False
         return _started(self.pid) != self.started
+
+
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def _started(pid: int) -> str | None:

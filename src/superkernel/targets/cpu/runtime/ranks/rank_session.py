@@ -11,9 +11,11 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from .....errors import LaunchError
 from .....model.ranks import RankGroup
+from . import process_identity
 from .process_identity import ProcessIdentity
-from .store_exchange import Store, StoreExchange, names_of
+from .store_exchange import Said, Store, StoreExchange, names_of
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,7 @@ class RankSession:
 
     token: str
     processes: tuple[ProcessIdentity, ...] = ()  # by place; empty: not known
+    hosts: tuple[str, ...] = ()  # by place: ranks with equal ids share memory
 
     def ended(self, group: RankGroup, places: Sequence[int]) -> str:
         """Which of these ranks have ended, in words; "": none is known to have."""
@@ -32,11 +35,11 @@ class RankSession:
 
 
 def meet(store: Store, group: RankGroup, timeout_s: float) -> RankSession:
-    """Waits for all ranks of the group."""
+    """Waits for all ranks of the group. If one cannot share memory, a LaunchError on each."""
     if group.size == 1:
-        return RankSession(secrets.token_hex(8), (ProcessIdentity.current(),))
+        return RankSession(secrets.token_hex(8), (ProcessIdentity.current(),), ("",))
     exchange = StoreExchange(store, group, f"superkernel/{group.name}/meeting", timeout_s)
-    exchange.say("hello", {"token": secrets.token_hex(8), "process": asdict(ProcessIdentity.current())})
+    exchange.say("hello", _hello())
     while True:
         hellos = exchange.hear_all("hello")
         tokens = [hello["token"] for hello in hellos]
@@ -44,5 +47,21 @@ def meet(store: Store, group: RankGroup, timeout_s: float) -> RankSession:
         late = [place for place, said in enumerate(exchange.hear_all("tokens")) if said["tokens"] != tokens]
         if not late:
             token = hashlib.sha256("".join(tokens).encode()).hexdigest()[:16]
-            return RankSession(token, tuple(ProcessIdentity(**hello["process"]) for hello in hellos))
+            processes = tuple(ProcessIdentity(**hello["process"]) for hello in hellos)
+            return RankSession(token, processes, _hosts(group, hellos))
         exchange.pause("tokens", late)
+
+
+def _hello() -> dict[str, object]:
+    said = {"token": secrets.token_hex(8), "process": asdict(ProcessIdentity.current())}
+    try:
+        return {**said, "host": process_identity.host_id()}
+    except LaunchError as error:
+        return {**said, "error": str(error)}
+
+
+def _hosts(group: RankGroup, hellos: Sequence[Said]) -> tuple[str, ...]:
+    for place, hello in enumerate(hellos):
+        if "error" in hello:
+            raise LaunchError(f"collectives of group {group}: {names_of(group, [place])}: {hello['error']}")
+    return tuple(hello["host"] for hello in hellos)
