@@ -80,6 +80,7 @@ READ_VARIABLES = (
     ReadVariable("CXX", "The C++ compiler, with flags if needed; otherwise `g++`, then `clang++`."),
     ReadVariable("CPATH, C_INCLUDE_PATH, CPLUS_INCLUDE_PATH", "Include folders of the compiler; part of cache keys."),
     ReadVariable("OMP_NUM_THREADS", "The most cores of a launch where torch is not loaded; with torch, its threads."),
+    ReadVariable("RANK, WORLD_SIZE", "Set by `torchrun`: a profile of several ranks is written to a folder per rank."),
     ReadVariable("XDG_CACHE_HOME", "The user's cache directory."),
     ReadVariable("TORCH_LOGS", "`superkernel`: one line per scope; `+superkernel`: the whole report."),
     ReadVariable("TORCH_TRACE", "A directory: `tlparse` then shows report, plans and emitted sources."),

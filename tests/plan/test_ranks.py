@@ -67,8 +67,8 @@ def test_a_sync_across_ranks_is_estimated_to_take_longer_than_one_between_cores(
     assert pair - alone == (RANK_SYNC - 1) * 1000.0
 
 
-def test_recorded_waits_name_the_group() -> None:
+def test_recorded_waits_name_the_other_ranks() -> None:
     plan = make_plan(exchange(PAIR), Options(profiling=True), 2)
     assert "record the begin of wait for ranks collect" in str(plan)
     assert validate(plan).ok
-    assert WaitCauses(plan)._ranks == {"collect": "ranks of tp (4,6)"}
+    assert WaitCauses(plan)._ranks == {"collect": "rank 4"}

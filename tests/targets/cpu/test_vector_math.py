@@ -17,6 +17,7 @@ import pytest
 import superkernel as sk
 from superkernel.targets.cpu.build import build_context
 from superkernel.targets.cpu.vector_functions import compile_vector_functions, sources_of, vector_functions
+from superkernel.targets.native.architectures import this_architecture
 from superkernel.targets.native.elf import read_object
 from superkernel.targets.native.toolchain import cpu_features, find_toolchain, run
 
@@ -71,7 +72,7 @@ class Functions:
     def __init__(self, folder: Path) -> None:
         known = [s for s, source in vector_functions().items() if source.vector_bytes == BYTES and "sincos" not in s]
         context, tools = build_context(), find_toolchain()
-        parts = compile_vector_functions(sources_of(known), context, [])
+        parts = compile_vector_functions(sources_of(known, this_architecture()), context, [])
         for dtype in "fd":
             mine = [s for s in known if re.search(rf"{dtype}\d+(_u\d+)?$", s)]
             text = text_of(mine, dtype)
@@ -180,7 +181,7 @@ def test_every_function_that_the_headers_of_torch_call_is_there() -> None:
 
 def test_objects_define_what_the_table_says() -> None:
     known = vector_functions()
-    sources = sources_of(known)
+    sources = sources_of(known, this_architecture())
     for source, path in zip(sources, compile_vector_functions(sources, build_context(), []), strict=True):
         defined = {function.name for function in read_object(path).functions if function.name.startswith("Sleef_")}
         assert defined == {symbol for symbol, where in known.items() if where == source}

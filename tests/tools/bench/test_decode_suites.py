@@ -107,6 +107,7 @@ def test_every_suite_can_be_named_and_promises_what_it_should() -> None:
         "convolution",
         "loaded",
         "package",
+        "collectives",
     ]
     assert decode.STEPS == {288: 2.5, 512: 1.4, 1024: 1.0}
     assert moe.LAYERS == {(128, 4): 2.5, (256, 1): 2.5, (512, 1): 2.0}
