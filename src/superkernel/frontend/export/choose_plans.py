@@ -12,10 +12,11 @@ from ...errors import LaunchError, UnsupportedError
 from ...package.manifest import Manifest, PackagedLaunch, PackagedShape
 from ...package.model import load_model
 from ..gate_conditions import GateConditions
-from ..gate_timing import alternate
 
 _TEAM, _ALONE = "team", "one core"
 _WORTH_A_TEAM = 1.1  # a team occupies other cores: it must be so much faster than one core
+_WARM_UP_NS, _BURST_NS = 20_000_000, 2_000_000
+_BURSTS, _FEWEST_CALLS = 9, 3  # of each way to launch; in a burst
 _SMALL_BYTES = 1 << 19  # read and written by a launch; below, waking a team costs more than it saves
 
 Times = Mapping[str, Sequence[int]]  # nanoseconds, by the way to launch
@@ -67,6 +68,8 @@ def is_worth_a_team(times: Times) -> bool:
 
 
 def _times(models: Mapping[str, Any], example: ExampleCall, has_states: bool) -> Times:
+    """Per call, of bursts in turns: between the calls of a burst the threads of a team stay awake."""
+
     def call(model: Any) -> Callable[[], object]:
         entry = getattr(model, example.entry)
         return lambda: entry(*example.tensors)
@@ -75,7 +78,26 @@ def _times(models: Mapping[str, Any], example: ExampleCall, has_states: bool) ->
         for model in models.values() if has_states else ():
             model.reset()
 
-    return alternate({name: call(model) for name, model in models.items()}, perf_counter_ns, reset)
+    calls = {name: call(model) for name, model in models.items()}
+    for function in calls.values():
+        _time_per_call(function, reset, _WARM_UP_NS)
+    times: dict[str, list[int]] = {name: [] for name in calls}
+    for _ in range(_BURSTS):
+        for name, function in calls.items():
+            times[name].append(_time_per_call(function, reset, _BURST_NS))
+    return times
+
+
+def _time_per_call(call: Callable[[], object], reset: Callable[[], None], burst_ns: int) -> int:
+    """Of calls that follow each other. Every call begins with the initial states; resetting them is not timed."""
+    spent = count = 0
+    while count < _FEWEST_CALLS or spent < burst_ns:
+        reset()
+        begin = perf_counter_ns()
+        call()
+        spent += perf_counter_ns() - begin
+        count += 1
+    return spent // count
 
 
 def _launches(manifest: Manifest, example: ExampleCall) -> list[PackagedLaunch]:
