@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,9 +82,9 @@ def _resolved(name: str) -> Any:
 
 
 def _timeout_s(handle: Any) -> float:
-    """How long a collective of the group may take: what the user gave to torch."""
-    try:
-        timeout = handle._get_backend(torch.device("cpu")).options._timeout
-    except (RuntimeError, AttributeError):  # no back end for host memory, or one without options
-        timeout = torch.distributed.default_pg_timeout
-    return float(timeout.total_seconds())
+    """How long a collective of the group may take: what the user gave to torch, the longest of its back ends."""
+    timeouts = []
+    for device in handle._device_types:
+        with suppress(RuntimeError, AttributeError):  # no back end for the device, or one without options
+            timeouts.append(handle._get_backend(device).options._timeout)
+    return float(max(timeouts, default=torch.distributed.default_pg_timeout).total_seconds())

@@ -17,27 +17,19 @@ from ..verify.vector_clocks import ClassAgents
 from .actors import Actor, Blocked, Moves, interleave
 from .memory import Row, Rows
 from .rank_launch import RankLaunch, SimulatedRank
+from .simulate import FoundErrors
 from .windows import LayoutOf, RankMemory, SeenWindow, WindowKey, Windows, usual_layout, windows_of
 
 PAUSES = (0, 0, 1, 10, 100)  # moves between two rounds of a rank
 
 
 @dataclass(frozen=True)
-class RankOutcome:
+class RankOutcome(FoundErrors):
     """What happened in all rounds of all ranks."""
 
-    errors: tuple[Finding, ...]
     deadlock: tuple[str, ...]  # which core of which rank waits for what
     rounds: dict[int, int] = field(hash=False)  # by global rank: the rounds that have ended
     most_ahead: int  # by how many rounds one rank was ahead of another
-
-    @property
-    def ok(self) -> bool:
-        return not self.errors
-
-    def __str__(self) -> str:
-        head = "ok" if self.ok else f"{len(self.errors)} errors"
-        return "\n".join([head, *(f"  {error}" for error in self.errors)])
 
 
 def simulate_ranks(
@@ -59,15 +51,17 @@ def simulate_ranks(
         return RankOutcome(tuple(errors), (), {}, 0)
     rng, windows, ranks = random.Random(seed), Windows(), dict[int, SimulatedRank]()
     first = first_rounds or {}
-    seen = _seen_windows({one.rank: windows_of(one.plan, layout_of) for one in ranked})
-    for one in ranked:
-        memory = RankMemory(one.plan, seen[one.rank])
-        words = {event.label: 0 for event in one.plan.graph.events}
-        before = first.get(one.rank, 0)
-        for window in seen[one.rank].values():
+    seen = _seen_windows({rank_plan.rank: windows_of(rank_plan.plan, layout_of) for rank_plan in ranked})
+    for rank_plan in ranked:
+        memory = RankMemory(rank_plan.plan, seen[rank_plan.rank])
+        words = {event.label: 0 for event in rank_plan.plan.graph.events}
+        before = first.get(rank_plan.rank, 0)
+        for window in seen[rank_plan.rank].values():
             windows.arrived.setdefault(window.key, [0] * window.group.size)[window.group.rank] = before
-        classes = ClassAgents(one.plan).classes
-        ranks[one.rank] = SimulatedRank(one.rank, one.plan, classes, memory, memory.fresh(), words, before)
+        classes = ClassAgents(rank_plan.plan).classes
+        ranks[rank_plan.rank] = SimulatedRank(
+            rank_plan.rank, rank_plan.plan, classes, memory, memory.fresh(), words, before
+        )
     for rank in ranks.values():
         for _ in range(rounds):
             rank.add_launch(rng, windows, ranks)

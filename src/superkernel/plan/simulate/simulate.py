@@ -14,16 +14,10 @@ from .memory import Memory
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What happened; all launches together in `errors` and `traces`, the last one in the rest."""
+class FoundErrors:
+    """What a simulation has found."""
 
     errors: tuple[Finding, ...]
-    deadlock: tuple[str, ...]  # which core waits for what
-    trapped: tuple[int, int] | None  # dynamic op, unknown tiling key
-    memory: dict[str, tuple[int, ...]] = field(hash=False)
-    words: dict[str, int] = field(hash=False)  # external events
-    joins: tuple[dict[int, int], ...] = field(hash=False)  # per core: op -> sync_all barriers joined
-    traces: tuple[tuple[Step, ...], ...]  # per core: steps in the order they ended
 
     @property
     def ok(self) -> bool:
@@ -32,6 +26,18 @@ class Outcome:
     def __str__(self) -> str:
         head = "ok" if self.ok else f"{len(self.errors)} errors"
         return "\n".join([head, *(f"  {error}" for error in self.errors)])
+
+
+@dataclass(frozen=True)
+class Outcome(FoundErrors):
+    """What happened; all launches together in `errors` and `traces`, the last one in the rest."""
+
+    deadlock: tuple[str, ...]  # which core waits for what
+    trapped: tuple[int, int] | None  # dynamic op, unknown tiling key
+    memory: dict[str, tuple[int, ...]] = field(hash=False)
+    words: dict[str, int] = field(hash=False)  # external events
+    joins: tuple[dict[int, int], ...] = field(hash=False)  # per core: op -> sync_all barriers joined
+    traces: tuple[tuple[Step, ...], ...]  # per core: steps in the order they ended
 
 
 def simulate(

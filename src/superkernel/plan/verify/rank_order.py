@@ -78,26 +78,28 @@ def _keys(collectives: Sequence[Collective]) -> dict[str, CollectiveKey]:
 
 def _check_groups(ranked: Mapping[int, RankedPlan], fault: Callable[[str], None]) -> None:
     """Every member of a group has a plan, and states the same collectives."""
-    groups = {collective.group: one for one in ranked.values() for collective in one.plan.graph.collectives}
-    for group, one in groups.items():
-        stated = collective_digest(one.plan.graph, group.name)
+    groups = {
+        collective.group: rank_plan for rank_plan in ranked.values() for collective in rank_plan.plan.graph.collectives
+    }
+    for group, rank_plan in groups.items():
+        stated = collective_digest(rank_plan.plan.graph, group.name)
         for member in group.ranks:
             if member not in ranked:
                 fault(f"there is no plan of rank {member}, which takes part in collectives of group {group}")
                 continue
             other = collective_digest(ranked[member].plan.graph, group.name)
-            if one.rank < member and stated.digest != other.digest:
-                where = f"ranks {one.rank} and {member} of group {group}"
+            if rank_plan.rank < member and stated.digest != other.digest:
+                where = f"ranks {rank_plan.rank} and {member} of group {group}"
                 fault(f"{where} state different collectives: {stated.difference(other)}")
-            elif member < one.rank and not other.listing:
-                fault(f"rank {member} has no collective of group {group}, and rank {one.rank} has some")
+            elif member < rank_plan.rank and not other.listing:
+                fault(f"rank {member} has no collective of group {group}, and rank {rank_plan.rank} has some")
 
 
 def check_orders(ranked: Sequence[RankedPlan]) -> list[Finding]:
     """Whether the orders in which the ranks notify their collectives have a common one; needed where groups overlap."""
     after: dict[CollectiveKey, set[CollectiveKey]] = {}
-    for one in ranked:
-        keys = [one.keys[each.name] for each in one.plan.graph.collectives if each.group.size > 1]
+    for rank_plan in ranked:
+        keys = [rank_plan.keys[each.name] for each in rank_plan.plan.graph.collectives if each.group.size > 1]
         for earlier, later in pairwise(keys):
             after.setdefault(earlier, set()).add(later)
             after.setdefault(later, set())
