@@ -15,10 +15,10 @@ from ...model.params import Kind
 from ...model.subkernel import SubKernel
 from .assemble import Assembled, assemble, find_assemblers
 from .basic_blocks import control_flow
-from .body_variables import identifier
+from .body_variables import find_variables, identifier
 from .device import DeviceDescription, runs_on
 from .emit import ENTRY, LEAST_VERSION, MOST_CONSTANT_TABLE, MOST_VALUES, TextShape, emit, table_room, value_room
-from .emit_waits import SlotShape, wait_lines
+from .emit_waits import wait_lines
 from .executable import CudaExecutable
 from .facts import KernelFacts, facts_of
 from .machine import most_registers, next_slots, slot_threads
@@ -29,6 +29,7 @@ from .ptx import Entry, Module
 from .read_back import check_table
 from .reader import read_ptx_file
 from .rewrite import BodyShape, KernelBody, barrier_register, copies_written_memory, rewrite
+from .slot_shape import SlotShape
 from .task_layout import ARGUMENT_BYTES, SLOT_ALIGNMENT, TASK_BYTES, WORD, CodeSection, TaskFlag
 from .task_table import encode
 
@@ -116,7 +117,8 @@ def make_text(
     """
     kernels = list(dict.fromkeys(node.kernel for node in graph.nodes))
     where = f"super_kernel_scope {shown(graph.name)}: "
-    slot = SlotShape(slots, slot_threads(kernels), 0, bool(os.environ.get(DELAYS)))
+    shared = max(-(-_shared_bytes(kernel) // SLOT_ALIGNMENT) * SLOT_ALIGNMENT for kernel in kernels)
+    slot = SlotShape(slots, slot_threads(kernels), shared, bool(os.environ.get(DELAYS)))
     can_wait = frozenset(kernel for kernel in kernels if facts_of(kernel).wait_point is not None)
     waiting = can_wait if waiting is None else can_wait & waiting
     shapes = {kernel: _body_shape(graph, kernel, slot, shares_table, kernel in waiting) for kernel in kernels}
@@ -140,8 +142,7 @@ def make_text(
             f"{where}its sub-kernels are {size // 1024} KB of PTX; a super kernel holds at most {MOST_TEXT // 1024} "
             "KB: split the list of ops, and compile each part"
         )
-    shared = max(-(-body.shared_bytes // SLOT_ALIGNMENT) * SLOT_ALIGNMENT for body in bodies)
-    slot = replace(slot, shared_bytes=shared)
+    assert all(body.shared_bytes <= shared for body in bodies)
     version = max(LEAST_VERSION, *(facts_of(kernel).version for kernel in kernels))
     count = len(graph.buffers) + len(graph.events) + 3
     if count > MOST_VALUES:
@@ -161,6 +162,12 @@ def make_text(
     section = {key: number for number, key in enumerate(ordered, len(CodeSection))}
     sections = {kernel: section[key] for kernel, key in keys.items()}
     return SuperKernelText(bodies, sections, shape, emit(bodies, shape))
+
+
+def _shared_bytes(kernel: SubKernel) -> int:
+    """Shared memory of a slot that runs the sub-kernel."""
+    module, facts = read_module(kernel.binary.path), facts_of(kernel)
+    return find_variables(_entry(module, kernel.name), module, facts.dynamic_shared, "").shared_bytes
 
 
 def _unique(names: Sequence[str]) -> list[str]:
@@ -202,7 +209,13 @@ def _body(kernel: SubKernel, shape: BodyShape, name: str, slot: SlotShape) -> Ke
     if shape.wait_statement is not None:
         wait = list(
             wait_lines(
-                f"$sk_{name}_wait", slot, threads, TaskFlag.WAITS_INSIDE, "$sk_meet", barrier_register(shape.narrow)
+                f"$sk_{name}_wait",
+                slot,
+                threads,
+                TaskFlag.WAITS_INSIDE,
+                "$sk_meet",
+                shape.shares_table,
+                barrier_register(shape.narrow),
             )
         )
         if copies_written_memory(entry, shape, sources):

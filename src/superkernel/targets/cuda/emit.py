@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from .emit_identity import identity_lines, place_lines
 from .emit_steps import (
     dispatch_lines,
     end_lines,
@@ -19,8 +20,8 @@ from .emit_steps import (
     rank_lines,
     rank_sync_lines,
 )
-from .emit_waits import SlotShape
 from .rewrite import KernelBody
+from .slot_shape import SlotShape
 from .task_layout import SLOT_ALIGNMENT, TASK_BYTES, WORD, CodeSection, SharedOffset, TaskFlag, TaskWord
 from .virtual_ids import TABLE_LOAD
 
@@ -47,8 +48,8 @@ _OF_RANKS = CodeSection.AWAIT_RANKS, CodeSection.NOTIFY_RANKS
 _PREDICATES = "first", "p", "abort", "near", "shares"
 _WORDS = (
     "thread", "slot", "sm", "core", "cores", "barrier", "narrow_barrier", "shared", "control", "slot_words", "kind",
-    "next_kind", "argument", "block", "launches", "counter", "seen_word", "arrivals", "target", "seen", "polls",
-    "more_polls", "more", "more_count", "warm", "warm_too", "a", "b", "c", "d",
+    "next_kind", "table_word", "argument", "block", "launches", "counter", "seen_word", "arrivals", "target", "seen",
+    "polls", "more_polls", "more", "more_count", "warm", "warm_too", "a", "b", "c", "d",
 )  # fmt: skip
 _LONGS = "table", "values", "state", "task", "address", "event", "host", "now", "since", "elapsed"
 
@@ -116,10 +117,10 @@ def emit(bodies: Sequence[KernelBody], shape: TextShape) -> str:
         "",
         *_indented(entry_lines(shape.slots, shape.shares_table)),
         "",
-        *_indented(dispatch_lines(shape.slots, sections, not shape.shares_table)),
+        *_indented(dispatch_lines(shape.slots, sections, shape.shares_table)),
         "",
-        *(line for body in bodies for line in (*_indented(_body_lines(body, shape.slots)), "")),
-        *_indented(meet_lines(shape.slots)),
+        *(line for body in bodies for line in (*_indented(_body_lines(body, shape)), "")),
+        *_indented(meet_lines(shape.slots, shape.shares_table)),
         "",
         *_indented(event_lines(shape.slots, shape.shares_table)),
         "",
@@ -142,8 +143,9 @@ def _indented(lines: Iterator[str]) -> Iterator[str]:
         yield line if line.startswith("$") and line.endswith(":") else f"\t{line}"
 
 
-def _body_lines(body: KernelBody, slots: SlotShape) -> Iterator[str]:
+def _body_lines(body: KernelBody, shape: TextShape) -> Iterator[str]:
     """All blocks of an op that one core runs."""
+    slots = shape.slots
     yield f"// ==== {body.title}"
     yield f"$sk_{body.name}:"
     if body.threads < slots.threads:
@@ -153,6 +155,8 @@ def _body_lines(body: KernelBody, slots: SlotShape) -> Iterator[str]:
         yield f"{body.proxy_fence}  // what was stored before, asynchronous copies must see"
     yield from rank_lines()
     yield f"$sk_{body.name}_block:"
+    yield from identity_lines(slots, shape.shares_table)
+    yield f"{TABLE_LOAD}.u32 %sk_argument, [%sk_task+{WORD * TaskWord.ARGUMENTS}];"
     yield "{"
     yield from body.lines
     yield "}"
@@ -160,6 +164,7 @@ def _body_lines(body: KernelBody, slots: SlotShape) -> Iterator[str]:
     yield from body.after
     yield "bar.warp.sync 0xffffffff;"
     if body.mbarriers:
+        yield from place_lines(slots)
         yield from _invalidate_lines(body)
     yield f"{TABLE_LOAD}.u32 %sk_kind, [%sk_task+{WORD * TaskWord.KIND}];"
     yield f"and.b32 %sk_a, %sk_kind, {TaskFlag.SINGLE.value};"

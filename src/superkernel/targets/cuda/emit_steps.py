@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...model.window_layout import RANK_LINE
-from .emit_waits import EVERY_LANE, SlotShape, delay_lines, join_lines, poll_lines, store_stamp_lines, wait_lines
+from .emit_identity import identity_lines, place_lines
+from .emit_waits import EVERY_LANE, delay_lines, join_lines, poll_lines, store_stamp_lines, wait_lines
+from .slot_shape import SlotShape
 from .task_layout import (
     ARGUMENT_BYTES,
     HEADER_BYTES,
-    MOST_MBARRIERS,
     SECTION_MASK,
     TABLE_ALIGNMENT,
     TASK_BYTES,
@@ -38,25 +39,7 @@ def entry_lines(shape: SlotShape, shares_table: bool) -> Iterator[str]:
     shares_table: the table is copied to shared memory, with the sums that its arguments are.
     """
     yield "// the slot of this thread, its place there, and the core that the slot is"
-    yield "mov.u32 %sk_thread, %tid.x;"
-    yield "mov.u32 %sk_sm, %ctaid.x;"
-    yield "mov.u32 %sk_core, %sk_sm;"
-    if shape.slots > 1:
-        yield f"div.u32 %sk_slot, %sk_thread, {shape.threads};"
-        yield f"mul.lo.u32 %sk_a, %sk_slot, {shape.threads};"
-        yield "sub.u32 %sk_thread, %sk_thread, %sk_a;"
-        yield "mov.u32 %sk_a, %nctaid.x;"
-        yield "mad.lo.u32 %sk_core, %sk_slot, %sk_a, %sk_core;"
-    else:
-        yield "mov.u32 %sk_slot, 0;"
-    yield "setp.eq.u32 %sk_first, %sk_thread, 0;"
-    yield "add.u32 %sk_barrier, %sk_slot, 1;"
-    yield f"add.u32 %sk_narrow_barrier, %sk_barrier, {shape.slots};"
-    yield "mov.u32 %sk_control, sk_shared_memory;"
-    yield f"mad.lo.u32 %sk_shared, %sk_slot, {shape.shared_bytes}, %sk_control;"
-    yield f"add.u32 %sk_control, %sk_control, {shape.control_offset};"
-    yield f"mad.lo.u32 %sk_slot_words, %sk_slot, {WORD * MOST_MBARRIERS}, %sk_control;"
-    yield "ld.param.u64 %sk_state, [sk_state];"
+    yield from place_lines(shape)
     yield "// the words of this SM: the number of this launch, then zeros"
     yield f"ld.relaxed.gpu.global.u32 %sk_launches, [%sk_state+{StateOffset.EPOCH}];"
     yield "add.u32 %sk_launches, %sk_launches, 1;"
@@ -75,6 +58,9 @@ def entry_lines(shape: SlotShape, shares_table: bool) -> Iterator[str]:
     yield "selp.b32 %sk_c, %sk_launches, 0, %sk_p;"
     yield f"setp.eq.u32 %sk_p, %sk_a, {SharedOffset.CORES // WORD};"
     yield "selp.b32 %sk_c, %sk_counter, %sk_c, %sk_p;"
+    if shares_table:
+        yield f"setp.eq.u32 %sk_p, %sk_a, {SharedOffset.TABLE // WORD};"
+        yield "selp.b32 %sk_c, %sk_table_word, %sk_c, %sk_p;"
     for word in range(2):
         yield f"setp.eq.u32 %sk_p, %sk_a, {SharedOffset.STAMPS // WORD + word};"
         yield f"@%sk_p ld.global.u32 %sk_c, [%sk_state+{StateOffset.STAMPS + WORD * word}];"
@@ -129,6 +115,7 @@ def _table_lines(shape: SlotShape, shares_table: bool) -> Iterator[str]:
     yield f"add.u32 %sk_a, %sk_a, {TABLE_ALIGNMENT * shape.block_threads};"
     yield "bra $sk_copy_table;"
     yield "$sk_table_copied:"
+    yield "mov.u32 %sk_table_word, %sk_target;"
     yield "cvt.u64.u32 %sk_table, %sk_target;"
 
 
@@ -159,11 +146,12 @@ def _argument_sums(shape: SlotShape) -> Iterator[str]:
     yield "bar.sync 0;"
 
 
-def dispatch_lines(shape: SlotShape, targets: list[str], warms: bool) -> Iterator[str]:
-    """`warms`: the table lies in a cache that may not hold it yet."""
+def dispatch_lines(shape: SlotShape, targets: list[str], shares_table: bool) -> Iterator[str]:
+    warms = not shares_table  # the table lies in a cache that may not hold it yet
     yield f"{TABLE_LOAD}.u32 %sk_next_kind, [%sk_task+{WORD * TaskWord.KIND}];"
     yield "// ---- the next task of this core; the one behind it is asked for before it is needed"
     yield "$sk_next:"
+    yield from identity_lines(shape, shares_table)
     yield "mov.u32 %sk_kind, %sk_next_kind;"
     yield f"{TABLE_LOAD}.u32 %sk_argument, [%sk_task+{WORD * TaskWord.ARGUMENTS}];"
     yield f"{TABLE_LOAD}.u32 %sk_a, [%sk_task+{WORD * TaskWord.NUMBER}];"
@@ -177,7 +165,7 @@ def dispatch_lines(shape: SlotShape, targets: list[str], warms: bool) -> Iterato
         yield "add.u64 %sk_host, %sk_host, %sk_table;"
         yield f"{TABLE_LOAD}.u32 %sk_warm, [%sk_host];"
         yield f"{TABLE_LOAD}.u32 %sk_warm_too, [%sk_host+{TASK_BYTES}];"
-    yield from wait_lines("$sk_wait", shape, shape.threads, TaskFlag.WAITS, "$sk_end")
+    yield from wait_lines("$sk_wait", shape, shape.threads, TaskFlag.WAITS, "$sk_end", shares_table)
     if warms:
         yield "and.b32 %sk_warm, %sk_warm, %sk_warm_too;"
         yield "setp.eq.u32 %sk_p, %sk_warm, 0xffffffff;"
@@ -187,11 +175,12 @@ def dispatch_lines(shape: SlotShape, targets: list[str], warms: bool) -> Iterato
     yield "brx.idx %sk_a, sk_sections;"
 
 
-def meet_lines(shape: SlotShape) -> Iterator[str]:
+def meet_lines(shape: SlotShape, shares_table: bool) -> Iterator[str]:
     yield "// ---- the threads of the slot meet behind a task; the first of them signals"
     yield "$sk_meet:"
     yield f"{TABLE_LOAD}.u32 %sk_kind, [%sk_task+{WORD * TaskWord.KIND}];"
     yield "$sk_meet_there:"
+    yield from identity_lines(shape, shares_table)
     yield f"bar.warp.sync {EVERY_LANE};"
     yield f"bar.sync %sk_barrier, {shape.threads};"
     yield f"and.b32 %sk_a, %sk_kind, {TaskFlag.WAITS_INSIDE.value};"

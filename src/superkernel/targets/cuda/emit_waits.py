@@ -6,15 +6,14 @@ Waits poll with back-off. A wait that lasts says so in the progress of its core,
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from .emit_identity import identity_lines
+from .slot_shape import SlotShape
 from .task_layout import (
     COUNTER_BYTES,
     LONG_WAIT,
     NEED_BYTES,
     SEEN,
-    TABLE_ALIGNMENT,
-    TASK_BYTES,
     WORD,
     HeaderWord,
     NeedKind,
@@ -23,7 +22,6 @@ from .task_layout import (
     StateOffset,
     TaskFlag,
     TaskWord,
-    shared_words_offset,
 )
 from .virtual_ids import TABLE_LOAD
 
@@ -34,39 +32,14 @@ PATIENCE_NS = 100_000  # between two looks at the abort word
 EVERY_LANE = "0xffffffff"
 
 
-@dataclass(frozen=True)
-class SlotShape:
-    """The slots of an SM."""
-
-    slots: int
-    threads: int  # of a slot: those of the widest sub-kernel, in whole warps
-    shared_bytes: int  # of a slot
-    delays: bool = False  # waits and signals are delayed, for tests
-
-    @property
-    def block_threads(self) -> int:
-        return self.slots * self.threads
-
-    @property
-    def control_offset(self) -> int:
-        """Where the words behind the shared memory of the slots begin."""
-        return self.slots * self.shared_bytes
-
-    def total_shared(self, words: int) -> int:
-        """Bytes of shared memory of a launch with so many counters among the cores of an SM."""
-        return self.control_offset + shared_words_offset(self.slots) + WORD * words
-
-    def shared_with_table(self, words: int, table_bytes: int) -> int:
-        """The same with a copy of the task table behind the counters; the task behind its end is asked for."""
-        return aligned(self.total_shared(words)) + aligned(table_bytes) + TASK_BYTES
-
-
-def aligned(size: int) -> int:
-    return -(-size // TABLE_ALIGNMENT) * TABLE_ALIGNMENT
-
-
 def wait_lines(
-    label: str, shape: SlotShape, threads: int, flag: TaskFlag, leave: str, barrier: str = "%sk_barrier"
+    label: str,
+    shape: SlotShape,
+    threads: int,
+    flag: TaskFlag,
+    leave: str,
+    shares_table: bool,
+    barrier: str = "%sk_barrier",
 ) -> Iterator[str]:
     """Skipped unless the task has the flag: the first thread polls the counters, `threads` threads meet behind it."""
     inside = flag is TaskFlag.WAITS_INSIDE
@@ -80,6 +53,7 @@ def wait_lines(
         yield f"{TABLE_LOAD}.u32 %sk_a, [%sk_task+{WORD * TaskWord.WIDTH}];"
         yield "setp.ge.u32 %sk_p, %sk_block, %sk_a;"
         yield f"@%sk_p bra {label}_over;"
+        yield from identity_lines(shape, shares_table)
     yield "setp.ne.u32 %sk_abort, %sk_thread, %sk_thread;"
     yield f"@!%sk_first bra {label}_join;"
     if inside:
@@ -109,6 +83,7 @@ def wait_lines(
     yield from poll_lines(
         label,
         (
+            "mov.u32 %sk_seen, 0;",
             "@%sk_near ld.acquire.cta.shared.u32 %sk_seen, [%sk_counter];",
             "@!%sk_near ld.acquire.gpu.global.u32 %sk_seen, [%sk_address];",
             "sub.s32 %sk_seen, %sk_seen, %sk_target;",
@@ -138,6 +113,7 @@ def wait_lines(
 
 def _share_lines(label: str) -> Iterator[str]:
     """Of the slots that wait for a counter, the first to come polls it; the others watch a shared word."""
+    yield "mov.u32 %sk_seen_word, 0;"
     yield f"@!%sk_shares bra {label}_alone;"
     yield f"{TABLE_LOAD}.u32 %sk_b, [%sk_table+{WORD * HeaderWord.SEEN_WORDS}];"
     yield f"shr.u32 %sk_seen_word, %sk_counter, {(COUNTER_BYTES // WORD).bit_length() - 1};"
@@ -169,6 +145,7 @@ def poll_lines(label: str, test: tuple[str, ...], inside: bool, weight: str = st
     `weight`: how much of its patience a poll takes; a divisor of SPINS.
     """
     yield "mov.u32 %sk_polls, 0;"
+    yield "mov.u64 %sk_since, 0;"
     yield f"{label}_poll:"
     yield from test
     yield f"@%sk_p bra {label}_met;"

@@ -13,10 +13,10 @@ from ...errors import LaunchError
 from ...model.subkernel import SubKernel
 from .assemble import Resources, missing_assembler
 from .emit import ENTRY
-from .emit_waits import SlotShape, aligned
 from .numbering import CodeOfKernel, CudaNumbering, SlotGrid
 from .plan import CudaPlan
 from .read_back import check_table
+from .slot_shape import SlotShape, aligned
 from .task_layout import counters_offset
 from .task_table import TaskTable, encode
 

@@ -17,9 +17,9 @@ from ...model.subkernel import SubKernel
 from ...plan import Machine
 from ...plan.steps import Cores
 from .device import DeviceDescription
-from .emit_waits import SlotShape
 from .facts import KernelFacts, facts_of
 from .numbering import SlotGrid
+from .slot_shape import SlotShape
 from .task_layout import MOST_SLOTS, SLOT_ALIGNMENT
 
 WARP = 32

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from math import prod
 
 from ...errors import BuildError, UnsupportedError
+from .basic_blocks import control_flow
+from .bfloat_pairs import find_bfloat_pairs
 from .body_variables import NAME, find_variables
+from .liveness import places_to_clear
 from .ptx import (
     TYPE_BYTES,
     Directive,
@@ -130,6 +133,9 @@ class _Rewriter:
         sizes = {"%dynamic_smem_size": shape.dynamic_shared, "%total_smem_size": self.variables.shared_bytes}
         self.names |= {register: str(size) for register, size in sizes.items()}
         self.end = f"$sk_{name}_done"
+        graph = control_flow(entry, module.origin)
+        self.cleared_first, self.clears = places_to_clear(graph)
+        self.pairs = find_bfloat_pairs(graph)
         self._name_labels()
 
     def _name_labels(self) -> None:
@@ -205,11 +211,22 @@ class _Rewriter:
             yield f"add.u32 {self.names[name]}, %sk_shared, {offset};"
         yield from self.ids.lines
 
+    def _cleared(self, names: Iterable[str]) -> Iterator[str]:
+        """Registers that the code may read unwritten: without a value they would be kept from task to task."""
+        for name in names:
+            kind = self._register_type(name)
+            if kind in TYPE_BYTES and TYPE_BYTES[kind] in (2, 4, 8):
+                yield f"mov.b{8 * TYPE_BYTES[kind]} {name}, 0;"
+
     # statements
 
     def _code(self) -> Iterator[str]:
         """The statements, with the wait in front of the one at which the sub-kernel waits."""
+        declared = (RegisterDeclaration, Variable, Directive)
+        begin = next((n for n, s in enumerate(self.entry.statements) if not isinstance(s, declared)), 0)
         for number, statement in enumerate(self.entry.statements):
+            if number == begin:
+                yield from self._cleared(name for name in self.cleared_first if "$scope" not in name)
             if number == self.shape.wait_statement:
                 yield from self.wait_lines
             yield from self._statement(statement)
@@ -236,7 +253,12 @@ class _Rewriter:
                 yield str(statement)
 
     def _instruction(self, i: Instruction) -> Iterator[str]:
+        yield from self._cleared(self.clears.get(i, ()))
         match i.name:
+            case "cvt" if i in self.pairs.conversions:
+                yield self.pairs.conversions[i]
+            case "mov" if i in self.pairs.unpacked:
+                pass
             case "ret" | "exit":
                 yield self._text(i, "bra", (self.end,))
             case "griddepcontrol":
@@ -315,12 +337,15 @@ class _Rewriter:
 
     def _width(self, register: str) -> int:
         """The bits of a register."""
+        return 8 * TYPE_BYTES[self._register_type(register)]
+
+    def _register_type(self, register: str) -> str:
         for statement in walk_statements(self.entry.statements):
             if isinstance(statement, RegisterDeclaration):
                 stem = register[: len(statement.name)]
                 number = register[len(statement.name) :]
                 if stem == statement.name and (not number if statement.count is None else number.isdigit()):
-                    return 8 * TYPE_BYTES[statement.type]
+                    return statement.type
         raise BuildError(f"{self._where(self.entry.line)}register {register} is not declared")
 
     def _load(self, i: Instruction) -> str:

@@ -140,6 +140,7 @@ class SharedOffset(IntEnum):
     LAUNCHES = 0  # completed launches + 1
     FINISHED = 4  # cores of this SM that have finished
     CORES = 8  # of this SM
+    TABLE = 12  # where the copy of the task table begins
     STAMPS = 16  # address of the time stamps, or 0
     ABORTED = 64  # a word per slot
     MBARRIERS = 128  # MOST_MBARRIERS words per slot: barrier objects that a body left valid

@@ -1,0 +1,38 @@
+"""targets.cuda.slot_shape: the slots of an SM -> their threads, and where their shared memory lies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .task_layout import TABLE_ALIGNMENT, TASK_BYTES, WORD, shared_words_offset
+
+
+@dataclass(frozen=True)
+class SlotShape:
+    """The slots of an SM."""
+
+    slots: int
+    threads: int  # of a slot: those of the widest sub-kernel, in whole warps
+    shared_bytes: int  # of a slot
+    delays: bool = False  # waits and signals are delayed, for tests
+
+    @property
+    def block_threads(self) -> int:
+        return self.slots * self.threads
+
+    @property
+    def control_offset(self) -> int:
+        """Where the words behind the shared memory of the slots begin."""
+        return self.slots * self.shared_bytes
+
+    def total_shared(self, words: int) -> int:
+        """Bytes of shared memory of a launch with so many counters among the cores of an SM."""
+        return self.control_offset + shared_words_offset(self.slots) + WORD * words
+
+    def shared_with_table(self, words: int, table_bytes: int) -> int:
+        """The same with a copy of the task table behind the counters; the task behind its end is asked for."""
+        return aligned(self.total_shared(words)) + aligned(table_bytes) + TASK_BYTES
+
+
+def aligned(size: int) -> int:
+    return -(-size // TABLE_ALIGNMENT) * TABLE_ALIGNMENT
