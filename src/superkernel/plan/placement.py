@@ -147,8 +147,8 @@ def _in_teams(graph: Graph, machine: Machine) -> Placement:
 
 
 def _is_wide(node: Node, machine: Machine) -> bool:
-    """Whether an op starts early and has more blocks than the team of small ops has cores."""
-    return bool(node.kernel.waits_inside) and node.blocks > len(machine.teams[0])
+    """Whether an op starts early and has blocks for more than half of the groups; a team has a core in each."""
+    return bool(node.kernel.waits_inside) and 2 * node.blocks > len(machine.teams[0])
 
 
 def _estimated(graph: Graph, placement: Placement, machine: Machine) -> float:

@@ -24,28 +24,43 @@ class BfloatPairs:
 
 
 def find_bfloat_pairs(graph: ControlFlowGraph) -> BfloatPairs:
-    """Pairs whose registers are written once, and whose halves are only converted."""
+    """Pairs whose halves are written once, and converted in the same basic block, before the pair is written again."""
     instructions = [placed.instruction for placed in graph.instructions]
     writes = Counter(name for i in instructions for name in written_registers(i))
-    halves: dict[str, tuple[str, int]] = {}  # half register -> the register of its pair, and which half
-    unpacking: dict[str, Instruction] = {}
-    for i in instructions:
-        elements = vector_elements(i.operands[0]) if i.opcode == "mov.b32" and i.guard is None else ()
-        if len(elements) == 2 and all(writes[name] == 1 for name in (*elements, i.operands[1])):
-            for upper, name in enumerate(elements):
-                halves[name], unpacking[name] = (i.operands[1], upper), i
+    unpacking: dict[str, tuple[int, str, int]] = {}  # half register -> where it is unpacked, its pair, which half
     conversions: dict[Instruction, str] = {}
-    kept: set[Instruction] = set()
-    for i in instructions:
-        converts = i.opcode == "cvt.f32.bf16" and i.guard is None
-        for name in read_registers(i):
-            if name not in halves:
-                continue
-            pair, upper = halves[name]
-            if converts and "$" not in f"{name}{pair}{i.operands[0]}":
-                target = i.operands[0]
-                line = f"and.b32 {target}, {pair}, 0xffff0000;" if upper else f"shl.b32 {target}, {pair}, 16;"
-                conversions[i] = line
+    kept: set[int] = set()  # places of instructions whose halves are needed for something else
+    last_write: dict[str, int] = {}
+    for index, i in enumerate(instructions):
+        converts = i.opcode == "cvt.f32.bf16" and i.guard is None and "$scope" not in i.operands[0]
+        for half in (name for name in read_registers(i) if name in unpacking):
+            place, pair, upper = unpacking[half]
+            same = graph.block_of[place] == graph.block_of[index] and last_write.get(pair, -1) < place
+            if converts and same:
+                conversions[i] = (
+                    f"and.b32 {i.operands[0]}, {pair}, 0xffff0000;"
+                    if upper
+                    else f"shl.b32 {i.operands[0]}, {pair}, 16;"
+                )
             else:
-                kept.add(unpacking[name])
-    return BfloatPairs(frozenset(unpacking.values()) - kept, conversions)
+                kept.add(place)
+        for name in written_registers(i):
+            last_write[name] = index
+        halves = vector_elements(i.operands[0]) if i.opcode == "mov.b32" and i.guard is None else ()
+        if (
+            len(halves) == 2
+            and all(writes[name] == 1 for name in halves)
+            and "$scope" not in f"{halves}{i.operands[1]}"
+        ):
+            for upper, name in enumerate(halves):
+                unpacking[name] = index, i.operands[1], upper
+    # a half that is read by an earlier instruction of the text, in a loop, was not seen above
+    earlier = {
+        name
+        for index, i in enumerate(instructions)
+        for name in read_registers(i)
+        if name in unpacking and index < unpacking[name][0]
+    }
+    kept |= {unpacking[name][0] for name in earlier}
+    left_out = {place for place, _, _ in unpacking.values()} - kept
+    return BfloatPairs(frozenset(instructions[place] for place in left_out), conversions)

@@ -92,11 +92,14 @@ def next_slots(slots: int, threads: int, kernels: int = 1) -> int:
     return slots - 1
 
 
-def shape_of(cores: int, slots: int, device: DeviceDescription) -> SlotGrid:
-    """A few cores are slots of one SM; otherwise there is one core on each of many SMs, before any has a second."""
+def shape_of(cores: int, slots: int, device: DeviceDescription, sms: int | None = None) -> SlotGrid:
+    """A few cores are slots of one SM; otherwise there is one core on each of many SMs, before any has a second.
+
+    `sms`: of a launch that uses fewer SMs than the device has.
+    """
     if cores <= slots:
         return SlotGrid(cores, 1, cores)
-    sms = min(cores, device.sms)
+    sms = sms or min(cores, device.sms)
     return SlotGrid(cores, sms, -(-cores // sms))
 
 
@@ -113,7 +116,7 @@ def machine_of(cores: int, slots: int, device: DeviceDescription, *, team_slots:
     costs = replace(costs, bytes_per_ns=costs.bytes_per_ns * _COSTED_SLOTS * device.sms / cores)
     sms = shape_of(cores, slots, device).sms
     divided: tuple[Cores, ...] = ()
-    if team_slots > 1 and sms == device.sms:
+    if team_slots > 1 and 2 * sms > device.sms:
         cores = max(cores, sms * team_slots)
         divided = tuple(range(sms)), tuple(range(sms, cores))
     groups = tuple(tuple(range(sm, cores, sms)) for sm in range(sms))

@@ -70,7 +70,8 @@ def _plan(graph: Graph, sunk: Graph, options: Options, cores: int, device: Devic
     if len(near) > MOST_NEAR_MARKS:  # shared memory has no word for each
         plan = checked_plan(sunk, options, replace(machine, near_needs=False, replicates=False, teams=()))
     known = {field.name: getattr(plan, field.name) for field in fields(plan)}
-    return CudaPlan(**known, shape=shape_of(plan.cores, slots, device))
+    sms = len(machine.groups) if machine.teams else None
+    return CudaPlan(**known, shape=shape_of(plan.cores, slots, device, sms))
 
 
 def written_parameters(graph: Graph, kernel: SubKernel) -> tuple[int, ...]:
