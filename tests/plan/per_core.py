@@ -27,7 +27,7 @@ def plan_per_core(graph: Graph, options: Options, cores: int) -> Plan:
     placement = place(graph, options, machine)
     synced = PerCoreChooser(graph, placement, options).run()
     apart = CoreClasses(placement.cores, [(core,) for core in range(placement.cores)])
-    steps = assemble(graph, placement, synced, options, apart)
+    steps = assemble(graph, placement, synced, options, apart, machine)
     return replace(make_plan(graph, options, machine), steps=steps, syncs=synced.syncs)
 
 

@@ -56,7 +56,7 @@ def make_plan(graph: Graph, options: Options, machine: Machine | int) -> Plan:
     partners = Partners(graph, placed.of, placed.copies, machine.near_groups)
     chooser = SyncChooser(graph, placed, options, machine, partners)
     synced = chooser.run()
-    steps = assemble(graph, placed, synced, options, chooser.classes)
+    steps = assemble(graph, placed, synced, options, chooser.classes, machine)
     syncs, of = synced.syncs, placed.of
     plan = Plan(
         graph,

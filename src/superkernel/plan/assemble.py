@@ -12,7 +12,9 @@ from ..model.graph import Graph
 from ..model.node import Node
 from ..model.options import EarlyStart, Options, PreloadCode
 from .classes import CoreClasses
+from .machine import Machine
 from .placement import Placement
+from .prefetch import prefetch_steps
 from .steps import (
     Barrier,
     Call,
@@ -21,7 +23,6 @@ from .steps import (
     Fence,
     FenceWhen,
     Point,
-    PrefetchWeights,
     Preload,
     Record,
     ResetEvent,
@@ -31,18 +32,17 @@ from .steps import (
 from .sync import Synced, signals_of
 
 Agents = tuple[Any, ...]  # cores, or classes of cores
-WEIGHT_BUDGET = 256 * 1024  # bytes per core with prefetch-weights=1: a quarter of a common second-level cache
 
 
 def assemble(
-    graph: Graph, placement: Placement, synced: Synced, options: Options, classes: CoreClasses
+    graph: Graph, placement: Placement, synced: Synced, options: Options, classes: CoreClasses, machine: Machine
 ) -> tuple[Step, ...]:
     everyone = tuple(range(placement.cores))
     steps: list[Step] = [*record(everyone, SpanKind.KERNEL, True, None, options)]
     preloads = _preloads(graph, placement, options, classes)
     steps += preloads.get(-1, ())
     steps += synced.first_requests
-    prefetches = _prefetches(graph, placement, options)
+    prefetches = prefetch_steps(graph, placement, options, machine)
     for rank, op in enumerate(graph.order):
         steps += prefetches.get(rank, ())
         steps += _op_steps(graph, placement, synced, options, rank, preloads.get(op, ()))
@@ -116,22 +116,6 @@ def preloads_ahead(
             held.add(kernel)
             previous[agent] = op
     return wanted
-
-
-def _prefetches(graph: Graph, placement: Placement, options: Options) -> dict[int, list[PrefetchWeights]]:
-    """Rank in issue order -> the weights to ask for before the waits of that op: its own, and those of the op behind it
-    where this is replicated, for then the op behind it waits for nothing."""
-    found: dict[int, list[PrefetchWeights]] = {}
-    if not options.prefetch_weights:
-        return found
-    budget = WEIGHT_BUDGET if options.prefetch_weights == 1 else options.prefetch_weights
-    for rank, op in enumerate(graph.order):
-        if names := graph.weights_of(graph.nodes[op]):
-            ahead = rank
-            while ahead and graph.order[ahead - 1] in placement.copies:
-                ahead -= 1
-            found.setdefault(ahead, []).append(PrefetchWeights(placement.of[op], op, names, budget))
-    return found
 
 
 def wants_fence(node: Node, when: FenceWhen, options: Options, asked: bool = False) -> bool:

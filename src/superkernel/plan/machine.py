@@ -37,6 +37,9 @@ class Machine:
     # two sets of cores with members in every group: ops that start early use the second, so that its cores can ask for
     # their inputs while the ops between them run on the first; empty: all ops use the same cores
     teams: tuple[Cores, ...] = ()
+    # bytes that a cache of all cores may hold ahead of the ops that read them: prefetch-weights then pulls the inputs
+    # of later ops there, in the order of the ops; 0: cores prefetch for themselves, one op ahead
+    prefetch_window: int = 0
     # the all-core barriers of a sync_all op count every core of the launch, so that idle cores must feed them; False:
     # its blocks meet among themselves, and only have to be resident
     feeds_sync_all: bool = True

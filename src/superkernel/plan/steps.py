@@ -101,13 +101,18 @@ class Preload(Step):
 
 @dataclass(frozen=True)
 class PrefetchWeights(OpStep):
-    """Pull up to `budget` bytes per core of an op's constant inputs towards the cache."""
+    """Pull up to `budget` bytes per core of an op's constant inputs towards the cache.
+
+    With `part`, a range of bytes: that range of the only input, shared out among the cores, towards a cache of all.
+    """
 
     names: tuple[str, ...]
     budget: int
+    part: tuple[int, int] | None = None
 
     def text(self, names: Names) -> str:
-        return f"prefetch weights of {names[self.op]}: {', '.join(self.names)}"
+        where = "" if self.part is None else f", bytes {self.part[0]} to {self.part[1]}"
+        return f"prefetch weights of {names[self.op]}: {', '.join(self.names)}{where}"
 
 
 @dataclass(frozen=True)

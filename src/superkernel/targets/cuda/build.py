@@ -23,7 +23,7 @@ from .executable import CudaExecutable
 from .facts import KernelFacts, facts_of
 from .machine import most_registers, next_slots, slot_threads
 from .numbering import CodeOfKernel, CudaNumbering
-from .plan import CudaPlan, waiting_kernels, written_parameters
+from .plan import CudaPlan, streams_inputs, waiting_kernels, written_parameters
 from .provenance import find_accesses
 from .ptx import Entry, Module
 from .read_back import check_table
@@ -110,15 +110,17 @@ def make_text(
     *,
     shares_table: bool = True,
     waiting: frozenset[SubKernel] | None = None,
+    streams: bool = False,
 ) -> SuperKernelText:
     """The super kernel of a graph with so many slots per SM.
 
     shares_table: it works on a copy in shared memory. `waiting`: the sub-kernels that wait inside; None: all that can.
+    `streams`: a warp asks for the inputs of later ops.
     """
     kernels = list(dict.fromkeys(node.kernel for node in graph.nodes))
     where = f"super_kernel_scope {shown(graph.name)}: "
     shared = max(-(-_shared_bytes(kernel) // SLOT_ALIGNMENT) * SLOT_ALIGNMENT for kernel in kernels)
-    slot = SlotShape(slots, slot_threads(kernels), shared, bool(os.environ.get(DELAYS)))
+    slot = SlotShape(slots, slot_threads(kernels), shared, bool(os.environ.get(DELAYS)), streams)
     can_wait = frozenset(kernel for kernel in kernels if facts_of(kernel).wait_point is not None)
     waiting = can_wait if waiting is None else can_wait & waiting
     shapes = {kernel: _body_shape(graph, kernel, slot, shares_table, kernel in waiting) for kernel in kernels}
@@ -233,8 +235,8 @@ def build(plan: CudaPlan, device: DeviceDescription) -> CudaExecutable:
     """The text, the task table and, where there is an assembler, the binary of a plan."""
     graph = plan.graph
     where = f"super_kernel_scope {shown(graph.name)}: "
-    waiting = waiting_kernels(plan)
-    made = make_text(graph, plan.shape.slots, device, waiting=waiting)
+    waiting, streams = waiting_kernels(plan), streams_inputs(plan)
+    made = make_text(graph, plan.shape.slots, device, waiting=waiting, streams=streams)
     slot = made.shape.slots
     room = (device.shared_bytes - slot.total_shared(0)) // WORD
     if room < 0:
@@ -248,7 +250,9 @@ def build(plan: CudaPlan, device: DeviceDescription) -> CudaExecutable:
     needed = slot.shared_with_table(numbers.shared_word_count, len(table.data))
     shares = needed <= device.shared_bytes
     if table_room(len(table.data)) > made.shape.table_room or not shares:
-        made = make_text(graph, plan.shape.slots, device, len(table.data), shares_table=shares, waiting=waiting)
+        made = make_text(
+            graph, plan.shape.slots, device, len(table.data), shares_table=shares, waiting=waiting, streams=streams
+        )
     assembled = None
     if find_assemblers():
         assembled = assemble_text(made, plan.options.compile_options)
@@ -307,7 +311,7 @@ def assembled_slots(plan_of: Callable[[int], CudaPlan], slots: int, device: Devi
         graph, options, used = plan.graph, plan.options, plan.shape.slots
         kernels = [node.kernel for node in graph.nodes]
         threads = slot_threads(kernels)
-        texts = _possible_texts(graph, used, device, waiting_kernels(plan))
+        texts = _possible_texts(graph, used, device, waiting_kernels(plan), streams_inputs(plan))
         text = f"{slots} slot{'s' if slots > 1 else ''} on each of {device.sms} SMs"
         if not find_assemblers():
             return slots, text
@@ -323,17 +327,19 @@ def assembled_slots(plan_of: Callable[[int], CudaPlan], slots: int, device: Devi
 
 
 def _possible_texts(
-    graph: Graph, slots: int, device: DeviceDescription, waiting: frozenset[SubKernel]
+    graph: Graph, slots: int, device: DeviceDescription, waiting: frozenset[SubKernel], streams: bool
 ) -> list[SuperKernelText]:
     """The texts of which one will be built: the size of the task table decides whether shared memory holds a copy, and
     whether it lies in constant or in global memory otherwise."""
-    shared = make_text(graph, slots, device, waiting=waiting)
+    shared = make_text(graph, slots, device, waiting=waiting, streams=streams)
     kernels = [node.kernel for node in graph.nodes]
     most = sum(_LISTS * (TASK_BYTES + ARGUMENT_BYTES * len(kernel.params)) for kernel in kernels)
     if shared.shape.slots.shared_with_table(_WORDS_ROOM, most) <= device.shared_bytes:
         return [shared]
     sizes = (0,) if most < MOST_CONSTANT_TABLE else (0, most)
-    apart = (make_text(graph, slots, device, size, shares_table=False, waiting=waiting) for size in sizes)
+    apart = (
+        make_text(graph, slots, device, size, shares_table=False, waiting=waiting, streams=streams) for size in sizes
+    )
     return [shared, *apart]
 
 

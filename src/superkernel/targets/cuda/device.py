@@ -30,6 +30,7 @@ class DeviceDescription:
     registers: int = 65536  # of an SM
     shared_bytes: int = 232448  # that a block can have
     threads: int = 1024  # of a block
+    l2_bytes: int = 50 << 20
     costs: Costs = COSTS
 
     @property
@@ -42,13 +43,13 @@ DEFAULT = "h200"
 _KNOWN = {
     device.name: device
     for device in (
-        DeviceDescription("a100", "sm_80", 108, shared_bytes=166912),
+        DeviceDescription("a100", "sm_80", 108, shared_bytes=166912, l2_bytes=40 << 20),
         DeviceDescription("h100", "sm_90a", 132),
         DeviceDescription("h200", "sm_90a", 132),
         DeviceDescription("gh200", "sm_90a", 132),
-        DeviceDescription("l40s", "sm_89", 142, shared_bytes=101376),
-        DeviceDescription("b200", "sm_100a", 148),
-        DeviceDescription("rtx5090", "sm_120a", 170, shared_bytes=101376),
+        DeviceDescription("l40s", "sm_89", 142, shared_bytes=101376, l2_bytes=96 << 20),
+        DeviceDescription("b200", "sm_100a", 148, l2_bytes=126 << 20),
+        DeviceDescription("rtx5090", "sm_120a", 170, shared_bytes=101376, l2_bytes=96 << 20),
     )
 }
 _OF_ARCHITECTURE = {
@@ -128,7 +129,7 @@ def _described(path: Path, found: object) -> DeviceDescription:
     for key in ("name", "architecture"):
         if not isinstance(found.get(key), str):
             raise OptionError(f"chip {path}: {key} is {shown(found.get(key))}; a text is needed")
-    for key in ("sms", "registers", "shared_bytes", "threads"):
+    for key in ("sms", "registers", "shared_bytes", "threads", "l2_bytes"):
         value = found.get(key, 1)
         if (
             isinstance(value, bool)

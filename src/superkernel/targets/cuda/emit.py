@@ -20,6 +20,7 @@ from .emit_steps import (
     rank_lines,
     rank_sync_lines,
 )
+from .emit_stream import stream_lines
 from .rewrite import KernelBody
 from .slot_shape import SlotShape
 from .task_layout import SLOT_ALIGNMENT, TASK_BYTES, WORD, CodeSection, SharedOffset, TaskFlag, TaskWord
@@ -40,7 +41,6 @@ _SECTIONS = {
     CodeSection.RESET_EVENT: "$sk_reset_event",
     CodeSection.FENCE: "$sk_fence",
     CodeSection.STAMP: "$sk_stamp",
-    CodeSection.PREFETCH: "$sk_prefetch",
     CodeSection.AWAIT_RANKS: "$sk_await_ranks",
     CodeSection.NOTIFY_RANKS: "$sk_notify_ranks",
 }
@@ -127,7 +127,8 @@ def emit(bodies: Sequence[KernelBody], shape: TextShape) -> str:
         *_indented(other_lines(shape.slots, shape.shares_table)),
         "",
         *([*_indented(rank_sync_lines(shape.slots, shape.shares_table)), ""] if shape.ranks else []),
-        *_indented(end_lines()),
+        *([*_indented(stream_lines(shape.slots, shape.shares_table)), ""] if shape.slots.streams else []),
+        *_indented(end_lines(shape.slots, shape.shares_table)),
         "}",
         "",
     ]

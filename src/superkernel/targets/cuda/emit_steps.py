@@ -10,11 +10,13 @@ from collections.abc import Iterator
 
 from ...model.window_layout import RANK_LINE
 from .emit_identity import identity_lines, place_lines
+from .emit_stream import argument_lines, begun_lines
 from .emit_waits import EVERY_LANE, delay_lines, join_lines, poll_lines, store_stamp_lines, wait_lines
 from .slot_shape import SlotShape
 from .task_layout import (
     ARGUMENT_BYTES,
     HEADER_BYTES,
+    NO_GATE,
     SECTION_MASK,
     TABLE_ALIGNMENT,
     TASK_BYTES,
@@ -28,9 +30,6 @@ from .task_layout import (
     shared_words_offset,
 )
 from .virtual_ids import TABLE_LOAD
-
-LINE_BYTES = 128  # of the L2 cache
-_WARP = 32
 
 
 def entry_lines(shape: SlotShape, shares_table: bool) -> Iterator[str]:
@@ -75,6 +74,11 @@ def entry_lines(shape: SlotShape, shares_table: bool) -> Iterator[str]:
     yield "bar.sync 0;"
     if shares_table:
         yield from _argument_sums(shape)
+    if shape.streams:
+        yield "// the last warp asks for the inputs of later ops"
+        yield "mov.u32 %sk_a, %tid.x;"
+        yield f"setp.ge.u32 %sk_p, %sk_a, {shape.slot_threads};"
+        yield "@%sk_p bra $sk_stream;"
     yield "// a slot that is no core of this launch has nothing to do"
     yield "setp.ge.u32 %sk_p, %sk_core, %sk_cores;"
     yield "@%sk_p bra $sk_leave;"
@@ -159,6 +163,8 @@ def dispatch_lines(shape: SlotShape, targets: list[str], shares_table: bool) -> 
     yield "add.u32 %sk_a, %sk_a, 1;"
     yield f"mad.wide.u32 %sk_address, %sk_core, {WORD}, %sk_state;"
     yield f"@%sk_first st.relaxed.gpu.global.u32 [%sk_address+{StateOffset.PROGRESS}], %sk_a;"
+    if shape.streams:
+        yield from begun_lines("%sk_a")
     if warms:
         yield "// the arguments come into the constant cache while the task waits; no source is that far"
         yield "cvt.u64.u32 %sk_host, %sk_argument;"
@@ -232,7 +238,7 @@ def event_lines(shape: SlotShape, shares_table: bool) -> Iterator[str]:
     yield "$sk_await_event:"
     yield "setp.ne.u32 %sk_abort, %sk_thread, %sk_thread;"
     yield "@!%sk_first bra $sk_event_join;"
-    yield from _argument_lines("%sk_event", shares_table)
+    yield from argument_lines("%sk_event", shares_table)
     test = ("ld.acquire.sys.global.u64 %sk_now, [%sk_event];", "setp.eq.u64 %sk_p, %sk_now, 1;")
     yield from poll_lines("$sk_event", test, inside=False)
     yield "$sk_event_join:"
@@ -242,7 +248,7 @@ def event_lines(shape: SlotShape, shares_table: bool) -> Iterator[str]:
         yield f"// ---- {what} an external event"
         yield f"$sk_{label}:"
         yield "@!%sk_first bra $sk_advance;"
-        yield from _argument_lines("%sk_event", shares_table)
+        yield from argument_lines("%sk_event", shares_table)
         yield f"mov.u64 %sk_now, {value};"
         yield "st.release.sys.global.u64 [%sk_event], %sk_now;"
         yield "bra $sk_advance;"
@@ -256,7 +262,7 @@ def rank_sync_lines(shape: SlotShape, shares_table: bool) -> Iterator[str]:
     yield "@!%sk_first bra $sk_ranks_join;"
     if shape.delays:
         yield from delay_lines(3)
-    yield from _argument_lines("%sk_event", shares_table)
+    yield from argument_lines("%sk_event", shares_table)
     yield f"ld.shared.u32 %sk_launches, [%sk_control+{SharedOffset.LAUNCHES}];"
     yield f"{TABLE_LOAD}.u32 %sk_more_count, [%sk_task+{WORD * TaskWord.BLOCKS}];"
     yield "$sk_ranks_next:"
@@ -278,25 +284,10 @@ def rank_sync_lines(shape: SlotShape, shares_table: bool) -> Iterator[str]:
     yield "@!%sk_first bra $sk_advance;"
     if shape.delays:
         yield from delay_lines(4)
-    yield from _argument_lines("%sk_event", shares_table)
+    yield from argument_lines("%sk_event", shares_table)
     yield f"ld.shared.u32 %sk_launches, [%sk_control+{SharedOffset.LAUNCHES}];"
     yield "st.release.sys.global.u32 [%sk_event], %sk_launches;"
     yield "bra $sk_advance;"
-
-
-def _argument_lines(register: str, shares_table: bool) -> Iterator[str]:
-    """The first argument of a task, in a 64-bit register."""
-    yield "cvt.u64.u32 %sk_address, %sk_argument;"
-    yield "add.u64 %sk_address, %sk_address, %sk_table;"
-    if shares_table:
-        yield f"ld.shared.u64 {register}, [%sk_address];"
-        return
-    yield f"{TABLE_LOAD}.u32 %sk_a, [%sk_address+{WORD * ArgumentWord.SOURCE}];"
-    yield f"{TABLE_LOAD}.u64 %sk_address, [%sk_address+{WORD * ArgumentWord.ADDEND}];"
-    yield f"cvt.u64.u32 {register}, %sk_a;"
-    yield f"add.u64 {register}, {register}, %sk_values;"
-    yield f"ld.param.u64 {register}, [{register}];"
-    yield f"add.u64 {register}, {register}, %sk_address;"
 
 
 def other_lines(shape: SlotShape, shares_table: bool) -> Iterator[str]:
@@ -310,32 +301,6 @@ def other_lines(shape: SlotShape, shares_table: bool) -> Iterator[str]:
     yield f"{TABLE_LOAD}.u32 %sk_a, [%sk_task+{WORD * TaskWord.STAMP}];"
     yield from store_stamp_lines("$sk_advance")
     yield "bra $sk_advance;"
-    yield from _prefetch_lines(shape, shares_table)
-
-
-def _prefetch_lines(shape: SlotShape, shares_table: bool) -> Iterator[str]:
-    """Every warp but the first, which may have to poll, asks for some of this core's lines of a weight."""
-    beside = _WARP if shape.threads > _WARP else 0
-    yield "// ---- ask for weights: line r, r + width, ... of a buffer, at most so many"
-    yield "$sk_prefetch:"
-    if beside:
-        yield f"setp.lt.u32 %sk_p, %sk_thread, {beside};"
-        yield "@%sk_p bra $sk_advance;"
-    yield from _argument_lines("%sk_event", shares_table)
-    yield from rank_lines()
-    yield f"{TABLE_LOAD}.u32 %sk_a, [%sk_task+{WORD * TaskWord.BLOCKS}];"
-    yield f"{TABLE_LOAD}.u32 %sk_b, [%sk_task+{WORD * TaskWord.WIDTH}];"
-    yield f"{TABLE_LOAD}.u32 %sk_d, [%sk_task+{WORD * TaskWord.GRID_X}];"
-    yield f"sub.u32 %sk_c, %sk_thread, {beside};"
-    yield "$sk_prefetch_line:"
-    yield "mad.lo.u32 %sk_counter, %sk_c, %sk_b, %sk_block;"
-    yield "setp.lt.u32 %sk_p, %sk_counter, %sk_a;"
-    yield "setp.lt.and.u32 %sk_p, %sk_c, %sk_d, %sk_p;"
-    yield "@!%sk_p bra $sk_advance;"
-    yield f"mad.wide.u32 %sk_address, %sk_counter, {LINE_BYTES}, %sk_event;"
-    yield "prefetch.global.L2 [%sk_address];"
-    yield f"add.u32 %sk_c, %sk_c, {shape.threads - beside};"
-    yield "bra $sk_prefetch_line;"
 
 
 def rank_lines() -> Iterator[str]:
@@ -346,9 +311,13 @@ def rank_lines() -> Iterator[str]:
     yield "@%sk_p add.u32 %sk_block, %sk_block, %sk_core;"
 
 
-def end_lines() -> Iterator[str]:
+def end_lines(shape: SlotShape, shares_table: bool) -> Iterator[str]:
     yield "// ---- the end: the core that finishes last counts this launch"
     yield "$sk_end:"
+    yield from identity_lines(shape, shares_table)
+    if shape.streams:
+        yield f"mov.u32 %sk_a, {NO_GATE:#x};"
+        yield from begun_lines("%sk_a")
     yield "@!%sk_first bra $sk_leave;"
     yield f"mad.wide.u32 %sk_address, %sk_core, {WORD}, %sk_state;"
     yield "mov.u32 %sk_a, 0;"

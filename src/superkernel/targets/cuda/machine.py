@@ -19,10 +19,9 @@ from ...plan.steps import Cores
 from .device import DeviceDescription
 from .facts import KernelFacts, facts_of
 from .numbering import SlotGrid
-from .slot_shape import SlotShape
+from .slot_shape import WARP, SlotShape
 from .task_layout import MOST_SLOTS, SLOT_ALIGNMENT
 
-WARP = 32
 FEWER_THREADS = 512  # of an SM: four slots of 128 threads, with up to 120 registers a thread
 MOST_REGISTERS = 255  # of a thread
 _PARTS = 4  # of an SM, among which its warps and registers are divided
@@ -56,11 +55,16 @@ def most_registers(device: DeviceDescription, block_threads: int) -> int:
     """
     threads = block_threads + WARP if block_threads <= FEWER_THREADS else block_threads
     of_parts = -(-block_threads // (_PARTS * WARP)) * _PARTS * WARP
+    if FEWER_THREADS < block_threads <= FEWER_THREADS + WARP:  # one warp more than four slots: it had room
+        of_parts = threads
     return min(MOST_REGISTERS, device.registers // max(threads, of_parts) // 8 * 8)
 
 
-def fitting_slots(graph: Graph, device: DeviceDescription) -> int:
-    """How many slots an SM has room for, by threads, shared memory, and registers alone."""
+def fitting_slots(graph: Graph, device: DeviceDescription, *, streams: bool = False) -> int:
+    """How many slots an SM has room for, by threads, shared memory, and registers alone.
+
+    `streams`: beside the warp that asks for the inputs of later ops.
+    """
     kernels = [node.kernel for node in graph.nodes]
     threads, shared = slot_threads(kernels), slot_shared(kernels)
     widest = max(graph.nodes, key=lambda node: prod(node.kernel.threads))
@@ -77,10 +81,16 @@ def fitting_slots(graph: Graph, device: DeviceDescription) -> int:
         )
     needed = max((facts_of(kernel).registers or 0 for kernel in kernels), default=0)
     narrow = any(prod(kernel.threads) < threads for kernel in kernels)
-    slots = max(1, min(MOST_SLOTS // 2 if narrow else MOST_SLOTS, device.threads // threads))
+    extra = WARP if streams else 0
+    if threads + extra > device.threads:
+        raise PlanError(
+            f"{where}op {widest.name!r} has blocks of {threads} threads, and prefetch-weights needs {WARP} more; "
+            f"{device.name} runs {device.threads}: leave prefetch-weights out"
+        )
+    slots = max(1, min(MOST_SLOTS // 2 if narrow else MOST_SLOTS, (device.threads - extra) // threads))
     while slots > 1 and SlotShape(slots, threads, shared).total_shared(_WORDS_KEPT) > device.shared_bytes:
         slots -= 1
-    while slots > 1 and most_registers(device, slots * threads) < needed:
+    while slots > 1 and most_registers(device, slots * threads + extra) < needed:
         slots = next_slots(slots, threads)
     return slots
 
@@ -90,6 +100,11 @@ def next_slots(slots: int, threads: int, kernels: int = 1) -> int:
     if kernels > _QUICKLY_ASSEMBLED and slots * threads > FEWER_THREADS >= threads:
         return FEWER_THREADS // threads
     return slots - 1
+
+
+def memory_rate(device: DeviceDescription) -> float:
+    """Bytes per nanosecond that the memory delivers to all SMs."""
+    return device.costs.bytes_per_ns * _COSTED_SLOTS * device.sms
 
 
 def shape_of(cores: int, slots: int, device: DeviceDescription, sms: int | None = None) -> SlotGrid:
@@ -103,7 +118,12 @@ def shape_of(cores: int, slots: int, device: DeviceDescription, sms: int | None 
     return SlotGrid(cores, sms, -(-cores // sms))
 
 
-def machine_of(cores: int, slots: int, device: DeviceDescription, *, team_slots: int = 0) -> Machine:
+def prefetch_window(options: Options, device: DeviceDescription) -> int:
+    """Bytes in the L2 cache ahead of the ops that read them."""
+    return device.l2_bytes // 2 if options.prefetch_weights == 1 else min(options.prefetch_weights, device.l2_bytes)
+
+
+def machine_of(cores: int, slots: int, device: DeviceDescription, *, team_slots: int = 0, window: int = 0) -> Machine:
     """The machine of up to `cores` cores with so many slots per SM.
 
     With `team_slots` slots on every SM there are teams: the first slot of each, for the ops between those that start
@@ -111,9 +131,10 @@ def machine_of(cores: int, slots: int, device: DeviceDescription, *, team_slots:
     """
     costs = device.costs
     if cores <= slots:
-        return Machine(cores, costs=replace(costs, sync_ns=costs.near_sync_ns), feeds_sync_all=False)
+        near = replace(costs, sync_ns=costs.near_sync_ns)
+        return Machine(cores, costs=near, feeds_sync_all=False, prefetch_window=window)
     # what the memory delivers is shared by all cores; the costs are those of four slots per SM
-    costs = replace(costs, bytes_per_ns=costs.bytes_per_ns * _COSTED_SLOTS * device.sms / cores)
+    costs = replace(costs, bytes_per_ns=memory_rate(device) / cores)
     sms = shape_of(cores, slots, device).sms
     divided: tuple[Cores, ...] = ()
     if team_slots > 1 and 2 * sms > device.sms:
@@ -128,6 +149,7 @@ def machine_of(cores: int, slots: int, device: DeviceDescription, *, team_slots:
         small_ops_last=True,
         near_needs=True,
         teams=divided,
+        prefetch_window=window,
         feeds_sync_all=False,
     )
 

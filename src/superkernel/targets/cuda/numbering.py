@@ -13,7 +13,6 @@ from ...plan.steps import Barrier, Cores, Mark, Record, Wait
 from .task_layout import COUNTER_BYTES, WORD, NeedKind, counters_offset, shared_words_offset
 
 COPY_ALIGNMENT = 256  # bytes
-LEAST_PREFETCH = 64 * 1024  # bytes of a weight
 # a mark, or the number of a barrier's step; the cores that arrive; whether each SM counts those of its own alone
 CounterKey = tuple[Mark | int, Cores, bool]
 
@@ -65,6 +64,11 @@ class CudaNumbering:
     shape: SlotGrid
     codes: Mapping[SubKernel, CodeOfKernel]
     shared_room: int  # words of shared memory that counters may take
+
+    @property
+    def pace_ns(self) -> int:
+        """Between two requests of an SM for inputs of later ops."""
+        return int(getattr(self.plan, "pace_ns", 0))
 
     # values
 
@@ -149,10 +153,6 @@ class CudaNumbering:
                 areas[node.index] = CopiesArea(node.index, end, stride)
                 end += stride * (1 + max(self.copy_of.get(node.index, {0: 0}).values()))
         return areas, end
-
-    def asks_for(self, name: str) -> bool:
-        """Whether a weight is prefetched: its size is known, and worth a task."""
-        return (self.plan.graph.buffers[name].nbytes or 0) >= LEAST_PREFETCH
 
     # counters
 

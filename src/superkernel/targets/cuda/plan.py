@@ -13,11 +13,12 @@ from ...model.options import EarlyStart, Options
 from ...model.subkernel import SubKernel
 from ...plan import Plan, checked_plan
 from ...plan.placement import fits_group
-from ...plan.steps import Wait
+from ...plan.steps import PrefetchWeights, Wait
 from .device import DeviceDescription
 from .facts import facts_of
-from .machine import fitting_slots, machine_of, most_cores, shape_of
+from .machine import fitting_slots, machine_of, memory_rate, most_cores, prefetch_window, shape_of
 from .numbering import ONE_CORE, SlotGrid
+from .task_layout import STREAM_BYTES
 
 MOST_NEAR_MARKS = 768  # of the words of shared memory that a plan can count on
 LEAST_EARLY_BYTES = 1024  # that a block asks for before its wait; a wait inside for less costs more than it hides
@@ -28,6 +29,7 @@ class CudaPlan(Plan):
     """A plan for the slots of a GPU."""
 
     shape: SlotGrid = ONE_CORE
+    pace_ns: int = 0  # between two requests of an SM for inputs of later ops
 
     @property
     def summary(self) -> tuple[str, ...]:
@@ -55,23 +57,35 @@ def waiting_kernels(plan: Plan) -> frozenset[SubKernel]:
     return frozenset(plan.graph.nodes[step.op].kernel for step in plan.steps if isinstance(step, Wait) and step.inside)
 
 
+def streams_inputs(plan: Plan) -> bool:
+    """Whether a warp of every SM asks for the inputs of later ops."""
+    return any(isinstance(step, PrefetchWeights) for step in plan.steps)
+
+
 def _plan(graph: Graph, sunk: Graph, options: Options, cores: int, device: DeviceDescription) -> CudaPlan:
-    slots = min(fitting_slots(graph, device), max(1, -(-cores // device.sms)))
+    window = prefetch_window(options, device)
+    slots = min(fitting_slots(graph, device, streams=window > 0), max(1, -(-cores // device.sms)))
     room = min(slots, cores // device.sms)  # slots that every SM can have
     wanted = min(cores, slots * device.sms)
-    machine = machine_of(most_cores(sunk, options, wanted), slots, device)
+    machine = machine_of(most_cores(sunk, options, wanted), slots, device, window=window)
     if not all(fits_group(node, machine) for node in graph.nodes):
         slots = max(1, -(-machine.cores // device.sms))  # on several SMs, one slot each
-        machine = machine_of(machine.cores, slots, device)
+        machine = machine_of(machine.cores, slots, device, window=window)
     if machine.groups and not options.stream_fusion:
-        machine = machine_of(machine.cores, slots, device, team_slots=room)
+        machine = machine_of(machine.cores, slots, device, team_slots=room, window=window)
     plan = checked_plan(sunk, options, machine)
     near = {need.mark for step in plan.steps if isinstance(step, Wait) for need in step.needs if need.near}
     if len(near) > MOST_NEAR_MARKS:  # shared memory has no word for each
         plan = checked_plan(sunk, options, replace(machine, near_needs=False, replicates=False, teams=()))
     known = {field.name: getattr(plan, field.name) for field in fields(plan)}
     sms = len(machine.groups) if machine.teams else None
-    return CudaPlan(**known, shape=shape_of(plan.cores, slots, device, sms))
+    shape = shape_of(plan.cores, slots, device, sms)
+    return CudaPlan(**known, shape=shape, pace_ns=_pace(shape.sms, device) if window else 0)
+
+
+def _pace(sms: int, device: DeviceDescription) -> int:
+    """All SMs together ask for as much as the memory delivers; more would queue, and signals between ops behind it."""
+    return max(1, round(STREAM_BYTES * sms / memory_rate(device)))
 
 
 def written_parameters(graph: Graph, kernel: SubKernel) -> tuple[int, ...]:

@@ -67,8 +67,6 @@ class PlannedActions:
                 yield from inside
                 inside = []
                 yield "call", step
-            elif isinstance(step, steps.PrefetchWeights):
-                yield from (("prefetch", name, step) for name in step.names if numbers.asks_for(name))
             elif isinstance(step, steps.Record):
                 yield "stamp", stamps
                 stamps += 1

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import NoReturn
+from dataclasses import dataclass
 
-from ...errors import BuildError, shown
+from ...errors import shown
 from ...model.argument_layout import Role, Slot
 from ...plan import steps
 from ...plan.steps import Call
-from .emit_steps import LINE_BYTES
 from .numbering import CopiesArea, CudaNumbering
 from .planned_actions import Action, PlannedActions
+from .read_back_streams import StreamComparison
+from .table_bytes import PooledRegion, TableBytes, Words
 from .task_layout import (
     ARGUMENT_BYTES,
     HEADER_BYTES,
@@ -31,7 +31,6 @@ from .task_layout import (
     TaskWord,
 )
 
-Words = tuple[int, ...]
 _KNOWN_BITS = SECTION_MASK | sum(flag.value for flag in TaskFlag)
 _OF_SECTION = {
     CodeSection.AWAIT_EVENT: "await",
@@ -44,7 +43,7 @@ _RANK_WORDS = (TaskWord.FIRST_BLOCK, TaskWord.BLOCKS, TaskWord.WIDTH, TaskWord.A
 
 @dataclass(frozen=True)
 class DecodedCall:
-    """Blocks of an op as a task says them; of a sub-kernel, or lines of a weight that are asked for."""
+    """Blocks of an op as a task says them."""
 
     section: int
     ranked: bool
@@ -56,52 +55,19 @@ class DecodedCall:
     arguments: tuple[tuple[int, int, int], ...]  # source, stride, addend
 
 
-@dataclass
-class _Region:
-    """What has been read of the further needs, or of the arguments, of a table."""
-
-    end: int
-    placed: dict[bytes, int] = field(default_factory=dict)  # content -> its place
-
-
-@dataclass
-class _Table:
-    """The bytes of a table."""
-
-    data: bytes
-    where: str
-
-    def wrong(self, text: str) -> NoReturn:
-        raise BuildError(f"{self.where}the task table is not the validated plan: {text}")
-
-    def words(self, offset: int, count: int) -> Words:
-        if offset % WORD or not 0 <= offset <= len(self.data) - WORD * count:
-            self.wrong(f"offset {offset} is outside of its {len(self.data)} bytes")
-        return struct.unpack_from(f"<{count}I", self.data, offset)
-
-    def pooled(self, region: _Region, offset: int, size: int) -> bytes:
-        """Bytes of a region, which holds every content once, in the order of its first use."""
-        content = self.data[offset : offset + size]
-        if len(content) < size:
-            self.wrong(f"offset {offset} is outside of its {len(self.data)} bytes")
-        if content not in region.placed:
-            region.placed[content] = region.end
-            region.end += size
-        if region.placed[content] != offset:
-            self.wrong(f"{size} bytes at {offset} belong at {region.placed[content]}")
-        return content
-
-
 def check_table(data: bytes, numbers: CudaNumbering) -> None:
     """Raises a BuildError at the first difference."""
-    cores = numbers.shape.cores
-    table = _Table(data, f"super_kernel_scope {shown(numbers.plan.graph.name)}: ")
+    cores, sms = numbers.shape.cores, numbers.shape.sms
+    streams = any(isinstance(step, steps.PrefetchWeights) for step in numbers.plan.steps)
+    table = TableBytes(data, f"super_kernel_scope {shown(numbers.plan.graph.name)}: ")
     expected = {
         HeaderWord.CORES: cores,
         HeaderWord.SHARED_WORDS: numbers.shared_word_count,
         HeaderWord.STAMP_ROOM: numbers.stamp_room,
         HeaderWord.TABLE_BYTES: len(data),
         HeaderWord.SEEN_WORDS: numbers.seen_words & 0xFFFFFFFF,
+        HeaderWord.STREAMS: HEADER_BYTES + WORD * cores if streams else 0,
+        HeaderWord.PACE: numbers.pace_ns if streams else 0,
     }
     header = table.words(0, len(HeaderWord))
     for word, value in expected.items():
@@ -110,8 +76,9 @@ def check_table(data: bytes, numbers: CudaNumbering) -> None:
     if any(data[WORD * len(HeaderWord) : HEADER_BYTES]):
         table.wrong("the unused words of its header are not 0")
     offsets = table.words(HEADER_BYTES, cores)
-    begin = -(-(HEADER_BYTES + WORD * cores) // TASK_BYTES) * TASK_BYTES
-    if any(data[HEADER_BYTES + WORD * cores : begin]):
+    offsets_end = HEADER_BYTES + WORD * (cores + (sms if streams else 0))
+    begin = -(-offsets_end // TASK_BYTES) * TASK_BYTES
+    if any(data[offsets_end:begin]):
         table.wrong("there are bytes between the offsets of the lists and the first list")
     lists: dict[int, list[int]] = {}
     for core, offset in enumerate(offsets):
@@ -123,17 +90,26 @@ def check_table(data: bytes, numbers: CudaNumbering) -> None:
         tasks = _read_list(table, offset, numbers)
         begin += TASK_BYTES * len(tasks)
         decoded.append((tasks, sharing))
-    needs, arguments = _Region(begin), _Region(header[HeaderWord.ARGUMENTS])
+    needs, arguments = PooledRegion(begin), PooledRegion(header[HeaderWord.ARGUMENTS])
     planned = PlannedActions(numbers)
     for tasks, sharing in decoded:
         _Comparison(table, numbers, planned, sharing, needs, arguments).compare(tasks)
-    if needs.end != header[HeaderWord.ARGUMENTS]:
-        table.wrong(f"the arguments begin at {header[HeaderWord.ARGUMENTS]}, they should at {needs.end}")
+    end = needs.end
+    if streams:
+        calls = {
+            core: [task[TaskWord.KIND] & SECTION_MASK >= len(CodeSection) for task in tasks]
+            for tasks, sharing in decoded
+            for core in sharing
+        }
+        offsets_of_sms = table.words(header[HeaderWord.STREAMS], sms)
+        end = StreamComparison(table, numbers, arguments).compare(offsets_of_sms, end, calls)
+    if end != header[HeaderWord.ARGUMENTS]:
+        table.wrong(f"the arguments begin at {header[HeaderWord.ARGUMENTS]}, they should at {end}")
     if arguments.end != len(data):
         table.wrong(f"{len(data) - arguments.end} bytes at its end belong to no task")
 
 
-def _read_list(table: _Table, offset: int, numbers: CudaNumbering) -> list[Words]:
+def _read_list(table: TableBytes, offset: int, numbers: CudaNumbering) -> list[Words]:
     tasks: list[Words] = []
     while not tasks or tasks[-1][TaskWord.KIND] & SECTION_MASK != CodeSection.END:
         words = table.words(offset + TASK_BYTES * len(tasks), len(TaskWord))
@@ -148,12 +124,12 @@ class _Comparison:
 
     def __init__(
         self,
-        table: _Table,
+        table: TableBytes,
         numbers: CudaNumbering,
         planned: PlannedActions,
         cores: Sequence[int],
-        needs: _Region,
-        arguments: _Region,
+        needs: PooledRegion,
+        arguments: PooledRegion,
     ) -> None:
         self.needs, self.arguments = needs, arguments
         self.table, self.numbers, self.plan, self.planned, self.cores = table, numbers, numbers.plan, planned, cores
@@ -172,10 +148,10 @@ class _Comparison:
             self.table.wrong(f"core {core} takes {len(found)} actions, the plan has {len(expected)}")
 
     def _compare(self, number: int, wanted: Action, given: Action) -> None:
-        if isinstance(wanted[-1], Call | steps.PrefetchWeights) and isinstance(given[-1], DecodedCall):
+        if isinstance(wanted[-1], Call) and isinstance(given[-1], DecodedCall):
             if wanted[0] != given[0]:
                 self.table.wrong(f"action {number} of core {self.cores[0]} is {given}, it should be {wanted}")
-            self._compare_call(wanted[-1], given[-1], wanted)
+            self._compare_call(wanted[-1], given[-1])
         elif wanted != given:
             self.table.wrong(f"action {number} of core {self.cores[0]} is {given}, it should be {wanted}")
 
@@ -192,7 +168,7 @@ class _Comparison:
             self.table.wrong("a task that waits for nothing says how")
         if flags & TaskFlag.WAITS:
             yield from (("wait", *need) for need in self._needs(task, flags))
-        if section >= len(CodeSection) or section == CodeSection.PREFETCH:
+        if section >= len(CodeSection):
             meaningful |= {*_RANK_WORDS, TaskWord.GRID_Y}
             yield from self._call_actions(task, flags, section)
             meaningful |= {TaskWord.STAMP} if flags & TaskFlag.RECORDS_WAIT else set()
@@ -222,9 +198,8 @@ class _Comparison:
         if flags & TaskFlag.RECORDS_WAIT:
             yield "stamp", task[TaskWord.STAMP] + 1
         bias = task[TaskWord.FIRST_BLOCK]
-        count = 1 if section == CodeSection.PREFETCH else self._parameters(section)
         yield (
-            "prefetch" if section == CodeSection.PREFETCH else "call",
+            "call",
             DecodedCall(
                 section,
                 bool(flags & TaskFlag.RANKED),
@@ -233,7 +208,7 @@ class _Comparison:
                 task[TaskWord.BLOCKS],
                 task[TaskWord.WIDTH],
                 (task[TaskWord.GRID_X], task[TaskWord.GRID_Y]),
-                self._arguments(task[TaskWord.ARGUMENTS], count),
+                self._arguments(task[TaskWord.ARGUMENTS], self._parameters(section)),
             ),
         )
 
@@ -282,30 +257,22 @@ class _Comparison:
         content = self.table.pooled(self.arguments, offset, ARGUMENT_BYTES * count)
         return tuple(struct.iter_unpack("<IIQ", content))
 
-    def _compare_call(self, step: Call | steps.PrefetchWeights, given: DecodedCall, wanted: Action) -> None:
-        copies = step.copies if isinstance(step, Call) else 1
-        width = len(step.cores) // copies
+    def _compare_call(self, step: Call, given: DecodedCall) -> None:
+        width = len(step.cores) // step.copies
         place = {core: number % width for number, core in enumerate(step.cores)}
         for core in self.cores:
             first = given.first_block + (core if given.ranked else 0)
-            if first != place[core] or given.ranked != (copies == 1):
+            if first != place[core] or given.ranked != (step.copies == 1):
                 self.table.wrong(
                     f"core {core} begins {self.plan.describe(step)} at {first}, it should at {place[core]}"
                 )
-        if isinstance(step, Call):
-            node = self.plan.graph.nodes[step.op]
-            x, y, _ = node.kernel.grid or (node.blocks, 1, 1)
-            right = (self.numbers.codes[node.kernel].section, step.blocks, width, (x, y))
-        else:
-            lines = -(-(self.plan.graph.buffers[str(wanted[1])].nbytes or 0) // LINE_BYTES)
-            right = (CodeSection.PREFETCH, lines, width, (-(-step.budget // LINE_BYTES), 0))
+        node = self.plan.graph.nodes[step.op]
+        x, y, _ = node.kernel.grid or (node.blocks, 1, 1)
+        right = (self.numbers.codes[node.kernel].section, step.blocks, width, (x, y))
         said = given.section, given.blocks, given.width, given.grid
-        if said != right or given.single != (isinstance(step, Call) and step.blocks <= width):
+        if said != right or given.single != (step.blocks <= width):
             self.table.wrong(f"{self.plan.describe(step)} is {said}, it should be {right}")
-        if isinstance(step, Call):
-            self._compare_arguments(step, given)
-        elif given.arguments != ((8 * self.numbers.buffer_place[str(wanted[1])], 0, 0),):
-            self.table.wrong(f"{self.plan.describe(step)} asks for {given.arguments}")
+        self._compare_arguments(step, given)
 
     def _compare_arguments(self, step: Call, given: DecodedCall) -> None:
         node = self.plan.graph.nodes[step.op]

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from .task_layout import TABLE_ALIGNMENT, TASK_BYTES, WORD, shared_words_offset
 
+WARP = 32
+
 
 @dataclass(frozen=True)
 class SlotShape:
@@ -15,10 +17,16 @@ class SlotShape:
     threads: int  # of a slot: those of the widest sub-kernel, in whole warps
     shared_bytes: int  # of a slot
     delays: bool = False  # waits and signals are delayed, for tests
+    streams: bool = False  # one more warp asks for the inputs of later ops
+
+    @property
+    def slot_threads(self) -> int:
+        """Of all slots."""
+        return self.slots * self.threads
 
     @property
     def block_threads(self) -> int:
-        return self.slots * self.threads
+        return self.slot_threads + (WARP if self.streams else 0)
 
     @property
     def control_offset(self) -> int:

@@ -52,7 +52,7 @@ class CudaPlanner:
 
     def choose_cores(self, graph: Graph, options: Options, available: int) -> CoreChoice:
         """As many slots per SM as registers and shared memory allow; a plan uses no more than it has blocks."""
-        slots = fitting_slots(graph, self.device)
+        slots = fitting_slots(graph, self.device, streams=options.prefetch_weights > 0)
         # plans, for some sub-kernels then wait inside
         slots, reason = assembled_slots(
             lambda count: self.plan(graph, options, count * self.device.sms), slots, self.device

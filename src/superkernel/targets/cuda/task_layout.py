@@ -16,6 +16,8 @@ class HeaderWord(IntEnum):
     TABLE_BYTES = 3
     SEEN_WORDS = 4  # of a counter at offset c of the sync state: the shared word at (c >> 3) + this
     ARGUMENTS = 5  # where the arguments of the tasks begin, up to the end of the table
+    STREAMS = 6  # where one word per SM lies: the offset of the inputs that it asks for; 0: none
+    PACE = 7  # nanoseconds between two requests of STREAM_BYTES by an SM
 
 
 HEADER_BYTES = 32
@@ -75,9 +77,8 @@ class CodeSection(IntEnum):
     RESET_EVENT = 4
     FENCE = 5
     STAMP = 6
-    PREFETCH = 7
-    AWAIT_RANKS = 8
-    NOTIFY_RANKS = 9
+    AWAIT_RANKS = 7
+    NOTIFY_RANKS = 8
 
 
 FIRST_BODY = len(CodeSection)
@@ -100,6 +101,22 @@ class NeedWord(IntEnum):
 
 
 NEED_BYTES = 16
+
+
+class StreamWord(IntEnum):
+    """A part of an input that an SM asks for; the last of its list has a GATE that no task reaches."""
+
+    GATE = 0  # tasks that the first slot of the SM has begun by then
+    LATE = 1  # with more than these the part is no longer needed
+    ARGUMENT = 2  # offset in the table: the address of the input
+    BEGIN = 3  # bytes from there, of the part of SM 0
+    SHARE = 4  # bytes of an SM
+    END = 5  # bytes, behind the part of the last SM
+
+
+STREAM_ENTRY_BYTES = 32
+STREAM_BYTES = 4096  # of a request: a line of 128 bytes by each lane of a warp
+NO_GATE = 0xFFFFFFFF
 
 
 class ArgumentWord(IntEnum):
@@ -142,6 +159,7 @@ class SharedOffset(IntEnum):
     CORES = 8  # of this SM
     TABLE = 12  # where the copy of the task table begins
     STAMPS = 16  # address of the time stamps, or 0
+    BEGUN = 24  # tasks that the first slot has begun; NO_GATE: all are over
     ABORTED = 64  # a word per slot
     MBARRIERS = 128  # MOST_MBARRIERS words per slot: barrier objects that a body left valid
 

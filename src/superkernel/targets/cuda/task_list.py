@@ -12,7 +12,6 @@ from ...model.argument_layout import Role, Slot
 from ...model.window_layout import RANK_LINE
 from ...plan import steps
 from ...plan.steps import Call, Cores, Need, Step, Wait
-from .emit_steps import LINE_BYTES
 from .numbering import CopiesArea, CounterKey, CudaNumbering
 from .task_layout import NO_FLAGS, CodeSection, NeedKind, TaskFlag
 
@@ -114,10 +113,8 @@ class TaskList:
                 self._add(SlotTask(_EVENT_SECTIONS[type(step)], number, arguments=((source, 0, 0),)))
             case steps.AwaitRanks() | steps.NotifyRanks():
                 self._add(self._rank_sync(number, step))
-            case steps.PrefetchWeights():
-                self._prefetch(number, step)
-            case steps.Preload():
-                pass
+            case steps.PrefetchWeights() | steps.Preload():
+                pass  # what an SM asks for ahead of its ops is a list of its own
             case _:
                 raise AssertionError(f"a step that the cuda target does not have: {step}")
 
@@ -195,17 +192,6 @@ class TaskList:
             return SlotTask(CodeSection.AWAIT_RANKS, number, blocks=step.group.size, arguments=((source, 0, 0),))
         line = RANK_LINE * step.group.rank
         return SlotTask(CodeSection.NOTIFY_RANKS, number, arguments=((source, 0, line),))
-
-    def _prefetch(self, number: int, step: steps.PrefetchWeights) -> None:
-        for name in step.names:
-            nbytes = self.plan.graph.buffers[name].nbytes
-            if nbytes is not None and self.numbers.asks_for(name):
-                task = SlotTask(CodeSection.PREFETCH, number, TaskFlag.RANKED)
-                task.first_block = self.positions[step.cores][self.core] - self.core
-                task.blocks, task.width = -(-nbytes // LINE_BYTES), len(step.cores)
-                task.grid = (-(-step.budget // LINE_BYTES), 0)
-                task.arguments = ((8 * self.numbers.buffer_place[name], 0, 0),)
-                self._add(task)
 
     # arguments
 

@@ -7,18 +7,21 @@ the copy of a buffer that it uses, then follow from its number.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from ...plan import steps
 from ...plan.classes import CoreClasses
 from ...plan.steps import Call, Step, Wait, spell
+from .input_stream import LAST_ENTRY, StreamEntry, stream_of
 from .numbering import CudaNumbering
 from .task_layout import (
     ARGUMENT_BYTES,
+    FIRST_BODY,
     HEADER_BYTES,
     NEED_BYTES,
+    STREAM_ENTRY_BYTES,
     TASK_BYTES,
     WORD,
     CodeSection,
@@ -28,6 +31,8 @@ from .task_layout import (
     TaskWord,
 )
 from .task_list import SlotTask, TaskList, counter_key
+
+StreamEntries = tuple[StreamEntry, ...]
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,7 @@ class _Encoder:
         self.layout = self.plan.layout
         self.positions: dict[steps.Cores, dict[int, int]] = {}
         for step in self.plan.steps:
-            if isinstance(step, Call | steps.PrefetchWeights) and step.cores not in self.positions:
+            if isinstance(step, Call) and step.cores not in self.positions:
                 self.positions[step.cores] = {core: place for place, core in enumerate(step.cores)}
 
     # which cores share a list
@@ -81,11 +86,7 @@ class _Encoder:
         alike = [step.cores for step in self.plan.steps if not self._is_near(step)]
         classes = CoreClasses(self.shape.cores, [*far, *alike])
         found: list[list[object]] = [[number] for number in classes.of_core]
-        shapes = dict.fromkeys(
-            (step.cores, step.copies if isinstance(step, Call) else 1)
-            for step in self.plan.steps
-            if isinstance(step, Call | steps.PrefetchWeights)
-        )
+        shapes = dict.fromkeys((step.cores, step.copies) for step in self.plan.steps if isinstance(step, Call))
         for cores, copies in shapes:
             width = len(cores) // copies
             for core, place in self.positions[cores].items():
@@ -137,7 +138,9 @@ class _Encoder:
     def table(self) -> TaskTable:
         needs, arguments = _Pool(), _Pool()
         lists, runs = list[tuple[int, list[SlotTask]]](), list[CoreRun]()
-        header = _rounded(HEADER_BYTES + WORD * self.shape.cores, TASK_BYTES)
+        streams = any(isinstance(step, steps.PrefetchWeights) for step in self.plan.steps)
+        offsets_end = HEADER_BYTES + WORD * (self.shape.cores + (self.shape.sms if streams else 0))
+        header = _rounded(offsets_end, TASK_BYTES)
         end = header
         known: dict[object, int] = {}  # list -> its place; other cores may do the same
         for first, last in self._runs():
@@ -152,10 +155,13 @@ class _Encoder:
         for _, tasks in lists:
             for task in tasks:
                 needs.place(_further_needs(task))
-        arguments.begin = end + len(needs.data)
+        stream_lists = self._streams(runs, dict(lists)) if streams else []
+        places = _placed_streams(stream_lists, end + len(needs.data))
+        arguments.begin = end + len(needs.data) + sum(map(_stream_bytes, places))
         packed = b"".join(
             _packed(task, number, needs, arguments) for _, tasks in lists for number, task in enumerate(tasks)
         )
+        asked = b"".join(self._packed_stream(entries, arguments) for entries in places)
         size = arguments.begin + len(arguments.data)
         head = {
             HeaderWord.CORES: self.shape.cores,
@@ -164,12 +170,28 @@ class _Encoder:
             HeaderWord.TABLE_BYTES: size,
             HeaderWord.SEEN_WORDS: self.numbers.seen_words & 0xFFFFFFFF,
             HeaderWord.ARGUMENTS: arguments.begin,
+            HeaderWord.STREAMS: HEADER_BYTES + WORD * self.shape.cores if streams else 0,
+            HeaderWord.PACE: self.numbers.pace_ns if streams else 0,
         }
         offsets = [run.offset for run in runs for _ in run.cores]
+        offsets += [places[entries] for entries in stream_lists]
         words = struct.pack(f"<{len(head)}I", *(head[word] for word in HeaderWord))
         start = words.ljust(HEADER_BYTES, b"\0") + struct.pack(f"<{len(offsets)}I", *offsets)
-        data = start.ljust(header, b"\0") + packed + bytes(needs.data) + bytes(arguments.data)
+        data = start.ljust(header, b"\0") + packed + bytes(needs.data) + asked + bytes(arguments.data)
         return TaskTable(data, tuple(runs), self._listing(runs, lists))
+
+    def _streams(self, runs: list[CoreRun], tasks_at: Mapping[int, list[SlotTask]]) -> list[StreamEntries]:
+        """By SM: what it asks for, as the tasks of its first core go."""
+        offsets = [run.offset for run in runs for _ in run.cores]
+        calls = {offset: [task.section >= FIRST_BODY for task in tasks] for offset, tasks in tasks_at.items()}
+        return [
+            tuple(stream_of(self.plan, self.numbers.programs[sm], calls[offsets[sm]])) for sm in range(self.shape.sms)
+        ]
+
+    def _packed_stream(self, entries: StreamEntries, arguments: _Pool) -> bytes:
+        sources = (struct.pack("<IIQ", 8 * self.numbers.buffer_place[entry.name], 0, 0) for entry in entries)
+        packed = [entry.packed(arguments.place(source)) for entry, source in zip(entries, sources, strict=True)]
+        return b"".join([*packed, LAST_ENTRY])
 
     def _listing(self, runs: list[CoreRun], lists: list[tuple[int, list[SlotTask]]]) -> str:
         lines = [f"// task table: {len(lists)} lists for {self.shape.cores} cores on {self.shape.sms} SMs"]
@@ -193,6 +215,20 @@ class _Encoder:
         text = "end" if task.section == CodeSection.END else self.plan.describe(self.plan.steps[task.step])
         wait = f"wait {'inside ' if inside else ''}for {waits}; " if waits else ""
         return f"{wait}{text}{arrival if TaskFlag.SIGNALS in task.flags else ''}"
+
+
+def _stream_bytes(entries: StreamEntries) -> int:
+    return STREAM_ENTRY_BYTES * (len(entries) + 1)
+
+
+def _placed_streams(streams: list[StreamEntries], begin: int) -> dict[StreamEntries, int]:
+    """Where the entries of an SM lie; SMs that ask for the same at the same tasks share them."""
+    places: dict[StreamEntries, int] = {}
+    for entries in streams:
+        if entries not in places:
+            places[entries] = begin
+            begin += _stream_bytes(entries)
+    return places
 
 
 @dataclass

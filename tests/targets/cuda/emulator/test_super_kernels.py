@@ -102,7 +102,7 @@ def near_chain(sub_kernels: dict[str, sk.SubKernel]) -> Iterator[CompiledGraph]:
 
 @pytest.mark.parametrize("number", range(GRAPHS))
 def test_random_graphs_give_the_bits_of_their_ops_alone(number: int, sub_kernels: dict[str, sk.SubKernel]) -> None:
-    options = ("", "stream-fusion=1", "early-start=0")[number % 3]
+    options = ("", "stream-fusion=1", "early-start=0", "prefetch-weights=1")[number % 4]
     graph = CompiledGraph.of(random_graph(sub_kernels, number), f"random_{number}", options)
     with graph.kernel:
         for seed in SEEDS:

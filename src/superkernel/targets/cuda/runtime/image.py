@@ -33,10 +33,12 @@ class KernelImage:
     scratch_bytes: int
     task_steps: Sequence[Sequence[int]]  # per core: the step of the plan of each of its tasks
     stamp_steps: Sequence[Sequence[int]]  # per core: the step of the plan of each of its time stamps
+    extra_threads: int = 0  # of a block, beside those of its slots
 
     @property
     def threads(self) -> int:
-        return self.slots * self.slot_threads
+        """Of a block."""
+        return self.slots * self.slot_threads + self.extra_threads
 
     @property
     def where(self) -> str:
@@ -74,4 +76,5 @@ def image_of(executable: CudaExecutable) -> KernelImage:
         scratch_bytes=executable.scratch_bytes,
         task_steps=executable.task_steps,
         stamp_steps=executable.stamp_steps,
+        extra_threads=executable.slot_shape.block_threads - executable.slot_shape.slot_threads,
     )
