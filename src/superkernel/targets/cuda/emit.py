@@ -47,9 +47,9 @@ _SECTIONS = {
 _OF_RANKS = CodeSection.AWAIT_RANKS, CodeSection.NOTIFY_RANKS
 _PREDICATES = "first", "p", "abort", "near", "shares"
 _WORDS = (
-    "thread", "slot", "sm", "core", "cores", "barrier", "narrow_barrier", "shared", "control", "slot_words", "kind",
-    "next_kind", "table_word", "argument", "block", "launches", "counter", "seen_word", "arrivals", "target", "seen",
-    "polls", "more_polls", "more", "more_count", "warm", "warm_too", "a", "b", "c", "d",
+    "tid", "thread", "slot", "sm", "core", "cores", "barrier", "narrow_barrier", "shared", "control", "slot_words",
+    "kind", "next_kind", "table_word", "argument", "block", "launches", "counter", "seen_word", "arrivals", "target",
+    "seen", "polls", "more_polls", "more", "more_count", "warm", "warm_too", "a", "b", "c", "d",
 )  # fmt: skip
 _LONGS = "table", "values", "state", "task", "address", "event", "host", "now", "since", "elapsed"
 
@@ -120,7 +120,7 @@ def emit(bodies: Sequence[KernelBody], shape: TextShape) -> str:
         *_indented(dispatch_lines(shape.slots, sections, shape.shares_table)),
         "",
         *(line for body in bodies for line in (*_indented(_body_lines(body, shape)), "")),
-        *_indented(meet_lines(shape.slots, shape.shares_table)),
+        *_indented(meet_lines(shape.slots)),
         "",
         *_indented(event_lines(shape.slots, shape.shares_table)),
         "",

@@ -27,7 +27,7 @@ def identity_lines(shape: SlotShape, shares_table: bool) -> Iterator[str]:
 
 def place_lines(shape: SlotShape) -> Iterator[str]:
     """The slot of the thread and its place there, the core, and the shared memory of the slot."""
-    yield "mov.u32 %sk_thread, %tid.x;"
+    yield "mov.u32 %sk_thread, %sk_tid;"
     yield "mov.u32 %sk_sm, %ctaid.x;"
     yield "mov.u32 %sk_core, %sk_sm;"
     if shape.slots > 1:

@@ -38,6 +38,7 @@ def entry_lines(shape: SlotShape, shares_table: bool) -> Iterator[str]:
     shares_table: the table is copied to shared memory, with the sums that its arguments are.
     """
     yield "// the slot of this thread, its place there, and the core that the slot is"
+    yield "mov.u32 %sk_tid, %tid.x;"
     yield from place_lines(shape)
     yield "// the words of this SM: the number of this launch, then zeros"
     yield f"ld.relaxed.gpu.global.u32 %sk_launches, [%sk_state+{StateOffset.EPOCH}];"
@@ -181,12 +182,12 @@ def dispatch_lines(shape: SlotShape, targets: list[str], shares_table: bool) -> 
     yield "brx.idx %sk_a, sk_sections;"
 
 
-def meet_lines(shape: SlotShape, shares_table: bool) -> Iterator[str]:
+def meet_lines(shape: SlotShape) -> Iterator[str]:
     yield "// ---- the threads of the slot meet behind a task; the first of them signals"
     yield "$sk_meet:"
     yield f"{TABLE_LOAD}.u32 %sk_kind, [%sk_task+{WORD * TaskWord.KIND}];"
     yield "$sk_meet_there:"
-    yield from identity_lines(shape, shares_table)
+    yield from place_lines(shape)
     yield f"bar.warp.sync {EVERY_LANE};"
     yield f"bar.sync %sk_barrier, {shape.threads};"
     yield f"and.b32 %sk_a, %sk_kind, {TaskFlag.WAITS_INSIDE.value};"
