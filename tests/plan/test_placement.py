@@ -168,7 +168,7 @@ def layers(blocks: int, small_blocks: int = 1, weights: int = 1024, **flags: obj
 
 
 def test_wide_ops_that_start_early_have_a_team_of_their_own() -> None:
-    plan = planned(layers(8), DIVIDED)
+    plan = planned(layers(8, weights=4096), DIVIDED)
     assert plan.teams == TEAMS and plan.cores == 12
     assert [plan.placements[op] for op in (0, 1)] == list(TEAMS)
     inside = [step for step in plan.steps if isinstance(step, Wait) and step.inside]

@@ -15,7 +15,7 @@ from .machine import Machine
 from .replication import Copies, replicate
 from .steps import Cores
 
-WORTH_TEAMS = 0.98  # of the time without teams: they take more cores
+WORTH_TEAMS = 0.8  # of the time without teams: they take more cores, whose loads delay the signals of others
 
 
 @dataclass(frozen=True)

@@ -105,6 +105,7 @@ def test_registers_of_four_slots_of_128_threads() -> None:
     assert most_registers(small_gpu(), 1024) == 64 and most_registers(small_gpu(), 896) == 72
     assert most_registers(small_gpu(), 128) == 255
     assert most_registers(small_gpu(), 288) == 168  # 9 warps: one of the four parts of an SM runs 3
+    assert most_registers(small_gpu(), 544) == 96  # with the warp that asks for the inputs of later ops
 
 
 def test_cores_are_spread_over_sms_first() -> None:

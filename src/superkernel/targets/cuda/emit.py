@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from .emit_identity import identity_lines, place_lines
+from .emit_identity import identity_lines, place_again_lines
 from .emit_steps import (
     dispatch_lines,
     end_lines,
@@ -165,7 +165,7 @@ def _body_lines(body: KernelBody, shape: TextShape) -> Iterator[str]:
     yield from body.after
     yield "bar.warp.sync 0xffffffff;"
     if body.mbarriers:
-        yield from place_lines(slots)
+        yield from place_again_lines(slots)
         yield from _invalidate_lines(body)
     yield f"{TABLE_LOAD}.u32 %sk_kind, [%sk_task+{WORD * TaskWord.KIND}];"
     yield f"and.b32 %sk_a, %sk_kind, {TaskFlag.SINGLE.value};"

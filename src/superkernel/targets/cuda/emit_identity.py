@@ -1,7 +1,8 @@
 """targets.cuda.emit_identity: what a thread is in its super kernel, as PTX: its slot, its core, where its memory lies.
 
-These lines stand wherever the values are needed again. Kept from task to task they would take 20 registers of every
-thread, which the bodies of sub-kernels need.
+With several slots these lines stand wherever the values are needed again: kept from task to task they would take 20
+registers of every thread, which the bodies of sub-kernels need. One slot has registers enough, and little time between
+its tasks.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ _FRACTION = 20  # bits; exact for the up to 1024 threads of a block
 
 
 def identity_lines(shape: SlotShape, shares_table: bool) -> Iterator[str]:
-    """All that follows from the number of the thread, and where the task table lies."""
+    """All that follows from the number of the thread, and where the task table lies, as it is needed again."""
+    if shape.keeps_identity:
+        return
     yield from place_lines(shape)
     yield "mov.b64 %sk_values, sk_values;"
     if shares_table:
@@ -23,6 +26,12 @@ def identity_lines(shape: SlotShape, shares_table: bool) -> Iterator[str]:
         yield "cvt.u64.u32 %sk_table, %sk_table_word;"
     else:
         yield "mov.b64 %sk_table, sk_tasks;"
+
+
+def place_again_lines(shape: SlotShape) -> Iterator[str]:
+    """The place of the thread, as it is needed again."""
+    if not shape.keeps_identity:
+        yield from place_lines(shape)
 
 
 def place_lines(shape: SlotShape) -> Iterator[str]:

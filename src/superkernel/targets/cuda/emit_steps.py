@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...model.window_layout import RANK_LINE
-from .emit_identity import identity_lines, place_lines
+from .emit_identity import identity_lines, place_again_lines, place_lines
 from .emit_stream import argument_lines, begun_lines
 from .emit_waits import EVERY_LANE, delay_lines, join_lines, poll_lines, store_stamp_lines, wait_lines
 from .slot_shape import SlotShape
@@ -187,7 +187,7 @@ def meet_lines(shape: SlotShape) -> Iterator[str]:
     yield "$sk_meet:"
     yield f"{TABLE_LOAD}.u32 %sk_kind, [%sk_task+{WORD * TaskWord.KIND}];"
     yield "$sk_meet_there:"
-    yield from place_lines(shape)
+    yield from place_again_lines(shape)
     yield f"bar.warp.sync {EVERY_LANE};"
     yield f"bar.sync %sk_barrier, {shape.threads};"
     yield f"and.b32 %sk_a, %sk_kind, {TaskFlag.WAITS_INSIDE.value};"

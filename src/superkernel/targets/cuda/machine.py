@@ -49,12 +49,13 @@ def _rounded(size: int) -> int:
 
 
 def most_registers(device: DeviceDescription, block_threads: int) -> int:
-    """Registers that a thread may have: 128 of four slots of 128 threads, 96 of one warp more.
+    """Registers that a thread may have: 120 of four slots of 128 threads, 96 with one warp more.
 
     An SM has four parts with a quarter of the registers each: of 9 warps, one part runs 3.
     """
+    threads = block_threads + WARP if block_threads <= FEWER_THREADS else block_threads
     of_parts = -(-block_threads // (_PARTS * WARP)) * _PARTS * WARP
-    return min(MOST_REGISTERS, device.registers // of_parts // 8 * 8)
+    return min(MOST_REGISTERS, device.registers // max(threads, of_parts) // 8 * 8)
 
 
 def fitting_slots(graph: Graph, device: DeviceDescription, *, streams: bool = False) -> int:

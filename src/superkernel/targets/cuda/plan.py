@@ -21,6 +21,7 @@ from .numbering import ONE_CORE, SlotGrid
 from .task_layout import STREAM_BYTES
 
 MOST_NEAR_MARKS = 768  # of the words of shared memory that a plan can count on
+ASKED_SHARE = 0.75  # of the memory's rate, for inputs of later ops
 LEAST_EARLY_BYTES = 1024  # that a block asks for before its wait; a wait inside for less costs more than it hides
 
 
@@ -84,8 +85,8 @@ def _plan(graph: Graph, sunk: Graph, options: Options, cores: int, device: Devic
 
 
 def _pace(sms: int, device: DeviceDescription) -> int:
-    """All SMs together ask for as much as the memory delivers; more would queue, and signals between ops behind it."""
-    return max(1, round(STREAM_BYTES * sms / memory_rate(device)))
+    """All SMs together ask for a part of what the memory delivers: all of it would delay other loads, and signals."""
+    return max(1, round(STREAM_BYTES * sms / (ASKED_SHARE * memory_rate(device))))
 
 
 def written_parameters(graph: Graph, kernel: SubKernel) -> tuple[int, ...]:

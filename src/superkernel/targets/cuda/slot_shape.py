@@ -29,6 +29,11 @@ class SlotShape:
         return self.slot_threads + (WARP if self.streams else 0)
 
     @property
+    def keeps_identity(self) -> bool:
+        """Whether threads keep what they are in registers, from task to task."""
+        return self.slots == 1
+
+    @property
     def control_offset(self) -> int:
         """Where the words behind the shared memory of the slots begin."""
         return self.slots * self.shared_bytes
