@@ -221,8 +221,9 @@ then, and wait before they read what the predecessor writes.
 
 Times are those of the GPU, between two events around many launches. Every way to run a chain is checked before it is
 timed: the same bits as single launches, and the value that float64 gives. *Reading alone* is the share of our time in
-which a kernel that only reads could read the weights, measured in the same run. Ratios are to the faster of two super
-kernels: one of the kernels as they are, and one of the kernels with a wait point inside, as the peer graph + PDL has.
+which a kernel that only reads could read the weights, measured in the same run. Ratios are to the fastest of our super
+kernels: of the kernels as they are; of the kernels with a wait point inside, as the peer graph + PDL has; and of these
+with `prefetch-weights=1`, where a warp of every SM asks for weights ahead.
 
 ### cuda boundary: what an op boundary costs
 
@@ -235,9 +236,32 @@ compile 28 different kernels into one.
 64 kernels of one block, RMSNorm and add in turn, with two numbers of warps (a ratio compares the best of each way); and
 64 layers of a small op between two wide ones, an RMSNorm on one block and a GEMV on all SMs.
 
-Limits: a boundary on one SM, with its tiny kernel, costs 0.25 us, between all SMs 1.39 us; a graph + PDL needs 0.59
+Limits: a boundary on one SM, with its tiny kernel, costs 0.25 us, between all SMs 1.4 us; a graph + PDL needs 0.59
 and 0.72 us. Kernels on all SMs therefore gain against a graph and lose against a graph + PDL. The layers with a
 GEMV are timed with three ways to compile it; a ratio compares the best of each.
+
+A boundary between 132 blocks by hand, without a task table: each block stores 512 bytes, raises a counter
+(`red.release`), polls it, and loads what its neighbour stored. In us, on an idle memory, and beside warps that read as
+fast as they can:
+
+| how the counter is polled | idle | 2 warps read | 8 warps read |
+| --- | --- | --- | --- |
+| one `ld.acquire` at a time: what ships | 1.11 | 1.27 | 1.54 |
+| one `ld.relaxed` at a time, then a fence | 1.29 | 1.51 | 1.90 |
+| four `ld.relaxed` on their way, then a fence | 1.45 | 1.70 | 2.15 |
+| one `ld.relaxed`, no acquire (wrong results: the limit) | 0.91 | 1.04 | 1.34 |
+
+Where a layer of RMSNorm and GEMV goes (two slots, medians of a timeline): the last GEMV ends, 1.5 us later the norm
+of an SM sees it, computes for 1.05 us, 0.45 us later the GEMV goes on, and ends after 1.3 to 1.9 us. Tried on these
+layers, in us for all 64:
+
+| plan of 8 rows x 2048 columns, 8 warps | us |
+| --- | --- |
+| two slots; the one that computes the norm asks for its weights behind it | 305 |
+| the same with `prefetch-weights=20M`, at the memory's rate, 2/3 and 1/2 of it | 322, 285, 297 |
+| two teams: a third slot for the norm, all weights asked for before; the norm sees the counter 0.8 us later | 324 |
+| the same, and weights asked for when the norm begins | 384 |
+| two slots, prefetch, and weights asked for when the norm begins | 308 |
 """,
     "cuda gemv": """\
 ### cuda gemv: 64 matrices of 4096 x 4096, bfloat16
@@ -283,10 +307,19 @@ Then chains in one hand-written kernel, without a task table, with one ring per 
 144 Triton kernels, 9 a layer, in the sizes of a model with 1.2 billion parameters (hidden 2048, inner 8192, 32 heads, 8
 key-value heads, 2.0 GB of bfloat16 weights, 128 cached tokens): as they are, and with our GEMV in place of Triton's.
 
-Limits: Triton's GEMV of 8192 columns with 2 rows and 2048 columns at a time, the fastest in a graph of the run
-below, leaves three slots per SM; with 4 rows and 1024 columns there are five, and 144 kernels took 951 to 961 us
-the same day. The suite now times both. Small ops between the GEMVs cost two syncs between all SMs each. What was
-tried with our GEMV, us a step:
+Limits: Triton's GEMV of 8192 columns with 2 rows and 2048 columns at a time, the fastest in a graph, leaves three
+slots per SM; with 4 rows and 1024 columns there are six, five beside the warp that asks ahead. The suite times both.
+Small ops between the GEMVs cost two syncs between all SMs each. What was tried with Triton's kernels, us a step (874 in
+a graph):
+
+| plan | us |
+| --- | --- |
+| five slots of 96 registers | 951 to 961 |
+| six slots of 80: nothing but the task is kept in registers from task to task | 899 |
+| and `prefetch-weights` of 16, 24, 32, 40 MB ahead | 862, 856, 861, 897 |
+| and the norm on every SM | 843 |
+
+With our GEMV:
 
 | plan | us |
 | --- | --- |
@@ -295,6 +328,9 @@ tried with our GEMV, us a step:
 | the norm on one SM: the others ask for weights meanwhile | 820 |
 | SMs that run a small op take no rows of the GEMV behind it: every GEMV had ended 2 to 4 us late for them | 766 |
 | the same, and what a slot signals is loaded before its barrier | 770 |
+| the same with `prefetch-weights=32M`, at the memory's rate, 2/3 and 1/2 of it | 755, 734, 757 |
+| and with the norm on every SM | 737 |
+| and with 32 and 48 KB on their way in place of 48 and 64 | 729 |
 """,
 }
 

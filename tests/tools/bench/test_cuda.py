@@ -148,8 +148,8 @@ def test_a_small_decode_step_is_right_on_the_emulator(monkeypatch: pytest.Monkey
         cuda_workloads.with_streaming_gemv(chain, ring),
         cuda_workloads.for_super_kernel(chain, ring),
     ):
-        for ops in cuda_chains.super_kernels_of(variant).values():
-            with sk.compile(ops, name="decode", target="cuda", cores=8) as k:
+        for ops, options in cuda_chains.super_kernels_of(variant).values():
+            with sk.compile(ops, name="decode", target="cuda", cores=8, options=options) as k:
                 for seed in range(2):
                     last.fill_(float("nan"))
                     k.emulate(variant.buffers, seed=seed)

@@ -22,6 +22,9 @@ from .measure import Comparison, Figure, Result, Timing
 
 OURS, STREAM, GRAPH, PDL_GRAPH = "super kernel", "stream", "graph", "graph + PDL"
 OURS_WAITING = f"{OURS}, kernels with a wait point"
+PREFETCH = "prefetch-weights=1"
+OURS_PREFETCHING = f"{OURS_WAITING}, {PREFETCH}"
+Variants = Mapping[str, tuple[Sequence[Op], str]]  # super kernels by name: their ops, and their options
 
 
 class Oracle:
@@ -78,23 +81,23 @@ def time_chain(
     rounds: int,
     rate: float,
     *,
-    ours: Mapping[str, Sequence[Op]] | None = None,
+    ours: Variants | None = None,
     shows_time: bool = True,
 ) -> dict[str, Timing]:
     """Check and time a chain; a comparison, its checks and, if `shows_time`, the timeline of the faster super kernel go
     into the result.
 
-    `ours`: by name, the ops of every super kernel; by default the kernels as they are, and with wait points. One that
-    cannot be built is a note, unless none can.
+    `ours`: by default the kernels as they are, with wait points, and with inputs that are asked for ahead. A super
+    kernel that cannot be built is a note, unless none can.
     """
     oracle = Oracle(chain)
     result.checks[f"{chain.name}: float64"] = oracle.close_to_float64()
-    cases, ops_of = separate_cases(chain), ours or super_kernels_of(chain)
+    cases, variants = separate_cases(chain), ours or super_kernels_of(chain)
     with ExitStack() as stack:
         failed: list[BuildError] = []
-        for name, ops in ops_of.items():
+        for name, (ops, options) in variants.items():
             try:
-                kernel = stack.enter_context(super_kernel(ops))
+                kernel = stack.enter_context(super_kernel(ops, options))
             except BuildError as reason:
                 failed.append(reason)
                 result.notes.append(f"{chain.name}, {name}: not built: {str(reason).splitlines()[0]}")
@@ -108,8 +111,8 @@ def time_chain(
         timings = measure_device(cases, rounds)
     add_comparison(result, chain, timings, rate)
     if shows_time:
-        faster = ops_of[ours_of(timings).name]
-        result.notes += [f"{chain.name}: {line}" for line in timeline(faster, chain.buffers)]
+        faster, options = variants[ours_of(timings).name]
+        result.notes += [f"{chain.name}: {line}" for line in timeline(faster, chain.buffers, options)]
     return timings
 
 
@@ -120,9 +123,14 @@ def _plan_in_words(kernel: Any) -> str:
     return f"{launch}; {edges}; {copied} ops replicated; {', '.join(kernel.executable.remarks)}"
 
 
-def super_kernels_of(chain: CudaChain) -> dict[str, Sequence[Op]]:
-    """By name: the kernels as they are, and with wait points, if not all of them have any."""
-    return {OURS: chain.ops} | ({} if list(chain.ops) == list(chain.waiting) else {OURS_WAITING: chain.waiting})
+def super_kernels_of(chain: CudaChain, *, prefetches: bool = True) -> Variants:
+    """The kernels as they are; with wait points, if not all of them have any; with inputs that are asked for ahead."""
+    variants: dict[str, tuple[Sequence[Op], str]] = {OURS: (chain.ops, "")}
+    if list(chain.ops) != list(chain.waiting):
+        variants[OURS_WAITING] = chain.waiting, ""
+    if prefetches and chain.weight_bytes:
+        variants[OURS_PREFETCHING] = chain.waiting, PREFETCH
+    return variants
 
 
 def is_ours(name: str) -> bool:
@@ -158,11 +166,11 @@ def add_figures(
         )
 
 
-def timeline(ops: Sequence[Op], buffers: Mapping[str, Any]) -> list[str]:
+def timeline(ops: Sequence[Op], buffers: Mapping[str, Any], options: str = "") -> list[str]:
     """Where the time of a launch goes, by what cores did: medians over ops and cores, from time stamps."""
     import torch
 
-    with super_kernel(ops, "profiling=1") as kernel:
+    with super_kernel(ops, f"profiling=1:{options}") as kernel:
         launch = kernel.bind({name: buffers[name] for name in kernel.graph.buffers})
         for _ in range(3):
             launch()

@@ -224,6 +224,21 @@ def test_wide_ops_that_start_early_beside_replicated_ones(
     assert any("data race" in report for report in reports), reports
 
 
+@pytest.mark.parametrize("chip", [ONE_SLOT, SMALL], ids=["far", "near"])
+def test_faults_are_found_beside_a_warp_that_asks_ahead(
+    sub_kernels: dict[str, sk.SubKernel], chip: Mapping[str, Any]
+) -> None:
+    """Its polls of shared memory are no progress, and it ends with the launch."""
+    ops = chain(sub_kernels, ["mix", "turn", "mix", "turn"])
+    graph = CompiledGraph.of(ops, "ahead", "prefetch-weights=1", chip)
+    executable = graph.executable
+    assert executable.slot_shape.block_threads == executable.slot_shape.slot_threads + 32
+    with graph.kernel:
+        assert not any(graph.differing(seed, launches=2) for seed in range(4))
+        assert "deadlock" in graph.run(with_tasks(executable, lose_arrival), 1)
+        assert any("data race" in graph.run(with_tasks(executable, drop_wait), seed) for seed in range(4))
+
+
 def test_a_dropped_wait_is_a_race(far_chain: CompiledGraph, near_chain: CompiledGraph) -> None:
     for graph in (far_chain, near_chain):
         reports = found(graph, with_tasks(graph.executable, drop_wait))
