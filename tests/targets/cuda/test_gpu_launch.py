@@ -32,7 +32,9 @@ def assert_fused_is_unfused(kernel: sk.SuperKernel, launches: int = 3) -> None:
             assert torch.equal(value.view(torch.int32), alone[name].view(torch.int32)), name
 
 
-@pytest.mark.parametrize("options", ["", "early-start=0", "early-start=2", "debug-sync-all=1", "stream-fusion=1"])
+@pytest.mark.parametrize(
+    "options", ["", "early-start=0", "early-start=2", "debug-sync-all=1", "stream-fusion=1", "prefetch-weights=1"]
+)
 def test_a_chain_has_the_bits_of_its_ops_alone(tmp_path: Path, options: str) -> None:
     with compile_ops(chain(tmp_path), options) as kernel:
         assert_fused_is_unfused(kernel)
@@ -47,7 +49,8 @@ def test_a_chain_on_any_number_of_cores(tmp_path: Path, cores: int) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_random_graphs_have_the_bits_of_their_ops_alone(tmp_path: Path, seed: int) -> None:
     ops = random_ops(tmp_path, seed)
-    with compile_ops(ops, outputs=[f"b{number}" for number in range(len(ops))]) as kernel:
+    options = "prefetch-weights=1" if seed % 2 else ""
+    with compile_ops(ops, options, outputs=[f"b{number}" for number in range(len(ops))]) as kernel:
         assert_fused_is_unfused(kernel)
 
 
