@@ -8,10 +8,10 @@ from ...model.collective_digest import CollectiveDigest
 from ...model.ranks import RankGroup
 from ...model.tensor_arg import TensorArg
 from ..collectives import CollectiveOps, CollectiveTerms
+from ..ranks.rank_session import RankSession, meet
+from ..ranks.store_exchange import Store
 from .kernels.collectives import collective_ops
-from .runtime.ranks.rank_session import RankSession, meet
 from .runtime.ranks.shared_area import SharedArea
-from .runtime.ranks.store_exchange import Store
 
 
 class CpuCollectives:

@@ -22,13 +22,13 @@ from .....errors import LaunchError
 from .....model import window_layout
 from .....model.ranks import RankGroup
 from .....model.window_layout import FAILED, PAGE, RANK_LINE, WindowLayout, next_round
-from .membership import GivenUpError, introduce
-from .process_identity import SHARED_MEMORY, ProcessIdentity
-from .rank_records import RankRecords
-from .rank_session import RankSession
+from ....ranks.membership import GivenUpError, introduce
+from ....ranks.process_identity import SHARED_MEMORY, ProcessIdentity
+from ....ranks.rank_records import RankRecords
+from ....ranks.rank_session import RankSession
+from ....ranks.shared_file import SharedFile
+from ....ranks.store_exchange import Missing, Said, Store, StoreExchange, names_of
 from .rank_watch import RankWatch
-from .shared_file import SharedFile
-from .store_exchange import Missing, Said, Store, StoreExchange, names_of
 
 DEFAULT_TIMEOUT_S = 1800.0  # that of torch.distributed's process groups
 _areas_made: dict[tuple[str, str, int], int] = {}  # by session, group and rank; the ranks of a group count alike

@@ -1,4 +1,4 @@
-"""targets.cpu.runtime.ranks.membership: ranks introduce themselves -> they may share memory, or an error on all."""
+"""targets.ranks.membership: ranks introduce themselves -> they may share memory, or an error on all."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from .....errors import LaunchError, UnsupportedError
-from .....model.ranks import RankGroup
+from ...errors import LaunchError, UnsupportedError
+from ...model.ranks import RankGroup
 from .process_identity import ProcessIdentity, host_id
 from .store_exchange import Missing, Said, StoreExchange, names_of
 
