@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from ..model.collective_digest import CollectiveDigest
 from ..model.op import Op
+from ..model.rank_sequence import RankSequences
 from ..model.ranks import RankGroup
 from ..model.tensor_arg import TensorArg
 
@@ -90,5 +91,9 @@ class CollectiveSupport(Protocol):
         stated: CollectiveDigest,
         timeout_s: float,
         group_exists: Callable[[], bool],
+        sequences: RankSequences,
     ) -> RankArea:
-        """Waits for all ranks of the group; a LaunchError on each of them where their digests differ."""
+        """Waits for all ranks of the group; a LaunchError on each of them where their digests differ.
+
+        `sequences`: what this rank knows of the collectives of all ranks; what the others know is added.
+        """

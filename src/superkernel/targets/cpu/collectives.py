@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ...model.collective_digest import CollectiveDigest
+from ...model.rank_sequence import RankSequences
 from ...model.ranks import RankGroup
 from ...model.tensor_arg import TensorArg
 from ..collectives import CollectiveOps, CollectiveTerms
@@ -34,7 +35,16 @@ class CpuCollectives:
         stated: CollectiveDigest,
         timeout_s: float,
         group_exists: Callable[[], bool],
+        sequences: RankSequences,
     ) -> SharedArea:
         return SharedArea(
-            store, group, windows, stated.digest, stated.listing, timeout_s, session=session, group_exists=group_exists
+            store,
+            group,
+            windows,
+            stated.digest,
+            stated.listing,
+            timeout_s,
+            session=session,
+            group_exists=group_exists,
+            sequences=sequences,
         )

@@ -14,6 +14,7 @@ from ....errors import LaunchError, UnsupportedError, shown
 from ....model.collective_digest import collective_digest
 from ....model.collectives import Collective
 from ....model.graph import Graph
+from ....model.rank_sequence import RankSequences
 from ....plan import Plan
 from ...ranks.store_exchange import Store
 from .device import CudaDevice
@@ -46,10 +47,11 @@ class RankConnection:
         self._stream: int | None = None
         _refuse_options(plan, self._where)
         self._groups: dict[str, RankWindows] = {}
+        sequences = RankSequences(graph)
         try:
             # by name: two ranks then never wait for each other in different groups
             for name in sorted({collective.group.name for collective in graph.collectives}):
-                self._groups[name] = self._windows_of(name, store)
+                self._groups[name] = self._windows_of(name, store, sequences)
         except (LaunchError, UnsupportedError) as error:
             self.close(waits=False)
             raise type(error)(f"{self._where}{error}") from error
@@ -58,12 +60,12 @@ class RankConnection:
             name: WindowArray(address, graph.buffers[name].nbytes or 0) for name, address in addresses.items()
         }
 
-    def _windows_of(self, name: str, store: Store) -> RankWindows:
+    def _windows_of(self, name: str, store: Store, sequences: RankSequences) -> RankWindows:
         collectives = [each for each in self._graph.collectives if each.group.name == name]
         windows = {each.window: self._window_bytes(each) for each in collectives}
         stated = collective_digest(self._graph, name)
         group = collectives[0].group
-        return RankWindows(self._device, group, windows, stated, self._share, store, self.timeout_s)
+        return RankWindows(self._device, group, windows, stated, sequences, self._share, store, self.timeout_s)
 
     def _window_bytes(self, collective: Collective) -> int:
         nbytes = self._graph.buffers[collective.window].nbytes

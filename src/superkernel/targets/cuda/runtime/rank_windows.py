@@ -17,6 +17,7 @@ import numpy as np
 
 from ....errors import LaunchError, UnsupportedError
 from ....model.collective_digest import CollectiveDigest
+from ....model.rank_sequence import RankSequences
 from ....model.ranks import RankGroup
 from ....model.window_layout import ALIGNMENT, ARRIVED, RANK_LINE
 from ...ranks.membership import GivenUpError, introduce
@@ -40,6 +41,7 @@ class RankWindows:
         group: RankGroup,
         windows: Mapping[str, int],
         stated: CollectiveDigest,
+        sequences: RankSequences,
         share: float,
         store: Store,
         timeout_s: float,
@@ -65,7 +67,7 @@ class RankWindows:
         prefix = f"superkernel/{group.name}/{self._session.token}/gpu"
         exchange = StoreExchange(store, group, prefix, timeout_s)
         try:
-            self._check_members(exchange, stated, folder)
+            self._check_members(exchange, stated, sequences, folder)
             self._check_device(exchange, share)
             self._share(exchange, folder)
         except LaunchError as error:
@@ -99,9 +101,12 @@ class RankWindows:
             for subject in subjects:
                 exchange.add_error(subject, error)
 
-    def _check_members(self, exchange: StoreExchange, stated: CollectiveDigest, folder: Path) -> None:
+    def _check_members(
+        self, exchange: StoreExchange, stated: CollectiveDigest, sequences: RankSequences, folder: Path
+    ) -> None:
+        said = stated.digest, stated.listing
         try:
-            introduce(exchange, self.group, self._sizes, stated.digest, stated.listing, folder, self._ended_meanwhile)
+            introduce(exchange, self.group, self._sizes, *said, folder, self._ended_meanwhile, sequences)
         except GivenUpError as reason:
             raise LaunchError(
                 f"{self._where}another rank has given up waiting for this one; call connect_ranks again on all ranks"

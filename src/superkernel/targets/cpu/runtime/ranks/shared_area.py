@@ -20,6 +20,7 @@ import numpy as np
 
 from .....errors import LaunchError
 from .....model import window_layout
+from .....model.rank_sequence import RankSequences
 from .....model.ranks import RankGroup
 from .....model.window_layout import FAILED, PAGE, RANK_LINE, WindowLayout, next_round
 from ....ranks.membership import GivenUpError, introduce
@@ -78,6 +79,7 @@ class SharedArea:
         *,
         session: RankSession = _ONLY_SESSION,
         group_exists: Callable[[], bool] = lambda: True,
+        sequences: RankSequences | None = None,
         folder: Path = SHARED_MEMORY,
     ) -> None:
         self.group, self.timeout_s, self._group_exists = group, timeout_s, group_exists
@@ -85,7 +87,7 @@ class SharedArea:
         self._closed = self._failure = ""
         self.processes: list[ProcessIdentity] = []
         self._guard = threading.Lock()
-        self._session = session
+        self._session, self._sequences = session, sequences
         while True:
             number = _next_number(session, group)
             exchange = StoreExchange(store, group, f"superkernel/{group.name}/{session.token}/{number}", timeout_s)
@@ -110,7 +112,7 @@ class SharedArea:
         listing: Sequence[str],
         folder: Path,
     ) -> None:
-        members = introduce(exchange, self.group, windows, digest, listing, folder, self._ended)
+        members = introduce(exchange, self.group, windows, digest, listing, folder, self._ended, self._sequences)
         self.processes = [ProcessIdentity(**member["process"]) for member in members]
         self._layout = AreaLayout(
             self.group.size, tuple(map(max, zip(*(member["slots"] for member in members), strict=True)))
