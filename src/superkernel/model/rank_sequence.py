@@ -11,9 +11,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ..errors import LaunchError
 from .graph import Graph
 
 Meeting = tuple[str, tuple[int, ...], int]  # name and ranks of a group; the place of a collective among those of it
+
+
+class RankCircleError(LaunchError):
+    """Ranks would wait for each other for ever. Those of the groups that are left must learn of it: meet them first."""
 
 
 @dataclass(frozen=True)

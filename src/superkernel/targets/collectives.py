@@ -59,6 +59,9 @@ class RankArea(Protocol):
     def round(self) -> AbstractContextManager[None]:
         """Around one execution of the ops that use it. If it fails here, it fails on every rank."""
 
+    def fail(self, reason: str) -> None:
+        """From now on every launch of every rank fails, and quotes the reason."""
+
     def close(self) -> None: ...
 
 
@@ -93,7 +96,8 @@ class CollectiveSupport(Protocol):
         group_exists: Callable[[], bool],
         sequences: RankSequences,
     ) -> RankArea:
-        """Waits for all ranks of the group; a LaunchError on each of them where their digests differ.
+        """Waits for all ranks of the group; a LaunchError on each of them where their digests differ, and
+        a RankCircleError where they would wait in a circle.
 
         `sequences`: what this rank knows of the collectives of all ranks; what the others know is added.
         """

@@ -134,7 +134,7 @@ def test_overlapping_groups_in_a_circle_are_refused_before_anything_runs() -> No
         three.send(range(3), functions.load_and_call, "m", "in_a_ring")
         for answer in three.answers(range(3), _SOON_S):
             error_of(answer, "would wait for each other for ever", "Nothing was run")
-            error_of(answer, "rank 0 waits in 'all_reduce_0' of group", "(0,1) for rank 1; rank 1 waits in")
+            error_of(answer, "rank 0 waits in 'all_reduce_0' of group 1 (0,1) for rank 1; rank 1 waits in")
 
 
 def test_the_time_limit_of_a_process_group_ends_a_wait_for_a_rank(ranks: RankProcesses) -> None:

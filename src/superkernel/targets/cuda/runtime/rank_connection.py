@@ -14,7 +14,7 @@ from ....errors import LaunchError, UnsupportedError, shown
 from ....model.collective_digest import collective_digest
 from ....model.collectives import Collective
 from ....model.graph import Graph
-from ....model.rank_sequence import RankSequences
+from ....model.rank_sequence import RankCircleError, RankSequences
 from ....plan import Plan
 from ...ranks.store_exchange import Store
 from .device import CudaDevice
@@ -47,11 +47,17 @@ class RankConnection:
         self._stream: int | None = None
         _refuse_options(plan, self._where)
         self._groups: dict[str, RankWindows] = {}
-        sequences = RankSequences(graph)
+        sequences, circle = RankSequences(graph), ""
         try:
             # by name: two ranks then never wait for each other in different groups
             for name in sorted({collective.group.name for collective in graph.collectives}):
-                self._groups[name] = self._windows_of(name, store, sequences)
+                try:
+                    self._groups[name] = self._windows_of(name, store, sequences)
+                except RankCircleError as error:  # the ranks of the other groups learn of it when they meet
+                    circle = circle or str(error)
+            if circle:
+                self.fail(circle)
+                raise LaunchError(circle)
         except (LaunchError, UnsupportedError) as error:
             self.close(waits=False)
             raise type(error)(f"{self._where}{error}") from error
