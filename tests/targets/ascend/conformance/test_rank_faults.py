@@ -25,7 +25,7 @@ pytestmark = pytest.mark.conformance
 CHAINS = {
     "even": Chain((Stage(CollectiveKind.ALL_REDUCE), Stage(CollectiveKind.ALL_TO_ALL)), 768, cores=("vector",)),
     "root and splits": Chain(
-        (Stage(CollectiveKind.BROADCAST, root=1), Stage(CollectiveKind.ALL_TO_ALL, uneven=True)), 768, cores=("vector",)
+        (Stage(CollectiveKind.BROADCAST), Stage(CollectiveKind.ALL_TO_ALL, uneven=True)), 768, cores=("vector",)
     ),
 }
 SEEDS = range(8)
