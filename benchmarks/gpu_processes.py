@@ -24,183 +24,34 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from ctypes import POINTER, byref, c_char, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from ctypes import byref, c_char, c_int, c_uint, c_uint64, c_void_p
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gpu_driver import (
+    LAZY_PEER_ACCESS,
+    NON_BLOCKING,
+    ON_DEVICE,
+    PINNED,
+    PORTABLE_MAPPED,
+    POSIX_DESCRIPTOR,
+    READ_WRITE,
+    SM_COUNT,
+    Access,
+    AllocationProperties,
+    Driver,
+    DriverError,
+    Handle64,
+    Location,
+)
+
 WINDOW = 1 << 21  # bytes, the granularity of device memory that is passed as a descriptor
-LINE = 128  # bytes from the flag of a block to that of the next
 HALF = WINDOW // 2  # the flags of the second process
 STARTING_S = 60  # a process may need so long to open the GPU
 TRANSPORTS = ("ipc", "descriptor", "host")
 
-PTX = """
-.version 7.8
-.target sm_80
-.address_size 64
-
-// Thread 0 of every block: rounds of "my flag is the round" and "wait until the other flag is".
-.visible .entry exchange(
-    .param .u64 mine, .param .u64 theirs, .param .u64 result, .param .u64 control, .param .u64 limit,
-    .param .u32 rounds
-)
-{
-    .reg .pred %p<6>;
-    .reg .b32 %r<12>;
-    .reg .b64 %rd<16>;
-    mov.u32 %r1, %tid.x;
-    setp.ne.u32 %p1, %r1, 0;
-    @%p1 bra $L_return;
-    ld.param.u64 %rd1, [mine];
-    ld.param.u64 %rd2, [theirs];
-    ld.param.u64 %rd3, [result];
-    ld.param.u64 %rd4, [control];
-    ld.param.u64 %rd5, [limit];
-    ld.param.u32 %r2, [rounds];
-    mov.u32 %r3, %ctaid.x;
-    mul.wide.u32 %rd6, %r3, 128;
-    add.u64 %rd1, %rd1, %rd6;
-    add.u64 %rd2, %rd2, %rd6;
-    mul.wide.u32 %rd6, %r3, 24;
-    add.u64 %rd3, %rd3, %rd6;
-    mov.u64 %rd7, %globaltimer;
-    mov.u32 %r4, 0;
-    mov.u32 %r6, 0;
-    mov.u64 %rd10, 0;
-$L_round:
-    add.u32 %r4, %r4, 1;
-    st.release.sys.global.u32 [%rd1], %r4;
-$L_poll:
-    ld.acquire.sys.global.u32 %r5, [%rd2];
-    setp.ge.u32 %p2, %r5, %r4;
-    @%p2 bra $L_met;
-    mov.u64 %rd8, %globaltimer;
-    sub.u64 %rd9, %rd8, %rd7;
-    setp.gt.u64 %p3, %rd9, %rd5;
-    @%p3 bra $L_late;
-    add.u32 %r6, %r6, 1;
-    and.b32 %r7, %r6, 255;
-    setp.ne.u32 %p4, %r7, 0;
-    @%p4 bra $L_poll;
-    ld.volatile.global.u32 %r8, [%rd4];
-    setp.eq.u32 %p5, %r8, 0;
-    @%p5 bra $L_poll;
-    mov.u64 %rd10, 2;
-    bra $L_end;
-$L_met:
-    setp.lt.u32 %p2, %r4, %r2;
-    @%p2 bra $L_round;
-    bra $L_end;
-$L_late:
-    mov.u64 %rd10, 1;
-$L_end:
-    mov.u64 %rd8, %globaltimer;
-    sub.u64 %rd9, %rd8, %rd7;
-    cvt.u64.u32 %rd11, %r4;
-    st.global.u64 [%rd3], %rd11;
-    st.global.u64 [%rd3+8], %rd9;
-    st.global.u64 [%rd3+16], %rd10;
-$L_return:
-    ret;
-}
-"""
-
-
-class Handle64(ctypes.Structure):
-    """CUipcMemHandle."""
-
-    _fields_ = (("reserved", c_char * 64),)
-
-
-class Location(ctypes.Structure):
-    """CUmemLocation."""
-
-    _fields_ = (("type", c_int), ("id", c_int))
-
-
-class AllocationProperties(ctypes.Structure):
-    """CUmemAllocationProp."""
-
-    _fields_ = (
-        ("type", c_int),
-        ("handle_types", c_int),
-        ("location", Location),
-        ("security", c_void_p),
-        ("flags", c_char * 8),
-    )
-
-
-class Access(ctypes.Structure):
-    """CUmemAccessDesc."""
-
-    _fields_ = (("location", Location), ("flags", c_int))
-
-
-PINNED, POSIX_DESCRIPTOR, ON_DEVICE, READ_WRITE = 1, 1, 1, 3
-PORTABLE_MAPPED = 1 | 2
-LAZY_PEER_ACCESS = 1
-NON_BLOCKING = 1
-SM_COUNT = 16
-
-SIGNATURES: Mapping[str, tuple[Any, ...]] = {
-    "cuInit": (c_uint,),
-    "cuDriverGetVersion": (POINTER(c_int),),
-    "cuDeviceGet": (POINTER(c_int), c_int),
-    "cuDeviceGetAttribute": (POINTER(c_int), c_int, c_int),
-    "cuGetErrorName": (c_int, POINTER(ctypes.c_char_p)),
-    "cuDevicePrimaryCtxRetain": (POINTER(c_void_p), c_int),
-    "cuCtxSetCurrent": (c_void_p,),
-    "cuModuleLoadData": (POINTER(c_void_p), c_void_p),
-    "cuModuleGetFunction": (POINTER(c_void_p), c_void_p, ctypes.c_char_p),
-    "cuLaunchKernel": (c_void_p, *[c_uint] * 7, c_void_p, c_void_p, c_void_p),
-    "cuLaunchCooperativeKernel": (c_void_p, *[c_uint] * 7, c_void_p, c_void_p),
-    "cuStreamCreate": (POINTER(c_void_p), c_uint),
-    "cuStreamQuery": (c_void_p,),
-    "cuStreamSynchronize": (c_void_p,),
-    "cuMemAlloc_v2": (POINTER(c_uint64), c_size_t),
-    "cuMemcpyDtoHAsync_v2": (c_void_p, c_uint64, c_size_t, c_void_p),
-    "cuMemsetD8Async": (c_uint64, ctypes.c_ubyte, c_size_t, c_void_p),
-    "cuMemHostAlloc": (POINTER(c_void_p), c_size_t, c_uint),
-    "cuMemHostGetDevicePointer_v2": (POINTER(c_uint64), c_void_p, c_uint),
-    "cuMemHostRegister_v2": (c_void_p, c_size_t, c_uint),
-    "cuIpcGetMemHandle": (POINTER(Handle64), c_uint64),
-    "cuIpcOpenMemHandle_v2": (POINTER(c_uint64), Handle64, c_uint),
-    "cuMemCreate": (POINTER(c_uint64), c_size_t, POINTER(AllocationProperties), c_uint64),
-    "cuMemExportToShareableHandle": (POINTER(c_int), c_uint64, c_int, c_uint64),
-    "cuMemImportFromShareableHandle": (POINTER(c_uint64), c_void_p, c_int),
-    "cuMemAddressReserve": (POINTER(c_uint64), c_size_t, c_size_t, c_uint64, c_uint64),
-    "cuMemMap": (c_uint64, c_size_t, c_size_t, c_uint64, c_uint64),
-    "cuMemSetAccess": (c_uint64, c_size_t, POINTER(Access), c_size_t),
-}
-
-
-class DriverError(Exception):
-    """A function of the driver did not return 0."""
-
-
-class Driver:
-    """libcuda.so.1; every call is checked."""
-
-    def __init__(self) -> None:
-        self._library = ctypes.CDLL("libcuda.so.1")
-        for name, arguments in SIGNATURES.items():
-            getattr(self._library, name).argtypes = arguments
-
-    def code(self, name: str, *arguments: Any) -> int:
-        return int(getattr(self._library, name)(*arguments))
-
-    def __call__(self, name: str, *arguments: Any) -> None:
-        if code := self.code(name, *arguments):
-            text = ctypes.c_char_p()
-            self.code("cuGetErrorName", code, byref(text))
-            raise DriverError(f"{name} returned {code} {(text.value or b'?').decode()}")
-
-    def made(self, kind: Any, name: str, *arguments: Any) -> Any:
-        """What a function gives back through its first parameter."""
-        found = kind()
-        self(name, byref(found), *arguments)
-        return found.value
+PTX = Path(__file__).with_suffix(".ptx").read_text()
 
 
 # one process
