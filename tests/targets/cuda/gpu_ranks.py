@@ -18,14 +18,23 @@ import superkernel as sk
 from superkernel.errors import SuperKernelError
 
 
+CORES = "GPU_RANKS_CORES"  # the variable; unset: as many as the ops want
+
+
 class Rank:
     """The kernel of this rank, on the GPU that all ranks use."""
 
     def __init__(self, rank: int, folder: Path, sums: Sums, timeout_s: float = 60.0) -> None:
-        self.rank, self.sums, self.store = rank, sums, torch.distributed.FileStore(str(folder / "store"), sums.ranks)
+        # a file for each: torch removes it when all ranks have dropped their store
+        self.store = torch.distributed.FileStore(str(folder / f"store_{sums.count}"), sums.ranks)
+        self.rank, self.sums = rank, sums
         written = folder / f"ptx_{rank}_{sums.count}"
         written.mkdir()
-        self.kernel = sk.compile(sums.ops(written, rank), f"rank{rank}", sums.options, "cuda")
+        cores: dict[str, Any] = {"cores": int(os.environ[CORES])} if CORES in os.environ else {}
+        self.kernel = sk.compile(sums.ops(written, rank), f"rank{rank}", sums.options, "cuda", **cores)
+        self.store.set(f"compiled {rank}", "")
+        for other in range(sums.ranks):  # the time limit is short
+            self.await_key(f"compiled {other}")
         sk.connect_ranks(self.kernel, self.store, timeout_s=timeout_s)
 
     def given(self, seed: int) -> tuple[Any, Any]:

@@ -35,7 +35,7 @@ def scheduling(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Mappi
         Path(place).mkdir()
     environment = {**os.environ, **places}
     subprocess.run([control, "-d"], env=environment, check=True, timeout=30, capture_output=True)
-    yield places
+    yield {**places, "GPU_RANKS_CORES": "60"}  # so that both ranks fit on the GPU at the same time
     quitting = {"env": environment, "text": True, "timeout": 30, "capture_output": True}
     subprocess.run([control], input="quit -t 5\n", check=False, **quitting)  # type: ignore[call-overload]
 

@@ -191,6 +191,8 @@ def killed(rank: int, folder: Path) -> None:
 def late(rank: int, folder: Path) -> None:
     """Rank 1 launches when rank 0 has given up."""
     here = Rank(rank, folder)
+    here.store.set(f"compiled {rank}", "")
+    here.await_key(f"compiled {1 - rank}")  # the time limit is short
     here.connect(timeout_s=1.0)
     if rank == 1:
         here.await_key("given up")
