@@ -17,7 +17,6 @@ from targets.cuda.emulator.rank_kernels import Sums
 import superkernel as sk
 from superkernel.errors import SuperKernelError
 
-
 CORES = "GPU_RANKS_CORES"  # the variable; unset: as many as the ops want
 
 

@@ -19,6 +19,7 @@ from targets.cuda.runtime.test_launch import on_stream
 import superkernel as sk
 from superkernel.errors import LaunchError, UnsupportedError
 from superkernel.targets.cuda.assemble import find_assemblers
+from superkernel.targets.cuda.runtime.device_kernel import close_forgotten
 
 pytestmark = pytest.mark.skipif(not find_assemblers(), reason="no assembler for PTX is installed")
 FOLDERS = (Path(sk.__file__).parents[1], Path(__file__).parents[3])  # of the package, and of the tests
@@ -182,3 +183,15 @@ def test_a_group_of_one_rank_needs_no_other_process(
     fake.capture(stream, 0)
     kernel.close()
     assert fake.get("modules") == 0
+
+
+def test_a_forgotten_kernel_gives_its_windows_back(fake: FakeDriver, tmp_path: Path) -> None:
+    kernel = compiled(tmp_path, ranks=1)
+    sk.connect_ranks(kernel, FileStore(tmp_path / "store"))
+    assert fake.get("allocations")
+    loaded = kernel.loaded
+    del kernel
+    loaded_kernels = loaded._kernels  # type: ignore[attr-defined]
+    close_forgotten(loaded_kernels)  # as when nothing refers to the kernel any more
+    assert not fake.get("allocations") and not fake.get("modules")
+    loaded_kernels.clear()

@@ -307,3 +307,5 @@ def close_forgotten(kernels: Mapping[int, DeviceKernel]) -> None:
                 WATCHDOG.forget(state)
         else:
             kernel.close(waits=False)
+            if kernel.ranks is not None:
+                kernel.ranks.close(waits=False)
