@@ -18,6 +18,7 @@ from .model.tensor_arg import TensorArg
 from .model.tiling import Tiling
 from .package.model import load_model
 from .runtime.compile import compile, load
+from .runtime.connect_ranks import connect_ranks
 from .runtime.emulate_ranks import emulate_ranks
 from .runtime.super_kernel import SuperKernel
 from .version import __version__ as __version__
@@ -49,6 +50,7 @@ __all__ = [
     "capture",
     "compile",
     "config",
+    "connect_ranks",
     "emulate_ranks",
     "errors",
     "explain",

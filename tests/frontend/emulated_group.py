@@ -18,7 +18,7 @@ from superkernel.frontend.machine_groups import Machines
 from superkernel.frontend.process_groups import ProcessGroupRanks
 from superkernel.model.ranks import RankGroup
 from superkernel.targets.cpu.collectives import CpuCollectives
-from superkernel.targets.cpu.runtime.ranks.rank_session import RankSession
+from superkernel.targets.ranks.rank_session import RankSession
 
 WHOLE = "whole"
 FIRST_RANK = 10  # global ranks are not places

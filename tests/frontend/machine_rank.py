@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch.distributed import _functional_collectives as functional
 
 import superkernel as sk
-from superkernel.targets.cpu.runtime.ranks import membership, process_identity
+from superkernel.targets.ranks import membership, process_identity
 
 ROUNDS = 4
 

@@ -24,6 +24,7 @@ from .lowering.program_trace import KernelCall
 from .lowering.protocol import LoweredProgram
 from .machine_collectives import divide_collectives
 from .part_verdict import VERDICTS, LibraryCallTimes, PartChoice, PartVerdict, part_key
+from .process_groups import meet_groups
 from .program import Program
 from .report import is_explaining
 from .run_parts import PartFunction, op_by_op
@@ -114,12 +115,20 @@ def _cores(settings: BackendSettings) -> int:
     return settings.cores or settings.chosen_target.planner.core_count()
 
 
+def _group_names(part: GraphPart) -> set[str]:
+    """Of the process groups of its collectives."""
+    calls = (node for node in part.module.graph.nodes if str(node.target).startswith("_c10d_functional."))
+    return {node.args[-1] for node in calls if node.args and isinstance(node.args[-1], str)}
+
+
 def _lower(part: GraphPart, settings: BackendSettings, left_to_library: Sequence[LibraryCallTimes] = ()) -> LoweredPart:
     support = settings.model_support
     fakes = example_inputs(part)
     for node, value in zip(part.inputs, fakes, strict=True):
         check_input(node.name, value, settings.target, support.device)
     collectives = support.collectives
+    if collectives is not None:
+        meet_groups(_group_names(part), collectives)
     divided = None if collectives is None else divide_collectives(part.module, collectives)
     for module in (divided, part.module):
         if module is None:

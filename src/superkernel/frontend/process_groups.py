@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -59,6 +60,13 @@ def share_machine(found: ProcessGroupRanks, support: CollectiveSupport) -> bool:
     """Whether all ranks of the group can share memory."""
     is_inside_machine = found.group.size == 1 or found.whole is not None
     return is_inside_machine or len(set(meet_ranks(found, support).hosts)) == 1
+
+
+def meet_groups(names: Iterable[str], support: CollectiveSupport) -> None:
+    """The ranks of each group, by name: ranks that met in the order of their collectives could wait in a circle."""
+    for name in sorted(names):
+        with suppress(UnsupportedError):  # found again, and reported, where its collectives are
+            meet_ranks(find_process_group(name), support)
 
 
 def meet_ranks(found: ProcessGroupRanks, support: CollectiveSupport) -> RankSession:

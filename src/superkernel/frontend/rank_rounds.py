@@ -13,6 +13,7 @@ from typing import Any
 from ..errors import LaunchError
 from ..model.collective_digest import collective_digest
 from ..model.graph import Graph
+from ..model.rank_sequence import RankCircleError, RankSequences
 from ..model.window_layout import WindowLayout
 from ..targets.collectives import CollectiveSupport, RankArea
 from .collective_match import FusedCollective
@@ -33,6 +34,7 @@ class RankRounds:
                 self._groups[name] = collective.process_group
                 self._windows.setdefault(name, {}).update(collective.ops.windows)
         self._areas: dict[str, RankArea] = {}
+        self._sequences = RankSequences(graph)
         self._lock = threading.Lock()
 
     @property
@@ -47,9 +49,18 @@ class RankRounds:
     def addresses(self) -> Mapping[str, int]:
         """Where each window lies. The first call waits for all ranks of every group."""
         with self._lock:
-            for name, found in self._groups.items():
+            # by name: ranks that waited for each other in different groups would not meet
+            circle = ""
+            for name, found in sorted(self._groups.items()):
                 if name not in self._areas:
-                    self._areas[name] = self._make_area(found)
+                    try:
+                        self._areas[name] = self._make_area(found)
+                    except RankCircleError as error:  # the ranks of the other groups learn of it when they meet
+                        circle = circle or str(error)
+            if circle:
+                for area in self._areas.values():
+                    area.fail(circle)
+                raise LaunchError(circle)
         return {window: self._areas[name].address(window) for name in self._areas for window in self._windows[name]}
 
     def _make_area(self, found: ProcessGroupRanks) -> RankArea:
@@ -66,7 +77,14 @@ class RankRounds:
             agree(found.whole, self._support, stated_alike)
         session = meet_ranks(found, self._support)
         return self._support.area(
-            found.store, found.group, session, windows, stated, found.timeout_s, lambda: found.is_alive
+            found.store,
+            found.group,
+            session,
+            windows,
+            stated,
+            found.timeout_s,
+            lambda: found.is_alive,
+            self._sequences,
         )
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from ..model.collective_digest import CollectiveDigest
 from ..model.op import Op
+from ..model.rank_sequence import RankSequences
 from ..model.ranks import RankGroup
 from ..model.tensor_arg import TensorArg
 
@@ -58,6 +59,9 @@ class RankArea(Protocol):
     def round(self) -> AbstractContextManager[None]:
         """Around one execution of the ops that use it. If it fails here, it fails on every rank."""
 
+    def fail(self, reason: str) -> None:
+        """From now on every launch of every rank fails, and quotes the reason."""
+
     def close(self) -> None: ...
 
 
@@ -90,5 +94,10 @@ class CollectiveSupport(Protocol):
         stated: CollectiveDigest,
         timeout_s: float,
         group_exists: Callable[[], bool],
+        sequences: RankSequences,
     ) -> RankArea:
-        """Waits for all ranks of the group; a LaunchError on each of them where their digests differ."""
+        """Waits for all ranks of the group; a LaunchError on each of them where their digests differ, and
+        a RankCircleError where they would wait in a circle.
+
+        `sequences`: what this rank knows of the collectives of all ranks; what the others know is added.
+        """

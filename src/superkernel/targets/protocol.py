@@ -229,6 +229,9 @@ class Launcher(Protocol):
         """A function for another thread, whose launches follow those of the calling thread."""
 
     def sequence(self, launches: Sequence[SequencedLaunch]) -> LaunchSequence: ...
+    def connect_ranks(self, kernel: Any, store: Any, timeout_s: float) -> None:
+        """Launches of a loaded kernel wait for those of other processes from now on; see runtime.connect_ranks."""
+
     def time_launches(self, enabled: bool) -> None: ...  # of every loaded kernel
     def crowded(self) -> bool: ...  # others keep the processors busy: a team is no faster than one core now
 

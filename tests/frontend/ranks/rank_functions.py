@@ -175,8 +175,28 @@ _kept: dict[str, Any] = {}
 FUNCTIONS["of_second_group"] = of_second_group
 
 
-def make_second_group(rank: int) -> None:
-    _kept["group"] = dist.new_group(list(range(dist.get_world_size())))
+def make_second_group(rank: int, timeout_s: float = 3600.0) -> None:
+    _kept["group"] = dist.new_group(list(range(dist.get_world_size())), timeout=timedelta(seconds=timeout_s))
+
+
+def in_a_ring(x: torch.Tensor) -> torch.Tensor:
+    """First with the next rank, then with the one before: every rank waits for the next one."""
+    first = functional.all_reduce(x * 2, "sum", _kept["next"])
+    return functional.all_reduce(first + 1, "sum", _kept["before"])
+
+
+FUNCTIONS["in_a_ring"] = in_a_ring
+
+
+def make_ring(rank: int) -> None:
+    """A group of each rank and the next one."""
+    ranks = dist.get_world_size()
+    for first in range(ranks):
+        group = dist.new_group(sorted((first, (first + 1) % ranks)))
+        if rank == first:
+            _kept["next"] = group
+        elif rank == (first + 1) % ranks:
+            _kept["before"] = group
 
 
 def destroy_second_group(rank: int) -> None:

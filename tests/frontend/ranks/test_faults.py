@@ -128,6 +128,30 @@ def test_ranks_that_go_different_ways_later_are_stopped_by_the_watchdog(ranks: R
     assert ranks.call(functions.load_and_call, "m", "chained") == [functions.expected("chained", 2)] * 2
 
 
+def test_overlapping_groups_in_a_circle_are_refused_before_anything_runs() -> None:
+    with rank_processes(3, timeout_s=3600) as three:
+        three.call(functions.make_ring)
+        three.send(range(3), functions.load_and_call, "m", "in_a_ring")
+        for answer in three.answers(range(3), _SOON_S):
+            error_of(answer, "would wait for each other for ever", "Nothing was run")
+            error_of(answer, "rank 0 waits in 'all_reduce_0' of group 1 (0,1) for rank 1; rank 1 waits in")
+
+
+def test_the_time_limit_of_a_process_group_ends_a_wait_for_a_rank(ranks: RankProcesses) -> None:
+    """What the user gave to torch, in a launch and before the first one."""
+    ranks.call(functions.make_second_group, 5.0)
+    ranks.call(functions.load_and_call, "second", "of_second_group")
+    begin = time.monotonic()
+    ranks.send([0], functions.call, "second")
+    (answer,) = ranks.answers([0], _SOON_S)
+    error_of(answer, "no progress for 5 s", "rank 1 (process", "before all_reduce_0_reduce")
+    assert time.monotonic() - begin >= 4.5
+    ranks.send([1], functions.call, "second")
+    error_of(ranks.answers([1], _SOON_S)[0], "rank 0 has failed", "no progress for 5 s")
+    ranks.send([0], functions.load_and_call, "third", "of_second_group", 16)
+    error_of(ranks.answers([0], _SOON_S)[0], "rank 1 of group", "did not come within 5 s")
+
+
 @pytest.mark.conformance
 def test_an_error_on_one_rank_is_an_error_on_the_other_after_the_time_limit(ranks: RankProcesses) -> None:
     """Before the first call of a model, the ranks find each other again with the next."""

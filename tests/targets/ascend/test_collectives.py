@@ -79,9 +79,36 @@ def test_the_four_collectives_are_ops_of_a_list(tmp_path: Path) -> None:
     assert all(np.array_equal(one["w"], other["w"]) for one, other in zip(again, outputs, strict=True))
 
 
+def test_a_broadcast_and_parts_of_different_sizes_are_ops_of_a_list(tmp_path: Path) -> None:
+    splits = [[5, 40], [3, 0]]
+    kernels = []
+    for rank in range(2):
+        whole = {"type": f"int32[{sum(splits[rank])}]", "group": group(rank)}
+        listed = [
+            {"op_type": "AlltoAll", "args": ["x", "y"], **whole, "splits": splits},
+            {"op_type": "Broadcast", "args": ["v", "z"], **whole, "type": "int32[9]", "root": 1},
+        ]
+        described = TARGET.read_ops(write(tmp_path / f"rank{rank}.json", listed, f"rank{rank}"))
+        kernels.append(sk.compile(described.ops, described.name, described.options, "ascend"))
+    x = [np.arange(45, dtype=np.int32), np.arange(100, 103, dtype=np.int32)]
+    v = [np.arange(9, dtype=np.int32), np.arange(50, 59, dtype=np.int32)]
+    for seed in range(6):
+        given = [{"x": x[rank], "v": v[rank]} for rank in range(2)]
+        outputs = sk.emulate_ranks(kernels, given, seed=seed, launches=3)
+        assert np.array_equal(outputs[0]["y"], np.concatenate([x[0][:5], x[1]]))
+        assert np.array_equal(outputs[1]["y"], x[0][5:])
+        assert all(np.array_equal(output["z"], v[1]) for output in outputs)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"root": 0}, r"op_list\[0\]\.root: only Broadcast has the field 'root'"),
+        ({"splits": [[1]]}, r"op_list\[0\]\.splits: only AlltoAll has the field 'splits'"),
+        ({"op_type": "Broadcast", "root": 2}, r"op_list\[0\]: .*root is 2; it is a place in the group, from 0 to 1"),
+        ({"op_type": "AlltoAll", "splits": [[64]]}, r"op_list\[0\]: .*a list of 2 numbers for each of the 2 ranks"),
+        ({"op_type": "AlltoAll", "splits": [[65, -1], [0, 1]]}, r"op_list\[0\]: .*numbers of elements, from 0"),
+        ({"op_type": "AlltoAll", "splits": [[1, 2], [3, 4]]}, r"op_list\[0\]: .*this rank sends 3 elements and rec"),
         ({"op_type": "AllRduce"}, r"op_list\[0\]\.op_type: .*AllReduce"),
         ({"type": "float32"}, r"op_list\[0\]\.type: 'float32' has no shape"),
         ({"type": "float64[8]"}, r"op_list\[0\]: .*there are kernels for"),

@@ -6,6 +6,7 @@ Such an entry has no files: {"op_type": "AllReduce", "args": [source, result], "
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ...model.json_value import FieldPlace, JsonValue, located
@@ -19,7 +20,7 @@ from .kernels.collectives import OP_TYPES, REDUCTIONS, collective_ops
 
 NO_STREAM = -1
 _REQUIRED = ("op_type", "args", "type", "group")
-_FIELDS = (*_REQUIRED, "reduction", "name", "stream_id")
+_FIELDS = (*_REQUIRED, "reduction", "root", "splits", "name", "stream_id")
 
 
 @dataclass(frozen=True)
@@ -59,15 +60,33 @@ def read_collective(entry: JsonValue, number: int, chip: Chip) -> CollectiveEntr
     stream = fields["stream_id"].whole() if "stream_id" in fields else NO_STREAM
     if stream < NO_STREAM:
         raise fields["stream_id"].error(f"{stream} is out of range; streams count from 0, and -1 is none")
+    root = _only_of(fields, "root", kind, CollectiveKind.BROADCAST)
+    splits = _only_of(fields, "splits", kind, CollectiveKind.ALL_TO_ALL)
+    given = () if splits is None else tuple(tuple(item.whole() for item in row.items()) for row in splits.items())
     count = source.numel
-    if kind is CollectiveKind.ALL_GATHER:
+    if given and all(len(row) == group.size for row in given):
+        count = sum(row[group.rank] for row in given)
+    elif kind is CollectiveKind.ALL_GATHER:
         count *= group.size
     elif kind is CollectiveKind.REDUCE_SCATTER:
         count //= group.size
     result = TensorArg(args[1], 0, source.dtype, (count,), (1,))
     with located(entry):
-        made = collective_ops(CollectiveTerms(kind, reduction), source, result, group, name, chip.vector_cores)
+        terms = CollectiveTerms(kind, reduction, 0 if root is None else root.whole())
+        made = collective_ops(terms, source, result, group, name, chip.vector_cores, given)
     return CollectiveEntry(entry, ignored, (*made.start, *made.finish), stream)
+
+
+def _only_of(
+    fields: Mapping[str, JsonValue], name: str, kind: CollectiveKind, wanted: CollectiveKind
+) -> JsonValue | None:
+    """A field that one kind of collective has; None: it is not there."""
+    if name not in fields:
+        return None
+    if kind is not wanted:
+        op_type = next(text for text, found in OP_TYPES.items() if found is wanted)
+        raise fields[name].error(f"only {op_type} has the field {name!r}: leave it out")
+    return fields[name]
 
 
 def _tensor(name: str, field: JsonValue) -> TensorArg:

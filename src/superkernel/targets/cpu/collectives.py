@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ...model.collective_digest import CollectiveDigest
+from ...model.rank_sequence import RankSequences
 from ...model.ranks import RankGroup
 from ...model.tensor_arg import TensorArg
 from ..collectives import CollectiveOps, CollectiveTerms
+from ..ranks.rank_session import RankSession, meet
+from ..ranks.store_exchange import Store
 from .kernels.collectives import collective_ops
-from .runtime.ranks.rank_session import RankSession, meet
 from .runtime.ranks.shared_area import SharedArea
-from .runtime.ranks.store_exchange import Store
 
 
 class CpuCollectives:
@@ -34,7 +35,16 @@ class CpuCollectives:
         stated: CollectiveDigest,
         timeout_s: float,
         group_exists: Callable[[], bool],
+        sequences: RankSequences,
     ) -> SharedArea:
         return SharedArea(
-            store, group, windows, stated.digest, stated.listing, timeout_s, session=session, group_exists=group_exists
+            store,
+            group,
+            windows,
+            stated.digest,
+            stated.listing,
+            timeout_s,
+            session=session,
+            group_exists=group_exists,
+            sequences=sequences,
         )

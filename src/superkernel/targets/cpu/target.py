@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from time import perf_counter_ns
 
-from ...errors import BuildError, OptionError, shown
+from ...errors import BuildError, OptionError, UnsupportedError, shown
 from ...model.graph import Graph
 from ...model.opsfile import read_ops
 from ...model.options import Options
@@ -204,6 +204,12 @@ class CpuLauncher:
 
     def deferred(self, call: Callable[[], Outputs]) -> Callable[[], Outputs]:
         return call
+
+    def connect_ranks(self, kernel: CpuLoadedKernel, store: object, timeout_s: float) -> None:
+        raise UnsupportedError(
+            f"super_kernel_scope {kernel.plan.graph.name!r}: ranks of target cpu are connected by torch.compile "
+            "(docs/collectives.md); a list of ops takes windows as buffers that all ranks map"
+        )
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,12 @@ from superkernel.targets.protocol import LaunchInputs
 
 pytestmark = pytest.mark.conformance
 
-CHAIN = Chain((Stage(CollectiveKind.ALL_REDUCE), Stage(CollectiveKind.ALL_TO_ALL)), 768, cores=("vector",))
+CHAINS = {
+    "even": Chain((Stage(CollectiveKind.ALL_REDUCE), Stage(CollectiveKind.ALL_TO_ALL)), 768, cores=("vector",)),
+    "root and splits": Chain(
+        (Stage(CollectiveKind.BROADCAST), Stage(CollectiveKind.ALL_TO_ALL, uneven=True)), 768, cores=("vector",)
+    ),
+}
 SEEDS = range(8)
 STATEMENTS = ("await", "notify", "reset", "arrive", "wait", "drain", "call")
 _REFUSED = re.compile(r"^(\w+)_kernel\.cpp:\d+:\d+: (?:fatal )?error", re.M)
@@ -59,9 +64,10 @@ def built(faults: list[Fault]) -> dict[str, Mapping[CoreClass, HostModule]]:
     return {fault.emitted.name: modules for fault in faults}
 
 
-def test_faults_of_one_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS)
+def test_faults_of_one_rank(monkeypatch: pytest.MonkeyPatch, chain: Chain) -> None:
     monkeypatch.setattr(emulator_launch, "STALL_LIMIT", STALL)
-    kernels = CHAIN.compiled()
+    kernels = chain.compiled()
     first, second = (kernel.executable for kernel in kernels)
     assert isinstance(first, AscendExecutable) and isinstance(second, AscendExecutable)
     right = build_modules([second.emitted], Cache(), False)
@@ -71,7 +77,9 @@ def test_faults_of_one_rank(monkeypatch: pytest.MonkeyPatch) -> None:
         batch = faults[begin : begin + BATCH]
         modules = built(batch)
         for fault in batch:
-            if fault.emitted.name in modules and not is_found(fault, modules[fault.emitted.name], first, second, right):
+            if fault.emitted.name in modules and not is_found(
+                fault, modules[fault.emitted.name], first, second, right, chain
+            ):
                 unseen.append(fault)
     assert len(faults) > 100
     assert not [str(fault) for fault in unseen if not is_harmless(fault, first.emitted.source.splitlines())]
@@ -93,9 +101,10 @@ def is_found(
     first: AscendExecutable,
     second: AscendExecutable,
     right: Mapping[CoreClass, HostModule],
+    chain: Chain,
 ) -> bool:
     for seed in SEEDS:
-        given = CHAIN.inputs(seed)
+        given = chain.inputs(seed)
         ranks = [
             RankLaunch(fault.emitted, first.plan.graph, modules, given[0], LaunchInputs({}, {})),
             RankLaunch(second.emitted, second.plan.graph, right, given[1], LaunchInputs({}, {})),

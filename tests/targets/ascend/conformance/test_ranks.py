@@ -15,6 +15,7 @@ pytestmark = pytest.mark.conformance
 
 KINDS = (
     CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_TO_ALL,
+    CollectiveKind.BROADCAST,
 )  # fmt: skip
 OPTIONS = (
     "", "early-start=0", "early-start=2", "stream-fusion=1", "debug-sync-all=1", "profiling=1:split-mode=1",
@@ -32,7 +33,8 @@ def chain_of(number: int) -> Chain:
         kind = choice.choice(KINDS)
         if size % ranks or (kind is CollectiveKind.ALL_GATHER and size > 2000):
             kind = CollectiveKind.ALL_REDUCE
-        stages.append(Stage(kind, choice.choice(("sum", "max", "min", "product"))))
+        reduction, root = choice.choice(("sum", "max", "min", "product")), choice.randrange(ranks)
+        stages.append(Stage(kind, reduction, root, kind is CollectiveKind.ALL_TO_ALL and choice.random() < 0.5))
         size = stages[-1].size(size, ranks)
     dtype = choice.choice(("int32", "int64"))  # float values would depend on rounding between stages only; these wrap
     cores = choice.choice((("vector",), ("vector", "cube"), ("cube",)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,6 +44,16 @@ class Stage:
 
     kind: CollectiveKind
     reduction: str = "sum"
+    root: int = 0
+    uneven: bool = False  # an all_to_all with given splits
+
+    def splits(self, count: int, ranks: int) -> tuple[tuple[int, ...], ...]:
+        """Parts of different sizes; every rank sends and receives `count` elements. Empty: equal parts."""
+        if not self.uneven:
+            return ()
+        cuts = [count * number * (number + 1) // (ranks * (ranks + 1)) for number in range(ranks + 1)]
+        parts = [end - begin for begin, end in itertools.pairwise(cuts)]
+        return tuple(tuple(parts[(place - rank) % ranks] for place in range(ranks)) for rank in range(ranks))
 
     def made(self, given: Arrays) -> Arrays:
         """The result of every rank."""
@@ -54,7 +65,12 @@ class Stage:
             return [total] * ranks if self.kind is CollectiveKind.ALL_REDUCE else list(np.split(total, ranks))
         if self.kind is CollectiveKind.ALL_GATHER:
             return [np.concatenate(given)] * ranks
-        return [np.concatenate([np.split(array, ranks)[rank] for array in given]) for rank in range(ranks)]
+        if self.kind is CollectiveKind.BROADCAST:
+            return [given[self.root]] * ranks
+        even = (len(given[0]) // ranks,) * ranks
+        splits = self.splits(len(given[0]), ranks) or (even,) * ranks
+        parts = [np.split(array, np.cumsum(sent)[:-1]) for array, sent in zip(given, splits, strict=True)]
+        return [np.concatenate([sent[rank] for sent in parts]) for rank in range(ranks)]
 
     def size(self, count: int, ranks: int) -> int:
         factor = {CollectiveKind.ALL_GATHER: (ranks, 1), CollectiveKind.REDUCE_SCATTER: (1, ranks)}
@@ -79,7 +95,7 @@ class Chain:
         for number, stage in enumerate(self.stages):
             ops.append(self._between(f"a{number}", source, count, number))
             result = stage.size(count, self.ranks)
-            terms = CollectiveTerms(stage.kind, stage.reduction)
+            terms = CollectiveTerms(stage.kind, stage.reduction, stage.root)
             made = collective_ops(
                 terms,
                 tensor(f"a{number}", count, self.dtype),
@@ -87,6 +103,7 @@ class Chain:
                 group(rank, self.ranks),
                 f"c{number}",
                 6,
+                stage.splits(count, self.ranks),
             )
             ops += made.start
             ops.append(self._between(f"b{number}", source, count, number + 1))  # while the other ranks arrive

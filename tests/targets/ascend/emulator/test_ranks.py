@@ -29,6 +29,8 @@ ALL_KINDS = (
     Stage(CollectiveKind.ALL_TO_ALL),
     Stage(CollectiveKind.REDUCE_SCATTER, "max"),
     Stage(CollectiveKind.ALL_GATHER),
+    Stage(CollectiveKind.BROADCAST, root=1),
+    Stage(CollectiveKind.ALL_TO_ALL, uneven=True),
 )
 CHAIN = Chain(ALL_KINDS, 40)
 Kernels = list[sk.SuperKernel]
@@ -214,9 +216,8 @@ def test_every_rank_needs_one_super_kernel(kernels: Kernels) -> None:
 def test_what_the_kernels_cannot_do_is_refused() -> None:
     x, y = tensor("x", 40), tensor("y", 40)
     for terms, source, result, why in (
-        (CollectiveTerms(CollectiveKind.BROADCAST), x, y, "the ascend target has AllReduce, AllGather"),
         (CollectiveTerms(CollectiveKind.ALL_REDUCE, "xor"), x, y, "reduction 'xor'"),
-        (CollectiveTerms(CollectiveKind.ALL_TO_ALL, sent=(1, 39), received=(1, 39)), x, y, "equal parts"),
+        (CollectiveTerms(CollectiveKind.ALL_TO_ALL, sent=(1, 39), received=(1, 39)), x, y, "the splits of all ranks"),
         (CollectiveTerms(CollectiveKind.ALL_REDUCE), tensor("x", 40, "float64"), y, "there are kernels for"),
     ):
         with pytest.raises(UnsupportedError, match=why):

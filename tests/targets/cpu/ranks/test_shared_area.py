@@ -16,9 +16,10 @@ from targets.cpu.ranks.rank_threads import FolderStore, as_ranks, group_of, make
 
 from superkernel.errors import LaunchError, UnsupportedError
 from superkernel.model import window_layout as layout
-from superkernel.targets.cpu.runtime.ranks import shared_area, shared_file
+from superkernel.targets.cpu.runtime.ranks import shared_area
 from superkernel.targets.cpu.runtime.ranks.shared_area import SharedArea
-from superkernel.targets.cpu.runtime.ranks.shared_file import SharedFile
+from superkernel.targets.ranks import shared_file
+from superkernel.targets.ranks.shared_file import SharedFile
 
 SHARED = Path("/dev/shm")
 
@@ -110,7 +111,7 @@ def test_what_a_crash_leaves_is_swept_and_what_lives_stays() -> None:
     """A process that holds the lock of a file is started; a second file has no process any more."""
     program = """
 import sys
-from superkernel.targets.cpu.runtime.ranks.shared_file import SharedFile
+from superkernel.targets.ranks.shared_file import SharedFile
 shared = SharedFile.create(4096)
 print(shared.path.name, flush=True)
 sys.stdin.readline()

@@ -1,5 +1,11 @@
 // A stand-in for libcuda.so.1 that is stricter than the driver: every handle is checked, every misuse is written down.
-// Memory of the device is memory of the host. A launch calls a function of the test, which plays the kernel.
+// Memory of the device is memory of the host; whole pages of 2 MB can be opened by another process. A launch calls a
+// function of the test, which plays the kernel.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -20,14 +26,18 @@ struct Module { int device; std::string text; };
 struct Function { void* module; std::string name; int shared = -1; };
 struct Stream { int device; int capture = 0; bool open = true; int green_sms = 0; };
 struct Running { uint64_t state; };
+struct IpcHandle { char magic[8]; int pid, descriptor; uint64_t size; char room[40]; };  // CUipcMemHandle
+static_assert(sizeof(IpcHandle) == 64);
+constexpr size_t kIpcPage = 2 << 20, kIpcHeader = 4096;  // the header names the processes that have opened it
 using KernelCallback = int (*)(const char* entry, uint64_t state, uint64_t* values, uint64_t stream, int captured);
 
 struct Fake {
   std::recursive_mutex lock;
-  int devices = 1, sms = 8, version = 13000, blocks_per_sm = 1, affinity_sms = 0;
+  int devices = 1, sms = 8, version = 13000, blocks_per_sm = 1, affinity_sms = 0, mps = 0, uuid = 7;
   bool started = false, cooperative = true;
   size_t memory = 1 << 30, used = 0;
-  std::map<uint64_t, size_t> allocations, host_allocations;
+  std::map<uint64_t, size_t> allocations, host_allocations, opened;
+  std::map<uint64_t, int> descriptors;  // of allocations that another process can open
   std::map<void*, Module*> modules;
   std::map<void*, Function*> functions;
   std::map<std::string, std::vector<char>*> globals;
@@ -76,6 +86,23 @@ bool inside(const std::map<uint64_t, size_t>& areas, uint64_t address, size_t si
   --next;
   return address >= next->first && address + size <= next->first + next->second;
 }
+bool on_device(uint64_t address, size_t size) { return inside(fake->allocations, address, size) || inside(fake->opened, address, size); }
+// The processes that have opened memory; the driver closes what a process that ended had open.
+std::atomic<int>* openers(uint64_t address) { return reinterpret_cast<std::atomic<int>*>(address - kIpcHeader); }
+void replace_opener(uint64_t address, int old, int pid) {
+  for (int i = 0; i < 64; i++) { int expected = old; if (openers(address)[i].compare_exchange_strong(expected, pid)) return; }
+}
+bool has_openers(uint64_t address) {
+  for (int i = 0; i < 64; i++)
+    if (int pid = openers(address)[i]) {
+      FILE* status = fopen(("/proc/" + std::to_string(pid) + "/stat").c_str(), "r");
+      char state = 'X';
+      if (status && fscanf(status, "%*d %*[^)]) %c", &state) != 1) state = 'X';
+      if (status) fclose(status);
+      if (state != 'Z' && state != 'X') return true;  // a process that ended may not have been noticed by its parent
+    }
+  return false;
+}
 bool in_global(uint64_t address, size_t size) {
   for (auto& [name, content] : fake->globals) {
     uint64_t begin = reinterpret_cast<uint64_t>(content->data());
@@ -108,6 +135,8 @@ void fake_set(const char* what, int64_t value) {
   if (name == "version") fake->version = int(value);
   else if (name == "blocks_per_sm") fake->blocks_per_sm = int(value);
   else if (name == "affinity_sms") fake->affinity_sms = int(value);
+  else if (name == "mps") fake->mps = int(value);
+  else if (name == "uuid") fake->uuid = int(value);
   else if (name == "cooperative") fake->cooperative = value;
   else if (name == "memory") fake->memory = size_t(value);
   else if (name == "legacy_capture") fake->legacy_capture = int(value);
@@ -119,6 +148,7 @@ int64_t fake_get(const char* what) {
   if (name == "used") return int64_t(fake->used);
   if (name == "modules") return int64_t(fake->modules.size());
   if (name == "allocations") return int64_t(fake->allocations.size());
+  if (name == "opened") return int64_t(fake->opened.size());
   if (name == "host_allocations") return int64_t(fake->host_allocations.size());
   if (name == "threads") return int64_t(fake->config_threads);
   if (name == "blocks") return int64_t(fake->config_blocks);
@@ -136,7 +166,7 @@ void* fake_stream(int device, int green_sms) {
 void fake_capture(void* stream, int status) { fake->streams.at(stream)->capture = status; }
 // the number-th piece of memory that a kernel can reach; 0: there are no more
 uint64_t fake_memory(int64_t number, int64_t* size) {
-  for (auto* areas : {&fake->allocations, &fake->host_allocations})
+  for (auto* areas : {&fake->allocations, &fake->host_allocations, &fake->opened})
     for (auto& [address, bytes] : *areas)
       if (!number--) { *size = int64_t(bytes); return address; }
   return 0;
@@ -174,13 +204,14 @@ Result cuDeviceGet(int* device, int index) {
   ENTER("cuDeviceGet") if (index < 0 || index >= fake->devices) return 101; *device = index; return kSuccess; }
 Result cuDeviceGetName(char* name, int size, int device) {
   ENTER("cuDeviceGetName") snprintf(name, size_t(size), "Fake GPU %d", device); return kSuccess; }
-Result cuDeviceGetUuid_v2(void* uuid, int device) { ENTER("cuDeviceGetUuid_v2") memset(uuid, 7 + device, 16); return kSuccess; }
+Result cuDeviceGetUuid_v2(void* uuid, int device) { ENTER("cuDeviceGetUuid_v2") memset(uuid, fake->uuid + device, 16); return kSuccess; }
 Result cuDeviceGetAttribute(int* value, int which, int device) {
   ENTER("cuDeviceGetAttribute") (void)device;
   static const std::map<int, int> values = {{1, 1024}, {13, 1980000}, {38, 60 << 20}, {39, 2048}, {75, 9}, {76, 0},
                                             {81, 233472}, {82, 65536}, {97, 232448}};
   if (which == 16) *value = fake->sms;
   else if (which == 95) *value = fake->cooperative;
+  else if (which == 133) *value = fake->mps;
   else if (values.count(which)) *value = values.at(which);
   else { violate("an attribute that no test knows"); return kInvalidValue; }
   return kSuccess;
@@ -328,19 +359,70 @@ Result cuMemAlloc_v2(uint64_t* address, size_t size) {
   UNCAPTURED("cuMemAlloc_v2")
   if (!size) { violate("cuMemAlloc of 0 bytes"); return kInvalidValue; }
   if (fake->used + size > fake->memory) return kOutOfMemory;
-  void* memory = aligned_alloc(256, (size + 255) / 256 * 256);
+  void* memory;
+  int descriptor = -1;
+  if (size % kIpcPage) {
+    memory = aligned_alloc(256, (size + 255) / 256 * 256);
+  } else {
+    descriptor = memfd_create("fake_gpu", MFD_CLOEXEC);
+    if (descriptor < 0 || ftruncate(descriptor, off_t(kIpcHeader + size))) return kOutOfMemory;
+    void* mapped = mmap(nullptr, kIpcHeader + size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    if (mapped == MAP_FAILED) return kOutOfMemory;
+    memory = static_cast<char*>(mapped) + kIpcHeader;
+  }
   memset(memory, 0xA5, size);
   fake->used += size;
   fake->allocations[*address = reinterpret_cast<uint64_t>(memory)] = size;
+  if (descriptor >= 0) fake->descriptors[*address] = descriptor;
   return kSuccess;
 }
 Result cuMemFree_v2(uint64_t address) {
   UNCAPTURED("cuMemFree_v2")
   auto found = fake->allocations.find(address);
   if (found == fake->allocations.end()) { violate("cuMemFree of memory that is not allocated"); return kInvalidValue; }
-  fake->used -= found->second;
+  size_t size = found->second;
+  fake->used -= size;
   fake->allocations.erase(found);
-  free(reinterpret_cast<void*>(address));
+  auto shared = fake->descriptors.find(address);
+  if (shared == fake->descriptors.end()) {
+    free(reinterpret_cast<void*>(address));
+    return kSuccess;
+  }
+  if (has_openers(address)) violate("cuMemFree of memory that another process has open");
+  close(shared->second);
+  fake->descriptors.erase(shared);
+  munmap(reinterpret_cast<void*>(address - kIpcHeader), kIpcHeader + size);
+  return kSuccess;
+}
+Result cuIpcGetMemHandle(IpcHandle* handle, uint64_t address) {
+  IN_CONTEXT("cuIpcGetMemHandle")
+  auto found = fake->descriptors.find(address);
+  if (found == fake->descriptors.end()) { violate("cuIpcGetMemHandle of memory that is no allocation of whole pages of 2 MB"); return kInvalidValue; }
+  *handle = IpcHandle{{'f', 'a', 'k', 'e', 'i', 'p', 'c', 0}, int(getpid()), found->second, fake->allocations[address], {}};
+  return kSuccess;
+}
+Result cuIpcOpenMemHandle_v2(uint64_t* address, IpcHandle handle, unsigned flags) {
+  UNCAPTURED("cuIpcOpenMemHandle_v2")
+  if (flags != 1 || memcmp(handle.magic, "fakeipc", 8)) { violate("cuIpcOpenMemHandle with wrong flags or handle"); return kInvalidValue; }
+  if (handle.pid == getpid()) { violate("cuIpcOpenMemHandle in the process that made the memory"); return kInvalidContext; }
+  std::string path = "/proc/" + std::to_string(handle.pid) + "/fd/" + std::to_string(handle.descriptor);
+  int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (descriptor < 0) return kInvalidHandle;
+  void* mapped = mmap(nullptr, kIpcHeader + handle.size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  close(descriptor);
+  if (mapped == MAP_FAILED) return kInvalidHandle;
+  *address = reinterpret_cast<uint64_t>(mapped) + kIpcHeader;
+  replace_opener(*address, 0, getpid());
+  fake->opened[*address] = handle.size;
+  return kSuccess;
+}
+Result cuIpcCloseMemHandle(uint64_t address) {
+  UNCAPTURED("cuIpcCloseMemHandle")
+  auto found = fake->opened.find(address);
+  if (found == fake->opened.end()) { violate("cuIpcCloseMemHandle of memory that was not opened"); return kInvalidValue; }
+  replace_opener(address, getpid(), 0);
+  munmap(reinterpret_cast<void*>(address - kIpcHeader), kIpcHeader + found->second);
+  fake->opened.erase(found);
   return kSuccess;
 }
 Result cuMemHostAlloc(void** address, size_t size, unsigned flags) {
@@ -371,7 +453,7 @@ Result cuMemHostGetDevicePointer_v2(uint64_t* device, void* host, unsigned) {
 Result cuMemcpyHtoDAsync_v2(uint64_t device, const void* host, size_t size, void* stream) {
   IN_CONTEXT("cuMemcpyHtoDAsync_v2")
   if (!stream || !stream_known(stream)) { violate("a copy on the default or an unknown stream"); return kInvalidHandle; }
-  if (!inside(fake->allocations, device, size) && !in_global(device, size)) { violate("a copy outside of an allocation"); return kInvalidValue; }
+  if (!on_device(device, size) && !in_global(device, size)) { violate("a copy outside of an allocation"); return kInvalidValue; }
   memcpy(reinterpret_cast<void*>(device), host, size);
   return kSuccess;
 }
@@ -379,15 +461,14 @@ Result cuMemcpyDtoHAsync_v2(void* host, uint64_t device, size_t size, void* stre
   if (fake->kernel) fake->kernel("", device, nullptr, 0, 0);  // the kernel may have ended in the meantime
   IN_CONTEXT("cuMemcpyDtoHAsync_v2")
   if (!stream || !stream_known(stream)) { violate("a copy on the default or an unknown stream"); return kInvalidHandle; }
-  if (!inside(fake->allocations, device, size)) { violate("a copy outside of an allocation"); return kInvalidValue; }
+  if (!on_device(device, size)) { violate("a copy outside of an allocation"); return kInvalidValue; }
   memcpy(host, reinterpret_cast<void*>(device), size);
   return kSuccess;
 }
 Result cuPointerGetAttribute(void* value, int which, uint64_t address) {
   ENTER("cuPointerGetAttribute")
   if (which != 9) { violate("cuPointerGetAttribute"); return kInvalidValue; }
-  for (auto& [begin, size] : fake->allocations)
-    if (address >= begin && address < begin + size) { *static_cast<int*>(value) = 0; return kSuccess; }
+  if (on_device(address, 1)) { *static_cast<int*>(value) = 0; return kSuccess; }
   return kInvalidValue;
 }
 

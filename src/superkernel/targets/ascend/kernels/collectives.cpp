@@ -133,4 +133,19 @@ void gather(uint64_t first_slot) {
         at += here;
     }
 }
+
+// window, y; stride, ranks, then for each rank: where its part for this rank begins in its slot, and its bytes
+void gather_parts(uint64_t first_slot) {
+    auto window = sk::buffer<char>(first_slot, 0), y = sk::buffer<char>(first_slot, 1);
+    int64_t stride = number(first_slot, 2), ranks = number(first_slot, 3), whole = 0;
+    for (int64_t rank = 0; rank < ranks; ++rank) whole += number(first_slot, int(5 + 2 * rank));
+    Share share(whole);
+    int64_t begin = 0;  // of the part of a rank in y
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+        int64_t first = number(first_slot, int(4 + 2 * rank)), end = begin + number(first_slot, int(5 + 2 * rank));
+        int64_t from = share.begin > begin ? share.begin : begin, to = share.end < end ? share.end : end;
+        if (from < to) copy(y + from, window + (rank * stride + first + from - begin), to - from);
+        begin = end;
+    }
+}
 }

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ....errors import UnsupportedError
 from ...protocol import Outputs, SequencedLaunch, TimedLaunch
 from ..executable import AscendExecutable
 from .launch import MEMORY, AscendLoadedKernel
@@ -54,6 +55,12 @@ class AscendLauncher:
         return call
 
     sequence = staticmethod(AscendLaunchSequence)
+
+    def connect_ranks(self, kernel: AscendLoadedKernel, store: object, timeout_s: float) -> None:
+        raise UnsupportedError(
+            f"super_kernel_scope {kernel.plan.graph.name!r}: launches on several NPUs are not connected: run it with "
+            "sk.emulate_ranks"
+        )
 
     def time_launches(self, enabled: bool) -> None: ...  # every launch takes its times
 

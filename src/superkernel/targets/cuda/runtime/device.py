@@ -139,6 +139,12 @@ class CudaDevice:
                 return self.properties.sms
         return min(self.properties.sms, int(affinity.sm_count))
 
+    def uses_mps(self) -> bool:
+        """Whether kernels of several processes run beside each other; without MPS processes take turns."""
+        value = c_int()  # drivers before CUDA 12.3 do not know the attribute
+        code = self.driver.code("cuDeviceGetAttribute", byref(value), DeviceAttribute.MPS_ENABLED, self.handle)
+        return not code and bool(value.value)
+
     def stream_sms(self, stream: int) -> int:
         """The SMs of a stream: those of its green context, where it has one."""
         driver, green, resource = self.driver, c_void_p(), DeviceResource()

@@ -15,7 +15,8 @@ from .device import CAPTURED_ELSEWHERE, open_device
 from .driver_functions import CaptureStatus, CuCode, CuLaunchConfig, cooperative_attribute
 from .event_words import event_address
 from .image import KernelImage
-from .modules import check_resident, find_function, load_module, release_module
+from .modules import blocks_per_sm, check_resident, find_function, load_module, release_module
+from .rank_connection import RankConnection
 from .sync_state import LaunchState
 from .watchdog import PATIENCE_S, WATCHDOG
 
@@ -51,6 +52,7 @@ class DeviceKernel:
         except LaunchError as error:
             raise LaunchError(f"{where}{error}") from error
         self.image, self._where = image, where
+        self.ranks: RankConnection | None = None  # the other processes that launches wait for
         self._states: dict[int, LaunchState] = {}  # by stream
         self._captured: list[LaunchState] = []
         try:
@@ -79,6 +81,12 @@ class DeviceKernel:
     def _check_resident(self, sms: int) -> None:
         image = self.image
         check_resident(self.device, self._function, image.sms, image.threads, image.shared_bytes, sms, self._where)
+
+    def gpu_share(self) -> float:
+        """Which part of the device its blocks fill; it is current."""
+        image, device = self.image, self.device
+        fit = blocks_per_sm(device, self._function, image.threads, image.shared_bytes, self._where)
+        return image.sms / (fit * device.usable_sms)
 
     # launching; the caller holds the lock of the kernel
 
@@ -149,16 +157,22 @@ class DeviceKernel:
             raise LaunchError(
                 f"{self._where}launch: the capture of this stream has failed already; end it, and capture again"
             )
-        state = self._state_of(stream, captured=status is CaptureStatus.ACTIVE)
         for earlier_state in self.states():
             self.raise_error(earlier_state)
+        captured = status is CaptureStatus.ACTIVE
+        if self.ranks is not None:
+            self.ranks.begin(stream, captured)
+        state = self._state_of(stream, captured)
         with device.current():
             self._fill(values, state, events)
             for earlier in earlier_streams:
                 if earlier != stream:
                     device.order_after(stream, earlier, f"{self._where}waiting for the arrays that were passed")
         if code := self._launch(state.config_reference, self._function_handle, values.parameters, None):
-            raise self._launch_error(code)
+            error = self._launch_error(code)
+            if self.ranks is not None:
+                self.ranks.fail(str(error))
+            raise error
         state.launches += 1
         self.last = state
 
@@ -181,7 +195,7 @@ class DeviceKernel:
         if state is None:
             with self.device.current():
                 self._check_resident(self.device.stream_sms(stream))
-                state = LaunchState(self.device, self.image, stream, captured)
+                state = LaunchState(self.device, self.image, stream, captured, self.ranks)
             state.config = self._config(stream)
             state.config_reference = byref(state.config)
             if captured:
@@ -259,6 +273,8 @@ class DeviceKernel:
             end = monotonic() + PATIENCE_S
             for state in running:
                 state.abort(None)
+            if running and self.ranks is not None:
+                self.ranks.fail("a launch was interrupted")
             for state in running:
                 with state.recovering:
                     state.recover(max(0.0, end - monotonic()))
@@ -291,3 +307,5 @@ def close_forgotten(kernels: Mapping[int, DeviceKernel]) -> None:
                 WATCHDOG.forget(state)
         else:
             kernel.close(waits=False)
+            if kernel.ranks is not None:
+                kernel.ranks.close(waits=False)

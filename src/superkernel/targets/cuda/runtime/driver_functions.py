@@ -75,6 +75,7 @@ class DeviceAttribute(IntEnum):
     MAX_REGISTERS_PER_MULTIPROCESSOR = 82
     COOPERATIVE_LAUNCH = 95
     MAX_SHARED_MEMORY_PER_BLOCK_OPTIN = 97
+    MPS_ENABLED = 133
 
 
 class FunctionAttribute(IntEnum):
@@ -104,6 +105,7 @@ POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9
 EXEC_AFFINITY_SM_COUNT = 0
 DEV_RESOURCE_TYPE_SM = 1
 LAUNCH_ATTRIBUTE_COOPERATIVE = 2
+IPC_LAZY_PEER_ACCESS = 1  # of cuIpcOpenMemHandle, which takes no other flag
 
 
 class CuLaunchAttributeValue(ctypes.Union):
@@ -129,6 +131,12 @@ class CuLaunchConfig(ctypes.Structure):
         ("attributes", POINTER(CuLaunchAttribute)),
         ("attribute_count", c_uint),
     )
+
+
+class CuIpcMemHandle(ctypes.Structure):
+    """CUipcMemHandle."""
+
+    _fields_ = (("reserved", c_ubyte * 64),)
 
 
 class ExecAffinity(ctypes.Structure):
@@ -196,6 +204,10 @@ FUNCTIONS = (
     DriverFunction("cuMemcpyHtoDAsync_v2", (_ADDRESS, c_void_p, c_size_t, c_void_p)),
     DriverFunction("cuMemcpyDtoHAsync_v2", (c_void_p, _ADDRESS, c_size_t, c_void_p)),
     DriverFunction("cuPointerGetAttribute", (c_void_p, c_int, _ADDRESS)),
+    # memory of another process
+    DriverFunction("cuIpcGetMemHandle", (POINTER(CuIpcMemHandle), _ADDRESS), optional=True),
+    DriverFunction("cuIpcOpenMemHandle_v2", (_OUT_ADDRESS, CuIpcMemHandle, c_uint), optional=True),
+    DriverFunction("cuIpcCloseMemHandle", (_ADDRESS,), optional=True),
     # streams and events
     DriverFunction("cuStreamCreate", (_OUT_HANDLE, c_uint)),
     DriverFunction("cuStreamDestroy_v2", (c_void_p,)),

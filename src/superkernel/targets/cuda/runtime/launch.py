@@ -17,12 +17,23 @@ from typing import Any
 from ....errors import LaunchError, UnsupportedError
 from ....model.events import Event
 from ....plan.spans import Span, spans_of
-from ...buffers import IN_ARENA, bind
+from ...buffers import IN_ARENA, bind, check_names
 from ...protocol import BoundArguments, LaunchInputs, OpLabel, RawValue
-from .arguments import CudaMemory, address_device, common_device, current_stream, pending_streams, stream_reader
+from ...ranks.store_exchange import Store
+from .arguments import (
+    CudaMemory,
+    address_device,
+    common_device,
+    current_device,
+    current_stream,
+    pending_streams,
+    stream_reader,
+)
+from .device import open_device
 from .device_kernel import DeviceKernel, LaunchValues, close_forgotten, values_type
 from .image import KernelImage
 from .launch_timing import TIMING
+from .rank_connection import RankConnection, needs_ranks
 from .tensor_binder import TensorAddresses, TensorBinder
 from .time_stamps import CudaTimeStamps, device_clock
 
@@ -40,6 +51,8 @@ class CudaLoadedKernel:
         self._lock = threading.Lock()
         self._kernels: dict[int, DeviceKernel] = {}  # by device
         self._closed = False
+        self._ranks: RankConnection | None = None
+        self._needs_ranks = needs_ranks(self._graph)
         self._arena = frozenset(image.plan.memory.offsets)
         self._binder = TensorBinder(self._graph, self._arena)
         self._reused: dict[_ReuseKey, LaunchValues] = {}
@@ -50,13 +63,53 @@ class CudaLoadedKernel:
         self._tensor_stream: Callable[[int], int] | None = None  # reads torch's current stream, once torch is here
         weakref.finalize(self, close_forgotten, self._kernels).atexit = False
 
+    # other ranks
+
+    def connect_ranks(self, store: Store, timeout_s: float) -> None:
+        """On the device that is current now; waits for all ranks."""
+        device = open_device(current_device())
+        with self._lock:
+            if self._closed:
+                raise self._refusal()
+            if self._kernels:
+                raise LaunchError(f"{self._where}it is connected to other ranks already; compile it again")
+            device.check_process(self._where)
+            kernel = DeviceKernel(self._image, device.index)
+            try:
+                with device.current():
+                    share = kernel.gpu_share()
+                    kernel.ranks = self._ranks = RankConnection(self.plan, device, share, store, timeout_s)
+            except BaseException:  # also Ctrl-C while it waits for the others
+                kernel.close()
+                raise
+            self._kernels[device.index] = kernel
+
+    def _with_windows(self, buffers: Mapping[str, Any]) -> Mapping[str, Any]:
+        if self._ranks is None:
+            self._refuse_ranks()
+            return buffers
+        check_names(self._graph, buffers)
+        return self._ranks.with_windows(buffers)
+
+    def _refuse_ranks(self, index: int | None = None) -> None:
+        if self._ranks is not None:
+            raise LaunchError(
+                f"{self._where}its ranks were connected on another GPU than cuda:{index}; pass buffers of that one"
+            )
+        if self._needs_ranks is not None:
+            raise UnsupportedError(
+                f"{self._where}it waits for other ranks of {self._needs_ranks.group}: call sk.connect_ranks(kernel, "
+                "store) in the process of each rank first, all on one GPU, or run it with sk.emulate_ranks"
+            )
+
     # launching
 
     def launch(self, buffers: Mapping[str, Any], launch_inputs: LaunchInputs) -> dict[str, Any]:
-        fast = None if self._events else self._binder.bind(buffers)
+        fast = None if self._events or self._needs_ranks is not None else self._binder.bind(buffers)
         if fast is not None:
             self._launch_fast(fast)
             return fast.outputs
+        buffers = self._with_windows(buffers)
         bound = bind(self._graph, buffers, self._arena, MEMORY)
         index = common_device(buffers, self._where)
         values = self._filled(bound.values, bound.sizes)
@@ -86,6 +139,7 @@ class CudaLoadedKernel:
         self._reused[key] = values
 
     def bind(self, buffers: Mapping[str, Any], launch_inputs: LaunchInputs) -> BoundArguments:
+        buffers = self._with_windows(buffers)
         bound = bind(self._graph, buffers, self._arena, MEMORY)
         index = common_device(buffers, self._where)
         kernel = self._on(index)
@@ -104,7 +158,7 @@ class CudaLoadedKernel:
 
     def _may_repeat(self) -> bool:
         """Whether a launch may take the short way."""
-        return not (self._closed or TIMING.enabled)
+        return not (self._closed or TIMING.enabled or self._ranks is not None)
 
     def launch_bound(self, arguments: BoundArguments, launch_inputs: LaunchInputs) -> None:
         values = arguments.values
@@ -189,14 +243,6 @@ class CudaLoadedKernel:
         if self._image.stamp_room and not state.captured:
             self._of_thread.stamps = self._read_stamps(kernel, self._of_thread.times[1])
 
-    def _refuse_ranks(self) -> None:
-        for collective in self._graph.collectives:
-            if collective.group.size > 1:
-                raise UnsupportedError(
-                    f"{self._where}it waits for other ranks of {collective.group}; launches on several GPUs are not "
-                    "connected: run it with sk.emulate_ranks"
-                )
-
     def _on(self, index: int) -> DeviceKernel:
         """Loaded at the first launch on a device."""
         kernel = self._kernels.get(index)
@@ -206,7 +252,7 @@ class CudaLoadedKernel:
                     raise self._refusal()
                 kernel = self._kernels.get(index)
                 if kernel is None:
-                    self._refuse_ranks()
+                    self._refuse_ranks(index)
                     kernel = self._kernels[index] = DeviceKernel(self._image, index)
         return kernel
 
@@ -237,6 +283,8 @@ class CudaLoadedKernel:
                 failed = failed or error
             kernel.close()
         self._kernels.clear()
+        if self._ranks is not None:
+            self._ranks.close()
         if failed is not None:
             raise failed
 

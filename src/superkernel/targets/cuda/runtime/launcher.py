@@ -8,6 +8,7 @@ from typing import Any
 
 from ....plan import Plan
 from ...protocol import Outputs, SequencedLaunch, TimedLaunch
+from ...ranks.store_exchange import Store
 from ..device import DeviceDescription
 from ..executable import CudaExecutable
 from .arguments import CudaMemory, cuda_torch
@@ -68,6 +69,9 @@ class CudaLauncher:
                 return call()
 
         return on_stream
+
+    def connect_ranks(self, kernel: CudaLoadedKernel, store: Store, timeout_s: float) -> None:
+        kernel.connect_ranks(store, timeout_s)
 
     sequence = staticmethod(CudaLaunchSequence)
     time_launches = staticmethod(TIMING.switch)

@@ -24,6 +24,7 @@ from .arguments import allocated, cuda_torch
 from .device import CudaDevice
 from .driver_functions import CuLaunchConfig
 from .image import KernelImage
+from .rank_connection import RankConnection
 
 DELAYS = "SUPERKERNEL_TEST_DELAYS"  # a seed: every wait and arrival may be late, in kernels built while it is set
 _U32 = 1 << 32
@@ -54,8 +55,16 @@ class StateSnapshot:
 class LaunchState:
     """The state of the launches of a kernel on one stream, or of one captured launch."""
 
-    def __init__(self, device: CudaDevice, image: KernelImage, stream: int, captured: bool) -> None:
-        """The device is current."""
+    def __init__(
+        self,
+        device: CudaDevice,
+        image: KernelImage,
+        stream: int,
+        captured: bool,
+        ranks: RankConnection | None = None,
+    ) -> None:
+        """The device is current. `ranks`: the other processes that its launches wait for."""
+        self.ranks = ranks
         self.device, self.image, self.stream, self.captured = device, image, stream, captured
         self.launches = 0  # since the last reset; of a captured launch the graph knows
         self.resets = 0
@@ -155,6 +164,12 @@ class LaunchState:
                 break
         self.reset()
         return True
+
+    @property
+    def patience_s(self) -> float:
+        """How long a launch may make no progress; 0: for ever."""
+        limits = [self.image.watchdog_s, self.ranks.timeout_s if self.ranks is not None else 0.0]
+        return min(filter(None, limits), default=0.0)
 
     def read_stamps(self) -> np.ndarray[Any, np.dtype[np.uint64]]:
         """Of the last launch, per core. The device is current."""

@@ -21,6 +21,7 @@ from .image import KernelImage
 from .sync_state import LaunchState, StateSnapshot
 
 _LEAST_PERIOD_S, _MOST_PERIOD_S = 0.02, 5.0
+_RANKS_PERIOD_S = 0.25  # of launches that wait for other ranks, which may have ended
 _LAST_WAIT_S = 2.0  # for the thread, when the interpreter ends
 _MOST_BLOCKS = 4  # that a report names of a core
 PATIENCE_S = 5.0  # how long an aborted launch may take to end
@@ -48,7 +49,7 @@ class Watchdog:
         self._stopped = False
 
     def watch(self, state: LaunchState) -> None:
-        if not state.image.watchdog_s:
+        if not state.patience_s:
             return
         with self._condition:
             self._watched[state] = _Watched(state)
@@ -96,8 +97,7 @@ class Watchdog:
                 while not self._watched and not self._stopped:
                     self._condition.wait()
                 if not self._stopped:
-                    shortest = min(watched.state.image.watchdog_s for watched in self._watched.values())
-                    self._condition.wait(min(max(shortest / 4, _LEAST_PERIOD_S), _MOST_PERIOD_S))
+                    self._condition.wait(min(_period_s(watched.state) for watched in self._watched.values()))
                 if self._stopped:
                     return
                 present = list(self._watched.values())
@@ -138,22 +138,43 @@ class Watchdog:
         snapshot = state.snapshot()
         if state.completed(snapshot):
             watched.ended = counted
+        elif state.ranks is not None and (trouble := state.ranks.trouble()):
+            self._end_ranks(state, f"{state.image.where}{state.image.entry} is stopped: {trouble}")
+            return
         if snapshot.idle or watched.snapshot != snapshot:
             watched.snapshot, watched.since = snapshot, now
             return
-        if now - watched.since < state.image.watchdog_s:
+        if now - watched.since < state.patience_s:
             return
         watched.since = now  # said again after the next period
-        report = stall_report(state.image, snapshot, state.image.watchdog_s)
+        report = stall_report(state.image, snapshot, state.patience_s)
+        if state.ranks is not None and (late := state.ranks.late(snapshot.epoch + 1)):
+            report = f"{report}\n{late}"
         _publish(state.image, report)
         if snapshot.inside:
             if state.image.watchdog_exits:
                 os._exit(STALLED_STATUS)
             return
+        if state.ranks is not None:
+            self._end_ranks(state, report)
+            return
         with state.recovering:
             state.abort(LaunchError(report))
             if state.captured:  # no later call of the user can reset it: its graph is replayed without this run time
                 state.recover(PATIENCE_S)
+
+    def _end_ranks(self, state: LaunchState, report: str) -> None:
+        """The launch waits in vain for another rank; the other ranks are told."""
+        assert state.ranks is not None
+        with state.recovering:
+            state.abort(LaunchError(report))
+        state.ranks.fail(report)
+
+
+def _period_s(state: LaunchState) -> float:
+    """Between two looks."""
+    period = min(max(state.patience_s / 4, _LEAST_PERIOD_S), _MOST_PERIOD_S)
+    return period if state.ranks is None else min(period, _RANKS_PERIOD_S)
 
 
 def stall_report(image: KernelImage, snapshot: StateSnapshot, seconds: float) -> str:

@@ -14,9 +14,9 @@ from typing import Any
 
 from .....model import window_layout
 from .....model.ranks import RankGroup
+from ....ranks.process_identity import ProcessIdentity
+from ....ranks.shared_file import SharedFile
 from ..host_library import HostLibrary, loaded_hosts
-from .process_identity import ProcessIdentity
-from .shared_file import SharedFile
 
 
 class RankWatch:

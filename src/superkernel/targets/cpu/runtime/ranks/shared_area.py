@@ -20,15 +20,16 @@ import numpy as np
 
 from .....errors import LaunchError
 from .....model import window_layout
+from .....model.rank_sequence import RankSequences
 from .....model.ranks import RankGroup
 from .....model.window_layout import FAILED, PAGE, RANK_LINE, WindowLayout, next_round
-from .membership import GivenUpError, introduce
-from .process_identity import SHARED_MEMORY, ProcessIdentity
-from .rank_records import RankRecords
-from .rank_session import RankSession
+from ....ranks.membership import GivenUpError, introduce
+from ....ranks.process_identity import SHARED_MEMORY, ProcessIdentity
+from ....ranks.rank_records import RankRecords
+from ....ranks.rank_session import RankSession
+from ....ranks.shared_file import SharedFile
+from ....ranks.store_exchange import Missing, Said, Store, StoreExchange, names_of
 from .rank_watch import RankWatch
-from .shared_file import SharedFile
-from .store_exchange import Missing, Said, Store, StoreExchange, names_of
 
 DEFAULT_TIMEOUT_S = 1800.0  # that of torch.distributed's process groups
 _areas_made: dict[tuple[str, str, int], int] = {}  # by session, group and rank; the ranks of a group count alike
@@ -78,6 +79,7 @@ class SharedArea:
         *,
         session: RankSession = _ONLY_SESSION,
         group_exists: Callable[[], bool] = lambda: True,
+        sequences: RankSequences | None = None,
         folder: Path = SHARED_MEMORY,
     ) -> None:
         self.group, self.timeout_s, self._group_exists = group, timeout_s, group_exists
@@ -85,7 +87,7 @@ class SharedArea:
         self._closed = self._failure = ""
         self.processes: list[ProcessIdentity] = []
         self._guard = threading.Lock()
-        self._session = session
+        self._session, self._sequences = session, sequences
         while True:
             number = _next_number(session, group)
             exchange = StoreExchange(store, group, f"superkernel/{group.name}/{session.token}/{number}", timeout_s)
@@ -110,7 +112,7 @@ class SharedArea:
         listing: Sequence[str],
         folder: Path,
     ) -> None:
-        members = introduce(exchange, self.group, windows, digest, listing, folder, self._ended)
+        members = introduce(exchange, self.group, windows, digest, listing, folder, self._ended, self._sequences)
         self.processes = [ProcessIdentity(**member["process"]) for member in members]
         self._layout = AreaLayout(
             self.group.size, tuple(map(max, zip(*(member["slots"] for member in members), strict=True)))

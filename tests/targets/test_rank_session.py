@@ -8,9 +8,9 @@ import pytest
 from targets.cpu.ranks.rank_threads import FolderStore, as_ranks, group_of, make_area
 
 from superkernel.errors import LaunchError
-from superkernel.targets.cpu.runtime.ranks import process_identity
-from superkernel.targets.cpu.runtime.ranks.process_identity import ProcessIdentity
-from superkernel.targets.cpu.runtime.ranks.rank_session import RankSession, meet
+from superkernel.targets.ranks import process_identity
+from superkernel.targets.ranks.process_identity import ProcessIdentity
+from superkernel.targets.ranks.rank_session import RankSession, meet
 
 
 @pytest.fixture

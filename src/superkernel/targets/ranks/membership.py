@@ -1,4 +1,4 @@
-"""targets.cpu.runtime.ranks.membership: ranks introduce themselves -> they may share memory, or an error on all."""
+"""targets.ranks.membership: ranks introduce themselves -> they may share memory, or an error on all."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from .....errors import LaunchError, UnsupportedError
-from .....model.ranks import RankGroup
+from ...errors import LaunchError, UnsupportedError
+from ...model.rank_sequence import RankCircleError, RankSequences
+from ...model.ranks import RankGroup
 from .process_identity import ProcessIdentity, host_id
 from .store_exchange import Missing, Said, StoreExchange, names_of
 
@@ -25,6 +26,7 @@ def introduce(
     listing: Sequence[str],
     folder: Path,
     ended: Callable[[Missing], str] = lambda missing: "",
+    sequences: RankSequences | None = None,
 ) -> list[Said]:
     """What every rank says of itself, once all can share memory and have the same collectives.
 
@@ -40,6 +42,7 @@ def introduce(
             "digest": digest,
             "listing": list(listing),
             "slots": list(windows.values()),
+            "sequences": {} if sequences is None else sequences.to_json(),
         },
     )
     members = exchange.hear_all("member", ended)
@@ -61,8 +64,20 @@ def introduce(
             f"{names_of(group, [group.rank])} to user {mine['user']}; shared memory is for one user"
         )
     _compare(group, members, where)
+    if sequences is not None:  # before the errors of others, which may be this one
+        _check_sequences(sequences, members, where)
     _raise_errors(group, range(group.size), members, where)
     return members
+
+
+def _check_sequences(sequences: RankSequences, members: Sequence[Said], where: str) -> None:
+    for member in members:
+        sequences.learn(member["sequences"])
+    if circle := sequences.circle():
+        raise RankCircleError(
+            f"{where}the ranks would wait for each other for ever: {circle}. Nothing was run. Groups overlap here, and "
+            "their collectives must be in one order on all ranks"
+        )
 
 
 def _raise_errors(group: RankGroup, places: Sequence[int], members: Sequence[Said], where: str) -> None:

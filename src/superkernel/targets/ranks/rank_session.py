@@ -1,4 +1,4 @@
-"""targets.cpu.runtime.ranks.rank_session: a process group and its store -> what its ranks say when they meet.
+"""targets.ranks.rank_session: a process group and its store -> what its ranks say when they meet.
 
 A store may still have what an earlier group of the same name has left there, also of the same processes. So each rank
 brings a new token and repeats which tokens it has read, until all ranks repeat the same, their own among them.
@@ -11,8 +11,8 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from .....errors import LaunchError
-from .....model.ranks import RankGroup
+from ...errors import LaunchError
+from ...model.ranks import RankGroup
 from . import process_identity
 from .process_identity import ProcessIdentity
 from .store_exchange import Said, Store, StoreExchange, names_of

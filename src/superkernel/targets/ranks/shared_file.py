@@ -1,4 +1,4 @@
-"""targets.cpu.runtime.ranks.shared_file: a file in shared memory that the ranks of one user map: made, opened, swept.
+"""targets.ranks.shared_file: a file in shared memory that the ranks of one user map: made, opened, swept.
 
 Each rank holds a record lock on a byte of the file while it lives. The kernel releases it when the process ends,
 however it ends, and a forked child does not have it.
@@ -14,7 +14,7 @@ import struct
 import threading
 from pathlib import Path
 
-from .....errors import LaunchError
+from ...errors import LaunchError
 from .process_identity import SHARED_MEMORY
 
 _PREFIX = "superkernel-"

@@ -1,4 +1,4 @@
-"""targets.cpu.runtime.ranks.process_identity: which machine and process this is, in words that other ranks compare."""
+"""targets.ranks.process_identity: which machine and process this is, in words that other ranks compare."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from .....errors import LaunchError
+from ...errors import LaunchError
 
 SHARED_MEMORY = Path("/dev/shm")
 

@@ -1,4 +1,4 @@
-"""targets.cpu.runtime.ranks.store_exchange: what each rank says, through the store of its group -> what all say."""
+"""targets.ranks.store_exchange: what each rank says, through the store of its group -> what all say."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from .....errors import LaunchError
-from .....model.ranks import RankGroup
+from ...errors import LaunchError
+from ...model.ranks import RankGroup
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.0005, 0.05
 _LIVENESS_PERIOD_S = 0.25

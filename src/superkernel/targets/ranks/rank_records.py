@@ -1,4 +1,4 @@
-"""targets.cpu.runtime.ranks.rank_records: why a rank has failed, in memory that the other ranks read."""
+"""targets.ranks.rank_records: why a rank has failed, in memory that the other ranks read."""
 
 from __future__ import annotations
 
