@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ _WORTH_A_TEAM = 1.1  # a team occupies other cores: it must be so much faster th
 _WARM_UP_NS, _BURST_NS = 20_000_000, 2_000_000
 _BURSTS, _FEWEST_CALLS = 9, 3  # of each way to launch; in a burst
 _ATTEMPTS, _PAUSE_S = 3, 0.1  # while a team seems no faster: another program may have had its processor for a moment
+_LOOKS = 5
 _SMALL_BYTES = 1 << 19  # read and written by a launch; below, waking a team costs more than it saves
 
 Times = Mapping[str, Sequence[int]]  # nanoseconds, by the way to launch
@@ -50,9 +52,10 @@ def choose_plans(folder: Path, manifest: Manifest, examples: Sequence[ExampleCal
             measured = {example: _times(models, example, bool(manifest.states)) for example in wanted}
     except (UnsupportedError, LaunchError):  # no object for this processor, or inputs that the model refuses
         return manifest
-    return _without_teams(
-        manifest, {example.launch for example, times in measured.items() if not is_worth_a_team(times)}
-    )
+    slower = {example for example, times in measured.items() if not is_worth_a_team(times)}
+    if slower and lacks_processors():  # the team did not get them, and a later call decides again
+        slower = {example for example in slower if _is_small(manifest, example)}
+    return _without_teams(manifest, {example.launch for example in slower})
 
 
 def _without_teams(manifest: Manifest, slower: Collection[str]) -> Manifest:
@@ -68,6 +71,23 @@ def _without_teams(manifest: Manifest, slower: Collection[str]) -> Manifest:
 def is_worth_a_team(times: Times) -> bool:
     """By the least times: other programs disturb some of the samples."""
     return min(times[_ALONE]) >= _WORTH_A_TEAM * min(times[_TEAM])
+
+
+def lacks_processors() -> bool:
+    """Whether more threads of the machine want to run than it has processors, in some looks one after the other."""
+    looks = []
+    for _ in range(_LOOKS):
+        sleep(_PAUSE_S / _LOOKS)
+        looks.append(runnable_threads() > (os.cpu_count() or 1))
+    return sum(looks) > _LOOKS // 2
+
+
+def runnable_threads() -> int:
+    """This one included; 0: the system does not say."""
+    try:
+        return int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0])
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def _times(models: Mapping[str, Any], example: ExampleCall, has_states: bool) -> Times:

@@ -243,6 +243,16 @@ SK_INLINE int64_t bytes_of_b(const Problem<T>& p) {
     return p.batches * p.n * p.k * int64_t(sizeof(T));
 }
 
+// Rows of a that dot products can read where they are: floats, whole spans, and not all in the same cache sets.
+template <class T>
+SK_INLINE const float* rows_in_place(const Problem<T>&, const T*) {
+    return nullptr;
+}
+SK_INLINE const float* rows_in_place(const Problem<float>& p, const float* a) {
+    const bool apart = p.m <= 4 || p.of_a.row * int64_t(sizeof(float)) % kPage != 0;
+    return p.of_a.column == 1 && p.k % kLanes == 0 && apart ? a : nullptr;
+}
+
 // Columns [begin, end) of one batch.
 template <class T>
 SK_NOINLINE void skinny_columns(const Problem<T>& p, Along along, int64_t batch, Range columns, RowScratch& scratch) {
@@ -265,7 +275,11 @@ SK_NOINLINE void skinny_columns(const Problem<T>& p, Along along, int64_t batch,
             sub.b = p.b + p.of_b.at(batch, i, begin);
             const T* a = p.a + p.of_a.at(batch, 0, i);
             if (along == Along::kDepth) {
-                gather_rows<kParts<T>>(a, p.of_a.row, p.of_a.column, p.m, sub.depth, scratch.a, sub.lda);
+                const float* const in_place = rows_in_place(p, a);
+                if (in_place == nullptr)
+                    gather_rows<kParts<T>>(a, p.of_a.row, p.of_a.column, p.m, sub.depth, scratch.a, sub.lda);
+                else
+                    sub.a = in_place, sub.lda = p.of_a.row;
                 add_dots(sub);
             } else {
                 gather_rows<1>(a, p.of_a.row, p.of_a.column, p.m, sub.depth, scratch.a, sub.lda);
