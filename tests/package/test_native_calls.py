@@ -1,4 +1,4 @@
-"""Calls by the builtin function of libsuperkernel: the same results and refusals as by the function written in Python."""
+"""Calls by the builtin function of libsuperkernel: results and refusals are those of the function written in Python."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_full_bucket_and_a_part_of_it(model: Any) -> None:
 )
 def test_arguments_that_do_not_fit_get_the_sentence_of_the_slow_check(model: Any, other: Any) -> None:
     for arguments in ((other, Y), (X, other)):
-        with pytest.raises(LaunchError, match="entry 'forward': input '[xy]'"):
+        with pytest.raises(LaunchError, match=r"entry 'forward': input '[xy]'"):
             model(*arguments)
     with pytest.raises(LaunchError, match="input 'y' was not passed"):
         model(X)

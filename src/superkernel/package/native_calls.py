@@ -48,17 +48,17 @@ class _Result(Structure):
     _fields_ = (("allocate", c_void_p), ("first", c_void_p), ("second", c_void_p))
 
 
+_POINTERS = (
+    "vector_call", "release_interpreter", "take_interpreter", "forget", "new_tuple", "set_item", "array_type",
+    "acquire", "release", "yes", "no", "otherwise", "refuse", "put", "statuses", "context", "inputs", "results",
+)  # fmt: skip
+_NUMBERS = ("input_count", "result_count", "status_count", "bucket_size")
+
+
 class _Call(Structure):
     _fields_ = (
-        *(
-            (name, c_void_p)
-            for name in (
-                "vector_call", "release_interpreter", "take_interpreter", "forget", "new_tuple", "set_item",
-                "array_type", "acquire", "release", "yes", "no", "otherwise", "refuse", "put", "statuses", "context",
-                "inputs", "results",
-            )  # fmt: skip
-        ),
-        *((name, c_int64) for name in ("input_count", "result_count", "status_count", "bucket_size")),
+        *((name, c_void_p) for name in _POINTERS),
+        *((name, c_int64) for name in _NUMBERS),
         ("entry", c_int32),
         ("shape", c_int32),
     )

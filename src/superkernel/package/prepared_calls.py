@@ -1,10 +1,10 @@
 """package.prepared_calls: an entry -> functions that check arguments of certain sizes in little time.
 
-Numpy arrays in their order are checked by a builtin function of `native_calls`. For tensors, for `out=`, and where there
-is no builtin function, functions are written for the number of inputs and outputs, without loops, as dataclasses write
-`__init__`: a call costs about two microseconds beside the model. Arguments that do not fit at first sight, such as a
-read-only array, an object with `__dlpack__` or an argument by name, are checked by `checked_calls`, which also says what
-is wrong.
+Numpy arrays in their order are checked by a builtin function of `native_calls`. For tensors, for `out=`, and where
+there is no builtin function, functions are written for the number of inputs and outputs, without loops, as dataclasses
+write `__init__`: a call costs about two microseconds beside the model. Arguments that do not fit at first sight, such
+as a read-only array, an object with `__dlpack__` or an argument by name, are checked by `checked_calls`, which also
+says what is wrong.
 """
 
 from __future__ import annotations
@@ -152,9 +152,7 @@ def _to_tensor(torch: Any, dtype: str) -> Callable[[Any], Any]:
     return lambda bits: from_numpy(bits.view(np.int16)).view(torch.bfloat16)
 
 
-def _written_call(
-    calls: EntryCalls, sized: _SizedShape, arrays: _ArrayLibrary, other_call: Call
-) -> Mapping[str, Call]:
+def _written_call(calls: EntryCalls, sized: _SizedShape, arrays: _ArrayLibrary, other_call: Call) -> Mapping[str, Call]:
     """`call`, and `put`, which puts results into what is returned; `other_call` takes arguments that do not fit."""
     context, shape = calls.context, sized.shape
     names: dict[str, Any] = {
