@@ -84,7 +84,7 @@ def _has_known_layout() -> bool:
         return False  # among them interpreters without a global lock, whose objects have a larger header
     fixed = np.zeros((2, 3), np.int64)
     fixed.flags.writeable = False
-    samples = (np.zeros((3, 1, 2), np.float32), np.zeros((4, 6), np.float64)[:, ::2], fixed)
+    samples: tuple[Array, ...] = (np.zeros((3, 1, 2), np.float32), np.zeros((4, 6), np.float64)[:, ::2], fixed)
     return all(map(_shows_array, samples))
 
 
