@@ -26,7 +26,7 @@ from .measure import Result, describe_machine
 from .package import Effort, compare, missing_peers
 from .package_costs import cost_of_python, costs_of_loading
 from .package_peers import prepare_ahead_of_time
-from .package_workloads import PackageWorkload, package_workloads
+from .package_workloads import WORKLOAD_COUNT, PackageWorkload, package_workload
 from .peers import INDUCTOR, OURS, fresh_caches, prepare, threads
 
 SHORT = Effort(5000, 1.0, 1.5, 0.4, all_of_ours=False, frozen=False)
@@ -44,7 +44,7 @@ def register_backend() -> None:
 def workload_of(index: int) -> PackageWorkload:
     """With the same weights in every process."""
     torch.manual_seed(0)
-    return package_workloads(quick=False)[index]
+    return package_workload(index)
 
 
 def compile_workload(index: int, folder: Path, cores: int) -> None:
@@ -81,9 +81,8 @@ def run_short(cores: int, seconds: float) -> Result:
     begin = time.monotonic()
     result = Result("package", describe_machine(cores))
     result.notes += [f"short: fewer calls, and {seconds:g} s for all", *missing_peers()]
-    count = len(package_workloads(quick=False))
     with tempfile.TemporaryDirectory() as made, fresh_caches(), threads(cores), torch.no_grad():
-        folders = [Path(made, str(index)) for index in range(count)]
+        folders = [Path(made, str(index)) for index in range(WORKLOAD_COUNT)]
         for folder in folders:
             folder.mkdir()
         result.notes += compile_all(folders, cores, COMPILE_SHARE * seconds)
