@@ -23,7 +23,7 @@ Array = np.ndarray[Any, Any]
 _BFLOAT16_BITS = "uint16"  # numpy has no bfloat16
 _NUMPY_DTYPES = {dtype: np.dtype(_BFLOAT16_BITS if dtype == "bfloat16" else dtype) for dtype in DTYPES}
 _HOST_DEVICES = (1, 3)  # of DLPack: the processor, and memory of the host that a GPU can read
-ALIGNED_FROM = 1024  # bytes; smaller arrays are not worth the time
+ALIGNED_FROM = 1 << 16  # bytes; to align smaller arrays takes longer than it saves
 
 # Where numpy keeps the address of an array's data: right behind the header of every Python object. Reading it takes an
 # eighth of the time of `array.ctypes.data`.

@@ -159,6 +159,8 @@ class LibraryFunctions:
         # without argument types: callers pass ctypes objects that they prepare once
         self.run_index = self._function("sk_run_index", c_int32)
         self.run_bucket = self._function("sk_run_bucket", c_int32)
+        # None: the library is that of a package which an older version has written
+        self.python_call = _address_of(self._library, "sk_python_call")
 
     def _function(self, name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
         try:
@@ -237,6 +239,11 @@ class LibraryFunctions:
 
     def write_state(self, context: int, name: str, address: int, size: int) -> None:
         self._check(self._state_set(context, name.encode(), address, size))
+
+
+def _address_of(library: ctypes.CDLL, name: str) -> int | None:
+    function = getattr(library, name, None)
+    return None if function is None else ctypes.cast(function, c_void_p).value
 
 
 def _text(raw: bytes | None) -> str:

@@ -1,8 +1,10 @@
 """package.prepared_calls: an entry -> functions that check arguments of certain sizes in little time.
 
-The functions are written for the number of inputs and outputs, without loops, as dataclasses write `__init__`: a call
-costs about two microseconds beside the model. Arguments that do not fit at first sight, such as a read-only array, an
-object with `__dlpack__` or an argument by name, are checked by `checked_calls`, which also says what is wrong.
+Numpy arrays in their order are checked by a builtin function of `native_calls`. For tensors, for `out=`, and where
+there is no builtin function, functions are written for the number of inputs and outputs, without loops, as dataclasses
+write `__init__`: a call costs about two microseconds beside the model. Arguments that do not fit at first sight, such
+as a read-only array, an object with `__dlpack__` or an argument by name, are checked by `checked_calls`, which also
+says what is wrong.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from ..targets.buffers import torch_or_none
 from .array_values import ALIGNED_FROM, DATA_OFFSET, HAS_KNOWN_LAYOUT, empty_array, numpy_dtype, read_address
 from .checked_calls import EntryCalls
 from .library_functions import ArrayType, EntryShape
+from .native_calls import native_call
 from .return_structure import expression
 from .shape_choice import choose_shape
 
@@ -73,6 +76,8 @@ def _call_by_sizes(calls: EntryCalls) -> Call:
         except (AttributeError, TypeError):  # no array, or a shape that is no tuple
             return calls.call(arguments, named, out)
         if call_for_sizes is not None:
+            if out is None and not named:
+                return call_for_sizes(*arguments)  # a builtin function takes no names
             return call_for_sizes(*arguments, out=out, **named)
         returned = calls.call(arguments, named, out)
         if not named and len(by_sizes) < _MOST_SIZES:
@@ -100,13 +105,19 @@ def _call_for_sizes(calls: EntryCalls, sized: _SizedShape) -> Call:
             return written[0](*values, **named)
         torch = torch_or_none()
         if torch is not None and isinstance(values[0], torch.Tensor):
-            written.append(_written_call(calls, sized, _torch(torch, sized.shape), checked_call))
+            written.append(_written_call(calls, sized, _torch(torch, sized.shape), checked_call)["call"])
         return checked_call(*values, **named)
 
     def checked_call(*values: Any, out: Any = None, **named: Any) -> Any:
         return calls.call([value for value in values if value is not _NOT_PASSED], named, out)
 
-    return _written_call(calls, sized, _NUMPY, call)
+    functions = _written_call(calls, sized, _NUMPY, call)
+    allocations = [_allocation(kind) for kind in sized.shape.outputs]
+    native = native_call(
+        calls.context, calls.index, sized.index, sized.shape, sized.size, calls.entry.returns, allocations,
+        functions["put"], functions["call"],
+    )  # fmt: skip
+    return functions["call"] if native is None else native
 
 
 _NUMPY = _ArrayLibrary(
@@ -141,8 +152,8 @@ def _to_tensor(torch: Any, dtype: str) -> Callable[[Any], Any]:
     return lambda bits: from_numpy(bits.view(np.int16)).view(torch.bfloat16)
 
 
-def _written_call(calls: EntryCalls, sized: _SizedShape, arrays: _ArrayLibrary, other_call: Call) -> Call:
-    """`other_call` takes the arguments that do not fit."""
+def _written_call(calls: EntryCalls, sized: _SizedShape, arrays: _ArrayLibrary, other_call: Call) -> Mapping[str, Call]:
+    """`call`, and `put`, which puts results into what is returned; `other_call` takes arguments that do not fit."""
     context, shape = calls.context, sized.shape
     names: dict[str, Any] = {
         "not_passed": _NOT_PASSED,
@@ -163,10 +174,11 @@ def _written_call(calls: EntryCalls, sized: _SizedShape, arrays: _ArrayLibrary, 
         "outputs": calls.output_addresses,
         "read_address": read_address,
         "data_offset": DATA_OFFSET,
-        "empty": np.empty,
-        "empty_array": empty_array,
-        **{f"result{index}_shape": kind.shape for index, kind in enumerate(shape.outputs)},
-        **{f"result{index}_kind": numpy_dtype(kind.dtype) for index, kind in enumerate(shape.outputs)},
+        **{
+            f"result{index}_{part}": value
+            for index, kind in enumerate(shape.outputs)
+            for part, value in zip(("allocate", "first", "second"), _allocation(kind), strict=True)
+        },
         **{f"source{index}_bytes": _size_of(kind) for index, kind in enumerate(shape.inputs)},
         **{f"target{index}_bytes": _size_of(kind) for index, kind in enumerate(shape.outputs)},
         **arrays.names,
@@ -178,8 +190,7 @@ def _written_call(calls: EntryCalls, sized: _SizedShape, arrays: _ArrayLibrary, 
     results = [arrays.result.format(f"result{index}", index) for index in range(len(shape.outputs))]
     returned = expression(calls.entry.returns, results, names)
     exec(compile(_call_source(sized, arrays, returned), f"<call of entry {calls.entry.name!r}>", "exec"), names)
-    call: Call = names["call"]
-    return call
+    return {name: names[name] for name in ("call", "put")}
 
 
 def _call_source(sized: _SizedShape, arrays: _ArrayLibrary, returned: str) -> str:
@@ -201,10 +212,7 @@ def _call_source(sized: _SizedShape, arrays: _ArrayLibrary, returned: str) -> st
         f"        return other_call({listed}, *more, out=out, **named)",
         "    if out is not None:",
         f"        return call_into(out, {listed})",
-        *(
-            f"    {result} = {_allocation(kind, index)}"
-            for index, (result, kind) in enumerate(zip(results, shape.outputs, strict=True))
-        ),
+        *(f"    {result} = {result}_allocate({result}_first, {result}_second)" for result in results),
         *_run_lines(sized, value_addresses, [_NUMPY.address.format(result) for result in results]),
         f"    return {returned}",
         "",
@@ -225,6 +233,9 @@ def _call_source(sized: _SizedShape, arrays: _ArrayLibrary, returned: str) -> st
         f"        return other_call({listed}, out=out)",
         *_run_lines(sized, sources, targets),
         "    return out",
+        "",
+        f"def put({', '.join(results)}):",
+        f"    return {returned}",
     ]
     return "\n".join(lines)
 
@@ -266,8 +277,8 @@ def _size_of(kind: ArrayType) -> int:
     return math.prod(kind.shape) * numpy_dtype(kind.dtype).itemsize
 
 
-def _allocation(kind: ArrayType, index: int) -> str:
-    """Of a numpy array for a result."""
+def _allocation(kind: ArrayType) -> tuple[Call, Any, Any]:
+    """A function and its two arguments, which return a numpy array for a result."""
     if _size_of(kind) < ALIGNED_FROM:
-        return f"empty(result{index}_shape, result{index}_kind)"
-    return f"empty_array({kind.dtype!r}, result{index}_shape)"
+        return np.empty, kind.shape, numpy_dtype(kind.dtype)
+    return empty_array, kind.dtype, kind.shape

@@ -27,6 +27,8 @@ from superkernel.package.manifest import (
 @pytest.fixture(autouse=True)
 def idle_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
+    monkeypatch.setattr(chosen, "runnable_threads", lambda: 1)
+    monkeypatch.setattr(chosen, "sleep", lambda seconds: None)
 
 
 PLAN = PackagedPlan(1, "sk_segment", (), (), 0, 0, 0, False, 0, (), (), 0, (), 0)
@@ -85,6 +87,34 @@ def test_a_team_must_be_clearly_faster(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert [plan.cores for plan in small.shapes[0].launches[0].plans] == [1]
     assert [[p.cores for p in shape.launches[0].plans] for shape in large.shapes] == [[4, 2, 1], [1]]
     assert FakeModel.resets > 0, "every call begins with the initial states"
+
+
+def test_a_team_that_was_disturbed_for_a_while_is_timed_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    models = {1: FakeModel(3000, 90_000), None: FakeModel(3000, 120_000)}
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        models[None]._times["large"] = 50_000  # the other program is done
+
+    monkeypatch.setattr(chosen, "load_model", lambda folder, threads=None: models[threads])
+    monkeypatch.setattr(chosen, "perf_counter_ns", lambda: FakeModel.now)
+    monkeypatch.setattr(chosen, "sleep", pause)
+    example = [ExampleCall("large", "large_0", (2,))]
+    _, large = choose_plans(tmp_path, MANIFEST, example).entries
+    assert [plan.cores for plan in large.shapes[0].launches[0].plans] == [4, 2, 1]
+    assert len(pauses) == 1, "no pause after a team that was faster"
+
+
+def test_where_a_team_got_no_processors_the_sizes_decide(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    models = {1: FakeModel(3000, 90_000), None: FakeModel(3000, 90_000)}
+    monkeypatch.setattr(chosen, "load_model", lambda folder, threads=None: models[threads])
+    monkeypatch.setattr(chosen, "perf_counter_ns", lambda: FakeModel.now)
+    monkeypatch.setattr(chosen, "runnable_threads", lambda: 1 + (os.cpu_count() or 1))
+    monkeypatch.setattr(chosen, "_is_small", lambda manifest, example: example.entry == "small")
+    small, large = choose_plans(tmp_path, MANIFEST, EXAMPLES).entries
+    assert [plan.cores for plan in small.shapes[0].launches[0].plans] == [1]
+    assert [plan.cores for plan in large.shapes[0].launches[0].plans] == [4, 2, 1]
 
 
 def test_on_a_busy_machine_the_sizes_decide(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

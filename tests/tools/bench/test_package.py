@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from superkernel.tools import bench  # noqa: E402
-from superkernel.tools.bench import package, package_workloads, workloads  # noqa: E402
+from superkernel.tools.bench import package, package_short, package_workloads, workloads  # noqa: E402
 from superkernel.tools.bench.latency import TimedRunner, latency_of, times_in_turns, times_of_calls  # noqa: E402
 from superkernel.tools.bench.measure import Comparison, Result, Timing  # noqa: E402
 from superkernel.tools.bench.package_peers import AOT, ONNX, OPENVINO, missing, tensors_of  # noqa: E402
@@ -115,6 +115,22 @@ def test_the_workloads_are_those_of_the_table_and_the_stateless_decoder_is_the_d
         "control policy": 1.5, "recommender": 1.5, "four blocks": 1.5, "state-space step": 1.5, "encoder": 1.2,
         "decode step": 1.2, "depthwise-separable net": None,
     }  # fmt: skip
+
+
+def test_the_short_suite_says_which_workloads_it_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(package_short, "compile_all", lambda folders, cores, seconds: ["compiled nothing"])
+    result = package_short.run_short(1, 0.0)
+    left_out = [note for note in result.notes if note.endswith("was not measured: the time was over")]
+    assert len(left_out) == package_workloads.WORKLOAD_COUNT and not result.comparisons
+    assert "compiled nothing" in result.notes
+
+
+def test_the_short_suite_registers_the_back_end_where_nothing_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    registered: list[str] = []
+    monkeypatch.setattr(torch._dynamo, "list_backends", lambda exclude_tags=(): ["inductor"])
+    monkeypatch.setattr(torch._dynamo, "register_backend", lambda function, name: registered.append(name))
+    package_short.register_backend()
+    assert registered == ["superkernel"]
 
 
 @pytest.mark.conformance

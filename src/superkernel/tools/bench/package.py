@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -31,12 +32,25 @@ from .peers import CORES, OURS, prepare, suite
 
 BACK_TO_BACK, BUSY = "back to back", "two busy processes beside"
 RATE = 1000.0
-CALLS = 10_000
 ROUNDS = 10
 TRIAL_CALLS = 200  # to choose the number of threads of each runner
 TAIL_LIMIT = 2.0
-# seconds of calls of one runner; slow ones make fewer calls, so that all workloads take less than 12 minutes
-PEER_SECONDS, RATE_SECONDS, BUSY_SECONDS = 4.0, 4.0, 3.0
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long a workload is measured. Seconds are those of one runner; slow ones make fewer calls."""
+
+    calls: int = 10_000
+    seconds: float = 4.0
+    seconds_at_rate: float = 4.0
+    seconds_beside_others: float = 3.0
+    all_of_ours: bool = True  # our calls are not limited by seconds
+    frozen: bool = True  # AOTInductor also with freezing
+
+
+FULL = Effort()  # all workloads take less than 12 minutes on two cores
+QUICK = Effort(calls=500, frozen=False)
 
 
 def run(quick: bool = False, cores: int = CORES) -> Result:
@@ -44,13 +58,11 @@ def run(quick: bool = False, cores: int = CORES) -> Result:
         result.notes = [note for note in result.notes if note.startswith("the load")]
         if quick:
             result.notes.append("quick: one workload, fewer calls, AOTInductor without freezing")
-        result.notes += [
-            f"{peer} was not measured: not installed: {', '.join(missing(peer))}" for peer in NEEDED if missing(peer)
-        ]
+        result.notes += missing_peers()
         for index, item in enumerate(package_workloads(quick)):
             place = Path(folder, str(index))
             place.mkdir()
-            compare(result, item, place, quick)
+            compare(result, item, place, QUICK if quick else FULL)
             if index == 0:
                 result.figures.append(cost_of_python(place / "model.sk", item.workload))
             torch._dynamo.reset()
@@ -59,18 +71,22 @@ def run(quick: bool = False, cores: int = CORES) -> Result:
     return result
 
 
-def compare(result: Result, item: PackageWorkload, folder: Path, quick: bool) -> None:
+def missing_peers() -> list[str]:
+    return [f"{peer} was not measured: not installed: {', '.join(missing(peer))}" for peer in NEEDED if missing(peer)]
+
+
+def compare(result: Result, item: PackageWorkload, folder: Path, effort: Effort) -> None:
     """Every runner is checked, its number of threads is chosen, and then all are timed in turns."""
     name = item.workload.name
     variants = [prepared for threads in sorted({1, result.cores}) for prepared in prepare_all(item, folder, threads)]
     check(result, item, variants)
     chosen = with_best_threads([prepared.runner for prepared in variants])
-    if not quick:
+    if effort.frozen:
         frozen = prepare_ahead_of_time(item.workload, folder, chosen[AOT].threads, frozen=True)
         check(result, item, [frozen])
         chosen[AOT_FROZEN] = frozen.runner
-    calls = CALLS // 20 if quick else CALLS
-    times = times_in_turns(chosen, calls, ROUNDS, seconds=PEER_SECONDS, unlimited=[PACKAGE])
+    unlimited = [PACKAGE] if effort.all_of_ours else []
+    times = times_in_turns(chosen, effort.calls, ROUNDS, seconds=effort.seconds, unlimited=unlimited)
     record(result, name, BACK_TO_BACK, chosen, times)
     ours, *peers = (timing_of(runner, taken) for runner, taken in times.items())
     compared = Comparison(name, ours, tuple(peers))
@@ -78,13 +94,14 @@ def compare(result: Result, item: PackageWorkload, folder: Path, quick: bool) ->
     result.figures += ratios(item, compared)
 
     rate = affordable_rate(max(timing.median for timing in (ours, *peers)))
-    times = times_in_turns(chosen, calls // 5, 2, rate, RATE_SECONDS)
+    times = times_in_turns(chosen, effort.calls // 5, 2, rate, effort.seconds_at_rate)
     record(result, name, f"{rate:g} calls a second", chosen, times)
     if rate == RATE:
         tail = latency_of(name, "", chosen[PACKAGE], times[PACKAGE]).tail
         result.figures.append(Figure(f"{name}: p99 to p50 at {rate:g} calls a second", tail, TAIL_LIMIT, False))
     with busy_processes(2):
-        record(result, name, BUSY, chosen, times_in_turns(chosen, calls // 5, 4, seconds=BUSY_SECONDS))
+        times = times_in_turns(chosen, effort.calls // 5, 4, seconds=effort.seconds_beside_others)
+        record(result, name, BUSY, chosen, times)
 
 
 def check(result: Result, item: PackageWorkload, variants: Sequence[Prepared]) -> None:

@@ -81,11 +81,13 @@ def prepare_torch(workload: Workload, threads: int) -> list[Prepared]:
 def prepare_ahead_of_time(workload: Workload, folder: Path, threads: int, frozen: bool) -> Prepared:
     """AOTInductor, called through the loader itself: the wrapper around it takes longer than small models."""
     torch.set_num_threads(threads)
-    exported = torch.export.export(_copy(workload), workload.inputs)
     path = folder / f"{'frozen' if frozen else 'plain'}_{threads}.pt2"
-    torch._inductor.aoti_compile_and_package(
-        exported, package_path=str(path), inductor_configs={"freezing": True} if frozen else None
-    )
+    if not path.exists():
+        torch._inductor.aoti_compile_and_package(
+            torch.export.export(_copy(workload), workload.inputs),
+            package_path=str(path),
+            inductor_configs={"freezing": True} if frozen else None,
+        )
     loaded: Any = torch._inductor.aoti_load_package(str(path))
     inputs = list(workload.inputs)
 

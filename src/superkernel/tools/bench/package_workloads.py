@@ -170,5 +170,12 @@ _WORKLOADS: tuple[Callable[[], PackageWorkload], ...] = (
 )
 
 
+WORKLOAD_COUNT = len(_WORKLOADS)
+
+
+def package_workload(index: int) -> PackageWorkload:
+    return _WORKLOADS[index]()
+
+
 def package_workloads(quick: bool) -> list[PackageWorkload]:
-    return [make() for make in (_WORKLOADS[:1] if quick else _WORKLOADS)]
+    return [package_workload(index) for index in range(1 if quick else WORKLOAD_COUNT)]

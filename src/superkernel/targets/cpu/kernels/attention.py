@@ -27,7 +27,7 @@ _ELEMENTS_PER_SPLIT = 32_768
 
 # One more block is worth its while if it takes over this much.
 _ELEMENTS_PER_BLOCK = 4096
-_MULTIPLICATIONS_PER_BLOCK = 32_768
+_MULTIPLICATIONS_PER_BLOCK = 8192
 
 _SIZES = parameters("batches heads group queries keys size splits")
 _PARAMS = {

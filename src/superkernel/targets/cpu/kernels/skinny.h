@@ -14,6 +14,7 @@ constexpr int64_t kRowSums = 4096;       // sums of a tile: half of an L1 cache
 constexpr int64_t kGranule = 16;         // columns that blocks do not divide: a cache line
 constexpr int64_t kGemvOuterRows = 8;     // rows of b per outer-product tile for one row of a (GEMV),
 constexpr int64_t kSkinnyOuterRows = 16;   // and for several rows: sums are loaded and stored less often
+constexpr int kTileGroup = kRegisters == 32 ? 6 : 2;  // rows of a register tile of four vectors
 constexpr int64_t kPage = 4096;
 constexpr int64_t kOuterPrefetchBytes = 16384;  // least prefetch distance of outer-product tiles
 constexpr int64_t kDotPrefetchBytes = 8192;         // prefetch distance of dot tiles
@@ -33,18 +34,21 @@ struct PrefetchShare {
     int first, last;
 };
 
-// Calls tile.template run<R>(row, ahead) for groups of R <= kRowGroup rows, as equal as possible.
+// Calls tile.template run<R>(row, ahead) for groups of R <= kTileGroup rows, as equal as possible.
 template <int Width, class Tile>
 SK_INLINE void for_row_groups(int64_t rows, const Tile& tile) {
-    const int64_t groups = divide_up(rows, kRowGroup);
+    constexpr bool large = kTileGroup == 6;
+    const int64_t groups = divide_up(rows, kTileGroup);
     for (int64_t row = 0, group = 0; row < rows; ++group) {
         const int64_t size = divide_up(rows - row, groups - group);
         const PrefetchShare ahead{int(Width * group / groups), int(Width * (group + 1) / groups)};
         switch (size) {
             case 1: tile.template run<1>(row, ahead); break;
             case 2: tile.template run<2>(row, ahead); break;
-            case 3: tile.template run<kRowGroup == 4 ? 3 : 1>(row, ahead); break;
-            default: tile.template run<kRowGroup>(row, ahead); break;
+            case 3: tile.template run<large ? 3 : 1>(row, ahead); break;
+            case 4: tile.template run<large ? 4 : 1>(row, ahead); break;
+            case 5: tile.template run<large ? 5 : 1>(row, ahead); break;
+            default: tile.template run<kTileGroup>(row, ahead); break;
         }
         row += size;
     }
@@ -239,6 +243,16 @@ SK_INLINE int64_t bytes_of_b(const Problem<T>& p) {
     return p.batches * p.n * p.k * int64_t(sizeof(T));
 }
 
+// Rows of a that dot products can read where they are: floats, whole spans, and not all in the same cache sets.
+template <class T>
+SK_INLINE const float* rows_in_place(const Problem<T>&, const T*) {
+    return nullptr;
+}
+SK_INLINE const float* rows_in_place(const Problem<float>& p, const float* a) {
+    const bool apart = p.m <= 4 || p.of_a.row * int64_t(sizeof(float)) % kPage != 0;
+    return p.of_a.column == 1 && p.k % kLanes == 0 && apart ? a : nullptr;
+}
+
 // Columns [begin, end) of one batch.
 template <class T>
 SK_NOINLINE void skinny_columns(const Problem<T>& p, Along along, int64_t batch, Range columns, RowScratch& scratch) {
@@ -261,7 +275,11 @@ SK_NOINLINE void skinny_columns(const Problem<T>& p, Along along, int64_t batch,
             sub.b = p.b + p.of_b.at(batch, i, begin);
             const T* a = p.a + p.of_a.at(batch, 0, i);
             if (along == Along::kDepth) {
-                gather_rows<kParts<T>>(a, p.of_a.row, p.of_a.column, p.m, sub.depth, scratch.a, sub.lda);
+                const float* const in_place = rows_in_place(p, a);
+                if (in_place == nullptr)
+                    gather_rows<kParts<T>>(a, p.of_a.row, p.of_a.column, p.m, sub.depth, scratch.a, sub.lda);
+                else
+                    sub.a = in_place, sub.lda = p.of_a.row;
                 add_dots(sub);
             } else {
                 gather_rows<1>(a, p.of_a.row, p.of_a.column, p.m, sub.depth, scratch.a, sub.lda);

@@ -8,8 +8,9 @@
 
 namespace sk::model {
 
-// The first launches of a plan try both; later a few of every some thousand try the other way again. The least time counts:
-// whatever else the machine does only adds to it. Threads that launch one plan at the same time may share a trial.
+// The first launches of a plan try both; later a few try the other way again, more often in the beginning: new threads may
+// share a processor with the caller until the system moves them. The least time counts: whatever else the machine does only
+// adds to it. Threads that launch one plan at the same time may share a trial.
 class TeamTrial {
   public:
     enum class Way { kSolo, kTeam };
@@ -24,7 +25,8 @@ class TeamTrial {
         if (number < kWarmUp + kTrials) return {Way::kSolo, true};
         if (number < kWarmUp + 3 * kTrials) return {Way::kTeam, true};
         const Way best = better();
-        if (number % kPeriod >= kTrials) return {best, false};
+        const bool tried_again = number < kYoung ? number % kShortPeriod < kTrials / 2 : number % kPeriod < kTrials;
+        if (!tried_again) return {best, false};
         return {best == Way::kSolo ? Way::kTeam : Way::kSolo, true};
     }
 
@@ -38,7 +40,7 @@ class TeamTrial {
     uint64_t solo_ns() const { return solo_ns_.load(std::memory_order_relaxed); }
 
   private:
-    static constexpr uint32_t kWarmUp = 2, kTrials = 8, kPeriod = 8192;
+    static constexpr uint32_t kWarmUp = 2, kTrials = 8, kPeriod = 8192, kYoung = 1024, kShortPeriod = 128;
 
     // A team that never formed is asked for again.
     Way better() const {

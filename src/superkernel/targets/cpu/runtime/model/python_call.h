@@ -1,0 +1,81 @@
+// python_call.h: a call of an entry as the Python loader prepares it: what its arguments must be, and what it returns.
+//
+// The library is not linked with Python: the loader passes the interpreter's functions that a call needs. The structures
+// have the fields of package/native_calls.py, in their order; the loader finds out whether the interpreter's objects have
+// the layout of the declarations here, and otherwise calls entries by ctypes.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "superkernel/model.h"
+
+namespace sk::model::python {
+
+struct Object {
+    intptr_t references;
+    const Object* type;
+};
+
+struct Bytes {
+    Object head;
+    intptr_t size, hash;
+    char data[1];
+};
+
+// The public part of numpy's array objects.
+struct Array {
+    Object head;
+    char* data;
+    int32_t rank;
+    const int64_t* shape;
+    const int64_t* strides;
+    Object* base;
+    const Object* dtype;
+    int32_t flags;
+};
+
+// An array that fits at first sight; its dtype is an object that numpy has once.
+struct Expected {
+    const Object* dtype;
+    const int64_t* shape;
+    int64_t rank;
+};
+
+// allocate(arguments[0], arguments[1]) returns an array.
+struct Result {
+    Object* allocate;
+    Object* arguments[2];
+};
+
+struct Call {
+    Object* (*vector_call)(Object* function, Object* const* arguments, size_t count, Object* names);
+    void* (*release_interpreter)();
+    void (*take_interpreter)(void* thread);
+    void (*forget)(Object*);
+    Object* (*new_tuple)(intptr_t size);
+    int (*set_item)(Object* tuple, intptr_t index, Object* item);  // takes over the reference to the item
+    const Object* array_type;
+    Object* acquire;  // acquire(no) of the lock of the context: returns `yes` if the lock was free
+    Object* release;
+    Object *yes, *no;
+    Object* otherwise;  // is called with the same arguments where they do not fit
+    Object* refuse;     // refuse(status) raises what the library says of a failure
+    Object* put;        // put(results...) returns what the call returns; null: the only result, or a tuple of all
+    Object* const* statuses;  // numbers of Python, by status
+    sk_context* context;
+    const Expected* inputs;
+    const Result* results;
+    int64_t input_count, result_count, status_count;
+    int64_t bucket_size;  // 0: the shape has no bucket, or it is full
+    int32_t entry, shape;
+};
+
+}  // namespace sk::model::python
+
+extern "C" {
+// A function for Python's METH_FASTCALL | METH_KEYWORDS, whose `self` is a bytes object that holds a Call.
+SK_API sk::model::python::Object* sk_python_call(sk::model::python::Object* self,
+                                                 sk::model::python::Object* const* arguments, intptr_t count,
+                                                 sk::model::python::Object* names);
+}

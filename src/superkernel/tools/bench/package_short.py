@@ -1,0 +1,129 @@
+"""bench.package_short: the suite package within a few minutes, for machines with many cores that are lent for a while.
+
+    python3 -m superkernel.tools.bench.package_short results.json --cores 16 --seconds 200
+
+Everything is compiled first, all workloads at the same time. Then the workloads are measured one after the other, each
+with fewer calls than in the suite; those that no longer fit into the time are left out, and a note says which. Nothing
+has to be installed: the back end is registered by its import.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+from ...errors import SuperKernelError
+from ...frontend.export.export import export
+from .measure import Result, describe_machine
+from .package import Effort, compare, missing_peers
+from .package_costs import cost_of_python, costs_of_loading
+from .package_peers import prepare_ahead_of_time
+from .package_workloads import WORKLOAD_COUNT, PackageWorkload, package_workload
+from .peers import INDUCTOR, OURS, fresh_caches, prepare, threads
+
+SHORT = Effort(5000, 1.0, 1.5, 0.4, all_of_ours=False, frozen=False)
+COMPILE_SHARE = 0.5  # of the time, after which compilations that are not done are given up
+
+
+def register_backend() -> None:
+    """What the entry point of an installed package does."""
+    from ...frontend.backend import superkernel
+
+    if "superkernel" not in torch._dynamo.list_backends(exclude_tags=()):
+        torch._dynamo.register_backend(superkernel, name="superkernel")
+
+
+def workload_of(index: int) -> PackageWorkload:
+    """With the same weights in every process."""
+    torch.manual_seed(0)
+    return package_workload(index)
+
+
+def compile_workload(index: int, folder: Path, cores: int) -> None:
+    """Fills the caches, and leaves what AOTInductor compiles in the folder."""
+    workload = workload_of(index).workload
+    with torch.no_grad():
+        export(workload.model, workload.inputs, folder / "compiled.sk")
+        for count in sorted({1, cores}):
+            prepare_ahead_of_time(workload, folder, count, frozen=False)
+            with threads(count):
+                prepare(INDUCTOR, workload.model, workload.inputs)
+        with threads(cores):
+            prepare(OURS, workload.model, workload.inputs)
+
+
+def compile_all(folders: list[Path], cores: int, seconds: float) -> list[str]:
+    """Each workload in a process of its own; returns notes on those that were not done in time."""
+    module = "superkernel.tools.bench.package_short"
+    command = [sys.executable, "-m", module, "--cores", str(cores), "--compile"]
+    started = [subprocess.Popen([*command, str(index), str(folder)]) for index, folder in enumerate(folders)]
+    end, notes = time.monotonic() + seconds, []
+    for index, process in enumerate(started):
+        try:
+            if process.wait(max(0.1, end - time.monotonic())):
+                notes.append(f"compiling workload {index} beforehand failed with status {process.returncode}")
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            notes.append(f"compiling workload {index} beforehand took more than {seconds:.0f} s")
+    return notes
+
+
+def run_short(cores: int, seconds: float) -> Result:
+    begin = time.monotonic()
+    result = Result("package", describe_machine(cores))
+    result.notes += [f"short: fewer calls, and {seconds:g} s for all", *missing_peers()]
+    with tempfile.TemporaryDirectory() as made, fresh_caches(), threads(cores), torch.no_grad():
+        folders = [Path(made, str(index)) for index in range(WORKLOAD_COUNT)]
+        for folder in folders:
+            folder.mkdir()
+        result.notes += compile_all(folders, cores, COMPILE_SHARE * seconds)
+        longest = 0.0
+        for index, folder in enumerate(folders):
+            item, started = workload_of(index), time.monotonic()
+            if started - begin + longest > seconds:
+                result.notes.append(f"{item.workload.name} was not measured: the time was over")
+                continue
+            try:
+                compare(result, item, folder, SHORT)
+                if index == 0:
+                    result.figures.append(cost_of_python(folder / "model.sk", item.workload))
+            except (SuperKernelError, RuntimeError) as reason:
+                result.notes.append(f"{item.workload.name} was not measured: {reason}")
+            torch._dynamo.reset()
+            longest = max(longest, time.monotonic() - started)
+            print(f"{item.workload.name}: {time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
+        if time.monotonic() - begin < seconds:
+            result.figures += costs_of_loading(Path(made))
+    return result
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python3 -m superkernel.tools.bench.package_short", description=__doc__)
+    parser.add_argument("output", nargs="?", type=Path, help="the file for the results, as JSON")
+    parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--seconds", type=float, default=200.0)
+    parser.add_argument("--compile", nargs=2, metavar=("INDEX", "FOLDER"), help="compile one workload, for --output")
+    chosen = parser.parse_args()
+    register_backend()
+    if chosen.compile:
+        compile_workload(int(chosen.compile[0]), Path(chosen.compile[1]), chosen.cores)
+        return 0
+    if chosen.output is None:
+        parser.error("name the file for the results")
+    result = run_short(chosen.cores, chosen.seconds)
+    chosen.output.write_text(json.dumps({"ok": result.ok, "suites": {"package": result.to_dict()}}, indent=1) + "\n")
+    print(result)
+    return 0 if result.ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

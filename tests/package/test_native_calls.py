@@ -1,0 +1,175 @@
+"""Calls by the builtin function of libsuperkernel: results and refusals are those of the function written in Python."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import BuiltinFunctionType
+from typing import Any
+
+import numpy as np
+import pytest
+from handmade_package import WEIGHT, write_handmade
+
+import superkernel as sk
+from superkernel.errors import LaunchError
+from superkernel.package import native_calls
+from superkernel.package.library_functions import LibraryFunctions
+
+pytestmark = pytest.mark.skipif(not native_calls.HAS_KNOWN_LAYOUT, reason="objects of this interpreter are other ones")
+X, Y = np.arange(8, dtype=np.float32).reshape(2, 4), np.full((2, 4), 2, np.float32)
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_handmade(tmp_path_factory.mktemp("native") / "hand.sk")
+
+
+@pytest.fixture
+def model(package: Path) -> Iterator[Any]:
+    with sk.load_model(package) as opened:
+        yield opened
+
+
+def test_arrays_in_their_order_are_checked_and_run_in_c(model: Any) -> None:
+    assert isinstance(model.forward.function, BuiltinFunctionType)
+    np.testing.assert_array_equal(model(X, Y), X + Y * WEIGHT)
+    assert model(X, Y) is not model(X, Y)
+    assert model(X, Y).flags.carray
+
+
+def test_several_results_are_a_tuple(model: Any) -> None:
+    bits = np.array([0, 3], np.uint16)
+    same, is_set = model.both(bits)
+    np.testing.assert_array_equal(same, bits)
+    np.testing.assert_array_equal(is_set, bits != 0)
+
+
+def test_a_full_bucket_and_a_part_of_it(model: Any) -> None:
+    for rows in (8, 3, 8, 5, 3):
+        x = np.arange(rows * 3, dtype=np.float32).reshape(rows, 3)
+        np.testing.assert_array_equal(model.rows(x), 2 * x)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        np.zeros((2, 3), np.float32),
+        np.zeros((8,), np.float32),
+        np.zeros((2, 4), np.float64),
+        np.zeros((2, 4), ">f4"),
+        np.zeros((2, 8), np.float32)[:, ::2],
+        np.zeros((4, 2), np.float32).T,
+        np.frombuffer(bytes(33), np.uint8)[1:].view(np.float32).reshape(2, 4),
+        None,
+        "text",
+    ],
+    ids=["size", "rank", "dtype", "byte order", "strides", "transposed", "unaligned", "none", "text"],
+)
+def test_arguments_that_do_not_fit_get_the_sentence_of_the_slow_check(model: Any, other: Any) -> None:
+    for arguments in ((other, Y), (X, other)):
+        with pytest.raises(LaunchError, match=r"entry 'forward': input '[xy]'"):
+            model(*arguments)
+    with pytest.raises(LaunchError, match="input 'y' was not passed"):
+        model(X)
+    with pytest.raises(LaunchError, match="3 inputs were passed"):
+        model(X, Y, Y)
+    np.testing.assert_array_equal(model(X, Y), X + Y * WEIGHT)
+
+
+def test_what_only_the_slow_check_takes_is_taken(model: Any) -> None:
+    fixed = X.copy()
+    fixed.flags.writeable = False
+    out = np.zeros((2, 4), np.float32)
+    expected = X + Y * WEIGHT
+    np.testing.assert_array_equal(model(fixed, Y), expected)
+    np.testing.assert_array_equal(model(x=X, y=Y), expected)
+    np.testing.assert_array_equal(model(X, y=Y), expected)
+    np.testing.assert_array_equal(model(memoryview(X), Y), expected)
+    assert model(X, Y, out=out) is out
+    np.testing.assert_array_equal(out, expected)
+
+
+def test_no_reference_is_lost_or_kept(model: Any) -> None:
+    function = model.forward.function
+    counted = (X, Y, function, True, False, None, np.ndarray, np.dtype(np.float32))
+    returned = model(X, Y)
+    before = [sys.getrefcount(value) for value in counted]
+    for _ in range(1000):
+        returned = model(X, Y)
+        with pytest.raises(LaunchError):
+            model(X)
+    after = [sys.getrefcount(value) for value in counted]
+    assert all(abs(now - then) < 100 for now, then in zip(after, before, strict=True)), (before, after)
+    assert sys.getrefcount(returned) == 2
+
+
+def test_a_context_in_use_is_refused_and_free_again_afterwards(model: Any) -> None:
+    with model._handle.held():
+        refused: list[BaseException] = []
+
+        def call() -> None:
+            try:
+                model(X, Y)
+            except LaunchError as reason:
+                refused.append(reason)
+
+        thread = threading.Thread(target=call)
+        thread.start()
+        thread.join()
+        assert "another thread is running in this context" in str(refused[0])
+    np.testing.assert_array_equal(model(X, Y), X + Y * WEIGHT)
+
+
+def test_a_failed_run_raises_the_sentence_of_the_library_and_frees_the_context(package: Path) -> None:
+    with sk.load_model(package) as model:
+        function = model.forward.function
+        library = model._handle.library
+        assert library.python_call is not None
+        shared = np.zeros(24, np.float32)
+        x, y = shared[:8].reshape(2, 4), shared[8:16].reshape(2, 4)
+        np.testing.assert_array_equal(function(x, y), np.zeros((2, 4)))
+        library._destroy(model._handle.address)  # the library refuses a context that is gone
+        with pytest.raises(LaunchError, match="context"):
+            function(x, y)
+        assert not model._handle.lock.locked()
+        model._handle._release.detach()
+
+
+def test_a_closed_model_refuses_and_the_function_outlives_it(package: Path) -> None:
+    model = sk.load_model(package)
+    function = model.forward.function
+    model.close()
+    with pytest.raises(LaunchError, match="is closed"):
+        function(X, Y)
+    kept = sk.load_model(package).forward.function
+    gc.collect()
+    np.testing.assert_array_equal(kept(X, Y), X + Y * WEIGHT)
+
+
+@pytest.mark.parametrize("lacks", ["library", "layout"])
+def test_without_the_builtin_function_calls_are_made_in_python(
+    package: Path, monkeypatch: pytest.MonkeyPatch, lacks: str
+) -> None:
+    with sk.load_model(package) as model:
+        library: LibraryFunctions = model._handle.library
+    if lacks == "library":
+        monkeypatch.setattr(library, "python_call", None)
+    else:
+        monkeypatch.setattr(native_calls, "HAS_KNOWN_LAYOUT", False)
+    with sk.load_model(package) as model:
+        assert not isinstance(model.forward.function, BuiltinFunctionType)
+        np.testing.assert_array_equal(model(X, Y), X + Y * WEIGHT)
+
+
+def test_an_array_object_of_another_layout_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Moved(native_calls.Structure):
+        _fields_ = (native_calls._ArrayObject._fields_[0], ("more", native_calls.c_int64),
+                    *native_calls._ArrayObject._fields_[1:])  # fmt: skip
+
+    assert native_calls._shows_array(X)
+    monkeypatch.setattr(native_calls, "_ArrayObject", Moved)
+    assert not native_calls._shows_array(X)
