@@ -28,10 +28,9 @@ _NAP_NS = 20  # between two looks at the clock
 
 
 def begun_lines(register: str) -> Iterator[str]:
-    """The first thread of the SM says how many tasks its slot has begun."""
-    yield "mov.u32 %sk_b, %tid.x;"
-    yield "setp.eq.u32 %sk_p, %sk_b, 0;"
-    yield f"@%sk_p st.relaxed.cta.shared.u32 [%sk_control+{SharedOffset.BEGUN}], {register};"
+    """The first thread of the SM says how many tasks its slot has begun; the number only rises."""
+    yield "setp.eq.u32 %sk_p, %sk_tid, 0;"
+    yield f"@%sk_p red.relaxed.cta.shared.max.u32 [%sk_control+{SharedOffset.BEGUN}], {register};"
 
 
 def stream_lines(shape: SlotShape, shares_table: bool) -> Iterator[str]:
