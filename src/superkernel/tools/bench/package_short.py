@@ -10,6 +10,7 @@ has to be installed: the back end is registered by its import.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
 import os
 import subprocess
@@ -113,6 +114,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=200.0)
     parser.add_argument("--compile", nargs=2, metavar=("INDEX", "FOLDER"), help="compile one workload, for --output")
     chosen = parser.parse_args()
+    faulthandler.enable()  # a peer that crashes says where
     register_backend()
     if chosen.compile:
         compile_workload(int(chosen.compile[0]), Path(chosen.compile[1]), chosen.cores)
