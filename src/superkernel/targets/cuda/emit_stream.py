@@ -59,7 +59,7 @@ def stream_lines(shape: SlotShape, shares_table: bool) -> Iterator[str]:
     yield "min.u32 %sk_d, %sk_d, %sk_c;"
     yield f"mad.lo.u32 %sk_block, %sk_thread, {_LINE}, %sk_block;"
     yield "$sk_stream_gate:"
-    yield f"ld.relaxed.cta.shared.u32 %sk_seen, [%sk_control+{SharedOffset.BEGUN}];"
+    yield f"ld.acquire.cta.shared.u32 %sk_seen, [%sk_control+{SharedOffset.BEGUN}];"
     yield "setp.gt.u32 %sk_p, %sk_seen, %sk_target;"
     yield "@%sk_p bra $sk_stream_late;"
     yield "setp.ge.u32 %sk_p, %sk_seen, %sk_kind;"
