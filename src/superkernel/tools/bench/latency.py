@@ -12,7 +12,7 @@ import numpy as np
 from .measure import Latency, Timing
 
 Times = np.ndarray[tuple[int], np.dtype[np.float64]]
-SETTLE_S = 0.02  # before a runner's calls: threads of the runner before it have gone to sleep
+SETTLE_S = 0.2  # before a runner's calls: threads of the runner before it spin for up to 0.1 s, then they sleep
 LEAD = 20  # calls before those that are timed
 
 

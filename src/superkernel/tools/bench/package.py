@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from . import first_call
-from .latency import TimedRunner, Times, latency_of, times_in_turns, times_of_calls, timing_of
+from .latency import TimedRunner, Times, latency_of, times_in_turns, timing_of
 from .loaded import busy_processes
 from .measure import Comparison, Figure, Result
 from .package_costs import cost_of_python, costs_of_loading
@@ -33,7 +33,7 @@ from .peers import CORES, OURS, prepare, suite
 BACK_TO_BACK, BUSY = "back to back", "two busy processes beside"
 RATE = 1000.0
 ROUNDS = 10
-TRIAL_CALLS = 200  # to choose the number of threads of each runner
+TRIAL_CALLS, TRIAL_ROUNDS = 200, 2  # to choose the number of threads of each runner
 TAIL_LIMIT = 2.0
 
 
@@ -127,12 +127,11 @@ def check(result: Result, item: PackageWorkload, variants: Sequence[Prepared]) -
 
 
 def with_best_threads(runners: Sequence[TimedRunner]) -> dict[str, TimedRunner]:
-    """By name, each with the number of threads with which half of some calls take the least time."""
+    """By name, each with the number of threads with which half of some calls, in turns, take the least time."""
+    times = times_in_turns({f"{r.name}, {r.threads}": r for r in runners}, TRIAL_CALLS, TRIAL_ROUNDS)
     best: dict[str, tuple[float, TimedRunner]] = {}
-    for runner in runners:
-        runner.enter()
-        times_of_calls(runner.call, TRIAL_CALLS // 4)
-        median = timing_of(runner.name, times_of_calls(runner.call, TRIAL_CALLS)).median
+    for runner, taken in zip(runners, times.values(), strict=True):
+        median = timing_of(runner.name, taken).median
         if runner.name not in best or median < best[runner.name][0]:
             best[runner.name] = median, runner
     return {name: runner for name, (_, runner) in best.items()}
