@@ -20,8 +20,10 @@ _TEAM, _ALONE = "team", "one core"
 _WORTH_A_TEAM = 1.1  # a team occupies other cores: it must be so much faster than one core
 _WARM_UP_NS, _BURST_NS = 20_000_000, 2_000_000
 _BURSTS, _FEWEST_CALLS = 9, 3  # of each way to launch; in a burst
-_ATTEMPTS, _PAUSE_S = 3, 0.1  # while a team seems no faster: another program may have had its processor for a moment
-_LOOKS = 5
+# Seconds before another attempt, while a team seems no faster: another program may have had its processor for a moment,
+# and after a crowd the run time asks for no team for up to 2 s (kLongestPauseNs in formation.cpp).
+_PAUSES_S = (0.0, 0.1, 2.1)
+_LOOKS, _LOOK_S = 5, 0.02
 _SMALL_BYTES = 1 << 19  # read and written by a launch; below, waking a team costs more than it saves
 
 Times = Mapping[str, Sequence[int]]  # nanoseconds, by the way to launch
@@ -77,7 +79,7 @@ def lacks_processors() -> bool:
     """Whether more threads of the machine want to run than it has processors, in some looks one after the other."""
     looks = []
     for _ in range(_LOOKS):
-        sleep(_PAUSE_S / _LOOKS)
+        sleep(_LOOK_S)
         looks.append(runnable_threads() > (os.cpu_count() or 1))
     return sum(looks) > _LOOKS // 2
 
@@ -107,9 +109,8 @@ def _times(models: Mapping[str, Any], example: ExampleCall, has_states: bool) ->
     for function in calls.values():
         _time_per_call(function, reset, _WARM_UP_NS)
     times: dict[str, list[int]] = {name: [] for name in calls}
-    for attempt in range(_ATTEMPTS):
-        if attempt:
-            sleep(_PAUSE_S)
+    for pause_s in _PAUSES_S:
+        sleep(pause_s)
         for _ in range(_BURSTS):
             for name, function in calls.items():
                 times[name].append(_time_per_call(function, reset, _BURST_NS))
