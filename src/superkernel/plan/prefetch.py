@@ -7,6 +7,7 @@ ops, in issue order, runs ahead of the op that begins by at most a window of byt
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import accumulate
 
 from ..model.graph import Graph
 from ..model.node import Node
@@ -51,24 +52,25 @@ def _streamed(graph: Graph, placement: Placement, machine: Machine) -> Prefetche
     """
     firsts = tuple(group[0] for group in machine.groups if group[0] < placement.cores) or (0,)
     inputs = list(_inputs(graph))
-    begins: list[int] = []  # by rank: the place in the stream of the inputs of an op
-    end = 0
-    for rank in range(len(graph.order)):
-        begins.append(end)
-        end += sum(nbytes for at, _, nbytes in inputs if at == rank)
+    begins = [0] * (len(graph.order) + 1)  # by rank: the place in the stream of the inputs of an op
+    for rank, _, nbytes in inputs:
+        begins[rank + 1] += nbytes
+    begins = list(accumulate(begins))
     found: Prefetches = {}
-    place = 0
+    place = opening = 0  # of the input in the stream; the op whose begin lets the next bytes be asked for
     for rank, name, nbytes in inputs:
-        asked = place
-        for earlier in range(rank + 1):
-            until = min(place + nbytes, begins[earlier] + machine.prefetch_window)
+        asked, end = place, place + nbytes
+        while asked < end and opening <= rank:
+            until = min(end, begins[opening] + machine.prefetch_window)
             if until > asked:
-                part = asked - place, until - place
                 budget = -(-(until - asked) // len(firsts))
+                part = asked - place, until - place
                 step = PrefetchWeights(firsts, graph.order[rank], (name,), budget, part)
-                found.setdefault(earlier, []).append(step)
+                found.setdefault(opening, []).append(step)
                 asked = until
-        place += nbytes
+            if asked < end:
+                opening += 1
+        place = end
     return found
 
 

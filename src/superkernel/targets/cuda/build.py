@@ -244,7 +244,7 @@ def build(plan: CudaPlan, device: DeviceDescription) -> CudaExecutable:
             f"{where}{slot.total_shared(0)} bytes of shared memory for {slot.slots} slots; {device.name} has "
             f"{device.shared_bytes}: use fewer cores"
         )
-    numbers = CudaNumbering(plan, plan.shape, {k: _code(k, s) for k, s in made.sections.items()}, room)
+    numbers = CudaNumbering(plan, plan.shape, {k: _code(k, s) for k, s in made.sections.items()}, room, plan.pace_ns)
     table = encode(numbers)
     check_table(table.data, numbers)
     needed = slot.shared_with_table(numbers.shared_word_count, len(table.data))

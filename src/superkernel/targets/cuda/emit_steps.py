@@ -77,8 +77,7 @@ def entry_lines(shape: SlotShape, shares_table: bool) -> Iterator[str]:
         yield from _argument_sums(shape)
     if shape.streams:
         yield "// the last warp asks for the inputs of later ops"
-        yield "mov.u32 %sk_a, %tid.x;"
-        yield f"setp.ge.u32 %sk_p, %sk_a, {shape.slot_threads};"
+        yield f"setp.ge.u32 %sk_p, %sk_tid, {shape.slot_threads};"
         yield "@%sk_p bra $sk_stream;"
     yield "// a slot that is no core of this launch has nothing to do"
     yield "setp.ge.u32 %sk_p, %sk_core, %sk_cores;"

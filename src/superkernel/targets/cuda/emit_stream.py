@@ -37,7 +37,8 @@ def stream_lines(shape: SlotShape, shares_table: bool) -> Iterator[str]:
     yield "// ---- inputs of later ops: each entry is a part of an input, of which this SM asks for a share"
     yield "$sk_stream:"
     yield from identity_lines(shape, shares_table)
-    yield f"sub.u32 %sk_thread, %sk_thread, {shape.slot_threads};" if shape.slots == 1 else "// its lane is its place"
+    if shape.keeps_identity:  # else the thread is counted from the beginning of its warp
+        yield f"sub.u32 %sk_thread, %sk_thread, {shape.slot_threads};"
     yield f"{TABLE_LOAD}.v2.u32 {{%sk_counter, %sk_arrivals}}, [%sk_table+{WORD * HeaderWord.STREAMS}];"
     yield "mad.lo.u32 %sk_counter, %sk_sm, 4, %sk_counter;"
     yield "cvt.u64.u32 %sk_address, %sk_counter;"

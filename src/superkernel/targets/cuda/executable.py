@@ -158,7 +158,7 @@ def restore(plan: CudaPlan, directory: Path) -> CudaExecutable:
         codes = [CodeOfKernel(**code) for code in fields["codes"]]
         slots = SlotShape(**fields["slots"])
         known = dict(zip(_kernels(plan), codes, strict=True))
-        numbers = CudaNumbering(plan, plan.shape, known, fields["shared_room"])
+        numbers = CudaNumbering(plan, plan.shape, known, fields["shared_room"], plan.pace_ns)
         resources = None if fields["resources"] is None else Resources(**fields["resources"])
         value_room, architecture = int(fields["value_room"]), str(fields["architecture"])
         shares_table = bool(fields["shares_table"])

@@ -64,11 +64,7 @@ class CudaNumbering:
     shape: SlotGrid
     codes: Mapping[SubKernel, CodeOfKernel]
     shared_room: int  # words of shared memory that counters may take
-
-    @property
-    def pace_ns(self) -> int:
-        """Between two requests of an SM for inputs of later ops."""
-        return int(getattr(self.plan, "pace_ns", 0))
+    pace_ns: int = 0  # between two requests of an SM for inputs of later ops
 
     # values
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import NoReturn
 
 from ...plan import steps
@@ -21,6 +22,7 @@ class StreamComparison:
 
     def __init__(self, table: TableBytes, numbers: CudaNumbering, arguments: PooledRegion) -> None:
         self.table, self.numbers, self.arguments = table, numbers, arguments
+        self.call_of = {step.op: number for number, step in enumerate(numbers.plan.steps) if isinstance(step, Call)}
 
     def compare(self, offsets: Words, begin: int, calls: Mapping[int, Sequence[bool]]) -> int:
         """The end of the entries, which begin at `begin`. `calls`: of the tasks of a core, which run a sub-kernel."""
@@ -51,6 +53,9 @@ class StreamComparison:
     def _compare_sm(self, sm: int, entries: tuple[StreamEntry, ...], calls: Sequence[bool]) -> None:
         """Every part once, in order; from the task behind the calls that precede it in the plan, until its op ends."""
         plan = self.numbers.plan
+        behind_call = [0, *(place + 1 for place, runs in enumerate(calls) if runs)]
+        own = {number for number in self.numbers.programs[sm] if isinstance(plan.steps[number], Call)}
+        calls_before = list(accumulate((number in own for number in range(len(plan.steps))), initial=0))
         given = iter(entries)
         for number in self.numbers.programs[sm]:
             step = plan.steps[number]
@@ -59,11 +64,8 @@ class StreamComparison:
             entry = next(given, None)
             if entry is None or (entry.name, entry.begin, entry.end) != (step.names[0], *step.part):
                 self.table.wrong(f"SM {sm} asks for {entry}, it should {plan.describe(step)}")
-            behind = sum(isinstance(plan.steps[other], Call) for other in self.numbers.programs[sm] if other < number)
-            reader = next(n for n, s in enumerate(plan.steps) if isinstance(s, Call) and s.op == step.op)
-            ended = sum(isinstance(plan.steps[other], Call) for other in self.numbers.programs[sm] if other <= reader)
-            behind_call = [0, *(place + 1 for place, runs in enumerate(calls) if runs)]
-            gates = 1 + behind_call[behind], behind_call[ended]
+            ended = calls_before[self.call_of[step.op] + 1]
+            gates = 1 + behind_call[calls_before[number]], behind_call[ended]
             rest = entry.share * len(step.cores) - (entry.end - entry.begin)
             if (entry.gate, entry.late) != gates or entry.share % _LINE or not 0 <= rest < _LINE * len(step.cores):
                 self.table.wrong(f"SM {sm} asks for {entry}, it should between {gates}, in equal shares")
