@@ -267,7 +267,7 @@ layers, in us for all 64:
 | plan of 8 rows x 2048 columns, 8 warps | us |
 | --- | --- |
 | two slots; the one that computes the norm asks for its weights behind it | 305 |
-| the same with `prefetch-weights=20M`, at the memory's rate, 2/3 and 1/2 of it | 322, 285, 297 |
+| the same with `prefetch-weights=20M`, at 2/3 and 1/2 of the memory's rate | 285, 297 |
 | two teams: a third slot for the norm, all weights asked for before; the norm sees the counter 0.8 us later | 324 |
 | the same, and weights asked for when the norm begins | 384 |
 | two slots, prefetch, and weights asked for when the norm begins | 308 |
