@@ -252,6 +252,10 @@ def bench_command(
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions, for a first look.")] = False,
     cores: Annotated[int | None, typer.Option(metavar="N", help="For us and for every peer; otherwise 2.")] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option(metavar="S", help="Of collectives: leave out what does not fit into them, the large sizes first."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure against named peers; every result is checked before it is timed."""
@@ -262,14 +266,16 @@ def bench_command(
         if suite not in known:
             raise OptionError(f"unknown suite {suite!r}{nearest(suite, known)}; suites are {', '.join(known)}")
         if suite in bench.DEVICES:
-            if cores is not None:
-                raise OptionError(f"--cores has no meaning for {suite}: its suites use the whole device")
+            for option, value in (("--cores", cores), ("--seconds", seconds)):
+                if value is not None:
+                    raise OptionError(f"{option} has no meaning for {suite}: its suites use the whole device")
             chosen = bench.DEVICES[suite] if device_suite is None else (device_suite,)
             results = {f"{suite} {name}": bench.run_on_device(suite, name, quick) for name in chosen}
         elif device_suite is not None:
             raise OptionError(f"--suite belongs to {', '.join(bench.DEVICES)}: name a suite of {suite} without it")
         else:
-            results = {name: bench.run(name, quick, cores) for name in (bench.SUITES if suite == "all" else [suite])}
+            chosen = tuple(bench.SUITES) if suite == "all" else (suite,)
+            results = {name: bench.run(name, quick, cores, seconds) for name in chosen}
         ok = all(result.ok for result in results.values())
         tables = {name: result.to_dict() for name, result in results.items()}
         answer(as_json, {"ok": ok, "suites": tables}, "\n\n".join(map(str, results.values())))
@@ -397,3 +403,7 @@ def _print_report(report: DoctorReport) -> None:
         table.add_row(Text(check.name), Text(check.state.value, style=colour), Text(text, overflow="fold"))
     Console().print(table)
     typer.echo(f"The cpu target {'works' if report.ok else 'cannot work'} here.")
+
+
+if __name__ == "__main__":
+    main()

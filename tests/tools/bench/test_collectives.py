@@ -81,7 +81,7 @@ def test_the_reference_is_that_of_each_kind() -> None:
 def test_a_rank_that_fails_ends_the_measurement_with_what_it_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
     with pytest.raises(BuildError, match=r"(?s)rank 1 of the measurement ended with status 1.*this rank cannot go on"):
-        run_ranks("failing_rank", RankShape(2, 1), CollectiveTask([], 1, 0, 0))
+        run_ranks("failing_rank", RankShape(2, 1), CollectiveTask([], 1, 0, 0, 0))
 
 
 @pytest.mark.conformance

@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 
+from ...targets.collectives import CollectiveKind
 from .measure import Comparison, Figure, Result, describe_machine, ratio_by_round, summary
 from .peers import CORES, fresh_caches
-from .rank_cases import COPY_ADD, EAGER, INDUCTOR, OURS, CollectiveTask, size_name
+from .rank_cases import COPY_ADD, EAGER, INDUCTOR, OURS, CollectiveTask, size_name, workload_name
 from .rank_launch import RankShape, rank_shape, run_ranks
 
 KB, MB = 1 << 10, 1 << 20
@@ -23,13 +24,15 @@ _FLOORS = ("copy_add", "copy_add_past_caches")
 Times = Mapping[str, list[float]]  # by runner: us per round
 
 
-def run(quick: bool = False, cores: int = CORES) -> Result:
+def run(quick: bool = False, cores: int = CORES, seconds: float | None = None) -> Result:
+    """`seconds`: what does not fit into them is left out, the largest sizes first."""
     shape = rank_shape(cores)
-    task = CollectiveTask(list(QUICK_SIZES if quick else SIZES), 7 if quick else 21, LARGE, 0 if quick else WIDTH)
+    sizes, rounds, width = (QUICK_SIZES, 7, 0) if quick else (SIZES, 21, WIDTH)
+    task = CollectiveTask(list(sizes), rounds, SMALL, LARGE, width)
     result = Result("collectives", describe_machine(shape.cores))
     result.notes += notes(shape, quick)
     with fresh_caches():
-        measured = run_ranks("superkernel.tools.bench.rank_cases", shape, task)
+        measured = run_ranks("superkernel.tools.bench.rank_cases", shape, task, seconds)
     report(result, measured, shape)
     return result
 
@@ -55,7 +58,7 @@ def symmetric_memory() -> str:
         from torch._C._distributed_c10d import _SymmetricMemory
 
         _SymmetricMemory.empty_strided_p2p((1,), (1,), torch.float32, torch.device("cpu"), "0")
-    except (ImportError, RuntimeError) as reason:
+    except (ImportError, AttributeError, RuntimeError, TypeError) as reason:
         why = str(reason).splitlines()[0]
         return f"torch {torch.__version__} has no collectives through shared memory on a CPU to compare with: {why!r}"
     return f"torch {torch.__version__} has symmetric memory on a CPU, which this suite does not measure"
@@ -66,26 +69,30 @@ def report(result: Result, measured: Mapping[str, Any], shape: RankShape) -> Non
     result.checks |= measured["checks"]
     result.notes += measured["notes"]
     times: dict[str, Times] = dict(measured["times"])
-    copying = times.pop(f"all_reduce of {size_name(LARGE)}, beside {COPY_ADD}")
-    boundary = times.pop("boundary")
-    for name, taken in times.items():
+    copying = times.pop(f"all_reduce of {size_name(LARGE)}, beside {COPY_ADD}", None)
+    boundary = times.pop("boundary", None)
+    for name, taken in sorted(times.items(), key=lambda item: _place(item[0])):
         compared = {runner: summary(runner, list(values)) for runner, values in taken.items()}
         result.comparisons.append(Comparison(name, compared.pop(OURS), tuple(compared.values())))
-    small = times[f"all_reduce of {size_name(SMALL)}"]
-    result.figures.append(
-        Figure(
-            f"all_reduce of {size_name(SMALL)}: gloo's time to ours",
-            ratio_by_round(small[EAGER], small[OURS]),
-            LIMITS["small"],
-            True,
-        )
-    )
-    report_share(result, copying, shape)
-    report_boundary(result, boundary)
+    small = times.get(workload_name(CollectiveKind.ALL_REDUCE, SMALL))
+    if small is not None:
+        ratio = ratio_by_round(small[EAGER], small[OURS])
+        name = f"all_reduce of {size_name(SMALL)}: gloo's time to ours"
+        result.figures.append(Figure(name, ratio, LIMITS["small"], True))
+    if copying is not None:
+        report_share(result, copying, shape)
+    if boundary is not None:
+        report_boundary(result, boundary)
     for name, taken in times.items():
         if name.startswith("tensor-parallel"):
             ratio = ratio_by_round(taken[INDUCTOR], taken[OURS])
             result.figures.append(Figure(f"{name}: time of {INDUCTOR} to ours", ratio, LIMITS["decode"], True))
+
+
+def _place(name: str) -> int:
+    """Of a row: by kind, then by size; what is no collective comes last."""
+    names = [workload_name(kind, nbytes) for kind in CollectiveKind for nbytes in SIZES]
+    return names.index(name) if name in names else len(names)
 
 
 def report_share(result: Result, copying: Times, shape: RankShape) -> None:

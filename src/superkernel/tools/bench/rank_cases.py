@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,6 +34,8 @@ BUDGET_S = 0.02
 COPY_ADD = "copying and adding"
 OURS, EAGER, INDUCTOR = "superkernel", "gloo", "inductor + gloo"
 
+Call = Callable[[torch.Tensor], Sequence[torch.Tensor]]
+
 
 @dataclass(frozen=True)
 class CollectiveTask:
@@ -40,6 +43,7 @@ class CollectiveTask:
 
     sizes: list[int]  # bytes of the larger tensor of a rank
     rounds: int
+    small_bytes: int  # of the all_reduce of the figure
     floor_bytes: int  # of the all_reduce that is compared with copying and adding
     width: int  # of the model; 0: no model
 
@@ -61,48 +65,71 @@ def main(words: Sequence[str]) -> int:
     told = RankTask.read(words)
     told.join()
     task, measured = CollectiveTask(**told.task), Measured()
+    begin, last_s = time.monotonic(), 0.0
     with torch.no_grad():
-        for kind in CollectiveKind:
-            latencies(measured, kind, task, told)
-        share_of_copying(measured, task, told)
-        boundaries(measured, task, told)
-        if task.width:
-            decode(measured, task)
-    told.reply({"checks": measured.checks, "times": measured.times, "notes": measured.notes})
+        for name, workload in workloads(measured, task, told).items():
+            started = time.monotonic()
+            if told.has_time(last_s):
+                workload()
+                last_s = time.monotonic() - started
+            else:
+                measured.notes.append(f"{name} was not measured: the time was over")
+            said = f"{name}: {time.monotonic() - started:.1f} s, {time.monotonic() - begin:.0f} s in all"
+            told.reply({"checks": measured.checks, "times": measured.times, "notes": measured.notes}, said)
     dist.barrier()
     dist.destroy_process_group()
     return 0
 
 
-def latencies(measured: Measured, kind: CollectiveKind, task: CollectiveTask, told: RankTask) -> None:
-    """One kind of collective in all sizes: inside a super kernel, by gloo, by gloo in what Inductor compiled."""
-    compiled = compile_anew(_functional_chain(kind, told.ranks), "inductor", {}, dynamic=True)
-    for nbytes in task.sizes:
-        name = f"{kind} of {size_name(nbytes)}"
-        chained = nbytes <= CHAINED
-        try:
-            chains = [
-                FusedChain(kind, nbytes, n, told.threads) for n in ([SHORT_CHAIN, LONG_CHAIN] if chained else [1])
-            ]
-        except LaunchError as reason:  # on all ranks alike: no room for the windows
-            measured.notes.append(f"{name} was not measured: {reason}")
-            continue
-        for chain in chains:
-            measured.check(f"{name}: {OURS}, {chain.length} in one launch", chain.check())
-        peer = Peer(kind, chains[0].taken, chains[0].given, told)
-        measured.check(f"{name}: {EAGER}", peer.check(peer.eager()))
-        measured.check(f"{name}: {INDUCTOR}", peer.check_chain(compiled(peer.source)))
-        cases: dict[str, Any] = {f"{OURS} {chain.length}": chain for chain in chains}
-        cases[EAGER] = peer.eager
-        cases[INDUCTOR] = lambda: compiled(peer.source)  # noqa: B023  # called in this turn of the loop
-        times = times_of_ranks(cases, task.rounds, BUDGET_S)
-        times[INDUCTOR] = [taken / COMPILED for taken in times[INDUCTOR]]
-        ours = [times.pop(f"{OURS} {chain.length}") for chain in chains]
-        more = chains[-1].length - chains[0].length
-        single = [(long - short) / more for short, long in zip(*ours, strict=True)] if chained else ours[0]
-        measured.times[name] = {OURS: single, **times}
-        for chain in chains:
-            chain.close()
+def workloads(measured: Measured, task: CollectiveTask, told: RankTask) -> dict[str, Callable[[], None]]:
+    """By name. What the figures need comes first, the largest sizes last: those are left out when the time is over."""
+    compiled = {
+        kind: compile_anew(_functional_chain(kind, told.ranks), "inductor", {}, dynamic=True) for kind in CollectiveKind
+    }
+
+    def latency_of(kind: CollectiveKind, nbytes: int) -> Callable[[], None]:
+        return lambda: latency(measured, kind, nbytes, compiled[kind], task, told)
+
+    first = (CollectiveKind.ALL_REDUCE, task.small_bytes)
+    others = [(kind, nbytes) for nbytes in task.sizes for kind in CollectiveKind if (kind, nbytes) != first]
+    found: dict[str, Callable[[], None]] = {workload_name(*first): latency_of(*first)}
+    found["boundaries"] = lambda: boundaries(measured, task, told)
+    found[f"all_reduce beside {COPY_ADD}"] = lambda: share_of_copying(measured, task, told)
+    if task.width:
+        found["decode step"] = lambda: decode(measured, task)
+    return found | {workload_name(*other): latency_of(*other) for other in others}
+
+
+def workload_name(kind: CollectiveKind, nbytes: int) -> str:
+    return f"{kind} of {size_name(nbytes)}"
+
+
+def latency(
+    measured: Measured, kind: CollectiveKind, nbytes: int, compiled: Call, task: CollectiveTask, told: RankTask
+) -> None:
+    """A collective of one size: inside a super kernel, by gloo, by gloo in what Inductor compiled."""
+    name, chained = workload_name(kind, nbytes), nbytes <= CHAINED
+    try:
+        chains = [FusedChain(kind, nbytes, n, told.threads) for n in ([SHORT_CHAIN, LONG_CHAIN] if chained else [1])]
+    except LaunchError as reason:  # on all ranks alike: no room for the windows
+        measured.notes.append(f"{name} was not measured: {reason}")
+        return
+    for chain in chains:
+        measured.check(f"{name}: {OURS}, {chain.length} in one launch", chain.check())
+    peer = Peer(kind, chains[0].taken, chains[0].given, told)
+    measured.check(f"{name}: {EAGER}", peer.check(peer.eager()))
+    measured.check(f"{name}: {INDUCTOR}", peer.check_chain(compiled(peer.source)))
+    cases: dict[str, Any] = {f"{OURS} {chain.length}": chain for chain in chains}
+    cases[EAGER] = peer.eager
+    cases[INDUCTOR] = lambda: compiled(peer.source)
+    times = times_of_ranks(cases, task.rounds, BUDGET_S)
+    times[INDUCTOR] = [taken / COMPILED for taken in times[INDUCTOR]]
+    ours = [times.pop(f"{OURS} {chain.length}") for chain in chains]
+    more = chains[-1].length - chains[0].length
+    single = [(long - short) / more for short, long in zip(*ours, strict=True)] if chained else ours[0]
+    measured.times[name] = {OURS: single, **times}
+    for chain in chains:
+        chain.close()
 
 
 class Peer:

@@ -12,6 +12,8 @@ import torch.distributed as dist
 from .measure import burst
 
 _FEWEST_S = 1e-9
+_LONGEST_S = 4.0  # of all rounds of a workload; fewer rounds where calls are long, but at least _FEWEST_ROUNDS
+_FEWEST_ROUNDS = 5
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,10 @@ RankCases = Mapping[str, Any]  # by name: a function, or Alone
 
 def times_of_ranks(cases: RankCases, rounds: int, budget_s: float) -> dict[str, list[float]]:
     """Every case in every round, each round in another order; all ranks call a case equally often."""
-    repeats = {name: _agreed(_repeats(case, budget_s)) for name, case in cases.items()}
+    once = {name: _once_s(case) for name, case in cases.items()}
+    repeats = {name: _agreed(_repeats(once[name], budget_s)) for name in cases}
+    round_s = sum(repeats[name] * once[name] for name in cases)
+    rounds = _agreed(min(rounds, max(_FEWEST_ROUNDS, int(_LONGEST_S / round_s))))
     taken: dict[str, list[float]] = {name: [] for name in cases}
     order = list(cases)
     for number in range(rounds):
@@ -43,10 +48,13 @@ def _timed(case: Any, repeats: int) -> float:
     return burst(case.call, repeats) if dist.get_rank() == 0 else 0.0
 
 
-def _repeats(case: Any, budget_s: float) -> int:
+def _once_s(case: Any) -> float:
     _timed(case, 1)
-    once = _timed(case, 3) * 1e-6
-    return max(1, min(5000, int(budget_s / max(once, _FEWEST_S))))
+    return max(_timed(case, 3) * 1e-6, _FEWEST_S)
+
+
+def _repeats(once_s: float, budget_s: float) -> int:
+    return max(1, min(5000, int(budget_s / once_s)))
 
 
 def _agreed(value: int) -> int:
