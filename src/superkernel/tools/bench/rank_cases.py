@@ -31,6 +31,7 @@ SHORT_CHAIN, LONG_CHAIN = 1, 33
 CHAINED = 64 << 10  # bytes: up to here one collective costs what 32 more of them cost
 COMPILED = 4  # collectives of a function compiled by Inductor
 BUDGET_S = 0.02
+WORKLOAD_S = 5.0  # a workload takes about as long
 COPY_ADD = "copying and adding"
 OURS, EAGER, INDUCTOR = "superkernel", "gloo", "inductor + gloo"
 
@@ -54,6 +55,9 @@ class Measured:
     times: dict[str, dict[str, list[float]]] = field(default_factory=dict)  # workload -> runner -> us per round
     notes: list[str] = field(default_factory=list)
 
+    def to_dict(self) -> dict[str, Any]:
+        return {"checks": self.checks, "times": self.times, "notes": self.notes}
+
     def check(self, name: str, right: bool) -> None:
         """Right on all ranks."""
         said = torch.tensor([int(right)])
@@ -65,17 +69,19 @@ def main(words: Sequence[str]) -> int:
     told = RankTask.read(words)
     told.join()
     task, measured = CollectiveTask(**told.task), Measured()
-    begin, last_s = time.monotonic(), 0.0
+    begin, left_out = time.monotonic(), []
     with torch.no_grad():
         for name, workload in workloads(measured, task, told).items():
+            if not told.has_time(WORKLOAD_S):
+                left_out.append(name)
+                continue
             started = time.monotonic()
-            if told.has_time(last_s):
-                workload()
-                last_s = time.monotonic() - started
-            else:
-                measured.notes.append(f"{name} was not measured: the time was over")
-            said = f"{name}: {time.monotonic() - started:.1f} s, {time.monotonic() - begin:.0f} s in all"
-            told.reply({"checks": measured.checks, "times": measured.times, "notes": measured.notes}, said)
+            workload()
+            now = time.monotonic()
+            told.reply(measured.to_dict(), f"{name}: {now - started:.1f} s, {now - begin:.0f} s in all")
+    if left_out:
+        measured.notes.append(f"not measured, because the time was over: {', '.join(left_out)}")
+        told.reply(measured.to_dict(), measured.notes[-1])
     dist.barrier()
     dist.destroy_process_group()
     return 0
