@@ -45,6 +45,7 @@ class GraphContext:
     marked: bool  # the source of the callable has a mark
     warned: set[str] = field(default_factory=set)
     input_count: int = 0  # of the graph that Dynamo passed
+    unwraps: bool = False  # an input or an output of that graph wraps tensors: see wrapped_inputs
     direct: Callable[..., Any] | None = None  # what Dynamo may call instead of AOTAutograd's wrappers
 
     @property
@@ -108,7 +109,7 @@ def _compile(context: GraphContext, module: GraphModule, facts: dict[str, Any], 
         if part.scope is None:
             report.outside += sum(not is_free(node) for node in part.nodes)
         functions.append(fused.get(part) or _compile_outside(part, context, facts, scopes))
-    if facts.get("is_inference"):
+    if facts.get("is_inference") and not context.unwraps:
         context.direct = direct_function(module, parts, functions, context.input_count)
     return join_parts(module, parts, functions)
 
