@@ -24,6 +24,7 @@ from .capture.partition import GraphPart, example_inputs, is_free, partition
 from .capture.rewrites import share_heads, use_int8_weights
 from .capture.scope_detection import note_mark
 from .compile_scope import ScopeCompiler
+from .left_out_collectives import group_names, telling_ranks
 from .lowering import find_lowering, inductor
 from .lowering.inductor_hooks import report_launches
 from .lowering.protocol import Lowering
@@ -166,7 +167,10 @@ def _compile_outside(
         return op_by_op(part.module)
     scope = scopes.get(part.scope or "")
     reasons = [segment.reason for segment in scope.report.segments if not segment.fused] if scope else []
-    return _compile_stock(context, facts, part, reasons[-1] if reasons else "")
+    reason = reasons[-1] if reasons else ""
+    function = _compile_stock(context, facts, part, reason)
+    names, collectives = group_names(part), context.settings.model_support.collectives
+    return function if collectives is None or not names else telling_ranks(function, names, reason, collectives)
 
 
 def _compile_stock(context: GraphContext, facts: dict[str, Any], part: GraphPart, reason: str) -> PartFunction:
