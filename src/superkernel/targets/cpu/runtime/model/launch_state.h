@@ -31,6 +31,8 @@ class LaunchState : public Launch {
     void enter(int core, int part) noexcept;
     void run_whole_plan();
     bool run_team(Team& team);
+    static void run_alone(void* state, int core);
+    bool run_on_warm_thread(Team& team);
     void run_whole_team(Team& team);
     void run_better_way(Team& team);
     uint64_t patience_for(Team& team);

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "failure.h"
+#include "huge_pages.h"
 #include "strided_copy.h"
 
 namespace sk::model {
