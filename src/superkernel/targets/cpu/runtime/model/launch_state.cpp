@@ -21,6 +21,7 @@ namespace {
 constexpr uint64_t kShowUpNs = 100'000;    // a thread that sleeps needs some 50 us to wake up on an idle machine
 constexpr uint64_t kSpinPatienceNs = 1'000'000;  // SK_WAIT_SPIN: the threads have processors of their own
 constexpr uint64_t kShortNs = 60'000;      // a plan that one thread finishes in this time does not wait for sleeping threads
+constexpr uint64_t kWarmThreadNs = 20'000;  // a thread that spins answers in less than one; later it has no processor
 constexpr uint64_t kLongNs = 1'000'000;    // a plan that takes longer does not keep a thread of the team from others
 constexpr uint64_t kPauseNs = 100'000;     // calls that follow each other faster keep the threads awake
 constexpr int kSleepSpins = 200;
@@ -163,7 +164,7 @@ SK_CALL_PATH bool LaunchState::run_on_warm_thread(Team& team, uint64_t begin) {
     const uint64_t solo_ns = cores == 1 ? last_run_ns_ : code_.trial.solo_ns();
     if (solo_ns == 0) return false;  // not known yet
     const bool alone = cores == 1 || solo_ns < kShortNs || code_.trial.prefers_solo();
-    return alone && team.run_on_thread(run_alone, this, kSpinPatienceNs);
+    return alone && team.run_on_thread(run_alone, this, kWarmThreadNs);
 }
 
 SK_CALL_PATH void LaunchState::run_beside_spinning(Team& team) {
