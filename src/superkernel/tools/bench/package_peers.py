@@ -20,12 +20,15 @@ from torch import Tensor
 
 from ...frontend.export.export import export
 from ...package.model import load_model
+from .call_rate import RunFromC, Times
 from .latency import TimedRunner
 from .package_workloads import PackageWorkload
 from .peers import EAGER, INDUCTOR, prepare
 from .workloads import Workload
 
 PACKAGE, AOT, AOT_FROZEN, ONNX, OPENVINO = "package", "AOTInductor", "AOTInductor frozen", "ONNX Runtime", "OpenVINO"
+FROM_C, EMPTY_PYTHON, EMPTY_C = "package from C", "empty Python function", "empty C function"
+CALLS_TO_SETTLE = 1200  # a package tries threads for some of its first thousand calls
 AHEAD_OF_TIME = (AOT, AOT_FROZEN, ONNX, OPENVINO)  # the peers of the figures
 NEEDED = {ONNX: ("onnx", "onnxscript", "onnxruntime"), OPENVINO: ("onnx", "onnxscript", "openvino")}
 
@@ -65,6 +68,47 @@ def prepare_package(workload: Workload, folder: Path, threads: int) -> Prepared:
     arrays = [value.numpy() for value in workload.inputs]
     runner = TimedRunner(PACKAGE, threads, lambda: model(*arrays), set_threads(1))
     return Prepared(runner, lambda: tensors_of(model(*arrays)))
+
+
+class PackageFromC:
+    """Our package by its C API. A model that waits by spinning keeps a processor busy: it is open while it is timed."""
+
+    def __init__(self, workload: Workload, folder: Path, threads: int, wait: str) -> None:
+        self._open = partial(load_model, folder, threads=threads, wait=wait)
+        self._inputs = [value.numpy() for value in workload.inputs]
+        self._run: RunFromC | None = None
+        self.results: list[Tensor] = []  # of the last run before the model was closed
+        name = FROM_C if wait == "balanced" else f"{FROM_C}, wait={wait}"
+        self.runner = TimedRunner(name, threads, self._once, self._enter, self._leave, self._at_rate)
+
+    def _enter(self) -> None:
+        torch.set_num_threads(1)
+        self._run = RunFromC(self._open(), self._inputs)
+        self._run.back_to_back(CALLS_TO_SETTLE)
+
+    def _leave(self) -> None:
+        assert self._run is not None
+        self.results = tensors_of(self._run.results)
+        self._run.close()
+        self._run = None
+
+    def _once(self) -> None:
+        assert self._run is not None
+        self._run.back_to_back(1)
+
+    def _at_rate(self, calls: int, rate: float, seconds: float) -> Times:
+        assert self._run is not None
+        return self._run.at_rate(calls, rate, seconds)
+
+
+def calls_of_nothing() -> list[TimedRunner]:
+    """What the interpreter and the machine have of their own."""
+    nothing = RunFromC()
+    once = partial(nothing.back_to_back, 1)
+    return [
+        TimedRunner(EMPTY_PYTHON, 1, lambda: None, set_threads(1)),
+        TimedRunner(EMPTY_C, 1, once, set_threads(1), at_rate=nothing.at_rate),
+    ]
 
 
 def prepare_torch(workload: Workload, threads: int) -> list[Prepared]:
