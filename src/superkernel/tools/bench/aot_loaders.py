@@ -9,15 +9,15 @@ from __future__ import annotations
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
-Run = Callable[[Sequence[torch.Tensor]], Any]
+Run = Callable[[list[torch.Tensor]], Any]
 TRIAL_SECONDS = 120.0
 
 
@@ -30,13 +30,13 @@ def load(path: Path, loader: AotLoader) -> Run:
     """The fastest call that the loader has: inputs in a list, outputs in a list."""
     if loader is AotLoader.PACKAGE:
         package: Any = torch._inductor.aoti_load_package(str(path))
-        return lambda inputs: package.loader.run(list(inputs))
+        return cast(Run, package.loader.run)
     folder = path.with_suffix(".files")
     with zipfile.ZipFile(path) as archive:
         archive.extractall(folder)
     (library,) = folder.rglob("*.wrapper.so")
     container: Any = torch._C._aoti.AOTIModelContainerRunnerCpu(str(library), 1)
-    return lambda inputs: container.run(list(inputs))
+    return cast(Run, container.run)
 
 
 def working_loader(path: Path) -> AotLoader | None:
@@ -46,6 +46,7 @@ def working_loader(path: Path) -> AotLoader | None:
 
 @lru_cache
 def _loads(loader: AotLoader, path: Path) -> bool:
+    """Whether a process that loads the file ends well."""
     command = [sys.executable, "-m", "superkernel.tools.bench.aot_loaders", loader.value, str(path)]
     try:
         return not subprocess.run(command, capture_output=True, timeout=TRIAL_SECONDS, check=False).returncode

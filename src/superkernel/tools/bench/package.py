@@ -84,8 +84,9 @@ def compare(result: Result, item: PackageWorkload, folder: Path, effort: Effort)
     variants = [prepared for threads in sorted({1, result.cores}) for prepared in prepare_all(item, folder, threads)]
     check(result, item, variants)
     chosen = with_best_threads([prepared.runner for prepared in variants])
-    if effort.frozen:
-        frozen = prepare_ahead_of_time(item.workload, folder, chosen[AOT].threads, frozen=True)
+    if AOT not in chosen:
+        result.notes.append(f"{name}: {AOT} was not measured: torch's loaders end the process on this machine")
+    elif effort.frozen and (frozen := prepare_ahead_of_time(item.workload, folder, chosen[AOT].threads, frozen=True)):
         check(result, item, [frozen])
         chosen[AOT_FROZEN] = frozen.runner
     unlimited = [PACKAGE] if effort.all_of_ours else []
@@ -182,10 +183,10 @@ def ratios(item: PackageWorkload, compared: Comparison) -> list[Figure]:
     medians = {peer.name: peer.median for peer in compared.peers if peer.name in AHEAD_OF_TIME}
     ours = compared.ours.median
     if item.limit is not None:
-        best = min(medians, key=lambda name: medians[name])
-        return [Figure(f"{compared.name}: {best} to ours", medians[best] / ours, item.limit, True)]
-    ahead = min(medians[name] for name in (AOT, AOT_FROZEN) if name in medians)
-    figures = [Figure(f"{compared.name}: {AOT} to ours", ahead / ours, 1.0, True)]
+        best = min(medians, key=lambda name: medians[name], default=None)
+        return [Figure(f"{compared.name}: {best} to ours", medians[best] / ours, item.limit, True)] if best else []
+    ahead = [medians[name] for name in (AOT, AOT_FROZEN) if name in medians]
+    figures = [Figure(f"{compared.name}: {AOT} to ours", min(ahead) / ours, 1.0, True)] if ahead else []
     if ONNX in medians:
         figures.append(Figure(f"{compared.name}: {ONNX} to ours (a goal)", medians[ONNX] / ours, 1.0, True))
     return figures

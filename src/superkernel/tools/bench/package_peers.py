@@ -20,6 +20,7 @@ from torch import Tensor
 
 from ...frontend.export.export import export
 from ...package.model import load_model
+from .aot_loaders import load, working_loader
 from .call_rate import RunFromC, Times
 from .latency import TimedRunner
 from .package_workloads import PackageWorkload
@@ -122,8 +123,11 @@ def prepare_torch(workload: Workload, threads: int) -> list[Prepared]:
     return found
 
 
-def prepare_ahead_of_time(workload: Workload, folder: Path, threads: int, frozen: bool) -> Prepared:
-    """AOTInductor, called through the loader itself: the wrapper around it takes longer than small models."""
+def prepare_ahead_of_time(workload: Workload, folder: Path, threads: int, frozen: bool) -> Prepared | None:
+    """AOTInductor, called through the loader itself: the wrapper around it takes longer than small models.
+
+    None: torch's loaders crash on this machine.
+    """
     torch.set_num_threads(threads)
     path = folder / f"{'frozen' if frozen else 'plain'}_{threads}.pt2"
     if not path.exists():
@@ -132,11 +136,13 @@ def prepare_ahead_of_time(workload: Workload, folder: Path, threads: int, frozen
             package_path=str(path),
             inductor_configs={"freezing": True} if frozen else None,
         )
-    loaded: Any = torch._inductor.aoti_load_package(str(path))
-    inputs = list(workload.inputs)
+    loader = working_loader(path)
+    if loader is None:
+        return None
+    run, inputs = load(path, loader), list(workload.inputs)
 
     def call() -> Any:
-        return loaded.loader.run(inputs)
+        return run(inputs)
 
     runner = TimedRunner(AOT_FROZEN if frozen else AOT, threads, call, set_threads(threads))
     return Prepared(runner, lambda: tensors_of(call()))
@@ -198,7 +204,8 @@ def prepare_all(item: PackageWorkload, folder: Path, threads: int) -> list[Prepa
     """Every way to run a workload that is possible here, except AOTInductor with freezing."""
     workload, stateless = item.workload, item.for_formats_without_states
     found = [prepare_package(workload, folder / "model.sk", threads), *prepare_torch(workload, threads)]
-    found.append(prepare_ahead_of_time(workload, folder, threads, frozen=False))
+    ahead_of_time = prepare_ahead_of_time(workload, folder, threads, frozen=False)
+    found += [ahead_of_time] if ahead_of_time else []
     for peer, prepare_peer in ((ONNX, prepare_onnx), (OPENVINO, prepare_openvino)):
         if not missing(peer):
             found.append(prepare_peer(stateless, folder / "model.onnx", threads))
