@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 import zipfile
 from collections.abc import Callable
 from enum import Enum
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 
 Run = Callable[[list[torch.Tensor]], Any]
-TRIAL_SECONDS = 120.0
+TRIAL_SECONDS = 30.0
 
 
 class AotLoader(Enum):
@@ -39,12 +40,16 @@ def load(path: Path, loader: AotLoader) -> Run:
     return cast(Run, container.run)
 
 
-def working_loader(path: Path) -> AotLoader | None:
-    """The first loader that loads the file in a process of its own; None: none does."""
-    return next((loader for loader in AotLoader if _loads(loader, path)), None)
+@cache
+def working_loader() -> AotLoader | None:
+    """The first loader that loads a layer of 8 numbers in a process of its own; None: none does."""
+    layer, x = torch.nn.Linear(8, 8).eval(), torch.ones(1, 8)
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        path = Path(folder, "layer.pt2")
+        torch._inductor.aoti_compile_and_package(torch.export.export(layer, (x,)), package_path=str(path))
+        return next((loader for loader in AotLoader if _loads(loader, path)), None)
 
 
-@lru_cache
 def _loads(loader: AotLoader, path: Path) -> bool:
     """Whether a process that loads the file ends well."""
     command = [sys.executable, "-m", "superkernel.tools.bench.aot_loaders", loader.value, str(path)]

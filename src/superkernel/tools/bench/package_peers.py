@@ -123,11 +123,8 @@ def prepare_torch(workload: Workload, threads: int) -> list[Prepared]:
     return found
 
 
-def prepare_ahead_of_time(workload: Workload, folder: Path, threads: int, frozen: bool) -> Prepared | None:
-    """AOTInductor, called through the loader itself: the wrapper around it takes longer than small models.
-
-    None: torch's loaders crash on this machine.
-    """
+def write_ahead_of_time(workload: Workload, folder: Path, threads: int, frozen: bool) -> Path:
+    """What AOTInductor compiles for so many threads."""
     torch.set_num_threads(threads)
     path = folder / f"{'frozen' if frozen else 'plain'}_{threads}.pt2"
     if not path.exists():
@@ -136,10 +133,18 @@ def prepare_ahead_of_time(workload: Workload, folder: Path, threads: int, frozen
             package_path=str(path),
             inductor_configs={"freezing": True} if frozen else None,
         )
-    loader = working_loader(path)
+    return path
+
+
+def prepare_ahead_of_time(workload: Workload, folder: Path, threads: int, frozen: bool) -> Prepared | None:
+    """AOTInductor, called through the loader itself: the wrapper around it takes longer than small models.
+
+    None: torch's loaders crash on this machine.
+    """
+    loader = working_loader()
     if loader is None:
         return None
-    run, inputs = load(path, loader), list(workload.inputs)
+    run, inputs = load(write_ahead_of_time(workload, folder, threads, frozen), loader), list(workload.inputs)
 
     def call() -> Any:
         return run(inputs)

@@ -23,14 +23,15 @@ import torch
 
 from ...errors import SuperKernelError
 from ...frontend.export.export import export
+from .aot_loaders import working_loader
 from .measure import Result, describe_machine
 from .package import Effort, compare, missing_peers
 from .package_costs import cost_of_python, costs_of_loading
-from .package_peers import prepare_ahead_of_time
+from .package_peers import ONNX, missing, write_ahead_of_time, write_onnx
 from .package_workloads import WORKLOAD_COUNT, PackageWorkload, package_workload
 from .peers import INDUCTOR, OURS, fresh_caches, prepare, threads
 
-SHORT = Effort(5000, 1.0, 1.5, 0.4, all_of_ours=False, frozen=False)
+SHORT = Effort(3000, 0.6, 0.8, 0.2, all_of_ours=False, frozen=False)
 COMPILE_SHARE = 0.5  # of the time, after which compilations that are not done are given up
 
 
@@ -49,24 +50,48 @@ def workload_of(index: int) -> PackageWorkload:
 
 
 def compile_workload(index: int, folder: Path, cores: int) -> None:
-    """Fills the caches, and leaves what AOTInductor compiles in the folder."""
-    workload = workload_of(index).workload
+    """Fills the caches, and leaves what peers compile ahead of time in the folder."""
+    item = workload_of(index)
+    workload = item.workload
     with torch.no_grad():
         export(workload.model, workload.inputs, folder / "compiled.sk")
         for count in sorted({1, cores}):
-            prepare_ahead_of_time(workload, folder, count, frozen=False)
             with threads(count):
                 prepare(INDUCTOR, workload.model, workload.inputs)
         with threads(cores):
             prepare(OURS, workload.model, workload.inputs)
+        if not missing(ONNX):
+            write_onnx(item.for_formats_without_states, folder / "model.onnx")
+
+
+def compile_ahead_of_time(index: int, folder: Path, cores: int) -> None:
+    """Leaves what AOTInductor compiles in the folder."""
+    with torch.no_grad():
+        for count in sorted({1, cores}):
+            write_ahead_of_time(workload_of(index).workload, folder, count, frozen=False)
+
+
+COMPILERS = {"--compile": compile_workload, "--compile-ahead": compile_ahead_of_time}
+
+
+def start_all(folders: list[Path], cores: int, option: str) -> list[subprocess.Popen[bytes]]:
+    """Each workload in a process of its own."""
+    module = "superkernel.tools.bench.package_short"
+    command = [sys.executable, "-m", module, "--cores", str(cores), option]
+    return [subprocess.Popen([*command, str(index), str(folder)]) for index, folder in enumerate(folders)]
 
 
 def compile_all(folders: list[Path], cores: int, seconds: float) -> list[str]:
-    """Each workload in a process of its own; returns notes on those that were not done in time."""
-    module = "superkernel.tools.bench.package_short"
-    command = [sys.executable, "-m", module, "--cores", str(cores), "--compile"]
-    started = [subprocess.Popen([*command, str(index), str(folder)]) for index, folder in enumerate(folders)]
-    end, notes = time.monotonic() + seconds, []
+    """Compiles for all ways to run the workloads; returns notes on those that were not done in time."""
+    end = time.monotonic() + seconds
+    started = start_all(folders, cores, "--compile")
+    loads = working_loader() is not None  # tried meanwhile
+    notes = await_all(started, end)
+    return notes + (await_all(start_all(folders, cores, "--compile-ahead"), end) if loads else [])
+
+
+def await_all(started: list[subprocess.Popen[bytes]], end: float) -> list[str]:
+    notes = []
     for index, process in enumerate(started):
         try:
             if process.wait(max(0.1, end - time.monotonic())):
@@ -74,11 +99,16 @@ def compile_all(folders: list[Path], cores: int, seconds: float) -> list[str]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-            notes.append(f"compiling workload {index} beforehand took more than {seconds:.0f} s")
+            notes.append(f"compiling workload {index} beforehand took too long")
     return notes
 
 
-def run_short(cores: int, seconds: float) -> Result:
+def keep(result: Result, output: Path) -> None:
+    output.write_text(json.dumps({"ok": result.ok, "suites": {"package": result.to_dict()}}, indent=1) + "\n")
+
+
+def run_short(cores: int, seconds: float, output: Path) -> Result:
+    """What was measured is kept after every workload: the machine may be gone before the last."""
     begin = time.monotonic()
     result = Result("package", describe_machine(cores))
     result.notes += [f"short: fewer calls, and {seconds:g} s for all", *missing_peers()]
@@ -87,6 +117,7 @@ def run_short(cores: int, seconds: float) -> Result:
         for folder in folders:
             folder.mkdir()
         result.notes += compile_all(folders, cores, COMPILE_SHARE * seconds)
+        print(f"compiled: {time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
         longest = 0.0
         for index, folder in enumerate(folders):
             item, started = workload_of(index), time.monotonic()
@@ -101,9 +132,11 @@ def run_short(cores: int, seconds: float) -> Result:
                 result.notes.append(f"{item.workload.name} was not measured: {reason}")
             torch._dynamo.reset()
             longest = max(longest, time.monotonic() - started)
+            keep(result, output)
             print(f"{item.workload.name}: {time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
         if time.monotonic() - begin < seconds:
             result.figures += costs_of_loading(Path(made))
+            keep(result, output)
     return result
 
 
@@ -112,17 +145,18 @@ def main() -> int:
     parser.add_argument("output", nargs="?", type=Path, help="the file for the results, as JSON")
     parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--seconds", type=float, default=200.0)
-    parser.add_argument("--compile", nargs=2, metavar=("INDEX", "FOLDER"), help="compile one workload, for --output")
+    for option in COMPILERS:
+        parser.add_argument(option, nargs=2, metavar=("INDEX", "FOLDER"), help="compile one workload, for the output")
     chosen = parser.parse_args()
     faulthandler.enable()  # a peer that crashes says where
     register_backend()
-    if chosen.compile:
-        compile_workload(int(chosen.compile[0]), Path(chosen.compile[1]), chosen.cores)
-        return 0
+    for compile_one, given in zip(COMPILERS.values(), (chosen.compile, chosen.compile_ahead), strict=True):
+        if given:
+            compile_one(int(given[0]), Path(given[1]), chosen.cores)
+            return 0
     if chosen.output is None:
         parser.error("name the file for the results")
-    result = run_short(chosen.cores, chosen.seconds)
-    chosen.output.write_text(json.dumps({"ok": result.ok, "suites": {"package": result.to_dict()}}, indent=1) + "\n")
+    result = run_short(chosen.cores, chosen.seconds, chosen.output)
     print(result)
     return 0 if result.ok else 1
 
