@@ -92,7 +92,7 @@ def _plan(graph: Graph, sunk: Graph, options: Options, cores: int, device: Devic
         plan = checked_plan(sunk, options, replace(machine, near_needs=False, replicates=False, teams=()))
     sms = len(machine.groups) if machine.teams else None
     shape = shape_of(plan.cores, slots, device, sms)
-    if machine.groups and not (window or near or plan.copies or machine.teams or graph.collectives):
+    if machine.groups and not (window or near or plan.copies or plan.teams or graph.collectives):
         plan, shape = _in_clusters(plan, shape, sunk, machine, device)
     known = {field.name: getattr(plan, field.name) for field in fields(plan)}
     return CudaPlan(**known, shape=shape, pace_ns=_pace(shape.sms, device) if window else 0)
