@@ -136,6 +136,7 @@ void fake_set(const char* what, int64_t value) {
   if (name == "version") fake->version = int(value);
   else if (name == "blocks_per_sm") fake->blocks_per_sm = int(value);
   else if (name == "affinity_sms") fake->affinity_sms = int(value);
+  else if (name == "sms") fake->sms = int(value);
   else if (name == "mps") fake->mps = int(value);
   else if (name == "uuid") fake->uuid = int(value);
   else if (name == "cooperative") fake->cooperative = value;
