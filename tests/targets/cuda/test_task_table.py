@@ -91,7 +91,10 @@ def test_a_change_of_any_word_of_a_plan_in_clusters_is_noticed(files: PtxFolder,
     check_table(table.data, numbers)
     kinds = {numbers.need_kind(key, waiting[0]) for key, waiting in numbers.waiters.items()}
     assert kinds == {NeedKind.CLUSTER, NeedKind.FAR}
-    first, last = min(run.offset for run in table.runs), max(run.offset + TASK_BYTES * len(run.steps) for run in table.runs)
+    first, last = (
+        min(run.offset for run in table.runs),
+        max(run.offset + TASK_BYTES * len(run.steps) for run in table.runs),
+    )
     for place in range(0, len(table.data), WORD):
         (word,) = struct.unpack_from("<I", table.data, place)
         others = {word ^ 1, word + TASK_BYTES & 0xFFFFFFFF}
@@ -120,9 +123,7 @@ def cluster_ops(files: PtxFolder) -> list[sk.Op]:
     """Small ops behind the wide ones of `chain`."""
     add = files.add(grid=(4, 1, 1))
     names = ["d", *(f"e{number}" for number in range(6))]
-    return [
-        sk.Op(add, [names[number], "b", names[number + 1], 512], name=f"small{number}") for number in range(6)
-    ]
+    return [sk.Op(add, [names[number], "b", names[number + 1], 512], name=f"small{number}") for number in range(6)]
 
 
 def clustered_gpu() -> DeviceDescription:

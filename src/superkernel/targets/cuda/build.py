@@ -356,9 +356,7 @@ def _possible_texts(plan: CudaPlan, device: DeviceDescription) -> list[SuperKern
         return [shared]
     sizes = (0,) if most < MOST_CONSTANT_TABLE else (0, most)
     apart = (
-        make_text(
-            graph, slots, device, size, shares_table=False, waiting=waiting, streams=streams, clusters=clusters
-        )
+        make_text(graph, slots, device, size, shares_table=False, waiting=waiting, streams=streams, clusters=clusters)
         for size in sizes
     )
     return [shared, *apart]

@@ -32,7 +32,6 @@ from .task_layout import (
 )
 from .virtual_ids import TABLE_LOAD
 
-
 CLUSTER_ARRIVE = "barrier.cluster.arrive.release.aligned;"
 CLUSTER_WAIT = "barrier.cluster.wait.acquire.aligned;"
 

@@ -197,8 +197,8 @@ class CudaNumbering:
 
     @cached_property
     def shared_words(self) -> dict[CounterKey, int]:
-        """Counters with a word in shared memory -> its offset; near counters, those of a cluster, and those at which the
-        cores of an SM arrive together. Where there is no room, every core raises the counter in device memory by itself.
+        """Counters with a word in shared memory -> its offset; near counters, those of a cluster, and those at which
+        the cores of an SM arrive together. Where there is no room, every core raises the counter in device memory.
         """
         first, room = shared_words_offset(self.shape.slots), self.shared_room
         words = {key: first + WORD * number for number, key in enumerate(key for key in self.waiters if key[2])}

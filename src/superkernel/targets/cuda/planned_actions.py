@@ -119,7 +119,7 @@ class PlannedActions:
         return in_sm or len({*awaited.waiters, *map(self.numbers.shape.sm, cores)}) == 1
 
     def _told_ranks(self, key: CounterKey) -> int:
-        """The SMs of the cluster of a counter that is neither in device memory nor of one SM, by the cores that wait."""
+        """The SMs that a counter of a cluster tells, by the cores that wait for it; 0: it is another counter."""
         numbers = self.numbers
         if key in numbers.counters or numbers.is_near(key):
             return 0

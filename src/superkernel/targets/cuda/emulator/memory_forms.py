@@ -33,14 +33,7 @@ def _detail(i: Instruction, kind: str, vector: int, wide: bool, operation: int =
     default_scope = "sys" if "volatile" in words else "gpu"
     scope = _SCOPES[next((word for word in words if word in _SCOPES), default_scope)]
     size = {1: 0, 2: 1, 4: 2, 8: 3}[TYPE_BYTES[kind]]
-    bits = (
-        space
-        | semantics << 3
-        | _SCOPE_BITS[scope]
-        | size << 7
-        | kind.startswith("s") << 10
-        | wide << 11
-    )
+    bits = space | semantics << 3 | _SCOPE_BITS[scope] | size << 7 | kind.startswith("s") << 10 | wide << 11
     return bits | ("nc" in words) << 12 | vector << 13 | operation << 17 | _ATOMIC_TYPES.get(kind, 0) << 21
 
 
@@ -155,7 +148,7 @@ def nothing(lowering: InstructionLowering, i: Instruction) -> None:
 
 
 FORMS: dict[str, Form] = {
-    "ld": _access, "ldu": _access, "st": _access, "atom": _atomic, "red": _atomic, "mapa": _map_address, "membar": _fence, "fence": _fence,
-    "cp": copy, "createpolicy": _policy, "prefetch": nothing, "prefetchu": nothing, "applypriority": nothing,
+    "ld": _access, "ldu": _access, "st": _access, "atom": _atomic, "red": _atomic, "mapa": _map_address,
+    "membar": _fence, "fence": _fence, "cp": copy, "createpolicy": _policy, "prefetch": nothing, "prefetchu": nothing, "applypriority": nothing,
     "discard": nothing, "griddepcontrol": _grid_dependency, "pmevent": nothing,
 }  # fmt: skip

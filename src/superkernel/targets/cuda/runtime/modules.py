@@ -165,7 +165,7 @@ def check_clusters(device: CudaDevice, function: int, config: CuLaunchConfig, cl
     wanted = config.grid[0] // cluster
     if fit < wanted:
         raise LaunchError(
-            f"{where}{wanted} clusters of {cluster} SMs wait for each other, and {fit} fit on {device.name} ({name}): a "
-            "part of the GPU, a green context or MPS leaves fewer SMs side by side. Compile it again on this device "
+            f"{where}{wanted} clusters of {cluster} SMs wait for each other, and {fit} fit on {device.name} ({name}): "
+            "a part of the GPU, a green context or MPS leaves fewer SMs side by side. Compile it again on this device "
             "with fewer cores, or with a chip= whose largest_cluster is smaller"
         )
