@@ -6,6 +6,7 @@ buffer that the launch writes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 from ...model.graph import Graph
@@ -93,18 +94,20 @@ def _plan(graph: Graph, sunk: Graph, options: Options, cores: int, device: Devic
     sms = len(machine.groups) if machine.teams else None
     shape = shape_of(plan.cores, slots, device, sms)
     if machine.groups and not (window or near or plan.copies or plan.teams or graph.collectives):
-        plan, shape = _in_clusters(plan, shape, sunk, machine, device)
+        clusters = [clustered for clustered in cluster_shapes(shape, device) if clustered.sms <= cores]
+        plan, shape = _in_clusters(plan, shape, clusters, machine, device)
     known = {field.name: getattr(plan, field.name) for field in fields(plan)}
     return CudaPlan(**known, shape=shape, pace_ns=_pace(shape.sms, device) if window else 0)
 
 
 def _in_clusters(
-    plan: Plan, shape: SlotGrid, graph: Graph, machine: Machine, device: DeviceDescription
+    plan: Plan, shape: SlotGrid, clusters: Sequence[SlotGrid], machine: Machine, device: DeviceDescription
 ) -> tuple[Plan, SlotGrid]:
     """The same ops on SMs in clusters, where that is estimated to be faster; of equals the smallest."""
+    graph = plan.graph
     plain_ns = estimate_near(graph, plan.placements, machine, plan.cores)
     chosen, chosen_shape, least_ns = plan, shape, plain_ns
-    for clustered in cluster_shapes(shape, device):
+    for clustered in clusters:
         near = cluster_machine(replace(machine, cores=plan.cores), clustered, device)
         found = checked_plan(graph, plan.options, near)
         if found.cores != plan.cores:

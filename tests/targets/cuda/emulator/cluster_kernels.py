@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,21 @@ def spread(folder: Path, blocks: int, **more: Any) -> sk.SubKernel:
     assert blocks * THREADS <= WORDS
     shape = {"threads": (THREADS, 1, 1), "grid": (blocks, 1, 1), "shared": SHARED, "params": params}
     return sk.SubKernel.from_ptx(path, "spread", **(shape | more))
+
+
+def random_spreads(folder: Path, seed: int, ops: int) -> list[sk.Op]:
+    """Ops of 1 to 16 blocks that read what any op so far has written; some write what others have read or written."""
+    choose = random.Random(seed)
+    counts = choose.sample((1, 2, 3, 4, 5, 8, 12, 16), 4)
+    names, graph = ["a", "b"], []
+    for number in range(ops):
+        source = choose.choice(names[-4:])
+        others = [name for name in names[2:] if name != source]
+        target = choose.choice(others) if others and choose.random() < 0.3 else f"t{number}"
+        names = list(dict.fromkeys([*names, target]))
+        kernel = spread(folder, choose.choice(counts))
+        graph.append(sk.Op(kernel, [source, target], name=f"op{number}", stream=choose.randrange(3)))
+    return graph
 
 
 def spread_chain(folder: Path, blocks: Sequence[int]) -> list[sk.Op]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
-from targets.cuda.emulator.cluster_kernels import spread_chain
+from targets.cuda.emulator.cluster_kernels import random_spreads, spread_chain
 from targets.cuda.emulator.planted_faults import (
     Words,
     drop_wait,
@@ -17,8 +18,12 @@ from targets.cuda.emulator.planted_faults import (
 )
 from targets.cuda.emulator.test_super_kernels import CompiledGraph, found
 
+import superkernel as sk
+from superkernel.targets.cuda import plan as planning
+from superkernel.targets.cuda.device import DeviceDescription
 from superkernel.targets.cuda.emit_steps import CLUSTER_ARRIVE, CLUSTER_WAIT
 from superkernel.targets.cuda.executable import CudaExecutable
+from superkernel.targets.cuda.numbering import SlotGrid
 from superkernel.targets.cuda.task_layout import TaskFlag, TaskWord
 
 UINT32 = 0xFFFFFFFF
@@ -110,8 +115,66 @@ def test_no_cluster_where_it_gains_nothing(tmp_path: Path) -> None:
             assert "mapa" not in made.executable.ptx and "barrier.cluster" not in made.executable.ptx
 
 
+def test_a_launch_uses_no_more_sms_than_it_is_given_cores(tmp_path: Path) -> None:
+    ops, chip = spread_chain(tmp_path, [8, 8]), dict(CHIP)
+    for cores, size in ((8, 8), (3, 2), (4, 4)):
+        with sk.compile(ops, name="few", target="cuda", chip=chip, cores=cores) as kernel:
+            shape = kernel.plan.shape
+            assert shape.sms <= cores and shape.cluster in (1, size), str(kernel.plan)
+
+
+def test_a_saved_kernel_keeps_its_clusters(graph: CompiledGraph, tmp_path: Path) -> None:
+    graph.kernel.save(tmp_path / "saved")
+    with sk.load(tmp_path / "saved") as loaded:
+        executable = loaded.executable
+        assert isinstance(executable, CudaExecutable)
+        assert executable.shape == graph.executable.shape and executable.ptx == graph.executable.ptx
+        assert executable.slot_shape == graph.executable.slot_shape
+
+
 def test_every_order_gives_the_bits_of_the_ops_alone(graph: CompiledGraph) -> None:
     assert not any(graph.differing(seed, launches=1 + seed % 2) for seed in range(25))
+
+
+FUZZ_OPTIONS = (
+    "",
+    "stream-fusion=1",
+    "early-start=0",
+    "profiling=1",
+    "stream-fusion=1:early-start=2",
+    "debug-sync-all=1",
+)
+
+
+@pytest.mark.parametrize(
+    "number", [*range(6), *(pytest.param(number, marks=pytest.mark.conformance) for number in range(6, 80))]
+)
+def test_random_graphs_in_clusters_give_the_bits_of_their_ops_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Clusters of every size, also where they gain nothing, with one to four slots on an SM."""
+    size = (2, 4, 8, 16)[number % 4]
+    fewer = count()  # every plan is estimated to be faster than the one before
+    monkeypatch.setattr(planning, "estimate_near", lambda *_: -next(fewer))
+    planned: list[SlotGrid] = []
+    shapes = planning.cluster_shapes
+
+    def of_size(shape: SlotGrid, device: DeviceDescription) -> Iterator[SlotGrid]:
+        for clustered in shapes(shape, device):
+            if clustered.cluster == size:
+                planned.append(clustered)
+                yield clustered
+
+    monkeypatch.setattr(planning, "cluster_shapes", of_size)
+    chip = CHIP | {"sms": (24, 32, 8)[number % 3], "shared_bytes": (6000, 9000, 13_000)[number // 3 % 3]}
+    ops = random_spreads(tmp_path, number, 8 + number % 12)
+    chip |= {"cluster_sync_ns": 0}
+    made = CompiledGraph.of(ops, f"fuzz{number}", FUZZ_OPTIONS[number % 6], chip)
+    with made.kernel:
+        for seed in range(8):
+            assert made.differing(seed, launches=1 + seed % 2) == [], f"seed {seed}"
+    if planned and "stream-fusion" not in FUZZ_OPTIONS[number % 6]:
+        assert made.executable.shape.cluster == size, str(made.kernel.plan)
 
 
 # planted faults

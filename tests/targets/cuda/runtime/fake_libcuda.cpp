@@ -349,6 +349,7 @@ Result cuOccupancyMaxActiveClusters(int* clusters, void* function, const Config*
   bool cooperative;
   unsigned cluster = cluster_of(config, found, &cooperative);
   if (!cluster) return kInvalidValue;
+  if (cooperative) { violate("cuOccupancyMaxActiveClusters with another attribute than the cluster"); return kInvalidValue; }
   if (cluster < 2) { violate("cuOccupancyMaxActiveClusters without a cluster"); return kInvalidValue; }
   found->cluster_sizes.insert(cluster);
   *clusters = int(resident_clusters(config, cluster));

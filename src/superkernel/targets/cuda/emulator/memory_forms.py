@@ -149,6 +149,6 @@ def nothing(lowering: InstructionLowering, i: Instruction) -> None:
 
 FORMS: dict[str, Form] = {
     "ld": _access, "ldu": _access, "st": _access, "atom": _atomic, "red": _atomic, "mapa": _map_address,
-    "membar": _fence, "fence": _fence, "cp": copy, "createpolicy": _policy, "prefetch": nothing, "prefetchu": nothing, "applypriority": nothing,
-    "discard": nothing, "griddepcontrol": _grid_dependency, "pmevent": nothing,
+    "membar": _fence, "fence": _fence, "cp": copy, "createpolicy": _policy, "prefetch": nothing, "prefetchu": nothing,
+    "applypriority": nothing, "discard": nothing, "griddepcontrol": _grid_dependency, "pmevent": nothing,
 }  # fmt: skip

@@ -12,7 +12,14 @@ from typing import Any, Protocol, cast
 from ....errors import LaunchError
 from ....model.events import Event
 from .device import CAPTURED_ELSEWHERE, open_device
-from .driver_functions import CaptureStatus, CuCode, CuLaunchAttribute, CuLaunchConfig, launch_attributes
+from .driver_functions import (
+    CaptureStatus,
+    CuCode,
+    CuLaunchConfig,
+    cluster_attribute,
+    cooperative_attribute,
+    launch_config,
+)
 from .event_words import event_address
 from .image import KernelImage
 from .modules import blocks_per_sm, check_clusters, check_resident, find_function, load_module, release_module
@@ -59,7 +66,8 @@ class DeviceKernel:
             binary = image.cubin.read_bytes()
         except OSError as reason:
             raise LaunchError(f"{where}{image.cubin} cannot be read: {reason}") from reason
-        self._attributes = launch_attributes(image.cluster)
+        clusters = [cluster_attribute(image.cluster)] if image.cluster > 1 else []
+        self._attributes = [cooperative_attribute(), *clusters]
         with device.current():
             self._module = load_module(device, binary, image.symbols, image.cubin, where)
             try:
@@ -82,7 +90,8 @@ class DeviceKernel:
         image = self.image
         check_resident(self.device, self._function, image.sms, image.threads, image.shared_bytes, sms, self._where)
         if image.cluster > 1:
-            check_clusters(self.device, self._function, self._config(stream), image.cluster, self._where)
+            config = launch_config(image.sms, image.threads, image.shared_bytes, stream, self._attributes[1:])
+            check_clusters(self.device, self._function, config, image.cluster, self._where)
 
     def gpu_share(self) -> float:
         """Which part of the device its blocks fill; it is current."""
@@ -209,9 +218,7 @@ class DeviceKernel:
 
     def _config(self, stream: int) -> CuLaunchConfig:
         image = self.image
-        attributes = ctypes.cast(self._attributes, ctypes.POINTER(CuLaunchAttribute))
-        grid, block = (image.sms, 1, 1), (image.threads, 1, 1)
-        return CuLaunchConfig(grid, block, image.shared_bytes, stream, attributes, len(self._attributes))
+        return launch_config(image.sms, image.threads, image.shared_bytes, stream, self._attributes)
 
     def _launch_error(self, code: int) -> LaunchError:
         image = self.image

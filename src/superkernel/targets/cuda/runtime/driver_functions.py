@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from ctypes import POINTER, c_char, c_char_p, c_float, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p
 from dataclasses import dataclass
 from enum import IntEnum
@@ -233,10 +234,16 @@ def cooperative_attribute() -> CuLaunchAttribute:
     return CuLaunchAttribute(LAUNCH_ATTRIBUTE_COOPERATIVE, b"", CuLaunchAttributeValue(cooperative=1))
 
 
-def launch_attributes(cluster: int) -> ctypes.Array[CuLaunchAttribute]:
-    """A cooperative launch, in clusters of so many blocks that follow each other."""
-    given = [cooperative_attribute()]
-    if cluster > 1:
-        value = CuLaunchAttributeValue(cluster=(cluster, 1, 1))
-        given.append(CuLaunchAttribute(LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, b"", value))
-    return (CuLaunchAttribute * len(given))(*given)
+def cluster_attribute(size: int) -> CuLaunchAttribute:
+    """Blocks that follow each other form clusters of this size."""
+    value = CuLaunchAttributeValue(cluster=(size, 1, 1))
+    return CuLaunchAttribute(LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, b"", value)
+
+
+def launch_config(
+    blocks: int, threads: int, shared_bytes: int, stream: int, attributes: Sequence[CuLaunchAttribute]
+) -> CuLaunchConfig:
+    """A launch with attributes, which it keeps alive."""
+    array = (CuLaunchAttribute * len(attributes))(*attributes)
+    given = ctypes.cast(array, POINTER(CuLaunchAttribute))
+    return CuLaunchConfig((blocks, 1, 1), (threads, 1, 1), shared_bytes, stream, given, len(attributes))
