@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from targets.cuda.emulator.cluster_kernels import random_spreads, spread_chain
+from targets.cuda.emulator.graph_kernels import buffers
 from targets.cuda.emulator.planted_faults import (
     Words,
     drop_wait,
@@ -22,9 +25,13 @@ import superkernel as sk
 from superkernel.targets.cuda import plan as planning
 from superkernel.targets.cuda.device import DeviceDescription
 from superkernel.targets.cuda.emit_steps import CLUSTER_ARRIVE, CLUSTER_WAIT
+from superkernel.targets.cuda.emit_waits import PATIENCE_NS, SPINS
+from superkernel.targets.cuda.emulator.execution import execute
+from superkernel.targets.cuda.emulator.launch import SuperKernelEmulator
 from superkernel.targets.cuda.executable import CudaExecutable
 from superkernel.targets.cuda.numbering import SlotGrid
-from superkernel.targets.cuda.task_layout import TaskFlag, TaskWord
+from superkernel.targets.cuda.task_layout import StateOffset, TaskFlag, TaskWord
+from superkernel.targets.protocol import LaunchInputs
 
 UINT32 = 0xFFFFFFFF
 CHIP: dict[str, Any] = {
@@ -105,6 +112,7 @@ def test_no_cluster_where_it_gains_nothing(tmp_path: Path) -> None:
     few: tuple[tuple[list[int], dict[str, Any]], ...] = (
         ([1, 1, 1], {}),
         ([16], {}),
+        ([16, 16], {"largest_cluster": 8}),
         ([4, 4], {"largest_cluster": 1}),
         ([4, 4], {"sms": 4}),
     )
@@ -175,6 +183,27 @@ def test_random_graphs_in_clusters_give_the_bits_of_their_ops_alone(
             assert made.differing(seed, launches=1 + seed % 2) == [], f"seed {seed}"
     if planned and "stream-fusion" not in FUZZ_OPTIONS[number % 6]:
         assert made.executable.shape.cluster == size, str(made.kernel.plan)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_launch_that_is_aborted_leaves_together(tmp_path: Path, seed: int) -> None:
+    """Cores wait for an event that never comes, or for cores that wait; the host aborts, and all SMs end."""
+    ops = spread_chain(tmp_path, [8, 8, 8])
+    ops[1] = replace(ops[1], recv=("go",))
+    event = sk.Event()
+    with sk.compile(ops, name="aborted", target="cuda", chip=dict(CHIP)) as kernel:
+        executable = kernel.executable
+        assert isinstance(executable, CudaExecutable) and executable.shape.cluster == 8
+        executable = replaced(executable, f"%sk_polls, {SPINS};", "%sk_polls, 32;")  # waits are long soon
+        executable = replaced(executable, f"%sk_elapsed, {PATIENCE_NS};", "%sk_elapsed, 8;")
+        emulator = SuperKernelEmulator(executable, seed, None, True, 1)
+        emulator.start(buffers(ops), LaunchInputs({"go": event}, {}))
+        told = emulator.memory.add("the abort word", np.ones(4, np.uint8))
+        state = emulator.memory.ranges["the sync state"]
+        state.content[StateOffset.CONTROL : StateOffset.CONTROL + 8].view(np.uint64)[0] = told.address
+        execute(emulator.library, emulator.program, emulator.memory, emulator.prepare(0))
+        words = state.content.view(np.uint32)
+        assert words[StateOffset.FAILURE // 4] and not words[StateOffset.PROGRESS // 4 :][:8].any()
 
 
 # planted faults
