@@ -260,6 +260,12 @@ fast as they can:
 | four `ld.relaxed` on their way, then a fence | 1.45 | 1.70 | 2.15 |
 | one `ld.relaxed`, no acquire (wrong results: the limit) | 0.91 | 1.04 | 1.34 |
 
+More ways, idle: a counter raised by `atom.release`, whose answer is awaited before the first poll, 1.00; polls by
+`ld.relaxed`, then one `ld.acquire`, 1.05; both 0.98; the counter in four parts or with four copies 1.08 and 1.05;
+a word per block instead of a counter 2.0; the last block publishes a flag 1.6; no release either (the limit) 0.64. In
+the emitted kernel, where a boundary costs 1.41, none of it helps: relaxed polls 1.41, `atom.release` 1.63 (the first
+thread begins the next task later), the branch to the next body in front of the wait 1.37.
+
 Where a layer of RMSNorm and GEMV goes (two slots, medians of a timeline): the last GEMV ends, 1.5 us later the norm
 of an SM sees it, computes for 1.05 us, 0.45 us later the GEMV goes on, and ends after 1.3 to 1.9 us. Tried on these
 layers, in us for all 64:
@@ -271,6 +277,23 @@ layers, in us for all 64:
 | two teams: a third slot for the norm, all weights asked for before; the norm sees the counter 0.8 us later | 324 |
 | the same, and weights asked for when the norm begins | 384 |
 | two slots, prefetch, and weights asked for when the norm begins | 308 |
+
+What a kernel written by hand for these layers reaches, with two sets of 8 warps per SM that have 8 rows each, without a
+task table, in us a layer; a graph + PDL of Triton's kernels takes 3.7:
+
+| by hand | us a layer |
+| --- | --- |
+| no weights are read: the latency of sync, norm, product and store (a limit) | 2.3 |
+| the weights lie in the L2 cache (a limit) | 2.4 |
+| weights asked for before the wait, the norm once per SM, its result in shared memory | 4.0 to 4.2 |
+| the same, the norm in each set; its result through the L2 cache | 4.3; 4.7 |
+| weights ahead in the L2 cache, 4 KB of an SM every 250 cycles, loaded before the wait; behind it | 3.9; 3.7 |
+| weights copied to shared memory ahead by a warp, 64 KB on their way; 32 KB | 4.5; 3.9 |
+| the same at a pace of 4 KB every 200, 250, 300, 350, 400 cycles | 3.8, 3.5, 3.4, 3.5, 3.9 |
+
+The time beyond 2.3 us is not that of reading (1.8 us, which would overlap): loads on their way to the memory delay the
+signals and the vector behind them, and PDL's signals do not go through the memory. The best of these, 1.09x as fast as
+graph + PDL, needs weights in shared memory ahead of their op, which kernels as they are do not ask for.
 """,
     "cuda gemv": """\
 ### cuda gemv: 64 matrices of 4096 x 4096, bfloat16
@@ -305,6 +328,8 @@ Then chains in one hand-written kernel, without a task table, with one ring per 
 | the same, two teams with half of the ring each, for odd and even layers | 9.2 |
 | the same, asking never stops between layers (no op boundaries): the limit | 7.9 |
 | no ring: four rows per warp in registers, 16 warps | 8.9 |
+| blocks of 2 rows copied to shared memory by a warp that never stops; 32, 48, 64, 96 KB flying | 11.8, 10.6, 9.1, 9.5 |
+| the same, blocks of 4 rows | 11.4, 11.4, 9.4, 9.6 |
 
 - More bytes in flight are not better: above about 48 KB per SM they lengthen the queue to the memory, in which the
   signals between ops stand as well. With 128 KB in flight a wait took 3.1 us, with 32 KB 0.7 us.

@@ -49,9 +49,13 @@ def test_the_first_program_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert "128 threads" in printed and "plan block: 2 ops" in printed
 
 
+def test_collectives_of_emulated_gpus_are_right() -> None:
+    exec(code(1), {})
+
+
 def test_the_ops_of_the_streaming_gemv_are_a_graph() -> None:
     names: dict[str, Any] = {}
-    exec(code(1), names)
+    exec(code(2), names)
     with sk.compile(names["ops"], name="products", target="cuda") as k:
         assert "waits inside" in str(k.graph) and "after it has read w" in str(k.graph)
 

@@ -277,6 +277,33 @@ def test_the_shell_explains_functions_models_and_scripts(script: str, place: str
     assert "return x.sin().sum(0)" in done.output
 
 
+def test_a_script_that_collects_reports_itself_is_explained(tmp_path: Path) -> None:
+    path = tmp_path / "collects.py"
+    path.write_text(
+        dedent("""
+        import torch
+        from superkernel.frontend.report import collecting
+
+        def first(x):
+            return x.sin().sum(0)
+
+        def second(x):
+            return x.cos().sum(0)
+
+        torch.compile(first, backend="superkernel")(torch.ones(4, 4))
+        with collecting() as own:
+            torch.compile(second, backend="superkernel")(torch.ones(4, 4))
+        assert own.graphs == 1, own
+        """)
+    )
+    done = shell(str(path))
+    assert done.exit_code == 0, done.output
+    assert "2 graphs, 2 scopes" in done.output and "return x.cos().sum(0)" in done.output
+    assert "in graph 1 (inference)" in done.output and "in graph 2 (inference)" in done.output
+    path.write_text("print('all is done in other processes')")
+    assert "nothing was compiled: no model in this process" in shell(str(path)).output
+
+
 def test_the_shell_answers_in_json(script: str) -> None:
     done = shell(f"{script}:model", "--json", "--options", "profiling=1")
     facts = json.loads(done.stdout)

@@ -16,10 +16,12 @@ from handmade_package import WEIGHT, write_handmade
 
 import superkernel as sk
 from superkernel.errors import LaunchError
-from superkernel.package import native_calls
+from superkernel.package import native_calls, object_layouts
 from superkernel.package.library_functions import LibraryFunctions
 
-pytestmark = pytest.mark.skipif(not native_calls.HAS_KNOWN_LAYOUT, reason="objects of this interpreter are other ones")
+pytestmark = pytest.mark.skipif(
+    object_layouts.UNMET_PREMISE is not None, reason="objects of this interpreter are other ones"
+)
 X, Y = np.arange(8, dtype=np.float32).reshape(2, 4), np.full((2, 4), 2, np.float32)
 
 
@@ -159,17 +161,38 @@ def test_without_the_builtin_function_calls_are_made_in_python(
     if lacks == "library":
         monkeypatch.setattr(library, "python_call", None)
     else:
-        monkeypatch.setattr(native_calls, "HAS_KNOWN_LAYOUT", False)
+        monkeypatch.setattr(native_calls, "UNMET_PREMISE", "there is one")
     with sk.load_model(package) as model:
         assert not isinstance(model.forward.function, BuiltinFunctionType)
         np.testing.assert_array_equal(model(X, Y), X + Y * WEIGHT)
 
 
 def test_an_array_object_of_another_layout_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Moved(native_calls.Structure):
-        _fields_ = (native_calls._ArrayObject._fields_[0], ("more", native_calls.c_int64),
-                    *native_calls._ArrayObject._fields_[1:])  # fmt: skip
+    fields = object_layouts.ArrayObject._fields_
 
-    assert native_calls._shows_array(X)
-    monkeypatch.setattr(native_calls, "_ArrayObject", Moved)
-    assert not native_calls._shows_array(X)
+    class Moved(object_layouts.Structure):
+        _fields_ = (fields[0], ("more", object_layouts.c_int64), *fields[1:])
+
+    assert object_layouts.unmet_premise() is None
+    monkeypatch.setattr(object_layouts, "ArrayObject", Moved)
+    assert object_layouts.unmet_premise() == "arrays of numpy have the fields of that version"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("BYTES_OFFSET", 40, "the contents of bytes"),
+        ("_NUMPY_INTERFACE", 3, "the binary interface of numpy"),
+        ("_FLAGS", {"writeable": 0x200}, "arrays of numpy"),
+    ],
+)
+def test_a_premise_that_does_not_hold_is_named(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: Any, sentence: str
+) -> None:
+    monkeypatch.setattr(object_layouts, name, value)
+    assert (object_layouts.unmet_premise() or "").startswith(sentence)
+
+
+def test_an_interpreter_without_a_global_lock_is_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_layouts.sysconfig, "get_config_var", lambda name: 1)
+    assert object_layouts.unmet_premise() == "the interpreter is CPython with a global lock"

@@ -147,6 +147,11 @@ def _verdict(facts: CompileFacts, torch_calls: int) -> str:
 
 def _why_no_graph(facts: CompileFacts) -> str:
     found = next(iter([*facts.skipped, *facts.graph_breaks]), None)
+    if found is None and facts.is_script:
+        return (
+            "no model in this process. What the script starts in other processes is not seen; explain ranks in their "
+            "own processes: torchrun --nproc-per-node 2 --local-ranks-filter 0 --no-python superkernel explain SCRIPT"
+        )
     if found is None:
         return "Dynamo found no tensor operation in the model, or the model is excluded (torch.compiler.disable)"
     hint = f"; {found.hint}" if found.hint else ""

@@ -27,6 +27,7 @@ from .input_overlap import eager_where_inputs_overlap, with_separate_storage
 from .report import current_report
 from .settings import BackendSettings
 from .torch_versions import unsupported_version
+from .wrapped_inputs import unwraps
 
 NAME = "superkernel"
 _warned: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()  # by compiled callable
@@ -84,7 +85,7 @@ def _compile_static(context: GraphContext, module: GraphModule, inputs: Sequence
     """A graph without symbolic sizes."""
     unroll_recurrent(module)
     count = sum(node.op == "placeholder" for node in module.graph.nodes)
-    context = replace(context, input_count=count, direct=None)
+    context = replace(context, input_count=count, unwraps=unwraps(module, inputs), direct=None)
     examples = with_separate_storage(inputs)
     compiled = compile_with_aot(module, examples, partial(compile_graph, context), context.kept_operators)
     support = context.settings.model_support

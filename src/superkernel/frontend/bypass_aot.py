@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Any
 
 import torch
-from torch._functorch._aot_autograd.schemas import OutputType, PlainTensorMeta, ViewAndMutationMeta
+from torch._functorch._aot_autograd.schemas import OutputType, ViewAndMutationMeta
 from torch.fx import GraphModule
 
 from .capture.partition import GraphPart
@@ -22,7 +22,10 @@ from .program import Program
 def direct_function(
     module: GraphModule, parts: Sequence[GraphPart], functions: Sequence[Any], input_count: int
 ) -> Callable[..., Any] | None:
-    """A function of the graph's inputs that calls the program of its only part; None: the wrappers are needed."""
+    """A function of the graph's inputs that calls the program of its only part; None: the wrappers are needed.
+
+    No input and no output of Dynamo's graph is a tensor subclass that AOTAutograd unwraps: the metadata does not tell.
+    """
     context = torch._guards.TracingContext.try_get()
     metadata = context.fw_metadata if context is not None else None
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
@@ -48,8 +51,6 @@ def _needs_wrappers(metadata: ViewAndMutationMeta, input_count: int) -> bool:
         and not metadata.is_rng_op_functionalized
         and not metadata.num_graphsafe_rng_states
         and all(info.output_type is OutputType.non_alias for info in metadata.output_info)
-        and all(type(meta) is PlainTensorMeta for meta in metadata.subclass_inp_meta)
-        and all(type(meta) is PlainTensorMeta for meta in metadata.subclass_fw_graph_out_meta)
     )
     return not plain
 

@@ -24,6 +24,7 @@ from .capture.partition import GraphPart, example_inputs, is_free, partition
 from .capture.rewrites import share_heads, use_int8_weights
 from .capture.scope_detection import note_mark
 from .compile_scope import ScopeCompiler
+from .left_out_collectives import group_names, telling_ranks
 from .lowering import find_lowering, inductor
 from .lowering.inductor_hooks import report_launches
 from .lowering.protocol import Lowering
@@ -45,6 +46,7 @@ class GraphContext:
     marked: bool  # the source of the callable has a mark
     warned: set[str] = field(default_factory=set)
     input_count: int = 0  # of the graph that Dynamo passed
+    unwraps: bool = False  # an input or an output of that graph wraps tensors: see wrapped_inputs
     direct: Callable[..., Any] | None = None  # what Dynamo may call instead of AOTAutograd's wrappers
 
     @property
@@ -108,7 +110,7 @@ def _compile(context: GraphContext, module: GraphModule, facts: dict[str, Any], 
         if part.scope is None:
             report.outside += sum(not is_free(node) for node in part.nodes)
         functions.append(fused.get(part) or _compile_outside(part, context, facts, scopes))
-    if facts.get("is_inference"):
+    if facts.get("is_inference") and not context.unwraps:
         context.direct = direct_function(module, parts, functions, context.input_count)
     return join_parts(module, parts, functions)
 
@@ -165,7 +167,10 @@ def _compile_outside(
         return op_by_op(part.module)
     scope = scopes.get(part.scope or "")
     reasons = [segment.reason for segment in scope.report.segments if not segment.fused] if scope else []
-    return _compile_stock(context, facts, part, reasons[-1] if reasons else "")
+    reason = reasons[-1] if reasons else ""
+    function = _compile_stock(context, facts, part, reason)
+    names, collectives = group_names(part), context.settings.model_support.collectives
+    return function if collectives is None or not names else telling_ranks(function, names, reason, collectives)
 
 
 def _compile_stock(context: GraphContext, facts: dict[str, Any], part: GraphPart, reason: str) -> PartFunction:

@@ -18,6 +18,7 @@ from .capture.partition import GraphPart, example_inputs
 from .collective_report import report_collective
 from .comparable_parts import is_comparable
 from .emulated_launch import emulate_segments
+from .left_out_collectives import group_names
 from .listed_ops import op_list
 from .lowering import find_lowering
 from .lowering.program_trace import KernelCall
@@ -115,20 +116,14 @@ def _cores(settings: BackendSettings) -> int:
     return settings.cores or settings.chosen_target.planner.core_count()
 
 
-def _group_names(part: GraphPart) -> set[str]:
-    """Of the process groups of its collectives."""
-    calls = (node for node in part.module.graph.nodes if str(node.target).startswith("_c10d_functional."))
-    return {node.args[-1] for node in calls if node.args and isinstance(node.args[-1], str)}
-
-
 def _lower(part: GraphPart, settings: BackendSettings, left_to_library: Sequence[LibraryCallTimes] = ()) -> LoweredPart:
     support = settings.model_support
     fakes = example_inputs(part)
+    collectives = support.collectives
+    if collectives is not None:  # before anything that may fail on this rank alone
+        meet_groups(group_names(part), collectives)
     for node, value in zip(part.inputs, fakes, strict=True):
         check_input(node.name, value, settings.target, support.device)
-    collectives = support.collectives
-    if collectives is not None:
-        meet_groups(_group_names(part), collectives)
     divided = None if collectives is None else divide_collectives(part.module, collectives)
     for module in (divided, part.module):
         if module is None:

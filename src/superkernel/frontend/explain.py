@@ -171,6 +171,7 @@ def as_program(path: Path, arguments: Sequence[str]) -> Iterator[None]:
 
 def _explain_script(path: Path) -> CompileReport:
     with _reporting() as report, _unwrapped_errors():
+        report.is_script = True
         try:
             runpy.run_path(str(path), run_name="__main__")
         except SystemExit as end:

@@ -79,6 +79,12 @@ def meet_ranks(found: ProcessGroupRanks, support: CollectiveSupport) -> RankSess
     return met[1]
 
 
+def find_session(found: ProcessGroupRanks) -> RankSession | None:
+    """What the ranks of a group have told each other; None: they have not met."""
+    met = _sessions.get(found.group.name)
+    return met[1] if met is not None and met[0] is found.handle else None
+
+
 def _resolved(name: str) -> Any:
     """The process group that has this name now; None: there is none."""
     if not torch.distributed.is_available():

@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_map
 from ..runtime.launch_events import TorchKernel, register, torch_launch
 from ..runtime.super_kernel import SuperKernel
 from ..targets.protocol import AddressWriter, ModelSupport
+from .left_out_collectives import left_out_of, tell_ranks
 from .lowering.program_trace import ProgramTrace, StorageOrigin, TracedTensor
 from .program_memory import CallFrame, CallTensors, ProgramMemory, SegmentLaunch, as_traced
 from .segments import ProgramStep, Segment, TorchCall
@@ -47,6 +48,7 @@ class Program:
         self._allocate = support.allocator()
         self._frames: list[CallFrame] = []  # of calls that have returned
         self._settled = False
+        self._left_out = left_out_of(steps)  # collectives
         if len(self._launches) < len(self._steps):
             register(self)
 
@@ -141,13 +143,17 @@ class Program:
 
     def _new_frame(self, args: Sequence[Any]) -> CallFrame:
         """A new frame. Before the first one the target may settle the memory that every call reads."""
-        if not self._settled:
+        is_first = not self._settled
+        if is_first:
             self._settled = True
             for launch in self._launches:
                 spans = {args[index].data_ptr(): launch.sizes[place] for place, index in launch.inputs}
                 spans |= {address: launch.sizes[place] for place, address in launch.fixed}
                 self._support.settle(list(spans.items()))
-        return CallFrame(self._memory.arena_bytes, self._launches, self._support.device)
+        frame = CallFrame(self._memory.arena_bytes, self._launches, self._support.device)
+        if is_first and self._left_out and self._support.collectives is not None:
+            tell_ranks(self._left_out, self._support.collectives)
+        return frame
 
     def start_reporting(self, detail: bool) -> None:
         """Publish what torch runs between segments."""

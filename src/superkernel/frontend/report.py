@@ -81,14 +81,19 @@ _explaining: ContextVar[bool] = ContextVar("superkernel_explaining", default=Fal
 
 @contextmanager
 def collecting(explaining: bool = False) -> Iterator[CompileReport]:
-    """Collects a report of everything that the back end compiles inside; `explaining`: nothing else is wanted."""
-    report = CompileReport()
-    tokens = _collecting.set(report), _explaining.set(explaining)
+    """Collects a report of everything that the back end compiles inside; `explaining`: nothing else is wanted.
+
+    A script that is explained may collect reports of its own: they are also part of that of the script.
+    """
+    report, enclosing = CompileReport(), _collecting.get()
+    tokens = _collecting.set(report), _explaining.set(explaining or _explaining.get())
     try:
         yield report
     finally:
         _collecting.reset(tokens[0])
         _explaining.reset(tokens[1])
+        if enclosing is not None and not explaining:
+            enclosing.add(report)
 
 
 def is_explaining() -> bool:

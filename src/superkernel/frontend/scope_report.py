@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .capture.fusibility import Unfusible
@@ -146,7 +146,16 @@ class CompileFacts:
     cache: Counter[str] = field(default_factory=Counter)  # hits, misses
     graph_breaks: list[GraphBreak] = field(default_factory=list)
     skipped: list[GraphBreak] = field(default_factory=list)  # why Dynamo made no graph of a function
+    is_script: bool = False  # everything that one process of a script compiles
 
     @property
     def segments(self) -> list[SegmentReport]:
         return [segment for scope in self.scopes for segment in scope.segments]
+
+    def add(self, other: CompileFacts) -> None:
+        """What was compiled besides."""
+        self.scopes += [replace(scope, number=self.graphs + scope.number) for scope in other.scopes]
+        self.graphs += other.graphs
+        self.outside += other.outside
+        self.notes += [note for note in other.notes if note not in self.notes]
+        self.cache += other.cache

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
+from torch.fx import GraphModule, map_arg
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 _Names = tuple[str, ...]  # of attributes, from an input to a tensor that it wraps
@@ -34,6 +35,17 @@ def find_wrapped(inputs: Sequence[Any]) -> PlainInputs | None:
     found = [(index, names) for index, value in enumerate(inputs) for names in _inside(value, ())]
     getters = [attrgetter(".".join(names)) if names else None for _, names in found]
     return PlainInputs(tuple(index for index, _ in found), tuple(getters))
+
+
+def unwraps(module: GraphModule, inputs: Sequence[Any]) -> bool:
+    """Whether an input or an output of Dynamo's graph is a wrapper.
+
+    AOTAutograd then compiles a graph of the tensors inside, and what it says of inputs and outputs is of that graph.
+    """
+    (results,) = module.graph.output_node().args
+    found: list[Any] = []
+    map_arg(results, lambda node: found.append(node.meta.get("example_value")))
+    return any(is_traceable_wrapper_subclass(value) for value in (*inputs, *found))
 
 
 def _inside(value: Any, names: _Names) -> Iterator[_Names]:

@@ -1,22 +1,22 @@
 """package.native_calls: an entry and sizes -> a builtin function that checks numpy arrays and runs the entry, all in C.
 
 It is `sk_python_call` of libsuperkernel, which takes what it needs of the interpreter from here. Arguments that do not
-fit at first sight go to a function written in Python. There is no such function where objects of the interpreter or of
-numpy have another layout than in `python_call.h`, or where the library of the package is older.
+fit at first sight go to a function written in Python. There is no such function where a premise of `object_layouts`
+does not hold, or where the library of the package is older.
 """
 
 from __future__ import annotations
 
 import ctypes
-import sys
 from collections.abc import Callable, Sequence
-from ctypes import POINTER, Structure, c_int, c_int32, c_int64, c_ssize_t, c_void_p, py_object
+from ctypes import POINTER, Structure, c_int, c_int32, c_int64, c_void_p, py_object
 from typing import Any
 
 import numpy as np
 
-from .array_values import Array, numpy_dtype
+from .array_values import numpy_dtype
 from .library_functions import ArrayType, EntryShape
+from .object_layouts import UNMET_PREMISE
 from .opened_package import ContextHandle
 from .return_structure import ContainerKind, ReturnedContainer, ReturnedOutput, ReturnStructure
 
@@ -24,20 +24,6 @@ Call = Callable[..., Any]
 _MOST_ARRAYS = 32  # inputs, and results, of python_call.cpp
 _FASTCALL_WITH_NAMES = 0x0080 | 0x0002  # METH_FASTCALL | METH_KEYWORDS
 _STATUSES = tuple(range(64))  # more than sk_status has
-
-
-class _ArrayObject(Structure):
-    _fields_ = (
-        ("references", c_ssize_t),
-        ("type", c_void_p),
-        ("data", c_void_p),
-        ("rank", c_int32),
-        ("shape", POINTER(c_int64)),
-        ("strides", POINTER(c_int64)),
-        ("base", c_void_p),
-        ("dtype", c_void_p),
-        ("flags", c_int32),
-    )
 
 
 class _Expected(Structure):
@@ -68,29 +54,6 @@ class _MethodDefinition(Structure):
     _fields_ = (("name", ctypes.c_char_p), ("function", c_void_p), ("flags", c_int), ("doc", ctypes.c_char_p))
 
 
-def _shows_array(array: Array) -> bool:
-    """Whether the fields of numpy's array object are where they are expected."""
-    seen = _ArrayObject.from_address(id(array))
-    same = seen.type == id(type(array)) and seen.data == array.ctypes.data and seen.rank == array.ndim
-    if not same or seen.dtype != id(array.dtype):
-        return False
-    flags = (array.flags.c_contiguous, array.flags.aligned, array.flags.writeable)
-    found = tuple(bool(seen.flags & bit) for bit in (0x1, 0x100, 0x400))
-    return flags == found and tuple(seen.shape[: array.ndim]) == array.shape
-
-
-def _has_known_layout() -> bool:
-    if sys.implementation.name != "cpython" or object.__basicsize__ != 16 or bytes.__basicsize__ != 33:
-        return False  # among them interpreters without a global lock, whose objects have a larger header
-    fixed = np.zeros((2, 3), np.int64)
-    fixed.flags.writeable = False
-    samples: tuple[Array, ...] = (np.zeros((3, 1, 2), np.float32), np.zeros((4, 6), np.float64)[:, ::2], fixed)
-    return all(map(_shows_array, samples))
-
-
-HAS_KNOWN_LAYOUT = _has_known_layout()
-
-
 def native_call(
     context: ContextHandle,
     entry: int,
@@ -104,7 +67,7 @@ def native_call(
 ) -> Call | None:
     """None: the entry cannot be called this way."""
     function = context.library.python_call
-    if function is None or not HAS_KNOWN_LAYOUT or max(len(shape.inputs), len(shape.outputs)) > _MOST_ARRAYS:
+    if function is None or UNMET_PREMISE is not None or max(len(shape.inputs), len(shape.outputs)) > _MOST_ARRAYS:
         return None
     kept: list[Any] = [context, otherwise, put, context.lock.acquire, context.lock.release]
 

@@ -85,6 +85,9 @@ class CollectiveSupport(Protocol):
     ) -> CollectiveOps:
         """UnsupportedError: it has no kernels for these. `source` and `result` may be the same tensor."""
 
+    def leave_out(self, store: Any, group: RankGroup, session: Any, reason: str) -> None:
+        """In place of `area`: torch runs collectives of this rank. Waits for no rank; those that make an area fail."""
+
     def area(
         self,
         store: Any,  # of the process group: set, get and wait by keys

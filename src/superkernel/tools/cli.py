@@ -269,7 +269,7 @@ def bench_command(
             for option, value in (("--cores", cores), ("--seconds", seconds)):
                 if value is not None:
                     raise OptionError(f"{option} has no meaning for {suite}: its suites use the whole device")
-            chosen = bench.DEVICES[suite] if device_suite is None else (device_suite,)
+            chosen: tuple[str, ...] = bench.DEVICES[suite] if device_suite is None else (device_suite,)
             results = {f"{suite} {name}": bench.run_on_device(suite, name, quick) for name in chosen}
         elif device_suite is not None:
             raise OptionError(f"--suite belongs to {', '.join(bench.DEVICES)}: name a suite of {suite} without it")

@@ -188,6 +188,22 @@ def in_a_ring(x: torch.Tensor) -> torch.Tensor:
 FUNCTIONS["in_a_ring"] = in_a_ring
 
 
+def left_out_on_the_last_rank(x: torch.Tensor) -> torch.Tensor:
+    """Only this rank has the broadcast, whose root is no place in its group: torch runs all of its graph."""
+    total = single(x)
+    return total + functional.broadcast(x, 1, _kept["alone"]) if "alone" in _kept else total
+
+
+FUNCTIONS["left_out_on_the_last_rank"] = left_out_on_the_last_rank
+
+
+def make_group_of_last_rank(rank: int) -> None:
+    last = dist.get_world_size() - 1
+    group = dist.new_group([last])
+    if rank == last:
+        _kept["alone"] = group
+
+
 def make_ring(rank: int) -> None:
     """A group of each rank and the next one."""
     ranks = dist.get_world_size()

@@ -110,6 +110,15 @@ def test_different_collectives_are_refused_on_every_rank_before_anything_runs(ra
     assert ranks.call(functions.load_and_call, "m", "chained") == [functions.expected("chained", 2)] * 2
 
 
+def test_a_rank_that_leaves_its_collectives_to_torch_holds_up_no_other(ranks: RankProcesses) -> None:
+    """One rank cannot fuse its graph; the other would wait for it in the first collective."""
+    ranks.call(functions.make_group_of_last_rank)
+    ranks.send([0, 1], functions.load_and_call, "m", "left_out_on_the_last_rank")
+    first, last = ranks.answers([0, 1], _SOON_S)
+    error_of(first, "rank 1: it leaves collectives to torch that others fuse", "root is 1", "group 0 (0,1)")
+    assert isinstance(last, RankError) and "invalid root rank" in last.text
+
+
 def test_ranks_that_go_different_ways_later_are_stopped_by_the_watchdog(ranks: RankProcesses) -> None:
     ranks.call(functions.load_and_call, "m", "chained")
     ranks.call(functions.load_and_call, "n", "single")

@@ -1,4 +1,4 @@
-"""targets.cpu: launches by addresses and sizes alone, fused and unfused: the same results and errors, no checks."""
+"""targets.cpu: launches by addresses and sizes alone, fused and unfused: the same results and errors, few checks."""
 
 from __future__ import annotations
 
@@ -97,7 +97,33 @@ def test_places_are_added_to_the_addresses(fused: bool) -> None:
 
 
 @WAYS
-def test_nothing_is_checked(fused: bool) -> None:
+@pytest.mark.parametrize("options", ("", "profiling=1", "debug-check=1"))
+def test_a_buffer_without_memory_is_refused(fused: bool, options: str) -> None:
+    """It would end the process. An empty one has no address, and needs none."""
+    ops = [Op(small("scale", 1), ["a", "t"]), Op(small("mix", 1), ["t", Place("b", 8), "u"])]
+    with compile_ops(ops, "null", options) as k:
+        memory = {name: np.ones(N + 1, np.int64) for name in k.graph.buffers}
+        values, sizes = filled(k, memory)
+        place = list(k.graph.buffers).index("b")
+        values[place] = 0
+        refused = "'null': op 'mix': argument 'y', buffer 'b', has no memory"
+        with pytest.raises(LaunchError, match=refused if fused else "'null': op 'mix'.*has no memory"):
+            launcher(k, fused)(values, sizes)
+        assert (memory["u"] == 1).all() and (not fused or (memory["t"] == 1).all())
+        values[place] = memory["b"].ctypes.data
+        launcher(k, fused)(values, sizes)
+        assert (memory["u"][:N] != 1).any()
+
+
+def test_an_empty_buffer_needs_no_memory() -> None:
+    with compile_ops([Op(small("scale", 1), ["x", "z"]), Op(small("late", 1), ["z", "w", "n"])], "empty") as k:
+        values, sizes = filled(k, memory_of(k, numbers("x")), n=0)
+        assert 0 in list(values)
+        k.launch_values(values, sizes)
+
+
+@WAYS
+def test_nothing_else_is_checked(fused: bool) -> None:
     """Two names of one memory, which a launch by name refuses; sizes that say too little."""
     with compile_ops([Op(small("scale", 1), ["x", "z"])], "trusting") as k:
         array = numbers("x")["x"]

@@ -16,6 +16,9 @@ from targets.cuda.emulator.rank_kernels import Sums
 
 import superkernel as sk
 from superkernel.errors import SuperKernelError
+from superkernel.model.ranks import RankGroup
+from superkernel.targets.collectives import CollectiveKind
+from superkernel.targets.cuda.kernels.collectives import Collective
 
 CORES = "GPU_RANKS_CORES"  # the variable; unset: as many as the ops want
 
@@ -124,6 +127,46 @@ def late(rank: int, folder: Path) -> None:
     here.kernel.close()
 
 
+def shipped(rank: int, folder: Path) -> None:
+    """Every collective that the target ships, all in one super kernel, launch after launch."""
+    group = RankGroup("world", (0, 1), rank)
+    counts = {"float32": 200, "bfloat16": 5_000, "int32": 100_000}
+    for dtype, count in counts.items():
+        ops = []
+        for kind in CollectiveKind:
+            ops += Collective(kind, count, group, dtype, root=1).ops("x", f"y_{kind}", f"w_{kind}")
+        cores: dict[str, Any] = {"cores": int(os.environ[CORES])} if CORES in os.environ else {}
+        kernel = sk.compile(ops, f"rank{rank}", target="cuda", **cores)
+        store = torch.distributed.FileStore(str(folder / f"store_{dtype}"), 2)
+        sk.connect_ranks(kernel, store, timeout_s=120.0)
+        right = 0
+        for seed in range(10):
+            given = [_values(seed, place, count, dtype) for place in range(2)]
+            results = {f"y_{kind}": value for kind, value in _expected(given, rank).items()}
+            outputs = {name: torch.zeros_like(value) for name, value in results.items()}
+            kernel({"x": given[rank], **outputs})
+            kernel.synchronize()
+            right += all(torch.equal(outputs[name], value) for name, value in results.items())
+        say(dtype=dtype, right=right)
+        kernel.close()
+
+
+def _values(seed: int, place: int, count: int, dtype: str) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(2 * seed + place)
+    return torch.randint(-50, 50, (count,), generator=generator).to(getattr(torch, dtype)).cuda()
+
+
+def _expected(given: list[torch.Tensor], rank: int) -> dict[CollectiveKind, torch.Tensor]:
+    total = given[0] + given[1]
+    return {
+        CollectiveKind.ALL_REDUCE: total,
+        CollectiveKind.ALL_GATHER: torch.cat(given),
+        CollectiveKind.REDUCE_SCATTER: total.chunk(2)[rank].contiguous(),
+        CollectiveKind.ALL_TO_ALL: torch.cat([each.chunk(2)[rank] for each in given]),
+        CollectiveKind.BROADCAST: given[1],
+    }
+
+
 if __name__ == "__main__":
     program, number, given = sys.argv[1:]
-    {each.__name__: each for each in (sums, killed, late)}[program](int(number), Path(given))
+    {each.__name__: each for each in (sums, shipped, killed, late)}[program](int(number), Path(given))

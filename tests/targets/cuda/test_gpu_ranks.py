@@ -72,6 +72,11 @@ def test_two_processes_have_the_sums_launch_after_launch(tmp_path: Path, schedul
         assert [(each["right"], each["last"]) for each in said] == [(20, True)] * 4
 
 
+def test_every_collective_that_is_shipped_is_right(tmp_path: Path, scheduling: Mapping[str, str]) -> None:
+    for said in run_ranks("shipped", tmp_path, scheduling):
+        assert [each["right"] for each in said] == [10, 10, 10]
+
+
 def test_a_rank_that_ends_stops_the_launch_that_waits_for_it(tmp_path: Path, scheduling: Mapping[str, str]) -> None:
     said, _ = run_ranks("killed", tmp_path, scheduling)
     assert said[0] == {"right": True}

@@ -42,6 +42,9 @@ def _use_bytes(graph: Graph, node: Node, is_reduction: bool) -> None:
         with graph.inserting_after(wait):
             back = _converted(graph, wait, torch.bool, wait)
         wait.replace_all_uses_with(back, delete_user_cb=lambda user, back=back: user is not back)
+        while again := next((user for user in back.users if user.target is wait.target), None):
+            again.replace_all_uses_with(back)  # nothing is left to wait for, and Inductor cannot
+            graph.erase_node(again)
 
 
 def _converted(graph: Graph, source: Node, dtype: torch.dtype, like: Node) -> Node:

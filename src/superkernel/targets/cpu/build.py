@@ -29,7 +29,7 @@ from .actions import LinkedKernel
 from .embedded_facts import facts_source, facts_symbol
 from .emit import side_by_side
 from .emit_lines import parameter_types
-from .package_link import CHECKS, EXCEPTIONS, link_for_package
+from .package_link import CHECKS, EXCEPTIONS, ONE_SEGMENT, link_for_package
 from .runtime.openmp import openmp
 from .vector_functions import compile_vector_functions, sources_key, sources_of, vector_functions
 
@@ -208,7 +208,7 @@ def link(
 
     # everything that goes in: on a hit nothing is compiled
     parts_key = [part for unique, _, symbol, contents in named for part in (unique, symbol, contents)]
-    libraries_key = (*map(objects.library_key, needed), *sources_key(functions))
+    libraries_key = (*map(objects.library_key, needed), *sources_key(functions), *(ONE_SEGMENT if for_package else ()))
     key = _key("super kernel", *shown, "", source, *flags, "", *parts_key, "", *libraries_key, context=context)
     return _built(key, build, context.commands, context.cache)
 

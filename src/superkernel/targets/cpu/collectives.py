@@ -12,7 +12,7 @@ from ..collectives import CollectiveOps, CollectiveTerms
 from ..ranks.rank_session import RankSession, meet
 from ..ranks.store_exchange import Store
 from .kernels.collectives import collective_ops
-from .runtime.ranks.shared_area import SharedArea
+from .runtime.ranks.shared_area import SharedArea, announce_left_out
 
 
 class CpuCollectives:
@@ -25,6 +25,9 @@ class CpuCollectives:
         self, terms: CollectiveTerms, source: TensorArg, result: TensorArg, group: RankGroup, name: str, cores: int
     ) -> CollectiveOps:
         return collective_ops(terms, source, result, group, name, cores)
+
+    def leave_out(self, store: Store, group: RankGroup, session: RankSession, reason: str) -> None:
+        announce_left_out(store, group, session, reason)
 
     def area(
         self,

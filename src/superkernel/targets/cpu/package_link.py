@@ -16,6 +16,9 @@ from ..native.toolchain import demangle
 CHECKS = Path(__file__).parent / "package_objects" / "kernel_checks.cpp"
 # where exceptions of kernels end; part of every object that uses the C++ library
 EXCEPTIONS = CHECKS.with_name("exceptions.cpp")
+# Code and constants in one segment, and nothing else within the same 2 MB of addresses: libsuperkernel can put them on
+# a huge page. Without read-only relocations, whose alignment would fill the file up to 2 MB.
+ONE_SEGMENT = ("-Wl,-z,noseparate-code", "-Wl,-z,norelro", "-Wl,-z,max-page-size=0x200000")
 _CHECKS = ("c10::detail::torchCheckFail(", "c10::detail::torchInternalAssertFail(")
 _CXX_LIBRARY = ("_Z", "__cxa_throw", "__gxx_personality")  # how its symbols begin
 
@@ -37,7 +40,7 @@ def link_for_package(
     jobs = [CompileJob(source, flags, keyed_by_text=True) for source in sources]
     files = [*beside, *objects.compile_sources(jobs, context.toolchain, context.cache, (), None, log)]
     origin = {symbol: Path(f"op {user}") for symbol, user in users.items()}
-    paths = [str(path.absolute()) for path in files]
+    paths = [*ONE_SEGMENT, *(str(path.absolute()) for path in files)]
     try:
         objects.link_shared(merged, output, context.toolchain, paths, ["m"], origin, log)
     except BuildError as failure:

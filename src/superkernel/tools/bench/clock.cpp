@@ -1,4 +1,8 @@
-// clock.cpp: loops that must not be timed from Python: parallel regions, launches from C, and runs of packages from C.
+// clock.cpp: loops that must not be timed from Python: parallel regions, launches from C, runs of packages from C, and
+// calls at a fixed rate.
+#include <errno.h>
+#include <time.h>
+
 #include <chrono>
 #include <cstdint>
 
@@ -34,3 +38,48 @@ extern "C" double time_runs(int32_t (*run)(void*, int32_t, int32_t, void* const*
     for (int64_t i = 0; i < times; ++i) run(context, entry, shape, inputs, outputs);
     return microseconds_each(start, times);
 }
+
+// Calls once() every `period_ns`, sleeping until it is due, and stores the microseconds of each call. Returns how many there
+// were: fewer when `limit_ns` have passed, or less than 0 when a call failed.
+template <class Once>
+static int64_t time_at_rate(Once once, int64_t calls, int64_t period_ns, int64_t limit_ns, double* microseconds) {
+    const auto now = [] {
+        timespec time;
+        clock_gettime(CLOCK_MONOTONIC, &time);
+        return int64_t(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
+    };
+    const int64_t start = now();
+    for (int64_t i = 0; i < calls; ++i) {
+        const int64_t due = start + (i + 1) * period_ns;
+        const timespec until{time_t(due / 1'000'000'000), long(due % 1'000'000'000)};
+        while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr) == EINTR) {
+        }
+        const int64_t begin = now();
+        if (!once()) return -1;
+        const int64_t end = now();
+        microseconds[i] = double(end - begin) / 1e3;
+        if (end - start >= limit_ns) return i + 1;
+    }
+    return calls;
+}
+
+extern "C" int64_t time_runs_at_rate(int32_t (*run)(void*, int32_t, int32_t, void* const*, void* const*), void* context,
+                                     int32_t entry, int32_t shape, void* const* inputs, void* const* outputs,
+                                     int64_t calls, int64_t period_ns, int64_t limit_ns, double* microseconds) {
+    const auto once = [&] { return run(context, entry, shape, inputs, outputs) == 0; };
+    return time_at_rate(once, calls, period_ns, limit_ns, microseconds);
+}
+
+// A callable of Python: `call` is PyObject_CallNoArgs, `forget` is Py_DecRef. The caller holds the interpreter's lock.
+extern "C" int64_t time_objects_at_rate(void* (*call)(void*), void (*forget)(void*), void* object, int64_t calls,
+                                        int64_t period_ns, int64_t limit_ns, double* microseconds) {
+    const auto once = [&] {
+        void* const returned = call(object);
+        if (returned != nullptr) forget(returned);
+        return returned != nullptr;
+    };
+    return time_at_rate(once, calls, period_ns, limit_ns, microseconds);
+}
+
+// What a call costs that does nothing: a peer of runs.
+extern "C" int32_t run_nothing(void*, int32_t, int32_t, void* const*, void* const*) { return 0; }

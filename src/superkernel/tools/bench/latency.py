@@ -9,21 +9,28 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .call_rate import Times, python_calls_at_rate
 from .measure import Latency, Timing
 
-Times = np.ndarray[tuple[int], np.dtype[np.float64]]
 SETTLE_S = 0.2  # before a runner's calls: threads of the runner before it spin for up to 0.1 s, then they sleep
 LEAD = 20  # calls before those that are timed
 
 
 @dataclass(frozen=True)
 class TimedRunner:
-    """A way to run a model with so many threads. `enter` prepares the process for its calls."""
+    """A way to run a model with so many threads. `enter` prepares the process for its calls, `leave` ends that."""
 
     name: str
     threads: int
     call: Callable[[], object]
     enter: Callable[[], None] = lambda: None
+    leave: Callable[[], None] = lambda: None
+    at_rate: Callable[[int, float, float], Times] | None = None  # calls, rate, seconds; None: `call` is called
+
+    def times_at_rate(self, calls: int, rate: float, seconds: float) -> Times:
+        if self.at_rate is not None:
+            return self.at_rate(calls, rate, seconds)
+        return python_calls_at_rate(self.call, calls, rate, seconds)
 
 
 def latency_of(workload: str, condition: str, runner: TimedRunner, times: Times) -> Latency:
@@ -58,27 +65,19 @@ def times_in_turns(
             for _ in range(LEAD):
                 runner.call()
             limit = math.inf if name in unlimited else seconds / rounds
-            taken[name].append(times_of_calls(runner.call, max(1, calls // rounds), rate, limit))
+            count = max(1, calls // rounds)
+            taken[name].append(
+                times_of_calls(runner.call, count, limit) if rate is None else runner.times_at_rate(count, rate, limit)
+            )
+            runner.leave()
     return {name: np.concatenate(parts) for name, parts in taken.items()}
 
 
-def times_of_calls(
-    call: Callable[[], object], calls: int, rate: float | None = None, seconds: float = math.inf
-) -> Times:
-    """Microseconds of each call; with a rate, the processor is left to others until a call is due.
-
-    No call begins after so many seconds, except the first.
-    """
+def times_of_calls(call: Callable[[], object], calls: int, seconds: float = math.inf) -> Times:
+    """Microseconds of each call. No call begins after so many seconds, except the first."""
     times = np.empty(calls)
-    period = 0.0 if rate is None else 1 / rate
-    due = time.perf_counter()
-    end = due + seconds
+    end = time.perf_counter() + seconds
     for index in range(calls):
-        if period:
-            due += period
-            left = due - time.perf_counter()
-            if left > 0:
-                time.sleep(left)
         begin = time.perf_counter_ns()
         call()
         times[index] = (time.perf_counter_ns() - begin) / 1e3

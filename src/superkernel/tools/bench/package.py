@@ -10,7 +10,8 @@ from pathlib import Path
 import torch
 
 from . import first_call
-from .latency import TimedRunner, Times, latency_of, times_in_turns, timing_of
+from .call_rate import Times
+from .latency import TimedRunner, latency_of, times_in_turns, timing_of
 from .loaded import busy_processes
 from .measure import Comparison, Figure, Result
 from .package_costs import cost_of_python, costs_of_loading
@@ -21,7 +22,9 @@ from .package_peers import (
     NEEDED,
     ONNX,
     PACKAGE,
+    PackageFromC,
     Prepared,
+    calls_of_nothing,
     missing,
     prepare_ahead_of_time,
     prepare_all,
@@ -81,8 +84,9 @@ def compare(result: Result, item: PackageWorkload, folder: Path, effort: Effort)
     variants = [prepared for threads in sorted({1, result.cores}) for prepared in prepare_all(item, folder, threads)]
     check(result, item, variants)
     chosen = with_best_threads([prepared.runner for prepared in variants])
-    if effort.frozen:
-        frozen = prepare_ahead_of_time(item.workload, folder, chosen[AOT].threads, frozen=True)
+    if AOT not in chosen:
+        result.notes.append(f"{name}: {AOT} was not measured: torch's loaders end the process on this machine")
+    elif effort.frozen and (frozen := prepare_ahead_of_time(item.workload, folder, chosen[AOT].threads, frozen=True)):
         check(result, item, [frozen])
         chosen[AOT_FROZEN] = frozen.runner
     unlimited = [PACKAGE] if effort.all_of_ours else []
@@ -93,15 +97,46 @@ def compare(result: Result, item: PackageWorkload, folder: Path, effort: Effort)
     result.comparisons.append(compared)
     result.figures += ratios(item, compared)
 
-    rate = affordable_rate(max(timing.median for timing in (ours, *peers)))
-    times = times_in_turns(chosen, effort.calls // 5, 2, rate, effort.seconds_at_rate)
-    record(result, name, f"{rate:g} calls a second", chosen, times)
-    if rate == RATE:
-        tail = latency_of(name, "", chosen[PACKAGE], times[PACKAGE]).tail
-        result.figures.append(Figure(f"{name}: p99 to p50 at {rate:g} calls a second", tail, TAIL_LIMIT, False))
+    compare_at_rates(result, item, folder, chosen, {timing.name: timing.median for timing in (ours, *peers)}, effort)
     with busy_processes(2):
         times = times_in_turns(chosen, effort.calls // 5, 4, seconds=effort.seconds_beside_others)
         record(result, name, BUSY, chosen, times)
+
+
+def compare_at_rates(
+    result: Result,
+    item: PackageWorkload,
+    folder: Path,
+    chosen: Mapping[str, TimedRunner],
+    medians: Mapping[str, float],
+    effort: Effort,
+) -> None:
+    """Each runner at the promised rate, or at one that leaves it idle gaps; our package from Python, and from C.
+
+    Beside them calls of nothing: a machine that was idle for a millisecond adds to any call.
+    """
+    workload, model = item.workload, folder / "model.sk"
+    from_c = [PackageFromC(workload, model, chosen[PACKAGE].threads, "balanced")]
+    from_c.append(PackageFromC(workload, model, result.cores, "spin"))
+    ours = {PACKAGE: chosen[PACKAGE], **{package.runner.name: package.runner for package in from_c}}
+    runners = {**ours, **{runner.name: runner for runner in calls_of_nothing()}, **chosen}
+    by_rate: dict[float, dict[str, TimedRunner]] = {}
+    for name, runner in runners.items():
+        median = medians.get(name, medians[PACKAGE] if name in ours else 0.0)
+        by_rate.setdefault(affordable_rate(median), {})[name] = runner
+    for rate, group in sorted(by_rate.items(), reverse=True):
+        times = times_in_turns(group, effort.calls // 5, 2, rate, effort.seconds_at_rate)
+        record(result, workload.name, f"{rate:g} calls a second", group, times)
+        for name in ours if rate == RATE else ():
+            tail = latency_of(workload.name, "", group[name], times[name]).tail
+            label = f"{workload.name}: p99 to p50 at {rate:g} calls a second, {name}"
+            result.figures.append(Figure(label, tail, TAIL_LIMIT, False))
+    expected = tensors_of(workload.model(*workload.inputs))
+    for package in from_c:
+        result.checks[f"{workload.name}: {package.runner.name}, after calls at a rate"] = all(
+            first_call.close(value, right, workload.tolerance)
+            for value, right in zip(package.results, expected, strict=True)
+        )
 
 
 def check(result: Result, item: PackageWorkload, variants: Sequence[Prepared]) -> None:
@@ -148,10 +183,10 @@ def ratios(item: PackageWorkload, compared: Comparison) -> list[Figure]:
     medians = {peer.name: peer.median for peer in compared.peers if peer.name in AHEAD_OF_TIME}
     ours = compared.ours.median
     if item.limit is not None:
-        best = min(medians, key=lambda name: medians[name])
-        return [Figure(f"{compared.name}: {best} to ours", medians[best] / ours, item.limit, True)]
-    ahead = min(medians[name] for name in (AOT, AOT_FROZEN) if name in medians)
-    figures = [Figure(f"{compared.name}: {AOT} to ours", ahead / ours, 1.0, True)]
+        best = min(medians, key=lambda name: medians[name], default=None)
+        return [Figure(f"{compared.name}: {best} to ours", medians[best] / ours, item.limit, True)] if best else []
+    ahead = [medians[name] for name in (AOT, AOT_FROZEN) if name in medians]
+    figures = [Figure(f"{compared.name}: {AOT} to ours", min(ahead) / ours, 1.0, True)] if ahead else []
     if ONNX in medians:
         figures.append(Figure(f"{compared.name}: {ONNX} to ours (a goal)", medians[ONNX] / ours, 1.0, True))
     return figures

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
 
 from ...frontend.export.export import export
 from ...package.model import load_model
-from .boundary import load_clock
+from .call_rate import RunFromC
 from .measure import Figure, burst
 from .workloads import Workload
 
@@ -47,34 +44,11 @@ def cost_of_python(folder: Path, workload: Workload) -> Figure:
     """The time of a call with numpy arrays, less that of the same call from C, round by round, on one thread."""
     model = load_model(folder, threads=1)
     arrays = [value.numpy() for value in workload.inputs]
-    returned = model(*arrays)
-    outputs = list(returned) if isinstance(returned, tuple) else [returned]  # kept: the C loop writes there
-    direct = _from_c(model, arrays, outputs)
-    differences = [burst(lambda: model(*arrays), CALLS) - direct() for _ in range(ROUNDS)]
+    direct = RunFromC(model, arrays)
+    differences = [burst(lambda: model(*arrays), CALLS) - direct.back_to_back(CALLS) for _ in range(ROUNDS)]
     model.close()
     name = f"a call from Python on top of the run from C, {len(arrays)} inputs"
     return Figure(name, statistics.median(differences), 3.0, False, "us")
-
-
-def _from_c(model: Any, inputs: list[Any], outputs: list[Any]) -> Callable[[], float]:
-    """A function that runs the entry `forward` from a C loop on these arrays, and returns microseconds per run.
-
-    The caller keeps the arrays as long as it calls the function.
-    """
-    calls = model.forward._calls
-    pointers = [
-        (ctypes.c_void_p * len(values))(*(value.ctypes.data for value in values)) for values in (inputs, outputs)
-    ]
-    time_runs = load_clock().time_runs
-    time_runs.restype = ctypes.c_double
-    library = calls.context.library
-    run = ctypes.cast(library.run_index, ctypes.c_void_p)
-
-    def direct() -> float:
-        entry, shape = ctypes.c_int32(0), ctypes.c_int32(0)
-        return float(time_runs(run, calls.handle, entry, shape, *pointers, ctypes.c_int64(CALLS)))
-
-    return direct
 
 
 def costs_of_loading(folder: Path) -> list[Figure]:

@@ -20,12 +20,16 @@ from torch import Tensor
 
 from ...frontend.export.export import export
 from ...package.model import load_model
+from .aot_loaders import load, working_loader
+from .call_rate import RunFromC, Times
 from .latency import TimedRunner
 from .package_workloads import PackageWorkload
 from .peers import EAGER, INDUCTOR, prepare
 from .workloads import Workload
 
 PACKAGE, AOT, AOT_FROZEN, ONNX, OPENVINO = "package", "AOTInductor", "AOTInductor frozen", "ONNX Runtime", "OpenVINO"
+FROM_C, EMPTY_PYTHON, EMPTY_C = "package from C", "empty Python function", "empty C function"
+CALLS_TO_SETTLE = 1200  # a package tries threads for some of its first thousand calls
 AHEAD_OF_TIME = (AOT, AOT_FROZEN, ONNX, OPENVINO)  # the peers of the figures
 NEEDED = {ONNX: ("onnx", "onnxscript", "onnxruntime"), OPENVINO: ("onnx", "onnxscript", "openvino")}
 
@@ -67,6 +71,47 @@ def prepare_package(workload: Workload, folder: Path, threads: int) -> Prepared:
     return Prepared(runner, lambda: tensors_of(model(*arrays)))
 
 
+class PackageFromC:
+    """Our package by its C API. A model that waits by spinning keeps a processor busy: it is open while it is timed."""
+
+    def __init__(self, workload: Workload, folder: Path, threads: int, wait: str) -> None:
+        self._open = partial(load_model, folder, threads=threads, wait=wait)
+        self._inputs = [value.numpy() for value in workload.inputs]
+        self._run: RunFromC | None = None
+        self.results: list[Tensor] = []  # of the last run before the model was closed
+        name = FROM_C if wait == "balanced" else f"{FROM_C}, wait={wait}"
+        self.runner = TimedRunner(name, threads, self._once, self._enter, self._leave, self._at_rate)
+
+    def _enter(self) -> None:
+        torch.set_num_threads(1)
+        self._run = RunFromC(self._open(), self._inputs)
+        self._run.back_to_back(CALLS_TO_SETTLE)
+
+    def _leave(self) -> None:
+        assert self._run is not None
+        self.results = tensors_of(self._run.results)
+        self._run.close()
+        self._run = None
+
+    def _once(self) -> None:
+        assert self._run is not None
+        self._run.back_to_back(1)
+
+    def _at_rate(self, calls: int, rate: float, seconds: float) -> Times:
+        assert self._run is not None
+        return self._run.at_rate(calls, rate, seconds)
+
+
+def calls_of_nothing() -> list[TimedRunner]:
+    """What the interpreter and the machine have of their own."""
+    nothing = RunFromC()
+    once = partial(nothing.back_to_back, 1)
+    return [
+        TimedRunner(EMPTY_PYTHON, 1, lambda: None, set_threads(1)),
+        TimedRunner(EMPTY_C, 1, once, set_threads(1), at_rate=nothing.at_rate),
+    ]
+
+
 def prepare_torch(workload: Workload, threads: int) -> list[Prepared]:
     """Eager, and torch.compile with its default back end."""
     torch.set_num_threads(threads)
@@ -78,8 +123,11 @@ def prepare_torch(workload: Workload, threads: int) -> list[Prepared]:
     return found
 
 
-def prepare_ahead_of_time(workload: Workload, folder: Path, threads: int, frozen: bool) -> Prepared:
-    """AOTInductor, called through the loader itself: the wrapper around it takes longer than small models."""
+def prepare_ahead_of_time(workload: Workload, folder: Path, threads: int, frozen: bool) -> Prepared | None:
+    """AOTInductor, called through the loader itself: the wrapper around it takes longer than small models.
+
+    None: torch's loaders crash on this machine.
+    """
     torch.set_num_threads(threads)
     path = folder / f"{'frozen' if frozen else 'plain'}_{threads}.pt2"
     if not path.exists():
@@ -88,11 +136,13 @@ def prepare_ahead_of_time(workload: Workload, folder: Path, threads: int, frozen
             package_path=str(path),
             inductor_configs={"freezing": True} if frozen else None,
         )
-    loaded: Any = torch._inductor.aoti_load_package(str(path))
-    inputs = list(workload.inputs)
+    loader = working_loader(path)
+    if loader is None:
+        return None
+    run, inputs = load(path, loader), list(workload.inputs)
 
     def call() -> Any:
-        return loaded.loader.run(inputs)
+        return run(inputs)
 
     runner = TimedRunner(AOT_FROZEN if frozen else AOT, threads, call, set_threads(threads))
     return Prepared(runner, lambda: tensors_of(call()))
@@ -154,7 +204,8 @@ def prepare_all(item: PackageWorkload, folder: Path, threads: int) -> list[Prepa
     """Every way to run a workload that is possible here, except AOTInductor with freezing."""
     workload, stateless = item.workload, item.for_formats_without_states
     found = [prepare_package(workload, folder / "model.sk", threads), *prepare_torch(workload, threads)]
-    found.append(prepare_ahead_of_time(workload, folder, threads, frozen=False))
+    ahead_of_time = prepare_ahead_of_time(workload, folder, threads, frozen=False)
+    found += [ahead_of_time] if ahead_of_time else []
     for peer, prepare_peer in ((ONNX, prepare_onnx), (OPENVINO, prepare_openvino)):
         if not missing(peer):
             found.append(prepare_peer(stateless, folder / "model.onnx", threads))

@@ -43,6 +43,7 @@ class Fault(IntEnum):
     NO_ROOM = 10
     NO_MEMORY = 11
     RANK_FAILED = 12
+    NULL_BUFFER = 13
 
 
 class Facts(ctypes.Structure):

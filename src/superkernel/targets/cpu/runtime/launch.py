@@ -147,7 +147,7 @@ class CpuLoadedKernel:
         return self._binder.argument_arrays()
 
     def launch_values(self, values: Any, sizes: Any, op_label: OpLabel | None = None) -> None:
-        """A launch with filled argument_arrays(); nothing is checked."""
+        """A launch with filled argument_arrays(); checked is only that buffers have an address."""
         if forked() or not self._plain:
             assert not self._dynamic and not self._events
             self.check_process()
@@ -250,6 +250,8 @@ class CpuLoadedKernel:
             return error
         if fault is Fault.RANK_FAILED:
             return LaunchError(f"{where}{_explain_failed_rank(self.plan, step, detail, op_label)}")
+        if fault is Fault.NULL_BUFFER:
+            return LaunchError(f"{where}{_explain_null_buffer(self.plan, self.numbers.sources[detail], op_label)}")
         op_index = getattr(self.plan.steps[step], "op", None)
         assert isinstance(op_index, int)
         node = self.plan.graph.nodes[op_index]
@@ -311,6 +313,18 @@ def _explain(fault: Fault, node: Node, detail: int) -> str:
         assert node.compiled_tiling is not None
         return f": its tiling function {node.compiled_tiling.symbol!r} returned {detail} instead of 0"
     return f" called sync_all, but sub-kernel {node.kernel.name!r} was declared with sync_all=False"
+
+
+def _explain_null_buffer(plan: Plan, name: str, op_label: OpLabel | None) -> str:
+    """Which op takes it first, as what."""
+    uses = (
+        (node.name, param.name) for node in plan.graph.nodes for param, buffer in node.arguments() if buffer == name
+    )
+    op, parameter = next(uses)
+    return (
+        f"op {op_label.op if op_label else op!r}: argument {parameter!r}, buffer {name!r}, has no memory: it is a fake "
+        "tensor, wraps other tensors, or its storage was freed"
+    )
 
 
 def _explain_failed_rank(plan: Plan, step: int, rank: int, op_label: OpLabel | None) -> str:

@@ -31,6 +31,7 @@ enum class Fault : uint32_t {
     kNoRoom,          // debug-check=1: no memory for copies of the buffers
     kNoMemory,        // the arena could not be allocated
     kRankFailed,      // a rank that was awaited has failed, or its process has ended
+    kNullBuffer,      // a buffer that is not empty was passed without an address
 };
 
 // The last stamp that a core has signalled. One writer, many pollers: no false sharing. `sleepers` counts the cores

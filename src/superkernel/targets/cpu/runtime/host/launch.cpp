@@ -193,16 +193,14 @@ int32_t run(Running* running, const uint64_t* values, const int64_t* bytes, cons
     static std::once_flag once;
     std::call_once(once, install_crash_handlers);
     if (program.facts.checked_steps != nullptr) {
+        if (!fill_slots(*running, values, bytes)) return int32_t(running->fault.load());  // before anything is copied
         values = begin_check(*running, values, bytes);
         if (values == nullptr) {
             running->stop(Fault::kNoRoom, 0, 0);
             return int32_t(Fault::kNoRoom);
         }
     }
-    if (!fill_slots(*running, values, bytes)) {
-        running->stop(Fault::kNoMemory, 0, 0);
-        return int32_t(Fault::kNoMemory);
-    }
+    if (!fill_slots(*running, values, bytes)) return int32_t(running->fault.load());
     watch(running);
     Running* const outer = interrupts.wanted() ? interruptible.exchange(running) : nullptr;
     if (interrupts.wanted() && pending_interrupt.exchange(false)) on_interrupt(SIGINT);

@@ -119,7 +119,7 @@ struct Program {
 Running* make_running(const Program& program);
 void free_running(Running* running);
 void free_arena(Running& running);
-bool fill_slots(Running& running, const uint64_t* values, const int64_t* bytes);  // false: no memory for the arena
+bool fill_slots(Running& running, const uint64_t* values, const int64_t* bytes);  // false: the launch is stopped
 void reset(Running& running);
 
 // Writes what each core of a launch is doing.

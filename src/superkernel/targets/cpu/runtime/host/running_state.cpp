@@ -117,29 +117,39 @@ void reset(Running& running) {
     }
 }
 
-static uint64_t slot_value(Running& running, int32_t source, uint64_t literal, const uint64_t* values) {
-    if (source >= 0) return values[source] + literal;
-    if (source == kLiteral) return literal;
+static uint64_t tiling_word(Running& running, int32_t source) {
     const int32_t word = kFirstTiling - source;
     Tiling& tiling = running.tilings[word / 3];
     std::atomic<int64_t>* const words[] = {&tiling.key, &tiling.blocks, &tiling.lock};
     return reinterpret_cast<uint64_t>(words[word % 3]);
 }
 
-// False: there is no memory for the arena.
+// False: the launch is stopped, because there is no memory for the arena, or a buffer has bytes but no address.
 bool fill_slots(Running& running, const uint64_t* values, const int64_t* bytes) {
     const Program& program = *running.program;
     for (int32_t i = 0; i < program.facts.slot_count; ++i) {
         const int32_t source = program.slot_source[i];
-        if (source >= 0 && bytes[source] == kInArena) {
-            if (running.arena == nullptr && !make_arena(running)) return false;
-            const int64_t addend = int64_t(program.slot_literal[i]);
-            running.slot_store[i] = reinterpret_cast<uint64_t>(running.arena + program.source_offset[source] + addend);
-            running.byte_store[i] = std::max<int64_t>(0, program.source_bytes[source] - addend);
+        const uint64_t literal = program.slot_literal[i];
+        if (source < 0) {
+            running.slot_store[i] = source == kLiteral ? literal : tiling_word(running, source);
+            running.byte_store[i] = 0;
             continue;
         }
-        running.slot_store[i] = slot_value(running, source, program.slot_literal[i], values);
-        running.byte_store[i] = source >= 0 ? std::max<int64_t>(0, bytes[source] - int64_t(program.slot_literal[i])) : 0;
+        uint64_t value = values[source];
+        int64_t size = bytes[source];
+        if (size == kInArena) {
+            if (running.arena == nullptr && !make_arena(running)) {
+                running.stop(Fault::kNoMemory, 0, 0);
+                return false;
+            }
+            value = reinterpret_cast<uint64_t>(running.arena + program.source_offset[source]);
+            size = program.source_bytes[source];
+        } else if (value == 0 && size > 0) {
+            running.stop(Fault::kNullBuffer, 0, source);
+            return false;
+        }
+        running.slot_store[i] = value + literal;
+        running.byte_store[i] = std::max<int64_t>(0, size - int64_t(literal));
     }
     return true;
 }

@@ -1,4 +1,4 @@
-// values.cpp: addresses and sizes that need no check -> one launch, or a launch sequence, in one call.
+// values.cpp: addresses and sizes that have been checked -> one launch, or a launch sequence, in one call.
 #include <algorithm>
 
 #include "program.h"
@@ -40,7 +40,8 @@ static void fill_values(const SequencedLaunch& launch, Running& running, const u
     running.sizes.resize(launch.count);
     for (int32_t i = 0; i < launch.count; ++i) {
         const int32_t source = launch.source[i];
-        running.values[i] = (source < 0 ? 0 : values[source]) + launch.addend[i];
+        const bool null = source >= 0 && values[source] == 0 && sizes[source] > 0;  // stays so, and is refused
+        running.values[i] = null ? 0 : (source < 0 ? 0 : values[source]) + launch.addend[i];
         running.sizes[i] = source < 0 ? 0 : std::max<int64_t>(0, sizes[source] - int64_t(launch.addend[i]));
     }
 }

@@ -113,11 +113,11 @@ sk_status sk_run(sk_context* context, const char* entry, const sk_tensor* inputs
     });
 }
 
-sk_status sk_run_index(sk_context* context, int32_t entry, int32_t shape, void* const* inputs, void* const* outputs) {
+SK_CALL_PATH sk_status sk_run_index(sk_context* context, int32_t entry, int32_t shape, void* const* inputs, void* const* outputs) {
     return guarded([&] { opened(context).run(entry, shape, 0, inputs, outputs); });
 }
 
-sk_status sk_run_bucket(sk_context* context, int32_t entry, int32_t shape, int64_t size, void* const* inputs,
+SK_CALL_PATH sk_status sk_run_bucket(sk_context* context, int32_t entry, int32_t shape, int64_t size, void* const* inputs,
                         void* const* outputs) {
     return guarded([&] {
         if (size < 1) fail(SK_ERROR_SHAPE, "the size %lld is not positive", (long long)size);

@@ -26,13 +26,19 @@ std::string fresh_spelling(const std::string& path) {
 
 SharedObject::SharedObject(const std::string& path, const std::string& relative)
     : relative_(relative), handle_(dlopen(fresh_spelling(path).c_str(), RTLD_NOW | RTLD_LOCAL)) {
-    if (handle_ != nullptr) return;
+    if (handle_ != nullptr) {
+        huge_code_.emplace(handle_);
+        return;
+    }
     const char* const reason = dlerror();
     fail(SK_ERROR_LOAD, "the code '%s' of the package cannot be loaded: %s", relative.c_str(),
          reason == nullptr ? "no reason given" : reason);
 }
 
-SharedObject::~SharedObject() { dlclose(handle_); }
+SharedObject::~SharedObject() {
+    huge_code_.reset();
+    dlclose(handle_);
+}
 
 host::Entry SharedObject::entry(const std::string& symbol) const {
     void* const found = symbol.empty() ? nullptr : dlsym(handle_, symbol.c_str());

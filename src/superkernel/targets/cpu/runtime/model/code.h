@@ -3,9 +3,11 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "../host/program.h"
+#include "huge_pages.h"
 #include "kernel_checks.h"
 #include "manifest.h"
 #include "team_trial.h"
@@ -27,6 +29,7 @@ class SharedObject {
   private:
     const std::string relative_;
     void* handle_;
+    std::optional<HugeCode> huge_code_;
 };
 
 // A plan with its code. `program` carries what formation.h must know of it.

@@ -102,6 +102,6 @@ std::unique_ptr<OpenModel> remove_handle(sk_model* handle) { return remove<OpenM
 std::unique_ptr<RunContext> remove_handle(sk_context* handle) { return remove<RunContext>(contexts, handle); }
 
 OpenModel& opened(const sk_model* handle) { return target_of(handle, kModelKind, "model"); }
-RunContext& opened(const sk_context* handle) { return target_of(handle, kContextKind, "context"); }
+SK_CALL_PATH RunContext& opened(const sk_context* handle) { return target_of(handle, kContextKind, "context"); }
 
 }  // namespace sk::model

@@ -21,6 +21,8 @@ namespace {
 constexpr uint64_t kShowUpNs = 100'000;    // a thread that sleeps needs some 50 us to wake up on an idle machine
 constexpr uint64_t kSpinPatienceNs = 1'000'000;  // SK_WAIT_SPIN: the threads have processors of their own
 constexpr uint64_t kShortNs = 60'000;      // a plan that one thread finishes in this time does not wait for sleeping threads
+constexpr uint64_t kWarmThreadNs = 20'000;  // a thread that spins answers in less than one; later it has no processor
+constexpr uint64_t kLongNs = 1'000'000;    // a plan that takes longer does not keep a thread of the team from others
 constexpr uint64_t kPauseNs = 100'000;     // calls that follow each other faster keep the threads awake
 constexpr int kSleepSpins = 200;
 
@@ -112,7 +114,7 @@ LaunchState::LaunchState(PlanCode& code, const std::string& name, bool solo, sk_
 LaunchState::~LaunchState() { free(copies); }
 
 // No exception may leave: the calling frames belong to the program, or to a thread of the team.
-void LaunchState::enter(int core, int part) noexcept {
+SK_CALL_PATH void LaunchState::enter(int core, int part) noexcept {
     LaunchState* const outer = launch_here;
     const int outer_core = core_here;
     jmp_buf* const outer_exit = exit_point;
@@ -137,12 +139,12 @@ void LaunchState::enter(int core, int part) noexcept {
     if (stop_here != nullptr) *stop_here = outer_stop;
 }
 
-void LaunchState::run_core(void* state, int core) { static_cast<LaunchState*>(state)->enter(core, core); }
+SK_CALL_PATH void LaunchState::run_core(void* state, int core) { static_cast<LaunchState*>(state)->enter(core, core); }
 
-void LaunchState::run_whole_plan() { enter(0, cores == 1 ? 0 : host::kWholePlan); }
+SK_CALL_PATH void LaunchState::run_whole_plan() { enter(0, cores == 1 ? 0 : host::kWholePlan); }
 
 // How long the calling thread waits for the threads of a team; 0: it does not ask for them.
-uint64_t LaunchState::patience_for(Team& team) {
+SK_CALL_PATH uint64_t LaunchState::patience_for(Team& team) {
     const uint64_t solo_ns = code_.trial.solo_ns();
     if (!team.is_here()) return 0;
     if (team.wait_policy() == SK_WAIT_SPIN) return kSpinPatienceNs;
@@ -153,8 +155,27 @@ uint64_t LaunchState::patience_for(Team& team) {
     return std::max(kShowUpNs, solo_ns / 2);
 }
 
+SK_CALL_PATH void LaunchState::run_alone(void* state, int) { static_cast<LaunchState*>(state)->run_whole_plan(); }
+
+// After a pause the caches of the calling thread's processor are cold. Those of a thread that was spinning are not: it runs
+// a plan that takes little time, or that one thread runs as fast as a team. False: nothing was run.
+SK_CALL_PATH bool LaunchState::run_on_warm_thread(Team& team, uint64_t begin) {
+    if (!team.is_here() || begin - last_end_ns_ <= kPauseNs || last_run_ns_ > kLongNs) return false;
+    const uint64_t solo_ns = cores == 1 ? last_run_ns_ : code_.trial.solo_ns();
+    if (solo_ns == 0) return false;  // not known yet
+    const bool alone = cores == 1 || solo_ns < kShortNs || code_.trial.prefers_solo();
+    return alone && team.run_on_thread(run_alone, this, kWarmThreadNs);
+}
+
+SK_CALL_PATH void LaunchState::run_beside_spinning(Team& team) {
+    const uint64_t begin = now_ns();
+    if (!run_on_warm_thread(team, begin)) cores == 1 ? run_whole_plan() : run_better_way(team);
+    last_end_ns_ = now_ns();
+    last_run_ns_ = last_end_ns_ - begin;
+}
+
 // False: nothing was run.
-bool LaunchState::run_team(Team& team) {
+SK_CALL_PATH bool LaunchState::run_team(Team& team) {
     const uint64_t patience = patience_for(team);
     if (patience == 0) return false;
     reset_team();
@@ -177,7 +198,7 @@ void LaunchState::run_whole_team(Team& team) {
     }
 }
 
-void LaunchState::run_better_way(Team& team) {
+SK_CALL_PATH void LaunchState::run_better_way(Team& team) {
     TeamTrial& trial = code_.trial;
     const TeamTrial::Choice choice = trial.next();
     const uint64_t start = choice.measured ? now_ns() : 0;
@@ -191,11 +212,15 @@ void LaunchState::run_better_way(Team& team) {
     code_.program.solo_ns.store(trial.solo_ns(), std::memory_order_relaxed);
 }
 
-void LaunchState::run(Team* team) {
-    if (solo_ || team == nullptr || cores == 1) {
+SK_CALL_PATH void LaunchState::run(Team* team) {
+    if (solo_ || team == nullptr) {
         run_whole_plan();
     } else if (code_.spec->needs_team) {
         run_whole_team(*team);
+    } else if (team->wait_policy() == SK_WAIT_SPIN) {
+        run_beside_spinning(*team);
+    } else if (cores == 1) {
+        run_whole_plan();
     } else {
         run_better_way(*team);
     }
@@ -203,7 +228,7 @@ void LaunchState::run(Team* team) {
 }
 
 // A launch on a team never sees the state of an earlier one. The whole plan on one thread neither signals nor waits.
-void LaunchState::reset_team() {
+SK_CALL_PATH void LaunchState::reset_team() {
     const PlanSpec& plan = *code_.spec;
     for (int core = 0; core < cores; ++core) progress_[size_t(core)].stamp.store(0, std::memory_order_relaxed);
     for (int i = 0; i < plan.counters; ++i) counters_[size_t(i)].arrived.store(0, std::memory_order_relaxed);

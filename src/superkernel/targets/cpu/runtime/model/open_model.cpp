@@ -123,6 +123,7 @@ OpenModel::OpenModel(const char* path, const ModelOptions& options)
             }
         }
     }
+    if (wait_ == SK_WAIT_SPIN && threads_ > 1) cores = std::max(cores, 2);  // a thread whose caches stay warm
     if (cores > 1) team_ = std::make_unique<Team>(cores - 1, wait_, options.processors);
     const int quota = processor_quota();
     if (quota > 0) sk_processor_limit(quota);

@@ -12,6 +12,7 @@
 
 #include <utility>
 
+#include "huge_pages.h"
 #include "json.h"
 #include "sha256.h"
 
@@ -69,15 +70,15 @@ bool is_digest(const std::string& text) {
 MappedFile::MappedFile(const std::string& path, const char* name) {
     int64_t bytes = 0;
     const OpenFile file{open_regular(path, name, bytes)};
-    bytes_ = mapped_ = size_t(bytes);
+    bytes_ = mapped_bytes_ = size_t(bytes);
     if (bytes_ == 0) return;
     void* const mapped = mmap(nullptr, bytes_, PROT_READ, MAP_PRIVATE, file.number, 0);
     if (mapped == MAP_FAILED) fail(SK_ERROR_IO, "%s cannot be mapped into memory: %s", name, strerror(errno));
-    data_ = static_cast<char*>(mapped);
+    data_ = mapped_ = static_cast<char*>(mapped);
 }
 
 MappedFile::~MappedFile() {
-    if (data_ != nullptr) munmap(data_, mapped_);
+    if (mapped_ != nullptr) munmap(mapped_, mapped_bytes_);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept { *this = std::move(other); }
@@ -86,33 +87,28 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);
     std::swap(mapped_, other.mapped_);
+    std::swap(mapped_bytes_, other.mapped_bytes_);
     return *this;
 }
 
 void MappedFile::advise_huge_pages() const {
     if (data_ == nullptr) return;
-    madvise(data_, mapped_, MADV_HUGEPAGE);
-    madvise(data_, mapped_, MADV_WILLNEED);
+    madvise(mapped_, mapped_bytes_, MADV_HUGEPAGE);
+    madvise(mapped_, mapped_bytes_, MADV_WILLNEED);
 }
 
-void MappedFile::replace_by_copy() {
-    if (data_ == nullptr) return;
-    const size_t room = (bytes_ + kHugePage - 1) / kHugePage * kHugePage + kHugePage;
-    void* const mapped = mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (mapped == MAP_FAILED) throw std::bad_alloc();
-    // the ends beyond whole huge pages go back
-    const uintptr_t begin = reinterpret_cast<uintptr_t>(mapped);
-    const uintptr_t aligned = (begin + kHugePage - 1) / kHugePage * kHugePage;
-    const size_t used = room - kHugePage;
-    if (aligned > begin) munmap(mapped, aligned - begin);
-    if (begin + room > aligned + used) munmap(reinterpret_cast<void*>(aligned + used), begin + room - aligned - used);
-    char* const copy = reinterpret_cast<char*>(aligned);
-    madvise(copy, used, MADV_HUGEPAGE);
-    memcpy(copy, data_, bytes_);
+void MappedFile::replace_by_copy(size_t from) {
+    from = from / kHugePage * kHugePage;  // tensors keep their alignment
+    if (from >= bytes_) return;
+    const size_t wanted = bytes_ - from, used = whole_huge_pages(wanted);
+    char* const copy = map_huge_pages(wanted);
+    if (copy == nullptr) throw std::bad_alloc();
+    memcpy(copy, data_ + from, wanted);
     mprotect(copy, used, PROT_READ);
-    munmap(data_, mapped_);
-    data_ = copy;
-    mapped_ = used;
+    munmap(mapped_, mapped_bytes_);
+    mapped_ = copy;
+    mapped_bytes_ = used;
+    data_ = copy - from;  // offsets count from the begin of the file
 }
 
 PackageFolder::PackageFolder(const char* path) : path_(path) {

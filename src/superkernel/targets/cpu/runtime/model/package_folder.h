@@ -10,7 +10,6 @@
 namespace sk::model {
 
 constexpr const char* kManifest = "manifest.json";
-constexpr size_t kHugePage = size_t(2) << 20;
 
 // A file in memory, read-only; unmapped at the end.
 class MappedFile {
@@ -26,12 +25,15 @@ class MappedFile {
     const char* data() const { return data_; }
     size_t bytes() const { return bytes_; }
     void advise_huge_pages() const;  // where the file system has them; otherwise nothing happens
-    void replace_by_copy();          // in memory of its own, in huge pages where the system has them
+    // The contents from an offset on, in memory of its own and in huge pages where the system has them; what lies before
+    // is gone.
+    void replace_by_copy(size_t from);
 
   private:
     char* data_ = nullptr;
     size_t bytes_ = 0;
-    size_t mapped_ = 0;
+    char* mapped_ = nullptr;  // `data_`, or where the copy begins
+    size_t mapped_bytes_ = 0;
 };
 
 struct Checksum {

@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#include "failure.h"
+
 namespace sk::model::python {
 namespace {
 
@@ -77,7 +79,7 @@ Object* refuse(const Call& call, sk_status status) {
 }
 
 // Between `acquire` and `release` no function of Python is called that could raise.
-Object* run_call(const Call& call, Object* const* arguments, intptr_t count, Object* names) {
+SK_CALL_PATH Object* run_call(const Call& call, Object* const* arguments, intptr_t count, Object* names) {
     if (!all_fit(call, arguments, count, names)) return call.vector_call(call.otherwise, arguments, size_t(count), names);
     void *inputs[kMostArrays], *outputs[kMostArrays];
     for (int64_t i = 0; i < call.input_count; ++i) inputs[i] = array(arguments[i]).data;
@@ -101,6 +103,6 @@ Object* run_call(const Call& call, Object* const* arguments, intptr_t count, Obj
 
 using namespace sk::model::python;
 
-extern "C" Object* sk_python_call(Object* self, Object* const* arguments, intptr_t count, Object* names) {
+extern "C" SK_CALL_PATH Object* sk_python_call(Object* self, Object* const* arguments, intptr_t count, Object* names) {
     return run_call(*reinterpret_cast<const Call*>(reinterpret_cast<const Bytes*>(self)->data), arguments, count, names);
 }

@@ -1,8 +1,8 @@
 // python_call.h: a call of an entry as the Python loader prepares it: what its arguments must be, and what it returns.
 //
 // The library is not linked with Python: the loader passes the interpreter's functions that a call needs. The structures
-// have the fields of package/native_calls.py, in their order; the loader finds out whether the interpreter's objects have
-// the layout of the declarations here, and otherwise calls entries by ctypes.
+// have the fields of package/native_calls.py, in their order; package/object_layouts.py finds out whether the
+// interpreter's objects have the layout of the declarations here; otherwise entries are called by ctypes.
 #pragma once
 
 #include <stddef.h>

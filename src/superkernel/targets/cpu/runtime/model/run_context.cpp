@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "failure.h"
+#include "huge_pages.h"
 #include "strided_copy.h"
 
 namespace sk::model {
@@ -38,7 +39,7 @@ Scratch::~Scratch() {
     if (mapped_ != nullptr) munmap(mapped_, mapped_bytes_);
 }
 
-RunContext::Turn::Turn(RunContext& context) : context_(context) {
+SK_CALL_PATH RunContext::Turn::Turn(RunContext& context) : context_(context) {
     if (__builtin_expect(context.torn_, 0)) {
         fail(SK_ERROR_FORKED, "another thread was running in this context when the process was forked; create a new context");
     }
@@ -112,7 +113,7 @@ void RunContext::bind(BoundShape& bound, const EntrySpec& entry, int threads) {
     const ShapeSpec& shape = *bound.spec;
     for (const LaunchSpec& launch : shape.launches) {
         const PlanSpec& plan = choose_plan(launch, threads);
-        const bool solo = !plan.needs_team && plan.cores > threads;
+        const bool solo = !plan.needs_team && (threads == 1 || plan.cores > threads);
         BoundLaunch found{std::make_unique<LaunchState>(model_.code().find(plan), entry.name, solo, model_.wait()), {}};
         for (size_t slot = 0; slot < plan.slot_source.size(); ++slot) {
             if (plan.slot_source[slot] < 0) continue;
@@ -132,7 +133,7 @@ void RunContext::bind(BoundShape& bound, const EntrySpec& entry, int threads) {
     }
 }
 
-void RunContext::check_addresses(const EntrySpec& entry, const ShapeSpec& shape, int64_t size, void* const* inputs,
+SK_CALL_PATH void RunContext::check_addresses(const EntrySpec& entry, const ShapeSpec& shape, int64_t size, void* const* inputs,
                                  void* const* outputs) const {
     const size_t input_count = shape.inputs.size(), count = input_count + shape.outputs.size();
     const auto given = [&](size_t i) { return static_cast<const char*>(i < input_count ? inputs[i] : outputs[i - input_count]); };
@@ -159,7 +160,7 @@ void RunContext::check_addresses(const EntrySpec& entry, const ShapeSpec& shape,
     }
 }
 
-void RunContext::run(int entry, int shape, int64_t size, void* const* inputs, void* const* outputs) {
+SK_CALL_PATH void RunContext::run(int entry, int shape, int64_t size, void* const* inputs, void* const* outputs) {
     const std::vector<EntrySpec>& specs = model_.manifest().entries;
     if (entry < 0 || size_t(entry) >= specs.size()) {
         fail(SK_ERROR_NO_SUCH_ENTRY, "there is no entry %d; the package has %zu", entry, specs.size());
@@ -183,7 +184,7 @@ void RunContext::run(int entry, int shape, int64_t size, void* const* inputs, vo
     run_shape(entries_[size_t(entry)][size_t(shape)], size == chosen.bucket_size ? 0 : size, inputs, outputs);
 }
 
-void RunContext::run_shape(BoundShape& bound, int64_t size, void* const* inputs, void* const* outputs) {
+SK_CALL_PATH void RunContext::run_shape(BoundShape& bound, int64_t size, void* const* inputs, void* const* outputs) {
     const ShapeSpec& shape = *bound.spec;
     const size_t input_count = shape.inputs.size();
     for (size_t i = 0; i < input_count; ++i) arguments_[i] = static_cast<char*>(inputs[i]);

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <set>
 
+#include "failure.h"
 #include "superkernel/wait.h"
 
 namespace sk::model {
@@ -182,13 +183,14 @@ void Team::serve(int core) {
     }
 }
 
-bool Team::run(int cores, Work work, void* data, uint64_t patience_ns) {
-    std::unique_lock<std::mutex> hold(mutex_, std::defer_lock);
-    if (patience_ns == 0) {
-        hold.lock();
-    } else if (!hold.try_lock()) {
-        return false;
-    }
+SK_CALL_PATH bool Team::take_threads(std::unique_lock<std::mutex>& hold, uint64_t patience_ns) {
+    if (patience_ns != 0) return hold.try_lock();
+    hold.lock();
+    return true;
+}
+
+// True: the threads of a call have joined it.
+SK_CALL_PATH bool Team::gather(int cores, Work work, void* data, uint64_t patience_ns) {
     if (cores > size() || !start()) return false;
     work_ = work;
     data_ = data;
@@ -206,7 +208,10 @@ bool Team::run(int cores, Work work, void* data, uint64_t patience_ns) {
             if (formation_.compare_exchange_weak(word, word | kClosed, std::memory_order_acq_rel)) return false;
         }
     }
-    work(data, 0);
+    return true;
+}
+
+SK_CALL_PATH void Team::await_end(int cores) {
     const auto finished = [&] { return done_.load(std::memory_order_acquire) == uint32_t(cores - 1); };
     if (wait_ == SK_WAIT_SPIN) {
         while (!finished()) relax();
@@ -215,6 +220,20 @@ bool Team::run(int cores, Work work, void* data, uint64_t patience_ns) {
         for (uint32_t seen = done_.load(); seen != uint32_t(cores - 1); seen = done_.load()) futex_wait(done_, seen);
         caller_asleep_.store(0);
     }
+}
+
+SK_CALL_PATH bool Team::run(int cores, Work work, void* data, uint64_t patience_ns) {
+    std::unique_lock<std::mutex> hold(mutex_, std::defer_lock);
+    if (!take_threads(hold, patience_ns) || !gather(cores, work, data, patience_ns)) return false;
+    work(data, 0);
+    await_end(cores);
+    return true;
+}
+
+SK_CALL_PATH bool Team::run_on_thread(Work work, void* data, uint64_t patience_ns) {
+    std::unique_lock<std::mutex> hold(mutex_, std::defer_lock);
+    if (!take_threads(hold, patience_ns) || !gather(2, work, data, patience_ns)) return false;
+    await_end(2);
     return true;
 }
 

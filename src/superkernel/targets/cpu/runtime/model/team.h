@@ -31,6 +31,8 @@ class Team {
     // Calls work(data, core) on `cores` threads, core 0 on this one, and returns when all have returned. False: nothing was
     // run, because other calls have the threads, or they did not arrive within `patience_ns` (0: wait as long as it takes).
     bool run(int cores, Work work, void* data, uint64_t patience_ns);
+    // The same for one thread of the team, as core 1, while this one waits for it.
+    bool run_on_thread(Work work, void* data, uint64_t patience_ns);
 
     // Around a fork; in the child the threads do not exist.
     static void before_fork();
@@ -51,6 +53,9 @@ class Team {
     void serve(int core);
     uint32_t await_call(uint32_t seen);
     bool join_call(uint32_t number, int core);
+    bool take_threads(std::unique_lock<std::mutex>& hold, uint64_t patience_ns);
+    bool gather(int cores, Work work, void* data, uint64_t patience_ns);
+    void await_end(int cores);
 
     const int workers_;
     const sk_wait wait_;

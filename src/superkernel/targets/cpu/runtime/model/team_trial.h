@@ -38,6 +38,7 @@ class TeamTrial {
 
     // 0: not measured yet
     uint64_t solo_ns() const { return solo_ns_.load(std::memory_order_relaxed); }
+    bool prefers_solo() const { return better() == Way::kSolo; }
 
   private:
     static constexpr uint32_t kWarmUp = 2, kTrials = 8, kPeriod = 8192, kYoung = 1024, kShortPeriod = 128;

@@ -3,12 +3,15 @@
 
 #include <string.h>
 
+#include <algorithm>
+
 #include "dtypes.h"
 #include "json.h"
 
 namespace sk::model {
 
 constexpr size_t kLengthBytes = 8;
+constexpr int64_t kSmallBytes = int64_t(8) << 20;  // of tensors
 constexpr uint64_t kMostHeaderBytes = uint64_t(100) << 20;  // as the format says
 
 // The product, or -1 if it is too large for a file.
@@ -44,8 +47,11 @@ Weights::Weights(const PackageFolder& folder, const char* relative, bool copied)
         }
         tensors_.emplace(tensor.name(), Weight{row->dtype, begin + ends[0], ends[1] - ends[0]});
     }
-    if (copied) {
-        file_.replace_by_copy();
+    // a copy of a few megabytes takes less than what the weights gain from huge pages after a pause
+    if (copied || room <= kSmallBytes) {
+        int64_t first = int64_t(file_.bytes());
+        for (const auto& [name, tensor] : tensors_) first = std::min(first, tensor.offset);
+        file_.replace_by_copy(size_t(first));
     } else {
         file_.advise_huge_pages();
     }

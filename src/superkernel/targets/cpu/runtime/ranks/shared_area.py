@@ -89,8 +89,7 @@ class SharedArea:
         self._guard = threading.Lock()
         self._session, self._sequences = session, sequences
         while True:
-            number = _next_number(session, group)
-            exchange = StoreExchange(store, group, f"superkernel/{group.name}/{session.token}/{number}", timeout_s)
+            exchange = _next_exchange(store, group, session, timeout_s)
             try:
                 self._make(exchange, windows, digest, listing, folder)
                 break
@@ -297,6 +296,17 @@ class SharedArea:
 
 
 _AGAIN = "Create the process group again, or restart all ranks"
+
+
+def announce_left_out(store: Store, group: RankGroup, session: RankSession, reason: str) -> None:
+    """In place of an area: this rank leaves its collectives to torch. Ranks that make an area for them fail."""
+    exchange = _next_exchange(store, group, session, DEFAULT_TIMEOUT_S)
+    exchange.say("member", {"error": f"it leaves collectives to torch that others fuse: {reason}"})
+
+
+def _next_exchange(store: Store, group: RankGroup, session: RankSession, timeout_s: float) -> StoreExchange:
+    number = _next_number(session, group)
+    return StoreExchange(store, group, f"superkernel/{group.name}/{session.token}/{number}", timeout_s)
 
 
 def _release(watch: RankWatch, file: SharedFile, pid: int) -> None:

@@ -1,0 +1,58 @@
+"""bench.aot_loaders: a file that AOTInductor wrote -> a function that runs it, by a loader that works on this machine.
+
+torch has two loaders. With some builds of torch the loader of packages ends the process with a segmentation fault, also
+without this package; so each loader is tried in a process of its own before it is used.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from enum import Enum
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+Run = Callable[[list[torch.Tensor]], Any]
+TRIAL_SECONDS = 120.0
+
+
+class AotLoader(Enum):
+    PACKAGE = "package"  # the one that aoti_load_package uses
+    CONTAINER = "container"  # the one below it, which takes the shared object of the package
+
+
+def load(path: Path, loader: AotLoader) -> Run:
+    """The fastest call that the loader has: inputs in a list, outputs in a list."""
+    if loader is AotLoader.PACKAGE:
+        package: Any = torch._inductor.aoti_load_package(str(path))
+        return cast(Run, package.loader.run)
+    folder = path.with_suffix(".files")
+    with zipfile.ZipFile(path) as archive:
+        archive.extractall(folder)
+    (library,) = folder.rglob("*.wrapper.so")
+    container: Any = torch._C._aoti.AOTIModelContainerRunnerCpu(str(library), 1)
+    return cast(Run, container.run)
+
+
+def working_loader(path: Path) -> AotLoader | None:
+    """The first loader that loads the file in a process of its own; None: none does."""
+    return next((loader for loader in AotLoader if _loads(loader, path)), None)
+
+
+@lru_cache
+def _loads(loader: AotLoader, path: Path) -> bool:
+    """Whether a process that loads the file ends well."""
+    command = [sys.executable, "-m", "superkernel.tools.bench.aot_loaders", loader.value, str(path)]
+    try:
+        return not subprocess.run(command, capture_output=True, timeout=TRIAL_SECONDS, check=False).returncode
+    except subprocess.TimeoutExpired:
+        return False
+
+
+if __name__ == "__main__":
+    load(Path(sys.argv[2]), AotLoader(sys.argv[1]))
