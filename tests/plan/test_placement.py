@@ -12,6 +12,7 @@ from superkernel.model.graph import Graph, build_graph
 from superkernel.model.op import Op
 from superkernel.model.options import Options
 from superkernel.plan import Costs, Machine, Plan, make_plan, simulate, validate
+from superkernel.plan.cost import estimate, estimate_near
 from superkernel.plan.steps import Call, Feed, Preload, Wait
 from superkernel.plan.verify.vector_clocks import ClassAgents
 
@@ -229,3 +230,15 @@ def test_weights_are_asked_for_before_a_replicated_op_in_front() -> None:
     apart = planned(build_graph(ops), replace(machine, replicates=False), "prefetch-weights=1")
     kinds = [(type(step).__name__, getattr(step, "op", None)) for step in apart.steps]
     assert kinds.index(("Call", 1)) < kinds.index(("PrefetchWeights", 2)) < kinds.index(("Wait", 2))
+
+
+def test_a_sync_within_a_group_is_estimated_to_cost_less() -> None:
+    graph, costs = graph_of(3, 3, 3), GPU.costs
+    near, far = ((0, 4, 8),) * 3, ((0, 1, 2),) * 3
+    alone = 3 * costs.call_ns + 3 * 2 * 96 / 3 / costs.bytes_per_ns
+    assert estimate_near(graph, near, GPU, 12) == pytest.approx(alone + 2 * costs.near_sync_ns)
+    assert estimate_near(graph, far, GPU, 12) == pytest.approx(alone + 2 * costs.sync_ns)
+    assert estimate_near(graph, far, GPU, 12) == estimate(graph, far, GPU, 12)
+    # what another group stored is seen late, also by the cores of a near producer
+    wide = (tuple(range(12)), (0, 4, 8), (1, 5, 9))
+    assert estimate_near(graph, wide, GPU, 12) == pytest.approx(alone + 2 * costs.sync_ns)

@@ -188,7 +188,54 @@ STRAY = (
 """
 )
 
+# y[i] = x[5 i + 1] / 2 + x[i], for every i of a block: each block needs what all blocks of the op before stored
+GATHER_ELEMENTS, GATHER_THREADS = 4096, 1024
+GATHER = (
+    _HEAD
+    + f"""
+.visible .entry gather(.param .u64 .ptr .global .align 16 x, .param .u64 .ptr .global .align 16 y)
+.reqntid {GATHER_THREADS}, 1, 1
+{{"""
+    + _INDEX
+    + f"""
+    ld.param.u64 %rd1, [x];
+    ld.param.u64 %rd2, [y];
+    mad.lo.s32 %r3, %r1, {GATHER_THREADS}, %r2;
+    mov.u32 %r4, %nctaid.x;
+    mul.lo.s32 %r4, %r4, {GATHER_THREADS};
+    setp.ge.s32 %p1, %r3, {GATHER_ELEMENTS};
+    @%p1 bra DONE;
+NEXT:
+    mad.lo.s32 %r5, %r3, 5, 1;
+    and.b32 %r5, %r5, {GATHER_ELEMENTS - 1};
+    mul.wide.s32 %rd3, %r5, 4;
+    add.s64 %rd4, %rd1, %rd3;
+    mul.wide.s32 %rd5, %r3, 4;
+    add.s64 %rd6, %rd1, %rd5;
+    add.s64 %rd7, %rd2, %rd5;
+    ld.global.f32 %f1, [%rd4];
+    ld.global.f32 %f2, [%rd6];
+    fma.rn.f32 %f3, %f1, 0f3F000000, %f2;
+    st.global.f32 [%rd7], %f3;
+    add.s32 %r3, %r3, %r4;
+    setp.lt.s32 %p1, %r3, {GATHER_ELEMENTS};
+    @%p1 bra NEXT;
+DONE:
+    ret;
+}}
+"""
+)
+
 TEXTS = {"scale": SCALE, "add": ADD, "center": CENTER, "endless": ENDLESS, "stray": STRAY}
+
+
+def write_gather(folder: Path, blocks: int) -> SubKernel:
+    """Blocks of 1024 threads, of which an SM runs one: an op of several blocks is on several SMs."""
+    path = folder / "gather.ptx"
+    path.write_text(GATHER)
+    shape = f"float32[{GATHER_ELEMENTS}]"
+    params = [f"in:x:{shape}", f"out:y:{shape}"]
+    return SubKernel.from_ptx(path, "gather", threads=(GATHER_THREADS, 1, 1), grid=(blocks, 1, 1), params=params)
 
 
 def write_kernel(folder: Path, name: str, elements: int, blocks: int | None = None) -> SubKernel:

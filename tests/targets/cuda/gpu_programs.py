@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from targets.cuda.gpu_kernels import write_kernel
+from targets.cuda.gpu_kernels import write_gather, write_kernel
 
 import superkernel as sk
 
@@ -53,6 +53,15 @@ def random_ops(folder: Path, seed: int, count: int = 14) -> list[sk.Op]:
             ops.append(scale(folder, choose.choice(names), target, choose.choice((0.5, -1.0)), 0.25))
         names.append(target)
     return ops
+
+
+def cluster_chain(folder: Path, blocks: Sequence[int]) -> list[sk.Op]:
+    """x -> t0 -> ... -> y by ops of so many blocks of 1024 threads, each of which needs all blocks of the op before."""
+    names = ["x", *(f"t{number}" for number in range(len(blocks) - 1)), "y"]
+    return [
+        sk.Op(write_gather(folder, count), [names[number], names[number + 1]], name=f"gather{number}")
+        for number, count in enumerate(blocks)
+    ]
 
 
 def compile_ops(ops: Sequence[sk.Op], options: str = "", **more: Any) -> sk.SuperKernel:

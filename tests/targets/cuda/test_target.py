@@ -82,6 +82,10 @@ def test_a_device_by_name_architecture_file_or_fields(tmp_path: Path) -> None:
         ({"name": "x", "architecture": "gfx90a", "sms": 4}, "no architecture such as sm_90a"),
         ({"name": "x", "architecture": "sm_90", "sms": 4, "smm": 1}, "unknown field 'smm'"),
         ({"name": "x", "architecture": "sm_90", "sms": 4, "costs": {"sync": 1}}, "costs is"),
+        ({"name": "x", "architecture": "sm_90", "sms": 4, "largest_cluster": 3}, "largest_cluster is 3"),
+        ({"name": "x", "architecture": "sm_90", "sms": 4, "largest_cluster": True}, "largest_cluster is True"),
+        ({"name": "x", "architecture": "sm_80", "sms": 4, "largest_cluster": 2}, "only 1 below sm_90"),
+        ({"name": "x", "architecture": "sm_90", "sms": 4, "cluster_sync_ns": -1}, "cluster_sync_ns is -1"),
     ],
 )  # fmt: skip
 def test_a_device_that_is_none(given: Any, words: str) -> None:

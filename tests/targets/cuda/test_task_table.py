@@ -11,6 +11,7 @@ from targets.cuda.written_kernels import VECTOR, PtxFolder, plan_of, small_gpu
 
 import superkernel as sk
 from superkernel.errors import BuildError
+from superkernel.targets.cuda.device import DeviceDescription
 from superkernel.targets.cuda.numbering import CodeOfKernel, CudaNumbering, SlotGrid
 from superkernel.targets.cuda.plan import CudaPlan
 from superkernel.targets.cuda.read_back import check_table
@@ -78,6 +79,56 @@ def test_a_change_of_any_word_is_noticed(files: PtxFolder, options: str) -> None
             struct.pack_into("<I", changed, place, other)
             with pytest.raises(BuildError, match="the task table is not the validated plan"):
                 check_table(bytes(changed), numbers)
+
+
+@pytest.mark.parametrize("options", ["", "early-start=0"])
+def test_a_change_of_any_word_of_a_plan_in_clusters_is_noticed(files: PtxFolder, options: str) -> None:
+    """Wide ops wait by counters, small ones by words of their cluster; every flag of a task is changed as well."""
+    plan = plan_of(chain(files, 8)[1:3] + cluster_ops(files), options, device=clustered_gpu())
+    assert plan.shape.cluster == 4 and plan.shape.sms == 8, str(plan)
+    numbers = numbered(plan)
+    table = encode(numbers)
+    check_table(table.data, numbers)
+    kinds = {numbers.need_kind(key, waiting[0]) for key, waiting in numbers.waiters.items()}
+    assert kinds == {NeedKind.CLUSTER, NeedKind.FAR}
+    first, last = (
+        min(run.offset for run in table.runs),
+        max(run.offset + TASK_BYTES * len(run.steps) for run in table.runs),
+    )
+    for place in range(0, len(table.data), WORD):
+        (word,) = struct.unpack_from("<I", table.data, place)
+        others = {word ^ 1, word + TASK_BYTES & 0xFFFFFFFF}
+        if first <= place < last and (place - first) % TASK_BYTES == WORD * TaskWord.KIND:
+            others |= {word ^ flag.value for flag in TaskFlag}
+        if first <= place < last and (place - first) % TASK_BYTES == WORD * TaskWord.SIGNAL_SHARE:
+            others |= {word ^ 1 << rank for rank in range(16)}
+        for other in others:
+            changed = bytearray(table.data)
+            struct.pack_into("<I", changed, place, other)
+            with pytest.raises(BuildError, match="the task table is not the validated plan"):
+                check_table(bytes(changed), numbers)
+
+
+def test_words_of_a_cluster_are_at_the_same_place_on_all_its_sms(files: PtxFolder) -> None:
+    numbers = numbered(plan_of(chain(files, 8)[1:3] + cluster_ops(files), device=clustered_gpu()))
+    words = [numbers.shared_words[key] for key in numbers.cluster_ranks]
+    assert len(set(words)) == len(words) >= 3
+    for key, ranks in numbers.cluster_ranks.items():
+        sms = {numbers.shape.sm(core) for core in numbers.waiters[key]}
+        assert {sm % 4 for sm in sms} == {rank for rank in range(16) if ranks >> rank & 1}
+        assert len({sm // 4 for sm in (*sms, *map(numbers.shape.sm, key[1]))}) == 1
+
+
+def cluster_ops(files: PtxFolder) -> list[sk.Op]:
+    """Small ops behind the wide ones of `chain`."""
+    add = files.add(grid=(4, 1, 1))
+    names = ["d", *(f"e{number}" for number in range(6))]
+    return [sk.Op(add, [names[number], "b", names[number + 1], 512], name=f"small{number}") for number in range(6)]
+
+
+def clustered_gpu() -> DeviceDescription:
+    """One slot on each of 16 SMs."""
+    return small_gpu(16, architecture="sm_90a", largest_cluster=4, threads=128)
 
 
 @pytest.mark.parametrize("options", SWEPT)

@@ -15,7 +15,14 @@ import superkernel as sk  # noqa: E402
 from superkernel.errors import OptionError, UnsupportedError  # noqa: E402
 from superkernel.targets.cuda.facts import complete  # noqa: E402
 from superkernel.tools import bench  # noqa: E402
-from superkernel.tools.bench import cuda, cuda_chains, cuda_decode, cuda_launches, cuda_workloads  # noqa: E402
+from superkernel.tools.bench import (  # noqa: E402
+    cuda,
+    cuda_chains,
+    cuda_clusters,
+    cuda_decode,
+    cuda_launches,
+    cuda_workloads,
+)
 from superkernel.tools.bench.cuda_chains import GRAPH, OURS, OURS_WAITING, PDL_GRAPH, STREAM  # noqa: E402
 from superkernel.tools.bench.cuda_workloads import CudaChain, GemvConfig  # noqa: E402
 from superkernel.tools.bench.measure import Result, Timing  # noqa: E402
@@ -129,6 +136,19 @@ def test_chains_have_the_sizes_of_the_figures(without_memory: None) -> None:
         assert all(read_before[name] == names for name, names in _WEIGHTS_FIRST.items() if name in read_before)
 
 
+@pytest.mark.slow
+def test_kernels_of_few_blocks_run_in_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    monkeypatch.setattr(cuda_workloads, "DEVICE", "cpu")
+    for blocks in cuda_clusters.BLOCKS:
+        chain = cuda_workloads.few_blocks_chain(torch, blocks, 6)
+        for ops in (chain.ops, chain.waiting):
+            with sk.compile(ops, name="few", target="cuda", chip="h200") as kernel:
+                assert f"{blocks} SMs, 1 slot each, in clusters of {blocks}" in str(kernel.plan)
+                kernel.emulate(chain.buffers, seed=blocks)
+                assert torch.equal(chain.buffers[chain.outputs[-1]].double(), chain.expected)
+
+
 _WEIGHTS_FIRST = {"rms_norm": ("weight",), "gemv": ("w",), "add": ()}
 
 
@@ -172,6 +192,7 @@ def test_every_way_is_compared_with_its_own_best_shape(monkeypatch: pytest.Monke
     plain = CudaChain("triton", [], [], {}, (), None, 0.0, weight_bytes=36_000_000)
     monkeypatch.setattr(cuda, "time_chain", fake_time)
     monkeypatch.setattr(cuda, "best_config", lambda *_: GemvConfig(2, 2048, 4))
+    monkeypatch.setattr(cuda, "time_few_blocks", lambda *_: None)
     for name in ("gemv_chain", "decode_chain", "wide_chain", "small_chain"):
         monkeypatch.setattr(cuda, name, lambda *_, **__: plain)
     for name in ("with_streaming_gemv", "for_super_kernel"):

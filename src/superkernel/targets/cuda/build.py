@@ -17,7 +17,17 @@ from .assemble import Assembled, assemble, find_assemblers
 from .basic_blocks import control_flow
 from .body_variables import find_variables, identifier
 from .device import DeviceDescription, runs_on
-from .emit import ENTRY, LEAST_VERSION, MOST_CONSTANT_TABLE, MOST_VALUES, TextShape, emit, table_room, value_room
+from .emit import (
+    CLUSTER_VERSION,
+    ENTRY,
+    LEAST_VERSION,
+    MOST_CONSTANT_TABLE,
+    MOST_VALUES,
+    TextShape,
+    emit,
+    table_room,
+    value_room,
+)
 from .emit_waits import wait_lines
 from .executable import CudaExecutable
 from .facts import KernelFacts, facts_of
@@ -111,16 +121,17 @@ def make_text(
     shares_table: bool = True,
     waiting: frozenset[SubKernel] | None = None,
     streams: bool = False,
+    clusters: bool = False,
 ) -> SuperKernelText:
     """The super kernel of a graph with so many slots per SM.
 
     shares_table: it works on a copy in shared memory. `waiting`: the sub-kernels that wait inside; None: all that can.
-    `streams`: a warp asks for the inputs of later ops.
+    `streams`: a warp asks for the inputs of later ops. `clusters`: SMs of a cluster signal each other.
     """
     kernels = list(dict.fromkeys(node.kernel for node in graph.nodes))
     where = f"super_kernel_scope {shown(graph.name)}: "
     shared = max(-(-_shared_bytes(kernel) // SLOT_ALIGNMENT) * SLOT_ALIGNMENT for kernel in kernels)
-    slot = SlotShape(slots, slot_threads(kernels), shared, bool(os.environ.get(DELAYS)), streams)
+    slot = SlotShape(slots, slot_threads(kernels), shared, bool(os.environ.get(DELAYS)), streams, clusters)
     can_wait = frozenset(kernel for kernel in kernels if facts_of(kernel).wait_point is not None)
     waiting = can_wait if waiting is None else can_wait & waiting
     shapes = {kernel: _body_shape(graph, kernel, slot, shares_table, kernel in waiting) for kernel in kernels}
@@ -145,7 +156,7 @@ def make_text(
             "KB: split the list of ops, and compile each part"
         )
     assert all(body.shared_bytes <= shared for body in bodies)
-    version = max(LEAST_VERSION, *(facts_of(kernel).version for kernel in kernels))
+    version = max(CLUSTER_VERSION if clusters else LEAST_VERSION, *(facts_of(kernel).version for kernel in kernels))
     count = len(graph.buffers) + len(graph.events) + 3
     if count > MOST_VALUES:
         raise BuildError(
@@ -235,8 +246,8 @@ def build(plan: CudaPlan, device: DeviceDescription) -> CudaExecutable:
     """The text, the task table and, where there is an assembler, the binary of a plan."""
     graph = plan.graph
     where = f"super_kernel_scope {shown(graph.name)}: "
-    waiting, streams = waiting_kernels(plan), streams_inputs(plan)
-    made = make_text(graph, plan.shape.slots, device, waiting=waiting, streams=streams)
+    waiting, streams, clusters = waiting_kernels(plan), streams_inputs(plan), plan.shape.cluster > 1
+    made = make_text(graph, plan.shape.slots, device, waiting=waiting, streams=streams, clusters=clusters)
     slot = made.shape.slots
     room = (device.shared_bytes - slot.total_shared(0)) // WORD
     if room < 0:
@@ -251,7 +262,14 @@ def build(plan: CudaPlan, device: DeviceDescription) -> CudaExecutable:
     shares = needed <= device.shared_bytes
     if table_room(len(table.data)) > made.shape.table_room or not shares:
         made = make_text(
-            graph, plan.shape.slots, device, len(table.data), shares_table=shares, waiting=waiting, streams=streams
+            graph,
+            plan.shape.slots,
+            device,
+            len(table.data),
+            shares_table=shares,
+            waiting=waiting,
+            streams=streams,
+            clusters=clusters,
         )
     assembled = None
     if find_assemblers():
@@ -311,7 +329,7 @@ def assembled_slots(plan_of: Callable[[int], CudaPlan], slots: int, device: Devi
         graph, options, used = plan.graph, plan.options, plan.shape.slots
         kernels = [node.kernel for node in graph.nodes]
         threads = slot_threads(kernels)
-        texts = _possible_texts(graph, used, device, waiting_kernels(plan), streams_inputs(plan))
+        texts = _possible_texts(plan, device)
         text = f"{slots} slot{'s' if slots > 1 else ''} on each of {device.sms} SMs"
         if not find_assemblers():
             return slots, text
@@ -326,19 +344,20 @@ def assembled_slots(plan_of: Callable[[int], CudaPlan], slots: int, device: Devi
     return slots, "; ".join((f"{text}, {resources.registers} registers a thread", *tried))
 
 
-def _possible_texts(
-    graph: Graph, slots: int, device: DeviceDescription, waiting: frozenset[SubKernel], streams: bool
-) -> list[SuperKernelText]:
+def _possible_texts(plan: CudaPlan, device: DeviceDescription) -> list[SuperKernelText]:
     """The texts of which one will be built: the size of the task table decides whether shared memory holds a copy, and
     whether it lies in constant or in global memory otherwise."""
-    shared = make_text(graph, slots, device, waiting=waiting, streams=streams)
+    graph, slots = plan.graph, plan.shape.slots
+    waiting, streams, clusters = waiting_kernels(plan), streams_inputs(plan), plan.shape.cluster > 1
+    shared = make_text(graph, slots, device, waiting=waiting, streams=streams, clusters=clusters)
     kernels = [node.kernel for node in graph.nodes]
     most = sum(_LISTS * (TASK_BYTES + ARGUMENT_BYTES * len(kernel.params)) for kernel in kernels)
     if shared.shape.slots.shared_with_table(_WORDS_ROOM, most) <= device.shared_bytes:
         return [shared]
     sizes = (0,) if most < MOST_CONSTANT_TABLE else (0, most)
     apart = (
-        make_text(graph, slots, device, size, shares_table=False, waiting=waiting, streams=streams) for size in sizes
+        make_text(graph, slots, device, size, shares_table=False, waiting=waiting, streams=streams, clusters=clusters)
+        for size in sizes
     )
     return [shared, *apart]
 

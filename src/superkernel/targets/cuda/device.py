@@ -12,6 +12,7 @@ from ...errors import OptionError, nearest, shown
 from ...model.plain_values import checked_path
 from ...plan import Costs
 from ..chip_file import read_chip_file
+from .task_layout import MOST_CLUSTER
 
 DeviceChoice = str | Path | Mapping[str, Any]
 
@@ -31,6 +32,8 @@ class DeviceDescription:
     shared_bytes: int = 232448  # that a block can have
     threads: int = 1024  # of a block
     l2_bytes: int = 50 << 20
+    largest_cluster: int = 1  # SMs that can raise words in each other's shared memory
+    cluster_sync_ns: float = 250.0  # one of them learns of another one's progress
     costs: Costs = COSTS
 
     @property
@@ -44,17 +47,19 @@ _KNOWN = {
     device.name: device
     for device in (
         DeviceDescription("a100", "sm_80", 108, shared_bytes=166912, l2_bytes=40 << 20),
-        DeviceDescription("h100", "sm_90a", 132),
-        DeviceDescription("h200", "sm_90a", 132),
-        DeviceDescription("gh200", "sm_90a", 132),
+        DeviceDescription("h100", "sm_90a", 132, largest_cluster=MOST_CLUSTER),
+        DeviceDescription("h200", "sm_90a", 132, largest_cluster=MOST_CLUSTER),
+        DeviceDescription("gh200", "sm_90a", 132, largest_cluster=MOST_CLUSTER),
         DeviceDescription("l40s", "sm_89", 142, shared_bytes=101376, l2_bytes=96 << 20),
-        DeviceDescription("b200", "sm_100a", 148, l2_bytes=126 << 20),
+        DeviceDescription("b200", "sm_100a", 148, l2_bytes=126 << 20, largest_cluster=MOST_CLUSTER),
         DeviceDescription("rtx5090", "sm_120a", 170, shared_bytes=101376, l2_bytes=96 << 20),
     )
 }
 _OF_ARCHITECTURE = {
     "sm_80": "a100", "sm_89": "l40s", "sm_90": "h200", "sm_90a": "h200", "sm_100a": "b200", "sm_120a": "rtx5090",
 }  # fmt: skip
+CLUSTER_SIZES = (1, 2, 4, 8, MOST_CLUSTER)
+_FIRST_WITH_CLUSTERS = 90
 _ARCHITECTURE = re.compile(r"sm_(\d+)([af]?)")
 
 
@@ -138,7 +143,16 @@ def _described(path: Path, found: object) -> DeviceDescription:
             or (key == "sms" and key not in found)
         ):
             raise OptionError(f"chip {path}: {key} is {shown(found.get(key))}; a whole number from 1 is needed")
-    architecture_number(found["architecture"])
+    largest, number = found.get("largest_cluster", 1), architecture_number(found["architecture"])
+    if isinstance(largest, bool) or largest not in CLUSTER_SIZES or (largest > 1 and number < _FIRST_WITH_CLUSTERS):
+        sizes = ", ".join(map(str, CLUSTER_SIZES))
+        raise OptionError(
+            f"chip {path}: largest_cluster is {shown(largest)}; {sizes} are known, and only 1 below "
+            f"sm_{_FIRST_WITH_CLUSTERS}"
+        )
+    cost = found.get("cluster_sync_ns", 0.0)
+    if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0 <= cost < float("inf"):
+        raise OptionError(f"chip {path}: cluster_sync_ns is {shown(cost)}; a number of nanoseconds is needed")
     return DeviceDescription(**{**found, "costs": _costs(path, found.get("costs"))})
 
 

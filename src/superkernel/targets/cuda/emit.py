@@ -28,6 +28,7 @@ from .virtual_ids import TABLE_LOAD
 
 PtxVersion = tuple[int, int]
 LEAST_VERSION: PtxVersion = (7, 8)  # with brx.idx, red.release, barriers per thread and large parameter blocks
+CLUSTER_VERSION: PtxVersion = (8, 0)  # with the barrier of a cluster that releases and acquires
 MOST_CONSTANT_TABLE = 60 * 1024  # bytes; a larger task table lies in global memory
 _CONSTANT_BANK = 64 * 1024
 MOST_VALUES = 4000  # 32,764 bytes of parameters at most

@@ -16,6 +16,7 @@ from .slot_shape import SlotShape
 from .task_layout import (
     ARGUMENT_BYTES,
     HEADER_BYTES,
+    MOST_CLUSTER,
     NO_GATE,
     SECTION_MASK,
     TABLE_ALIGNMENT,
@@ -30,6 +31,9 @@ from .task_layout import (
     shared_words_offset,
 )
 from .virtual_ids import TABLE_LOAD
+
+CLUSTER_ARRIVE = "barrier.cluster.arrive.release.aligned;"
+CLUSTER_WAIT = "barrier.cluster.wait.acquire.aligned;"
 
 
 def entry_lines(shape: SlotShape, shares_table: bool) -> Iterator[str]:
@@ -73,8 +77,13 @@ def entry_lines(shape: SlotShape, shares_table: bool) -> Iterator[str]:
         yield "cp.async.wait_all;"
     yield f"bar.warp.sync {EVERY_LANE};"
     yield "bar.sync 0;"
+    if shape.clusters:
+        yield CLUSTER_ARRIVE
     if shares_table:
         yield from _argument_sums(shape)
+    if shape.clusters:
+        yield "// every SM of the cluster has begun, and cleared the words that others raise"
+        yield CLUSTER_WAIT
     if shape.streams:
         yield "// the last warp asks for the inputs of later ops"
         yield f"setp.ge.u32 %sk_p, %sk_tid, {shape.slot_threads};"
@@ -197,6 +206,8 @@ def meet_lines(shape: SlotShape) -> Iterator[str]:
     yield "setp.ne.u32 %sk_p, %sk_a, 0;"
     yield "@%sk_p bra $sk_end;"
     yield "$sk_signal:"
+    if shape.clusters:
+        yield from _cluster_signal_lines(shape)
     yield "@!%sk_first bra $sk_advance;"
     yield f"and.b32 %sk_a, %sk_kind, {TaskFlag.SIGNALS.value};"
     yield "setp.eq.u32 %sk_p, %sk_a, 0;"
@@ -230,6 +241,27 @@ def meet_lines(shape: SlotShape) -> Iterator[str]:
     yield "$sk_advance:"
     yield f"add.u64 %sk_task, %sk_task, {TASK_BYTES};"
     yield "bra $sk_next;"
+
+
+def _cluster_signal_lines(shape: SlotShape) -> Iterator[str]:
+    """Thread r raises the word of SM r of the cluster, if a core there waits."""
+    yield f"and.b32 %sk_a, %sk_kind, {TaskFlag.CLUSTER_SIGNAL.value};"
+    yield "setp.eq.u32 %sk_p, %sk_a, 0;"
+    yield "@%sk_p bra $sk_signal_outside;"
+    if shape.delays:
+        yield from delay_lines(5)
+    yield f"setp.ge.u32 %sk_p, %sk_thread, {MOST_CLUSTER};"
+    yield "@%sk_p bra $sk_advance;"
+    yield f"{TABLE_LOAD}.v2.u32 {{%sk_b, %sk_c}}, [%sk_task+{WORD * TaskWord.SIGNAL_SHARE}];"
+    yield "shr.u32 %sk_b, %sk_b, %sk_thread;"
+    yield "and.b32 %sk_b, %sk_b, 1;"
+    yield "setp.eq.u32 %sk_p, %sk_b, 0;"
+    yield "@%sk_p bra $sk_advance;"
+    yield "add.u32 %sk_c, %sk_c, %sk_control;"
+    yield "mapa.shared::cluster.u32 %sk_c, %sk_c, %sk_thread;"
+    yield "red.release.cluster.shared::cluster.add.u32 [%sk_c], 1;"
+    yield "bra $sk_advance;"
+    yield "$sk_signal_outside:"
 
 
 def event_lines(shape: SlotShape, shares_table: bool) -> Iterator[str]:
@@ -336,4 +368,9 @@ def end_lines(shape: SlotShape, shares_table: bool) -> Iterator[str]:
     yield "@%sk_p bra $sk_leave;"
     yield f"st.release.gpu.global.u32 [%sk_state+{StateOffset.EPOCH}], %sk_launches;"
     yield "$sk_leave:"
+    if shape.clusters:
+        yield "// no SM of the cluster ends while another may reach its shared memory"
+        yield f"bar.warp.sync {EVERY_LANE};"
+        yield CLUSTER_ARRIVE
+        yield CLUSTER_WAIT
     yield "ret;"

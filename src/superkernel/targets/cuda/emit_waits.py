@@ -69,7 +69,13 @@ def wait_lines(
     yield f"and.b32 %sk_b, %sk_kind, {TaskFlag.SHARED_WAIT.value};"
     yield "setp.ne.u32 %sk_p, %sk_b, 0;"
     yield f"@%sk_p mov.u32 %sk_a, {NeedKind.SHARED.value};"
+    if shape.clusters:
+        yield f"and.b32 %sk_b, %sk_kind, {TaskFlag.CLUSTER_WAIT.value};"
+        yield "setp.ne.u32 %sk_p, %sk_b, 0;"
+        yield f"@%sk_p mov.u32 %sk_a, {NeedKind.CLUSTER.value};"
     yield f"{label}_need:"
+    if shape.clusters:
+        yield from _cluster_wait_lines(label, inside)
     yield f"setp.eq.u32 %sk_near, %sk_a, {NeedKind.NEAR.value};"
     yield f"setp.eq.u32 %sk_shares, %sk_a, {NeedKind.SHARED.value};"
     yield "mul.lo.u32 %sk_target, %sk_arrivals, %sk_launches;"
@@ -95,6 +101,8 @@ def wait_lines(
     yield "// met: tell the other slots; the next counter, if there is one"
     yield f"mov.u32 %sk_c, {SEEN};"
     yield "@%sk_shares st.release.cta.shared.u32 [%sk_seen_word], %sk_c;"
+    if shape.clusters:
+        yield f"{label}_further:"
     yield "setp.eq.u32 %sk_p, %sk_more_count, 0;"
     yield f"@%sk_p bra {label}_join;"
     yield "cvt.u64.u32 %sk_address, %sk_more;"
@@ -104,11 +112,32 @@ def wait_lines(
     yield f"add.u32 %sk_more, %sk_more, {NEED_BYTES};"
     yield "sub.u32 %sk_more_count, %sk_more_count, 1;"
     yield f"bra {label}_need;"
+    if shape.clusters:
+        yield f"{label}_cluster_join:"
     yield f"{label}_join:"
     if inside:
         yield from _stamp_inside(label, 1)
     yield from join_lines(threads, leave, barrier)
     yield f"{label}_over:"
+
+
+def _cluster_wait_lines(label: str, inside: bool) -> Iterator[str]:
+    """A word of this SM that SMs of its cluster raise. The last look acquires: before, it would empty the L1 cache."""
+    yield f"setp.ne.u32 %sk_p, %sk_a, {NeedKind.CLUSTER.value};"
+    yield f"@%sk_p bra {label}_outside;"
+    yield "add.u32 %sk_counter, %sk_counter, %sk_control;"
+    yield from poll_lines(
+        f"{label}_cluster",
+        (
+            "ld.relaxed.cluster.shared.u32 %sk_seen, [%sk_counter];",
+            "setp.ge.u32 %sk_p, %sk_seen, %sk_arrivals;",
+        ),
+        inside,
+        "1",
+    )
+    yield "ld.acquire.cluster.shared.u32 %sk_seen, [%sk_counter];"
+    yield f"bra {label}_further;"
+    yield f"{label}_outside:"
 
 
 def _share_lines(label: str) -> Iterator[str]:

@@ -1,12 +1,13 @@
 """targets.cuda.machine: a device, and what the sub-kernels of a graph need -> slots, cores, and the planner's Machine.
 
 A core is a slot: the threads of one SM that run one block at a time. Core c is slot c // sms of SM c % sms, so that the
-first cores are on different SMs. The slots of one SM are a group, among which a sync is a word in shared memory.
+first cores are on different SMs. The slots of one SM are a group, among which a sync is a word in shared memory; or the
+SMs of one cluster are, which raise words in each other's shared memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -16,7 +17,7 @@ from ...model.options import Options
 from ...model.subkernel import SubKernel
 from ...plan import Machine
 from ...plan.steps import Cores
-from .device import DeviceDescription
+from .device import CLUSTER_SIZES, DeviceDescription
 from .facts import KernelFacts, facts_of
 from .numbering import SlotGrid
 from .slot_shape import WARP, SlotShape
@@ -27,6 +28,7 @@ MOST_REGISTERS = 255  # of a thread
 _PARTS = 4  # of an SM, among which its warps and registers are divided
 _COSTED_SLOTS = 4  # of an SM, in the costs of a device
 _QUICKLY_ASSEMBLED = 8  # kernels
+_SURE_SHARE = 0.75  # of the SMs, that clusters of more than two can use: some SMs have no neighbours left
 _WORDS_KEPT = 1024  # words of shared memory for counters that a plan can count on
 
 
@@ -150,6 +152,28 @@ def machine_of(cores: int, slots: int, device: DeviceDescription, *, team_slots:
         prefetch_window=window,
         feeds_sync_all=False,
     )
+
+
+def cluster_shapes(shape: SlotGrid, device: DeviceDescription) -> Iterator[SlotGrid]:
+    """The same launch in whole clusters of 2, 4, ... SMs, where so many fit on the device; the last may have SMs
+    without cores."""
+    for size in CLUSTER_SIZES[1:]:
+        sms = -(-shape.sms // size) * size
+        fits = sms <= device.sms if size == 2 else sms <= _SURE_SHARE * device.sms
+        if size <= device.largest_cluster and size < 2 * shape.sms and fits:
+            yield replace(shape, sms=sms, cluster=size)
+
+
+def cluster_machine(machine: Machine, shape: SlotGrid, device: DeviceDescription) -> Machine:
+    """A machine whose groups are the SMs of one cluster, in the place of the slots of one SM."""
+    near = replace(machine.costs, near_sync_ns=device.cluster_sync_ns)
+    clusters: dict[int, list[int]] = {}
+    for core in range(machine.cores):
+        clusters.setdefault(shape.sm(core) // shape.cluster, []).append(core)
+    groups = tuple(map(tuple, clusters.values()))
+    if len(groups) == 1:
+        groups, near = (), replace(near, sync_ns=device.cluster_sync_ns)
+    return replace(machine, groups=groups, costs=near, near_needs=False, replicates=False, teams=())
 
 
 def most_cores(graph: Graph, options: Options, available: int) -> int:

@@ -24,6 +24,7 @@ class SlotGrid:
     cores: int
     sms: int  # physical blocks
     slots: int  # of each
+    cluster: int = 1  # SMs of a cluster, which follow each other; they raise words in each other's shared memory
 
     def sm(self, core: int) -> int:
         return core % self.sms
@@ -196,10 +197,14 @@ class CudaNumbering:
 
     @cached_property
     def shared_words(self) -> dict[CounterKey, int]:
-        """Counters with a word in shared memory -> its offset; near counters, and those at which the cores of an SM
-        arrive together. Where there is no room, every core raises the counter in device memory by itself."""
+        """Counters with a word in shared memory -> its offset; near counters, those of a cluster, and those at which
+        the cores of an SM arrive together. Where there is no room, every core raises the counter in device memory.
+        """
         first, room = shared_words_offset(self.shape.slots), self.shared_room
         words = {key: first + WORD * number for number, key in enumerate(key for key in self.waiters if key[2])}
+        for key in self.cluster_ranks:
+            if len(words) < room:
+                words[key] = first + WORD * len(words)
         for key in self.waiters:
             if (
                 key not in words
@@ -244,6 +249,8 @@ class CudaNumbering:
         """How a core waits for a counter."""
         if self.is_near(key):
             return NeedKind.NEAR
+        if self.in_cluster(key):
+            return NeedKind.CLUSTER
         alone = self.waiters_by_sm[key][self.shape.sm(core)] < 2
         return NeedKind.FAR if alone or not self.shares_polls else NeedKind.SHARED
 
@@ -270,6 +277,21 @@ class CudaNumbering:
     def is_near(self, key: CounterKey) -> bool:
         return key[2] or (key in self._near and key in self.shared_words)
 
+    @cached_property
+    def cluster_ranks(self) -> dict[CounterKey, int]:
+        """Counters whose cores and waiters are on several SMs of one cluster -> a bit for each SM there that waits."""
+        found: dict[CounterKey, int] = {}
+        size = self.shape.cluster
+        for key in self.waiters if size > 1 else ():
+            waiting_sms = self.waiters_by_sm[key]
+            clusters = {sm // size for sm in (*self.shares[key[1]], *waiting_sms)}
+            if len(clusters) == 1 and not key[2] and key not in self._near:
+                found[key] = sum(1 << sm % size for sm in waiting_sms)
+        return found
+
+    def in_cluster(self, key: CounterKey) -> bool:
+        return key in self.cluster_ranks and key in self.shared_words
+
     def arrivals(self, key: CounterKey, core: int) -> int:
         """How many cores arrive at a counter in a launch, as one that waits for it sees it."""
         return self.shares[key[1]][self.shape.sm(core)] if key[2] else len(key[1])
@@ -278,7 +300,7 @@ class CudaNumbering:
     def counters(self) -> dict[CounterKey, int]:
         """Counters in device memory -> their offset in the sync state."""
         first = counters_offset(self.shape.cores)
-        far = [key for key in self.waiters if not self.is_near(key)]
+        far = [key for key in self.waiters if not self.is_near(key) and not self.in_cluster(key)]
         return {key: first + COUNTER_BYTES * number for number, key in enumerate(far)}
 
     @property

@@ -13,6 +13,7 @@ from ...model.window_layout import WindowLayout
 from ...plan import steps
 from ...plan.steps import Call, Wait
 from .numbering import CounterKey, CudaNumbering
+from .task_layout import NO_FLAGS, TaskFlag
 
 Action = tuple[object, ...]
 _EVENTS = {steps.AwaitEvent: "await", steps.Notify: "notify", steps.ResetEvent: "reset"}
@@ -33,6 +34,7 @@ class SignalledCounter:
 
     members: frozenset[int]
     near: bool
+    ranks: int  # of the SMs of a cluster that are told, as bits; 0: it is not a counter of a cluster
     counter: int
     word: int | None  # where the cores of an SM arrive together
     shares: Counter[int]  # by SM
@@ -96,7 +98,7 @@ class PlannedActions:
             self.needs[number] = [
                 AwaitedCounter(
                     key,
-                    (numbers.shared_words if numbers.is_near(key) else numbers.counters)[key],
+                    numbers.counters[key] if key in numbers.counters else numbers.shared_words[key],
                     numbers.waiters_by_sm[key],
                 )
                 for key in keys
@@ -106,7 +108,23 @@ class PlannedActions:
             _, cores, in_sm = awaited.key
             arrivals = sum(numbers.shape.sm(other) == sm for other in cores) if in_sm else len(cores)
             several = awaited.waiters[sm] > 1 and numbers.shares_polls
-            yield awaited.where, arrivals, 1 if numbers.is_near(awaited.key) else 2 if several else 0
+            if awaited.key not in numbers.counters:
+                yield awaited.where, arrivals, 1 if self._in_one_sm(awaited) else 3
+            else:
+                yield awaited.where, arrivals, 2 if several else 0
+
+    def _in_one_sm(self, awaited: AwaitedCounter) -> bool:
+        """Whether cores wait for those of their own SM alone."""
+        _, cores, in_sm = awaited.key
+        return in_sm or len({*awaited.waiters, *map(self.numbers.shape.sm, cores)}) == 1
+
+    def _told_ranks(self, key: CounterKey) -> int:
+        """The SMs that a counter of a cluster tells, by the cores that wait for it; 0: it is another counter."""
+        numbers = self.numbers
+        if key in numbers.counters or numbers.is_near(key):
+            return 0
+        ranks = {core % numbers.shape.sms % numbers.shape.cluster for core in numbers.waiters[key]}
+        return sum(1 << rank for rank in ranks)
 
     def _signals_of(self, number: int, core: int) -> Iterator[Action]:
         """Where a core arrives at a signal or barrier."""
@@ -118,6 +136,7 @@ class PlannedActions:
                 SignalledCounter(
                     numbers.members[key[1]],
                     numbers.is_near(key),
+                    self._told_ranks(key),
                     numbers.counters.get(key, 0),
                     numbers.shared_words.get(key),
                     numbers.shares[key[1]],
@@ -130,10 +149,12 @@ class PlannedActions:
             share = signalled.shares[numbers.shape.sm(core)]
             whole = share == numbers.shape.cores_of(numbers.shape.sm(core))
             if signalled.near:
-                yield "signal", True, False, 0, 0, signalled.word
+                yield "signal", TaskFlag.NEAR_SIGNAL, 0, 0, signalled.word
+            elif signalled.ranks:
+                yield "signal", TaskFlag.CLUSTER_SIGNAL, 0, signalled.ranks, signalled.word
             elif whole and signalled.word is not None:
-                yield "signal", False, True, signalled.counter, 0, signalled.word
+                yield "signal", TaskFlag.SHARED_SIGNAL, signalled.counter, 0, signalled.word
             elif share > 1 and signalled.word is not None:
-                yield "signal", False, True, signalled.counter, share, signalled.word
+                yield "signal", TaskFlag.SHARED_SIGNAL, signalled.counter, share, signalled.word
             else:
-                yield "signal", False, False, signalled.counter, 1, 0
+                yield "signal", NO_FLAGS, signalled.counter, 1, 0

@@ -22,6 +22,7 @@ from .task_layout import (
     ARGUMENT_BYTES,
     HEADER_BYTES,
     NEED_BYTES,
+    NO_FLAGS,
     SECTION_MASK,
     TASK_BYTES,
     WORD,
@@ -32,6 +33,14 @@ from .task_layout import (
 )
 
 _KNOWN_BITS = SECTION_MASK | sum(flag.value for flag in TaskFlag)
+_WAIT_WAYS = TaskFlag.NEAR_WAIT | TaskFlag.SHARED_WAIT | TaskFlag.CLUSTER_WAIT
+_SIGNAL_WAYS = TaskFlag.NEAR_SIGNAL | TaskFlag.SHARED_SIGNAL | TaskFlag.CLUSTER_SIGNAL
+_SIGNAL_WORDS = {
+    NO_FLAGS: {TaskWord.SIGNAL_COUNTER, TaskWord.SIGNAL_SHARE},
+    TaskFlag.NEAR_SIGNAL: {TaskWord.SIGNAL_WORD},
+    TaskFlag.SHARED_SIGNAL: {TaskWord.SIGNAL_COUNTER, TaskWord.SIGNAL_SHARE, TaskWord.SIGNAL_WORD},
+    TaskFlag.CLUSTER_SIGNAL: {TaskWord.SIGNAL_SHARE, TaskWord.SIGNAL_WORD},
+}
 _OF_SECTION = {
     CodeSection.AWAIT_EVENT: "await",
     CodeSection.NOTIFY: "notify",
@@ -164,7 +173,7 @@ class _Comparison:
         if waits:
             meaningful |= {TaskWord.WAIT_COUNTER, TaskWord.WAIT_ARRIVALS, TaskWord.MORE_NEEDS_COUNT}
             meaningful |= {TaskWord.MORE_NEEDS} if task[TaskWord.MORE_NEEDS_COUNT] else set()
-        elif flags & (TaskFlag.NEAR_WAIT | TaskFlag.SHARED_WAIT):
+        elif flags & _WAIT_WAYS:
             self.table.wrong("a task that waits for nothing says how")
         if flags & TaskFlag.WAITS:
             yield from (("wait", *need) for need in self._needs(task, flags))
@@ -219,25 +228,23 @@ class _Comparison:
         return known[0]
 
     def _signal_action(self, task: Words, flags: TaskFlag, meaningful: set[TaskWord]) -> Iterator[Action]:
-        near, together = bool(flags & TaskFlag.NEAR_SIGNAL), bool(flags & TaskFlag.SHARED_SIGNAL)
+        way = flags & _SIGNAL_WAYS
         whole = bool(flags & TaskFlag.WHOLE_SM)
         if not flags & TaskFlag.SIGNALS:
-            if near or together or whole:
+            if way or whole:
                 self.table.wrong("a task that signals nothing says how")
             return
-        if whole != (together and not task[TaskWord.SIGNAL_SHARE]):
+        if way not in _SIGNAL_WORDS:
+            self.table.wrong(f"a task signals in two ways: {flags!r}")
+        if whole != (way is TaskFlag.SHARED_SIGNAL and not task[TaskWord.SIGNAL_SHARE]):
             self.table.wrong(f"a task signals for {task[TaskWord.SIGNAL_SHARE]} cores, with the flags {flags!r}")
-        if near:
-            meaningful.add(TaskWord.SIGNAL_WORD)
-        else:
-            meaningful |= {TaskWord.SIGNAL_COUNTER, TaskWord.SIGNAL_SHARE}
-            meaningful |= {TaskWord.SIGNAL_WORD} if together else set()
+        meaningful |= _SIGNAL_WORDS[way]
         words = task[TaskWord.SIGNAL_COUNTER], task[TaskWord.SIGNAL_SHARE], task[TaskWord.SIGNAL_WORD]
-        yield "signal", near, together, *words
+        yield "signal", way, *words
 
     def _needs(self, task: Words, flags: TaskFlag) -> Iterator[tuple[int, int, int]]:
-        kinds = {0: 0, TaskFlag.NEAR_WAIT.value: 1, TaskFlag.SHARED_WAIT.value: 2}
-        how = (flags & (TaskFlag.NEAR_WAIT | TaskFlag.SHARED_WAIT)).value
+        kinds = {0: 0, TaskFlag.NEAR_WAIT.value: 1, TaskFlag.SHARED_WAIT.value: 2, TaskFlag.CLUSTER_WAIT.value: 3}
+        how = (flags & _WAIT_WAYS).value
         if how not in kinds:
             self.table.wrong(f"a task waits in two ways: {flags!r}")
         yield task[TaskWord.WAIT_COUNTER], task[TaskWord.WAIT_ARRIVALS], kinds[how]

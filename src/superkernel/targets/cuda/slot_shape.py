@@ -18,6 +18,7 @@ class SlotShape:
     shared_bytes: int  # of a slot
     delays: bool = False  # waits and signals are delayed, for tests
     streams: bool = False  # one more warp asks for the inputs of later ops
+    clusters: bool = False  # SMs of a cluster raise words in each other's shared memory
 
     @property
     def slot_threads(self) -> int:

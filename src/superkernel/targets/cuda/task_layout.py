@@ -30,7 +30,7 @@ class TaskWord(IntEnum):
     WAIT_COUNTER = 1  # offset in the sync state, or of a shared word
     WAIT_ARRIVALS = 2  # per launch; 0: no wait
     SIGNAL_COUNTER = 3
-    SIGNAL_SHARE = 4  # how many cores of this SM arrive together; 0: all
+    SIGNAL_SHARE = 4  # how many cores of this SM arrive together; 0: all. Of a signal to a cluster: bit r for its SM r
     SIGNAL_WORD = 5  # shared word where they meet
     STAMP = 6  # the place of a time stamp among those of its core
     FIRST_BLOCK = 7  # plus the number of the core where the task is RANKED
@@ -61,6 +61,8 @@ class TaskFlag(IntFlag):
     SHARED_WAIT = 1 << 24  # one core of the SM polls the counter, the others a shared word
     SINGLE = 1 << 25  # no core has a second block
     WHOLE_SM = 1 << 26  # all cores of the SM arrive together
+    CLUSTER_WAIT = 1 << 27  # the counter is a shared word that SMs of the same cluster raise
+    CLUSTER_SIGNAL = 1 << 28  # to the shared words of SMs of the same cluster
 
 
 NO_FLAGS = TaskFlag(0)
@@ -90,6 +92,7 @@ class NeedKind(IntEnum):
     FAR = 0  # in device memory
     NEAR = 1  # in a shared word
     SHARED = 2  # in device memory, where one core of the SM polls it for all
+    CLUSTER = 3  # in a shared word that SMs of the same cluster raise
 
 
 class NeedWord(IntEnum):
@@ -167,6 +170,7 @@ class SharedOffset(IntEnum):
 TABLE_ALIGNMENT = 16  # of a copy of the table in shared memory
 MOST_SLOTS = 15  # named barriers 1 to 15
 MOST_MBARRIERS = 16
+MOST_CLUSTER = 16  # SMs of a cluster: a lane of a warp signals each
 SLOT_ALIGNMENT = 1024
 SEEN = 2  # in a shared word: the counter has been reached; 1: a core polls it
 

@@ -53,6 +53,7 @@ _WAIT_FLAGS = {
     NeedKind.FAR: NO_FLAGS,
     NeedKind.NEAR: TaskFlag.NEAR_WAIT,
     NeedKind.SHARED: TaskFlag.SHARED_WAIT,
+    NeedKind.CLUSTER: TaskFlag.CLUSTER_WAIT,
 }
 _EVENT_SECTIONS = {
     steps.AwaitEvent: CodeSection.AWAIT_EVENT,
@@ -129,7 +130,8 @@ class TaskList:
 
     def _need(self, key: CounterKey) -> NeedFields:
         kind = self.numbers.need_kind(key, self.core)
-        where = self.numbers.shared_words[key] if kind is NeedKind.NEAR else self.numbers.counters[key]
+        in_shared = kind in (NeedKind.NEAR, NeedKind.CLUSTER)
+        where = self.numbers.shared_words[key] if in_shared else self.numbers.counters[key]
         return where, self.numbers.arrivals(key, self.core), kind
 
     def _signal(self, number: int, key: CounterKey) -> None:
@@ -143,6 +145,9 @@ class TaskList:
         share = self.numbers.shares[key[1]][self.numbers.shape.sm(self.core)]
         if self.numbers.is_near(key):
             self._signal_near(self.numbers.shared_words[key])
+        elif self.numbers.in_cluster(key):
+            last.flags |= TaskFlag.CLUSTER_SIGNAL
+            last.signal = (0, self.numbers.cluster_ranks[key], self.numbers.shared_words[key])
         elif key in self.numbers.shared_words and share == self.numbers.shape.cores_of(
             self.numbers.shape.sm(self.core)
         ):

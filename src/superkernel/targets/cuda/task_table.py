@@ -33,6 +33,12 @@ from .task_layout import (
 from .task_list import SlotTask, TaskList, counter_key
 
 StreamEntries = tuple[StreamEntry, ...]
+_PLACES = {
+    NeedKind.NEAR: "shared word",
+    NeedKind.CLUSTER: "cluster word",
+    NeedKind.FAR: "counter",
+    NeedKind.SHARED: "counter",
+}
 
 
 @dataclass(frozen=True)
@@ -100,7 +106,7 @@ class _Encoder:
                 found[core].append(share if share < self.shape.cores_of(self.shape.sm(core)) else -1)
         for key, waiting in numbers.waiters.items() if numbers.shares_polls else ():
             by_sm = numbers.waiters_by_sm[key]
-            for core in waiting if not numbers.is_near(key) else ():
+            for core in waiting if key in numbers.counters else ():
                 found[core].append(by_sm[self.shape.sm(core)] > 1)
         for step in self.plan.steps:
             if isinstance(step, Wait) and self._is_near(step):
@@ -204,12 +210,14 @@ class _Encoder:
 
     def _said(self, task: SlotTask) -> str:
         inside = TaskFlag.WAITS_INSIDE in task.flags
-        places = {NeedKind.NEAR: "shared word", NeedKind.FAR: "counter", NeedKind.SHARED: "counter"}
-        waits = ", ".join(f"{places[kind]} {at} x {arrivals}" for at, arrivals, kind in task.needs)
+        waits = ", ".join(f"{_PLACES[kind]} {at} x {arrivals}" for at, arrivals, kind in task.needs)
         counter, share, word = task.signal
         arrival = (
             f"; signal shared word {word}" if TaskFlag.NEAR_SIGNAL in task.flags else f"; signal counter {counter}"
         )
+        if TaskFlag.CLUSTER_SIGNAL in task.flags:
+            ranks = [str(rank) for rank in range(share.bit_length()) if share >> rank & 1]
+            arrival = f"; signal cluster word {word} of SMs {', '.join(ranks)} of the cluster"
         if TaskFlag.SHARED_SIGNAL in task.flags:
             arrival += f" for {share or 'all'} cores of the SM"
         text = "end" if task.section == CodeSection.END else self.plan.describe(self.plan.steps[task.step])

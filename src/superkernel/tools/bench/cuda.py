@@ -19,6 +19,7 @@ from .cuda_chains import (
     super_kernels_of,
     time_chain,
 )
+from .cuda_clusters import time_few_blocks
 from .cuda_decode import decode_chain
 from .cuda_device import describe_gpu, host_time, measure_device, read_rate_of_gpu, require_gpu, settle, sm_count
 from .cuda_workloads import (
@@ -146,6 +147,7 @@ def _small_kernels(torch: Any, result: Result, rounds: int, rate: float) -> None
             )
             _keep_best(best, timings)
         add_figures(result, f"64 kernels, RMSNorm and add of {size} floats", best, floors)
+    time_few_blocks(torch, result, rounds, rate)
     best = {}
     for config in dict.fromkeys((best_config(torch, result, 2048, 2048), *WIDE_CONFIGS)):
         chain = wide_chain(torch, config)

@@ -110,6 +110,27 @@ def small_chain(torch: Any, size: int, count: int = 64, warps: int = 4) -> CudaC
     return make_chain(f"{count} kernels, RMSNorm and add of {size} floats, {warps} warps", body, last, value, 1e-5)
 
 
+def few_blocks_chain(torch: Any, blocks: int, count: int = 64, threads: int = 1024) -> CudaChain:
+    """count dependent kernels of a few blocks, of which an SM runs one: each block reads what its neighbour wrote."""
+    from .cuda_kernels import bump
+
+    size = blocks * threads
+    x = torch.arange(size, device=DEVICE, dtype=torch.float32)
+    targets = [torch.empty_like(x) for _ in range(2)]
+
+    def body(waits: bool) -> None:
+        before = x
+        for index in range(count):
+            after = targets[index % 2]
+            grid, warps = (blocks,), threads // 32
+            bump[grid](before, after, SIZE=size, BLOCK=threads, SHIFT=threads, WAITS=waits, num_warps=warps)
+            before = after
+
+    expected = torch.roll(x, -threads * count).double() + count
+    name = f"{count} kernels of {blocks} blocks of {threads} threads"
+    return make_chain(name, body, targets[(count - 1) % 2], expected, 0.0)
+
+
 def wide_chain(torch: Any, config: GemvConfig, layers: int = 64, size: int = 2048) -> CudaChain:
     """layers of RMSNorm on one block and a GEMV on all."""
     from .cuda_kernels import gemv, rms_norm

@@ -297,7 +297,7 @@ def test_traps_are_reported() -> None:
         "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%d1, {%r1, %r2}], [%r3];",
         "tcgen05.wait::ld.sync.aligned;",
         "tex.1d.v4.f32.s32 {%r1, %r2, %r3, %r4}, [%d1, {%r5}];",
-        "barrier.cluster.arrive.aligned;",
+        "barrier.cluster.arrive.relaxed.aligned;",
         "frobnicate.u32 %r1, %r2;",
     ],
 )

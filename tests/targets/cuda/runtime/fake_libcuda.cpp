@@ -23,7 +23,7 @@ enum { kSuccess = 0, kInvalidValue = 1, kOutOfMemory = 2, kNotInitialized = 3, k
        kCaptureUnsupported = 900, kCaptureImplicit = 906 };
 
 struct Module { int device; std::string text; };
-struct Function { void* module; std::string name; int shared = -1; };
+struct Function { void* module; std::string name; int shared = -1; bool large_clusters = false; std::set<unsigned> cluster_sizes; };
 struct Stream { int device; int capture = 0; bool open = true; int green_sms = 0; };
 struct Running { uint64_t state; };
 struct IpcHandle { char magic[8]; int pid, descriptor; uint64_t size; char room[40]; };  // CUipcMemHandle
@@ -34,6 +34,7 @@ using KernelCallback = int (*)(const char* entry, uint64_t state, uint64_t* valu
 struct Fake {
   std::recursive_mutex lock;
   int devices = 1, sms = 8, version = 13000, blocks_per_sm = 1, affinity_sms = 0, mps = 0, uuid = 7;
+  int cluster_launch = 1, cluster_sms = 0;  // SMs that clusters of more than two can use; 0: all
   bool started = false, cooperative = true;
   size_t memory = 1 << 30, used = 0;
   std::map<uint64_t, size_t> allocations, host_allocations, opened;
@@ -51,7 +52,7 @@ struct Fake {
   int sticky = 0;
   int contexts[8] = {};
   uint64_t config_threads = 0, config_blocks = 0, config_shared = 0;
-  int config_attributes = 0;
+  int config_attributes = 0, config_cluster = 0;
 };
 Fake* fake = new Fake;
 thread_local void* current_context = nullptr;
@@ -135,9 +136,12 @@ void fake_set(const char* what, int64_t value) {
   if (name == "version") fake->version = int(value);
   else if (name == "blocks_per_sm") fake->blocks_per_sm = int(value);
   else if (name == "affinity_sms") fake->affinity_sms = int(value);
+  else if (name == "sms") fake->sms = int(value);
   else if (name == "mps") fake->mps = int(value);
   else if (name == "uuid") fake->uuid = int(value);
   else if (name == "cooperative") fake->cooperative = value;
+  else if (name == "cluster_launch") fake->cluster_launch = int(value);
+  else if (name == "cluster_sms") fake->cluster_sms = int(value);
   else if (name == "memory") fake->memory = size_t(value);
   else if (name == "legacy_capture") fake->legacy_capture = int(value);
   else if (name == "sticky") fake->sticky = int(value);
@@ -154,6 +158,7 @@ int64_t fake_get(const char* what) {
   if (name == "blocks") return int64_t(fake->config_blocks);
   if (name == "shared") return int64_t(fake->config_shared);
   if (name == "attributes") return fake->config_attributes;
+  if (name == "cluster") return fake->config_cluster;
   return fake->calls[name];
 }
 void fake_plant(const char* function, int code, int after) { fake->planted[function] = {code, after}; }
@@ -211,6 +216,7 @@ Result cuDeviceGetAttribute(int* value, int which, int device) {
                                             {81, 233472}, {82, 65536}, {97, 232448}};
   if (which == 16) *value = fake->sms;
   else if (which == 95) *value = fake->cooperative;
+  else if (which == 120) *value = fake->cluster_launch;
   else if (which == 133) *value = fake->mps;
   else if (values.count(which)) *value = values.at(which);
   else { violate("an attribute that no test knows"); return kInvalidValue; }
@@ -296,6 +302,7 @@ Result cuFuncSetAttribute(void* function, int which, int value) {
   IN_CONTEXT("cuFuncSetAttribute")
   Function* found = live(function, "cuFuncSetAttribute");
   if (!found) return kInvalidHandle;
+  if (which == 14 && value == 1) { found->large_clusters = true; return kSuccess; }
   if (which != 8 || value < 0 || value > 232448) { violate("cuFuncSetAttribute"); return kInvalidValue; }
   found->shared = value;
   return kSuccess;
@@ -309,8 +316,45 @@ Result cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void* function, 
   *blocks = fake->blocks_per_sm;
   return kSuccess;
 }
-struct Attribute { int id; char padding[4]; union { char room[64]; int cooperative; } value; };
+struct Attribute { int id; char padding[4]; union { char room[64]; int cooperative; unsigned cluster[3]; } value; };
 struct Config { unsigned grid[3], block[3], shared; void* stream; Attribute* attributes; unsigned count; };
+// Blocks of a cluster, 1 without the attribute; 0: the driver refuses them.
+static unsigned cluster_of(const Config* config, Function* function, bool* cooperative) {
+  unsigned cluster = 1;
+  *cooperative = false;
+  for (unsigned i = 0; i < config->count; i++) {
+    const Attribute& attribute = config->attributes[i];
+    if (attribute.id == 2) { *cooperative = attribute.value.cooperative; continue; }
+    if (attribute.id != 4) { violate("an unknown launch attribute"); return 0; }
+    const unsigned* size = attribute.value.cluster;
+    cluster = size[0];
+    if (cluster < 2 || cluster > 16 || (cluster & (cluster - 1)) || size[1] != 1 || size[2] != 1) { violate("the size of a cluster"); return 0; }
+    if (config->grid[0] % cluster) { violate("a grid that is not made of whole clusters"); return 0; }
+    if (cluster > 8 && !function->large_clusters) { violate("a cluster of more than 8 blocks that was not allowed"); return 0; }
+    if (!fake->cluster_launch) { violate("a cluster on a device without clusters"); return 0; }
+  }
+  return cluster;
+}
+static unsigned resident_clusters(const Config* config, unsigned cluster) {
+  Stream* stream = find_stream(config->stream);
+  int sms = stream && stream->green_sms ? stream->green_sms : fake->affinity_sms ? fake->affinity_sms : fake->sms;
+  if (fake->cluster_sms && cluster > 2 && fake->cluster_sms < sms) sms = fake->cluster_sms;
+  return unsigned(sms) / cluster * unsigned(fake->blocks_per_sm);
+}
+Result cuOccupancyMaxActiveClusters(int* clusters, void* function, const Config* config) {
+  IN_CONTEXT("cuOccupancyMaxActiveClusters")
+  Function* found = live(function, "cuOccupancyMaxActiveClusters");
+  if (!found || !stream_known(config->stream)) return kInvalidHandle;
+  if (found->shared < int(config->shared)) { violate("clusters before the shared memory was allowed"); return kInvalidValue; }
+  bool cooperative;
+  unsigned cluster = cluster_of(config, found, &cooperative);
+  if (!cluster) return kInvalidValue;
+  if (cooperative) { violate("cuOccupancyMaxActiveClusters with another attribute than the cluster"); return kInvalidValue; }
+  if (cluster < 2) { violate("cuOccupancyMaxActiveClusters without a cluster"); return kInvalidValue; }
+  found->cluster_sizes.insert(cluster);
+  *clusters = int(resident_clusters(config, cluster));
+  return kSuccess;
+}
 static Result check_launch(const Config* config, void* function, void** parameters, void** extra, int* captured, bool* cooperative, const char** name) {
   ENTER("cuLaunchKernelEx")
   if (!current_context) return kInvalidContext;  // a caller may try, and enter then
@@ -327,16 +371,15 @@ static Result check_launch(const Config* config, void* function, void** paramete
   unsigned blocks = config->grid[0] * config->grid[1] * config->grid[2];
   if (!threads || threads > 1024 || !blocks) return kInvalidValue;
   if (config->shared > 49152 && found->shared < int(config->shared)) { violate("more shared memory than was allowed"); return kInvalidValue; }
-  *cooperative = false;
-  for (unsigned i = 0; i < config->count; i++) {
-    if (config->attributes[i].id != 2) { violate("an unknown launch attribute"); return kInvalidValue; }
-    *cooperative = config->attributes[i].value.cooperative;
-  }
+  unsigned cluster = cluster_of(config, found, cooperative);
+  if (!cluster) return kInvalidValue;
+  if (cluster > 1 && !found->cluster_sizes.count(cluster)) { violate("a launch in clusters that were not asked for"); return kInvalidValue; }
+  if (cluster > 1 && *cooperative && blocks / cluster > resident_clusters(config, cluster)) return kTooLarge;
   int sms = stream && stream->green_sms ? stream->green_sms : fake->affinity_sms ? fake->affinity_sms : fake->sms;
   if (*cooperative && blocks > unsigned(sms * fake->blocks_per_sm)) return kTooLarge;
   if (!config->stream && fake->legacy_capture) { violate("a launch on the default stream during a capture"); return kCaptureImplicit; }
   fake->config_threads = threads; fake->config_blocks = blocks; fake->config_shared = config->shared;
-  fake->config_attributes = *cooperative;
+  fake->config_attributes = *cooperative; fake->config_cluster = int(cluster);
   uint64_t state = *static_cast<uint64_t*>(parameters[0]);
   if (*cooperative && !inside(fake->allocations, state, 64)) { violate("the state of a launch is no memory of the device"); return kInvalidValue; }
   *captured = stream ? stream->capture : 0;

@@ -60,6 +60,7 @@ class EmulatedDevice:
             WarpSchedule.of_seed(self.launches),
             True,
             "emulated: ",
+            cluster=fake.get("cluster"),
         )
         epoch = ctypes.c_uint32.from_address(state)
         before = epoch.value
@@ -68,10 +69,12 @@ class EmulatedDevice:
         epoch.value = before  # the fake counts as well
 
 
-def compiled(fake: FakeDriver, folder: Path, arrays: list[FakeDeviceArray]) -> tuple[sk.SuperKernel, EmulatedDevice]:
+def compiled(
+    fake: FakeDriver, folder: Path, arrays: list[FakeDeviceArray], **more: int
+) -> tuple[sk.SuperKernel, EmulatedDevice]:
     """x -> t -> y: the second op reads all that the first wrote."""
     chip = folder / "chip.json"
-    chip.write_text(json.dumps({"name": "fake", "architecture": "sm_90a", "sms": SMS}))
+    chip.write_text(json.dumps({"name": "fake", "architecture": "sm_90a", "sms": SMS, **more}))
     scale, center = write_kernel(folder, "scale", N), write_kernel(folder, "center", N)
     ops = [
         sk.Op(scale, ["x", "t", 2.0, 1.0, N], name="scale"),
@@ -103,6 +106,20 @@ def test_launches_calls_and_prepared_launches_compute_what_the_ops_do(fake: Fake
     np.testing.assert_allclose(outputs["y"].to_numpy(), np.full(N, 14.0), rtol=1e-6)
     assert device.launches == 4
     kernel.close()
+
+
+def test_launches_in_a_cluster_compute_what_the_ops_do(fake: FakeDriver, tmp_path: Path) -> None:
+    """One slot on each of 4 SMs, which the launch makes a cluster."""
+    x, y = (FakeDeviceArray(np.random.default_rng(2).random(N, np.float32)) for _ in range(2))
+    kernel, device = compiled(fake, tmp_path, [x, y], sms=8, threads=128, largest_cluster=8)
+    for _ in range(3):
+        y.array[:] = 0
+        kernel({"x": x, "y": y})
+        kernel.synchronize()
+        np.testing.assert_allclose(y.array, expected(x.array), rtol=1e-5)
+    assert device.launches == 3 and fake.get("cluster") == fake.get("blocks") == 4
+    kernel.close()
+    assert fake.violations == ""
 
 
 def test_two_streams_have_counters_of_their_own(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -291,6 +292,50 @@ def test_a_stream_of_a_green_context_has_fewer_sms(
     kernel.launch({"x": floats(), "y": floats()}, NO_INPUTS)
     on_stream(monkeypatch, fake.stream(green_sms=2))
     with pytest.raises(LaunchError, match=r"2 fit .* 1 on each of 2 usable SMs \(of 8\)"):
+        kernel.launch({"x": floats(), "y": floats()}, NO_INPUTS)
+    kernel.close()
+
+
+@pytest.mark.parametrize("size", [2, 4, 16])
+def test_a_launch_in_clusters(fake: FakeDriver, tmp_path: Path, size: int) -> None:
+    fake.set("sms", 32)
+    kernel = CudaLoadedKernel(replace(chain_image(tmp_path), sms=max(4, size), cluster=size))
+    kernel.launch({"x": floats(), "y": floats()}, NO_INPUTS)
+    kernel.launch({"x": floats(), "y": floats()}, NO_INPUTS)
+    assert fake.get("cluster") == size and fake.get("attributes") == 1
+    assert fake.get("cuOccupancyMaxActiveClusters") >= 1
+    kernel.close()
+    assert fake.violations == ""
+
+
+def test_a_launch_without_clusters_has_no_attribute_for_them(fake: FakeDriver, kernel: CudaLoadedKernel) -> None:
+    kernel.launch({"x": floats(), "y": floats()}, NO_INPUTS)
+    assert fake.get("cluster") == 1 and fake.get("cuOccupancyMaxActiveClusters") == 0
+
+
+def test_clusters_that_do_not_fit_are_refused_with_the_numbers(fake: FakeDriver, tmp_path: Path) -> None:
+    fake.set("cluster_sms", 3)
+    with pytest.raises(LaunchError, match=r"1 clusters of 4 SMs wait for each other, and 0 fit on cuda:0"):
+        CudaLoadedKernel(chain_image(tmp_path, cluster=4)).launch({"x": floats(), "y": floats()}, NO_INPUTS)
+    assert not fake.launches and fake.get("modules") == 0
+
+
+def test_clusters_on_a_gpu_without_them_are_refused(fake: FakeDriver, tmp_path: Path) -> None:
+    fake.set("cluster_launch", 0)
+    with pytest.raises(LaunchError, match=r"compiled for clusters of 2 SMs, which Fake GPU 0 or its driver"):
+        CudaLoadedKernel(chain_image(tmp_path, cluster=2)).launch({"x": floats(), "y": floats()}, NO_INPUTS)
+    assert not fake.launches and fake.violations == ""
+
+
+def test_clusters_on_a_stream_with_fewer_sms_are_refused(
+    fake: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its SMs would be enough, but not side by side."""
+    kernel = CudaLoadedKernel(chain_image(tmp_path, cluster=4))
+    kernel.launch({"x": floats(), "y": floats()}, NO_INPUTS)
+    fake.set("cluster_sms", 3)
+    on_stream(monkeypatch, fake.stream())
+    with pytest.raises(LaunchError, match="0 fit on cuda:0"):
         kernel.launch({"x": floats(), "y": floats()}, NO_INPUTS)
     kernel.close()
 

@@ -56,6 +56,7 @@ class GpuLaunch:
     slots: SlotLayout | None = None
     labels: Sequence[tuple[int, int, str]] = ()  # first address, last address + 1, name
     patience_s: float = 0.0  # how long to wait for words that the host sets; 0: for ever
+    cluster: int = 1  # blocks of a cluster
 
 
 def execute(
@@ -119,6 +120,7 @@ def _settings(program: DecodedProgram, launch: GpuLaunch) -> LaunchSettings:
         races=launch.races,
         late_copies=launch.schedule.late_copies,
         apart=launch.schedule.lanes_apart,
+        cluster=launch.cluster,
     )
 
 

@@ -217,6 +217,7 @@ class SuperKernelEmulator:
             slots,
             tuple(self._labels(state)),
             self._plan.options.debug_watchdog or 0.0,
+            executable.shape.cluster,
         )
 
     def _step_ops(self) -> list[int]:

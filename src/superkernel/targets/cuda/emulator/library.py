@@ -47,6 +47,7 @@ class LaunchSettings(ctypes.Structure):
         ),
         ("late_copies", c_uint32),
         ("apart", c_uint32),
+        ("cluster", c_uint32),
     )
 
 

@@ -10,8 +10,10 @@ from .registers import PREDICATE
 
 # as Space, Semantics, Scope in machine.h
 _SPACES = {"global": 1, "shared": 2, "local": 3, "const": 4, "param": 5}
+_SHARED_OF_CLUSTER = 6
 _SEMANTICS = {"weak": 0, "relaxed": 1, "acquire": 2, "release": 3, "acq_rel": 4}
-_SCOPES = {"cta": 0, "cluster": 1, "gpu": 1, "sys": 2, "gl": 1}
+_SCOPES = {"cta": 0, "cluster": 1, "gpu": 2, "sys": 3, "gl": 2}
+_SCOPE_BITS = {0: 0, 1: 1 << 27, 2: 1 << 6, 3: 1 << 27 | 1 << 6}  # of Detail
 # as AtomicOperation and AtomicType in memory.cpp
 _OPERATIONS = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")
 _ATOMIC_TYPES = {"u32": 0, "b32": 0, "s32": 1, "u64": 2, "b64": 2, "s64": 3, "f32": 4, "f64": 5, "f16": 6, "f16x2": 7,
@@ -24,20 +26,14 @@ def _detail(i: Instruction, kind: str, vector: int, wide: bool, operation: int =
     """The bits that Detail in machine.h takes apart."""
     words = [word.partition("::")[0] for word in i.modifiers]
     space = next((_SPACES[word] for word in words if word in _SPACES), 0)
+    if "shared::cluster" in i.modifiers:
+        space = _SHARED_OF_CLUSTER
     strong = "relaxed" if i.name in ("atom", "red") or "volatile" in words or "mmio" in words else "weak"
     semantics = _SEMANTICS[next((word for word in words if word in _SEMANTICS), strong)]
     default_scope = "sys" if "volatile" in words else "gpu"
     scope = _SCOPES[next((word for word in words if word in _SCOPES), default_scope)]
     size = {1: 0, 2: 1, 4: 2, 8: 3}[TYPE_BYTES[kind]]
-    bits = (
-        space
-        | semantics << 3
-        | (scope > 0) << 6
-        | (scope == _SCOPES["sys"]) << 27
-        | size << 7
-        | kind.startswith("s") << 10
-        | wide << 11
-    )
+    bits = space | semantics << 3 | _SCOPE_BITS[scope] | size << 7 | kind.startswith("s") << 10 | wide << 11
     return bits | ("nc" in words) << 12 | vector << 13 | operation << 17 | _ATOMIC_TYPES.get(kind, 0) << 21
 
 
@@ -86,12 +82,19 @@ def _atomic(lowering: InstructionLowering, i: Instruction) -> None:
         lowering.emit("atom", target, where, source, compared, immediate=offset + nbytes * place, detail=detail)
 
 
+def _map_address(lowering: InstructionLowering, i: Instruction) -> None:
+    if i.modifiers != ("shared::cluster", "u32"):
+        raise lowering.unsupported(i)
+    sources = lowering.source(i.operands[1], 4), lowering.source(i.operands[2], 4)
+    lowering.emit("mapa", lowering.destination(i.operands[0], 4), *sources)
+
+
 def _fence(lowering: InstructionLowering, i: Instruction) -> None:
     if "proxy" in i.modifiers and "async" in " ".join(i.modifiers):
         return lowering.emit("fence.proxy.async")
     if "proxy" in i.modifiers or "mbarrier_init" in i.modifiers:
         return lowering.emit("nop")  # no other proxy is emulated
-    scope = next((_SCOPES[word] for word in i.modifiers if word in _SCOPES), 1)
+    scope = next((_SCOPES[word] for word in i.modifiers if word in _SCOPES), _SCOPES["gpu"])
     return lowering.emit("fence", detail=scope)
 
 
@@ -145,7 +148,7 @@ def nothing(lowering: InstructionLowering, i: Instruction) -> None:
 
 
 FORMS: dict[str, Form] = {
-    "ld": _access, "ldu": _access, "st": _access, "atom": _atomic, "red": _atomic, "membar": _fence, "fence": _fence,
-    "cp": copy, "createpolicy": _policy, "prefetch": nothing, "prefetchu": nothing, "applypriority": nothing,
-    "discard": nothing, "griddepcontrol": _grid_dependency, "pmevent": nothing,
+    "ld": _access, "ldu": _access, "st": _access, "atom": _atomic, "red": _atomic, "mapa": _map_address,
+    "membar": _fence, "fence": _fence, "cp": copy, "createpolicy": _policy, "prefetch": nothing, "prefetchu": nothing,
+    "applypriority": nothing, "discard": nothing, "griddepcontrol": _grid_dependency, "pmevent": nothing,
 }  # fmt: skip

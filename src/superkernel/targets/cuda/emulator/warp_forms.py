@@ -67,10 +67,19 @@ def _elect(lowering: InstructionLowering, i: Instruction) -> None:
     lowering.emit("elect.sync", target, lowering.predicate_destination(second), members, meets=True)
 
 
+def _cluster_barrier(lowering: InstructionLowering, i: Instruction) -> None:
+    """Only with the order of memory that it has by default, and by whole warps."""
+    kinds = {("arrive",), ("arrive", "release"), ("wait",), ("wait", "acquire")}
+    words = tuple(word for word in i.modifiers if word not in ("cluster", "aligned"))
+    if words not in kinds or "aligned" not in i.modifiers:
+        raise lowering.unsupported(i)
+    lowering.emit(f"barrier.cluster.{words[0]}", meets=True)
+
+
 def _barrier(lowering: InstructionLowering, i: Instruction) -> None:
     words = [word for word in i.modifiers if word not in ("cta", "aligned", "u32", "pred")]
     if "cluster" in words:
-        raise lowering.unsupported(i)
+        return _cluster_barrier(lowering, i)
     if words[0] == "warp":
         return lowering.emit("bar.warp.sync", lowering.source(i.operands[0], 4), meets=True)
     if words[0] != "red":

@@ -50,6 +50,7 @@ class DeviceProperties:
     clock_khz: int
     l2_bytes: int
     cooperative: bool
+    cluster_launch: bool
 
     def __str__(self) -> str:
         major, minor = self.capability
@@ -294,6 +295,7 @@ def read_properties(driver: CudaDriver, handle: int) -> DeviceProperties:
         attribute(DeviceAttribute.CLOCK_RATE),
         attribute(DeviceAttribute.L2_CACHE_SIZE),
         bool(attribute(DeviceAttribute.COOPERATIVE_LAUNCH)),
+        bool(attribute(DeviceAttribute.CLUSTER_LAUNCH)),
     )
 
 

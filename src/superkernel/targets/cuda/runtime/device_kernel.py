@@ -12,10 +12,17 @@ from typing import Any, Protocol, cast
 from ....errors import LaunchError
 from ....model.events import Event
 from .device import CAPTURED_ELSEWHERE, open_device
-from .driver_functions import CaptureStatus, CuCode, CuLaunchConfig, cooperative_attribute
+from .driver_functions import (
+    CaptureStatus,
+    CuCode,
+    CuLaunchConfig,
+    cluster_attribute,
+    cooperative_attribute,
+    launch_config,
+)
 from .event_words import event_address
 from .image import KernelImage
-from .modules import blocks_per_sm, check_resident, find_function, load_module, release_module
+from .modules import blocks_per_sm, check_clusters, check_resident, find_function, load_module, release_module
 from .rank_connection import RankConnection
 from .sync_state import LaunchState
 from .watchdog import PATIENCE_S, WATCHDOG
@@ -59,15 +66,16 @@ class DeviceKernel:
             binary = image.cubin.read_bytes()
         except OSError as reason:
             raise LaunchError(f"{where}{image.cubin} cannot be read: {reason}") from reason
+        clusters = [cluster_attribute(image.cluster)] if image.cluster > 1 else []
+        self._attributes = [cooperative_attribute(), *clusters]
         with device.current():
             self._module = load_module(device, binary, image.symbols, image.cubin, where)
             try:
                 self._function = find_function(self._module, image.entry, image.shared_bytes, where)
-                self._check_resident(device.usable_sms)
+                self._check_resident(device.usable_sms, 0)
             except LaunchError:
                 release_module(self._module)
                 raise
-        self._attribute = cooperative_attribute()
         self.last: LaunchState | None = None  # of the last launch
         # the calls of a launch: the driver may block the first if its queue is full
         self._launch = device.driver.unconverted("cuLaunchKernelEx", blocks=True)
@@ -78,9 +86,12 @@ class DeviceKernel:
         self._context = device.context
         self._checks_context = device.driver.device_count() > 1  # with one device the launch itself finds out
 
-    def _check_resident(self, sms: int) -> None:
+    def _check_resident(self, sms: int, stream: int) -> None:
         image = self.image
         check_resident(self.device, self._function, image.sms, image.threads, image.shared_bytes, sms, self._where)
+        if image.cluster > 1:
+            config = launch_config(image.sms, image.threads, image.shared_bytes, stream, self._attributes[1:])
+            check_clusters(self.device, self._function, config, image.cluster, self._where)
 
     def gpu_share(self) -> float:
         """Which part of the device its blocks fill; it is current."""
@@ -194,7 +205,7 @@ class DeviceKernel:
         state = None if captured else self._states.get(stream)
         if state is None:
             with self.device.current():
-                self._check_resident(self.device.stream_sms(stream))
+                self._check_resident(self.device.stream_sms(stream), stream)
                 state = LaunchState(self.device, self.image, stream, captured, self.ranks)
             state.config = self._config(stream)
             state.config_reference = byref(state.config)
@@ -207,8 +218,7 @@ class DeviceKernel:
 
     def _config(self, stream: int) -> CuLaunchConfig:
         image = self.image
-        attributes = ctypes.pointer(self._attribute)
-        return CuLaunchConfig((image.sms, 1, 1), (image.threads, 1, 1), image.shared_bytes, stream, attributes, 1)
+        return launch_config(image.sms, image.threads, image.shared_bytes, stream, self._attributes)
 
     def _launch_error(self, code: int) -> LaunchError:
         image = self.image

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from ctypes import POINTER, c_char, c_char_p, c_float, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p
 from dataclasses import dataclass
 from enum import IntEnum
@@ -75,6 +76,7 @@ class DeviceAttribute(IntEnum):
     MAX_REGISTERS_PER_MULTIPROCESSOR = 82
     COOPERATIVE_LAUNCH = 95
     MAX_SHARED_MEMORY_PER_BLOCK_OPTIN = 97
+    CLUSTER_LAUNCH = 120
     MPS_ENABLED = 133
 
 
@@ -86,6 +88,7 @@ class FunctionAttribute(IntEnum):
     LOCAL_SIZE_BYTES = 3
     NUM_REGS = 4
     MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
+    NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 14
 
 
 class CaptureStatus(IntEnum):
@@ -105,13 +108,15 @@ POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9
 EXEC_AFFINITY_SM_COUNT = 0
 DEV_RESOURCE_TYPE_SM = 1
 LAUNCH_ATTRIBUTE_COOPERATIVE = 2
+LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION = 4
+MOST_PORTABLE_CLUSTER = 8  # blocks; every GPU with clusters has them
 IPC_LAZY_PEER_ACCESS = 1  # of cuIpcOpenMemHandle, which takes no other flag
 
 
 class CuLaunchAttributeValue(ctypes.Union):
     """CUlaunchAttributeValue."""
 
-    _fields_ = (("padding", c_char * 64), ("cooperative", c_int))
+    _fields_ = (("padding", c_char * 64), ("cooperative", c_int), ("cluster", c_uint * 3))
 
 
 class CuLaunchAttribute(ctypes.Structure):
@@ -193,6 +198,7 @@ FUNCTIONS = (
     DriverFunction("cuFuncGetAttribute", (_OUT_INT, c_int, c_void_p)),
     DriverFunction("cuFuncSetAttribute", (c_void_p, c_int, c_int)),
     DriverFunction("cuOccupancyMaxActiveBlocksPerMultiprocessor", (_OUT_INT, c_void_p, c_int, c_size_t)),
+    DriverFunction("cuOccupancyMaxActiveClusters", (_OUT_INT, c_void_p, POINTER(CuLaunchConfig)), optional=True),
     DriverFunction("cuLaunchKernelEx", (POINTER(CuLaunchConfig), c_void_p, c_void_p, c_void_p)),
     # memory
     DriverFunction("cuMemAlloc_v2", (_OUT_ADDRESS, c_size_t)),
@@ -226,3 +232,18 @@ FUNCTIONS = (
 def cooperative_attribute() -> CuLaunchAttribute:
     """Blocks wait for each other inside the kernel: none may start before all of them can."""
     return CuLaunchAttribute(LAUNCH_ATTRIBUTE_COOPERATIVE, b"", CuLaunchAttributeValue(cooperative=1))
+
+
+def cluster_attribute(size: int) -> CuLaunchAttribute:
+    """Blocks that follow each other form clusters of this size."""
+    value = CuLaunchAttributeValue(cluster=(size, 1, 1))
+    return CuLaunchAttribute(LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, b"", value)
+
+
+def launch_config(
+    blocks: int, threads: int, shared_bytes: int, stream: int, attributes: Sequence[CuLaunchAttribute]
+) -> CuLaunchConfig:
+    """A launch with attributes, which it keeps alive."""
+    array = (CuLaunchAttribute * len(attributes))(*attributes)
+    given = ctypes.cast(array, POINTER(CuLaunchAttribute))
+    return CuLaunchConfig((blocks, 1, 1), (threads, 1, 1), shared_bytes, stream, given, len(attributes))

@@ -34,6 +34,7 @@ class KernelImage:
     task_steps: Sequence[Sequence[int]]  # per core: the step of the plan of each of its tasks
     stamp_steps: Sequence[Sequence[int]]  # per core: the step of the plan of each of its time stamps
     extra_threads: int = 0  # of a block, beside those of its slots
+    cluster: int = 1  # blocks that reach each other's shared memory
 
     @property
     def threads(self) -> int:
@@ -77,4 +78,5 @@ def image_of(executable: CudaExecutable) -> KernelImage:
         task_steps=executable.task_steps,
         stamp_steps=executable.stamp_steps,
         extra_threads=executable.slot_shape.block_threads - executable.slot_shape.slot_threads,
+        cluster=executable.shape.cluster,
     )

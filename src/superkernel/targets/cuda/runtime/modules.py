@@ -12,7 +12,7 @@ from pathlib import Path
 from ....errors import LaunchError
 from .device import CudaDevice
 from .driver import version_text
-from .driver_functions import CuCode, FunctionAttribute
+from .driver_functions import MOST_PORTABLE_CLUSTER, CuCode, CuLaunchConfig, FunctionAttribute
 
 _UNLOADABLE = (CuCode.NO_BINARY_FOR_GPU, CuCode.INVALID_IMAGE, CuCode.UNSUPPORTED_PTX_VERSION)
 
@@ -143,3 +143,29 @@ def check_resident(
         f"thread (of {properties.registers_per_sm} an SM) and {shared_bytes} bytes of shared memory (of "
         f"{properties.shared_per_sm}). Compile it again on this device, or with fewer cores"
     )
+
+
+def check_clusters(device: CudaDevice, function: int, config: CuLaunchConfig, cluster: int, where: str) -> None:
+    """Clusters of blocks that wait for each other must all be resident; the driver knows which SMs can form one."""
+    driver, name = device.driver, device.properties.name
+    if not device.properties.cluster_launch or not driver.has("cuOccupancyMaxActiveClusters"):
+        raise LaunchError(
+            f"{where}it was compiled for clusters of {cluster} SMs, which {name} or its driver does not have: compile "
+            "it on this device"
+        )
+    if cluster > MOST_PORTABLE_CLUSTER:
+        driver.check(
+            f"{where}asking for clusters of {cluster} SMs",
+            "cuFuncSetAttribute",
+            function,
+            FunctionAttribute.NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
+            1,
+        )
+    fit = driver.number(f"{where}asking for the clusters", "cuOccupancyMaxActiveClusters", function, byref(config))
+    wanted = config.grid[0] // cluster
+    if fit < wanted:
+        raise LaunchError(
+            f"{where}{wanted} clusters of {cluster} SMs wait for each other, and {fit} fit on {device.name} ({name}): "
+            "a part of the GPU, a green context or MPS leaves fewer SMs side by side. Compile it again on this device "
+            "with fewer cores, or with a chip= whose largest_cluster is smaller"
+        )

@@ -6,10 +6,12 @@ from dataclasses import replace
 
 from ....errors import LaunchError
 from ..device import DeviceDescription
+from ..task_layout import MOST_CLUSTER
 from .arguments import current_device
 from .calibrate import cached_costs, try_calibration
 from .device import DeviceProperties, found_devices, open_device
 
+_WITH_CLUSTERS = (9, 10)  # compute capabilities with clusters of up to 16 SMs
 _FIRST_WITH_SUFFIX = 9  # from sm_90 on, all instructions of a GPU need the architecture with an "a"
 
 
@@ -42,4 +44,5 @@ def describe(properties: DeviceProperties) -> DeviceDescription:
         properties.registers_per_sm,
         properties.shared_per_block,
         properties.threads_per_block,
+        largest_cluster=MOST_CLUSTER if properties.cluster_launch and major in _WITH_CLUSTERS else 1,
     )

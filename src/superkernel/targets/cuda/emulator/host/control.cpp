@@ -224,6 +224,36 @@ void barrier(Warp& warp, const Instruction& i, uint32_t mask) {
     if (b.arrived >= b.expected) release(m, b);
 }
 
+void cluster_arrive(Warp& warp, const Instruction&, uint32_t mask) {
+    Machine& m = *warp.machine;
+    if (!m.together(warp, mask, warp.lanes_begun)) return;
+    if (warp.at_cluster_barrier) m.fail(warp, "arrives at the barrier of its cluster again, and has not waited there");
+    Cluster& cluster = *warp.block->cluster;
+    warp.at_cluster_barrier = true;
+    warp.cluster_phase = cluster.phase;
+    ++cluster.arrived;
+    cluster.joined.join(warp.clock);
+    warp.clock.advance(warp.actor);
+    m.meet_cluster(cluster);
+}
+
+void cluster_wait(Warp& warp, const Instruction&, uint32_t mask) {
+    Machine& m = *warp.machine;
+    if (!m.together(warp, mask, warp.lanes_begun)) return;
+    if (!warp.at_cluster_barrier) m.fail(warp, "waits at the barrier of its cluster, and has not arrived there");
+    Cluster& cluster = *warp.block->cluster;
+    warp.at_cluster_barrier = false;
+    if (cluster.phase > warp.cluster_phase) {
+        warp.clock.join(cluster.met);
+        return;
+    }
+    warp.at_cluster_barrier = true;
+    warp.state = State::waiting;
+    warp.barrier = kClusterBarrier;
+    m.ready_changed = true;
+    cluster.waiting.push_back(&warp);
+}
+
 void sleep(Warp& warp, const Instruction&, uint32_t) { warp.yields = true; }
 void nothing(Warp&, const Instruction&, uint32_t) {}
 void wait_previous(Warp& warp, const Instruction&, uint32_t) { warp.waited = true; }
@@ -241,9 +271,26 @@ void clock64(Warp& warp, const Instruction& i, uint32_t mask) {
 
 }  // namespace
 
+void Machine::meet_cluster(Cluster& cluster) {
+    if (!cluster.arrived || cluster.arrived < cluster.live) return;
+    cluster.met = cluster.joined;
+    cluster.joined = Clock();
+    cluster.arrived = 0;
+    ++cluster.phase;
+    cluster.reached = cluster.reached_late, cluster.reached_late = false;
+    for (Warp* waiting : cluster.waiting) {
+        waiting->clock.join(cluster.met);
+        waiting->at_cluster_barrier = false;
+        waiting->state = State::ready;
+    }
+    cluster.waiting.clear();
+    ready_changed = true;
+    ++shared->progress;
+}
+
 void add_control(std::vector<HandlerEntry>& table) {
     table.insert(table.end(), {
-        {"bra", &branch}, {"brx.idx", &branch_indexed}, {"exit", &end_lanes}, {"trap", &trap}, {"bar", &barrier},
+        {"bra", &branch}, {"brx.idx", &branch_indexed}, {"barrier.cluster.arrive", &cluster_arrive}, {"barrier.cluster.wait", &cluster_wait}, {"exit", &end_lanes}, {"trap", &trap}, {"bar", &barrier},
         {"nanosleep", &sleep}, {"nop", &nothing}, {"griddepcontrol.wait", &wait_previous}, {"clock.b32", &clock32}, {"clock.b64", &clock64},
     });
 }

@@ -20,6 +20,7 @@ constexpr int kLanes = 32;
 constexpr uint32_t kAllLanes = UINT32_MAX;
 constexpr uint32_t kNone = UINT32_MAX;
 constexpr int kBarriers = 16;
+constexpr uint32_t kClusterBarrier = kBarriers;  // behind the barriers of a block
 constexpr int kOperands = 18;
 
 // Generic addresses: which space an address belongs to.
@@ -27,9 +28,12 @@ constexpr uint64_t kWindow = uint64_t(1) << 44;
 constexpr uint64_t kGlobalWindow = 1 * kWindow, kSharedWindow = 2 * kWindow, kLocalWindow = 3 * kWindow,
                    kConstWindow = 4 * kWindow, kParamWindow = 5 * kWindow;
 
-enum class Space : uint32_t { generic, global, shared, local, constant, param };
+enum class Space : uint32_t { generic, global, shared, local, constant, param, cluster };  // cluster: shared memory of its blocks
 enum class Semantics : uint32_t { weak, relaxed, acquire, release, acq_rel };  // volatile is relaxed at system scope
-enum class Scope : uint32_t { cta, gpu, system };  // a cluster counts as gpu
+enum class Scope : uint32_t { cta, cluster, gpu, system };
+
+// Addresses in shared memory of a block of the cluster, as mapa gives them: a bit that no other has, the rank, the offset.
+constexpr uint32_t kMapped = uint32_t(1) << 31, kRankShift = 24, kMappedOffset = (uint32_t(1) << kRankShift) - 1;
 
 struct Failure : std::runtime_error {
     using std::runtime_error::runtime_error;
@@ -74,7 +78,7 @@ struct Instruction {
 // Bit fields of Encoded::detail for memory instructions; as in memory_forms.py.
 struct Detail {
     explicit Detail(uint32_t bits)
-        : space(Space(bits & 7)), semantics(Semantics(bits >> 3 & 7)), scope(bits >> 27 & 1 ? Scope::system : Scope(bits >> 6 & 1)),
+        : space(Space(bits & 7)), semantics(Semantics(bits >> 3 & 7)), scope(bits >> 27 & 1 ? (bits >> 6 & 1 ? Scope::system : Scope::cluster) : bits >> 6 & 1 ? Scope::gpu : Scope::cta),
           size(1u << (bits >> 7 & 7)), sign(bits >> 10 & 1), wide_address(bits >> 11 & 1), non_coherent(bits >> 12 & 1),
           vector(bits >> 13 & 15), operation(bits >> 17 & 15), type(bits >> 21 & 15), no_result(bits >> 25 & 1),
           strong_volatile(bits >> 26 & 1) {}
@@ -141,7 +145,9 @@ struct Warp {
     uint32_t at = 0;  // the instruction under way
     uint32_t barrier = 0;  // that it waits at
     Clock clock, pending;  // the second half of a clock: what the asynchronous proxy sees; pending: read by relaxed loads
-    Clock fence[3];        // by scope: the clock at the last fence
+    Clock fence[4];        // by scope: the clock at the last fence
+    bool at_cluster_barrier = false;  // it has arrived there, and not waited yet
+    uint64_t cluster_phase = 0;       // that it has arrived for
     std::vector<Copy> copies;
     int group = 0;  // of cp.async, the next to be committed
     std::vector<uint8_t> local;
@@ -169,7 +175,18 @@ struct Barrier {
     uint32_t line = 0;
 };
 
+struct Cluster {  // blocks that reach each other's shared memory, and their barrier
+    uint64_t place = 0;               // among the clusters of all devices
+    uint32_t live = 0, arrived = 0;   // warps that have not ended; those of them that have arrived
+    uint64_t phase = 0;               // how often all have met
+    Clock joined, met;                // of the warps that have arrived; of those that met last
+    std::vector<Warp*> waiting;
+    bool reached = false;             // a block has reached into another one's shared memory since they met last
+    bool reached_late = false;        // the same by a warp that had arrived already
+};
+
 struct Block {
+    Cluster* cluster = nullptr;
     uint32_t index = 0;  // of the place on the machine: the SM
     uint64_t place = 0;  // among the blocks of all devices
     uint32_t id[3] = {0, 0, 0};
@@ -198,6 +215,7 @@ struct Settings {  // as in library.py
     uint32_t races;
     uint32_t late_copies;   // of 1024: cp.async completes when it must
     uint32_t apart;         // lanes that parted meet only where an instruction needs all of them
+    uint32_t cluster;       // blocks of a cluster, which follow each other
 };
 
 struct Special {  // a register that is set when a block begins; as in registers.py
@@ -232,6 +250,7 @@ struct Machine {
     std::vector<std::unique_ptr<Range>> ranges;  // by address
     std::vector<uint8_t> constant_bank, params;
     std::vector<Label> labels;
+    std::vector<std::unique_ptr<Cluster>> clusters;
     std::vector<std::unique_ptr<Block>> blocks;
     std::vector<Warp*> warps;
     std::unordered_map<uint64_t, uint32_t> op_of_task;  // address in the task table -> 1 + op; 0: none
@@ -269,6 +288,7 @@ struct Machine {
     void gather_lanes(Warp& warp);  // at an instruction where lanes may meet
     void park(Warp& warp, uint32_t lanes);  // until other lanes come to the instruction under way
     bool together(Warp& warp, uint32_t lanes, uint32_t members);
+    void meet_cluster(Cluster& cluster);  // if all of its warps have arrived
 
     // report.cpp
     [[noreturn]] void fail(Warp& warp, const std::string& why) const;

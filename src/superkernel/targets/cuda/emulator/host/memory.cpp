@@ -37,6 +37,27 @@ void check_slot(Warp& warp, uint64_t offset, uint32_t bytes, const char* doing) 
                      " to " + std::to_string(first + s.slot_bytes - 1));
 }
 
+Block& block_of_cluster(Warp& warp, uint32_t rank) {
+    Machine& m = *warp.machine;
+    uint32_t size = std::max(1u, m.settings.cluster);
+    if (rank >= size) m.fail(warp, "block " + std::to_string(rank) + " of a cluster of " + std::to_string(size));
+    return *m.blocks[warp.block->index / size * size + rank];
+}
+
+// What blocks may do in each other's shared memory: raise words of the task loop, between two barriers of the cluster.
+void check_reach(Warp& warp, Block& block, uint64_t offset) {
+    Machine& m = *warp.machine;
+    const Settings& s = m.settings;
+    Cluster& cluster = *warp.block->cluster;
+    std::string where = "reaches byte " + std::to_string(offset) + " of shared memory of block " + std::to_string(block.index);
+    if (!cluster.phase || (warp.at_cluster_barrier && !warp.cluster_phase)) {
+        m.fail(warp, where + ", and no barrier.cluster lies before: that block may not have begun");
+    }
+    if (!block.running) m.fail(warp, where + ", which has ended");
+    if (s.slot_bytes && offset < s.slot_areas + uint64_t(s.slots) * s.slot_bytes) m.fail(warp, where + ", which belongs to a slot there");
+    (warp.at_cluster_barrier ? cluster.reached_late : cluster.reached) = true;
+}
+
 void check_bank(Warp& warp, uint64_t offset, uint32_t bytes, uint64_t size, const char* what, const char* doing) {
     if (offset + bytes <= size && offset + bytes >= offset) return;
     warp.machine->fail(warp, std::string(doing) + " " + bytes_text(bytes) + " at byte " + std::to_string(offset) + " of " + what +
@@ -109,6 +130,20 @@ Place locate(Warp& warp, const Instruction& i, Space space, uint64_t address, ui
             place.key = kSharedWindow + (warp.block->place << 32) + address;
             if (m.settings.races) place.shadow = &warp.block->shadow;
             return place;
+        case Space::cluster: {
+            if (!(address & kMapped)) return locate(warp, i, Space::shared, address, bytes, lane, write, alignment);
+            Block& block = block_of_cluster(warp, uint32_t(address) >> kRankShift & 0x7F);
+            address &= kMappedOffset;
+            check_bank(warp, address, bytes, block.shared.size(), "shared memory of a block of the cluster", doing);
+            if (&block != warp.block) check_reach(warp, block, address);
+            place.space = Space::shared;
+            place.host = block.shared.data() + address;
+            place.offset = address;
+            place.address = kSharedWindow + (uint64_t(block.index + 1) << 32) + address;
+            place.key = kSharedWindow + (block.place << 32) + address;
+            if (m.settings.races) place.shadow = &block.shadow;
+            return place;
+        }
         case Space::local:
             check_bank(warp, address, bytes, m.settings.local_bytes, "local memory", doing);
             place.host = warp.local.data() + uint64_t(lane) * m.settings.local_bytes + address;
@@ -317,6 +352,16 @@ void atomic(Warp& warp, const Instruction& i, uint32_t mask) {
     else polled(warp, last_address, seen);
 }
 
+void map_address(Warp& warp, const Instruction& i, uint32_t mask) {
+    auto *d = warp.lanes<uint32_t>(i.operands[0]), *a = warp.lanes<uint32_t>(i.operands[1]), *rank = warp.lanes<uint32_t>(i.operands[2]);
+    for (uint32_t rest = mask; rest; rest &= rest - 1) {
+        int lane = __builtin_ctz(rest);
+        check_bank(warp, a[lane], 1, warp.block->shared.size(), "shared memory", "maps");
+        block_of_cluster(warp, rank[lane]);
+        d[lane] = kMapped | rank[lane] << kRankShift | a[lane];
+    }
+}
+
 void fence(Warp& warp, const Instruction& i, uint32_t) { warp.machine->fence(warp, Scope(i.detail)); }
 void fence_proxy(Warp& warp, const Instruction&, uint32_t) { warp.machine->fence_proxy(warp); }
 
@@ -391,7 +436,7 @@ void Machine::note_progress_word(Warp&, uint64_t address, uint64_t) {
 
 void add_memory(std::vector<HandlerEntry>& table) {
     table.insert(table.end(), {
-        {"ld", &load}, {"st", &store}, {"atom", &atomic}, {"fence", &fence}, {"fence.proxy.async", &fence_proxy}, {"cp.async", &copy_async},
+        {"ld", &load}, {"st", &store}, {"atom", &atomic}, {"mapa", &map_address}, {"fence", &fence}, {"fence.proxy.async", &fence_proxy}, {"cp.async", &copy_async},
         {"cp.async.commit_group", &commit}, {"cp.async.wait_group", &wait_group}, {"cp.async.wait_all", &wait_all},
     });
 }

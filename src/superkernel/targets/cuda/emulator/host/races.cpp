@@ -64,7 +64,9 @@ void Machine::saw(Warp& warp, Shadow& shadow, uint64_t offset, uint64_t bytes, u
         if (!before.strong || !strong) return false;
         const Warp& other = actor(before.warp);
         bool device = other.machine->device == warp.machine->device;
-        return (before.strong >= 2 && strong >= 2 && device) || (before.strong == 3 && strong == 3) || other.block->place == warp.block->place;
+        bool cluster = device && other.block->cluster == warp.block->cluster;
+        return (before.strong >= 3 && strong >= 3 && device) || (before.strong >= 2 && strong >= 2 && cluster) ||
+               (before.strong == 4 && strong == 4) || other.block->place == warp.block->place;
     };
     uint64_t first = offset / shadow.granule, last = (offset + bytes - 1) / shadow.granule;
     for (uint64_t k = first; k <= last; ++k) {
@@ -120,10 +122,12 @@ void Machine::released(Warp& warp, uint64_t key, Semantics semantics, Scope scop
     if (!read_modify_write) {
         location.system.clear();
         for (Clock& clock : location.gpu) clock.clear();
+        location.cluster.clear();
         location.cta.clear();
     }
     auto publish = [&](const Clock& said, Scope most) {
         location.cta[warp.block->place].join(said);
+        if (most >= Scope::cluster) location.cluster[warp.block->cluster->place].join(said);
         if (most >= Scope::gpu) location.gpu[device].join(said);
         if (most >= Scope::system) location.system.join(said);
     };
@@ -132,7 +136,7 @@ void Machine::released(Warp& warp, uint64_t key, Semantics semantics, Scope scop
         warp.clock.advance(warp.actor);
         return;
     }
-    for (Scope of_fence : {Scope::cta, Scope::gpu, Scope::system}) {
+    for (Scope of_fence : {Scope::cta, Scope::cluster, Scope::gpu, Scope::system}) {
         const Clock& said = warp.fence[uint32_t(of_fence)];
         if (!said.empty()) publish(said, std::min(scope, of_fence));
     }
@@ -148,6 +152,8 @@ void Machine::acquired(Warp& warp, uint64_t key, Semantics semantics, Scope scop
     const Location& location = found->second;
     if (scope >= Scope::system) to.join(location.system);
     if (scope >= Scope::gpu && device < location.gpu.size()) to.join(location.gpu[device]);
+    auto of_cluster = location.cluster.find(warp.block->cluster->place);
+    if (scope >= Scope::cluster && of_cluster != location.cluster.end()) to.join(of_cluster->second);
     auto near = location.cta.find(warp.block->place);
     if (near != location.cta.end()) to.join(near->second);
 }

@@ -52,7 +52,11 @@ std::string Machine::place(const Warp&, uint64_t address) const {
         if (address >= label.begin && address < label.end) return label.text;
     }
     uint64_t window = address / kWindow;
-    if (window == uint64_t(Space::shared)) return "byte " + std::to_string(address - kSharedWindow) + " of shared memory";
+    if (window == uint64_t(Space::shared)) {
+        uint64_t offset = address - kSharedWindow, block = offset >> 32;  // of another block, by its number + 1
+        std::string of = block ? " of block " + std::to_string(block - 1) : "";
+        return "byte " + std::to_string(offset & UINT32_MAX) + " of shared memory" + of;
+    }
     const Range* nearest = nullptr;
     uint64_t best = UINT64_MAX;
     for (const auto& range : ranges) {
@@ -72,7 +76,11 @@ std::string Machine::standing(const std::string& why) const {
     for (Warp* warp : warps) {
         if (warp->state == State::done) continue;
         std::string what;
-        if (warp->state == State::waiting) {
+        if (warp->state == State::waiting && warp->barrier == kClusterBarrier) {
+            const Cluster& cluster = *warp->block->cluster;
+            what = "waits at the barrier of its cluster, where " + std::to_string(cluster.arrived) + " of " +
+                   std::to_string(cluster.live) + " warps have arrived";
+        } else if (warp->state == State::waiting) {
             const Barrier& barrier = warp->block->barriers[warp->barrier];
             what = "waits at barrier " + std::to_string(warp->barrier) + ", where " + std::to_string(barrier.arrived) + " of " +
                    std::to_string(barrier.expected) + " threads have arrived";

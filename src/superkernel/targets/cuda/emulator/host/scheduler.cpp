@@ -53,12 +53,18 @@ uint32_t Machine::warps_of_block() const {
 void Machine::begin() {
     random.seed(settings.seed);
     block_count = uint64_t(settings.grid[0]) * settings.grid[1] * settings.grid[2];
-    uint32_t per_block = warps_of_block();
+    uint32_t per_block = warps_of_block(), size = std::max(1u, settings.cluster);
+    if (size > 1 && (places() < block_count || block_count % size || settings.grid[0] % size)) {
+        throw Failure("clusters of " + std::to_string(size) + " blocks: all blocks must be resident, in whole clusters");
+    }
     for (uint64_t place = 0; place < places(); ++place) {
         blocks.push_back(std::make_unique<Block>());
         Block& block = *blocks.back();
         block.index = uint32_t(place);
         block.place = uint64_t(device) << 16 | place;
+        if (place % size == 0) clusters.push_back(std::make_unique<Cluster>());
+        block.cluster = clusters.back().get();
+        block.cluster->place = uint64_t(device) << 16 | place / size;
         for (uint32_t number = 0; number < per_block; ++number) {
             block.warps.push_back(std::make_unique<Warp>());
             Warp& warp = *block.warps.back();
@@ -93,6 +99,7 @@ void Machine::start_block(Block& block) {
     block.shadow = Shadow();
     for (Barrier& barrier : block.barriers) barrier = Barrier();
     block.running = uint32_t(block.warps.size());
+    block.cluster->live += block.running;
     ready_changed = true;
     uint32_t threads = s.threads[0] * s.threads[1] * s.threads[2];
     for (auto& owned : block.warps) {
@@ -103,7 +110,7 @@ void Machine::start_block(Block& block) {
         warp.lanes_begun = warp.live = warp.mask = lanes == kLanes ? kAllLanes : (1u << lanes) - 1;
         warp.pc = 0;
         warp.state = State::ready;
-        warp.waited = false;
+        warp.waited = warp.at_cluster_barrier = false;
         warp.others.clear();
         warp.group = 0;
         warp.polls = 0;
@@ -120,6 +127,13 @@ void Machine::end_warp(Warp& warp) {
     warp.state = State::done;
     ready_changed = true;
     ++shared->progress;
+    Cluster& cluster = *warp.block->cluster;
+    if (warp.at_cluster_barrier && warp.cluster_phase == cluster.phase) --cluster.arrived;
+    --cluster.live;
+    if (warp.block->running == 1 && (cluster.reached || cluster.reached_late)) {
+        fail(warp, "its block ends, and no barrier.cluster lies behind the last access of a block of the cluster to another one's shared memory");
+    }
+    meet_cluster(cluster);
     if (--warp.block->running == 0 && next_block < block_count) start_block(*warp.block);
 }
 

@@ -17,8 +17,8 @@ struct Machine;
 struct Access {  // the last one of its kind to a granule
     uint32_t at = 0;  // of the warp's clock; 0: none
     uint16_t warp = 0, op = 0;
-    uint32_t instruction : 28;
-    uint32_t strong : 2;  // 0: weak; 1: at cta scope; 2: gpu; 3: system
+    uint32_t instruction : 27;
+    uint32_t strong : 3;  // 0: weak; 1: at cta scope; 2: cluster; 3: gpu; 4: system
     uint32_t atomic : 1;
     uint32_t bulk : 1;  // through the asynchronous proxy
     Access() : instruction(0), strong(0), atomic(0), bulk(0) {}
@@ -45,7 +45,7 @@ struct Shadow {  // what is known of the accesses to one range of memory
 struct Location {  // that warps synchronise through
     Clock system;
     std::vector<Clock> gpu;         // by device
-    std::map<uint64_t, Clock> cta;  // by block
+    std::map<uint64_t, Clock> cluster, cta;  // by cluster, by block
 };
 
 // A device alone has one for itself. In clocks every warp of every device has a place, and in their second half another.
