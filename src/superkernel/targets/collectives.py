@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -59,6 +59,9 @@ class RankArea(Protocol):
     def round(self) -> AbstractContextManager[None]:
         """Around one execution of the ops that use it. If it fails here, it fails on every rank."""
 
+    def tell(self, subject: str, said: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        """What all ranks of the group say of a subject; waits for them."""
+
     def fail(self, reason: str) -> None:
         """From now on every launch of every rank fails, and quotes the reason."""
 
@@ -88,6 +91,9 @@ class CollectiveSupport(Protocol):
     def leave_out(self, store: Any, group: RankGroup, session: Any, reason: str) -> None:
         """In place of `area`: torch runs collectives of this rank. Waits for no rank; those that make an area fail."""
 
+    def settle_orders(self, sequences: RankSequences, areas: Sequence[RankArea]) -> None:
+        """All ranks learn of the orders of all; a LaunchError on each of them where they would wait in a circle."""
+
     def area(
         self,
         store: Any,  # of the process group: set, get and wait by keys
@@ -99,8 +105,7 @@ class CollectiveSupport(Protocol):
         group_exists: Callable[[], bool],
         sequences: RankSequences,
     ) -> RankArea:
-        """Waits for all ranks of the group; a LaunchError on each of them where their digests differ, and
-        a RankCircleError where they would wait in a circle.
+        """Waits for all ranks of the group; a LaunchError on each of them where their digests differ.
 
         `sequences`: what this rank knows of the collectives of all ranks; what the others know is added.
         """

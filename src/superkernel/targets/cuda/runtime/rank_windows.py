@@ -65,7 +65,7 @@ class RankWindows:
         self._session = meet(store, group, timeout_s)
         self._processes = self._session.processes
         prefix = f"superkernel/{group.name}/{self._session.token}/gpu"
-        exchange = StoreExchange(store, group, prefix, timeout_s)
+        exchange = self._exchange = StoreExchange(store, group, prefix, timeout_s)
         try:
             self._check_members(exchange, stated, sequences, folder)
             self._check_device(exchange, share)
@@ -169,6 +169,14 @@ class RankWindows:
         for place, each in enumerate(said):
             self._raise_said(place, each)
         return said
+
+    def tell(self, subject: str, said: Said) -> list[Said]:
+        """What all ranks of the group say of a subject, when they have opened the memory; waits for them."""
+        if self.group.size == 1:
+            return [said]
+        self._exchange.renew()
+        self._exchange.say(subject, said)
+        return self._exchange.hear_all(subject, lambda missing: self._ended_meanwhile(missing) or self.trouble())
 
     def _raise_said(self, place: int, said: Said) -> None:
         if "error" in said:

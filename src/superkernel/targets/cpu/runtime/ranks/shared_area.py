@@ -89,7 +89,7 @@ class SharedArea:
         self._guard = threading.Lock()
         self._session, self._sequences = session, sequences
         while True:
-            exchange = _next_exchange(store, group, session, timeout_s)
+            exchange = self._exchange = _next_exchange(store, group, session, timeout_s)
             try:
                 self._make(exchange, windows, digest, listing, folder)
                 break
@@ -180,6 +180,20 @@ class SharedArea:
         if failed := self._records.failed(besides=self.group.rank):
             place, reason = failed
             raise LaunchError(f"{self._where}{names_of(self.group, [place])} has failed: {reason}. {_AGAIN}")
+
+    # --- before the first round
+
+    def tell(self, subject: str, said: Said) -> list[Said]:
+        """What all ranks of the group say of a subject, when they have this memory; waits for them."""
+        self._exchange.renew()
+        self._exchange.say(subject, said)
+        return self._exchange.hear_all(subject, self._gone)
+
+    def _gone(self, missing: Missing) -> str:
+        failed = self._records.failed(besides=self.group.rank)
+        if failed is not None and failed[0] in missing:
+            return f"{self._where}{names_of(self.group, [failed[0]])} has failed: {failed[1]}. {_AGAIN}"
+        return self._ended(missing)
 
     # --- failures
 
