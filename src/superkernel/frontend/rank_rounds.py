@@ -55,7 +55,8 @@ class RankRounds:
                 if name not in self._areas:
                     self._areas[name] = self._make_area(found)
             if not self._settled:
-                self._support.settle_orders(self._sequences, [area for _, area in sorted(self._areas.items())])
+                talks = [self._areas[name].talk(found.store) for name, found in sorted(self._groups.items())]
+                self._support.settle_orders(self._sequences, talks)
                 self._settled = True
         return {window: self._areas[name].address(window) for name in self._areas for window in self._windows[name]}
 

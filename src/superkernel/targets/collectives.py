@@ -59,8 +59,8 @@ class RankArea(Protocol):
     def round(self) -> AbstractContextManager[None]:
         """Around one execution of the ops that use it. If it fails here, it fails on every rank."""
 
-    def tell(self, subject: str, said: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        """What all ranks of the group say of a subject; waits for them."""
+    def talk(self, store: Any) -> Any:
+        """With the ranks of the group, for `settle_orders`; `store` is that of the group."""
 
     def fail(self, reason: str) -> None:
         """From now on every launch of every rank fails, and quotes the reason."""
@@ -91,8 +91,11 @@ class CollectiveSupport(Protocol):
     def leave_out(self, store: Any, group: RankGroup, session: Any, reason: str) -> None:
         """In place of `area`: torch runs collectives of this rank. Waits for no rank; those that make an area fail."""
 
-    def settle_orders(self, sequences: RankSequences, areas: Sequence[RankArea]) -> None:
-        """All ranks learn of the orders of all; a LaunchError on each of them where they would wait in a circle."""
+    def settle_orders(self, sequences: RankSequences, talks: Sequence[Any]) -> None:
+        """All ranks learn of the orders of all; a LaunchError on each of them where they would wait in a circle.
+
+        `talks`: of all areas, in the same order on all ranks.
+        """
 
     def area(
         self,

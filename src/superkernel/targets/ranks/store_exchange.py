@@ -36,11 +36,6 @@ class StoreExchange:
         self._given_up = False  # a rank did not come within the time limit
         self._said: dict[str, Said] = {}  # by this rank, by subject
 
-    def renew(self) -> None:
-        """The time limit begins anew."""
-        self._deadline = time.monotonic() + self._timeout_s
-        self._pause_s = _FIRST_PAUSE_S
-
     def say(self, subject: str, said: Said) -> None:
         """Publish what this rank has to say of a subject."""
         self._said[subject] = said

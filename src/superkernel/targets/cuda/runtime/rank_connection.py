@@ -53,7 +53,7 @@ class RankConnection:
             # by name: two ranks then never wait for each other in different groups
             for name in sorted({collective.group.name for collective in graph.collectives}):
                 self._groups[name] = self._windows_of(name, store, sequences)
-            settle_orders(sequences, self._groups.values())
+            settle_orders(sequences, [windows.talk(store) for windows in self._groups.values()])
         except (LaunchError, UnsupportedError) as error:
             self.close(waits=False)
             raise type(error)(f"{self._where}{error}") from error
