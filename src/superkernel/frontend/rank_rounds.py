@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import LaunchError
 from ..model.collective_digest import collective_digest
 from ..model.graph import Graph
-from ..model.rank_sequence import RankCircleError, RankSequences
+from ..model.rank_sequence import RankSequences
 from ..model.window_layout import WindowLayout
 from ..targets.collectives import CollectiveSupport, RankArea
 from .collective_match import FusedCollective
@@ -35,6 +35,7 @@ class RankRounds:
                 self._windows.setdefault(name, {}).update(collective.ops.windows)
         self._areas: dict[str, RankArea] = {}
         self._sequences = RankSequences(graph)
+        self._settled = False  # all ranks have the same order of collectives
         self._lock = threading.Lock()
 
     @property
@@ -50,17 +51,13 @@ class RankRounds:
         """Where each window lies. The first call waits for all ranks of every group."""
         with self._lock:
             # by name: ranks that waited for each other in different groups would not meet
-            circle = ""
             for name, found in sorted(self._groups.items()):
                 if name not in self._areas:
-                    try:
-                        self._areas[name] = self._make_area(found)
-                    except RankCircleError as error:  # the ranks of the other groups learn of it when they meet
-                        circle = circle or str(error)
-            if circle:
-                for area in self._areas.values():
-                    area.fail(circle)
-                raise LaunchError(circle)
+                    self._areas[name] = self._make_area(found)
+            if not self._settled:
+                talks = [self._areas[name].talk(found.store) for name, found in sorted(self._groups.items())]
+                self._support.settle_orders(self._sequences, talks)
+                self._settled = True
         return {window: self._areas[name].address(window) for name in self._areas for window in self._windows[name]}
 
     def _make_area(self, found: ProcessGroupRanks) -> RankArea:

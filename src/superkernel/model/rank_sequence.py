@@ -1,8 +1,8 @@
 """rank_sequence: in which order each rank arrives at collectives and waits for them -> where they wait in a circle.
 
 Groups that overlap only in part may be used in orders that no pair of ranks can see to be wrong. A rank tells the ranks
-of each of its groups what it knows of the orders of all, with what it says anyway when they meet. What is not known of
-a rank is taken to be right.
+of each of its groups what it knows of the orders of all, until each knows of all. What is not known of a rank is taken
+to be right.
 """
 
 from __future__ import annotations
@@ -11,14 +11,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..errors import LaunchError
 from .graph import Graph
 
 Meeting = tuple[str, tuple[int, ...], int]  # name and ranks of a group; the place of a collective among those of it
-
-
-class RankCircleError(LaunchError):
-    """Ranks would wait for each other for ever. Those of the groups that are left must learn of it: meet them first."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +52,9 @@ class RankSequences:
     def __init__(self, graph: Graph) -> None:
         groups = {collective.group.name: collective.group for collective in graph.collectives}
         self._known: dict[int, tuple[RankEvent, ...]] = {}
-        if len(groups) > 1:  # a rank of one group waits for no other group
+        if groups:  # a rank of one group waits for no other group: it is no part of a circle
             rank = next(iter(groups.values())).global_rank
-            self._known[rank] = rank_events(graph)
+            self._known[rank] = rank_events(graph) if len(groups) > 1 else ()
 
     def to_json(self) -> dict[str, list[list[object]]]:
         return {
@@ -72,6 +67,23 @@ class RankSequences:
         for rank, events in told.items():
             self._known.setdefault(int(rank), tuple(map(_event, events)))
 
+    @property
+    def turns(self) -> int:
+        """How often all ranks must tell the ranks of their groups what they know, until each knows of all.
+
+        As often as there are groups between the two ranks that are farthest apart. All ranks find the same number,
+        some of them sooner; a rank that does not know of all ranks yet finds one turn for each rank of which it has
+        heard, which is no fewer.
+        """
+        groups = {event.meeting[1] for events in self._known.values() for event in events}
+        neighbours: dict[int, set[int]] = {rank: set() for ranks in groups for rank in ranks}
+        for ranks in groups:
+            for rank in ranks:
+                neighbours[rank].update(ranks)
+        if not neighbours.keys() <= self._known.keys():
+            return len(neighbours)
+        return max((_farthest(rank, neighbours) for rank in neighbours), default=0)
+
     def circle(self) -> str:
         """The ranks that would wait for each other, in words; "": none would."""
         return find_circle(self._known)
@@ -81,6 +93,15 @@ def _event(fields: Sequence[object]) -> RankEvent:
     arrives, group, ranks, place, name = fields
     assert isinstance(ranks, Sequence) and isinstance(place, int)
     return RankEvent(bool(arrives), (str(group), tuple(ranks), place), str(name))
+
+
+def _farthest(rank: int, neighbours: Mapping[int, set[int]]) -> int:
+    """Steps from a rank to the one that is farthest away."""
+    seen, edge, steps = {rank}, {rank}, 0
+    while edge := {other for place in edge for other in neighbours[place]} - seen:
+        seen |= edge
+        steps += 1
+    return steps
 
 
 def find_circle(known: Mapping[int, Sequence[RankEvent]]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -59,6 +59,9 @@ class RankArea(Protocol):
     def round(self) -> AbstractContextManager[None]:
         """Around one execution of the ops that use it. If it fails here, it fails on every rank."""
 
+    def talk(self, store: Any) -> Any:
+        """With the ranks of the group, for `settle_orders`; `store` is that of the group."""
+
     def fail(self, reason: str) -> None:
         """From now on every launch of every rank fails, and quotes the reason."""
 
@@ -88,6 +91,12 @@ class CollectiveSupport(Protocol):
     def leave_out(self, store: Any, group: RankGroup, session: Any, reason: str) -> None:
         """In place of `area`: torch runs collectives of this rank. Waits for no rank; those that make an area fail."""
 
+    def settle_orders(self, sequences: RankSequences, talks: Sequence[Any]) -> None:
+        """All ranks learn of the orders of all; a LaunchError on each of them where they would wait in a circle.
+
+        `talks`: of all areas, in the same order on all ranks.
+        """
+
     def area(
         self,
         store: Any,  # of the process group: set, get and wait by keys
@@ -99,8 +108,7 @@ class CollectiveSupport(Protocol):
         group_exists: Callable[[], bool],
         sequences: RankSequences,
     ) -> RankArea:
-        """Waits for all ranks of the group; a LaunchError on each of them where their digests differ, and
-        a RankCircleError where they would wait in a circle.
+        """Waits for all ranks of the group; a LaunchError on each of them where their digests differ.
 
         `sequences`: what this rank knows of the collectives of all ranks; what the others know is added.
         """

@@ -274,8 +274,8 @@ def bench_command(
         elif device_suite is not None:
             raise OptionError(f"--suite belongs to {', '.join(bench.DEVICES)}: name a suite of {suite} without it")
         else:
-            chosen = tuple(bench.SUITES) if suite == "all" else (suite,)
-            results = {name: bench.run(name, quick, cores, seconds) for name in chosen}
+            suites = bench.SUITES if suite == "all" else [suite]
+            results = {name: bench.run(name, quick, cores, seconds) for name in suites}
         ok = all(result.ok for result in results.values())
         tables = {name: result.to_dict() for name, result in results.items()}
         answer(as_json, {"ok": ok, "suites": tables}, "\n\n".join(map(str, results.values())))

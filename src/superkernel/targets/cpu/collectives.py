@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from ...model.collective_digest import CollectiveDigest
 from ...model.rank_sequence import RankSequences
 from ...model.ranks import RankGroup
 from ...model.tensor_arg import TensorArg
 from ..collectives import CollectiveOps, CollectiveTerms
+from ..ranks.rank_orders import RankTalk, settle_orders
 from ..ranks.rank_session import RankSession, meet
 from ..ranks.store_exchange import Store
 from .kernels.collectives import collective_ops
@@ -28,6 +29,9 @@ class CpuCollectives:
 
     def leave_out(self, store: Store, group: RankGroup, session: RankSession, reason: str) -> None:
         announce_left_out(store, group, session, reason)
+
+    def settle_orders(self, sequences: RankSequences, talks: Sequence[RankTalk]) -> None:
+        settle_orders(sequences, talks)
 
     def area(
         self,

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ...errors import LaunchError, UnsupportedError
-from ...model.rank_sequence import RankCircleError, RankSequences
+from ...model.rank_sequence import RankSequences
 from ...model.ranks import RankGroup
 from .process_identity import ProcessIdentity, host_id
 from .store_exchange import Missing, Said, StoreExchange, names_of
@@ -64,20 +64,11 @@ def introduce(
             f"{names_of(group, [group.rank])} to user {mine['user']}; shared memory is for one user"
         )
     _compare(group, members, where)
-    if sequences is not None:  # before the errors of others, which may be this one
-        _check_sequences(sequences, members, where)
+    if sequences is not None:
+        for member in members:
+            sequences.learn(member["sequences"])
     _raise_errors(group, range(group.size), members, where)
     return members
-
-
-def _check_sequences(sequences: RankSequences, members: Sequence[Said], where: str) -> None:
-    for member in members:
-        sequences.learn(member["sequences"])
-    if circle := sequences.circle():
-        raise RankCircleError(
-            f"{where}the ranks would wait for each other for ever: {circle}. Nothing was run. Groups overlap here, and "
-            "their collectives must be in one order on all ranks"
-        )
 
 
 def _raise_errors(group: RankGroup, places: Sequence[int], members: Sequence[Said], where: str) -> None:

@@ -159,6 +159,7 @@ HARMLESS = {
     "@%sk_p bra $sk_end;": "taken only where a launch is aborted",
     "ld.shared.u32 %sk_launches": "the register holds it since the entry; it is loaded so that it need not be kept",
     "mov.u32 %sk_polls, 0;": "counts the patience of a wait",
+    "mov.u64 %sk_since, 0;": "when a wait has begun, for its patience",
     "bar.warp.sync": "the lanes meet at the barrier behind it",
 }
 

@@ -99,7 +99,8 @@ class CudaLoadedKernel:
         if self._needs_ranks is not None:
             raise UnsupportedError(
                 f"{self._where}it waits for other ranks of {self._needs_ranks.group}: call sk.connect_ranks(kernel, "
-                "store) in the process of each rank first, all on one GPU, or run it with sk.emulate_ranks"
+                "store) in the process of each rank first, all on one GPU, or run it with sk.emulate_ranks. For a "
+                "profile with detail compile it with profiling=1: only the kernel that was connected can be launched"
             )
 
     # launching

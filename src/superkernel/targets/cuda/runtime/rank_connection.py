@@ -14,8 +14,9 @@ from ....errors import LaunchError, UnsupportedError, shown
 from ....model.collective_digest import collective_digest
 from ....model.collectives import Collective
 from ....model.graph import Graph
-from ....model.rank_sequence import RankCircleError, RankSequences
+from ....model.rank_sequence import RankSequences
 from ....plan import Plan
+from ...ranks.rank_orders import settle_orders
 from ...ranks.store_exchange import Store
 from .device import CudaDevice
 from .rank_windows import RankWindows
@@ -47,17 +48,12 @@ class RankConnection:
         self._stream: int | None = None
         _refuse_options(plan, self._where)
         self._groups: dict[str, RankWindows] = {}
-        sequences, circle = RankSequences(graph), ""
+        sequences = RankSequences(graph)
         try:
             # by name: two ranks then never wait for each other in different groups
             for name in sorted({collective.group.name for collective in graph.collectives}):
-                try:
-                    self._groups[name] = self._windows_of(name, store, sequences)
-                except RankCircleError as error:  # the ranks of the other groups learn of it when they meet
-                    circle = circle or str(error)
-            if circle:
-                self.fail(circle)
-                raise LaunchError(circle)
+                self._groups[name] = self._windows_of(name, store, sequences)
+            settle_orders(sequences, [windows.talk(store) for windows in self._groups.values()])
         except (LaunchError, UnsupportedError) as error:
             self.close(waits=False)
             raise type(error)(f"{self._where}{error}") from error

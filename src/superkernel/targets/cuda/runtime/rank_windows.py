@@ -22,6 +22,7 @@ from ....model.ranks import RankGroup
 from ....model.window_layout import ALIGNMENT, ARRIVED, RANK_LINE
 from ...ranks.membership import GivenUpError, introduce
 from ...ranks.process_identity import SHARED_MEMORY
+from ...ranks.rank_orders import RankTalk
 from ...ranks.rank_records import RankRecords
 from ...ranks.rank_session import meet
 from ...ranks.shared_file import SharedFile
@@ -58,14 +59,14 @@ class RankWindows:
             self._nbytes += -(-nbytes // ALIGNMENT) * ALIGNMENT
         self._file: SharedFile | None = None
         self._memory: RankMemory | None = None
-        self._closed = False
+        self._closed, self._timeout_s, self._prefix = False, timeout_s, ""
         if group.size == 1:
             self._memory = RankMemory.make(device, self._nbytes, self._where)
             return
         self._session = meet(store, group, timeout_s)
         self._processes = self._session.processes
-        prefix = f"superkernel/{group.name}/{self._session.token}/gpu"
-        exchange = StoreExchange(store, group, prefix, timeout_s)
+        self._prefix = f"superkernel/{group.name}/{self._session.token}/gpu"
+        exchange = StoreExchange(store, group, self._prefix, timeout_s)
         try:
             self._check_members(exchange, stated, sequences, folder)
             self._check_device(exchange, share)
@@ -169,6 +170,16 @@ class RankWindows:
         for place, each in enumerate(said):
             self._raise_said(place, each)
         return said
+
+    def talk(self, store: Store) -> RankTalk:
+        """With the ranks of the group, who have opened the memory."""
+        return RankTalk(
+            store,
+            self.group,
+            self._prefix,
+            self._timeout_s,
+            lambda missing: self._ended_meanwhile(missing) or self.trouble(),
+        )
 
     def _raise_said(self, place: int, said: Said) -> None:
         if "error" in said:

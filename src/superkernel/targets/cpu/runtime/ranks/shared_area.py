@@ -25,6 +25,7 @@ from .....model.ranks import RankGroup
 from .....model.window_layout import FAILED, PAGE, RANK_LINE, WindowLayout, next_round
 from ....ranks.membership import GivenUpError, introduce
 from ....ranks.process_identity import SHARED_MEMORY, ProcessIdentity
+from ....ranks.rank_orders import RankTalk
 from ....ranks.rank_records import RankRecords
 from ....ranks.rank_session import RankSession
 from ....ranks.shared_file import SharedFile
@@ -89,7 +90,8 @@ class SharedArea:
         self._guard = threading.Lock()
         self._session, self._sequences = session, sequences
         while True:
-            exchange = _next_exchange(store, group, session, timeout_s)
+            self._prefix = _next_prefix(session, group)
+            exchange = StoreExchange(store, group, self._prefix, timeout_s)
             try:
                 self._make(exchange, windows, digest, listing, folder)
                 break
@@ -180,6 +182,18 @@ class SharedArea:
         if failed := self._records.failed(besides=self.group.rank):
             place, reason = failed
             raise LaunchError(f"{self._where}{names_of(self.group, [place])} has failed: {reason}. {_AGAIN}")
+
+    # --- before the first round
+
+    def talk(self, store: Store) -> RankTalk:
+        """With the ranks of the group, who have this memory. The area keeps no store: its host may end sooner."""
+        return RankTalk(store, self.group, self._prefix, self.timeout_s, self._gone)
+
+    def _gone(self, missing: Missing) -> str:
+        failed = self._records.failed(besides=self.group.rank)
+        if failed is not None and failed[0] in missing:
+            return f"{self._where}{names_of(self.group, [failed[0]])} has failed: {failed[1]}. {_AGAIN}"
+        return self._ended(missing)
 
     # --- failures
 
@@ -300,13 +314,8 @@ _AGAIN = "Create the process group again, or restart all ranks"
 
 def announce_left_out(store: Store, group: RankGroup, session: RankSession, reason: str) -> None:
     """In place of an area: this rank leaves its collectives to torch. Ranks that make an area for them fail."""
-    exchange = _next_exchange(store, group, session, DEFAULT_TIMEOUT_S)
+    exchange = StoreExchange(store, group, _next_prefix(session, group), DEFAULT_TIMEOUT_S)
     exchange.say("member", {"error": f"it leaves collectives to torch that others fuse: {reason}"})
-
-
-def _next_exchange(store: Store, group: RankGroup, session: RankSession, timeout_s: float) -> StoreExchange:
-    number = _next_number(session, group)
-    return StoreExchange(store, group, f"superkernel/{group.name}/{session.token}/{number}", timeout_s)
 
 
 def _release(watch: RankWatch, file: SharedFile, pid: int) -> None:
@@ -316,11 +325,12 @@ def _release(watch: RankWatch, file: SharedFile, pid: int) -> None:
         file.close()
 
 
-def _next_number(session: RankSession, group: RankGroup) -> int:
+def _next_prefix(session: RankSession, group: RankGroup) -> str:
+    """Of the keys by which the ranks make their next area."""
     key = session.token, group.name, group.rank
     with _count_lock:
         number = _areas_made[key] = _areas_made.get(key, -1) + 1
-    return number
+    return f"superkernel/{group.name}/{session.token}/{number}"
 
 
 def _pages(nbytes: int) -> int:
