@@ -399,13 +399,26 @@ def suites(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool, int | None]
     """Two suites, of which the second fails; returns the calls."""
     calls: list[tuple[str, bool, int | None]] = []
 
-    def run(suite: str, quick: bool = False, cores: int | None = None) -> FakeResult:
+    def run(suite: str, quick: bool = False, cores: int | None = None, seconds: float | None = None) -> FakeResult:
+        assert seconds is None
         calls.append((suite, quick, cores))
         return FakeResult(suite, ok=suite == "boundary")
 
     monkeypatch.setattr(bench, "SUITES", {"boundary": "", "other": ""})
     monkeypatch.setattr(bench, "run", run)
     return calls
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["boundary", "--seconds", "9"], "--seconds belongs to collectives: suite 'boundary' always runs to its end"),
+        (["collectives", "--seconds", "0"], "--seconds must be above 0, not 0"),
+        (["cuda", "--seconds", "9"], "--seconds has no meaning for cuda: its suites use the whole device"),
+    ],
+)
+def test_the_time_of_a_bench_is_checked(shell: Shell, words: list[str], message: str) -> None:
+    assert shell("bench", *words) == Outcome(1, "", f"error: {message}\n")
 
 
 @pytest.mark.usefixtures("suites")

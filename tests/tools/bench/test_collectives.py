@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 from superkernel.errors import BuildError  # noqa: E402
 from superkernel.targets.collectives import CollectiveKind  # noqa: E402
-from superkernel.tools.bench import collectives  # noqa: E402
+from superkernel.tools.bench import collectives, rank_launch  # noqa: E402
 from superkernel.tools.bench.measure import Result  # noqa: E402
 from superkernel.tools.bench.rank_cases import CollectiveTask, size_name  # noqa: E402
 from superkernel.tools.bench.rank_chain import collective, reference  # noqa: E402
@@ -82,6 +82,23 @@ def test_a_rank_that_fails_ends_the_measurement_with_what_it_said(monkeypatch: p
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
     with pytest.raises(BuildError, match=r"(?s)rank 1 of the measurement ended with status 1.*this rank cannot go on"):
         run_ranks("failing_rank", RankShape(2, 1), CollectiveTask([], 1, 0, 0, 0))
+
+
+@pytest.mark.conformance  # it waits for most of a minute
+def test_ranks_that_take_too_long_are_ended_and_what_they_measured_is_kept(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setattr(rank_launch, "_GRACE_S", 20.0)  # for their start
+    found = run_ranks("slow_rank", RankShape(2, 1), CollectiveTask([], 1, 0, 0, 0), seconds=0.5)
+    assert found["notes"] == ["begun", "the ranks were ended 20 s after their 0.5 s; the rest is missing"]
+    assert capsys.readouterr().err == "first: 0.1 s, 0 s in all\n"
+
+
+def test_what_was_not_measured_has_no_figure() -> None:
+    result = Result("collectives", {"cores_used": 2})
+    collectives.report(result, {"checks": {}, "times": {}, "notes": ["the time was over"]}, RankShape(2, 1))
+    assert result.figures == result.comparisons == [] and result.notes == ["the time was over"]
 
 
 @pytest.mark.conformance
