@@ -24,7 +24,7 @@ def share_of_alone(threads: int) -> float:
     """The speed of each of so many threads that compute at the same time, to that of one alone."""
     loop = clock().time_arithmetic
     loop.restype, loop.argtypes = ctypes.c_double, (ctypes.c_int64,)
-    shares = []
+    shares: list[float] = []
     with ThreadPoolExecutor(threads) as pool:
         for _ in range(_SAMPLES):
             alone = loop(_STEPS)
