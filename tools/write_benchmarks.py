@@ -178,11 +178,23 @@ A table for each way of calling: back to back; at a fixed rate, asleep between c
 processes beside. Back to back are 10,000 calls of ours, and of a peer as many as take four seconds; the others are up
 to 2,000 calls. Cells are p50 / p99 / max of single calls in us, and the threads.
 
-What the 2-core machine itself adds, measured beside the last results, p99 to p50 at 1000 calls a second: an empty
-Python function 5.2, a C function called by ctypes 3.8, `numpy.empty` 4.4, the sum of 256 KB by numpy 2.6, 22 us of
-dependent multiplications in a C program 1.2 to 2.5. A loop that only reads the clock is interrupted 1,800 times a
-second, half of the times for more than 14 us. After a pause the caches of a core are cold, more or less so from call to
-call.
+A ratio is the median of the ratios of ten rounds, of each round's medians: the two processors of the virtual machine
+are at times two cores and at times the hardware threads of one, where every runner with two threads takes 1.2 to 1.8
+times as long (ours of the encoder 430 us instead of 285, OpenVINO 600 instead of 360, ONNX Runtime 700 instead of 385).
+Before each round, threads of arithmetic show which it is, and the suite waits some seconds for cores; the notes say how
+long.
+
+Calls at a rate are timed by a loop in C, for every runner: it sleeps until a call is due (`clock_nanosleep`), and calls
+the runner's function of Python (`PyObject_CallNoArgs`). A runner that is too slow for 1000 calls a second is measured
+at the largest of 100, 10, ... that leaves it idle for half of the time. Our package is also called by its C API
+(`sk_run_index`), with the default way to wait and with `wait="spin"`, where a thread of the model keeps its processor
+and runs short plans; beside them an empty function of Python and of C.
+
+What a pause of a millisecond does on the 2-core machine, a virtual one whose processors are given to others while they
+are idle, p99 to p50 of single C functions: 16 us of dependent multiplications 1.1, which need no memory; reading 256 KB
+on pages of 4 KB 3.5, on huge pages 1.4. The policy takes 4.8 us with warm caches, 6 with a cold L2, 20 with weights and
+code in memory, 31 with nothing cached at all: one of a hundred calls is of the last two kinds. So code and small
+weights are on huge pages, and prefetching them when a call begins was tried and is no faster.
 
 `python3 -m superkernel.tools.bench.package_short results.json --cores 16 --seconds 200` measures the same figures with
 fewer calls, within a given time, and needs no installed package: `PYTHONPATH=src` is enough.

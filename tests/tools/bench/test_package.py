@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from handmade_package import WEIGHT, write_handmade  # noqa: E402
+
+from superkernel.package.model import load_model  # noqa: E402
 from superkernel.tools import bench  # noqa: E402
 from superkernel.tools.bench import package, package_short, package_workloads, workloads  # noqa: E402
+from superkernel.tools.bench.call_rate import RunFromC, python_calls_at_rate  # noqa: E402
 from superkernel.tools.bench.latency import TimedRunner, latency_of, times_in_turns, times_of_calls  # noqa: E402
-from superkernel.tools.bench.measure import Comparison, Result, Timing  # noqa: E402
+from superkernel.tools.bench.measure import Result, Timing  # noqa: E402
 from superkernel.tools.bench.package_peers import AOT, ONNX, OPENVINO, missing, tensors_of  # noqa: E402
 from superkernel.tools.bench.package_workloads import PackageWorkload, decode_with_states  # noqa: E402
 from superkernel.tools.bench.workloads import Workload  # noqa: E402
@@ -54,10 +59,47 @@ def test_a_slow_runner_makes_fewer_calls() -> None:
 def test_calls_at_a_rate_begin_when_they_are_due() -> None:
     begun: list[float] = []
     start = time.perf_counter()
-    times = times_of_calls(lambda: begun.append(time.perf_counter()), 20, rate=2000.0)
+    times = python_calls_at_rate(lambda: begun.append(time.perf_counter()), 20, 2000.0)
     assert len(times) == 20
     for number, moment in enumerate(begun, 1):
         assert moment - start >= number / 2000 - 1e-6  # later on a busy machine, never earlier
+    assert len(python_calls_at_rate(lambda: None, 20, 2000.0, seconds=0)) == 1
+
+
+def test_a_call_that_raises_ends_the_loop() -> None:
+    def refuse() -> None:
+        raise LookupError("refused")
+
+    with pytest.raises(LookupError, match="refused"):
+        python_calls_at_rate(refuse, 3, 1e4)
+
+
+def test_a_package_runs_from_c_at_a_rate(tmp_path: Path) -> None:
+    x, y = np.arange(8, dtype=np.float32).reshape(2, 4), np.full((2, 4), 2, np.float32)
+    run = RunFromC(load_model(write_handmade(tmp_path / "hand.sk")), [x, y])
+    run.results[0][:] = 0
+    assert len(run.at_rate(5, 1e4)) == 5 and run.back_to_back(2) > 0
+    np.testing.assert_array_equal(run.results[0], x + y * WEIGHT)
+    run.close()
+    with pytest.raises(RuntimeError, match="has failed"):
+        run.at_rate(1, 1e4)
+    assert len(RunFromC().at_rate(3, 1e4)) == 3
+
+
+def test_a_runner_is_left_before_the_next_one_is_entered() -> None:
+    steps: list[str] = []
+    runners = {
+        name: TimedRunner(
+            name,
+            1,
+            lambda: None,
+            lambda name=name: steps.append(f"+{name}"),
+            lambda name=name: steps.append(f"-{name}"),
+        )  # type: ignore[misc]
+        for name in "ab"
+    }
+    times_in_turns(runners, calls=2, rounds=1, rate=1e4)
+    assert steps == ["+a", "-a", "+b", "-b"]
 
 
 def test_each_runner_gets_the_number_of_threads_that_is_faster_for_it() -> None:
@@ -78,11 +120,11 @@ def test_the_rate_leaves_idle_gaps_to_the_slowest_runner(slowest_us: float, rate
 
 
 def test_figures_compare_with_the_best_of_those_that_compile_ahead_of_time() -> None:
-    peers = (timing("eager", 5), timing(AOT, 40), timing(ONNX, 30), timing(OPENVINO, 35))
+    to_ours = {"package": 1.0, "eager": 0.5, AOT: 4.0, ONNX: 3.0, OPENVINO: 3.5}
     net = Workload("net", lambda: None, ())
-    [figure] = package.ratios(PackageWorkload(net, 1.5), Comparison("net", timing("package", 10), peers))
+    [figure] = package.ratios(PackageWorkload(net, 1.5), to_ours)
     assert (figure.name, figure.value, figure.limit, figure.met) == (f"net: {ONNX} to ours", 3.0, 1.5, True)
-    convolution = package.ratios(PackageWorkload(net, None), Comparison("net", timing("package", 32), peers))
+    convolution = package.ratios(PackageWorkload(net, None), to_ours | {ONNX: 0.9})
     assert [(figure.limit, figure.met) for figure in convolution] == [(1.0, True), (1.0, False)]
 
 

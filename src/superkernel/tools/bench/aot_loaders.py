@@ -6,6 +6,7 @@ without this package; so each loader is tried in a process of its own before it 
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,7 @@ import torch
 
 Run = Callable[[list[torch.Tensor]], Any]
 TRIAL_SECONDS = 30.0
+_KNOWN = "SUPERKERNEL_BENCH_AOT_LOADER"  # for child processes: the loader that works, or nothing
 
 
 class AotLoader(Enum):
@@ -43,11 +45,17 @@ def load(path: Path, loader: AotLoader) -> Run:
 @cache
 def working_loader() -> AotLoader | None:
     """The first loader that loads a layer of 8 numbers in a process of its own; None: none does."""
+    if _KNOWN in os.environ:
+        return AotLoader(os.environ[_KNOWN]) if os.environ[_KNOWN] else None
     layer, x = torch.nn.Linear(8, 8).eval(), torch.ones(1, 8)
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         path = Path(folder, "layer.pt2")
         torch._inductor.aoti_compile_and_package(torch.export.export(layer, (x,)), package_path=str(path))
         return next((loader for loader in AotLoader if _loads(loader, path)), None)
+
+
+def keep_for_children(loader: AotLoader | None) -> None:
+    os.environ[_KNOWN] = loader.value if loader else ""
 
 
 def _loads(loader: AotLoader, path: Path) -> bool:

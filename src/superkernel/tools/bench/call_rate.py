@@ -21,13 +21,13 @@ Times = np.ndarray[tuple[int], np.dtype[np.float64]]
 _LONGEST_NS = 10**18
 
 
-_clock = cache(load_clock)
+clock = cache(load_clock)
 
 
 @cache
 def _python() -> tuple[Any, int, int]:
     """The loop for functions of Python, which keeps the interpreter's lock, and the two functions that it needs."""
-    loop = ctypes.PyDLL(_clock()._name).time_objects_at_rate
+    loop = ctypes.PyDLL(clock()._name).time_objects_at_rate
     loop.restype = c_int64
     call, forget = (ctypes.cast(ctypes.pythonapi[name], c_void_p) for name in ("PyObject_CallNoArgs", "Py_DecRef"))
     assert call.value is not None and forget.value is not None
@@ -56,7 +56,7 @@ class RunFromC:
     def __init__(self, model: Any | None = None, inputs: Sequence[Any] = ()) -> None:
         self._model, self._inputs = model, list(inputs)
         self.results: list[Any] = []
-        run, context = _clock().run_nothing, None
+        run, context = clock().run_nothing, None
         if model is not None:
             returned = model(*inputs)
             self.results = list(returned) if isinstance(returned, tuple) else [returned]
@@ -67,12 +67,12 @@ class RunFromC:
 
     def back_to_back(self, calls: int) -> float:
         """Microseconds per call."""
-        loop = _clock().time_runs
+        loop = clock().time_runs
         loop.restype = c_double
         return float(loop(*self._arguments, c_int64(calls)))
 
     def at_rate(self, calls: int, rate: float, seconds: float = math.inf) -> Times:
-        loop = _clock().time_runs_at_rate
+        loop = clock().time_runs_at_rate
         loop.restype = c_int64
         return _timed(loop, self._arguments, calls, rate, seconds)
 

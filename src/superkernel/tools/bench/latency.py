@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from .call_rate import Times, python_calls_at_rate
-from .measure import Latency, Timing
+from .measure import Latency, Timing, ratio_by_round
 
 SETTLE_S = 0.2  # before a runner's calls: threads of the runner before it spin for up to 0.1 s, then they sleep
 LEAD = 20  # calls before those that are timed
@@ -50,7 +50,22 @@ def times_in_turns(
     rate: float | None = None,
     seconds: float = math.inf,
     unlimited: Collection[str] = (),
+    before_round: Callable[[], None] = lambda: None,
 ) -> dict[str, Times]:
+    """The times of all rounds together; see rounds_in_turns."""
+    taken = rounds_in_turns(runners, calls, rounds, rate, seconds, unlimited, before_round)
+    return {name: np.concatenate(parts) for name, parts in taken.items()}
+
+
+def rounds_in_turns(
+    runners: Mapping[str, TimedRunner],
+    calls: int,
+    rounds: int,
+    rate: float | None = None,
+    seconds: float = math.inf,
+    unlimited: Collection[str] = (),
+    before_round: Callable[[], None] = lambda: None,
+) -> dict[str, list[Times]]:
     """Every runner calls `calls` / `rounds` times a round, in another order each round; `rate`: calls a second.
 
     A runner that needs more than `seconds` for all makes fewer calls, except those that are `unlimited`.
@@ -58,6 +73,7 @@ def times_in_turns(
     taken: dict[str, list[Times]] = {name: [] for name in runners}
     order = list(runners)
     for index in range(rounds):
+        before_round()
         for name in order[index % len(order) :] + order[: index % len(order)]:
             runner = runners[name]
             runner.enter()
@@ -70,7 +86,12 @@ def times_in_turns(
                 times_of_calls(runner.call, count, limit) if rate is None else runner.times_at_rate(count, rate, limit)
             )
             runner.leave()
-    return {name: np.concatenate(parts) for name, parts in taken.items()}
+    return taken
+
+
+def ratio_of_rounds(times: Sequence[Times], others: Sequence[Times]) -> float:
+    """The median of the ratios of each round's medians: the machine's speed affects both sides of a round."""
+    return ratio_by_round([float(np.median(part)) for part in times], [float(np.median(part)) for part in others])
 
 
 def times_of_calls(call: Callable[[], object], calls: int, seconds: float = math.inf) -> Times:

@@ -144,6 +144,15 @@ class Result:
         """The cores of every runner."""
         return int(self.machine["cores_used"])
 
+    def add(self, other: Result) -> None:
+        """What was measured in another process on the same machine."""
+        self.checks |= other.checks
+        self.timings += other.timings
+        self.comparisons += other.comparisons
+        self.figures += other.figures
+        self.latencies += other.latencies
+        self.notes += other.notes
+
     @property
     def ok(self) -> bool:
         """Whether every timed result is right; whether the figures are met is not part of this."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from . import first_call
 from .call_rate import Times
-from .latency import TimedRunner, latency_of, times_in_turns, timing_of
+from .core_speed import CoreWaits
+from .latency import TimedRunner, latency_of, ratio_of_rounds, rounds_in_turns, times_in_turns, timing_of
 from .loaded import busy_processes
 from .measure import Comparison, Figure, Result
 from .package_costs import cost_of_python, costs_of_loading
@@ -83,19 +85,23 @@ def compare(result: Result, item: PackageWorkload, folder: Path, effort: Effort)
     name = item.workload.name
     variants = [prepared for threads in sorted({1, result.cores}) for prepared in prepare_all(item, folder, threads)]
     check(result, item, variants)
-    chosen = with_best_threads([prepared.runner for prepared in variants])
+    cores = CoreWaits(result.cores)
+    chosen = with_best_threads([prepared.runner for prepared in variants], cores.wait)
     if AOT not in chosen:
         result.notes.append(f"{name}: {AOT} was not measured: torch's loaders end the process on this machine")
     elif effort.frozen and (frozen := prepare_ahead_of_time(item.workload, folder, chosen[AOT].threads, frozen=True)):
         check(result, item, [frozen])
         chosen[AOT_FROZEN] = frozen.runner
     unlimited = [PACKAGE] if effort.all_of_ours else []
-    times = times_in_turns(chosen, effort.calls, ROUNDS, seconds=effort.seconds, unlimited=unlimited)
+    rounds = rounds_in_turns(chosen, effort.calls, ROUNDS, None, effort.seconds, unlimited, cores.wait)
+    times = {runner: np.concatenate(parts) for runner, parts in rounds.items()}
     record(result, name, BACK_TO_BACK, chosen, times)
+    if cores.count:
+        result.notes.append(f"{name}: {cores.note()}")
     ours, *peers = (timing_of(runner, taken) for runner, taken in times.items())
     compared = Comparison(name, ours, tuple(peers))
     result.comparisons.append(compared)
-    result.figures += ratios(item, compared)
+    result.figures += ratios(item, {peer: ratio_of_rounds(rounds[peer], rounds[PACKAGE]) for peer in rounds})
 
     compare_at_rates(result, item, folder, chosen, {timing.name: timing.median for timing in (ours, *peers)}, effort)
     with busy_processes(2):
@@ -161,9 +167,12 @@ def check(result: Result, item: PackageWorkload, variants: Sequence[Prepared]) -
             )
 
 
-def with_best_threads(runners: Sequence[TimedRunner]) -> dict[str, TimedRunner]:
+def with_best_threads(
+    runners: Sequence[TimedRunner], before_round: Callable[[], None] = lambda: None
+) -> dict[str, TimedRunner]:
     """By name, each with the number of threads with which half of some calls, in turns, take the least time."""
-    times = times_in_turns({f"{r.name}, {r.threads}": r for r in runners}, TRIAL_CALLS, TRIAL_ROUNDS)
+    named = {f"{runner.name}, {runner.threads}": runner for runner in runners}
+    times = times_in_turns(named, TRIAL_CALLS, TRIAL_ROUNDS, before_round=before_round)
     best: dict[str, tuple[float, TimedRunner]] = {}
     for runner, taken in zip(runners, times.values(), strict=True):
         median = timing_of(runner.name, taken).median
@@ -178,17 +187,17 @@ def record(
     result.latencies += [latency_of(workload, condition, runners[name], taken) for name, taken in times.items()]
 
 
-def ratios(item: PackageWorkload, compared: Comparison) -> list[Figure]:
+def ratios(item: PackageWorkload, to_ours: Mapping[str, float]) -> list[Figure]:
     """The promised ratios: to the best of those that compile ahead of time; of the convolution net to AOTInductor."""
-    medians = {peer.name: peer.median for peer in compared.peers if peer.name in AHEAD_OF_TIME}
-    ours = compared.ours.median
+    ahead = {peer: ratio for peer, ratio in to_ours.items() if peer in AHEAD_OF_TIME}
+    name = item.workload.name
     if item.limit is not None:
-        best = min(medians, key=lambda name: medians[name], default=None)
-        return [Figure(f"{compared.name}: {best} to ours", medians[best] / ours, item.limit, True)] if best else []
-    ahead = [medians[name] for name in (AOT, AOT_FROZEN) if name in medians]
-    figures = [Figure(f"{compared.name}: {AOT} to ours", min(ahead) / ours, 1.0, True)] if ahead else []
-    if ONNX in medians:
-        figures.append(Figure(f"{compared.name}: {ONNX} to ours (a goal)", medians[ONNX] / ours, 1.0, True))
+        best = min(ahead, key=lambda peer: ahead[peer], default=None)
+        return [Figure(f"{name}: {best} to ours", ahead[best], item.limit, True)] if best else []
+    aot = [ahead[peer] for peer in (AOT, AOT_FROZEN) if peer in ahead]
+    figures = [Figure(f"{name}: {AOT} to ours", min(aot), 1.0, True)] if aot else []
+    if ONNX in ahead:
+        figures.append(Figure(f"{name}: {ONNX} to ours (a goal)", ahead[ONNX], 1.0, True))
     return figures
 
 

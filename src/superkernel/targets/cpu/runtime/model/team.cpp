@@ -157,6 +157,20 @@ uint32_t Team::await_call(uint32_t seen) {
     return call_.load(std::memory_order_acquire);
 }
 
+// The system may wake a thread on the processor of its caller although another one is idle, again and again where both
+// sleep most of the time; each then waits for the other's time slice at every step of a plan. Such a thread moves.
+void Team::leave_processor_of_caller() const {
+    const int here = sched_getcpu();
+    if (here != caller_processor_.load(std::memory_order_relaxed) || !processors_.empty()) return;
+    cpu_set_t allowed, others;
+    if (here < 0 || here >= CPU_SETSIZE || sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+    others = allowed;
+    CPU_CLR(here, &others);
+    if (CPU_COUNT(&others) > 0 && sched_setaffinity(0, sizeof others, &others) == 0) {
+        sched_setaffinity(0, sizeof allowed, &allowed);  // it stays where it is now until it is moved
+    }
+}
+
 // True: all threads have joined the call, and its work begins.
 bool Team::join_call(uint32_t number, int core) {
     uint64_t word = formation_.load(std::memory_order_acquire);
@@ -176,6 +190,7 @@ void Team::serve(int core) {
     for (;;) {
         seen = await_call(seen);
         if (ending_.load()) return;
+        leave_processor_of_caller();
         if (!join_call(seen, core)) continue;
         work_(data_, core);
         done_.fetch_add(1);
@@ -195,6 +210,7 @@ SK_CALL_PATH bool Team::gather(int cores, Work work, void* data, uint64_t patien
     work_ = work;
     data_ = data;
     done_.store(0, std::memory_order_relaxed);
+    caller_processor_.store(sched_getcpu(), std::memory_order_relaxed);
     const uint32_t number = call_.load(std::memory_order_relaxed) + 1;
     formation_.store(formation(number, cores), std::memory_order_release);
     call_.store(number);
