@@ -217,8 +217,8 @@ what Inductor compiled. torch's symmetric memory does not support the CPU. The s
 - *The decode step*: batch 1, six layers, sharded by `parallelize_module`; logits are gathered. Each runner has weights
   and caches of its own; all are compared with the whole model in eager mode.
 
-`--seconds 170` leaves out what does not fit into the time, the largest sizes first; the figures are measured before
-all else. A workload whose calls are long has fewer rounds, at least five.
+`--seconds 170` leaves out what does not fit into the time: the figures are measured first, then all_reduce in all
+sizes, then the others by size. A workload whose calls are long has fewer rounds, at least five.
 
 What this does not establish: anything about several machines or GPUs, and little about a machine that others keep busy:
 ranks wait for each other, and a rank without a processor holds up all.

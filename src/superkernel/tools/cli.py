@@ -254,7 +254,9 @@ def bench_command(
     cores: Annotated[int | None, typer.Option(metavar="N", help="For us and for every peer; otherwise 2.")] = None,
     seconds: Annotated[
         float | None,
-        typer.Option(metavar="S", help="Of collectives: leave out what does not fit into them, the large sizes first."),
+        typer.Option(
+            metavar="S", help="Of collectives: leave out what does not fit into them; the figures come first."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -25,7 +25,7 @@ Times = Mapping[str, list[float]]  # by runner: us per round
 
 
 def run(quick: bool = False, cores: int = CORES, seconds: float | None = None) -> Result:
-    """`seconds`: what does not fit into them is left out, the largest sizes first."""
+    """`seconds`: what does not fit into them is left out."""
     shape = rank_shape(cores)
     sizes, rounds, width = (QUICK_SIZES, 7, 0) if quick else (SIZES, 21, WIDTH)
     task = CollectiveTask(list(sizes), rounds, SMALL, LARGE, width)

@@ -88,7 +88,10 @@ def main(words: Sequence[str]) -> int:
 
 
 def workloads(measured: Measured, task: CollectiveTask, told: RankTask) -> dict[str, Callable[[], None]]:
-    """By name. What the figures need comes first, the largest sizes last: those are left out when the time is over."""
+    """By name, in the order in which they matter: what does not fit into the time is left out.
+
+    What the figures need comes first, then all_reduce in all sizes, then the others by size.
+    """
     compiled = {
         kind: compile_anew(_functional_chain(kind, told.ranks), "inductor", {}, dynamic=True) for kind in CollectiveKind
     }
@@ -97,7 +100,8 @@ def workloads(measured: Measured, task: CollectiveTask, told: RankTask) -> dict[
         return lambda: latency(measured, kind, nbytes, compiled[kind], task, told)
 
     first = (CollectiveKind.ALL_REDUCE, task.small_bytes)
-    others = [(kind, nbytes) for nbytes in task.sizes for kind in CollectiveKind if (kind, nbytes) != first]
+    by_size = [(kind, nbytes) for nbytes in task.sizes for kind in CollectiveKind if (kind, nbytes) != first]
+    others = sorted(by_size, key=lambda workload: workload[0] is not CollectiveKind.ALL_REDUCE)
     found: dict[str, Callable[[], None]] = {workload_name(*first): latency_of(*first)}
     found["boundaries"] = lambda: boundaries(measured, task, told)
     found[f"all_reduce beside {COPY_ADD}"] = lambda: share_of_copying(measured, task, told)
