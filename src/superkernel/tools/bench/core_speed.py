@@ -1,8 +1,7 @@
 """bench.core_speed: threads of arithmetic -> whether processors are cores: on virtual machines they may share one.
 
-A virtual machine has its processors now on two cores, now on the two hardware threads of one, for seconds or minutes;
-work of two threads then takes up to twice as long, for every runner. What is measured on some number of cores waits
-for them, within limits.
+A virtual machine may have its processors on the hardware threads of one core; work of two threads then takes up to
+twice as long, for every runner. What is measured on some number of cores waits for them, within limits.
 """
 
 from __future__ import annotations
