@@ -14,7 +14,14 @@ from handmade_package import WEIGHT, write_handmade  # noqa: E402
 
 from superkernel.package.model import load_model  # noqa: E402
 from superkernel.tools import bench  # noqa: E402
-from superkernel.tools.bench import package, package_short, package_workloads, workloads  # noqa: E402
+from superkernel.tools.bench import (  # noqa: E402
+    aot_loaders,
+    package,
+    package_peers,
+    package_short,
+    package_workloads,
+    workloads,
+)
 from superkernel.tools.bench.call_rate import RunFromC, python_calls_at_rate  # noqa: E402
 from superkernel.tools.bench.latency import TimedRunner, latency_of, times_in_turns, times_of_calls  # noqa: E402
 from superkernel.tools.bench.measure import Result, Timing  # noqa: E402
@@ -159,12 +166,32 @@ def test_the_workloads_are_those_of_the_table_and_the_stateless_decoder_is_the_d
     }  # fmt: skip
 
 
-def test_the_short_suite_says_which_workloads_it_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_short_suite_says_which_workloads_it_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(package_short, "compile_all", lambda folders, cores, seconds: ["compiled nothing"])
-    result = package_short.run_short(1, 0.0)
+    result = package_short.run_short(1, 0.0, tmp_path / "results.json")
     left_out = [note for note in result.notes if note.endswith("was not measured: the time was over")]
     assert len(left_out) == package_workloads.WORKLOAD_COUNT and not result.comparisons
     assert "compiled nothing" in result.notes
+
+
+def test_a_loader_that_fails_in_a_process_of_its_own_is_not_used(tmp_path: Path) -> None:
+    (tmp_path / "layer.pt2").write_bytes(b"not a package")
+    assert not aot_loaders._loads(aot_loaders.AotLoader.CONTAINER, tmp_path / "layer.pt2")
+
+
+def test_where_the_loaders_of_torch_crash_nothing_is_compiled_for_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(aot_loaders, "_assumed", [None])
+    workload = package_short.workload_of(0).workload
+    assert package_peers.prepare_ahead_of_time(workload, tmp_path, 1, frozen=False) is None
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_loader_that_another_process_found_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aot_loaders, "_assumed", [])
+    aot_loaders.assume_loader(aot_loaders.AotLoader.CONTAINER)
+    assert aot_loaders.working_loader() is aot_loaders.AotLoader.CONTAINER
 
 
 def test_the_short_suite_registers_the_back_end_where_nothing_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:

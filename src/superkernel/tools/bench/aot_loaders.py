@@ -6,7 +6,6 @@ without this package; so each loader is tried in a process of its own before it 
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -20,13 +19,15 @@ from typing import Any, cast
 import torch
 
 Run = Callable[[list[torch.Tensor]], Any]
-TRIAL_SECONDS = 30.0
-_KNOWN = "SUPERKERNEL_BENCH_AOT_LOADER"  # for child processes: the loader that works, or nothing
+TRIAL_SECONDS = 60.0
 
 
 class AotLoader(Enum):
     PACKAGE = "package"  # the one that aoti_load_package uses
     CONTAINER = "container"  # the one below it, which takes the shared object of the package
+
+
+_assumed: list[AotLoader | None] = []  # what another process has found
 
 
 def load(path: Path, loader: AotLoader) -> Run:
@@ -42,20 +43,23 @@ def load(path: Path, loader: AotLoader) -> Run:
     return cast(Run, container.run)
 
 
-@cache
 def working_loader() -> AotLoader | None:
     """The first loader that loads a layer of 8 numbers in a process of its own; None: none does."""
-    if _KNOWN in os.environ:
-        return AotLoader(os.environ[_KNOWN]) if os.environ[_KNOWN] else None
+    return _assumed[0] if _assumed else _found_loader()
+
+
+def assume_loader(loader: AotLoader | None) -> None:
+    """What another process has found is not tried again."""
+    _assumed[:] = [loader]
+
+
+@cache
+def _found_loader() -> AotLoader | None:
     layer, x = torch.nn.Linear(8, 8).eval(), torch.ones(1, 8)
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         path = Path(folder, "layer.pt2")
         torch._inductor.aoti_compile_and_package(torch.export.export(layer, (x,)), package_path=str(path))
         return next((loader for loader in AotLoader if _loads(loader, path)), None)
-
-
-def keep_for_children(loader: AotLoader | None) -> None:
-    os.environ[_KNOWN] = loader.value if loader else ""
 
 
 def _loads(loader: AotLoader, path: Path) -> bool:

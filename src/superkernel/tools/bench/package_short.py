@@ -24,7 +24,7 @@ import torch
 
 from ...errors import SuperKernelError
 from ...frontend.export.export import export
-from .aot_loaders import keep_for_children, working_loader
+from .aot_loaders import AotLoader, assume_loader, working_loader
 from .measure import Result, describe_machine
 from .package import Effort, compare, missing_peers
 from .package_costs import cost_of_python, costs_of_loading
@@ -34,6 +34,7 @@ from .peers import INDUCTOR, OURS, fresh_caches, prepare, threads
 
 SHORT = Effort(3000, 0.6, 0.8, 0.2, all_of_ours=False, frozen=False)
 _COMMAND = (sys.executable, "-m", "superkernel.tools.bench.package_short")
+_NO_LOADER = "none"
 COMPILE_SHARE = 0.5  # of the time, after which compilations that are not done are given up
 
 
@@ -80,10 +81,9 @@ def compile_all(folders: list[Path], cores: int, seconds: float) -> list[str]:
     """Compiles for all ways to run the workloads; returns notes on those that were not done in time."""
     end = time.monotonic() + seconds
     started = start_all(folders, cores, "--compile")
-    loader = working_loader()  # tried meanwhile
-    keep_for_children(loader)
+    loads = working_loader() is not None  # tried meanwhile
     notes = await_all(started, end)
-    return notes + (await_all(start_all(folders, cores, "--compile-ahead"), end) if loader else [])
+    return notes + (await_all(start_all(folders, cores, "--compile-ahead"), end) if loads else [])
 
 
 def start_all(folders: list[Path], cores: int, option: str) -> list[subprocess.Popen[bytes]]:
@@ -122,7 +122,9 @@ def measure_workload(index: int, folder: Path, cores: int) -> Result:
 def measure_in_process(index: int, folder: Path, cores: int, seconds: float) -> Result | str:
     """In a process of its own: a runner that crashes ends that one. A string says why there is no result."""
     measured = folder / "measured.pickle"
-    command = [*_COMMAND, "--cores", str(cores), "--measure", str(index), str(folder), str(measured)]
+    loader = working_loader()
+    command = [*_COMMAND, "--cores", str(cores), "--loader", loader.value if loader else _NO_LOADER]
+    command += ["--measure", str(index), str(folder), str(measured)]
     try:
         status = subprocess.run(command, check=False, timeout=seconds).returncode
     except subprocess.TimeoutExpired:
@@ -176,6 +178,8 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=200.0)
     for option in COMPILERS:
         parser.add_argument(option, nargs=2, metavar=("INDEX", "FOLDER"), help="compile one workload, for the output")
+    loaders = [*(loader.value for loader in AotLoader), _NO_LOADER]
+    parser.add_argument("--loader", choices=loaders, help="of AOTInductor, for --measure")
     parser.add_argument("--measure", nargs=3, metavar=("INDEX", "FOLDER", "FILE"), help="measure one, for the output")
     chosen = parser.parse_args()
     faulthandler.enable()  # a peer that crashes says where
@@ -184,6 +188,8 @@ def main() -> int:
         if given:
             compile_one(int(given[0]), Path(given[1]), chosen.cores)
             return 0
+    if chosen.loader:
+        assume_loader(None if chosen.loader == _NO_LOADER else AotLoader(chosen.loader))
     if chosen.measure:
         index, folder, file = chosen.measure
         Path(file).write_bytes(pickle.dumps(measure_workload(int(index), Path(folder), chosen.cores)))
