@@ -181,9 +181,8 @@ to 2,000 calls. Cells are p50 / p99 / max of single calls in us, and the threads
 A ratio is the median of the ratios of ten rounds, of each round's medians. For seconds or minutes every runner with two
 threads takes 1.2 to 1.8 times as long on the virtual machine (ours of the encoder 430 us instead of 285, OpenVINO 600
 instead of 360, ONNX Runtime 700 instead of 385), while one thread takes as long as ever; medians of all calls would
-compare one runner's slow phase with another's fast one. Before each round, threads of arithmetic show whether the
-processors share a core; the suite waits some seconds where they do. They did not in the last results (see the notes),
-also in the slow phase, whose cause is not known: exchange between processors that are far apart is likely.
+compare one runner's slow phase with another's fast one. The cause is not known: threads of arithmetic, timed before
+each round of these results (see the notes), had the full speed of two cores in the slow phases as well.
 
 Calls at a rate are timed by a loop in C, for every runner: it sleeps until a call is due (`clock_nanosleep`), and calls
 the runner's function of Python (`PyObject_CallNoArgs`). A runner that is too slow for 1000 calls a second is measured

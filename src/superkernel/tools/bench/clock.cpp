@@ -83,18 +83,3 @@ extern "C" int64_t time_objects_at_rate(void* (*call)(void*), void (*forget)(voi
 
 // What a call costs that does nothing: a peer of runs.
 extern "C" int32_t run_nothing(void*, int32_t, int32_t, void* const*, void* const*) { return 0; }
-
-// Microseconds of arithmetic that keeps the units of one core busy and needs no memory.
-extern "C" double time_arithmetic(int64_t steps) {
-    typedef float Four __attribute__((vector_size(16)));
-    const auto start = Clock::now();
-    Four sums[8] = {};
-    const Four factor = Four{} + 0.999f;
-    for (int64_t i = 0; i < steps; ++i) {
-        for (Four& sum : sums) sum = sum * factor + factor;
-    }
-    for (int i = 1; i < 8; ++i) sums[0] += sums[i];
-    const volatile float kept = sums[0][0];
-    (void)kept;
-    return microseconds_each(start, 1);
-}

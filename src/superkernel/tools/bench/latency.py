@@ -44,17 +44,14 @@ def timing_of(runner: str, times: Times) -> Timing:
 
 
 def times_in_turns(
-    runners: Mapping[str, TimedRunner],
-    calls: int,
-    rounds: int,
-    rate: float | None = None,
-    seconds: float = math.inf,
-    unlimited: Collection[str] = (),
-    before_round: Callable[[], None] = lambda: None,
+    runners: Mapping[str, TimedRunner], calls: int, rounds: int, rate: float | None = None, seconds: float = math.inf
 ) -> dict[str, Times]:
     """The times of all rounds together; see rounds_in_turns."""
-    taken = rounds_in_turns(runners, calls, rounds, rate, seconds, unlimited, before_round)
-    return {name: np.concatenate(parts) for name, parts in taken.items()}
+    return together(rounds_in_turns(runners, calls, rounds, rate, seconds))
+
+
+def together(rounds: Mapping[str, Sequence[Times]]) -> dict[str, Times]:
+    return {name: np.concatenate(parts) for name, parts in rounds.items()}
 
 
 def rounds_in_turns(
@@ -64,7 +61,6 @@ def rounds_in_turns(
     rate: float | None = None,
     seconds: float = math.inf,
     unlimited: Collection[str] = (),
-    before_round: Callable[[], None] = lambda: None,
 ) -> dict[str, list[Times]]:
     """Every runner calls `calls` / `rounds` times a round, in another order each round; `rate`: calls a second.
 
@@ -73,7 +69,6 @@ def rounds_in_turns(
     taken: dict[str, list[Times]] = {name: [] for name in runners}
     order = list(runners)
     for index in range(rounds):
-        before_round()
         for name in order[index % len(order) :] + order[: index % len(order)]:
             runner = runners[name]
             runner.enter()

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from . import first_call
 from .call_rate import Times
-from .core_speed import CoreWaits
-from .latency import TimedRunner, latency_of, ratio_of_rounds, rounds_in_turns, times_in_turns, timing_of
+from .latency import TimedRunner, latency_of, ratio_of_rounds, rounds_in_turns, times_in_turns, timing_of, together
 from .loaded import busy_processes
 from .measure import Comparison, Figure, Result
 from .package_costs import cost_of_python, costs_of_loading
@@ -85,19 +83,16 @@ def compare(result: Result, item: PackageWorkload, folder: Path, effort: Effort)
     name = item.workload.name
     variants = [prepared for threads in sorted({1, result.cores}) for prepared in prepare_all(item, folder, threads)]
     check(result, item, variants)
-    cores = CoreWaits(result.cores)
-    chosen = with_best_threads([prepared.runner for prepared in variants], cores.wait)
+    chosen = with_best_threads([prepared.runner for prepared in variants])
     if AOT not in chosen:
         result.notes.append(f"{name}: {AOT} was not measured: torch's loaders end the process on this machine")
     elif effort.frozen and (frozen := prepare_ahead_of_time(item.workload, folder, chosen[AOT].threads, frozen=True)):
         check(result, item, [frozen])
         chosen[AOT_FROZEN] = frozen.runner
     unlimited = [PACKAGE] if effort.all_of_ours else []
-    rounds = rounds_in_turns(chosen, effort.calls, ROUNDS, None, effort.seconds, unlimited, cores.wait)
-    times = {runner: np.concatenate(parts) for runner, parts in rounds.items()}
+    rounds = rounds_in_turns(chosen, effort.calls, ROUNDS, seconds=effort.seconds, unlimited=unlimited)
+    times = together(rounds)
     record(result, name, BACK_TO_BACK, chosen, times)
-    if cores.count:
-        result.notes.append(f"{name}: {cores.note()}")
     ours, *peers = (timing_of(runner, taken) for runner, taken in times.items())
     compared = Comparison(name, ours, tuple(peers))
     result.comparisons.append(compared)
@@ -167,12 +162,9 @@ def check(result: Result, item: PackageWorkload, variants: Sequence[Prepared]) -
             )
 
 
-def with_best_threads(
-    runners: Sequence[TimedRunner], before_round: Callable[[], None] = lambda: None
-) -> dict[str, TimedRunner]:
+def with_best_threads(runners: Sequence[TimedRunner]) -> dict[str, TimedRunner]:
     """By name, each with the number of threads with which half of some calls, in turns, take the least time."""
-    named = {f"{runner.name}, {runner.threads}": runner for runner in runners}
-    times = times_in_turns(named, TRIAL_CALLS, TRIAL_ROUNDS, before_round=before_round)
+    times = times_in_turns({f"{r.name}, {r.threads}": r for r in runners}, TRIAL_CALLS, TRIAL_ROUNDS)
     best: dict[str, tuple[float, TimedRunner]] = {}
     for runner, taken in zip(runners, times.values(), strict=True):
         median = timing_of(runner.name, taken).median
