@@ -23,7 +23,13 @@ from superkernel.tools.bench import (  # noqa: E402
     workloads,
 )
 from superkernel.tools.bench.call_rate import RunFromC, python_calls_at_rate  # noqa: E402
-from superkernel.tools.bench.latency import TimedRunner, latency_of, times_in_turns, times_of_calls  # noqa: E402
+from superkernel.tools.bench.latency import (  # noqa: E402
+    TimedRunner,
+    latency_of,
+    rounds_in_turns,
+    times_in_turns,
+    times_of_calls,
+)
 from superkernel.tools.bench.measure import Result, Timing  # noqa: E402
 from superkernel.tools.bench.package_peers import AOT, ONNX, OPENVINO, missing, tensors_of  # noqa: E402
 from superkernel.tools.bench.package_workloads import PackageWorkload, decode_with_states  # noqa: E402
@@ -58,8 +64,10 @@ def test_a_slow_runner_makes_fewer_calls() -> None:
     made: list[str] = []
     names = ("ours", "fast", "slow")
     runners = {name: TimedRunner(name, 1, lambda name=name: made.append(name)) for name in names}  # type: ignore[misc]
-    times = times_in_turns(runners, calls=8, rounds=2, seconds=0, unlimited=["ours"])
-    assert {name: len(taken) for name, taken in times.items()} == {"ours": 8, "fast": 2, "slow": 2}
+    rounds = rounds_in_turns(runners, calls=8, rounds=2, seconds=0, unlimited=["ours"])
+    assert {name: [len(taken) for taken in parts] for name, parts in rounds.items()} == {
+        "ours": [4, 4], "fast": [1, 1], "slow": [1, 1],
+    }  # fmt: skip
     assert len(times_of_calls(lambda: None, 5, seconds=3600)) == 5
 
 

@@ -26,6 +26,7 @@ from ...collectives import CollectiveKind
 THREADS = 256
 _MOST_ELEMENTS = 2**31 - 1
 _MOST_BLOCKS = 2**16 - 1
+_ENOUGH_BLOCKS = 132  # one for each SM of an H200
 REDUCTIONS = ("sum", "avg", "max", "min", "product")
 
 
@@ -79,7 +80,7 @@ class Collective:
     dtype: str = "float32"
     reduction: str = "sum"  # of all_reduce and reduce_scatter
     root: int = 0  # of a broadcast: a place in the group
-    blocks: int = 0  # of each op; 0: as many as there are elements for, at most 132
+    blocks: int = 0  # of each op; 0: as many as there are elements for, up to _ENOUGH_BLOCKS
 
     def __post_init__(self) -> None:
         for field, known in (
@@ -170,7 +171,7 @@ class Collective:
     def _part(self, symbol: str, tensor: str, is_first: bool, numbers: Mapping[str, int], count: int) -> _Part:
         window = f"{'out' if is_first else 'in'}:window:uint8[{self._layout.nbytes}]"
         memory = [tensor, window] if is_first else [window, tensor]
-        blocks = self.blocks or min(132, -(-count // THREADS))
+        blocks = self.blocks or min(_ENOUGH_BLOCKS, -(-count // THREADS))
         text = ptx_text(symbol, self.dtype, self.reduction, tuple(numbers))
         kernel = SubKernel.from_ptx(
             Cache().make(digest("collective ptx", text), ".ptx", lambda path: path.write_text(text)),
