@@ -16,6 +16,7 @@ from .json_value import JsonValue, parse_json
 from .kernel_json import read_entry
 from .params import Param, check_name, check_text, scalar_bits
 from .plain_values import checked_path, truth_value, whole_number
+from .staged_input import StagedInput
 
 Extent = tuple[int, int, int]  # x, y, z
 EarlyStartPromise = bool | tuple[str, ...] | None  # names: parameters that are read before wait_previous()
@@ -72,6 +73,7 @@ class SubKernel:
     grid: Extent | None = None  # its product is block_dim; None becomes (block_dim, 1, 1)
     shared: int = 0  # bytes of shared memory that one block gets at launch
     scratch: int = 0  # bytes of global memory of its own that one block gets at launch
+    staged_input: StagedInput | None = None  # what it can take from a ring that the target fills
 
     def __post_init__(self) -> None:
         _check_shape(self)
@@ -392,6 +394,10 @@ def _check_kernel(kernel: SubKernel) -> None:
     for name in kernel.read_before_wait:
         if name not in names:
             raise GraphError(f"{where}early_start names {shown(name)}, which is no parameter{nearest(name, names)}")
+    staged = kernel.staged_input
+    for name in () if staged is None else (staged.param, staged.flag):
+        if name not in names:
+            raise GraphError(f"{where}staged_input names {shown(name)}, which is no parameter{nearest(name, names)}")
     for key, symbol in kernel.variants:
         if whole_number(key) is None:
             raise GraphError(

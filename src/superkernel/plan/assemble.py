@@ -15,6 +15,7 @@ from .classes import CoreClasses
 from .machine import Machine
 from .placement import Placement
 from .prefetch import prefetch_steps
+from .staging import stage_steps
 from .steps import (
     Barrier,
     Call,
@@ -42,6 +43,7 @@ def assemble(
     preloads = _preloads(graph, placement, options, classes)
     steps += preloads.get(-1, ())
     steps += synced.first_requests
+    steps += stage_steps(graph, placement, options, machine)
     prefetches = prefetch_steps(graph, placement, options, machine)
     for rank, op in enumerate(graph.order):
         steps += prefetches.get(rank, ())

@@ -40,6 +40,8 @@ class Machine:
     # bytes that a cache of all cores may hold ahead of the ops that read them: prefetch-weights then pulls the inputs
     # of later ops there, in the order of the ops; 0: cores prefetch for themselves, one op ahead
     prefetch_window: int = 0
+    # every core has a ring in memory of its own, which is filled beside its steps: inputs of later ops are staged there
+    stages: bool = False
     # the all-core barriers of a sync_all op count every core of the launch, so that idle cores must feed them; False:
     # its blocks meet among themselves, and only have to be resident
     feeds_sync_all: bool = True

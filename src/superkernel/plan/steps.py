@@ -116,6 +116,19 @@ class PrefetchWeights(OpStep):
 
 
 @dataclass(frozen=True)
+class StageWeights(OpStep):
+    """Every core copies its chunks of an op's constant input into its ring, behind those of the steps before.
+
+    From here on it does so beside its other steps, as the ring has room; its call takes them out.
+    """
+
+    name: str
+
+    def text(self, names: Names) -> str:
+        return f"stage weights of {names[self.op]}: {self.name}"
+
+
+@dataclass(frozen=True)
 class AwaitEvent(OpStep):
     """One core polls an external word until it is 1."""
 

@@ -6,7 +6,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from ..model.op import Argument, Op, Place
 from ..model.options import Options
 from ..model.params import Param
 from ..model.ranks import RankGroup, RankSync, ranks_to_json
+from ..model.staged_input import StagedInput
 from ..model.subkernel import SubKernel
 from ..model.tiling import CompiledTiling
 from ..plan import MOST_CORES, CoreChoice
@@ -27,7 +28,7 @@ from ..targets.protocol import Executable, LaunchPlan, Target
 from ..version import __version__
 from .checksums import check_files, listed_files, write_checksums
 
-VERSION = 8
+VERSION = 9
 MANIFEST = "superkernel.json"
 _UNFINISHED = "unfinished-"
 
@@ -214,6 +215,7 @@ def _kernel_fields(kernel: SubKernel, target: Target) -> dict[str, Any]:
         "params": [str(param) for param in kernel.params],
         "core": kernel.core.value,
         "facts": target.builder.facts_to_json(kernel),
+        "staged_input": None if kernel.staged_input is None else asdict(kernel.staged_input),
     }
 
 
@@ -223,6 +225,7 @@ def _kernel(fields: dict[str, Any], target: Target) -> SubKernel:
         params=tuple(Param.parse(text) for text in fields["params"]),
         core=Core(fields["core"]),
         target_facts=target.builder.facts_from_json(fields["facts"]),
+        staged_input=None if fields["staged_input"] is None else StagedInput(**fields["staged_input"]),
         **{field: _as_tuples(fields[field]) for field in _PLAIN_FIELDS},
     )
 

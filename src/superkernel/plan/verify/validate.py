@@ -9,14 +9,14 @@ from ...model.argument_layout import Layout
 from ...model.gc_pause import without_collection
 from ..plan import Plan
 from ..steps import Barrier, Signal, Wait
-from . import dependencies, ranks, sharing, structure
+from . import dependencies, ranks, sharing, staging, structure
 from .agents import stream_ends
 from .vector_clocks import ClassAgents, walk
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One of the properties P1 to P23 that does not hold, and where."""
+    """One of the properties P1 to P24 that does not hold, and where."""
 
     property: str
     message: str
@@ -70,6 +70,7 @@ def validate(plan: Plan, layout: Layout | None = None) -> Report:
         structure.check_records(plan, agents, fault)
         dependencies.check_dynamic(plan, clocks, agents, ends, fault)
         ranks.check_ranks(plan, clocks, agents, fault)
+        staging.check_staging(plan, fault)
         statistics["buffers in the arena"] = len(plan.memory.buffers)
         sharing.check_memory(plan, clocks, agents, fault)
     if layout is not None:

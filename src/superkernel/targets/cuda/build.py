@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 from pathlib import Path
+from typing import TypedDict
 
 from ...errors import BuildError, shown
 from ...model.graph import Graph
@@ -33,12 +34,13 @@ from .executable import CudaExecutable
 from .facts import KernelFacts, facts_of
 from .machine import most_registers, next_slots, slot_threads
 from .numbering import CodeOfKernel, CudaNumbering
-from .plan import CudaPlan, streams_inputs, waiting_kernels, written_parameters
+from .plan import CudaPlan, staging_kernels, streams_inputs, waiting_kernels, written_parameters
 from .provenance import find_accesses
 from .ptx import Entry, Module
 from .read_back import check_table
 from .reader import read_ptx_file
 from .rewrite import BodyShape, KernelBody, barrier_register, copies_written_memory, rewrite
+from .ring_shape import ring_of
 from .slot_shape import SlotShape
 from .task_layout import ARGUMENT_BYTES, SLOT_ALIGNMENT, TASK_BYTES, WORD, CodeSection, TaskFlag
 from .task_table import encode
@@ -48,6 +50,15 @@ MOST_TEXT = 400 * 1024  # bytes of bodies; the assembler's time grows with the s
 _LISTS = 6  # different lists of tasks, in the estimate of the size of a table
 _WORDS_ROOM = 1024  # words of shared memory for counters, in the same estimate
 DELAYS = "SUPERKERNEL_TEST_DELAYS"  # waits and signals of kernels emitted with it are delayed, by the seed of a launch
+
+
+class CodeNeeds(TypedDict):
+    """What a plan needs of the text beside its bodies; see make_text."""
+
+    waiting: frozenset[SubKernel]
+    streams: bool
+    clusters: bool
+    staged: frozenset[SubKernel]
 
 
 @dataclass(frozen=True)
@@ -122,19 +133,27 @@ def make_text(
     waiting: frozenset[SubKernel] | None = None,
     streams: bool = False,
     clusters: bool = False,
+    staged: frozenset[SubKernel] = frozenset(),
 ) -> SuperKernelText:
     """The super kernel of a graph with so many slots per SM.
 
     shares_table: it works on a copy in shared memory. `waiting`: the sub-kernels that wait inside; None: all that can.
-    `streams`: a warp asks for the inputs of later ops. `clusters`: SMs of a cluster signal each other.
+    `streams`: a warp asks for the inputs of later ops. `clusters`: SMs of a cluster signal each other. `staged`: the
+    sub-kernels that take weights from the ring of their SM.
     """
     kernels = list(dict.fromkeys(node.kernel for node in graph.nodes))
     where = f"super_kernel_scope {shown(graph.name)}: "
-    shared = max(-(-_shared_bytes(kernel) // SLOT_ALIGNMENT) * SLOT_ALIGNMENT for kernel in kernels)
-    slot = SlotShape(slots, slot_threads(kernels), shared, bool(os.environ.get(DELAYS)), streams, clusters)
+    ring = ring_of(kernel for kernel in kernels if kernel in staged)
+    bases = {kernel: 0 if ring is None or kernel in staged else ring.nbytes for kernel in kernels}
+    sizes = [bases[kernel] + _shared_bytes(kernel) for kernel in kernels]
+    shared = max(-(-size // SLOT_ALIGNMENT) * SLOT_ALIGNMENT for size in sizes)
+    slot = SlotShape(slots, slot_threads(kernels), shared, bool(os.environ.get(DELAYS)), streams, clusters, ring)
     can_wait = frozenset(kernel for kernel in kernels if facts_of(kernel).wait_point is not None)
     waiting = can_wait if waiting is None else can_wait & waiting
-    shapes = {kernel: _body_shape(graph, kernel, slot, shares_table, kernel in waiting) for kernel in kernels}
+    shapes = {
+        kernel: replace(_body_shape(graph, kernel, slot, shares_table, kernel in waiting), shared_base=bases[kernel])
+        for kernel in kernels
+    }
     keys = {kernel: (facts_of(kernel).text_digest, facts_of(kernel).symbol, shapes[kernel]) for kernel in kernels}
     of_key: dict[tuple[object, ...], SubKernel] = {}
     for kernel, key in keys.items():
@@ -246,8 +265,8 @@ def build(plan: CudaPlan, device: DeviceDescription) -> CudaExecutable:
     """The text, the task table and, where there is an assembler, the binary of a plan."""
     graph = plan.graph
     where = f"super_kernel_scope {shown(graph.name)}: "
-    waiting, streams, clusters = waiting_kernels(plan), streams_inputs(plan), plan.shape.cluster > 1
-    made = make_text(graph, plan.shape.slots, device, waiting=waiting, streams=streams, clusters=clusters)
+    needs = _code_needs(plan)
+    made = make_text(graph, plan.shape.slots, device, **needs)
     slot = made.shape.slots
     room = (device.shared_bytes - slot.total_shared(0)) // WORD
     if room < 0:
@@ -261,16 +280,7 @@ def build(plan: CudaPlan, device: DeviceDescription) -> CudaExecutable:
     needed = slot.shared_with_table(numbers.shared_word_count, len(table.data))
     shares = needed <= device.shared_bytes
     if table_room(len(table.data)) > made.shape.table_room or not shares:
-        made = make_text(
-            graph,
-            plan.shape.slots,
-            device,
-            len(table.data),
-            shares_table=shares,
-            waiting=waiting,
-            streams=streams,
-            clusters=clusters,
-        )
+        made = make_text(graph, plan.shape.slots, device, len(table.data), shares_table=shares, **needs)
     assembled = None
     if find_assemblers():
         assembled = assemble_text(made, plan.options.compile_options)
@@ -287,6 +297,15 @@ def build(plan: CudaPlan, device: DeviceDescription) -> CudaExecutable:
         () if assembled is None else (assembled.command,),
         device.architecture,
         shares,
+    )
+
+
+def _code_needs(plan: CudaPlan) -> CodeNeeds:
+    return CodeNeeds(
+        waiting=waiting_kernels(plan),
+        streams=streams_inputs(plan),
+        clusters=plan.shape.cluster > 1,
+        staged=staging_kernels(plan),
     )
 
 
@@ -348,17 +367,14 @@ def _possible_texts(plan: CudaPlan, device: DeviceDescription) -> list[SuperKern
     """The texts of which one will be built: the size of the task table decides whether shared memory holds a copy, and
     whether it lies in constant or in global memory otherwise."""
     graph, slots = plan.graph, plan.shape.slots
-    waiting, streams, clusters = waiting_kernels(plan), streams_inputs(plan), plan.shape.cluster > 1
-    shared = make_text(graph, slots, device, waiting=waiting, streams=streams, clusters=clusters)
+    needs = _code_needs(plan)
+    shared = make_text(graph, slots, device, **needs)
     kernels = [node.kernel for node in graph.nodes]
     most = sum(_LISTS * (TASK_BYTES + ARGUMENT_BYTES * len(kernel.params)) for kernel in kernels)
     if shared.shape.slots.shared_with_table(_WORDS_ROOM, most) <= device.shared_bytes:
         return [shared]
     sizes = (0,) if most < MOST_CONSTANT_TABLE else (0, most)
-    apart = (
-        make_text(graph, slots, device, size, shares_table=False, waiting=waiting, streams=streams, clusters=clusters)
-        for size in sizes
-    )
+    apart = (make_text(graph, slots, device, size, shares_table=False, **needs) for size in sizes)
     return [shared, *apart]
 
 

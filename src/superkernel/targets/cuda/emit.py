@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from .emit_identity import identity_lines, place_again_lines
+from .emit_staging import staging_lines
 from .emit_steps import (
     dispatch_lines,
     end_lines,
@@ -92,6 +93,7 @@ def emit(bodies: Sequence[KernelBody], shape: TextShape) -> str:
     own = [_SECTIONS[section] if shape.ranks or section not in _OF_RANKS else "$sk_end" for section in CodeSection]
     sections = [*own, *(f"$sk_{body.name}" for body in bodies)]
     major, minor = shape.version
+    ring = shape.slots.ring
     lines = [
         "//",
         "// Super kernel: each slot of an SM walks its list of tasks; a task runs the slot's blocks of an op.",
@@ -129,6 +131,7 @@ def emit(bodies: Sequence[KernelBody], shape: TextShape) -> str:
         "",
         *([*_indented(rank_sync_lines(shape.slots, shape.shares_table)), ""] if shape.ranks else []),
         *([*_indented(stream_lines(shape.slots, shape.shares_table)), ""] if shape.slots.streams else []),
+        *([*_indented(staging_lines(shape.slots, ring, shape.shares_table)), ""] if ring is not None else []),
         *_indented(end_lines(shape.slots, shape.shares_table)),
         "}",
         "",

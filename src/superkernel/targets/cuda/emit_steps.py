@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from ...model.window_layout import RANK_LINE
 from .emit_identity import identity_lines, place_again_lines, place_lines
+from .emit_staging import ring_lines
 from .emit_stream import argument_lines, begun_lines
 from .emit_waits import EVERY_LANE, delay_lines, join_lines, poll_lines, store_stamp_lines, wait_lines
 from .slot_shape import SlotShape
@@ -73,6 +74,8 @@ def entry_lines(shape: SlotShape, shares_table: bool) -> Iterator[str]:
     yield f"add.u32 %sk_a, %sk_a, {shape.block_threads};"
     yield "bra $sk_clear;"
     yield "$sk_cleared:"
+    if shape.ring is not None:
+        yield from ring_lines(shape.ring)
     if shares_table:
         yield "cp.async.wait_all;"
     yield f"bar.warp.sync {EVERY_LANE};"
@@ -84,8 +87,12 @@ def entry_lines(shape: SlotShape, shares_table: bool) -> Iterator[str]:
     if shape.clusters:
         yield "// every SM of the cluster has begun, and cleared the words that others raise"
         yield CLUSTER_WAIT
+    if shape.ring is not None:
+        yield "// the last warps fill the ring of weights"
+        yield f"setp.ge.u32 %sk_p, %sk_tid, {shape.staging_thread};"
+        yield "@%sk_p bra $sk_stage;"
     if shape.streams:
-        yield "// the last warp asks for the inputs of later ops"
+        yield "// the warp behind the slots asks for the inputs of later ops"
         yield f"setp.ge.u32 %sk_p, %sk_tid, {shape.slot_threads};"
         yield "@%sk_p bra $sk_stream;"
     yield "// a slot that is no core of this launch has nothing to do"
@@ -347,7 +354,7 @@ def end_lines(shape: SlotShape, shares_table: bool) -> Iterator[str]:
     yield "// ---- the end: the core that finishes last counts this launch"
     yield "$sk_end:"
     yield from identity_lines(shape, shares_table)
-    if shape.streams:
+    if shape.streams or shape.ring is not None:
         yield f"mov.u32 %sk_a, {NO_GATE:#x};"
         yield from begun_lines("%sk_a")
     yield "@!%sk_first bra $sk_leave;"

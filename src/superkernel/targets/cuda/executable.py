@@ -16,6 +16,7 @@ from .emit import ENTRY
 from .numbering import CodeOfKernel, CudaNumbering, SlotGrid
 from .plan import CudaPlan
 from .read_back import check_table
+from .ring_shape import RingShape
 from .slot_shape import SlotShape, aligned
 from .task_layout import counters_offset
 from .task_table import TaskTable, encode
@@ -156,7 +157,8 @@ def restore(plan: CudaPlan, directory: Path) -> CudaExecutable:
         ptx, data = (directory / _SOURCE).read_text(), (directory / _TABLE).read_bytes()
         fields: dict[str, Any] = json.loads((directory / _LAUNCH).read_text())
         codes = [CodeOfKernel(**code) for code in fields["codes"]]
-        slots = SlotShape(**fields["slots"])
+        ring = fields["slots"].pop("ring")
+        slots = SlotShape(**fields["slots"], ring=None if ring is None else RingShape(**ring))
         known = dict(zip(_kernels(plan), codes, strict=True))
         numbers = CudaNumbering(plan, plan.shape, known, fields["shared_room"], plan.pace_ns)
         resources = None if fields["resources"] is None else Resources(**fields["resources"])

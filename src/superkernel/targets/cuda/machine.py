@@ -20,6 +20,7 @@ from ...plan.steps import Cores
 from .device import CLUSTER_SIZES, DeviceDescription
 from .facts import KernelFacts, facts_of
 from .numbering import SlotGrid
+from .ring_shape import STAGING_THREADS, ring_of
 from .slot_shape import WARP, SlotShape
 from .task_layout import MOST_SLOTS, SLOT_ALIGNMENT
 
@@ -93,6 +94,17 @@ def fitting_slots(graph: Graph, device: DeviceDescription, *, streams: bool = Fa
     while slots > 1 and most_registers(device, slots * threads + extra) < needed:
         slots = next_slots(slots, threads)
     return slots
+
+
+def fits_ring(graph: Graph, staged: frozenset[SubKernel], device: DeviceDescription, *, streams: bool) -> bool:
+    """Whether an SM has room for a ring of weights beside the shared memory of the other sub-kernels, for the
+    threads that fill it, and for the usual number of counters."""
+    kernels = [node.kernel for node in graph.nodes]
+    ring = ring_of(kernel for kernel in kernels if kernel in staged)
+    if ring is None or slot_threads(kernels) + STAGING_THREADS + (WARP if streams else 0) > device.threads:
+        return False
+    sizes = [_shared(facts_of(kernel)) + (0 if kernel in staged else ring.nbytes) for kernel in kernels]
+    return SlotShape(1, slot_threads(kernels), _rounded(max(sizes))).total_shared(_WORDS_KEPT) <= device.shared_bytes
 
 
 def next_slots(slots: int, threads: int, kernels: int = 1) -> int:

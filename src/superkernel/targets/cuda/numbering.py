@@ -9,7 +9,7 @@ from functools import cached_property
 
 from ...model.subkernel import SubKernel
 from ...plan import Plan
-from ...plan.steps import Barrier, Cores, Mark, Record, Wait
+from ...plan.steps import Barrier, Cores, Mark, Record, StageWeights, Wait
 from .task_layout import COUNTER_BYTES, WORD, NeedKind, counters_offset, shared_words_offset
 
 COPY_ALIGNMENT = 256  # bytes
@@ -82,6 +82,18 @@ class CudaNumbering:
     def event_place(self) -> dict[str, int]:
         first = len(self.plan.graph.buffers)
         return {event.label: first + place for place, event in enumerate(self.plan.graph.events)}
+
+    @cached_property
+    def staged_flags(self) -> dict[int, int]:
+        """Op whose weights lie in the ring of its core -> the number of the parameter that says so."""
+        found = {}
+        for step in self.plan.steps:
+            if isinstance(step, StageWeights):
+                kernel = self.plan.graph.nodes[step.op].kernel
+                staged = kernel.staged_input
+                names = [param.name for param in kernel.params]
+                found[step.op] = names.index(staged.flag) if staged is not None else -1
+        return found
 
     @property
     def copies_place(self) -> int:

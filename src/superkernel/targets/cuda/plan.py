@@ -15,12 +15,14 @@ from ...model.subkernel import SubKernel
 from ...plan import Machine, Plan, checked_plan
 from ...plan.cost import estimate_near
 from ...plan.placement import fits_group
-from ...plan.steps import PrefetchWeights, Wait
+from ...plan.staging import staged_kernels
+from ...plan.steps import PrefetchWeights, StageWeights, Wait
 from .device import DeviceDescription
 from .facts import facts_of
 from .machine import (
     cluster_machine,
     cluster_shapes,
+    fits_ring,
     fitting_slots,
     machine_of,
     memory_rate,
@@ -76,6 +78,11 @@ def streams_inputs(plan: Plan) -> bool:
     return any(isinstance(step, PrefetchWeights) for step in plan.steps)
 
 
+def staging_kernels(plan: Plan) -> frozenset[SubKernel]:
+    """The sub-kernels that take weights from the ring of their SM."""
+    return frozenset(plan.graph.nodes[step.op].kernel for step in plan.steps if isinstance(step, StageWeights))
+
+
 def _plan(graph: Graph, sunk: Graph, options: Options, cores: int, device: DeviceDescription) -> CudaPlan:
     window = prefetch_window(options, device)
     slots = min(fitting_slots(graph, device, streams=window > 0), max(1, -(-cores // device.sms)))
@@ -87,13 +94,16 @@ def _plan(graph: Graph, sunk: Graph, options: Options, cores: int, device: Devic
         machine = machine_of(machine.cores, slots, device, window=window)
     if machine.groups and not options.stream_fusion:
         machine = machine_of(machine.cores, slots, device, team_slots=room, window=window)
+    if slots == 1 and fits_ring(graph, staged_kernels(sunk), device, streams=window > 0):
+        machine = replace(machine, stages=True)
     plan = checked_plan(sunk, options, machine)
     near = {need.mark for step in plan.steps if isinstance(step, Wait) for need in step.needs if need.near}
     if len(near) > MOST_NEAR_MARKS:  # shared memory has no word for each
         plan = checked_plan(sunk, options, replace(machine, near_needs=False, replicates=False, teams=()))
     sms = len(machine.groups) if machine.teams else None
     shape = shape_of(plan.cores, slots, device, sms)
-    if machine.groups and not (window or near or plan.copies or plan.teams or graph.collectives):
+    alone = window or near or plan.copies or plan.teams or graph.collectives or staging_kernels(plan)
+    if machine.groups and not alone:
         clusters = [clustered for clustered in cluster_shapes(shape, device) if clustered.sms <= cores]
         plan, shape = _in_clusters(plan, shape, clusters, machine, device)
     known = {field.name: getattr(plan, field.name) for field in fields(plan)}

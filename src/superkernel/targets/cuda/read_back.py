@@ -16,6 +16,7 @@ from ...plan import steps
 from ...plan.steps import Call
 from .numbering import CopiesArea, CudaNumbering
 from .planned_actions import Action, PlannedActions
+from .read_back_staging import compare_staged
 from .read_back_streams import StreamComparison
 from .table_bytes import PooledRegion, TableBytes, Words
 from .task_layout import (
@@ -68,6 +69,7 @@ def check_table(data: bytes, numbers: CudaNumbering) -> None:
     """Raises a BuildError at the first difference."""
     cores, sms = numbers.shape.cores, numbers.shape.sms
     streams = any(isinstance(step, steps.PrefetchWeights) for step in numbers.plan.steps)
+    stages = any(isinstance(step, steps.StageWeights) for step in numbers.plan.steps)
     table = TableBytes(data, f"super_kernel_scope {shown(numbers.plan.graph.name)}: ")
     expected = {
         HeaderWord.CORES: cores,
@@ -112,6 +114,10 @@ def check_table(data: bytes, numbers: CudaNumbering) -> None:
         }
         offsets_of_sms = table.words(header[HeaderWord.STREAMS], sms)
         end = StreamComparison(table, numbers, arguments).compare(offsets_of_sms, end, calls)
+    if stages:
+        end = compare_staged(table, numbers, arguments, header[HeaderWord.STAGED], end)
+    elif header[HeaderWord.STAGED]:
+        table.wrong(f"inputs are staged from {header[HeaderWord.STAGED]} on, and the plan stages none")
     if end != header[HeaderWord.ARGUMENTS]:
         table.wrong(f"the arguments begin at {header[HeaderWord.ARGUMENTS]}, they should at {end}")
     if arguments.end != len(data):
@@ -289,9 +295,18 @@ class _Comparison:
             area = self.numbers.scratch.get(step.op) if slot is None else self.numbers.copies.get(slot.source or "")
             for core in self.cores if area is not None else self.cores[:1]:
                 right = self._scratch(step.op, index, core) if slot is None else self._value(slot, core)
+                if self._says_staged(step, index):
+                    right = 8 * self.numbers.zero_place, 1
                 offset = (addend + stride * self.numbers.shape.sm(core)) % (1 << 64)
                 if (source, offset) != right or stride != self._stride(area, core, right):
                     self.table.wrong(f"argument {index} of op {node.name!r} on core {core} is not {right}")
+
+    def _says_staged(self, step: Call, index: int) -> bool:
+        """Whether a parameter tells a sub-kernel that its weights lie in the ring."""
+        kernel = self.plan.graph.nodes[step.op].kernel
+        ahead = any(isinstance(other, steps.StageWeights) and other.op == step.op for other in self.plan.steps)
+        flagged = ahead and kernel.staged_input is not None and index < len(kernel.params)
+        return flagged and kernel.staged_input is not None and kernel.params[index].name == kernel.staged_input.flag
 
     def _stride(self, area: CopiesArea | None, core: int, right: tuple[int, int]) -> int:
         """How far the copies of neighbouring SMs are apart; 0: all cores of the list use the same memory."""

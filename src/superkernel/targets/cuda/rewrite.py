@@ -54,6 +54,7 @@ class BodyShape:
     narrow: bool = False  # fewer threads than its slot: the others wait at the slot's barrier meanwhile
     parameters: int | None = None  # that tasks give; others are null pointers. None: all
     shares_table: bool = False  # the arguments lie ready in shared memory
+    shared_base: int = 0  # bytes of the slot's shared memory before those of the sub-kernel: the ring of weights
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,7 @@ class _Rewriter:
             self.shape,
             (*self._registers(), *lines),
             tuple(self.variables.declarations()),
-            self.variables.shared_bytes,
+            self.shape.shared_base + self.variables.shared_bytes,
             bool(self.shared) or uses_barriers,
             self._proxy_fence(),
             tuple(self._after()),
@@ -208,7 +209,7 @@ class _Rewriter:
         yield "cvt.u64.u32 %sk_arguments, %sk_argument;"
         yield "add.u64 %sk_arguments, %sk_arguments, %sk_table;"
         for name, offset in self.shared.items():
-            yield f"add.u32 {self.names[name]}, %sk_shared, {offset};"
+            yield f"add.u32 {self.names[name]}, %sk_shared, {self.shape.shared_base + offset};"
         yield from self.ids.lines
 
     def _cleared(self, names: Iterable[str]) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .ring_shape import STAGING_THREADS, RingShape
 from .task_layout import TABLE_ALIGNMENT, TASK_BYTES, WORD, shared_words_offset
 
 WARP = 32
@@ -19,6 +20,7 @@ class SlotShape:
     delays: bool = False  # waits and signals are delayed, for tests
     streams: bool = False  # one more warp asks for the inputs of later ops
     clusters: bool = False  # SMs of a cluster raise words in each other's shared memory
+    ring: RingShape | None = None  # more warps fill it with the weights of later ops; in the only slot
 
     @property
     def slot_threads(self) -> int:
@@ -27,6 +29,11 @@ class SlotShape:
 
     @property
     def block_threads(self) -> int:
+        return self.staging_thread + (STAGING_THREADS if self.ring else 0)
+
+    @property
+    def staging_thread(self) -> int:
+        """The first of the threads that fill the ring."""
         return self.slot_threads + (WARP if self.streams else 0)
 
     @property

@@ -18,9 +18,10 @@ class HeaderWord(IntEnum):
     ARGUMENTS = 5  # where the arguments of the tasks begin, up to the end of the table
     STREAMS = 6  # where one word per SM lies: the offset of the inputs that it asks for; 0: none
     PACE = 7  # nanoseconds between two requests of STREAM_BYTES by an SM
+    STAGED = 8  # the offset of the inputs that go into the rings of all SMs; 0: none
 
 
-HEADER_BYTES = 32
+HEADER_BYTES = 48
 
 
 class TaskWord(IntEnum):
@@ -120,6 +121,20 @@ class StreamWord(IntEnum):
 STREAM_ENTRY_BYTES = 32
 STREAM_BYTES = 4096  # of a request: a line of 128 bytes by each lane of a warp
 NO_GATE = 0xFFFFFFFF
+
+
+class StageWord(IntEnum):
+    """An input that goes into the rings: block b has the chunks b, b + BLOCKS, ... The last entry has no ARGUMENT."""
+
+    ARGUMENT = 0  # offset in the table: the address of the input
+    FIRST = 1  # the SM that has block 0
+    BLOCKS = 2
+    CHUNKS = 3  # of all blocks
+    BYTES = 4  # of a chunk
+    LAST = 5  # bytes of the last one
+
+
+STAGE_ENTRY_BYTES = 32
 
 
 class ArgumentWord(IntEnum):

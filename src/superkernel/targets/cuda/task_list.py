@@ -114,7 +114,7 @@ class TaskList:
                 self._add(SlotTask(_EVENT_SECTIONS[type(step)], number, arguments=((source, 0, 0),)))
             case steps.AwaitRanks() | steps.NotifyRanks():
                 self._add(self._rank_sync(number, step))
-            case steps.PrefetchWeights() | steps.Preload():
+            case steps.PrefetchWeights() | steps.StageWeights() | steps.Preload():
                 pass  # what an SM asks for ahead of its ops is a list of its own
             case _:
                 raise AssertionError(f"a step that the cuda target does not have: {step}")
@@ -204,7 +204,9 @@ class TaskList:
         node = self.plan.graph.nodes[op]
         code = self.numbers.codes[node.kernel]
         slots = [s for s in self.layout.of_op.get(node.name, ()) if s.role is Role.PARAM]
-        yield from map(self._argument, slots)
+        flag = self.numbers.staged_flags.get(op)
+        for number, slot in enumerate(slots):
+            yield (8 * self.numbers.zero_place, 0, 1) if number == flag else self._argument(slot)
         for parameter in range(len(slots), code.parameters):
             area = self.numbers.scratch.get(op)
             if parameter == code.scratch_parameter and area is not None:

@@ -16,11 +16,14 @@ from ...plan.classes import CoreClasses
 from ...plan.steps import Call, Step, Wait, spell
 from .input_stream import LAST_ENTRY, StreamEntry, stream_of
 from .numbering import CudaNumbering
+from .staged_chunks import LAST_ENTRY as LAST_STAGED
+from .staged_chunks import StageEntry, staged_entries
 from .task_layout import (
     ARGUMENT_BYTES,
     FIRST_BODY,
     HEADER_BYTES,
     NEED_BYTES,
+    STAGE_ENTRY_BYTES,
     STREAM_ENTRY_BYTES,
     TASK_BYTES,
     WORD,
@@ -163,11 +166,13 @@ class _Encoder:
                 needs.place(_further_needs(task))
         stream_lists = self._streams(runs, dict(lists)) if streams else []
         places = _placed_streams(stream_lists, end + len(needs.data))
-        arguments.begin = end + len(needs.data) + sum(map(_stream_bytes, places))
+        staged, staged_begin = list(staged_entries(self.plan)), end + len(needs.data) + sum(map(_stream_bytes, places))
+        arguments.begin = staged_begin + (STAGE_ENTRY_BYTES * (len(staged) + 1) if staged else 0)
         packed = b"".join(
             _packed(task, number, needs, arguments) for _, tasks in lists for number, task in enumerate(tasks)
         )
         asked = b"".join(self._packed_stream(entries, arguments) for entries in places)
+        asked += self._packed_staged(staged, arguments)
         size = arguments.begin + len(arguments.data)
         head = {
             HeaderWord.CORES: self.shape.cores,
@@ -178,6 +183,7 @@ class _Encoder:
             HeaderWord.ARGUMENTS: arguments.begin,
             HeaderWord.STREAMS: HEADER_BYTES + WORD * self.shape.cores if streams else 0,
             HeaderWord.PACE: self.numbers.pace_ns if streams else 0,
+            HeaderWord.STAGED: staged_begin if staged else 0,
         }
         offsets = [run.offset for run in runs for _ in run.cores]
         offsets += [places[entries] for entries in stream_lists]
@@ -198,6 +204,12 @@ class _Encoder:
         sources = (struct.pack("<IIQ", 8 * self.numbers.buffer_place[entry.name], 0, 0) for entry in entries)
         packed = [entry.packed(arguments.place(source)) for entry, source in zip(entries, sources, strict=True)]
         return b"".join([*packed, LAST_ENTRY])
+
+    def _packed_staged(self, entries: list[StageEntry], arguments: _Pool) -> bytes:
+        place = self.numbers.buffer_place
+        sources = (struct.pack("<IIQ", 8 * place[entry.name], 0, entry.offset) for entry in entries)
+        packed = [entry.packed(arguments.place(source)) for entry, source in zip(entries, sources, strict=True)]
+        return b"".join([*packed, LAST_STAGED] if packed else [])
 
     def _listing(self, runs: list[CoreRun], lists: list[tuple[int, list[SlotTask]]]) -> str:
         lines = [f"// task table: {len(lists)} lists for {self.shape.cores} cores on {self.shape.sms} SMs"]

@@ -41,7 +41,7 @@ WIDE_CONFIGS = GemvConfig(8, 2048, 8), GemvConfig(4, 2048, 8)  # beside the fast
 DECODE_CONFIG = GemvConfig(4, 1024, 4)  # of 8192 columns, beside the fastest in a graph: it needs fewer registers
 BODIES = 28
 # rings that are tried; in the decode step shared memory holds a copy of the task table as well
-GEMV_RINGS = RingConfig(160, 128, 48, 48), RingConfig(160, 144, 48, 64), RingConfig(128, 128, 64, 64)
+GEMV_RINGS = RingConfig(192, 192, 48, 48), RingConfig(160, 128, 48, 48), RingConfig(128, 128, 64, 64)
 DECODE_RINGS = RingConfig(128, 112, 48, 64), RingConfig(128, 112, 32, 48)
 
 

@@ -12,6 +12,8 @@ from .program import NONE
 def _bulk_copy(lowering: InstructionLowering, i: Instruction) -> None:
     """cp.async.bulk from global to shared memory; tensor copies need a descriptor, which is refused."""
     words = [word.partition("::")[0] for word in i.modifiers]
+    if words == ["async", "mbarrier", "arrive", "noinc", "shared", "b64"]:
+        return lowering.emit("cp.async.mbarrier.arrive", added(lowering, i.operands[0], 4))
     if words[:2] != ["async", "bulk"]:
         return copy(lowering, i)
     if words[2:4] == ["prefetch", "L2"] and "tensor" not in words:

@@ -38,6 +38,8 @@ class SlotLayout:
     progress: int  # the address of the words in which cores say which task they run
     task_register: str  # the register that holds the address of the task
     tasks: Mapping[int, int]  # address of a task -> its op; -1: none
+    ring_bytes: int = 0  # at the beginning of the only area, for staged weights
+    staged: Sequence[int] = ()  # ops that take them
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,7 @@ def _settings(program: DecodedProgram, launch: GpuLaunch) -> LaunchSettings:
         late_copies=launch.schedule.late_copies,
         apart=launch.schedule.lanes_apart,
         cluster=launch.cluster,
+        ring_bytes=slots.ring_bytes if slots else 0,
     )
 
 
@@ -151,6 +154,8 @@ def describe(
         tasks = launch.slots.tasks
         addresses, ops = np.array(list(tasks), np.uint64), np.array(list(tasks.values()), np.int32)
         calls.sk_ptx_tasks(machine, addresses.ctypes.data, ops.ctypes.data, len(tasks))
+        staged = np.array(launch.slots.staged, np.uint32)
+        calls.sk_ptx_staged(machine, staged.ctypes.data, len(staged))
 
 
 def quoted(program: DecodedProgram, text: str) -> str:

@@ -200,6 +200,8 @@ class SuperKernelEmulator:
             state.address + StateOffset.PROGRESS,
             _TASK_REGISTER,
             self._tasks(program, memory),
+            0 if executable.slot_shape.ring is None else executable.slot_shape.ring.nbytes,
+            tuple(executable.numbers.staged_flags),
         )
         params = state.address.to_bytes(8, "little") + np.array(values, np.uint64).tobytes()
         return GpuLaunch(

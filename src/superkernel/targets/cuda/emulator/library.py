@@ -48,6 +48,7 @@ class LaunchSettings(ctypes.Structure):
         ("late_copies", c_uint32),
         ("apart", c_uint32),
         ("cluster", c_uint32),
+        ("ring_bytes", c_uint32),
     )
 
 
@@ -69,6 +70,7 @@ _FUNCTIONS: dict[str, tuple[object, list[object]]] = {
     ),
     "sk_ptx_label": (None, [c_void_p, c_uint64, c_uint64, c_char_p]),
     "sk_ptx_ops": (None, [c_void_p, POINTER(c_char_p), c_uint64]),
+    "sk_ptx_staged": (None, [c_void_p, c_void_p, c_uint64]),
     "sk_ptx_tasks": (None, [c_void_p, c_void_p, c_void_p, c_uint64]),
     "sk_ptx_run": (c_int, [c_void_p, c_uint64]),
     "sk_ptx_error": (c_char_p, [c_void_p]),

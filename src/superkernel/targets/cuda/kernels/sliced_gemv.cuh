@@ -7,6 +7,9 @@ namespace {
 // A warp of its own asks for groups of rows; the others multiply. They form sets: the `Parts` warps of a set share a
 // group, each a slice of its columns, and the sets take turns. Of the groups only some are on their way at a time: more
 // would lengthen the queue to the memory, in which the signals between the ops of a super kernel stand as well.
+//
+// `staged`: a super kernel fills the ring, for one op after the other. Then the ring is there when a block begins, and
+// the block takes its groups from where the op before it has stopped.
 
 constexpr int kProducer = kWarps;  // the warp that fills the ring
 constexpr int kSlicedThreads = kLanes * (kWarps + 1);
@@ -19,19 +22,21 @@ struct GroupRing {
     u8* chunks;
     int slots, chunk_bytes;
     u32 full, empty;  // barriers, one per slot
+    u32* taken;       // groups that earlier blocks have taken from a staged ring, modulo two turns
     float* partial;   // sums of slices: of the groups of a round, their rows, their slices
 
     __device__ GroupRing(int slots, int chunk_bytes) : chunks(gemv_shared), slots(slots), chunk_bytes(chunk_bytes) {
         u8* behind = chunks + slots * chunk_bytes;
         full = shared_address(behind);
         empty = full + 8 * slots;
-        partial = reinterpret_cast<float*>(behind + 16 * slots);
+        taken = reinterpret_cast<u32*>(behind + 16 * slots);
+        partial = reinterpret_cast<float*>(behind + 16 * slots + kVectorBytes);
     }
 
-    __device__ void init(int lane, int parts) const {
+    __device__ void init(int lane) const {
         for (int slot = lane; slot < slots; slot += kLanes) {
             init_barrier(full + 8 * slot);
-            init_counting_barrier(empty + 8 * slot, parts);
+            init_counting_barrier(empty + 8 * slot, kWarps);
         }
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
         __syncwarp();
@@ -162,7 +167,7 @@ struct SliceConsumer {
 #pragma unroll
             for (int row = 0; row < Rows; ++row) before[row] = product(packed[row]);
             __syncwarp();
-            if (lane == 0) arrive(ring.empty + 8 * place.slot);
+            if (lane < sets) arrive(ring.empty + 8 * place.slot);  // kWarps arrivals, whatever the number of parts
             place.advance(sets, ring.slots);
         }
         keep(before, group - sets);
@@ -170,10 +175,10 @@ struct SliceConsumer {
 };
 
 // The last `idle` blocks multiply nothing. `early` groups are asked for before the wait point, `flying` at a time, and
-// `flying_behind` behind it; a round has at most `most` groups.
+// `flying_behind` behind it; a round has at most `most` groups. A `staged` ring has the groups of this block next.
 template <typename Weight, int Parts, int Steps, int Rows>
 __device__ void sliced_gemv(const u8* w, const void* x, void* y, const float* scale, int rows, int columns, int idle,
-                            int slots, int early, int flying, int flying_behind, int most, int type) {
+                            int slots, int early, int flying, int flying_behind, int most, int staged, int type) {
     using Consumer = SliceConsumer<Weight, Parts, Steps, Rows>;
     const int warp = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
     const int groups = (rows + Rows - 1) / Rows, blocks = gridDim.x - idle;
@@ -184,8 +189,8 @@ __device__ void sliced_gemv(const u8* w, const void* x, void* y, const float* sc
     const GroupRing ring(slots, Parts * Steps * Rows * kLanes * kVectorBytes);
     GroupProducer producer{ring, w + block * group_bytes, blocks * group_bytes, static_cast<u32>(group_bytes),
                            (static_cast<u64>(rows) - static_cast<u64>(block) * Rows) * row_bytes, flying};
-    if (warp == kProducer) {
-        ring.init(lane, Parts);
+    if (warp == kProducer && !staged) {
+        ring.init(lane);
         if (lane == 0) producer.ask_until(min(early, total));
         __syncwarp();
     }
@@ -194,14 +199,15 @@ __device__ void sliced_gemv(const u8* w, const void* x, void* y, const float* sc
     __syncthreads();  // the barriers of the ring are there
     producer.most_flying = flying_behind;
     const int set = warp / Parts;
-    Consumer consumer{ring, columns, columns / Parts, warp % Parts, lane, {set, 0}};
+    const u32 taken = staged ? *ring.taken : 0, first = taken + set;
+    Consumer consumer{ring, columns, columns / Parts, warp % Parts, lane, {static_cast<int>(first % slots), first / slots & 1}};
     if (warp < kWarps) consumer.load(x, activation);
     for (int begin = 0; begin < total; begin += most) {
         const int count = min(most, total - begin);
         if (warp < kWarps) {
             // a round has a multiple of all sets, so that a set keeps to its slots
             consumer.consume(set, count);
-        } else if (lane == 0) {
+        } else if (lane == 0 && !staged) {
             producer.ask_until(min(total, begin + most + flying_behind));
         }
         __syncwarp();
@@ -218,7 +224,12 @@ __device__ void sliced_gemv(const u8* w, const void* x, void* y, const float* sc
         }
         if (begin + most < total) __syncthreads();
     }
-    if (warp == kProducer) ring.invalidate(lane);
+    if (warp < kProducer) return;
+    if (!staged) {
+        ring.invalidate(lane);
+    } else if (lane == 0) {
+        *ring.taken = (taken + total) % (2 * slots);
+    }
 }
 
 }  // namespace

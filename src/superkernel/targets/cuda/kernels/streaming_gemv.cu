@@ -25,9 +25,9 @@
 #ifdef SK_PARTS
 extern "C" __global__ void __launch_bounds__(kSlicedThreads, 1)
     SK_ENTRY(const u8* w, SCALE_PARAMETER const u8* x, u8* y, int rows, int columns, int idle, int slots, int early,
-             int flying, int flying_behind, int most, int type) {
+             int flying, int flying_behind, int most, int staged, int type) {
     sliced_gemv<SK_WEIGHT, SK_PARTS, SK_STEPS, SK_ROWS>(w, x, y, SCALE, rows, columns, idle, slots, early, flying,
-                                                        flying_behind, most, type);
+                                                        flying_behind, most, staged, type);
 }
 #else
 // Two rows at a time halve the reads of activations from shared memory, which limit the speed from 8 vectors on.

@@ -10,12 +10,13 @@ vectors, or many columns: x is staged in shared memory, and a warp multiplies wh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ....errors import GraphError, nearest, shown
 from ....model.op import Argument, Op, Place
 from ....model.plain_values import whole_number
+from ....model.staged_input import StagedInput
 from ....model.subkernel import SubKernel
 
 MOST_VECTORS = 8
@@ -156,7 +157,7 @@ class StreamingGemv:
     def _unringed_bytes(self) -> int:
         """Shared memory without the ring: activations that are staged, and partial sums."""
         if self.slices is not None:
-            return 4 * _MOST_GROUPS * self.slices.rows * self.slices.parts
+            return _VECTOR_BYTES + 4 * _MOST_GROUPS * self.slices.rows * self.slices.parts
         rows_of_a_warp = -(-self.rows // (self.blocks * _WARPS))
         partial = 4 * _WARPS * rows_of_a_warp * self._compiled_batch if self.panel < self.columns else 0
         return 4 * self._compiled_batch * self.panel + partial
@@ -187,7 +188,7 @@ class StreamingGemv:
         params += [f"in:x:{self.activations}[{self.batch},{self.columns}]"]
         params += [f"out:y:{self.activations}[{self.batch},{self.rows}]"]
         params += [f"scalar:{name}:int32" for name in self._scalars]
-        return SubKernel.from_ptx(
+        kernel = SubKernel.from_ptx(
             _PTX / f"{symbol}.ptx",
             symbol,
             params=params,
@@ -196,6 +197,23 @@ class StreamingGemv:
             shared=self.shared,
             op_type="StreamingGemv",
             pure=True,
+        )
+        return replace(kernel, staged_input=self._staged_input)
+
+    @property
+    def _staged_input(self) -> StagedInput | None:
+        """The weights, in groups of rows."""
+        if self.slices is None or self.slots < self.slices.sets:
+            return None
+        return StagedInput(
+            "w",
+            "staged",
+            self.slices.rows * self.columns * WEIGHT_BYTES[self.weights],
+            self.blocks - self.idle_blocks,
+            self.slots,
+            self.slices.chunk_bytes,
+            self._scalars["flying_behind"],
+            _WARPS,
         )
 
     @property
@@ -212,6 +230,7 @@ class StreamingGemv:
         return (
             shape
             | {"slots": self.slots, "early": early, "flying": flying, "flying_behind": behind, "most": _MOST_GROUPS}
+            | {"staged": 0}
             | code
         )
 

@@ -74,6 +74,12 @@ void sk_ptx_label(Machine* m, uint64_t begin, uint64_t end, const char* text) { 
 
 void sk_ptx_ops(Machine* m, const char* const* names, uint64_t count) { m->op_names.assign(names, names + count); }
 
+// The ops that take staged weights out of the ring.
+void sk_ptx_staged(Machine* m, const uint32_t* ops, uint64_t count) {
+    m->takes_staged.assign(m->op_names.size(), false);
+    for (uint64_t k = 0; k < count; ++k) m->takes_staged.at(ops[k]) = true;
+}
+
 // The op of each task, by its address; -1: none.
 void sk_ptx_tasks(Machine* m, const uint64_t* addresses, const int32_t* ops, uint64_t count) {
     for (uint64_t k = 0; k < count; ++k) m->op_of_task[addresses[k]] = uint32_t(ops[k] + 1);

@@ -43,10 +43,11 @@ void saw_atomic(Warp& warp, const Place& place) {
 }
 
 void land_bulk(Machine& m, const BulkCopy& copy) {
-    std::memcpy(copy.to, copy.from, copy.bytes);
+    if (copy.bytes) std::memcpy(copy.to, copy.from, copy.bytes);
     Mbarrier state;
     std::memcpy(&state, copy.mbarrier, sizeof state);
-    state.bytes -= copy.bytes;
+    if (!copy.asked_by) state.bytes -= copy.bytes;
+    if (copy.arrives) --state.missing;
     state.complete();
     std::memcpy(copy.mbarrier, &state, sizeof state);
     ++m.shared->progress;
@@ -92,6 +93,44 @@ void arrive_at_mbarrier(Warp& warp, const Instruction& i, uint32_t mask) {
         saw_atomic(warp, place);
         m.released(warp, place.key, Semantics::release, Scope::cta, true);
         if (i.operands[0] != kNone) warp.lanes<uint64_t>(i.operands[0])[lane] = before;
+    }
+    ++m.shared->progress;
+}
+
+// cp.async.mbarrier.arrive.noinc: each lane arrives when its copies have; operands: the mbarrier
+void arrive_behind_copies(Warp& warp, const Instruction& i, uint32_t mask) {
+    Machine& m = *warp.machine;
+    for (uint32_t rest = mask; rest; rest &= rest - 1) {
+        int lane = __builtin_ctz(rest);
+        Place place = mbarrier_at(warp, i, i.operands[0], lane);
+        Mbarrier state = read_mbarrier(warp, place, "arrives at");
+        uint64_t on_their_way = 0;
+        for (const BulkCopy& copy : warp.block->bulk_copies) on_their_way += copy.arrives && copy.mbarrier == place.host;
+        if (state.missing <= on_their_way) m.fail(warp, "arrives at " + m.place(warp, place.address) + " more often than it was initialised for");
+        std::vector<BulkCopy> asked;
+        uint32_t at = warp.at;
+        for (const Copy& copy : warp.copies) {
+            if (copy.lane != uint32_t(lane)) continue;
+            if (copy.filled != copy.bytes) m.fail(warp, "arrives behind a copy that fills with zeros");
+            warp.at = copy.instruction;
+            const Instruction& of = m.program[copy.instruction];
+            Place from = locate(warp, of, Space::global, copy.from, copy.bytes, lane, false, copy.bytes);
+            Place to = locate(warp, of, Space::shared, copy.to, copy.bytes, lane, true, copy.bytes);
+            if (from.shadow) m.saw(warp, *from.shadow, from.offset, copy.bytes, from.address, {});
+            if (to.shadow) m.saw(warp, *to.shadow, to.offset, copy.bytes, to.address, {true, false, false, 0});
+            asked.push_back({from.host, to.host, place.host, copy.bytes, &warp, false});
+        }
+        warp.at = at;
+        auto taken = [=](const Copy& copy) { return copy.lane == uint32_t(lane); };
+        warp.copies.erase(std::remove_if(warp.copies.begin(), warp.copies.end(), taken), warp.copies.end());
+        asked.push_back({nullptr, nullptr, place.host, 0, &warp, true});
+        saw_atomic(warp, place);
+        m.released(warp, place.key, Semantics::release, Scope::cta, true);
+        if (m.random.chance(m.settings.late_copies)) {
+            warp.block->bulk_copies.insert(warp.block->bulk_copies.end(), asked.begin(), asked.end());
+        } else {
+            for (const BulkCopy& copy : asked) land_bulk(m, copy);
+        }
     }
     ++m.shared->progress;
 }
@@ -143,10 +182,17 @@ void copy_bulk(Warp& warp, const Instruction& i, uint32_t mask) {
 
 }  // namespace
 
+void land_copies_of(Warp& warp) {
+    std::vector<BulkCopy>& late = warp.block->bulk_copies;
+    auto rest_of = std::stable_partition(late.begin(), late.end(), [&](const BulkCopy& copy) { return copy.asked_by == &warp; });
+    for (auto copy = late.begin(); copy != rest_of; ++copy) land_bulk(*warp.machine, *copy);
+    late.erase(late.begin(), rest_of);
+}
+
 void add_bulk(std::vector<HandlerEntry>& table) {
     table.insert(table.end(), {
         {"mbarrier.init", &init_mbarrier}, {"mbarrier.inval", &invalidate_mbarrier}, {"mbarrier.arrive", &arrive_at_mbarrier}, {"mbarrier.test", &test_mbarrier},
-        {"cp.async.bulk", &copy_bulk},
+        {"cp.async.bulk", &copy_bulk}, {"cp.async.mbarrier.arrive", &arrive_behind_copies},
     });
 }
 

@@ -114,10 +114,12 @@ struct Copy {  // cp.async: bytes on their way to shared memory
 };
 constexpr int kOpenGroup = 1 << 30;
 
-struct BulkCopy {  // cp.async.bulk: bytes on their way to shared memory, until the mbarrier is asked
+struct BulkCopy {  // bytes on their way to shared memory, until the mbarrier is asked
     const uint8_t* from;
     uint8_t *to, *mbarrier;
     uint32_t bytes;
+    Warp* asked_by = nullptr;  // of a plain cp.async, whose end the warp can wait for; the mbarrier expects no bytes
+    bool arrives = false;      // behind the copies of a lane: its arrival
 };
 
 struct Group {  // lanes that stand at the same instruction
@@ -216,6 +218,7 @@ struct Settings {  // as in library.py
     uint32_t late_copies;   // of 1024: cp.async completes when it must
     uint32_t apart;         // lanes that parted meet only where an instruction needs all of them
     uint32_t cluster;       // blocks of a cluster, which follow each other
+    uint32_t ring_bytes;    // at the beginning of slot 0: for ops that take staged weights, and the warps behind the slots
 };
 
 struct Special {  // a register that is set when a block begins; as in registers.py
@@ -255,6 +258,7 @@ struct Machine {
     std::vector<Warp*> warps;
     std::unordered_map<uint64_t, uint32_t> op_of_task;  // address in the task table -> 1 + op; 0: none
     std::vector<std::string> op_names;
+    std::vector<bool> takes_staged;  // by number of the op
     std::vector<Record> records;
     std::string error;
     uint64_t next_block = 0, block_count = 0;

@@ -30,7 +30,14 @@ void check_slot(Warp& warp, uint64_t offset, uint32_t bytes, const char* doing) 
     uint64_t end = s.slot_areas + uint64_t(s.slots) * s.slot_bytes;
     if (!s.slot_bytes || offset + bytes <= s.slot_areas || offset >= end) return;
     uint64_t slot = warp.number * kLanes / s.slot_threads;
-    uint64_t first = s.slot_areas + slot * s.slot_bytes;
+    uint64_t first = s.slot_areas + slot * s.slot_bytes, ring_end = s.slot_areas + s.ring_bytes;
+    if (offset < ring_end) {
+        uint32_t op = m.op_number(warp);
+        if (offset + bytes <= ring_end && (slot >= s.slots || !op || (op <= m.takes_staged.size() && m.takes_staged[op - 1]))) return;
+        if (!op || op > m.takes_staged.size() || !m.takes_staged[op - 1]) {
+            m.fail(warp, std::string(doing) + " byte " + std::to_string(offset) + " of shared memory, in the ring of staged weights");
+        }
+    }
     if (offset >= first && offset + bytes <= first + s.slot_bytes) return;
     m.fail(warp, std::string(doing) + " byte " + std::to_string(offset) + " of shared memory, which belongs to slot " +
                      std::to_string((offset - s.slot_areas) / s.slot_bytes) + ": its slot has bytes " + std::to_string(first) +
@@ -419,7 +426,10 @@ void complete(Warp& warp, int below) {
 }
 
 void wait_group(Warp& warp, const Instruction& i, uint32_t) { complete(warp, warp.group - int(i.immediate)); }
-void wait_all(Warp& warp, const Instruction&, uint32_t) { complete(warp, INT32_MAX); }
+void wait_all(Warp& warp, const Instruction&, uint32_t) {
+    complete(warp, INT32_MAX);
+    land_copies_of(warp);
+}
 
 }  // namespace
 

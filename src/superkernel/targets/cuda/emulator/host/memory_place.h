@@ -17,6 +17,7 @@ struct Place {
 Place locate(Warp& warp, const Instruction& instruction, Space space, uint64_t address, uint32_t bytes, int lane, bool write,
              uint32_t alignment);
 void complete_copies(Warp& warp);
+void land_copies_of(Warp& warp);  // that arrive at an mbarrier
 void polled(Warp& warp, uint64_t address, uint64_t value);  // it read this word to wait for another value
 
 class AccessRun {

@@ -134,6 +134,9 @@ void Machine::end_warp(Warp& warp) {
         fail(warp, "its block ends, and no barrier.cluster lies behind the last access of a block of the cluster to another one's shared memory");
     }
     meet_cluster(cluster);
+    if (warp.block->running == 1 && !warp.block->bulk_copies.empty()) {
+        fail(warp, "its block ends while copies are on their way to its shared memory");
+    }
     if (--warp.block->running == 0 && next_block < block_count) start_block(*warp.block);
 }
 
