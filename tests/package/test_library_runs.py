@@ -81,6 +81,25 @@ def test_threads_are_bound_to_the_processors_that_are_named(folder: Path) -> Non
             assert os.sched_getaffinity(task) == {last}
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="threads cannot leave the only processor")
+def test_threads_that_sleep_are_kept_off_the_processor_of_their_caller(folder: Path) -> None:
+    """They would get no time there while it waits for them; a caller that has moved gives its processor back."""
+    allowed = os.sched_getaffinity(0)
+    with OpenedModel(folder, 2, SLEEP) as opened:
+        context, x, y = opened.context(), np.array([1, 2], np.int32), np.empty(2, np.int32)
+        before = set(os.listdir("/proc/self/task"))
+        run(context, "meet", [x], [y])
+        (thread,) = set(os.listdir("/proc/self/task")) - before
+        try:
+            for processor in sorted(allowed)[:2]:
+                os.sched_setaffinity(0, {processor})
+                for _ in range(20):
+                    run(context, "meet", [x], [y])
+                assert os.sched_getaffinity(int(thread)) == allowed - {processor}
+        finally:
+            os.sched_setaffinity(0, allowed)
+
+
 def test_states_belong_to_a_context(model: OpenedModel) -> None:
     first, second, y = model.context(), model.context(), np.empty(2, np.float32)
     for expected in ([6, 0], [7, 1]):

@@ -52,7 +52,7 @@ class Team {
     static void* thread_main(void* worker);
     void serve(int core);
     uint32_t await_call(uint32_t seen);
-    void leave_processor_of_caller() const;
+    void keep_off(int processor);
     bool join_call(uint32_t number, int core);
     bool take_threads(std::unique_lock<std::mutex>& hold, uint64_t patience_ns);
     bool gather(int cores, Work work, void* data, uint64_t patience_ns);
@@ -65,13 +65,13 @@ class Team {
     std::vector<Worker> threads_;
     bool started_ = false;
     const uint32_t generation_;  // of the process, counted by forks
+    int kept_off_ = -1;          // the processor that no thread may use: a caller's
     Work work_ = nullptr;
     void* data_ = nullptr;
 
     alignas(kApart) std::atomic<uint32_t> call_{0};  // the number of the last call; threads sleep on it
     std::atomic<uint32_t> sleepers_{0};
     std::atomic<bool> ending_{false};
-    std::atomic<int> caller_processor_{-1};
     // the number of a call, its cores, how many threads have joined, whether it went on without them
     alignas(kApart) std::atomic<uint64_t> formation_{0};
     alignas(kApart) std::atomic<uint32_t> done_{0};  // threads that have finished their part; the caller sleeps on it
