@@ -7,6 +7,7 @@
 #include <mutex>
 #include <vector>
 
+#include "huge_pages.h"
 #include "superkernel/model.h"
 #include "superkernel/state.h"
 
@@ -18,7 +19,8 @@ class Team {
   public:
     using Work = void (*)(void* data, int core);
 
-    Team(int workers, sk_wait wait, std::vector<int> processors);
+    // `memory`: what calls read; a thread that spins keeps it in its caches if it is small.
+    Team(int workers, sk_wait wait, std::vector<int> processors, std::vector<MemoryRange> memory);
     ~Team();  // ends the threads and waits for them
     Team(const Team&) = delete;
     Team& operator=(const Team&) = delete;
@@ -51,7 +53,7 @@ class Team {
     void stop() noexcept;
     static void* thread_main(void* worker);
     void serve(int core);
-    uint32_t await_call(uint32_t seen);
+    uint32_t await_call(uint32_t seen, int core);
     void keep_off(int processor);
     bool join_call(uint32_t number, int core);
     bool take_threads(std::unique_lock<std::mutex>& hold, uint64_t patience_ns);
@@ -61,6 +63,7 @@ class Team {
     const int workers_;
     const sk_wait wait_;
     const std::vector<int> processors_;
+    const std::vector<MemoryRange> kept_warm_;
     std::mutex mutex_;  // held by the call that has the threads
     std::vector<Worker> threads_;
     bool started_ = false;
