@@ -103,7 +103,7 @@ def test_threads_that_sleep_are_kept_off_the_processor_of_their_caller(folder: P
 
 
 def test_a_thread_that_spins_runs_the_first_calls_after_a_pause(folder: Path) -> None:
-    """Also those that follow at once, as after a late one; not a whole row. On a busy machine it may take many tries."""
+    """Also those that follow at once, as after a late one; not a whole row. A busy machine needs many tries."""
     with OpenedModel(folder, 2, SPIN) as opened:
         context, y = opened.context(), np.empty((), np.int32)
 
