@@ -201,10 +201,10 @@ are idle, p99 to p50 of single C functions: 16 us of dependent multiplications 1
 on pages of 4 KB 3.5, on huge pages 1.4. The policy takes 4.8 us with warm caches, 6 with a cold L2, 20 with weights and
 code in memory, 31 with nothing cached at all: one of a hundred calls is of the last two kinds. So code and small
 weights are on huge pages, and prefetching them when a call begins was tried and is no faster. With `wait="spin"` a
-thread asks for them every 50 us: twelve pairs of 1000 calls in processes of their own, alternating with a library that does
-not, had p99 to p50 of 1.15 instead of 1.30 (policy) and 1.20 instead of 1.32 (recommender). What is left above 2 are
-times in which something else runs: slow calls are those in which the thread that spins has lost its processor for a
-moment (it answers after 20 us and more instead of 0.9), not those in which a plan runs for longer.
+thread asks for them every 50 us: twelve pairs of 1000 calls in processes of their own, alternating with a library
+that does not, had p99 to p50 of 1.15 instead of 1.30 (policy) and 1.20 instead of 1.32 (recommender). What is left
+above 2 are times in which something else runs: slow calls are those in which the thread that spins has lost its
+processor for a moment (it answers after 20 us and more instead of 0.9), not those in which a plan runs for longer.
 
 `python3 -m superkernel.tools.bench.package_short results.json --cores 16 --seconds 200` measures the same figures with
 fewer calls, within a given time, and needs no installed package: `PYTHONPATH=src` is enough. All workloads compile at
