@@ -182,7 +182,13 @@ A ratio is the median of the ratios of ten rounds, of each round's medians. For 
 threads takes 1.2 to 1.8 times as long on the virtual machine (ours of the encoder 430 us instead of 285, OpenVINO 600
 instead of 360, ONNX Runtime 700 instead of 385), while one thread takes as long as ever; medians of all calls would
 compare one runner's slow phase with another's fast one. The cause is not known: threads of arithmetic, timed before
-each round of these results (see the notes), had the full speed of two cores in the slow phases as well.
+each round of an earlier run, had the full speed of two cores in the slow phases as well.
+
+The four blocks read 4.2 MB of weights a call. One core of that machine reads as much from its L3 cache in 30 us (139
+GB/s, a loop of plain loads on huge pages); our call takes 36 to 40 us on one thread, and 27 with a team of two. In
+earlier results it had the time of one thread: the guest of a virtual machine takes idle processors for occupied ones
+and woke the thread of the team on its caller's processor, where it got no time for a time slice of 3 ms, in all
+launches that tried whether a team is faster.
 
 Calls at a rate are timed by a loop in C, for every runner: it sleeps until a call is due (`clock_nanosleep`), and calls
 the runner's function of Python (`PyObject_CallNoArgs`). A runner that is too slow for 1000 calls a second is measured
@@ -194,10 +200,16 @@ What a pause of a millisecond does on the 2-core machine, a virtual one whose pr
 are idle, p99 to p50 of single C functions: 16 us of dependent multiplications 1.1, which need no memory; reading 256 KB
 on pages of 4 KB 3.5, on huge pages 1.4. The policy takes 4.8 us with warm caches, 6 with a cold L2, 20 with weights and
 code in memory, 31 with nothing cached at all: one of a hundred calls is of the last two kinds. So code and small
-weights are on huge pages, and prefetching them when a call begins was tried and is no faster.
+weights are on huge pages, and prefetching them when a call begins was tried and is no faster. With `wait="spin"` a
+thread asks for them every 50 us: twelve pairs of 1000 calls in processes of their own, alternating with a library
+that does not, had p99 to p50 of 1.15 instead of 1.30 (policy) and 1.20 instead of 1.32 (recommender). What is left
+above 2 are times in which something else runs: slow calls are those in which the thread that spins has lost its
+processor for a moment (it answers after 20 us and more instead of 0.9), not those in which a plan runs for longer.
 
 `python3 -m superkernel.tools.bench.package_short results.json --cores 16 --seconds 200` measures the same figures with
-fewer calls, within a given time, and needs no installed package: `PYTHONPATH=src` is enough.
+fewer calls, within a given time, and needs no installed package: `PYTHONPATH=src` is enough. All workloads compile at
+the same time and are measured one after the other; peers are not called at a rate. `--resume` goes on with the
+workloads that are missing.
 """,
     "collectives": """\
 ## collectives: ranks of one machine

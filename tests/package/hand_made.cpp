@@ -1,4 +1,7 @@
 // hand_made.cpp: entries of launches as the emitter would write them, for packages that tests make without torch.
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <new>
 
 #include <superkernel/entry.h>
@@ -82,6 +85,11 @@ extern "C" __attribute__((visibility("default"))) void work(sk::Launch* launch, 
 extern "C" __attribute__((visibility("default"))) void wait_for_flag(sk::Launch* launch, int) {
     __atomic_store_n(at<int32_t>(launch, 1), 1, __ATOMIC_RELEASE);
     while (__atomic_load_n(at<int32_t>(launch, 0), __ATOMIC_ACQUIRE) == 0) sk::relax();
+}
+
+// Slot y: the number of the thread that runs this.
+extern "C" __attribute__((visibility("default"))) void tell_thread(sk::Launch* launch, int) {
+    at<int32_t>(launch, 0)[0] = int32_t(syscall(SYS_gettid));
 }
 
 // As targets/cpu/embedded_facts.py writes it.

@@ -39,7 +39,7 @@ def test_the_code_of_the_most_demanding_instruction_set_is_taken(tmp_path: Path)
     with OpenedModel(folder) as opened:
         info, y = ModelInfo(), np.zeros(8, np.float32)
         call("sk_model_describe", opened.handle, byref(info))
-        assert (info.name, info.instruction_set, list(info.counts[:2])) == (b"hand-made", b"x86-64-v2", [9, 1])
+        assert (info.name, info.instruction_set, list(info.counts[:2])) == (b"hand-made", b"x86-64-v2", [10, 1])
         run_index(opened.context(), 0, [X], [y])  # by shape -1: of the two shapes one is for this processor
         np.testing.assert_array_equal(y, expected_sum(X))
 

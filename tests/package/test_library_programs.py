@@ -37,7 +37,7 @@ int main(int, char** words) {
         other.get_state("counter", y = std::vector<float>(2));
         context.reset();
         context.set_state("counter", state);
-        if (y[0] != 6 || model.info().entry_count != 9 || model.entry("rows").shapes[0].bucket_size != 4) return 2;
+        if (y[0] != 6 || model.info().entry_count != 10 || model.entry("rows").shapes[0].bucket_size != 4) return 2;
         superkernel::Context moved(std::move(other));
         moved.run("nothing", {}, {});
     } catch (const superkernel::Error& error) {

@@ -331,7 +331,7 @@ def test_null_and_misaligned_memory_is_refused(context: c_void_p) -> None:
 def test_names_that_are_not_there(model: OpenedModel, context: c_void_p) -> None:
     with refused("NO_SUCH_ENTRY", "'ad'", "did you mean 'add'", "add, inside, count"):
         run(context, "ad", [X], [Y])
-    with refused("NO_SUCH_ENTRY", "no entry 99; the package has 9"):
+    with refused("NO_SUCH_ENTRY", "no entry 99; the package has 10"):
         run_index(context, 99, [X], [Y])
     with refused("NO_SUCH_STATE", "'count'", "its states are counter"):
         call("sk_state_get", context, b"count", c_void_p(Y.ctypes.data), c_size_t(8))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import c_size_t, c_void_p
@@ -79,6 +81,43 @@ def test_threads_are_bound_to_the_processors_that_are_named(folder: Path) -> Non
         run(context, "add", [X], [y])
         for task in {int(name) for name in os.listdir("/proc/self/task")} - before:
             assert os.sched_getaffinity(task) == {last}
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="threads cannot leave the only processor")
+def test_threads_that_sleep_are_kept_off_the_processor_of_their_caller(folder: Path) -> None:
+    """They would get no time there while it waits for them; a caller that has moved gives its processor back."""
+    allowed = os.sched_getaffinity(0)
+    with OpenedModel(folder, 2, SLEEP) as opened:
+        context, x, y = opened.context(), np.array([1, 2], np.int32), np.empty(2, np.int32)
+        before = set(os.listdir("/proc/self/task"))
+        run(context, "meet", [x], [y])
+        (thread,) = set(os.listdir("/proc/self/task")) - before
+        try:
+            for processor in sorted(allowed)[:2]:
+                os.sched_setaffinity(0, {processor})
+                for _ in range(20):
+                    run(context, "meet", [x], [y])
+                assert os.sched_getaffinity(int(thread)) == allowed - {processor}
+        finally:
+            os.sched_setaffinity(0, allowed)
+
+
+def test_a_thread_that_spins_runs_the_first_calls_after_a_pause(folder: Path) -> None:
+    """Also those that follow at once, as after a late one; not a whole row. A busy machine needs many tries."""
+    with OpenedModel(folder, 2, SPIN) as opened:
+        context, y = opened.context(), np.empty((), np.int32)
+
+        def thread_of_call() -> int:
+            run(context, "thread", [], [y])
+            return int(y)
+
+        def row_after_pause() -> list[bool]:
+            end = time.perf_counter() + 0.0005
+            while time.perf_counter() < end:
+                pass
+            return [thread_of_call() == threading.get_native_id() for _ in range(6)]
+
+        assert any(row_after_pause() == [False, False, False, True, True, True] for _ in range(5000))
 
 
 def test_states_belong_to_a_context(model: OpenedModel) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 
@@ -175,11 +176,46 @@ def test_the_workloads_are_those_of_the_table_and_the_stateless_decoder_is_the_d
 
 
 def test_the_short_suite_says_which_workloads_it_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(package_short, "compile_all", lambda folders, cores, seconds: ["compiled nothing"])
+    monkeypatch.setattr(package_short, "_COMMAND", (sys.executable, "-S", "-c", "import sys; sys.stdin.read()"))
+    monkeypatch.setattr(aot_loaders, "_assumed", [None])
+    monkeypatch.setattr(package_short, "costs_of_loading", lambda folder: [])
     result = package_short.run_short(1, 0.0, tmp_path / "results.json")
-    left_out = [note for note in result.notes if note.endswith("was not measured: the time was over")]
+    left_out = [note for note in result.notes if note.endswith("was not measured: compiling took too long")]
     assert len(left_out) == package_workloads.WORKLOAD_COUNT and not result.comparisons
-    assert "compiled nothing" in result.notes
+
+
+def test_the_short_suite_names_workloads_whose_process_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(package_short, "_COMMAND", (sys.executable, "-S", "-c", "raise SystemExit(3)"))
+    monkeypatch.setattr(aot_loaders, "_assumed", [None])
+    (started,) = package_short.compile_all({0: tmp_path}, 1, 60).values()
+    found = package_short.measure_in_turn(started, 60)
+    assert found == "its process ended with status 3; standard error has a trace"
+
+
+def test_the_short_suite_measures_in_turns_and_goes_on_with_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Processes that say what they are told: the loader, then that it is their turn."""
+    script = (
+        "import pickle, sys\n"
+        "from superkernel.tools.bench.measure import Result\n"
+        "loader = sys.stdin.readline().strip()\n"
+        "print('ready', flush=True)\n"
+        "notes = [sys.argv[4] + ' ' + loader + ' ' + sys.stdin.readline().strip()]\n"
+        "open(sys.argv[6], 'wb').write(pickle.dumps(Result('package', {}, notes=notes)))\n"
+    )
+    monkeypatch.setattr(package_short, "_COMMAND", (sys.executable, "-c", script))
+    monkeypatch.setattr(aot_loaders, "_assumed", [None])
+    monkeypatch.setattr(package_short, "costs_of_loading", lambda folder: [])
+    monkeypatch.setattr(package_short, "WORKLOAD_COUNT", 2)
+    output = tmp_path / "results.json"
+    told = [f"{index} none go" for index in range(2)]
+    assert [note for note in package_short.run_short(1, 60, output).notes if note in told] == told
+    package_short.parts_of(output).joinpath("1.pickle").unlink()
+    earlier = package_short.parts_of(output).joinpath("0.pickle").stat().st_mtime_ns
+    assert [note for note in package_short.run_short(1, 60, output, resume=True).notes if note in told] == told
+    assert package_short.parts_of(output).joinpath("0.pickle").stat().st_mtime_ns == earlier
+    assert told[1] in output.read_text()
 
 
 def test_a_loader_that_fails_in_a_process_of_its_own_is_not_used(tmp_path: Path) -> None:

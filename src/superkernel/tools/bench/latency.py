@@ -44,10 +44,15 @@ def timing_of(runner: str, times: Times) -> Timing:
 
 
 def times_in_turns(
-    runners: Mapping[str, TimedRunner], calls: int, rounds: int, rate: float | None = None, seconds: float = math.inf
+    runners: Mapping[str, TimedRunner],
+    calls: int,
+    rounds: int,
+    rate: float | None = None,
+    seconds: float = math.inf,
+    settle: float = SETTLE_S,
 ) -> dict[str, Times]:
     """The times of all rounds together; see rounds_in_turns."""
-    return together(rounds_in_turns(runners, calls, rounds, rate, seconds))
+    return together(rounds_in_turns(runners, calls, rounds, rate, seconds, settle=settle))
 
 
 def together(rounds: Mapping[str, Sequence[Times]]) -> dict[str, Times]:
@@ -61,6 +66,7 @@ def rounds_in_turns(
     rate: float | None = None,
     seconds: float = math.inf,
     unlimited: Collection[str] = (),
+    settle: float = SETTLE_S,
 ) -> dict[str, list[Times]]:
     """Every runner calls `calls` / `rounds` times a round, in another order each round; `rate`: calls a second.
 
@@ -72,7 +78,7 @@ def rounds_in_turns(
         for name in order[index % len(order) :] + order[: index % len(order)]:
             runner = runners[name]
             runner.enter()
-            time.sleep(SETTLE_S)
+            time.sleep(settle)
             for _ in range(LEAD):
                 runner.call()
             limit = math.inf if name in unlimited else seconds / rounds

@@ -11,7 +11,16 @@ import torch
 
 from . import first_call
 from .call_rate import Times
-from .latency import TimedRunner, latency_of, ratio_of_rounds, rounds_in_turns, times_in_turns, timing_of, together
+from .latency import (
+    SETTLE_S,
+    TimedRunner,
+    latency_of,
+    ratio_of_rounds,
+    rounds_in_turns,
+    times_in_turns,
+    timing_of,
+    together,
+)
 from .loaded import busy_processes
 from .measure import Comparison, Figure, Result
 from .package_costs import cost_of_python, costs_of_loading
@@ -27,7 +36,8 @@ from .package_peers import (
     calls_of_nothing,
     missing,
     prepare_ahead_of_time,
-    prepare_all,
+    prepare_package,
+    prepare_peers,
     tensors_of,
 )
 from .package_workloads import PackageWorkload, package_workloads
@@ -35,7 +45,6 @@ from .peers import CORES, OURS, prepare, suite
 
 BACK_TO_BACK, BUSY = "back to back", "two busy processes beside"
 RATE = 1000.0
-ROUNDS = 10
 TRIAL_CALLS, TRIAL_ROUNDS = 200, 2  # to choose the number of threads of each runner
 TAIL_LIMIT = 2.0
 
@@ -50,6 +59,9 @@ class Effort:
     seconds_beside_others: float = 3.0
     all_of_ours: bool = True  # our calls are not limited by seconds
     frozen: bool = True  # AOTInductor also with freezing
+    rounds: int = 10
+    settle: float = SETTLE_S
+    peers_at_rate: bool = True
 
 
 FULL = Effort()  # all workloads take less than 12 minutes on two cores
@@ -78,29 +90,38 @@ def missing_peers() -> list[str]:
     return [f"{peer} was not measured: not installed: {', '.join(missing(peer))}" for peer in NEEDED if missing(peer)]
 
 
-def compare(result: Result, item: PackageWorkload, folder: Path, effort: Effort) -> None:
-    """Every runner is checked, its number of threads is chosen, and then all are timed in turns."""
-    name = item.workload.name
-    variants = [prepared for threads in sorted({1, result.cores}) for prepared in prepare_all(item, folder, threads)]
+def compare(
+    result: Result, item: PackageWorkload, folder: Path, effort: Effort, peers: Sequence[Prepared] | None = None
+) -> None:
+    """Every runner is checked, its number of threads is chosen, and then all are timed in turns. None: all peers."""
+    name, counts = item.workload.name, sorted({1, result.cores})
+    variants = [prepare_package(item.workload, folder / "model.sk", count) for count in counts]
+    if peers is None:
+        peers = [prepared for count in counts for prepared in prepare_peers(item, folder, count)]
+    variants += peers
     check(result, item, variants)
-    chosen = with_best_threads([prepared.runner for prepared in variants])
+    chosen = with_best_threads([prepared.runner for prepared in variants], effort.settle)
     if AOT not in chosen:
         result.notes.append(f"{name}: {AOT} was not measured: torch's loaders end the process on this machine")
     elif effort.frozen and (frozen := prepare_ahead_of_time(item.workload, folder, chosen[AOT].threads, frozen=True)):
         check(result, item, [frozen])
         chosen[AOT_FROZEN] = frozen.runner
     unlimited = [PACKAGE] if effort.all_of_ours else []
-    rounds = rounds_in_turns(chosen, effort.calls, ROUNDS, seconds=effort.seconds, unlimited=unlimited)
+    rounds = rounds_in_turns(
+        chosen, effort.calls, effort.rounds, seconds=effort.seconds, unlimited=unlimited, settle=effort.settle
+    )
     times = together(rounds)
     record(result, name, BACK_TO_BACK, chosen, times)
-    ours, *peers = (timing_of(runner, taken) for runner, taken in times.items())
-    compared = Comparison(name, ours, tuple(peers))
+    ours, *theirs = (timing_of(runner, taken) for runner, taken in times.items())
+    compared = Comparison(name, ours, tuple(theirs))
     result.comparisons.append(compared)
     result.figures += ratios(item, {peer: ratio_of_rounds(rounds[peer], rounds[PACKAGE]) for peer in rounds})
 
-    compare_at_rates(result, item, folder, chosen, {timing.name: timing.median for timing in (ours, *peers)}, effort)
+    compare_at_rates(result, item, folder, chosen, {timing.name: timing.median for timing in (ours, *theirs)}, effort)
     with busy_processes(2):
-        times = times_in_turns(chosen, effort.calls // 5, 4, seconds=effort.seconds_beside_others)
+        rounds_beside = min(4, effort.rounds)
+        seconds = effort.seconds_beside_others
+        times = times_in_turns(chosen, effort.calls // 5, rounds_beside, seconds=seconds, settle=effort.settle)
         record(result, name, BUSY, chosen, times)
 
 
@@ -120,13 +141,14 @@ def compare_at_rates(
     from_c = [PackageFromC(workload, model, chosen[PACKAGE].threads, "balanced")]
     from_c.append(PackageFromC(workload, model, result.cores, "spin"))
     ours = {PACKAGE: chosen[PACKAGE], **{package.runner.name: package.runner for package in from_c}}
-    runners = {**ours, **{runner.name: runner for runner in calls_of_nothing()}, **chosen}
+    runners = {**ours, **{runner.name: runner for runner in calls_of_nothing()}}
+    runners |= chosen if effort.peers_at_rate else {}
     by_rate: dict[float, dict[str, TimedRunner]] = {}
     for name, runner in runners.items():
         median = medians.get(name, medians[PACKAGE] if name in ours else 0.0)
         by_rate.setdefault(affordable_rate(median), {})[name] = runner
     for rate, group in sorted(by_rate.items(), reverse=True):
-        times = times_in_turns(group, effort.calls // 5, 2, rate, effort.seconds_at_rate)
+        times = times_in_turns(group, effort.calls // 5, 2, rate, effort.seconds_at_rate, effort.settle)
         record(result, workload.name, f"{rate:g} calls a second", group, times)
         for name in ours if rate == RATE else ():
             tail = latency_of(workload.name, "", group[name], times[name]).tail
@@ -162,9 +184,10 @@ def check(result: Result, item: PackageWorkload, variants: Sequence[Prepared]) -
             )
 
 
-def with_best_threads(runners: Sequence[TimedRunner]) -> dict[str, TimedRunner]:
+def with_best_threads(runners: Sequence[TimedRunner], settle: float = SETTLE_S) -> dict[str, TimedRunner]:
     """By name, each with the number of threads with which half of some calls, in turns, take the least time."""
-    times = times_in_turns({f"{r.name}, {r.threads}": r for r in runners}, TRIAL_CALLS, TRIAL_ROUNDS)
+    named = {f"{runner.name}, {runner.threads}": runner for runner in runners}
+    times = times_in_turns(named, TRIAL_CALLS, TRIAL_ROUNDS, settle=settle)
     best: dict[str, tuple[float, TimedRunner]] = {}
     for runner, taken in zip(runners, times.values(), strict=True):
         median = timing_of(runner.name, taken).median

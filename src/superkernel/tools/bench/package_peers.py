@@ -205,12 +205,16 @@ def prepare_openvino(workload: Workload, path: Path, threads: int) -> Prepared:
     return Prepared(TimedRunner(OPENVINO, threads, request.infer, set_threads(1)), results)
 
 
-def prepare_all(item: PackageWorkload, folder: Path, threads: int) -> list[Prepared]:
-    """Every way to run a workload that is possible here, except AOTInductor with freezing."""
+def prepare_peers(item: PackageWorkload, folder: Path, threads: int) -> list[Prepared]:
+    """Every other way to run a workload that is possible here, except AOTInductor with freezing."""
+    return prepare_torch(item.workload, threads) + prepare_compilers_ahead(item, folder, threads)
+
+
+def prepare_compilers_ahead(item: PackageWorkload, folder: Path, threads: int) -> list[Prepared]:
+    """Those of the peers that compile ahead of time."""
     workload, stateless = item.workload, item.for_formats_without_states
-    found = [prepare_package(workload, folder / "model.sk", threads), *prepare_torch(workload, threads)]
     ahead_of_time = prepare_ahead_of_time(workload, folder, threads, frozen=False)
-    found += [ahead_of_time] if ahead_of_time else []
+    found = [ahead_of_time] if ahead_of_time else []
     for peer, prepare_peer in ((ONNX, prepare_onnx), (OPENVINO, prepare_openvino)):
         if not missing(peer):
             found.append(prepare_peer(stateless, folder / "model.onnx", threads))

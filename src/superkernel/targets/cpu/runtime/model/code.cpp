@@ -123,6 +123,12 @@ void Code::load(const PackageFolder& folder, const Manifest& manifest) {
     }
 }
 
+std::vector<MemoryRange> Code::ranges() const {
+    std::vector<MemoryRange> found;
+    for (const auto& [launch, object] : objects_) found.push_back(object->code());
+    return found;
+}
+
 PlanCode& Code::find(const PlanSpec& plan) const { return *plans_.at(&plan); }
 
 }  // namespace sk::model

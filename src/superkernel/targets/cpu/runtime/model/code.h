@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "../host/program.h"
 #include "huge_pages.h"
@@ -23,6 +24,7 @@ class SharedObject {
     host::Entry entry(const std::string& symbol) const;
     StopSlot stop_slot() const;  // null: the code has no checks
     EnterFunction enter() const;  // null: the code throws no exceptions
+    MemoryRange code() const { return huge_code_->code(); }
     // Refuses a plan that is not what the object says of its entry; objects that say nothing are taken as they are.
     void check_facts(const PlanSpec& plan, const LaunchSpec& launch) const;
 
@@ -46,6 +48,7 @@ class Code {
     // The contents of every object are compared with their hash before it is loaded.
     void load(const PackageFolder& folder, const Manifest& manifest);
     PlanCode& find(const PlanSpec& plan) const;
+    std::vector<MemoryRange> ranges() const;  // of all objects
 
   private:
     std::map<std::string, std::unique_ptr<SharedObject>> objects_;  // by launch

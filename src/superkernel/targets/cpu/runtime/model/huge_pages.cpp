@@ -74,6 +74,7 @@ HugeCode::HugeCode(void* handle) : base_(nullptr) {
     if (dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0) return;
     Segment segment{map->l_addr};
     dl_iterate_phdr(find_first_segment, &segment);
+    code_ = {segment.begin, segment.bytes};
     if (!segment.alone || segment.bytes > kHugePage) return;
     const std::lock_guard<std::mutex> hold(code_mutex);
     if (code_users == nullptr) code_users = new std::map<void*, int>;

@@ -14,6 +14,11 @@ inline size_t whole_huge_pages(size_t bytes) { return (bytes + kHugePage - 1) / 
 // It is given back by munmap.
 char* map_huge_pages(size_t bytes);
 
+struct MemoryRange {
+    const char* begin = nullptr;
+    size_t bytes = 0;
+};
+
 // A loaded object whose code and constants have 2 MB of addresses for themselves, as package_link.py links them: they are
 // copied to a huge page that takes their place. Other objects are left as they are, and so is everything where the system
 // allows no code in memory of a program.
@@ -23,9 +28,11 @@ class HugeCode {
     ~HugeCode();
     HugeCode(const HugeCode&) = delete;
     HugeCode& operator=(const HugeCode&) = delete;
+    MemoryRange code() const { return code_; }  // and constants, also where they are not on a huge page
 
   private:
     void* base_;  // of the object; null: it is another one
+    MemoryRange code_;
 };
 
 }  // namespace sk::model

@@ -21,7 +21,8 @@ namespace {
 constexpr uint64_t kShowUpNs = 100'000;    // a thread that sleeps needs some 50 us to wake up on an idle machine
 constexpr uint64_t kSpinPatienceNs = 1'000'000;  // SK_WAIT_SPIN: the threads have processors of their own
 constexpr uint64_t kShortNs = 60'000;      // a plan that one thread finishes in this time does not wait for sleeping threads
-constexpr uint64_t kWarmThreadNs = 20'000;  // a thread that spins answers in less than one; later it has no processor
+constexpr uint64_t kWarmThreadNs = 3'000;  // a thread that spins answers in less than one; later it has no processor
+constexpr int kColdCalls = 3;              // after a pause, until the caches of the calling thread's processor count as warm
 constexpr uint64_t kLongNs = 1'000'000;    // a plan that takes longer does not keep a thread of the team from others
 constexpr uint64_t kPauseNs = 100'000;     // calls that follow each other faster keep the threads awake
 constexpr int kSleepSpins = 200;
@@ -158,18 +159,24 @@ SK_CALL_PATH uint64_t LaunchState::patience_for(Team& team) {
 SK_CALL_PATH void LaunchState::run_alone(void* state, int) { static_cast<LaunchState*>(state)->run_whole_plan(); }
 
 // After a pause the caches of the calling thread's processor are cold. Those of a thread that was spinning are not: it runs
-// a plan that takes little time, or that one thread runs as fast as a team. False: nothing was run.
-SK_CALL_PATH bool LaunchState::run_on_warm_thread(Team& team, uint64_t begin) {
-    if (!team.is_here() || begin - last_end_ns_ <= kPauseNs || last_run_ns_ > kLongNs) return false;
+// a plan that takes little time, or that one thread runs as fast as a team. So it does for a call that follows at once
+// because the one before was late.
+SK_CALL_PATH bool LaunchState::prefers_warm_thread(const Team& team, uint64_t begin) {
+    calls_in_a_row_ = begin - last_end_ns_ > kPauseNs ? 0 : std::min(calls_in_a_row_ + 1, kColdCalls);
+    if (!team.is_here() || calls_in_a_row_ == kColdCalls || last_run_ns_ > kLongNs) return false;
     const uint64_t solo_ns = cores == 1 ? last_run_ns_ : code_.trial.solo_ns();
     if (solo_ns == 0) return false;  // not known yet
-    const bool alone = cores == 1 || solo_ns < kShortNs || code_.trial.prefers_solo();
-    return alone && team.run_on_thread(run_alone, this, kWarmThreadNs);
+    return cores == 1 || solo_ns < kShortNs || code_.trial.prefers_solo();
 }
 
 SK_CALL_PATH void LaunchState::run_beside_spinning(Team& team) {
     const uint64_t begin = now_ns();
-    if (!run_on_warm_thread(team, begin)) cores == 1 ? run_whole_plan() : run_better_way(team);
+    if (prefers_warm_thread(team, begin)) {
+        // a thread that has lost its processor is not waited for: cold caches cost less
+        if (!team.run_on_thread(run_alone, this, kWarmThreadNs)) run_whole_plan();
+    } else {
+        cores == 1 ? run_whole_plan() : run_better_way(team);
+    }
     last_end_ns_ = now_ns();
     last_run_ns_ = last_end_ns_ - begin;
 }

@@ -32,7 +32,7 @@ class LaunchState : public Launch {
     void run_whole_plan();
     bool run_team(Team& team);
     static void run_alone(void* state, int core);
-    bool run_on_warm_thread(Team& team, uint64_t begin);
+    bool prefers_warm_thread(const Team& team, uint64_t begin);
     void run_beside_spinning(Team& team);
     void run_whole_team(Team& team);
     void run_better_way(Team& team);
@@ -53,6 +53,7 @@ class LaunchState : public Launch {
     std::unique_ptr<uint32_t[]> stamp_counts_;
     uint64_t last_call_ns_ = 0;
     uint64_t last_end_ns_ = 0, last_run_ns_ = 0;  // SK_WAIT_SPIN
+    int calls_in_a_row_ = 0;                      // without a pause between them
 };
 
 }  // namespace sk::model

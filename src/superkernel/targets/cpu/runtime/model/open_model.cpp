@@ -124,10 +124,16 @@ OpenModel::OpenModel(const char* path, const ModelOptions& options)
         }
     }
     if (wait_ == SK_WAIT_SPIN && threads_ > 1) cores = std::max(cores, 2);  // a thread whose caches stay warm
-    if (cores > 1) team_ = std::make_unique<Team>(cores - 1, wait_, options.processors);
+    if (cores > 1) team_ = std::make_unique<Team>(cores - 1, wait_, options.processors, memory_of_calls());
     const int quota = processor_quota();
     if (quota > 0) sk_processor_limit(quota);
     describe_entries();
+}
+
+std::vector<MemoryRange> OpenModel::memory_of_calls() const {
+    std::vector<MemoryRange> ranges = code_.ranges();
+    ranges.push_back(weights_.tensors());
+    return ranges;
 }
 
 void OpenModel::describe_entries() {

@@ -44,6 +44,7 @@ class OpenModel {
 
   private:
     void describe_entries();
+    std::vector<MemoryRange> memory_of_calls() const;  // that belongs to the model
 
     PackageFolder folder_;
     Weights weights_;

@@ -20,6 +20,10 @@ namespace {
 
 constexpr uint64_t kSpinNs = 100'000;        // of a thread that waits for the next call, SK_WAIT_BALANCED
 constexpr uint64_t kCallerSpinNs = 200'000;  // of a caller that waits for the threads of its call
+constexpr uint64_t kPromptNs = 20'000;       // a thread that spins joins a call in less, if it has a processor
+constexpr uint64_t kWarmPeriodNs = 50'000;   // between two looks at the memory of calls, SK_WAIT_SPIN
+constexpr size_t kWarmBytes = 768 << 10;     // of memory that is kept warm: less than an L2 cache
+constexpr size_t kLineBytes = 64, kLinesPerPoll = 16;
 constexpr int kPollsPerClock = 64;           // looks between two readings of the clock
 constexpr uint64_t kEndNs = 2'000'000'000;   // how long the end of the process waits for a call in progress
 constexpr int kNumberShift = 32, kCoresShift = 16;
@@ -47,6 +51,25 @@ bool spin(Over over, uint64_t limit_ns) {
     return false;
 }
 
+// The ranges, if they are small together.
+std::vector<MemoryRange> if_small(std::vector<MemoryRange> ranges) {
+    size_t bytes = 0;
+    for (const MemoryRange& range : ranges) bytes += range.bytes;
+    if (bytes > kWarmBytes) ranges.clear();
+    return ranges;
+}
+
+// Asks for every cache line of the ranges, until over().
+template <class Over>
+void touch(const std::vector<MemoryRange>& ranges, Over over) {
+    for (const MemoryRange& range : ranges) {
+        for (size_t line = 0; line * kLineBytes < range.bytes; ++line) {
+            if (line % kLinesPerPoll == 0 && over()) return;
+            __builtin_prefetch(range.begin + line * kLineBytes, 0, 2);
+        }
+    }
+}
+
 // Blocks while the word has the value; may return earlier.
 void futex_wait(std::atomic<uint32_t>& word, uint32_t value) {
     syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0);
@@ -56,8 +79,12 @@ void futex_wait(std::atomic<uint32_t>& word, uint32_t value) {
 
 uint32_t fork_generation() { return forks.load(std::memory_order_relaxed); }
 
-Team::Team(int workers, sk_wait wait, std::vector<int> processors)
-    : workers_(workers), wait_(wait), processors_(std::move(processors)), generation_(fork_generation()) {}
+Team::Team(int workers, sk_wait wait, std::vector<int> processors, std::vector<MemoryRange> memory)
+    : workers_(workers),
+      wait_(wait),
+      processors_(std::move(processors)),
+      kept_warm_(if_small(std::move(memory))),
+      generation_(fork_generation()) {}
 
 Team::~Team() { stop(); }
 
@@ -138,12 +165,15 @@ void* Team::thread_main(void* data) {
     return nullptr;
 }
 
-// The number of the next call.
-uint32_t Team::await_call(uint32_t seen) {
+// The number of the next call. Of threads that spin, the one that runs whole plans uses its time: what else runs on its
+// processor, and the neighbours of a virtual machine, take its caches line by line.
+uint32_t Team::await_call(uint32_t seen, int core) {
     const auto called = [&] { return call_.load(std::memory_order_acquire) != seen; };
     switch (wait_) {
         case SK_WAIT_SPIN:
-            while (!called()) relax();
+            while (!spin(called, kWarmPeriodNs)) {
+                if (core == 1) touch(kept_warm_, called);
+            }
             break;
         case SK_WAIT_BALANCED:
             if (spin(called, kSpinNs)) break;
@@ -157,18 +187,19 @@ uint32_t Team::await_call(uint32_t seen) {
     return call_.load(std::memory_order_acquire);
 }
 
-// The system may wake a thread on the processor of its caller although another one is idle, again and again where both
-// sleep most of the time; each then waits for the other's time slice at every step of a plan. Such a thread moves.
-void Team::leave_processor_of_caller() const {
-    const int here = sched_getcpu();
-    if (here != caller_processor_.load(std::memory_order_relaxed) || !processors_.empty()) return;
-    cpu_set_t allowed, others;
-    if (here < 0 || here >= CPU_SETSIZE || sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
-    others = allowed;
-    CPU_CLR(here, &others);
-    if (CPU_COUNT(&others) > 0 && sched_setaffinity(0, sizeof others, &others) == 0) {
-        sched_setaffinity(0, sizeof allowed, &allowed);  // it stays where it is now until it is moved
+// A system that takes idle processors for occupied ones, as the guest of a virtual machine does, wakes threads on the
+// processor of their caller. There they get no time while it waits for them, until its time slice ends. So the caller's
+// processor is taken out of those that they may use; the one that was taken out before is given back.
+SK_CALL_PATH void Team::keep_off(int processor) {
+    if (processor == kept_off_ || processor < 0 || processor >= CPU_SETSIZE || !processors_.empty()) return;
+    for (const Worker& worker : threads_) {
+        cpu_set_t allowed;
+        if (pthread_getaffinity_np(worker.thread, sizeof allowed, &allowed) != 0) continue;
+        if (kept_off_ >= 0) CPU_SET(kept_off_, &allowed);
+        CPU_CLR(processor, &allowed);
+        if (CPU_COUNT(&allowed) > 0) pthread_setaffinity_np(worker.thread, sizeof allowed, &allowed);
     }
+    kept_off_ = processor;
 }
 
 // True: all threads have joined the call, and its work begins.
@@ -188,9 +219,8 @@ bool Team::join_call(uint32_t number, int core) {
 void Team::serve(int core) {
     uint32_t seen = 0;
     for (;;) {
-        seen = await_call(seen);
+        seen = await_call(seen, core);
         if (ending_.load()) return;
-        leave_processor_of_caller();
         if (!join_call(seen, core)) continue;
         work_(data_, core);
         done_.fetch_add(1);
@@ -210,16 +240,21 @@ SK_CALL_PATH bool Team::gather(int cores, Work work, void* data, uint64_t patien
     work_ = work;
     data_ = data;
     done_.store(0, std::memory_order_relaxed);
-    caller_processor_.store(sched_getcpu(), std::memory_order_relaxed);
     const uint32_t number = call_.load(std::memory_order_relaxed) + 1;
     formation_.store(formation(number, cores), std::memory_order_release);
     call_.store(number);
-    if (sleepers_.load() != 0) FutexWord(call_, sleepers_).wake();
+    if (sleepers_.load() != 0) {
+        keep_off(sched_getcpu());
+        FutexWord(call_, sleepers_).wake();
+    }
     uint64_t word = 0;
     const auto complete = [&] { return joined(word = formation_.load(std::memory_order_acquire)) == cores - 1; };
+    const uint64_t prompt_ns = patience_ns == 0 ? kPromptNs : std::min(patience_ns, kPromptNs);
+    if (spin(complete, prompt_ns)) return true;
+    keep_off(sched_getcpu());  // threads that spin share it with a caller that has moved
     if (patience_ns == 0) {
         while (!spin(complete, kSpinNs)) sched_yield();
-    } else if (!spin(complete, patience_ns)) {
+    } else if (!spin(complete, patience_ns - prompt_ns)) {
         while (!complete()) {
             if (formation_.compare_exchange_weak(word, word | kClosed, std::memory_order_acq_rel)) return false;
         }

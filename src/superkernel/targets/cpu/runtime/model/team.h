@@ -7,6 +7,7 @@
 #include <mutex>
 #include <vector>
 
+#include "huge_pages.h"
 #include "superkernel/model.h"
 #include "superkernel/state.h"
 
@@ -18,7 +19,8 @@ class Team {
   public:
     using Work = void (*)(void* data, int core);
 
-    Team(int workers, sk_wait wait, std::vector<int> processors);
+    // `memory`: what calls read; a thread that spins keeps it in its caches if it is small.
+    Team(int workers, sk_wait wait, std::vector<int> processors, std::vector<MemoryRange> memory);
     ~Team();  // ends the threads and waits for them
     Team(const Team&) = delete;
     Team& operator=(const Team&) = delete;
@@ -51,8 +53,8 @@ class Team {
     void stop() noexcept;
     static void* thread_main(void* worker);
     void serve(int core);
-    uint32_t await_call(uint32_t seen);
-    void leave_processor_of_caller() const;
+    uint32_t await_call(uint32_t seen, int core);
+    void keep_off(int processor);
     bool join_call(uint32_t number, int core);
     bool take_threads(std::unique_lock<std::mutex>& hold, uint64_t patience_ns);
     bool gather(int cores, Work work, void* data, uint64_t patience_ns);
@@ -61,17 +63,18 @@ class Team {
     const int workers_;
     const sk_wait wait_;
     const std::vector<int> processors_;
+    const std::vector<MemoryRange> kept_warm_;
     std::mutex mutex_;  // held by the call that has the threads
     std::vector<Worker> threads_;
     bool started_ = false;
     const uint32_t generation_;  // of the process, counted by forks
+    int kept_off_ = -1;          // the processor that no thread may use: a caller's
     Work work_ = nullptr;
     void* data_ = nullptr;
 
     alignas(kApart) std::atomic<uint32_t> call_{0};  // the number of the last call; threads sleep on it
     std::atomic<uint32_t> sleepers_{0};
     std::atomic<bool> ending_{false};
-    std::atomic<int> caller_processor_{-1};
     // the number of a call, its cores, how many threads have joined, whether it went on without them
     alignas(kApart) std::atomic<uint64_t> formation_{0};
     alignas(kApart) std::atomic<uint32_t> done_{0};  // threads that have finished their part; the caller sleeps on it

@@ -47,11 +47,11 @@ Weights::Weights(const PackageFolder& folder, const char* relative, bool copied)
         }
         tensors_.emplace(tensor.name(), Weight{row->dtype, begin + ends[0], ends[1] - ends[0]});
     }
+    first_ = file_.bytes();
+    for (const auto& [name, tensor] : tensors_) first_ = std::min(first_, size_t(tensor.offset));
     // a copy of a few megabytes takes less than what the weights gain from huge pages after a pause
     if (copied || room <= kSmallBytes) {
-        int64_t first = int64_t(file_.bytes());
-        for (const auto& [name, tensor] : tensors_) first = std::min(first, tensor.offset);
-        file_.replace_by_copy(size_t(first));
+        file_.replace_by_copy(first_);
     } else {
         file_.advise_huge_pages();
     }

@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "huge_pages.h"
 #include "package_folder.h"
 #include "superkernel/model.h"
 
@@ -22,9 +23,11 @@ class Weights {
     const Weight* find(const std::string& name) const;  // null: there is none
     const char* data() const { return file_.data(); }   // of the file: offsets count from here
     size_t bytes() const { return file_.bytes(); }
+    MemoryRange tensors() const { return {data() + first_, bytes() - first_}; }
 
   private:
     MappedFile file_;
+    size_t first_ = 0;  // where the first tensor begins
     std::map<std::string, Weight> tensors_;
 };
 
