@@ -103,12 +103,12 @@ class SharedFile:
         """When all ranks have opened it. The rank that created the file removes the name; the memory stays."""
         if self._created:
             self.path.unlink(missing_ok=True)
-        _forget(self.path)
 
     def close(self) -> None:
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
+            _forget(self.path)  # not sooner: the creator may be late in removing the name
 
 
 _CREATOR = 1 << 20  # the byte that the creator locks until all ranks have their own; behind those of all ranks
