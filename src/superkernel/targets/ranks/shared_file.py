@@ -97,7 +97,8 @@ class SharedFile:
         try:
             os.posix_fallocate(self.descriptor, offset, nbytes)
         except OSError as reason:
-            raise _no_room(nbytes, self.path.parent, reason) from reason
+            whole = os.fstat(self.descriptor).st_size  # what the user must make room for
+            raise _no_room(whole, self.path.parent, reason) from reason
 
     def release_name(self) -> None:
         """When all ranks have opened it. The rank that created the file removes the name; the memory stays."""
