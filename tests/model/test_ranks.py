@@ -114,6 +114,13 @@ def test_bad_groups_and_syncs_are_refused(make: Any, message: str) -> None:
         make()
 
 
+def test_the_digest_begins_with_the_terms_and_leaves_out_what_is_unknown() -> None:
+    sender = Op(kernel("publish", 1, "in:x", "out:w"), ["x", "w"], ranks=[sends(terms="all_reduce sum of float32[8]")])
+    receiver = Op(kernel("reduce", 1, "in:w", "out:y"), ["w", "y"], ranks=[awaits()])
+    stated = collective_digest(build_graph([sender, receiver]))
+    assert stated.listing == ("all_reduce sum of float32[8]: publish -> reduce, ranks tp (4,6)",)
+
+
 def test_the_digest_says_what_ranks_must_have_in_common() -> None:
     def digest(*ops: Op, group: str | None = None) -> CollectiveDigest:
         return collective_digest(build_graph(ops), group)

@@ -43,14 +43,17 @@ def collective_digest(graph: Graph, group: str | None = None) -> CollectiveDiges
 def _line(graph: Graph, collective: Collective) -> str:
     """Names of ops and the numbers of blocks may differ between ranks, and are left out."""
     ops = [graph.nodes[op] for op in (collective.sender, *collective.receivers) if op is not None]
-    kernels = " -> ".join(f"{node.kernel.op_type or node.kernel.name}({_dtypes(node, collective)})" for node in ops)
+    kernels = " -> ".join(f"{node.kernel.op_type or node.kernel.name}{_dtypes(node, collective)}" for node in ops)
     size = graph.buffers[collective.window].nbytes
-    window = "a window of unknown size" if size is None else f"a window of {size} bytes"
-    terms = f", {collective.terms}" if collective.terms else ""
-    return f"{kernels}, {window}, ranks {collective.group}{terms}"
+    window = "" if size is None else f", a window of {size} bytes"
+    terms = f"{collective.terms}: " if collective.terms else ""
+    return f"{terms}{kernels}{window}, ranks {collective.group}"
 
 
 def _dtypes(node: Node, collective: Collective) -> str:
-    """The dtypes of its tensors; their shapes may differ between ranks."""
+    """The dtypes of its tensors in parentheses, where one is known; their shapes may differ between ranks."""
     params = [param for param, name in node.arguments() if name != collective.window]
-    return ", ".join(f"{param.kind.value} {param.dtype or 'untyped'}" for param in params)
+    if all(param.dtype is None for param in params):
+        return ""
+    dtypes = ", ".join(f"{param.kind.value} {param.dtype or 'untyped'}" for param in params)
+    return f"({dtypes})"

@@ -319,13 +319,15 @@ def unused_result(api: ModuleType) -> Function:
     return function
 
 
-def overlapped(rank: int) -> dict[str, Any]:
+def overlapped(rank: int, is_used_together: bool) -> dict[str, Any]:
     """What two cores do between the start of a collective and the wait for it."""
     torch._dynamo.reset()
 
     def function(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         summed = functional.all_reduce(x @ x, "sum", group("world"))
-        return y @ y, summed * 2
+        meanwhile = y @ y
+        used = summed * 2
+        return meanwhile, used.sum() + meanwhile if is_used_together else used
 
     inputs = random(rank, 96, 96), random(rank + 7, 96, 96)
     with collecting() as report:

@@ -48,9 +48,10 @@ def test_collectives_are_ops_of_one_super_kernel(pair: RankProcesses, name: str)
 
 
 @LONG
-def test_ops_between_start_and_wait_run_while_other_ranks_arrive(pair: RankProcesses) -> None:
+@pytest.mark.parametrize("is_used_together", [False, True])
+def test_ops_between_start_and_wait_run_while_other_ranks_arrive(pair: RankProcesses, is_used_together: bool) -> None:
     """With two cores: both publish, multiply, then wait for ranks, and reduce a half each."""
-    for overlap in pair.call(overlapped):
+    for overlap in pair.call(overlapped, is_used_together):
         steps = [(kind, name) for kind, name, _ in overlap["order"]]
         notify, wait = steps.index(("notify", "all_reduce_0_publish")), steps.index(("await", "all_reduce_0_reduce"))
         assert notify < steps.index(("call", "mm_2")) < wait

@@ -26,6 +26,8 @@ from .protocol import KernelOps, LoweredProgram
 from .trace_program import ProgramDialect, trace_program
 
 DIALECT = ProgramDialect(kernel_factory="cpp_pybinding", allocator="empty_strided_cpu", device="cpu")
+# either could move the first use of a collective's result before the ops that run while other ranks arrive
+_PROGRAM_ORDER = {"reorder_for_locality": False, "reorder_for_peak_memory": False}
 
 
 def inductor_config(threads: int) -> dict[str, Any]:
@@ -68,6 +70,8 @@ def _generate(
     module: GraphModule, inputs: Sequence[Any], threads: int, march: str, cache: Cache
 ) -> GeneratedProgram | None:
     config = inductor_config(threads)
+    if any(str(node.target).startswith("_c10d_functional.") for node in module.graph.nodes):
+        config |= _PROGRAM_ORDER
 
     def generate(copied: GraphModule) -> GeneratedProgram | None:
         with vectorized_for(march):

@@ -87,7 +87,7 @@ def _compare(group: RankGroup, members: Sequence[Said], where: str) -> None:
         raise LaunchError(
             f"{where}{names_of(group, [0])} and {names_of(group, [place])} have different collectives: "
             f"{_difference(group, first, member, place)}. Nothing was run. All ranks must run the same model with the "
-            "same shapes, dtypes and order of collectives"
+            "same shapes, dtypes and order of collectives, and ops that are not fused between the same collectives"
         )
 
 

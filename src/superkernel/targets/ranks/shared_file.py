@@ -97,18 +97,19 @@ class SharedFile:
         try:
             os.posix_fallocate(self.descriptor, offset, nbytes)
         except OSError as reason:
-            raise _no_room(nbytes, self.path.parent, reason) from reason
+            whole = os.fstat(self.descriptor).st_size  # what the user must make room for
+            raise _no_room(whole, self.path.parent, reason) from reason
 
     def release_name(self) -> None:
         """When all ranks have opened it. The rank that created the file removes the name; the memory stays."""
         if self._created:
             self.path.unlink(missing_ok=True)
-        _forget(self.path)
 
     def close(self) -> None:
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
+            _forget(self.path)  # not sooner: the creator may be late in removing the name
 
 
 _CREATOR = 1 << 20  # the byte that the creator locks until all ranks have their own; behind those of all ranks

@@ -134,6 +134,31 @@ sys.stdin.readline()
     assert living not in files()
 
 
+def test_a_sweep_keeps_the_locks_of_a_file_whose_name_the_creator_has_not_yet_removed(tmp_path: Path) -> None:
+    """A rank that goes on to the next area sweeps; closing a second descriptor of the first would release its lock."""
+    program = """
+import sys
+from pathlib import Path
+from superkernel.targets.ranks.shared_file import SharedFile
+creator = SharedFile.create(4096, Path(sys.argv[1]))
+print(creator.path.name, flush=True)
+sys.stdin.readline()
+print(creator.is_locked(1), flush=True)
+"""
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as creator:
+        assert creator.stdin is not None and creator.stdout is not None
+        opened = SharedFile.open(creator.stdout.readline().strip(), 4096, tmp_path)
+        opened.lock(1)
+        opened.release_name()
+        following = SharedFile.create(4096, tmp_path)
+        creator.stdin.close()
+        assert creator.stdout.readline() == "True\n"
+    for shared in (opened, following):
+        shared.release_name()
+        shared.close()
+
+
 DIFFERENT = {
     "shapes": (
         ["all_reduce sum of float32[8]"],
