@@ -75,7 +75,7 @@ def test_an_op_has_typed_buffers_and_the_shape_as_scalars() -> None:
     assert list(staged.args) == ["w", "x", "y", 4096, 2048, 3, 2048, 3, 0]
     sliced = StreamingGemv(4096, 4096, activations="bfloat16").op("w", "x", "y")
     assert sliced.kernel.name == "streaming_gemv_bfloat16_columns4096" and sliced.kernel.pure
-    assert list(sliced.args) == ["w", "x", "y", 4096, 4096, 0, 10, 8, 3, 3, 64, 1]  # 10 chunks, 8 early, 3 at a time
+    assert list(sliced.args) == ["w", "x", "y", 4096, 4096, 0, 10, 8, 3, 3, 64, 0, 1]  # 10 chunks, 8 early, 3 at a time
 
 
 @pytest.mark.parametrize(

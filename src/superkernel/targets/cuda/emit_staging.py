@@ -38,7 +38,7 @@ def staging_lines(shape: SlotShape, ring: RingShape, shares_table: bool) -> Iter
     becomes empty; in %sk_target and %sk_seen the oldest slot on its way, and the phase in which it becomes full; in
     %sk_more how many are on their way.
     """
-    yield "// ---- weights of all ops, in their order, into the ring; each entry is an input, of which this SM has a block"
+    yield "// ---- weights of all ops, in their order, into the ring; an SM has one block's chunks of each"
     yield "$sk_stage:"
     yield f"sub.u32 %sk_thread, %sk_tid, {shape.staging_thread};"
     yield f"mul.lo.u32 %sk_thread, %sk_thread, {_COPY_BYTES};"

@@ -227,7 +227,7 @@ __device__ void sliced_gemv(const u8* w, const void* x, void* y, const float* sc
     if (warp < kProducer) return;
     if (!staged) {
         ring.invalidate(lane);
-    } else if (lane == 0) {
+    } else if (lane == 0 && total) {  // a block without groups has no barrier behind its read
         *ring.taken = (taken + total) % (2 * slots);
     }
 }
