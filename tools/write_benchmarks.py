@@ -318,17 +318,29 @@ task table, in us a layer; a graph + PDL of Triton's kernels takes 3.7:
 | weights copied to shared memory ahead by a warp, 64 KB on their way; 32 KB | 4.5; 3.9 |
 | the same at a pace of 4 KB every 200, 250, 300, 350, 400 cycles | 3.8, 3.5, 3.4, 3.5, 3.9 |
 
-The time beyond 2.3 us is not that of reading (1.8 us, which would overlap): loads on their way to the memory delay the
-signals and the vector behind them, and PDL's signals do not go through the memory. The best of these, 1.09x as fast as
-graph + PDL, needs weights in shared memory ahead of their op, which kernels as they are do not ask for.
+The time beyond 2.3 us is not that of reading (1.8 us, which would overlap). Most of it is the *release* of a signal: a
+fence waits for the bulk copies that are on their way to its SM, and somewhat for the loads of other warps. By hand, with
+four warps of their own for the norm, one signal per SM, and weights staged two layers ahead:
+
+| by hand | us a layer |
+| --- | --- |
+| bulk copies, `red.release` | 3.9 to 4.3 |
+| bulk copies, the counter raised without release (wrong: the limit) | 2.6 to 2.7 |
+| bulk copies, each float stored with the number of the launch beside it, which its readers check; no release | 3.3 |
+| plain asynchronous copies by one warp, `red.release`, and without release: limited by the warp | 3.4 |
+| weights in registers before the wait, `red.release`; without (wrong) | 3.8; 3.2 |
+
+A lone fence takes 0.31 us, 0.33 beside loads, prefetches or plain asynchronous copies, and 0.40 to 1.8 beside a single
+bulk copy of 4 KB at a time. Our GEMV with staged weights in these layers, norm and GEMV on one slot of every SM: 333 us
+for all 64.
 """,
     "cuda gemv": """\
 ### cuda gemv: 64 matrices of 4096 x 4096, bfloat16
 
 The streaming GEMV that ships with the target, with three sizes of its ring, and the fastest of five ways to compile
 Triton's: each in a super kernel and in graphs; a ratio compares the best of each. The fastest graph + PDL is of our
-GEMV too: against that of Triton's the super kernel is 1.02x as fast. The share is that of a kernel that only reads
-4 GB of random numbers.
+GEMV too. In the super kernel its weights are staged across ops: four warps of every SM fill the ring for one op after
+the other. The share is that of a kernel that only reads 4 GB of random numbers.
 
 What was tried, in us a layer of 33.5 MB (7.1 to 7.3 at the measured rate), in a graph, a graph + PDL, a super kernel:
 
@@ -353,13 +365,17 @@ Then chains in one hand-written kernel, without a task table, with one ring per 
 | the same, one set of eight warps | 9.3 to 9.6 |
 | the same, and the tail of an op asks for the next matrix in the L2 cache | 9.0 to 9.5 |
 | the same, two teams with half of the ring each, for odd and even layers | 9.2 |
-| the same, asking never stops between layers (no op boundaries): the limit | 7.9 |
+| the same, asking never stops between layers (no op boundaries) | 7.9 |
+| one ring of 208 KB that a warp fills by bulk copies for all layers, 48 or 64 KB on their way; 80 | 7.6; 8.2 |
+| two rings of 96 KB, for odd and even layers, which compete for the memory | 8.4 to 9.2 |
 | no ring: four rows per warp in registers, 16 warps | 8.9 |
 | blocks of 2 rows copied to shared memory by a warp that never stops; 32, 48, 64, 96 KB flying | 11.8, 10.6, 9.1, 9.5 |
 | the same, blocks of 4 rows | 11.4, 11.4, 9.4, 9.6 |
 
 - More bytes in flight are not better: above about 48 KB per SM they lengthen the queue to the memory, in which the
   signals between ops stand as well. With 128 KB in flight a wait took 3.1 us, with 32 KB 0.7 us.
+- Staged across ops in the emitted kernel: by bulk copies of one thread 8.0, by plain asynchronous copies of four warps
+  7.7.
 - A thread that fills a ring must not divide: 0.4 us a group went there.
 """,
     "cuda chain-decode": """\

@@ -180,6 +180,7 @@ def test_every_way_is_compared_with_its_own_best_shape(monkeypatch: pytest.Monke
     """Times of a chain by its shape; the figures compare the least of each way."""
     times = {
         "triton": timings(ours=14, waiting=13, graph=11, pdl=9),
+        "(192,": timings(ours=8.2, waiting=8.5, graph=11, pdl=10),
         "(160,": timings(ours=8, waiting=8.5, graph=11, pdl=10),
         "(128,": timings(ours=10, waiting=9, graph=12, pdl=8.8),
     }
