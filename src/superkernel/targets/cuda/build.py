@@ -142,8 +142,7 @@ def make_text(
     else:
         bodies, section_of = _bodies(graph, kernels, slot, shares_table, waiting)
     assert all(body.shared_bytes <= shared for body in bodies)
-    versions = [] if empty else [facts_of(kernel).version for kernel in kernels]
-    version = max([CLUSTER_VERSION if clusters else LEAST_VERSION, *versions])
+    version = max(CLUSTER_VERSION if clusters else LEAST_VERSION, *(facts_of(kernel).version for kernel in kernels))
     count = len(graph.buffers) + len(graph.events) + 3
     if count > MOST_VALUES:
         raise BuildError(
@@ -196,8 +195,16 @@ def _empty_bodies(
     kernels: Sequence[SubKernel], slot: SlotShape, shares_table: bool, waiting: frozenset[SubKernel]
 ) -> tuple[tuple[KernelBody, ...], dict[SubKernel, int]]:
     """The same with bodies that do nothing, as few as possible."""
-    threads = {kernel: facts_of(kernel).thread_count for kernel in kernels}
-    shapes = {k: empty_shape(threads[k], slot, waits=k in waiting, shares_table=shares_table) for k in kernels}
+    shapes = {
+        kernel: empty_shape(
+            facts_of(kernel).thread_count,
+            _parameters(kernel),
+            slot,
+            waits=kernel in waiting,
+            shares_table=shares_table,
+        )
+        for kernel in kernels
+    }
     named = {empty_name(shape): shape for shape in shapes.values()}
     section = {name: number for number, name in enumerate(sorted(named), len(CodeSection))}
     bodies = tuple(empty_body(named[name], name, slot) for name in section)

@@ -11,7 +11,7 @@ from .slot_shape import SlotShape
 from .task_layout import TaskFlag
 
 
-def empty_shape(threads: int, slot: SlotShape, *, waits: bool, shares_table: bool) -> BodyShape:
+def empty_shape(threads: int, parameters: int, slot: SlotShape, *, waits: bool, shares_table: bool) -> BodyShape:
     """All that is left of a sub-kernel: super kernels of equal shapes share a binary."""
     return BodyShape(
         threads=(threads, 1, 1),
@@ -19,12 +19,13 @@ def empty_shape(threads: int, slot: SlotShape, *, waits: bool, shares_table: boo
         flat_grid=True,
         wait_statement=0 if waits else None,
         narrow=threads < slot.threads,
+        parameters=parameters,  # of its tasks, which the table gives as it gives them to the sub-kernel
         shares_table=shares_table,
     )
 
 
 def empty_name(shape: BodyShape) -> str:
-    return f"empty_{shape.threads[0]}{'' if shape.wait_statement is None else '_waits'}"
+    return f"empty_{shape.threads[0]}_{shape.parameters}{'' if shape.wait_statement is None else '_waits'}"
 
 
 def empty_body(shape: BodyShape, name: str, slot: SlotShape) -> KernelBody:

@@ -106,7 +106,7 @@ _CLUSTER_PTX = b"""
     .shared .align 4 .b32 met;
     ld.param.u32 %r1, [rounds];
     mov.u32 %r2, %tid.x;
-    mov.u32 %r3, %cluster_nctaid.x;
+    mov.u32 %r3, %nctaid.x;
     setp.ne.u32 %p1, %r2, 0;
     setp.ge.u32 %p2, %r2, %r3;
     mov.u32 %r5, met;
