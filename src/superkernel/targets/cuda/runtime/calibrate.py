@@ -112,7 +112,7 @@ _CLUSTER_PTX = b"""
     mov.u32 %r5, met;
     mov.u32 %r6, 0;
     @!%p1 st.shared.u32 [%r5], %r6;
-    mapa.shared::cluster.u32 %r4, %r5, %r2;
+    @!%p2 mapa.shared::cluster.u32 %r4, %r5, %r2;
     barrier.cluster.arrive.release.aligned;
     barrier.cluster.wait.acquire.aligned;
     mov.u32 %r7, 0;
