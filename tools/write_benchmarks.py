@@ -319,8 +319,8 @@ task table, in us a layer; a graph + PDL of Triton's kernels takes 3.7:
 | the same at a pace of 4 KB every 200, 250, 300, 350, 400 cycles | 3.8, 3.5, 3.4, 3.5, 3.9 |
 
 The time beyond 2.3 us is not that of reading (1.8 us, which would overlap). Most of it is the *release* of a signal: a
-fence waits for the bulk copies that are on their way to its SM, and somewhat for the loads of other warps. By hand, with
-four warps of their own for the norm, one signal per SM, and weights staged two layers ahead:
+fence waits for the bulk copies that are on their way to its SM, and somewhat for the loads of other warps. By hand,
+with four warps of their own for the norm, one signal per SM, and weights staged two layers ahead:
 
 | by hand | us a layer |
 | --- | --- |

@@ -87,7 +87,7 @@ def _write(folder: Path, target: Target, saved: SavedKernel) -> Path:
         "smaller": [digest(str(other)) for other in saved.smaller],
         "outputs": plan.graph.outputs,
         "memory": [_memory_fields(planned) for planned in (plan, *saved.smaller)],
-        "chip": target.chip_fields(),
+        "chip": target.chip_fields(plan),
         "kernels": [_kernel_fields(kernel, target) for kernel in kernels],
         "ops": [_op_fields(node, kernels) for node in plan.graph.nodes],
     }

@@ -438,6 +438,8 @@ class Target(Protocol):
 
     def for_chip(self, chip: ChipChoice | None) -> Target: ...
     def for_march(self, march: str | None) -> Target: ...  # a processor to compile for; None: the target's default
-    def chip_fields(self) -> Mapping[str, Any] | None: ...  # as for_chip takes them; None: there are no chips
+    def chip_fields(self, plan: Any = None) -> Mapping[str, Any] | None:
+        """As for_chip takes them, with what was measured there for the plan; None: there are no chips."""
+
     def read_ops(self, path: Path) -> OpsFile: ...  # ops.json, or the metadata of the target's own tools
     def checks(self) -> Sequence[Check]: ...  # of this machine: what the target needs

@@ -10,8 +10,11 @@ import pytest
 from targets.cuda.gpu_programs import N, cluster_chain, compile_ops, floats
 
 import superkernel as sk
-from superkernel.targets.cuda.device import device_fields, find_device
+from superkernel.targets.cuda.cluster_choice import SyncTime, SyncTimes
+from superkernel.targets.cuda.device import DeviceDescription, device_fields, find_device
 from superkernel.targets.cuda.executable import CudaExecutable
+from superkernel.targets.cuda.plan import CudaPlan
+from superkernel.targets.cuda.runtime import time_syncs as timing
 
 pytestmark = pytest.mark.gpu
 
@@ -29,6 +32,16 @@ def in_clusters(folder: Path, blocks: Sequence[int], options: str = "", **chip: 
     return compile_ops(cluster_chain(folder, blocks), options, chip=fields)
 
 
+def forced(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """Clusters of one size are found to be the fastest."""
+
+    def time_syncs(device: DeviceDescription, plans: Sequence[CudaPlan]) -> SyncTimes:
+        sizes = [plan.shape.cluster for plan in plans]
+        return SyncTimes(tuple(SyncTime(cluster, 1.0 if cluster == size else 1e9) for cluster in sizes))
+
+    monkeypatch.setattr("superkernel.targets.cuda.target.time_syncs", time_syncs)
+
+
 def cluster_of(kernel: sk.SuperKernel) -> int:
     executable = kernel.executable
     assert isinstance(executable, CudaExecutable)
@@ -38,10 +51,11 @@ def cluster_of(kernel: sk.SuperKernel) -> int:
 @pytest.mark.parametrize("size", CHAINS)
 @pytest.mark.parametrize("options", ["", "early-start=0", "profiling=1"])
 def test_a_thousand_launches_in_clusters_have_the_bits_of_the_ops_alone(
-    tmp_path: Path, size: int, options: str
+    tmp_path: Path, size: int, options: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import torch
 
+    forced(monkeypatch, size)
     x, y = floats(size), torch.empty(N, device="cuda")
     with in_clusters(tmp_path, CHAINS[size], options) as kernel:
         assert cluster_of(kernel) == size, str(kernel.plan)
@@ -57,9 +71,10 @@ def test_a_thousand_launches_in_clusters_have_the_bits_of_the_ops_alone(
 
 
 @pytest.mark.parametrize("size", CHAINS)
-def test_clusters_inside_a_cuda_graph(tmp_path: Path, size: int) -> None:
+def test_clusters_inside_a_cuda_graph(tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
+    forced(monkeypatch, size)
     x, y = floats(size), torch.empty(N, device="cuda")
     with in_clusters(tmp_path, CHAINS[size]) as kernel:
         alone = kernel.unfused()({"x": x})["y"].clone()
@@ -87,10 +102,11 @@ def test_clusters_with_seeded_delays(tmp_path: Path, seed: int, monkeypatch: pyt
             assert torch.equal(kernel({"x": x})["y"].view(torch.int32), alone.view(torch.int32))
 
 
-def test_small_ops_in_one_cluster_of_several(tmp_path: Path) -> None:
+def test_small_ops_in_one_cluster_of_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ops of 64 blocks wait by counters in device memory, those of 4 blocks by words of their cluster."""
     import torch
 
+    forced(monkeypatch, 4)
     x = floats()
     with in_clusters(tmp_path, [64, 4, 4, 4, 3, 4, 64, 4, 4, 4] * 3) as kernel:
         assert cluster_of(kernel) > 1, str(kernel.plan)
@@ -99,9 +115,10 @@ def test_small_ops_in_one_cluster_of_several(tmp_path: Path) -> None:
             assert torch.equal(kernel({"x": x})["y"].view(torch.int32), alone.view(torch.int32))
 
 
-def test_two_streams_of_clusters_at_once(tmp_path: Path) -> None:
+def test_two_streams_of_clusters_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
+    forced(monkeypatch, 8)
     inputs = [floats(1), floats(2)]
     with in_clusters(tmp_path, CHAINS[8]) as kernel:
         expected = [kernel.unfused()({"x": x})["y"].clone() for x in inputs]
@@ -124,7 +141,7 @@ def test_the_next_launch_works_behind_one_that_was_ended(tmp_path: Path) -> None
     ops = cluster_chain(tmp_path, [8, 8, 8])
     ops[1] = sk.Op(ops[1].kernel, list(ops[1].args), name=ops[1].name, recv=(7,))
     x = floats()
-    with compile_ops(ops, "debug-watchdog=1") as kernel:
+    with compile_ops(ops, "debug-watchdog=1") as kernel:  # ops that wait for events are only estimated
         assert cluster_of(kernel) == 8
         kernel({"x": x})
         with pytest.raises(sk.LaunchError):
@@ -137,3 +154,50 @@ def test_the_next_launch_works_behind_one_that_was_ended(tmp_path: Path) -> None
     for _ in range(3):
         gather.append(torch.addcmul(gather[-1], gather[-1][index], torch.full((N,), 0.5, device="cuda")))
     assert torch.allclose(found, gather[-1])
+
+
+# the choice by measurement
+
+
+def needs_clusters() -> None:
+    if find_device(None).largest_cluster == 1:
+        pytest.skip("the SMs of this GPU form no clusters")
+
+
+def test_the_calibration_measures_a_sync_in_a_cluster() -> None:
+    needs_clusters()
+    device = find_device(None)
+    assert 0 < device.cluster_sync_ns < device.costs.sync_ns
+    assert device.cluster_sync_ns != DeviceDescription("assumed", "sm_90a", 1).cluster_sync_ns
+
+
+def test_the_size_is_measured_once_and_every_size_has_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    needs_clusters()
+    monkeypatch.setenv("SUPERKERNEL_CACHE", str(tmp_path / "cache"))
+    x, blocks = floats(), CHAINS[8]
+    with in_clusters(tmp_path, blocks) as kernel:
+        plan = kernel.plan
+        assert isinstance(plan, CudaPlan) and plan.sync_times is not None
+        sizes = [time.cluster for time in plan.sync_times.times]
+        assert cluster_of(kernel) in sizes and sizes[0] == 1 and 8 in sizes, str(plan)
+        assert all(time.ns > 0 for time in plan.sync_times.times)
+        assert "syncs measured" in str(plan)
+        alone = kernel.unfused()({"x": x})["y"].clone()
+        assert torch.equal(kernel({"x": x})["y"].view(torch.int32), alone.view(torch.int32))
+
+    def measured_again(*_: object) -> SyncTimes:
+        raise AssertionError("the times are in the cache")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(timing, "_measured", measured_again)
+        with in_clusters(tmp_path, blocks) as kernel:
+            assert str(kernel.plan) == str(plan)
+    for size in sizes:
+        forced(monkeypatch, size)
+        with in_clusters(tmp_path, blocks) as kernel:
+            assert cluster_of(kernel) == size
+            assert torch.equal(kernel({"x": x})["y"].view(torch.int32), alone.view(torch.int32)), f"clusters of {size}"

@@ -207,7 +207,7 @@ class AscendTarget:
             raise OptionError(f"march={march!r}: the ascend target compiles for a chip; choose it with chip=")
         return self
 
-    def chip_fields(self) -> Mapping[str, Any]:
+    def chip_fields(self, plan: AscendPlan | None = None) -> Mapping[str, Any]:
         return chip_fields(self.chip)
 
     def read_ops(self, path: Path) -> OpsFile:

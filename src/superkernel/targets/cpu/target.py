@@ -296,7 +296,7 @@ class CpuTarget:
         why = f"it was compiled for {march}, and this processor lacks {', '.join(lacking)}: save it, and load it there"
         return replace(chosen, launcher=None, why_no_launcher=why)
 
-    def chip_fields(self) -> None:
+    def chip_fields(self, plan: object = None) -> None:
         return None
 
     read_ops = staticmethod(read_ops)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import prod
 from pathlib import Path
 from typing import TypedDict
@@ -30,6 +30,7 @@ from .emit import (
     value_room,
 )
 from .emit_waits import wait_lines
+from .empty_bodies import empty_body, empty_name, empty_shape
 from .executable import CudaExecutable
 from .facts import KernelFacts, facts_of
 from .machine import most_registers, next_slots, slot_threads
@@ -134,12 +135,13 @@ def make_text(
     streams: bool = False,
     clusters: bool = False,
     staged: frozenset[SubKernel] = frozenset(),
+    empty: bool = False,
 ) -> SuperKernelText:
     """The super kernel of a graph with so many slots per SM.
 
     shares_table: it works on a copy in shared memory. `waiting`: the sub-kernels that wait inside; None: all that can.
     `streams`: a warp asks for the inputs of later ops. `clusters`: SMs of a cluster signal each other. `staged`: the
-    sub-kernels that take weights from the ring of their SM.
+    sub-kernels that take weights from the ring of their SM. `empty`: its ops do nothing.
     """
     kernels = list(dict.fromkeys(node.kernel for node in graph.nodes))
     where = f"super_kernel_scope {shown(graph.name)}: "
@@ -150,6 +152,40 @@ def make_text(
     slot = SlotShape(slots, slot_threads(kernels), shared, bool(os.environ.get(DELAYS)), streams, clusters, ring)
     can_wait = frozenset(kernel for kernel in kernels if facts_of(kernel).wait_point is not None)
     waiting = can_wait if waiting is None else can_wait & waiting
+    if empty:
+        bodies, section_of = _empty_bodies(kernels, slot, shares_table, waiting)
+    else:
+        bodies, section_of = _bodies(graph, kernels, slot, shares_table, waiting, bases)
+    assert all(body.shared_bytes <= shared for body in bodies)
+    version = max(CLUSTER_VERSION if clusters else LEAST_VERSION, *(facts_of(kernel).version for kernel in kernels))
+    count = len(graph.buffers) + len(graph.events) + 3
+    if count > MOST_VALUES:
+        raise BuildError(
+            f"{where}{count} buffers and events; a launch takes at most {MOST_VALUES}: split the list of ops"
+        )
+    shape = TextShape(
+        slot,
+        version,
+        device.architecture,
+        most_registers(device, slot.block_threads),
+        value_room(count),
+        table_room(table_bytes),
+        shares_table,
+        any(collective.group.size > 1 for collective in graph.collectives),
+    )
+    return SuperKernelText(bodies, section_of, shape, emit(bodies, shape))
+
+
+def _bodies(
+    graph: Graph,
+    kernels: Sequence[SubKernel],
+    slot: SlotShape,
+    shares_table: bool,
+    waiting: frozenset[SubKernel],
+    bases: Mapping[SubKernel, int],
+) -> tuple[tuple[KernelBody, ...], dict[SubKernel, int]]:
+    """Each distinct body once, and the section of each sub-kernel. `bases`: where its shared memory begins."""
+    where = f"super_kernel_scope {shown(graph.name)}: "
     shapes = {
         kernel: replace(_body_shape(graph, kernel, slot, shares_table, kernel in waiting), shared_base=bases[kernel])
         for kernel in kernels
@@ -174,26 +210,28 @@ def make_text(
             f"{where}its sub-kernels are {size // 1024} KB of PTX; a super kernel holds at most {MOST_TEXT // 1024} "
             "KB: split the list of ops, and compile each part"
         )
-    assert all(body.shared_bytes <= shared for body in bodies)
-    version = max(CLUSTER_VERSION if clusters else LEAST_VERSION, *(facts_of(kernel).version for kernel in kernels))
-    count = len(graph.buffers) + len(graph.events) + 3
-    if count > MOST_VALUES:
-        raise BuildError(
-            f"{where}{count} buffers and events; a launch takes at most {MOST_VALUES}: split the list of ops"
-        )
-    shape = TextShape(
-        slot,
-        version,
-        device.architecture,
-        most_registers(device, slot.block_threads),
-        value_room(count),
-        table_room(table_bytes),
-        shares_table,
-        any(collective.group.size > 1 for collective in graph.collectives),
-    )
     section = {key: number for number, key in enumerate(ordered, len(CodeSection))}
-    sections = {kernel: section[key] for kernel, key in keys.items()}
-    return SuperKernelText(bodies, sections, shape, emit(bodies, shape))
+    return bodies, {kernel: section[key] for kernel, key in keys.items()}
+
+
+def _empty_bodies(
+    kernels: Sequence[SubKernel], slot: SlotShape, shares_table: bool, waiting: frozenset[SubKernel]
+) -> tuple[tuple[KernelBody, ...], dict[SubKernel, int]]:
+    """The same with bodies that do nothing, as few as possible."""
+    shapes = {
+        kernel: empty_shape(
+            facts_of(kernel).thread_count,
+            _parameters(kernel),
+            slot,
+            waits=kernel in waiting,
+            shares_table=shares_table,
+        )
+        for kernel in kernels
+    }
+    named = {empty_name(shape): shape for shape in shapes.values()}
+    section = {name: number for number, name in enumerate(sorted(named), len(CodeSection))}
+    bodies = tuple(empty_body(named[name], name, slot) for name in section)
+    return bodies, {kernel: section[empty_name(shape)] for kernel, shape in shapes.items()}
 
 
 def _shared_bytes(kernel: SubKernel) -> int:
@@ -261,12 +299,12 @@ def assemble_text(made: SuperKernelText, flags: Sequence[str] = ()) -> Assembled
     return assemble(made.text, made.shape.version, made.shape.target, flags)
 
 
-def build(plan: CudaPlan, device: DeviceDescription) -> CudaExecutable:
-    """The text, the task table and, where there is an assembler, the binary of a plan."""
+def build(plan: CudaPlan, device: DeviceDescription, *, empty: bool = False) -> CudaExecutable:
+    """The text, the task table and, where there is an assembler, the binary of a plan. `empty`: its ops do nothing."""
     graph = plan.graph
     where = f"super_kernel_scope {shown(graph.name)}: "
-    needs = _code_needs(plan)
-    made = make_text(graph, plan.shape.slots, device, **needs)
+    make = partial(make_text, graph, plan.shape.slots, device, **_code_needs(plan), empty=empty)
+    made = make()
     slot = made.shape.slots
     room = (device.shared_bytes - slot.total_shared(0)) // WORD
     if room < 0:
@@ -280,7 +318,7 @@ def build(plan: CudaPlan, device: DeviceDescription) -> CudaExecutable:
     needed = slot.shared_with_table(numbers.shared_word_count, len(table.data))
     shares = needed <= device.shared_bytes
     if table_room(len(table.data)) > made.shape.table_room or not shares:
-        made = make_text(graph, plan.shape.slots, device, len(table.data), shares_table=shares, **needs)
+        made = make(len(table.data), shares_table=shares)
     assembled = None
     if find_assemblers():
         assembled = assemble_text(made, plan.options.compile_options)

@@ -12,6 +12,7 @@ from ...errors import OptionError, nearest, shown
 from ...model.plain_values import checked_path
 from ...plan import Costs
 from ..chip_file import read_chip_file
+from .cluster_choice import SyncTimes, sync_times_from_json
 from .task_layout import MOST_CLUSTER
 
 DeviceChoice = str | Path | Mapping[str, Any]
@@ -35,6 +36,7 @@ class DeviceDescription:
     largest_cluster: int = 1  # SMs that can raise words in each other's shared memory
     cluster_sync_ns: float = 250.0  # one of them learns of another one's progress
     costs: Costs = COSTS
+    sync_times: SyncTimes | None = None  # of one plan, in the description that is saved beside its kernel
 
     @property
     def number(self) -> int:
@@ -153,7 +155,15 @@ def _described(path: Path, found: object) -> DeviceDescription:
     cost = found.get("cluster_sync_ns", 0.0)
     if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0 <= cost < float("inf"):
         raise OptionError(f"chip {path}: cluster_sync_ns is {shown(cost)}; a number of nanoseconds is needed")
-    return DeviceDescription(**{**found, "costs": _costs(path, found.get("costs"))})
+    times = _sync_times(path, found.get("sync_times"))
+    return DeviceDescription(**{**found, "costs": _costs(path, found.get("costs")), "sync_times": times})
+
+
+def _sync_times(path: Path, found: object) -> SyncTimes | None:
+    try:
+        return None if found is None else sync_times_from_json(found)
+    except ValueError as reason:
+        raise OptionError(f"chip {path}: sync_times is {shown(found)}: {reason}") from reason
 
 
 def _costs(path: Path, found: object) -> Costs:

@@ -6,9 +6,10 @@ buffer that the launch writes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 
+from ...cache import digest
 from ...model.graph import Graph
 from ...model.options import EarlyStart, Options
 from ...model.subkernel import SubKernel
@@ -17,6 +18,7 @@ from ...plan.cost import estimate_near
 from ...plan.placement import fits_group
 from ...plan.staging import staged_kernels
 from ...plan.steps import PrefetchWeights, StageWeights, Wait
+from .cluster_choice import WITHOUT, ClusterEstimate, SyncTimes, choose_cluster, worth_timing
 from .device import DeviceDescription
 from .facts import facts_of
 from .machine import (
@@ -44,6 +46,7 @@ class CudaPlan(Plan):
 
     shape: SlotGrid = ONE_CORE
     pace_ns: int = 0  # between two requests of an SM for inputs of later ops
+    sync_times: SyncTimes | None = None  # by which the size of clusters was chosen; None: there was no choice
 
     @property
     def summary(self) -> tuple[str, ...]:
@@ -55,15 +58,32 @@ class CudaPlan(Plan):
         return (first, launch, *others)
 
 
-def make_cuda_plan(graph: Graph, options: Options, cores: int, device: DeviceDescription, note: str) -> CudaPlan:
-    """A validated plan, or a PlanError. No more cores than the sub-kernels leave room for."""
+# the same ops without clusters and in clusters of several sizes -> what their syncs take
+SyncTimer = Callable[[Sequence[CudaPlan]], SyncTimes]
+
+
+def make_cuda_plan(
+    graph: Graph,
+    options: Options,
+    cores: int,
+    device: DeviceDescription,
+    note: str,
+    time_syncs: SyncTimer | None = None,
+) -> CudaPlan:
+    """A validated plan, or a PlanError. No more cores than the sub-kernels leave room for.
+
+    `time_syncs` measures on the device; without it, estimates decide whether SMs form clusters.
+    """
     sunk, remarks = sink_waits(graph, options)
-    plan = _plan(graph, sunk, options, cores, device)
+    if device.sync_times is not None:
+        time_syncs = _recorded(device.sync_times)
+    plan = _plan(graph, sunk, options, cores, device, time_syncs)
     waiting = waiting_kernels(plan)
     unused = {node.kernel: given.kernel for node, given in zip(sunk.nodes, graph.nodes, strict=True)}
     unused = {kernel: given for kernel, given in unused.items() if kernel not in waiting and kernel != given}
-    if unused:  # their ops have nothing to wait for
-        plan = _plan(graph, sunk.with_kernels(unused), options, cores, device)
+    if unused:  # their ops have nothing to wait for, so that the syncs are the same
+        known = plan.sync_times or SyncTimes()
+        plan = _plan(graph, sunk.with_kernels(unused), options, cores, device, lambda _: known)
     notes = (*plan.notes, *([note] if note else []), *remarks)
     return replace(plan, notes=notes)
 
@@ -83,7 +103,19 @@ def staging_kernels(plan: Plan) -> frozenset[SubKernel]:
     return frozenset(plan.graph.nodes[step.op].kernel for step in plan.steps if isinstance(step, StageWeights))
 
 
-def _plan(graph: Graph, sunk: Graph, options: Options, cores: int, device: DeviceDescription) -> CudaPlan:
+def _recorded(known: SyncTimes) -> SyncTimer:
+    """What was measured of a plan when it was saved; of another plan nothing is known."""
+    return lambda plans: known if known.plan and known.plan == digest(str(plans[0])) else SyncTimes()
+
+
+def _plan(
+    graph: Graph,
+    sunk: Graph,
+    options: Options,
+    cores: int,
+    device: DeviceDescription,
+    time_syncs: SyncTimer | None,
+) -> CudaPlan:
     window = prefetch_window(options, device)
     slots = min(fitting_slots(graph, device, streams=window > 0), max(1, -(-cores // device.sms)))
     room = min(slots, cores // device.sms)  # slots that every SM can have
@@ -102,34 +134,51 @@ def _plan(graph: Graph, sunk: Graph, options: Options, cores: int, device: Devic
         plan = checked_plan(sunk, options, replace(machine, near_needs=False, replicates=False, teams=()))
     sms = len(machine.groups) if machine.teams else None
     shape = shape_of(plan.cores, slots, device, sms)
-    alone = window or near or plan.copies or plan.teams or graph.collectives or staging_kernels(plan)
-    if machine.groups and not alone:
+    shaped = _shaped(plan, shape, _pace(shape.sms, device) if window else 0)
+    apart = window or near or plan.copies or plan.teams or graph.collectives or staging_kernels(plan)
+    if machine.groups and not apart:
         clusters = [clustered for clustered in cluster_shapes(shape, device) if clustered.sms <= cores]
-        plan, shape = _in_clusters(plan, shape, clusters, machine, device)
+        return _in_clusters(shaped, clusters, machine, device, time_syncs)
+    return shaped
+
+
+def _shaped(plan: Plan, shape: SlotGrid, pace_ns: int = 0) -> CudaPlan:
     known = {field.name: getattr(plan, field.name) for field in fields(plan)}
-    return CudaPlan(**known, shape=shape, pace_ns=_pace(shape.sms, device) if window else 0)
+    return CudaPlan(**known, shape=shape, pace_ns=pace_ns)
 
 
 def _in_clusters(
-    plan: Plan, shape: SlotGrid, clusters: Sequence[SlotGrid], machine: Machine, device: DeviceDescription
-) -> tuple[Plan, SlotGrid]:
-    """The same ops on SMs in clusters, where that is estimated to be faster; of equals the smallest."""
-    graph = plan.graph
-    plain_ns = estimate_near(graph, plan.placements, machine, plan.cores)
-    chosen, chosen_shape, least_ns = plan, shape, plain_ns
+    plain: CudaPlan,
+    clusters: Sequence[SlotGrid],
+    machine: Machine,
+    device: DeviceDescription,
+    time_syncs: SyncTimer | None,
+) -> CudaPlan:
+    """The same ops on SMs in clusters, where that is faster: as measured or, where nothing is, as estimated."""
+    plans, estimates = {WITHOUT: plain}, [_estimated(plain, machine)]
     for clustered in clusters:
-        near = cluster_machine(replace(machine, cores=plan.cores), clustered, device)
-        found = checked_plan(graph, plan.options, near)
-        if found.cores != plan.cores:
-            continue
-        took_ns = estimate_near(graph, found.placements, near, found.cores) + 2 * device.cluster_sync_ns
-        if took_ns < least_ns:  # with the two barriers of a cluster, when it begins and when it ends
-            chosen, chosen_shape, least_ns = found, clustered, took_ns
-    if chosen is plan:
-        return plan, shape
-    text = f"estimated {least_ns / 1e3:.1f} us, {plain_ns / 1e3:.1f} us without"
-    note = f"clusters of {chosen_shape.cluster} SMs: {text}"
-    return replace(chosen, notes=(*chosen.notes, note)), chosen_shape
+        near = cluster_machine(replace(machine, cores=plain.cores), clustered, device)
+        found = checked_plan(plain.graph, plain.options, near)
+        if found.cores == plain.cores:
+            plans[clustered.cluster] = _shaped(found, clustered)
+            # with the two barriers of a cluster, when it begins and when it ends
+            estimates.append(_estimated(plans[clustered.cluster], near, 2 * device.cluster_sync_ns))
+    sizes = worth_timing(estimates)
+    times = None
+    if time_syncs is not None and sizes:
+        times = time_syncs([plans[size] for size in sizes])
+        if times != SyncTimes():
+            times = replace(times, plan=digest(str(plain)))
+    size, note = choose_cluster(estimates, times)
+    return replace(plans[size], notes=(*plans[size].notes, *([note] if note else [])), sync_times=times)
+
+
+def _estimated(plan: CudaPlan, machine: Machine, more_ns: float = 0.0) -> ClusterEstimate:
+    graph, placements = plan.graph, plan.placements
+    took_ns = estimate_near(graph, placements, machine, plan.cores)
+    free = replace(machine, costs=replace(machine.costs, sync_ns=0.0, near_sync_ns=0.0))
+    work_ns = estimate_near(graph, placements, free, plan.cores)
+    return ClusterEstimate(plan.shape.cluster, took_ns + more_ns, work_ns)
 
 
 def _pace(sms: int, device: DeviceDescription) -> int:

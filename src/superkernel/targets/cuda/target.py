@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from ..checks import Check
 from ..protocol import ChipChoice, Launcher, Progress, Target
 from .build import assembled_slots, build, check_architecture, read_module, registers_alone
 from .checks import checks
+from .cluster_choice import SyncTimes
 from .device import DeviceDescription, device_fields, find_device
 from .emulator import CudaEmulator
 from .executable import CudaExecutable, restore
@@ -28,6 +29,7 @@ from .machine import fitting_slots, machine_of
 from .plan import CudaPlan, make_cuda_plan
 from .runtime.driver import why_no_driver
 from .runtime.launcher import CudaLauncher
+from .runtime.time_syncs import time_syncs
 from .task_layout import MOST_SLOTS
 
 __all__ = ["TARGET"]
@@ -62,7 +64,7 @@ class CudaPlanner:
     def plan(self, graph: Graph, options: Options, cores: int, note: str = "") -> CudaPlan:
         _refuse_dynamic(graph)
         _refuse_parts(graph)
-        return make_cuda_plan(graph, options, cores, self.device, note)
+        return make_cuda_plan(graph, options, cores, self.device, note, partial(time_syncs, self.device))
 
     def smaller_teams(self, plan: CudaPlan) -> tuple[int, ...]:
         return ()  # a binary is for one device
@@ -174,8 +176,11 @@ class CudaTarget:
             raise OptionError(f"march={march!r}: the cuda target assembles for a chip; choose it with chip=")
         return self
 
-    def chip_fields(self) -> Mapping[str, Any]:
-        return device_fields(self.device)
+    def chip_fields(self, plan: CudaPlan | None = None) -> Mapping[str, Any]:
+        """With what was measured for the plan: a saved kernel is planned again, on any machine, as it was."""
+        if plan is None:
+            return device_fields(self.device)
+        return device_fields(replace(self.device, sync_times=plan.sync_times or SyncTimes()))
 
     def read_ops(self, path: Path) -> OpsFile:
         return read_ops(path)

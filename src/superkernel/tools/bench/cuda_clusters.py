@@ -19,7 +19,7 @@ WITHOUT = f"{OURS}, without clusters"
 
 
 def time_few_blocks(torch: Any, result: Result, rounds: int, rate: float) -> None:
-    """Ops of 4 and of 8 blocks: each SM runs one block, and the SMs of a cluster run an op."""
+    """Ops of 4 and of 8 blocks: each SM runs one block; in clusters, if these were measured to be faster."""
     for blocks in BLOCKS:
         chain = few_blocks_chain(torch, blocks)
         ours = time_chain(result, chain, rounds, rate)[OURS]

@@ -53,6 +53,9 @@ struct Fake {
   int contexts[8] = {};
   uint64_t config_threads = 0, config_blocks = 0, config_shared = 0;
   int config_attributes = 0, config_cluster = 0;
+  std::map<unsigned, int64_t> launch_ns;  // blocks of a cluster -> what a cooperative launch takes; empty: events are 1 ms apart
+  int64_t clock_ns = 0;
+  std::map<void*, int64_t> recorded;  // event -> when
 };
 Fake* fake = new Fake;
 thread_local void* current_context = nullptr;
@@ -145,6 +148,7 @@ void fake_set(const char* what, int64_t value) {
   else if (name == "memory") fake->memory = size_t(value);
   else if (name == "legacy_capture") fake->legacy_capture = int(value);
   else if (name == "sticky") fake->sticky = int(value);
+  else if (name.rfind("launch_ns_", 0) == 0) fake->launch_ns[unsigned(std::stoi(name.substr(10)))] = value;
   else abort();
 }
 int64_t fake_get(const char* what) {
@@ -380,6 +384,7 @@ static Result check_launch(const Config* config, void* function, void** paramete
   if (!config->stream && fake->legacy_capture) { violate("a launch on the default stream during a capture"); return kCaptureImplicit; }
   fake->config_threads = threads; fake->config_blocks = blocks; fake->config_shared = config->shared;
   fake->config_attributes = *cooperative; fake->config_cluster = int(cluster);
+  if (*cooperative && fake->launch_ns.count(cluster)) fake->clock_ns += fake->launch_ns[cluster];
   uint64_t state = *static_cast<uint64_t*>(parameters[0]);
   if (*cooperative && !inside(fake->allocations, state, 64)) { violate("the state of a launch is no memory of the device"); return kInvalidValue; }
   *captured = stream ? stream->capture : 0;
@@ -552,11 +557,18 @@ Result cuEventCreate(void** event, unsigned) { IN_CONTEXT("cuEventCreate") *even
 Result cuEventRecord(void* event, void* stream) {
   IN_CONTEXT("cuEventRecord")
   if (!fake->events.count(event) || !stream_known(stream)) { violate("cuEventRecord"); return kInvalidHandle; }
+  fake->recorded[event] = fake->clock_ns;
   return kSuccess;
 }
-Result cuEventElapsedTime(float* ms, void*, void*) { IN_CONTEXT("cuEventElapsedTime") *ms = 1.0f; return kSuccess; }
+Result cuEventElapsedTime(float* ms, void* begin, void* end) {
+  IN_CONTEXT("cuEventElapsedTime")
+  if (!fake->recorded.count(begin) || !fake->recorded.count(end)) { violate("cuEventElapsedTime"); return kInvalidHandle; }
+  *ms = fake->launch_ns.empty() ? 1.0f : float(fake->recorded[end] - fake->recorded[begin]) / 1e6f;
+  return kSuccess;
+}
 Result cuEventDestroy_v2(void* event) {
   IN_CONTEXT("cuEventDestroy_v2") if (!fake->events.erase(event)) { violate("cuEventDestroy"); return kInvalidHandle; }
+  fake->recorded.erase(event);
   return kSuccess;
 }
 }  // extern "C"

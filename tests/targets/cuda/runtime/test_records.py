@@ -174,9 +174,21 @@ def test_costs_are_measured_once_per_kind_of_device(
     costs = measured_costs(device)
     launches = len(fake.launches)
     assert launches > 100 and costs.counter_ns >= 1 and costs.near_ns >= 1 and costs.launch_ns > 0
+    assert costs.cluster_ns is not None and costs.cluster_ns >= 1
     assert measured_costs(device) == costs == cached_costs(device.properties)
     assert len(fake.launches) == launches
     assert cached_costs(replace(device.properties, name="another GPU")) is None
+    assert fake.get("modules") == 0 and fake.get("allocations") == 0
+
+
+@pytest.mark.parametrize(("what", "value"), [("cluster_launch", 0), ("cluster_sms", 4)])
+def test_costs_without_clusters(
+    fake: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, value: int
+) -> None:
+    monkeypatch.setenv("SUPERKERNEL_CACHE", str(tmp_path / "cache"))
+    fake.set(what, value)
+    costs = measured_costs(open_device(0))
+    assert costs.cluster_ns is None and costs.counter_ns >= 1
     assert fake.get("modules") == 0 and fake.get("allocations") == 0
 
 

@@ -119,6 +119,7 @@ def test_the_present_device_has_measured_costs(fake: FakeDriver, chip: Path) -> 
     assert found is not None
     assert (found.name, found.architecture, found.sms) == ("Fake GPU 0", "sm_90a", 8)
     assert (found.registers, found.shared_bytes, found.threads) == (65536, 232448, 1024)
+    assert 1 <= found.cluster_sync_ns < 1e9
     launches = len(fake.launches)
     assert launches and find_present_device() == found and len(fake.launches) == launches
 

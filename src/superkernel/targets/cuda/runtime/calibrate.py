@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -15,15 +14,17 @@ from time import perf_counter_ns
 from ....cache import Cache, digest
 from ....errors import BuildError, LaunchError
 from .device import CudaDevice, DeviceProperties
-from .driver_functions import CuLaunchConfig, cooperative_attribute
-from .modules import find_function, load_module, release_module
+from .driver_functions import MOST_PORTABLE_CLUSTER, cluster_attribute, cooperative_attribute, launch_config
+from .modules import check_clusters, find_function, load_module, release_module
 
 _NO_PATH = Path("a kernel of the run time")
 _SUFFIX = ".costs.json"
-_VERSION = 1  # of the measurement
+_VERSION = 2  # of the measurement
 _SLOTS, _THREADS = 4, 128
 _FEW, _MANY, _REPEATS, _LAUNCHES = 64, 1088, 5, 100
 _COUNTER_BYTES = 32
+_CLUSTER = MOST_PORTABLE_CLUSTER
+_FIRST_WITH_CLUSTERS = 9  # compute capability
 
 # Round r: every block arrives at counter r and waits until all have; then four slots of a block do so at a word in
 # shared memory.
@@ -93,6 +94,50 @@ MEET:
     ret;
 }
 \0"""
+# The blocks of a cluster do so at a word in the shared memory of each, as super kernels do.
+_CLUSTER_PTX = b"""
+.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry sk_cluster_rounds(.param .u64 area, .param .u64 rounds)
+{
+    .reg .pred %p<5>;
+    .reg .b32 %r<12>;
+    .shared .align 4 .b32 met;
+    ld.param.u32 %r1, [rounds];
+    mov.u32 %r2, %tid.x;
+    mov.u32 %r3, %nctaid.x;
+    setp.ne.u32 %p1, %r2, 0;
+    setp.ge.u32 %p2, %r2, %r3;
+    mov.u32 %r5, met;
+    mov.u32 %r6, 0;
+    @!%p1 st.shared.u32 [%r5], %r6;
+    @!%p2 mapa.shared::cluster.u32 %r4, %r5, %r2;
+    barrier.cluster.arrive.release.aligned;
+    barrier.cluster.wait.acquire.aligned;
+    mov.u32 %r7, 0;
+    mov.u32 %r8, 0;
+ROUND:
+    add.u32 %r8, %r8, %r3;
+    bar.sync 0;
+    @%p2 bra MEET;
+    red.release.cluster.shared::cluster.add.u32 [%r4], 1;
+    @%p1 bra MEET;
+POLL:
+    ld.relaxed.cluster.shared.u32 %r9, [%r5];
+    setp.lt.u32 %p3, %r9, %r8;
+    @%p3 bra POLL;
+    ld.acquire.cluster.shared.u32 %r9, [%r5];
+MEET:
+    bar.sync 0;
+    add.u32 %r7, %r7, 1;
+    setp.lt.u32 %p4, %r7, %r1;
+    @%p4 bra ROUND;
+    barrier.cluster.arrive.release.aligned;
+    barrier.cluster.wait.acquire.aligned;
+    ret;
+}
+\0"""
 
 
 @dataclass(frozen=True)
@@ -102,6 +147,7 @@ class MeasuredCosts:
     counter_ns: float  # all SMs wait for all by a counter in device memory
     near_ns: float  # the slots of an SM wait for each other by a word in shared memory
     launch_ns: float  # of the host, per launch
+    cluster_ns: float | None = None  # the SMs of a cluster wait for each other; None: there are no clusters
 
 
 def cached_costs(properties: DeviceProperties) -> MeasuredCosts | None:
@@ -125,7 +171,12 @@ def measured_costs(device: CudaDevice) -> MeasuredCosts:
 
 
 def _key(properties: DeviceProperties) -> str:
-    return digest("cuda costs", str(_VERSION), properties.name, str(properties.sms), str(properties.clock_khz))
+    return digest("cuda costs", str(_VERSION), device_key(properties))
+
+
+def device_key(properties: DeviceProperties) -> str:
+    """Equal of devices on which the same takes as long."""
+    return digest(properties.name, str(properties.sms), str(properties.clock_khz))
 
 
 def _measure(device: CudaDevice) -> MeasuredCosts:
@@ -137,21 +188,42 @@ def _measure(device: CudaDevice) -> MeasuredCosts:
             device, find_function(module, "sk_counter_rounds", 0, doing), device.usable_sms, _THREADS, area
         )
         near = _Kernel(device, find_function(module, "sk_near_rounds", 0, doing), 1, _SLOTS * _THREADS, area)
-        return MeasuredCosts(counter.round_ns(doing), near.round_ns(doing), near.launch_ns(doing))
+        cluster_ns = _cluster_round_ns(device, area, doing)
+        return MeasuredCosts(counter.round_ns(doing), near.round_ns(doing), near.launch_ns(doing), cluster_ns)
     finally:
         device.free(area)
         release_module(module)
 
 
+def _cluster_round_ns(device: CudaDevice, area: int, doing: str) -> float | None:
+    """None where the SMs of this process form no clusters, or the driver cannot compile for them."""
+    if not device.properties.cluster_launch or device.properties.capability[0] < _FIRST_WITH_CLUSTERS:
+        return None
+    try:
+        module = load_module(device, _CLUSTER_PTX, {}, _NO_PATH, doing)
+    except LaunchError:
+        return None
+    try:
+        function = find_function(module, "sk_cluster_rounds", 0, doing)
+        alone = launch_config(_CLUSTER, _THREADS, 0, 0, [cluster_attribute(_CLUSTER)])
+        check_clusters(device, function, alone, _CLUSTER, doing)
+        return _Kernel(device, function, _CLUSTER, _THREADS, area, _CLUSTER).round_ns(doing)
+    except LaunchError:
+        return None
+    finally:
+        release_module(module)
+
+
 @dataclass(frozen=True)
 class _Kernel:
-    """One of the two kernels with its launch."""
+    """One of the kernels with its launch."""
 
     device: CudaDevice
     function: int
     blocks: int
     threads: int
     area: int
+    cluster: int = 1
 
     def round_ns(self, doing: str) -> float:
         """The slope between few and many rounds, so that the launch itself does not count."""
@@ -185,10 +257,8 @@ class _Kernel:
     def _launcher(self, rounds: int, doing: str) -> Callable[[], None]:
         values = (c_uint64 * 2)(self.area, rounds)
         parameters = (c_void_p * 2)(addressof(values), addressof(values) + 8)
-        attribute = cooperative_attribute()
-        config = CuLaunchConfig(
-            (self.blocks, 1, 1), (self.threads, 1, 1), 0, self.device.side_stream, ctypes.pointer(attribute), 1
-        )
+        attributes = [cooperative_attribute(), *([cluster_attribute(self.cluster)] if self.cluster > 1 else [])]
+        config = launch_config(self.blocks, self.threads, 0, self.device.side_stream, attributes)
         arguments: Sequence[object] = (pointer(config), self.function, parameters, None)
 
         def launch() -> None:
