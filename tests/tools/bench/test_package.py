@@ -175,6 +175,26 @@ def test_the_workloads_are_those_of_the_table_and_the_stateless_decoder_is_the_d
     }  # fmt: skip
 
 
+def test_a_package_is_exported_for_all_cores_whatever_the_runner_before_has_left(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found: list[int] = []
+
+    def prepare_package(workload: Workload, folder: Path, count: int) -> None:
+        found.append(torch.get_num_threads())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(package, "prepare_package", prepare_package)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            package.compare(Result("package", {"cores_used": 2}), package_short.workload_of(0), tmp_path, package.QUICK)
+    finally:
+        torch.set_num_threads(before)
+    assert found == [2]
+
+
 def test_the_short_suite_says_which_workloads_it_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(package_short, "_COMMAND", (sys.executable, "-S", "-c", "import sys; sys.stdin.read()"))
     monkeypatch.setattr(aot_loaders, "_assumed", [None])

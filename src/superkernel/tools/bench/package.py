@@ -95,6 +95,7 @@ def compare(
 ) -> None:
     """Every runner is checked, its number of threads is chosen, and then all are timed in turns. None: all peers."""
     name, counts = item.workload.name, sorted({1, result.cores})
+    torch.set_num_threads(result.cores)  # an export divides kernels for as many, and the runner before has left its own
     variants = [prepare_package(item.workload, folder / "model.sk", count) for count in counts]
     if peers is None:
         peers = [prepared for count in counts for prepared in prepare_peers(item, folder, count)]
