@@ -202,8 +202,8 @@ code in memory, 31 with nothing cached at all: one of a hundred calls is of the 
 weights are on huge pages, and prefetching them when a call begins was tried and is no faster. With `wait="spin"` a
 thread asks for them every 50 us: twelve pairs of 1000 calls in processes of their own, alternating with a library
 that does not, had p99 to p50 of 1.15 instead of 1.30 (policy) and 1.20 instead of 1.32 (recommender). What is left
-above 2 are times in which something else runs: slow calls are those in which the thread that spins has lost its
-processor for a moment (it answers after 20 us and more instead of 0.9), not those in which a plan runs for longer.
+above 2 are times in which something else runs: in most slow calls the thread that spins has lost its processor for a
+moment, and answers after 20 us and more instead of 0.9.
 
 `python3 -m superkernel.tools.bench.package_short results.json --cores 16 --seconds 200` measures the same figures with
 fewer calls, within a given time, and needs no installed package: `PYTHONPATH=src` is enough. All workloads compile at

@@ -35,8 +35,8 @@ def stage_steps(graph: Graph, placement: Placement, options: Options, machine: M
 def pays(graph: Graph, staged: Sequence[int]) -> bool:
     """Whether most staged ops follow another one at once.
 
-    Then the memory works on while one op ends and the next begins. Other ops between them would be delayed: a core that
-    signals what it has stored waits for the copies on their way as well.
+    Then the memory works on while one op ends and the next begins. Where other ops stand between them the ring is full
+    before these end, as it is when each op fills its own.
     """
     following = sum(before in staged and op in staged for before, op in pairwise(graph.order))
     return 2 * following >= len(staged) > 1

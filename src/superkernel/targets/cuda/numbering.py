@@ -92,7 +92,8 @@ class CudaNumbering:
                 kernel = self.plan.graph.nodes[step.op].kernel
                 staged = kernel.staged_input
                 names = [param.name for param in kernel.params]
-                found[step.op] = names.index(staged.flag) if staged is not None else -1
+                assert staged is not None, "the plan is valid (P24)"
+                found[step.op] = names.index(staged.flag)
         return found
 
     @property

@@ -149,6 +149,7 @@ class _Comparison:
         self.needs, self.arguments = needs, arguments
         self.table, self.numbers, self.plan, self.planned, self.cores = table, numbers, numbers.plan, planned, cores
         self.layout = self.plan.layout
+        self.staged = {step.op for step in self.plan.steps if isinstance(step, steps.StageWeights)}
 
     def compare(self, tasks: Sequence[Words]) -> None:
         core = self.cores[0]
@@ -304,9 +305,9 @@ class _Comparison:
     def _says_staged(self, step: Call, index: int) -> bool:
         """Whether a parameter tells a sub-kernel that its weights lie in the ring."""
         kernel = self.plan.graph.nodes[step.op].kernel
-        ahead = any(isinstance(other, steps.StageWeights) and other.op == step.op for other in self.plan.steps)
-        flagged = ahead and kernel.staged_input is not None and index < len(kernel.params)
-        return flagged and kernel.staged_input is not None and kernel.params[index].name == kernel.staged_input.flag
+        if step.op not in self.staged or kernel.staged_input is None or index >= len(kernel.params):
+            return False
+        return kernel.params[index].name == kernel.staged_input.flag
 
     def _stride(self, area: CopiesArea | None, core: int, right: tuple[int, int]) -> int:
         """How far the copies of neighbouring SMs are apart; 0: all cores of the list use the same memory."""
