@@ -110,7 +110,7 @@ def test_a_file_that_was_changed(copy: Path) -> None:
 @pytest.mark.parametrize(
     ("edit", "words"),
     [
-        (lambda manifest: manifest.update(version=1), ("version 1", "reads version 8", "compile it again")),
+        (lambda manifest: manifest.update(version=1), ("version 1", "reads version 9", "compile it again")),
         (lambda manifest: manifest.pop("version"), ("version None",)),
         (
             lambda manifest: manifest.update(package="0.0.0"),
