@@ -185,9 +185,7 @@ compare one runner's slow phase with another's fast one. The cause is not known:
 each round of an earlier run, had the full speed of two cores in the slow phases as well.
 
 The four blocks read 4.2 MB of weights a call. One core of that machine reads as much from its L3 cache in 30 us (139
-GB/s, a loop of plain loads on huge pages); our call takes 36 to 40 us on one thread, and 27 with a team of two. In the
-results below it has the time of one thread: the suite exported it after a runner that had set torch to one thread, so
-that its kernels were divided for one core. That is mended, and these results are older.
+GB/s, a loop of plain loads on huge pages); our call takes 36 to 40 us on one thread, and 27 with a team of two.
 
 Calls at a rate are timed by a loop in C, for every runner: it sleeps until a call is due (`clock_nanosleep`), and calls
 the runner's function of Python (`PyObject_CallNoArgs`). A runner that is too slow for 1000 calls a second is measured
