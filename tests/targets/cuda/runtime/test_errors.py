@@ -164,9 +164,7 @@ def test_a_thread_without_a_context_and_a_forked_process(
     other = os.getpid() + 1
     kernel = CudaLoadedKernel(image)
     kernel.launch(buffers(), NO_INPUTS)
-    monkeypatch.setattr(os, "getpid", lambda: other)
-    with pytest.raises(LaunchError, match="launch in a forked process"):
+    with monkeypatch.context() as forked, pytest.raises(LaunchError, match="launch in a forked process"):
+        forked.setattr(os, "getpid", lambda: other)
         kernel.launch(buffers(), NO_INPUTS)
-    monkeypatch.undo()
-    with_fake(monkeypatch, fake)
-    kernel.close()
+    kernel.close()  # by the watchdog that watches its states
