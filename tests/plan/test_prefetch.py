@@ -11,6 +11,8 @@ from superkernel.model.graph import Graph, build_graph
 from superkernel.model.op import Op
 from superkernel.model.options import Options
 from superkernel.plan import Machine, Plan, make_plan, simulate, validate
+from superkernel.plan.placement import place
+from superkernel.plan.prefetch import prefetch_steps
 from superkernel.plan.steps import Call, PrefetchWeights
 
 GROUPS = ((0, 2), (1, 3))
@@ -71,6 +73,19 @@ def test_an_input_that_several_ops_read_is_asked_for_once() -> None:
     wide = kernel("wide", 4, f"in:w:float32[{MB // 4}]", "in:x:float32[64]", "out:y:float32[64]")
     graph = build_graph([Op(wide, ["w", f"x{number}", f"x{number + 1}"]) for number in range(3)])
     assert asked(streamed(graph, 8 * MB)) == [(0, "w", (0, MB))]
+
+
+def test_staged_inputs_are_not_asked_for_but_take_their_place_in_the_window() -> None:
+    """What is staged passes through the cache as well: the inputs behind it are no nearer for that."""
+    graph = layers(4)
+    placement = place(graph, Options(), Machine(4, GROUPS))
+    machine = Machine(4, GROUPS, prefetch_window=2 * MB)
+    options = Options.parse("prefetch-weights=1")
+    found = prefetch_steps(graph, placement, options, machine, {"w0", "w2"})
+    assert {rank: [step.names for step in asked_for] for rank, asked_for in found.items()} == {
+        0: [("w1",)],
+        2: [("w3",)],
+    }
 
 
 @pytest.mark.parametrize(("pure", "expected"), [(False, True), (True, False)])

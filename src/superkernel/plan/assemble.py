@@ -43,8 +43,9 @@ def assemble(
     preloads = _preloads(graph, placement, options, classes)
     steps += preloads.get(-1, ())
     steps += synced.first_requests
-    steps += stage_steps(graph, placement, options, machine)
-    prefetches = prefetch_steps(graph, placement, options, machine)
+    staged = stage_steps(graph, placement, options, machine)
+    steps += staged
+    prefetches = prefetch_steps(graph, placement, options, machine, {step.name for step in staged})
     for rank, op in enumerate(graph.order):
         steps += prefetches.get(rank, ())
         steps += _op_steps(graph, placement, synced, options, rank, preloads.get(op, ()))

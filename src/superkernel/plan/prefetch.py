@@ -6,7 +6,7 @@ ops, in issue order, runs ahead of the op that begins by at most a window of byt
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import accumulate
 
 from ..model.graph import Graph
@@ -23,11 +23,14 @@ LEAST_CHANGED = 64 * 1024  # bytes of one that ops change in part; a smaller one
 Prefetches = dict[int, list[PrefetchWeights]]  # rank in issue order -> steps before the waits of that op
 
 
-def prefetch_steps(graph: Graph, placement: Placement, options: Options, machine: Machine) -> Prefetches:
+def prefetch_steps(
+    graph: Graph, placement: Placement, options: Options, machine: Machine, staged: Collection[str] = ()
+) -> Prefetches:
+    """`staged`: inputs that are copied ahead into the memory of the cores."""
     if not options.prefetch_weights:
         return {}
     if machine.prefetch_window:
-        return _streamed(graph, placement, machine)
+        return _streamed(graph, placement, machine, staged)
     return _one_op_ahead(graph, placement, options)
 
 
@@ -45,10 +48,11 @@ def _one_op_ahead(graph: Graph, placement: Placement, options: Options) -> Prefe
     return found
 
 
-def _streamed(graph: Graph, placement: Placement, machine: Machine) -> Prefetches:
+def _streamed(graph: Graph, placement: Placement, machine: Machine, staged: Collection[str]) -> Prefetches:
     """An input at place p of the stream may be asked for when an op begins whose own inputs are at p - window or later.
 
-    The first core of every group asks, for a part of its own.
+    The first core of every group asks, for a part of its own. Staged inputs have a place, because they pass through the
+    cache, but are not asked for a second time: that would only slow down what the ops between them read.
     """
     firsts = tuple(group[0] for group in machine.groups if group[0] < placement.cores) or (0,)
     inputs = list(_inputs(graph))
@@ -62,12 +66,12 @@ def _streamed(graph: Graph, placement: Placement, machine: Machine) -> Prefetche
         asked, end = place, place + nbytes
         while asked < end and opening <= rank:
             until = min(end, begins[opening] + machine.prefetch_window)
-            if until > asked:
+            if until > asked and name not in staged:
                 budget = -(-(until - asked) // len(firsts))
                 part = asked - place, until - place
                 step = PrefetchWeights(firsts, graph.order[rank], (name,), budget, part)
                 found.setdefault(opening, []).append(step)
-                asked = until
+            asked = max(asked, until)
             if asked < end:
                 opening += 1
         place = end

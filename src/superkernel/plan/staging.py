@@ -6,9 +6,6 @@ the op begins, so that only inputs are staged that nothing can change meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
-
 from ..model.graph import Graph
 from ..model.node import Node
 from ..model.op import Place
@@ -22,24 +19,14 @@ from .steps import Cores, StageWeights
 
 
 def stage_steps(graph: Graph, placement: Placement, options: Options, machine: Machine) -> list[StageWeights]:
-    """In issue order."""
+    """In issue order. One op alone fills its ring itself."""
     if not machine.stages or options.early_start is not EarlyStart.FULL:
         return []
     kernels = staged_kernels(graph)
     ops = [op for op in graph.order if graph.nodes[op].kernel in kernels]
-    if not pays(graph, ops) or not all(is_in_line(graph.nodes[op], placement.of[op]) for op in ops):
+    if len(ops) < 2 or not all(is_in_line(graph.nodes[op], placement.of[op]) for op in ops):
         return []
     return [StageWeights(placement.of[op], op, staged_argument(graph.nodes[op])[1].name) for op in ops]
-
-
-def pays(graph: Graph, staged: Sequence[int]) -> bool:
-    """Whether most staged ops follow another one at once.
-
-    Then the memory works on while one op ends and the next begins. Where other ops stand between them the ring is full
-    before these end, as it is when each op fills its own.
-    """
-    following = sum(before in staged and op in staged for before, op in pairwise(graph.order))
-    return 2 * following >= len(staged) > 1
 
 
 def staged_kernels(graph: Graph) -> frozenset[SubKernel]:

@@ -92,7 +92,7 @@ def test_lanes_meet_before_a_barrier_of_the_slot(files: PtxFolder) -> None:
     ops = [sk.Op(files.add(), ["a", "b", "c", 512])]
     lines = [line.strip() for line in make_text(graph_of(ops), 2, small_gpu()).text.splitlines()]
     barriers = [place for place, line in enumerate(lines) if line.startswith(("bar.sync", "bar.red"))]
-    assert len(barriers) == 5, "twice at the entry, behind a wait, behind an event, behind a task"
+    assert len(barriers) == 4, "at the entry, behind a wait, behind an event, behind a task"
     assert all(lines[place - 1].startswith("bar.warp.sync") for place in barriers)
 
 

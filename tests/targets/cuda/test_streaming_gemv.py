@@ -100,6 +100,21 @@ def test_int8_weights_have_a_scale_and_others_none() -> None:
 
 
 @pytest.mark.parametrize(
+    ("param", "offset", "activations", "multiple"),
+    [("w", 8, "float32", 16), ("w", 2, "bfloat16", 16), ("x", 4, "float32", 16), ("x", 4, "bfloat16", 8)],
+)
+def test_a_place_that_copies_and_loads_cannot_begin_at_is_refused(
+    param: str, offset: int, activations: str, multiple: int
+) -> None:
+    """On a GPU a misaligned access loses the context."""
+    gemv = StreamingGemv(64, 64, activations=activations)
+    with pytest.raises(GraphError, match=f"streaming GEMV: {param} is .*the offset must be a multiple of {multiple}"):
+        gemv.op(**{"w": "w", "x": "x", "y": "y"} | {param: sk.Place("all", offset)})
+    gemv.op(**{"w": "w", "x": "x", "y": "y"} | {param: sk.Place("all", multiple)})
+    gemv.op("w", "x", sk.Place("all", 4))
+
+
+@pytest.mark.parametrize(
     ("given", "message"),
     [
         ({"weights": "bfloat"}, "weights='bfloat'.*did you mean 'bfloat16'"),

@@ -18,6 +18,7 @@ from superkernel.targets.cuda import build as building
 from superkernel.targets.cuda.assemble import find_assemblers
 from superkernel.targets.cuda.device import find_device, known_devices, runs_on
 from superkernel.targets.cuda.executable import CudaExecutable
+from superkernel.targets.cuda.kernels.streaming_gemv import StreamingGemv
 from superkernel.targets.cuda.machine import fitting_slots, machine_of, most_registers, next_slots, shape_of
 
 SMALL = {"name": "small", "architecture": "sm_80", "sms": 4}
@@ -29,10 +30,10 @@ LOG = (
 class FakeAssembler:
     """Says that a kernel with more than `most` threads in a block spills."""
 
-    identity, newest = "fake", (9, 0)
+    newest = (9, 0)
 
     def __init__(self, most: int = 1024) -> None:
-        self.most = most
+        self.most, self.identity = most, f"fake {most}"
 
     def assemble(self, text: str, architecture: str, flags: Sequence[str]) -> tuple[bytes, str, str]:
         threads = int(text.partition(".reqntid ")[2].split(",")[0] or 0) if ".reqntid" in text else 0
@@ -86,6 +87,7 @@ def test_a_device_by_name_architecture_file_or_fields(tmp_path: Path) -> None:
         ({"name": "x", "architecture": "sm_90", "sms": 4, "largest_cluster": True}, "largest_cluster is True"),
         ({"name": "x", "architecture": "sm_80", "sms": 4, "largest_cluster": 2}, "only 1 below sm_90"),
         ({"name": "x", "architecture": "sm_90", "sms": 4, "cluster_sync_ns": -1}, "cluster_sync_ns is -1"),
+        ({"name": "x", "architecture": "sm_90", "sms": 4, "staging_spills": -1}, "staging_spills is -1"),
     ],
 )  # fmt: skip
 def test_a_device_that_is_none(given: Any, words: str) -> None:
@@ -155,6 +157,37 @@ def test_a_kernel_that_spills_with_one_slot_is_refused_by_name(
     assemble_with(monkeypatch, FakeAssembler(most=64))
     with pytest.raises(BuildError, match=r"the super kernel spills 8 bytes; op '(sum|total)' needs 64 registers alone"):
         sk.compile(two_ops(files), target="cuda", chip=SMALL)
+
+
+def test_what_else_leaves_registers_is_said_where_there_is_one_slot(
+    files: PtxFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assemble_with(monkeypatch, FakeAssembler(most=64))
+    with pytest.raises(BuildError, match=r"with 1 slot of .* registers alone\. Compile that op by itself"):
+        sk.compile(two_ops(files), target="cuda", chip=SMALL)
+    with pytest.raises(BuildError, match=r"alone\. Leave prefetch-weights out, which takes 32 threads of every SM, or"):
+        sk.compile(two_ops(files), target="cuda", chip=SMALL, options="prefetch-weights=1")
+
+
+def test_weights_are_not_staged_where_the_threads_for_it_would_make_the_kernel_spill(
+    files: PtxFolder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    gemv = StreamingGemv(512, 512, blocks=4)
+    between = sk.Op(files.total(), ["a", "t"], name="total")
+    ops = [gemv.op("w0", "x0", "x1"), between, gemv.op("w1", "x1", "x2")]
+    chip = SMALL | {"architecture": "sm_90a"}
+    staged = "stage weights of"
+    assemble_with(monkeypatch, FakeAssembler())
+    with sk.compile(ops, target="cuda", chip=chip) as kernel:
+        assert kernel.executable.slot_shape.block_threads == 416 and str(kernel.plan).count(staged) == 2
+    assemble_with(monkeypatch, FakeAssembler(most=400))
+    with sk.compile(ops, target="cuda", chip=chip) as kernel:
+        assert kernel.executable.slot_shape.block_threads == 288 and staged not in str(kernel.plan)
+        assert "weights are not staged: the super kernel would spill 8 bytes" in str(kernel.plan)
+        kernel.save(tmp_path / "saved")
+    assemble_with(monkeypatch)  # a saved kernel is planned as it was, whatever assembles here
+    with sk.load(tmp_path / "saved") as loaded:
+        assert str(loaded.plan) == str(kernel.plan) and loaded.executable.table == kernel.executable.table
 
 
 def test_serialised_wgmma_is_refused(files: PtxFolder, monkeypatch: pytest.MonkeyPatch) -> None:

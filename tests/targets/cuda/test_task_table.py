@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,18 +68,41 @@ SWEPT = ("early-start=0", "profiling=1", "debug-sync-all=1:debug-dcci-all=1", "s
 OPTIONS = ("", SWEPT[-1], *(pytest.param(options, marks=pytest.mark.conformance) for options in SWEPT[:-1]))
 
 
+@pytest.mark.parametrize("copied", [True, False], ids=["in shared memory", "in device memory"])
 @pytest.mark.parametrize("options", OPTIONS)
-def test_a_change_of_any_word_is_noticed(files: PtxFolder, options: str) -> None:
+def test_a_change_of_any_word_is_noticed(files: PtxFolder, options: str, copied: bool) -> None:
     numbers = numbered(plan_of(chain(files), options))
-    data = encode(numbers).data
-    check_table(data, numbers)
+    data = encode(numbers, copied=copied).data
+    check_table(data, numbers, copied=copied)
     for place in range(0, len(data), WORD):
         (word,) = struct.unpack_from("<I", data, place)
         for other in {word ^ 1, word + TASK_BYTES & 0xFFFFFFFF}:
             changed = bytearray(data)
             struct.pack_into("<I", changed, place, other)
             with pytest.raises(BuildError, match="the task table is not the validated plan"):
-                check_table(bytes(changed), numbers)
+                check_table(bytes(changed), numbers, copied=copied)
+
+
+def test_a_table_is_for_copies_or_for_device_memory(files: PtxFolder) -> None:
+    numbers = numbered(plan_of(chain(files)))
+    for copied in (True, False):
+        with pytest.raises(BuildError, match="the task table is not the validated plan"):
+            check_table(encode(numbers, copied=copied).data, numbers, copied=not copied)
+
+
+def test_an_sm_copies_the_lists_of_its_own_cores(files: PtxFolder) -> None:
+    """With one slot on an SM that is one list, whatever the number of lists; arguments take half of their size."""
+    plan = plan_of(chain(files), "prefetch-weights=1", cores=12, device=replace(small_gpu(12), threads=160))
+    assert (plan.shape.sms, plan.shape.slots) == (12, 1), plan.shape
+    table = encode(numbered(plan))
+    lists = {run.offset: TASK_BYTES * len(run.steps) for run in table.runs}
+    assert len(lists) > 1
+    for run in table.runs:
+        for core in run.cores:
+            part = table.parts[core]
+            assert (part.lists, part.lists_end) == (run.offset, run.offset + lists[run.offset])
+            assert table.place_in_copy(run.offset, core) == table.parts_place
+    assert table.copy_bytes < len(table.data) - min(lists.values())
 
 
 @pytest.mark.parametrize("options", ["", "early-start=0"])

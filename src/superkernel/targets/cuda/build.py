@@ -40,11 +40,12 @@ from .provenance import find_accesses
 from .ptx import Entry, Module
 from .read_back import check_table
 from .reader import read_ptx_file
+from .resource_check import check_resources
 from .rewrite import BodyShape, KernelBody, barrier_register, copies_written_memory, rewrite
 from .ring_shape import ring_of
 from .slot_shape import SlotShape
 from .task_layout import ARGUMENT_BYTES, SLOT_ALIGNMENT, TASK_BYTES, WORD, CodeSection, TaskFlag
-from .task_table import encode
+from .task_table import TaskTable, encode
 
 MOST_BODIES = 32
 MOST_TEXT = 400 * 1024  # bytes of bodies; the assembler's time grows with the square of it
@@ -299,8 +300,17 @@ def assemble_text(made: SuperKernelText, flags: Sequence[str] = ()) -> Assembled
     return assemble(made.text, made.shape.version, made.shape.target, flags)
 
 
-def build(plan: CudaPlan, device: DeviceDescription, *, empty: bool = False) -> CudaExecutable:
-    """The text, the task table and, where there is an assembler, the binary of a plan. `empty`: its ops do nothing."""
+@dataclass(frozen=True)
+class _LinkedPlan:
+    """The text and the task table of a plan."""
+
+    made: SuperKernelText
+    numbers: CudaNumbering
+    table: TaskTable
+    shares_table: bool
+
+
+def _link(plan: CudaPlan, device: DeviceDescription, empty: bool) -> _LinkedPlan:
     graph = plan.graph
     where = f"super_kernel_scope {shown(graph.name)}: "
     make = partial(make_text, graph, plan.shape.slots, device, **_code_needs(plan), empty=empty)
@@ -314,21 +324,28 @@ def build(plan: CudaPlan, device: DeviceDescription, *, empty: bool = False) -> 
         )
     numbers = CudaNumbering(plan, plan.shape, {k: _code(k, s) for k, s in made.sections.items()}, room, plan.pace_ns)
     table = encode(numbers)
-    check_table(table.data, numbers)
-    needed = slot.shared_with_table(numbers.shared_word_count, len(table.data))
-    shares = needed <= device.shared_bytes
+    shares = slot.shared_with_table(numbers.shared_word_count, table.copy_bytes) <= device.shared_bytes
+    table = table if shares else encode(numbers, copied=False)
     if table_room(len(table.data)) > made.shape.table_room or not shares:
         made = make(len(table.data), shares_table=shares)
+    return _LinkedPlan(made, numbers, table, shares)
+
+
+def build(plan: CudaPlan, device: DeviceDescription, *, empty: bool = False) -> CudaExecutable:
+    """The text, the task table and, where there is an assembler, the binary of a plan. `empty`: its ops do nothing."""
+    linked = _link(plan, device, empty)
+    made, numbers, table, shares = linked.made, linked.numbers, linked.table, linked.shares_table
+    check_table(table.data, numbers, copied=shares)
     assembled = None
     if find_assemblers():
         assembled = assemble_text(made, plan.options.compile_options)
-        _check_resources(made, assembled, graph, device)
+        check_resources(assembled, made.shape, plan.graph, device)
     return CudaExecutable(
         plan,
         made.text,
         numbers,
         table,
-        slot,
+        made.shape.slots,
         made.shape.value_room,
         None if assembled is None else assembled.cubin,
         None if assembled is None else assembled.resources,
@@ -336,6 +353,13 @@ def build(plan: CudaPlan, device: DeviceDescription, *, empty: bool = False) -> 
         device.architecture,
         shares,
     )
+
+
+def spilled_bytes(plan: CudaPlan, device: DeviceDescription) -> int:
+    """Of the super kernel that would be built; 0 where there is no assembler."""
+    if not find_assemblers():
+        return 0
+    return assemble_text(_link(plan, device, empty=False).made, plan.options.compile_options).resources.spilled_bytes
 
 
 def _code_needs(plan: CudaPlan) -> CodeNeeds:
@@ -358,21 +382,6 @@ def _parameters(kernel: SubKernel) -> int:
     """Parameters that tasks give; pointers to scratch memory of no bytes are left out."""
     facts = facts_of(kernel)
     return len(kernel.params) + (len(facts.layout.scratch or ()) if facts.scratch else 0)
-
-
-def _check_resources(made: SuperKernelText, found: Assembled, graph: Graph, device: DeviceDescription) -> None:
-    where, resources, slots = f"super_kernel_scope {shown(graph.name)}: ", found.resources, made.shape.slots
-    if resources.serialized_wgmma:
-        raise BuildError(f"{where}the assembler serialises wgmma (C7510), which is slow", [found.command])
-    if resources.spilled_bytes:
-        heaviest = max(graph.nodes, key=lambda node: facts_of(node.kernel).registers or 0)
-        raise BuildError(
-            f"{where}with {slots.slots} slots of {slots.threads} threads on an SM a thread has "
-            f"{made.shape.most_registers} registers, and the super kernel spills {resources.spilled_bytes} bytes; op "
-            f"{heaviest.name!r} needs {facts_of(heaviest.kernel).registers} registers alone. Compile it with at most "
-            f"cores={max(1, slots.slots - 1) * device.sms}, or compile that op by itself",
-            [found.command],
-        )
 
 
 def assembled_slots(plan_of: Callable[[int], CudaPlan], slots: int, device: DeviceDescription) -> tuple[int, str]:
@@ -425,4 +434,5 @@ __all__ = [
     "check_architecture",
     "make_text",
     "registers_alone",
+    "spilled_bytes",
 ]

@@ -36,7 +36,9 @@ class DeviceDescription:
     largest_cluster: int = 1  # SMs that can raise words in each other's shared memory
     cluster_sync_ns: float = 250.0  # one of them learns of another one's progress
     costs: Costs = COSTS
-    sync_times: SyncTimes | None = None  # of one plan, in the description that is saved beside its kernel
+    # of one plan, in the description that is saved beside its kernel
+    sync_times: SyncTimes | None = None
+    staging_spills: int | None = None  # bytes that it would spill if it staged weights; None: not known
 
     @property
     def number(self) -> int:
@@ -155,6 +157,9 @@ def _described(path: Path, found: object) -> DeviceDescription:
     cost = found.get("cluster_sync_ns", 0.0)
     if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0 <= cost < float("inf"):
         raise OptionError(f"chip {path}: cluster_sync_ns is {shown(cost)}; a number of nanoseconds is needed")
+    spills = found.get("staging_spills")
+    if isinstance(spills, bool) or not (spills is None or (isinstance(spills, int) and spills >= 0)):
+        raise OptionError(f"chip {path}: staging_spills is {shown(spills)}; a number of bytes is needed")
     times = _sync_times(path, found.get("sync_times"))
     return DeviceDescription(**{**found, "costs": _costs(path, found.get("costs")), "sync_times": times})
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from .emit_entry import entry_lines
 from .emit_identity import identity_lines, place_again_lines
 from .emit_staging import staging_lines
 from .emit_steps import (
     dispatch_lines,
     end_lines,
-    entry_lines,
     event_lines,
     meet_lines,
     other_lines,

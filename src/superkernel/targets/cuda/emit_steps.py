@@ -9,161 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...model.window_layout import RANK_LINE
-from .emit_identity import identity_lines, place_again_lines, place_lines
-from .emit_staging import ring_lines
+from .emit_entry import CLUSTER_ARRIVE, CLUSTER_WAIT
+from .emit_identity import identity_lines, place_again_lines
 from .emit_stream import argument_lines, begun_lines
 from .emit_waits import EVERY_LANE, delay_lines, join_lines, poll_lines, store_stamp_lines, wait_lines
 from .slot_shape import SlotShape
 from .task_layout import (
-    ARGUMENT_BYTES,
-    HEADER_BYTES,
     MOST_CLUSTER,
     NO_GATE,
     SECTION_MASK,
-    TABLE_ALIGNMENT,
     TASK_BYTES,
     WORD,
-    ArgumentWord,
     HeaderWord,
     SharedOffset,
     StateOffset,
     TaskFlag,
     TaskWord,
-    shared_words_offset,
 )
 from .virtual_ids import TABLE_LOAD
-
-CLUSTER_ARRIVE = "barrier.cluster.arrive.release.aligned;"
-CLUSTER_WAIT = "barrier.cluster.wait.acquire.aligned;"
-
-
-def entry_lines(shape: SlotShape, shares_table: bool) -> Iterator[str]:
-    """Who am I; the words of the SM; the first task.
-
-    shares_table: the table is copied to shared memory, with the sums that its arguments are.
-    """
-    yield "// the slot of this thread, its place there, and the core that the slot is"
-    yield "mov.u32 %sk_tid, %tid.x;"
-    yield from place_lines(shape)
-    yield "// the words of this SM: the number of this launch, then zeros"
-    yield f"ld.relaxed.gpu.global.u32 %sk_launches, [%sk_state+{StateOffset.EPOCH}];"
-    yield "add.u32 %sk_launches, %sk_launches, 1;"
-    yield from _table_lines(shape, shares_table)
-    yield "// the cores of this SM"
-    yield "mov.u32 %sk_a, %nctaid.x;"
-    yield "add.u32 %sk_counter, %sk_cores, %sk_a;"
-    yield "sub.u32 %sk_counter, %sk_counter, 1;"
-    yield "sub.u32 %sk_counter, %sk_counter, %sk_sm;"
-    yield "div.u32 %sk_counter, %sk_counter, %sk_a;"
-    yield "mov.u32 %sk_a, %tid.x;"
-    yield "$sk_clear:"
-    yield "setp.ge.u32 %sk_p, %sk_a, %sk_b;"
-    yield "@%sk_p bra $sk_cleared;"
-    yield "setp.eq.u32 %sk_p, %sk_a, 0;"
-    yield "selp.b32 %sk_c, %sk_launches, 0, %sk_p;"
-    yield f"setp.eq.u32 %sk_p, %sk_a, {SharedOffset.CORES // WORD};"
-    yield "selp.b32 %sk_c, %sk_counter, %sk_c, %sk_p;"
-    if shares_table:
-        yield f"setp.eq.u32 %sk_p, %sk_a, {SharedOffset.TABLE // WORD};"
-        yield "selp.b32 %sk_c, %sk_table_word, %sk_c, %sk_p;"
-    for word in range(2):
-        yield f"setp.eq.u32 %sk_p, %sk_a, {SharedOffset.STAMPS // WORD + word};"
-        yield f"@%sk_p ld.global.u32 %sk_c, [%sk_state+{StateOffset.STAMPS + WORD * word}];"
-    yield f"mad.lo.u32 %sk_d, %sk_a, {WORD}, %sk_control;"
-    yield "st.shared.u32 [%sk_d], %sk_c;"
-    yield f"add.u32 %sk_a, %sk_a, {shape.block_threads};"
-    yield "bra $sk_clear;"
-    yield "$sk_cleared:"
-    if shape.ring is not None:
-        yield from ring_lines(shape.ring)
-    if shares_table:
-        yield "cp.async.wait_all;"
-    yield f"bar.warp.sync {EVERY_LANE};"
-    yield "bar.sync 0;"
-    if shape.clusters:
-        yield CLUSTER_ARRIVE
-    if shares_table:
-        yield from _argument_sums(shape)
-    if shape.clusters:
-        yield "// every SM of the cluster has begun, and cleared the words that others raise"
-        yield CLUSTER_WAIT
-    if shape.ring is not None:
-        yield "// the last warps fill the ring of weights"
-        yield f"setp.ge.u32 %sk_p, %sk_tid, {shape.staging_thread};"
-        yield "@%sk_p bra $sk_stage;"
-    if shape.streams:
-        yield "// the warp behind the slots asks for the inputs of later ops"
-        yield f"setp.ge.u32 %sk_p, %sk_tid, {shape.slot_threads};"
-        yield "@%sk_p bra $sk_stream;"
-    yield "// a slot that is no core of this launch has nothing to do"
-    yield "setp.ge.u32 %sk_p, %sk_core, %sk_cores;"
-    yield "@%sk_p bra $sk_leave;"
-    yield "mul.wide.u32 %sk_address, %sk_core, 4;"
-    yield "add.u64 %sk_address, %sk_address, %sk_table;"
-    yield f"{TABLE_LOAD}.u32 %sk_a, [%sk_address+{HEADER_BYTES}];"
-    yield "cvt.u64.u32 %sk_task, %sk_a;"
-    yield "add.u64 %sk_task, %sk_task, %sk_table;"
-
-
-def _table_lines(shape: SlotShape, shares_table: bool) -> Iterator[str]:
-    """Where the task table is; %sk_cores: all cores, %sk_b: the words of this SM."""
-    words = shared_words_offset(shape.slots) // WORD
-    header = f"{{%sk_cores, %sk_b}}, [%sk_table+{WORD * HeaderWord.CORES}];"
-    yield "mov.b64 %sk_table, sk_tasks;"
-    yield "mov.b64 %sk_values, sk_values;"
-    if not shares_table:
-        yield f"{TABLE_LOAD}.v2.u32 {header}"
-        yield f"add.u32 %sk_b, %sk_b, {words};"
-        return
-    yield "// the table is copied to shared memory, behind the words of this SM"
-    yield f"ld.global.nc.v2.u32 {header}"
-    yield f"ld.global.nc.u32 %sk_c, [%sk_table+{WORD * HeaderWord.TABLE_BYTES}];"
-    yield f"add.u32 %sk_b, %sk_b, {words};"
-    yield f"mad.lo.u32 %sk_target, %sk_b, {WORD}, %sk_control;"
-    for register in ("%sk_target", "%sk_c"):
-        yield f"add.u32 {register}, {register}, {TABLE_ALIGNMENT - 1};"
-        yield f"and.b32 {register}, {register}, {-TABLE_ALIGNMENT & 0xFFFFFFFF:#x};"
-    yield "mov.u32 %sk_a, %tid.x;"
-    yield f"mul.lo.u32 %sk_a, %sk_a, {TABLE_ALIGNMENT};"
-    yield "$sk_copy_table:"
-    yield "setp.ge.u32 %sk_p, %sk_a, %sk_c;"
-    yield "@%sk_p bra $sk_table_copied;"
-    yield "cvt.u64.u32 %sk_address, %sk_a;"
-    yield "add.u64 %sk_address, %sk_address, %sk_table;"
-    yield "add.u32 %sk_d, %sk_a, %sk_target;"
-    yield f"cp.async.cg.shared.global [%sk_d], [%sk_address], {TABLE_ALIGNMENT};"
-    yield f"add.u32 %sk_a, %sk_a, {TABLE_ALIGNMENT * shape.block_threads};"
-    yield "bra $sk_copy_table;"
-    yield "$sk_table_copied:"
-    yield "mov.u32 %sk_table_word, %sk_target;"
-    yield "cvt.u64.u32 %sk_table, %sk_target;"
-
-
-def _argument_sums(shape: SlotShape) -> Iterator[str]:
-    """Every argument in the shared copy of the table becomes the sum that it stands for."""
-    yield f"ld.shared.u32 %sk_a, [%sk_table+{WORD * HeaderWord.ARGUMENTS}];"
-    yield f"ld.shared.u32 %sk_c, [%sk_table+{WORD * HeaderWord.TABLE_BYTES}];"
-    yield "mov.u32 %sk_d, %tid.x;"
-    yield f"mad.lo.u32 %sk_a, %sk_d, {ARGUMENT_BYTES}, %sk_a;"
-    yield "cvta.param.u64 %sk_values, %sk_values;  // constant memory serves one lane after the other"
-    yield "$sk_sum_argument:"
-    yield "setp.ge.u32 %sk_p, %sk_a, %sk_c;"
-    yield "@%sk_p bra $sk_arguments_summed;"
-    yield "cvt.u64.u32 %sk_address, %sk_a;"
-    yield "add.u64 %sk_address, %sk_address, %sk_table;"
-    yield f"ld.shared.v2.u32 {{%sk_d, %sk_target}}, [%sk_address+{WORD * ArgumentWord.SOURCE}];"
-    yield f"ld.shared.u64 %sk_now, [%sk_address+{WORD * ArgumentWord.ADDEND}];"
-    yield "cvt.u64.u32 %sk_event, %sk_d;"
-    yield "add.u64 %sk_event, %sk_event, %sk_values;"
-    yield "ld.u64 %sk_event, [%sk_event];"
-    yield "add.u64 %sk_now, %sk_now, %sk_event;"
-    yield "mad.wide.u32 %sk_now, %sk_sm, %sk_target, %sk_now;"
-    yield "st.shared.u64 [%sk_address], %sk_now;"
-    yield f"add.u32 %sk_a, %sk_a, {ARGUMENT_BYTES * shape.block_threads};"
-    yield "bra $sk_sum_argument;"
-    yield "$sk_arguments_summed:"
-    yield f"bar.warp.sync {EVERY_LANE};"
-    yield "bar.sync 0;"
 
 
 def dispatch_lines(shape: SlotShape, targets: list[str], shares_table: bool) -> Iterator[str]:

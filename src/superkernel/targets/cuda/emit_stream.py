@@ -12,11 +12,13 @@ from .emit_identity import identity_lines
 from .slot_shape import SlotShape
 from .task_layout import (
     NO_GATE,
+    PART_BYTES,
     STREAM_BYTES,
     STREAM_ENTRY_BYTES,
     WORD,
     ArgumentWord,
     HeaderWord,
+    PartWord,
     SharedOffset,
     StreamWord,
 )
@@ -39,13 +41,16 @@ def stream_lines(shape: SlotShape, shares_table: bool) -> Iterator[str]:
     yield from identity_lines(shape, shares_table)
     if shape.keeps_identity:  # else the thread is counted from the beginning of its warp
         yield f"sub.u32 %sk_thread, %sk_thread, {shape.slot_threads};"
-    yield f"{TABLE_LOAD}.v2.u32 {{%sk_counter, %sk_arrivals}}, [%sk_table+{WORD * HeaderWord.STREAMS}];"
-    yield "mad.lo.u32 %sk_counter, %sk_sm, 4, %sk_counter;"
-    yield "cvt.u64.u32 %sk_address, %sk_counter;"
-    yield "add.u64 %sk_address, %sk_address, %sk_table;"
-    yield f"{TABLE_LOAD}.u32 %sk_counter, [%sk_address];"
-    yield "cvt.u64.u32 %sk_task, %sk_counter;"
-    yield "add.u64 %sk_task, %sk_task, %sk_table;"
+    yield f"{TABLE_LOAD}.v2.u32 {{%sk_counter, %sk_arrivals}}, [%sk_table+{WORD * HeaderWord.PARTS}];"
+    if shares_table:
+        yield "cvt.u64.u32 %sk_task, %sk_warm_too;"
+    else:
+        yield f"mad.lo.u32 %sk_counter, %sk_sm, {PART_BYTES}, %sk_counter;"
+        yield "cvt.u64.u32 %sk_address, %sk_counter;"
+        yield "add.u64 %sk_address, %sk_address, %sk_table;"
+        yield f"{TABLE_LOAD}.u32 %sk_counter, [%sk_address+{WORD * PartWord.INPUTS}];"
+        yield "cvt.u64.u32 %sk_task, %sk_counter;"
+        yield "add.u64 %sk_task, %sk_task, %sk_table;"
     yield "mov.u64 %sk_since, 0;"
     yield "$sk_stream_entry:"
     yield f"{TABLE_LOAD}.v2.u32 {{%sk_kind, %sk_target}}, [%sk_task+{WORD * StreamWord.GATE}];"

@@ -81,7 +81,7 @@ class CudaExecutable:
         """Dynamic shared memory of a launch."""
         words = self.numbers.shared_word_count
         if self.shares_table:
-            return self.slot_shape.shared_with_table(words, len(self.table.data))
+            return self.slot_shape.shared_with_table(words, self.table.copy_bytes)
         return self.slot_shape.total_shared(words)
 
     @property
@@ -166,10 +166,10 @@ def restore(plan: CudaPlan, directory: Path) -> CudaExecutable:
         shares_table = bool(fields["shares_table"])
     except (OSError, ValueError, KeyError, TypeError) as reason:
         raise LaunchError(f"{directory} is no saved super kernel of the cuda target: {reason!r}") from reason
-    table = encode(numbers)
+    table = encode(numbers, copied=shares_table)
     if table.data != data:
         raise LaunchError(f"{directory}: {_TABLE} is not what this version writes for its plan; compile it again")
-    check_table(table.data, numbers)
+    check_table(table.data, numbers, copied=shares_table)
     cubin = directory / _CUBIN
     found = cubin if cubin.is_file() else None
     return CudaExecutable(

@@ -47,6 +47,7 @@ class CudaPlan(Plan):
     shape: SlotGrid = ONE_CORE
     pace_ns: int = 0  # between two requests of an SM for inputs of later ops
     sync_times: SyncTimes | None = None  # by which the size of clusters was chosen; None: there was no choice
+    staging_spills: int = 0  # bytes that the super kernel would spill if it staged weights, which it therefore does not
 
     @property
     def summary(self) -> tuple[str, ...]:
@@ -84,8 +85,11 @@ def make_cuda_plan(
     if unused:  # their ops have nothing to wait for, so that the syncs are the same
         known = plan.sync_times or SyncTimes()
         plan = _plan(graph, sunk.with_kernels(unused), options, cores, device, lambda _: known)
+    spilled = device.staging_spills or 0
+    if spilled:
+        remarks = (*remarks, f"weights are not staged: the super kernel would spill {spilled} bytes")
     notes = (*plan.notes, *([note] if note else []), *remarks)
-    return replace(plan, notes=notes)
+    return replace(plan, notes=notes, staging_spills=spilled)
 
 
 def waiting_kernels(plan: Plan) -> frozenset[SubKernel]:
@@ -126,7 +130,7 @@ def _plan(
         machine = machine_of(machine.cores, slots, device, window=window)
     if machine.groups and not options.stream_fusion:
         machine = machine_of(machine.cores, slots, device, team_slots=room, window=window)
-    if slots == 1 and fits_ring(graph, staged_kernels(sunk), device, streams=window > 0):
+    if slots == 1 and not device.staging_spills and fits_ring(graph, staged_kernels(sunk), device, streams=window > 0):
         machine = replace(machine, stages=True)
     plan = checked_plan(sunk, options, machine)
     near = {need.mark for step in plan.steps if isinstance(step, Wait) for need in step.needs if need.near}

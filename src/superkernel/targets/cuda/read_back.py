@@ -24,11 +24,14 @@ from .task_layout import (
     HEADER_BYTES,
     NEED_BYTES,
     NO_FLAGS,
+    PART_BYTES,
     SECTION_MASK,
+    TABLE_ALIGNMENT,
     TASK_BYTES,
     WORD,
     CodeSection,
     HeaderWord,
+    PartWord,
     TaskFlag,
     TaskWord,
 )
@@ -65,8 +68,8 @@ class DecodedCall:
     arguments: tuple[tuple[int, int, int], ...]  # source, stride, addend
 
 
-def check_table(data: bytes, numbers: CudaNumbering) -> None:
-    """Raises a BuildError at the first difference."""
+def check_table(data: bytes, numbers: CudaNumbering, *, copied: bool = True) -> None:
+    """Raises a BuildError at the first difference. `copied`: offsets of arguments are those in a copy of sums."""
     cores, sms = numbers.shape.cores, numbers.shape.sms
     streams = any(isinstance(step, steps.PrefetchWeights) for step in numbers.plan.steps)
     stages = any(isinstance(step, steps.StageWeights) for step in numbers.plan.steps)
@@ -77,7 +80,6 @@ def check_table(data: bytes, numbers: CudaNumbering) -> None:
         HeaderWord.STAMP_ROOM: numbers.stamp_room,
         HeaderWord.TABLE_BYTES: len(data),
         HeaderWord.SEEN_WORDS: numbers.seen_words & 0xFFFFFFFF,
-        HeaderWord.STREAMS: HEADER_BYTES + WORD * cores if streams else 0,
         HeaderWord.PACE: numbers.pace_ns if streams else 0,
     }
     header = table.words(0, len(HeaderWord))
@@ -87,13 +89,18 @@ def check_table(data: bytes, numbers: CudaNumbering) -> None:
     if any(data[WORD * len(HeaderWord) : HEADER_BYTES]):
         table.wrong("the unused words of its header are not 0")
     offsets = table.words(HEADER_BYTES, cores)
-    offsets_end = HEADER_BYTES + WORD * (cores + (sms if streams else 0))
-    begin = -(-offsets_end // TASK_BYTES) * TASK_BYTES
-    if any(data[offsets_end:begin]):
-        table.wrong("there are bytes between the offsets of the lists and the first list")
+    needs_begin = _rounded(HEADER_BYTES + WORD * cores, TABLE_ALIGNMENT)
+    if any(data[HEADER_BYTES + WORD * cores : needs_begin]):
+        table.wrong("there are bytes behind the offsets of the lists")
     lists: dict[int, list[int]] = {}
     for core, offset in enumerate(offsets):
         lists.setdefault(offset, []).append(core)
+    needs = PooledRegion(needs_begin)
+    arguments = PooledRegion(header[HeaderWord.ARGUMENTS], halved=copied)
+    parts_end = header[HeaderWord.PARTS] + PART_BYTES * sms
+    begin = lists_begin = _rounded(parts_end, TASK_BYTES)
+    if any(data[parts_end:lists_begin]):
+        table.wrong("there are bytes between the parts of SMs and the first list")
     decoded = []
     for offset, sharing in lists.items():
         if offset != begin:
@@ -101,27 +108,60 @@ def check_table(data: bytes, numbers: CudaNumbering) -> None:
         tasks = _read_list(table, offset, numbers)
         begin += TASK_BYTES * len(tasks)
         decoded.append((tasks, sharing))
-    needs, arguments = PooledRegion(begin), PooledRegion(header[HeaderWord.ARGUMENTS])
     planned = PlannedActions(numbers)
     for tasks, sharing in decoded:
         _Comparison(table, numbers, planned, sharing, needs, arguments).compare(tasks)
-    end = needs.end
+    parts = [table.words(header[HeaderWord.PARTS] + PART_BYTES * sm, len(PartWord)) for sm in range(sms)]
+    _compare_lists(table, numbers, parts, decoded, lists_begin)
+    end = begin
     if streams:
         calls = {
             core: [task[TaskWord.KIND] & SECTION_MASK >= len(CodeSection) for task in tasks]
             for tasks, sharing in decoded
             for core in sharing
         }
-        offsets_of_sms = table.words(header[HeaderWord.STREAMS], sms)
-        end = StreamComparison(table, numbers, arguments).compare(offsets_of_sms, end, calls)
+        end = StreamComparison(table, numbers, arguments).compare(parts, end, calls)
+    elif any(part[PartWord.INPUTS] or part[PartWord.INPUTS_END] for part in parts):
+        table.wrong("SMs ask for inputs, and the plan asks for none")
+    if end != len(data):
+        table.wrong(f"{len(data) - end} bytes at its end belong to nothing")
+    end = needs.end
     if stages:
         end = compare_staged(table, numbers, arguments, header[HeaderWord.STAGED], end)
     elif header[HeaderWord.STAGED]:
         table.wrong(f"inputs are staged from {header[HeaderWord.STAGED]} on, and the plan stages none")
     if end != header[HeaderWord.ARGUMENTS]:
         table.wrong(f"the arguments begin at {header[HeaderWord.ARGUMENTS]}, they should at {end}")
-    if arguments.end != len(data):
-        table.wrong(f"{len(data) - arguments.end} bytes at its end belong to no task")
+    if arguments.end != header[HeaderWord.PARTS]:
+        table.wrong(f"the arguments end at {arguments.end}, the parts of SMs begin at {header[HeaderWord.PARTS]}")
+
+
+def _compare_lists(
+    table: TableBytes,
+    numbers: CudaNumbering,
+    parts: Sequence[Words],
+    decoded: Sequence[tuple[Sequence[Words], Sequence[int]]],
+    offset: int,
+) -> None:
+    """The part of an SM holds the lists of its cores, from the first of them to the end of the last.
+
+    `offset`: of the first list.
+    """
+    ranges: dict[int, list[tuple[int, int]]] = {}
+    for tasks, sharing in decoded:
+        end = offset + TASK_BYTES * len(tasks)
+        for core in sharing:
+            ranges.setdefault(numbers.shape.sm(core), []).append((offset, end))
+        offset = end
+    for sm, part in enumerate(parts):
+        found = ranges.get(sm, [(0, 0)])
+        right = min(begin for begin, _ in found), max(end for _, end in found)
+        if (part[PartWord.LISTS], part[PartWord.LISTS_END]) != right:
+            table.wrong(f"the lists of SM {sm} are at {part}, they should be from {right[0]} to {right[1]}")
+
+
+def _rounded(size: int, alignment: int) -> int:
+    return -(-size // alignment) * alignment
 
 
 def _read_list(table: TableBytes, offset: int, numbers: CudaNumbering) -> list[Words]:

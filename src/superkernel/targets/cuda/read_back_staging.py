@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from itertools import zip_longest
 
 from ...plan import Plan
 from ...plan.steps import Call, StageWeights
@@ -23,16 +24,14 @@ def compare_staged(table: TableBytes, numbers: CudaNumbering, arguments: PooledR
     entries = list(_entries(table, offset))
     inputs = [_input(table, numbers, arguments, words) for words in entries]
     for sm in range(numbers.shape.sms):
-        found = [
+        found = (
             (name, base + place, nbytes)
             for (name, base), words in zip(inputs, entries, strict=True)
             for place, nbytes in _chunks(words, sm)
-        ]
-        right = list(_planned(numbers.plan, sm))
-        if found != right:
-            differs = (n for n, pair in enumerate(zip(found, right, strict=False)) if pair[0] != pair[1])
-            place = next(differs, min(len(found), len(right)))
-            table.wrong(f"SM {sm} stages {len(found)} chunks, it should {len(right)}; they differ from {place} on")
+        )
+        for number, (given, wanted) in enumerate(zip_longest(found, _planned(numbers.plan, sm))):
+            if given != wanted:
+                table.wrong(f"chunk {number} that SM {sm} stages is {given}, it should be {wanted}")
     return begin + STAGE_ENTRY_BYTES * (len(entries) + 1)
 
 

@@ -12,7 +12,7 @@ from ...plan.steps import Call
 from .input_stream import MOST_BYTES, StreamEntry, read_stream
 from .numbering import CudaNumbering
 from .table_bytes import PooledRegion, TableBytes, Words
-from .task_layout import ARGUMENT_BYTES, STREAM_ENTRY_BYTES, WORD
+from .task_layout import ARGUMENT_BYTES, STREAM_ENTRY_BYTES, WORD, PartWord
 
 _LINE = 128
 
@@ -24,10 +24,11 @@ class StreamComparison:
         self.table, self.numbers, self.arguments = table, numbers, arguments
         self.call_of = {step.op: number for number, step in enumerate(numbers.plan.steps) if isinstance(step, Call)}
 
-    def compare(self, offsets: Words, begin: int, calls: Mapping[int, Sequence[bool]]) -> int:
+    def compare(self, parts: Sequence[Words], begin: int, calls: Mapping[int, Sequence[bool]]) -> int:
         """The end of the entries, which begin at `begin`. `calls`: of the tasks of a core, which run a sub-kernel."""
         known: dict[int, tuple[StreamEntry, ...]] = {}
-        for sm, offset in enumerate(offsets):
+        for sm, part in enumerate(parts):
+            offset, end = part[PartWord.INPUTS], part[PartWord.INPUTS_END]
             if offset not in known:
                 if offset != begin:
                     self.table.wrong(f"SM {sm} asks for what is listed at {offset}, it should at {begin}")
@@ -36,6 +37,8 @@ class StreamComparison:
                 last = self.table.words(begin - STREAM_ENTRY_BYTES, STREAM_ENTRY_BYTES // WORD)
                 if any(last[1:]):
                     self.table.wrong(f"the end of a list of inputs has the words {last}")
+            if end != offset + STREAM_ENTRY_BYTES * (len(known[offset]) + 1):
+                self.table.wrong(f"what SM {sm} asks for is listed from {offset} to {end}")
             self._compare_sm(sm, known[offset], calls[sm])
         return begin
 

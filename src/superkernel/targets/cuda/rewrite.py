@@ -31,7 +31,7 @@ from .ptx import (
     walk,
     walk_statements,
 )
-from .task_layout import ARGUMENT_BYTES, MOST_MBARRIERS, WORD, ArgumentWord, SharedOffset
+from .task_layout import ARGUMENT_BYTES, MOST_MBARRIERS, SUM_BYTES, WORD, ArgumentWord, SharedOffset
 from .virtual_ids import TABLE_LOAD, VirtualIds
 
 _BULK_COPIES = ("cp.async.bulk", "cp.reduce.async.bulk")
@@ -311,7 +311,7 @@ class _Rewriter:
         if self.shape.parameters is not None and index >= self.shape.parameters:
             yield self._text(i, f"mov.b{8 * TYPE_BYTES[kind]}", (i.operands[0], "0"))
             return
-        at = ARGUMENT_BYTES * index
+        at = (SUM_BYTES if self.shape.shares_table else ARGUMENT_BYTES) * index
         yield f"// {i.operands[0]} = parameter {index}"
         if self.shape.shares_table:
             # volatile: the assembler would put the load off until the argument is used

@@ -50,9 +50,9 @@ class SlotShape:
         """Bytes of shared memory of a launch with so many counters among the cores of an SM."""
         return self.control_offset + shared_words_offset(self.slots) + WORD * words
 
-    def shared_with_table(self, words: int, table_bytes: int) -> int:
-        """The same with a copy of the task table behind the counters; the task behind its end is asked for."""
-        return aligned(self.total_shared(words)) + aligned(table_bytes) + TASK_BYTES
+    def shared_with_table(self, words: int, copy_bytes: int) -> int:
+        """The same with what is copied of the task table behind the counters; the task behind its end is asked for."""
+        return aligned(self.total_shared(words)) + aligned(copy_bytes) + TASK_BYTES
 
 
 def aligned(size: int) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from ...errors import BuildError
-from .task_layout import WORD
+from .task_layout import ARGUMENT_BYTES, SUM_BYTES, WORD
 
 Words = tuple[int, ...]
 
@@ -18,6 +18,14 @@ class PooledRegion:
 
     end: int
     placed: dict[bytes, int] = field(default_factory=dict)  # content -> its place
+    halved: bool = False  # arguments of which a copy holds sums: offsets are those in the copy
+
+    def __post_init__(self) -> None:
+        self.begin = self.end
+
+    def place_of(self, offset: int) -> int:
+        """Where in the table the content of an offset is."""
+        return self.begin + (offset - self.begin) * ARGUMENT_BYTES // SUM_BYTES if self.halved else offset
 
 
 @dataclass
@@ -37,6 +45,7 @@ class TableBytes:
 
     def pooled(self, region: PooledRegion, offset: int, size: int) -> bytes:
         """Bytes of a region, which holds every content once, in the order of its first use."""
+        offset = region.place_of(offset)
         content = self.data[offset : offset + size]
         if len(content) < size:
             self.wrong(f"offset {offset} is outside of its {len(self.data)} bytes")

@@ -18,7 +18,7 @@ from ...model.tiling import CompiledTiling
 from ...plan import MOST_CORES, CoreChoice, Machine, Report, forced_cores, validate
 from ..checks import Check
 from ..protocol import ChipChoice, Launcher, Progress, Target
-from .build import assembled_slots, build, check_architecture, read_module, registers_alone
+from .build import assembled_slots, build, check_architecture, read_module, registers_alone, spilled_bytes
 from .checks import checks
 from .cluster_choice import SyncTimes
 from .device import DeviceDescription, device_fields, find_device
@@ -26,7 +26,7 @@ from .emulator import CudaEmulator
 from .executable import CudaExecutable, restore
 from .facts import complete, facts_from_json, facts_of, facts_to_json
 from .machine import fitting_slots, machine_of
-from .plan import CudaPlan, make_cuda_plan
+from .plan import CudaPlan, make_cuda_plan, staging_kernels
 from .runtime.driver import why_no_driver
 from .runtime.launcher import CudaLauncher
 from .runtime.time_syncs import time_syncs
@@ -64,7 +64,13 @@ class CudaPlanner:
     def plan(self, graph: Graph, options: Options, cores: int, note: str = "") -> CudaPlan:
         _refuse_dynamic(graph)
         _refuse_parts(graph)
-        return make_cuda_plan(graph, options, cores, self.device, note, partial(time_syncs, self.device))
+        device, timer = self.device, partial(time_syncs, self.device)
+        plan = make_cuda_plan(graph, options, cores, device, note, timer)
+        if device.staging_spills is None and staging_kernels(plan):
+            spilled = spilled_bytes(plan, device)
+            if spilled:  # the threads that fill the ring take registers from the others
+                plan = make_cuda_plan(graph, options, cores, replace(device, staging_spills=spilled), note, timer)
+        return plan
 
     def smaller_teams(self, plan: CudaPlan) -> tuple[int, ...]:
         return ()  # a binary is for one device
@@ -180,7 +186,8 @@ class CudaTarget:
         """With what was measured for the plan: a saved kernel is planned again, on any machine, as it was."""
         if plan is None:
             return device_fields(self.device)
-        return device_fields(replace(self.device, sync_times=plan.sync_times or SyncTimes()))
+        times, spilled = plan.sync_times or SyncTimes(), plan.staging_spills
+        return device_fields(replace(self.device, sync_times=times, staging_spills=spilled))
 
     def read_ops(self, path: Path) -> OpsFile:
         return read_ops(path)

@@ -8,20 +8,36 @@ WORD = 4  # bytes
 
 
 class HeaderWord(IntEnum):
-    """The first words of a task table; then one word per core: the offset of its first task."""
+    """The first words of a task table.
+
+    Behind them: one word per core, the offset of its first task; further needs; staged inputs; arguments; the parts of
+    SMs; lists of tasks; lists of inputs to ask for. What lies before the parts is the same for all SMs.
+    """
 
     CORES = 0
     SHARED_WORDS = 1  # in shared memory behind the control words: counters, zeroed when a launch begins
     STAMP_ROOM = 2  # time stamps per core
     TABLE_BYTES = 3
     SEEN_WORDS = 4  # of a counter at offset c of the sync state: the shared word at (c >> 3) + this
-    ARGUMENTS = 5  # where the arguments of the tasks begin, up to the end of the table
-    STREAMS = 6  # where one word per SM lies: the offset of the inputs that it asks for; 0: none
+    ARGUMENTS = 5  # where the arguments of the tasks begin
+    PARTS = 6  # where they end, and the parts of SMs begin
     PACE = 7  # nanoseconds between two requests of STREAM_BYTES by an SM
     STAGED = 8  # the offset of the inputs that go into the rings of all SMs; 0: none
 
 
 HEADER_BYTES = 48
+
+
+class PartWord(IntEnum):
+    """What of the table belongs to one SM: offsets of the lists of its cores, and of the inputs that it asks for."""
+
+    LISTS = 0
+    LISTS_END = 1
+    INPUTS = 2
+    INPUTS_END = 3
+
+
+PART_BYTES = WORD * len(PartWord)
 
 
 class TaskWord(IntEnum):
@@ -138,10 +154,7 @@ STAGE_ENTRY_BYTES = 32
 
 
 class ArgumentWord(IntEnum):
-    """An argument is values[SOURCE / 8] + SM * STRIDE + the 64-bit addend.
-
-    In a copy in shared memory the first 8 bytes are that sum, once a launch has begun.
-    """
+    """An argument is values[SOURCE / 8] + SM * STRIDE + the 64-bit addend; in shared memory it is that sum."""
 
     SOURCE = 0  # byte offset in the values
     STRIDE = 1  # between the copies of two neighbouring SMs
@@ -150,6 +163,7 @@ class ArgumentWord(IntEnum):
 
 
 ARGUMENT_BYTES = 16
+SUM_BYTES = 8  # of an argument in shared memory
 
 
 class StateOffset(IntEnum):

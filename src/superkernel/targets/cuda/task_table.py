@@ -7,8 +7,8 @@ the copy of a buffer that it uses, then follow from its number.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
 
 from ...plan import steps
@@ -23,8 +23,11 @@ from .task_layout import (
     FIRST_BODY,
     HEADER_BYTES,
     NEED_BYTES,
+    PART_BYTES,
     STAGE_ENTRY_BYTES,
     STREAM_ENTRY_BYTES,
+    SUM_BYTES,
+    TABLE_ALIGNMENT,
     TASK_BYTES,
     WORD,
     CodeSection,
@@ -59,26 +62,55 @@ class CoreRun:
 
 
 @dataclass(frozen=True)
+class SmPart:
+    """What of a table belongs to one SM: offsets of the lists of its cores, and of the inputs that it asks for."""
+
+    lists: int = 0
+    lists_end: int = 0
+    inputs: int = 0
+    inputs_end: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        return self.lists_end - self.lists + self.inputs_end - self.inputs
+
+
+@dataclass(frozen=True)
 class TaskTable:
-    """The bytes of a table, and the runs of cores that share lists."""
+    """The bytes of a table, and the runs of cores that share lists.
+
+    An SM copies to shared memory what is the same for all SMs, then the sums that the arguments are, then its part.
+    """
 
     data: bytes
     runs: tuple[CoreRun, ...]
     listing: str  # one comment per task
+    parts: tuple[SmPart, ...]  # by SM
+    parts_place: int  # where the part of an SM begins in its copy
+
+    @property
+    def copy_bytes(self) -> int:
+        """Shared memory for a copy, on the SM that needs most."""
+        return self.parts_place + max(part.nbytes for part in self.parts)
+
+    def place_in_copy(self, offset: int, sm: int) -> int:
+        """Where a task of an SM lies in its copy."""
+        return self.parts_place + offset - self.parts[sm].lists
 
     def task_steps(self) -> tuple[tuple[int, ...], ...]:
         """Per core, the step of the plan of each of its tasks."""
         return tuple(run.steps for run in self.runs for _ in run.cores)
 
 
-def encode(numbers: CudaNumbering) -> TaskTable:
-    """The task table of a plan."""
-    return _Encoder(numbers).table()
+def encode(numbers: CudaNumbering, *, copied: bool = True) -> TaskTable:
+    """The task table of a plan. `copied`: SMs work on copies in shared memory, where arguments are sums."""
+    return _Encoder(numbers, copied).table()
 
 
 class _Encoder:
-    def __init__(self, numbers: CudaNumbering) -> None:
+    def __init__(self, numbers: CudaNumbering, copied: bool) -> None:
         self.numbers, self.plan, self.shape = numbers, numbers.plan, numbers.shape
+        self.copied = copied
         self.layout = self.plan.layout
         self.positions: dict[steps.Cores, dict[int, int]] = {}
         for step in self.plan.steps:
@@ -145,12 +177,8 @@ class _Encoder:
         return TaskList(self.numbers, self.positions, core).run()
 
     def table(self) -> TaskTable:
-        needs, arguments = _Pool(), _Pool()
         lists, runs = list[tuple[int, list[SlotTask]]](), list[CoreRun]()
-        streams = any(isinstance(step, steps.PrefetchWeights) for step in self.plan.steps)
-        offsets_end = HEADER_BYTES + WORD * (self.shape.cores + (self.shape.sms if streams else 0))
-        header = _rounded(offsets_end, TASK_BYTES)
-        end = header
+        end = 0
         known: dict[object, int] = {}  # list -> its place; other cores may do the same
         for first, last in self._runs():
             tasks = self.tasks(first)
@@ -160,40 +188,67 @@ class _Encoder:
                 lists.append((end, tasks))
                 end += TASK_BYTES * len(tasks)
             runs.append(CoreRun(first, last, known[content], tuple(task.step for task in tasks)))
-        needs.begin = end
+        streams = self._streams(runs, dict(lists))
+        staged = list(staged_entries(self.plan))
+        needs = _Pool(_rounded(HEADER_BYTES + WORD * self.shape.cores, TABLE_ALIGNMENT))
         for _, tasks in lists:
             for task in tasks:
                 needs.place(_further_needs(task))
-        stream_lists = self._streams(runs, dict(lists)) if streams else []
-        places = _placed_streams(stream_lists, end + len(needs.data))
-        staged, staged_begin = list(staged_entries(self.plan)), end + len(needs.data) + sum(map(_stream_bytes, places))
-        arguments.begin = staged_begin + (STAGE_ENTRY_BYTES * (len(staged) + 1) if staged else 0)
+        staged_begin = needs.end
+        arguments = _Pool(staged_begin + (STAGE_ENTRY_BYTES * (len(staged) + 1) if staged else 0), halved=self.copied)
         packed = b"".join(
             _packed(task, number, needs, arguments) for _, tasks in lists for number, task in enumerate(tasks)
         )
-        asked = b"".join(self._packed_stream(entries, arguments) for entries in places)
-        asked += self._packed_staged(staged, arguments)
-        size = arguments.begin + len(arguments.data)
+        listed = list(dict.fromkeys(streams))
+        asked = b"".join(self._packed_stream(entries, arguments) for entries in listed)
+        copied_inputs = self._packed_staged(staged, arguments)
+        lists_begin = _rounded(arguments.end + PART_BYTES * self.shape.sms, TASK_BYTES)
+        runs = [replace(run, offset=lists_begin + run.offset) for run in runs]
+        parts = self._parts(runs, streams, lists_begin + len(packed))
         head = {
             HeaderWord.CORES: self.shape.cores,
             HeaderWord.SHARED_WORDS: self.numbers.shared_word_count,
             HeaderWord.STAMP_ROOM: self.numbers.stamp_room,
-            HeaderWord.TABLE_BYTES: size,
+            HeaderWord.TABLE_BYTES: lists_begin + len(packed) + len(asked),
             HeaderWord.SEEN_WORDS: self.numbers.seen_words & 0xFFFFFFFF,
             HeaderWord.ARGUMENTS: arguments.begin,
-            HeaderWord.STREAMS: HEADER_BYTES + WORD * self.shape.cores if streams else 0,
-            HeaderWord.PACE: self.numbers.pace_ns if streams else 0,
+            HeaderWord.PARTS: arguments.end,
+            HeaderWord.PACE: self.numbers.pace_ns if listed else 0,
             HeaderWord.STAGED: staged_begin if staged else 0,
         }
         offsets = [run.offset for run in runs for _ in run.cores]
-        offsets += [places[entries] for entries in stream_lists]
         words = struct.pack(f"<{len(head)}I", *(head[word] for word in HeaderWord))
         start = words.ljust(HEADER_BYTES, b"\0") + struct.pack(f"<{len(offsets)}I", *offsets)
-        data = start.ljust(header, b"\0") + packed + bytes(needs.data) + asked + bytes(arguments.data)
-        return TaskTable(data, tuple(runs), self._listing(runs, lists))
+        common = start.ljust(needs.begin, b"\0") + bytes(needs.data) + copied_inputs + bytes(arguments.data)
+        of_sms = b"".join(struct.pack("<4I", *astuple(part)) for part in parts)
+        data = (common + of_sms).ljust(lists_begin, b"\0") + packed + asked
+        place = _rounded(arguments.begin + len(arguments.data) * SUM_BYTES // ARGUMENT_BYTES, TABLE_ALIGNMENT)
+        placed = [(lists_begin + offset, tasks) for offset, tasks in lists]
+        return TaskTable(data, tuple(runs), self._listing(runs, placed), parts, place)
+
+    def _parts(self, runs: Sequence[CoreRun], streams: Sequence[StreamEntries], begin: int) -> tuple[SmPart, ...]:
+        """By SM. The lists of inputs begin at `begin`."""
+        found = [SmPart() for _ in range(self.shape.sms)]
+        for run in runs:
+            end = run.offset + TASK_BYTES * len(run.steps)
+            for core in run.cores:
+                sm = self.shape.sm(core)
+                known = found[sm]
+                first = min(known.lists, run.offset) if known.lists_end else run.offset
+                found[sm] = SmPart(first, max(known.lists_end, end))
+        places: dict[StreamEntries, int] = {}
+        for sm, entries in enumerate(streams):
+            if entries not in places:
+                places[entries] = begin
+                begin += _stream_bytes(entries)
+            place = places[entries]
+            found[sm] = replace(found[sm], inputs=place, inputs_end=place + _stream_bytes(entries))
+        return tuple(found)
 
     def _streams(self, runs: list[CoreRun], tasks_at: Mapping[int, list[SlotTask]]) -> list[StreamEntries]:
-        """By SM: what it asks for, as the tasks of its first core go."""
+        """By SM: what it asks for, as the tasks of its first core go; nothing where no SM asks for anything."""
+        if not any(isinstance(step, steps.PrefetchWeights) for step in self.plan.steps):
+            return []
         offsets = [run.offset for run in runs for _ in run.cores]
         calls = {offset: [task.section >= FIRST_BODY for task in tasks] for offset, tasks in tasks_at.items()}
         return [
@@ -241,31 +296,28 @@ def _stream_bytes(entries: StreamEntries) -> int:
     return STREAM_ENTRY_BYTES * (len(entries) + 1)
 
 
-def _placed_streams(streams: list[StreamEntries], begin: int) -> dict[StreamEntries, int]:
-    """Where the entries of an SM lie; SMs that ask for the same at the same tasks share them."""
-    places: dict[StreamEntries, int] = {}
-    for entries in streams:
-        if entries not in places:
-            places[entries] = begin
-            begin += _stream_bytes(entries)
-    return places
-
-
 @dataclass
 class _Pool:
-    """Further needs, or arguments, behind the tasks; equal ones are stored once."""
+    """Further needs, or arguments; equal ones are stored once."""
 
-    begin: int = 0
+    begin: int
     data: bytearray = field(default_factory=bytearray)
     known: dict[bytes, int] = field(default_factory=dict)
+    halved: bool = False  # arguments that are read from a copy of sums: their offsets are those in the copy
+
+    @property
+    def end(self) -> int:
+        return self.begin + len(self.data)
 
     def place(self, content: bytes) -> int:
+        """Its offset."""
         if not content:
             return 0
         if content not in self.known:
-            self.known[content] = self.begin + len(self.data)
+            self.known[content] = len(self.data)
             self.data += content
-        return self.known[content]
+        inside = self.known[content]
+        return self.begin + (inside * SUM_BYTES // ARGUMENT_BYTES if self.halved else inside)
 
 
 def _further_needs(task: SlotTask) -> bytes:

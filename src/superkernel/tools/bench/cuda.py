@@ -40,9 +40,10 @@ CONFIGS = tuple(GemvConfig(*config) for config in ((4, 1024, 4), (8, 512, 4), (8
 WIDE_CONFIGS = GemvConfig(8, 2048, 8), GemvConfig(4, 2048, 8)  # beside the fastest in a graph: best for others
 DECODE_CONFIG = GemvConfig(4, 1024, 4)  # of 8192 columns, beside the fastest in a graph: it needs fewer registers
 BODIES = 28
-# rings that are tried; in the decode step shared memory holds a copy of the task table as well
+# rings that are tried: the first is best for the super kernel, another one for graphs
 GEMV_RINGS = RingConfig(192, 192, 48, 48), RingConfig(160, 128, 48, 48), RingConfig(128, 128, 64, 64)
-DECODE_RINGS = RingConfig(128, 112, 48, 64), RingConfig(128, 112, 32, 48)
+DECODE_RINGS = RingConfig(192, 192, 32, 32), RingConfig(128, 112, 32, 48)
+WIDE_RINGS = (RingConfig(128, 128, 16, 16, leaves_out=True),)
 
 
 def run(suite: str, quick: bool = False) -> Result:
@@ -152,6 +153,7 @@ def _small_kernels(torch: Any, result: Result, rounds: int, rate: float) -> None
     for config in dict.fromkeys((best_config(torch, result, 2048, 2048), *WIDE_CONFIGS)):
         chain = wide_chain(torch, config)
         _keep_best(best, time_chain(result, chain, rounds, rate, shows_time=config == WIDE_CONFIGS[0]))
+    _keep_best(best, _with_rings(result, chain, WIDE_RINGS, rounds, rate))
     add_figures(result, "64 layers of RMSNorm and GEMV", best, {GRAPH: (1.3, 1.55), PDL_GRAPH: (1.05, 1.2)})
 
 

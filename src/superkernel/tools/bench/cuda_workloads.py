@@ -201,6 +201,8 @@ class RingConfig:
     early: int
     flying: int
     flying_behind: int
+    # in a super kernel, SMs that run a small op just before a GEMV have no rows of it
+    leaves_out: bool = False
 
     def __str__(self) -> str:
         return f"ring of {self.ring} KB, {self.early} early, {self.flying} and {self.flying_behind} on their way"
@@ -213,13 +215,13 @@ def with_streaming_gemv(chain: CudaChain, config: RingConfig) -> CudaChain:
 
 
 def for_super_kernel(chain: CudaChain, config: RingConfig) -> CudaChain:
-    """The same; blocks whose SMs run a small op just before a GEMV multiply nothing, since they would be late."""
-    ops, waiting = (_replaced(chain, given, config, True) for given in (chain.ops, chain.waiting))
+    """The same, as it is fastest in a super kernel."""
+    ops, waiting = (_replaced(chain, given, config, config.leaves_out) for given in (chain.ops, chain.waiting))
     return replace(chain, ops=ops, waiting=waiting)
 
 
 def _replaced(chain: CudaChain, ops: Sequence[Op], config: RingConfig, idle: bool) -> list[Op]:
-    sizes = {f"{name}_bytes": size << 10 for name, size in asdict(config).items()}
+    sizes = {f"{name}_bytes": size << 10 for name, size in asdict(config).items() if name != "leaves_out"}
     found = []
     blocks_before = 0  # of the op before, if it is a small one
     for op in ops:

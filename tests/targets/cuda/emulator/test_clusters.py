@@ -24,7 +24,7 @@ from targets.cuda.emulator.test_super_kernels import CompiledGraph, found
 import superkernel as sk
 from superkernel.targets.cuda import plan as planning
 from superkernel.targets.cuda.device import DeviceDescription
-from superkernel.targets.cuda.emit_steps import CLUSTER_ARRIVE, CLUSTER_WAIT
+from superkernel.targets.cuda.emit_entry import CLUSTER_ARRIVE, CLUSTER_WAIT
 from superkernel.targets.cuda.emit_waits import PATIENCE_NS, SPINS
 from superkernel.targets.cuda.emulator.execution import execute
 from superkernel.targets.cuda.emulator.launch import SuperKernelEmulator

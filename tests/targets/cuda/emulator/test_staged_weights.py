@@ -21,6 +21,7 @@ from superkernel.targets.cuda.kernels.streaming_gemv import StreamingGemv
 from superkernel.targets.cuda.read_back import check_table
 from superkernel.targets.cuda.reader import read_ptx_file
 from superkernel.targets.cuda.task_layout import STAGE_ENTRY_BYTES, WORD, HeaderWord, StageWord
+from superkernel.targets.cuda.task_table import encode
 from superkernel.targets.protocol import LaunchInputs
 
 pytestmark = pytest.mark.slow
@@ -114,20 +115,22 @@ def test_a_saved_super_kernel_stages_as_before(tmp_path: Path) -> None:
     assert {name: value.tobytes() for name, value in buffers.items()} == expected
 
 
-def test_every_changed_word_of_the_staged_inputs_is_noticed() -> None:
-    ops, _ = products([gemv(256, 256)] * 3)
-    with sk.compile(ops, name="products", target="cuda") as k:
-        data, numbers = k.executable.table.data, k.executable.numbers
-    check_table(data, numbers)
-    (begin,) = struct.unpack_from("<I", data, WORD * HeaderWord.STAGED)
-    assert begin
-    for at in (WORD * HeaderWord.STAGED, *range(begin, begin + 4 * STAGE_ENTRY_BYTES, WORD)):
-        for change in (1, 16):
+@pytest.mark.parametrize("copied", [True, False], ids=["in shared memory", "in device memory"])
+def test_every_changed_word_of_a_table_with_staged_inputs_is_noticed(tmp_path: Path, copied: bool) -> None:
+    """Beside a warp that asks for other inputs; also a number of chunks that nothing could hold, at once."""
+    ops, _ = between(tmp_path)
+    with sk.compile(ops, name="products", target="cuda", options="prefetch-weights=1") as k:
+        numbers = k.executable.numbers
+        assert "stage weights of" in str(k.plan) and "prefetch weights of total: u" in str(k.plan), str(k.plan)
+    data = encode(numbers, copied=copied).data
+    check_table(data, numbers, copied=copied)
+    for at in range(0, len(data), WORD):
+        for change in (1, 16, 1 << 31):
             table = bytearray(data)
             (word,) = struct.unpack_from("<I", table, at)
             struct.pack_into("<I", table, at, word ^ change)
-            with pytest.raises(BuildError):
-                check_table(bytes(table), numbers)
+            with pytest.raises(BuildError, match="the task table is not the validated plan"):
+                check_table(bytes(table), numbers, copied=copied)
 
 
 def with_entry(executable: Any, entry: int, word: StageWord, add: int) -> Any:

@@ -37,7 +37,7 @@ class SlotLayout:
     area_bytes: int  # of one slot; 0: not checked
     progress: int  # the address of the words in which cores say which task they run
     task_register: str  # the register that holds the address of the task
-    tasks: Mapping[int, int]  # address of a task -> its op; -1: none
+    tasks: Mapping[tuple[int, int], int]  # SM and address of a task -> its op; -1: none
     ring_bytes: int = 0  # at the beginning of the only area, for staged weights
     staged: Sequence[int] = ()  # ops that take them
 
@@ -152,8 +152,8 @@ def describe(
     calls.sk_ptx_ops(machine, names, len(names))
     if launch.slots is not None:
         tasks = launch.slots.tasks
-        addresses, ops = np.array(list(tasks), np.uint64), np.array(list(tasks.values()), np.int32)
-        calls.sk_ptx_tasks(machine, addresses.ctypes.data, ops.ctypes.data, len(tasks))
+        places, ops = np.array(list(tasks), np.uint64).reshape(-1), np.array(list(tasks.values()), np.int32)
+        calls.sk_ptx_tasks(machine, places.ctypes.data, ops.ctypes.data, len(tasks))
         staged = np.array(launch.slots.staged, np.uint32)
         calls.sk_ptx_staged(machine, staged.ctypes.data, len(staged))
 

@@ -228,18 +228,21 @@ class SuperKernelEmulator:
             step.op if isinstance(step, OpStep | Record) and step.op is not None else -1 for step in self._plan.steps
         ]
 
-    def _tasks(self, program: DecodedProgram, memory: EmulatedMemory) -> dict[int, int]:
-        """The address of each task -> its op."""
+    def _tasks(self, program: DecodedProgram, memory: EmulatedMemory) -> dict[tuple[int, int], int]:
+        """SM and address of each task -> its op."""
+        executable, ops = self.executable, self._step_ops()
         table = memory.ranges.get(f"variable {_TABLE}")
         first = program.constants[_TABLE][0] if table is None else table.address
-        if self.executable.shares_table:
-            first = program.static_shared + self.executable.shared_table_offset
-        ops = self._step_ops()
-        return {
-            first + run.offset + TASK_BYTES * place: ops[step]
-            for run in self.executable.table.runs
-            for place, step in enumerate(run.steps)
-        }
+        found: dict[tuple[int, int], int] = {}
+        for run in executable.table.runs:
+            for core in run.cores:
+                sm = executable.shape.sm(core)
+                at = first + run.offset
+                if executable.shares_table:
+                    copy = program.static_shared + executable.shared_table_offset
+                    at = copy + executable.table.place_in_copy(run.offset, sm)
+                found |= {(sm, at + TASK_BYTES * place): ops[step] for place, step in enumerate(run.steps)}
+        return found
 
     def _labels(self, state: MemoryRange) -> Iterator[tuple[int, int, str]]:
         """What the words of the sync state are, for reports."""

@@ -248,4 +248,12 @@ class StreamingGemv:
         if (scale is None) == (self.weights == "int8"):
             raise GraphError(f"streaming GEMV: {self.weights} weights {'need' if scale is None else 'have no'} scale")
         arguments: list[Argument] = [w, *([] if scale is None else [scale]), x, y, *self._scalars.values()]
-        return Op(self.kernel(), arguments, name=name, stream=stream)
+        op = Op(self.kernel(), arguments, name=name, stream=stream)
+        of_x = _VECTOR_BYTES if self.activations == "float32" else _VECTOR_BYTES // 2
+        for param, given, multiple in (("w", w, _VECTOR_BYTES), ("x", x, of_x)):
+            if isinstance(given, Place) and given.offset % multiple:
+                raise GraphError(
+                    f"streaming GEMV: {param} is {shown(str(given))}; it is read {multiple} bytes at a time, so that "
+                    f"the offset must be a multiple of {multiple}"
+                )
+        return op

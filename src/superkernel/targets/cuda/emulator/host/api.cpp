@@ -80,9 +80,9 @@ void sk_ptx_staged(Machine* m, const uint32_t* ops, uint64_t count) {
     for (uint64_t k = 0; k < count; ++k) m->takes_staged.at(ops[k]) = true;
 }
 
-// The op of each task, by its address; -1: none.
-void sk_ptx_tasks(Machine* m, const uint64_t* addresses, const int32_t* ops, uint64_t count) {
-    for (uint64_t k = 0; k < count; ++k) m->op_of_task[addresses[k]] = uint32_t(ops[k] + 1);
+// The op of each task, by its SM and address; -1: none.
+void sk_ptx_tasks(Machine* m, const uint64_t* places, const int32_t* ops, uint64_t count) {
+    for (uint64_t k = 0; k < count; ++k) m->op_of_task[{places[2 * k], places[2 * k + 1]}] = uint32_t(ops[k] + 1);
 }
 
 int sk_ptx_run(Machine* m, uint64_t most_steps) { return m->run(most_steps); }

@@ -256,7 +256,7 @@ struct Machine {
     std::vector<std::unique_ptr<Cluster>> clusters;
     std::vector<std::unique_ptr<Block>> blocks;
     std::vector<Warp*> warps;
-    std::unordered_map<uint64_t, uint32_t> op_of_task;  // address in the task table -> 1 + op; 0: none
+    std::map<std::pair<uint64_t, uint64_t>, uint32_t> op_of_task;  // SM, address of a task there -> 1 + op; 0: none
     std::vector<std::string> op_names;
     std::vector<bool> takes_staged;  // by number of the op
     std::vector<Record> records;

@@ -13,7 +13,7 @@ uint32_t Machine::op_number(Warp& warp) const {
     uint32_t lanes = warp.mask ? warp.mask : warp.lanes_begun;
     uint64_t task = warp.lanes<uint64_t>(settings.task_register)[__builtin_ctz(lanes)];
     if (task != warp.task) {
-        auto found = op_of_task.find(task);
+        auto found = op_of_task.find({warp.block->linear, task});
         warp.task = task, warp.task_op = found == op_of_task.end() ? 0 : found->second;
     }
     return warp.task_op;
