@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
+
+from ..model.op import Op
 
 if TYPE_CHECKING:
     from .protocol import Target
@@ -39,6 +41,17 @@ class InstructionSet:
     architecture: str  # as `uname -m` prints it
 
 
+@dataclass(frozen=True)
+class WeightPanels:
+    """What ops read of a weight of float32: a matrix in panels of `width` columns, row after row, then zeros."""
+
+    offset: int  # bytes from the beginning of the weight
+    columns: int
+    depth: int  # elements of a column, which lie side by side
+    column_stride: int  # elements
+    width: int
+
+
 class PackageSupport(Protocol):
     """How a target compiles super kernels that are loaded without torch and without this package."""
 
@@ -52,3 +65,11 @@ class PackageSupport(Protocol):
         """What the processor must have to run the code, as /proc/cpuinfo names it."""
 
     def launch_facts(self, executable: Any) -> LaunchFacts: ...
+
+    def with_weight_panels(
+        self, ops: Sequence[Op], weights: Collection[str]
+    ) -> tuple[list[Op], Mapping[str, WeightPanels]]:
+        """The ops with kernels that read some of the weights in panels, with the same bits; and those weights by name.
+
+        An op reads nothing else of such a weight.
+        """

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 from ...package.weights_file import StoredTensor
+from ...targets.packaging import WeightPanels
 from .trace_entry import is_dense
 
 
@@ -36,6 +38,14 @@ class StoredWeights:
         self._kept.append(tensor)
         return free
 
+    def add_panels(self, name: str, tensor: torch.Tensor, panels: WeightPanels) -> str:
+        """The same for what kernels read of a dense tensor in panels."""
+        layout = (tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()), panels)
+        if layout not in self._names:
+            self._names[layout] = self.add(f"{name}.panels", in_panels(_stored(tensor.detach()), panels))
+            self._kept.append(tensor)
+        return self._names[layout]
+
     def contents(self) -> Mapping[str, StoredTensor]:
         return {name: _contents(tensor) for name, tensor in self.tensors.items()}
 
@@ -46,6 +56,15 @@ def _stored(tensor: torch.Tensor) -> torch.Tensor:
         order = sorted(range(tensor.dim()), key=lambda axis: (tensor.stride(axis), tensor.shape[axis]), reverse=True)
         return tensor.permute(order).contiguous()
     return tensor.contiguous()
+
+
+def in_panels(memory: torch.Tensor, panels: WeightPanels) -> torch.Tensor:
+    """A tensor as it would be stored -> [panels, depth, width], with zeros beside the last column."""
+    flat = memory.reshape(-1)
+    shape, strides = (panels.columns, panels.depth), (panels.column_stride, 1)
+    columns = flat.as_strided(shape, strides, flat.storage_offset() + panels.offset // flat.element_size())
+    padded = F.pad(columns, (0, 0, 0, -panels.columns % panels.width))
+    return padded.reshape(-1, panels.width, panels.depth).transpose(1, 2).contiguous()
 
 
 def _is_same(left: torch.Tensor, right: torch.Tensor) -> bool:

@@ -23,19 +23,19 @@ struct AttentionScratch {
     alignas(64) float highest[kLines], total[kLines], fading[kLines], query_of[kLines];
 };
 
-// kTileRows rows of: scores[key] = sum over i of keys[key][i] * by[i], or sums[i] = fading * sums[i] + sum over keys of
+// Rows rows of: scores[key] = sum over i of keys[key][i] * by[i], or sums[i] = fading * sums[i] + sum over keys of
 // values[key][i] * by[key]. Each of these is a line of kLines numbers, of which Vectors vectors are computed.
-template <int Vectors, bool Values>
+template <int Vectors, bool Values, int Rows = kTileRows>
 SK_NOINLINE void attention_tile(const float* factors, int64_t ld, const float* by, int64_t depth, const float* fading,
                              float* to) {
     const int64_t row_step = Values ? 1 : ld, depth_step = Values ? ld : 1;
-    Vector total[kTileRows][Vectors] = {};
+    Vector total[Rows][Vectors] = {};
     if (Values) {
         SK_UNROLL
         for (int v = 0; v < Vectors; ++v) {
             const Vector fade = load(fading + v * kLanes);
             SK_UNROLL
-            for (int r = 0; r < kTileRows; ++r) total[r][v] = load(to + r * kLines + v * kLanes) * fade;
+            for (int r = 0; r < Rows; ++r) total[r][v] = load(to + r * kLines + v * kLanes) * fade;
         }
     }
     for (int64_t i = 0; i < depth; ++i, factors += depth_step, by += kLines) {
@@ -46,14 +46,14 @@ SK_NOINLINE void attention_tile(const float* factors, int64_t ld, const float* b
             pin_register(columns[v]);
         }
         SK_UNROLL
-        for (int r = 0; r < kTileRows; ++r) {
+        for (int r = 0; r < Rows; ++r) {
             const Vector factor = broadcast(factors[r * row_step]);
             SK_UNROLL
             for (int v = 0; v < Vectors; ++v) total[r][v] = multiply_add(factor, columns[v], total[r][v]);
         }
     }
     SK_UNROLL
-    for (int r = 0; r < kTileRows; ++r) {
+    for (int r = 0; r < Rows; ++r) {
         SK_UNROLL
         for (int v = 0; v < Vectors; ++v) store(to + r * kLines + v * kLanes, total[r][v]);
     }
@@ -68,7 +68,10 @@ SK_INLINE void multiply(const float* factors, int64_t ld, const float* by, int64
         for (int64_t r = 0; r < rows; r += kTileRows) {
             const float* some = factors + r * (Values ? 1 : ld);
             float* at = to + r * kLines + line;
-            if (vectors == 1)
+            if (vectors == 1 && rows - r >= 2 * kTileRows && kRegisters == 32) {  // more sums hide the latency
+                attention_tile<1, Values, 2 * kTileRows>(some, ld, by + line, depth, fading + line, at);
+                r += kTileRows;
+            } else if (vectors == 1)
                 attention_tile<1, Values>(some, ld, by + line, depth, fading + line, at);
             else if (vectors == 2)
                 attention_tile<2, Values>(some, ld, by + line, depth, fading + line, at);
@@ -91,15 +94,15 @@ SK_NOINLINE void copy_rows(const T* from, int64_t step, int64_t rows, int64_t si
     for (int64_t i = 0; i < (all_rows - rows) * ld; ++i) to[i] = 0;
 }
 
-// to[j][i] = factor * from[i][j], or += from[i][j], in blocks of kLanes x kLanes
+// to[j][i] = factor * from[i][j], or += from[i][j], in blocks of kLanes x kLanes. Rows from `last` on repeat row `last`.
 template <bool Add>
 SK_NOINLINE void turn(const float* from, int64_t ld_from, int64_t rows, int64_t columns, float* to, int64_t ld_to,
-                   float factor) {
+                   float factor, int64_t last = INT64_MAX) {
     for (int64_t i = 0; i < rows; i += kLanes) {
         for (int64_t j = 0; j < columns; j += kLanes) {
             Vector block[kLanes];
             SK_UNROLL
-            for (int r = 0; r < kLanes; ++r) block[r] = load(from + (i + r) * ld_from + j);
+            for (int r = 0; r < kLanes; ++r) block[r] = load(from + least(i + r, last) * ld_from + j);
             transpose(block);
             SK_UNROLL
             for (int r = 0; r < kLanes; ++r) {
@@ -110,19 +113,34 @@ SK_NOINLINE void turn(const float* from, int64_t ld_from, int64_t rows, int64_t 
     }
 }
 
+// Queries that need no copy: floats, whole vectors, at equal distances.
+template <class T>
+SK_INLINE const float* queries_in_place(const Attention<T>&, const Rows&) {
+    return nullptr;
+}
+SK_INLINE const float* queries_in_place(const Attention<float>& p, const Rows& rows) {
+    if (p.group != 1 || p.size % kLanes != 0) return nullptr;
+    return p.query + p.of_query.at(rows.batch, rows.head, rows.first);
+}
+
 template <class T>
 SK_NOINLINE void take_query_lines(const Attention<T>& p, const Rows& rows, int64_t lines, AttentionScratch& scratch) {
     const int64_t ld = round_up(p.size, kLanes);
+    const float* const in_place = queries_in_place(p, rows);
     for (int64_t r = 0; r < lines; ++r) {
         const int64_t row = rows.first + least(r, rows.count - 1);
         const T* query = p.query + p.of_query.at(rows.batch, rows.head * p.group + row % p.group, row / p.group);
-        copy_rows(query, 0, 1, p.size, scratch.lines + r * ld, 1, ld);
+        if (in_place == nullptr) copy_rows(query, 0, 1, p.size, scratch.lines + r * ld, 1, ld);
         scratch.query_of[r] = float(row / p.group);
         scratch.highest[r] = kNothing;
         scratch.total[r] = 0;
     }
-    turn<false>(scratch.lines, ld, lines, ld, scratch.query, kLines, p.scale);
-    for (int64_t i = 0; i < (p.size + kRoundedSize - kMostSize) * kLines; ++i) scratch.sums[i] = 0;
+    if (in_place == nullptr)
+        turn<false>(scratch.lines, ld, lines, ld, scratch.query, kLines, p.scale);
+    else
+        turn<false>(in_place, p.of_query.row, lines, ld, scratch.query, kLines, p.scale, rows.count - 1);
+    for (int64_t i = 0; i < p.size + kRoundedSize - kMostSize; ++i)
+        for (int64_t line = 0; line < lines; line += kLanes) store(scratch.sums + i * kLines + line, Vector{});
 }
 
 // Scores of the keys that come after a row's query are hidden.
@@ -163,6 +181,25 @@ SK_NOINLINE void weigh_lines(int64_t count, int64_t lines, AttentionScratch& scr
     }
 }
 
+// Keys or values as floats.
+struct Factors {
+    const float* first;
+    int64_t ld;
+};
+
+// Copies them; floats whose rows and columns need not be filled up are read where they are.
+template <class T>
+SK_INLINE Factors factors_of(const T* from, int64_t step, int64_t rows, int64_t size, int64_t all_rows, int64_t ld,
+                             float* to) {
+    copy_rows(from, step, rows, size, to, all_rows, ld);
+    return {to, ld};
+}
+SK_INLINE Factors factors_of(const float* from, int64_t step, int64_t rows, int64_t size, int64_t all_rows, int64_t ld,
+                             float* to) {
+    if (rows == all_rows && size == ld && rows <= 2 * kTileRows) return {from, step};  // used too few times to copy
+    return factors_of<float>(from, step, rows, size, all_rows, ld, to);
+}
+
 template <class T>
 SK_NOINLINE void attention_tile_of(const Attention<T>& p, const Rows& rows, int64_t split, AttentionScratch& scratch) {
     const int64_t lines = round_up(rows.count, kLanes), value_ld = round_up(p.size, kTileRows);
@@ -178,13 +215,16 @@ SK_NOINLINE void attention_tile_of(const Attention<T>& p, const Rows& rows, int6
             if (count == 0) continue;
         }
         const int64_t whole = round_up(count, kTileRows);
-        copy_rows(keys + first * p.of_key.row, p.of_key.row, count, p.size, scratch.factors, whole, p.size);
-        multiply<false>(scratch.factors, p.size, scratch.query, p.size, nullptr, scratch.scores, whole, lines);
+        const Factors some_keys =
+            factors_of(keys + first * p.of_key.row, p.of_key.row, count, p.size, whole, p.size, scratch.factors);
+        multiply<false>(some_keys.first, some_keys.ld, scratch.query, p.size, nullptr, scratch.scores, whole, lines);
         if (masked) turn<true>(scratch.lines, kTileKeys, lines, count, scratch.scores, kLines, 1);
         if (p.causal && first + count - 1 > rows.first / p.group) hide_later_lines(first, count, lines, scratch);
         weigh_lines(count, lines, scratch);
-        copy_rows(values + first * p.of_value.row, p.of_value.row, count, p.size, scratch.factors, count, value_ld);
-        multiply<true>(scratch.factors, value_ld, scratch.scores, count, scratch.fading, scratch.sums, value_ld, lines);
+        const Factors some_values =
+            factors_of(values + first * p.of_value.row, p.of_value.row, count, p.size, count, value_ld, scratch.factors);
+        multiply<true>(some_values.first, some_values.ld, scratch.scores, count, scratch.fading, scratch.sums, value_ld,
+                       lines);
     }
     const int64_t ld = round_up(p.size, kLanes);
     turn<false>(scratch.sums, kLines, ld, lines, scratch.lines, ld, 1);

@@ -264,7 +264,7 @@ def _checked(
     for tensor in (tensor_in, tensor_out):
         if tensor.dtype not in _ELEMENTS:
             raise UnsupportedError(f"{where}there are kernels for {', '.join(_ELEMENTS)}")
-        if not tensor.contiguous:
+        if not tensor.contiguous and not _is_permuted(terms.kind, tensor_in, tensor_out):
             raise UnsupportedError(f"{where}{tensor.name} is not contiguous; copy it first")
     if tensor_in.dtype != tensor_out.dtype:
         raise GraphError(f"{where}the dtypes differ")
@@ -276,9 +276,19 @@ def _checked(
     return _Call(tensor_in, tensor_out, group, name, cores, reduction, _stated(terms, tensor_in))
 
 
+def _is_permuted(kind: CollectiveKind, tensor_in: Tensor, tensor_out: Tensor) -> bool:
+    """Whether each element stays at its place in memory: any order will do that all ranks have."""
+    stays = kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.BROADCAST)
+    same = (tensor_in.shape, tensor_in.strides) == (tensor_out.shape, tensor_out.strides)
+    return stays and same and tensor_in.dense
+
+
 def _stated(terms: CollectiveTerms, tensor: Tensor) -> str:
     """What all ranks must agree on. The sizes of an all_to_all with splits differ; each rank checks what it gets."""
     count = "" if terms.sent else f"[{tensor.numel}]"
+    if not tensor.contiguous:
+        strides = [stride for size, stride in zip(tensor.shape, tensor.strides, strict=True) if size > 1]
+        count += f" with strides {strides}"
     more = f" {terms.reduction}" if terms.kind.reduces else ""
     more += f" from place {terms.root}" if terms.kind is CollectiveKind.BROADCAST else ""
     return f"{terms.kind}{more} of {tensor.dtype}{count}"

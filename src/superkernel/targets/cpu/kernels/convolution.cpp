@@ -36,6 +36,45 @@ SK_INLINE UnitScratch unit_scratch(const UnitSize& size, float* room) {
     return {room, filters, filters + columns * kPatchChunk, columns};
 }
 
+SK_INLINE bool evenly_spaced(const Layout& of, int64_t depths, int64_t rows, int64_t columns) {
+    return (rows == 1 || of.axis[1] == columns * of.axis[2]) &&
+           (depths == 1 || of.axis[0] == rows * columns * of.axis[2]);
+}
+
+// The sums of some positions, `ld` apart, to planes in which these are neighbours, in blocks of kLanes x kLanes.
+template <class T>
+SK_NOINLINE void store_planes(const Convolution<T>& p, const Unit& unit, const float* sums, int64_t ld, int64_t positions,
+                              const T* bias, T* out) {
+    for (int64_t f = 0; f < unit.filters; ++f) {
+        const float added = bias ? to_float(bias[f * p.bias_step]) : 0;
+        T* __restrict plane = out + f * p.of_out.channel;
+        for (int64_t i = 0; i < positions; ++i) from_float(bias ? sums[i * ld + f] + added : sums[i * ld + f], plane[i]);
+    }
+}
+SK_NOINLINE void store_planes(const Convolution<float>& p, const Unit& unit, const float* sums, int64_t ld,
+                              int64_t positions, const float* bias, float* out) {
+    const int64_t whole = positions / kLanes * kLanes, filters = unit.filters / kLanes * kLanes;
+    for (int64_t f = 0; f < filters; f += kLanes) {
+        for (int64_t i = 0; i < whole; i += kLanes) {
+            Vector block[kLanes];
+            SK_UNROLL
+            for (int r = 0; r < kLanes; ++r) block[r] = load(sums + (i + r) * ld + f);
+            transpose(block);
+            SK_UNROLL
+            for (int r = 0; r < kLanes; ++r)
+                store(out + (f + r) * p.of_out.channel + i, bias ? block[r] + bias[(f + r) * p.bias_step] : block[r]);
+        }
+    }
+    const auto store_rest = [&](int64_t filter, int64_t end, int64_t first) {
+        Unit rest = unit;
+        rest.filters = end - filter;
+        store_planes<float>(p, rest, sums + first * ld + filter, ld, positions - first,
+                            bias ? bias + filter * p.bias_step : nullptr, out + filter * p.of_out.channel + first);
+    };
+    store_rest(0, filters, whole);
+    store_rest(filters, unit.filters, 0);
+}
+
 // Adds the bias to the sums, rounds them once and stores them.
 template <class T>
 SK_NOINLINE void store_unit(const Convolution<T>& p, const Phase& phase, const Unit& unit, const UnitScratch& scratch) {
@@ -44,6 +83,9 @@ SK_NOINLINE void store_unit(const Convolution<T>& p, const Phase& phase, const U
     const T* bias = p.bias ? p.bias + filter * p.bias_step : nullptr;
     Coordinates at = coordinates_of(phase, unit.first);
     const float* sums = scratch.sums;
+    const bool dense = phase.axes[2].period * p.of_out.axis[2] == 1 && !p.transposed && p.of_out.channel != 1 &&
+                       evenly_spaced(p.of_out, p.axes[0].out, p.axes[1].out, p.axes[2].out);
+    if (dense) return store_planes(p, unit, sums, scratch.ld, unit.positions, bias, out + out_offset(p, phase, at));
     if (p.of_out.channel == 1 && bias) {  // in the rows that the filters have packed
         for (int64_t f = 0; f < unit.filters; ++f) scratch.filters[f] = to_float(bias[f * p.bias_step]);
     }
@@ -84,11 +126,6 @@ struct InPlace {
     float* out;
     int64_t input_step, out_step;  // between positions
 };
-
-SK_INLINE bool evenly_spaced(const Layout& of, int64_t depths, int64_t rows, int64_t columns) {
-    return (rows == 1 || of.axis[1] == columns * of.axis[2]) &&
-           (depths == 1 || of.axis[0] == rows * columns * of.axis[2]);
-}
 
 template <class T>
 SK_INLINE InPlace in_place(const Convolution<T>&, const Phase&, const Unit&) {

@@ -165,7 +165,10 @@ class ConvolutionProblem:
         steps = self.stride, self.padding, self.dilation
         numbers = [self.input.shape[0], self.groups, self.channels, self.filters]
         numbers += [number for triple in (*sizes, *steps) for number in triple]
-        return [*numbers, *self.input.strides, *self.out.strides, *of_weight, *self.weight.strides[2:]]
+        strides = list(self.input.strides)
+        if self.input.shape[1] == 1:
+            strides[1] = 1  # whatever torch says of a single channel: it is its own neighbour
+        return [*numbers, *strides, *self.out.strides, *of_weight, *self.weight.strides[2:]]
 
 
 @dataclass(frozen=True)

@@ -98,28 +98,30 @@ struct TapList {
     int64_t input[kMost], filter[kMost];  // offsets
 };
 
-SK_INLINE TapList tap_list(const Images& images, TapRange depths, TapRange rows, TapRange columns) {
-    TapList list;
+SK_INLINE void list_taps(const Images& images, TapRange depths, TapRange rows, TapRange columns, TapList& list) {
     list.count = 0;
     for_taps(images, depths, rows, columns, [&](int64_t offset, int64_t tap) {
         list.input[list.count] = offset;
         list.filter[list.count] = tap * kTileColumns;
         ++list.count;
     });
-    return list;
 }
 
-// `Columns` outputs of a line from `column` on. They need the same taps.
+template <class T>
+SK_INLINE bool fits_list(const Line<T>& line, TapRange columns) {
+    const int64_t rows = (line.depths.end - line.depths.begin) * (line.rows.end - line.rows.begin);
+    return rows * (columns.end - columns.begin) <= TapList::kMost;
+}
+
+// `Columns` outputs of a line from `column` on. They need the same taps; `list` has them where they fit.
 template <int Columns, class T>
 SK_NOINLINE void compute_columns(const Images& images, const Line<T>& line, int64_t column, TapRange taps,
-                                 const PartFilters& filters) {
+                                 const TapList& list, const PartFilters& filters) {
     const int64_t step = images.axes[2].stride * images.of_input.axis[2], out_step = images.of_out.axis[2];
     const T* input = line.input + column * step;
     T* out = line.out + column * out_step;
-    const int64_t rows = (line.depths.end - line.depths.begin) * (line.rows.end - line.rows.begin);
     int64_t c = 0;
-    if (rows * (taps.end - taps.begin) <= TapList::kMost) {
-        const TapList list = tap_list(images, line.depths, line.rows, taps);
+    if (fits_list(line, taps)) {
         for (; c + kLanes <= filters.channels; c += kLanes) {
             Vector sums[Columns] = {};
             const float* factors = filters.at(c);
@@ -151,19 +153,23 @@ SK_NOINLINE void compute_line(const Images& images, const Line<T>& line, const P
     const Axis& columns = images.axes[2];
     const Range inner = interior(columns);
     const TapRange all = {0, columns.filter};
+    TapList list, border;
+    if (fits_list(line, all)) list_taps(images, line.depths, line.rows, all, list);
     for (int64_t column = 0; column < columns.out;) {
         const int64_t together = column >= inner.begin ? least(8, inner.end - column) : 1;
         if (together == 8) {
-            compute_columns<8>(images, line, column, all, filters);
+            compute_columns<8>(images, line, column, all, list, filters);
             column += 8;
         } else if (together >= 4) {
-            compute_columns<4>(images, line, column, all, filters);
+            compute_columns<4>(images, line, column, all, list, filters);
             column += 4;
         } else if (together >= 2) {
-            compute_columns<2>(images, line, column, all, filters);
+            compute_columns<2>(images, line, column, all, list, filters);
             column += 2;
         } else {
-            compute_columns<1>(images, line, column, taps_inside(columns, column), filters);
+            const TapRange taps = taps_inside(columns, column);
+            if (fits_list(line, taps)) list_taps(images, line.depths, line.rows, taps, border);
+            compute_columns<1>(images, line, column, taps, border, filters);
             ++column;
         }
     }

@@ -1,9 +1,10 @@
 // matmul.cpp: out = alpha * (a @ b) + beta * c, batched, for any shapes and strides.
 //
-// Compiled with SK_MATMUL_FLOAT32, SK_MATMUL_BFLOAT16 or SK_MATMUL_FLOAT16 defined: one object per element type, when
-// it is needed.
+// Compiled with SK_MATMUL_FLOAT32, SK_MATMUL_BFLOAT16, SK_MATMUL_FLOAT16 or SK_MATMUL_PANELS (floats, b stored in panels)
+// defined: one object for each, when it is needed.
 // Strides are in elements and may be 0. Sums are floats whatever the element type, and are rounded once. Blocks divide
 // batches, rows and columns of the output, never k, so the result does not depend on their number.
+#include "panels.h"
 #include "skinny.h"
 #include "tiles.h"
 
@@ -56,7 +57,16 @@ SK_INLINE void matmul(Problem<T> p) {
         p.alpha = 1;
         return without_product(p);
     }
+    if (few && uses_panels(p, along)) return panel_matmul(p, false);
     return few ? skinny_matmul(p, along) : tiled_matmul(p);
+}
+
+// The same for a b that is stored in panels; only for problems that use them.
+SK_INLINE void matmul_of_panels(Problem<float> p) {
+    if (p.beta == 0) p.c = nullptr;
+    prefetch_panels(p);
+    sk::wait_previous();
+    panel_matmul(p, true);
 }
 
 }  // namespace
@@ -65,20 +75,25 @@ SK_INLINE void matmul(Problem<T> p) {
 #define SK_STRIDES(of) int64_t of##_batch, int64_t of##_row, int64_t of##_column
 #define SK_STRIDES_OF(of) {of##_batch, of##_row, of##_column}
 
-#define SK_MATMUL(name, T)                                                                                        \
+#define SK_MATMUL_BY(function, name, T)                                                                           \
     extern "C" void name(const T* a, const T* b, T* out, SK_SIZES, SK_STRIDES(a), SK_STRIDES(b), SK_STRIDES(out), \
                          float alpha) {                                                                           \
-        matmul<T>({a, b, nullptr, out, batches, m, n, k, SK_STRIDES_OF(a), SK_STRIDES_OF(b), {0, 0, 0},           \
+        function({a, b, nullptr, out, batches, m, n, k, SK_STRIDES_OF(a), SK_STRIDES_OF(b), {0, 0, 0},           \
                    SK_STRIDES_OF(out), alpha, 0});                                                                \
     }                                                                                                             \
     extern "C" void name##_add(const T* a, const T* b, T* out, SK_SIZES, SK_STRIDES(a), SK_STRIDES(b),            \
                                SK_STRIDES(out), float alpha, const T* c, SK_STRIDES(c), float beta) {             \
-        matmul<T>({a, b, c, out, batches, m, n, k, SK_STRIDES_OF(a), SK_STRIDES_OF(b), SK_STRIDES_OF(c),          \
+        function({a, b, c, out, batches, m, n, k, SK_STRIDES_OF(a), SK_STRIDES_OF(b), SK_STRIDES_OF(c),          \
                    SK_STRIDES_OF(out), alpha, beta});                                                             \
     }
 
+#define SK_MATMUL(name, T) SK_MATMUL_BY(matmul<T>, name, T)
+
 #ifdef SK_MATMUL_FLOAT32
 SK_MATMUL(matmul_float32, float)
+#endif
+#ifdef SK_MATMUL_PANELS
+SK_MATMUL_BY(matmul_of_panels, matmul_panels, float)
 #endif
 #ifdef SK_MATMUL_BFLOAT16
 SK_MATMUL(matmul_bfloat16, Bfloat16)

@@ -12,6 +12,9 @@ from .shipping import Tensor, broadcast_strides, check_dtypes, parameters, place
 
 ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}  # element types with a kernel
 
+PANELS = "panels"  # the form of a kernel of float32 whose b is stored in panels
+MATMUL = "MatMul"
+
 # Least work of a block; a boundary between cores costs about 0.1 us.
 _MULTIPLICATIONS_PER_BLOCK = 16_384
 _BYTES_PER_BLOCK = 16_384
@@ -58,7 +61,7 @@ def matmul_op(
         strides = broadcast_strides(c, out.shape, f"matmul: {shown(c)} cannot be broadcast to {shown(out)}")
         arguments += [place(c), *(0,) * (3 - len(strides)), *strides, float(beta)]
     blocks = block_count(batches, m, n, k, ELEMENT_BYTES[a.dtype], cores)
-    kernel = _kernel(a.dtype, c is not None, blocks, "MatMul" if len(out.shape) == 2 else "BatchMatMul")
+    kernel = matmul_kernel(a.dtype, c is not None, blocks, MATMUL if len(out.shape) == 2 else "BatchMatMul")
     return Op(kernel, arguments, name)
 
 
@@ -70,12 +73,13 @@ def block_count(batches: int, m: int, n: int, k: int, element_bytes: int, cores:
     return max(1, min(cores, parts))
 
 
-def _kernel(dtype: str, adds: bool, blocks: int, op_type: str) -> SubKernel:
+def matmul_kernel(form: str, adds: bool, blocks: int, op_type: str) -> SubKernel:
+    """`form`: the type of all elements, or PANELS."""
     params = [*parameters("in:a in:b out:out batches m n k"), *stride_params("a b out"), "scalar:alpha:float32"]
     if adds:
         params += ["in:c", *stride_params("c"), "scalar:beta:float32"]
-    symbol = f"matmul_{dtype}" + ("_add" if adds else "")
-    defines = (f"SK_MATMUL_{dtype.upper()}",)
+    symbol = f"matmul_{form}" + ("_add" if adds else "")
+    defines = (f"SK_MATMUL_{form.upper()}",)
     return shipped(
         "matmul.cpp", symbol, tuple(params), blocks=blocks, op_type=op_type, defines=defines, early_start=True
     )

@@ -66,6 +66,17 @@ SK_INLINE void gather_border(const Convolution<T>& p, const T* line, int64_t x, 
     }
 }
 
+// Copies a run that is shorter than a vector and writes a whole one: what is behind it is written later, or not read.
+SK_INLINE void copy_short_run(const float* from, int64_t size, float* to) { store(to, load_partial(from, size)); }
+template <class T>
+SK_INLINE void copy_short_run(const T* from, int64_t size, float* to) {
+    copy_floats(from, 1, size, to, 1);
+}
+// Whether it may: runs are copied in the order of their places, and there is room in the row. Only masked loads are fast.
+SK_INLINE bool is_short_run(const PatchRun& run) {
+    return kLanes == 16 && run.size < kLanes && run.to + kLanes <= kPatchChunk;
+}
+
 // Copies one run of each patch; `image` is the first channel of the group. Rows are kPatchChunk apart.
 template <class T, bool Merged>
 SK_NOINLINE void gather_run(const Convolution<T>& p, const Phase& phase, const T* image, int64_t first, int64_t count,
@@ -91,7 +102,9 @@ SK_NOINLINE void gather_run(const Convolution<T>& p, const Phase& phase, const T
             for (; i < low; ++i, to += kPatchChunk)
                 gather_border<T, Merged>(p, line, i * step + run.origin[2], run, to);
             const T* from = line + (i * step + run.origin[2]) * pixel + run.begin * channel;
-            if (channel == 1 && run.to_step == 1)
+            if (channel == 1 && run.to_step == 1 && is_short_run(run))
+                for (; i < high; ++i, to += kPatchChunk, from += step * pixel) copy_short_run(from, run.size, to);
+            else if (channel == 1 && run.to_step == 1)
                 for (; i < high; ++i, to += kPatchChunk, from += step * pixel) copy_floats(from, 1, run.size, to, 1);
             else
                 for (; i < high; ++i, to += kPatchChunk, from += step * pixel)

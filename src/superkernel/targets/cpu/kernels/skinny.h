@@ -34,14 +34,27 @@ struct PrefetchShare {
     int first, last;
 };
 
-// Calls tile.template run<R>(row, ahead) for groups of R <= kTileGroup rows, as equal as possible.
-template <int Width, class Tile>
-SK_INLINE void for_row_groups(int64_t rows, const Tile& tile) {
+// Rows in groups of at most kTileGroup, as equal as possible. Computed once: divisions take as long as a short tile.
+struct RowGroups {
+    int64_t count, sizes[kSkinnyRows];
+    PrefetchShare shares[kSkinnyRows];
+
+    SK_INLINE RowGroups(int64_t rows, int width) : count(divide_up(rows, kTileGroup)) {
+        for (int64_t group = 0; group < count; ++group) {
+            sizes[group] = divide_up(rows, count - group);
+            shares[group] = {int(width * group / count), int(width * (group + 1) / count)};
+            rows -= sizes[group];
+        }
+    }
+};
+
+// Calls tile.template run<R>(row, ahead) for all groups.
+template <class Tile>
+SK_INLINE void for_row_groups(const RowGroups& groups, const Tile& tile) {
     constexpr bool large = kTileGroup == 6;
-    const int64_t groups = divide_up(rows, kTileGroup);
-    for (int64_t row = 0, group = 0; row < rows; ++group) {
-        const int64_t size = divide_up(rows - row, groups - group);
-        const PrefetchShare ahead{int(Width * group / groups), int(Width * (group + 1) / groups)};
+    for (int64_t row = 0, group = 0; group < groups.count; ++group) {
+        const int64_t size = groups.sizes[group];
+        const PrefetchShare ahead = groups.shares[group];
         switch (size) {
             case 1: tile.template run<1>(row, ahead); break;
             case 2: tile.template run<2>(row, ahead); break;
@@ -89,6 +102,7 @@ struct DotTile {
                 weights[c] = load_partial(b + least(c, existing - 1) * p.ldb + i, least(kSpan<T>, p.depth - i));
             add<R>(a + i, weights, total);
         }
+        if (p.out != nullptr) return store_results<R>(row, existing, total);
         SK_UNROLL
         for (int r = 0; r < R; ++r) {
             AnyQuad& to = *reinterpret_cast<AnyQuad*>(p.sums + (row + r) * p.ld + column);
@@ -96,24 +110,48 @@ struct DotTile {
         }
     }
 
+    template <int R>
+    SK_INLINE void store_results(int64_t row, int64_t existing, const Vector (&total)[R][C]) const {
+        float* out = p.out + row * p.out_row + column;
+        const float* c = p.c == nullptr ? nullptr : p.c + row * p.c_row + column;
+        SK_UNROLL
+        for (int r = 0; r < R; ++r, out += p.out_row) {
+            Quad sums = sum_lanes(total[r][0], total[r][1], total[r][2], total[r][3]);
+            if (existing < C) {
+                for (int64_t i = 0; i < existing; ++i) out[i] = c == nullptr ? sums[i] : sums[i] + c[r * p.c_row + i];
+                continue;
+            }
+            if (c != nullptr) sums += *reinterpret_cast<const AnyQuad*>(c + r * p.c_row);
+            *reinterpret_cast<AnyQuad*>(out) = sums;
+        }
+    }
+
     // Whole spans of whole tiles.
     template <int R>
-    SK_INLINE void products(const float* a, const T* first, int64_t depth, PrefetchShare prefetched, Vector (&total)[R][C]) const {
+    SK_INLINE void products(const float* a, const T* first, int64_t depth, PrefetchShare prefetched,
+                            Vector (&total)[R][C]) const {
         // Prefetches whole tiles to the L2 cache: the hardware prefetcher starts anew in every column.
         const int64_t later = divide_up(kDotPrefetchBytes, C * p.depth * int64_t(sizeof(T))) * C;
-        if (column + later >= p.block_columns) prefetched.last = prefetched.first;  // columns of another block, or none
-        Columns<T> b{first, p.ldb}, ahead{first + later * p.ldb, p.ldb};
+        if (column + later < p.block_columns)  // not columns of another block
+            return products<R, true>(a, first, depth, first + later * p.ldb, prefetched, total);
+        products<R, false>(a, first, depth, first, prefetched, total);
+    }
+
+    template <int R, bool Prefetch>
+    SK_INLINE void products(const float* a, const T* first, int64_t depth, const T* later, PrefetchShare prefetched,
+                            Vector (&total)[R][C]) const {
+        Columns<T> b{first, p.ldb}, ahead{later, p.ldb};
         for (const float* end = a + depth; a < end; a += kSpan<T>) {
             Span<T> weights[C];
             SK_UNROLL
             for (int c = 0; c < C; ++c) {
                 weights[c] = load_span(b[c]);
                 if (R > 1) pin_register(weights[c]);
-                if (c >= prefetched.first && c < prefetched.last) __builtin_prefetch(ahead[c], 0, 2);
+                if (Prefetch && c >= prefetched.first && c < prefetched.last) __builtin_prefetch(ahead[c], 0, 2);
             }
             add<R>(a, weights, total);
             b.advance(kSpan<T>);
-            ahead.advance(kSpan<T>);
+            if (Prefetch) ahead.advance(kSpan<T>);
         }
     }
 
@@ -121,17 +159,15 @@ struct DotTile {
     SK_INLINE void add(const float* a, const Span<T> (&weights)[C], Vector (&total)[R][C]) const {
         SK_UNROLL
         for (int part = 0; part < kParts<T>; ++part) {
-            Vector rows[R];
+            Vector columns[C];
             SK_UNROLL
-            for (int r = 0; r < R; ++r) {
-                rows[r] = load(a + r * p.lda + part * kLanes);
-                pin_register(rows[r]);
-            }
+            for (int c = 0; c < C; ++c) columns[c] = part_of(weights[c], part);
             SK_UNROLL
-            for (int c = 0; c < C; ++c) {
-                const Vector some = part_of(weights[c], part);
+            for (int r = 0; r < R; ++r) {  // one row at a time: the sums leave no registers for more
+                Vector some = load(a + r * p.lda + part * kLanes);
+                pin_register(some);
                 SK_UNROLL
-                for (int r = 0; r < R; ++r) total[r][c] = multiply_add(some, rows[r], total[r][c]);
+                for (int c = 0; c < C; ++c) total[r][c] = multiply_add(columns[c], some, total[r][c]);
             }
         }
     }
@@ -141,7 +177,8 @@ struct DotTile {
 template <class T>
 SK_NOINLINE void add_dots(const Subproblem<T>& p) {
     const int64_t done = streams_columns(p.rows) ? add_streamed_columns(p) : 0;
-    for (int64_t j = done; j < p.columns; j += DotTile<T>::C) for_row_groups<DotTile<T>::C>(p.rows, DotTile<T>{p, j});
+    const RowGroups groups(p.rows, DotTile<T>::C);
+    for (int64_t j = done; j < p.columns; j += DotTile<T>::C) for_row_groups(groups, DotTile<T>{p, j});
 }
 
 // R rows of a times the rows [depth, depth_end) of b, over Spans spans of columns, or over a part of one.
@@ -194,13 +231,14 @@ template <class T, int Spans>
 SK_INLINE void add_outer_products_by(const Subproblem<T>& p, int64_t first, int64_t streams) {
     const int64_t rows_ahead = p.ldb == 0 ? 1 : divide_up(kOuterPrefetchBytes, p.ldb * int64_t(sizeof(T)));
     const int64_t ahead = (rows_ahead > streams ? rows_ahead : streams) * p.ldb;
+    const RowGroups groups(p.rows, Spans), narrow(p.rows, 1);
     for (int64_t i = first; i < p.depth; i += streams) {
         const int64_t end = least(i + streams, p.depth);
         int64_t j = 0;
         for (; j + Spans * kSpan<T> <= p.columns; j += Spans * kSpan<T>)
-            for_row_groups<Spans>(p.rows, OuterTile<T, Spans>{p, i, end, j, Spans * kSpan<T>, ahead});
+            for_row_groups(groups, OuterTile<T, Spans>{p, i, end, j, Spans * kSpan<T>, ahead});
         for (; j < p.columns; j += kSpan<T>)
-            for_row_groups<1>(p.rows, OuterTile<T, 1>{p, i, end, j, least(kSpan<T>, p.columns - j), ahead});
+            for_row_groups(narrow, OuterTile<T, 1>{p, i, end, j, least(kSpan<T>, p.columns - j), ahead});
     }
 }
 
@@ -253,10 +291,29 @@ SK_INLINE const float* rows_in_place(const Problem<float>& p, const float* a) {
     return p.of_a.column == 1 && p.k % kLanes == 0 && apart ? a : nullptr;
 }
 
+// Whether sums of dot products are results, but for an added c, and can be stored from registers.
+template <class T>
+SK_INLINE bool stores_directly(const Problem<T>&, int64_t) {
+    return false;
+}
+SK_INLINE bool stores_directly(const Problem<float>& p, int64_t most_depth) {
+    const bool plain = p.alpha == 1 && (p.c == nullptr || (p.beta == 1 && p.of_c.column == 1));
+    return plain && p.of_out.column == 1 && p.k <= most_depth && !streams_columns(p.m);
+}
+template <class T>
+SK_INLINE void store_directly(const Problem<T>&, int64_t, int64_t, Subproblem<T>&) {}
+SK_INLINE void store_directly(const Problem<float>& p, int64_t batch, int64_t column, Subproblem<float>& sub) {
+    sub.out = p.out + p.of_out.at(batch, 0, column);
+    sub.c = p.c == nullptr ? nullptr : p.c + p.of_c.at(batch, 0, column);
+    sub.out_row = p.of_out.row;
+    sub.c_row = p.of_c.row;
+}
+
 // Columns [begin, end) of one batch.
 template <class T>
 SK_NOINLINE void skinny_columns(const Problem<T>& p, Along along, int64_t batch, Range columns, RowScratch& scratch) {
     const SubproblemSize most = subproblem_size(p);
+    const bool direct = along == Along::kDepth && stores_directly(p, most.depth);
     for (int64_t begin = columns.begin; begin < columns.end; begin += most.columns) {
         Subproblem<T> sub;
         sub.rows = p.m;
@@ -269,7 +326,10 @@ SK_NOINLINE void skinny_columns(const Problem<T>& p, Along along, int64_t batch,
         sub.lda = most.depth + kLanes;  // padded, so that rows do not map to the same cache sets
         sub.ld = round_up(sub.columns, 2 * kLanes);
         sub.ldb = along == Along::kDepth ? p.of_b.column : p.of_b.row;
-        for (int64_t i = 0; i < sub.rows * sub.ld; i += kLanes) store(scratch.sums + i, Vector{});
+        if (direct)
+            store_directly(p, batch, begin, sub);
+        else
+            for (int64_t i = 0; i < sub.rows * sub.ld; i += kLanes) store(scratch.sums + i, Vector{});
         for (int64_t i = 0; i < p.k; i += most.depth) {
             sub.depth = least(most.depth, p.k - i);
             sub.b = p.b + p.of_b.at(batch, i, begin);
@@ -287,7 +347,7 @@ SK_NOINLINE void skinny_columns(const Problem<T>& p, Along along, int64_t batch,
             }
         }
         if (along == Along::kColumns) order_columns<T>(scratch.sums, sub.ld, p.m);
-        finish(p, batch, 0, begin, p.m, sub.columns, scratch.sums, sub.ld);
+        if (!direct) finish(p, batch, 0, begin, p.m, sub.columns, scratch.sums, sub.ld);
     }
 }
 

@@ -24,6 +24,10 @@ struct Subproblem {
     int64_t rows, columns, depth;
     int64_t block_columns;              // columns, from the first of these on, that belong to this block
     int64_t batches, b_bytes;  // of the whole problem
+    // Where results are stored from registers, c added; null: they are added to the sums.
+    float* out = nullptr;
+    const float* c = nullptr;
+    int64_t out_row = 0, c_row = 0;
 };
 
 // One span of each stream.

@@ -81,6 +81,40 @@ SK_INLINE void transpose(Vector (&rows)[kLanes]) {
         rows[i + 4] = SK_SHUFFLE(quads[i], quads[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
     }
 }
+#elif defined(__AVX512F__)
+// Elements and then pairs of elements are interleaved inside groups of four lanes; then the groups are exchanged.
+SK_INLINE void transpose(Vector (&rows)[kLanes]) {
+    Vector mixed[kLanes];
+    SK_UNROLL
+    for (int i = 0; i < kLanes; i += 2) {
+        mixed[i] = SK_SHUFFLE(rows[i], rows[i + 1], 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);
+        mixed[i + 1] = SK_SHUFFLE(rows[i], rows[i + 1], 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
+    }
+    SK_UNROLL
+    for (int i = 0; i < kLanes; i += 4) {
+        SK_UNROLL
+        for (int half = 0; half < 2; ++half) {
+            const Vector x = mixed[i + half], y = mixed[i + 2 + half];
+            rows[i + 2 * half] = SK_SHUFFLE(x, y, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
+            rows[i + 2 * half + 1] = SK_SHUFFLE(x, y, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
+        }
+    }
+    SK_UNROLL
+    for (int i = 0; i < 4; ++i) {  // rows[i + 4 * g]: of the rows from 4 * g on, in group l the column i + 4 * l
+        SK_UNROLL
+        for (int half = 0; half < 2; ++half) {
+            const Vector x = rows[i + 8 * half], y = rows[i + 8 * half + 4];
+            mixed[i + 8 * half] = SK_SHUFFLE(x, y, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
+            mixed[i + 8 * half + 4] = SK_SHUFFLE(x, y, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+        }
+        SK_UNROLL
+        for (int half = 0; half < 2; ++half) {
+            const Vector x = mixed[i + 4 * half], y = mixed[i + 4 * half + 8];
+            rows[i + 8 * half] = SK_SHUFFLE(x, y, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
+            rows[i + 8 * half + 4] = SK_SHUFFLE(x, y, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+        }
+    }
+}
 #else
 SK_INLINE void transpose(Vector (&rows)[kLanes]) {
     for (int stage = 1; stage < kLanes; stage *= 2) {
@@ -109,12 +143,12 @@ SK_INLINE Vector load_floats(const float* from) {
     return load(from);
 }
 
-// Packs `columns` <= kTileColumns columns of b as one panel. Missing columns are not written: their sums are not stored.
-template <class T>
+// Packs `columns` <= Width columns of b as one panel. Missing columns are not written: their sums are not stored.
+template <int64_t Width = kTileColumns, class T>
 SK_NOINLINE void pack_panel(const T* b, int64_t row, int64_t column, int64_t depth, int64_t columns, float* to) {
     if (column == 1) {
         for (int64_t i = 0; i < depth; ++i)
-            for (int64_t j = 0; j < columns; ++j) to[i * kTileColumns + j] = to_float(b[i * row + j]);
+            for (int64_t j = 0; j < columns; ++j) to[i * Width + j] = to_float(b[i * row + j]);
         return;
     }
     int64_t done = 0;  // rows of the panel
@@ -122,17 +156,17 @@ SK_NOINLINE void pack_panel(const T* b, int64_t row, int64_t column, int64_t dep
         for (; done + kLanes <= depth; done += kLanes) {
             for (int64_t j = 0; j < columns; j += kLanes) {
                 Vector block[kLanes];
-                for (int64_t c = 0; c < kLanes; ++c) {
+                SK_UNROLL
+                for (int c = 0; c < kLanes; ++c)
                     block[c] = load_floats(b + least(j + c, columns - 1) * column + done);
-                }
                 transpose(block);
                 SK_UNROLL
-                for (int i = 0; i < kLanes; ++i) store(to + (done + i) * kTileColumns + j, block[i]);
+                for (int i = 0; i < kLanes; ++i) store(to + (done + i) * Width + j, block[i]);
             }
         }
     }
     for (int64_t j = 0; j < columns; ++j)
-        for (int64_t i = done; i < depth; ++i) to[i * kTileColumns + j] = to_float(b[i * row + j * column]);
+        for (int64_t i = done; i < depth; ++i) to[i * Width + j] = to_float(b[i * row + j * column]);
 }
 
 struct Tile {
