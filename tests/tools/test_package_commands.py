@@ -69,6 +69,8 @@ def test_run(package: Path, tmp_path: Path) -> None:
     assert status == 0 and "hand.count: 3 calls, median" in text and "from 16 to 16" in text
     np.save(tmp_path / "x.npy", np.array([1, 0], np.uint16))
     assert "bits: bfloat16 as uint16[2]" in shell("run", package, "--entry", "both", "-i", tmp_path / "x.npy")[1]
+    np.save(tmp_path / "two.npy", np.array(2))  # the only input, whatever the name of the file
+    assert "from 12 to 12" in shell("run", package, "--entry", "count", "-i", tmp_path / "two.npy")[1]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,8 @@ _Inputs = Annotated[
         "--input",
         "-i",
         metavar="NAME=FILE.npy",
-        help="An input by name; FILE.npy alone is called like the file; NAME=NUMBER has no dimensions. Repeatable.",
+        help="An input by name; FILE.npy alone is the only input, or the one called like the file; NAME=NUMBER has no "
+        "dimensions. Repeatable.",
     ),
 ]
 _Threads = Annotated[int | None, typer.Option(min=1, metavar="N", help="The most that a call uses; otherwise all.")]

@@ -84,13 +84,18 @@ def chosen_entry(model: Any, name: str | None) -> Any:
 
 
 def read_values(entry: Any, given: Sequence[str]) -> dict[str, Array]:
-    """NAME=FILE.npy, FILE.npy with the name as its stem, or NAME=NUMBER for an input without dimensions."""
+    """NAME=FILE.npy, FILE.npy with the name as its stem, or NAME=NUMBER for an input without dimensions.
+
+    The only input of an entry takes any file.
+    """
     kinds = {kind.name: kind for kind in entry.inputs}
     found: dict[str, Array] = {}
     for text in given:
         name, separator, value = text.partition("=")
         if not separator or (name not in kinds and Path(text).is_file()):
             name, value = Path(text).stem, text
+            if len(kinds) == 1:
+                (name,) = kinds
         if name not in kinds:
             raise OptionError(
                 f"--input {text}: {entry.name!r} has no input {name!r}{nearest(name, kinds)}; "

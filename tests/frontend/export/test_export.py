@@ -151,6 +151,85 @@ def test_a_package_computes_the_bits_of_the_compiled_model(package: Path) -> Non
         assert not loaded.save_state()["rows"].any() and loaded.save_state()["at"] == 0
 
 
+def test_recurrent_layers_compute_the_bits_of_the_compiled_model(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, x = (
+        nn.ModuleDict({"lstm": nn.LSTM(4, 6, bidirectional=True), "gru": nn.GRU(12, 6)}).eval(),
+        torch.ones(3, 2, 4),
+    )
+
+    class Layers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = model
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            found: tuple[Tensor, Tensor] = self.layers["gru"](self.layers["lstm"](x)[0])
+            return found
+
+    compiled = torch.compile(Layers(), backend="superkernel", options={"profit_gate": 0, "cores": 1})
+    with sk.load_model(sk.export(Layers(), (x,), tmp_path / "layers.sk", cores=1)) as loaded, torch.no_grad():
+        assert all(map(torch.equal, loaded(x), compiled(x)))
+
+
+class Exchange(nn.Module):
+    """Assigns its buffers; returns an old value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("left", torch.zeros(4))
+        self.register_buffer("right", torch.ones(4))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        old = self.left
+        self.left, self.right = self.right, self.left + x
+        return old, self.right * 2
+
+
+class Outer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Exchange()
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        found: tuple[Tensor, Tensor] = self.inner(x)
+        return found
+
+    def step(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self(x)
+
+
+@pytest.mark.parametrize(
+    ("model", "entry", "prefix"), [(Exchange, "forward", ""), (Outer, "forward", "inner."), (Outer, "step", "inner.")]
+)
+def test_a_buffer_that_is_assigned_is_a_state(tmp_path: Path, model: type, entry: str, prefix: str) -> None:
+    eager = model()
+    with sk.load_model(sk.export(model(), {entry: (torch.ones(4),)}, tmp_path / "x.sk", cores=1)) as loaded:
+        assert set(loaded.states) == {f"{prefix}left", f"{prefix}right"}
+        for step in range(3):
+            x = torch.full((4,), float(step + 1))
+            assert all(map(torch.equal, getattr(loaded, entry)(x), getattr(eager, entry)(x)))
+        saved = loaded.save_state()
+    assert all(torch.equal(torch.from_numpy(saved[name]), buffer) for name, buffer in eager.named_buffers())
+
+
+@pytest.mark.parametrize(("state", "other"), [(slice(0, 4), slice(2, 6)), (slice(0, 4), slice(0, 4, 2))])
+def test_a_state_that_shares_memory_is_refused(tmp_path: Path, state: slice, other: slice) -> None:
+    class Sharing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            memory = torch.zeros(8)
+            self.register_buffer("total", memory[state])
+            self.register_buffer("seen", memory[other])
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.total += x
+            return self.seen * 2
+
+    with pytest.raises(UnsupportedError, match="'total', which the model writes, shares memory with 'seen'"):
+        sk.export(Sharing(), (torch.ones(4),), tmp_path / "x.sk")
+
+
 def test_the_explain_report_names_the_lines_of_the_model(package: Path) -> None:
     text = (package / "explain.txt").read_text()
     assert "scope 'write_0'" in text
@@ -172,6 +251,7 @@ class Refused(nn.Module):
         super().__init__()
         self.drop = nn.Dropout(0.5)
         self.kept = torch.zeros(4)
+        self.calls = 0
         self.register_buffer("state", torch.zeros(4))
 
     def random(self, x: Tensor) -> Tensor:
@@ -203,6 +283,14 @@ class Refused(nn.Module):
         self.kept = x * 2
         return self.kept + 1
 
+    def counts(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return x * self.calls
+
+    def grows(self, x: Tensor) -> Tensor:
+        self.state = torch.cat([self.state, x])
+        return self.state.sum()
+
     def infinite(self, x: Tensor) -> tuple[Tensor, float]:
         return x + 1, float("inf")
 
@@ -222,6 +310,8 @@ class Refused(nn.Module):
         ("writes", r"writes into its input 'x' \(.*x.mul_\(2\)\)\): make it a buffer .*or return the new value"),
         ("fourier", r"_fft_r2c: Fourier .*torch.fft.rfft\(torch.relu\(x\)\).*register a sub-kernel .*allow=.library."),
         ("assigns", r"assigns a new tensor to .*kept.*: register it with register_buffer"),
+        ("counts", r"a Python number that each call changes: self.calls \(from 0 to 1\).*make it a buffer"),
+        ("grows", r"assigns a tensor of float32\[8\] to its buffer 'state', which is a tensor of float32\[4\] before"),
         ("infinite", "output 1 is inf; a package returns tensors, numbers, texts and None"),
         ("doubled", "output_0' is a tensor of complex64; packages return float32"),
     ],
@@ -233,6 +323,20 @@ def test_what_cannot_be_in_a_package_is_refused_with_lines_and_a_remedy(
         sk.export(Refused().train(), {entry: (torch.ones(4),)}, tmp_path / "refused.sk")
     assert entry in str(caught.value)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_number_that_calls_change_and_nothing_is_computed_with_is_taken(tmp_path: Path) -> None:
+    class Counting(nn.Module):
+        calls = 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.calls += 1
+            return x * 2
+
+    model = Counting()
+    model.calls = 3
+    assert sk.export(model, (torch.ones(4),), tmp_path / "x.sk", cores=1).exists()
+    assert model.calls == 3
 
 
 def test_the_error_lists_the_operators_of_all_entries(tmp_path: Path) -> None:
@@ -293,3 +397,27 @@ def test_arguments_that_make_no_sense(tmp_path: Path, arguments: dict[str, Any],
     model, args, path = (given.pop(name) for name in ("model", "args", "path"))
     with pytest.raises((OptionError, sk.GraphError), match=message):
         sk.export(model, args, path, **given)
+
+
+def test_weights_of_some_rows_are_stored_in_panels_where_one_shape_reads_them(tmp_path: Path) -> None:
+    """The bits are those of the compiled model, whose weights stay as they are."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(40, 70), nn.ReLU(), nn.Linear(70, 70), nn.ReLU(), nn.Linear(70, 40)).eval()
+    x = torch.randn(12, 40)
+    one = sk.export(model, (x,), tmp_path / "one.sk")
+    several = sk.export(model, [(x,), (x[:1].clone(),)], tmp_path / "several.sk")
+    names = {place.name for place in places_of(read_manifest(one)) if place.kind is PlaceKind.WEIGHT}
+    assert {"0.weight.panels", "2.weight.panels", "4.weight.panels", "0.bias"} <= names
+    names = {place.name for place in places_of(read_manifest(several)) if place.kind is PlaceKind.WEIGHT}
+    assert not any(name.endswith(".panels") for name in names)
+    with torch.no_grad():
+        wanted = torch.compile(model, backend="superkernel")(x)
+    for path in (one, several):
+        with sk.load_model(path) as loaded:
+            assert torch.equal(loaded(x), wanted)
+            torch.testing.assert_close(wanted, model(x))
+
+
+def places_of(manifest: Manifest) -> list[Any]:
+    shapes = [shape for entry in manifest.entries for shape in entry.shapes]
+    return [place for shape in shapes for launch in shape.launches for place in launch.arguments]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from torch.fx import Node
-
 from ...cache import Cache
 from ...errors import UnsupportedError
 from ...model.options import Options
@@ -26,7 +24,7 @@ from ...targets import model_support_of
 from ...targets.packaging import PackageSupport
 from ...targets.protocol import Target
 from ..capture.fusibility import Unfusible, why_unfusible
-from ..capture.partition import GraphPart, example_inputs, graph_attribute, partition
+from ..capture.partition import GraphPart, example_inputs, partition
 from ..compile_graph import rewrite_graph
 from ..compile_part import check_input
 from ..lowering import find_lowering
@@ -36,7 +34,8 @@ from ..lowering.protocol import LoweredProgram
 from ..segments import MatchedProgram, Segment, cut_segments, match_calls
 from .call_arena import plan_arena
 from .stored_weights import StoredWeights
-from .trace_entry import GraphInput, TracedEntry, contiguous_strides
+from .trace_entry import TracedEntry, contiguous_strides
+from .weight_sources import WeightSources
 
 
 @dataclass(frozen=True)
@@ -90,15 +89,20 @@ def compile_entry(
     cores: int | None,
     weights: StoredWeights,
     bucket: PackagedBucket | None,
+    packs: bool,
 ) -> CompiledEntry:
-    """Lower, match and link; `name` is that of the launch."""
+    """Lower, match and link; `name` is that of the launch. `packs`: weights may be stored as kernels like them best."""
     lowered, matched = _lower(entry_part, target, cores)
     support = model_support_of(target)
     steps = cut_segments(matched, lowered.kernels.compile(support, matched.scratch, Cache()))
     segments = [step for step in steps if isinstance(step, Segment)]
     assert len(segments) == len(steps) <= 1
-    kernel = build_for_package(segments[0].ops, name, options, target, cores) if segments else None
-    places = _EntryPlaces(entry_part, lowered.trace, matched.scratch.sizes, kernel, weights)
+    ops = segments[0].ops if segments else []
+    sources = WeightSources(entry_part.part, entry_part.entry, lowered.trace, weights)
+    if packs:
+        ops, sources.panels = packaging.with_weight_panels(ops, sources.packable())
+    kernel = build_for_package(ops, name, options, target, cores) if segments else None
+    places = _EntryPlaces(entry_part, lowered.trace, matched.scratch.sizes, kernel, sources)
     launches: tuple[PackagedLaunch, ...] = ()
     if kernel is not None:
         plans = tuple(_packaged_plan(packaging, executable) for executable in kernel.executables)
@@ -141,15 +145,13 @@ class _EntryPlaces:
         trace: ProgramTrace,
         scratch: Mapping[str, int],
         kernel: PackageKernel | None,
-        weights: StoredWeights,
+        sources: WeightSources,
     ) -> None:
-        self._trace, self._part, self._entry = trace, entry_part.part, entry_part.entry
-        self._weights, self._scratch = weights, scratch
+        self._sources, self._scratch = sources, scratch
         self._storages = {storage.name: storage for storage in trace.storages}
-        self._placeholders = self._entry.module.graph.find_nodes(op="placeholder")
         views = [trace.outputs[index] for index in entry_part.outputs]
         self.outputs = tuple(
-            _output(entry_part.name, *named) for named in zip(self._entry.output_names, views, strict=True)
+            _output(entry_part.name, *named) for named in zip(entry_part.entry.output_names, views, strict=True)
         )
         self._direct: dict[str, int] = {}  # storage -> the output whose memory it is
         for index, view in enumerate(views):
@@ -175,22 +177,7 @@ class _EntryPlaces:
         if name in self._offsets:
             return PackagePlace(PlaceKind.ARENA, self._offsets[name] + offset, nbytes)
         assert storage is not None
-        if storage.origin is StorageOrigin.CONSTANT:
-            stored = self._weights.add(f"constant.{name}", self._trace.constants[storage.index])
-            return PackagePlace(PlaceKind.WEIGHT, offset, nbytes, name=stored)
-        assert storage.origin is StorageOrigin.INPUT
-        source = self._source(self._part.inputs[storage.index])
-        return PackagePlace(source.kind, offset, nbytes, source.index, source.name)
-
-    def _source(self, node: Node) -> GraphInput:
-        if node.op == "get_attr":
-            value = graph_attribute(self._entry.module, node)
-            return GraphInput(PlaceKind.WEIGHT, name=self._weights.add(f"constant.{node.target}", value))
-        source: GraphInput = self._entry.sources[self._placeholders.index(node)]
-        if source.kind is PlaceKind.WEIGHT:
-            stored = self._weights.add(source.name, self._entry.tensors[source.name])
-            return GraphInput(PlaceKind.WEIGHT, name=stored)
-        return source
+        return self._sources.place(storage, offset, nbytes)
 
     def _copy(self, index: int, view: TracedTensor) -> PackagedCopy:
         described = self.outputs[index]

@@ -185,7 +185,8 @@ class Exporter:
         refused: dict[str, list[Unfusible]] = {}
         for shape in shapes:
             try:
-                compiled[shape.launch] = self._compile(shape, weights)
+                # several shapes share their weights, which therefore stay as they are
+                compiled[shape.launch] = self._compile(shape, weights, packs=len(shapes) == 1)
             except UnfusibleOperators as found:
                 for entry, operators in found.found.items():
                     refused.setdefault(entry, []).extend(operators)
@@ -210,7 +211,7 @@ class Exporter:
         revise = partial(choose_plans, manifest=manifest, examples=examples) if self.cores is None else None
         return PackageContents(manifest, weights.contents(), files, explanation, revise=revise)
 
-    def _compile(self, shape: TracedShape, weights: StoredWeights) -> dict[InstructionSet, CompiledEntry]:
+    def _compile(self, shape: TracedShape, weights: StoredWeights, packs: bool) -> dict[InstructionSet, CompiledEntry]:
         part = make_part(shape.traced, shape.entry, self.target)
         return {
             chosen: compile_entry(
@@ -222,6 +223,7 @@ class Exporter:
                 self.cores,
                 weights,
                 shape.bucket,
+                packs,
             )
             for chosen in self.sets
         }

@@ -15,6 +15,7 @@ from ...errors import SuperKernelError, UnsupportedError
 from ..capture.fusibility import Cause, Unfusible
 from ..capture.row_layouts import argument_values
 from ..capture.source_lines import line_in_traceback, source_line
+from .changed_numbers import ChangedNumber
 
 _ASSIGNED = re.compile(r"The tensor attributes? (.+) (?:was|were) assigned during export")
 _DROPOUT = ("dropout", "bernoulli", "rrelu")
@@ -53,14 +54,20 @@ def _draws(node: Node) -> bool:
     return given.get("dropout_p", given.get("p")) != 0.0
 
 
-def check_assignments(warned: Sequence[str], entry: str) -> None:
+def check_assignments(module: torch.nn.Module, warned: Sequence[str], entry: str) -> None:
     """Refuses tensors that the model keeps in plain attributes: torch.export only warns, and forgets the new value."""
-    for text in warned:
-        if found := _ASSIGNED.search(text):
-            raise UnsupportedError(
-                f"entry {entry!r}: the model assigns a new tensor to {found[1]}, which is no buffer; a package would "
-                "forget it: register it with register_buffer, so that it becomes a state, or return it"
-            )
+    names = [name for text in warned if (found := _ASSIGNED.search(text)) for name in found[1].split(", ")]
+    if assigned := [name for name in names if not _lists_weights(module, name)]:
+        raise UnsupportedError(
+            f"entry {entry!r}: the model assigns a new tensor to {', '.join(assigned)}, which is no buffer; a package "
+            "would forget it: register it with register_buffer, so that it becomes a state, or return it"
+        )
+
+
+def _lists_weights(module: torch.nn.Module, name: str) -> bool:
+    """nn.GRU and nn.LSTM list their parameters; torch.export puts the tensors that it traces with into that list."""
+    path, _, attribute = name.partition("[")[0].removeprefix("self.").rpartition(".")
+    return attribute == "_flat_weights" and isinstance(module.get_submodule(path), torch.nn.RNNBase)
 
 
 def check_weight(name: str, value: object) -> None:
@@ -116,6 +123,15 @@ def written_input(program: ExportedProgram, name: str, entry: str) -> Unsupporte
     return UnsupportedError(
         f"entry {entry!r}: the model writes into its input {name!r}{where}: make it a buffer (register_buffer), which "
         "becomes a state of the package, or return the new value"
+    )
+
+
+def changed_number(changed: Sequence[ChangedNumber], entry: str) -> UnsupportedError:
+    """The model computes with numbers that its calls change."""
+    return UnsupportedError(
+        f"entry {entry!r}: the model computes with a Python number that each call changes: "
+        f"{', '.join(map(str, changed))}; a package would keep the first one: make it a buffer (register_buffer), "
+        "which becomes a state of the package, or pass it as an input"
     )
 
 

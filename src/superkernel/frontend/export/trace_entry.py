@@ -20,8 +20,19 @@ from ...package.manifest import ELEMENT_BYTES, PackagedTensor, PlaceKind
 from ...package.return_structure import ReturnStructure
 from ..aot import captured_graph
 from ..capture.recurrent import unroll_recurrent
+from ..input_overlap import share_memory
+from .assigned_buffers import assignments_as_writes
+from .changed_numbers import numbers_after_a_call, observed_numbers
 from .entry_requests import OWNER
-from .refusals import check_assignments, check_exported, check_weight, export_failure, refuse_random, written_input
+from .refusals import (
+    changed_number,
+    check_assignments,
+    check_exported,
+    check_weight,
+    export_failure,
+    refuse_random,
+    written_input,
+)
 from .returned_values import ReturnedValues, returned_values
 
 _LIFTED = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
@@ -46,6 +57,7 @@ class TracedEntry:
     output_names: tuple[str, ...]
     returns: ReturnStructure
     tensors: Mapping[str, torch.Tensor]  # weights, and states before the first call
+    memory: Mapping[str, torch.Tensor]  # the same tensors where they lie in the model
     states: tuple[PackagedTensor, ...]
 
 
@@ -53,14 +65,25 @@ def export_program(
     module: torch.nn.Module, args: tuple[Any, ...], entry: str, dynamic_shapes: Any = None
 ) -> ExportedProgram:
     """The program of torch.export, for fixed shapes unless some are dynamic."""
+    with observed_numbers(module) as changed:
+        program = _exported(module, args, entry, dynamic_shapes)
+    if changed:
+        with numbers_after_a_call(changed):
+            following = _exported(module, args, entry, dynamic_shapes)
+        if following.graph_module.code != program.graph_module.code:
+            raise changed_number(changed, entry)
+    check_exported(program, entry)
+    return program
+
+
+def _exported(module: torch.nn.Module, args: tuple[Any, ...], entry: str, dynamic_shapes: Any) -> ExportedProgram:
     try:
-        with torch.no_grad(), warnings.catch_warnings(record=True) as warned:
+        with torch.no_grad(), assignments_as_writes(module, entry), warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             program = torch.export.export(module, args, dynamic_shapes=dynamic_shapes, strict=False)
     except (RuntimeError, ValueError, TypeError, AssertionError) as reason:
         raise export_failure(reason, entry) from reason
-    check_assignments([str(warning.message) for warning in warned], entry)
-    check_exported(program, entry)
+    check_assignments(module, [str(warning.message) for warning in warned], entry)
     return program
 
 
@@ -80,19 +103,20 @@ def trace_entry(module: torch.nn.Module, args: tuple[Any, ...], entry: str, kept
     _check_mutations(metadata, specs, program, entry)
     returned = returned_values(program, entry)
     _keep_outputs(traced.graph, metadata, returned.places)
-    return _described(traced, specs, examples, metadata, returned, entry)
+    memory = {_name(spec): model_tensor(spec, program) for spec in specs if not is_user_input(spec)}
+    return _described(traced, specs, examples, metadata, returned, memory, entry)
 
 
 def share_states(shapes: Sequence[Any]) -> list[Any]:
     """What one entry writes is a state in all entries, also in those that only read it."""
     states = {state.name: state for shape in shapes for state in shape.traced.states}
-    memory: dict[int, str] = {}
-    for shape in shapes:
-        for name, tensor in shape.traced.tensors.items():
-            other = memory.setdefault(tensor.data_ptr(), name)
-            if other != name and tensor.numel() and (name in states or other in states):
+    memory = {name: (shape.entry, tensor) for shape in shapes for name, tensor in shape.traced.memory.items()}
+    for state in states:
+        _, written = memory[state]
+        for name, (entry, tensor) in memory.items():
+            if name != state and share_memory(written, tensor):
                 raise UnsupportedError(
-                    f"entry {shape.entry!r}: {other!r} and {name!r} are the same memory, and the model writes into it: "
+                    f"entry {entry!r}: {state!r}, which the model writes, shares memory with {name!r}: "
                     "give one of them a copy"
                 )
     return [replace(shape, traced=_with_states(shape.traced, states)) for shape in shapes]
@@ -147,12 +171,18 @@ def placeholder_examples(
         if is_user_input(spec):
             found.append(node.meta["val"])
         else:
-            assert spec.target is not None
-            value = program.state_dict.get(spec.target)
-            value = program.constants[spec.target] if value is None else value
-            check_weight(_name(spec), value)
-            found.append(value.detach().contiguous() if spec.kind is InputKind.BUFFER else value.detach())
+            value = model_tensor(spec, program)
+            found.append(value.contiguous() if spec.kind is InputKind.BUFFER else value)
     return found
+
+
+def model_tensor(spec: InputSpec, program: ExportedProgram) -> torch.Tensor:
+    """The weight, buffer or constant of the model that a placeholder stands for."""
+    assert spec.target is not None
+    value = program.state_dict.get(spec.target)
+    value = program.constants[spec.target] if value is None else value
+    check_weight(_name(spec), value)
+    return value.detach()
 
 
 def _strides(tensor: torch.Tensor) -> tuple[int, ...]:
@@ -220,6 +250,7 @@ def _described(
     examples: Sequence[torch.Tensor],
     metadata: ViewAndMutationMeta,
     returned: ReturnedValues,
+    memory: Mapping[str, torch.Tensor],
     entry: str,
 ) -> TracedEntry:
     sources: list[GraphInput] = []
@@ -240,7 +271,7 @@ def _described(
         if kind is PlaceKind.STATE:
             states.append(described)
     outputs = returned.names, returned.structure
-    return TracedEntry(traced, tuple(sources), tuple(inputs), *outputs, tensors, tuple(states))
+    return TracedEntry(traced, tuple(sources), tuple(inputs), *outputs, tensors, memory, tuple(states))
 
 
 def _packaged(name: str, tensor: torch.Tensor, what: str) -> PackagedTensor:

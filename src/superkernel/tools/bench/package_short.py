@@ -131,9 +131,9 @@ def compile_all(folders: Mapping[int, Path], cores: int, seconds: float) -> dict
     end = time.monotonic() + seconds
     started = {index: start(index, folder, cores) for index, folder in folders.items()}
     loader = working_loader()
-    for one in started.values():
-        tell(one, loader.value if loader else _NO_LOADER)
-    late = [index for index, one in started.items() if not one.ready.wait(max(0.1, end - time.monotonic()))]
+    for workload in started.values():
+        tell(workload, loader.value if loader else _NO_LOADER)
+    late = [index for index, workload in started.items() if not workload.ready.wait(max(0.1, end - time.monotonic()))]
     for index in late:
         started.pop(index).process.kill()
     return started
@@ -194,12 +194,12 @@ def run_short(cores: int, seconds: float, output: Path, resume: bool = False) ->
             if index not in started:
                 left_out[name] = "compiling took too long"
                 continue
-            one = started[index]
+            workload = started[index]
             if turn - begin + longest > seconds:
                 left_out[name] = "the time was over"
-                one.process.kill()
+                workload.process.kill()
                 continue
-            found = measure_in_turn(one, 2 * seconds)
+            found = measure_in_turn(workload, 2 * seconds)
             if isinstance(found, str):
                 left_out[name] = found
             else:
