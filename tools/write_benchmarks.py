@@ -203,6 +203,10 @@ that does not, had p99 to p50 of 1.15 instead of 1.30 (policy) and 1.20 instead 
 above 2 are times in which something else runs: in most slow calls the thread that spins has lost its processor for a
 moment, and answers after 20 us and more instead of 0.9.
 
+Single runs vary: six rounds of 1000 calls at that rate, each way in turns, after the run below, had a p99 to p50 of
+all calls together from 1.1 to 1.9 in 20 of the 21 rows, and 2.5 for the recommender from Python, whose call takes 2.5
+us; single rounds of these had up to 6.9.
+
 `python3 -m superkernel.tools.bench.package_short results.json --cores 16 --seconds 200` measures the same figures with
 fewer calls, within a given time, and needs no installed package: `PYTHONPATH=src` is enough. All workloads compile at
 the same time and are measured one after the other; peers are not called at a rate. `--resume` goes on with the
@@ -328,8 +332,13 @@ with four warps of their own for the norm, one signal per SM, and weights staged
 | weights in registers before the wait, `red.release`; without (wrong) | 3.8; 3.2 |
 
 A lone fence takes 0.31 us, 0.33 beside loads, prefetches or plain asynchronous copies, and 0.40 to 1.8 beside a single
-bulk copy of 4 KB at a time. Our GEMV with staged weights in these layers, norm and GEMV on one slot of every SM: 333 us
-for all 64.
+bulk copy of 4 KB at a time.
+
+Our GEMV with staged weights in these layers, a norm on every SM, in us for all 64: with a ring of 128 KB and 16, 32 KB
+on their way 275, 282; with rings of 96, 160, 192 KB 276, 280, 275; with 48 KB on their way and a pace of 2 KB every
+120, 160, 190, 220 cycles 278, 274, 278, 287; the norm on one SM 299; with the task table in device memory 320. Without
+staging 398. The kernel by hand, which needs 3.4 us a layer instead of 4.3, has no task table, keeps the normed vector
+in shared memory, and knows all sizes when it is compiled.
 """,
     "cuda gemv": """\
 ### cuda gemv: 64 matrices of 4096 x 4096, bfloat16
@@ -405,6 +414,23 @@ With our GEMV:
 | the same with `prefetch-weights=32M`, at the memory's rate, 2/3 and 1/2 of it | 755, 734, 757 |
 | and with the norm on every SM | 737 |
 | and with 32 and 48 KB on their way in place of 48 and 64 | 729 |
+
+Then weights of all GEMVs were staged in one ring, by warps of the super kernel, 32 KB on their way (48 are slower):
+
+| plan | us |
+| --- | --- |
+| ring of 128 KB, without and with `prefetch-weights=1` | 764, 726 |
+| ring of 160 KB; with `prefetch-weights=1` the task table no longer fits beside it | 741, 750 |
+| the same, staged weights are not prefetched as well, only what other ops read | 729 |
+| ring of 192 KB, the same, the table in device memory | 717 |
+| an SM copies the lists of its own cores, and sums of arguments: the table is in shared memory | 702 |
+| the same; SMs that run a small op have rows of the next GEMV too, for their ring is full | 691 |
+| the norm on every SM (ring of 160 and 192 KB, 8 layers: 359 and 350 on one SM) | 369, 376 |
+| twice as much on its way while the readers wait for a chunk (8 layers) | no gain |
+
+What limits it: small ops read under the load of the ring, and each of their reads takes about a microsecond; an L2
+cache that is filled beside the ring makes that worse, and gains little, for the ring holds what is read first.
+
 """,
 }
 

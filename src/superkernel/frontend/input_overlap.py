@@ -103,16 +103,19 @@ def _covered_bytes(tensor: torch.Tensor) -> int:
 
 
 def _written_memory_is_shared(args: Sequence[Any], spans: Sequence[TensorSpan]) -> bool:
-    """Whether two tensors, one of them written, share a byte; spans that overlap may belong to interleaved tensors."""
-    for first, second in combinations(spans, 2):
-        if not (first.written or second.written):
-            continue
-        left, right = args[first.index], args[second.index]
-        begin, other = left.data_ptr(), right.data_ptr()
-        if begin + first.bytes <= other or other + second.bytes <= begin:
-            continue
-        if left.untyped_storage().data_ptr() != right.untyped_storage().data_ptr():
-            return True
-        if left.dtype != right.dtype or compute_overlapping_tensors([left, right], symbolic=False):
-            return True
-    return False
+    """Whether two tensors, one of them written, share a byte."""
+    return any(
+        share_memory(args[first.index], args[second.index])
+        for first, second in combinations(spans, 2)
+        if first.written or second.written
+    )
+
+
+def share_memory(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether two tensors share a byte; the bytes that they cover may overlap where they are interleaved."""
+    begin, other = left.data_ptr(), right.data_ptr()
+    if begin + _covered_bytes(left) <= other or other + _covered_bytes(right) <= begin:
+        return False
+    if left.untyped_storage().data_ptr() != right.untyped_storage().data_ptr():
+        return True
+    return left.dtype != right.dtype or bool(compute_overlapping_tensors([left, right], symbolic=False))

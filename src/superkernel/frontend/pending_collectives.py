@@ -1,8 +1,10 @@
 """frontend.pending_collectives: where the finish of each collective stands: before the first op that depends on it.
 
 A collective is asynchronous from its call to the first op that uses its result, or writes what it reads: that op is
-behind its `wait_tensor` in every correct program. Ops in between run while other ranks arrive. All ranks have the same
-program, and so the same order.
+behind its `wait_tensor` in every correct program. Ops in between run while other ranks arrive.
+
+Ranks may have different ops between the same collectives, and must notify each other in one order all the same. So a
+finish that notifies, which a large all_reduce has, stands before all that is notified for later collectives.
 """
 
 from __future__ import annotations
@@ -16,19 +18,24 @@ from .collective_match import FusedCollective
 
 @dataclass(frozen=True)
 class _Accesses:
-    """The buffers that ops read and write."""
+    """The buffers that ops read and write, and whether they notify other ranks."""
 
     read: frozenset[str]
     written: frozenset[str]
+    notifies: bool
 
-    def conflicts(self, later: _Accesses) -> bool:
-        return bool(self.written & (later.read | later.written) or self.read & later.written)
+    def precedes(self, later: _Accesses) -> bool:
+        """Whether the order of the two matters."""
+        conflicts = self.written & (later.read | later.written) or self.read & later.written
+        return bool(conflicts) or (self.notifies and later.notifies)
 
 
 def _accesses(ops: Iterable[Op]) -> _Accesses:
     read: set[str] = set()
     written: set[str] = set()
+    notifies = False
     for op in ops:
+        notifies = notifies or any(sync.sends for sync in op.ranks)
         for param, argument in zip(op.kernel.params, op.args, strict=True):
             if not isinstance(argument, str | Place):
                 continue
@@ -37,7 +44,7 @@ def _accesses(ops: Iterable[Op]) -> _Accesses:
                 read.add(name)
             if param.kind.writes:
                 written.add(name)
-    return _Accesses(frozenset(read), frozenset(written))
+    return _Accesses(frozenset(read), frozenset(written), notifies)
 
 
 @dataclass
@@ -50,10 +57,20 @@ class PendingCollectives:
         self._pending.append((collective, _accesses(collective.ops.finish)))
 
     def needed_by(self, ops: Iterable[Op]) -> list[FusedCollective]:
-        """Those that must be finished before the ops run, in the order of their starts; no longer pending."""
-        later = _accesses(ops)
-        needed = [collective for collective, finish in self._pending if finish.conflicts(later)]
-        self._pending = [entry for entry in self._pending if entry[0] not in needed]
+        """Those that must be finished before the ops run, in the order of their starts; no longer pending.
+
+        One that is needed may itself need an earlier one: in a group of one rank, a finish reads what others have left.
+        """
+        later = [_accesses(ops)]
+        needed: list[FusedCollective] = []
+        waiting: list[tuple[FusedCollective, _Accesses]] = []
+        for collective, finish in reversed(self._pending):
+            if any(map(finish.precedes, later)):
+                needed.insert(0, collective)
+                later.append(finish)
+            else:
+                waiting.insert(0, (collective, finish))
+        self._pending = waiting
         return needed
 
     def rest(self) -> list[FusedCollective]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 import torch
@@ -83,6 +84,25 @@ def find_session(found: ProcessGroupRanks) -> RankSession | None:
     """What the ranks of a group have told each other; None: they have not met."""
     met = _sessions.get(found.group.name)
     return met[1] if met is not None and met[0] is found.handle else None
+
+
+def after_destruction(function: Callable[[], None]) -> None:
+    """Calls the function whenever process groups have been destroyed. torch has no hook for that."""
+    distributed = torch.distributed.distributed_c10d
+    for name in ("_unregister_process_group", "_unregister_all_process_groups"):
+        if hasattr(distributed, name):
+            setattr(distributed, name, _followed_by(getattr(distributed, name), function))
+
+
+def _followed_by(first: Callable[..., Any], second: Callable[[], None]) -> Callable[..., Any]:
+    @wraps(first)
+    def both(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return first(*args, **kwargs)
+        finally:
+            second()
+
+    return both
 
 
 def _resolved(name: str) -> Any:

@@ -6,8 +6,10 @@ A round is one execution of the segment, fused or op by op. Every group of ranks
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import cache
 from typing import Any
 
 from ..errors import LaunchError
@@ -18,7 +20,9 @@ from ..model.window_layout import WindowLayout
 from ..targets.collectives import CollectiveSupport, RankArea
 from .collective_match import FusedCollective
 from .machine_groups import agree
-from .process_groups import ProcessGroupRanks, meet_ranks
+from .process_groups import ProcessGroupRanks, after_destruction, meet_ranks
+
+_all_rounds: weakref.WeakSet[RankRounds] = weakref.WeakSet()
 
 
 class RankRounds:
@@ -37,6 +41,8 @@ class RankRounds:
         self._sequences = RankSequences(graph)
         self._settled = False  # all ranks have the same order of collectives
         self._lock = threading.Lock()
+        _all_rounds.add(self)
+        _follow_process_groups()
 
     @property
     def window_bytes(self) -> Mapping[str, int]:
@@ -89,6 +95,12 @@ class RankRounds:
         for area in self._areas.values():
             area.close()
 
+    def close_destroyed(self) -> None:
+        """Gives the memory of process groups back that no longer exist: ranks that wait for this one need not go on."""
+        for name, area in list(self._areas.items()):
+            if not self._groups[name].is_alive:
+                area.close()
+
     def launching(self, launch: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
         """A launch as a round of every area."""
 
@@ -108,3 +120,13 @@ class RankRounds:
                 launch(values, sizes)
 
         return launch_round
+
+
+@cache  # once
+def _follow_process_groups() -> None:
+    after_destruction(_close_destroyed)
+
+
+def _close_destroyed() -> None:
+    for rounds in list(_all_rounds):
+        rounds.close_destroyed()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..errors import GraphError, shown
 from .op import Op, Place
@@ -31,12 +31,22 @@ class TensorArg(Place):
 
     @property
     def contiguous(self) -> bool:
+        """As torch has it: a tensor without elements is, whatever its strides."""
+        if self.numel == 0:
+            return True
         expected = 1
         for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
             if size != 1 and stride != expected:
                 return False
             expected *= size
         return True
+
+    @property
+    def dense(self) -> bool:
+        """Whether the elements fill their memory without gaps, in any order of the dimensions."""
+        by_stride = sorted(zip(self.strides, self.shape, strict=True), reverse=True)
+        strides, shape = zip(*by_stride, strict=True) if by_stride else ((), ())
+        return replace(self, shape=shape, strides=strides).contiguous
 
 
 @dataclass

@@ -259,6 +259,32 @@ def large(api: ModuleType) -> Function:
     return function
 
 
+@case(lambda rank: (random(rank, 40_000), random(rank, 40_000)), alike=False)
+def other_ops_on_one_rank(api: ModuleType) -> Function:
+    """The first rank needs a result before it starts the next collective, the others later, in the reverse order."""
+    is_first = dist.get_rank() == 0
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        first = api.all_reduce(x, "sum", group("world"))
+        more = [first.abs()] if is_first else []
+        second = api.all_reduce(y + more[0] if is_first else y, "sum", group("world"))
+        return [second * 2, first * 2, *more]
+
+    return function
+
+
+@case(lambda rank: (random(rank, 6, 4).t(), random(rank, 40, 1000).t()), gloo=False)
+def permuted(api: ModuleType) -> Function:
+    """Inductor keeps the order of the dimensions in memory."""
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        world = group("world")
+        sums = [api.all_reduce(tensor, "sum", world) for tensor in (x, y)]
+        return [*sums, api.broadcast(x, 1, world) + 1]
+
+    return function
+
+
 @case(lambda rank: (random(rank, 0, 3), random(rank, 1)))
 def empty_and_single(api: ModuleType) -> Function:
     def function(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
@@ -285,6 +311,19 @@ def several_groups(api: ModuleType) -> Function:
         world = api.all_reduce(scattered * 2, "sum", group("world"))
         pair = api.all_gather_single(world * 2, 0, group("0,1")) if dist.get_rank() < 2 else world
         return [mine, gathered + 1, sent, world, pair + 1]
+
+    return function
+
+
+@case(lambda rank: (random(rank, 12, 4),), alike=False)
+def groups_of_one_behind_each_other(api: ModuleType) -> Function:
+    """Nothing of this rank stands between the collectives; only the last result is used."""
+    alone = str(dist.get_rank())
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        sent = api.all_to_all_single(x, None, None, group("world"))
+        again = api.all_to_all_single(sent[1:], None, None, group(alone))
+        return api.all_gather_single(again, 0, group(alone)) * 2
 
     return function
 

@@ -148,17 +148,19 @@ def test_overlapping_groups_in_a_circle_are_refused_before_anything_runs() -> No
 
 def test_the_time_limit_of_a_process_group_ends_a_wait_for_a_rank(ranks: RankProcesses) -> None:
     """What the user gave to torch, in a launch and before the first one."""
-    ranks.call(functions.make_second_group, 5.0)
+    ranks.call(functions.make_second_group)
+    ranks.call(functions.load_and_call, "first", "of_second_group")  # ranks that compile may be further apart than 8 s
+    ranks.call(functions.make_second_group, 8.0)
     ranks.call(functions.load_and_call, "second", "of_second_group")
     begin = time.monotonic()
     ranks.send([0], functions.call, "second")
     (answer,) = ranks.answers([0], _SOON_S)
-    error_of(answer, "no progress for 5 s", "rank 1 (process", "before all_reduce_0_reduce")
-    assert time.monotonic() - begin >= 4.5
+    error_of(answer, "no progress for 8 s", "rank 1 (process", "before all_reduce_0_reduce")
+    assert time.monotonic() - begin >= 7.5
     ranks.send([1], functions.call, "second")
-    error_of(ranks.answers([1], _SOON_S)[0], "rank 0 has failed", "no progress for 5 s")
+    error_of(ranks.answers([1], _SOON_S)[0], "rank 0 has failed", "no progress for 8 s")
     ranks.send([0], functions.load_and_call, "third", "of_second_group", 16)
-    error_of(ranks.answers([0], _SOON_S)[0], "rank 1 of group", "did not come within 5 s")
+    error_of(ranks.answers([0], _SOON_S)[0], "rank 1 of group", "did not come within 8 s")
 
 
 @pytest.mark.conformance
@@ -196,6 +198,24 @@ def test_a_destroyed_group_is_refused_and_its_successor_serves(ranks: RankProces
         # gloo itself may hang if its store has what another group has left there
         ranks.call(functions.initialise, str(ranks.folder / f"store{successor}"), 2, 3600)
         assert ranks.call(functions.load_and_call, "m", "chained") == [functions.expected("chained", 2)] * 2
+
+
+def test_a_rank_that_destroys_the_group_holds_up_no_other(ranks: RankProcesses) -> None:
+    """Its process lives on, and does not come again. A round that it has finished stays right."""
+    ranks.call(functions.make_second_group)
+    ranks.call(functions.load_and_call, "second", "of_second_group")
+    ranks.call(functions.load_and_call, "m", "chained")
+    ranks.send([1], functions.call, "second")
+    ranks.send([0], functions.await_arrival, 1)
+    ranks.answers([0])
+    ranks.send([0], functions.destroy_second_group)
+    (none, answer) = ranks.answers([0, 1], _SOON_S)
+    assert none is None
+    error_of(answer, "all_reduce_0_reduce", f"rank 0 (pid {ranks.pid(0)}) has ended, or has closed the group")
+    assert ranks.call(functions.call, "m") == [functions.expected("chained", 2)] * 2  # of another group
+    ranks.send([1], functions.call, "m")
+    ranks.send([0], functions.call_and_destroy, "m")
+    assert ranks.answers([0, 1], _SOON_S) == [functions.expected("chained", 2)] * 2
 
 
 @pytest.mark.conformance

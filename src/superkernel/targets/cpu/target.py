@@ -48,6 +48,7 @@ from .executable import CpuExecutable, restore
 from .instruction_sets import instruction_sets, needed_features
 from .instrument import CHECKING_ENTRY, instrument, unchecked_objects
 from .kernels import SHIPPED_KERNELS
+from .kernels.weight_panels import with_weight_panels
 from .launch_facts import launch_facts
 from .machine import machine_of
 from .numbering import Numbering, number
@@ -256,6 +257,7 @@ class CpuModelSupport:
 class CpuPackageSupport:
     instruction_sets = staticmethod(instruction_sets)
     needed_features = staticmethod(needed_features)
+    with_weight_panels = staticmethod(with_weight_panels)
 
     def for_instruction_set(self, instruction_set: InstructionSet) -> CpuTarget:
         march = instruction_set.march

@@ -49,7 +49,7 @@ def meet(store: Store, group: RankGroup, timeout_s: float) -> RankSession:
             token = hashlib.sha256("".join(tokens).encode()).hexdigest()[:16]
             processes = tuple(ProcessIdentity(**hello["process"]) for hello in hellos)
             return RankSession(token, processes, _hosts(group, hellos))
-        exchange.pause("tokens", late)
+        exchange.pause(late)
 
 
 def _hello() -> dict[str, object]:

@@ -73,16 +73,16 @@ class StoreExchange:
                 last_look = now
                 if reason := ended(missing):
                     raise LaunchError(reason)
-            self.pause(subject, missing)
+            self.pause(missing)
 
-    def pause(self, subject: str, missing: Missing) -> None:
+    def pause(self, missing: Missing) -> None:
         """Before the ranks are asked again; each pause is longer than the one before."""
         if time.monotonic() > self._deadline:
             self._given_up = True
             raise LaunchError(
                 f"{names_of(self._group, missing)} of group {self._group} did not come within {self._timeout_s:g} s to "
-                f"prepare the collectives of a super kernel ({subject}): check that every rank calls the same compiled "
-                "model, and that none has ended"
+                "prepare the collectives of a super kernel: check that every rank calls the same compiled model, and "
+                "that none has ended"
             )
         time.sleep(self._pause_s)
         self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)

@@ -199,8 +199,25 @@ def test_overlapping_tensors_are_refused_and_gathers_in_place_are_not() -> None:
     assert collective_ops(terms, tensor("y", "float32", (8,), 32), whole, second, "c", 2).finish
     with pytest.raises(UnsupportedError, match="overlap in y"):
         collective_ops(terms, tensor("y", "float32", (8,), 32), whole, GROUP, "c", 2)
-    turned = collectives.Tensor("x", 0, "float32", (4, 2), (1, 4))
+
+
+def test_permuted_tensors_are_reduced_where_they_lie_and_said_to_be() -> None:
+    turned, result = (collectives.Tensor(name, 0, "float32", (4, 1, 2), (1, 9, 4)) for name in "xy")
+    for kind in (REDUCE, BROADCAST):
+        made = collective_ops(CollectiveTerms(kind), turned, result, GROUP, "c", 2)
+        (sync,) = made.start[0].ranks
+        assert sync.terms.endswith("of float32[8] with strides [1, 4]")
+        assert not collective_ops(CollectiveTerms(kind), turned, turned, RankGroup("one", (0,), 0), "c", 2).finish
+    for kind, other in ((REDUCE, tensor("y", "float32", (4, 1, 2))), (EXCHANGE, result)):
+        with pytest.raises(UnsupportedError, match="x is not contiguous"):
+            collective_ops(CollectiveTerms(kind), turned, other, GROUP, "c", 2)
+    apart = collectives.Tensor("x", 0, "float32", (4, 2), (1, 5))
     with pytest.raises(UnsupportedError, match="x is not contiguous"):
-        collective_ops(
-            CollectiveTerms(CollectiveKind.ALL_REDUCE), turned, tensor("y", "float32", (4, 2)), GROUP, "c", 2
-        )
+        collective_ops(CollectiveTerms(REDUCE), apart, apart, GROUP, "c", 2)
+
+
+def test_a_tensor_without_elements_has_no_op_whatever_its_strides() -> None:
+    given = collectives.Tensor("x", 0, "float32", (12, 0), (1, 1))
+    result = collectives.Tensor("y", 0, "float32", (6, 0), (7, 3))
+    made = collective_ops(CollectiveTerms(CollectiveKind.REDUCE_SCATTER), given, result, GROUP, "c", 2)
+    assert not made.start and not made.finish and not made.windows

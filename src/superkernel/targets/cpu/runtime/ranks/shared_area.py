@@ -170,13 +170,13 @@ class SharedArea:
                 f"{self._where}launch in a forked process: the ranks know its parent. Start the process with the "
                 "'spawn' method and create the process group there"
             )
-        if self._closed:
-            raise LaunchError(f"{self._where}{self._closed}")
         if not self._group_exists():
             raise LaunchError(
                 f"{self._where}the process group was destroyed; create it again and compile the model again "
                 "(torch.compiler.reset())"
             )
+        if self._closed:
+            raise LaunchError(f"{self._where}{self._closed}")
         if self._failure:
             raise LaunchError(f"{self._where}an earlier launch failed: {self._failure}. {_AGAIN}")
         if failed := self._records.failed(besides=self.group.rank):
