@@ -1,4 +1,4 @@
-"""Plans of a package: one core where a team is not clearly faster, decided by times that were given."""
+"""Plans of a package: no team that is not clearly faster than a smaller one, decided by times that were given."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ class FakeModel:
 
 
 def test_a_team_must_be_clearly_faster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    models = {1: FakeModel(3000, 90_000), None: FakeModel(2900, 50_000)}
-    monkeypatch.setattr(chosen, "load_model", lambda folder, threads=None: models[threads])
+    models = {1: FakeModel(3000, 90_000), 2: FakeModel(2900, 60_000), 4: FakeModel(2800, 50_000)}
+    monkeypatch.setattr(chosen, "load_model", lambda folder, threads: models[threads])
     monkeypatch.setattr(chosen, "perf_counter_ns", lambda: FakeModel.now)
     small, large = choose_plans(tmp_path, MANIFEST, EXAMPLES).entries
     assert [plan.cores for plan in small.shapes[0].launches[0].plans] == [1]
@@ -89,15 +89,34 @@ def test_a_team_must_be_clearly_faster(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert FakeModel.resets > 0, "every call begins with the initial states"
 
 
+@pytest.mark.parametrize(
+    ("times", "kept"),
+    [
+        ({1: 90, 2: 60, 4: 58}, [2, 1]),  # 4 cores are not worth it
+        ({1: 90, 2: 85, 4: 70}, [4, 2, 1]),  # 2 are not, 4 are
+        ({1: 90, 2: 50, 4: 120}, [2, 1]),  # 4 are slower
+        ({1: 90, 2: 88, 4: 84}, [1]),
+    ],
+)
+def test_the_smallest_team_that_is_about_as_fast(
+    times: dict[int, int], kept: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    models = {cores: FakeModel(3000, 1000 * microseconds) for cores, microseconds in times.items()}
+    monkeypatch.setattr(chosen, "load_model", lambda folder, threads: models[threads])
+    monkeypatch.setattr(chosen, "perf_counter_ns", lambda: FakeModel.now)
+    _, large = choose_plans(tmp_path, MANIFEST, EXAMPLES).entries
+    assert [[p.cores for p in shape.launches[0].plans] for shape in large.shapes] == [kept, [1]]
+
+
 def test_a_team_that_was_disturbed_for_a_while_is_timed_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    models = {1: FakeModel(3000, 90_000), None: FakeModel(3000, 120_000)}
+    models = {1: FakeModel(3000, 90_000), 2: FakeModel(3000, 120_000), 4: FakeModel(3000, 120_000)}
     pauses: list[float] = []
 
     def pause(seconds: float) -> None:
         pauses.append(seconds)
-        models[None]._times["large"] = 50_000  # the other program is done
+        models[4]._times["large"] = 50_000  # the other program is done
 
-    monkeypatch.setattr(chosen, "load_model", lambda folder, threads=None: models[threads])
+    monkeypatch.setattr(chosen, "load_model", lambda folder, threads: models[threads])
     monkeypatch.setattr(chosen, "perf_counter_ns", lambda: FakeModel.now)
     monkeypatch.setattr(chosen, "sleep", pause)
     example = [ExampleCall("large", "large_0", (2,))]
@@ -107,8 +126,8 @@ def test_a_team_that_was_disturbed_for_a_while_is_timed_again(monkeypatch: pytes
 
 
 def test_where_a_team_got_no_processors_the_sizes_decide(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    models = {1: FakeModel(3000, 90_000), None: FakeModel(3000, 90_000)}
-    monkeypatch.setattr(chosen, "load_model", lambda folder, threads=None: models[threads])
+    models = {cores: FakeModel(3000, 90_000) for cores in (1, 2, 4)}
+    monkeypatch.setattr(chosen, "load_model", lambda folder, threads: models[threads])
     monkeypatch.setattr(chosen, "perf_counter_ns", lambda: FakeModel.now)
     monkeypatch.setattr(chosen, "runnable_threads", lambda: 1 + (os.cpu_count() or 1))
     monkeypatch.setattr(chosen, "_is_small", lambda manifest, example: example.entry == "small")
@@ -130,7 +149,7 @@ def test_on_a_busy_machine_the_sizes_decide(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 def test_a_package_that_cannot_run_here_keeps_its_plans(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def refuse(folder: Path, threads: int | None = None) -> Any:
+    def refuse(folder: Path, threads: int) -> Any:
         raise UnsupportedError("another processor")
 
     monkeypatch.setattr(chosen, "load_model", refuse)

@@ -28,6 +28,7 @@ from superkernel.tools.bench.latency import (  # noqa: E402
     TimedRunner,
     latency_of,
     rounds_in_turns,
+    tail_of_rounds,
     times_in_turns,
     times_of_calls,
 )
@@ -48,6 +49,13 @@ def test_percentiles_are_those_of_single_calls() -> None:
     assert found.tail == pytest.approx(100 / 51)
     shown = str(Result("package", {}, latencies=[found]))
     assert "net, back to back" in shown and "p99    100.00" in shown
+
+
+def test_a_tail_is_the_median_of_the_rounds() -> None:
+    quiet, slower = np.array([10.0] * 98 + [15.0] * 2), np.array([20.0] * 98 + [40.0] * 2)
+    disturbed = np.array([10.0] * 90 + [900.0] * 10)
+    assert tail_of_rounds([quiet, disturbed, slower]) == pytest.approx(2.0, rel=0.02)
+    assert tail_of_rounds([quiet, disturbed, quiet]) == pytest.approx(1.5, rel=0.02)
 
 
 def test_runners_take_turns_in_another_order_each_round() -> None:

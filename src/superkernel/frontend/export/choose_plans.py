@@ -1,9 +1,10 @@
-"""frontend.export.choose_plans: a written package -> its manifest, without teams that are no faster than one core."""
+"""frontend.export.choose_plans: a written package -> its manifest, without needlessly large teams."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter_ns, sleep
@@ -16,8 +17,7 @@ from ...package.manifest import Manifest, PackagedLaunch, PackagedShape
 from ...package.model import load_model
 from ..gate_conditions import GateConditions
 
-_TEAM, _ALONE = "team", "one core"
-_WORTH_A_TEAM = 1.1  # a team occupies other cores: it must be so much faster than one core
+_WORTH_A_TEAM = 1.1  # a team occupies other cores: it must be so much faster than a smaller one, or than one core
 _WARM_UP_NS, _BURST_NS = 20_000_000, 2_000_000
 _BURSTS, _FEWEST_CALLS = 9, 3  # of each way to launch; in a burst
 # Seconds before another attempt, while a team seems no faster: another program may have had its processor for a moment,
@@ -26,7 +26,7 @@ _PAUSES_S = (0.0, 0.1, 2.1)
 _LOOKS, _LOOK_S = 5, 0.02
 _SMALL_BYTES = 1 << 19  # read and written by a launch; below, waking a team costs more than it saves
 
-Times = Mapping[str, Sequence[int]]  # nanoseconds, by the way to launch
+Times = Mapping[int, Sequence[int]]  # nanoseconds, by the number of cores
 
 
 @dataclass(frozen=True)
@@ -39,40 +39,53 @@ class ExampleCall:
 
 
 def choose_plans(folder: Path, manifest: Manifest, examples: Sequence[ExampleCall]) -> Manifest:
-    """Times each shape with its team and on one core, and keeps the plans of the faster.
+    """Times each shape on one core and with teams of every size that it has plans for, and keeps those up to the best.
 
-    Where other programs keep the machine busy, times mean nothing for later, and the sizes decide.
+    Where other programs keep the machine busy, times mean nothing for later, and the sizes of arguments decide.
     """
     wanted = [example for example in examples if any(map(_has_choice, _launches(manifest, example)))]
     if not wanted:
         return manifest
     if GateConditions.now().busy:
-        return _without_teams(manifest, {example.launch for example in wanted if _is_small(manifest, example)})
+        return _with_teams_up_to(manifest, {e.launch: 1 for e in wanted if _is_small(manifest, e)})
     try:
-        with load_model(folder, threads=1) as alone, load_model(folder) as team:
-            models = {_TEAM: team, _ALONE: alone}
-            measured = {example: _times(models, example, bool(manifest.states)) for example in wanted}
+        best = {example: best_cores(times) for example, times in _measured(folder, manifest, wanted).items()}
     except (UnsupportedError, LaunchError):  # no object for this processor, or inputs that the model refuses
         return manifest
-    slower = {example for example, times in measured.items() if not is_worth_a_team(times)}
-    if slower and lacks_processors():  # the team did not get them, and a later call decides again
-        slower = {example for example in slower if _is_small(manifest, example)}
-    return _without_teams(manifest, {example.launch for example in slower})
+    if 1 in best.values() and lacks_processors():  # teams did not get them, and a later call decides again
+        best = {example: cores for example, cores in best.items() if cores > 1 or _is_small(manifest, example)}
+    return _with_teams_up_to(manifest, {example.launch: cores for example, cores in best.items()})
 
 
-def _without_teams(manifest: Manifest, slower: Collection[str]) -> Manifest:
+def _measured(folder: Path, manifest: Manifest, wanted: Sequence[ExampleCall]) -> dict[ExampleCall, Times]:
+    """The times of each example on the sizes that it has plans for."""
+    sizes = {example: _team_sizes(manifest, example) for example in wanted}
+    with ExitStack() as opened:
+        counts = sorted({cores for found in sizes.values() for cores in found})
+        models = {cores: opened.enter_context(load_model(folder, threads=cores)) for cores in counts}
+        return {
+            example: _times({cores: models[cores] for cores in found}, example, bool(manifest.states))
+            for example, found in sizes.items()
+        }
+
+
+def _with_teams_up_to(manifest: Manifest, best: Mapping[str, int]) -> Manifest:
+    """`best`: the most cores that a launch keeps plans for; launches that it does not name keep all."""
     return replace(
         manifest,
         entries=tuple(
-            replace(entry, shapes=tuple(_revised(shape, slower) for shape in entry.shapes))
-            for entry in manifest.entries
+            replace(entry, shapes=tuple(_revised(shape, best) for shape in entry.shapes)) for entry in manifest.entries
         ),
     )
 
 
-def is_worth_a_team(times: Times) -> bool:
+def best_cores(times: Times) -> int:
     """By the least times: other programs disturb some of the samples."""
-    return min(times[_ALONE]) >= _WORTH_A_TEAM * min(times[_TEAM])
+    best, *larger = sorted(times)
+    for cores in larger:
+        if min(times[best]) >= _WORTH_A_TEAM * min(times[cores]):
+            best = cores
+    return best
 
 
 def lacks_processors() -> bool:
@@ -92,7 +105,7 @@ def runnable_threads() -> int:
         return 0
 
 
-def _times(models: Mapping[str, Any], example: ExampleCall, has_states: bool) -> Times:
+def _times(models: Mapping[int, Any], example: ExampleCall, has_states: bool) -> Times:
     """Per call, of bursts in turns: between the calls of a burst the threads of a team stay awake."""
 
     arguments = _as_arrays(example.tensors)
@@ -105,16 +118,16 @@ def _times(models: Mapping[str, Any], example: ExampleCall, has_states: bool) ->
         for model in models.values() if has_states else ():
             model.reset()
 
-    calls = {name: call(model) for name, model in models.items()}
+    calls = {cores: call(model) for cores, model in models.items()}
     for function in calls.values():
         _time_per_call(function, reset, _WARM_UP_NS)
-    times: dict[str, list[int]] = {name: [] for name in calls}
+    times: dict[int, list[int]] = {cores: [] for cores in calls}
     for pause_s in _PAUSES_S:
         sleep(pause_s)
         for _ in range(_BURSTS):
-            for name, function in calls.items():
-                times[name].append(_time_per_call(function, reset, _BURST_NS))
-        if is_worth_a_team(times):
+            for cores, function in calls.items():
+                times[cores].append(_time_per_call(function, reset, _BURST_NS))
+        if best_cores(times) > 1:
             break
     return times
 
@@ -152,9 +165,17 @@ def _has_choice(launch: PackagedLaunch) -> bool:
     return launch.plans[0].cores > 1 and launch.plans[-1].cores == 1
 
 
-def _revised(shape: PackagedShape, slower: Collection[str]) -> PackagedShape:
-    """Launches whose teams are slower keep their plans for one core."""
+def _team_sizes(manifest: Manifest, example: ExampleCall) -> list[int]:
+    """The numbers of cores that some launch of the example has a plan for."""
+    return sorted({plan.cores for launch in _launches(manifest, example) for plan in launch.plans})
+
+
+def _revised(shape: PackagedShape, best: Mapping[str, int]) -> PackagedShape:
+    """Launches without the plans for more cores than the best."""
     launches = (
-        replace(launch, plans=launch.plans[-1:]) if launch.object in slower else launch for launch in shape.launches
+        replace(launch, plans=tuple(plan for plan in launch.plans if plan.cores <= best[launch.object]))
+        if launch.object in best
+        else launch
+        for launch in shape.launches
     )
     return replace(shape, launches=tuple(launches))

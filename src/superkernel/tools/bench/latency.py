@@ -95,6 +95,11 @@ def ratio_of_rounds(times: Sequence[Times], others: Sequence[Times]) -> float:
     return ratio_by_round([float(np.median(part)) for part in times], [float(np.median(part)) for part in others])
 
 
+def tail_of_rounds(rounds: Sequence[Times]) -> float:
+    """The median of the rounds' p99 to p50: a round in which the machine was taken away does not decide."""
+    return float(np.median([np.percentile(part, 99) / np.median(part) for part in rounds]))
+
+
 def times_of_calls(call: Callable[[], object], calls: int, seconds: float = math.inf) -> Times:
     """Microseconds of each call. No call begins after so many seconds, except the first."""
     times = np.empty(calls)

@@ -17,6 +17,7 @@ from .latency import (
     latency_of,
     ratio_of_rounds,
     rounds_in_turns,
+    tail_of_rounds,
     times_in_turns,
     timing_of,
     together,
@@ -46,7 +47,7 @@ from .peers import CORES, OURS, prepare, suite
 BACK_TO_BACK, BUSY = "back to back", "two busy processes beside"
 RATE = 1000.0
 TRIAL_CALLS, TRIAL_ROUNDS = 200, 2  # to choose the number of threads of each runner
-TAIL_LIMIT = 2.0
+TAIL_LIMIT, ROUNDS_AT_RATE = 2.0, 6
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class Effort:
 
     calls: int = 10_000
     seconds: float = 4.0
+    calls_at_rate: int = 3000
     seconds_at_rate: float = 4.0
     seconds_beside_others: float = 3.0
     all_of_ours: bool = True  # our calls are not limited by seconds
@@ -65,7 +67,7 @@ class Effort:
 
 
 FULL = Effort()  # all workloads take less than 12 minutes on two cores
-QUICK = Effort(calls=500, frozen=False)
+QUICK = Effort(calls=500, calls_at_rate=100, frozen=False)
 
 
 def run(quick: bool = False, cores: int = CORES) -> Result:
@@ -149,12 +151,13 @@ def compare_at_rates(
         median = medians.get(name, medians[PACKAGE] if name in ours else 0.0)
         by_rate.setdefault(affordable_rate(median), {})[name] = runner
     for rate, group in sorted(by_rate.items(), reverse=True):
-        times = times_in_turns(group, effort.calls // 5, 2, rate, effort.seconds_at_rate, effort.settle)
-        record(result, workload.name, f"{rate:g} calls a second", group, times)
+        rounds = rounds_in_turns(
+            group, effort.calls_at_rate, ROUNDS_AT_RATE, rate, effort.seconds_at_rate, settle=effort.settle
+        )
+        record(result, workload.name, f"{rate:g} calls a second", group, together(rounds))
         for name in ours if rate == RATE else ():
-            tail = latency_of(workload.name, "", group[name], times[name]).tail
             label = f"{workload.name}: p99 to p50 at {rate:g} calls a second, {name}"
-            result.figures.append(Figure(label, tail, TAIL_LIMIT, False))
+            result.figures.append(Figure(label, tail_of_rounds(rounds[name]), TAIL_LIMIT, False))
     expected = tensors_of(workload.model(*workload.inputs))
     for package in from_c:
         result.checks[f"{workload.name}: {package.runner.name}, after calls at a rate"] = all(
