@@ -191,8 +191,8 @@ Calls at a rate are timed by a loop in C, for every runner: it sleeps until a ca
 the runner's function of Python (`PyObject_CallNoArgs`). A runner that is too slow for 1000 calls a second is measured
 at the largest of 100, 10, ... that leaves it idle for half of the time. Our package is also called by its C API
 (`sk_run_index`), with the default way to wait and with `wait="spin"`, where a thread of the model keeps its processor
-and runs short plans; beside them an empty function of Python and of C. The tail is the median of the tails of six rounds
-of 500 calls; the percentiles of all calls are in the data.
+and runs short plans; beside them an empty function of Python and of C. The tail is the median of the tails of six
+rounds of 500 calls; the percentiles of all calls are in the data.
 
 What a pause of a millisecond does on the 2-core machine, a virtual one whose processors are given to others while they
 are idle, p99 to p50 of single C functions: 16 us of dependent multiplications 1.1, which need no memory; reading 256 KB
