@@ -158,15 +158,15 @@ the calling thread alone; eager torch and Inductor keep their OpenMP teams, whos
 ## package: models compiled ahead of time
 
 `sk.export` and `sk.load_model` beside others that compile ahead of time, and beside torch: the time of a call from
-Python with arrays that are there. Peers are used in the way that is fastest from Python, each with the better of one
-thread and all:
+Python with arrays that are there. Peers are used in the way that is fastest from Python. Every runner is timed with
+one thread and with all, in the same rounds, and the better of the two counts:
 
 | peer | how |
 | --- | --- |
 | eager | the model as it is |
 | torch.compile | default settings |
 | AOTInductor | `aoti_compile_and_package`; the loader's `run`, without the wrapper that sorts arguments |
-| AOTInductor frozen | the same with `freezing`, and the number of threads that is better without |
+| AOTInductor frozen | the same with `freezing` |
 | ONNX Runtime | `torch.onnx.export(dynamo=True)`, inputs and outputs bound once, `run_with_iobinding` |
 | OpenVINO | the same file, hint LATENCY, float32, inputs set once, `infer()` |
 
@@ -175,8 +175,8 @@ its caches: as a state in our package, as buffers in torch. ONNX has no states: 
 be written are outputs, and writing them is not timed. Our call returns new arrays; bound outputs are overwritten.
 
 A table for each way of calling: back to back; at a fixed rate, asleep between calls; and back to back with two busy
-processes beside. Back to back are 10,000 calls of ours, and of a peer as many as take four seconds; the others are up
-to 2,000 calls. Cells are p50 / p99 / max of single calls in us, and the threads.
+processes beside. Back to back are 10,000 calls of ours, and of a peer as many as take three seconds; at a rate 3,000,
+beside others up to 2,000. Cells are p50 / p99 / max of single calls in us, and the threads.
 
 A ratio is the median of the ratios of ten rounds, of each round's medians. For seconds or minutes every runner with two
 threads takes 1.2 to 1.8 times as long on the virtual machine (ours of the encoder 430 us instead of 285, OpenVINO 600

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -14,6 +15,8 @@ from .measure import Latency, Timing, ratio_by_round
 
 SETTLE_S = 0.2  # before a runner's calls: threads of the runner before it spin for up to 0.1 s, then they sleep
 LEAD = 20  # calls before those that are timed
+
+Key = TypeVar("Key")
 
 
 @dataclass(frozen=True)
@@ -55,35 +58,35 @@ def times_in_turns(
     return together(rounds_in_turns(runners, calls, rounds, rate, seconds, settle=settle))
 
 
-def together(rounds: Mapping[str, Sequence[Times]]) -> dict[str, Times]:
+def together(rounds: Mapping[Key, Sequence[Times]]) -> dict[Key, Times]:
     return {name: np.concatenate(parts) for name, parts in rounds.items()}
 
 
 def rounds_in_turns(
-    runners: Mapping[str, TimedRunner],
+    runners: Mapping[Key, TimedRunner],
     calls: int,
     rounds: int,
     rate: float | None = None,
     seconds: float = math.inf,
-    unlimited: Collection[str] = (),
+    unlimited: Collection[Key] = (),
     settle: float = SETTLE_S,
-) -> dict[str, list[Times]]:
+) -> dict[Key, list[Times]]:
     """Every runner calls `calls` / `rounds` times a round, in another order each round; `rate`: calls a second.
 
     A runner that needs more than `seconds` for all makes fewer calls, except those that are `unlimited`.
     """
-    taken: dict[str, list[Times]] = {name: [] for name in runners}
+    taken: dict[Key, list[Times]] = {key: [] for key in runners}
     order = list(runners)
     for index in range(rounds):
-        for name in order[index % len(order) :] + order[: index % len(order)]:
-            runner = runners[name]
+        for key in order[index % len(order) :] + order[: index % len(order)]:
+            runner = runners[key]
             runner.enter()
             time.sleep(settle)
             for _ in range(LEAD):
                 runner.call()
-            limit = math.inf if name in unlimited else seconds / rounds
+            limit = math.inf if key in unlimited else seconds / rounds
             count = max(1, calls // rounds)
-            taken[name].append(
+            taken[key].append(
                 times_of_calls(runner.call, count, limit) if rate is None else runner.times_at_rate(count, rate, limit)
             )
             runner.leave()

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from . import first_call
@@ -46,7 +47,6 @@ from .peers import CORES, OURS, prepare, suite
 
 BACK_TO_BACK, BUSY = "back to back", "two busy processes beside"
 RATE = 1000.0
-TRIAL_CALLS, TRIAL_ROUNDS = 200, 2  # to choose the number of threads of each runner
 TAIL_LIMIT, ROUNDS_AT_RATE = 2.0, 6
 
 
@@ -55,7 +55,7 @@ class Effort:
     """How long a workload is measured. Seconds are those of one runner; slow ones make fewer calls."""
 
     calls: int = 10_000
-    seconds: float = 4.0
+    seconds: float = 3.0
     calls_at_rate: int = 3000
     seconds_at_rate: float = 4.0
     seconds_beside_others: float = 3.0
@@ -66,7 +66,7 @@ class Effort:
     peers_at_rate: bool = True
 
 
-FULL = Effort()  # all workloads take less than 12 minutes on two cores
+FULL = Effort()  # all workloads take less than 20 minutes on two cores
 QUICK = Effort(calls=500, calls_at_rate=100, frozen=False)
 
 
@@ -95,24 +95,31 @@ def missing_peers() -> list[str]:
 def compare(
     result: Result, item: PackageWorkload, folder: Path, effort: Effort, peers: Sequence[Prepared] | None = None
 ) -> None:
-    """Every runner is checked, its number of threads is chosen, and then all are timed in turns. None: all peers."""
+    """Every runner is checked and timed in turns, with one thread and with all; the better counts. None: all peers."""
     name, counts = item.workload.name, sorted({1, result.cores})
     torch.set_num_threads(result.cores)  # an export divides kernels for as many, and the runner before has left its own
     variants = [prepare_package(item.workload, folder / "model.sk", count) for count in counts]
     if peers is None:
         peers = [prepared for count in counts for prepared in prepare_peers(item, folder, count)]
     variants += peers
-    check(result, item, variants)
-    chosen = with_best_threads([prepared.runner for prepared in variants], effort.settle)
-    if AOT not in chosen:
+    if not any(prepared.runner.name == AOT for prepared in variants):
         result.notes.append(f"{name}: {AOT} was not measured: torch's loaders end the process on this machine")
-    elif effort.frozen and (frozen := prepare_ahead_of_time(item.workload, folder, chosen[AOT].threads, frozen=True)):
-        check(result, item, [frozen])
-        chosen[AOT_FROZEN] = frozen.runner
-    unlimited = [PACKAGE] if effort.all_of_ours else []
-    rounds = rounds_in_turns(
-        chosen, effort.calls, effort.rounds, seconds=effort.seconds, unlimited=unlimited, settle=effort.settle
+    elif effort.frozen:
+        frozen = [prepare_ahead_of_time(item.workload, folder, count, frozen=True) for count in counts]
+        variants += [prepared for prepared in frozen if prepared]
+    check(result, item, variants)
+    runners = {(prepared.runner.name, prepared.runner.threads): prepared.runner for prepared in variants}
+    measured = rounds_in_turns(
+        runners,
+        effort.calls,
+        effort.rounds,
+        seconds=effort.seconds,
+        unlimited=[key for key in runners if effort.all_of_ours and key[0] == PACKAGE],
+        settle=effort.settle,
     )
+    best = best_threads(measured)
+    chosen = {runner: runners[runner, threads] for runner, threads in best.items()}
+    rounds = {runner: measured[runner, threads] for runner, threads in best.items()}
     times = together(rounds)
     record(result, name, BACK_TO_BACK, chosen, times)
     ours, *theirs = (timing_of(runner, taken) for runner, taken in times.items())
@@ -188,16 +195,13 @@ def check(result: Result, item: PackageWorkload, variants: Sequence[Prepared]) -
             )
 
 
-def with_best_threads(runners: Sequence[TimedRunner], settle: float = SETTLE_S) -> dict[str, TimedRunner]:
-    """By name, each with the number of threads with which half of some calls, in turns, take the least time."""
-    named = {f"{runner.name}, {runner.threads}": runner for runner in runners}
-    times = times_in_turns(named, TRIAL_CALLS, TRIAL_ROUNDS, settle=settle)
-    best: dict[str, tuple[float, TimedRunner]] = {}
-    for runner, taken in zip(runners, times.values(), strict=True):
-        median = timing_of(runner.name, taken).median
-        if runner.name not in best or median < best[runner.name][0]:
-            best[runner.name] = median, runner
-    return {name: runner for name, (_, runner) in best.items()}
+def best_threads(measured: Mapping[tuple[str, int], Sequence[Times]]) -> dict[str, int]:
+    """By the name of a runner, the number of threads with the least median of the rounds' medians."""
+    medians = {key: float(np.median([np.median(times) for times in rounds])) for key, rounds in measured.items()}
+    best: dict[str, int] = {}
+    for name, threads in sorted(medians, key=lambda key: medians[key], reverse=True):
+        best[name] = threads
+    return {name: best[name] for name, _ in measured}
 
 
 def record(
