@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <superkernel/model.h>
@@ -42,16 +43,20 @@ static sk_context* make_context(sk_model* model) {
     return context;
 }
 
-static void add(sk_context* context) {
+static void add_every(sk_context* context, long pause_ns) {
+    const struct timespec pause = {0, pause_ns};
     float x[8], y[8];
     int i, call;
     for (call = 0; call < 100; ++call) {
+        if (pause_ns > 0) nanosleep(&pause, NULL);
         sk_tensor in = vector(x, SK_FLOAT32, kEight), out = vector(y, SK_FLOAT32, kEight);
         for (i = 0; i < 8; ++i) x[i] = (float)(i + call);
         CHECK(sk_run(context, "add", &in, &out) == SK_OK);
         for (i = 0; i < 8; ++i) CHECK(y[i] == (float)(11 * (7 - i) + call));
     }
 }
+
+static void add(sk_context* context) { add_every(context, 0); }
 
 static sk_status meet(sk_context* context) {
     int32_t x[2] = {1, 2}, y[2];
@@ -161,6 +166,24 @@ static void parallel(const char* path, int wait) {
     CHECK(sk_model_close(model) == SK_OK);
 }
 
+static void* run_steadily(void* model) {
+    sk_context* context = make_context((sk_model*)model);
+    add_every(context, 1000000);
+    CHECK(sk_context_destroy(context) == SK_OK);
+    return NULL;
+}
+
+/* Calls at a rate, by one thread and by two: the threads of the model wake up before the next one. */
+static void steady(const char* path) {
+    sk_model* model = open_model(path, SK_WAIT_BALANCED);
+    pthread_t other;
+    run_steadily(model);
+    CHECK(pthread_create(&other, NULL, run_steadily, model) == 0);
+    run_steadily(model);
+    CHECK(pthread_join(other, NULL) == 0);
+    CHECK(sk_model_close(model) == SK_OK);
+}
+
 /* Threads of OpenMP call the library, between parallel regions of their own. */
 static void with_openmp(const char* path) {
     sk_model* model = open_model(path, SK_WAIT_BALANCED);
@@ -238,6 +261,7 @@ int main(int count, char** words) {
     else if (strcmp(words[1], "fork") == 0) forked(words[2]);
     else if (strcmp(words[1], "left open") == 0) left_open(words[2]);
     else if (strcmp(words[1], "parallel") == 0) parallel(words[2], SK_WAIT_BALANCED), parallel(words[2], SK_WAIT_SLEEP);
+    else if (strcmp(words[1], "steady") == 0) steady(words[2]);
     else if (strcmp(words[1], "openmp") == 0) with_openmp(words[2]);
     else if (strcmp(words[1], "open") == 0) open_all(words + 2, count - 2, 0);
     else if (strcmp(words[1], "run") == 0) open_all(words + 2, count - 2, 1);

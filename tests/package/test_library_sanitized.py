@@ -54,7 +54,7 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build("address,undefined", tmp_path_factory.mktemp("checked"))
 
 
-@pytest.mark.parametrize("mode", ["busy", "fork", "parallel"])
+@pytest.mark.parametrize("mode", ["busy", "fork", "parallel", "steady"])
 def test_no_access_outside_and_nothing_undefined(checked: Path, mode: str, tmp_path: Path) -> None:
     # the search for leaks stops all threads, which are not there in the child of a fork
     variables = {"ASAN_OPTIONS": "detect_leaks=0"} if mode == "fork" else {}
@@ -119,5 +119,5 @@ def test_mutated_manifests_are_refused_with_a_sentence_each(tmp_path: Path) -> N
 def test_threads_have_no_data_race(tmp_path: Path) -> None:
     program = build("thread", tmp_path)
     package = write_package(tmp_path / "hand_made.sk", flags=("-fsanitize=thread", "-g"))
-    for mode in ("parallel", "busy"):
+    for mode in ("parallel", "steady", "busy"):
         runs_silently(program, mode, package)

@@ -151,8 +151,14 @@ SK_CALL_PATH uint64_t LaunchState::patience_for(Team& team) {
     if (team.wait_policy() == SK_WAIT_SPIN) return kSpinPatienceNs;
     const uint64_t begin = now_ns();
     const uint64_t pause = begin - std::min(begin, std::exchange(last_call_ns_, begin));
-    if (solo_ns < kShortNs && pause > kPauseNs && team.asleep()) return 0;
-    if (host::solo_before_region(code_.program)) return 0;
+    const uint64_t next = rhythm_.called(begin);
+    const bool crowded = host::solo_before_region(code_.program);
+    team.expect_call(crowded ? 0 : next);
+    if (crowded) return 0;
+    if (solo_ns < kShortNs && pause > kPauseNs && team.asleep()) {
+        if (next != 0) team.tell_expected();
+        return 0;
+    }
     return std::max(kShowUpNs, solo_ns / 2);
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "call_rhythm.h"
 #include "code.h"
 #include "superkernel/state.h"
 #include "team.h"
@@ -52,6 +53,7 @@ class LaunchState : public Launch {
     std::unique_ptr<Rendezvous[]> rendezvous_;
     std::unique_ptr<uint32_t[]> stamp_counts_;
     uint64_t last_call_ns_ = 0;
+    CallRhythm rhythm_;
     uint64_t last_end_ns_ = 0, last_run_ns_ = 0;  // SK_WAIT_SPIN
     int calls_in_a_row_ = 0;                      // without a pause between them
 };

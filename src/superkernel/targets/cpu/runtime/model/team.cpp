@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 #include <algorithm>
@@ -25,6 +26,12 @@ constexpr uint64_t kWarmPeriodNs = 50'000;   // between two looks at the memory 
 constexpr size_t kWarmBytes = 768 << 10;     // of memory that is kept warm: less than an L2 cache
 constexpr size_t kLineBytes = 64, kLinesPerPoll = 16;
 constexpr int kPollsPerClock = 64;           // looks between two readings of the clock
+constexpr uint64_t kSecondNs = 1'000'000'000;
+constexpr uint64_t kLeastEarlyNs = 50'000;   // before a call is expected, its threads are awake and spin,
+constexpr uint64_t kMostEarlyNs = 500'000;   // the earlier, the later timers have been
+constexpr uint64_t kForgetting = 1024;       // wake-ups, for lateness
+constexpr uint64_t kLateNs = 200'000;        // for so long after it was expected they go on
+constexpr uint64_t kTimerSlackNs = 1'000;    // of threads that wake up by themselves; the system's own is 50 us
 constexpr uint64_t kEndNs = 2'000'000'000;   // how long the end of the process waits for a call in progress
 constexpr int kNumberShift = 32, kCoresShift = 16;
 constexpr uint64_t kClosed = uint64_t(1) << 15, kCount = kClosed - 1;
@@ -70,9 +77,11 @@ void touch(const std::vector<MemoryRange>& ranges, Over over) {
     }
 }
 
-// Blocks while the word has the value; may return earlier.
-void futex_wait(std::atomic<uint32_t>& word, uint32_t value) {
-    syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0);
+// Blocks while the word has the value, until the time (0: as long as it takes); may return earlier.
+void futex_wait(std::atomic<uint32_t>& word, uint32_t value, uint64_t until_ns = 0) {
+    const timespec until{time_t(until_ns / kSecondNs), long(until_ns % kSecondNs)};
+    const timespec* const limit = until_ns == 0 ? nullptr : &until;
+    syscall(SYS_futex, &word, FUTEX_WAIT_BITSET_PRIVATE, value, limit, nullptr, FUTEX_BITSET_MATCH_ANY);
 }
 
 }  // namespace
@@ -130,7 +139,7 @@ void Team::stop() noexcept {
     FutexWord(call_, sleepers_).wake();
     timespec limit;
     clock_gettime(CLOCK_REALTIME, &limit);
-    limit.tv_sec += time_t(kEndNs / 1'000'000'000);
+    limit.tv_sec += time_t(kEndNs / kSecondNs);
     for (Worker& worker : threads_) {
         if (pthread_timedjoin_np(worker.thread, nullptr, &limit) != 0) pthread_detach(worker.thread);
     }
@@ -161,13 +170,14 @@ void Team::end_all() noexcept {
 
 void* Team::thread_main(void* data) {
     const Worker& worker = *static_cast<Worker*>(data);
+    prctl(PR_SET_TIMERSLACK, kTimerSlackNs, 0, 0, 0);
     worker.team->serve(worker.core);
     return nullptr;
 }
 
 // The number of the next call. Of threads that spin, the one that runs whole plans uses its time: what else runs on its
 // processor, and the neighbours of a virtual machine, take its caches line by line.
-uint32_t Team::await_call(uint32_t seen, int core) {
+uint32_t Team::await_call(uint32_t seen, int core, uint64_t& early_ns) {
     const auto called = [&] { return call_.load(std::memory_order_acquire) != seen; };
     switch (wait_) {
         case SK_WAIT_SPIN:
@@ -176,15 +186,47 @@ uint32_t Team::await_call(uint32_t seen, int core) {
             }
             break;
         case SK_WAIT_BALANCED:
-            if (spin(called, kSpinNs)) break;
-            [[fallthrough]];
+            if (!spin(called, kSpinNs)) await_balanced(seen, early_ns);
+            break;
         case SK_WAIT_SLEEP:
-            sleepers_.fetch_add(1);
-            while (call_.load() == seen) futex_wait(call_, seen);
-            sleepers_.fetch_sub(1);
+            while (!called()) sleep(seen, 0);
             break;
     }
     return call_.load(std::memory_order_acquire);
+}
+
+// Where calls have a rhythm, the thread wakes up before the next one: to be woken by its caller takes longer than many
+// calls, the more so in a virtual machine, and a team is as late as the last of its threads. Timers are late as well.
+void Team::await_balanced(uint32_t seen, uint64_t& early_ns) {
+    const auto called = [&] { return call_.load(std::memory_order_acquire) != seen; };
+    while (!called()) {
+        const uint64_t expected = expected_ns_.load(std::memory_order_relaxed), now = now_ns();
+        if (expected + kLateNs <= now) {
+            unaware_.fetch_add(1);
+            sleep(seen, 0);
+            unaware_.fetch_sub(1);
+        } else if (expected > now + early_ns) {
+            const uint64_t until = expected - early_ns;
+            sleep(seen, until);
+            const uint64_t awake = now_ns();
+            if (awake < until) continue;  // woken
+            const uint64_t wanted = std::min(kLeastEarlyNs + (awake - until), kMostEarlyNs);
+            early_ns = std::max(wanted, early_ns - early_ns / kForgetting);
+        } else if (spin(called, expected + kLateNs - now)) {
+            return;
+        }
+    }
+}
+
+// Until a call, or the time; may return earlier.
+void Team::sleep(uint32_t seen, uint64_t until_ns) {
+    sleepers_.fetch_add(1);
+    if (call_.load() == seen) futex_wait(call_, seen, until_ns);
+    sleepers_.fetch_sub(1);
+}
+
+void Team::tell_expected() {
+    if (unaware_.load(std::memory_order_relaxed) != 0) FutexWord(call_, sleepers_).wake();
 }
 
 // A system that takes idle processors for occupied ones, as the guest of a virtual machine does, wakes threads on the
@@ -218,8 +260,9 @@ bool Team::join_call(uint32_t number, int core) {
 
 void Team::serve(int core) {
     uint32_t seen = 0;
+    uint64_t early_ns = kLeastEarlyNs;  // by which this thread wakes up before an expected call
     for (;;) {
-        seen = await_call(seen, core);
+        seen = await_call(seen, core, early_ns);
         if (ending_.load()) return;
         if (!join_call(seen, core)) continue;
         work_(data_, core);

@@ -30,6 +30,11 @@ class Team {
     bool is_here() const { return generation_ == fork_generation(); }  // false: its threads are in the parent of a fork
     bool asleep() const { return sleepers_.load(std::memory_order_relaxed) != 0; }
 
+    // SK_WAIT_BALANCED: a call is expected then, and threads that sleep wake up shortly before. 0: none is.
+    void expect_call(uint64_t at_ns) { expected_ns_.store(at_ns, std::memory_order_relaxed); }
+    // For a call that does not use the threads: those that sleep until they are woken learn what is expected.
+    void tell_expected();
+
     // Calls work(data, core) on `cores` threads, core 0 on this one, and returns when all have returned. False: nothing was
     // run, because other calls have the threads, or they did not arrive within `patience_ns` (0: wait as long as it takes).
     bool run(int cores, Work work, void* data, uint64_t patience_ns);
@@ -53,7 +58,9 @@ class Team {
     void stop() noexcept;
     static void* thread_main(void* worker);
     void serve(int core);
-    uint32_t await_call(uint32_t seen, int core);
+    uint32_t await_call(uint32_t seen, int core, uint64_t& early_ns);
+    void await_balanced(uint32_t seen, uint64_t& early_ns);
+    void sleep(uint32_t seen, uint64_t until_ns);
     void keep_off(int processor);
     bool join_call(uint32_t number, int core);
     bool take_threads(std::unique_lock<std::mutex>& hold, uint64_t patience_ns);
@@ -74,6 +81,8 @@ class Team {
 
     alignas(kApart) std::atomic<uint32_t> call_{0};  // the number of the last call; threads sleep on it
     std::atomic<uint32_t> sleepers_{0};
+    std::atomic<uint32_t> unaware_{0};  // of the sleepers: those that expect no call
+    std::atomic<uint64_t> expected_ns_{0};
     std::atomic<bool> ending_{false};
     // the number of a call, its cores, how many threads have joined, whether it went on without them
     alignas(kApart) std::atomic<uint64_t> formation_{0};
