@@ -8,9 +8,10 @@
 
 namespace {
 
-constexpr int kBlock = 4;  // outputs that are computed together
+// Outputs that are computed together: as many sums as keep the multipliers busy. Images are often multiples of 7 wide.
+constexpr int kBlock = kRegisters == 32 ? 7 : 4;
 
-// The rows of taps of a line that are inside of the image: where each begins for column 0, and its first tap.
+// The rows of taps that are inside of the image: where each begins for column 0, and its first tap.
 template <class T>
 struct TapRows {
     static constexpr int64_t kMost = 32;
@@ -49,32 +50,43 @@ SK_INLINE void store_channels(T* to, Vector value, int64_t channels) {
     for (int64_t i = 0; i < channels; ++i) from_float(some[i], to[i]);
 }
 
-// The kBlock outputs from `column` on. The first `Before` columns of what they read are outside of the image, and the
-// last `Behind`.
+// Adds a row of taps to the sums of a block; `at` is what the first tap of its first output meets.
 template <int Filter, int Stride, bool Whole, int Before, int Behind, class T>
-SK_INLINE void compute_block(const WindowLine<T>& part, int64_t column) {
+SK_INLINE void add_row(const T* at, int64_t pixel, int64_t channels, const float* factors, Vector (&sums)[kBlock]) {
     constexpr int kRead = (kBlock - 1) * Stride + Filter;
-    const int64_t pixel = part.pixel, first = part.channel + column * Stride * pixel, rows = part.rows->count;
+    Vector inputs[kRead];
+    SK_UNROLL
+    for (int i = Before; i < kRead - Behind; ++i) {
+        inputs[i] = load_channels<Whole>(at + i * pixel, channels);
+        pin_register(inputs[i]);
+    }
+    SK_UNROLL
+    for (int x = 0; x < Filter; ++x) {
+        Vector factor = load(factors + x * kTileColumns);
+        pin_register(factor);
+        SK_UNROLL
+        for (int i = 0; i < kBlock; ++i) {
+            const int read = i * Stride + x;
+            if (read >= Before && read < kRead - Behind) sums[i] = multiply_add(inputs[read], factor, sums[i]);
+        }
+    }
+}
+
+// The kBlock outputs of a line from `column` on. The first `Before` columns of what they read are outside of the image,
+// and the last `Behind`. `Rows`: of taps; 0: as many as there are.
+template <int Filter, int Stride, int Rows, bool Whole, int Before, int Behind, class T>
+SK_INLINE void compute_block(const WindowLine<T>& part, int64_t column) {
+    const int64_t first = part.channel + column * Stride * part.pixel;
     Vector sums[kBlock] = {};
-    for (int64_t row = 0; row < rows; ++row) {
-        const T* at = part.rows->input[row] + first;
-        const float* factors = part.factors + part.rows->filter[row];
-        Vector inputs[kRead];
+    const auto add = [&](int64_t row) {
+        add_row<Filter, Stride, Whole, Before, Behind>(part.rows->input[row] + first, part.pixel, part.channels,
+                                                       part.factors + part.rows->filter[row], sums);
+    };
+    if (Rows > 0) {
         SK_UNROLL
-        for (int i = Before; i < kRead - Behind; ++i) {
-            inputs[i] = load_channels<Whole>(at + i * pixel, part.channels);
-            pin_register(inputs[i]);
-        }
-        SK_UNROLL
-        for (int x = 0; x < Filter; ++x) {
-            Vector factor = load(factors + x * kTileColumns);
-            pin_register(factor);
-            SK_UNROLL
-            for (int i = 0; i < kBlock; ++i) {
-                const int read = i * Stride + x;
-                if (read >= Before && read < kRead - Behind) sums[i] = multiply_add(inputs[read], factor, sums[i]);
-            }
-        }
+        for (int row = 0; row < Rows; ++row) add(row);
+    } else {
+        for (int64_t row = 0; row < part.rows->count; ++row) add(row);
     }
     T* out = part.out + column * part.out_step;
     const Vector added = load(part.bias);
@@ -84,51 +96,56 @@ SK_INLINE void compute_block(const WindowLine<T>& part, int64_t column) {
 
 // An output for which any column of the filter may be outside.
 template <bool Whole, class T>
-SK_INLINE void compute_border(const Axis& columns, const WindowLine<T>& part, int64_t column) {
+SK_NOINLINE void compute_border(const Axis& columns, const WindowLine<T>& part, int64_t column) {
     const TapRange taps = taps_inside(columns, column);
+    const int64_t first = part.channel + column * columns.stride * part.pixel;
     Vector sum = {};
     for (int64_t row = 0; row < part.rows->count; ++row) {
-        const T* at = part.rows->input[row] + part.channel + column * columns.stride * part.pixel;
+        const T* at = part.rows->input[row] + first;
         const float* factors = part.factors + part.rows->filter[row];
         for (int64_t x = taps.begin; x < taps.end; ++x)
             sum = multiply_add(load_channels<Whole>(at + x * part.pixel, part.channels),
                                load(factors + x * kTileColumns), sum);
     }
-    store_channels<Whole>(part.out + column * part.out_step, sum + load(part.bias), part.channels);
+    T* out = part.out + column * part.out_step;
+    store_channels<Whole>(out, sum + load(part.bias), part.channels);
 }
 
-// The last block of a line ends with it, and may compute outputs again that the block before it has.
-template <int Filter, int Stride, bool Whole, class T>
-SK_NOINLINE void compute_blocks(const Images& images, const WindowLine<T> part) {
+// Blocks at the ends of a line and of its interior may compute outputs again that the block before them has.
+template <int Filter, int Stride, int Rows, bool Whole, class T>
+SK_NOINLINE void compute_blocks(const Images& images, const WindowLine<T>& part) {
     constexpr int kHalf = Filter / 2;
     const Axis& columns = images.axes[2];
     const Range inner = images.inner;
+    // Columns outside of the image: those of the last output, and whether only the first or last block has any.
     const int64_t behind = (columns.out - 1) * Stride - columns.padding + Filter - columns.input;
-    // Outputs of the first or last block that have columns outside: fewer than a block has.
+    const bool has_first = columns.padding == kHalf && inner.end >= kBlock;
     const bool has_last = behind > 0 && behind <= kHalf && columns.out - kBlock >= inner.begin;
+    const int64_t end = has_last ? columns.out - kBlock : columns.out;  // of what is computed before the last block
     int64_t column = 0;
-    if (columns.padding == kHalf && inner.end >= kBlock) {
-        compute_block<Filter, Stride, Whole, kHalf, 0>(part, 0);
+    if (has_first) {
+        compute_block<Filter, Stride, Rows, Whole, kHalf, 0>(part, 0);
         column = kBlock;
+    } else if (columns.out == kBlock && columns.padding == kHalf && behind == kHalf) {
+        return compute_block<Filter, Stride, Rows, Whole, kHalf, kHalf>(part, 0);
     }
     for (; column < inner.begin; ++column) compute_border<Whole>(columns, part, column);
     for (; column + kBlock <= inner.end; column += kBlock)
-        compute_block<Filter, Stride, Whole, 0, 0>(part, column);
-    if (has_last && behind == 1) return compute_block<Filter, Stride, Whole, 0, 1>(part, columns.out - kBlock);
-    if (has_last) return compute_block<Filter, Stride, Whole, 0, kHalf>(part, columns.out - kBlock);
-    if (column < inner.end && inner.end - kBlock >= inner.begin) {
-        compute_block<Filter, Stride, Whole, 0, 0>(part, inner.end - kBlock);
+        compute_block<Filter, Stride, Rows, Whole, 0, 0>(part, column);
+    if (column < least(end, inner.end) && inner.end - kBlock >= inner.begin) {
+        compute_block<Filter, Stride, Rows, Whole, 0, 0>(part, inner.end - kBlock);
         column = inner.end;
     }
-    for (; column < columns.out; ++column) compute_border<Whole>(columns, part, column);
+    for (; column < end; ++column) compute_border<Whole>(columns, part, column);
+    if (has_last && behind == 1) return compute_block<Filter, Stride, Rows, Whole, 0, 1>(part, end);
+    if (has_last) return compute_block<Filter, Stride, Rows, Whole, 0, kHalf>(part, end);
 }
 
-template <int Filter, class T>
+template <int Filter, int Stride, class T>
 SK_INLINE void compute_part(const Images& images, const WindowLine<T>& part) {
-    const bool whole = part.channels == kLanes;
-    if (images.axes[2].stride == 1)
-        return whole ? compute_blocks<Filter, 1, true>(images, part) : compute_blocks<Filter, 1, false>(images, part);
-    return whole ? compute_blocks<Filter, 2, true>(images, part) : compute_blocks<Filter, 2, false>(images, part);
+    if (part.channels < kLanes) return compute_blocks<Filter, Stride, 0, false>(images, part);
+    if (part.rows->count == Filter) return compute_blocks<Filter, Stride, Filter, true>(images, part);
+    return compute_blocks<Filter, Stride, 0, true>(images, part);
 }
 
 SK_INLINE bool fits_blocks(const Images& images) {
@@ -154,9 +171,9 @@ SK_NOINLINE void compute_line_in_blocks(const Images& images, const Line<T>& lin
             &rows, c, least(kLanes, filters.channels - c), line.out + c, images.of_input.axis[2],
             images.of_out.axis[2], filters.at(c), filters.bias + c};
         if (axes[2].filter == 3)
-            compute_part<3>(images, part);
+            axes[2].stride == 1 ? compute_part<3, 1>(images, part) : compute_part<3, 2>(images, part);
         else
-            compute_part<5>(images, part);
+            axes[2].stride == 1 ? compute_part<5, 1>(images, part) : compute_part<5, 2>(images, part);
     }
 }
 
