@@ -146,7 +146,7 @@ def _with_last_channels(image: Any) -> Any:
     size, stride = image.get_size(), image.get_stride()
     if size[1] != 1 or stride[1] == 1:
         return image
-    return as_strided(image, size, [stride[0], 1, *stride[2:]])
+    return as_strided(image, size, [stride[0], 1, *stride[2:]], image.get_layout().offset)
 
 
 def _store_channel_scales() -> None:
