@@ -83,7 +83,7 @@ SK_NOINLINE void compute_columns(const Images& images, const Line<T>& line, int6
 
 template <class T>
 SK_NOINLINE void compute_line(const Images& images, const Line<T>& line, const PartFilters& filters) {
-    if (fits_blocks(images)) return compute_line_in_blocks(images, line, filters);
+    if (fits_blocks(images, line)) return compute_line_in_blocks(images, line, filters);
     const Axis& columns = images.axes[2];
     const Range inner = images.inner;
     const TapRange all = {0, columns.filter};

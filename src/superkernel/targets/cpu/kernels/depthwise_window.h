@@ -12,47 +12,38 @@ namespace {
 constexpr int kBlock = kRegisters == 32 ? 7 : 4;
 
 // The rows of taps that are inside of the image: where each begins for column 0, and its first tap.
-template <class T>
 struct TapRows {
     static constexpr int64_t kMost = 32;
     int64_t count;
-    const T* input[kMost];
+    const float* input[kMost];
     int64_t filter[kMost];
 };
 
 // One line of outputs for up to kLanes channels; `rows` are those of channel 0.
-template <class T>
 struct WindowLine {
-    const TapRows<T>* rows;
+    const TapRows* rows;
     int64_t channel, channels;
-    T* out;
+    float* out;
     int64_t pixel, out_step;
     const float *factors, *bias;  // taps are kTileColumns apart
 };
 
-template <bool Whole, class T>
-SK_INLINE Vector load_channels(const T* from, int64_t channels) {
-    if (Whole) return load_floats(from);
-    T some[kLanes] = {};
-    for (int64_t i = 0; i < channels; ++i) some[i] = from[i];
-    return load_floats(some);
-}
 template <bool Whole>
 SK_INLINE Vector load_channels(const float* from, int64_t channels) {
     return Whole ? load(from) : load_partial(from, channels);
 }
 
-template <bool Whole, class T>
-SK_INLINE void store_channels(T* to, Vector value, int64_t channels) {
-    if (Whole) return store_floats(to, value);
+template <bool Whole>
+SK_INLINE void store_channels(float* to, Vector value, int64_t channels) {
+    if (Whole) return store(to, value);
     alignas(64) float some[kLanes];
     store(some, value);
-    for (int64_t i = 0; i < channels; ++i) from_float(some[i], to[i]);
+    for (int64_t i = 0; i < channels; ++i) to[i] = some[i];
 }
 
 // Adds a row of taps to the sums of a block; `at` is what the first tap of its first output meets.
-template <int Filter, int Stride, bool Whole, int Before, int Behind, class T>
-SK_INLINE void add_row(const T* at, int64_t pixel, int64_t channels, const float* factors, Vector (&sums)[kBlock]) {
+template <int Filter, int Stride, bool Whole, int Before, int Behind>
+SK_INLINE void add_row(const float* at, int64_t pixel, int64_t channels, const float* factors, Vector (&sums)[kBlock]) {
     constexpr int kRead = (kBlock - 1) * Stride + Filter;
     Vector inputs[kRead];
     SK_UNROLL
@@ -74,8 +65,8 @@ SK_INLINE void add_row(const T* at, int64_t pixel, int64_t channels, const float
 
 // The kBlock outputs of a line from `column` on. The first `Before` columns of what they read are outside of the image,
 // and the last `Behind`. `Rows`: of taps; 0: as many as there are.
-template <int Filter, int Stride, int Rows, bool Whole, int Before, int Behind, class T>
-SK_INLINE void compute_block(const WindowLine<T>& part, int64_t column) {
+template <int Filter, int Stride, int Rows, bool Whole, int Before, int Behind>
+SK_INLINE void compute_block(const WindowLine& part, int64_t column) {
     const int64_t first = part.channel + column * Stride * part.pixel;
     Vector sums[kBlock] = {};
     const auto add = [&](int64_t row) {
@@ -88,32 +79,32 @@ SK_INLINE void compute_block(const WindowLine<T>& part, int64_t column) {
     } else {
         for (int64_t row = 0; row < part.rows->count; ++row) add(row);
     }
-    T* out = part.out + column * part.out_step;
+    float* out = part.out + column * part.out_step;
     const Vector added = load(part.bias);
     SK_UNROLL
     for (int i = 0; i < kBlock; ++i) store_channels<Whole>(out + i * part.out_step, sums[i] + added, part.channels);
 }
 
 // An output for which any column of the filter may be outside.
-template <bool Whole, class T>
-SK_NOINLINE void compute_border(const Axis& columns, const WindowLine<T>& part, int64_t column) {
+template <bool Whole>
+SK_NOINLINE void compute_border(const Axis& columns, const WindowLine& part, int64_t column) {
     const TapRange taps = taps_inside(columns, column);
     const int64_t first = part.channel + column * columns.stride * part.pixel;
     Vector sum = {};
     for (int64_t row = 0; row < part.rows->count; ++row) {
-        const T* at = part.rows->input[row] + first;
+        const float* at = part.rows->input[row] + first;
         const float* factors = part.factors + part.rows->filter[row];
         for (int64_t x = taps.begin; x < taps.end; ++x)
             sum = multiply_add(load_channels<Whole>(at + x * part.pixel, part.channels),
                                load(factors + x * kTileColumns), sum);
     }
-    T* out = part.out + column * part.out_step;
+    float* out = part.out + column * part.out_step;
     store_channels<Whole>(out, sum + load(part.bias), part.channels);
 }
 
 // Blocks at the ends of a line and of its interior may compute outputs again that the block before them has.
-template <int Filter, int Stride, int Rows, bool Whole, class T>
-SK_NOINLINE void compute_blocks(const Images& images, const WindowLine<T>& part) {
+template <int Filter, int Stride, int Rows, bool Whole>
+SK_NOINLINE void compute_blocks(const Images& images, const WindowLine& part) {
     constexpr int kHalf = Filter / 2;
     const Axis& columns = images.axes[2];
     const Range inner = images.inner;
@@ -141,24 +132,31 @@ SK_NOINLINE void compute_blocks(const Images& images, const WindowLine<T>& part)
     if (has_last) return compute_block<Filter, Stride, Rows, Whole, 0, kHalf>(part, end);
 }
 
-template <int Filter, int Stride, class T>
-SK_INLINE void compute_part(const Images& images, const WindowLine<T>& part) {
+template <int Filter, int Stride>
+SK_INLINE void compute_part(const Images& images, const WindowLine& part) {
     if (part.channels < kLanes) return compute_blocks<Filter, Stride, 0, false>(images, part);
-    if (part.rows->count == Filter) return compute_blocks<Filter, Stride, Filter, true>(images, part);
+    constexpr int kUnrolled = Filter == 3 ? 3 : 0;  // rows of taps; more would be much code
+    if (part.rows->count == kUnrolled) return compute_blocks<Filter, Stride, kUnrolled, true>(images, part);
     return compute_blocks<Filter, Stride, 0, true>(images, part);
 }
 
-SK_INLINE bool fits_blocks(const Images& images) {
+template <class T>
+SK_INLINE bool fits_blocks(const Images&, const Line<T>&) {
+    return false;  // blocks of other types would convert elements one by one
+}
+SK_INLINE bool fits_blocks(const Images& images, const Line<float>&) {
     const Axis* axes = images.axes;
     return (axes[2].filter == 3 || axes[2].filter == 5) && axes[2].dilation == 1 && axes[2].stride <= 2 &&
-           axes[0].filter * axes[1].filter <= TapRows<float>::kMost;
+           axes[0].filter * axes[1].filter <= TapRows::kMost;
 }
 
 template <class T>
-SK_NOINLINE void compute_line_in_blocks(const Images& images, const Line<T>& line, const PartFilters& filters) {
+SK_INLINE void compute_line_in_blocks(const Images&, const Line<T>&, const PartFilters&) {}
+SK_NOINLINE inline void compute_line_in_blocks(const Images& images, const Line<float>& line,
+                                               const PartFilters& filters) {
     const Axis* axes = images.axes;
     const int64_t depth = axes[0].dilation * images.of_input.axis[0], row = axes[1].dilation * images.of_input.axis[1];
-    TapRows<T> rows;
+    TapRows rows;
     rows.count = 0;
     for (int64_t z = line.depths.begin; z < line.depths.end; ++z) {
         for (int64_t y = line.rows.begin; y < line.rows.end; ++y, ++rows.count) {
@@ -167,7 +165,7 @@ SK_NOINLINE void compute_line_in_blocks(const Images& images, const Line<T>& lin
         }
     }
     for (int64_t c = 0; c < filters.channels; c += kLanes) {
-        const WindowLine<T> part = {
+        const WindowLine part = {
             &rows, c, least(kLanes, filters.channels - c), line.out + c, images.of_input.axis[2],
             images.of_out.axis[2], filters.at(c), filters.bias + c};
         if (axes[2].filter == 3)
