@@ -151,3 +151,9 @@ def test_division_by_zero_is_thrown_where_it_happens() -> None:
 def test_a_failed_check_names_the_kernel_and_no_file_of_the_build() -> None:
     source = kernel_source("cpp_fused_mul_0", outline(kernel(SHARED), THREADS))
     assert source.functions.startswith('#line 1 "fused_mul_0"\n')
+
+
+def test_pointers_are_restricted_on_request() -> None:
+    plain, restricted = (kernel_source("cpp_mul_0", outline(kernel(SHARED), THREADS), word) for word in (False, True))
+    assert "__restrict__" not in plain.functions and plain.symbols != restricted.symbols
+    assert restricted.functions.count("* __restrict__ ") == 2

@@ -214,6 +214,20 @@ def test_inductor_remembers_which_instruction_sets_work(monkeypatch: pytest.Monk
         assert cpu_vec_isa.pick_vec_isa() in cpu_vec_isa.supported_vec_isa_list
 
 
+@pytest.mark.parametrize("view", [False, True])
+def test_images_of_one_channel_give_channels_that_are_neighbours(view: bool) -> None:
+    def function(x, filters):
+        return torch.nn.functional.conv2d(x[1:, 1:] if view else x.sin(), filters, padding=1).relu()
+
+    sizes = (2, 2, 9, 9) if view else (1, 1, 9, 9)
+    module, inputs = traced(function, torch.randn(sizes), torch.randn(8, 1, 3, 3))
+    program = trace_program(inductor.generate_program(module, inputs, inductor_config(THREADS)), inputs, DIALECT)
+    (call,) = (call for call in program.calls if isinstance(call, LibraryCall))
+    (result,) = call.results
+    assert result is not None and result.strides[1] == 1
+    assert call.args[0].offset == (3 * 81 * 4 if view else 0)
+
+
 def test_filters_stay_where_they_are_and_scales_of_a_batch_norm_are_stored() -> None:
     channels, functional = 24, torch.nn.functional
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,7 +22,7 @@ from .cpp_outline import OutlinedKernel, outline, parameters_of
 from .cpp_parser import OutlineError
 from .inductor import MATMULS, GeneratedProgram, generate_program
 from .lowering_cache import cached_program
-from .program_trace import KernelCall, KernelText, ProgramTrace, kernel_argument
+from .program_trace import KernelCall, KernelText, ProgramTrace, TracedTensor, kernel_argument
 from .protocol import KernelOps, LoweredProgram
 from .trace_program import ProgramDialect, trace_program
 
@@ -111,8 +112,10 @@ class CppKernels:
 
     def compile(self, target: ModelSupport, scratch: ScratchBuffers, cache: Cache) -> KernelOps:
         flags = cached_compiler_flags(target.machine_key(), target.march, cache)
-        used = dict.fromkeys(call.kernel for call in self.trace.calls if isinstance(call, KernelCall))
-        sources = {name: kernel_source(_readable(name), self.outlined[name]) for name in used}
+        calls = [call for call in self.trace.calls if isinstance(call, KernelCall)]
+        used = dict.fromkeys(call.kernel for call in calls)
+        shared = {call.kernel for call in calls if _writes_shared_memory(call, self.trace.kernels[call.kernel])}
+        sources = {name: kernel_source(_readable(name), self.outlined[name], name not in shared) for name in used}
         texts = [(source.includes, source.functions) for source in sources.values()]
         objects = target.compile_generated(texts, flags.flags)
         kernels: dict[str, list[SubKernel]] = {}
@@ -136,6 +139,18 @@ class CppKernels:
             return ops
 
         return ops_of
+
+
+def _writes_shared_memory(call: KernelCall, kernel: KernelText) -> bool:
+    """Whether a kernel writes memory that two of its arguments lie in: its loads then cannot move over its stores."""
+    written = [not parameter.const for parameter in parameters_of(kernel.source)]
+    arguments = [
+        (argument.storage, writes)
+        for argument, writes in zip(call.args, written, strict=True)
+        if isinstance(argument, TracedTensor)
+    ]
+    uses = Counter(storage for storage, _ in arguments)
+    return any(writes and uses[storage] > 1 for storage, writes in arguments)
 
 
 def _readable(kernel: str) -> str:

@@ -26,9 +26,9 @@ class KernelSource:
     symbols: tuple[str, ...]  # by part
 
 
-def kernel_source(name: str, outlined: OutlinedKernel) -> KernelSource:
-    """C++ for all parts; `name` makes the symbols readable."""
-    bodies = [_body(part) for part in outlined.parts]
+def kernel_source(name: str, outlined: OutlinedKernel, restrict: bool = False) -> KernelSource:
+    """C++ for all parts; `name` makes the symbols readable. `restrict`: no other pointer reaches what one writes."""
+    bodies = [_body(part, "* __restrict__" if restrict else "*") for part in outlined.parts]
     identity = digest(outlined.includes, *bodies)[:10]
     readable = re.sub(r"\W", "_", name.removeprefix(KERNEL_PREFIX))[:60]
     parts = [""] if len(bodies) == 1 else [f"_part{number}" for number in range(1, len(bodies) + 1)]
@@ -39,10 +39,10 @@ def kernel_source(name: str, outlined: OutlinedKernel) -> KernelSource:
     return KernelSource(includes, functions, symbols)
 
 
-def _body(part: KernelPart) -> str:
+def _body(part: KernelPart, star: str) -> str:
     """Parameters and statements. An exception must not leave a sub-kernel: sk::fail stops the launch, naming the op."""
     parameters = [
-        f"{'const ' if parameter.const else ''}{parameter.ctype}{'*' if parameter.pointer else ''} {parameter.name}"
+        f"{'const ' if parameter.const else ''}{parameter.ctype}{star if parameter.pointer else ''} {parameter.name}"
         for parameter in part.parameters
     ]
     if part.workspace:

@@ -133,10 +133,20 @@ def _keep_filters() -> None:
         image.realize()
         filters.realize()
         if rank in layouts:
-            image = layouts[rank](image)
+            image = _with_last_channels(layouts[rank](image))
         return library_call(image, filters, *args, **kwargs)
 
     lowerings[convolution] = lower_convolution
+
+
+def _with_last_channels(image: Any) -> Any:
+    """A single channel fits both layouts; its stride says which of them the result gets."""
+    from torch._inductor.lowering import as_strided
+
+    size, stride = image.get_size(), image.get_stride()
+    if size[1] != 1 or stride[1] == 1:
+        return image
+    return as_strided(image, size, [stride[0], 1, *stride[2:]], image.get_layout().offset)
 
 
 def _store_channel_scales() -> None:

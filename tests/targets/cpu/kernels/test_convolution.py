@@ -135,6 +135,71 @@ def test_depthwise(
     check(launch, x, weight, random(channels * multiplier), [step] * 2, padding, [1, 1], channels, planes=planes)
 
 
+@st.composite
+def short_filters(draw: st.DrawFn) -> dict[str, Any]:
+    """Depthwise filters of three and five columns, where blocks begin and end in every way."""
+    columns, stride, dilation = draw(st.sampled_from([3, 5])), draw(st.integers(1, 2)), draw(st.integers(1, 2))
+    depth, rows = draw(st.integers(1, 2)), draw(st.integers(1, 3))
+    sizes = [draw(st.integers(depth, 3)), draw(st.integers(rows, 5)), draw(st.integers(1, 20))]
+    padding = [draw(st.integers(0, 1)), draw(st.integers(0, 3)), draw(st.integers(0, 6))]
+    assume(sizes[2] + 2 * padding[2] >= columns and sizes[1] + 2 * padding[1] > dilation * (rows - 1))
+    channels = draw(st.sampled_from([3, 16, 21, 70]))
+    axes = draw(st.sampled_from([2, 3]))
+    sizes, padding, kernel = sizes[-axes:], padding[-axes:], [depth, rows, columns][-axes:]
+    dtype = draw(st.sampled_from([torch.float32, torch.float32, torch.bfloat16]))
+    return {
+        "x": channels_last(random(2, channels, *sizes).to(dtype)),
+        "weight": random(channels, 1, *kernel).to(dtype),
+        "bias": random(channels).to(dtype) if draw(st.booleans()) else None,
+        "stride": [1] * (axes - 1) + [stride],
+        "padding": padding,
+        "dilation": [1, dilation, 1][-axes:],
+        "groups": channels,
+    }
+
+
+@settings(max_examples=min(40, settings().max_examples))
+@given(problem=short_filters())
+def test_depthwise_filters_of_few_columns(launch: Launcher, problem: dict[str, Any]) -> None:
+    check(launch, **problem)
+
+
+@pytest.mark.conformance
+@settings(max_examples=300)
+@given(problem=short_filters())
+def test_many_depthwise_filters_of_few_columns(launch: Launcher, problem: dict[str, Any]) -> None:
+    check(launch, **problem)
+
+
+@pytest.mark.parametrize("columns", [3, 5])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_depthwise_taps_outside_of_the_image_are_not_multiplied(launch: Launcher, columns: int, stride: int) -> None:
+    """Infinity times the zeros of a padding would be no number."""
+    x, weight = channels_last(random(1, 20, 6, 13).abs()), random(20, 1, 3, columns).abs()
+    weight[..., 0] = weight[..., -1] = float("inf")
+    wanted = torch.nn.functional.conv2d(x, weight[..., 1:-1], stride=stride, padding=(1, columns // 2), groups=20)
+    steps = [stride] * 2, [1, columns // 2], [1, 1], False, [0, 0], 20
+    out = channels_last(torch.empty(1, 20, (6 - 1) // stride + 1, (13 - 1) // stride + 1))
+    launch(convolution.convolution, 1, x, weight, None, *steps, out=out)
+    assert not out.isnan().any() and out[..., 1:-1].isinf().all() and wanted.isfinite().all()
+
+
+@pytest.mark.parametrize("planes", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "kernel", "groups"),
+    [((1, 28, 28), (3, 3), 1), ((3, 24, 900), (3, 5), 1), ((1, 1, 13000), (1, 3), 1), ((6, 9, 50), (3, 3), 2)],
+)
+def test_patches_of_few_channels(
+    launch: Launcher, shape: tuple[int, int, int], kernel: tuple[int, int], groups: int, planes: bool
+) -> None:
+    """Padded lines that fit the scratch memory at once, in several turns, and not at all."""
+    x, weight = channels_last(random(1, *shape)), random(34, shape[0] // groups, *kernel)
+    padding = [kernel[0] // 2, kernel[1] // 2]
+    for stride, dilation in ((1, 1), (2, 1), (1, 2)):
+        steps = [stride] * 2, [step * dilation for step in padding], [1, dilation]
+        check(launch, x, weight, random(34), *steps, groups=groups, planes=planes)
+
+
 def test_elements_of_16_bits_are_rounded_once(launch: Launcher) -> None:
     x, weight, bias = (tensor.bfloat16() for tensor in (random(1, 20, 9, 12), random(20, 20, 3, 3), random(20)))
     check(launch, channels_last(x), weight, bias, [1, 1], [1, 1], [1, 1])

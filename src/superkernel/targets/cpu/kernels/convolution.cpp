@@ -4,7 +4,7 @@
 // element type. The matrix of patches never exists as a whole: a unit of work gathers some rows of a chunk of it, packs
 // the filters of that chunk, and multiplies them in register tiles (implicit GEMM). The sum of an output is taken in an
 // order that depends on the shapes only.
-#include "patches.h"
+#include "padded_lines.h"
 
 namespace {
 
@@ -160,6 +160,40 @@ SK_NOINLINE void add_bias(const Convolution<T>& p, const Unit& unit, const InPla
     }
 }
 
+// All positions of a unit, from padded lines; the filters are packed. `whole` positions go to the output where it can.
+template <class T>
+SK_NOINLINE void multiply_lines(const Convolution<T>& p, const T* image, ElementOrder order, const Unit& unit,
+                                const UnitScratch& scratch, const InPlace& place, int64_t whole, int64_t most_lines) {
+    const Axis &rows = p.axes[1], &columns = p.axes[2];
+    const int64_t depth = rows.filter * columns.filter * p.channels, end = unit.first + unit.positions;
+    const int64_t line_step = rows.stride * padded_width(columns, p.channels), step = columns.stride * p.channels;
+    int64_t offsets[kPatchChunk];
+    patch_offsets(p, order, padded_width(columns, p.channels), offsets);
+    for (int64_t first = unit.first; first < end;) {
+        const int64_t line = first / columns.out;
+        // Units are computed in whole register tiles, also where they are divided.
+        const int64_t fitting = (line + most_lines) * columns.out - first;
+        const int64_t count = fitting < end - first ? fitting / kTileRows * kTileRows : end - first;
+        const int64_t last_line = (first + count - 1) / columns.out;
+        const PaddedLines lines = pad_lines(p, image, line, last_line + 1, scratch.rows);
+        int64_t y = 0, x = first - line * columns.out;
+        for (int64_t i = first - unit.first; i < first - unit.first + count; i += kTileRows) {
+            const float* patches[kTileRows];
+            for (int r = 0; r < kTileRows; ++r) {
+                patches[r] = lines.at + y * line_step + x * step;
+                if (i + r + 1 < unit.positions && ++x == columns.out) x = 0, ++y;
+            }
+            float* sums = place.out && i < whole ? place.out + i * place.out_step
+                                                 : scratch.sums + (place.out ? 0 : i) * scratch.ld;
+            const int64_t ld = place.out && i < whole ? place.out_step : scratch.ld;
+            for (int64_t j = 0; j < unit.filters; j += kTileColumns)
+                patch_tile_of(divide_up(least(kTileColumns, unit.filters - j), kLanes), patches, offsets,
+                              scratch.filters + j * kPatchChunk, depth, sums + j, ld);
+        }
+        first += count;
+    }
+}
+
 template <class T>
 SK_NOINLINE void compute_unit(const Convolution<T>& p, const Phase& phase, ElementOrder order, const Unit& unit,
                               const UnitScratch& scratch) {
@@ -170,13 +204,18 @@ SK_NOINLINE void compute_unit(const Convolution<T>& p, const Phase& phase, Eleme
     const int64_t whole = unit.positions / kTileRows * kTileRows;  // only rows that fill register tiles are in place
     if (all == 0)
         for (int64_t i = 0; i < unit.positions; ++i) fill_zeros(scratch.sums + i * scratch.ld, 1, unit.filters);
-    const int64_t chunks = divide_up(all, kPatchChunk);
+    const int64_t chunks = divide_up(all, kPatchChunk), room = kGatheredRows * kPatchChunk;
+    const int64_t most_lines = reads_lines(p, phase) ? fitting_lines(p.axes[1], p.axes[2], p.channels, room) : 0;
     for (int64_t chunk = 0; chunk < chunks; ++chunk) {
         const int64_t k = all * chunk / chunks, depth = all * (chunk + 1) / chunks - k;
         for (int64_t j = 0; j < unit.filters; j += kTileColumns) {
             const int64_t columns = least(kTileColumns, unit.filters - j);
             pack_filters(p, phase, weight + j * p.of_weight.filter, order, k, depth, columns,
                          scratch.filters + j * kPatchChunk);
+        }
+        if (most_lines > 0) {
+            multiply_lines(p, image, order, unit, scratch, place, whole, most_lines);
+            break;
         }
         for (int64_t i = 0; i < unit.positions; i += kGatheredRows) {
             const int64_t rows = least(kGatheredRows, unit.positions - i);

@@ -3,58 +3,11 @@
 // Compiled with SK_DEPTHWISE_FLOAT32, SK_DEPTHWISE_BFLOAT16 or SK_DEPTHWISE_FLOAT16 defined: one object per element
 // type. Where channels are neighbours in memory (channels last), vectors run over channels; elsewhere over columns. The
 // sum of an output runs over the taps inside of the image, in their order.
-#include "convolution_problem.h"
-#include "tiles.h"
+#include "depthwise_window.h"
 
 namespace {
 
 constexpr int64_t kChannelPart = 64;  // channels of a unit of work
-
-// Taps [begin, end) along an axis lie inside of the image.
-struct TapRange {
-    int64_t begin, end;
-};
-
-SK_INLINE TapRange taps_inside(const Axis& axis, int64_t position) {
-    const int64_t first = position * axis.stride - axis.padding;
-    const int64_t begin = first >= 0 ? 0 : divide_up(-first, axis.dilation);
-    const int64_t end = first >= axis.input ? 0 : divide_up(axis.input - first, axis.dilation);
-    return {least(begin, axis.filter), least(end, axis.filter)};
-}
-
-// The outputs along an axis for which all taps are inside: [begin, end).
-SK_INLINE Range interior(const Axis& axis) {
-    const int64_t begin = divide_up(axis.padding, axis.stride);
-    const int64_t last = axis.input - 1 + axis.padding - (axis.filter - 1) * axis.dilation;
-    const int64_t end = last < 0 ? 0 : last / axis.stride + 1;
-    return {least(begin, axis.out), least(end, axis.out)};
-}
-
-// Sizes and strides of the images.
-struct Images {
-    Axis axes[kAxes];
-    Layout of_input, of_out;
-};
-
-// One line of outputs of one image: its taps along depth and rows, and the element of the input that the first tap
-// meets for column 0 and channel 0.
-template <class T>
-struct Line {
-    TapRange depths, rows;
-    const T* input;
-    T* out;
-};
-
-template <class T>
-SK_INLINE Line<T> line_of(const Images& images, const T* input, T* out, int64_t number) {
-    const Axis* axes = images.axes;
-    const int64_t depth = number / axes[1].out, row = number % axes[1].out;
-    input += (depth * axes[0].stride - axes[0].padding) * images.of_input.axis[0] +
-             (row * axes[1].stride - axes[1].padding) * images.of_input.axis[1] -
-             axes[2].padding * images.of_input.axis[2];
-    out += depth * images.of_out.axis[0] + row * images.of_out.axis[1];
-    return {taps_inside(axes[0], depth), taps_inside(axes[1], row), input, out};
-}
 
 // Calls add(input, tap) for every tap of a line: the offset of its input, and its number.
 template <class Add>
@@ -70,26 +23,6 @@ SK_INLINE void for_taps(const Images& images, TapRange depths, TapRange rows, Ta
         }
     }
 }
-
-template <class T>
-SK_INLINE void store_floats(T* to, Vector value) {
-    SK_UNROLL
-    for (int i = 0; i < kLanes; ++i) from_float(value[i], to[i]);
-}
-template <>
-SK_INLINE void store_floats(float* to, Vector value) {
-    store(to, value);
-}
-
-// The filters and the bias of a part of the channels: panels of kTileColumns channels; in each, tap after tap.
-struct PartFilters {
-    float *panels, *bias;
-    int64_t taps, first, channels;
-
-    SK_INLINE const float* at(int64_t channel) const {
-        return panels + channel / kTileColumns * taps * kTileColumns + channel % kTileColumns;
-    }
-};
 
 // Taps as a list: a loop over it costs less than loops over depths, rows and columns.
 struct TapList {
@@ -150,8 +83,9 @@ SK_NOINLINE void compute_columns(const Images& images, const Line<T>& line, int6
 
 template <class T>
 SK_NOINLINE void compute_line(const Images& images, const Line<T>& line, const PartFilters& filters) {
+    if (fits_blocks(images, line)) return compute_line_in_blocks(images, line, filters);
     const Axis& columns = images.axes[2];
-    const Range inner = interior(columns);
+    const Range inner = images.inner;
     const TapRange all = {0, columns.filter};
     TapList list, border;
     if (fits_list(line, all)) list_taps(images, line.depths, line.rows, all, list);
@@ -202,7 +136,7 @@ SK_NOINLINE void pack_channels(const Convolution<T>& p, const PartFilters& filte
 
 template <class T>
 SK_INLINE Images images_of(const Convolution<T>& p) {
-    return {{p.axes[0], p.axes[1], p.axes[2]}, p.of_input, p.of_out};
+    return {{p.axes[0], p.axes[1], p.axes[2]}, p.of_input, p.of_out, interior(p.axes[2])};
 }
 
 // Channels last: a unit of work is a line of outputs for a part of the channels. The filters of a part are packed once.
@@ -214,8 +148,10 @@ SK_NOINLINE void convolve_channels_last(const Convolution<T>& p, float* room) {
     PartFilters filters = {scratch, scratch + taps * kChannelPart, taps, -1, 0};
     const int64_t lines = p.axes[0].out * p.axes[1].out, parts = divide_up(p.groups, kChannelPart);
     const Range units = block_share(parts * p.images * lines);
-    for (int64_t unit = units.begin; unit < units.end; ++unit) {
+    for (int64_t unit = units.begin, next; unit < units.end; unit = next) {
         const int64_t first = unit / lines / p.images * kChannelPart, image = unit / lines % p.images;
+        const int64_t begin = unit % lines;
+        next = least(units.end, unit + lines - begin);  // the lines that follow in the same image
         if (first != filters.first) {
             filters.first = first;
             filters.channels = least(kChannelPart, p.groups - first);
@@ -223,7 +159,8 @@ SK_NOINLINE void convolve_channels_last(const Convolution<T>& p, float* room) {
         }
         const T* input = p.input + image * p.of_input.batch + first;
         T* out = p.out + image * p.of_out.batch + first;
-        compute_line(images, line_of(images, input, out, unit % lines), filters);
+        for (int64_t line = begin; line < begin + next - unit; ++line)
+            compute_line(images, line_of(images, input, out, line), filters);
     }
 }
 
@@ -269,7 +206,7 @@ SK_NOINLINE void convolve_planes(const Convolution<T>& p) {
     const Images images = images_of(p);
     const int64_t lines = p.axes[0].out * p.axes[1].out, filters = p.groups * p.filters;
     const bool dense = p.of_input.axis[2] == 1 && p.of_out.axis[2] == 1 && p.axes[2].stride == 1;
-    const Range inner = interior(p.axes[2]), units = block_share(p.images * filters * lines);
+    const Range inner = images.inner, units = block_share(p.images * filters * lines);
     for (int64_t unit = units.begin; unit < units.end; ++unit) {
         const int64_t number = unit / lines % filters, group = number / p.filters, image = unit / lines / filters;
         const T* input = p.input + image * p.of_input.batch + group * p.of_input.channel;
