@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -244,6 +245,13 @@ def test_a_package_is_replaced_only_when_asked(package: Path) -> None:
         sk.export(nn.Linear(2, 2), (torch.ones(1, 2),), package.parent, overwrite=True)
 
 
+class Opaque:
+    """What torch cannot take apart, such as a cache of transformers."""
+
+    def __init__(self, kept: Tensor) -> None:
+        self.kept = kept
+
+
 class Refused(nn.Module):
     """Every entry is refused."""
 
@@ -297,6 +305,15 @@ class Refused(nn.Module):
     def doubled(self, x: Tensor) -> Tensor:
         return x.to(torch.complex64)
 
+    def mistaken(self, x: Tensor) -> Tensor:
+        return x + self.weights["missing"]
+
+    def opaque(self, x: Tensor) -> Opaque:
+        return Opaque(x)
+
+    def inverse(self, x: Tensor) -> Tensor:
+        return torch.linalg.inv(x.diag())
+
 
 @pytest.mark.parametrize(
     ("entry", "message"),
@@ -314,6 +331,9 @@ class Refused(nn.Module):
         ("grows", r"assigns a tensor of float32\[8\] to its buffer 'state', which is a tensor of float32\[4\] before"),
         ("infinite", "output 1 is inf; a package returns tensors, numbers, texts and None"),
         ("doubled", "output_0' is a tensor of complex64; packages return float32"),
+        ("mistaken", r"cannot trace the model: AttributeError: .* attribute 'weights' \(.*self.weights\["),
+        ("opaque", "the model returns a .*Opaque, which torch cannot take apart: return its tensors in tuples, lists"),
+        ("inverse", r"_linalg_check_errors.*: an operator with effects is left to Inductor \(.*x.diag\(\)"),
     ],
 )
 def test_what_cannot_be_in_a_package_is_refused_with_lines_and_a_remedy(
@@ -364,6 +384,14 @@ def test_weights_must_be_plain_tensors_of_the_host(tmp_path: Path) -> None:
         sk.export(nn.Linear(2, 2, device="meta"), (torch.ones(1, 2),), tmp_path / "x.sk")
 
 
+def test_inputs_must_be_dense(tmp_path: Path) -> None:
+    def dense(x: Tensor) -> Tensor:
+        return x.to_dense() * 2
+
+    with pytest.raises(UnsupportedError, match=r"input 'x' is a torch.sparse_coo tensor; packages take dense tensors"):
+        sk.export(dense, (torch.eye(3).to_sparse(),), tmp_path / "x.sk")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -379,6 +407,8 @@ def test_weights_must_be_plain_tensors_of_the_host(tmp_path: Path) -> None:
         ({"args": {"_entries": (torch.ones(1),)}}, "an entry cannot be called '_entries'"),
         ({"args": {"lambda": (torch.ones(1),)}}, "an entry cannot be called 'lambda'"),
         ({"args": []}, "a tuple of example inputs"),
+        ({"args": (np.ones((1, 2), np.float32),)}, r"a ndarray of numpy: pass torch.as_tensor"),
+        ({"model": torch.jit.script(nn.Linear(2, 2))}, "not one of torch.jit: pass the model it was made from"),
         ({"march": "x86-64-v5"}, "did you mean 'x86-64-v"),
         ({"march": []}, "march is"),
         ({"allow": "libary"}, "did you mean 'library'"),
@@ -390,6 +420,7 @@ def test_weights_must_be_plain_tensors_of_the_host(tmp_path: Path) -> None:
         ({"options": "early=1"}, "did you mean"),
         ({"buckets": {"y": {0: sk.Dim("batch", buckets=(1, 4))}}}, "no entry has an argument 'y'"),
         ({"path": ""}, "a path is needed"),
+        ({"path": "long" * 100}, "it cannot be used: File name too long"),
     ],
 )
 def test_arguments_that_make_no_sense(tmp_path: Path, arguments: dict[str, Any], message: str) -> None:

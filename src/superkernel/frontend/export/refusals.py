@@ -14,10 +14,12 @@ from torch.utils._pytree import tree_leaves
 from ...errors import SuperKernelError, UnsupportedError
 from ..capture.fusibility import Cause, Unfusible
 from ..capture.row_layouts import argument_values
-from ..capture.source_lines import line_in_traceback, source_line
+from ..capture.source_lines import line_in_traceback, line_that_raised, source_line
 from .changed_numbers import ChangedNumber
 
 _ASSIGNED = re.compile(r"The tensor attributes? (.+) (?:was|were) assigned during export")
+_UNKNOWN_CONTAINER = re.compile(r"Found <class '([^']+)'> in output, which is not a known type")
+_VIOLATED = re.compile(r"Constraints violated \((\w+)\)!.*\n\s*-\s*(.+?\.)(?=\s|$)")
 _DROPOUT = ("dropout", "bernoulli", "rrelu")
 # what keeps an operator out of a super kernel -> what the user can do
 _REMEDIES = {
@@ -140,8 +142,19 @@ def export_failure(reason: Exception, entry: str) -> SuperKernelError:
     if isinstance(reason, SuperKernelError):
         return reason
     text = str(reason).strip()
-    line = line_in_traceback(text)
+    line = line_in_traceback(text) or line_that_raised(reason)
     first = (text.splitlines()[0] if text else type(reason).__name__) + (f" ({line})" if line else "")
+    if violated := _VIOLATED.match(text):
+        return UnsupportedError(
+            f"entry {entry!r}: dimension {violated[1]!r} cannot have buckets: the model works for some sizes only: "
+            f"{violated[2]}"
+        )
+    if returned := _UNKNOWN_CONTAINER.search(text):
+        return UnsupportedError(
+            f"entry {entry!r}: the model returns a {returned[1]}, which torch cannot take apart: return its tensors in "
+            "tuples, lists and dicts (models of transformers: config.use_cache = False), or register the class with "
+            "torch.utils._pytree.register_pytree_node"
+        )
     causes: list[BaseException] = [reason]
     while (inner := causes[-1].__cause__ or causes[-1].__context__) is not None and inner not in causes:
         causes.append(inner)

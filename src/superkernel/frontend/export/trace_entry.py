@@ -81,7 +81,7 @@ def _exported(module: torch.nn.Module, args: tuple[Any, ...], entry: str, dynami
         with torch.no_grad(), assignments_as_writes(module, entry), warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             program = torch.export.export(module, args, dynamic_shapes=dynamic_shapes, strict=False)
-    except (RuntimeError, ValueError, TypeError, AssertionError) as reason:
+    except (RuntimeError, ValueError, TypeError, AssertionError, AttributeError, LookupError) as reason:
         raise export_failure(reason, entry) from reason
     check_assignments(module, [str(warning.message) for warning in warned], entry)
     return program
@@ -275,6 +275,8 @@ def _described(
 
 
 def _packaged(name: str, tensor: torch.Tensor, what: str) -> PackagedTensor:
+    if tensor.layout is not torch.strided:
+        raise UnsupportedError(f"{what} {name!r} is a {tensor.layout} tensor; packages take dense tensors: to_dense()")
     dtype = str(tensor.dtype).removeprefix("torch.")
     if dtype not in ELEMENT_BYTES:
         raise UnsupportedError(
