@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -452,3 +453,15 @@ def test_weights_of_some_rows_are_stored_in_panels_where_one_shape_reads_them(tm
 def places_of(manifest: Manifest) -> list[Any]:
     shapes = [shape for entry in manifest.entries for shape in entry.shapes]
     return [place for shape in shapes for launch in shape.launches for place in launch.arguments]
+
+
+def test_threads_export_one_after_the_other(tmp_path: Path) -> None:
+    """torch keeps what it traces in variables of the process."""
+
+    def export(number: int) -> bool:
+        model, x = nn.Sequential(nn.Linear(4, 4), nn.Tanh()), torch.randn(2, 4)
+        with sk.load_model(sk.export(model, (x,), tmp_path / f"{number}.sk", cores=1)) as loaded:
+            return torch.allclose(loaded(x), model(x), atol=1e-5)
+
+    with ThreadPoolExecutor(3) as pool:
+        assert all(pool.map(export, range(3)))
