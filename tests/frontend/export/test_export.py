@@ -261,6 +261,9 @@ class Refused(nn.Module):
         self.drop = nn.Dropout(0.5)
         self.kept = torch.zeros(4)
         self.calls = 0
+        self.noted = {"calls": [0], "mode": "first"}
+        self.cache = Opaque(torch.zeros(4))
+        self.scale = nn.Parameter(torch.ones(4))
         self.register_buffer("state", torch.zeros(4))
 
     def random(self, x: Tensor) -> Tensor:
@@ -296,6 +299,23 @@ class Refused(nn.Module):
         self.calls += 1
         return x * self.calls
 
+    def notes(self, x: Tensor) -> Tensor:
+        self.noted["calls"][0] += 1
+        return x * self.noted["calls"][0]
+
+    def switches(self, x: Tensor) -> Tensor:
+        is_first = self.noted["mode"] == "first"
+        self.noted["mode"] = "later"
+        return x if is_first else x * 2
+
+    def caches(self, x: Tensor) -> Tensor:
+        self.cache.kept = self.cache.kept + x
+        return self.cache.kept * 2
+
+    def takes(self, x: Tensor) -> Tensor:
+        self.state = self.scale
+        return self.state + x
+
     def grows(self, x: Tensor) -> Tensor:
         self.state = torch.cat([self.state, x])
         return self.state.sum()
@@ -328,7 +348,11 @@ class Refused(nn.Module):
         ("writes", r"writes into its input 'x' \(.*x.mul_\(2\)\)\): make it a buffer .*or return the new value"),
         ("fourier", r"_fft_r2c: Fourier .*torch.fft.rfft\(torch.relu\(x\)\).*register a sub-kernel .*allow=.library."),
         ("assigns", r"assigns a new tensor to .*kept.*: register it with register_buffer"),
-        ("counts", r"a Python number that each call changes: self.calls \(from 0 to 1\).*make it a buffer"),
+        ("counts", r"a Python value that calls change: self.calls \(from 0 to 1\).*make it a buffer"),
+        ("notes", r"a Python value that calls change: self.noted\['calls'\]\[0\] \(from 0 to 1\)"),
+        ("switches", r"a Python value that calls change: self.noted\['mode'\] \(from 'first' to 'later'\)"),
+        ("caches", r"assigns a new tensor to self.cache.kept, which is no buffer"),
+        ("takes", r"assigns a parameter to its buffer 'state', which is then no buffer: assign a copy"),
         ("grows", r"assigns a tensor of float32\[8\] to its buffer 'state', which is a tensor of float32\[4\] before"),
         ("infinite", "output 1 is inf; a package returns tensors, numbers, texts and None"),
         ("doubled", "output_0' is a tensor of complex64; packages return float32"),
@@ -340,9 +364,11 @@ class Refused(nn.Module):
 def test_what_cannot_be_in_a_package_is_refused_with_lines_and_a_remedy(
     tmp_path: Path, entry: str, message: str
 ) -> None:
+    model = Refused().train()
     with pytest.raises(UnsupportedError, match=message) as caught:
-        sk.export(Refused().train(), {entry: (torch.ones(4),)}, tmp_path / "refused.sk")
+        sk.export(model, {entry: (torch.ones(4),)}, tmp_path / "refused.sk")
     assert entry in str(caught.value)
+    assert model.noted == {"calls": [0], "mode": "first"} and type(model.cache.kept) is Tensor, "the model is as before"
     assert not list(tmp_path.iterdir())
 
 

@@ -15,7 +15,7 @@ from ...errors import SuperKernelError, UnsupportedError
 from ..capture.fusibility import Cause, Unfusible
 from ..capture.row_layouts import argument_values
 from ..capture.source_lines import line_in_traceback, line_that_raised, source_line
-from .changed_numbers import ChangedNumber
+from .changed_values import ChangedValue
 
 _ASSIGNED = re.compile(r"The tensor attributes? (.+) (?:was|were) assigned during export")
 _UNKNOWN_CONTAINER = re.compile(r"Found <class '([^']+)'> in output, which is not a known type")
@@ -60,10 +60,15 @@ def check_assignments(module: torch.nn.Module, warned: Sequence[str], entry: str
     """Refuses tensors that the model keeps in plain attributes: torch.export only warns, and forgets the new value."""
     names = [name for text in warned if (found := _ASSIGNED.search(text)) for name in found[1].split(", ")]
     if assigned := [name for name in names if not _lists_weights(module, name)]:
-        raise UnsupportedError(
-            f"entry {entry!r}: the model assigns a new tensor to {', '.join(assigned)}, which is no buffer; a package "
-            "would forget it: register it with register_buffer, so that it becomes a state, or return it"
-        )
+        raise assigned_tensors(assigned, entry)
+
+
+def assigned_tensors(names: Sequence[str], entry: str) -> UnsupportedError:
+    """The model keeps tensors where no buffers are."""
+    return UnsupportedError(
+        f"entry {entry!r}: the model assigns a new tensor to {', '.join(names)}, which is no buffer; a package "
+        "would forget it: register it with register_buffer, so that it becomes a state, or return it"
+    )
 
 
 def _lists_weights(module: torch.nn.Module, name: str) -> bool:
@@ -128,10 +133,10 @@ def written_input(program: ExportedProgram, name: str, entry: str) -> Unsupporte
     )
 
 
-def changed_number(changed: Sequence[ChangedNumber], entry: str) -> UnsupportedError:
-    """The model computes with numbers that its calls change."""
+def changed_values(changed: Sequence[ChangedValue], entry: str) -> UnsupportedError:
+    """The model computes with Python values that its calls change."""
     return UnsupportedError(
-        f"entry {entry!r}: the model computes with a Python number that each call changes: "
+        f"entry {entry!r}: the model computes with a Python value that calls change: "
         f"{', '.join(map(str, changed))}; a package would keep the first one: make it a buffer (register_buffer), "
         "which becomes a state of the package, or pass it as an input"
     )
