@@ -138,7 +138,7 @@ def test_states_belong_to_a_context(model: OpenedModel) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
-def test_a_bucket_is_padded_with_zeros_and_cut(model: OpenedModel, size: int) -> None:
+def test_a_bucket_is_padded_and_cut(model: OpenedModel, size: int) -> None:
     context, x = model.context(), np.random.default_rng(size).random((2, size, 3), np.float32)
     room = np.full(2 * size + 4, -1, np.float32)
     y = room[: 2 * size].reshape(2, size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import copy
 import gc
 import pickle
 import shutil
@@ -347,6 +348,14 @@ def test_a_model_is_pickled_by_its_path(package: Path, tmp_path: Path) -> None:
         pickle.loads(text)
 
 
+def test_a_part_of_a_model_is_not_pickled(model: Any) -> None:
+    for part, what in ((model.forward, "entry"), (model.new_context(), "context")):
+        for use in (pickle.dumps, copy.deepcopy):
+            assert _refusal(lambda use=use, part=part: use(part)).startswith(
+                f"package 'hand': its {what} can be neither pickled nor copied: pickle the model"
+            )
+
+
 def test_a_closed_model_refuses_calls(package: Path) -> None:
     model = sk.load_model(package)
     other = model.new_context()
@@ -389,6 +398,7 @@ def test_an_unused_model_is_freed_and_an_entry_keeps_it(package: Path) -> None:
         ({"threads": 0}, "threads is 0; a number from 1"),
         ({"threads": "two"}, "threads is 'two'"),
         ({"wait": "spinn"}, r"wait is 'spinn' \(did you mean 'spin'\?\); there are balanced, spin, sleep"),
+        ({"verify": "all"}, "verify is 'all'; it must be True or False"),
         ({"cpus": "0"}, "cpus is '0'; a list of processor numbers"),
         ({"cpus": [-1]}, "cpus: -1 is no number of a processor"),
     ],

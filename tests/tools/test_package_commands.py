@@ -78,7 +78,7 @@ def test_run(package: Path, tmp_path: Path) -> None:
     [
         (["--input", "z={x}"], "'forward' has no input 'z'; there are x, y"),
         (["-i", "{x}", "-i", "x={x}"], "'x' was given before"),
-        (["-i", "{x}"], "needs 1 more inputs:\n  --input y=FILE.npy  (float32[2, 4])"),
+        (["-i", "{x}"], "needs 1 more input:\n  --input y=FILE.npy  (float32[2, 4])"),
         (["-i", "x=absent.npy"], "absent.npy cannot be read as .npy"),
         (["--entry", "cont"], "there is no such entry (did you mean 'count'?)"),
         (["--entry", "count", "-i", "step=2.5x"], "2.5x cannot be read as .npy"),

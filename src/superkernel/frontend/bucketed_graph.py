@@ -102,7 +102,8 @@ def _prove(
     names = {number.node.expr: dim.symbol for dim, number in zip(dims, rows, strict=True)}
     layouts = []
     for dim, number in zip(dims, rows, strict=True):
-        proven = prove_rows_independent(traced, number.node.expr, dim.inputs, find_rule, dim.what)[first:last]
+        what = f"super_kernel_scope: {dim.what}"
+        proven = prove_rows_independent(traced, number.node.expr, dim.inputs, find_rule, what)[first:last]
         layouts.append([layout.renamed(names) if layout is not None else None for layout in proven])
     return layouts, [index for index, info in enumerate(metadata.input_info) if info.mutates_data]
 

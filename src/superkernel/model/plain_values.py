@@ -42,4 +42,8 @@ def checked_path(given: object, what: str, error: type[SuperKernelError]) -> Pat
         usable = False
     if not usable:
         raise error(f"{what} is {shown(text)}; no path can contain NUL or a lone surrogate")
+    try:
+        Path(text).exists()
+    except OSError as reason:  # too long, or in a folder that may not be searched
+        raise error(f"{what} is {shown(text)}; it cannot be used: {reason.strerror}") from reason
     return Path(text)

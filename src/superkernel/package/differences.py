@@ -89,7 +89,7 @@ def _entries(summary: PackageSummary) -> dict[str, Any]:
 
 def _changed_entry(before: dict[str, Any], after: dict[str, Any]) -> str:
     if len(before["shapes"]) != len(after["shapes"]):
-        return f"{len(before['shapes'])} shapes, then {len(after['shapes'])}"
+        return f"shapes: {len(before['shapes'])}, then {len(after['shapes'])}"
     for first, second in zip(before["shapes"], after["shapes"], strict=True):
         for name, value in first.items():
             if value != second[name]:

@@ -69,6 +69,7 @@ class BuildEnvironment:
     def fields(self) -> dict[str, object]:
         """For --json."""
         return {
+            "ok": True,
             "version": __version__,
             "prefix": str(self.prefix),
             "cflags": list(self.compile_flags),

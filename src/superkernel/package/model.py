@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BuildError, OptionError, nearest, shown
-from ..model.plain_values import checked_path, whole_number
+from ..model.plain_values import checked_path, truth_value, whole_number
 from .checksums import check_files, read_checksums
 from .file_names import is_torch_file
 from .library_functions import WAIT_POLICIES, loaded_library
@@ -61,8 +61,10 @@ def load_model(
     `verify`: compare every file with its checksum before; otherwise the manifest and all code.
     """
     folder = checked_path(path, "the path of a package", BuildError)
+    if truth_value(verify) is None:
+        raise OptionError(f"verify is {shown(verify)}; it must be True or False")
     settings = PackageSettings(_thread_count(threads), _wait_policy(wait), _processors(cpus))
-    return _load(folder, settings, verify)
+    return _load(folder, settings, bool(verify))
 
 
 def _load(folder: Path, settings: PackageSettings, verify: bool = False) -> LoadedModel | TorchModel:

@@ -23,6 +23,10 @@ class UnknownEntryError(LaunchError, AttributeError):
     """A model has no entry of that name. Entries are attributes, so this is an AttributeError as well."""
 
 
+def _not_pickled(where: str, what: str) -> LaunchError:
+    return LaunchError(f"{where}: its {what} can be neither pickled nor copied: pickle the model, and save_state()")
+
+
 class ModelEntry:
     """A function of a model in one context: call it, or `submit` a call to a thread of the context."""
 
@@ -52,6 +56,9 @@ class ModelEntry:
     def submit(self, *arguments: Any, out: Any = None, **named: Any) -> Future[Any]:
         """Start a call behind those that were submitted before; leave its arrays alone until the future is done."""
         return self._calls.context.submit(lambda: self._calls.call(arguments, named, out, wait=True))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise _not_pickled(self._calls.context.where, "entry")
 
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(map(str, kinds)) for kinds in (self.inputs, self.outputs))
@@ -177,6 +184,9 @@ class ModelContext:
 
     def __exit__(self, *raised: object) -> None:
         self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise _not_pickled(self._handle.where, "context")
 
     def __repr__(self) -> str:
         entries = ", ".join(self._entries)

@@ -80,7 +80,7 @@ def check_free(path: Path, overwrite: bool) -> None:
     if not path.exists() and not path.is_symlink():
         return
     if not overwrite:
-        raise BuildError(f"{path} exists: choose another path, or export with overwrite=True")
+        raise BuildError(f"{path} exists: choose another path, or export with overwrite=True (--overwrite)")
     if path.is_symlink() or not (path / MANIFEST).is_file():
         raise BuildError(f"{path} exists and is not a package: it is not replaced; choose another path")
     read_manifest(path)

@@ -53,7 +53,8 @@ def run_package(request: CallRequest, output: Path | None, repeat: int) -> Packa
         values = read_values(entry, request.inputs)
         if missing := [kind for kind in entry.inputs if kind.name not in values]:
             listed = "\n".join(f"  --input {kind.name}=FILE.npy  ({kind.dtype}{list(kind.shape)})" for kind in missing)
-            raise OptionError(f"{entry.name!r} needs {len(missing)} more inputs:\n{listed}")
+            count = "1 more input" if len(missing) == 1 else f"{len(missing)} more inputs"
+            raise OptionError(f"{entry.name!r} needs {count}:\n{listed}")
         arguments = [values[kind.name] for kind in entry.inputs]
         times = []
         for _ in range(repeat):

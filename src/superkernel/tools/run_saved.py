@@ -115,8 +115,12 @@ def load_array(path: str, given: str) -> Array:
     """The array of a .npy file, contiguous; an OptionError names `given`, the value of --input."""
     try:
         value = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as reason:
+    except OSError as reason:
         raise OptionError(f"--input {given}: {path} cannot be read as .npy: {reason}") from reason
+    except (ValueError, EOFError) as reason:
+        raise OptionError(
+            f"--input {given}: {path} cannot be read as .npy: it is no such file, or holds no numbers"
+        ) from reason
     if not isinstance(value, np.ndarray):
         raise OptionError(f"--input {given}: {path} holds several arrays; save each as a .npy file of its own")
     return np.ascontiguousarray(value) if value.ndim else value

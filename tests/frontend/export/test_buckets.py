@@ -59,6 +59,19 @@ def test_each_bucket_is_a_shape(tmp_path: Path) -> None:
     assert [*manifest.objects] == ["forward_0", "forward_1"]
 
 
+def test_padding_raises_no_errors(tmp_path: Path) -> None:
+    """Rows of zeros would be divided by zero, and would be looked up where the table has no row."""
+
+    def share(x: Tensor, ids: Tensor) -> Tensor:
+        return (100 // ids) * torch.arange(4)[ids - 5] + x[:, 0].long()
+
+    path = sk.export(share, (torch.ones(3, 8), torch.full((3,), 5)), tmp_path / "x.sk", buckets=BUCKETS, cores=1)
+    with sk.load_model(path) as loaded:
+        for rows in (1, 2, 3, 4):
+            x, ids = torch.randn(rows, 8), torch.randint(5, 9, (rows,))
+            assert loaded(x, ids).equal(share(x, ids))
+
+
 def mixes(x: Tensor) -> Tensor:
     return x - x.mean(0)
 
@@ -69,6 +82,10 @@ def flattens(x: Tensor) -> Tensor:
 
 def fixed(x: Tensor) -> Tensor:
     return x.view(3, 2, 4)
+
+
+def rest(x: Tensor) -> Tensor:
+    return x[1:]
 
 
 class Counts(torch.nn.Module):
@@ -100,9 +117,10 @@ class Normalises(torch.nn.Module):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (mixes, r"argument 'x', dimension 0 \('batch'\) cannot have buckets: aten.*x - x.mean\(0\)"),
+        (mixes, r"^entry 'forward': argument 'x', dimension 0 \('batch'\) cannot have buckets: aten.*x - x.mean\(0\)"),
         (flattens, "output 'output_0' has its rows inside of dimension 0"),
         (fixed, "(?s)torch.export cannot trace|works for one size of it only"),
+        (rest, r"dimension 'batch' cannot have buckets: the model works for some sizes only: Not all values"),
         (Counts(), "cannot have buckets"),
         (divides, r"aten.div.Tensor: it computes with the number of rows \(.*return x / x.shape"),
         (Normalises(), "the model computes with the number of rows"),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -244,6 +246,13 @@ def test_a_package_is_replaced_only_when_asked(package: Path) -> None:
         sk.export(nn.Linear(2, 2), (torch.ones(1, 2),), package.parent, overwrite=True)
 
 
+class Opaque:
+    """What torch cannot take apart, such as a cache of transformers."""
+
+    def __init__(self, kept: Tensor) -> None:
+        self.kept = kept
+
+
 class Refused(nn.Module):
     """Every entry is refused."""
 
@@ -252,6 +261,9 @@ class Refused(nn.Module):
         self.drop = nn.Dropout(0.5)
         self.kept = torch.zeros(4)
         self.calls = 0
+        self.noted = {"calls": [0], "mode": "first"}
+        self.cache = Opaque(torch.zeros(4))
+        self.scale = nn.Parameter(torch.ones(4))
         self.register_buffer("state", torch.zeros(4))
 
     def random(self, x: Tensor) -> Tensor:
@@ -287,6 +299,23 @@ class Refused(nn.Module):
         self.calls += 1
         return x * self.calls
 
+    def notes(self, x: Tensor) -> Tensor:
+        self.noted["calls"][0] += 1
+        return x * self.noted["calls"][0]
+
+    def switches(self, x: Tensor) -> Tensor:
+        is_first = self.noted["mode"] == "first"
+        self.noted["mode"] = "later"
+        return x if is_first else x * 2
+
+    def caches(self, x: Tensor) -> Tensor:
+        self.cache.kept = self.cache.kept + x
+        return self.cache.kept * 2
+
+    def takes(self, x: Tensor) -> Tensor:
+        self.state = self.scale
+        return self.state + x
+
     def grows(self, x: Tensor) -> Tensor:
         self.state = torch.cat([self.state, x])
         return self.state.sum()
@@ -296,6 +325,15 @@ class Refused(nn.Module):
 
     def doubled(self, x: Tensor) -> Tensor:
         return x.to(torch.complex64)
+
+    def mistaken(self, x: Tensor) -> Tensor:
+        return x + self.weights["missing"]
+
+    def opaque(self, x: Tensor) -> Opaque:
+        return Opaque(x)
+
+    def inverse(self, x: Tensor) -> Tensor:
+        return torch.linalg.inv(x.diag())
 
 
 @pytest.mark.parametrize(
@@ -310,18 +348,27 @@ class Refused(nn.Module):
         ("writes", r"writes into its input 'x' \(.*x.mul_\(2\)\)\): make it a buffer .*or return the new value"),
         ("fourier", r"_fft_r2c: Fourier .*torch.fft.rfft\(torch.relu\(x\)\).*register a sub-kernel .*allow=.library."),
         ("assigns", r"assigns a new tensor to .*kept.*: register it with register_buffer"),
-        ("counts", r"a Python number that each call changes: self.calls \(from 0 to 1\).*make it a buffer"),
+        ("counts", r"a Python value that calls change: self.calls \(from 0 to 1\).*make it a buffer"),
+        ("notes", r"a Python value that calls change: self.noted\['calls'\]\[0\] \(from 0 to 1\)"),
+        ("switches", r"a Python value that calls change: self.noted\['mode'\] \(from 'first' to 'later'\)"),
+        ("caches", r"assigns a new tensor to self.cache.kept, which is no buffer"),
+        ("takes", r"assigns a parameter to its buffer 'state', which is then no buffer: assign a copy"),
         ("grows", r"assigns a tensor of float32\[8\] to its buffer 'state', which is a tensor of float32\[4\] before"),
         ("infinite", "output 1 is inf; a package returns tensors, numbers, texts and None"),
         ("doubled", "output_0' is a tensor of complex64; packages return float32"),
+        ("mistaken", r"cannot trace the model: AttributeError: .* attribute 'weights' \(.*self.weights\["),
+        ("opaque", "the model returns a .*Opaque, which torch cannot take apart: return its tensors in tuples, lists"),
+        ("inverse", r"_linalg_check_errors.*: an operator with effects is left to Inductor \(.*x.diag\(\)"),
     ],
 )
 def test_what_cannot_be_in_a_package_is_refused_with_lines_and_a_remedy(
     tmp_path: Path, entry: str, message: str
 ) -> None:
+    model = Refused().train()
     with pytest.raises(UnsupportedError, match=message) as caught:
-        sk.export(Refused().train(), {entry: (torch.ones(4),)}, tmp_path / "refused.sk")
+        sk.export(model, {entry: (torch.ones(4),)}, tmp_path / "refused.sk")
     assert entry in str(caught.value)
+    assert model.noted == {"calls": [0], "mode": "first"} and type(model.cache.kept) is Tensor, "the model is as before"
     assert not list(tmp_path.iterdir())
 
 
@@ -364,6 +411,14 @@ def test_weights_must_be_plain_tensors_of_the_host(tmp_path: Path) -> None:
         sk.export(nn.Linear(2, 2, device="meta"), (torch.ones(1, 2),), tmp_path / "x.sk")
 
 
+def test_inputs_must_be_dense(tmp_path: Path) -> None:
+    def dense(x: Tensor) -> Tensor:
+        return x.to_dense() * 2
+
+    with pytest.raises(UnsupportedError, match=r"input 'x' is a torch.sparse_coo tensor; packages take dense tensors"):
+        sk.export(dense, (torch.eye(3).to_sparse(),), tmp_path / "x.sk")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -379,6 +434,8 @@ def test_weights_must_be_plain_tensors_of_the_host(tmp_path: Path) -> None:
         ({"args": {"_entries": (torch.ones(1),)}}, "an entry cannot be called '_entries'"),
         ({"args": {"lambda": (torch.ones(1),)}}, "an entry cannot be called 'lambda'"),
         ({"args": []}, "a tuple of example inputs"),
+        ({"args": (np.ones((1, 2), np.float32),)}, r"a ndarray of numpy: pass torch.as_tensor"),
+        ({"model": torch.jit.script(nn.Linear(2, 2))}, "not one of torch.jit: pass the model it was made from"),
         ({"march": "x86-64-v5"}, "did you mean 'x86-64-v"),
         ({"march": []}, "march is"),
         ({"allow": "libary"}, "did you mean 'library'"),
@@ -390,6 +447,7 @@ def test_weights_must_be_plain_tensors_of_the_host(tmp_path: Path) -> None:
         ({"options": "early=1"}, "did you mean"),
         ({"buckets": {"y": {0: sk.Dim("batch", buckets=(1, 4))}}}, "no entry has an argument 'y'"),
         ({"path": ""}, "a path is needed"),
+        ({"path": "long" * 100}, "it cannot be used: File name too long"),
     ],
 )
 def test_arguments_that_make_no_sense(tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
@@ -421,3 +479,15 @@ def test_weights_of_some_rows_are_stored_in_panels_where_one_shape_reads_them(tm
 def places_of(manifest: Manifest) -> list[Any]:
     shapes = [shape for entry in manifest.entries for shape in entry.shapes]
     return [place for shape in shapes for launch in shape.launches for place in launch.arguments]
+
+
+def test_threads_export_one_after_the_other(tmp_path: Path) -> None:
+    """torch keeps what it traces in variables of the process."""
+
+    def export(number: int) -> bool:
+        model, x = nn.Sequential(nn.Linear(4, 4), nn.Tanh()), torch.randn(2, 4)
+        with sk.load_model(sk.export(model, (x,), tmp_path / f"{number}.sk", cores=1)) as loaded:
+            return torch.allclose(loaded(x), model(x), atol=1e-5)
+
+    with ThreadPoolExecutor(3) as pool:
+        assert all(pool.map(export, range(3)))

@@ -37,6 +37,13 @@ def test_states_and_several_shapes_are_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_what_a_package_cannot_return_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match="output 'output_0' has elements of type complex64"):
+        sk.export(torch.fft.rfft, (torch.ones(8),), tmp_path / "x.sk", allow="library")
+    with pytest.raises(UnsupportedError, match=r"cannot return a torch.return_types.linalg_svd: return a plain tuple"):
+        sk.export(torch.linalg.svd, (torch.eye(3),), tmp_path / "x.sk", allow="library")
+
+
 def test_a_model_that_fuses_needs_no_library(tmp_path: Path) -> None:
     package = sk.export(torch.relu, (torch.ones(1, 8),), tmp_path / "x.sk", allow="library")  # it has no signature
     assert read_manifest(package).needs_torch == ""

@@ -46,11 +46,18 @@ class Unfusible:
 
 def unfusible_node(node: Node, reason: str, cause: Cause) -> Unfusible:
     line = source_line(node)
-    return Unfusible(str(node.target), reason, () if line is None else (line,), cause)
+    return Unfusible(str(_operator(node)), reason, () if line is None else (line,), cause)
+
+
+def _operator(node: Node) -> object:
+    """What a node calls; not the wrapper that keeps calls with effects in their order."""
+    return node.args[1] if node.target is torch.ops.higher_order.with_effects else node.target
 
 
 def why_unfusible(node: Node) -> Unfusible | None:
     """None: nothing in the graph keeps the op out of a super kernel."""
+    if node.target is torch.ops.higher_order.with_effects:
+        return unfusible_node(node, "an operator with effects is left to Inductor", Cause.NO_KERNEL)
     if isinstance(node.target, torch._ops.HigherOrderOperator) and node.target not in _WRAPPERS:
         return unfusible_node(node, "a higher-order operator is left to Inductor", Cause.HIGHER_ORDER)
     values = [value for used in (node, *node.all_input_nodes) for value in tree_leaves(used.meta.get("val"))]

@@ -157,7 +157,7 @@ def prove_rows_independent(
 def _refusal(node: Node, reason: str, what: str) -> str:
     line = source_line(node)
     return (
-        f"super_kernel_scope: {what} cannot have buckets: {node.target}: {reason}"
+        f"{what} cannot have buckets: {node.target}: {reason}"
         f"{f' ({line})' if line else ''}. A call is padded to its bucket, so each row must be computed from that row "
         "alone: leave this dimension out of buckets, or compute what combines rows outside of the compiled model"
     )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import linecache
 import os
 import re
+import traceback
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,7 @@ import torch
 from torch.fx import Node
 
 _LIBRARY_FOLDERS = tuple(f"{folder}{os.sep}" for folder in (Path(torch.__file__).parent, Path(__file__).parents[2]))
+_STANDARD_LIBRARY = Path(contextlib.__file__).parent
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,13 @@ def line_in_traceback(text: str) -> str | None:
     """The innermost line of the user's files in a printed stack, as "model.py:12: y = x.sin()"."""
     found = user_line((file, int(line)) for file, line in _FRAME.findall(text))
     return str(found) if found is not None else None
+
+
+def line_that_raised(error: BaseException) -> str | None:
+    """The innermost line of the user's files that an exception passed through."""
+    frames = [(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(error.__traceback__)]
+    found = user_line((file, line) for file, line in frames if Path(file).parent != _STANDARD_LIBRARY)
+    return str(found) if found is not None and Path(found.file).is_file() else None
 
 
 def source_line(node: Node) -> str | None:

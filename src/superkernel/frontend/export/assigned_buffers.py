@@ -34,6 +34,11 @@ def assignments_as_writes(module: torch.nn.Module, entry: str) -> Iterator[None]
             if value is buffer:
                 continue
             where = f"{path}.{name}".removeprefix(f"{OWNER}.").removeprefix(".")
+            if name in inner._parameters:
+                raise UnsupportedError(
+                    f"entry {entry!r}: the model assigns a parameter to its buffer {where!r}, which is then no buffer: "
+                    "assign a copy, as with .clone()"
+                )
             _check_assigned(where, buffer, value, entry)
             assert buffer is not None and value is not None
             assigned.append((inner, name, buffer, value))

@@ -52,15 +52,13 @@ def prove_buckets(request: EntryRequest, kept: Collection[str]) -> BucketedEntry
     examples = placeholder_examples(module, specs, program)
     symbol, axes = _row_axes(examples, request)
     fakes, fake_mode = _symbolic_fakes(examples)
-    what = str(request.buckets[0])
+    what = f"entry {request.name!r}: {request.buckets[0]}"
     try:
         traced, metadata = captured_graph(module, fakes, fake_mode, kept)
     except KeyError as missing:  # AOTAutograd looks for an input with the number that a value was computed from
         if missing.args != (symbol,):
             raise
-        raise UnsupportedError(
-            f"entry {request.name!r}: {what} cannot have buckets: the model computes with the number of rows"
-        ) from missing
+        raise UnsupportedError(f"{what} cannot have buckets: the model computes with the number of rows") from missing
     rows = _rows_symbol(traced, axes, symbol)
     layouts = prove_rows_independent(traced, rows, axes, find_rule, what)
     first = metadata.num_mutated_inp_runtime_indices

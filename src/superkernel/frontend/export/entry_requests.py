@@ -11,6 +11,7 @@ from functools import update_wrapper
 from types import FunctionType
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils._pytree import tree_map
 
@@ -48,6 +49,8 @@ def entry_requests(model: object, args: object, buckets: object) -> list[EntryRe
         raise GraphError(
             f"export needs a model, not the class {model.__name__}: pass an instance, {model.__name__}(...)"
         )
+    if isinstance(model, torch.jit.ScriptModule | torch.jit.ScriptFunction):
+        raise GraphError("export needs a model of Python code, not one of torch.jit: pass the model it was made from")
     if not callable(model):
         raise GraphError(f"export needs a model or a function, not {shown(model)}")
     by_entry = args if isinstance(args, Mapping) else {DEFAULT_ENTRY: args}
@@ -92,6 +95,8 @@ def _doc(function: Callable[..., Any] | None) -> str:
 
 def _plain(value: Any) -> Any:
     """An example input in C order and without a gradient, as calls of a package pass it."""
+    if isinstance(value, np.ndarray | np.generic):
+        raise OptionError(f"export: an example input is a {type(value).__name__} of numpy: pass torch.as_tensor(...)")
     if isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_nested:
         return value.detach().contiguous()
     return value

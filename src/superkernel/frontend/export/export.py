@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import torch
@@ -41,6 +42,7 @@ from .trace_entry import TracedEntry, share_states, trace_entry
 
 NATIVE = "native"
 LIBRARY = "library"
+_TRACING = RLock()  # torch traces and compiles for one thread at a time
 Args = tuple[Any, ...] | list[tuple[Any, ...]]
 
 
@@ -92,14 +94,15 @@ def export(
     sets = packaging.instruction_sets(_names(march))
     requests = entry_requests(model, args, buckets)
     exporter = Exporter(target, packaging, sets, parsed, cores)
-    shapes = share_states([shape for request in requests for shape in exporter.trace(request)])
-    try:
-        contents = exporter.compile(requests, shapes, _package_name(folder))
-    except UnfusibleOperators as refused:
-        if allow != LIBRARY:
-            raise unfusible_error(refused.found) from refused
-        contents = write_library_entries(requests, shapes, _package_name(folder), str(parsed), refused)
-    return write_package(folder, contents, bool(overwrite))
+    with _TRACING:
+        shapes = share_states([shape for request in requests for shape in exporter.trace(request)])
+        try:
+            contents = exporter.compile(requests, shapes, _package_name(folder))
+        except UnfusibleOperators as refused:
+            if allow != LIBRARY:
+                raise unfusible_error(refused.found) from refused
+            contents = write_library_entries(requests, shapes, _package_name(folder), str(parsed), refused)
+        return write_package(folder, contents, bool(overwrite))
 
 
 def _package_name(folder: Path) -> str:

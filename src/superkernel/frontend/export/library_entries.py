@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
 from ...errors import BuildError, UnsupportedError
 from ...package.file_names import TORCH_FOLDER, torch_file
-from ...package.manifest import Manifest, PackagedEntry, PackagedShape, PackagedTensor
+from ...package.manifest import Manifest, PackagedEntry, PackagedShape
 from ...package.writer import PackageContents
 from ...version import __version__
 from .compile_entry import UnfusibleOperators
 from .entry_requests import EntryRequest
-from .trace_entry import TracedEntry, export_program
+from .trace_entry import TracedEntry, export_program, packaged_tensor
+
+_UNKNOWN_CLASS = re.compile(r"No registered serialization name for <class '([^']+)'>")
 
 
 class ShapeOfEntry(Protocol):
@@ -46,7 +49,9 @@ def write_library_entries(
             f"and the model writes {', '.join(dict.fromkeys(states))}: export each entry to a package"
         )
     traced = {shape.entry: shape.traced for shape in shapes}
-    entries = tuple(PackagedEntry(r.name, (_shape(traced[r.name]),), r.doc, traced[r.name].returns) for r in requests)
+    entries = tuple(
+        PackagedEntry(r.name, (_shape(traced[r.name], r.name),), r.doc, traced[r.name].returns) for r in requests
+    )
     operators = "; ".join(dict.fromkeys(str(found) for listed in refused.found.values() for found in listed))
     reason = f"AOTInductor's code for it calls torch: {operators}".replace("\n", " ")
     manifest = Manifest(name, __version__, entries, needs_torch=reason, options=options, torch=str(torch.__version__))
@@ -59,14 +64,13 @@ def write_library_entries(
     return PackageContents(manifest, {}, explanation=f"needs torch: {reason}\n", add_files=write)
 
 
-def _shape(traced: TracedEntry) -> PackagedShape:
+def _shape(traced: TracedEntry, entry: str) -> PackagedShape:
     (results,) = traced.module.graph.output_node().args
-    outputs = [_output(name, node.meta["val"]) for name, node in zip(traced.output_names, results, strict=True)]
+    outputs = [
+        packaged_tensor(name, node.meta["val"], f"entry {entry!r}: output")
+        for name, node in zip(traced.output_names, results, strict=True)
+    ]
     return PackagedShape(traced.inputs, tuple(outputs), None, 0, (), ())
-
-
-def _output(name: str, value: Any) -> PackagedTensor:
-    return PackagedTensor(name, str(value.dtype).removeprefix("torch."), tuple(map(int, value.shape)))
 
 
 def _compile(request: EntryRequest, file: Path) -> None:
@@ -76,4 +80,8 @@ def _compile(request: EntryRequest, file: Path) -> None:
     try:
         aoti_compile_and_package(program, package_path=str(file))
     except RuntimeError as reason:
+        if unknown := _UNKNOWN_CLASS.search(str(reason)):
+            raise UnsupportedError(
+                f"entry {request.name!r}: AOTInductor cannot return a {unknown[1]}: return a plain tuple, list or dict"
+            ) from reason
         raise BuildError(f"entry {request.name!r}: AOTInductor cannot compile the model: {reason}") from reason

@@ -14,10 +14,12 @@ from torch.utils._pytree import tree_leaves
 from ...errors import SuperKernelError, UnsupportedError
 from ..capture.fusibility import Cause, Unfusible
 from ..capture.row_layouts import argument_values
-from ..capture.source_lines import line_in_traceback, source_line
-from .changed_numbers import ChangedNumber
+from ..capture.source_lines import line_in_traceback, line_that_raised, source_line
+from .changed_values import ChangedValue
 
 _ASSIGNED = re.compile(r"The tensor attributes? (.+) (?:was|were) assigned during export")
+_UNKNOWN_CONTAINER = re.compile(r"Found <class '([^']+)'> in output, which is not a known type")
+_VIOLATED = re.compile(r"Constraints violated \((\w+)\)!.*\n\s*-\s*(.+?\.)(?=\s|$)")
 _DROPOUT = ("dropout", "bernoulli", "rrelu")
 # what keeps an operator out of a super kernel -> what the user can do
 _REMEDIES = {
@@ -58,10 +60,15 @@ def check_assignments(module: torch.nn.Module, warned: Sequence[str], entry: str
     """Refuses tensors that the model keeps in plain attributes: torch.export only warns, and forgets the new value."""
     names = [name for text in warned if (found := _ASSIGNED.search(text)) for name in found[1].split(", ")]
     if assigned := [name for name in names if not _lists_weights(module, name)]:
-        raise UnsupportedError(
-            f"entry {entry!r}: the model assigns a new tensor to {', '.join(assigned)}, which is no buffer; a package "
-            "would forget it: register it with register_buffer, so that it becomes a state, or return it"
-        )
+        raise assigned_tensors(assigned, entry)
+
+
+def assigned_tensors(names: Sequence[str], entry: str) -> UnsupportedError:
+    """The model keeps tensors where no buffers are."""
+    return UnsupportedError(
+        f"entry {entry!r}: the model assigns a new tensor to {', '.join(names)}, which is no buffer; a package "
+        "would forget it: register it with register_buffer, so that it becomes a state, or return it"
+    )
 
 
 def _lists_weights(module: torch.nn.Module, name: str) -> bool:
@@ -126,10 +133,10 @@ def written_input(program: ExportedProgram, name: str, entry: str) -> Unsupporte
     )
 
 
-def changed_number(changed: Sequence[ChangedNumber], entry: str) -> UnsupportedError:
-    """The model computes with numbers that its calls change."""
+def changed_values(changed: Sequence[ChangedValue], entry: str) -> UnsupportedError:
+    """The model computes with Python values that its calls change."""
     return UnsupportedError(
-        f"entry {entry!r}: the model computes with a Python number that each call changes: "
+        f"entry {entry!r}: the model computes with a Python value that calls change: "
         f"{', '.join(map(str, changed))}; a package would keep the first one: make it a buffer (register_buffer), "
         "which becomes a state of the package, or pass it as an input"
     )
@@ -140,8 +147,19 @@ def export_failure(reason: Exception, entry: str) -> SuperKernelError:
     if isinstance(reason, SuperKernelError):
         return reason
     text = str(reason).strip()
-    line = line_in_traceback(text)
+    line = line_in_traceback(text) or line_that_raised(reason)
     first = (text.splitlines()[0] if text else type(reason).__name__) + (f" ({line})" if line else "")
+    if violated := _VIOLATED.match(text):
+        return UnsupportedError(
+            f"entry {entry!r}: dimension {violated[1]!r} cannot have buckets: the model works for some sizes only: "
+            f"{violated[2]}"
+        )
+    if returned := _UNKNOWN_CONTAINER.search(text):
+        return UnsupportedError(
+            f"entry {entry!r}: the model returns a {returned[1]}, which torch cannot take apart: return its tensors in "
+            "tuples, lists and dicts (models of transformers: config.use_cache = False), or register the class with "
+            "torch.utils._pytree.register_pytree_node"
+        )
     causes: list[BaseException] = [reason]
     while (inner := causes[-1].__cause__ or causes[-1].__context__) is not None and inner not in causes:
         causes.append(inner)

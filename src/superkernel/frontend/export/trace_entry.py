@@ -22,10 +22,11 @@ from ..aot import captured_graph
 from ..capture.recurrent import unroll_recurrent
 from ..input_overlap import share_memory
 from .assigned_buffers import assignments_as_writes
-from .changed_numbers import numbers_after_a_call, observed_numbers
+from .changed_values import observed_values, values_after_a_call
 from .entry_requests import OWNER
 from .refusals import (
-    changed_number,
+    assigned_tensors,
+    changed_values,
     check_assignments,
     check_exported,
     check_weight,
@@ -65,13 +66,15 @@ def export_program(
     module: torch.nn.Module, args: tuple[Any, ...], entry: str, dynamic_shapes: Any = None
 ) -> ExportedProgram:
     """The program of torch.export, for fixed shapes unless some are dynamic."""
-    with observed_numbers(module) as changed:
+    with observed_values(module) as changed:
         program = _exported(module, args, entry, dynamic_shapes)
+    if assigned := [value.place.path for value in changed if value.is_tensor]:
+        raise assigned_tensors(assigned, entry)
     if changed:
-        with numbers_after_a_call(changed):
+        with values_after_a_call(changed):
             following = _exported(module, args, entry, dynamic_shapes)
         if following.graph_module.code != program.graph_module.code:
-            raise changed_number(changed, entry)
+            raise changed_values(changed, entry)
     check_exported(program, entry)
     return program
 
@@ -81,7 +84,7 @@ def _exported(module: torch.nn.Module, args: tuple[Any, ...], entry: str, dynami
         with torch.no_grad(), assignments_as_writes(module, entry), warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             program = torch.export.export(module, args, dynamic_shapes=dynamic_shapes, strict=False)
-    except (RuntimeError, ValueError, TypeError, AssertionError) as reason:
+    except (RuntimeError, ValueError, TypeError, AssertionError, AttributeError, LookupError) as reason:
         raise export_failure(reason, entry) from reason
     check_assignments(module, [str(warning.message) for warning in warned], entry)
     return program
@@ -260,24 +263,26 @@ def _described(
     for spec, example, info in zip(specs, examples, metadata.input_info, strict=True):
         if is_user_input(spec):
             sources.append(GraphInput(PlaceKind.INPUT, index=len(inputs)))
-            inputs.append(_packaged(spec.arg.name, example, f"entry {entry!r}: input"))
+            inputs.append(packaged_tensor(spec.arg.name, example, f"entry {entry!r}: input"))
             continue
         name = _name(spec)
         kind = PlaceKind.STATE if info.mutates_data else PlaceKind.WEIGHT
         sources.append(GraphInput(kind, name=name))
         is_pairs = kind is PlaceKind.WEIGHT and example.is_complex()  # kernels read complex numbers as pairs
         tensors[name] = stored = torch.view_as_real(example.resolve_conj()) if is_pairs else example
-        described = _packaged(name, stored, f"entry {entry!r}: {kind.value}")
+        described = packaged_tensor(name, stored, f"entry {entry!r}: {kind.value}")
         if kind is PlaceKind.STATE:
             states.append(described)
     outputs = returned.names, returned.structure
     return TracedEntry(traced, tuple(sources), tuple(inputs), *outputs, tensors, memory, tuple(states))
 
 
-def _packaged(name: str, tensor: torch.Tensor, what: str) -> PackagedTensor:
+def packaged_tensor(name: str, tensor: torch.Tensor, what: str) -> PackagedTensor:
+    if tensor.layout is not torch.strided:
+        raise UnsupportedError(f"{what} {name!r} is a {tensor.layout} tensor; packages take dense tensors: to_dense()")
     dtype = str(tensor.dtype).removeprefix("torch.")
     if dtype not in ELEMENT_BYTES:
         raise UnsupportedError(
-            f"{what} {name!r} has elements of type {dtype}; packages take {', '.join(ELEMENT_BYTES)}: convert it"
+            f"{what} {name!r} has elements of type {dtype}; packages have {', '.join(ELEMENT_BYTES)}: convert it"
         )
     return PackagedTensor(name, dtype, tuple(int(size) for size in tensor.shape))

@@ -1,4 +1,4 @@
-// instruction_sets.cpp: flags of /proc/cpuinfo -> which code of a package this processor can run.
+// instruction_sets.cpp: flags of this processor -> which code of a package this processor can run.
 #include "instruction_sets.h"
 
 #include <elf.h>
@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "failure.h"
+#include "processor_flags.h"
 
 namespace sk::model {
 namespace {
@@ -36,28 +37,6 @@ constexpr int kMachine = EM_AARCH64;
 constexpr const char* kArchitecture = "unknown";
 constexpr int kMachine = EM_NONE;
 #endif
-
-// The flags of the first processor that the file lists; empty: unknown.
-std::set<std::string> read_flags() {
-    std::string text(size_t(64) << 10, '\0');
-    const int file = open("/proc/cpuinfo", O_RDONLY | O_CLOEXEC);
-    if (file < 0) return {};
-    size_t had = 0;
-    for (ssize_t got = 1; got > 0 && had < text.size(); had += size_t(got)) {
-        got = read(file, &text[had], text.size() - had);
-        if (got <= 0) break;
-    }
-    close(file);
-    std::istringstream lines(text.substr(0, had));
-    for (std::string line; std::getline(lines, line);) {
-        if (line.compare(0, 5, "flags") != 0 && line.compare(0, 8, "Features") != 0) continue;
-        std::istringstream words(line.substr(line.find(':') + 1));
-        std::set<std::string> flags;
-        for (std::string word; words >> word;) flags.insert(word);
-        return flags;
-    }
-    return {};
-}
 
 // Whether the file is code for this architecture, by its ELF header. What is no ELF file, the loader refuses.
 bool is_for_this_architecture(const std::string& path) {
@@ -139,7 +118,7 @@ void keep_code(ObjectList& object, const std::string& isa, const std::set<std::s
 }  // namespace
 
 std::string choose_instruction_set(Manifest& manifest, const PackageFolder& folder) {
-    const std::set<std::string> flags = read_flags();
+    const std::set<std::string> flags = processor_flags();
     std::vector<std::string> sets;  // that the package has, most demanding first
     std::set<std::string> runnable, refused;
     std::string reasons;

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include <algorithm>
+
 namespace sk::model {
 namespace {
 
@@ -46,7 +48,9 @@ void pad_bucket(char* to, const char* from, const TensorSpec& tensor, int64_t si
     const size_t used = size_t(size * rows.inner), whole = size_t(tensor.shape[size_t(tensor.bucket_axis)] * rows.inner);
     for (int64_t i = 0; i < rows.outer; ++i, to += whole, from += used) {
         memcpy(to, from, used);
-        memset(to + used, 0, whole - used);
+        for (size_t done = used; done < whole; done += std::min(done, whole - done)) {
+            memcpy(to + done, to, std::min(done, whole - done));
+        }
     }
 }
 
