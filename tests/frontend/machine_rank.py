@@ -19,16 +19,21 @@ ROUNDS = 4
 
 
 class Model(torch.nn.Module):
-    """Collectives that are divided where machines have several ranks, and one that never is."""
+    """Collectives that are divided where machines have several ranks, one inside each machine, one that never is."""
+
+    def __init__(self, inside: Any) -> None:
+        super().__init__()
+        self.inside = inside
 
     def forward(self, x: torch.Tensor, half: torch.Tensor, counts: torch.Tensor) -> tuple[torch.Tensor, ...]:
         group = dist.group.WORLD
+        near = functional.wait_tensor(functional.all_reduce(counts + 1, "sum", self.inside))
         total = functional.wait_tensor(functional.all_reduce(x * 2, "sum", group))
         mean = functional.wait_tensor(functional.all_reduce(half + 1, "avg", group))
         most = functional.wait_tensor(functional.all_reduce(counts, "max", group))
         every = functional.wait_tensor(functional.all_gather_tensor(total[:5] + x[:5], 0, group))
         first = functional.wait_tensor(functional.broadcast(x - 1, 1, group))
-        return total + 1, mean, most, every * 2, first
+        return total + 1, mean, most, every * 2, first, near
 
 
 def reference(inputs: list[tuple[torch.Tensor, ...]], rank: int, ranks_each: int) -> tuple[torch.Tensor, ...]:
@@ -39,7 +44,8 @@ def reference(inputs: list[tuple[torch.Tensor, ...]], rank: int, ranks_each: int
     most = torch.stack([each[2] for each in inputs]).amax(0)
     mean = torch.stack([each[1].float() + 1 for each in inputs]).mean(0)
     every = torch.cat([total[:5] + each[0][:5] for each in inputs])
-    return total + 1, mean, most, every * 2, inputs[1][0] - 1
+    near = torch.stack([inputs[r][2] + 1 for r in machines[rank // ranks_each]]).sum(0)
+    return total + 1, mean, most, every * 2, inputs[1][0] - 1, near
 
 
 def inputs_of(rank: int, number: int) -> tuple[torch.Tensor, ...]:
@@ -56,7 +62,8 @@ def main(rank: int, ranks: int, ranks_each: int, store: str) -> None:
 
     process_identity.host_id = membership.host_id = host_id
     dist.init_process_group("gloo", store=dist.FileStore(store, ranks), rank=rank, world_size=ranks)
-    model = Model()
+    inside = [dist.new_group(list(range(first, first + ranks_each))) for first in range(0, ranks, ranks_each)]
+    model = Model(inside[rank // ranks_each])
     fused, unfused = (
         torch.compile(model, backend="superkernel", fullgraph=True, options={"fuse": fuse}) for fuse in ("auto", "off")
     )

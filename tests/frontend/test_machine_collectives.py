@@ -229,11 +229,11 @@ def test_a_collective_inside_a_machine_is_of_its_ranks_and_never_left_to_torch(
 
 
 @pytest.mark.conformance
-@pytest.mark.parametrize(("ranks", "ranks_each", "fused"), [(4, 2, 7), (2, 1, 0)])
+@pytest.mark.parametrize(("ranks", "ranks_each", "fused"), [(4, 2, 8), (2, 1, 0)])
 def test_ranks_on_two_machines(ranks: int, ranks_each: int, fused: int, tmp_path: Path) -> None:
     """Processes that take themselves for two machines: values, bits, `fuse=off`, and what explain says.
 
-    With one rank on each, nothing is inside a machine, and every collective splits its segment.
+    With one rank on each, every collective of both splits its segment.
     """
     program = Path(__file__).with_name("machine_rank.py")
     paths = os.pathsep.join(path for path in sys.path if path)

@@ -11,7 +11,7 @@ import pytest
 from plan.strategies import kernel
 
 from superkernel.errors import GraphError, LaunchError
-from superkernel.model.collective_digest import CollectiveDigest, collective_digest
+from superkernel.model.collective_digest import CollectiveDigest, collective_digest, collectives_stated
 from superkernel.model.graph import build_graph
 from superkernel.model.op import Op, Place
 from superkernel.model.opsfile import read_ops
@@ -147,6 +147,17 @@ def test_the_digest_says_what_ranks_must_have_in_common() -> None:
     assert digest(*both, group="tp") == plain and digest(*both, group="dp") != plain
     swapped = (both[1], both[0], both[3], both[2])
     assert digest(*both).digest != digest(*swapped).digest
+
+
+def test_what_groups_of_several_machines_compare_leaves_out_names_and_other_groups() -> None:
+    """A group of torch inside each machine may hold the same ranks: its name differs from machine to machine."""
+    statements = set()
+    for number, ranks in enumerate(((4, 6), (5, 7))):
+        inside, other = RankGroup(f"all on machine {number}", ranks, 0), RankGroup(f"tp{number}", ranks, 0)
+        ops = [publish(group=inside), publish("v", collective="d", group=other)]
+        ops += [collect(group=inside), collect("v", collective="d", group=other)]
+        statements.add(collectives_stated(build_graph(ops), inside))
+    assert statements == {"publish(in float32) -> collect(out float32), a window of 512 bytes"}
 
 
 def test_ops_json_says_how_an_op_synchronises_with_ranks(tmp_path: Path) -> None:

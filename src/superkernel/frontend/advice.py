@@ -16,7 +16,7 @@ _TRAINING = "forward", "backward"  # kinds of graphs with gradients
 # What to do about an op that splits a scope, by what keeps it apart.
 _REMEDIES = {
     Cause.NO_KERNEL: 'register a kernel, sk.register_kernel("{op}"), or move it before or after the scope',
-    Cause.COLLECTIVE: "nothing: torch runs it; collectives of ranks on one machine are fused (docs/collectives.md)",
+    Cause.COLLECTIVE: "nothing: torch runs it; docs/collectives.md lists operators, dtypes and groups that are fused",
     Cause.HIGHER_ORDER: "move it before or after the scope, or write the branches with torch.where",
     Cause.DATA_DEPENDENT_NUMBER: "keep the value in a tensor (no .item()), or move the op out of the scope",
     Cause.DATA_DEPENDENT_SIZE: "give it a fixed size: torch._dynamo.mark_static for an input, torch.where for a mask",

@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 from ..errors import LaunchError
-from ..model.collective_digest import collective_digest
+from ..model.collective_digest import collective_digest, collectives_stated
 from ..model.graph import Graph
 from ..model.rank_sequence import RankSequences
 from ..model.window_layout import WindowLayout
@@ -76,8 +76,7 @@ class RankRounds:
             )
         if found.whole is not None:
             # torch runs the exchange between machines behind this: all of them must expect it
-            stated_alike = "; ".join(line.replace(str(found.group), "") for line in stated.listing)
-            agree(found.whole, self._support, stated_alike)
+            agree(found.whole, self._support, collectives_stated(self._graph, found.group))
         session = meet_ranks(found, self._support)
         return self._support.area(
             found.store,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from .collectives import Collective
 from .graph import Graph
 from .node import Node
+from .ranks import RankGroup
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,12 @@ def collective_digest(graph: Graph, group: str | None = None) -> CollectiveDiges
         _line(graph, each) for each in graph.collectives if group is None or members <= set(each.group.ranks)
     )
     return CollectiveDigest(hashlib.sha256("\n".join(listing).encode()).hexdigest(), listing)
+
+
+def collectives_stated(graph: Graph, group: RankGroup) -> str:
+    """The collectives of one group alone, without its name and ranks: alike for groups of the same form."""
+    own = [_line(graph, each) for each in graph.collectives if each.group.name == group.name]
+    return "; ".join(line.removesuffix(f", ranks {group}") for line in own)
 
 
 def _line(graph: Graph, collective: Collective) -> str:

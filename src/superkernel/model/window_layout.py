@@ -15,6 +15,7 @@ ALIGNMENT = PAGE  # of a window's beginning
 
 # the words of a rank's line: offsets in bytes
 ARRIVED, SLEEPERS, ROUND, PATIENCE_MS, GLOBAL_RANK, PROCESS, STRIDE = range(0, 28, 4)  # the stride has 8 bytes
+THREAD = STRIDE + 8
 
 
 @dataclass(frozen=True)

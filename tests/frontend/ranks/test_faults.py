@@ -110,6 +110,15 @@ def test_different_collectives_are_refused_on_every_rank_before_anything_runs(ra
     assert ranks.call(functions.load_and_call, "m", "chained") == [functions.expected("chained", 2)] * 2
 
 
+def test_ranks_that_pass_different_shapes_to_a_model_are_told_so(ranks: RankProcesses) -> None:
+    """One waits in a launch that it has compiled before; the other compiles, and waits for the first there."""
+    ranks.call(functions.load_and_call, "m", "chained")
+    ranks.send([0], functions.call, "m")
+    ranks.send([1], functions.call, "m", 9)
+    for answer in ranks.answers([0, 1], _SOON_S):
+        error_of(answer, "group 0 (0,1)", "rank 1 and rank 0 wait for each other", "inputs of different shapes")
+
+
 def test_a_rank_that_leaves_its_collectives_to_torch_holds_up_no_other(ranks: RankProcesses) -> None:
     """One rank cannot fuse its graph; the other would wait for it in the first collective."""
     ranks.call(functions.make_group_of_last_rank)
@@ -119,21 +128,21 @@ def test_a_rank_that_leaves_its_collectives_to_torch_holds_up_no_other(ranks: Ra
     assert isinstance(last, RankError) and "invalid root rank" in last.text
 
 
-def test_ranks_that_go_different_ways_later_are_stopped_by_the_watchdog(ranks: RankProcesses) -> None:
+def test_ranks_that_go_different_ways_later_are_told_so(ranks: RankProcesses) -> None:
+    """Each waits for the other in another model, and neither comes."""
     ranks.call(functions.load_and_call, "m", "chained")
     ranks.call(functions.load_and_call, "n", "single")
     turns = ranks.call(functions.interleave, ["m", "n"], 6)
     assert turns[0] == turns[1] == [functions.expected("chained", 2), functions.expected("single", 2)] * 3
-    ranks.call(functions.set_patience, 1)
     ranks.send([0], functions.call, "m")
     ranks.send([1], functions.call, "n")
-    for rank, answer in enumerate(ranks.answers([0, 1])):
-        error_of(answer, "no progress for 1 s", "0 (0,1) before all_reduce_0_reduce", f"rank {1 - rank} (process")
+    for rank, answer in enumerate(ranks.answers([0, 1], _SOON_S)):
+        error_of(answer, f"op 'all_reduce_0_reduce' waits for rank {1 - rank} of group 0 (0,1)")
+        error_of(answer, "wait for each other in different models")
     for name in ("m", "n"):
         for answer in ranks.outcomes(functions.call, name):
-            error_of(answer, "no progress", "has not arrived", "Create the process group again")
+            error_of(answer, "wait", "Create the process group again")
     ranks.call(functions.forget_models)
-    ranks.call(functions.set_patience, 3600)
     assert ranks.call(functions.load_and_call, "m", "chained") == [functions.expected("chained", 2)] * 2
 
 

@@ -30,5 +30,9 @@ class RankRecords:
         """The first other rank that has failed, and its reason."""
         for rank, length in enumerate(self._lengths):
             if length and rank != besides:
-                return rank, bytes(self._texts[rank, 4 : 4 + length]).decode("utf-8", "replace")
+                return rank, self.reason(rank)
         return None
+
+    def reason(self, rank: int) -> str:
+        """Why a rank has failed; "": it has not."""
+        return bytes(self._texts[rank, 4 : 4 + self._lengths[rank]]).decode("utf-8", "replace")

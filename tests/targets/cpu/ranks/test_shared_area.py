@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -262,7 +263,7 @@ def test_after_a_failure_every_rank_refuses_and_quotes_it(store: FolderStore) ->
     assert list(words[:, layout.ARRIVED // 4]) == [0, layout.FAILED, 0]
     with pytest.raises(LaunchError, match="an earlier launch failed"):
         made[1].begin_round()
-    with pytest.raises(LaunchError, match=r"rank 5 has failed: a launch was stopped. Create the process group again"):
+    with pytest.raises(LaunchError, match=r"rank 5 has failed: ZeroDivisionError in the middle of a launch. Create"):
         made[2].begin_round()
 
 
@@ -276,6 +277,22 @@ def test_a_launch_error_is_completed_with_what_the_other_rank_says(store: Folder
     with pytest.raises(LaunchError, match=r"op 'collect' waits for rank 5\n.*rank 5 has failed: its disk is full"):  # noqa: SIM117
         with made[0].round():
             stop()
+
+
+def test_the_reason_of_a_failure_is_told_once_however_many_groups_a_launch_has(store: FolderStore) -> None:
+    """Each group has an area; a rank of all of them quotes what another one has written."""
+    made = [areas(store, {"w": 8}) for _ in range(3)]
+    with pytest.raises(LaunchError) as raised, ExitStack() as rounds:
+        for mine, _ in made:
+            rounds.enter_context(mine.round())
+        for _, other in made:
+            other.fail("its disk is full")
+        raise LaunchError("op 'collect' waits for rank 5")
+    assert str(raised.value).count("its disk is full") == 1
+    for _, other in made:
+        with pytest.raises(LaunchError, match="its disk is full"):
+            other.begin_round()
+        assert other._records.reason(0) == "op 'collect' waits for rank 5"
 
 
 def test_a_closed_area_a_destroyed_group_a_second_thread_and_a_fork_are_refused(store: FolderStore) -> None:

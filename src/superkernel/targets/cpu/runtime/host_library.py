@@ -139,7 +139,7 @@ _GIL_RELEASED: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "sk_launch_fault_step": (c_uint32, (c_void_p,)),
     "sk_launch_fault_detail": (c_int64, (c_void_p,)),
     "sk_launch_record": (None, (c_void_p, c_void_p)),
-    "sk_rank_area_create": (c_void_p, (c_int32, c_int32, c_int32, c_void_p, c_void_p, c_int32)),
+    "sk_rank_area_create": (c_void_p, (c_int32, c_uint64, c_int32, c_int32, c_void_p, c_void_p, c_int32)),
     "sk_rank_area_destroy": (None, (c_void_p,)),
     "sk_agent_create": (c_void_p, ()),
     "sk_agent_attach": (None, (c_void_p, c_void_p)),

@@ -333,8 +333,8 @@ def _explain_failed_rank(plan: Plan, step: int, rank: int, op_label: OpLabel | N
     assert isinstance(awaited, AwaitRanks)
     op = op_label.op if op_label else plan.graph.nodes[awaited.op].name
     return (
-        f"op {op!r} waits for rank {rank} of group {awaited.group}, which has failed, or its process has ended. Start "
-        "all ranks of the group again, or make the process group anew"
+        f"op {op!r} waits for rank {rank} of group {awaited.group}, which will not come: it has failed, its process "
+        "has ended, or it is in another model. Start all ranks of the group again, or make the process group anew"
     )
 
 

@@ -25,7 +25,8 @@ struct alignas(kRankLine) RankLine {
     uint32_t global_rank;            // for reports, as below
     uint32_t process;
     uint64_t stride;                 // from one slot to the next, as this rank's host has laid the window out
-    uint32_t unused[24];
+    uint32_t thread;                 // that began the round, as the kernel numbers threads; 0: not known
+    uint32_t unused[23];
 };
 static_assert(sizeof(RankLine) == kRankLine, "a rank's words fill its line");
 

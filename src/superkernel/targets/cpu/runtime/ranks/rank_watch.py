@@ -1,4 +1,4 @@
-"""targets.cpu.runtime.ranks.rank_watch: the other ranks of an area -> which have ended; their words then say so.
+"""targets.cpu.runtime.ranks.rank_watch: the other ranks of an area -> which will not come; their words then say so.
 
 The watchdog thread of each loaded host library looks at the locks of the ranks while a launch runs: see
 host/rank_areas.cpp.
@@ -21,10 +21,15 @@ from ..host_library import HostLibrary, loaded_hosts
 
 class RankWatch:
     def __init__(
-        self, file: SharedFile, group: RankGroup, processes: Sequence[ProcessIdentity], windows: Sequence[int]
+        self,
+        file: SharedFile,
+        group: RankGroup,
+        group_number: int,
+        processes: Sequence[ProcessIdentity],
+        windows: Sequence[int],
     ) -> None:
-        """`windows`: their addresses."""
-        self._file, self._group = file, group
+        """`group_number`: equal for all areas of the group; `windows`: their addresses."""
+        self._file, self._group, self._group_number = file, group, group_number
         self._elsewhere = [process.pid != os.getpid() for process in processes]  # ranks may be threads of one process
         self._addresses = list(windows)
         self._windows = (ctypes.c_void_p * len(windows))(*windows)
@@ -51,7 +56,13 @@ class RankWatch:
         for host in hosts:
             elsewhere = (ctypes.c_uint8 * self._group.size)(*self._elsewhere)
             area = host.gil_released.sk_rank_area_create(
-                self._file.descriptor, self._group.rank, self._group.size, elsewhere, self._windows, len(self._windows)
+                self._file.descriptor,
+                self._group_number,
+                self._group.rank,
+                self._group.size,
+                elsewhere,
+                self._windows,
+                len(self._windows),
             )
             self._watched.append((host.gil_released, area))
             # with the GIL held: it takes nanoseconds

@@ -6,6 +6,7 @@ refused on every rank, before anything runs. The name of the file is gone as soo
 
 from __future__ import annotations
 
+import hashlib
 import mmap
 import os
 import threading
@@ -22,7 +23,7 @@ from .....errors import LaunchError
 from .....model import window_layout
 from .....model.rank_sequence import RankSequences
 from .....model.ranks import RankGroup
-from .....model.window_layout import FAILED, PAGE, RANK_LINE, WindowLayout, next_round
+from .....model.window_layout import FAILED, PAGE, RANK_LINE, THREAD, WindowLayout, has_arrived, next_round
 from ....ranks.membership import GivenUpError, introduce
 from ....ranks.process_identity import SHARED_MEMORY, ProcessIdentity
 from ....ranks.rank_orders import RankTalk
@@ -34,6 +35,7 @@ from .rank_watch import RankWatch
 
 DEFAULT_TIMEOUT_S = 1800.0  # that of torch.distributed's process groups
 _areas_made: dict[tuple[str, str, int], int] = {}  # by session, group and rank; the ranks of a group count alike
+_live_areas: weakref.WeakSet[SharedArea] = weakref.WeakSet()
 _ONLY_SESSION = RankSession("")  # of a group that is the only one of its name in its store
 _count_lock = threading.Lock()
 
@@ -100,10 +102,12 @@ class SharedArea:
             except LaunchError as error:
                 self._announce(exchange, error)
                 raise
-        self._watch = RankWatch(self._file, group, self.processes, [int(lines.ctypes.data) for lines in self._lines])
+        addresses = [int(lines.ctypes.data) for lines in self._lines]
+        self._watch = RankWatch(self._file, group, self._group_number, self.processes, addresses)
         # Before the memory goes: a watchdog that still looked at it would write into what lies there next.
         self._release = weakref.finalize(self, _release, self._watch, self._file, self._pid)
         self._release.atexit = False
+        _live_areas.add(self)
 
     def _make(
         self,
@@ -134,15 +138,18 @@ class SharedArea:
     def round(self) -> Iterator[None]:
         """One execution of the segment. If it fails here, it fails on every rank."""
         self.begin_round()
-        succeeded = False
         try:
             yield
-            succeeded = True
         except LaunchError as error:
-            raise self._explained(error) from error
+            is_explained = isinstance(error.__cause__, LaunchError)  # by the area of another group
+            self.fail(" ".join(str(error.__cause__ if is_explained else error).split()))
+            if is_explained or not (explanation := self._explanation()):
+                raise
+            raise LaunchError(f"{error}\n{explanation}") from error
+        except BaseException as error:
+            self.fail(f"{type(error).__name__} in the middle of a launch")
+            raise
         finally:
-            if not succeeded:
-                self.fail("a launch was stopped")
             self.end_round()
 
     def begin_round(self) -> int:
@@ -205,16 +212,54 @@ class SharedArea:
             for lines in self._lines:
                 lines[self.group.rank, window_layout.ARRIVED // 4] = FAILED
 
-    def _explained(self, error: LaunchError) -> LaunchError:
-        """The error of a launch, with what is known of the ranks that it waited for."""
-        self.fail(" ".join(str(error).split()))
+    def _explanation(self) -> str:
+        """What is known of the ranks that a launch waited for in vain; "": nothing."""
         if ended := self._watch.ended():
             names = ", ".join(f"{names_of(self.group, [place])} (pid {self.processes[place].pid})" for place in ended)
-            return LaunchError(f"{error}\n{self._where}{names} has ended, or has closed the group. {_AGAIN}")
+            reason = next((f": {reason}" for place in ended if (reason := self._records.reason(place))), "")
+            return f"{self._where}{names} has ended, or has closed the group{reason}. {_AGAIN}"
         if failed := self._records.failed(besides=self.group.rank):
             place, reason = failed
-            return LaunchError(f"{error}\n{self._where}{names_of(self.group, [place])} has failed: {reason}. {_AGAIN}")
-        return error
+            return f"{self._where}{names_of(self.group, [place])} has failed: {reason}. {_AGAIN}"
+        return self._stop_astray(range(self.group.size))
+
+    # --- ranks that wait for each other in different areas
+
+    @property
+    def _group_key(self) -> tuple[str, str, int]:
+        return self._session.token, self.group.name, self.group.rank
+
+    @property
+    def _group_number(self) -> int:
+        return int.from_bytes(hashlib.sha256(repr(self._group_key).encode()).digest()[:8])
+
+    def _others_of_group(self) -> list[SharedArea]:
+        """Areas of the group in which the thread of this call has had its last round."""
+        found = [area for area in list(_live_areas) if area is not self and area._group_key == self._group_key]
+        thread, place = threading.get_native_id(), self.group.rank
+        return [area for area in found if any(lines[place, THREAD // 4] == thread for lines in area._lines[:1])]
+
+    def _is_ahead(self, place: int) -> bool:
+        """Whether a rank has begun a round here that this rank has not: it waits for this rank."""
+        lines = self._lines[0]
+        if self._closed or self._failure or lines[place, window_layout.ARRIVED // 4] == FAILED:
+            return False
+        begun, own = (int(lines[at, window_layout.ROUND // 4]) for at in (place, self.group.rank))
+        return begun != own and has_arrived(begun, own)
+
+    def _stop_astray(self, places: Missing) -> str:
+        """Stops those of some ranks that wait for this rank in another area, and says which; "": there are none."""
+        for area in self._others_of_group():
+            if astray := [place for place in places if area._is_ahead(place)]:
+                here, there = names_of(self.group, [self.group.rank]), names_of(self.group, astray)
+                reason = (
+                    f"{here} and {there} wait for each other in different models, or in one model for inputs of "
+                    "different shapes: all ranks must make the same calls in the same order, with inputs of the same "
+                    "shapes"
+                )
+                area.fail(reason)
+                return f"{self._where}{reason}. {_AGAIN}"
+        return ""
 
     # --- memory
 
@@ -305,8 +350,9 @@ class SharedArea:
 
     def _ended(self, missing: Missing) -> str:
         session = replace(self._session, processes=tuple(self.processes)) if self.processes else self._session
-        ended = session.ended(self.group, missing)
-        return f"{ended}. {_AGAIN}" if ended else ""
+        if ended := session.ended(self.group, missing):
+            return f"{ended}. {_AGAIN}"
+        return self._stop_astray(missing)
 
 
 _AGAIN = "Create the process group again, or restart all ranks"
