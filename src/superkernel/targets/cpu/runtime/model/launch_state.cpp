@@ -21,6 +21,7 @@ namespace {
 constexpr uint64_t kShowUpNs = 100'000;    // a thread that sleeps needs some 50 us to wake up on an idle machine
 constexpr uint64_t kSpinPatienceNs = 1'000'000;  // SK_WAIT_SPIN: the threads have processors of their own
 constexpr uint64_t kShortNs = 60'000;      // a plan that one thread finishes in this time does not wait for sleeping threads
+constexpr uint64_t kWorthWakingNs = 20'000;  // a plan that one thread finishes sooner gains too little from threads that expect it
 constexpr uint64_t kWarmThreadNs = 3'000;  // a thread that spins answers in less than one; later it has no processor
 constexpr int kColdCalls = 3;              // after a pause, until the caches of the calling thread's processor count as warm
 constexpr uint64_t kLongNs = 1'000'000;    // a plan that takes longer does not keep a thread of the team from others
@@ -151,7 +152,7 @@ SK_CALL_PATH uint64_t LaunchState::patience_for(Team& team) {
     if (team.wait_policy() == SK_WAIT_SPIN) return kSpinPatienceNs;
     const uint64_t begin = now_ns();
     const uint64_t pause = begin - std::min(begin, std::exchange(last_call_ns_, begin));
-    const uint64_t next = rhythm_.called(begin);
+    const uint64_t next = solo_ns < kWorthWakingNs ? 0 : rhythm_.called(begin);
     const bool crowded = host::solo_before_region(code_.program);
     team.expect_call(crowded ? 0 : next);
     if (crowded) return 0;
