@@ -53,6 +53,14 @@ def test_results_go_into_the_containers_and_come_back() -> None:
     assert put_results(plain_structure(1), ["a"]) == "a" and put_results(plain_structure(2), ["a", "b"]) == ("a", "b")
 
 
+def test_fields_may_have_the_names_of_methods_of_a_tuple() -> None:
+    items = tuple(map(ReturnedOutput, range(3)))
+    cache = put_results(
+        ReturnedContainer(ContainerKind.RECORD, items, ("keys", "count", "index"), "Cache"), ["a", "b", "c"]
+    )
+    assert (cache.keys, cache.count, cache.index) == (cache["keys"], cache["count"], cache["index"]) == ("a", "b", "c")
+
+
 @pytest.mark.parametrize(
     ("value", "message"),
     [

@@ -145,7 +145,10 @@ def record_type(name: str, fields: tuple[Key, ...]) -> Callable[..., Any]:
     def item(record: Any, key: Any) -> Any:
         return getattr(record, key) if isinstance(key, str) and key in fields else tuple.__getitem__(record, key)
 
-    return type(name, (base,), {"__slots__": (), "__getitem__": item, "keys": lambda record: record._fields})
+    names: dict[str, Any] = {"__slots__": (), "__getitem__": item}
+    if "keys" not in fields:  # a field of that name, such as the keys of a cache, stays one
+        names["keys"] = lambda record: record._fields
+    return type(name, (base,), names)
 
 
 def expression(structure: ReturnStructure, results: Sequence[str], names: dict[str, Any]) -> str:
