@@ -6,15 +6,19 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from handmade_package import INSTRUCTION_SET, write_handmade
+from handmade_package import INSTRUCTION_SET, change_manifest, write_handmade, write_sums
 from typer.testing import CliRunner
 
+from superkernel.errors import LaunchError
+from superkernel.package.library_functions import ArrayType
 from superkernel.tools.cli import app
 from superkernel.tools.package_latency import _timed
+from superkernel.tools.package_run import read_values
 
 Shell = Callable[..., tuple[int, str]]
 
@@ -84,12 +88,26 @@ def test_run(package: Path, tmp_path: Path) -> None:
         (["--entry", "count", "-i", "step=2.5x"], "2.5x cannot be read as .npy"),
         (["-i", "{x}", "-i", "y={x}", "-o", "{x}"], "is not a folder"),
         (["--entry", "rows", "-i", "x={x}"], "no shape fits x [2, 4]"),
+        (["--entry", "count", "-i", "step=2.7"], "--input step=2.7: 2.7 is no int64"),
+        (["--entry", "count", "-i", "step=9223372036854775808"], "9223372036854775808 is no int64"),
     ],
 )
 def test_run_refuses(package: Path, words: list[str], message: str) -> None:
     x = package.parent / "x.npy"
     status, text = shell("run", package, *(word.format(x=x) for word in words))
     assert status == 1 and message in text
+
+
+def test_numbers_of_inputs_are_what_was_written() -> None:
+    kinds = (ArrayType("flag", "bool", ()), ArrayType("level", "uint8", ()), ArrayType("scale", "float16", ()))
+    entry = SimpleNamespace(name="forward", inputs=kinds)
+    values = read_values(entry, ("flag=1", "level=255", "scale=0.5"))
+    assert {name: (value.item(), value.dtype.name) for name, value in values.items()} == {
+        "flag": (True, "bool"), "level": (255, "uint8"), "scale": (0.5, "float16")
+    }  # fmt: skip
+    for given in ("flag=2", "level=256", "level=-1"):
+        with pytest.raises(LaunchError, match=f"--input {given}: .* is no "):
+            read_values(entry, (given,))
 
 
 def test_bench(package: Path) -> None:
@@ -115,6 +133,25 @@ def test_diff(package: Path, tmp_path: Path) -> None:
     other = write_handmade(tmp_path / "other.sk")
     assert shell("diff", package, other) == (0, "field name: 'hand', then 'other'\n")
     assert shell("diff", package, tmp_path)[0] == 1
+
+
+def test_diff_tells_what_is_returned(package: Path, tmp_path: Path) -> None:
+    listed, changed = (shutil.copytree(package, tmp_path / name) for name in ("listed.sk", "changed.sk"))
+    for other, scale in ((listed, 2), (changed, 3)):
+        returns = {"list": [{"output": 0}, {"constant": scale}]}
+        change_manifest(other, lambda fields, returns=returns: fields["entries"][0].update(returns=returns))
+    for first, second in ((listed, changed), (package, listed)):
+        status, text = shell("diff", first, second)
+        assert status == 0 and text.startswith("entry forward: returns: {") and text.count("\n") == 1
+
+
+def test_diff_tells_that_code_of_torch_differs(package: Path, tmp_path: Path) -> None:
+    first, second = (shutil.copytree(package, tmp_path / name) for name in ("first.sk", "second.sk"))
+    for other in (first, second):
+        (other / "torch").mkdir()
+        (other / "torch" / "forward.pt2").write_text(other.name)
+        write_sums(other)
+    assert shell("diff", first, second) == (0, "torch torch/forward.pt2: code or weights differ\n")
 
 
 def test_export_refuses_what_is_no_function(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def place_input(expected: ArrayType, value: Any, where: str) -> PlacedArray:
     if is_tensor(value):
         return _place_tensor(expected, value, where)
     if not expected.shape and not isinstance(value, np.ndarray) and isinstance(value, numbers.Number | np.generic):
-        return _place_number(expected, value, where)
+        return place_number(expected, value, where)
     return _place_array(expected, _as_array(value, where), where)
 
 
@@ -122,13 +122,17 @@ def _place_tensor(expected: ArrayType, tensor: Any, where: str) -> PlacedArray:
     return PlacedArray(address, tuple(tensor.shape), tensor.nbytes, tensor)
 
 
-def _place_number(expected: ArrayType, value: Any, where: str) -> PlacedArray:
+def place_number(expected: ArrayType, value: Any, where: str) -> PlacedArray:
+    """A number as the array of an input without dimensions; a LaunchError if its dtype cannot hold it."""
     if expected.dtype == "bfloat16":
         raise LaunchError(f"{where} is bfloat16, which numpy does not have: pass a tensor, or its bits as uint16")
     try:
-        array = np.asarray(value).astype(expected.dtype, casting="same_kind")
-        if isinstance(value, int) and int(array) != value:
-            raise LaunchError(f"{where}: {shown(value)} is no {expected.dtype}")
+        if isinstance(value, int):  # of Python, which has no dtype: it fits where it keeps its value
+            array = np.array(value, expected.dtype)
+            if int(array) != value:
+                raise LaunchError(f"{where}: {shown(value)} is no {expected.dtype}")
+        else:
+            array = np.asarray(value).astype(expected.dtype, casting="same_kind")
     except (TypeError, OverflowError) as reason:
         raise LaunchError(f"{where}: {shown(value)} is no {expected.dtype}") from reason
     return PlacedArray(array.ctypes.data, (), array.nbytes, array)

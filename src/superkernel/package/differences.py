@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from .checksums import check_files
-from .file_names import WEIGHTS
+from .file_names import WEIGHTS, is_torch_file
+from .manifest import PackagedEntry
+from .return_structure import plain_structure, structure_to_json
 from .summary import PackageSummary, summarise
 from .weights_header import StoredRange, read_weights_header
 
@@ -21,7 +23,7 @@ _FIELDS = ("name", "superkernel", "torch", "options", "needs_torch")
 class PackageDifference:
     """Something that is in one package only, or not the same in both."""
 
-    kind: str  # field, entry, state, code, weight
+    kind: str  # field, entry, state, code, torch, weight
     name: str
     what: str  # only in the first, only in the second, or what differs
 
@@ -57,6 +59,7 @@ def compare_packages(first: Path, second: Path) -> PackageComparison:
         *_different("entry", _entries(before), _entries(after), _changed_entry),
         *_different("state", _states(before), _states(after), _changed_value),
         *_different("code", _code(before), _code(after), lambda a, b: "the objects differ"),
+        *_different("torch", _torch_files(before), _torch_files(after), lambda a, b: "code or weights differ"),
         *_different_weights(first / WEIGHTS, second / WEIGHTS),
     ]
     return PackageComparison(first, second, tuple(found))
@@ -84,7 +87,17 @@ def _different(
 def _entries(summary: PackageSummary) -> dict[str, Any]:
     """Without names of objects and steps, which may change with every export of the same model."""
     fields = summary.to_dict()["entries"]
-    return {entry["name"]: entry for entry in fields}
+    return {
+        field["name"]: {**field, "returns": _returned(entry)}
+        for field, entry in zip(fields, summary.manifest.entries, strict=True)
+    }
+
+
+def _returned(entry: PackagedEntry) -> dict[str, Any]:
+    """The containers and constants around the outputs; a package that says nothing means what it would say."""
+    count = len(entry.shapes[0].outputs) if entry.shapes else 0
+    described: dict[str, Any] = structure_to_json(entry.returns or plain_structure(count))
+    return described
 
 
 def _changed_entry(before: dict[str, Any], after: dict[str, Any]) -> str:
@@ -94,7 +107,8 @@ def _changed_entry(before: dict[str, Any], after: dict[str, Any]) -> str:
         for name, value in first.items():
             if value != second[name]:
                 return f"{name}: {_changed_value(value, second[name])}"
-    return _changed_value(before["doc"], after["doc"])
+    name = "returns" if before["returns"] != after["returns"] else "doc"
+    return f"{name}: {_changed_value(before[name], after[name])}"
 
 
 def _states(summary: PackageSummary) -> dict[str, str]:
@@ -108,6 +122,11 @@ def _code(summary: PackageSummary) -> dict[str, str]:
         for launch, objects in summary.manifest.objects.items()
         for stored in objects
     }
+
+
+def _torch_files(summary: PackageSummary) -> dict[str, str]:
+    """The hash of what torch runs, weights included, by its file."""
+    return {name: file.sha256 for name, file in summary.files.items() if is_torch_file(name)}
 
 
 def _different_weights(first: Path, second: Path) -> list[PackageDifference]:

@@ -8,9 +8,8 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
-import numpy as np
-
-from ..errors import LaunchError, OptionError, nearest
+from ..errors import OptionError, nearest
+from ..package.array_values import place_number
 from ..package.model import load_model
 from ..package.return_structure import flat_results
 from .run_saved import load_array, read_number
@@ -108,8 +107,5 @@ def read_values(entry: Any, given: Sequence[str]) -> dict[str, Array]:
         if number is None:
             found[name] = load_array(value, text)
             continue
-        try:
-            found[name] = np.asarray(number).astype(kinds[name].dtype)
-        except (TypeError, OverflowError) as reason:
-            raise LaunchError(f"--input {text}: {number} is no {kinds[name].dtype}") from reason
+        found[name] = place_number(kinds[name], number, f"--input {text}").memory
     return found
