@@ -174,6 +174,30 @@ def test_recurrent_layers_compute_the_bits_of_the_compiled_model(tmp_path: Path)
         assert all(map(torch.equal, loaded(x), compiled(x)))
 
 
+def test_attention_computes_the_bits_of_the_compiled_model(tmp_path: Path) -> None:
+    class Attend(nn.Module):
+        """Projects rows that are not in order, which torch decomposes as the weight requires a gradient or not."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = nn.MultiheadAttention(16, 2, batch_first=True)
+
+        def forward(self, x: Tensor) -> Tensor:
+            found: Tensor = self.attention(x, x, x, need_weights=False)[0]
+            return found
+
+    torch.manual_seed(0)
+    model, x = Attend().eval(), torch.randn(2, 17, 16)
+    has_fast_path = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)  # an operator of torch's own in the place of the layer
+    try:
+        compiled = torch.compile(model, backend="superkernel", options={"profit_gate": 0, "cores": 1})
+        with sk.load_model(sk.export(model, (x,), tmp_path / "attend.sk", cores=1)) as loaded, torch.no_grad():
+            assert torch.equal(loaded(x), compiled(x))
+    finally:
+        torch.backends.mha.set_fastpath_enabled(has_fast_path)
+
+
 class Exchange(nn.Module):
     """Assigns its buffers; returns an old value."""
 

@@ -21,7 +21,7 @@ from ..capture.row_rules import find_rule
 from ..settings import BucketedDimension
 from .entry_requests import EntryRequest
 from .returned_values import returned_values
-from .trace_entry import export_program, input_specs, is_user_input, placeholder_examples
+from .trace_entry import export_program, input_specs, is_user_input, keep_gradients, placeholder_examples
 
 _EXAMPLE_ROWS = 1009  # a prime, so that no size of a model equals or divides it by chance
 
@@ -52,6 +52,7 @@ def prove_buckets(request: EntryRequest, kept: Collection[str]) -> BucketedEntry
     examples = placeholder_examples(module, specs, program)
     symbol, axes = _row_axes(examples, request)
     fakes, fake_mode = _symbolic_fakes(examples)
+    keep_gradients(fakes, specs, program)
     what = f"entry {request.name!r}: {request.buckets[0]}"
     try:
         traced, metadata = captured_graph(module, fakes, fake_mode, kept)

@@ -101,6 +101,7 @@ def trace_entry(module: torch.nn.Module, args: tuple[Any, ...], entry: str, kept
     fake_mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
     with fake_mode:
         fakes = [torch.empty_strided(value.shape, _strides(value), dtype=value.dtype) for value in examples]
+    keep_gradients(fakes, specs, program)
     traced, metadata = captured_graph(graph_module, fakes, fake_mode, kept)
     refuse_random(traced.graph, entry)
     _check_mutations(metadata, specs, program, entry)
@@ -177,6 +178,16 @@ def placeholder_examples(
             value = model_tensor(spec, program)
             found.append(value.contiguous() if spec.kind is InputKind.BUFFER else value)
     return found
+
+
+def keep_gradients(examples: Sequence[torch.Tensor], specs: Sequence[InputSpec], program: ExportedProgram) -> None:
+    """Examples of parameters require gradients where these do, as in a compiled model.
+
+    torch decomposes a product with such a parameter in another way: with fewer operators, and other bits.
+    """
+    for example, spec in zip(examples, specs, strict=True):
+        if spec.kind is InputKind.PARAMETER and spec.target is not None:
+            example.requires_grad_(program.state_dict[spec.target].requires_grad)
 
 
 def model_tensor(spec: InputSpec, program: ExportedProgram) -> torch.Tensor:
