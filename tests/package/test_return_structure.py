@@ -79,6 +79,7 @@ def test_fields_may_have_the_names_of_methods_of_a_tuple() -> None:
         ({"record": [{"output": 0}], "keys": ["_x"], "name": "Out"}, "names of Python"),
         ({"record": [{"output": 0}], "keys": ["class"], "name": "Out"}, "names of Python"),
         ({"record": [{"output": 0}], "keys": [1], "name": "Out"}, "names of Python"),
+        ({"record": [{"output": 0}, {"constant": 1}], "keys": ["fi", "\ufb01"], "name": "Out"}, "names of Python"),
     ],
 )
 def test_structures_that_make_no_sense_are_refused(tmp_path: Path, value: Any, message: str) -> None:

@@ -118,6 +118,7 @@ def test_bench(package: Path) -> None:
     status, text = shell("bench", package, "--entry", "count", "--calls", 20, "--rate", 5000, "--wait", "sleep")
     assert status == 0 and "20 calls at 5000 calls a second; the last call gave the bits of the first" in text
     assert shell("bench", package, "--wait", "spinn")[0] == 1
+    assert shell("bench", package, "--rate", "inf")[0] == 2  # JSON has no such number
 
 
 def test_calls_at_a_rate_begin_on_time_or_are_counted() -> None:

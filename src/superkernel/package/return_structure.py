@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keyword
+import unicodedata
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -128,10 +129,14 @@ def _key(value: JsonValue) -> Key:
 
 def is_record(name: str, keys: Sequence[Key]) -> bool:
     """Whether a class of Python can have this name and these fields."""
-    names = [name, *keys]
-    return all(
-        isinstance(each, str) and each.isidentifier() and not keyword.iskeyword(each) for each in names
-    ) and not any(str(key).startswith("_") for key in keys)
+    return all(map(_is_identifier, (name, *keys))) and not any(str(key).startswith("_") for key in keys)
+
+
+def _is_identifier(name: Key) -> bool:
+    """As it stands: Python reads other forms of the same letters as one name."""
+    if not isinstance(name, str) or unicodedata.normalize("NFKC", name) != name:
+        return False
+    return name.isidentifier() and not keyword.iskeyword(name)
 
 
 # -- results ---------------------------------------------------------------------------------------------------

@@ -114,7 +114,7 @@ def bench_command(
     entry: _Entry = None,
     calls: Annotated[int, typer.Option(min=1, metavar="N", help="Calls that are timed.")] = 10_000,
     rate: Annotated[
-        float | None, typer.Option(min=0.001, metavar="N", help="Calls a second; otherwise back to back.")
+        float | None, typer.Option(min=0.001, max=1e6, metavar="N", help="Calls a second; otherwise back to back.")
     ] = None,
     threads: _Threads = None,
     wait: _Wait = "balanced",
