@@ -344,6 +344,10 @@ class Refused(nn.Module):
         self.state = torch.cat([self.state, x])
         return self.state.sum()
 
+    def hidden(self, x: Tensor) -> Tensor:
+        self.state.data.add_(x)
+        return self.state * 2
+
     def infinite(self, x: Tensor) -> tuple[Tensor, float]:
         return x + 1, float("inf")
 
@@ -378,6 +382,7 @@ class Refused(nn.Module):
         ("caches", r"assigns a new tensor to self.cache.kept, which is no buffer"),
         ("takes", r"assigns a parameter to its buffer 'state', which is then no buffer: assign a copy"),
         ("grows", r"assigns a tensor of float32\[8\] to its buffer 'state', which is a tensor of float32\[4\] before"),
+        ("hidden", r"torch.export loses a tensor of the model, such as one that is reached by .data: write into"),
         ("infinite", "output 1 is inf; a package returns tensors, numbers, texts and None"),
         ("doubled", "output_0' is a tensor of complex64; packages return float32"),
         ("mistaken", r"cannot trace the model: AttributeError: .* attribute 'weights' \(.*self.weights\["),

@@ -20,6 +20,7 @@ from .changed_values import ChangedValue
 _ASSIGNED = re.compile(r"The tensor attributes? (.+) (?:was|were) assigned during export")
 _UNKNOWN_CONTAINER = re.compile(r"Found <class '([^']+)'> in output, which is not a known type")
 _VIOLATED = re.compile(r"Constraints violated \((\w+)\)!.*\n\s*-\s*(.+?\.)(?=\s|$)")
+_UNKNOWN_TENSOR = "fake tensor in the exported program constant's list"
 _DROPOUT = ("dropout", "bernoulli", "rrelu")
 # what keeps an operator out of a super kernel -> what the user can do
 _REMEDIES = {
@@ -159,6 +160,11 @@ def export_failure(reason: Exception, entry: str) -> SuperKernelError:
             f"entry {entry!r}: the model returns a {returned[1]}, which torch cannot take apart: return its tensors in "
             "tuples, lists and dicts (models of transformers: config.use_cache = False), or register the class with "
             "torch.utils._pytree.register_pytree_node"
+        )
+    if _UNKNOWN_TENSOR in text:
+        return UnsupportedError(
+            f"entry {entry!r}: torch.export loses a tensor of the model, such as one that is reached by .data: write "
+            "into buffers themselves, as in self.total.add_(x), and keep every tensor in a parameter or a buffer"
         )
     causes: list[BaseException] = [reason]
     while (inner := causes[-1].__cause__ or causes[-1].__context__) is not None and inner not in causes:
