@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from package.c_library import OpenedModel, call, get_state, run, run_index
 from package.hand_made import OBJECT, Manifest, expected_sum, write_package
 
@@ -118,6 +119,32 @@ def test_a_thread_that_spins_runs_the_first_calls_after_a_pause(folder: Path) ->
             return [thread_of_call() == threading.get_native_id() for _ in range(6)]
 
         assert any(row_after_pause() == [False, False, False, True, True, True] for _ in range(5000))
+
+
+def test_threads_treat_denormal_numbers_as_their_caller_does(tmp_path: Path) -> None:
+    def on_a_team(fields: Manifest) -> None:
+        fields["entries"][0]["shapes"][0]["launches"][0]["plans"][1:] = []
+
+    folder = write_package(tmp_path / "model.sk", on_a_team, {"w": np.zeros(8, np.float32), "counter": X[:2]})
+    tiny, y = np.full(8, 1e-40, np.float32), np.empty(8, np.float32)
+
+    def found(context: c_void_p) -> set[int]:
+        """The bits of all results: a thread that flushes denormal numbers reads them as zeros."""
+        bits = set()
+        for _ in range(100):
+            run(context, "add", [tiny], [y])
+            bits.update(y.view(np.int32).tolist())
+        return bits
+
+    with OpenedModel(folder, 2, SPIN) as opened:
+        context = opened.context()
+        assert found(context) == set(tiny.view(np.int32).tolist())
+        if not torch.set_flush_denormal(True):
+            pytest.skip("torch cannot flush denormal numbers on this processor")
+        try:
+            assert found(context) == {0}
+        finally:
+            torch.set_flush_denormal(False)
 
 
 def test_states_belong_to_a_context(model: OpenedModel) -> None:

@@ -136,6 +136,17 @@ def test_where_a_team_got_no_processors_the_sizes_decide(monkeypatch: pytest.Mon
     assert [plan.cores for plan in large.shapes[0].launches[0].plans] == [4, 2, 1]
 
 
+def test_shapes_with_large_arguments_keep_the_smallest_team(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Calls compare it with one core; a slow minute of the exporting machine must not decide for good."""
+    models = {1: FakeModel(3000, 90_000), 2: FakeModel(3000, 88_000), 4: FakeModel(3000, 95_000)}
+    monkeypatch.setattr(chosen, "load_model", lambda folder, threads: models[threads])
+    monkeypatch.setattr(chosen, "perf_counter_ns", lambda: FakeModel.now)
+    monkeypatch.setattr(chosen, "_is_small", lambda manifest, example: example.entry == "small")
+    small, large = choose_plans(tmp_path, MANIFEST, EXAMPLES).entries
+    assert [plan.cores for plan in small.shapes[0].launches[0].plans] == [1]
+    assert [plan.cores for plan in large.shapes[0].launches[0].plans] == [2, 1]
+
+
 def test_on_a_busy_machine_the_sizes_decide(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(chosen, "load_model", None)
     monkeypatch.setattr(os, "getloadavg", lambda: (2.0 * (os.cpu_count() or 1),) * 3)

@@ -41,7 +41,9 @@ class ExampleCall:
 def choose_plans(folder: Path, manifest: Manifest, examples: Sequence[ExampleCall]) -> Manifest:
     """Times each shape on one core and with teams of every size that it has plans for, and keeps those up to the best.
 
-    Where other programs keep the machine busy, times mean nothing for later, and the sizes of arguments decide.
+    Where other programs keep the machine busy, times mean nothing for later, and the sizes of arguments decide. Two
+    threads may be slow for a minute on an idle virtual machine: shapes with large arguments keep a team, and calls
+    compare it with one core.
     """
     wanted = [example for example in examples if any(map(_has_choice, _launches(manifest, example)))]
     if not wanted:
@@ -52,8 +54,11 @@ def choose_plans(folder: Path, manifest: Manifest, examples: Sequence[ExampleCal
         best = {example: best_cores(times) for example, times in _measured(folder, manifest, wanted).items()}
     except (UnsupportedError, LaunchError):  # no object for this processor, or inputs that the model refuses
         return manifest
-    if 1 in best.values() and lacks_processors():  # teams did not get them, and a later call decides again
-        best = {example: cores for example, cores in best.items() if cores > 1 or _is_small(manifest, example)}
+    undecided = {example for example, cores in best.items() if cores == 1 and not _is_small(manifest, example)}
+    if undecided and lacks_processors():  # teams did not get them: no size is known to be needlessly large
+        best = {example: cores for example, cores in best.items() if example not in undecided}
+    else:
+        best |= {example: _team_sizes(manifest, example)[1] for example in undecided}
     return _with_teams_up_to(manifest, {example.launch: cores for example, cores in best.items()})
 
 

@@ -60,6 +60,7 @@ void enter(Running& running, int core, int part) noexcept {
     running_here = &running;
     core_here = core;
     exit_point = &here;
+    const FloatMode::Scope mode(running.float_mode);
     if (_setjmp(here) == 0) running.program->facts.entry(&running, part);
     running_here = outer;
     core_here = outer_core;
@@ -210,6 +211,7 @@ int32_t run(Running* running, const uint64_t* values, const int64_t* bytes, cons
         running->began_ticks = sk::ticks();
     }
     running->team = 0;
+    running->float_mode = FloatMode::of_this_thread();
     run_cores(*running);
     if (timed) {
         running->ended_ticks = sk::ticks();

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "float_mode.h"
 #include "superkernel/check_tables.h"
 #include "superkernel/state.h"
 
@@ -97,6 +98,7 @@ struct Running : Launch {
     std::atomic<uint32_t> formation{0}, formation_sleepers{0};  // see formation.h
     uint64_t solo_end_ns = 0;  // the launch ran solo inside its region, until then
     int32_t position = 0;  // in its launch sequence
+    FloatMode float_mode;  // of the thread that launches
 };
 
 struct Program {

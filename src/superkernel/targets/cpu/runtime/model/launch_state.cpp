@@ -19,7 +19,7 @@ namespace sk::model {
 namespace {
 
 constexpr uint64_t kShowUpNs = 100'000;    // a thread that sleeps needs some 50 us to wake up on an idle machine
-constexpr uint64_t kSpinPatienceNs = 1'000'000;  // SK_WAIT_SPIN: the threads have processors of their own
+constexpr uint64_t kAwakeNs = 20'000;      // a thread that spins needs one or two; later it has lost its processor
 constexpr uint64_t kShortNs = 60'000;      // a plan that one thread finishes in this time does not wait for sleeping threads
 constexpr uint64_t kWorthWakingNs = 20'000;  // a plan that one thread finishes sooner gains too little from threads that expect it
 constexpr uint64_t kWarmThreadNs = 3'000;  // a thread that spins answers in less than one; later it has no processor
@@ -127,6 +127,7 @@ SK_CALL_PATH void LaunchState::enter(int core, int part) noexcept {
     core_here = core;
     exit_point = &here;
     if (stop_here != nullptr) *stop_here = stop_kernel;
+    const host::FloatMode::Scope mode(float_mode_);
     if (_setjmp(here) == 0) {
         const host::Entry entry = code_.program.facts.entry;
         if (code_.enter == nullptr) {
@@ -149,7 +150,7 @@ SK_CALL_PATH void LaunchState::run_whole_plan() { enter(0, cores == 1 ? 0 : host
 SK_CALL_PATH uint64_t LaunchState::patience_for(Team& team) {
     const uint64_t solo_ns = code_.trial.solo_ns();
     if (!team.is_here()) return 0;
-    if (team.wait_policy() == SK_WAIT_SPIN) return kSpinPatienceNs;
+    if (team.wait_policy() == SK_WAIT_SPIN) return std::max(kAwakeNs, solo_ns / 2);
     const uint64_t begin = now_ns();
     const uint64_t pause = begin - std::min(begin, std::exchange(last_call_ns_, begin));
     const uint64_t next = solo_ns < kWorthWakingNs ? 0 : rhythm_.called(begin);
@@ -160,7 +161,7 @@ SK_CALL_PATH uint64_t LaunchState::patience_for(Team& team) {
         if (next != 0) team.tell_expected();
         return 0;
     }
-    return std::max(kShowUpNs, solo_ns / 2);
+    return std::max(team.asleep() ? kShowUpNs : kAwakeNs, solo_ns / 2);
 }
 
 SK_CALL_PATH void LaunchState::run_alone(void* state, int) { static_cast<LaunchState*>(state)->run_whole_plan(); }
@@ -227,6 +228,7 @@ SK_CALL_PATH void LaunchState::run_better_way(Team& team) {
 }
 
 SK_CALL_PATH void LaunchState::run(Team* team) {
+    float_mode_ = host::FloatMode::of_this_thread();
     if (solo_ || team == nullptr) {
         run_whole_plan();
     } else if (code_.spec->needs_team) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "call_rhythm.h"
+#include "../host/float_mode.h"
 #include "code.h"
 #include "superkernel/state.h"
 #include "team.h"
@@ -52,6 +53,7 @@ class LaunchState : public Launch {
     std::unique_ptr<MarkCounter[]> counters_;
     std::unique_ptr<Rendezvous[]> rendezvous_;
     std::unique_ptr<uint32_t[]> stamp_counts_;
+    host::FloatMode float_mode_;  // of the thread that calls
     uint64_t last_call_ns_ = 0;
     CallRhythm rhythm_;
     uint64_t last_end_ns_ = 0, last_run_ns_ = 0;  // SK_WAIT_SPIN
