@@ -19,7 +19,7 @@ from ..model.subkernel import SubKernel
 from ..runtime.compile import compile as link_ops
 from ..runtime.super_kernel import SuperKernel
 from ..targets.buffers import bytes_at
-from ..targets.protocol import OperatorLibrary
+from ..targets.operator_library import OperatorLibrary
 from .host_programs import LoweredOperator, lower_operator
 from .lowering.program_trace import LibraryCall, ProgramCall
 from .profit_gate import LaunchFunction

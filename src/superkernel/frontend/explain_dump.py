@@ -14,7 +14,7 @@ from ..model.op import Op
 from ..model.options import Options, StrictScopeCheck
 from ..model.tensor_arg import ScratchBuffers, TensorArg
 from ..runtime.compile import compile as link_ops
-from ..targets.protocol import DumpedOp, GraphDump, OperatorLibrary
+from ..targets.operator_library import DumpedOp, GraphDump, OperatorLibrary
 from .capture.fusibility import Cause, Unfusible
 from .compile_graph import WHOLE_GRAPH
 from .listed_ops import listed_op

@@ -21,7 +21,7 @@ from ..model.op import Op, Place
 from ..model.params import Kind, Number
 from ..model.tensor_arg import TensorArg
 from ..targets import DEFAULT_TARGET, find_target, model_support_of
-from ..targets.protocol import HostCall, HostPlace, HostProgram, HostTransfer
+from ..targets.operator_library import HostCall, HostPlace, HostProgram, HostTransfer
 from .lowering import find_lowering
 from .lowering.op_list import decomposed
 from .lowering.program_trace import KernelCall, LibraryCall, StorageOrigin, TracedTensor, kernel_argument

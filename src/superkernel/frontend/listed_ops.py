@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 
 from ..model.op import Place, Task
 from ..model.tensor_arg import TensorArg
-from ..targets.protocol import KnownOp
+from ..targets.operator_library import KnownOp
 from .lowering.program_trace import LibraryCall, ProgramCall, TracedTensor
 from .registry import named_arguments
 

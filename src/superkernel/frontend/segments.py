@@ -22,7 +22,8 @@ from ..runtime.compile import compile as link_ops
 from ..runtime.super_kernel import SuperKernel
 from ..targets import model_support_of
 from ..targets.collectives import CollectiveSupport
-from ..targets.protocol import ModelSupport, OperatorLibrary, Target
+from ..targets.operator_library import OperatorLibrary
+from ..targets.protocol import ModelSupport, Target
 from .capture.fusibility import Cause, Unfusible
 from .collective_calls import communicates
 from .collective_match import CollectiveMatcher, FusedCollective, StartedCollectives, is_inside_machine

@@ -22,7 +22,8 @@ from ...cache import Cache
 from ...errors import UnsupportedError
 from ...model.op import Op
 from ...model.tensor_arg import ScratchBuffers
-from ...targets.protocol import ModelSupport, OperandLayout, OperatorLibrary
+from ...targets.operator_library import OperandLayout, OperatorLibrary
+from ...targets.protocol import ModelSupport
 from ..capture.partition import graph_attribute
 from ..capture.source_lines import source_line
 from .inductor import MATMULS, GeneratedProgram, inductor_decompositions

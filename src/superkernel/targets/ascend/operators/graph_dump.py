@@ -18,7 +18,7 @@ from ....errors import GraphError
 from ....model.op import Op
 from ....model.params import Kind, Param
 from ....model.tensor_arg import TensorArg
-from ...protocol import DumpedOp, GraphDump
+from ...operator_library import DumpedOp, GraphDump
 from ..chips import Chip
 from .describe_op import described_kernel
 from .op_types import find_op_type

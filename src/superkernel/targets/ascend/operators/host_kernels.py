@@ -18,7 +18,7 @@ from ....model.params import DTYPES, Kind
 from ....model.subkernel import SubKernel
 from ...native.objects import compile_source, isolate, merge, object_key, unique_name
 from ...native.toolchain import find_toolchain
-from ...protocol import HostCall, HostPlace, HostProgram
+from ...operator_library import HostCall, HostPlace, HostProgram
 from ..emulator.library import INCLUDE
 from ..facts import as_type, facts_of
 

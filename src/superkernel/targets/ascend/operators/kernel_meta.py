@@ -21,7 +21,7 @@ from ....model.op import Op, Task
 from ....model.params import Kind, Param
 from ....model.subkernel import SubKernel
 from ....model.tensor_arg import ScratchBuffers, TensorArg
-from ...protocol import KnownOp
+from ...operator_library import KnownOp
 from ..chips import Chip
 from ..metadata import read_metadata
 from .op_types import OP_TYPES, TYPE_BY_NAME, find_op_type

@@ -13,7 +13,8 @@ from ....errors import UnsupportedError
 from ....model.op import Op
 from ....model.subkernel import SubKernel
 from ....model.tensor_arg import KernelFunction, ScratchBuffers
-from ...protocol import AddressWriter, Allocator, GeneratedText, GraphDump, HostProgram, KnownOp, OperandLayout
+from ...operator_library import GraphDump, HostProgram, KnownOp, OperandLayout
+from ...protocol import AddressWriter, Allocator, GeneratedText
 from ...tensor_spans import OverlapCheck, TensorSpan, overlap_check
 from ..chips import Chip
 from .describe_op import OperatorDescriber, is_described

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...protocol import OperandLayout
+from ...operator_library import OperandLayout
 from ..core_types import KernelType
 
 _ANY, _TRANSPOSED = OperandLayout.ANY, OperandLayout.TRANSPOSED
