@@ -80,7 +80,9 @@ def runs_silently(*command: str | Path, **variables: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize("mode", ["busy", "fork", "left open", "parallel", "steady", "openmp", "open"])
+@pytest.mark.parametrize(
+    "mode", ["busy", "fork", "fork meanwhile", "left open", "parallel", "steady", "openmp", "open"]
+)
 def test_a_program_forks_and_ends_safely(mode: str, program: Path, package: Path) -> None:
     runs_silently(program, mode, package)
 
