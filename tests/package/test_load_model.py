@@ -435,7 +435,7 @@ with sk.load_model(package, verify=True) as model:
     assert model.count(1) == 11
 with sk.load_model(package) as left_open:
     pass
-left_open = sk.load_model(package)  # freed when the process ends
+left_open = sk.load_model(package)  # until the process ends
 print("done")
 """
 

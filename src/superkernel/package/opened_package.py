@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ..errors import BuildError, GraphError, LaunchError
 from ..model.json_value import parse_json
@@ -37,7 +37,7 @@ class OpenedPackage:
         self.path = path
         self.settings = settings
         self.address = library.open(path, settings.threads, settings.wait, settings.cpus)
-        self._release = weakref.finalize(self, _release_here, library.close, self.address, os.getpid())
+        self._release = _released_when_unused(self, _release_here, library.close, self.address, os.getpid())
         self.description = _with_structures(library.describe(self.address), path)
         self.where = f"package {self.description.name!r}"
         self._contexts: weakref.WeakSet[ContextHandle] = weakref.WeakSet()
@@ -50,6 +50,7 @@ class OpenedPackage:
                 raise LaunchError(f"{self.where} is closed; load it again")
             context = ContextHandle(self)
             self._contexts.add(context)
+            _of_this_process.add(context)
             return context
 
     def close(self) -> None:
@@ -64,6 +65,10 @@ class OpenedPackage:
                 context.close()
             self.is_closed = True
         self._release()
+
+    def after_fork(self) -> None:
+        """In the child: a thread that held the lock is in the parent."""
+        self._lock = threading.Lock()
 
 
 def _with_structures(description: ModelDescription, path: Path) -> ModelDescription:
@@ -91,28 +96,31 @@ class ContextHandle:
         self.library = package.library
         self.where = package.where
         self.lock = threading.Lock()
-        self._process = os.getpid()
         self._closing = threading.Lock()  # between close and submit
         self.is_closed = False
         self._submitted = SubmittedLaunches(package.description.name)
         self.address = package.library.create_context(package.address)
-        self._release = weakref.finalize(self, _destroy, package, self.address, self._process)
+        self._release = _released_when_unused(self, _destroy, package, self.address, os.getpid())
 
     def acquire(self, wait: bool = False) -> None:
         """Takes the lock for a call; a LaunchError that says why it cannot be had."""
         if not self.lock.acquire(wait):
-            self.take_over()
+            self.refuse()
 
-    def take_over(self) -> None:
-        """After the lock could not be acquired: takes that of a thread which a fork has left behind, or refuses."""
-        if self.is_closed:
-            raise LaunchError(f"{self.where} is closed; load it again")
-        if self._process == os.getpid():
-            raise LaunchError(
-                f"{self.where}: another thread is running in this context; give every thread a context of its own: "
-                "model.new_context()"
-            )
-        self._process = os.getpid()  # the child has the lock as it was at the fork, and not the thread that held it
+    def refuse(self) -> NoReturn:
+        """After the lock could not be acquired."""
+        self._check_open()
+        raise LaunchError(
+            f"{self.where}: another thread is running in this context; give every thread a context of its own: "
+            "model.new_context()"
+        )
+
+    def after_fork(self) -> None:
+        """In the child: threads that held the locks are in the parent. The lock of calls stays the same object."""
+        self._closing = threading.Lock()
+        if not self.is_closed and self.lock.locked():
+            self.lock.release()
+        self.package.after_fork()
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -135,7 +143,7 @@ class ContextHandle:
         """A LaunchError while a call runs or was submitted."""
         if pending := self._submitted.pending():
             raise LaunchError(f"{self.where}: close() while {pending} submitted calls are not done")
-        if not self.is_closed and self.lock.locked() and self._process == os.getpid():
+        if not self.is_closed and self.lock.locked():
             raise LaunchError(f"{self.where}: close() while a call is running")
 
     def close(self) -> None:
@@ -149,6 +157,13 @@ class ContextHandle:
         self._release()
 
 
+def _released_when_unused(owner: object, release: Callable[..., None], *arguments: Any) -> weakref.finalize[Any, Any]:
+    """Not at the end of the process, when threads may still call: the library then ends its own ones."""
+    finalizer = weakref.finalize(owner, release, *arguments)
+    finalizer.atexit = False
+    return finalizer
+
+
 def _destroy(package: OpenedPackage, address: int, process: int) -> None:
     _release_here(package.library.destroy_context, address, process)
 
@@ -157,3 +172,14 @@ def _release_here(release: Callable[[int], None], address: int, process: int) ->
     """In the child of a fork, what the parent has opened is left alone: its threads do not exist there."""
     if os.getpid() == process:
         release(address)
+
+
+_of_this_process: weakref.WeakSet[ContextHandle] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for context in _of_this_process:
+        context.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)

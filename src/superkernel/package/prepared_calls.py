@@ -160,7 +160,7 @@ def _written_call(calls: EntryCalls, sized: _SizedShape, arrays: _ArrayLibrary, 
         "array_type": arrays.array_type,
         "other_call": other_call,
         "acquire": context.lock.acquire,
-        "take_over": context.take_over,
+        "refuse": context.refuse,
         "release": context.lock.release,
         "run": context.library.run_index if sized.size is None else context.library.run_bucket,
         "failure": context.library.failure,
@@ -245,7 +245,7 @@ def _run_lines(sized: _SizedShape, input_addresses: Sequence[str], output_addres
     which = "context, entry, shape" if sized.size is None else "context, entry, shape, size"
     return [
         "    if not acquire(False):",
-        "        take_over()",
+        "        refuse()",
         "    try:",
         *(f"        inputs[{index}] = {address}" for index, address in enumerate(input_addresses)),
         *(f"        outputs[{index}] = {address}" for index, address in enumerate(output_addresses)),
