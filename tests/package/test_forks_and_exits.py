@@ -105,3 +105,17 @@ def test_the_process_ends_while_daemon_threads_call(package: Path) -> None:
         model.work(one)
     """
     runs_well(code, package)
+
+
+def test_nothing_is_submitted_while_the_process_ends(package: Path) -> None:
+    code = """
+    import atexit
+
+    def at_the_end():
+        assert "nothing can be submitted" in refusal(lambda: model.add.submit(x))
+        assert model.add(x).tolist() == expected
+        model.close()
+
+    atexit.register(at_the_end)
+    """
+    runs_well(code, package)

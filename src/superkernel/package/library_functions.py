@@ -276,8 +276,8 @@ _loading = threading.Lock()
 
 
 def _after_fork() -> None:
-    global _loading
-    _loading = threading.Lock()  # a thread that held it is in the parent
+    if _loading.locked():  # by a thread that is in the parent
+        _loading.release()
 
 
 os.register_at_fork(after_in_child=_after_fork)
