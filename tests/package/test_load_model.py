@@ -15,6 +15,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -151,6 +152,7 @@ def test_arrays_of_other_libraries(model: Any) -> None:
     np.testing.assert_array_equal(model.rows(np.asarray(array.array("f", [1, 2, 3])).reshape(1, 3)), [[2, 4, 6]])
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_tensors_in_tensors_out(model: Any) -> None:
     torch = pytest.importorskip("torch")
     x, y = torch.from_numpy(X), torch.from_numpy(Y)
@@ -249,6 +251,14 @@ def test_a_number_that_fits_its_input_is_taken() -> None:
         (0.1, "float16"),
     ):
         assert place_number(ArrayType("x", dtype, ()), value, "here").memory == np.dtype(dtype).type(value)
+
+
+def test_calls_while_another_thread_imports_torch(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))  # as it is in the beginning
+    np.testing.assert_array_equal(model(memoryview(X), Y), EXPECTED)
+    np.testing.assert_array_equal(model(X, y=Y), EXPECTED)
+    with pytest.raises(LaunchError, match="'x' is a list"):
+        model([1.0], Y)
 
 
 def test_outputs_are_written_in_place(model: Any) -> None:
