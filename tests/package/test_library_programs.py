@@ -88,6 +88,11 @@ def test_a_program_forks_and_ends_safely(mode: str, program: Path, package: Path
     runs_silently(program, mode, package)
 
 
+def test_threads_of_a_model_have_stacks_for_large_kernels(program: Path, tmp_path: Path) -> None:
+    package = write_package(tmp_path / "deep.sk", flags=(f"-DSK_TILE_BYTES={720 << 10}",))
+    runs_silently(program, "small stacks", package)
+
+
 def test_the_library_can_be_unloaded_and_loaded_twice(
     environment: BuildEnvironment, package: Path, tmp_path: Path
 ) -> None:
