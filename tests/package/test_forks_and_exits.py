@@ -1,4 +1,4 @@
-"""Loaded models where the process is forked, or ends, while threads are calling."""
+"""Loaded models where the process is forked, ends, or gets a signal, while threads are calling."""
 
 from __future__ import annotations
 
@@ -117,5 +117,30 @@ def test_nothing_is_submitted_while_the_process_ends(package: Path) -> None:
         model.close()
 
     atexit.register(at_the_end)
+    """
+    runs_well(code, package)
+
+
+def test_an_interrupted_call_leaves_the_context_free(package: Path) -> None:
+    code = """
+    import signal
+
+    class Interrupt(Exception):
+        pass
+
+    def interrupt(*_):
+        raise Interrupt
+
+    y = np.empty_like(x)
+    signal.signal(signal.SIGALRM, interrupt)
+    for use in (lambda: model.add(x=x), lambda: model.add(x, out=y), model.save_state):
+        interrupts = 0
+        while interrupts < 700:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 3e-4 + interrupts % 97 * 1e-6)
+                while True:
+                    use()
+            except Interrupt:
+                interrupts += 1
     """
     runs_well(code, package)

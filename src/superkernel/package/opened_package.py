@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -96,19 +97,18 @@ class ContextHandle:
         self.library = package.library
         self.where = package.where
         self.lock = threading.Lock()
+        # `for _ in attempt():` runs its body with the lock, or not at all. Python calls handlers of signals, which may
+        # raise, where a call returns: never between taking the lock here and a `try` at the beginning of the body.
+        self.attempt = partial(iter, partial(self.lock.acquire, False), False)
+        self.wait = partial(iter, partial(self.lock.acquire, True), False)
         self._closing = threading.Lock()  # between close and submit
         self.is_closed = False
         self._submitted = SubmittedLaunches(package.description.name)
         self.address = package.library.create_context(package.address)
         self._release = _released_when_unused(self, _destroy, package, self.address, os.getpid())
 
-    def acquire(self, wait: bool = False) -> None:
-        """Takes the lock for a call; a LaunchError that says why it cannot be had."""
-        if not self.lock.acquire(wait):
-            self.refuse()
-
     def refuse(self) -> NoReturn:
-        """After the lock could not be acquired."""
+        """After an attempt to take the lock."""
         self._check_open()
         raise LaunchError(
             f"{self.where}: another thread is running in this context; give every thread a context of its own: "
@@ -124,11 +124,13 @@ class ContextHandle:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        self.acquire()
-        try:
-            yield
-        finally:
-            self.lock.release()
+        for _ in self.attempt():
+            try:
+                yield
+            finally:
+                self.lock.release()
+            return
+        self.refuse()
 
     def submit(self, call: Callable[[], Any]) -> Future[Any]:
         with self._closing:
@@ -151,8 +153,11 @@ class ContextHandle:
             if self.is_closed:
                 return
             self.check_idle()
-            self.acquire()
-            self.is_closed = True
+            for _ in self.attempt():
+                self.is_closed = True
+                break
+            else:
+                self.refuse()
         self._submitted.stop()
         self._release()
 
