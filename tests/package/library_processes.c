@@ -142,6 +142,50 @@ static void forked(const char* path) {
     CHECK(thread_count() == 1);
 }
 
+static int ending = 0;
+
+static void* open_and_close(void* path) {
+    while (__atomic_load_n(&ending, __ATOMIC_ACQUIRE) == 0) CHECK(sk_model_close(open_model((const char*)path, SK_WAIT_SLEEP)) == SK_OK);
+    return NULL;
+}
+
+/* A fork while other threads load and unload code: the child does the same. */
+static void forked_meanwhile(const char* path) {
+    pthread_t threads[2];
+    int i, status = -1;
+    for (i = 0; i < 2; ++i) CHECK(pthread_create(&threads[i], NULL, open_and_close, (void*)path) == 0);
+    for (i = 0; i < 60; ++i) {
+        const pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            alarm(20);
+            add(make_context(open_model(path, SK_WAIT_SLEEP)));
+            _exit(0);
+        }
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+    }
+    __atomic_store_n(&ending, 1, __ATOMIC_RELEASE);
+    for (i = 0; i < 2; ++i) CHECK(pthread_join(threads[i], NULL) == 0);
+}
+
+static void* meet_deeply(void* path) {
+    sk_model* model = open_model((const char*)path, SK_WAIT_BALANCED);
+    sk_context* context = make_context(model);
+    CHECK(meet(context) == SK_OK);
+    CHECK(sk_context_destroy(context) == SK_OK && sk_model_close(model) == SK_OK);
+    return NULL;
+}
+
+/* Threads have small stacks by default, only that of the caller is large. */
+static void small_stacks(const char* path) {
+    pthread_attr_t small, large;
+    pthread_t thread;
+    CHECK(pthread_attr_init(&small) == 0 && pthread_attr_setstacksize(&small, 64 << 10) == 0);
+    CHECK(pthread_setattr_default_np(&small) == 0);
+    CHECK(pthread_attr_init(&large) == 0 && pthread_attr_setstacksize(&large, 1 << 20) == 0);
+    CHECK(pthread_create(&thread, &large, meet_deeply, (void*)path) == 0 && pthread_join(thread, NULL) == 0);
+}
+
 /* The process ends while a model is open and its threads wait. */
 static void left_open(const char* path) { add(make_context(open_model(path, SK_WAIT_SPIN))); }
 
@@ -259,6 +303,8 @@ int main(int count, char** words) {
     alarm(300);
     if (strcmp(words[1], "busy") == 0) busy(words[2]);
     else if (strcmp(words[1], "fork") == 0) forked(words[2]);
+    else if (strcmp(words[1], "fork meanwhile") == 0) forked_meanwhile(words[2]);
+    else if (strcmp(words[1], "small stacks") == 0) small_stacks(words[2]);
     else if (strcmp(words[1], "left open") == 0) left_open(words[2]);
     else if (strcmp(words[1], "parallel") == 0) parallel(words[2], SK_WAIT_BALANCED), parallel(words[2], SK_WAIT_SLEEP);
     else if (strcmp(words[1], "steady") == 0) steady(words[2]);

@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -23,13 +24,24 @@ static sk_tensor vector(void* data, sk_dtype dtype, const int64_t* shape) {
     return tensor;
 }
 
-static int thread_count(void) {
-    DIR* folder = opendir("/proc/self/task");
+static int entry_count(const char* path) {
+    DIR* folder = opendir(path);
     int count = -2;
     CHECK(folder != NULL);
     while (readdir(folder) != NULL) ++count;
     closedir(folder);
     return count;
+}
+
+static int thread_count(void) { return entry_count("/proc/self/task"); }
+
+/* 0: the C library does not tell. */
+static size_t allocated_bytes(void) {
+#if __GLIBC_PREREQ(2, 33)
+    return mallinfo2().uordblks;
+#else
+    return 0;
+#endif
 }
 
 static int mapped(const char* file) {
@@ -71,6 +83,16 @@ static void unload(const char* path, const char* file, int closed) {
     if (closed) CHECK(!mapped(file));
 }
 
+/* A program may do so as often as it likes. */
+static void unload_often(const char* path, const char* file) {
+    const int files = entry_count("/proc/self/fd");
+    const size_t before = allocated_bytes();
+    int i;
+    for (i = 0; i < 20; ++i) unload(path, file, 1);
+    CHECK(entry_count("/proc/self/fd") == files);
+    CHECK(allocated_bytes() < before + (64 << 10));
+}
+
 /* A failed check inside the code of a package comes to the copy of the library that runs it. */
 static void failing_check(const char* path, const char* file) {
     void* library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
@@ -96,7 +118,7 @@ int main(int count, char** words) {
     CHECK(count == 4);
     alarm(60);
     unload(words[1], words[2], 1);
-    unload(words[1], words[2], 1);
+    unload_often(words[1], words[2]);
     unload(words[1], words[2], 0);
     failing_check(words[1], words[2]);
     failing_check(words[1], words[3]);

@@ -16,7 +16,9 @@ from handmade_package import OBJECT, change_manifest, write_handmade, write_sums
 
 import superkernel as sk
 from superkernel.errors import BuildError, SuperKernelError, UnsupportedError
+from superkernel.package.checksums import read_checksums
 from superkernel.package.differences import compare_packages
+from superkernel.package.library_functions import loaded_library
 from superkernel.package.summary import summarise, verify
 
 WEIGHTS = "weights.safetensors"
@@ -211,6 +213,39 @@ def test_a_read_only_folder(package: Path) -> None:
 def test_paths_that_are_none(path: Any) -> None:
     with pytest.raises(SuperKernelError, match="path"):
         sk.load_model(path)
+
+
+def test_a_path_that_is_too_long() -> None:
+    with pytest.raises(BuildError, match="cannot be opened: File name too long"):
+        summarise(Path("x" * 300))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user, and go on as root elsewhere")
+def test_a_folder_of_another_user_is_refused_with_the_reason(package: Path) -> None:
+    library = loaded_library(package, read_checksums(package))
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.chdir(package.parent)
+        package.chmod(0)
+        os.setgroups([])
+        os.setuid(65534)
+        found = []
+        for use in (summarise, verify, sk.load_model, lambda path: library.open(path, 1, "sleep", ())):
+            try:
+                use(Path(package.name))
+            except BaseException as error:
+                found.append(f"{type(error).__name__}: {error}")
+        os.write(write, "\n".join(found).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    package.chmod(0o755)
+    os.close(write)
+    with os.fdopen(read) as answers:
+        found = answers.read().splitlines()
+    assert len(found) == 4
+    for line in found:
+        assert line.startswith("BuildError: ") and line.endswith(": Permission denied"), line
 
 
 def test_differences_are_listed(package: Path, tmp_path: Path) -> None:

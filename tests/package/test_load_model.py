@@ -11,9 +11,11 @@ import subprocess
 import sys
 import threading
 import venv
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,9 @@ from handmade_package import WEIGHT, change_manifest, write_handmade, write_sums
 
 import superkernel as sk
 from superkernel.errors import BuildError, LaunchError, OptionError
+from superkernel.package.array_values import place_number
 from superkernel.package.library import library_path
+from superkernel.package.library_functions import ArrayType
 
 X = np.arange(8, dtype=np.float32).reshape(2, 4)
 Y = np.full((2, 4), 2, np.float32)
@@ -130,6 +134,13 @@ class ArrayOfStandard(DlpackOnly):
         return type("namespace", (), {"from_dlpack": staticmethod(lambda values: ArrayOfStandard(np.asarray(values)))})
 
 
+class LostArray(DlpackOnly):
+    """An array whose memory another array has taken over."""
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        raise RuntimeError("it was given away")
+
+
 def test_arrays_of_other_libraries(model: Any) -> None:
     read_only = X.copy()
     read_only.flags.writeable = False
@@ -141,6 +152,7 @@ def test_arrays_of_other_libraries(model: Any) -> None:
     np.testing.assert_array_equal(model.rows(np.asarray(array.array("f", [1, 2, 3])).reshape(1, 3)), [[2, 4, 6]])
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_tensors_in_tensors_out(model: Any) -> None:
     torch = pytest.importorskip("torch")
     x, y = torch.from_numpy(X), torch.from_numpy(Y)
@@ -171,6 +183,10 @@ def test_tensors_in_tensors_out(model: Any) -> None:
         torch.func.vmap(lambda row: model(row, y))(torch.ones(3, 2, 4))
     with pytest.raises(LaunchError, match=r"'output_0' has layout torch\.sparse_coo"):
         model(x, y, out=x.to_sparse())
+    with pytest.raises(LaunchError, match="'output_0' is not contiguous; pass another one, and copy from it"):
+        model(x, y, out=torch.empty(4, 2).t())
+    with pytest.raises(LaunchError, match="'x' is nested; a dense tensor is needed"):
+        model(torch.nested.nested_tensor([x, x]), y)
 
 
 @pytest.mark.parametrize(
@@ -191,6 +207,8 @@ def test_tensors_in_tensors_out(model: Any) -> None:
         (lambda m: m(DlpackOnly(X, device=2), Y), "'x' is on device type 2 of DLPack"),
         (lambda m: m.count(1.5), "'step': 1.5 is no int64"),
         (lambda m: m.count(1 << 70), "is no int64"),
+        (lambda m: m.count(np.uint64(1 << 63)), "is no int64"),
+        (lambda m: m(LostArray(X), Y), "'x' cannot be taken by DLPack: it was given away"),
         (lambda m: m.both(np.zeros(2, np.float32)), r"the model takes bfloat16 \(its bits as uint16\)"),
         (
             lambda m: m.rows(np.zeros((9, 3), np.float32)),
@@ -198,8 +216,11 @@ def test_tensors_in_tensors_out(model: Any) -> None:
         ),
         (lambda m: m.rows(np.zeros((0, 3), np.float32)), "no shape fits"),
         (lambda m: m(X, Y, out=np.empty(8, np.float32)), r"'output_0' has shape \[8\], the call gives \[2, 4\]"),
-        (lambda m: m(X, Y, out=np.empty((2, 4))), "'output_0' has dtype float64"),
-        (lambda m: m(X, Y, out=np.empty((4, 2), np.float32).T), "'output_0' is not contiguous"),
+        (lambda m: m(X, Y, out=np.empty((2, 4))), "'output_0' has dtype float64, the model gives float32"),
+        (
+            lambda m: m(X, Y, out=np.empty((4, 2), np.float32).T),
+            "'output_0' is not contiguous; pass another one, and copy from it after the call",
+        ),
         (lambda m: m(X, Y, out=(X, Y)), "out= takes one array for each of the 1 outputs, not 2"),
         (lambda m: m.both(np.zeros(2, np.uint16), out=np.zeros(2, np.uint16)), "each of the 2 outputs, not a ndarray"),
     ],
@@ -209,6 +230,35 @@ def test_wrong_arguments_are_refused(model: Any, call: Callable[[Any], Any], mes
         call(model)
     assert "package 'hand': entry " in str(refused.value)
     np.testing.assert_array_equal(model(X, Y), EXPECTED)  # the next call works
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [(1e300, "float32"), (np.float64(-1e300), "float32"), (70000.0, "float16"), (np.int64(1 << 40), "int32"),
+     (np.uint32(1 << 31), "int32"), (2**200, "float32"), (np.int64(1 << 24 | 1), "float32")],
+)  # fmt: skip
+def test_a_number_that_does_not_fit_its_input_is_refused(value: Any, dtype: str) -> None:
+    with pytest.raises(LaunchError, match=f"here: .* is no {dtype}"), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        place_number(ArrayType("x", dtype, ()), value, "here")
+
+
+def test_a_number_that_fits_its_input_is_taken() -> None:
+    for value, dtype in (
+        (float("inf"), "float32"),
+        (np.uint8(3), "int32"),
+        (np.int64(1 << 24), "float32"),
+        (0.1, "float16"),
+    ):
+        assert place_number(ArrayType("x", dtype, ()), value, "here").memory == np.dtype(dtype).type(value)
+
+
+def test_calls_while_another_thread_imports_torch(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))  # as it is in the beginning
+    np.testing.assert_array_equal(model(memoryview(X), Y), EXPECTED)
+    np.testing.assert_array_equal(model(X, y=Y), EXPECTED)
+    with pytest.raises(LaunchError, match="'x' is a list"):
+        model([1.0], Y)
 
 
 def test_outputs_are_written_in_place(model: Any) -> None:
@@ -435,7 +485,7 @@ with sk.load_model(package, verify=True) as model:
     assert model.count(1) == 11
 with sk.load_model(package) as left_open:
     pass
-left_open = sk.load_model(package)  # freed when the process ends
+left_open = sk.load_model(package)  # until the process ends
 print("done")
 """
 

@@ -76,12 +76,12 @@ def place_output(expected: ArrayType, value: Any, where: str) -> PlacedArray:
     """The address of an array of `out=`, which must be writable and have the shape of the output."""
     where = f"{where}: output {shown(expected.name)}"
     if is_tensor(value):
-        placed = _place_tensor(expected, value, where)
+        placed = _place_tensor(expected, value, where, is_output=True)
         if value.requires_grad and torch_or_none().is_grad_enabled():
             raise LaunchError(f"{where} requires grad, and autograd would not know that it is written: pass .detach()")
     else:
         array = _as_array(value, where)
-        placed = _place_array(expected, array, where)
+        placed = _place_array(expected, array, where, is_output=True)
         if not array.flags.writeable:
             raise LaunchError(f"{where} is read-only; pass an array that can be written")
     if placed.shape != expected.shape:
@@ -101,18 +101,28 @@ def place_state(expected: ArrayType, value: Any, where: str) -> PlacedArray:
     return placed
 
 
-def _place_tensor(expected: ArrayType, tensor: Any, where: str) -> PlacedArray:
+def _remedy(copy: str, is_output: bool) -> str:
+    """What to pass; where a copy of an output was passed, the caller's own array would not be written."""
+    return "pass another one, and copy from it after the call" if is_output else f"pass {copy}"
+
+
+def _place_tensor(expected: ArrayType, tensor: Any, where: str, is_output: bool = False) -> PlacedArray:
     if not tensor.is_cpu:
-        raise LaunchError(f"{where} is on device {tensor.device}, the model runs on the cpu: pass .cpu()")
-    if str(tensor.layout) != "torch.strided":
-        raise LaunchError(f"{where} has layout {tensor.layout}; a dense tensor is needed")
+        remedy = _remedy(".cpu()", is_output)
+        raise LaunchError(f"{where} is on device {tensor.device}, the model runs on the cpu: {remedy}")
+    if tensor.is_nested or str(tensor.layout) != "torch.strided":
+        kind = "is nested" if tensor.is_nested else f"has layout {tensor.layout}"
+        raise LaunchError(f"{where} {kind}; a dense tensor is needed")
     dtype = str(tensor.dtype).removeprefix("torch.")
     if dtype != expected.dtype:
-        raise LaunchError(f"{where} has dtype {dtype}, the model takes {expected.dtype}: pass .to({expected.dtype})")
+        remedy = _remedy(f".to({expected.dtype})", is_output)
+        verb = "gives" if is_output else "takes"
+        raise LaunchError(f"{where} has dtype {dtype}, the model {verb} {expected.dtype}: {remedy}")
     if not tensor.is_contiguous():
-        raise LaunchError(f"{where} is not contiguous; pass .contiguous()")
+        raise LaunchError(f"{where} is not contiguous; {_remedy('.contiguous()', is_output)}")
     if tensor.is_conj() or tensor.is_neg():
-        raise LaunchError(f"{where} is a lazy conjugate or negation; pass .resolve_conj().resolve_neg()")
+        remedy = _remedy(".resolve_conj().resolve_neg()", is_output)
+        raise LaunchError(f"{where} is a lazy conjugate or negation; {remedy}")
     try:
         address = int(tensor.data_ptr())
     except RuntimeError as reason:  # a stand-in, as inside torch.func.vmap
@@ -127,14 +137,17 @@ def place_number(expected: ArrayType, value: Any, where: str) -> PlacedArray:
     if expected.dtype == "bfloat16":
         raise LaunchError(f"{where} is bfloat16, which numpy does not have: pass a tensor, or its bits as uint16")
     try:
-        if isinstance(value, int):  # of Python, which has no dtype: it fits where it keeps its value
-            array = np.array(value, expected.dtype)
-            if int(array) != value:
-                raise LaunchError(f"{where}: {shown(value)} is no {expected.dtype}")
-        else:
-            array = np.asarray(value).astype(expected.dtype, casting="same_kind")
+        with np.errstate(over="ignore"):
+            if isinstance(value, numbers.Integral):  # fits where it keeps its value, whatever its own dtype
+                array = np.array(int(value), expected.dtype)
+                fits = int(array) == int(value)
+            else:
+                array = np.asarray(value).astype(expected.dtype, casting="same_kind")
+                fits = bool(np.isfinite(array) or not np.isfinite(value))
     except (TypeError, OverflowError) as reason:
         raise LaunchError(f"{where}: {shown(value)} is no {expected.dtype}") from reason
+    if not fits:
+        raise LaunchError(f"{where}: {shown(value)} is no {expected.dtype}")
     return PlacedArray(array.ctypes.data, (), array.nbytes, array)
 
 
@@ -142,12 +155,13 @@ def _as_array(value: Any, where: str) -> Array:
     if isinstance(value, np.ndarray | np.generic):
         return np.asarray(value)
     if hasattr(value, "__dlpack__"):
-        device = getattr(value, "__dlpack_device__", lambda: (_HOST_DEVICES[0], 0))()
-        if device[0] not in _HOST_DEVICES:
-            raise LaunchError(
-                f"{where} is on device type {int(device[0])} of DLPack, the model runs on the cpu: copy it to the host"
-            )
         try:
+            device = getattr(value, "__dlpack_device__", lambda: (_HOST_DEVICES[0], 0))()
+            if device[0] not in _HOST_DEVICES:
+                raise LaunchError(
+                    f"{where} is on device type {int(device[0])} of DLPack, the model runs on the cpu: "
+                    "copy it to the host"
+                )
             return np.from_dlpack(value)
         except (BufferError, RuntimeError, TypeError, ValueError) as reason:
             raise LaunchError(f"{where} cannot be taken by DLPack: {reason}") from reason
@@ -160,17 +174,19 @@ def _as_array(value: Any, where: str) -> Array:
         ) from reason
 
 
-def _place_array(expected: ArrayType, array: Array, where: str) -> PlacedArray:
+def _place_array(expected: ArrayType, array: Array, where: str, is_output: bool = False) -> PlacedArray:
     accepted = (expected.dtype, _BFLOAT16_BITS) if expected.dtype == "bfloat16" else (expected.dtype,)
     if array.dtype is not numpy_dtype(expected.dtype) and array.dtype.name not in accepted:
         bits = " (its bits as uint16)" if expected.dtype == "bfloat16" else ""
-        raise LaunchError(f"{where} has dtype {array.dtype}, the model takes {expected.dtype}{bits}")
+        verb = "gives" if is_output else "takes"
+        raise LaunchError(f"{where} has dtype {array.dtype}, the model {verb} {expected.dtype}{bits}")
     if not array.dtype.isnative:
         raise LaunchError(f"{where} has dtype {array.dtype}, whose byte order is not this machine's")
     if not array.flags.c_contiguous:
-        raise LaunchError(f"{where} is not contiguous; pass numpy.ascontiguousarray(...)")
+        raise LaunchError(f"{where} is not contiguous; {_remedy('numpy.ascontiguousarray(...)', is_output)}")
     if not array.flags.aligned:
-        raise LaunchError(f"{where} does not begin at a multiple of its item size; pass a copy of it")
+        remedy = _remedy("a copy of it", is_output)
+        raise LaunchError(f"{where} does not begin at a multiple of its item size; {remedy}")
     return PlacedArray(array.__array_interface__["data"][0], array.shape, array.nbytes, array)
 
 

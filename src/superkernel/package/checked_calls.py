@@ -31,11 +31,12 @@ class EntryCalls:
 
     def call(self, arguments: Sequence[Any], named: Mapping[str, Any], out: Any, wait: bool = False) -> Any:
         """`wait`: until the context is free; otherwise a call at the same time is refused."""
-        self.context.acquire(wait)
-        try:
-            return self.run(arguments, named, out)
-        finally:
-            self.context.lock.release()
+        for _ in self.context.wait() if wait else self.context.attempt():
+            try:
+                return self.run(arguments, named, out)
+            finally:
+                self.context.lock.release()
+        return self.context.refuse()
 
     def run(self, arguments: Sequence[Any], named: Mapping[str, Any], out: Any) -> Any:
         """For a thread that holds the lock."""

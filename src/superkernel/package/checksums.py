@@ -37,13 +37,16 @@ class FileSum:
 
 def read_checksums(folder: Path) -> Mapping[str, FileSum]:
     """checksums.json of a package, by path; a BuildError where the folder is no package."""
-    if not folder.exists():
-        raise BuildError(f"{folder} does not exist; a package is a folder that sk.export has written")
-    if not folder.is_dir():
-        raise BuildError(f"{folder} is no package: it is no folder; sk.export writes packages")
-    for name in (MANIFEST, CHECKSUMS):
-        if not (folder / name).is_file():
-            raise BuildError(f"{folder} is no package: {name} is missing; sk.export writes it, {CHECKSUMS} last")
+    try:
+        if not folder.exists():
+            raise BuildError(f"{folder} does not exist; a package is a folder that sk.export has written")
+        if not folder.is_dir():
+            raise BuildError(f"{folder} is no package: it is no folder; sk.export writes packages")
+        for name in (MANIFEST, CHECKSUMS):
+            if not (folder / name).is_file():
+                raise BuildError(f"{folder} is no package: {name} is missing; sk.export writes it, {CHECKSUMS} last")
+    except OSError as reason:  # no permission, or a path that is too long
+        raise BuildError(f"{folder} cannot be opened: {reason.strerror}") from reason
     try:
         return _read(parse_json(_inside(folder, CHECKSUMS)))
     except GraphError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -80,12 +81,13 @@ class BuildEnvironment:
         }
 
     def __str__(self) -> str:
+        search = shlex.quote(f"-DCMAKE_PREFIX_PATH={self.prefix}")
         rows = {
-            "compile": " ".join(self.compile_flags),
-            "link": " ".join(self.link_flags),
-            "link statically": " ".join(self.static_link_flags),
-            "pkg-config": f"PKG_CONFIG_PATH={self.pkg_config} pkg-config --cflags --libs superkernel",
-            "CMake": f"-DCMAKE_PREFIX_PATH={self.prefix}, then find_package(superkernel), superkernel::superkernel",
+            "compile": shlex.join(self.compile_flags),
+            "link": shlex.join(self.link_flags),
+            "link statically": shlex.join(self.static_link_flags),
+            "pkg-config": f"PKG_CONFIG_PATH={shlex.quote(str(self.pkg_config))} pkg-config --cflags --libs superkernel",
+            "CMake": f"{search}, then find_package(superkernel), superkernel::superkernel",
         }
         return "\n".join(f"{what + ':':17}{text}" for what, text in rows.items())
 
@@ -143,11 +145,11 @@ def _pkg_config_files(environment: BuildEnvironment) -> Mapping[str, str]:
     head = (
         f"prefix={environment.prefix}\nlibdir=${{prefix}}/lib\nincludedir=${{prefix}}/include\n\n"
         f"Description: Runs models that SuperKernel has compiled ahead of time\nVersion: {__version__}\n"
-        "Cflags: -I${includedir}\n"
+        'Cflags: "-I${includedir}"\n'
     )
-    static = " ".join((f"${{libdir}}/{_ARCHIVE}", *_static_libraries()))
+    static = " ".join((f'"${{libdir}}/{_ARCHIVE}"', *_static_libraries()))
     return {
-        "superkernel.pc": f"{head}Name: superkernel\nLibs: -L${{libdir}} -Wl,-rpath,${{libdir}} -lsuperkernel\n",
+        "superkernel.pc": f'{head}Name: superkernel\nLibs: "-L${{libdir}}" "-Wl,-rpath,${{libdir}}" -lsuperkernel\n',
         "superkernel-static.pc": f"{head}Name: superkernel-static\nLibs: {static}\n",
     }
 

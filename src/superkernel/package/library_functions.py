@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -272,6 +273,14 @@ _loaded: list[
     LibraryFunctions
 ] = []  # at most one: objects of packages find the functions that they call in the first one
 _loading = threading.Lock()
+
+
+def _after_fork() -> None:
+    if _loading.locked():  # by a thread that is in the parent
+        _loading.release()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def loaded_library(package: Path, files: Mapping[str, FileSum]) -> LibraryFunctions:

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ..errors import BuildError, GraphError, LaunchError
 from ..model.json_value import parse_json
@@ -37,7 +38,7 @@ class OpenedPackage:
         self.path = path
         self.settings = settings
         self.address = library.open(path, settings.threads, settings.wait, settings.cpus)
-        self._release = weakref.finalize(self, _release_here, library.close, self.address, os.getpid())
+        self._release = _released_when_unused(self, _release_here, library.close, self.address, os.getpid())
         self.description = _with_structures(library.describe(self.address), path)
         self.where = f"package {self.description.name!r}"
         self._contexts: weakref.WeakSet[ContextHandle] = weakref.WeakSet()
@@ -50,6 +51,7 @@ class OpenedPackage:
                 raise LaunchError(f"{self.where} is closed; load it again")
             context = ContextHandle(self)
             self._contexts.add(context)
+            _of_this_process.add(context)
             return context
 
     def close(self) -> None:
@@ -64,6 +66,10 @@ class OpenedPackage:
                 context.close()
             self.is_closed = True
         self._release()
+
+    def after_fork(self) -> None:
+        """In the child: a thread that held the lock is in the parent."""
+        self._lock = threading.Lock()
 
 
 def _with_structures(description: ModelDescription, path: Path) -> ModelDescription:
@@ -91,36 +97,40 @@ class ContextHandle:
         self.library = package.library
         self.where = package.where
         self.lock = threading.Lock()
-        self._process = os.getpid()
+        # `for _ in attempt():` runs its body with the lock, or not at all. Python calls handlers of signals, which may
+        # raise, where a call returns: never between taking the lock here and a `try` at the beginning of the body.
+        self.attempt = partial(iter, partial(self.lock.acquire, False), False)
+        self.wait = partial(iter, partial(self.lock.acquire, True), False)
         self._closing = threading.Lock()  # between close and submit
         self.is_closed = False
         self._submitted = SubmittedLaunches(package.description.name)
         self.address = package.library.create_context(package.address)
-        self._release = weakref.finalize(self, _destroy, package, self.address, self._process)
+        self._release = _released_when_unused(self, _destroy, package, self.address, os.getpid())
 
-    def acquire(self, wait: bool = False) -> None:
-        """Takes the lock for a call; a LaunchError that says why it cannot be had."""
-        if not self.lock.acquire(wait):
-            self.take_over()
+    def refuse(self) -> NoReturn:
+        """After an attempt to take the lock."""
+        self._check_open()
+        raise LaunchError(
+            f"{self.where}: another thread is running in this context; give every thread a context of its own: "
+            "model.new_context()"
+        )
 
-    def take_over(self) -> None:
-        """After the lock could not be acquired: takes that of a thread which a fork has left behind, or refuses."""
-        if self.is_closed:
-            raise LaunchError(f"{self.where} is closed; load it again")
-        if self._process == os.getpid():
-            raise LaunchError(
-                f"{self.where}: another thread is running in this context; give every thread a context of its own: "
-                "model.new_context()"
-            )
-        self._process = os.getpid()  # the child has the lock as it was at the fork, and not the thread that held it
+    def after_fork(self) -> None:
+        """In the child: threads that held the locks are in the parent. The lock of calls stays the same object."""
+        self._closing = threading.Lock()
+        if not self.is_closed and self.lock.locked():
+            self.lock.release()
+        self.package.after_fork()
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        self.acquire()
-        try:
-            yield
-        finally:
-            self.lock.release()
+        for _ in self.attempt():
+            try:
+                yield
+            finally:
+                self.lock.release()
+            return
+        self.refuse()
 
     def submit(self, call: Callable[[], Any]) -> Future[Any]:
         with self._closing:
@@ -135,7 +145,7 @@ class ContextHandle:
         """A LaunchError while a call runs or was submitted."""
         if pending := self._submitted.pending():
             raise LaunchError(f"{self.where}: close() while {pending} submitted calls are not done")
-        if not self.is_closed and self.lock.locked() and self._process == os.getpid():
+        if not self.is_closed and self.lock.locked():
             raise LaunchError(f"{self.where}: close() while a call is running")
 
     def close(self) -> None:
@@ -143,10 +153,20 @@ class ContextHandle:
             if self.is_closed:
                 return
             self.check_idle()
-            self.acquire()
-            self.is_closed = True
+            for _ in self.attempt():
+                self.is_closed = True
+                break
+            else:
+                self.refuse()
         self._submitted.stop()
         self._release()
+
+
+def _released_when_unused(owner: object, release: Callable[..., None], *arguments: Any) -> weakref.finalize[Any, Any]:
+    """Not at the end of the process, when threads may still call: the library then ends its own ones."""
+    finalizer = weakref.finalize(owner, release, *arguments)
+    finalizer.atexit = False
+    return finalizer
 
 
 def _destroy(package: OpenedPackage, address: int, process: int) -> None:
@@ -157,3 +177,14 @@ def _release_here(release: Callable[[int], None], address: int, process: int) ->
     """In the child of a fork, what the parent has opened is left alone: its threads do not exist there."""
     if os.getpid() == process:
         release(address)
+
+
+_of_this_process: weakref.WeakSet[ContextHandle] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for context in _of_this_process:
+        context.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)

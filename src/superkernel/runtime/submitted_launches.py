@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from ..errors import LaunchError
+
 Outputs = dict[str, Any]
 
 
@@ -34,8 +36,10 @@ class SubmittedLaunches:
             self._pending += 1
             try:
                 future = self._executor.submit(self._run, launch)
-            except BaseException:
+            except BaseException as reason:
                 self._pending -= 1
+                if isinstance(reason, RuntimeError):  # no new thread: the process is ending
+                    raise LaunchError(f"{self._name!r}: nothing can be submitted: {reason}") from reason
                 raise
         future.add_done_callback(self._forget_cancelled)
         return future

@@ -35,8 +35,12 @@ class Bound:
 
 
 def torch_or_none() -> Any:
-    """torch if this process has imported it: a tensor cannot come from anywhere else."""
-    return sys.modules.get("torch")
+    """torch if this process has imported it: a tensor cannot come from anywhere else.
+
+    While another thread imports it, there are no tensors yet, and there may be no class of them.
+    """
+    torch = sys.modules.get("torch")
+    return torch if hasattr(torch, "Tensor") else None
 
 
 def is_tensor(value: object) -> bool:

@@ -33,6 +33,8 @@ _FLAGS = ("-O1", "-fvisibility=hidden")
 _LINK_FLAGS = (
     "-shared", "-fPIC", f"-Wl,-soname,{_SONAME}", f"-Wl,--version-script={_VERSION_SCRIPT}", "-Wl,--no-undefined",
     "-Wl,--gc-sections", "-Wl,--exclude-libs,ALL", "-Wl,-z,now", "-static-libstdc++", "-static-libgcc",
+    # frees what the C++ library keeps for exceptions without memory, when this one is unloaded
+    "-Wl,-fini=_ZN9__gnu_cxx9__freeresEv",
 )  # fmt: skip
 _SYSTEM_LIBRARIES = ("-ldl", "-lpthread", "-lm")
 

@@ -59,9 +59,12 @@ int processors() {
 
 // Threads of the whole machine that run or want to run, this one included; < 0: unknown.
 int runnable_threads() {
-    static const int file = open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
+    // not kept open: the library may be unloaded, and a daemon closes what it has not opened
+    const int file = open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
+    if (file < 0) return -1;
     char text[128];
-    const ssize_t size = file < 0 ? -1 : pread(file, text, sizeof text - 1, 0);
+    const ssize_t size = read(file, text, sizeof text - 1);
+    close(file);
     if (size <= 0) return -1;
     text[size] = '\0';
     int runnable = -1;

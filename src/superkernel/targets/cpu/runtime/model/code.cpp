@@ -4,8 +4,10 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <mutex>
 
 #include "failure.h"
 #include "package_folder.h"
@@ -22,10 +24,36 @@ std::string fresh_spelling(const std::string& path) {
     return slashes + path.substr(1);
 }
 
+constexpr int kForkPollUs = 50;
+std::mutex turns_mutex;
+int turns = 0;
+
 }  // namespace
 
-SharedObject::SharedObject(const std::string& path, const std::string& relative)
-    : relative_(relative), handle_(dlopen(fresh_spelling(path).c_str(), RTLD_NOW | RTLD_LOCAL)) {
+LoaderTurn::LoaderTurn() {
+    const std::lock_guard<std::mutex> hold(turns_mutex);
+    ++turns;
+}
+
+LoaderTurn::~LoaderTurn() {
+    const std::lock_guard<std::mutex> hold(turns_mutex);
+    --turns;
+}
+
+void LoaderTurn::before_fork() {
+    for (;;) {
+        turns_mutex.lock();
+        if (turns == 0) return;
+        turns_mutex.unlock();
+        usleep(kForkPollUs);
+    }
+}
+
+void LoaderTurn::after_fork() { turns_mutex.unlock(); }
+
+SharedObject::SharedObject(const std::string& path, const std::string& relative) : relative_(relative) {
+    const LoaderTurn turn;
+    handle_ = dlopen(fresh_spelling(path).c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle_ != nullptr) {
         huge_code_.emplace(handle_);
         return;
@@ -36,6 +64,7 @@ SharedObject::SharedObject(const std::string& path, const std::string& relative)
 }
 
 SharedObject::~SharedObject() {
+    const LoaderTurn turn;
     huge_code_.reset();
     dlclose(handle_);
 }

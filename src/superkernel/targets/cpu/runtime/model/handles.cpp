@@ -27,14 +27,17 @@ auto& contexts = *new Table<sk_context>;
 void before_fork() {
     mutex.lock();
     Team::before_fork();
+    LoaderTurn::before_fork();
 }
 
 void after_fork_in_parent() {
+    LoaderTurn::after_fork();
     Team::after_fork(false);
     mutex.unlock();
 }
 
 void after_fork_in_child() {
+    LoaderTurn::after_fork();
     Team::after_fork(true);
     host::forget_load();
     for (sk_context* handle : contexts.all) {
@@ -43,14 +46,8 @@ void after_fork_in_child() {
     mutex.unlock();
 }
 
-void watch_forks() {
-    static const int registered = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-    if (registered != 0) throw std::bad_alloc();
-}
-
 template <class Handle, class Target>
 Handle* add(Table<Handle>& table, uint32_t kind, std::unique_ptr<Target> target) {
-    watch_forks();
     const std::lock_guard<std::mutex> hold(mutex);
     if (table.unused.empty()) {
         auto handle = std::make_unique<Handle>();
@@ -94,6 +91,11 @@ __attribute__((destructor)) void end_library() {
 }
 
 }  // namespace
+
+void watch_forks() {
+    static const int registered = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+    if (registered != 0) throw std::bad_alloc();
+}
 
 sk_model* add_handle(std::unique_ptr<OpenModel> model) { return add(models, kModelKind, std::move(model)); }
 sk_context* add_handle(std::unique_ptr<RunContext> context) { return add(contexts, kContextKind, std::move(context)); }

@@ -16,6 +16,8 @@ struct sk_context {
 
 namespace sk::model {
 
+void watch_forks();  // before the first package is opened
+
 sk_model* add_handle(std::unique_ptr<OpenModel> model);
 sk_context* add_handle(std::unique_ptr<RunContext> context);
 // The record stays, for a later handle; the caller deletes what it stood for.

@@ -116,10 +116,10 @@ PackageFolder::PackageFolder(const char* path) : path_(path) {
     if (stat(path, &status) != 0) fail(SK_ERROR_IO, "the package '%s' cannot be opened: %s", path, strerror(errno));
     if (!S_ISDIR(status.st_mode)) fail(SK_ERROR_NOT_A_PACKAGE, "'%s' is not a package: a package is a folder", path);
     real_ = real_path(path_, path);
-    if (access((real_ + "/" + kManifest).c_str(), F_OK) != 0) {
+    if (!has_file(kManifest)) {
         fail(SK_ERROR_NOT_A_PACKAGE, "'%s' is not a package: it has no %s", path, kManifest);
     }
-    if (access((real_ + "/" + kChecksums).c_str(), F_OK) != 0) {
+    if (!has_file(kChecksums)) {
         fail(SK_ERROR_CORRUPT, "the package '%s' has no %s: its export was not finished; export it again", path, kChecksums);
     }
     const Json parsed = parse_json(read_small(kChecksums), kChecksums);
@@ -138,6 +138,13 @@ PackageFolder::PackageFolder(const char* path) : path_(path) {
     for (const auto& file : files_) check_size(file.first, file.second);
     manifest_ = read_small(kManifest);
     check_digest(kManifest, sha256(manifest_.data(), manifest_.size()));
+}
+
+// Refuses a folder that cannot be searched.
+bool PackageFolder::has_file(const char* name) const {
+    if (access((real_ + "/" + name).c_str(), F_OK) == 0) return true;
+    if (errno == ENOENT) return false;
+    fail(SK_ERROR_IO, "the package '%s': %s cannot be opened: %s", path_.c_str(), name, strerror(errno));
 }
 
 void PackageFolder::check_digest(const std::string& relative, const std::string& found) const {

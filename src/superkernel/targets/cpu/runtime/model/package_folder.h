@@ -54,6 +54,7 @@ class PackageFolder {
     void check_all() const;
 
   private:
+    bool has_file(const char* name) const;
     std::string resolve_inside(const std::string& relative) const;
     std::string read_small(const char* name) const;
     void check_size(const std::string& relative, const Checksum& expected) const;

@@ -32,7 +32,8 @@ bool all_fit(const Call& call, Object* const* arguments, intptr_t count, const O
     return true;
 }
 
-// References to the results of a call, given back unless they are returned.
+// References to the results of a call, given back unless they are returned. There is no destructor: where the interpreter
+// ends while a daemon thread computes, it unwinds the thread's stack, and nothing of the interpreter may be touched then.
 struct Results {
     const Call& call;
     int64_t count = 0;
@@ -40,7 +41,8 @@ struct Results {
 
     explicit Results(const Call& of) : call(of) {}
     Results(const Results&) = delete;
-    ~Results() {
+
+    void give_back() {
         while (count > 0) call.forget(arrays[--count]);
     }
 
@@ -79,11 +81,10 @@ Object* refuse(const Call& call, sk_status status) {
 }
 
 // Between `acquire` and `release` no function of Python is called that could raise.
-SK_CALL_PATH Object* run_call(const Call& call, Object* const* arguments, intptr_t count, Object* names) {
-    if (!all_fit(call, arguments, count, names)) return call.vector_call(call.otherwise, arguments, size_t(count), names);
+SK_CALL_PATH Object* run_into(Results& results, Object* const* arguments, intptr_t count, Object* names) {
+    const Call& call = results.call;
     void *inputs[kMostArrays], *outputs[kMostArrays];
     for (int64_t i = 0; i < call.input_count; ++i) inputs[i] = array(arguments[i]).data;
-    Results results(call);
     if (!results.allocate(outputs)) return nullptr;
     Object* const was_free = call.vector_call(call.acquire, &call.no, 1, nullptr);
     if (was_free == nullptr) return nullptr;
@@ -96,6 +97,14 @@ SK_CALL_PATH Object* run_call(const Call& call, Object* const* arguments, intptr
     if (nothing == nullptr) return nullptr;
     call.forget(nothing);
     return status == SK_OK ? results.returned() : refuse(call, status);
+}
+
+SK_CALL_PATH Object* run_call(const Call& call, Object* const* arguments, intptr_t count, Object* names) {
+    if (!all_fit(call, arguments, count, names)) return call.vector_call(call.otherwise, arguments, size_t(count), names);
+    Results results(call);
+    Object* const returned = run_into(results, arguments, count, names);
+    results.give_back();
+    return returned;
 }
 
 }  // namespace

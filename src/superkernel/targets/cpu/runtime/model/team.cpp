@@ -33,6 +33,7 @@ constexpr uint64_t kForgetting = 1024;       // wake-ups, for lateness
 constexpr uint64_t kLateNs = 200'000;        // for so long after it was expected they go on
 constexpr uint64_t kTimerSlackNs = 1'000;    // of threads that wake up by themselves; the system's own is 50 us
 constexpr uint64_t kEndNs = 2'000'000'000;   // how long the end of the process waits for a call in progress
+constexpr size_t kStackBytes = size_t(2) << 20;  // of a thread at least: kernels keep tiles on the stack
 constexpr int kNumberShift = 32, kCoresShift = 16;
 constexpr uint64_t kClosed = uint64_t(1) << 15, kCount = kClosed - 1;
 
@@ -84,6 +85,19 @@ void futex_wait(std::atomic<uint32_t>& word, uint32_t value, uint64_t until_ns =
     syscall(SYS_futex, &word, FUTEX_WAIT_BITSET_PRIVATE, value, limit, nullptr, FUTEX_BITSET_MATCH_ANY);
 }
 
+// Those of the program, whose threads may have small stacks.
+struct Attributes {
+    pthread_attr_t value;
+
+    Attributes() {
+        size_t bytes = 0;
+        pthread_attr_init(&value);
+        if (pthread_attr_getstacksize(&value, &bytes) == 0 && bytes < kStackBytes) pthread_attr_setstacksize(&value, kStackBytes);
+    }
+    ~Attributes() { pthread_attr_destroy(&value); }
+    Attributes(const Attributes&) = delete;
+};
+
 }  // namespace
 
 uint32_t fork_generation() { return forks.load(std::memory_order_relaxed); }
@@ -109,10 +123,11 @@ bool Team::start() {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are for the program's threads
+    const Attributes attributes;
     for (int core = 1; core <= workers_; ++core) {
         threads_.push_back({this, core, {}});
         Worker& worker = threads_.back();
-        if (pthread_create(&worker.thread, nullptr, thread_main, &worker) != 0) {
+        if (pthread_create(&worker.thread, &attributes.value, thread_main, &worker) != 0) {
             threads_.pop_back();
             break;
         }
