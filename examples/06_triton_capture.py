@@ -13,10 +13,14 @@ from __future__ import annotations
 import sys
 
 import torch
-import triton
-import triton.language as tl
 
 import superkernel as sk
+
+try:
+    import triton
+    import triton.language as tl
+except ModuleNotFoundError:
+    sys.exit("this example needs Triton: pip install triton")
 
 ROWS, WIDTH = 4, 256
 BLOCK = 128

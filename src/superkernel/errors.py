@@ -1,4 +1,4 @@
-"""errors: one class per kind of mistake, all under SuperKernelError."""
+"""errors: one class per kind of mistake, all under SuperKernelError; words for their messages."""
 
 from __future__ import annotations
 
@@ -62,3 +62,8 @@ def shown(value: object) -> str:
     except (ValueError, RecursionError):  # an integer of thousands of digits; a list in itself
         return f"this {type(value).__name__}, too long to show"
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+
+
+def counted(number: int, what: str, several: str = "") -> str:
+    """A number and a noun, as "1 launch"; `several` where the plural is not the noun and an s."""
+    return f"{number} {what if number == 1 else several or f'{what}s'}"

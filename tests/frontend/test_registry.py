@@ -288,3 +288,14 @@ def test_a_buffer_that_is_none_of_the_arguments_runs_unfused_and_names_it(
     ran = run(lambda x: scale(x, 2.0), X)
     assert torch.equal(ran.outputs, X * 2)
     assert len(ran.warnings) == 1 and "'strange'" in ran.warnings[0]
+
+
+def test_a_result_that_is_declared_as_an_input_runs_unfused_and_names_it(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "_registered", {})
+    made = sk.SubKernel.from_source(source, "half", block_dim=1, params=["in:x", "scalar:n:int64", "in:room"])
+    sk.register_kernel("mylib::scale")(lambda x, factor, *, out: sk.Op(made, [x, x.numel, out]))
+    ran = run(lambda x: scale(x, 2.0) + 1, X)
+    assert torch.equal(ran.outputs, X * 2 + 1)
+    assert len(ran.warnings) == 1 and "no op writes the result 'out': 'half' takes it as 'room'" in ran.warnings[0]

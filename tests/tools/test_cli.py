@@ -174,6 +174,16 @@ def test_without_torch_explain_says_so(tmp_path: Path) -> None:
     assert "torch is not installed: pip install" in json.loads(done.stdout)["error"]["message"]
 
 
+def test_explain_refuses_options_that_a_script_would_not_see(shell: Shell, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "script.py").write_text("print('runs')")
+    outcome = shell("explain", tmp_path / "script.py", "--fuse", "off", "--target", "ascend")
+    assert (outcome.status, outcome.out) == (1, "")
+    assert (
+        f"error: --fuse, --target: a script compiles with options of its own: change them in {tmp_path}" in outcome.err
+    )
+
+
 def test_the_shell_does_not_import_torch() -> None:
     code = "import superkernel.tools.cli, superkernel.tools.doctor, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -83,6 +83,7 @@ def test_run(package: Path, tmp_path: Path) -> None:
         (["--input", "z={x}"], "'forward' has no input 'z'; there are x, y"),
         (["-i", "{x}", "-i", "x={x}"], "'x' was given before"),
         (["-i", "{x}"], "needs 1 more input:\n  --input y=FILE.npy  (float32[2, 4])"),
+        (["-i", "x=3"], "'x' is an array (float32[2, 4]): give it as x=FILE.npy"),
         (["-i", "x=absent.npy"], "absent.npy cannot be read as .npy"),
         (["--entry", "cont"], "there is no such entry (did you mean 'count'?)"),
         (["--entry", "count", "-i", "step=2.5x"], "2.5x cannot be read as .npy"),
@@ -161,12 +162,30 @@ def test_export_refuses_what_is_no_function(tmp_path: Path) -> None:
         "def make():\n    return 3\n\ndef buckets():\n    return make, (), {'overwrite': True}\n"
     )
     for place, message in (
-        ("absent.py:make", "is no file.py:function"),
-        (f"{tmp_path}/model.py", "is no file.py:function"),
+        ("absent.py:make", "'absent.py' is no file; export takes file.py:function"),
+        (f"{tmp_path}/model.py", f"names no function: write {tmp_path}/model.py:make"),
         (f"{tmp_path}/model.py:mak", "has no 'mak' (did you mean 'make'?)"),
-        (f"{tmp_path}/model.py:make", "make() returns a int; it must return (model, inputs)"),
+        (f"{tmp_path}/model.py:make", "make() returns 3; it must return (model, inputs)"),
         (f"{tmp_path}/model.py:buckets", "returns overwrite, which the command gives as well"),
     ):
         done = CliRunner().invoke(app, ["export", place, "-o", str(tmp_path / "model.sk")])
         assert done.exit_code == 1 and message in done.output, done.output
     assert not (tmp_path / "model.sk").exists()
+
+
+@pytest.mark.parametrize("command", ["explain", "export"])
+@pytest.mark.parametrize("as_json", [False, True])
+def test_what_the_file_raises_has_a_traceback_from_the_file_on(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], command: str, as_json: bool
+) -> None:
+    pytest.importorskip("torch")
+    for text, lines in (("def make():\n    return 1 // 0\n", 4), ("def make(:\n", 4)):
+        (tmp_path / "failing.py").write_text(text)
+        words = [command, f"{tmp_path}/failing.py:make", *(["-o", str(tmp_path / "made.sk")] * (command == "export"))]
+        done = CliRunner().invoke(app, [*words, *(["--json"] * as_json)])
+        assert done.exit_code == 1 and "json_answers" not in done.stderr, done.stderr
+        assert lines <= len(done.stderr.splitlines()) <= lines + 1
+        if as_json:
+            assert json.loads(done.stdout)["error"]["kind"] in ("ZeroDivisionError", "SyntaxError")
+        else:
+            assert done.stdout == ""

@@ -82,7 +82,7 @@ def given(saved: Path, **changed: Any) -> list[str]:
 def test_outputs_are_saved_and_summarised(shell: Shell, saved: Path, tmp_path: Path) -> None:
     status, out, err = shell(saved / "scaled.sk", *given(saved), "--output", tmp_path / "new" / "out")
     assert (status, err) == (0, "")
-    assert out.splitlines()[0].startswith("scaled: launched on 1 cores in ")
+    assert out.splitlines()[0].startswith("scaled: launched on 1 core in ")
     assert f"  calls: int64[1], from 41 to 41, mean 41 -> {tmp_path / 'new' / 'out' / 'calls.npy'}" in out
     assert "  halves: bfloat16 as uint16[1] -> " in out
     written = {path.name: np.load(path) for path in (tmp_path / "new" / "out").iterdir()}
@@ -112,7 +112,7 @@ def test_repeated_launches_have_the_same_inputs(shell: Shell, saved: Path, tmp_p
     assert 0 < answer["us"]["min"] <= answer["us"]["median"] <= answer["us"]["max"]
     calls = {"dtype": "int64", "shape": [1], "min": 41, "max": 41, "mean": 41, "nan": 0}
     assert answer["outputs"]["calls"] == calls | {"file": str(tmp_path / "calls.npy")}
-    assert "5 launches on 1 cores, median" in shell(saved / "scaled.sk", *given(saved), "--repeat", 5)[1]
+    assert "5 launches on 1 core, median" in shell(saved / "scaled.sk", *given(saved), "--repeat", 5)[1]
 
 
 def test_numbers_that_json_lacks(shell: Shell, saved: Path, tmp_path: Path) -> None:
@@ -134,6 +134,13 @@ def test_what_is_missing_is_listed_with_types(shell: Shell, saved: Path) -> None
         assert line in err.splitlines() or line in err
 
 
+def test_a_folder_of_another_kind_is_refused_with_the_command_for_it(shell: Shell, saved: Path, tmp_path: Path) -> None:
+    status, _, err = shell(tmp_path)
+    assert status == 1 and "is no saved super kernel: there is no" in err and "superkernel package" in err
+    with pytest.raises(sk.BuildError, match=r"is no package: .* opened by sk.load, in the shell by superkernel run"):
+        sk.load_model(saved / "scaled.sk")
+
+
 def test_wrong_inputs_are_named(shell: Shell, saved: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "many.npz", a=np.zeros(1))
     np.save(tmp_path / "two.npy", np.zeros(2))
@@ -142,6 +149,7 @@ def test_wrong_inputs_are_named(shell: Shell, saved: Path, tmp_path: Path) -> No
     wrong: dict[str, dict[str, Any]] = {
         "no op of 'scaled' uses the name 'factr' (did you mean 'factor'?)": {"factr": 3},
         "nowhere.npy cannot be read as .npy": {"x": "nowhere.npy"},
+        "'x' is an array (float32[8]): give it as x=FILE.npy": {"x": 3},
         "empty.npy cannot be read as .npy": {"x": tmp_path / "empty.npy"},
         "objects.npy cannot be read as .npy": {"x": tmp_path / "objects.npy"},
         "holds several arrays": {"x": tmp_path / "many.npz"},

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from ..errors import counted
 from .capture.fusibility import Cause, Unfusible
 from .part_verdict import INDUCTOR
 from .profit_gate import UNFUSED
@@ -217,7 +218,3 @@ def _training_split(facts: CompileFacts) -> Split | None:
     launches = sum(len(_torch_calls(scope)) + sum(map(_launches, scope.segments)) for scope in backward)
     reason = "inputs or weights need gradients: what the backward graph reads is stored"
     return Split(f"{counted(len(graphs), 'graph')} for training", reason, "", 1, launches, _NO_GRADIENTS)
-
-
-def counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

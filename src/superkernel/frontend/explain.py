@@ -149,6 +149,12 @@ def explain_place(place: str, options: Mapping[str, Any] | None = None, argument
         return explain_dump(path, options)
     with as_program(path, arguments):
         if not name:
+            if options:
+                given = ", ".join(f"--{option.replace('_', '-')}" for option in options)
+                raise OptionError(
+                    f"{given}: a script compiles with options of its own: change them in {file}, or name a function of "
+                    f"the file, as {file}:model"
+                )
             return _explain_script(path)
         module = import_file(path)
         if not hasattr(module, name):
@@ -200,7 +206,7 @@ def with_inputs(module: ModuleType, name: str) -> tuple[Any, tuple[Any, ...]]:
     """The callable and its inputs: from a function `*_inputs` of the file, or returned together by the function."""
     found = getattr(module, name)
     if not callable(found):
-        raise GraphError(f"{name!r} is a {type(found).__name__}, nothing that can be compiled")
+        raise GraphError(f"{name!r} is {shown(found)}, nothing that can be compiled")
     provider = next((key for key in (f"{name}_inputs", _INPUTS) if key != name and _is_function(module, key)), None)
     if isinstance(found, type):
         found = _instance(found, name)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from .advice import counted
+from ..errors import counted
 from .collective_report import collective_lines
 from .fit_width import cut, fitting_place, wrapped
 from .fold_repeats import Repeat, fold_alike, fold_repeats
@@ -139,7 +139,8 @@ class _DetailPrinter:
         name = cut(op.name, column - len(indent) - len(count.suffix)) + count.suffix
         more = f" (+{len(op.origins) - 1})" if len(op.origins) > 1 else ""
         core = f"{op.listed.core:<6}  " if op.listed is not None else ""
-        begin = f"{indent + name:<{column}}  {op.blocks:>2} x  {core}"
+        blocks = f"{op.blocks:>2} {'block ' if op.blocks == 1 else 'blocks'}"
+        begin = f"{indent + name:<{column}}  {blocks}  {core}"
         origin = fitting_place(op.origins[0], self.width - len(begin) - len(more)) if op.origins else ""
         yield f"{begin}{origin}{more}".rstrip()
         for line in [] if op.listed is None else _listed_lines(op.listed):

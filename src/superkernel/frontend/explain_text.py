@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..errors import counted
 from ..model import notebook_html
-from .advice import Advice, Gain, Split, advise, counted
+from .advice import Advice, Gain, Split, advise
 from .explain_detail import detail_lines
 from .fit_width import LEAST, short_place, wrapped
 from .graph_breaks import GraphBreak
@@ -41,7 +42,8 @@ def _facts(facts: CompileFacts, advice: Advice) -> Iterator[str]:
     found = f"{counted(facts.graphs, 'graph')}, {counted(len(facts.scopes), 'scope')}"
     outside = f"{counted(facts.outside, 'op')} outside of scopes"
     outside_by = f" ({facts.outside_by})" if facts.outside_by else ""
-    yield f"{found}; {outside}{outside_by}; cache: {facts.cache['hits']} hits, {facts.cache['misses']} misses"
+    cache = f"{counted(facts.cache['hits'], 'hit')}, {counted(facts.cache['misses'], 'miss', 'misses')}"
+    yield f"{found}; {outside}{outside_by}; cache: {cache}"
     yield from (f"note: {note}" for note in facts.notes)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import GraphError, OptionError, nearest
+from ..errors import GraphError, OptionError, nearest, shown
 from .import_explain import import_explain, import_export
 
 
@@ -15,8 +15,10 @@ def export_place(place: str, output: Path, settings: Mapping[str, Any], argument
     export, explain = import_export().export, import_explain()
     file, _, name = place.partition(":")
     path = Path(file)
-    if not name or not path.is_file():
-        raise GraphError(f"{place!r} is no file.py:function; the function returns (model, inputs)")
+    if not path.is_file():
+        raise GraphError(f"{file!r} is no file; export takes file.py:function, whose function returns (model, inputs)")
+    if not name:
+        raise GraphError(f"{place!r} names no function: write {place}:make for a function that returns (model, inputs)")
     with explain.as_program(path, arguments):
         module = explain.import_file(path)
         if not hasattr(module, name):
@@ -37,9 +39,9 @@ def _returned(explain: Any, module: Any, name: str) -> tuple[Any, Any, Mapping[s
     if isinstance(returned, tuple) and len(returned) in (2, 3) and callable(returned[0]):
         keywords = returned[2] if len(returned) == 3 else {}
         if not isinstance(keywords, Mapping):
-            raise GraphError(f"{name}() returns a {type(keywords).__name__} as third value; a dict is needed")
+            raise GraphError(f"{name}() returns {shown(keywords)} as third value; a dict is needed")
         return returned[0], returned[1], keywords
     if returned is not None:
-        raise GraphError(f"{name}() returns a {type(returned).__name__}; it must return (model, inputs)")
+        raise GraphError(f"{name}() returns {shown(returned)}; it must return (model, inputs)")
     model, inputs = explain.with_inputs(module, name)
     return model, inputs, {}

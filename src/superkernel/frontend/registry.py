@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -101,7 +101,26 @@ def make_ops(
     if not isinstance(ops, Sequence) or not ops or not all(isinstance(op, Op) for op in ops):
         allowed = "it must return an Op, a list of Ops, or raise UnsupportedError"
         raise GraphError(f"{where} returned {shown(returned)}; {allowed}")
+    _check_results(ops, outs, where)
     return list(ops)
+
+
+def _check_results(ops: Sequence[Op], outs: Mapping[str, TensorArg], where: str) -> None:
+    """A result that ops only read has no writer in the plan: ops that need it would not wait."""
+    passed = [
+        (op, param, arg.name)
+        for op in ops
+        for param, arg in zip(op.kernel.params, op.args, strict=True)
+        if isinstance(arg, Place)
+    ]
+    written = {name for _, param, name in passed if param.kind.writes}
+    for out, result in outs.items():
+        for op, param, name in passed:
+            if name == result.name and name not in written:
+                raise GraphError(
+                    f"{where}: no op writes the result {out!r}: {op.kernel.name!r} takes it as {param.name!r}, "
+                    f"declared {param.kind.value}; declare the parameter that writes it as out or inout"
+                )
 
 
 def named_arguments(overload: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from ..errors import GraphError, PlanError, nearest, shown
+from ..errors import GraphError, PlanError, counted, nearest, shown
 from .collectives import Collective, find_collectives
 from .events import Event
 from .gc_pause import without_collection
@@ -110,7 +110,8 @@ class Graph:
         return replace(self, nodes=nodes, edges=with_wait_points(nodes, self.edges))
 
     def __str__(self) -> str:
-        lines = [f"graph {self.name}: {len(self.nodes)} ops, {len(self.buffers)} buffers, {len(self.edges)} edges"]
+        sizes = (len(self.nodes), "op"), (len(self.buffers), "buffer"), (len(self.edges), "edge")
+        lines = [f"graph {self.name}: {', '.join(counted(*size) for size in sizes)}"]
         for index in self.order:
             node = self.nodes[index]
             args = ", ".join(f"{p.kind.value} {arg}" for p, arg in zip(node.kernel.params, node.op.args, strict=True))

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..errors import OptionError
+from ..errors import OptionError, counted
 from . import recorder, store
 from .calls import CallKind, call_kinds
 from .compare import ProfileComparison, compare, cores_used
@@ -21,6 +21,7 @@ from .machine import machine_facts
 from .machine_load import load_warning
 from .profile import Profile
 from .report import ReportData, write_report
+from .script_errors import from_script_on
 from .tables import statistic
 
 ReadRate = Callable[[int], float]  # cores -> bytes per second
@@ -106,7 +107,7 @@ def trace_program(program: TracedProgram, directory: Path, quiet: bool, read_rat
     files = [*files, report.name]
     rows, calls = statistic(profile.launches), call_kinds(profile)
     warning = load_warning(profile.load, cores_used(profile))
-    lines = [f"{program.name}: {len(profile.launches)} launches, {profile.total_us:.2f} us"]
+    lines = [f"{program.name}: {counted(len(profile.launches), 'launch', 'launches')}, {profile.total_us:.2f} us"]
     lines += [f"  {row.op_type:<24} {row.core_type:<8} {row.count:>6} x {row.total_us:>12.2f} us" for row in rows]
     lines += map(_call_line, calls)
     lines += [f"warning: {warning}"] if warning else []
@@ -128,8 +129,7 @@ def trace_program(program: TracedProgram, directory: Path, quiet: bool, read_rat
 def _call_line(kind: CallKind) -> str:
     times = kind.times
     median, p99, slowest = (f"{us:.1f}" for us in (times.median, times.p99, times.slowest))
-    counted = f"{len(kind.calls)} call{'s' if len(kind.calls) > 1 else ''}"
-    return f"{counted} of {kind.name}: median {median} us, p99 {p99} us, slowest {slowest} us"
+    return f"{counted(len(kind.calls), 'call')} of {kind.name}: median {median} us, p99 {p99} us, slowest {slowest} us"
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def run_program(program: TracedProgram, directory: Path, quiet: bool) -> ScriptR
             except KeyboardInterrupt:
                 status, failure = _INTERRUPTED, "interrupted\n"
             except BaseException as error:
-                status, failure = 1, "".join(traceback.format_exception(_from_script_on(error, path)))
+                status, failure = 1, "".join(traceback.format_exception(from_script_on(error, str(path))))
             print(failure, end="", file=sys.stderr)  # before anything is written: that may fail as well
     assert recorded.result is not None
     return ScriptRun(status, recorded.result, recorded.directory, failure)
@@ -178,15 +178,6 @@ def _status_of(end: SystemExit) -> int:
         return int(end.code or 0)
     print(end.code, file=sys.stderr)
     return 1
-
-
-def _from_script_on(error: BaseException, script: Path) -> BaseException:
-    """Without the frames that led to the script; none are left if it could not even be compiled."""
-    frame = error.__traceback__
-    while frame is not None and frame.tb_frame.f_code.co_filename != str(script):
-        frame = frame.tb_next
-    unread = isinstance(error, SyntaxError) and error.filename == str(script)
-    return error.with_traceback(frame) if frame is not None or unread else error
 
 
 @contextmanager

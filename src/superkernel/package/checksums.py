@@ -44,7 +44,10 @@ def read_checksums(folder: Path) -> Mapping[str, FileSum]:
             raise BuildError(f"{folder} is no package: it is no folder; sk.export writes packages")
         for name in (MANIFEST, CHECKSUMS):
             if not (folder / name).is_file():
-                raise BuildError(f"{folder} is no package: {name} is missing; sk.export writes it, {CHECKSUMS} last")
+                raise BuildError(
+                    f"{folder} is no package: {name} is missing; sk.export writes it, {CHECKSUMS} last. A super kernel "
+                    "that k.save has saved is opened by sk.load, in the shell by superkernel run"
+                )
     except OSError as reason:  # no permission, or a path that is too long
         raise BuildError(f"{folder} cannot be opened: {reason.strerror}") from reason
     try:

@@ -9,6 +9,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Self
 
+from ..errors import counted
 from ..model import notebook_html
 from ..model.argument_layout import Layout, make_layout
 from ..model.graph import Graph
@@ -79,7 +80,7 @@ class BasePlan:
     @property
     def summary(self) -> tuple[str, ...]:
         """The first lines of the page that a target prints."""
-        return (f"plan {self.graph.name}: {len(self.graph.nodes)} ops",)
+        return (f"plan {self.graph.name}: {counted(len(self.graph.nodes), 'op')}",)
 
     def _repr_html_(self) -> str:
         """For notebooks: the summary, and the steps folded away."""
@@ -153,7 +154,8 @@ class Plan(BasePlan):
         counts = ", ".join(f"{n} {kind}" for kind, n in self.sync_counts.items()) or "none"
         options = str(self.options) or "defaults"
         return (
-            f"plan {self.graph.name}: {len(self.graph.nodes)} ops on {self.cores} cores, options {options}",
+            f"plan {self.graph.name}: {counted(len(self.graph.nodes), 'op')} on {counted(self.cores, 'core')}, "
+            f"options {options}",
             f"  dependency edges: {len(self.graph.edges)}, kept by {counts}; blocking steps: {self.blocking_steps}",
             *([self._ranks_in_words()] if self.graph.collectives else []),
             *([f"  memory: {self.memory}"] if self.memory.buffers else []),

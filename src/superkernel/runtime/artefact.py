@@ -184,6 +184,11 @@ def _read(path: Path) -> dict[str, Any]:
     """The manifest of a folder whose files are those that were saved."""
     try:
         manifest = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError) as reason:
+        raise BuildError(
+            f"{path.parent} is no saved super kernel: there is no {path}; k.save and superkernel compile write it. "
+            "A package of sk.export is opened by sk.load_model, in the shell by superkernel package"
+        ) from reason
     except OSError as reason:
         raise BuildError(f"{path.parent} is no saved super kernel: {reason}") from reason
     except (ValueError, RecursionError) as reason:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..errors import BuildError, LaunchError, UnsupportedError, shown
+from ..errors import BuildError, LaunchError, UnsupportedError, counted, shown
 from ..model.argument_layout import Layout
 from ..model.graph import Graph
 from ..model.options import Options
@@ -414,5 +414,5 @@ class SuperKernel:
         self.close()
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else f"{len(self.graph.nodes)} ops"
+        state = "closed" if self._closed else counted(len(self.graph.nodes), "op")
         return f"<SuperKernel {self.name!r} on {self.target.name}: {state}>"

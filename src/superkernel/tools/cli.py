@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..cache import GATE_SUFFIX, Cache
 from ..errors import BuildError, OptionError, nearest
 from ..model.binary import Form
 from ..model.op import Op
@@ -20,8 +19,9 @@ from ..model.tiling import CompiledTiling
 from ..runtime.compile import compile as compile_ops
 from ..targets import find_target
 from ..version import __version__
+from .cache_commands import cache_app
 from .compile_output import check_output, compiled_fields, ignored_fields, merged_options, save_at, saved_summary
-from .json_answers import AsJson, JsonGroup, answer, answering_errors, scripts_print_to_stderr
+from .json_answers import AsJson, JsonGroup, answer, answering_errors, running_script
 from .package_commands import export_command, package_app
 
 if TYPE_CHECKING:
@@ -33,11 +33,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
-cache_app = typer.Typer(help="What is kept of earlier compilations.")
 app.add_typer(cache_app, name="cache")
-
 app.add_typer(package_app, name="package")
-app.command("export")(export_command)
 
 
 def main() -> None:
@@ -62,16 +59,6 @@ def top(
     ] = False,
 ) -> None:
     """Links kernels that are already compiled into one kernel and launches it once."""
-    _help_if_alone(context)
-
-
-@cache_app.callback(invoke_without_command=True)
-def cache_top(context: typer.Context) -> None:
-    """What is kept of earlier compilations."""
-    _help_if_alone(context)
-
-
-def _help_if_alone(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
@@ -110,7 +97,8 @@ def compile_command(
     ] = "",
     cores: Annotated[int | None, typer.Option(help="Plan for this many cores.")] = None,
     chip: Annotated[
-        str | None, typer.Option(metavar="NAME|FILE.json", help="The part to compile for, on targets with several.")
+        str | None,
+        typer.Option(metavar="NAME|FILE.json", help="The chip or GPU to compile for, on targets with several."),
     ] = None,
     march: Annotated[
         str | None, typer.Option(metavar="NAME", help="The processor to compile for, as x86-64-v3; otherwise this one.")
@@ -166,7 +154,7 @@ def emulate_command(
     options: Annotated[
         str, typer.Option(metavar="TEXT", help="More options, as key=value:key=value; they win over those of the file.")
     ] = "",
-    chip: Annotated[str | None, typer.Option(metavar="NAME|FILE.json", help="The part to emulate.")] = None,
+    chip: Annotated[str | None, typer.Option(metavar="NAME|FILE.json", help="The chip to emulate.")] = None,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Also write a page that shows lanes, ops and waits.")
     ] = None,
@@ -208,18 +196,32 @@ def run_command(
         answer(as_json, result.to_dict(), str(result))
 
 
+app.command("export")(export_command)
+
+
 @app.command("explain")
 def explain_command(
-    place: Annotated[str, typer.Argument(help="file.py:function; file.py to run it as a script; a dumped graph.")],
+    place: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE.py[:FUNCTION]", help="A function; a file alone is run as a script; or a dumped graph."
+        ),
+    ],
     arguments: Annotated[list[str] | None, typer.Argument(metavar="[-- ARGS]", help="The file's arguments.")] = None,
-    fuse: Annotated[str, typer.Option(help="auto, marked, whole or off.")] = "auto",
-    options: Annotated[str, typer.Option(help="Scope options for scopes that give none.")] = "",
+    fuse: Annotated[
+        str | None, typer.Option(metavar="WHAT", help="auto, marked, whole or off; otherwise auto.")
+    ] = None,
+    options: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="Scope options for scopes that give none, as key=value:key=value."),
+    ] = None,
     target: Annotated[str | None, typer.Option(help="The target to compile for.")] = None,
     kernel_meta: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Metadata of compiled operators, for the ascend target.")
     ] = None,
     chip: Annotated[
-        str | None, typer.Option(metavar="NAME|FILE.json", help="The part to compile for, on targets with several.")
+        str | None,
+        typer.Option(metavar="NAME|FILE.json", help="The chip or GPU to compile for, on targets with several."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -227,11 +229,10 @@ def explain_command(
     from ..frontend.import_explain import import_explain
 
     with answering_errors(as_json):
-        settings: dict[str, Any] = {"fuse": fuse, "options": options}
-        settings |= {} if target is None else {"target": target}
-        settings |= {} if chip is None else {"chip": chip}
-        settings |= {} if kernel_meta is None else {"kernel_meta": str(kernel_meta)}
-        with scripts_print_to_stderr(as_json):
+        settings: dict[str, Any] = {"fuse": fuse, "options": options, "target": target, "chip": chip}
+        settings |= {"kernel_meta": kernel_meta and str(kernel_meta)}
+        settings = {name: value for name, value in settings.items() if value is not None}
+        with running_script(place.partition(":")[0], as_json):
             report = import_explain().explain_place(place, settings, arguments or [])
         answer(as_json, {"ok": True, **report.to_dict()}, str(report))
 
@@ -334,41 +335,10 @@ def trace_command(
         else shell.TracedProgram(module, tuple(arguments), is_module=True)
     )
     with answering_errors(as_json):
-        with scripts_print_to_stderr(as_json):
+        with running_script(program.name, as_json):
             traced = shell.trace_program(program, output, as_json, read_rate)
         answer(as_json, traced.fields, "\n".join(traced.lines))
         raise typer.Exit(traced.status)
-
-
-@cache_app.command("info")
-def cache_info(as_json: AsJson = False) -> None:
-    """Where the cache is, what it holds and how much it may hold."""
-    with answering_errors(as_json):
-        info = Cache().info()
-        fields = {"ok": True} | {
-            name: str(value) if name == "directory" else value for name, value in vars(info).items()
-        }
-        at_most = (
-            "no limit" if info.limit is None else f"at most {info.limit / 1e6:.1f} MB, least recently used first out"
-        )
-        read_only = "" if info.writable else "; read-only"
-        text = f"{info.directory}: {info.entries} entries, {info.bytes / 1e6:.1f} MB"
-        answer(as_json, fields, f"{text}\n{at_most} (SUPERKERNEL_CACHE_LIMIT){read_only}")
-
-
-@cache_app.command("clear")
-def cache_clear(
-    gate: Annotated[
-        bool, typer.Option("--gate", help="Only the profit gate's verdicts: new processes measure again.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Remove what the cache holds; it is built again when needed."""
-    with answering_errors(as_json):
-        cache = Cache()
-        removed = cache.clear(GATE_SUFFIX if gate else "")
-        fields = {"ok": True, "directory": str(cache.directory), "removed": removed}
-        answer(as_json, fields, f"{cache.directory}: {removed} {'verdicts' if gate else 'entries'} removed")
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
@@ -103,5 +104,8 @@ def saved_summary(kernel: SuperKernel, output: Path, files: Sequence[str], dump:
     lines.append(f"saved in {output}{os.sep}: {', '.join(files)}")
     if dump is not None:
         lines.append(f"graph, plan, source and commands in {dump}{os.sep}")
-    lines += kernel.executable.remarks or [f"to launch it: superkernel.load({str(output)!r})(buffers by name)"]
+    launch = (
+        f"superkernel run {shlex.quote(str(output))}, or superkernel.load({str(output)!r})(buffers by name) in Python"
+    )
+    lines += kernel.executable.remarks or [f"to launch it: {launch}"]
     return "\n".join(lines)

@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
 from types import TracebackType
 from typing import Annotated, Any
 
@@ -15,6 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from ..errors import BuildError, SuperKernelError
+from ..observe.script_errors import from_script_on
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 _UsageError: Any = typer.BadParameter.__mro__[1]  # click's class; typer may bring its own copy of click
@@ -60,6 +62,14 @@ def error_fields(error: BaseException) -> dict[str, Any]:
 
 
 @contextmanager
+def running_script(script: str, as_json: bool) -> Iterator[None]:
+    """The body runs this file of the user: an exception in it ends the command with a traceback from the file on."""
+    names = script, str(Path(script).absolute())  # the file may change the current directory
+    with _ScriptFailure(as_json, names), scripts_print_to_stderr(as_json):
+        yield
+
+
+@contextmanager
 def scripts_print_to_stderr(wanted: bool) -> Iterator[None]:
     """The body runs code of the user, whose standard output becomes the error output.
 
@@ -70,10 +80,9 @@ def scripts_print_to_stderr(wanted: bool) -> Iterator[None]:
         yield
     elif sys.stdout is sys.__stdout__:
         _take_standard_output()
-        with _FailureInJson():
-            yield
+        yield
     else:
-        with _FailureInJson(), redirect_stdout(sys.stderr):
+        with redirect_stdout(sys.stderr):
             yield
 
 
@@ -84,16 +93,21 @@ def _take_standard_output() -> None:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
 
-class _FailureInJson:
-    """An exception of the user's code is answered in JSON; its traceback goes to the error output."""
+class _ScriptFailure:
+    """An exception of the user's code ends the command; its traceback goes to the error output."""
+
+    def __init__(self, as_json: bool, names: Sequence[str]) -> None:
+        self._as_json = as_json
+        self._names = names
 
     def __enter__(self) -> None:
         return
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if isinstance(error, Exception) and not isinstance(error, SuperKernelError | typer.Exit):
-            traceback.print_exception(error)
-            print_json(error_fields(error))
+            traceback.print_exception(from_script_on(error, *self._names))
+            if self._as_json:
+                print_json(error_fields(error))
             raise typer.Exit(1) from None
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .json_answers import AsJson, answer, answering_errors, scripts_print_to_stderr
+from .json_answers import AsJson, answer, answering_errors, running_script
 
 package_app = typer.Typer(help="Models compiled ahead of time.")
 _Package = Annotated[Path, typer.Argument(metavar="PACKAGE", help="A package, the folder that export has written.")]
@@ -60,7 +60,7 @@ def export_command(
     with answering_errors(as_json):
         settings: dict[str, Any] = {"options": options, "cores": cores, "allow": allow, "overwrite": overwrite}
         settings |= {"march": march} if march else {}
-        with scripts_print_to_stderr(as_json):
+        with running_script(place.partition(":")[0], as_json):
             summary = summarise(export_place(place, output, settings, arguments or []))
         answer(as_json, summary.to_dict(), f"{summary}\nwritten: {summary.path}")
 

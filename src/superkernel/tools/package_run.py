@@ -8,11 +8,11 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
-from ..errors import OptionError, nearest
+from ..errors import OptionError, counted, nearest
 from ..package.array_values import place_number
 from ..package.model import load_model
 from ..package.return_structure import flat_results
-from .run_saved import load_array, read_number
+from .run_saved import check_file, load_array, read_number
 from .timed_run import Array, TimedRun, save_arrays, summarise_output
 
 
@@ -52,8 +52,7 @@ def run_package(request: CallRequest, output: Path | None, repeat: int) -> Packa
         values = read_values(entry, request.inputs)
         if missing := [kind for kind in entry.inputs if kind.name not in values]:
             listed = "\n".join(f"  --input {kind.name}=FILE.npy  ({kind.dtype}{list(kind.shape)})" for kind in missing)
-            count = "1 more input" if len(missing) == 1 else f"{len(missing)} more inputs"
-            raise OptionError(f"{entry.name!r} needs {count}:\n{listed}")
+            raise OptionError(f"{entry.name!r} needs {counted(len(missing), 'more input')}:\n{listed}")
         arguments = [values[kind.name] for kind in entry.inputs]
         times = []
         for _ in range(repeat):
@@ -105,6 +104,8 @@ def read_values(entry: Any, given: Sequence[str]) -> dict[str, Array]:
             raise OptionError(f"--input {text}: {name!r} was given before")
         number = read_number(value) if not kinds[name].shape else None
         if number is None:
+            if kinds[name].shape:
+                check_file(value, text, name, f"{kinds[name].dtype}{list(kinds[name].shape)}")
             found[name] = load_array(value, text)
             continue
         found[name] = place_number(kinds[name], number, f"--input {text}").memory

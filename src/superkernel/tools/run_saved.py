@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import OptionError, UnsupportedError, nearest
+from ..errors import OptionError, UnsupportedError, counted, nearest
 from ..model.graph import Buffer, Graph
 from ..runtime.compile import load
 from ..runtime.super_kernel import SuperKernel
@@ -29,7 +29,7 @@ class SavedRun(TimedRun):
         return self.fields("launches", target=self.target, cores=self.cores)
 
     def __str__(self) -> str:
-        cores = f"on {self.cores} cores"
+        cores = f"on {counted(self.cores, 'core')}"
         return self.text(self.name, f"launched {cores}", f"launches {cores}")
 
 
@@ -95,6 +95,7 @@ def read_inputs(graph: Graph, given: Sequence[str]) -> dict[str, Any]:
         if name in found:
             raise OptionError(f"--input {text}: {name!r} was given before")
         if not graph.buffers[name].scalar:
+            check_file(value, text, name, _type(graph.buffers[name]))
             found[name] = load_array(value, text)
             continue
         number = read_number(value)
@@ -109,6 +110,12 @@ def read_number(text: str) -> int | float | None:
         except ValueError:
             continue
     return None
+
+
+def check_file(path: str, given: str, name: str, kind: str) -> None:
+    """An OptionError where `path` is a number, which an array does not take."""
+    if read_number(path) is not None and not Path(path).exists():
+        raise OptionError(f"--input {given}: {name!r} is an array ({kind}): give it as {name}=FILE.npy")
 
 
 def load_array(path: str, given: str) -> Array:
@@ -137,7 +144,7 @@ def _check_complete(graph: Graph, read: Mapping[str, Any]) -> None:
     missing = [buffer for name, buffer in graph.buffers.items() if name not in read and not buffer.can_allocate]
     if missing:
         listed = "\n".join(f"  --input {b.name}={'NUMBER' if b.scalar else 'FILE.npy'}  ({_type(b)})" for b in missing)
-        raise OptionError(f"{graph.name!r} needs {len(missing)} more inputs:\n{listed}")
+        raise OptionError(f"{graph.name!r} needs {counted(len(missing), 'more input')}:\n{listed}")
 
 
 def _type(buffer: Buffer) -> str:

@@ -92,7 +92,7 @@ def test_it_has_every_section_with_a_title_and_a_link_to_it() -> None:
         ("inner", ("MatMul", "80.5 µs", "85.3 %", "Softmax", "1.50 µs")),
         ("waits", ("matmul_1", "at a barrier before it", "6.50 µs", "before it", "matmul_0", "1.50 µs")),
         ("machine", ("A processor with 2 cores", "20.0 GB/s")),
-        ("summary", ("81.4 %", "fused, inside of launches, 2 cores; 6.9 % waiting, 11.7 % between ops")),
+        ("summary", ("81.4 %", "fused, 2 cores, 58.0 µs inside of super kernels; 6.9 % waiting, 11.7 % between ops")),
         ("bars", ("SuperKernel", "MatMul", "Softmax", "-60.0 µs", "+62.0 µs")),
         ("timeline", ("unfused", "Launches only")),
         ("graph", ("barrier", "counter", "read-after-write on 't0'", "sk1 (scope attention)")),

@@ -40,7 +40,7 @@ SHOWN = {
     "profiling=1": r"core\.record\(0\);",
     "early-start=0": r"core\.barrier\(",
     "early-start=2": r"core\.wait\(",
-    "debug-aiv-num=1": r"4 ops on 1 cores",
+    "debug-aiv-num=1": r"4 ops on 1 core",
 }
 
 

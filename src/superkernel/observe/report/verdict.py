@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...errors import counted
 from ...model.notebook_html import escaped
 from ..compare import percent_less
 from .data import ReportData, ReportedRun
@@ -87,7 +88,8 @@ def _cards(data: ReportData) -> Iterator[tuple[str, str, str]]:
         yield "Super kernels", f"{len(fused):,}", f"{sum(len(kernel.ops) for kernel in fused):,} ops inside"
     if shares := core_shares(last):
         idle = max(0.0, 1 - shares.working - shares.waiting)
-        where = f"{last.title}, inside of launches, {shares.cores} {'core' if shares.cores == 1 else 'cores'}"
+        inside = time_text(shares.elapsed_us, data.clock)  # a launch is longer: it begins with the call of the run time
+        where = f"{last.title}, {counted(shares.cores, 'core')}, {inside} inside of super kernels"
         note = f"{where}; {percent_text(shares.waiting)} waiting, {percent_text(idle)} between ops"
         yield "Cores at work", percent_text(shares.working), note
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from ...errors import counted
 from ...model.subkernel import SubKernel
 from ...plan.steps import Preload
 from .core_types import CUBE, VECTOR, CoreClass
@@ -37,7 +38,8 @@ class AscendEmitter:
     def _head(self) -> str:
         plan = self.plan
         lines = [
-            f"// Super kernel {plan.graph.name}: {len(plan.graph.nodes)} ops, {self.launch} of chip {self.chip.name}.",
+            f"// Super kernel {plan.graph.name}: {counted(len(plan.graph.nodes), 'op')}, {self.launch} "
+            f"of chip {self.chip.name}.",
             f"// Options: {plan.options}",
             *(f"// {note}" for note in plan.notes),
             "#include <cstdint>",

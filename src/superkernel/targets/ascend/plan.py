@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from ...errors import PlanError
+from ...errors import PlanError, counted
 from ...model.argument_layout import Layout
 from ...model.gc_pause import without_collection
 from ...model.graph import Graph
@@ -118,7 +118,7 @@ class AscendPlan(BasePlan):
         barriers = {"barrier": self.barriers} if self.barriers else {}
         counts = ", ".join(f"{n} {kind}" for kind, n in (self.pair_counts | barriers).items()) or "none"
         return (
-            f"plan {self.graph.name}: {len(self.graph.nodes)} ops on chip {self.chip.name}, {self.launch}",
+            f"plan {self.graph.name}: {counted(len(self.graph.nodes), 'op')} on chip {self.chip.name}, {self.launch}",
             f"  options {self.options}",
             f"  dependency edges: {len(self.graph.edges)}; syncs: {counts}; {self.flag_actions} flag actions",
             *([self._ranks_in_words()] if self.graph.collectives else []),

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from ...errors import counted
 from ...model.argument_layout import Role
 from ...model.op import Place
 from ...model.options import Options
@@ -74,7 +75,7 @@ class Emitter:
         options = f", options {plan.options}" if str(plan.options) else ""
         return (
             f"// Super kernel {_comment(plan.graph.label)}: "
-            f"{len(plan.graph.nodes)} ops on {plan.cores} cores{options}.\n"
+            f"{counted(len(plan.graph.nodes), 'op')} on {counted(plan.cores, 'core')}{options}.\n"
             "// Each lane function is what its cores do, in order; stamps count signals and barriers along the plan.\n"
             f"{_INCLUDE}\n"
         )
