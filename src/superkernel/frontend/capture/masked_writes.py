@@ -1,4 +1,4 @@
-"""frontend.capture.masked_writes: an AOTAutograd graph in; the same graph, which writes a value through a mask by where.
+"""frontend.capture.masked_writes: an AOTAutograd graph in; the same graph, in which `x[mask] = value` is a where.
 
 `x[mask] = value` is an index_put, for which Inductor gives x another memory. Where x is the result of a scatter or of
 another index_put, that one then writes into the other memory as well, after the masked write. Stock Inductor has this
