@@ -302,6 +302,16 @@ class Refused(nn.Module):
     def number(self, x: Tensor) -> Tensor:
         return x * x[0].item()
 
+    def row(self, x: Tensor) -> Tensor:
+        return x[x.argmax()] * 2
+
+    def place(self, x: Tensor) -> Tensor:
+        self.state[x.argmax()] = 1
+        return self.state * 2
+
+    def window(self, x: Tensor) -> Tensor:
+        return x.narrow(0, x.argmax(), 2)
+
     def branch(self, x: Tensor) -> Tensor:
         return x * 2 if x.sum() > 0 else x
 
@@ -371,6 +381,9 @@ class Refused(nn.Module):
         ("dropout", r"random operators .*dropout.*self.drop\(x\)\); call model.eval\(\) before the export"),
         ("sizes", r"depends on data.*x\[x > 0\]\); give it a fixed size, such as a mask"),
         ("number", r"depends on data.*x\[0\].item\(\)\).*compute with the tensor instead of .item\(\)"),
+        ("row", r"depends on data.*x\[x.argmax\(\)\].*index with a tensor of one element, as in x\[i.view\(1\)\]"),
+        ("place", r"takes a size, a position .*\(.*self.state\[x.argmax\(\)\] = 1\); .*one element, as in x\[i.view"),
+        ("window", r"takes a size, a position .*\(.*x.narrow\(0, x.argmax\(\), 2\)\); compute with the tensor"),
         ("branch", r"branches on the values of a tensor.*x.sum\(\) > 0 else x\); use torch.where"),
         ("condition", r"1 operator cannot.*\n  cond: .*torch.cond\(x.sum\(\).*: write it without torch.cond"),
         ("writes", r"writes into its input 'x' \(.*x.mul_\(2\)\)\): make it a buffer .*or return the new value"),

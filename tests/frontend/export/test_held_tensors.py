@@ -61,6 +61,19 @@ def test_tensors_that_are_written_are_states_of_all_entries(tmp_path: Path) -> N
             assert all(map(torch.equal, loaded.read(x), eager.read(x)))
 
 
+@pytest.mark.parametrize(("made", "exported"), [(True, False), (False, True)])
+def test_inference_mode_changes_nothing(tmp_path: Path, made: bool, exported: bool) -> None:
+    """Tensors made in it cannot be written outside of it."""
+    x = torch.ones(3)
+    with torch.inference_mode(made):
+        model = Layer()
+        model.scale = nn.Parameter(torch.ones(3))
+    with torch.inference_mode(exported):
+        path = sk.export(model, (x,), tmp_path / "x.sk", cores=1)
+    with sk.load_model(path) as loaded:
+        assert [loaded(x).tolist() for _ in range(2)] == [[2, 2, 2], [4, 4, 4]]
+
+
 HELD, OTHER = torch.zeros(3), torch.ones(3)
 
 

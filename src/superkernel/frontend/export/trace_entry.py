@@ -81,8 +81,10 @@ def export_program(
 
 
 def _exported(module: torch.nn.Module, args: tuple[Any, ...], entry: str, dynamic_shapes: Any) -> ExportedProgram:
+    in_inference_mode = any(tensor.is_inference() for tensor in (*module.parameters(), *module.buffers()))
     try:
         with (
+            torch.inference_mode(in_inference_mode),  # as the weights were made
             torch.no_grad(),
             numbers_as_before(module),
             assignments_as_writes(module, entry),
