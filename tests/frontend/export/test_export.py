@@ -428,6 +428,18 @@ def test_a_number_that_calls_change_and_nothing_is_computed_with_is_taken(tmp_pa
     assert model.calls == 3
 
 
+def test_an_object_that_can_be_called_is_a_function(tmp_path: Path) -> None:
+    class Scale:
+        by = torch.full((4,), 3.0)
+
+        def __call__(self, x: Tensor) -> Tensor:
+            return x * self.by
+
+    buckets = {"x": {0: sk.Dim("batch", buckets=(1, 2))}}
+    with sk.load_model(sk.export(Scale(), (torch.ones(2, 4),), tmp_path / "x.sk", buckets=buckets, cores=1)) as loaded:
+        assert loaded(torch.ones(1, 4)).tolist() == [[3.0] * 4]
+
+
 def test_the_error_lists_the_operators_of_all_entries(tmp_path: Path) -> None:
     x = torch.ones(4)
     with pytest.raises(UnsupportedError) as caught:
