@@ -86,9 +86,9 @@ def observed_values(module: torch.nn.Module) -> Iterator[list[ChangedValue]]:
 
 
 @contextmanager
-def numbers_as_before(module: torch.nn.Module) -> Iterator[None]:
-    """Tensors of one element that are no buffers: torch.export writes into them for real while it traces."""
-    kept = [(tensor, tensor.detach().clone()) for _, tensor in tensor_paths(module) if tensor.numel() == 1]
+def tensors_as_before(module: torch.nn.Module) -> Iterator[None]:
+    """Tensors that are no buffers: torch.export writes into some of them for real while it traces."""
+    kept = [(tensor, tensor.detach().clone()) for _, tensor in tensor_paths(module)]
     try:
         yield
     finally:

@@ -22,7 +22,7 @@ from ..aot import captured_graph
 from ..capture.recurrent import unroll_recurrent
 from ..input_overlap import share_memory
 from .assigned_buffers import assignments_as_writes
-from .changed_values import numbers_as_before, observed_values, tensor_paths, values_after_a_call
+from .changed_values import observed_values, tensor_paths, tensors_as_before, values_after_a_call
 from .entry_requests import OWNER
 from .refusals import (
     assigned_tensors,
@@ -86,7 +86,7 @@ def _exported(module: torch.nn.Module, args: tuple[Any, ...], entry: str, dynami
         with (
             torch.inference_mode(in_inference_mode),  # as the weights were made
             torch.no_grad(),
-            numbers_as_before(module),
+            tensors_as_before(module),
             assignments_as_writes(module, entry),
             warnings.catch_warnings(record=True) as warned,
         ):
