@@ -20,6 +20,7 @@ from .capture.complex_pairs import split_complex
 from .capture.exchanged_states import keep_exchanged_values
 from .capture.fusibility import why_unfusible
 from .capture.marks import ScopeMark, read_marks, scope_options
+from .capture.masked_writes import write_masked_by_where
 from .capture.partition import GraphPart, example_inputs, is_free, partition
 from .capture.rewrites import share_heads, use_int8_weights
 from .capture.scope_detection import note_mark
@@ -192,6 +193,7 @@ def rewrite_graph(module: GraphModule, lowering: Lowering) -> None:
     """What every graph of AOTAutograd goes through before it is divided into parts."""
     replace_known_sizes(module)
     keep_exchanged_values(module.graph)
+    write_masked_by_where(module.graph)
     split_complex(module.graph)
     keep_bools(module.graph)
     share_heads(module.graph, lowering.attention_operators)

@@ -47,6 +47,18 @@ def test_a_model_may_use_the_number_of_rows_as_a_size() -> None:
     assert (rows.inputs, rows.outputs) == (((0, 0), (1, 0)), ((0, 1), (1, 0)))
 
 
+def with_others(x: Tensor, *others: Tensor) -> Tensor:
+    found: Tensor = x @ others[0] + others[1]
+    return found
+
+
+def test_rows_beside_and_among_variable_arguments() -> None:
+    (request,) = entry_requests(with_others, (torch.ones(3, 8), torch.ones(8, 2), torch.ones(2)), {"x": {0: BATCH}})
+    assert prove_buckets(request, ()).inputs == ((0, 0),)
+    (request,) = entry_requests(lambda *rows: rows[0] + rows[1], (torch.ones(3), torch.ones(3)), {"rows": {0: BATCH}})
+    assert prove_buckets(request, ()).inputs == ((0, 0), (1, 0))
+
+
 def test_each_bucket_is_a_shape(tmp_path: Path) -> None:
     def double(x: Tensor) -> Tensor:
         return x * 2

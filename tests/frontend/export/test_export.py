@@ -302,6 +302,16 @@ class Refused(nn.Module):
     def number(self, x: Tensor) -> Tensor:
         return x * x[0].item()
 
+    def row(self, x: Tensor) -> Tensor:
+        return x[x.argmax()] * 2
+
+    def place(self, x: Tensor) -> Tensor:
+        self.state[x.argmax()] = 1
+        return self.state * 2
+
+    def window(self, x: Tensor) -> Tensor:
+        return x.narrow(0, x.argmax(), 2)
+
     def branch(self, x: Tensor) -> Tensor:
         return x * 2 if x.sum() > 0 else x
 
@@ -371,6 +381,9 @@ class Refused(nn.Module):
         ("dropout", r"random operators .*dropout.*self.drop\(x\)\); call model.eval\(\) before the export"),
         ("sizes", r"depends on data.*x\[x > 0\]\); give it a fixed size, such as a mask"),
         ("number", r"depends on data.*x\[0\].item\(\)\).*compute with the tensor instead of .item\(\)"),
+        ("row", r"depends on data.*x\[x.argmax\(\)\].*index with a tensor of one element, as in x\[i.view\(1\)\]"),
+        ("place", r"takes a size, a position .*\(.*self.state\[x.argmax\(\)\] = 1\); .*one element, as in x\[i.view"),
+        ("window", r"takes a size, a position .*\(.*x.narrow\(0, x.argmax\(\), 2\)\); compute with the tensor"),
         ("branch", r"branches on the values of a tensor.*x.sum\(\) > 0 else x\); use torch.where"),
         ("condition", r"1 operator cannot.*\n  cond: .*torch.cond\(x.sum\(\).*: write it without torch.cond"),
         ("writes", r"writes into its input 'x' \(.*x.mul_\(2\)\)\): make it a buffer .*or return the new value"),
@@ -413,6 +426,18 @@ def test_a_number_that_calls_change_and_nothing_is_computed_with_is_taken(tmp_pa
     model.calls = 3
     assert sk.export(model, (torch.ones(4),), tmp_path / "x.sk", cores=1).exists()
     assert model.calls == 3
+
+
+def test_an_object_that_can_be_called_is_a_function(tmp_path: Path) -> None:
+    class Scale:
+        by = torch.full((4,), 3.0)
+
+        def __call__(self, x: Tensor) -> Tensor:
+            return x * self.by
+
+    buckets = {"x": {0: sk.Dim("batch", buckets=(1, 2))}}
+    with sk.load_model(sk.export(Scale(), (torch.ones(2, 4),), tmp_path / "x.sk", buckets=buckets, cores=1)) as loaded:
+        assert loaded(torch.ones(1, 4)).tolist() == [[3.0] * 4]
 
 
 def test_the_error_lists_the_operators_of_all_entries(tmp_path: Path) -> None:

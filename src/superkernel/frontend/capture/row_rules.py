@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.fx import Node
 
 from .row_layouts import OpCall, RowLayout, RowsMix, Rule
 from .row_view_rules import VIEW_RULES
@@ -43,17 +44,24 @@ def _copied(call: OpCall) -> RowLayout:
     return layout if keeps_numbers else layout.computed()
 
 
-def _reduced(call: OpCall) -> RowLayout:
+def _reduced(call: OpCall) -> RowLayout | None:
     layout = call.only("self")
     count = len(call.shape(call.arguments["self"]))
     given = call.arguments.get("dim")
     chosen = given if isinstance(given, list | tuple) else [] if given is None else [given]
     dimensions = {call.wrapped(dimension, count) for dimension in chosen} or set(range(count))
     if layout.dim in dimensions:
+        if str(call.node.target.overloadpacket) in _UNCHANGED_BY_COPIES and _is_asserted(call.node):
+            return None
         raise RowsMix("it reduces over the rows")
     if call.arguments.get("keepdim"):
         return layout.computed()
     return layout.computed(layout.dim - sum(dimension < layout.dim for dimension in dimensions))
+
+
+def _is_asserted(node: Node) -> bool:
+    """Whether the value is for assertions alone, as in F.one_hot: padding, which are copies of rows, changes none."""
+    return bool(node.users) and all(user.target in _ASSERTIONS or _is_asserted(user) for user in node.users)
 
 
 def _along(call: OpCall) -> RowLayout:
@@ -180,6 +188,8 @@ _REDUCTIONS = (
     *("sum", "mean", "amax", "amin", "any", "all", "prod", "argmax", "argmin", "var", "std", "var_mean", "logsumexp"),
     *("norm", "linalg_vector_norm", "aminmax", "max", "min", "median", "nansum", "count_nonzero"),
 )
+_UNCHANGED_BY_COPIES = ("aten.any", "aten.all", "aten.amax", "aten.amin")
+_ASSERTIONS = (torch.ops.aten._assert_async.default, torch.ops.aten._assert_async.msg)
 _ALONG = (
     *("_softmax", "_log_softmax", "softmax", "log_softmax", "cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"),
     *("sort", "topk"),

@@ -37,6 +37,24 @@ def _quotient(dividend: sympy.Expr, divisor: sympy.Expr) -> sympy.Expr | None:
     return quotient if sympy.fraction(quotient)[1] == 1 else None
 
 
+def _strided(call: OpCall) -> RowLayout:
+    """as_strided as a view, in which decompositions write group_norm: all elements, in their order in memory."""
+    value, given = call.arguments["self"].meta["val"], call.arguments
+    begin = given["storage_offset"] in (None, value.storage_offset())
+    if not begin or not _is_in_order(value.shape, value.stride()) or not _is_in_order(given["size"], given["stride"]):
+        raise RowsMix("it takes elements by their position in memory")
+    return _viewed(call)
+
+
+def _is_in_order(sizes: Sequence[object], strides: Sequence[object]) -> bool:
+    expected = sympy.S.One
+    for size, stride in zip(map(expression, reversed(sizes)), map(expression, reversed(strides)), strict=True):
+        if size != 1 and stride != expected:
+            return False
+        expected *= size
+    return True
+
+
 def _permuted(call: OpCall) -> RowLayout:
     layout = call.only("self")
     order = call.arguments["dims"]
@@ -233,6 +251,7 @@ def _index_written(call: OpCall) -> RowLayout:
 
 VIEW_RULES: Mapping[str, Rule] = {
     **{f"aten.{name}": _viewed for name in ("view", "reshape", "_unsafe_view", "flatten", "unflatten", "view_copy")},
+    "aten.as_strided": _strided,
     "aten.permute": _permuted,
     **{f"aten.{name}": _transposed for name in ("transpose", "t", "swapaxes")},
     "aten.unsqueeze": _unsqueezed,

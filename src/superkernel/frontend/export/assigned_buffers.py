@@ -5,6 +5,7 @@ torch.export keeps what is assigned to a buffer of the module that it traces, an
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from ...errors import UnsupportedError
+from .changed_values import tensor_paths
 from .entry_requests import OWNER
 
 
@@ -20,6 +22,7 @@ from .entry_requests import OWNER
 def assignments_as_writes(module: torch.nn.Module, entry: str) -> Iterator[None]:
     """At the end of each call, new values of buffers are written into the tensors that were the buffers before."""
     before: dict[tuple[str, str], torch.Tensor | None] = {}
+    shared = _shared_buffers(module)
 
     def remember(module: torch.nn.Module, args: Any) -> None:
         before.clear()
@@ -38,6 +41,11 @@ def assignments_as_writes(module: torch.nn.Module, entry: str) -> Iterator[None]
                 raise UnsupportedError(
                     f"entry {entry!r}: the model assigns a parameter to its buffer {where!r}, which is then no buffer: "
                     "assign a copy, as with .clone()"
+                )
+            if (path, name) in shared:
+                raise UnsupportedError(
+                    f"entry {entry!r}: the model assigns a tensor to its buffer {where!r}, which shares memory with "
+                    "another tensor of the model before the call: write into it with copy_, or give one of them a copy"
                 )
             _check_assigned(where, buffer, value, entry)
             assert buffer is not None and value is not None
@@ -58,6 +66,18 @@ def assignments_as_writes(module: torch.nn.Module, entry: str) -> Iterator[None]
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def _shared_buffers(module: torch.nn.Module) -> set[tuple[str, str]]:
+    """Buffers whose memory the model holds elsewhere as well. What is assigned to a buffer, others do not see."""
+    buffers = {
+        (path, name): buffer.data_ptr()
+        for path, inner in module.named_modules()
+        for name, buffer in inner._buffers.items()
+        if buffer is not None and buffer.layout is torch.strided and buffer.is_cpu and buffer.numel()
+    }
+    counts = Counter([*buffers.values(), *(tensor.data_ptr() for _, tensor in tensor_paths(module))])
+    return {place for place, address in buffers.items() if counts[address] > 1}
 
 
 def _check_assigned(name: str, buffer: torch.Tensor | None, value: torch.Tensor | None, entry: str) -> None:

@@ -86,6 +86,26 @@ def observed_values(module: torch.nn.Module) -> Iterator[list[ChangedValue]]:
 
 
 @contextmanager
+def tensors_as_before(module: torch.nn.Module) -> Iterator[None]:
+    """Tensors that are no buffers: torch.export writes into some of them for real while it traces."""
+    kept = [(tensor, tensor.detach().clone()) for _, tensor in tensor_paths(module)]
+    try:
+        yield
+    finally:
+        for tensor, value in kept:
+            if not torch.equal(tensor, value):
+                tensor.detach().copy_(value)
+
+
+def tensor_paths(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Plain tensors that modules hold elsewhere than in buffers and parameters, by the attributes that lead to them."""
+    for place in islice(_places(module), _MOST_PLACES):
+        value = place.get()
+        if type(value) is torch.Tensor and value.layout is torch.strided and value.is_cpu:
+            yield place.path.removeprefix("self."), value
+
+
+@contextmanager
 def values_after_a_call(changed: Sequence[ChangedValue]) -> Iterator[None]:
     """The module as the call left it."""
     try:

@@ -23,6 +23,7 @@ from .entry_requests import EntryRequest
 from .returned_values import returned_values
 from .trace_entry import export_program, input_specs, is_user_input, keep_gradients, placeholder_examples
 
+_VARIABLE = inspect.Parameter.VAR_POSITIONAL
 _EXAMPLE_ROWS = 1009  # a prime, so that no size of a model equals or divides it by chance
 
 
@@ -43,8 +44,7 @@ def prove_buckets(request: EntryRequest, kept: Collection[str]) -> BucketedEntry
     assert request.dim is not None
     size = torch.export.Dim(request.dim.name if request.dim.name.isidentifier() else "rows", min=2)
     args = with_rows(request, _EXAMPLE_ROWS)
-    dynamic = [_dynamic_axes(name, value, request, size) for name, value in _named(request, args)]
-    program = export_program(request.module, args, request.name, tuple(dynamic))
+    program = export_program(request.module, args, request.name, _dynamic_shapes(request, args, size))
     module = program.graph_module
     specs = input_specs(module.graph, program, request.name)
     unroll_recurrent(module)
@@ -84,15 +84,21 @@ def with_rows(request: EntryRequest, rows: int) -> tuple[Any, ...]:
 
 
 def _named(request: EntryRequest, args: tuple[Any, ...]) -> list[tuple[str, Any]]:
+    """Each argument with the name of its parameter; those of *args have the same name."""
+    named: list[tuple[str, Any]] = []
+    for parameter, value in _bound(request, args):
+        named += [(parameter.name, item) for item in (value if parameter.kind is _VARIABLE else [value])]
+    return named
+
+
+def _bound(request: EntryRequest, args: tuple[Any, ...]) -> list[tuple[inspect.Parameter, Any]]:
+    """The parameters that have a value, which for *args is a tuple."""
+    signature = inspect.signature(request.module.forward)
     try:
-        bound = inspect.signature(request.module.forward).bind(*args)
+        bound = signature.bind(*args)
     except TypeError as reason:
         raise OptionError(f"entry {request.name!r}: the example inputs do not fit its parameters: {reason}") from reason
-    named: list[tuple[str, Any]] = []
-    for name, value in bound.arguments.items():
-        parameter = inspect.signature(request.module.forward).parameters[name]
-        named += [(name, item) for item in value] if parameter.kind is parameter.VAR_POSITIONAL else [(name, value)]
-    return named
+    return [(signature.parameters[name], value) for name, value in bound.arguments.items()]
 
 
 def _resized(value: Any, bucket: BucketedDimension, rows: int) -> torch.Tensor:
@@ -105,6 +111,16 @@ def _resized(value: Any, bucket: BucketedDimension, rows: int) -> torch.Tensor:
     shape = list(value.shape)
     shape[bucket.dimension] = rows
     return value.new_zeros(shape)
+
+
+def _dynamic_shapes(request: EntryRequest, args: tuple[Any, ...], size: Any) -> tuple[Any, ...]:
+    """What torch.export takes: a value for each parameter, a tuple of them for *args."""
+    return tuple(
+        tuple(_dynamic_axes(parameter.name, item, request, size) for item in value)
+        if parameter.kind is _VARIABLE
+        else _dynamic_axes(parameter.name, value, request, size)
+        for parameter, value in _bound(request, args)
+    )
 
 
 def _dynamic_axes(name: str, value: Any, request: EntryRequest, size: Any) -> Any:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import update_wrapper
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -134,6 +134,8 @@ def _with_signature(function: Callable[..., Any]) -> Callable[..., Any]:
 def _module_of(function: Callable[..., Any]) -> torch.nn.Module:
     """A function or a method of a module as a module: its own forward stays what the model calls by that name."""
     module = torch.nn.Module()
+    if isinstance(call := type(function).__call__, FunctionType):
+        function = MethodType(call, function)  # of an object: torch.export reads the code of functions
     owner = getattr(function, "__self__", None)
     if isinstance(owner, torch.nn.Module):
         module.add_module(OWNER, owner)  # so that its weights are this module's

@@ -94,7 +94,7 @@ def export(
     sets = packaging.instruction_sets(_names(march))
     requests = entry_requests(model, args, buckets)
     exporter = Exporter(target, packaging, sets, parsed, cores)
-    with _TRACING:
+    with _TRACING, torch.inference_mode(False):  # in which Inductor fails where the model writes a buffer
         shapes = share_states([shape for request in requests for shape in exporter.trace(request)])
         try:
             contents = exporter.compile(requests, shapes, _package_name(folder))

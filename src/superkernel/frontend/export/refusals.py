@@ -8,7 +8,11 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, free_unbacked_symbols
+from torch.fx.experimental.symbolic_shapes import (
+    GuardOnDataDependentSymNode,
+    PendingUnbackedSymbolNotFound,
+    free_unbacked_symbols,
+)
 from torch.utils._pytree import tree_leaves
 
 from ...errors import SuperKernelError, UnsupportedError
@@ -21,12 +25,14 @@ _ASSIGNED = re.compile(r"The tensor attributes? (.+) (?:was|were) assigned durin
 _UNKNOWN_CONTAINER = re.compile(r"Found <class '([^']+)'> in output, which is not a known type")
 _VIOLATED = re.compile(r"Constraints violated \((\w+)\)!.*\n\s*-\s*(.+?\.)(?=\s|$)")
 _UNKNOWN_TENSOR = "fake tensor in the exported program constant's list"
+_UNKNOWN_NUMBER = "Could not extract specialized"
 _DROPOUT = ("dropout", "bernoulli", "rrelu")
 # what keeps an operator out of a super kernel -> what the user can do
 _REMEDIES = {
     Cause.COLLECTIVE: "export the model of one process",
     Cause.HIGHER_ORDER: "write it without torch.cond, while_loop, scan and map, such as with torch.where",
-    Cause.DATA_DEPENDENT_NUMBER: "compute with the tensor instead of .item()",
+    Cause.DATA_DEPENDENT_NUMBER: "compute with the tensor instead of .item(), and index with a tensor of one element, "
+    "as in x[i.view(1)], instead of one without dimensions",
     Cause.DATA_DEPENDENT_SIZE: "give it a fixed size, such as a mask in the place of an index list",
 }
 _NO_KERNEL = (
@@ -169,7 +175,13 @@ def export_failure(reason: Exception, entry: str) -> SuperKernelError:
     causes: list[BaseException] = [reason]
     while (inner := causes[-1].__cause__ or causes[-1].__context__) is not None and inner not in causes:
         causes.append(inner)
-    if any(isinstance(cause, GuardOnDataDependentSymNode) for cause in causes):
+    is_choice = any(isinstance(cause, GuardOnDataDependentSymNode) for cause in causes)
+    if (is_choice and _UNKNOWN_NUMBER in text) or isinstance(reason, PendingUnbackedSymbolNotFound):
+        return UnsupportedError(
+            f"entry {entry!r}: the model takes a size, a position or another number from a tensor, and a package is "
+            f"compiled for fixed ones: {first}; {_REMEDIES[Cause.DATA_DEPENDENT_NUMBER]}"
+        )
+    if is_choice:
         return UnsupportedError(
             f"entry {entry!r}: the model branches on the values of a tensor, and a package is compiled for one path: "
             f"{first}; use torch.where, or pass the choice as a Python number"

@@ -22,7 +22,7 @@ from ..aot import captured_graph
 from ..capture.recurrent import unroll_recurrent
 from ..input_overlap import share_memory
 from .assigned_buffers import assignments_as_writes
-from .changed_values import observed_values, values_after_a_call
+from .changed_values import observed_values, tensor_paths, tensors_as_before, values_after_a_call
 from .entry_requests import OWNER
 from .refusals import (
     assigned_tensors,
@@ -36,7 +36,8 @@ from .refusals import (
 )
 from .returned_values import ReturnedValues, returned_values
 
-_LIFTED = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+_HELD = (InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+_LIFTED = (InputKind.PARAMETER, *_HELD)
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,15 @@ def export_program(
 
 
 def _exported(module: torch.nn.Module, args: tuple[Any, ...], entry: str, dynamic_shapes: Any) -> ExportedProgram:
+    in_inference_mode = any(tensor.is_inference() for tensor in (*module.parameters(), *module.buffers()))
     try:
-        with torch.no_grad(), assignments_as_writes(module, entry), warnings.catch_warnings(record=True) as warned:
+        with (
+            torch.inference_mode(in_inference_mode),  # as the weights were made
+            torch.no_grad(),
+            tensors_as_before(module),
+            assignments_as_writes(module, entry),
+            warnings.catch_warnings(record=True) as warned,
+        ):
             warnings.simplefilter("always")
             program = torch.export.export(module, args, dynamic_shapes=dynamic_shapes, strict=False)
     except (RuntimeError, ValueError, TypeError, AssertionError, AttributeError, LookupError) as reason:
@@ -94,7 +102,7 @@ def trace_entry(module: torch.nn.Module, args: tuple[Any, ...], entry: str, kept
     """`kept` operators are not decomposed."""
     program = export_program(module, args, entry)
     graph_module = program.graph_module
-    specs = input_specs(graph_module.graph, program, entry)
+    specs = _with_paths(input_specs(graph_module.graph, program, entry), program, module)
     unroll_recurrent(graph_module)
     graph_module.recompile()
     examples = placeholder_examples(graph_module, specs, program)
@@ -117,6 +125,12 @@ def share_states(shapes: Sequence[Any]) -> list[Any]:
     memory = {name: (shape.entry, tensor) for shape in shapes for name, tensor in shape.traced.memory.items()}
     for state in states:
         _, written = memory[state]
+        if any(_lies_elsewhere(written, shape.traced.memory.get(state)) for shape in shapes):
+            raise UnsupportedError(
+                f"entries {', '.join(dict.fromkeys(repr(shape.entry) for shape in shapes))}: the model writes into a "
+                f"tensor that is no buffer, and torch.export calls others {state!r} as well: register it with "
+                "register_buffer"
+            )
         for name, (entry, tensor) in memory.items():
             if name != state and share_memory(written, tensor):
                 raise UnsupportedError(
@@ -124,6 +138,10 @@ def share_states(shapes: Sequence[Any]) -> list[Any]:
                     "give one of them a copy"
                 )
     return [replace(shape, traced=_with_states(shape.traced, states)) for shape in shapes]
+
+
+def _lies_elsewhere(written: torch.Tensor, other: torch.Tensor | None) -> bool:
+    return other is not None and written.data_ptr() != other.data_ptr()
 
 
 def _with_states(traced: TracedEntry, states: Mapping[str, PackagedTensor]) -> TracedEntry:
@@ -136,8 +154,13 @@ def _with_states(traced: TracedEntry, states: Mapping[str, PackagedTensor]) -> T
 
 
 def input_specs(graph: Graph, program: ExportedProgram, entry: str) -> list[InputSpec]:
-    """The tensors that the graph takes. Numbers, texts and None were fixed by the export: their inputs are removed."""
+    """The tensors that the graph takes. Numbers, texts and None were fixed by the export: their inputs are removed.
+
+    So are buffers and constants that are another one: of a module with two names, or of a cache of transformers, whose
+    tensors are buffers as well. What the model writes into one, it reads from the other.
+    """
     kept: list[InputSpec] = []
+    held: dict[tuple[Any, ...], Node] = {}
     specs = program.graph_signature.input_specs
     for node, spec in zip(graph.find_nodes(op="placeholder"), specs, strict=True):
         if isinstance(spec.arg, ConstantArgument):
@@ -148,11 +171,39 @@ def input_specs(graph: Graph, program: ExportedProgram, entry: str) -> list[Inpu
                     (user.args, user.kwargs), lambda used, known=known: known.get(used, used)
                 )
             graph.erase_node(node)
+        elif (
+            spec.kind in _HELD
+            and (same := held.setdefault(_memory_of(model_tensor(spec, program), spec.target), node)) is not node
+        ):
+            node.replace_all_uses_with(same)
+            graph.erase_node(node)
         elif spec.kind in _LIFTED or spec.kind is InputKind.USER_INPUT:
             kept.append(spec)
         else:
             raise UnsupportedError(f"entry {entry!r}: input {spec.arg.name!r} is a {spec.kind.name}, no plain tensor")
     return kept
+
+
+def _with_paths(specs: Sequence[InputSpec], program: ExportedProgram, module: torch.nn.Module) -> Sequence[InputSpec]:
+    """Constants that an object of the model holds are named as the user reaches them, in every entry the same."""
+    paths = {_memory_of(tensor, path): path for path, tensor in tensor_paths(module)}
+    return [_with_path(spec, program, paths) for spec in specs]
+
+
+def _with_path(spec: InputSpec, program: ExportedProgram, paths: Mapping[tuple[Any, ...], str]) -> InputSpec:
+    if spec.kind is not InputKind.CONSTANT_TENSOR:
+        return spec
+    tensor = model_tensor(spec, program)
+    if (path := paths.get(_memory_of(tensor, spec.target))) is None:
+        return spec
+    program.constants[path] = tensor
+    return replace(spec, target=path)
+
+
+def _memory_of(tensor: torch.Tensor, name: str | None) -> tuple[Any, ...]:
+    """Where a tensor lies, and how; one without elements lies nowhere, and is told by its name."""
+    place = tensor.data_ptr() if tensor.numel() else name
+    return place, tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()), tensor.is_conj(), tensor.is_neg()
 
 
 def is_user_input(spec: InputSpec) -> bool:

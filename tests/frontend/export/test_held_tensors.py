@@ -1,0 +1,109 @@
+"""Tensors that are written in place are states, wherever the model holds them, and however many names they have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import superkernel as sk
+from superkernel.errors import UnsupportedError
+
+
+class Cache:
+    """As model libraries have it: no module."""
+
+    def __init__(self) -> None:
+        self.bias = torch.full((3,), 5.0)
+        self.rows = torch.zeros(3)
+        self.count = torch.zeros((), dtype=torch.int64)
+        self.registered = torch.zeros(3)
+
+
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.total += x
+        return self.total * 2
+
+
+class Held(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cache, self.sums = Cache(), [torch.ones(3)]  # torch.export doubles and counts for real while it traces
+        self.register_buffer("registered", self.cache.registered, persistent=False)
+        self.layer = self.same_layer = Layer()
+
+    def put(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        self.cache.rows.add_(x)
+        self.cache.count.add_(1)
+        self.sums[0].mul_(2)
+        self.sums[0].add_(x.sum())
+        self.cache.registered.mul_(2).add_(x)
+        return self.cache.rows * self.cache.count, self.registered + 1, self.layer(x) + self.same_layer(x)
+
+    def read(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.cache.bias * x, self.cache.rows + self.sums[0] + self.registered
+
+
+def test_tensors_that_are_written_are_states_of_all_entries(tmp_path: Path) -> None:
+    x, model, eager = torch.tensor([1.0, 2.0, 3.0]), Held(), Held()
+    path = sk.export(model, {"put": (x,), "read": (x,)}, tmp_path / "held.sk", cores=1)
+    assert model.cache.count == 0 and model.sums[0].tolist() == [1, 1, 1], "the model is as before"
+    with sk.load_model(path) as loaded:
+        assert set(loaded.states) == {"cache.rows", "cache.count", "sums[0]", "registered", "layer.total"}
+        for _ in range(3):
+            assert all(map(torch.equal, loaded.put(x), eager.put(x)))
+            assert all(map(torch.equal, loaded.read(x), eager.read(x)))
+
+
+@pytest.mark.parametrize(("made", "exported"), [(True, False), (False, True)])
+def test_inference_mode_changes_nothing(tmp_path: Path, made: bool, exported: bool) -> None:
+    """Tensors made in it cannot be written outside of it."""
+    x = torch.ones(3)
+    with torch.inference_mode(made):
+        model = Layer()
+        model.scale = nn.Parameter(torch.ones(3))
+    with torch.inference_mode(exported):
+        path = sk.export(model, (x,), tmp_path / "x.sk", cores=1)
+    with sk.load_model(path) as loaded:
+        assert [loaded(x).tolist() for _ in range(2)] == [[2, 2, 2], [4, 4, 4]]
+
+
+class Assigned(nn.Module):
+    def __init__(self, cache: Cache) -> None:
+        super().__init__()
+        self.cache = cache
+        self.register_buffer("rows", cache.rows)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.rows = self.rows + x
+        return self.cache.rows + 1
+
+
+def test_a_buffer_with_two_names_is_not_assigned(tmp_path: Path) -> None:
+    """The other name would keep the old value."""
+    with pytest.raises(UnsupportedError, match=r"its buffer 'rows', which shares memory with another tensor .*copy_"):
+        sk.export(Assigned(Cache()), (torch.ones(3),), tmp_path / "x.sk")
+
+
+HELD, OTHER = torch.zeros(3), torch.ones(3)
+
+
+class Global(nn.Module):
+    def put(self, x: Tensor) -> Tensor:
+        return HELD.add_(x) * 2
+
+    def read(self, x: Tensor) -> Tensor:
+        return OTHER * x + HELD
+
+
+def test_a_tensor_outside_of_the_model_is_no_state_of_several_entries(tmp_path: Path) -> None:
+    x = torch.ones(3)
+    with pytest.raises(UnsupportedError, match=r"entries 'put', 'read': .* that is no buffer.*with register_buffer"):
+        sk.export(Global(), {"put": (x,), "read": (x,)}, tmp_path / "x.sk")
