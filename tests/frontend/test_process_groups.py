@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 from frontend.fused import check
 
+import superkernel as sk
 from superkernel.errors import UnsupportedError
 from superkernel.frontend.process_groups import find_process_group
 
@@ -29,13 +32,26 @@ def test_ranks_wait_for_each_other_as_long_as_the_user_told_torch(tmp_path: Path
         find_process_group(name)
 
 
-def test_a_collective_may_change_what_torch_has_returned(tmp_path: Path) -> None:
-    """Inductor runs it in place, in memory that a library call has returned."""
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[Any]:
+    """A group of one rank."""
     dist.init_process_group("gloo", store=dist.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1)
     try:
-        world = dist.group.WORLD
-        run = check(lambda x: functional.all_reduce(torch.cdist(x, x), "sum", world), torch.rand(6, 6))
+        yield dist.group.WORLD
     finally:
         dist.destroy_process_group()
+
+
+def test_a_collective_may_change_what_torch_has_returned(world: Any) -> None:
+    """Inductor runs it in place, in memory that a library call has returned."""
+    run = check(lambda x: functional.all_reduce(torch.cdist(x, x), "sum", world), torch.rand(6, 6))
     (scope,) = run.report.scopes
     assert [entry.op for entry in scope.unfusible] == ["aten::_cdist_forward"]
+
+
+def test_what_torch_communicates_is_waited_for_where_operators_come_compiled(world: Any) -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return functional.all_reduce(x * 2, "sum", world) + 1
+
+    (scope,) = sk.explain(model, torch.rand(6), options={"target": "ascend"}).scopes
+    assert [entry.op.split("::")[1] for entry in scope.unfusible] == ["all_reduce", "wait_tensor"]
