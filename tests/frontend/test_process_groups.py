@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
-from frontend.fused import check
+from frontend.fused import check, compiled
 
 import superkernel as sk
 from superkernel.errors import UnsupportedError
@@ -55,3 +55,15 @@ def test_what_torch_communicates_is_waited_for_where_operators_come_compiled(wor
 
     (scope,) = sk.explain(model, torch.rand(6), options={"target": "ascend"}).scopes
     assert [entry.op.split("::")[1] for entry in scope.unfusible] == ["all_reduce", "wait_tensor"]
+
+
+def test_what_arrives_is_waited_for_before_it_is_copied_into_the_layout_of_the_trace(world: Any) -> None:
+    """Shape inference keeps the order of the dimensions, and torch makes the result contiguous."""
+    model = compiled(lambda x: functional.broadcast((x * 2).t(), 0, world) + 1, target="ascend")
+    x = torch.arange(12.0).reshape(3, 4)
+    assert torch.equal(model(x), x.t() * 2 + 1)
+    with torch.profiler.profile() as profile:
+        model(x)
+    names = [event.name for event in sorted(profile.events(), key=lambda event: event.time_range.start)]
+    after = names[names.index("_c10d_functional::broadcast") :]
+    assert after.index("_c10d_functional::wait_tensor") < after.index("aten::as_strided")

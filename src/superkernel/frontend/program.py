@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_map
 from ..runtime.launch_events import TorchKernel, register, torch_launch
 from ..runtime.super_kernel import SuperKernel
 from ..targets.protocol import AddressWriter, ModelSupport
+from .collective_calls import communicates
 from .left_out_collectives import left_out_of
 from .lowering.program_trace import ProgramTrace, StorageOrigin, TracedTensor
 from .program_memory import CallFrame, CallTensors, ProgramMemory, SegmentLaunch, as_traced
@@ -184,4 +185,4 @@ class Program:
             if view is None or view.storage in tensors.returned:
                 continue
             if view.storage.origin is StorageOrigin.RETURNED:
-                tensors.returned[view.storage] = as_traced(value, view)
+                tensors.returned[view.storage] = as_traced(value, view, communicates(call.op._schema.name))
